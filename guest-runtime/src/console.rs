@@ -6,7 +6,6 @@
 //! buffer for the device would take two, for its notification and for the sleep until it is used.
 
 use crate::drivers;
-use crate::errno::Errno;
 use crate::host::Host;
 use alloc::boxed::Box;
 use core::cell::RefCell;
@@ -14,6 +13,7 @@ use core::fmt::Debug;
 use core::hint;
 use hartline_abi::call::{CALL_DATA, Operation};
 use hartline_abi::console::STREAMS;
+use hartline_linux::errno::Errno;
 
 /// Number of polls of a full port before the vCPU waits in the host, which takes longer than the
 /// host's thread needs to make room if it is running.

@@ -2,12 +2,15 @@
 
 pub mod owned;
 
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::task::{Event, Wait};
 use crate::user;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::sync::atomic::{AtomicU32, Ordering};
+use hartline_linux::errno::Errno;
+use hartline_linux::futex::{
+    FUTEX_BITSET_MATCH_ANY, FUTEX_OWNER_DIED, FUTEX_TID_MASK, FUTEX_WAITERS, ROBUST_LIST_LIMIT,
+};
 
 /// Key of a futex: a word of an address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,16 +56,7 @@ impl Futexes {
     }
 }
 
-/// Any bit (`FUTEX_BITSET_MATCH_ANY`).
-pub const ANY: u32 = u32::MAX;
-/// Most entries of a robust list that are processed (`ROBUST_LIST_LIMIT`).
-const ROBUST_LIMIT: usize = 2048;
-/// Bits of a robust futex: waiters; the next two are owner died, and owner.
-const WAITERS: u32 = 1 << 31;
-const OWNER_DIED: u32 = 1 << 30;
-const OWNER: u32 = (1 << 30) - 1;
-
-/// The key of the word at `address`.
+/// The word at `address`.
 fn key(kernel: &mut Kernel, address: u64) -> Result<Key, Errno> {
     if !address.is_multiple_of(4) {
         return Err(Errno::EINVAL);
@@ -174,8 +168,8 @@ fn wake_waiter(kernel: &mut Kernel, tid: u32) {
 
 /// Wakes up to `count` tasks, if the address is valid.
 pub(crate) fn wake_address(kernel: &mut Kernel, address: u64, count: u32) {
-    // No task waits at an invalid address.
-    let _ = wake(kernel, address, count, ANY);
+    // Nobody waits at an address that is none.
+    let _ = wake(kernel, address, count, FUTEX_BITSET_MATCH_ANY);
 }
 
 /// `FUTEX_REQUEUE`: wakes up to `wakes` tasks, and moves up to `moves` others to the word at `to`;
@@ -191,7 +185,7 @@ pub fn requeue(
     to: u64,
 ) -> Result<u64, Errno> {
     let (from, to) = (key(kernel, address)?, key(kernel, to)?);
-    let woken = wake(kernel, address, wakes, ANY)?;
+    let woken = wake(kernel, address, wakes, FUTEX_BITSET_MATCH_ANY)?;
     if from == to {
         return Ok(woken);
     }
@@ -228,7 +222,7 @@ pub(crate) fn leave_robust_list(kernel: &mut Kernel) {
         return;
     };
     let mut entry = first;
-    for _ in 0..ROBUST_LIMIT {
+    for _ in 0..ROBUST_LIST_LIMIT {
         if entry & !1 == head {
             break;
         }
@@ -251,10 +245,12 @@ fn leave_lock(kernel: &mut Kernel, address: u64) {
         return;
     }
     let tid = kernel.task.tid;
-    let leave = |word: u32| (word & OWNER == tid).then_some(word & WAITERS | OWNER_DIED);
-    // An invalid address has no lock.
+    let leave = |word: u32| {
+        (word & FUTEX_TID_MASK == tid).then_some(word & FUTEX_WAITERS | FUTEX_OWNER_DIED)
+    };
+    // An address that is none has no lock.
     if let Ok(Ok(word)) = update(kernel, address, leave)
-        && word & WAITERS != 0
+        && word & FUTEX_WAITERS != 0
     {
         wake_address(kernel, address, 1);
     }

@@ -1,7 +1,6 @@
 //! Exits to the host: host calls, notifications, the end of the program. Each takes microseconds
 //! (tens of them on paravirtual KVM).
 
-use crate::errno::Errno;
 use crate::hotness::Counters;
 use core::ptr::{NonNull, addr_of, addr_of_mut};
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -9,6 +8,7 @@ use hartline_abi::boot::{BootInfo, Shared};
 use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, RegisterAccess};
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
+use hartline_linux::errno::Errno;
 
 /// Leaves the VM through `port`; returns when the host has served the access.
 pub type Doorbell = fn(port: u16);

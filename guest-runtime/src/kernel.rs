@@ -2,7 +2,6 @@
 
 use crate::chaos::Chaos;
 use crate::dispatch;
-use crate::errno::Errno;
 use crate::exit::{Cause, End, Fault};
 use crate::futex::Futexes;
 use crate::host::Host;
@@ -15,7 +14,7 @@ use crate::process::{FIRST, Process, State};
 use crate::random::Random;
 use crate::scheduler::Scheduler;
 use crate::shadow::Shadow;
-use crate::signals::{self, Delivery, SigInfo, Signals, number};
+use crate::signals::{Delivery, SigInfo, Signals};
 use crate::syscall;
 use crate::syscall::files::Files;
 use crate::task::Task;
@@ -31,6 +30,12 @@ use hartline_abi::chaos::Kind;
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_isa::Trap;
+use hartline_linux::errno::Errno;
+use hartline_linux::siginfo::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SI_USER};
+use hartline_linux::signal::{
+    SIGBUS, SIGILL, SIGINT, SIGQUIT, SIGSEGV, SIGTRAP, SIGTSTP, SIGWINCH,
+};
+use hartline_linux::syscall::{Restart, find, nr};
 
 /// Length of `ecall`, bytes.
 const ECALL_LENGTH: u64 = 4;
@@ -336,7 +341,6 @@ impl Kernel {
     /// Takes the signals of the host: signals of the terminal are for its foreground process group,
     /// others for the first process.
     pub(crate) fn absorb_signals(&mut self) {
-        use number::{SIGINT, SIGQUIT, SIGTSTP, SIGWINCH};
         let shared = self.host.shared().as_ptr();
         // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
         let word = unsafe { AtomicU64::from_ptr(&raw mut (*shared).signals as *mut u64) };
@@ -344,7 +348,7 @@ impl Kernel {
         while set != 0 {
             let signal = set.trailing_zeros() as u8 + 1;
             set &= set - 1;
-            let info = SigInfo::sent(signal, signals::SI_USER, 0, 0);
+            let info = SigInfo::sent(signal, SI_USER, 0, 0);
             match signal {
                 SIGINT | SIGQUIT | SIGTSTP | SIGWINCH => {
                     self.signal_group(self.foreground, info);
@@ -444,10 +448,10 @@ impl Kernel {
         let pc = self.hart().pc;
         let (signal, cause, address) = match trap {
             Trap::EnvironmentCall => return self.system_call(),
-            Trap::Breakpoint => (number::SIGTRAP, Cause::Breakpoint, pc),
-            Trap::IllegalInstruction => (number::SIGILL, Cause::IllegalInstruction, pc),
-            Trap::LoadMisaligned(address) => (number::SIGBUS, Cause::LoadMisaligned, address),
-            Trap::StoreMisaligned(address) => (number::SIGBUS, Cause::StoreMisaligned, address),
+            Trap::Breakpoint => (SIGTRAP, Cause::Breakpoint, pc),
+            Trap::IllegalInstruction => (SIGILL, Cause::IllegalInstruction, pc),
+            Trap::LoadMisaligned(address) => (SIGBUS, Cause::LoadMisaligned, address),
+            Trap::StoreMisaligned(address) => (SIGBUS, Cause::StoreMisaligned, address),
         };
         self.fault(Fault {
             signal,
@@ -515,7 +519,8 @@ impl Kernel {
         }
         match core::mem::replace(&mut self.control, Control::Continue) {
             Control::Continue | Control::Replaced => {}
-            Control::Restart if number == syscall::RT_SIGRETURN => {
+            // It leaves no result in `a0`.
+            Control::Restart if number == nr::rt_sigreturn => {
                 self.ask_attention();
                 return Control::Restart;
             }
@@ -545,7 +550,8 @@ impl Kernel {
     /// Whether the interrupted call is repeated, with its old time limit, when the process
     /// continues after the signal that stops it now.
     fn goes_on_after_stop(&mut self, number: u64) -> bool {
-        let goes_on = self.signals.next_stops() && syscall::survives_stop(number);
+        let restart = find(number).map(|call| call.restart);
+        let goes_on = self.signals.next_stops() && restart.is_some_and(Restart::after_stop);
         if goes_on && self.task.retry.is_none() {
             // The repeated call starts again, and sets its mask again.
             self.signals.restore_mask();
@@ -555,8 +561,9 @@ impl Kernel {
 
     /// Makes an interrupted call repeat after the handler, if Linux restarts it.
     fn maybe_repeat(&mut self, number: u64, arguments: &[u64; 6]) {
-        let repeats = syscall::is_repeated(number) && self.signals.next_restarts();
-        if repeats || syscall::always_restarts(number, arguments) {
+        let sa_restart = self.signals.next_restarts();
+        let restart = find(number).map(|call| call.restart);
+        if restart.is_some_and(|restart| restart.after_handler(arguments, sa_restart)) {
             let hart = self.hart();
             hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
             hart.x[A0] = arguments[0];
@@ -566,13 +573,10 @@ impl Kernel {
 
 /// The signal of a forbidden memory access, and its `si_code`.
 pub(crate) fn fault_signal(fault: memory::Fault) -> (u8, i32) {
-    const SEGV_MAPERR: i32 = 1;
-    const SEGV_ACCERR: i32 = 2;
-    const BUS_ADRERR: i32 = 2;
     match fault {
-        memory::Fault::NotPermitted => (number::SIGSEGV, SEGV_ACCERR),
-        memory::Fault::BeyondEnd => (number::SIGBUS, BUS_ADRERR),
-        memory::Fault::NotMapped | memory::Fault::Exhausted => (number::SIGSEGV, SEGV_MAPERR),
+        memory::Fault::NotPermitted => (SIGSEGV, SEGV_ACCERR),
+        memory::Fault::BeyondEnd => (SIGBUS, BUS_ADRERR),
+        memory::Fault::NotMapped | memory::Fault::Exhausted => (SIGSEGV, SEGV_MAPERR),
     }
 }
 

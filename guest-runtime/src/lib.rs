@@ -15,7 +15,6 @@ pub mod cpus;
 pub mod dispatch;
 pub mod dispatch_cache;
 pub mod drivers;
-pub mod errno;
 pub mod exception;
 pub mod exit;
 pub mod futex;

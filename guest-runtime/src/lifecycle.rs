@@ -4,13 +4,16 @@ use crate::exit::{self, End};
 use crate::futex;
 use crate::kernel::Kernel;
 use crate::process::{FIRST, INIT, Process, State, Status};
-use crate::signals::number::{SIGCONT, SIGHUP, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
 use crate::signals::{SigInfo, Signals, bit};
 use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::types::Ino;
 use alloc::vec::Vec;
 use hartline_abi::call::Operation;
+use hartline_linux::siginfo::{SI_KERNEL, SI_USER};
+use hartline_linux::signal::{
+    SIGCHLD, SIGCONT, SIGHUP, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU,
+};
 
 /// Signals that stop a process unless they are handled or ignored.
 const STOPPING: u64 = bit(SIGSTOP) | bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU);
@@ -165,7 +168,7 @@ impl Kernel {
         // Earlier output becomes visible; there is no program to report an error to.
         let _ = self.files.streams.flush();
         let _ = self.host.call(Operation::Stop, &mut [0; 6]);
-        let info = SigInfo::sent(SIGCONT, crate::signals::SI_KERNEL, 0, 0);
+        let info = SigInfo::sent(SIGCONT, SI_KERNEL, 0, 0);
         self.signal_group(FIRST, info);
     }
 
@@ -204,7 +207,7 @@ impl Kernel {
                 |process: &Process| process.group == group && process.state == State::Stopped;
             if self.processes().any(is_stopped) && self.is_orphaned(group, session) {
                 for signal in [SIGHUP, SIGCONT] {
-                    let info = SigInfo::sent(signal, crate::signals::SI_KERNEL, 0, 0);
+                    let info = SigInfo::sent(signal, SI_KERNEL, 0, 0);
                     self.signal_group(group, info);
                 }
             }
@@ -239,7 +242,7 @@ impl Kernel {
         }
         let wanted = match ended {
             true => process.exit_signal,
-            false => crate::signals::number::SIGCHLD,
+            false => SIGCHLD,
         };
         let Some(signals) = self.signals_of(parent) else {
             return;
@@ -248,7 +251,7 @@ impl Kernel {
             let info = status.info(pid, uid);
             let info = match wanted == info.signal() {
                 true => info,
-                false => SigInfo::sent(wanted, crate::signals::SI_USER, pid, uid),
+                false => SigInfo::sent(wanted, SI_USER, pid, uid),
             };
             self.signal_process(parent, info);
         }
@@ -325,7 +328,7 @@ impl Kernel {
             if zombie {
                 self.reap(child);
             } else if death != 0 {
-                let info = SigInfo::sent(death as u8, crate::signals::SI_USER, pid, 0);
+                let info = SigInfo::sent(death as u8, SI_USER, pid, 0);
                 self.signal_process(child, info);
             }
         }

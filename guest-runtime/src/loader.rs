@@ -1,12 +1,9 @@
 //! Program loading: the segments of the program and its program interpreter, and the initial stack.
 
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::memory::{Backing, Label, MapPlace, MapRequest, MappedFile, Protection};
-use crate::process::limit;
-use crate::stack::{Auxiliary, InitialStack, auxiliary};
+use crate::stack::{Auxiliary, InitialStack};
 use crate::user;
-use crate::vfs::AT_FDCWD;
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::rc::Rc;
@@ -14,6 +11,13 @@ use alloc::vec::Vec;
 use hartline_abi::boot::{BootInfo, FileEntry};
 use hartline_abi::elf::{ElfError, PROGRAM_HEADER_SIZE, Program, ProgramType, Segment};
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use hartline_linux::auxvec::{
+    AT_BASE, AT_EGID, AT_ENTRY, AT_EUID, AT_GID, AT_PHDR, AT_PHENT, AT_PHNUM, AT_UID,
+};
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::AT_FDCWD;
+use hartline_linux::resource::RLIMIT_STACK;
+use hartline_linux::syscall::nr;
 
 /// Load address of position-independent programs: two thirds of the user space, as on Linux.
 const DYNAMIC_BASE: u64 = USER_END / 3 * 2;
@@ -26,8 +30,13 @@ const MAP_GAP: u64 = 128 << 20;
 /// Least unmapped range below the stack (`stack_guard_gap`), bytes.
 const STACK_GUARD: u64 = 1 << 20;
 
-/// `li a7, 139; ecall`: the code that signal handlers return to.
-static TRAMPOLINE: [u8; 8] = [0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0];
+/// `li a7, __NR_rt_sigreturn; ecall`: what signal handlers return to.
+static TRAMPOLINE: [u8; 8] = {
+    /// `li a7, 0`, whose number is the upper 12 bits.
+    const LI_A7: u32 = 0x893;
+    let [a, b, c, d] = (LI_A7 | (nr::rt_sigreturn as u32) << 20).to_le_bytes();
+    [a, b, c, d, 0x73, 0, 0, 0]
+};
 
 /// The reason why the program cannot be started.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -358,7 +367,7 @@ fn segment_protection(segment: &Segment) -> Protection {
 
 /// Maps the stack and sets the layout; returns the stack's range.
 fn map_stack(kernel: &mut Kernel, brk: u64) -> Result<core::ops::Range<u64>, LoadError> {
-    let limit = kernel.process.limits[limit::STACK].soft;
+    let limit = kernel.process.limits[RLIMIT_STACK].rlim_cur;
     let size = limit.clamp(STACK_SIZES.0, STACK_SIZES.1);
     let size = size & !(PAGE_SIZE - 1);
     kernel.memory.map(MapRequest {
@@ -441,15 +450,15 @@ fn fill_stack(
     let entry = program.entry().map_or(0, |vaddr| vaddr + at.bias);
     let process = &kernel.process;
     let vector = [
-        Auxiliary(auxiliary::PHDR, headers),
-        Auxiliary(auxiliary::PHENT, PROGRAM_HEADER_SIZE as u64),
-        Auxiliary(auxiliary::PHNUM, u64::from(program.header_count())),
-        Auxiliary(auxiliary::BASE, at.interpreter),
-        Auxiliary(auxiliary::ENTRY, entry),
-        Auxiliary(auxiliary::UID, u64::from(process.uid)),
-        Auxiliary(auxiliary::EUID, u64::from(process.uid)),
-        Auxiliary(auxiliary::GID, u64::from(process.gid)),
-        Auxiliary(auxiliary::EGID, u64::from(process.gid)),
+        Auxiliary(AT_PHDR, headers),
+        Auxiliary(AT_PHENT, PROGRAM_HEADER_SIZE as u64),
+        Auxiliary(AT_PHNUM, u64::from(program.header_count())),
+        Auxiliary(AT_BASE, at.interpreter),
+        Auxiliary(AT_ENTRY, entry),
+        Auxiliary(AT_UID, u64::from(process.uid)),
+        Auxiliary(AT_EUID, u64::from(process.uid)),
+        Auxiliary(AT_GID, u64::from(process.gid)),
+        Auxiliary(AT_EGID, u64::from(process.gid)),
     ];
     let built = InitialStack::build(
         stack.end,

@@ -2,11 +2,12 @@
 
 use crate::kernel::Kernel;
 use crate::process::{IDLE, Process};
-use crate::signals::number::SIGKILL;
-use crate::signals::{SI_KERNEL, SigInfo};
+use crate::signals::SigInfo;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use hartline_linux::siginfo::SI_KERNEL;
+use hartline_linux::signal::SIGKILL;
 
 /// An address space, and the processes that use it.
 struct Victim {

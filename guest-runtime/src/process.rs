@@ -1,12 +1,16 @@
 //! Processes: identity, limits and state.
 
-use crate::signals::{self, SigInfo, Signals};
+use crate::signals::{SigInfo, Signals};
 use crate::timers::ProcessTimers;
 use crate::vfs;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::boot::BootInfo;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::resource::{
+    RLIM_INFINITY, RLIM_NLIMITS, RLIMIT_CORE, RLIMIT_NOFILE, RLIMIT_STACK, Rlimit64,
+};
+use hartline_linux::siginfo::{CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED};
+use hartline_linux::signal::SIGCONT;
 
 /// Number of the first process, whose end ends the VM. Number 1 is `init`, which programs treat
 /// specially.
@@ -19,34 +23,7 @@ pub const NO_SESSION: u32 = u32::MAX;
 /// ended. It reaps zombies at once.
 pub const INIT: u32 = 1;
 
-/// No limit.
-pub const RLIM_INFINITY: u64 = u64::MAX;
-
-/// `struct rlimit64`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct Limit {
-    /// Limit in force.
-    pub soft: u64,
-    /// Limit up to which an unprivileged program may raise `soft`.
-    pub hard: u64,
-}
-
-/// Numbers of resource limits (asm-generic).
-pub mod limit {
-    /// Stack size, bytes.
-    pub const STACK: usize = 3;
-    /// Size of a core file, bytes.
-    pub const CORE: usize = 4;
-    /// Number of tasks of the user.
-    pub const NPROC: usize = 6;
-    /// Number of descriptors.
-    pub const NOFILE: usize = 7;
-    /// Number of limits.
-    pub const COUNT: usize = 16;
-}
-
-/// A state change of a process that its parent can wait for.
+/// A change of a process's state that its parent can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// `exit_group` with this status.
@@ -75,12 +52,12 @@ impl Status {
     #[must_use]
     pub fn info(self, pid: u32, uid: u32) -> SigInfo {
         let (code, status) = match self {
-            Status::Exited(code) => (signals::CLD_EXITED, i32::from(code)),
-            Status::Signaled(signal) => (signals::CLD_KILLED, i32::from(signal)),
-            Status::Stopped(signal) => (signals::CLD_STOPPED, i32::from(signal)),
+            Status::Exited(code) => (CLD_EXITED, i32::from(code)),
+            Status::Signaled(signal) => (CLD_KILLED, i32::from(signal)),
+            Status::Stopped(signal) => (CLD_STOPPED, i32::from(signal)),
             Status::Continued => {
-                let signal = signals::number::SIGCONT;
-                (signals::CLD_CONTINUED, i32::from(signal))
+                let signal = SIGCONT;
+                (CLD_CONTINUED, i32::from(signal))
             }
         };
         SigInfo::child(code, pid, uid, status)
@@ -125,7 +102,7 @@ pub struct Process {
     /// It has released the terminal of its session (`TIOCNOTTY`).
     pub has_no_terminal: bool,
     /// Resource limits.
-    pub limits: [Limit; limit::COUNT],
+    pub limits: [Rlimit64; RLIM_NLIMITS],
     /// `PR_SET_DUMPABLE`.
     pub dumpable: u64,
     /// `PR_SET_NO_NEW_PRIVS`.
@@ -172,16 +149,16 @@ impl Process {
     /// Creates the first process from the boot information.
     #[must_use]
     pub fn new(boot: &BootInfo) -> Process {
-        let unlimited = Limit {
-            soft: RLIM_INFINITY,
-            hard: RLIM_INFINITY,
+        let unlimited = Rlimit64 {
+            rlim_cur: RLIM_INFINITY,
+            rlim_max: RLIM_INFINITY,
         };
-        let mut limits = [unlimited; limit::COUNT];
-        limits[limit::STACK].soft = boot.stack_limit;
-        limits[limit::CORE].soft = 0;
-        limits[limit::NOFILE] = Limit {
-            soft: 1024,
-            hard: 1 << 20,
+        let mut limits = [unlimited; RLIM_NLIMITS];
+        limits[RLIMIT_STACK].rlim_cur = boot.stack_limit;
+        limits[RLIMIT_CORE].rlim_cur = 0;
+        limits[RLIMIT_NOFILE] = Rlimit64 {
+            rlim_cur: 1024,
+            rlim_max: 1 << 20,
         };
         Process {
             pid: FIRST,

@@ -3,10 +3,10 @@
 
 use crate::clock;
 use crate::drivers;
-use crate::errno::Errno;
 use crate::host::Host;
 use alloc::boxed::Box;
 use core::fmt::Debug;
+use hartline_linux::errno::Errno;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 

@@ -11,7 +11,6 @@ mod wait_queues;
 mod waiting;
 
 use crate::clock;
-use crate::errno::Errno;
 use crate::images::Images;
 use crate::interp::CodeId;
 use crate::kernel::Kernel;
@@ -22,6 +21,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;
+use hartline_linux::errno::Errno;
 use wait_queues::WaitQueues;
 
 /// Most tasks of a VM; small enough that the owners of a page can be counted.

@@ -4,33 +4,14 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::layout::PAGE_SIZE;
+use hartline_linux::auxvec::{
+    AT_CLKTCK, AT_EXECFN, AT_FLAGS, AT_HWCAP, AT_MINSIGSTKSZ, AT_NULL, AT_PAGESZ, AT_RANDOM,
+    AT_SECURE,
+};
 
 /// An entry of the auxiliary vector: type and value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Auxiliary(pub u64, pub u64);
-
-/// Types of the auxiliary vector (`getauxval(3)`).
-#[allow(missing_docs, reason = "the names are those of getauxval(3)")]
-pub mod auxiliary {
-    pub const NULL: u64 = 0;
-    pub const PHDR: u64 = 3;
-    pub const PHENT: u64 = 4;
-    pub const PHNUM: u64 = 5;
-    pub const PAGESZ: u64 = 6;
-    pub const BASE: u64 = 7;
-    pub const FLAGS: u64 = 8;
-    pub const ENTRY: u64 = 9;
-    pub const UID: u64 = 11;
-    pub const EUID: u64 = 12;
-    pub const GID: u64 = 13;
-    pub const EGID: u64 = 14;
-    pub const HWCAP: u64 = 16;
-    pub const CLKTCK: u64 = 17;
-    pub const SECURE: u64 = 23;
-    pub const RANDOM: u64 = 25;
-    pub const EXECFN: u64 = 31;
-    pub const MINSIGSTKSZ: u64 = 51;
-}
 
 /// `AT_HWCAP`: one bit per single-letter extension, of which there are I, M, A, F, D, C.
 pub const HWCAP: u64 =
@@ -88,16 +69,16 @@ impl InitialStack {
         );
         words.push(0);
         let common = [
-            Auxiliary(auxiliary::HWCAP, HWCAP),
-            Auxiliary(auxiliary::PAGESZ, PAGE_SIZE),
-            Auxiliary(auxiliary::CLKTCK, CLOCK_TICKS),
-            Auxiliary(auxiliary::FLAGS, 0),
-            Auxiliary(auxiliary::SECURE, 0),
-            Auxiliary(auxiliary::RANDOM, random_start),
-            Auxiliary(auxiliary::EXECFN, strings_start + path_offset),
-            Auxiliary(auxiliary::MINSIGSTKSZ, crate::signals::FRAME_SIZE),
+            Auxiliary(AT_HWCAP, HWCAP),
+            Auxiliary(AT_PAGESZ, PAGE_SIZE),
+            Auxiliary(AT_CLKTCK, CLOCK_TICKS),
+            Auxiliary(AT_FLAGS, 0),
+            Auxiliary(AT_SECURE, 0),
+            Auxiliary(AT_RANDOM, random_start),
+            Auxiliary(AT_EXECFN, strings_start + path_offset),
+            Auxiliary(AT_MINSIGSTKSZ, crate::signals::FRAME_SIZE),
         ];
-        let end = [Auxiliary(auxiliary::NULL, 0)];
+        let end = [Auxiliary(AT_NULL, 0)];
         for Auxiliary(kind, value) in vector.iter().chain(&common).chain(&end) {
             words.extend([*kind, *value]);
         }
@@ -139,6 +120,7 @@ fn append(strings: &mut Vec<u8>, list: &[Vec<u8>]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hartline_linux::auxvec::AT_ENTRY;
 
     fn word(stack: &InitialStack, at: u64) -> u64 {
         let at = (at - stack.sp) as usize;
@@ -155,7 +137,7 @@ mod tests {
         let top = 0x3f_ffff_f000;
         let arguments = [b"prog".to_vec(), b"x y".to_vec(), Vec::new()];
         let environment = [b"A=1".to_vec(), b"HOME=/".to_vec()];
-        let vector = [Auxiliary(auxiliary::ENTRY, 0x10_1234)];
+        let vector = [Auxiliary(AT_ENTRY, 0x10_1234)];
         let stack = InitialStack::build(
             top,
             b"/bin/prog",
@@ -182,15 +164,15 @@ mod tests {
         assert_eq!(word(&stack, at), 0);
         at += 8;
         let mut found = std::collections::BTreeMap::new();
-        while word(&stack, at) != auxiliary::NULL {
+        while word(&stack, at) != AT_NULL {
             found.insert(word(&stack, at), word(&stack, at + 8));
             at += 16;
         }
-        assert_eq!(found[&auxiliary::ENTRY], 0x10_1234);
-        assert_eq!(found[&auxiliary::PAGESZ], 4096);
-        assert_eq!(found[&auxiliary::HWCAP], 0x112d);
-        assert_eq!(string(&stack, found[&auxiliary::EXECFN]), b"/bin/prog");
-        let random = found[&auxiliary::RANDOM];
+        assert_eq!(found[&AT_ENTRY], 0x10_1234);
+        assert_eq!(found[&AT_PAGESZ], 4096);
+        assert_eq!(found[&AT_HWCAP], 0x112d);
+        assert_eq!(string(&stack, found[&AT_EXECFN]), b"/bin/prog");
+        let random = found[&AT_RANDOM];
         assert_eq!(word(&stack, random), 0x0909_0909_0909_0909);
         assert_eq!(word(&stack, random + 8), 0x0909_0909_0909_0909);
         let length = stack.arguments.end - stack.arguments.start;

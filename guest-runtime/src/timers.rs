@@ -5,13 +5,14 @@
 
 use crate::clock;
 use crate::kernel::Kernel;
-use crate::signals::number::{SIGALRM, SIGPROF, SIGVTALRM};
-use crate::signals::{SI_KERNEL, SigInfo};
+use crate::signals::SigInfo;
 use crate::task::NEVER;
 use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use hartline_linux::siginfo::SI_KERNEL;
+use hartline_linux::signal::{SIGALRM, SIGPROF, SIGVTALRM};
 
 /// Length of the queue above which stale entries are removed.
 const CROWDED: usize = 4096;

@@ -2,7 +2,6 @@
 //! mapped, the runtime requests its image from the host. The image is mapped into its own window,
 //! and used while the file's code and constants stay mapped unchanged.
 
-use crate::errno::Errno;
 use crate::images::{self, Image, Origin};
 use crate::kernel::{Control, Kernel};
 use crate::memory::{AddressSpace, Exhausted, Label, Vma};
@@ -14,6 +13,7 @@ use hartline_abi::call::Operation;
 use hartline_abi::elf::{Program, ProgramType, Segment};
 use hartline_abi::image::{HEADER_SIZE, ImageData, variant};
 use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, PAGE_SIZE, USER_END};
+use hartline_linux::errno::Errno;
 
 /// The host's answer for a file.
 #[derive(Debug, Clone, Copy)]

@@ -4,30 +4,18 @@
 //! result can be accessed without a fault. A range that the program could not access in the same
 //! way returns `EFAULT`.
 
-use crate::errno::Errno;
 use crate::memory::{Access, AddressSpace};
 use alloc::vec::Vec;
 use core::arch::asm;
 use core::ops::Range;
 use hartline_abi::layout::PAGE_SIZE;
+use hartline_linux::errno::Errno;
+use hartline_linux::limits::PATH_MAX;
+use hartline_linux::uio::{Iovec, UIO_MAXIOV};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Most bytes that one read or write transfers (`MAX_RW_COUNT`).
 pub const MAX_TRANSFER: u64 = 0x7fff_f000;
-/// Most elements of an I/O vector (`UIO_MAXIOV`).
-pub const MAX_VECTORS: u64 = 1024;
-/// Longest path, with its NUL (`PATH_MAX`).
-pub const PATH_MAX: usize = 4096;
-
-/// One element of an I/O vector (`struct iovec`).
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct IoVec {
-    /// Address in the program.
-    pub base: u64,
-    /// Length, bytes.
-    pub length: u64,
-}
 
 /// The `length` bytes at `address`.
 ///
@@ -152,20 +140,20 @@ pub fn path(memory: &mut AddressSpace, address: u64) -> Result<Vec<u8>, Errno> {
 /// Reads an I/O vector. As on Linux, the total is cut to [`MAX_TRANSFER`].
 ///
 /// # Errors
-/// `EINVAL` if there are more than [`MAX_VECTORS`] elements or a length is negative,
+/// `EINVAL` if there are more than [`UIO_MAXIOV`] elements or a length is negative,
 /// otherwise as [`slice()`].
-pub fn iovecs(memory: &mut AddressSpace, address: u64, count: u64) -> Result<Vec<IoVec>, Errno> {
-    if count > MAX_VECTORS {
+pub fn iovecs(memory: &mut AddressSpace, address: u64, count: u64) -> Result<Vec<Iovec>, Errno> {
+    if count > UIO_MAXIOV {
         return Err(Errno::EINVAL);
     }
-    let mut vectors: Vec<IoVec> = read_array(memory, address, count)?;
+    let mut vectors: Vec<Iovec> = read_array(memory, address, count)?;
     let mut room = MAX_TRANSFER;
     for vector in &mut vectors {
-        if vector.length > i64::MAX as u64 {
+        if vector.iov_len > i64::MAX as u64 {
             return Err(Errno::EINVAL);
         }
-        vector.length = vector.length.min(room);
-        room -= vector.length;
+        vector.iov_len = vector.iov_len.min(room);
+        room -= vector.iov_len;
     }
     Ok(vectors)
 }

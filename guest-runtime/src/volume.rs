@@ -2,7 +2,6 @@
 
 use crate::clock;
 use crate::drivers::interrupt::Interrupt;
-use crate::errno::Errno;
 use crate::host::Host;
 use crate::vfs::volume::Transport;
 use core::ptr::{NonNull, addr_of, addr_of_mut};
@@ -14,6 +13,7 @@ use hartline_abi::volume::{
     ANSWERED, Answer, Channel, IDLE, Operation, Place, Request, SUBMITTED, VOLUME_DATA,
     VOLUME_DEVICE, VOLUME_PLACES,
 };
+use hartline_linux::errno::Errno;
 
 /// The slot for synchronous requests. The slots for asynchronous requests of tasks follow.
 const FIRST: usize = 0;

@@ -3,7 +3,6 @@
 //! changes become visible the next time. So no program executes a mixture of old and new code;
 //! Linux prevents that too, because an executing file cannot be written.
 
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::loader::ElfFile;
 use crate::vfs::types::Ino;
@@ -11,6 +10,7 @@ use crate::vfs::volume::is_volume;
 use crate::vfs::walk::Options;
 use hartline_abi::call::{COPY_INODES, Operation};
 use hartline_abi::layout::{COPY_BASE, FILE_GPA, FILE_GPA_END, PAGE_SIZE};
+use hartline_linux::errno::Errno;
 
 /// First bytes of an ELF file.
 const ELF: &[u8; 4] = b"\x7fELF";

@@ -3,12 +3,15 @@
 use crate::Result;
 use crate::compile::check;
 use crate::tree::Scratch;
+use hartline_linux::syscall::nr;
 use std::fs;
 use std::process::Command;
 
 /// Writes "ok" and exits with 7. Its data segment is longer in memory than in the
 /// file, and it has symbols.
-const SOURCE: &str = "
+fn source() -> String {
+    format!(
+        "
 .text
 .globl _start
 .type _start, @function
@@ -18,10 +21,10 @@ _start:
     ld t0, 0(t0)
     li a0, 1
     li a2, 3
-    li a7, 64
+    li a7, {write}
     ecall
     addi a0, t0, 7
-    li a7, 94
+    li a7, {exit_group}
     ecall
 .size _start, . - _start
 .data
@@ -30,7 +33,11 @@ text: .ascii \"ok\\n\"
 .bss
 .balign 8
 zero: .space 8192
-";
+",
+        write = nr::write,
+        exit_group = nr::exit_group,
+    )
+}
 
 /// Size of the ELF header, bytes.
 pub const HEADER: usize = 64;
@@ -105,7 +112,7 @@ impl Elf {
             folder.join("good.o"),
             folder.join("good"),
         );
-        fs::write(&source, SOURCE)?;
+        fs::write(&source, self::source())?;
         check(
             Command::new("riscv64-linux-gnu-as")
                 .arg(&source)

@@ -6,6 +6,7 @@ use crate::Result;
 use crate::compile::check;
 use crate::operations::{Extension, REACH, Registers, instruction};
 use crate::random::Random;
+use hartline_linux::syscall::nr;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -22,17 +23,23 @@ const RECORDS: usize = 3;
 
 /// Makes `handler` handle `SIGSEGV` on a stack of its own, since the cases use every
 /// register.
-const INSTALL: &str = "    la a0, alternate
+fn install() -> String {
+    format!(
+        "    la a0, alternate
     li a1, 0
-    li a7, 132
+    li a7, {sigaltstack}
     ecall
     li a0, 11
     la a1, action
     li a2, 0
     li a3, 8
-    li a7, 134
+    li a7, {rt_sigaction}
     ecall
-";
+",
+        sigaltstack = nr::sigaltstack,
+        rt_sigaction = nr::rt_sigaction,
+    )
+}
 
 /// Copies pc and registers out of the context, then address and code of the fault, and
 /// lets the program go on behind the instruction.
@@ -69,7 +76,7 @@ handler:
     ret
 ";
 
-/// What [`INSTALL`] and [`HANDLER`] refer to, but for the records.
+/// What [`install`] and [`HANDLER`] refer to, but for the records.
 const HANDLER_DATA: &str = ".balign 16
 action: .dword handler, 0x08000004, 0
 alternate: .dword handler_stack, 0, 0x4000
@@ -222,7 +229,7 @@ fn differences(expected: &[u8], actual: &[u8], name: impl Fn(usize) -> String) -
 fn program(cases: &[String], extension: Extension, faults: bool, random: &mut Random) -> String {
     let mut text = String::from(".option norelax\n.text\n.globl _start\n_start:\n");
     if faults {
-        text.push_str(INSTALL);
+        text.push_str(&install());
     }
     for number in 0..cases.len() {
         let _ = writeln!(text, "    call case{number}");
@@ -236,16 +243,18 @@ fn program(cases: &[String], extension: Extension, faults: bool, random: &mut Ra
 1:  li a0, 1
     mv a1, s0
     mv a2, s1
-    li a7, 64
+    li a7, {write}
     ecall
     blez a0, 2f
     add s0, s0, a0
     sub s1, s1, a0
     bgtz s1, 1b
 2:  snez a0, s1
-    li a7, 94
+    li a7, {exit_group}
     ecall
-"
+",
+        write = nr::write,
+        exit_group = nr::exit_group,
     );
     text.push_str(&cases.concat());
     if faults {

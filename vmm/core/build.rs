@@ -8,10 +8,11 @@ use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// What the runtime is made of, relative to the workspace.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "guest-runtime/Cargo.toml",
     "guest-runtime/src",
     "guest-runtime/abi",
+    "guest-runtime/linux",
     "aot/isa",
     "Cargo.lock",
 ];

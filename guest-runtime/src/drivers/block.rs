@@ -3,7 +3,6 @@
 use super::interrupt::Interrupt;
 use super::mmio::{Registers, Start, StartError};
 use super::queue::{PARTS, Queue};
-use crate::errno::Errno;
 use crate::host::Host;
 use crate::vfs::disks::{Disk, MAX_LENGTH, Request, SECTOR};
 use hartline_abi::layout::PAGE_SIZE;
@@ -11,6 +10,7 @@ use hartline_abi::virtio::{
     BLOCK_REQUESTS, BlockHeader, BlockRange, FIRST_DISK, block_feature, block_request,
     block_status, device,
 };
+use hartline_linux::errno::Errno;
 
 /// Most requests in flight.
 const SLOTS: u16 = 32;

@@ -1,11 +1,11 @@
 //! Device interrupts by vectors of the CPU, if the VM is configured for them.
 
-use crate::errno::Errno;
 use crate::host::Host;
 use alloc::boxed::Box;
 use hartline_abi::call::Operation;
 use hartline_abi::interrupt::Table;
 use hartline_abi::layout::{PHYSMAP_BASE, RAM_GPA};
+use hartline_linux::errno::Errno;
 
 /// Requests the vectors of all devices that have one. The VMM copies its answer, so the table is
 /// not needed afterwards.

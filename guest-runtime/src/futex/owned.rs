@@ -1,11 +1,14 @@
 //! Locks whose word is the owner's TID (`FUTEX_*_PI`), and waiting for such a lock through another
 //! futex, as condition variables do. Tasks have no priorities to inherit.
 
-use super::{ANY, Key, OWNER, OWNER_DIED, WAITERS, Waiter, forget, key, update, wake_waiter};
-use crate::errno::Errno;
+use super::{Key, Waiter, forget, key, update, wake_waiter};
 use crate::kernel::Kernel;
 use crate::task::{Event, Wait};
 use crate::user;
+use hartline_linux::errno::Errno;
+use hartline_linux::futex::{
+    FUTEX_BITSET_MATCH_ANY, FUTEX_OWNER_DIED, FUTEX_TID_MASK, FUTEX_WAITERS,
+};
 
 /// `FUTEX_LOCK_PI`: takes the lock at `address`, and waits for it until `deadline`; without a
 /// deadline the call does not wait (`FUTEX_TRYLOCK_PI`).
@@ -18,7 +21,7 @@ pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> R
     if let Some(retry) = kernel.task.retry {
         forget(kernel, tid);
         let word: u32 = user::read(&mut kernel.memory, address)?;
-        if retry.woken && word & OWNER == tid {
+        if retry.woken && word & FUTEX_TID_MASK == tid {
             return Ok(0);
         }
         if retry.deadline <= crate::clock::monotonic() {
@@ -32,15 +35,15 @@ pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> R
     let Err(word) = take(kernel, (address, key), tid)? else {
         return Ok(0);
     };
-    if word & OWNER == tid {
+    if word & FUTEX_TID_MASK == tid {
         return Err(Errno::EDEADLK);
     }
     let deadline = deadline.ok_or(Errno::EAGAIN)?;
-    if kernel.task_mut(word & OWNER).is_none() {
+    if kernel.task_mut(word & FUTEX_TID_MASK).is_none() {
         return Err(Errno::ESRCH);
     }
     let announced = update(kernel, address, |word| {
-        (word & OWNER != 0).then_some(word | WAITERS)
+        (word & FUTEX_TID_MASK != 0).then_some(word | FUTEX_WAITERS)
     })?;
     if announced.is_err() {
         // The owner, on another vCPU, has just released the lock.
@@ -53,7 +56,7 @@ pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> R
     let error = kernel.block(wait, 0);
     if error == Errno::ERESTARTSYS {
         let queue = kernel.futexes.queues.entry(key).or_default();
-        queue.push_back(Waiter::new(tid, ANY));
+        queue.push_back(Waiter::new(tid, FUTEX_BITSET_MATCH_ANY));
     }
     Err(error)
 }
@@ -66,12 +69,12 @@ pub fn unlock_owned(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
     let key = key(kernel, address)?;
     let tid = kernel.task.tid;
     let word: u32 = user::read(&mut kernel.memory, address)?;
-    if word & OWNER != tid {
+    if word & FUTEX_TID_MASK != tid {
         return Err(Errno::EPERM);
     }
     let mut queue = kernel.futexes.queues.remove(&key).unwrap_or_default();
     let next = queue.pop_front().map_or(0, |waiter| waiter.tid);
-    let waiters = if queue.is_empty() { 0 } else { WAITERS };
+    let waiters = if queue.is_empty() { 0 } else { FUTEX_WAITERS };
     if !queue.is_empty() {
         kernel.futexes.queues.insert(key, queue);
     }
@@ -90,11 +93,11 @@ fn take(
     tid: u32,
 ) -> Result<Result<u32, u32>, Errno> {
     let waiters = match kernel.futexes.queues.contains_key(&key) {
-        true => WAITERS,
+        true => FUTEX_WAITERS,
         false => 0,
     };
     update(kernel, address, |word| {
-        (word & OWNER == 0).then_some(word & OWNER_DIED | waiters | tid)
+        (word & FUTEX_TID_MASK == 0).then_some(word & FUTEX_OWNER_DIED | waiters | tid)
     })
 }
 
@@ -121,7 +124,7 @@ pub fn wait_requeue(
         let word: u32 = user::read(&mut kernel.memory, lock)?;
         if retry.woken {
             forget(kernel, tid);
-            return match word & OWNER == tid {
+            return match word & FUTEX_TID_MASK == tid {
                 true => Ok(0),
                 // The owner has ended.
                 false => take(kernel, (lock, to), tid)?
@@ -156,7 +159,7 @@ pub fn wait_requeue(
     if error == Errno::ERESTARTSYS && is_queued == [false; 2] {
         let waiter = Waiter {
             lock: Some(to),
-            ..Waiter::new(tid, ANY)
+            ..Waiter::new(tid, FUTEX_BITSET_MATCH_ANY)
         };
         let queue = kernel.futexes.queues.entry(from).or_default();
         queue.push_back(waiter);
@@ -204,7 +207,7 @@ pub fn requeue(
             true => wake_waiter(kernel, waiter.tid),
             false => {
                 let queue = kernel.futexes.queues.entry(to).or_default();
-                queue.push_back(Waiter::new(waiter.tid, ANY));
+                queue.push_back(Waiter::new(waiter.tid, FUTEX_BITSET_MATCH_ANY));
             }
         }
         done += 1;
@@ -214,8 +217,8 @@ pub fn requeue(
 
 /// Sets the waiters bit of a lock that `tid` is about to wait for.
 fn announce(kernel: &mut Kernel, (lock, _): (u64, Key), tid: u32) -> Result<(), Errno> {
-    let owner = match update(kernel, lock, |word| Some(word | WAITERS))? {
-        Ok(word) | Err(word) => word & OWNER,
+    let owner = match update(kernel, lock, |word| Some(word | FUTEX_WAITERS))? {
+        Ok(word) | Err(word) => word & FUTEX_TID_MASK,
     };
     if owner == tid {
         return Err(Errno::EDEADLK);

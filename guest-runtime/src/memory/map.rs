@@ -3,10 +3,10 @@
 use super::shared::SharedMemory;
 use super::space::AddressSpace;
 use super::vma::{Backing, Label, Protection, Vma};
-use crate::errno::Errno;
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END, USER_MIN};
+use hartline_linux::errno::Errno;
 
 /// Most ranges of one address space (`vm.max_map_count`).
 const MAX_RANGES: usize = 65530;

@@ -6,10 +6,10 @@ use super::page_table::{Exhausted, Leaf, PageTable, Window};
 use super::shared::SharedMemory;
 use super::vma::{Backing, Protection, Vma, VmaTree};
 use crate::cpus::Processors;
-use crate::errno::Errno;
 use alloc::rc::Rc;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
+use hartline_linux::errno::Errno;
 use spin::Mutex;
 
 /// The frame allocator, shared with the runtime's heap.

@@ -4,6 +4,7 @@ use super::super::frames::tests::test_frames;
 use super::super::{Label, MapPlace, MapRequest};
 use super::*;
 use hartline_abi::layout::USER_MIN;
+use hartline_linux::errno::Errno;
 use std::cell::Cell;
 
 /// A single CPU: loading a table counts as a flush.

@@ -1,11 +1,11 @@
 //! The map of a program's address space: ranges, their permissions and their contents.
 
 use super::shared::SharedMemory;
-use crate::errno::Errno;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use core::ops::Range;
 use hartline_abi::layout::PAGE_SIZE;
+use hartline_linux::errno::Errno;
 
 /// Permissions of a range: the `PROT_*` bits of `mmap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,31 +1,14 @@
 //! Socket addresses: the forms that programs pass, and the form that is compared.
 
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use hartline_abi::vsock::CID_ANY;
+use hartline_linux::errno::Errno;
+use hartline_linux::socket::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_VSOCK};
+use hartline_linux::un::UNIX_PATH_MAX;
+use hartline_linux::vm_sockets::{VMADDR_FLAG_TO_HOST, VMADDR_PORT_ANY};
 
-/// `AF_UNSPEC`
-pub const AF_UNSPEC: u16 = 0;
-/// `AF_UNIX`
-pub const AF_UNIX: u16 = 1;
-/// `AF_INET`
-pub const AF_INET: u16 = 2;
-/// `AF_INET6`
-pub const AF_INET6: u16 = 10;
-/// `AF_NETLINK`
-pub const AF_NETLINK: u16 = 16;
-/// `AF_VSOCK`
-pub const AF_VSOCK: u16 = 40;
-
-/// The port that stands for any port (`VMADDR_PORT_ANY`).
-pub const PORT_ANY: u32 = u32::MAX;
-
-/// Longest `sun_path`, bytes.
-const UNIX_PATH_MAX: usize = 108;
-/// Size of `struct sockaddr_storage`, bytes: no address is longer.
-pub const STORAGE: usize = 128;
 /// Size of `struct sockaddr_in`, bytes.
 const INET: usize = 16;
 /// Size of `struct sockaddr_in6` without and with its scope, bytes.
@@ -34,8 +17,6 @@ const INET6: (usize, usize) = (24, 28);
 const NETLINK: usize = 12;
 /// Size of `struct sockaddr_vm`, bytes.
 const VSOCK: usize = 16;
-/// The only flag of a `struct sockaddr_vm`, without effect here (`VMADDR_FLAG_TO_HOST`).
-const VSOCK_TO_HOST: u8 = 1;
 
 /// The address family of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +87,7 @@ impl Address {
             Family::Inet6 if bytes.len() < INET6.0 => Err(Errno::EINVAL),
             Family::Netlink if bytes.len() < NETLINK || number != AF_NETLINK => Err(Errno::EINVAL),
             Family::Vsock if bytes.len() < VSOCK || number != AF_VSOCK => Err(Errno::EINVAL),
-            Family::Vsock if bytes[12] & !VSOCK_TO_HOST != 0 => Err(Errno::EINVAL),
+            Family::Vsock if bytes[12] & !VMADDR_FLAG_TO_HOST != 0 => Err(Errno::EINVAL),
             _ if number != family.number() => Err(Errno::EAFNOSUPPORT),
             Family::Netlink => {
                 let field = |at| u32::from_le_bytes(array(bytes, at));
@@ -148,7 +129,7 @@ impl Address {
             Family::Inet => Address::inet(Ipv4Addr::UNSPECIFIED.into(), 0),
             Family::Inet6 => Address::inet(Ipv6Addr::UNSPECIFIED.into(), 0),
             Family::Netlink => Address::Netlink(0, 0),
-            Family::Vsock => Address::Vsock(CID_ANY, PORT_ANY),
+            Family::Vsock => Address::Vsock(CID_ANY, VMADDR_PORT_ANY),
         }
     }
 

@@ -1,17 +1,15 @@
 //! Connections: listening, connecting, accepting, sending, closing.
 
 use super::address::{Address, Family};
-use super::queue::{Message, Ucred};
+use super::queue::{Message, NOBODY};
 use super::socket::{Listener, Socket, SocketId, State, Type};
 use super::{Network, Route, overlaps};
-use crate::errno::Errno;
 use crate::vfs::process::FileId;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use hartline_abi::vsock::CID_LOCAL;
-
-/// Most connections that wait to be accepted (`somaxconn`).
-const SOMAXCONN: usize = 4096;
+use hartline_linux::errno::Errno;
+use hartline_linux::socket::{SO_REUSEPORT, SOMAXCONN, Ucred};
 
 /// The result of starting to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +65,6 @@ impl Network {
 
     /// Checks that no other listener has the port: `SO_REUSEADDR` does not let two sockets listen.
     fn check_listeners(&self, id: SocketId) -> Result<(), Errno> {
-        use super::options::so::REUSEPORT;
         let own = self.get(id)?;
         let address = own.local.socket_addr().ok_or(Errno::EINVAL)?;
         let others = self.at_port(own.kind, address.port()).iter();
@@ -75,7 +72,7 @@ impl Network {
         let conflict = others.any(|other| {
             self.get(*other).is_ok_and(|other| {
                 let theirs = other.local.socket_addr();
-                let shares = own.options.is_on(REUSEPORT) && other.options.is_on(REUSEPORT);
+                let shares = own.options.is_on(SO_REUSEPORT) && other.options.is_on(SO_REUSEPORT);
                 other.is_listening()
                     && !shares
                     && theirs
@@ -271,7 +268,7 @@ impl Network {
             None => None,
         };
         if let Some(waiting) = waiting {
-            let who = self.get(waiting).map_or(Ucred::NOBODY, |s| s.credentials);
+            let who = self.get(waiting).map_or(NOBODY, |s| s.credentials);
             if self.join(waiting, id, who).is_err() {
                 self.refuse(waiting);
             }

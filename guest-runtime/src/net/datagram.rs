@@ -2,13 +2,14 @@
 
 use super::address::{Address, Family};
 use super::interfaces::LOOPBACK_MTU;
-use super::queue::{Message, Ucred};
+use super::queue::Message;
 use super::socket::{Socket, SocketId, State, Type};
 use super::wire::udp_packet_length;
 use super::{Network, Route};
-use crate::errno::Errno;
 use crate::vfs::process::FileId;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use hartline_linux::errno::Errno;
+use hartline_linux::socket::Ucred;
 
 impl Network {
     /// Gives a UDP socket a default destination. The socket then receives from that address only.

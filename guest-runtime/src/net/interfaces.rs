@@ -4,20 +4,7 @@ use super::Network;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-/// Flags of an interface (netdevice(7)).
-pub mod flag {
-    /// The interface is up (`IFF_UP`).
-    pub const UP: u32 = 1;
-    /// The interface has a broadcast address (`IFF_BROADCAST`).
-    pub const BROADCAST: u32 = 2;
-    /// The interface is a loopback interface (`IFF_LOOPBACK`).
-    pub const LOOPBACK: u32 = 8;
-    /// The interface's resources are allocated (`IFF_RUNNING`).
-    pub const RUNNING: u32 = 0x40;
-    /// The carrier is present (`IFF_LOWER_UP`).
-    pub const LOWER_UP: u32 = 0x1_0000;
-}
+use hartline_linux::if_::{IFF_BROADCAST, IFF_LOOPBACK, IFF_LOWER_UP, IFF_RUNNING, IFF_UP};
 
 /// Index of the loopback interface.
 pub const LOOPBACK: u32 = 1;
@@ -53,7 +40,7 @@ pub struct Interface {
     pub index: u32,
     /// Name of the interface.
     pub name: &'static str,
-    /// Set of [`flag`]s.
+    /// Set of `IFF_` flags.
     pub flags: u32,
     /// Hardware address.
     pub mac: [u8; 6],
@@ -84,7 +71,7 @@ impl Interface {
         Interface {
             index: LOOPBACK,
             name: "lo",
-            flags: flag::UP | flag::LOOPBACK | flag::RUNNING | flag::LOWER_UP,
+            flags: IFF_UP | IFF_LOOPBACK | IFF_RUNNING | IFF_LOWER_UP,
             mac: [0; 6],
             mtu: LOOPBACK_MTU as u32,
             addresses: vec![
@@ -98,7 +85,7 @@ impl Interface {
     /// Whether this is the loopback interface.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
-        self.flags & flag::LOOPBACK != 0
+        self.flags & IFF_LOOPBACK != 0
     }
 
     /// Returns the IPv4 address and its prefix length.
@@ -115,7 +102,7 @@ impl Interface {
     #[must_use]
     pub fn broadcast(&self) -> Option<Ipv4Addr> {
         let (address, length) = self.ipv4()?;
-        let has = self.flags & flag::BROADCAST != 0 && length < 31;
+        let has = self.flags & IFF_BROADCAST != 0 && length < 31;
         has.then(|| Ipv4Addr::from_bits(address.to_bits() | !netmask(length).to_bits()))
     }
 }
@@ -198,7 +185,7 @@ mod tests {
         assert_eq!(network("fd00:1:2:3:4::1", 48), "fd00:1:2::");
         assert_eq!(network("fd00::1", 0), "::");
         let mut interface = Interface {
-            flags: flag::BROADCAST,
+            flags: IFF_BROADCAST,
             addresses: vec![("192.0.2.77".parse().unwrap(), 26)],
             ..Interface::loopback()
         };

@@ -18,7 +18,6 @@ pub mod vsock;
 pub mod wire;
 mod wired;
 
-use crate::errno::Errno;
 use crate::vfs::process::FileId;
 use crate::vfs::types::Ino;
 use address::{Address, Family};
@@ -26,8 +25,9 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use options::so;
-use queue::{Message, Ucred};
+use hartline_linux::errno::Errno;
+use hartline_linux::socket::{SO_REUSEADDR, SO_REUSEPORT, Ucred};
+use queue::{Message, NOBODY};
 use socket::{Socket, SocketId, State, Type};
 use vsock::Vsock;
 use wire::Wire;
@@ -304,8 +304,8 @@ impl Network {
             .filter_map(|other| self.get(*other).ok())
             .any(|other| {
                 let both = |option| own.options.is_on(option) && other.options.is_on(option);
-                let shares = both(so::REUSEPORT)
-                    || (both(so::REUSEADDR) && !(other.is_listening() || own.is_listening()));
+                let shares = both(SO_REUSEPORT)
+                    || (both(SO_REUSEADDR) && !(other.is_listening() || own.is_listening()));
                 let theirs = other.local.socket_addr().map(|address| address.ip());
                 !shares && theirs.is_some_and(|theirs| overlaps((own, ip), (other, theirs)))
             })
@@ -503,7 +503,7 @@ impl Network {
             bytes: Vec::new(),
             length: 0,
             from: Address::Unnamed,
-            who: Ucred::NOBODY,
+            who: NOBODY,
             rights: Vec::new(),
             segment: None,
         })
@@ -515,7 +515,7 @@ impl Network {
         let count = socket.queue.copy(&mut bytes);
         bytes.truncate(count);
         let front = socket.queue.front();
-        let (from, who) = front.map_or((Address::Unnamed, Ucred::NOBODY), |front| {
+        let (from, who) = front.map_or((Address::Unnamed, NOBODY), |front| {
             (front.from.clone(), front.who)
         });
         let rights = match peek {

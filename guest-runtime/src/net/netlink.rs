@@ -2,60 +2,30 @@
 //! of them are read-only: the settings of the VM give addresses and routes.
 
 use super::Network;
-use super::address::{AF_INET, AF_INET6, Address};
+use super::address::Address;
 use super::interfaces::{Interface, RouteEntry};
-use super::queue::{Message, Ucred};
+use super::queue::Message;
 use super::socket::SocketId;
-use crate::errno::Errno;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::errno::Errno;
+use hartline_linux::if_::{ARPHRD_ETHER, ARPHRD_LOOPBACK, IF_OPER_UNKNOWN, IF_OPER_UP};
+use hartline_linux::netlink::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_MIN_TYPE,
+    Nlmsghdr,
+};
+use hartline_linux::rtnetlink::{
+    IFA_ADDRESS, IFA_BROADCAST, IFA_CACHEINFO, IFA_F_PERMANENT, IFA_FLAGS, IFA_LABEL, IFA_LOCAL,
+    IFLA_ADDRESS, IFLA_BROADCAST, IFLA_CARRIER, IFLA_GROUP, IFLA_IFNAME, IFLA_LINKMODE, IFLA_MTU,
+    IFLA_OPERSTATE, IFLA_QDISC, IFLA_STATS, IFLA_STATS64, IFLA_TXQLEN, RT_SCOPE_HOST,
+    RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY, RTA_OIF, RTA_PREFSRC,
+    RTA_TABLE, RTM_GETADDR, RTM_GETLINK, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE,
+    RTN_UNICAST, RTPROT_BOOT, RTPROT_KERNEL,
+};
+use hartline_linux::socket::{AF_INET, AF_INET6, Ucred};
+use zerocopy::{FromBytes, IntoBytes};
 
-/// `NETLINK_ROUTE`
-pub const ROUTE: i32 = 0;
-
-/// `struct nlmsghdr`
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-struct Header {
-    length: u32,
-    kind: u16,
-    flags: u16,
-    sequence: u32,
-    port: u32,
-}
-
-const HEADER: usize = size_of::<Header>();
-const _: () = assert!(HEADER == 16);
-
-/// `NLM_F_*`
-mod flag {
-    pub const REQUEST: u16 = 1;
-    pub const MULTI: u16 = 2;
-    pub const ACK: u16 = 4;
-    pub const DUMP: u16 = 0x300;
-}
-
-/// Types of messages.
-mod kind {
-    pub const ERROR: u16 = 2;
-    pub const DONE: u16 = 3;
-    /// Lower types are control messages of netlink itself.
-    pub const FIRST: u16 = 16;
-    pub const NEW_LINK: u16 = 16;
-    pub const GET_LINK: u16 = 18;
-    pub const NEW_ADDRESS: u16 = 20;
-    pub const GET_ADDRESS: u16 = 22;
-    pub const NEW_ROUTE: u16 = 24;
-    pub const GET_ROUTE: u16 = 26;
-}
-
-/// Scopes of addresses and routes (`RT_SCOPE_*`).
-mod scope {
-    pub const UNIVERSE: u8 = 0;
-    pub const LINK: u8 = 253;
-    pub const HOST: u8 = 254;
-}
+const HEADER: usize = size_of::<Nlmsghdr>();
 
 /// The interfaces and routes that requests are answered from.
 pub(super) struct Facts {
@@ -70,7 +40,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(bytes: &'a mut Vec<u8>, header: Header, body: &[u8]) -> Builder<'a> {
+    fn new(bytes: &'a mut Vec<u8>, header: Nlmsghdr, body: &[u8]) -> Builder<'a> {
         let start = bytes.len();
         bytes.extend_from_slice(header.as_bytes());
         bytes.extend_from_slice(body);
@@ -122,12 +92,10 @@ fn is_wanted(wanted: u8, address: IpAddr) -> bool {
 }
 
 /// `RTM_NEWLINK` of an interface.
-fn link(bytes: &mut Vec<u8>, header: Header, interface: &Interface) {
-    /// `ARPHRD_ETHER` and `ARPHRD_LOOPBACK`
-    const TYPES: [u16; 2] = [1, 772];
+fn link(bytes: &mut Vec<u8>, header: Nlmsghdr, interface: &Interface) {
+    const TYPES: [u16; 2] = [ARPHRD_ETHER, ARPHRD_LOOPBACK];
     const QUEUE: u32 = 1000;
-    /// `IF_OPER_UP` (Ethernet) and `IF_OPER_UNKNOWN` (loopback).
-    const STATES: [u8; 2] = [6, 0];
+    const STATES: [u8; 2] = [IF_OPER_UP, IF_OPER_UNKNOWN];
     let is_loopback = usize::from(interface.is_loopback());
     // `struct ifinfomsg`
     let mut body = [0; 16];
@@ -135,17 +103,20 @@ fn link(bytes: &mut Vec<u8>, header: Header, interface: &Interface) {
     body[4..8].copy_from_slice(&interface.index.to_le_bytes());
     body[8..12].copy_from_slice(&interface.flags.to_le_bytes());
     let mut message = Builder::new(bytes, header, &body);
-    message.text(3, interface.name);
-    message.number(13, QUEUE);
-    message.attribute(16, &[STATES[is_loopback]]);
-    message.attribute(17, &[0]); // IFLA_LINKMODE: default
-    message.number(4, interface.mtu);
-    message.number(27, 0); // IFLA_GROUP
-    message.attribute(33, &[1]); // IFLA_CARRIER
-    message.text(6, "noqueue");
-    message.attribute(1, &interface.mac);
-    message.attribute(2, &[if interface.is_loopback() { 0 } else { 0xff }; 6]);
-    // `struct rtnl_link_stats64` and its 32-bit form; the rest are other error counters.
+    message.text(IFLA_IFNAME, interface.name);
+    message.number(IFLA_TXQLEN, QUEUE);
+    message.attribute(IFLA_OPERSTATE, &[STATES[is_loopback]]);
+    message.attribute(IFLA_LINKMODE, &[0]); // Default.
+    message.number(IFLA_MTU, interface.mtu);
+    message.number(IFLA_GROUP, 0);
+    message.attribute(IFLA_CARRIER, &[1]);
+    message.text(IFLA_QDISC, "noqueue");
+    message.attribute(IFLA_ADDRESS, &interface.mac);
+    message.attribute(
+        IFLA_BROADCAST,
+        &[if interface.is_loopback() { 0 } else { 0xff }; 6],
+    );
+    // `struct rtnl_link_stats64` and its 32-bit form; the rest are errors of other kinds.
     let [received, sent] = interface.traffic;
     let counts = [
         [received.packets, sent.packets],
@@ -154,47 +125,42 @@ fn link(bytes: &mut Vec<u8>, header: Header, interface: &Interface) {
     ];
     let mut wide = [0; 25];
     wide[..6].copy_from_slice(counts.as_flattened());
-    message.attribute(23, wide.as_bytes());
-    message.attribute(7, wide.map(|count| count as u32)[..24].as_bytes());
+    message.attribute(IFLA_STATS64, wide.as_bytes());
+    message.attribute(IFLA_STATS, wide.map(|count| count as u32)[..24].as_bytes());
 }
 
 /// `RTM_NEWADDR` of an address of an interface.
-fn address(bytes: &mut Vec<u8>, header: Header, interface: &Interface, entry: (IpAddr, u8)) {
-    /// `IFA_F_PERMANENT`
-    const PERMANENT: u8 = 0x80;
+fn address(bytes: &mut Vec<u8>, header: Nlmsghdr, interface: &Interface, entry: (IpAddr, u8)) {
     let (ip, prefix) = entry;
     let scope = match ip {
-        _ if interface.is_loopback() => scope::HOST,
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => scope::LINK,
-        _ => scope::UNIVERSE,
+        _ if interface.is_loopback() => RT_SCOPE_HOST,
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => RT_SCOPE_LINK,
+        _ => RT_SCOPE_UNIVERSE,
     };
     // `struct ifaddrmsg`
-    let mut body = [family(ip), prefix, PERMANENT, scope, 0, 0, 0, 0];
+    let mut body = [family(ip), prefix, IFA_F_PERMANENT, scope, 0, 0, 0, 0];
     body[4..].copy_from_slice(&interface.index.to_le_bytes());
     let mut message = Builder::new(bytes, header, &body);
-    message.ip(1, ip);
+    message.ip(IFA_ADDRESS, ip);
     if ip.is_ipv4() {
-        message.ip(2, ip);
+        message.ip(IFA_LOCAL, ip);
         if let Some(broadcast) = interface.broadcast() {
-            message.ip(4, broadcast.into());
+            message.ip(IFA_BROADCAST, broadcast.into());
         }
-        message.text(3, interface.name);
+        message.text(IFA_LABEL, interface.name);
     }
-    message.number(8, PERMANENT.into());
-    // `struct ifa_cacheinfo`: valid forever.
-    message.attribute(6, [u32::MAX, u32::MAX, 0, 0].as_bytes());
+    message.number(IFA_FLAGS, IFA_F_PERMANENT.into());
+    // `struct ifa_cacheinfo`: valid for ever.
+    message.attribute(IFA_CACHEINFO, [u32::MAX, u32::MAX, 0, 0].as_bytes());
 }
 
 /// `RTM_NEWROUTE` of a route.
-fn route(bytes: &mut Vec<u8>, header: Header, entry: &RouteEntry) {
-    const MAIN_TABLE: u8 = 254;
-    /// `RTPROT_KERNEL` and `RTPROT_BOOT`
-    const MADE_BY: [u8; 2] = [2, 3];
-    const UNICAST: u8 = 1;
+fn route(bytes: &mut Vec<u8>, header: Nlmsghdr, entry: &RouteEntry) {
+    const MADE_BY: [u8; 2] = [RTPROT_KERNEL, RTPROT_BOOT];
     let (network, prefix) = entry.network;
     let scope = match entry.gateway {
-        None if network.is_ipv4() => scope::LINK,
-        _ => scope::UNIVERSE,
+        None if network.is_ipv4() => RT_SCOPE_LINK,
+        _ => RT_SCOPE_UNIVERSE,
     };
     let made_by = MADE_BY[usize::from(entry.gateway.is_some())];
     // `struct rtmsg`
@@ -203,33 +169,32 @@ fn route(bytes: &mut Vec<u8>, header: Header, entry: &RouteEntry) {
         prefix,
         0,
         0,
-        MAIN_TABLE,
+        RT_TABLE_MAIN,
         made_by,
         scope,
-        UNICAST,
+        RTN_UNICAST,
         0,
         0,
         0,
         0,
     ];
     let mut message = Builder::new(bytes, header, &body);
-    message.number(15, MAIN_TABLE.into());
+    message.number(RTA_TABLE, RT_TABLE_MAIN.into());
     if prefix != 0 {
-        message.ip(1, network);
+        message.ip(RTA_DST, network);
     }
     if let Some(gateway) = entry.gateway {
-        message.ip(5, gateway);
+        message.ip(RTA_GATEWAY, gateway);
     }
     if let Some(source) = entry.source.filter(IpAddr::is_ipv4) {
-        message.ip(7, source);
+        message.ip(RTA_PREFSRC, source);
     }
-    message.number(4, entry.interface);
+    message.number(RTA_OIF, entry.interface);
 }
 
 /// Returns the interface that an `RTM_GETLINK` request without a dump asks for.
 fn find<'f>(body: &[u8], facts: &'f Facts) -> Result<&'f Interface, Errno> {
     const BODY: usize = 16;
-    const NAME: u16 = 3;
     let body = body.get(..).filter(|body| body.len() >= BODY);
     let (fixed, mut attributes) = body.ok_or(Errno::EINVAL)?.split_at(BODY);
     let number = |at: usize| u16::from_le_bytes([fixed[at], fixed[at + 1]]);
@@ -240,7 +205,7 @@ fn find<'f>(body: &[u8], facts: &'f Facts) -> Result<&'f Interface, Errno> {
         let Some(data) = attributes.get(4..length) else {
             break;
         };
-        if u16::from_le_bytes([k0, k1]) == NAME {
+        if u16::from_le_bytes([k0, k1]) == IFLA_IFNAME {
             name = data.split(|&byte| byte == 0).next();
         }
         let next = length.next_multiple_of(4);
@@ -258,39 +223,39 @@ fn find<'f>(body: &[u8], facts: &'f Facts) -> Result<&'f Interface, Errno> {
 /// Appends the answer to a request. Returns whether the answer is a dump, which needs `NLMSG_DONE`.
 fn serve(
     bytes: &mut Vec<u8>,
-    request: Header,
+    request: Nlmsghdr,
     body: &[u8],
     port: u32,
     facts: &Facts,
 ) -> Result<bool, Errno> {
     let &wanted = body.first().ok_or(Errno::EINVAL)?;
-    let is_dump = request.flags & flag::DUMP != 0;
-    let header = |kind| Header {
-        length: 0,
-        kind,
-        flags: if is_dump { flag::MULTI } else { 0 },
-        sequence: request.sequence,
-        port,
+    let is_dump = request.nlmsg_flags & NLM_F_DUMP != 0;
+    let header = |kind| Nlmsghdr {
+        nlmsg_len: 0,
+        nlmsg_type: kind,
+        nlmsg_flags: if is_dump { NLM_F_MULTI } else { 0 },
+        nlmsg_seq: request.nlmsg_seq,
+        nlmsg_pid: port,
     };
-    match request.kind {
-        kind::GET_LINK if is_dump => {
+    match request.nlmsg_type {
+        RTM_GETLINK if is_dump => {
             for interface in &facts.interfaces {
-                link(bytes, header(kind::NEW_LINK), interface);
+                link(bytes, header(RTM_NEWLINK), interface);
             }
         }
-        kind::GET_LINK => link(bytes, header(kind::NEW_LINK), find(body, facts)?),
-        kind::GET_ADDRESS if is_dump => {
+        RTM_GETLINK => link(bytes, header(RTM_NEWLINK), find(body, facts)?),
+        RTM_GETADDR if is_dump => {
             for interface in &facts.interfaces {
                 let addresses = interface.addresses.iter();
                 for &entry in addresses.filter(|(ip, _)| is_wanted(wanted, *ip)) {
-                    address(bytes, header(kind::NEW_ADDRESS), interface, entry);
+                    address(bytes, header(RTM_NEWADDR), interface, entry);
                 }
             }
         }
-        kind::GET_ROUTE if is_dump => {
+        RTM_GETROUTE if is_dump => {
             let routes = facts.routes.iter();
             for entry in routes.filter(|entry| is_wanted(wanted, entry.network.0)) {
-                route(bytes, header(kind::NEW_ROUTE), entry);
+                route(bytes, header(RTM_NEWROUTE), entry);
             }
         }
         // Types come in fours: new, delete, get, set.
@@ -305,42 +270,42 @@ fn serve(
 pub(super) fn answer(bytes: &[u8], port: u32, facts: &Facts) -> Vec<Vec<u8>> {
     let mut answers = Vec::new();
     let mut rest = bytes;
-    while let Ok((request, _)) = Header::read_from_prefix(rest) {
-        let length = request.length as usize;
+    while let Ok((request, _)) = Nlmsghdr::read_from_prefix(rest) {
+        let length = request.nlmsg_len as usize;
         let Some(body) = rest.get(HEADER..length) else {
             break;
         };
         let whole = &rest[..length];
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
-        let header = |kind, flags| Header {
-            length: 0,
-            kind,
-            flags,
-            sequence: request.sequence,
-            port,
+        let header = |kind, flags| Nlmsghdr {
+            nlmsg_len: 0,
+            nlmsg_type: kind,
+            nlmsg_flags: flags,
+            nlmsg_seq: request.nlmsg_seq,
+            nlmsg_pid: port,
         };
         let mut bytes = Vec::new();
-        let result = match request.kind {
-            _ if request.flags & flag::REQUEST == 0 => continue,
-            ..kind::FIRST => Ok(false),
+        let result = match request.nlmsg_type {
+            _ if request.nlmsg_flags & NLM_F_REQUEST == 0 => continue,
+            ..NLMSG_MIN_TYPE => Ok(false),
             _ => serve(&mut bytes, request, body, port, facts),
         };
         match result {
             Ok(true) => {
-                let end = header(kind::DONE, flag::MULTI);
+                let end = header(NLMSG_DONE, NLM_F_MULTI);
                 drop(Builder::new(&mut bytes, end, &[0; 4]));
             }
-            Ok(false) if request.flags & flag::ACK == 0 => {}
-            // `struct nlmsgerr`: a failed request is returned whole.
+            Ok(false) if request.nlmsg_flags & NLM_F_ACK == 0 => {}
+            // `struct nlmsgerr`: of a request that failed all of it comes back.
             Ok(false) => {
                 let body = [&[0; 4], &whole[..HEADER]].concat();
-                drop(Builder::new(&mut bytes, header(kind::ERROR, 0), &body));
+                drop(Builder::new(&mut bytes, header(NLMSG_ERROR, 0), &body));
             }
             Err(error) => {
                 let number = -(error.number() as i32);
                 let body = [&number.to_le_bytes(), whole].concat();
                 bytes.clear();
-                drop(Builder::new(&mut bytes, header(kind::ERROR, 0), &body));
+                drop(Builder::new(&mut bytes, header(NLMSG_ERROR, 0), &body));
             }
         }
         if !bytes.is_empty() {
@@ -442,6 +407,7 @@ impl Network {
 mod tests {
     use super::*;
     use alloc::vec;
+    use hartline_linux::if_::IFF_BROADCAST;
 
     fn facts() -> Facts {
         let net = Network::default();
@@ -449,7 +415,7 @@ mod tests {
         interfaces.push(Interface {
             index: 2,
             name: "eth0",
-            flags: super::super::interfaces::flag::BROADCAST,
+            flags: IFF_BROADCAST,
             mac: [2, 0, 0, 0, 0, 7],
             mtu: 1500,
             addresses: vec![("10.0.2.15".parse().unwrap(), 24)],
@@ -467,12 +433,12 @@ mod tests {
     }
 
     fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
-        let header = Header {
-            length: (HEADER + body.len()) as u32,
-            kind,
-            flags: flags | flag::REQUEST,
-            sequence: 77,
-            port: 0,
+        let header = Nlmsghdr {
+            nlmsg_len: (HEADER + body.len()) as u32,
+            nlmsg_type: kind,
+            nlmsg_flags: flags | NLM_F_REQUEST,
+            nlmsg_seq: 77,
+            nlmsg_pid: 0,
         };
         [header.as_bytes(), body].concat()
     }
@@ -481,10 +447,10 @@ mod tests {
     fn kinds(bytes: &[u8]) -> Vec<u16> {
         let mut rest = bytes;
         let mut kinds = vec![];
-        while let Ok((header, _)) = Header::read_from_prefix(rest) {
-            assert_eq!((header.sequence, header.port), (77, 5));
-            kinds.push(header.kind);
-            rest = &rest[header.length as usize..];
+        while let Ok((header, _)) = Nlmsghdr::read_from_prefix(rest) {
+            assert_eq!((header.nlmsg_seq, header.nlmsg_pid), (77, 5));
+            kinds.push(header.nlmsg_type);
+            rest = &rest[header.nlmsg_len as usize..];
         }
         assert!(rest.is_empty());
         kinds
@@ -493,20 +459,20 @@ mod tests {
     #[test]
     fn dumps_end_with_done_and_can_be_for_one_family() {
         let ask = |kind, family| {
-            let answers = answer(&request(kind, flag::DUMP, &[family]), 5, &facts());
+            let answers = answer(&request(kind, NLM_F_DUMP, &[family]), 5, &facts());
             assert_eq!(answers.len(), 1);
             kinds(&answers[0])
         };
-        assert_eq!(ask(kind::GET_LINK, 0), [16, 16, 3]);
+        assert_eq!(ask(RTM_GETLINK, 0), [16, 16, 3]);
         // Two of the loopback interface, which is alone here, and its IPv6 one.
-        assert_eq!(ask(kind::GET_ADDRESS, 0), [20, 20, 20, 20, 3]);
-        assert_eq!(ask(kind::GET_ADDRESS, AF_INET6 as u8), [20, 3]);
-        assert_eq!(ask(kind::GET_ROUTE, AF_INET as u8), [24, 3]);
-        assert_eq!(ask(kind::GET_ROUTE, AF_INET6 as u8), [3]);
+        assert_eq!(ask(RTM_GETADDR, 0), [20, 20, 20, 20, 3]);
+        assert_eq!(ask(RTM_GETADDR, AF_INET6 as u8), [20, 3]);
+        assert_eq!(ask(RTM_GETROUTE, AF_INET as u8), [24, 3]);
+        assert_eq!(ask(RTM_GETROUTE, AF_INET6 as u8), [3]);
     }
 
     fn error(answers: &[Vec<u8>]) -> i32 {
-        assert_eq!(kinds(&answers[0]), [kind::ERROR]);
+        assert_eq!(kinds(&answers[0]), [NLMSG_ERROR]);
         i32::from_le_bytes(*answers[0][HEADER..].first_chunk().unwrap())
     }
 
@@ -514,15 +480,15 @@ mod tests {
     fn one_interface_is_found_by_number_or_name() {
         let mut body = [0; 16];
         body[4] = 2;
-        let found = answer(&request(kind::GET_LINK, 0, &body), 5, &facts());
-        assert_eq!(kinds(&found[0]), [kind::NEW_LINK]);
+        let found = answer(&request(RTM_GETLINK, 0, &body), 5, &facts());
+        assert_eq!(kinds(&found[0]), [RTM_NEWLINK]);
         assert!(found[0].windows(5).any(|name| name == b"eth0\0"));
         body[4] = 0;
         let named = [&body[..], &[7, 0, 3, 0], b"lo\0\0"].concat();
-        let found = answer(&request(kind::GET_LINK, flag::ACK, &named), 5, &facts());
-        assert_eq!(kinds(&found[0]), [kind::NEW_LINK, kind::ERROR]);
+        let found = answer(&request(RTM_GETLINK, NLM_F_ACK, &named), 5, &facts());
+        assert_eq!(kinds(&found[0]), [RTM_NEWLINK, NLMSG_ERROR]);
         body[4] = 9;
-        let missing = answer(&request(kind::GET_LINK, 0, &body), 5, &facts());
+        let missing = answer(&request(RTM_GETLINK, 0, &body), 5, &facts());
         assert_eq!(error(&missing), -(Errno::ENODEV.number() as i32));
     }
 
@@ -530,16 +496,16 @@ mod tests {
     fn what_is_wrong_or_not_allowed_is_answered_with_an_error() {
         let ask = |kind, body: &[u8]| error(&answer(&request(kind, 0, body), 5, &facts()));
         let number = |error: Errno| -(error.number() as i32);
-        assert_eq!(ask(kind::GET_LINK, &[]), number(Errno::EINVAL));
-        assert_eq!(ask(kind::GET_LINK, &[0; 15]), number(Errno::EINVAL));
-        assert_eq!(ask(kind::NEW_LINK, &[0; 16]), number(Errno::EPERM));
+        assert_eq!(ask(RTM_GETLINK, &[]), number(Errno::EINVAL));
+        assert_eq!(ask(RTM_GETLINK, &[0; 15]), number(Errno::EINVAL));
+        assert_eq!(ask(RTM_NEWLINK, &[0; 16]), number(Errno::EPERM));
         assert_eq!(ask(30, &[0; 16]), number(Errno::EOPNOTSUPP));
     }
 
     #[test]
     fn no_bytes_do_harm() {
         let whole = request(
-            kind::GET_LINK,
+            RTM_GETLINK,
             0,
             &[&[0; 16][..], &[9, 0, 3, 0, b'x']].concat(),
         );

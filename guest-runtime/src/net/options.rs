@@ -3,80 +3,33 @@
 use super::address::Family;
 use super::socket::Type;
 use super::wire::{Patience, Probes};
-use crate::errno::Errno;
 use alloc::collections::BTreeMap;
+use hartline_linux::errno::Errno;
+use hartline_linux::in_::{
+    IP_BIND_ADDRESS_NO_PORT, IP_FREEBIND, IP_MTU_DISCOVER, IP_MULTICAST_LOOP, IP_MULTICAST_TTL,
+    IP_PKTINFO, IP_RECVERR, IP_RECVTOS, IP_RECVTTL, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6,
+    IPPROTO_TCP, IPPROTO_UDP, IPV6_MTU_DISCOVER, IPV6_MULTICAST_HOPS, IPV6_MULTICAST_LOOP,
+    IPV6_RECVERR, IPV6_RECVPKTINFO, IPV6_TCLASS, IPV6_UNICAST_HOPS, IPV6_V6ONLY, TCP_CORK,
+    TCP_DEFER_ACCEPT, TCP_FASTOPEN, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2,
+    TCP_MAXSEG, TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_QUICKACK, TCP_SYNCNT, TCP_USER_TIMEOUT,
+    TCP_WINDOW_CLAMP, UDP_CORK, UDP_GRO, UDP_SEGMENT,
+};
+use hartline_linux::netlink::{
+    NETLINK_BROADCAST_ERROR, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK,
+    NETLINK_NO_ENOBUFS, NETLINK_PKTINFO,
+};
+use hartline_linux::socket::{
+    SO_BROADCAST, SO_DEBUG, SO_DONTROUTE, SO_INCOMING_CPU, SO_KEEPALIVE, SO_OOBINLINE, SO_PASSCRED,
+    SO_PRIORITY, SO_RCVLOWAT, SO_REUSEADDR, SO_REUSEPORT, SO_SNDLOWAT, SO_TIMESTAMP_OLD,
+    SO_TIMESTAMPNS_OLD, SOL_NETLINK, SOL_SOCKET,
+};
 
-/// `SOL_SOCKET` (asm-generic)
-pub const SOL_SOCKET: i32 = 1;
-/// `IPPROTO_IP`
-pub const IPPROTO_IP: i32 = 0;
-/// `IPPROTO_TCP`
-pub const IPPROTO_TCP: i32 = 6;
-/// `IPPROTO_UDP`
-pub const IPPROTO_UDP: i32 = 17;
-/// `IPPROTO_IPV6`
-pub const IPPROTO_IPV6: i32 = 41;
-
-/// `SOL_NETLINK`
-pub const SOL_NETLINK: i32 = 270;
-
-/// Level and names of the options of `AF_VSOCK` sockets (linux/vm_sockets.h), and their limits.
-#[allow(missing_docs, reason = "the names are those of vsock(7)")]
-pub mod vm {
-    pub const LEVEL: i32 = 40;
-    pub const BUFFER_SIZE: i32 = 0;
-    pub const BUFFER_MIN_SIZE: i32 = 1;
-    pub const BUFFER_MAX_SIZE: i32 = 2;
-    pub const CONNECT_TIMEOUT_OLD: i32 = 6;
-    pub const CONNECT_TIMEOUT: i32 = 8;
-    /// Default time limit of `connect`, ns.
-    pub const TIMEOUT: u64 = 2_000_000_000;
-    /// Default, smallest and largest size of a buffer, bytes.
-    pub(super) const SIZES: [u64; 3] = [256 << 10, 128, 256 << 10];
-    /// Upper limit of a buffer, whatever the program asks for, bytes.
-    pub(super) const LARGEST: u64 = 8 << 20;
-}
-
-/// Names of options of [`SOL_SOCKET`].
-#[allow(missing_docs, reason = "the names are those of socket(7)")]
-pub mod so {
-    pub const REUSEADDR: i32 = 2;
-    pub const TYPE: i32 = 3;
-    pub const ERROR: i32 = 4;
-    pub const BROADCAST: i32 = 6;
-    pub const KEEPALIVE: i32 = 9;
-    pub const SNDBUF: i32 = 7;
-    pub const RCVBUF: i32 = 8;
-    pub const LINGER: i32 = 13;
-    pub const REUSEPORT: i32 = 15;
-    pub const PASSCRED: i32 = 16;
-    pub const PEERCRED: i32 = 17;
-    pub const RCVTIMEO: i32 = 20;
-    pub const SNDTIMEO: i32 = 21;
-    pub const ACCEPTCONN: i32 = 30;
-    pub const SNDBUFFORCE: i32 = 32;
-    pub const RCVBUFFORCE: i32 = 33;
-    pub const PROTOCOL: i32 = 38;
-    pub const DOMAIN: i32 = 39;
-}
-
-/// Names of options of [`IPPROTO_TCP`].
-mod tcp {
-    pub const KEEPIDLE: i32 = 4;
-    pub const KEEPINTVL: i32 = 5;
-    pub const KEEPCNT: i32 = 6;
-    pub const USER_TIMEOUT: i32 = 18;
-}
-
-/// Names of options of [`IPPROTO_UDP`], which are also types of control messages.
-#[allow(missing_docs, reason = "the names are those of udp(7)")]
-pub mod udp {
-    pub const SEGMENT: i32 = 103;
-    pub const GRO: i32 = 104;
-}
-
-/// `IPV6_V6ONLY`
-pub const IPV6_V6ONLY: i32 = 26;
+/// What time limit `connect` of an `AF_VSOCK` socket has at first, ns.
+pub const VSOCK_TIMEOUT: u64 = 2_000_000_000;
+/// Sizes of the buffer of an `AF_VSOCK` socket at first, and the smallest and largest, bytes.
+const VSOCK_SIZES: [u64; 3] = [256 << 10, 128, 256 << 10];
+/// No buffer of an `AF_VSOCK` socket is larger, whatever the program asks for, bytes.
+const VSOCK_LARGEST: u64 = 8 << 20;
 
 /// Default size of a buffer (`rmem_default`), bytes.
 pub const BUFFER: i32 = 212_992;
@@ -100,62 +53,62 @@ use Range::{Fixed, Flag, Of};
 /// Integer options that the VM stores and returns: level, name, default value, range. They have no
 /// effect between sockets of one VM, except those that [`Options`] has methods for.
 const NUMBERS: &[(i32, i32, i32, Range)] = &[
-    (SOL_SOCKET, 1, 0, Flag), // SO_DEBUG
-    (SOL_SOCKET, so::REUSEADDR, 0, Flag),
-    (SOL_SOCKET, 5, 0, Flag), // SO_DONTROUTE
-    (SOL_SOCKET, so::BROADCAST, 0, Flag),
-    (SOL_SOCKET, so::KEEPALIVE, 0, Flag),
-    (SOL_SOCKET, 10, 0, Flag),     // SO_OOBINLINE
-    (SOL_SOCKET, 12, 0, Of(0, 6)), // SO_PRIORITY
-    (SOL_SOCKET, so::REUSEPORT, 0, Flag),
-    (SOL_SOCKET, so::PASSCRED, 0, Flag),
-    (SOL_SOCKET, 18, 1, Of(0, i32::MAX)),         // SO_RCVLOWAT
-    (SOL_SOCKET, 19, 1, Fixed),                   // SO_SNDLOWAT
-    (SOL_SOCKET, 29, 0, Flag),                    // SO_TIMESTAMP_OLD
-    (SOL_SOCKET, 35, 0, Flag),                    // SO_TIMESTAMPNS_OLD
-    (SOL_SOCKET, 49, -1, Of(i32::MIN, i32::MAX)), // SO_INCOMING_CPU
-    (IPPROTO_IP, 1, 0, Of(0, 255)),               // IP_TOS
-    (IPPROTO_IP, 2, 64, Of(-1, 255)),             // IP_TTL
-    (IPPROTO_IP, 8, 0, Flag),                     // IP_PKTINFO
-    (IPPROTO_IP, 10, 1, Of(0, 5)),                // IP_MTU_DISCOVER
-    (IPPROTO_IP, 11, 0, Flag),                    // IP_RECVERR
-    (IPPROTO_IP, 12, 0, Flag),                    // IP_RECVTTL
-    (IPPROTO_IP, 13, 0, Flag),                    // IP_RECVTOS
-    (IPPROTO_IP, 15, 0, Flag),                    // IP_FREEBIND
-    (IPPROTO_IP, 24, 0, Flag),                    // IP_BIND_ADDRESS_NO_PORT
-    (IPPROTO_IP, 33, 1, Of(-1, 255)),             // IP_MULTICAST_TTL
-    (IPPROTO_IP, 34, 1, Flag),                    // IP_MULTICAST_LOOP
-    (IPPROTO_TCP, 1, 0, Flag),                    // TCP_NODELAY
-    (IPPROTO_TCP, 2, 32_768, Fixed),              // TCP_MAXSEG
-    (IPPROTO_TCP, 3, 0, Flag),                    // TCP_CORK
-    (IPPROTO_TCP, tcp::KEEPIDLE, 7200, Of(1, 32_767)),
-    (IPPROTO_TCP, tcp::KEEPINTVL, 75, Of(1, 32_767)),
-    (IPPROTO_TCP, tcp::KEEPCNT, 9, Of(1, 127)),
-    (IPPROTO_TCP, 7, 6, Of(1, 127)),       // TCP_SYNCNT
-    (IPPROTO_TCP, 8, 60, Of(-1, 120)),     // TCP_LINGER2
-    (IPPROTO_TCP, 9, 0, Of(0, i32::MAX)),  // TCP_DEFER_ACCEPT
-    (IPPROTO_TCP, 10, 0, Of(0, i32::MAX)), // TCP_WINDOW_CLAMP
-    (IPPROTO_TCP, 12, 1, Flag),            // TCP_QUICKACK
-    (IPPROTO_TCP, tcp::USER_TIMEOUT, 0, Of(0, i32::MAX)),
-    (IPPROTO_TCP, 23, 0, Of(0, i32::MAX)), // TCP_FASTOPEN
-    (IPPROTO_TCP, 25, 0, Of(0, i32::MAX)), // TCP_NOTSENT_LOWAT
-    (IPPROTO_UDP, 1, 0, Flag),             // UDP_CORK
-    (IPPROTO_UDP, udp::SEGMENT, 0, Of(0, 65_535)),
-    (IPPROTO_UDP, udp::GRO, 0, Flag),
-    (IPPROTO_IPV6, 16, 64, Of(-1, 255)), // IPV6_UNICAST_HOPS
-    (IPPROTO_IPV6, 18, 1, Of(-1, 255)),  // IPV6_MULTICAST_HOPS
-    (IPPROTO_IPV6, 19, 1, Flag),         // IPV6_MULTICAST_LOOP
-    (IPPROTO_IPV6, 23, 1, Of(0, 5)),     // IPV6_MTU_DISCOVER
-    (IPPROTO_IPV6, 25, 0, Flag),         // IPV6_RECVERR
+    (SOL_SOCKET, SO_DEBUG, 0, Flag),
+    (SOL_SOCKET, SO_REUSEADDR, 0, Flag),
+    (SOL_SOCKET, SO_DONTROUTE, 0, Flag),
+    (SOL_SOCKET, SO_BROADCAST, 0, Flag),
+    (SOL_SOCKET, SO_KEEPALIVE, 0, Flag),
+    (SOL_SOCKET, SO_OOBINLINE, 0, Flag),
+    (SOL_SOCKET, SO_PRIORITY, 0, Of(0, 6)),
+    (SOL_SOCKET, SO_REUSEPORT, 0, Flag),
+    (SOL_SOCKET, SO_PASSCRED, 0, Flag),
+    (SOL_SOCKET, SO_RCVLOWAT, 1, Of(0, i32::MAX)),
+    (SOL_SOCKET, SO_SNDLOWAT, 1, Fixed),
+    (SOL_SOCKET, SO_TIMESTAMP_OLD, 0, Flag),
+    (SOL_SOCKET, SO_TIMESTAMPNS_OLD, 0, Flag),
+    (SOL_SOCKET, SO_INCOMING_CPU, -1, Of(i32::MIN, i32::MAX)),
+    (IPPROTO_IP, IP_TOS, 0, Of(0, 255)),
+    (IPPROTO_IP, IP_TTL, 64, Of(-1, 255)),
+    (IPPROTO_IP, IP_PKTINFO, 0, Flag),
+    (IPPROTO_IP, IP_MTU_DISCOVER, 1, Of(0, 5)),
+    (IPPROTO_IP, IP_RECVERR, 0, Flag),
+    (IPPROTO_IP, IP_RECVTTL, 0, Flag),
+    (IPPROTO_IP, IP_RECVTOS, 0, Flag),
+    (IPPROTO_IP, IP_FREEBIND, 0, Flag),
+    (IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0, Flag),
+    (IPPROTO_IP, IP_MULTICAST_TTL, 1, Of(-1, 255)),
+    (IPPROTO_IP, IP_MULTICAST_LOOP, 1, Flag),
+    (IPPROTO_TCP, TCP_NODELAY, 0, Flag),
+    (IPPROTO_TCP, TCP_MAXSEG, 32_768, Fixed),
+    (IPPROTO_TCP, TCP_CORK, 0, Flag),
+    (IPPROTO_TCP, TCP_KEEPIDLE, 7200, Of(1, 32_767)),
+    (IPPROTO_TCP, TCP_KEEPINTVL, 75, Of(1, 32_767)),
+    (IPPROTO_TCP, TCP_KEEPCNT, 9, Of(1, 127)),
+    (IPPROTO_TCP, TCP_SYNCNT, 6, Of(1, 127)),
+    (IPPROTO_TCP, TCP_LINGER2, 60, Of(-1, 120)),
+    (IPPROTO_TCP, TCP_DEFER_ACCEPT, 0, Of(0, i32::MAX)),
+    (IPPROTO_TCP, TCP_WINDOW_CLAMP, 0, Of(0, i32::MAX)),
+    (IPPROTO_TCP, TCP_QUICKACK, 1, Flag),
+    (IPPROTO_TCP, TCP_USER_TIMEOUT, 0, Of(0, i32::MAX)),
+    (IPPROTO_TCP, TCP_FASTOPEN, 0, Of(0, i32::MAX)),
+    (IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0, Of(0, i32::MAX)),
+    (IPPROTO_UDP, UDP_CORK, 0, Flag),
+    (IPPROTO_UDP, UDP_SEGMENT, 0, Of(0, 65_535)),
+    (IPPROTO_UDP, UDP_GRO, 0, Flag),
+    (IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64, Of(-1, 255)),
+    (IPPROTO_IPV6, IPV6_MULTICAST_HOPS, 1, Of(-1, 255)),
+    (IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1, Flag),
+    (IPPROTO_IPV6, IPV6_MTU_DISCOVER, 1, Of(0, 5)),
+    (IPPROTO_IPV6, IPV6_RECVERR, 0, Flag),
     (IPPROTO_IPV6, IPV6_V6ONLY, 0, Flag),
-    (IPPROTO_IPV6, 49, 0, Flag),        // IPV6_RECVPKTINFO
-    (IPPROTO_IPV6, 67, 0, Of(-1, 255)), // IPV6_TCLASS
-    (SOL_NETLINK, 3, 0, Flag),          // NETLINK_PKTINFO
-    (SOL_NETLINK, 4, 0, Flag),          // NETLINK_BROADCAST_ERROR
-    (SOL_NETLINK, 5, 0, Flag),          // NETLINK_NO_ENOBUFS
-    (SOL_NETLINK, 10, 0, Flag),         // NETLINK_CAP_ACK
-    (SOL_NETLINK, 11, 0, Flag),         // NETLINK_EXT_ACK
-    (SOL_NETLINK, 12, 0, Flag),         // NETLINK_GET_STRICT_CHK
+    (IPPROTO_IPV6, IPV6_RECVPKTINFO, 0, Flag),
+    (IPPROTO_IPV6, IPV6_TCLASS, 0, Of(-1, 255)),
+    (SOL_NETLINK, NETLINK_PKTINFO, 0, Flag),
+    (SOL_NETLINK, NETLINK_BROADCAST_ERROR, 0, Flag),
+    (SOL_NETLINK, NETLINK_NO_ENOBUFS, 0, Flag),
+    (SOL_NETLINK, NETLINK_CAP_ACK, 0, Flag),
+    (SOL_NETLINK, NETLINK_EXT_ACK, 0, Flag),
+    (SOL_NETLINK, NETLINK_GET_STRICT_CHK, 0, Flag),
 ];
 
 /// The options of one socket.
@@ -176,7 +129,7 @@ pub struct Options {
 /// Options of an `AF_VSOCK` socket.
 #[derive(Debug, Clone, Copy)]
 pub struct VsockOptions {
-    /// Size of the buffer and its bounds, bytes, indexed by the names in [`vm`].
+    /// Size of the buffer, and its bounds, bytes, by their names: [`SO_VM_SOCKETS_BUFFER_SIZE`] and the next two.
     sizes: [u64; 3],
     /// Time limit of `connect`, ns.
     pub timeout: u64,
@@ -185,8 +138,8 @@ pub struct VsockOptions {
 impl Default for VsockOptions {
     fn default() -> Self {
         Self {
-            sizes: vm::SIZES,
-            timeout: vm::TIMEOUT,
+            sizes: VSOCK_SIZES,
+            timeout: VSOCK_TIMEOUT,
         }
     }
 }
@@ -195,10 +148,10 @@ impl VsockOptions {
     /// Returns the size of the buffer, bytes.
     #[must_use]
     pub fn buffer(&self) -> u32 {
-        self.sizes[0].min(vm::LARGEST) as u32
+        self.sizes[0].min(VSOCK_LARGEST) as u32
     }
 
-    /// Returns a size by its name in [`vm`].
+    /// A size, by its name.
     #[must_use]
     pub fn size(&self, name: i32) -> Option<u64> {
         self.sizes.get(usize::try_from(name).ok()?).copied()
@@ -295,14 +248,14 @@ impl Options {
     /// not cut.
     #[must_use]
     pub fn udp_segment(&self) -> u16 {
-        let size = self.set.get(&(IPPROTO_UDP, udp::SEGMENT));
+        let size = self.set.get(&(IPPROTO_UDP, UDP_SEGMENT));
         size.map_or(0, |&size| size as u16)
     }
 
     /// Whether a UDP socket receives several datagrams as one message (`UDP_GRO`).
     #[must_use]
     pub fn takes_several(&self) -> bool {
-        self.set.get(&(IPPROTO_UDP, udp::GRO)) == Some(&1)
+        self.set.get(&(IPPROTO_UDP, UDP_GRO)) == Some(&1)
     }
 
     /// Returns the limits for a silent peer on another host.
@@ -318,12 +271,12 @@ impl Options {
             set.unwrap_or_else(|| first().map_or(0, |row| row.2)).into()
         };
         let seconds = |name| value(name) * 1_000_000;
-        let limit = value(tcp::USER_TIMEOUT) * 1000;
+        let limit = value(TCP_USER_TIMEOUT) * 1000;
         Patience {
-            probes: self.is_on(so::KEEPALIVE).then(|| Probes {
-                idle: seconds(tcp::KEEPIDLE),
-                interval: seconds(tcp::KEEPINTVL),
-                count: value(tcp::KEEPCNT),
+            probes: self.is_on(SO_KEEPALIVE).then(|| Probes {
+                idle: seconds(TCP_KEEPIDLE),
+                interval: seconds(TCP_KEEPINTVL),
+                count: value(TCP_KEEPCNT),
             }),
             limit: (limit > 0).then_some(limit),
         }

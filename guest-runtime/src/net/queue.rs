@@ -4,33 +4,19 @@ use super::address::Address;
 use crate::vfs::process::FileId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::socket::Ucred;
 
 /// Cost of a message besides its bytes, so that empty messages count too.
 const OVERHEAD: usize = 512;
 /// Longest message that parts of a stream are merged into, bytes.
 const MERGED: usize = 64 << 10;
 
-/// `struct ucred`: the credentials of a sender.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct Ucred {
-    /// Process number.
-    pub pid: u32,
-    /// User number.
-    pub uid: u32,
-    /// Group number.
-    pub gid: u32,
-}
-
-impl Ucred {
-    /// The credentials of an unknown sender.
-    pub const NOBODY: Ucred = Ucred {
-        pid: 0,
-        uid: u32::MAX,
-        gid: u32::MAX,
-    };
-}
+/// Nobody known, as the sender of something.
+pub const NOBODY: Ucred = Ucred {
+    pid: 0,
+    uid: u32::MAX,
+    gid: u32::MAX,
+};
 
 /// A message, or a part of a stream.
 #[derive(Debug)]
@@ -191,7 +177,7 @@ mod tests {
             bytes: bytes.to_vec(),
             read: 0,
             from: Address::Unnamed,
-            who: Ucred::NOBODY,
+            who: NOBODY,
             rights,
             segment: None,
         }

@@ -1,13 +1,16 @@
 //! One socket.
 
 use super::address::{Address, Family};
-use super::options::{BUFFER, IPPROTO_TCP, IPPROTO_UDP, Options};
-use super::queue::{Queue, Ucred};
+use super::options::{BUFFER, Options};
+use super::queue::{NOBODY, Queue};
 use super::vsock::Ends;
 use super::wire::FlowId;
-use crate::errno::Errno;
 use crate::vfs::types::Ino;
 use alloc::collections::VecDeque;
+use hartline_linux::errno::Errno;
+use hartline_linux::in_::{IPPROTO_TCP, IPPROTO_UDP};
+use hartline_linux::netlink::NETLINK_ROUTE;
+use hartline_linux::socket::{SOCK_RAW, Ucred};
 
 /// A socket number. Numbers are not reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,7 +139,7 @@ impl Socket {
             peer: None,
             flow: None,
             channel: None,
-            peer_credentials: Ucred::NOBODY,
+            peer_credentials: NOBODY,
             credentials,
             queue: Queue::default(),
             error: None,
@@ -164,9 +167,8 @@ impl Socket {
     /// Returns the type that `SO_TYPE` reports.
     #[must_use]
     pub fn told_type(&self) -> u32 {
-        const RAW: u32 = 3;
         match self.is_raw {
-            true => RAW,
+            true => SOCK_RAW,
             false => self.kind.number(),
         }
     }
@@ -182,7 +184,7 @@ impl Socket {
     pub fn protocol(&self) -> i32 {
         match (self.family, self.kind) {
             (Family::Unix | Family::Vsock, _) => 0,
-            (Family::Netlink, _) => super::netlink::ROUTE,
+            (Family::Netlink, _) => NETLINK_ROUTE,
             (_, Type::Datagram) => IPPROTO_UDP,
             _ => IPPROTO_TCP,
         }

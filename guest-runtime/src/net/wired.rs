@@ -3,18 +3,15 @@
 use super::Network;
 use super::address::Address;
 use super::connection::Connecting;
-use super::options::IPPROTO_TCP;
-use super::queue::{Message, Ucred};
+use super::queue::{Message, NOBODY};
 use super::socket::{Socket, SocketId, State, Type};
 use super::wire::{FlowId, Patience, Wire};
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddr};
+use hartline_linux::errno::Errno;
+use hartline_linux::in_::{IPPROTO_TCP, TCP_NODELAY};
 use smoltcp::socket::tcp;
-
-/// `TCP_NODELAY`
-const TCP_NODELAY: i32 = 1;
 
 impl Network {
     /// Adds the network interface.
@@ -161,7 +158,7 @@ impl Network {
         let is_closed = self.get(receiver).is_ok_and(|target| target.read_closed);
         is_closed
             || self
-                .take_datagrams(receiver, bytes, segment, from, Ucred::NOBODY)
+                .take_datagrams(receiver, bytes, segment, from, NOBODY)
                 .is_ok()
     }
 
@@ -186,7 +183,7 @@ impl Network {
                 bytes,
                 read: 0,
                 from: socket.remote.clone(),
-                who: Ucred::NOBODY,
+                who: NOBODY,
                 rights: Vec::new(),
                 segment: None,
             });

@@ -4,9 +4,9 @@
 use super::SPIN;
 use crate::clock;
 use crate::cpus;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::task::{Event, Wait};
+use hartline_linux::errno::Errno;
 
 /// How long a disk is polled before the vCPU leaves the VM, ns. A disk that takes longer has slow
 /// storage.

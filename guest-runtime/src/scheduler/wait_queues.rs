@@ -1,14 +1,14 @@
-//! Queues of waiting tasks: the tasks that a change of a file, or standard input, wakes.
+//! Queues of waiting tasks: which tasks a change of a file, or standard input, wakes.
 
 use crate::task::{Event, Wait};
 use crate::vfs::types::Ino;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// The wait queues; in each, the task that has waited longest comes first.
+/// The queues, in each of which the task that has waited longest comes first.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueues {
-    /// Tasks that wait for specific files, by inode.
+    /// Tasks that wait for one of some files, by inode.
     files: BTreeMap<Ino, Vec<u32>>,
     /// Tasks that a change of any file wakes.
     any_file: Vec<u32>,
@@ -17,8 +17,8 @@ pub(super) struct WaitQueues {
 }
 
 impl WaitQueues {
-    /// Adds a task that waits for `wait`. For [`Event::AnyFile`], `watched` are its files, without
-    /// duplicates.
+    /// Adds a task that waits for `wait`; `watched` are its files if that is
+    /// [`Event::AnyFile`], each one once.
     pub fn add(&mut self, tid: u32, wait: &Wait, watched: &[Ino]) {
         match files_of(wait, watched) {
             Some([]) => self.any_file.push(tid),
@@ -34,8 +34,8 @@ impl WaitQueues {
         }
     }
 
-    /// Removes a task that was [added](Self::add) with the same arguments. If it was not added,
-    /// nothing happens.
+    /// Takes out a task that was [added](Self::add) with the same arguments; one that was not
+    /// is in no queue, and nothing happens.
     pub fn remove(&mut self, tid: u32, wait: &Wait, watched: &[Ino]) {
         match files_of(wait, watched) {
             Some([]) => self.any_file.retain(|&other| other != tid),
@@ -57,7 +57,8 @@ impl WaitQueues {
         }
     }
 
-    /// The tasks that a change of this file wakes, in addition to [`any_file`](Self::any_file).
+    /// The tasks that a change of this file wakes, but for those of
+    /// [`any_file`](Self::any_file).
     pub fn of_file(&self, ino: Ino) -> &[u32] {
         self.files.get(&ino).map_or(&[], Vec::as_slice)
     }
@@ -73,7 +74,7 @@ impl WaitQueues {
     }
 }
 
-/// The files that `wait` is for. An empty slice: any file; `None`: no file.
+/// The files that `wait` is for; empty: any file, none: no file.
 fn files_of<'a>(wait: &'a Wait, watched: &'a [Ino]) -> Option<&'a [Ino]> {
     match &wait.event {
         Event::File(ino) => Some(core::slice::from_ref(ino)),
@@ -107,7 +108,7 @@ mod tests {
         queues.add(4, &child, &[]);
         assert_eq!(queues.of_file(Ino(7)), [1, 2]);
         assert_eq!(queues.of_file(Ino(8)), [2]);
-        assert_eq!(queues.of_file(Ino(9)), []);
+        assert!(queues.of_file(Ino(9)).is_empty());
         assert_eq!(queues.any_file(), [3]);
         assert_eq!(queues.input(), [2, 3]);
         queues.remove(2, &some, &[Ino(7), Ino(8)]);

@@ -4,7 +4,6 @@ use super::SPIN;
 use super::disks::WATCH as DISK_WATCH;
 use crate::clock;
 use crate::console::INPUT_READY;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::net::vsock::Vsock;
 use crate::net::wire::Wire;
@@ -15,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 use hartline_abi::call::Operation;
+use hartline_linux::errno::Errno;
 
 impl Kernel {
     /// The time at which the current call, with a timeout of `timeout_ns` (`u64::MAX`: none), gives

@@ -1,13 +1,14 @@
 //! Delivery of signals: selection, entry into a handler, return from it, and the alternate stack.
 
-use super::{
-    Action, AltStack, DEFAULT, Disposition, FRAME_SIZE, RtSigframe, SA_NODEFER, SA_ONSTACK,
-    SA_RESETHAND, SA_RESTART, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, SigInfo, Signals, bit, number,
-};
-use crate::errno::Errno;
+use super::{Disposition, FRAME_SIZE, NO_STACK, RtSigframe, SigInfo, Signals, bit, is_on_stack};
 use crate::memory::AddressSpace;
 use crate::user;
 use hartline_abi::hart::Hart;
+use hartline_linux::errno::Errno;
+use hartline_linux::signal::{
+    MINSIGSTKSZ, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SIG_DFL, SIGSEGV, SS_AUTODISARM,
+    SS_DISABLE, SS_ONSTACK, Sigaction, StackT,
+};
 
 /// The result of [`Signals::deliver`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl Signals {
     #[must_use]
     pub fn next_restarts(&self) -> bool {
         match self.next_deliverable().map(|s| self.disposition(s)) {
-            Some(Disposition::Handle(action)) => action.flags & SA_RESTART != 0,
+            Some(Disposition::Handle(action)) => action.sa_flags & SA_RESTART != 0,
             _ => true,
         }
     }
@@ -71,7 +72,7 @@ impl Signals {
                 Disposition::Terminate => return Delivery::Terminate(signal),
                 Disposition::Handle(action) => {
                     if self.enter_handler(hart, memory, action, info).is_err() {
-                        return Delivery::Terminate(number::SIGSEGV);
+                        return Delivery::Terminate(SIGSEGV);
                     }
                     return Delivery::Handler;
                 }
@@ -85,37 +86,38 @@ impl Signals {
         &mut self,
         hart: &mut Hart,
         memory: &mut AddressSpace,
-        action: Action,
+        action: Sigaction,
         info: SigInfo,
     ) -> Result<(), Errno> {
         let signal = info.signal();
         let sp = hart.x[2];
         let stack = self.thread.stack;
-        let use_alternate =
-            action.flags & SA_ONSTACK != 0 && stack.flags & SS_DISABLE == 0 && !stack.contains(sp);
+        let use_alternate = action.sa_flags & SA_ONSTACK != 0
+            && stack.ss_flags & SS_DISABLE == 0
+            && !is_on_stack(&stack, sp);
         let top = match use_alternate {
-            true => stack.address.wrapping_add(stack.size),
+            true => stack.ss_sp.wrapping_add(stack.ss_size),
             false => sp,
         };
         let address = top.wrapping_sub(FRAME_SIZE) & !15;
-        let overflows = !use_alternate && stack.contains(sp) && address < stack.address;
-        if overflows || (use_alternate && address < stack.address) {
+        let overflows = !use_alternate && is_on_stack(&stack, sp) && address < stack.ss_sp;
+        if overflows || (use_alternate && address < stack.ss_sp) {
             return Err(Errno::EFAULT);
         }
         let mask = self.thread.saved.take().unwrap_or(self.thread.blocked);
         let frame = RtSigframe::new(hart, info, self.stack_status(sp), mask);
         user::write(memory, address, &frame)?;
-        if stack.flags & SS_AUTODISARM != 0 {
-            self.thread.stack = AltStack::DISABLED;
+        if stack.ss_flags & SS_AUTODISARM != 0 {
+            self.thread.stack = NO_STACK;
         }
-        self.thread.blocked |= action.mask;
-        if action.flags & SA_NODEFER == 0 {
+        self.thread.blocked |= action.sa_mask;
+        if action.sa_flags & SA_NODEFER == 0 {
             self.thread.blocked |= bit(signal);
         }
-        if action.flags & SA_RESETHAND != 0 {
-            self.actions[usize::from(signal - 1)].handler = DEFAULT;
+        if action.sa_flags & SA_RESETHAND != 0 {
+            self.actions[usize::from(signal - 1)].sa_handler = SIG_DFL;
         }
-        hart.pc = action.handler & !1;
+        hart.pc = action.sa_handler & !1;
         hart.x[1] = self.trampoline;
         hart.x[2] = address;
         hart.x[10] = u64::from(signal);
@@ -126,10 +128,10 @@ impl Signals {
 
     /// The alternate stack with `SS_ONSTACK` if `sp` is on it.
     #[must_use]
-    pub fn stack_status(&self, sp: u64) -> AltStack {
+    pub fn stack_status(&self, sp: u64) -> StackT {
         let mut stack = self.thread.stack;
-        if stack.flags & SS_DISABLE == 0 && stack.contains(sp) {
-            stack.flags |= SS_ONSTACK;
+        if stack.ss_flags & SS_DISABLE == 0 && is_on_stack(&stack, sp) {
+            stack.ss_flags |= SS_ONSTACK;
         }
         stack
     }
@@ -138,18 +140,17 @@ impl Signals {
     ///
     /// # Errors
     /// `EPERM` while it is in use, `EINVAL` for unknown flags, `ENOMEM` if it is too small.
-    pub fn set_stack(&mut self, new: AltStack, sp: u64) -> Result<(), Errno> {
-        const MINIMUM: u64 = 2048;
-        if self.stack_status(sp).flags & SS_ONSTACK != 0 {
+    pub fn set_stack(&mut self, new: StackT, sp: u64) -> Result<(), Errno> {
+        if self.stack_status(sp).ss_flags & SS_ONSTACK != 0 {
             return Err(Errno::EPERM);
         }
-        match new.flags & !SS_AUTODISARM {
-            SS_DISABLE => self.thread.stack = AltStack::DISABLED,
-            0 | SS_ONSTACK if new.size < MINIMUM => return Err(Errno::ENOMEM),
+        match new.ss_flags & !SS_AUTODISARM {
+            SS_DISABLE => self.thread.stack = NO_STACK,
+            0 | SS_ONSTACK if new.ss_size < MINSIGSTKSZ => return Err(Errno::ENOMEM),
             0 | SS_ONSTACK => {
-                self.thread.stack = AltStack {
-                    flags: new.flags & SS_AUTODISARM,
-                    padding: 0,
+                self.thread.stack = StackT {
+                    ss_flags: new.ss_flags & SS_AUTODISARM,
+                    pad: 0,
                     ..new
                 };
             }

@@ -1,11 +1,15 @@
 //! The stack frame of a signal handler: `struct rt_sigframe` of Linux/riscv64.
 
-use super::AltStack;
 use crate::interp::fcsr;
 use alloc::format;
 use alloc::string::String;
 use core::mem::offset_of;
 use hartline_abi::hart::Hart;
+use hartline_linux::siginfo::{
+    CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED, NSIGPOLL, POLL_IN, POLL_OUT, SI_KERNEL,
+    SI_SIGIO, SI_TIMER, SI_TKILL, SI_USER,
+};
+use hartline_linux::signal::{SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, StackT};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// `siginfo_t`.
@@ -39,15 +43,11 @@ impl SigInfo {
         SigInfo::new(signal, code, pid as u64 | (uid as u64) << 32)
     }
 
-    /// `SIGCHLD` about the child `pid` of user `uid`: `code` is one of [`super::CLD_EXITED`] and
-    /// related codes, `status` is the exit status or signal.
+    /// What a parent is told of its child `pid` of user `uid`: `code` is one of
+    /// [`CLD_EXITED`] and its like, `status` the exit status or signal.
     #[must_use]
     pub const fn child(code: i32, pid: u32, uid: u32, status: i32) -> SigInfo {
-        let mut info = SigInfo::new(
-            super::number::SIGCHLD,
-            code,
-            pid as u64 | (uid as u64) << 32,
-        );
+        let mut info = SigInfo::new(SIGCHLD, code, pid as u64 | (uid as u64) << 32);
         info.rest[0] = status as u32 as u64;
         info
     }
@@ -56,7 +56,7 @@ impl SigInfo {
     #[must_use]
     pub const fn timer(signal: u8, number: u32, overrun: i32, value: u64) -> SigInfo {
         let value_of_timer = number as u64 | (overrun.cast_unsigned() as u64) << 32;
-        let mut info = SigInfo::new(signal, super::SI_TIMER, value_of_timer);
+        let mut info = SigInfo::new(signal, SI_TIMER, value_of_timer);
         info.rest[0] = value;
         info
     }
@@ -65,10 +65,9 @@ impl SigInfo {
     /// events that poll(2) reports.
     #[must_use]
     pub const fn of_file(signal: u8, code: i32, band: u64, fd: u32) -> SigInfo {
-        use super::number::{SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
-        // For these signals, codes greater than 0 have another meaning.
+        // Codes greater than 0 mean other things with these.
         let code = match signal {
-            SIGBUS | SIGCHLD | SIGFPE | SIGILL | SIGSEGV | SIGSYS | SIGTRAP => super::SI_SIGIO,
+            SIGBUS | SIGCHLD | SIGFPE | SIGILL | SIGSEGV | SIGSYS | SIGTRAP => SI_SIGIO,
             _ => code,
         };
         let mut info = SigInfo::new(signal, code, band);
@@ -78,16 +77,14 @@ impl SigInfo {
 
     /// Whether the signal is about an open file.
     fn is_of_file(&self) -> bool {
-        /// `NSIGPOLL`
-        const CODES: i32 = 6;
-        let is_code = (1..=CODES).contains(&self.code) || self.code == super::SI_SIGIO;
-        is_code && !self.is_fault() && self.signal() != super::number::SIGCHLD
+        let is_code = (1..=NSIGPOLL).contains(&self.code) || self.code == SI_SIGIO;
+        is_code && !self.is_fault() && self.signal() != SIGCHLD
     }
 
     /// Whether the signal is from the POSIX timer `number`.
     #[must_use]
     pub fn is_of_timer(&self, number: u32) -> bool {
-        self.code == super::SI_TIMER && self.value as u32 == number
+        self.code == SI_TIMER && self.value as u32 == number
     }
 
     /// Converts to `struct signalfd_siginfo`.
@@ -100,7 +97,7 @@ impl SigInfo {
         put(8, &self.code.to_le_bytes());
         let (low, high) = (self.value as u32, (self.value >> 32) as u32);
         match self.code {
-            super::SI_TIMER => {
+            SI_TIMER => {
                 put(24, &low.to_le_bytes());
                 put(32, &high.to_le_bytes());
             }
@@ -118,7 +115,7 @@ impl SigInfo {
         // `si_status` of a child, otherwise `si_value`.
         let rest = self.rest[0];
         match self.signal() {
-            super::number::SIGCHLD if self.code > 0 => put(40, &(rest as u32).to_le_bytes()),
+            SIGCHLD if self.code > 0 => put(40, &(rest as u32).to_le_bytes()),
             _ => {
                 put(44, &(rest as u32).to_le_bytes());
                 put(48, &rest.to_le_bytes());
@@ -138,22 +135,22 @@ impl SigInfo {
     #[must_use]
     pub fn describe(&self) -> String {
         let code = match (self.code, self.signal()) {
-            (super::CLD_EXITED, super::number::SIGCHLD) => "CLD_EXITED".into(),
-            (super::CLD_KILLED, super::number::SIGCHLD) => "CLD_KILLED".into(),
-            (super::CLD_STOPPED, super::number::SIGCHLD) => "CLD_STOPPED".into(),
-            (super::CLD_CONTINUED, super::number::SIGCHLD) => "CLD_CONTINUED".into(),
-            (super::SI_USER, _) => "SI_USER".into(),
-            (super::SI_TKILL, _) => "SI_TKILL".into(),
-            (super::SI_TIMER, _) => "SI_TIMER".into(),
-            (super::SI_KERNEL, _) => "SI_KERNEL".into(),
-            (1, _) if self.is_of_file() => "POLL_IN".into(),
-            (2, _) if self.is_of_file() => "POLL_OUT".into(),
+            (CLD_EXITED, SIGCHLD) => "CLD_EXITED".into(),
+            (CLD_KILLED, SIGCHLD) => "CLD_KILLED".into(),
+            (CLD_STOPPED, SIGCHLD) => "CLD_STOPPED".into(),
+            (CLD_CONTINUED, SIGCHLD) => "CLD_CONTINUED".into(),
+            (SI_USER, _) => "SI_USER".into(),
+            (SI_TKILL, _) => "SI_TKILL".into(),
+            (SI_TIMER, _) => "SI_TIMER".into(),
+            (SI_KERNEL, _) => "SI_KERNEL".into(),
+            (POLL_IN, _) if self.is_of_file() => "POLL_IN".into(),
+            (POLL_OUT, _) if self.is_of_file() => "POLL_OUT".into(),
             (code, _) => format!("{code}"),
         };
         let (pid, uid) = (self.value as u32, self.value >> 32);
         match (self.is_fault(), self.signal()) {
             (true, _) => format!("si_code={code}, si_addr={:#x}", self.value),
-            (_, super::number::SIGCHLD) if self.code > 0 => {
+            (_, SIGCHLD) if self.code > 0 => {
                 let status = self.rest[0] as u32;
                 format!("si_code={code}, si_pid={pid}, si_uid={uid}, si_status={status}")
             }
@@ -178,7 +175,7 @@ impl SigInfo {
         }
     }
 
-    /// The signal, 1 to [`super::COUNT`].
+    /// The signal, 1 to [`_NSIG`].
     #[must_use]
     pub fn signal(&self) -> u8 {
         self.number as u8
@@ -187,8 +184,7 @@ impl SigInfo {
     /// Whether an instruction caused it.
     #[must_use]
     pub fn is_fault(&self) -> bool {
-        use super::number::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
-        (1..super::SI_KERNEL).contains(&self.code)
+        (1..SI_KERNEL).contains(&self.code)
             && matches!(self.signal(), SIGILL | SIGTRAP | SIGBUS | SIGFPE | SIGSEGV)
     }
 }
@@ -223,7 +219,7 @@ pub struct UContext {
     flags: u64,
     link: u64,
     /// Alternate stack at the time of the signal.
-    pub stack: AltStack,
+    pub stack: StackT,
     /// Blocked signals to restore.
     pub mask: u64,
     unused: [u64; 15],
@@ -261,7 +257,7 @@ impl RtSigframe {
 
     /// The frame for the current state of `hart`.
     #[must_use]
-    pub fn new(hart: &Hart, info: SigInfo, stack: AltStack, mask: u64) -> RtSigframe {
+    pub fn new(hart: &Hart, info: SigInfo, stack: StackT, mask: u64) -> RtSigframe {
         let mut registers = hart.x;
         registers[0] = hart.pc;
         RtSigframe {

@@ -6,125 +6,29 @@ mod frame;
 pub use delivery::Delivery;
 pub use frame::{FRAME_SIZE, FpState, RtSigframe, SigContext, SigInfo, UContext};
 
-use crate::errno::Errno;
 use alloc::collections::VecDeque;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::errno::Errno;
+use hartline_linux::signal::{
+    _NSIG, SA_NOCLDSTOP, SA_NOCLDWAIT, SIG_DFL, SIG_IGN, SIGCHLD, SIGCONT, SIGKILL, SIGRTMIN,
+    SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH, SS_AUTODISARM, SS_DISABLE, Sigaction,
+    StackT,
+};
 
-/// Number of signals; valid numbers are 1 to this one.
-pub const COUNT: u8 = 64;
-/// First real-time signal of Linux.
-const REALTIME: u8 = 32;
 /// Most queued instances of real-time signals (`RLIMIT_SIGPENDING`).
 const QUEUE_LIMIT: usize = 4096;
 
-/// Signal numbers (asm-generic).
-#[allow(missing_docs, reason = "the names are those of signal(7)")]
-pub mod number {
-    pub const SIGHUP: u8 = 1;
-    pub const SIGINT: u8 = 2;
-    pub const SIGQUIT: u8 = 3;
-    pub const SIGILL: u8 = 4;
-    pub const SIGTRAP: u8 = 5;
-    pub const SIGABRT: u8 = 6;
-    pub const SIGBUS: u8 = 7;
-    pub const SIGFPE: u8 = 8;
-    pub const SIGKILL: u8 = 9;
-    pub const SIGSEGV: u8 = 11;
-    pub const SIGPIPE: u8 = 13;
-    pub const SIGALRM: u8 = 14;
-    pub const SIGTERM: u8 = 15;
-    pub const SIGCHLD: u8 = 17;
-    pub const SIGCONT: u8 = 18;
-    pub const SIGSTOP: u8 = 19;
-    pub const SIGTSTP: u8 = 20;
-    pub const SIGTTIN: u8 = 21;
-    pub const SIGTTOU: u8 = 22;
-    pub const SIGURG: u8 = 23;
-    pub const SIGVTALRM: u8 = 26;
-    pub const SIGPROF: u8 = 27;
-    pub const SIGWINCH: u8 = 28;
-    pub const SIGIO: u8 = 29;
-    pub const SIGSYS: u8 = 31;
-}
+/// No alternate stack.
+pub const NO_STACK: StackT = StackT {
+    ss_sp: 0,
+    ss_flags: SS_DISABLE,
+    pad: 0,
+    ss_size: 0,
+};
 
-use number::{SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
-
-/// `SIG_DFL`.
-pub const DEFAULT: u64 = 0;
-/// `SIG_IGN`.
-pub const IGNORE: u64 = 1;
-
-const SA_NOCLDSTOP: u64 = 1;
-const SA_NOCLDWAIT: u64 = 2;
-const SA_ONSTACK: u64 = 0x0800_0000;
-const SA_RESTART: u64 = 0x1000_0000;
-const SA_NODEFER: u64 = 0x4000_0000;
-const SA_RESETHAND: u64 = 0x8000_0000;
-
-/// `SS_ONSTACK`.
-pub const SS_ONSTACK: i32 = 1;
-/// `SS_DISABLE`.
-pub const SS_DISABLE: i32 = 2;
-/// `SS_AUTODISARM`.
-pub const SS_AUTODISARM: i32 = i32::MIN;
-
-/// `si_code` of a signal sent by the kernel.
-pub const SI_KERNEL: i32 = 0x80;
-/// `si_code` of a timer.
-pub const SI_TIMER: i32 = -2;
-/// `si_code` of a file signal for which codes greater than 0 have another meaning.
-pub const SI_SIGIO: i32 = -5;
-/// `si_code` of `kill`.
-pub const SI_USER: i32 = 0;
-/// `si_code` of `SIGCHLD` if the child exited; the others: ended by a signal, stopped, continued.
-pub const CLD_EXITED: i32 = 1;
-/// See [`CLD_EXITED`].
-pub const CLD_KILLED: i32 = 2;
-/// See [`CLD_EXITED`].
-pub const CLD_STOPPED: i32 = 5;
-/// See [`CLD_EXITED`].
-pub const CLD_CONTINUED: i32 = 6;
-/// `si_code` of `tkill` and `tgkill`.
-pub const SI_TKILL: i32 = -6;
-
-/// `struct sigaction` of the system call (asm-generic, without a restorer).
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable)]
-pub struct Action {
-    /// [`DEFAULT`], [`IGNORE`] or the handler's address.
-    pub handler: u64,
-    /// `SA_*`.
-    pub flags: u64,
-    /// Signals blocked while the handler runs.
-    pub mask: u64,
-}
-
-/// `stack_t`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct AltStack {
-    /// Lowest address.
-    pub address: u64,
-    /// `SS_*`.
-    pub flags: i32,
-    /// Not used.
-    pub padding: u32,
-    /// Size, bytes.
-    pub size: u64,
-}
-
-impl AltStack {
-    /// No alternate stack.
-    pub const DISABLED: AltStack = AltStack {
-        address: 0,
-        flags: SS_DISABLE,
-        padding: 0,
-        size: 0,
-    };
-
-    fn contains(&self, sp: u64) -> bool {
-        self.flags & SS_AUTODISARM == 0 && sp > self.address && sp - self.address <= self.size
-    }
+/// Whether a stack pointer is on an alternate stack.
+fn is_on_stack(stack: &StackT, sp: u64) -> bool {
+    let above = sp.wrapping_sub(stack.ss_sp);
+    stack.ss_flags & SS_AUTODISARM == 0 && sp > stack.ss_sp && above <= stack.ss_size
 }
 
 /// The effect of a signal.
@@ -133,7 +37,7 @@ enum Disposition {
     Ignore,
     Stop,
     Terminate,
-    Handle(Action),
+    Handle(Sigaction),
 }
 
 /// The bit of a signal in a mask.
@@ -148,8 +52,8 @@ pub const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
 /// Signal state of a process, and of its running thread.
 #[derive(Debug)]
 pub struct Signals {
-    actions: [Action; COUNT as usize],
-    /// Pending signals of the whole process.
+    actions: [Sigaction; _NSIG as usize],
+    /// What is pending for the process as a whole.
     shared: VecDeque<SigInfo>,
     /// State of the running thread.
     pub thread: ThreadSignals,
@@ -160,7 +64,7 @@ pub struct Signals {
 impl Default for Signals {
     fn default() -> Self {
         Signals {
-            actions: [Action::default(); COUNT as usize],
+            actions: [Sigaction::default(); _NSIG as usize],
             shared: VecDeque::new(),
             thread: ThreadSignals::default(),
             trampoline: 0,
@@ -177,7 +81,7 @@ pub struct ThreadSignals {
     /// entered.
     saved: Option<u64>,
     /// Alternate stack.
-    stack: AltStack,
+    stack: StackT,
 }
 
 impl Default for ThreadSignals {
@@ -186,7 +90,7 @@ impl Default for ThreadSignals {
             blocked: 0,
             pending: VecDeque::new(),
             saved: None,
-            stack: AltStack::DISABLED,
+            stack: NO_STACK,
         }
     }
 }
@@ -199,7 +103,7 @@ impl ThreadSignals {
             blocked: self.saved.unwrap_or(self.blocked),
             stack: match keeps_stack {
                 true => self.stack,
-                false => AltStack::DISABLED,
+                false => NO_STACK,
             },
             ..ThreadSignals::default()
         }
@@ -227,7 +131,7 @@ fn set_of(queue: &VecDeque<SigInfo>) -> u64 {
 fn push(queue: &mut VecDeque<SigInfo>, info: SigInfo) {
     let signal = info.signal();
     let queued = set_of(queue) & bit(signal) != 0;
-    if !queued || (signal >= REALTIME && queue.len() < QUEUE_LIMIT) {
+    if !queued || (signal >= SIGRTMIN && queue.len() < QUEUE_LIMIT) {
         queue.push_back(info);
     }
 }
@@ -235,31 +139,31 @@ fn push(queue: &mut VecDeque<SigInfo>, info: SigInfo) {
 /// Checks a signal number from the program.
 ///
 /// # Errors
-/// `EINVAL` unless it is 1 to [`COUNT`].
+/// `EINVAL` unless it is 1 to [`_NSIG`].
 pub fn check_number(signal: u64) -> Result<u8, Errno> {
     match u8::try_from(signal as i32) {
-        Ok(signal @ 1..=COUNT) => Ok(signal),
+        Ok(signal @ 1..=_NSIG) => Ok(signal),
         _ => Err(Errno::EINVAL),
     }
 }
 
 impl Signals {
-    /// The action of a signal, 1 to [`COUNT`].
+    /// The action of a signal, 1 to [`_NSIG`].
     #[must_use]
-    pub fn action(&self, signal: u8) -> Action {
+    pub fn action(&self, signal: u8) -> Sigaction {
         self.actions[usize::from(signal - 1)]
     }
 
-    /// Sets the action of a signal, 1 to [`COUNT`]. If it ignores the signal, a pending one is
-    /// dropped.
+    /// Sets the action of a signal, 1 to [`_NSIG`]. A pending signal that is ignored
+    /// from now on is dropped.
     ///
     /// # Errors
     /// `EINVAL` for `SIGKILL` and `SIGSTOP`.
-    pub fn set_action(&mut self, signal: u8, mut action: Action) -> Result<(), Errno> {
+    pub fn set_action(&mut self, signal: u8, mut action: Sigaction) -> Result<(), Errno> {
         if bit(signal) & UNBLOCKABLE != 0 {
             return Err(Errno::EINVAL);
         }
-        action.mask &= !UNBLOCKABLE;
+        action.sa_mask &= !UNBLOCKABLE;
         self.actions[usize::from(signal - 1)] = action;
         if self.disposition(signal) == Disposition::Ignore {
             self.drop_pending(bit(signal));
@@ -287,18 +191,18 @@ impl Signals {
     /// Resets the state for `execve`: removes handlers and the alternate stack.
     pub fn reset(&mut self) {
         self.clear_handlers();
-        self.thread.stack = AltStack::DISABLED;
+        self.thread.stack = NO_STACK;
     }
 
     /// Removes all handlers; ignored signals stay ignored.
     pub fn clear_handlers(&mut self) {
         for action in &mut self.actions {
-            *action = Action {
-                handler: match action.handler {
-                    IGNORE => IGNORE,
-                    _ => DEFAULT,
+            *action = Sigaction {
+                sa_handler: match action.sa_handler {
+                    SIG_IGN => SIG_IGN,
+                    _ => SIG_DFL,
                 },
-                ..Action::default()
+                ..Sigaction::default()
             };
         }
     }
@@ -380,7 +284,7 @@ impl Signals {
         let signal = info.signal();
         let blocked = self.thread.blocked & bit(signal) != 0;
         if blocked || self.disposition(signal) == Disposition::Ignore {
-            self.actions[usize::from(signal - 1)] = Action::default();
+            self.actions[usize::from(signal - 1)] = Sigaction::default();
             self.thread.blocked &= !bit(signal);
         }
         self.thread.pending.push_front(info);
@@ -423,10 +327,10 @@ impl Signals {
     #[must_use]
     pub fn dispositions(&self) -> [u64; 2] {
         let mut sets = [0; 2];
-        for signal in 1..=COUNT {
-            match self.action(signal).handler {
-                DEFAULT => {}
-                IGNORE => sets[0] |= bit(signal),
+        for signal in 1..=_NSIG {
+            match self.action(signal).sa_handler {
+                SIG_DFL => {}
+                SIG_IGN => sets[0] |= bit(signal),
                 _ => sets[1] |= bit(signal),
             }
         }
@@ -437,13 +341,13 @@ impl Signals {
     #[must_use]
     pub fn ignores_children(&self) -> bool {
         let action = self.action(SIGCHLD);
-        action.handler == IGNORE || action.flags & SA_NOCLDWAIT != 0
+        action.sa_handler == SIG_IGN || action.sa_flags & SA_NOCLDWAIT != 0
     }
 
     /// Whether `SIGCHLD` is also sent for children that stop or continue.
     #[must_use]
     pub fn wants_stopped_children(&self) -> bool {
-        self.action(SIGCHLD).flags & SA_NOCLDSTOP == 0
+        self.action(SIGCHLD).sa_flags & SA_NOCLDSTOP == 0
     }
 
     /// Whether a signal has no effect now, because it is blocked or ignored.
@@ -455,13 +359,13 @@ impl Signals {
     /// The effect of a signal.
     fn disposition(&self, signal: u8) -> Disposition {
         let action = self.action(signal);
-        match action.handler {
-            DEFAULT => match signal {
+        match action.sa_handler {
+            SIG_DFL => match signal {
                 SIGCHLD | SIGCONT | SIGURG | SIGWINCH => Disposition::Ignore,
                 SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU => Disposition::Stop,
                 _ => Disposition::Terminate,
             },
-            IGNORE => Disposition::Ignore,
+            SIG_IGN => Disposition::Ignore,
             _ => Disposition::Handle(action),
         }
     }

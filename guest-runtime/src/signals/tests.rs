@@ -1,18 +1,19 @@
 //! Signal state without a guest.
 
-use super::number::{SIGCHLD, SIGINT, SIGKILL, SIGPIPE, SIGSEGV, SIGTERM};
 use super::*;
 use hartline_abi::hart::Hart;
+use hartline_linux::siginfo::SI_USER;
+use hartline_linux::signal::{SA_RESTART, SIGINT, SIGPIPE, SIGSEGV, SIGTERM, SS_ONSTACK};
 
 fn sent(signal: u8) -> SigInfo {
     SigInfo::sent(signal, SI_USER, 2, 1000)
 }
 
-fn handled(flags: u64) -> Action {
-    Action {
-        handler: 0x1_0000,
-        flags,
-        mask: bit(SIGINT),
+fn handled(flags: u64) -> Sigaction {
+    Sigaction {
+        sa_handler: 0x1_0000,
+        sa_flags: flags,
+        sa_mask: bit(SIGINT),
     }
 }
 
@@ -45,9 +46,9 @@ fn ignored_signals_vanish() {
     signals.set_blocked(bit(SIGPIPE));
     signals.send(sent(SIGPIPE), 0);
     assert_eq!(signals.pending(), bit(SIGPIPE));
-    let ignore = Action {
-        handler: IGNORE,
-        ..Action::default()
+    let ignore = Sigaction {
+        sa_handler: SIG_IGN,
+        ..Sigaction::default()
     };
     signals.set_action(SIGPIPE, ignore).unwrap();
     assert_eq!(signals.pending(), 0);
@@ -92,24 +93,30 @@ fn temporary_masks_come_back() {
 #[test]
 fn alternate_stacks_are_checked() {
     let mut signals = Signals::default();
-    let stack = AltStack {
-        address: 0x10_0000,
-        flags: 0,
-        padding: 0,
-        size: 0x4000,
+    let stack = StackT {
+        ss_sp: 0x10_0000,
+        ss_flags: 0,
+        pad: 0,
+        ss_size: 0x4000,
     };
-    let small = AltStack { size: 100, ..stack };
+    let small = StackT {
+        ss_size: 100,
+        ..stack
+    };
     assert_eq!(signals.set_stack(small, 0), Err(Errno::ENOMEM));
-    let odd = AltStack { flags: 8, ..stack };
+    let odd = StackT {
+        ss_flags: 8,
+        ..stack
+    };
     assert_eq!(signals.set_stack(odd, 0), Err(Errno::EINVAL));
     signals.set_stack(stack, 0).unwrap();
-    assert_eq!(signals.stack_status(0x10_0000).flags, 0);
-    assert_eq!(signals.stack_status(0x10_0001).flags, SS_ONSTACK);
-    assert_eq!(signals.stack_status(0x10_4000).flags, SS_ONSTACK);
-    assert_eq!(signals.stack_status(0x10_4001).flags, 0);
+    assert_eq!(signals.stack_status(0x10_0000).ss_flags, 0);
+    assert_eq!(signals.stack_status(0x10_0001).ss_flags, SS_ONSTACK);
+    assert_eq!(signals.stack_status(0x10_4000).ss_flags, SS_ONSTACK);
+    assert_eq!(signals.stack_status(0x10_4001).ss_flags, 0);
     assert_eq!(signals.set_stack(stack, 0x10_1000), Err(Errno::EPERM));
-    signals.set_stack(AltStack::DISABLED, 0).unwrap();
-    assert_eq!(signals.thread.stack, AltStack::DISABLED);
+    signals.set_stack(NO_STACK, 0).unwrap();
+    assert_eq!(signals.thread.stack, NO_STACK);
 }
 
 #[test]
@@ -124,7 +131,7 @@ fn frames_hold_all_registers() {
     }
     hart.pc = 0x1_2344;
     hart.fflags = 5;
-    let frame = RtSigframe::new(&hart, sent(SIGINT), AltStack::DISABLED, 0x55);
+    let frame = RtSigframe::new(&hart, sent(SIGINT), NO_STACK, 0x55);
     let bytes = frame.as_bytes();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     // siginfo_t: number, and sender; ucontext: mask at 40, pc at 176, f0 after 32 words.

@@ -1,70 +1,41 @@
 //! Making processes and threads: `clone`, `clone3`.
 
 use super::Entry;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::memory::Access;
-use crate::process::{Parked, limit};
+use crate::process::Parked;
 use crate::scheduler::Space;
 use crate::signals::check_number;
 use crate::task::{Registers, Task};
 use crate::user;
 use crate::vfs::file::Object;
-use crate::vfs::types::o;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::O_CLOEXEC;
+use hartline_linux::resource::RLIMIT_NPROC;
+use hartline_linux::sched::{
+    CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_CLEAR_SIGHAND, CLONE_DETACHED, CLONE_FILES,
+    CLONE_FS, CLONE_PARENT_SETTID, CLONE_PIDFD, CLONE_SETTLS, CLONE_SIGHAND, CLONE_SYSVSEM,
+    CLONE_THREAD, CLONE_VFORK, CLONE_VM, CSIGNAL, CloneArgs,
+};
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
-pub const CALLS: &[Entry] = &[
-    Entry::new(220, "clone", clone),
-    Entry::new(435, "clone3", clone3),
-];
+pub const CALLS: &[Entry] = &[(nr::clone, clone), (nr::clone3, clone3)];
 
-/// Flags of `clone(2)`.
-#[allow(missing_docs, reason = "the names are those of clone(2)")]
-mod flag {
-    pub const VM: u64 = 0x100;
-    pub const FS: u64 = 0x200;
-    pub const FILES: u64 = 0x400;
-    pub const SIGHAND: u64 = 0x800;
-    pub const PIDFD: u64 = 0x1000;
-    pub const VFORK: u64 = 0x4000;
-    pub const THREAD: u64 = 0x1_0000;
-    pub const SYSVSEM: u64 = 0x4_0000;
-    pub const SETTLS: u64 = 0x8_0000;
-    pub const PARENT_SETTID: u64 = 0x10_0000;
-    pub const CHILD_CLEARTID: u64 = 0x20_0000;
-    pub const DETACHED: u64 = 0x40_0000;
-    pub const CHILD_SETTID: u64 = 0x100_0000;
-    pub const CLEAR_SIGHAND: u64 = 1 << 32;
-    /// What threads share.
-    pub const OF_THREADS: u64 = VM | FS | FILES | SIGHAND;
-    /// What is known; some of it only together with the rest of `OF_THREADS`.
-    pub const KNOWN: u64 = OF_THREADS
-        | PIDFD
-        | VFORK
-        | THREAD
-        | SYSVSEM
-        | SETTLS
-        | PARENT_SETTID
-        | CHILD_CLEARTID
-        | DETACHED
-        | CHILD_SETTID
-        | CLEAR_SIGHAND;
-}
-
-/// `struct clone_args`, first version.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-struct CloneArgs {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-}
+/// What threads share.
+const OF_THREADS: u64 = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND;
+/// Flags that are known; some of them only together with the rest of [`OF_THREADS`].
+const KNOWN: u64 = OF_THREADS
+    | CLONE_PIDFD
+    | CLONE_VFORK
+    | CLONE_THREAD
+    | CLONE_SYSVSEM
+    | CLONE_SETTLS
+    | CLONE_PARENT_SETTID
+    | CLONE_CHILD_CLEARTID
+    | CLONE_DETACHED
+    | CLONE_CHILD_SETTID
+    | CLONE_CLEAR_SIGHAND;
 
 /// How far from the stack pointer stores are expected soon after `fork`, bytes.
 const HOT_STACK: u64 = 4096;
@@ -75,16 +46,15 @@ const TP: usize = 4;
 const A0: usize = 10;
 
 fn clone(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const SIGNAL: u64 = 0xff;
     let [flags, stack, parent_tid, tls, child_tid, _] = *arguments;
     make(
         kernel,
         &CloneArgs {
-            flags: flags & u64::from(u32::MAX) & !SIGNAL,
+            flags: flags & u64::from(u32::MAX) & !CSIGNAL,
             pidfd: parent_tid,
             child_tid,
             parent_tid,
-            exit_signal: flags & SIGNAL,
+            exit_signal: flags & CSIGNAL,
             stack,
             stack_size: 0,
             tls,
@@ -117,21 +87,21 @@ fn clone3(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 /// Checks what is asked for.
 fn check(args: &CloneArgs) -> Result<(), Errno> {
     let has = |flags: u64| args.flags & flags == flags;
-    if args.flags & !flag::KNOWN != 0 {
+    if args.flags & !KNOWN != 0 {
         return Err(Errno::EINVAL);
     }
-    if has(flag::PIDFD) && args.flags & (flag::THREAD | flag::DETACHED) != 0 {
+    if has(CLONE_PIDFD) && args.flags & (CLONE_THREAD | CLONE_DETACHED) != 0 {
         return Err(Errno::EINVAL);
     }
-    if has(flag::THREAD) {
+    if has(CLONE_THREAD) {
         // Threads share everything, and nobody waits for them.
-        return match has(flag::OF_THREADS) && !has(flag::VFORK) && args.exit_signal == 0 {
+        return match has(OF_THREADS) && !has(CLONE_VFORK) && args.exit_signal == 0 {
             true => Ok(()),
             false => Err(Errno::EINVAL),
         };
     }
     // Processes share nothing but memory.
-    if args.flags & (flag::FS | flag::FILES | flag::SIGHAND) != 0 {
+    if args.flags & (CLONE_FS | CLONE_FILES | CLONE_SIGHAND) != 0 {
         return Err(Errno::EINVAL);
     }
     if args.exit_signal != 0 {
@@ -158,16 +128,16 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     if args.stack != 0 {
         registers.x[SP] = args.stack.wrapping_add(args.stack_size);
     }
-    if has(flag::SETTLS) {
+    if has(CLONE_SETTLS) {
         registers.x[TP] = args.tls;
     }
-    let keeps_stack = !has(flag::VM) || has(flag::VFORK);
+    let keeps_stack = !has(CLONE_VM) || has(CLONE_VFORK);
     let task = Task {
         tid,
         pid: kernel.process.pid,
         name: kernel.task.name,
         affinity: kernel.task.affinity,
-        clear_child_tid: match has(flag::CHILD_CLEARTID) {
+        clear_child_tid: match has(CLONE_CHILD_CLEARTID) {
             true => args.child_tid,
             false => 0,
         },
@@ -175,19 +145,19 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         signals: kernel.signals.thread.of_new_thread(keeps_stack),
         ..Task::new(tid)
     };
-    if has(flag::PIDFD) {
+    if has(CLONE_PIDFD) {
         open_pidfd(kernel, args, tid)?;
     }
-    if has(flag::PARENT_SETTID) {
+    if has(CLONE_PARENT_SETTID) {
         user::write(&mut kernel.memory, args.parent_tid, &tid)?;
     }
-    match has(flag::THREAD) {
+    match has(CLONE_THREAD) {
         true => make_thread(kernel, args, task)?,
         false => make_process(kernel, args, task)?,
     }
     kernel.files.streams.set_alone(false);
     kernel.start_ticking();
-    match has(flag::VFORK) && kernel.wait_for_vfork(tid) {
+    match has(CLONE_VFORK) && kernel.wait_for_vfork(tid) {
         true => Err(Errno::ERESTARTSYS),
         false => Ok(u64::from(tid)),
     }
@@ -197,18 +167,18 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
 fn open_pidfd(kernel: &mut Kernel, args: &CloneArgs, pid: u32) -> Result<(), Errno> {
     // `clone` has one argument for both.
     let one_place = args.pidfd == args.parent_tid;
-    if args.flags & flag::PARENT_SETTID != 0 && one_place {
+    if args.flags & CLONE_PARENT_SETTID != 0 && one_place {
         return Err(Errno::EINVAL);
     }
     // It is written first: what cannot be told is not opened.
     user::write(&mut kernel.memory, args.pidfd, &u32::MAX)?;
-    let fd = kernel.open_anonymous("[pidfd]", Object::Process(pid), o::CLOEXEC)?;
+    let fd = kernel.open_anonymous("[pidfd]", Object::Process(pid), O_CLOEXEC)?;
     user::write(&mut kernel.memory, args.pidfd, &(fd as u32))
 }
 
 /// `RLIMIT_NPROC`.
 fn check_limit(kernel: &Kernel) -> Result<(), Errno> {
-    let most = kernel.process.limits[limit::NPROC].soft;
+    let most = kernel.process.limits[RLIMIT_NPROC].rlim_cur;
     let tasks = kernel.scheduler.task_count() as u64;
     match tasks >= most && kernel.process.uid != 0 {
         true => Err(Errno::EAGAIN),
@@ -217,7 +187,7 @@ fn check_limit(kernel: &Kernel) -> Result<(), Errno> {
 }
 
 fn make_thread(kernel: &mut Kernel, args: &CloneArgs, task: Task) -> Result<(), Errno> {
-    if args.flags & flag::CHILD_SETTID != 0 {
+    if args.flags & CLONE_CHILD_SETTID != 0 {
         user::write(&mut kernel.memory, args.child_tid, &task.tid)?;
     }
     kernel.process.threads += 1;
@@ -229,8 +199,8 @@ fn make_thread(kernel: &mut Kernel, args: &CloneArgs, task: Task) -> Result<(), 
 
 fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result<(), Errno> {
     let pid = task.tid;
-    let set_tid = args.flags & flag::CHILD_SETTID != 0;
-    let space = if args.flags & flag::VM != 0 {
+    let set_tid = args.flags & CLONE_CHILD_SETTID != 0;
+    let space = if args.flags & CLONE_VM != 0 {
         if set_tid {
             user::write(&mut kernel.memory, args.child_tid, &pid)?;
         }
@@ -252,14 +222,14 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
         })
     };
     let mut signals = kernel.signals.fork();
-    if args.flags & flag::CLEAR_SIGHAND != 0 {
+    if args.flags & CLONE_CLEAR_SIGHAND != 0 {
         signals.clear_handlers();
     }
     let files = kernel.files.fork(pid);
     files.registry.add(&files);
     let mut process = kernel.process.fork(pid, space, Parked { files, signals });
     process.exit_signal = args.exit_signal as u8;
-    if args.flags & flag::VFORK != 0 {
+    if args.flags & CLONE_VFORK != 0 {
         process.vfork_parent = Some(kernel.task.tid);
     }
     task.pid = pid;

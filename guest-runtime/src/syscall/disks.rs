@@ -1,26 +1,16 @@
 //! Block devices: their start, and `ioctl` on them (linux/fs.h).
 
 use crate::drivers::{self, StartError};
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::user;
 use crate::vfs::disks::SECTOR;
 use crate::vfs::types::Credentials;
 use alloc::boxed::Box;
-
-/// Requests.
-mod request {
-    pub const ROGET: u32 = 0x125e;
-    pub const GETSIZE: u32 = 0x1260;
-    pub const FLSBUF: u32 = 0x1261;
-    pub const SSZGET: u32 = 0x1268;
-    pub const DISCARD: u32 = 0x1277;
-    pub const IOMIN: u32 = 0x1278;
-    pub const IOOPT: u32 = 0x1279;
-    pub const PBSZGET: u32 = 0x127b;
-    pub const BSZGET: u32 = 0x8008_1270;
-    pub const GETSIZE64: u32 = 0x8008_1272;
-}
+use hartline_linux::errno::Errno;
+use hartline_linux::fs::{
+    BLKBSZGET, BLKDISCARD, BLKFLSBUF, BLKGETSIZE, BLKGETSIZE64, BLKIOMIN, BLKIOOPT, BLKPBSZGET,
+    BLKROGET, BLKSSZGET,
+};
 
 /// Unit in which Linux keeps a disk's contents in memory, bytes.
 const BLOCK: i32 = 4096;
@@ -75,21 +65,21 @@ pub(super) fn ioctl(
     let disk = kernel.files.vfs.disks.get(number)?;
     let (sectors, read_only) = (disk.sectors(), disk.is_read_only());
     match request {
-        request::GETSIZE => user::write(&mut kernel.memory, address, &sectors)?,
-        request::GETSIZE64 => {
+        BLKGETSIZE => user::write(&mut kernel.memory, address, &sectors)?,
+        BLKGETSIZE64 => {
             user::write(&mut kernel.memory, address, &(sectors * SECTOR as u64))?;
         }
-        request::ROGET => user::write(&mut kernel.memory, address, &i32::from(read_only))?,
-        request::SSZGET | request::PBSZGET | request::IOMIN => {
+        BLKROGET => user::write(&mut kernel.memory, address, &i32::from(read_only))?,
+        BLKSSZGET | BLKPBSZGET | BLKIOMIN => {
             user::write(&mut kernel.memory, address, &(SECTOR as i32))?;
         }
-        request::IOOPT => user::write(&mut kernel.memory, address, &0i32)?,
-        request::BSZGET => user::write(&mut kernel.memory, address, &BLOCK)?,
-        request::FLSBUF => match kernel.files.vfs.disks.flush(number, kernel.task.tid) {
+        BLKIOOPT => user::write(&mut kernel.memory, address, &0i32)?,
+        BLKBSZGET => user::write(&mut kernel.memory, address, &BLOCK)?,
+        BLKFLSBUF => match kernel.files.vfs.disks.flush(number, kernel.task.tid) {
             Err(Errno::EAGAIN) => return Err(kernel.await_disk(0)),
             result => result?,
         },
-        request::DISCARD => {
+        BLKDISCARD => {
             let [start, length]: [u64; 2] = user::read(&mut kernel.memory, address)?;
             let end = start.checked_add(length).ok_or(Errno::EINVAL)?;
             let unit = SECTOR as u64;

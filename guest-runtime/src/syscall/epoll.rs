@@ -2,40 +2,35 @@
 
 use super::Entry;
 use super::files::Files;
-use super::poll::{ALWAYS, MAX_NESTING, POLLNVAL, WRITABLE, Watch};
+use super::poll::{ALWAYS, MAX_NESTING, WRITABLE, Watch};
 use crate::clock;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::user;
-use crate::vfs::epoll::{EDGE, Epoll, Interest, ONESHOT};
+use crate::vfs::epoll::{Epoll, Interest};
 use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
-use crate::vfs::types::o;
 use alloc::vec::Vec;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::errno::Errno;
+use hartline_linux::eventpoll::{
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT,
+    EPOLLWAKEUP, EpollEvent,
+};
+use hartline_linux::fcntl::O_CLOEXEC;
+use hartline_linux::poll::{POLLIN, POLLNVAL, POLLOUT};
+use hartline_linux::syscall::nr;
+use zerocopy::IntoBytes;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(20, "epoll_create1", epoll_create1),
-    Entry::new(21, "epoll_ctl", epoll_ctl),
-    Entry::new(22, "epoll_pwait", epoll_pwait),
-    Entry::new(441, "epoll_pwait2", epoll_pwait2),
+    (nr::epoll_create1, epoll_create1),
+    (nr::epoll_ctl, epoll_ctl),
+    (nr::epoll_pwait, epoll_pwait),
+    (nr::epoll_pwait2, epoll_pwait2),
 ];
-
-/// `struct epoll_event`, which is packed on x86-64 only.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-struct EpollEvent {
-    events: u32,
-    pad: u32,
-    data: u64,
-}
-
-const _: () = assert!(size_of::<EpollEvent>() == 16);
 
 fn epoll_create1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = a[0] as u32;
-    if flags & !o::CLOEXEC != 0 {
+    if flags & !O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
     kernel.open_anonymous("[eventpoll]", Object::Epoll(Epoll::default()), flags)
@@ -49,16 +44,9 @@ fn list_id(files: &mut Files, fd: u64) -> Result<FileId, Errno> {
 }
 
 fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    const ADD: u64 = 1;
-    const DELETE: u64 = 2;
-    const MODIFY: u64 = 3;
     let event: EpollEvent = match a[1] {
-        ADD | MODIFY => user::read(&mut kernel.memory, a[3])?,
-        DELETE => EpollEvent {
-            events: 0,
-            pad: 0,
-            data: 0,
-        },
+        EPOLL_CTL_ADD | EPOLL_CTL_MOD => user::read(&mut kernel.memory, a[3])?,
+        EPOLL_CTL_DEL => EpollEvent::default(),
         _ => return Err(Errno::EINVAL),
     };
     kernel.files.id(a[0])?;
@@ -70,7 +58,7 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         _ => {}
     }
     let own = kernel.files.id(a[0])?;
-    if a[1] == ADD && leads_to(&kernel.files, target, own, MAX_NESTING) {
+    if a[1] == EPOLL_CTL_ADD && leads_to(&kernel.files, target, own, MAX_NESTING) {
         return Err(Errno::ELOOP);
     }
     check_exclusive(kernel, a[1], target, event.events)?;
@@ -80,8 +68,8 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let key = (a[2] as u32, target);
     let vfs = &mut kernel.files.vfs;
     match a[1] {
-        ADD => vfs.add_interest(own, key, interest)?,
-        MODIFY => vfs.modify_interest(own, key, interest)?,
+        EPOLL_CTL_ADD => vfs.add_interest(own, key, interest)?,
+        EPOLL_CTL_MOD => vfs.modify_interest(own, key, interest)?,
         _ => vfs.remove_interest(own, key)?,
     }
     Ok(0)
@@ -100,16 +88,13 @@ fn leads_to(files: &Files, from: FileId, to: FileId, depth: u32) -> bool {
 /// `EPOLLEXCLUSIVE` goes with few other events, and not with nesting. Who waits looks for
 /// itself whether there is something left, so it needs nothing else.
 fn check_exclusive(kernel: &Kernel, action: u64, target: FileId, events: u32) -> Result<(), Errno> {
-    const EXCLUSIVE: u32 = 1 << 28;
-    const WAKEUP: u32 = 1 << 29;
-    /// `EPOLLIN | EPOLLOUT`, and what is always reported.
-    const ALLOWED: u32 = 5 | ALWAYS | WAKEUP | EDGE | EXCLUSIVE;
-    if events & EXCLUSIVE == 0 {
+    const ALLOWED: u32 = POLLIN | POLLOUT | ALWAYS | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+    if events & EPOLLEXCLUSIVE == 0 {
         return Ok(());
     }
     let object = &kernel.files.vfs.files.get(target)?.object;
     let is_nested = matches!(object, Object::Epoll(_));
-    match action != 1 || is_nested || events & !ALLOWED != 0 {
+    match action != EPOLL_CTL_ADD || is_nested || events & !ALLOWED != 0 {
         true => Err(Errno::EINVAL),
         false => Ok(()),
     }
@@ -135,7 +120,7 @@ fn collect(
         wants_input |= kernel.watch_now(&mut watch).1;
         let ready = watch[0].ready & interest.wanted();
         let edges = kernel.files.vfs.edges(key.1);
-        let news = match interest.events & EDGE {
+        let news = match interest.events & EPOLLET {
             0 => ready,
             _ => interest.news(ready, edges),
         };
@@ -208,9 +193,9 @@ impl Interest {
 
     /// What it waits for; nothing after a one-shot interest has been reported.
     fn wanted(&self) -> u32 {
-        let events = self.events & !(ONESHOT | EDGE);
+        let events = self.events & !(EPOLLONESHOT | EPOLLET);
         match events & !ALWAYS {
-            0 if self.events & ONESHOT != 0 => 0,
+            0 if self.events & EPOLLONESHOT != 0 => 0,
             _ => events,
         }
     }

@@ -1,27 +1,24 @@
 //! Replacing the program of a process: `execve`, `execveat`.
 
 use super::Entry;
-use super::files::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
-use crate::errno::Errno;
 use crate::exit::End;
 use crate::images::Images;
 use crate::interp::fcsr;
 use crate::kernel::{Control, Kernel};
 use crate::loader::{self, ElfFile, InterpreterError, LoadError, Strings};
-use crate::process::limit;
 use crate::scheduler::Space;
-use crate::signals::number::SIGKILL;
 use crate::user;
-use crate::vfs::AT_FDCWD;
 use crate::vfs::types::Ino;
 use alloc::vec::Vec;
 use hartline_abi::hart::NO_RESERVATION;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
+use hartline_linux::resource::RLIMIT_STACK;
+use hartline_linux::signal::SIGKILL;
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
-pub const CALLS: &[Entry] = &[
-    Entry::new(221, "execve", execve),
-    Entry::new(281, "execveat", execveat),
-];
+pub const CALLS: &[Entry] = &[(nr::execve, execve), (nr::execveat, execveat)];
 
 /// Longest argument or environment string, with its NUL (`MAX_ARG_STRLEN`).
 const MAX_STRING: usize = 128 << 10;
@@ -64,7 +61,7 @@ fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Reads the arguments and environment of the new program.
 fn strings(kernel: &mut Kernel, path: Vec<u8>, argv: u64, envp: u64) -> Result<Strings, Errno> {
-    let limit = kernel.process.limits[limit::STACK].soft / 4;
+    let limit = kernel.process.limits[RLIMIT_STACK].rlim_cur / 4;
     let mut room = limit.clamp(ROOM.0, ROOM.1);
     let mut arguments = string_list(kernel, argv, &mut room)?;
     if arguments.is_empty() {

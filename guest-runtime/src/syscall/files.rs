@@ -2,38 +2,29 @@
 
 use crate::clock;
 use crate::console::Streams;
-use crate::errno::Errno;
 use crate::host::Host;
 use crate::kernel::Kernel;
 use crate::loader::ElfFile;
 use crate::process;
 use crate::random::Random;
 use crate::user;
+use crate::vfs::Vfs;
 use crate::vfs::file::{MAX_FILES, Object, OpenFile};
 use crate::vfs::inode::MAY_EXEC;
-use crate::vfs::notify::mask;
 use crate::vfs::process::{FileId, Process};
 use crate::vfs::transfer::Outside;
 use crate::vfs::tree::Tree;
 use crate::vfs::types::{Credentials, Ino};
-use crate::vfs::types::{S_IFMT, S_IFREG};
 use crate::vfs::walk::Options;
-use crate::vfs::{AT_FDCWD, Vfs};
 use crate::volume::HostChannel;
 use alloc::borrow::Cow;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-
-/// `AT_SYMLINK_NOFOLLOW`
-pub const AT_SYMLINK_NOFOLLOW: u32 = 0x100;
-/// `AT_EACCESS` of `faccessat2`, `AT_REMOVEDIR` of `unlinkat`.
-pub const AT_REMOVEDIR: u32 = 0x200;
-/// `AT_SYMLINK_FOLLOW`
-pub const AT_SYMLINK_FOLLOW: u32 = 0x400;
-/// `AT_NO_AUTOMOUNT`
-pub const AT_NO_AUTOMOUNT: u32 = 0x800;
-/// `AT_EMPTY_PATH`
-pub const AT_EMPTY_PATH: u32 = 0x1000;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
+use hartline_linux::inotify::{IN_ACCESS, IN_OPEN};
+use hartline_linux::resource::RLIMIT_NOFILE;
+use hartline_linux::stat::{S_IFMT, S_IFREG};
 
 /// Files of the VM and of its program.
 #[derive(Debug)]
@@ -147,8 +138,8 @@ impl Files {
     /// `ENOMEM`, or the host's.
     pub(crate) fn elf_file(&mut self, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
         let vfs = &mut self.vfs;
-        vfs.fs.tell(ino, mask::OPEN);
-        vfs.fs.tell(ino, mask::ACCESS);
+        vfs.fs.tell(ino, IN_OPEN);
+        vfs.fs.tell(ino, IN_ACCESS);
         let inode = vfs.fs.unchanged_origin(ino);
         let bytes = match inode.and_then(|inode| vfs.fs.origin_bytes(inode)) {
             Some(bytes) => Cow::Borrowed(bytes),
@@ -306,7 +297,7 @@ impl Kernel {
             process.who = who;
             process.registry.update(process);
         }
-        let limit = self.process.limits[process::limit::NOFILE].soft;
+        let limit = self.process.limits[RLIMIT_NOFILE].rlim_cur;
         process.fds.limit = limit.min(MAX_FILES as u64) as u32;
     }
 

@@ -2,23 +2,25 @@
 
 use super::Entry;
 use super::files::Files;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::user;
 use crate::vfs::Vfs;
 use crate::vfs::directory::FIRST_COOKIE;
 use crate::vfs::file::Object;
 use crate::vfs::inode::directory_type;
-use crate::vfs::notify::mask;
 use crate::vfs::proc;
 use crate::vfs::process::Process;
-use crate::vfs::types::{Ino, S_IFDIR};
+use crate::vfs::types::Ino;
 use crate::vfs::volume::is_volume;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::inotify::IN_ACCESS;
+use hartline_linux::stat::S_IFDIR;
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[Entry::new(61, "getdents64", getdents64)];
+pub const CALLS: &[Entry] = &[(nr::getdents64, getdents64)];
 
 /// Length of `struct linux_dirent64` before the name.
 const HEADER: usize = 19;
@@ -138,6 +140,6 @@ fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     user::write_bytes(&mut kernel.memory, a[1], &out)?;
     vfs.files.get_mut(id)?.offset = cookie;
     vfs.fs.accessed(directory);
-    vfs.fs.tell(directory, mask::ACCESS);
+    vfs.fs.tell(directory, IN_ACCESS);
     Ok(out.len() as u64)
 }

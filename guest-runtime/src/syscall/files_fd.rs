@@ -4,56 +4,38 @@ use super::Entry;
 use super::files::Files;
 use super::files_lock::{LockCall, set_lock, test_lock};
 use super::signal_io;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::user;
 use crate::vfs::Target;
 use crate::vfs::file::{EventFd, Object};
 use crate::vfs::inode::Kind;
 use crate::vfs::pipe::Pipe;
-use crate::vfs::seals;
-use crate::vfs::types::{NAME_MAX, o};
+use crate::vfs::types::SETFL_MASK;
+use hartline_linux::close_range::{CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE};
+use hartline_linux::errno::Errno;
+use hartline_linux::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EFD_SEMAPHORE};
+use hartline_linux::fcntl::{
+    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
+    F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SEAL_EXEC,
+    F_SEAL_SEAL, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, F_SETOWN_EX, F_SETPIPE_SZ,
+    F_SETSIG, FASYNC, FD_CLOEXEC, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR,
+};
+use hartline_linux::limits::NAME_MAX;
+use hartline_linux::memfd::{MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_NOEXEC_SEAL};
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(19, "eventfd2", eventfd2),
-    Entry::new(23, "dup", dup),
-    Entry::new(24, "dup3", dup3),
-    Entry::new(25, "fcntl", fcntl),
-    Entry::new(57, "close", close),
-    Entry::new(59, "pipe2", pipe2),
-    Entry::new(166, "umask", umask),
-    Entry::new(279, "memfd_create", memfd_create),
-    Entry::new(436, "close_range", close_range),
+    (nr::eventfd2, eventfd2),
+    (nr::dup, dup),
+    (nr::dup3, dup3),
+    (nr::fcntl, fcntl),
+    (nr::close, close),
+    (nr::pipe2, pipe2),
+    (nr::umask, umask),
+    (nr::memfd_create, memfd_create),
+    (nr::close_range, close_range),
 ];
-
-const FD_CLOEXEC: u64 = 1;
-
-/// Commands of `fcntl`.
-mod command {
-    pub const DUPFD: u32 = 0;
-    pub const GETFD: u32 = 1;
-    pub const SETFD: u32 = 2;
-    pub const GETFL: u32 = 3;
-    pub const SETFL: u32 = 4;
-    pub const GETLK: u32 = 5;
-    pub const SETLK: u32 = 6;
-    pub const SETLKW: u32 = 7;
-    pub const SETOWN: u32 = 8;
-    pub const GETOWN: u32 = 9;
-    pub const SETSIG: u32 = 10;
-    pub const GETSIG: u32 = 11;
-    pub const SETOWN_EX: u32 = 15;
-    pub const GETOWN_EX: u32 = 16;
-    pub const OFD_GETLK: u32 = 36;
-    pub const OFD_SETLK: u32 = 37;
-    pub const OFD_SETLKW: u32 = 38;
-    pub const DUPFD_CLOEXEC: u32 = 1030;
-    pub const SETPIPE_SZ: u32 = 1031;
-    pub const GETPIPE_SZ: u32 = 1032;
-    pub const ADD_SEALS: u32 = 1033;
-    pub const GET_SEALS: u32 = 1034;
-}
 
 fn close(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let Files { vfs, process, .. } = &mut kernel.files;
@@ -62,16 +44,14 @@ fn close(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn close_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    const UNSHARE: u32 = 2;
-    const CLOEXEC: u32 = 4;
     let (first, last, flags) = (a[0] as u32, a[1] as u32, a[2] as u32);
-    if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
+    if first > last || flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
     let Files { vfs, process, .. } = &mut kernel.files;
     let mut from = first;
     while let Some(fd) = process.fds.next(from).filter(|&fd| fd <= last) {
-        match flags & CLOEXEC {
+        match flags & CLOSE_RANGE_CLOEXEC {
             0 => vfs.close(process, fd)?,
             _ => process.fds.set_close_on_exec(fd, true)?,
         }
@@ -93,29 +73,29 @@ fn duplicate(kernel: &mut Kernel, fd: u64, to: Target, close_on_exec: bool) -> R
 
 fn dup3(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = a[2] as u32;
-    if flags & !o::CLOEXEC != 0 || a[0] as u32 == a[1] as u32 {
+    if flags & !O_CLOEXEC != 0 || a[0] as u32 == a[1] as u32 {
         return Err(Errno::EINVAL);
     }
     let to = Target::Exactly(a[1] as u32);
-    duplicate(kernel, a[0], to, flags & o::CLOEXEC != 0)
+    duplicate(kernel, a[0], to, flags & O_CLOEXEC != 0)
 }
 
 fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (fd, argument) = (a[0] as u32, a[2]);
     let descriptor = kernel.files.process.fds.get(fd)?;
     match a[1] as u32 {
-        command @ (command::DUPFD | command::DUPFD_CLOEXEC) => {
+        command @ (F_DUPFD | F_DUPFD_CLOEXEC) => {
             let from = u32::try_from(argument).map_err(|_| Errno::EINVAL)?;
-            let close_on_exec = command == command::DUPFD_CLOEXEC;
+            let close_on_exec = command == F_DUPFD_CLOEXEC;
             duplicate(kernel, a[0], Target::AtLeast(from), close_on_exec)
         }
-        command::GETFD => Ok(u64::from(descriptor.close_on_exec)),
-        command::SETFD => {
+        F_GETFD => Ok(u64::from(descriptor.close_on_exec)),
+        F_SETFD => {
             let on = argument & FD_CLOEXEC != 0;
             kernel.files.process.fds.set_close_on_exec(fd, on)?;
             Ok(0)
         }
-        command::GETFL => {
+        F_GETFL => {
             let flags = kernel.files.vfs.files.get(descriptor.file)?.flags;
             Ok(u64::from(flags))
         }
@@ -127,55 +107,53 @@ fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> Result<u64, Errno> {
     kernel.files.file(fd)?;
     match command {
-        command::SETFL => {
+        F_SETFL => {
             let flags = argument as u32;
-            match kernel.set_asynchronous(fd, flags & o::ASYNC != 0) {
+            match kernel.set_asynchronous(fd, flags & FASYNC != 0) {
                 // The flag stays off on a file that has no signals.
                 Ok(()) | Err(Errno::ENOTTY) => {}
                 Err(error) => return Err(error),
             }
             let Files { vfs, process, .. } = &mut kernel.files;
             let file = vfs.file_mut(process, fd as u32)?;
-            file.flags = file.flags & !o::SETTABLE | flags & o::SETTABLE;
+            file.flags = file.flags & !SETFL_MASK | flags & SETFL_MASK;
             Ok(0)
         }
-        command::GETLK | command::OFD_GETLK => {
-            test_lock(kernel, fd, command == command::OFD_GETLK, argument)
-        }
-        command::SETLK | command::SETLKW => set_lock(
+        F_GETLK | F_OFD_GETLK => test_lock(kernel, fd, command == F_OFD_GETLK, argument),
+        F_SETLK | F_SETLKW => set_lock(
             kernel,
             fd,
             argument,
             LockCall {
                 of_file: false,
-                waits: command == command::SETLKW,
+                waits: command == F_SETLKW,
             },
         ),
-        command::OFD_SETLK | command::OFD_SETLKW => set_lock(
+        F_OFD_SETLK | F_OFD_SETLKW => set_lock(
             kernel,
             fd,
             argument,
             LockCall {
                 of_file: true,
-                waits: command == command::OFD_SETLKW,
+                waits: command == F_OFD_SETLKW,
             },
         ),
-        command::SETOWN => signal_io::set_owner(kernel, fd, argument as i32),
-        command::GETOWN => signal_io::owner(kernel, fd).map(|owner| i64::from(owner) as u64),
-        command::SETOWN_EX => signal_io::set_owner_ex(kernel, fd, argument),
-        command::GETOWN_EX => signal_io::owner_ex(kernel, fd, argument),
-        command::SETSIG => signal_io::set_signal(kernel, fd, argument),
-        command::GETSIG => Ok(u64::from(kernel.files.file(fd)?.notice.signal)),
-        command::GETPIPE_SZ => Ok(pipe(kernel, fd)?.capacity() as u64),
-        command::SETPIPE_SZ => {
+        F_SETOWN => signal_io::set_owner(kernel, fd, argument as i32),
+        F_GETOWN => signal_io::owner(kernel, fd).map(|owner| i64::from(owner) as u64),
+        F_SETOWN_EX => signal_io::set_owner_ex(kernel, fd, argument),
+        F_GETOWN_EX => signal_io::owner_ex(kernel, fd, argument),
+        F_SETSIG => signal_io::set_signal(kernel, fd, argument),
+        F_GETSIG => Ok(u64::from(kernel.files.file(fd)?.notice.signal)),
+        F_GETPIPE_SZ => Ok(pipe(kernel, fd)?.capacity() as u64),
+        F_SETPIPE_SZ => {
             let bytes = u32::try_from(argument).map_err(|_| Errno::EINVAL)? as usize;
             Ok(pipe(kernel, fd)?.set_capacity(bytes)? as u64)
         }
-        command::GET_SEALS => {
+        F_GET_SEALS => {
             let ino = kernel.files.file(fd)?.ino;
             Ok(u64::from(kernel.files.vfs.fs.seals(ino)?))
         }
-        command::ADD_SEALS => add_seals(kernel, fd, argument),
+        F_ADD_SEALS => add_seals(kernel, fd, argument),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -205,13 +183,13 @@ fn pipe(kernel: &mut Kernel, fd: u64) -> Result<&mut Pipe, Errno> {
 
 fn pipe2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = a[1] as u32;
-    if flags & !(o::CLOEXEC | o::NONBLOCK | o::DIRECT) != 0 {
+    if flags & !(O_CLOEXEC | O_NONBLOCK | O_DIRECT) != 0 {
         return Err(Errno::EINVAL);
     }
     kernel.sync_identity();
-    let status = flags & (o::NONBLOCK | o::DIRECT);
+    let status = flags & (O_NONBLOCK | O_DIRECT);
     let Files { vfs, process, .. } = &mut kernel.files;
-    let ends = vfs.pipe(process, status, flags & o::CLOEXEC != 0)?;
+    let ends = vfs.pipe(process, status, flags & O_CLOEXEC != 0)?;
     if let Err(error) = user::write(&mut kernel.memory, a[0], &ends) {
         for fd in ends {
             vfs.close(process, fd)?;
@@ -222,17 +200,16 @@ fn pipe2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn eventfd2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    const SEMAPHORE: u32 = 1;
     let flags = a[1] as u32;
-    if flags & !(SEMAPHORE | o::CLOEXEC | o::NONBLOCK) != 0 {
+    if flags & !(EFD_SEMAPHORE | EFD_CLOEXEC | EFD_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
     let event = EventFd {
         count: u64::from(a[0] as u32),
-        semaphore: flags & SEMAPHORE != 0,
+        semaphore: flags & EFD_SEMAPHORE != 0,
         edges: [0; 2],
     };
-    kernel.open_anonymous("[eventfd]", Object::Event(event), flags & !SEMAPHORE)
+    kernel.open_anonymous("[eventfd]", Object::Event(event), flags & !EFD_SEMAPHORE)
 }
 
 impl Kernel {
@@ -245,26 +222,22 @@ impl Kernel {
     ) -> Result<u64, Errno> {
         self.sync_identity();
         let Files { vfs, process, .. } = &mut self.files;
-        let fd = vfs.open_anonymous(process, name, object, flags | o::RDWR)?;
+        let fd = vfs.open_anonymous(process, name, object, flags | O_RDWR)?;
         Ok(u64::from(fd))
     }
 }
 
 fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    const CLOEXEC: u32 = 1;
-    const ALLOW_SEALING: u32 = 2;
-    const NOEXEC_SEAL: u32 = 8;
-    const EXEC: u32 = 0x10;
     const PREFIX: usize = "memfd:".len();
     let flags = a[1] as u32;
-    let both = flags & NOEXEC_SEAL != 0 && flags & EXEC != 0;
-    if flags & !(CLOEXEC | ALLOW_SEALING | NOEXEC_SEAL | EXEC) != 0 || both {
+    let both = flags & MFD_NOEXEC_SEAL != 0 && flags & MFD_EXEC != 0;
+    if flags & !(MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC) != 0 || both {
         return Err(Errno::EINVAL);
     }
-    let seals = match flags & (ALLOW_SEALING | NOEXEC_SEAL) {
-        0 => seals::SEAL,
-        ALLOW_SEALING => 0,
-        _ => seals::EXEC,
+    let seals = match flags & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) {
+        0 => F_SEAL_SEAL,
+        MFD_ALLOW_SEALING => 0,
+        _ => F_SEAL_EXEC,
     };
     let name = user::cstr(&mut kernel.memory, a[0], NAME_MAX + 1 - PREFIX);
     let name = name.map_err(|error| match error {
@@ -273,7 +246,7 @@ fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     })?;
     kernel.sync_identity();
     let Files { vfs, process, .. } = &mut kernel.files;
-    let fd = vfs.open_memory(process, &name, seals, flags & CLOEXEC != 0)?;
+    let fd = vfs.open_memory(process, &name, seals, flags & MFD_CLOEXEC != 0)?;
     Ok(u64::from(fd))
 }
 

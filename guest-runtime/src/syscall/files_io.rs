@@ -2,51 +2,61 @@
 
 use super::Entry;
 use super::files::Files;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::signals::{SI_USER, SigInfo, number::SIGPIPE};
+use crate::signals::SigInfo;
 use crate::task::{Event, Wait};
-use crate::user::{self, IoVec};
+use crate::user;
 use crate::vfs::devices::Device;
 use crate::vfs::disks::WINDOW;
 use crate::vfs::file::{Object, OpenFile};
 use crate::vfs::process::FileId;
-use crate::vfs::types::{MAX_RW_COUNT, o};
+use crate::vfs::types::MAX_RW_COUNT;
 use crate::vfs::volume::is_volume;
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_abi::volume::VOLUME_DATA;
+use hartline_linux::errno::Errno;
+use hartline_linux::fadvise::POSIX_FADV_NOREUSE;
+use hartline_linux::fcntl::O_APPEND;
+use hartline_linux::fs::{
+    RWF_DSYNC, RWF_HIPRI, RWF_SYNC, SYNC_FILE_RANGE_WAIT_AFTER, SYNC_FILE_RANGE_WAIT_BEFORE,
+    SYNC_FILE_RANGE_WRITE,
+};
+use hartline_linux::siginfo::SI_USER;
+use hartline_linux::signal::SIGPIPE;
+use hartline_linux::syscall::nr;
+use hartline_linux::uio::Iovec;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(62, "lseek", lseek),
-    Entry::new(63, "read", read),
-    Entry::new(64, "write", write),
-    Entry::new(65, "readv", readv),
-    Entry::new(66, "writev", writev),
-    Entry::new(67, "pread64", pread64),
-    Entry::new(68, "pwrite64", pwrite64),
-    Entry::new(69, "preadv", preadv),
-    Entry::new(70, "pwritev", pwritev),
-    Entry::new(71, "sendfile", sendfile),
-    Entry::new(81, "sync", sync),
-    Entry::new(82, "fsync", fsync),
-    Entry::new(83, "fdatasync", fdatasync),
-    Entry::new(84, "sync_file_range", sync_file_range),
-    Entry::new(213, "readahead", readahead),
-    Entry::new(223, "fadvise64", fadvise64),
-    Entry::new(267, "syncfs", fsync),
-    Entry::new(285, "copy_file_range", copy_file_range),
-    Entry::new(286, "preadv2", preadv2),
-    Entry::new(287, "pwritev2", pwritev2),
+    (nr::lseek, lseek),
+    (nr::read, read),
+    (nr::write, write),
+    (nr::readv, readv),
+    (nr::writev, writev),
+    (nr::pread64, pread64),
+    (nr::pwrite64, pwrite64),
+    (nr::preadv, preadv),
+    (nr::pwritev, pwritev),
+    (nr::sendfile, sendfile),
+    (nr::sync, sync),
+    (nr::fsync, fsync),
+    (nr::fdatasync, fdatasync),
+    (nr::sync_file_range, sync_file_range),
+    (nr::readahead, readahead),
+    (nr::fadvise64, fadvise64),
+    (nr::syncfs, fsync),
+    (nr::copy_file_range, copy_file_range),
+    (nr::preadv2, preadv2),
+    (nr::pwritev2, pwritev2),
 ];
 
 /// Vectors up to this many bytes are gathered and written in one piece.
 const GATHER: u64 = 64 << 10;
 /// Piece in which files are copied.
 const COPY: usize = 64 << 10;
-/// `RWF_HIPRI | RWF_DSYNC | RWF_SYNC`, which change nothing here.
-const RWF_HARMLESS: u64 = 7;
+/// Flags that change nothing here.
+const RWF_HARMLESS: u64 = RWF_HIPRI | RWF_DSYNC | RWF_SYNC;
 
 /// A position given by the program.
 pub(super) fn position(offset: u64) -> Result<Option<u64>, Errno> {
@@ -112,7 +122,7 @@ fn read_storage(
     kernel: &mut Kernel,
     id: FileId,
     offset: Option<u64>,
-    vectors: &[IoVec],
+    vectors: &[Iovec],
 ) -> Result<u64, Errno> {
     let file = kernel.files.vfs.files.get(id)?;
     file.check_readable()?;
@@ -120,7 +130,11 @@ fn read_storage(
     let window = if is_file { VOLUME_DATA } else { WINDOW };
     let mut skipped = kernel.progress();
     let mut done = skipped;
-    for &IoVec { base, length } in vectors {
+    for &Iovec {
+        iov_base: base,
+        iov_len: length,
+    } in vectors
+    {
         let mut inside = skipped.min(length);
         skipped -= inside;
         while inside < length {
@@ -219,9 +233,12 @@ fn with_progress(before: u64, result: Result<u64, Errno>) -> Result<u64, Errno> 
 }
 
 /// The memory of a call that takes no vector.
-fn whole(base: u64, length: u64) -> IoVec {
+fn whole(base: u64, length: u64) -> Iovec {
     let length = length.min(user::MAX_TRANSFER);
-    IoVec { base, length }
+    Iovec {
+        iov_base: base,
+        iov_len: length,
+    }
 }
 
 impl Kernel {
@@ -237,7 +254,7 @@ impl Kernel {
         &mut self,
         id: FileId,
         fd: u64,
-        vectors: &[IoVec],
+        vectors: &[Iovec],
     ) -> Result<Option<u64>, Errno> {
         match self.files.vfs.files.get(id)?.object {
             Object::Socket(_) => self.read_socket(fd, vectors).map(Some),
@@ -302,7 +319,11 @@ pub(super) fn read_vectors(
         }
     }
     let mut total = 0;
-    for IoVec { base, length } in user::iovecs(&mut kernel.memory, a[1], a[2])? {
+    for Iovec {
+        iov_base: base,
+        iov_len: length,
+    } in user::iovecs(&mut kernel.memory, a[1], a[2])?
+    {
         if length == 0 {
             continue;
         }
@@ -335,7 +356,7 @@ pub(super) fn write_vectors(
     if offset.is_none() && kernel.is_socket(id)? {
         return kernel.write_socket(a[0], &vectors);
     }
-    let total: u64 = vectors.iter().map(|vector| vector.length).sum();
+    let total: u64 = vectors.iter().map(|vector| vector.iov_len).sum();
     if vectors.len() > 1 && total <= GATHER && !waits_for_room(kernel, id)? {
         let bytes = gather(kernel, &vectors)?;
         let result = kernel.write_file(id, offset, &bytes);
@@ -344,7 +365,11 @@ pub(super) fn write_vectors(
     let before = kernel.progress();
     let (mut skipped, mut written) = (before, 0);
     offset = offset.map(|offset| offset.saturating_add(before));
-    for IoVec { base, length } in vectors {
+    for Iovec {
+        iov_base: base,
+        iov_len: length,
+    } in vectors
+    {
         let skip = skipped.min(length);
         skipped -= skip;
         let (base, length) = (base.wrapping_add(skip), length - skip);
@@ -376,10 +401,14 @@ fn waits_for_room(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
     Ok(fills || is_disk(object))
 }
 
-fn gather(kernel: &mut Kernel, vectors: &[IoVec]) -> Result<Vec<u8>, Errno> {
+fn gather(kernel: &mut Kernel, vectors: &[Iovec]) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     for vector in vectors {
-        bytes.extend_from_slice(user::slice(&mut kernel.memory, vector.base, vector.length)?);
+        bytes.extend_from_slice(user::slice(
+            &mut kernel.memory,
+            vector.iov_base,
+            vector.iov_len,
+        )?);
     }
     Ok(bytes)
 }
@@ -437,7 +466,7 @@ fn sendfile(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if !matches!(object, Object::File | Object::Proc(_) | Object::Device(_)) {
         return Err(Errno::EINVAL);
     }
-    if kernel.files.vfs.files.get(to)?.flags & o::APPEND != 0 {
+    if kernel.files.vfs.files.get(to)?.flags & O_APPEND != 0 {
         return Err(Errno::EINVAL);
     }
     kernel.refresh_text(from, start)?;
@@ -483,7 +512,7 @@ fn check_range(
     }
     input.check_readable()?;
     output.check_writable()?;
-    if output.flags & o::APPEND != 0 {
+    if output.flags & O_APPEND != 0 {
         return Err(Errno::EBADF);
     }
     if !matches!(
@@ -584,7 +613,8 @@ fn fdatasync(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn sync_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    const FLAGS: u64 = 7;
+    const FLAGS: u64 =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
     let file = kernel.files.file(a[0])?;
     let end = a[1]
         .checked_add(a[2])
@@ -611,7 +641,7 @@ fn readahead(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn fadvise64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     match kernel.files.file(a[0])?.object {
         Object::Pipe => Err(Errno::ESPIPE),
-        _ if a[3] > 5 => Err(Errno::EINVAL),
+        _ if a[3] > POSIX_FADV_NOREUSE => Err(Errno::EINVAL),
         _ => Ok(0),
     }
 }

@@ -1,35 +1,18 @@
 //! Advisory locks: `flock`, and the commands of `fcntl`.
 
 use super::Entry;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::locks::{Owner, RangeLock};
 use core::ops::Range;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{F_RDLCK, F_UNLCK, F_WRLCK, Flock, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN};
+use hartline_linux::fs::{SEEK_CUR, SEEK_END, SEEK_SET};
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[Entry::new(32, "flock", flock)];
-
-/// `struct flock`
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-struct Flock {
-    kind: i16,
-    whence: i16,
-    pad1: u32,
-    start: i64,
-    length: i64,
-    pid: i32,
-    pad2: u32,
-}
-
-const _: () = assert!(size_of::<Flock>() == 32);
-
-const F_RDLCK: i16 = 0;
-const F_WRLCK: i16 = 1;
-const F_UNLCK: i16 = 2;
+pub const CALLS: &[Entry] = &[(nr::flock, flock)];
 
 /// Which `fcntl` command sets a lock.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +31,7 @@ fn read_lock(
     address: u64,
 ) -> Result<(Flock, RangeLock), Errno> {
     let lock: Flock = user::read(&mut kernel.memory, address)?;
-    if !(F_RDLCK..=F_UNLCK).contains(&lock.kind) || (of_file && lock.pid != 0) {
+    if !(F_RDLCK..=F_UNLCK).contains(&lock.l_type) || (of_file && lock.l_pid != 0) {
         return Err(Errno::EINVAL);
     }
     let file = kernel.files.file(fd)?;
@@ -57,16 +40,16 @@ fn read_lock(
         true => Owner::File(kernel.files.id(fd)?),
         false => Owner::Process(kernel.process.pid),
     };
-    let base = match lock.whence {
-        0 => 0,
-        1 => offset,
-        2 => kernel.files.vfs.fs.size(ino).unwrap_or(0),
+    let base = match u32::from(lock.l_whence.cast_unsigned()) {
+        SEEK_SET => 0,
+        SEEK_CUR => offset,
+        SEEK_END => kernel.files.vfs.fs.size(ino).unwrap_or(0),
         _ => return Err(Errno::EINVAL),
     };
     let wanted = RangeLock {
         owner,
-        exclusive: lock.kind == F_WRLCK,
-        range: lock_range(base.cast_signed(), lock.start, lock.length)?,
+        exclusive: lock.l_type == F_WRLCK,
+        range: lock_range(base.cast_signed(), lock.l_start, lock.l_len)?,
     };
     Ok((lock, wanted))
 }
@@ -96,21 +79,21 @@ pub(super) fn test_lock(
     address: u64,
 ) -> Result<u64, Errno> {
     let (mut lock, wanted) = read_lock(kernel, fd, of_file, address)?;
-    if lock.kind == F_UNLCK {
+    if lock.l_type == F_UNLCK {
         return Err(Errno::EINVAL);
     }
     let ino = kernel.files.file(fd)?.ino;
     match kernel.files.vfs.locks.conflict(ino, &wanted) {
-        None => lock.kind = F_UNLCK,
+        None => lock.l_type = F_UNLCK,
         Some(other) => {
-            lock.kind = if other.exclusive { F_WRLCK } else { F_RDLCK };
-            lock.whence = 0;
-            lock.start = other.range.start.cast_signed();
-            lock.length = match other.range.end {
+            lock.l_type = if other.exclusive { F_WRLCK } else { F_RDLCK };
+            lock.l_whence = 0;
+            lock.l_start = other.range.start.cast_signed();
+            lock.l_len = match other.range.end {
                 u64::MAX => 0,
                 end => (end - other.range.start).cast_signed(),
             };
-            lock.pid = match other.owner {
+            lock.l_pid = match other.owner {
                 Owner::Process(pid) => pid.cast_signed(),
                 Owner::File(_) => -1,
             };
@@ -130,7 +113,7 @@ pub(super) fn set_lock(
     let (lock, wanted) = read_lock(kernel, fd, call.of_file, address)?;
     let file = kernel.files.file(fd)?;
     let ino = file.ino;
-    match lock.kind {
+    match lock.l_type {
         F_RDLCK => file.check_readable()?,
         F_WRLCK => file.check_writable()?,
         _ => {
@@ -162,17 +145,13 @@ pub(super) fn set_lock(
 }
 
 fn flock(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    const SHARED: u64 = 1;
-    const EXCLUSIVE: u64 = 2;
-    const NONBLOCKING: u64 = 4;
-    const UNLOCK: u64 = 8;
     let id = kernel.files.id(a[0])?;
     let ino = kernel.files.file(a[0])?.ino;
     let vfs = &mut kernel.files.vfs;
-    let exclusive = match a[1] & !NONBLOCKING {
-        SHARED => false,
-        EXCLUSIVE => true,
-        UNLOCK => {
+    let exclusive = match a[1] & !LOCK_NB {
+        LOCK_SH => false,
+        LOCK_EX => true,
+        LOCK_UN => {
             if vfs.locks.unlock_whole(ino, id) {
                 vfs.changed.push(ino);
             }
@@ -187,7 +166,7 @@ fn flock(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         vfs.changed.push(ino);
     }
     match result {
-        Err(Errno::EAGAIN) if a[1] & NONBLOCKING == 0 => {
+        Err(Errno::EAGAIN) if a[1] & LOCK_NB == 0 => {
             Err(kernel.block(Wait::for_event(Event::File(ino)), 0))
         }
         result => result.map(|()| 0),

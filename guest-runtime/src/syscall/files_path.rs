@@ -2,58 +2,49 @@
 //! working directory.
 
 use super::Entry;
-use super::files::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, Files};
-use crate::errno::Errno;
+use super::files::Files;
 use crate::kernel::Kernel;
 use crate::task::{Event, Retry, Wait};
 use crate::user;
-use crate::vfs::AT_FDCWD;
 use crate::vfs::fs::NewInode;
 use crate::vfs::inode::MAY_EXEC;
 use crate::vfs::names::Rename;
 use crate::vfs::open::{OtherEnd, Request};
-use crate::vfs::types::{Ino, PATH_MAX, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG};
-use crate::vfs::types::{S_IFSOCK, S_ISVTX, o};
+use crate::vfs::types::Ino;
+use crate::vfs::types::VALID_OPEN_FLAGS;
 use crate::vfs::walk::{Last, Options, Resolved};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{
+    __O_TMPFILE, AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW,
+    O_CREAT,
+};
+use hartline_linux::fs::{RENAME_EXCHANGE, RENAME_NOREPLACE};
+use hartline_linux::limits::PATH_MAX;
+use hartline_linux::openat2::{
+    OpenHow, RESOLVE_BENEATH, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS,
+    RESOLVE_NO_XDEV,
+};
+use hartline_linux::stat::{
+    S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, S_ISVTX,
+};
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(17, "getcwd", getcwd),
-    Entry::new(33, "mknodat", mknodat),
-    Entry::new(34, "mkdirat", mkdirat),
-    Entry::new(35, "unlinkat", unlinkat),
-    Entry::new(36, "symlinkat", symlinkat),
-    Entry::new(37, "linkat", linkat),
-    Entry::new(49, "chdir", chdir),
-    Entry::new(50, "fchdir", fchdir),
-    Entry::new(51, "chroot", chroot),
-    Entry::new(56, "openat", openat),
-    Entry::new(78, "readlinkat", readlinkat),
-    Entry::new(276, "renameat2", renameat2),
-    Entry::new(437, "openat2", openat2),
+    (nr::getcwd, getcwd),
+    (nr::mknodat, mknodat),
+    (nr::mkdirat, mkdirat),
+    (nr::unlinkat, unlinkat),
+    (nr::symlinkat, symlinkat),
+    (nr::linkat, linkat),
+    (nr::chdir, chdir),
+    (nr::fchdir, fchdir),
+    (nr::chroot, chroot),
+    (nr::openat, openat),
+    (nr::readlinkat, readlinkat),
+    (nr::renameat2, renameat2),
+    (nr::openat2, openat2),
 ];
-
-/// `struct open_how`
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-struct OpenHow {
-    flags: u64,
-    mode: u64,
-    resolve: u64,
-}
-
-const _: () = assert!(size_of::<OpenHow>() == 24);
-
-/// Bits of [`OpenHow::resolve`].
-mod resolve {
-    pub const NO_XDEV: u64 = 1;
-    pub const NO_MAGICLINKS: u64 = 2;
-    pub const NO_SYMLINKS: u64 = 4;
-    pub const BENEATH: u64 = 8;
-    pub const IN_ROOT: u64 = 0x10;
-    pub const ALL: u64 = 0x1f;
-}
 
 fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     // A FIFO is open while it waits for its other end, so that the other side sees it.
@@ -113,14 +104,19 @@ fn open_how(kernel: &mut Kernel, address: u64, size: u64) -> Result<OpenHow, Err
 }
 
 fn openat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const RESOLVE_ALL: u64 = RESOLVE_NO_XDEV
+        | RESOLVE_NO_MAGICLINKS
+        | RESOLVE_NO_SYMLINKS
+        | RESOLVE_BENEATH
+        | RESOLVE_IN_ROOT;
     let how = open_how(kernel, a[2], a[3])?;
     let flags = u32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
-    let creates = flags & (o::CREAT | o::TMPFILE) != 0;
-    let both = resolve::BENEATH | resolve::IN_ROOT;
-    if flags & !o::VALID != 0
+    let creates = flags & (O_CREAT | __O_TMPFILE) != 0;
+    let both = RESOLVE_BENEATH | RESOLVE_IN_ROOT;
+    if flags & !VALID_OPEN_FLAGS != 0
         || how.mode & !0o7777 != 0
         || (how.mode != 0 && !creates)
-        || how.resolve & !resolve::ALL != 0
+        || how.resolve & !RESOLVE_ALL != 0
         || how.resolve & both == both
     {
         return Err(Errno::EINVAL);
@@ -134,11 +130,11 @@ fn openat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         mode: how.mode as u32,
         options: Options {
             follow: false,
-            no_symlinks: has(resolve::NO_SYMLINKS),
-            no_magic_links: has(resolve::NO_MAGICLINKS),
-            one_device: has(resolve::NO_XDEV),
-            beneath: has(resolve::BENEATH),
-            in_root: has(resolve::IN_ROOT),
+            no_symlinks: has(RESOLVE_NO_SYMLINKS),
+            no_magic_links: has(RESOLVE_NO_MAGICLINKS),
+            one_device: has(RESOLVE_NO_XDEV),
+            beneath: has(RESOLVE_BENEATH),
+            in_root: has(RESOLVE_IN_ROOT),
         },
     };
     open(kernel, request)
@@ -213,7 +209,7 @@ fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let nofollow = match flags & AT_SYMLINK_FOLLOW {
-        0 => super::files::AT_SYMLINK_NOFOLLOW,
+        0 => AT_SYMLINK_NOFOLLOW,
         _ => 0,
     };
     let ino = kernel.inode_at(a[0], a[1], flags & AT_EMPTY_PATH | nofollow)?;
@@ -263,10 +259,10 @@ fn unlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let how = match a[4] as u32 {
+    let how = match u64::from(a[4] as u32) {
         0 => Rename::Replace,
-        1 => Rename::NoReplace,
-        2 => Rename::Exchange,
+        RENAME_NOREPLACE => Rename::NoReplace,
+        RENAME_EXCHANGE => Rename::Exchange,
         _ => return Err(Errno::EINVAL),
     };
     let (from, to) = (kernel.path(a[1])?, kernel.path(a[3])?);

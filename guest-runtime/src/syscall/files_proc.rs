@@ -1,11 +1,10 @@
 //! What `/proc` shows of the rest of the library OS.
 
 use crate::clock;
-use crate::errno::Errno;
 use crate::host::Host;
 use crate::kernel::Kernel;
 use crate::memory::{AddressSpace, Label, Vma};
-use crate::process::{Process, State, limit};
+use crate::process::{Process, State};
 use crate::signals::Signals;
 use crate::syscall::system::NAMES;
 use crate::task::Task;
@@ -17,6 +16,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Range;
+use hartline_linux::errno::Errno;
+use hartline_linux::resource::RLIMIT_STACK;
 
 /// What the file that is read is about.
 struct View<'a> {
@@ -79,7 +80,7 @@ impl System for View<'_> {
         Memory {
             mapped: memory.map_or(0, |memory| memory.vmas().mapped()),
             resident: memory.map_or(0, AddressSpace::all_resident),
-            stack_limit: self.process.limits[limit::STACK].soft,
+            stack_limit: self.process.limits[RLIMIT_STACK].rlim_cur,
             ..self.frames
         }
     }

@@ -1,49 +1,49 @@
 //! Calls that show or change attributes.
 
 use super::Entry;
-use super::files::{
-    AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_REMOVEDIR as AT_EACCESS, AT_SYMLINK_NOFOLLOW, Files,
-};
-use crate::errno::Errno;
+use super::files::Files;
 use crate::kernel::Kernel;
 use crate::user;
-use crate::vfs::AT_FDCWD;
 use crate::vfs::attributes::NewTime;
 use crate::vfs::data::MAX_SIZE;
 use crate::vfs::file::Object;
 use crate::vfs::fs::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
 use crate::vfs::inode::{Attributes, Kind, MAY_WRITE};
-use crate::vfs::stat::{RawTimespec, Stat, Statfs, Statx};
-use crate::vfs::types::{Ino, NAME_MAX, Timespec, o};
+use crate::vfs::types::{Ino, Timestamp};
 use crate::vfs::volume::is_volume_device;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{
+    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
+    O_ACCMODE, O_RDWR,
+};
+use hartline_linux::limits::NAME_MAX;
+use hartline_linux::magic::{
+    ANON_INODE_FS_MAGIC, FUSE_SUPER_MAGIC, PIPEFS_MAGIC, PROC_SUPER_MAGIC, TMPFS_MAGIC,
+};
+use hartline_linux::stat::{STATX__RESERVED, Stat, Statx, UTIME_NOW, UTIME_OMIT};
+use hartline_linux::statfs::{ST_RDONLY, ST_RELATIME, ST_VALID, Statfs};
+use hartline_linux::syscall::nr;
+use hartline_linux::time::Timespec;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(43, "statfs", statfs),
-    Entry::new(44, "fstatfs", fstatfs),
-    Entry::new(45, "truncate", truncate),
-    Entry::new(46, "ftruncate", ftruncate),
-    Entry::new(47, "fallocate", fallocate),
-    Entry::new(48, "faccessat", faccessat),
-    Entry::new(52, "fchmod", fchmod),
-    Entry::new(53, "fchmodat", fchmodat),
-    Entry::new(54, "fchownat", fchownat),
-    Entry::new(55, "fchown", fchown),
-    Entry::new(79, "newfstatat", newfstatat),
-    Entry::new(80, "fstat", fstat),
-    Entry::new(88, "utimensat", utimensat),
-    Entry::new(291, "statx", statx),
-    Entry::new(439, "faccessat2", faccessat2),
-    Entry::new(452, "fchmodat2", fchmodat2),
+    (nr::statfs, statfs),
+    (nr::fstatfs, fstatfs),
+    (nr::truncate, truncate),
+    (nr::ftruncate, ftruncate),
+    (nr::fallocate, fallocate),
+    (nr::faccessat, faccessat),
+    (nr::fchmod, fchmod),
+    (nr::fchmodat, fchmodat),
+    (nr::fchownat, fchownat),
+    (nr::fchown, fchown),
+    (nr::newfstatat, newfstatat),
+    (nr::fstat, fstat),
+    (nr::utimensat, utimensat),
+    (nr::statx, statx),
+    (nr::faccessat2, faccessat2),
+    (nr::fchmodat2, fchmodat2),
 ];
-
-/// `f_type` of tmpfs, proc and pipefs.
-const TMPFS_MAGIC: u64 = 0x0102_1994;
-const PROC_SUPER_MAGIC: u64 = 0x9fa0;
-const PIPEFS_MAGIC: u64 = 0x5049_5045;
-/// As Linux has for files of a host (`FUSE_SUPER_MAGIC`).
-const VIRTIOFS_MAGIC: u64 = 0x6573_5546;
-const ANON_INODE_FS_MAGIC: u64 = 0x0904_1934;
 
 fn attributes(kernel: &mut Kernel, ino: Ino) -> Result<Attributes, Errno> {
     kernel.files.refresh(ino)?;
@@ -69,11 +69,12 @@ fn newfstatat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn statx(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    const SYNC_TYPES: u32 = 0x6000;
-    const RESERVED: u64 = 1 << 31;
-    let known = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT | SYNC_TYPES;
+    let known = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT | AT_STATX_SYNC_TYPE;
     let flags = a[2] as u32;
-    if flags & !known != 0 || flags & SYNC_TYPES == SYNC_TYPES || a[3] & RESERVED != 0 {
+    if flags & !known != 0
+        || flags & AT_STATX_SYNC_TYPE == AT_STATX_SYNC_TYPE
+        || a[3] as u32 & STATX__RESERVED != 0
+    {
         return Err(Errno::EINVAL);
     }
     let ino = kernel.inode_at(a[0], a[1], flags)?;
@@ -84,9 +85,6 @@ fn statx(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errno> {
     const BLOCK: u64 = 4096;
-    const ST_RDONLY: u64 = 0x1;
-    const ST_VALID: u64 = 0x20;
-    const ST_RELATIME: u64 = 0x1000;
     let Files { vfs, process, .. } = &kernel.files;
     let attributes = vfs.fs.attributes(ino, process)?;
     let device = attributes.device;
@@ -109,7 +107,8 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
         device if is_volume_device(device) => {
             let [size, blocks, free, available, files, free_files] =
                 vfs.fs.volume_file_system(ino)?;
-            statfs.f_type = VIRTIOFS_MAGIC;
+            // Files of the host come by a protocol of their own, as with FUSE.
+            statfs.f_type = FUSE_SUPER_MAGIC;
             if attributes.read_only {
                 statfs.f_flags |= ST_RDONLY;
             }
@@ -257,14 +256,12 @@ fn fchown(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     set_owner(kernel, ino, a[1], a[2])
 }
 
-fn new_time(time: RawTimespec) -> Result<NewTime, Errno> {
-    const UTIME_NOW: i64 = (1 << 30) - 1;
-    const UTIME_OMIT: i64 = (1 << 30) - 2;
-    match time.nanoseconds {
+fn new_time(time: Timespec) -> Result<NewTime, Errno> {
+    match time.tv_nsec {
         UTIME_NOW => Ok(NewTime::Now),
         UTIME_OMIT => Ok(NewTime::Keep),
-        ns @ 0..1_000_000_000 => Ok(NewTime::At(Timespec {
-            seconds: time.seconds,
+        ns @ 0..1_000_000_000 => Ok(NewTime::At(Timestamp {
+            seconds: time.tv_sec,
             nanoseconds: ns as u32,
         })),
         _ => Err(Errno::EINVAL),
@@ -275,7 +272,7 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let times = match a[2] {
         0 => [NewTime::Now; 2],
         address => {
-            let [access, modification]: [RawTimespec; 2] = user::read(&mut kernel.memory, address)?;
+            let [access, modification]: [Timespec; 2] = user::read(&mut kernel.memory, address)?;
             [new_time(access)?, new_time(modification)?]
         }
     };
@@ -307,7 +304,7 @@ impl Files {
     pub fn mapped(&mut self, fd: u64, code: bool) -> Result<Mapped, Errno> {
         let file = self.file(fd)?;
         file.check_readable().map_err(|_| Errno::EACCES)?;
-        let (ino, writable) = (file.ino, file.flags & o::ACCMODE == o::RDWR);
+        let (ino, writable) = (file.ino, file.flags & O_ACCMODE == O_RDWR);
         match &file.object {
             Object::Device(crate::vfs::devices::Device::Zero) => return Ok(Mapped::Zero),
             Object::File => {}

@@ -1,39 +1,40 @@
 //! Extended attributes: `setxattr` and its like.
 
 use super::Entry;
-use super::files::{AT_SYMLINK_NOFOLLOW, Files};
-use crate::errno::Errno;
+use super::files::Files;
 use crate::kernel::Kernel;
 use crate::user;
-use crate::vfs::AT_FDCWD;
 use crate::vfs::types::Ino;
-use crate::vfs::xattr::{MAX_NAME, MAX_VALUE, When};
+use crate::vfs::xattr::When;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{AT_FDCWD, AT_SYMLINK_NOFOLLOW};
+use hartline_linux::limits::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
+use hartline_linux::syscall::nr;
+use hartline_linux::xattr::{XATTR_CREATE, XATTR_REPLACE};
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(5, "setxattr", |kernel, a| set(kernel, a, Target::Path)),
-    Entry::new(6, "lsetxattr", |kernel, a| set(kernel, a, Target::Link)),
-    Entry::new(7, "fsetxattr", |kernel, a| {
+    (nr::setxattr, |kernel, a| set(kernel, a, Target::Path)),
+    (nr::lsetxattr, |kernel, a| set(kernel, a, Target::Link)),
+    (nr::fsetxattr, |kernel, a| {
         set(kernel, a, Target::Descriptor)
     }),
-    Entry::new(8, "getxattr", |kernel, a| get(kernel, a, Target::Path)),
-    Entry::new(9, "lgetxattr", |kernel, a| get(kernel, a, Target::Link)),
-    Entry::new(10, "fgetxattr", |kernel, a| {
+    (nr::getxattr, |kernel, a| get(kernel, a, Target::Path)),
+    (nr::lgetxattr, |kernel, a| get(kernel, a, Target::Link)),
+    (nr::fgetxattr, |kernel, a| {
         get(kernel, a, Target::Descriptor)
     }),
-    Entry::new(11, "listxattr", |kernel, a| list(kernel, a, Target::Path)),
-    Entry::new(12, "llistxattr", |kernel, a| list(kernel, a, Target::Link)),
-    Entry::new(13, "flistxattr", |kernel, a| {
+    (nr::listxattr, |kernel, a| list(kernel, a, Target::Path)),
+    (nr::llistxattr, |kernel, a| list(kernel, a, Target::Link)),
+    (nr::flistxattr, |kernel, a| {
         list(kernel, a, Target::Descriptor)
     }),
-    Entry::new(14, "removexattr", |kernel, a| {
-        remove(kernel, a, Target::Path)
-    }),
-    Entry::new(15, "lremovexattr", |kernel, a| {
+    (nr::removexattr, |kernel, a| remove(kernel, a, Target::Path)),
+    (nr::lremovexattr, |kernel, a| {
         remove(kernel, a, Target::Link)
     }),
-    Entry::new(16, "fremovexattr", |kernel, a| {
+    (nr::fremovexattr, |kernel, a| {
         remove(kernel, a, Target::Descriptor)
     }),
 ];
@@ -61,7 +62,7 @@ fn inode(kernel: &mut Kernel, argument: u64, target: Target) -> Result<Ino, Errn
 
 /// The name of an attribute.
 fn name(kernel: &mut Kernel, address: u64) -> Result<Vec<u8>, Errno> {
-    match user::cstr(&mut kernel.memory, address, MAX_NAME + 1) {
+    match user::cstr(&mut kernel.memory, address, XATTR_NAME_MAX + 1) {
         Ok(name) if name.is_empty() => Err(Errno::ERANGE),
         Err(Errno::ENAMETOOLONG) => Err(Errno::ERANGE),
         name => name,
@@ -80,16 +81,17 @@ fn give(kernel: &mut Kernel, bytes: &[u8], address: u64, size: u64) -> Result<u6
 }
 
 fn set(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
+    const BOTH: u32 = XATTR_CREATE | XATTR_REPLACE;
     let when = match a[4] as u32 {
         0 => When::Always,
-        1 => When::Missing,
-        2 => When::Present,
-        3 => When::Never,
+        XATTR_CREATE => When::Missing,
+        XATTR_REPLACE => When::Present,
+        BOTH => When::Never,
         _ => return Err(Errno::EINVAL),
     };
     let ino = inode(kernel, a[0], target)?;
     let name = name(kernel, a[1])?;
-    if a[3] > MAX_VALUE as u64 {
+    if a[3] > XATTR_SIZE_MAX as u64 {
         return Err(Errno::E2BIG);
     }
     let value = user::slice(&mut kernel.memory, a[2], a[3])?.to_vec();

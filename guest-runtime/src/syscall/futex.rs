@@ -4,71 +4,74 @@ use super::Entry;
 use super::task::find_task;
 use super::time::read_timespec;
 use crate::clock;
-use crate::errno::Errno;
-use crate::futex::{self, ANY, owned};
+use crate::futex::{self, owned};
 use crate::kernel::Kernel;
 use crate::user;
+use hartline_linux::errno::Errno;
+use hartline_linux::futex::{
+    FUTEX_BITSET_MATCH_ANY, FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE,
+    FUTEX_CMP_REQUEUE_PI, FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_OP_ADD, FUTEX_OP_ANDN,
+    FUTEX_OP_CMP_EQ, FUTEX_OP_CMP_GE, FUTEX_OP_CMP_GT, FUTEX_OP_CMP_LE, FUTEX_OP_CMP_LT,
+    FUTEX_OP_CMP_NE, FUTEX_OP_OPARG_SHIFT, FUTEX_OP_OR, FUTEX_OP_SET, FUTEX_OP_XOR, FUTEX_REQUEUE,
+    FUTEX_TRYLOCK_PI, FUTEX_UNLOCK_PI, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI,
+    FUTEX_WAKE, FUTEX_WAKE_BITSET, FUTEX_WAKE_OP,
+};
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(98, "futex", futex),
-    Entry::new(99, "set_robust_list", set_robust_list),
-    Entry::new(100, "get_robust_list", get_robust_list),
+    (nr::futex, futex),
+    (nr::set_robust_list, set_robust_list),
+    (nr::get_robust_list, get_robust_list),
 ];
 
-const LOCK_PI: u64 = 6;
-const WAIT_REQUEUE_PI: u64 = 11;
-const LOCK_PI2: u64 = 13;
-
 fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const WAIT: u64 = 0;
-    const WAKE: u64 = 1;
-    const REQUEUE: u64 = 3;
-    const CMP_REQUEUE: u64 = 4;
-    const WAKE_OP: u64 = 5;
-    const UNLOCK_PI: u64 = 7;
-    const TRYLOCK_PI: u64 = 8;
-    const WAIT_BITSET: u64 = 9;
-    const WAKE_BITSET: u64 = 10;
-    const CMP_REQUEUE_PI: u64 = 12;
-    const CLOCK_REALTIME: u64 = 256;
     let [address, operation, value, fourth, second, third] = *arguments;
     let (count, bits) = (value as u32, third as u32);
-    match operation & 127 {
-        WAIT => {
+    let operation = operation as u32;
+    match operation & FUTEX_CMD_MASK {
+        FUTEX_WAIT => {
             let deadline = deadline(kernel, fourth, Timeout::Relative)?;
-            futex::wait(kernel, address, value as u32, ANY, deadline)
+            futex::wait(
+                kernel,
+                address,
+                value as u32,
+                FUTEX_BITSET_MATCH_ANY,
+                deadline,
+            )
         }
-        WAIT_BITSET => {
-            let kind = match operation & CLOCK_REALTIME {
+        FUTEX_WAIT_BITSET => {
+            let kind = match operation & FUTEX_CLOCK_REALTIME {
                 0 => Timeout::Monotonic,
                 _ => Timeout::Realtime,
             };
             let deadline = deadline(kernel, fourth, kind)?;
             futex::wait(kernel, address, value as u32, bits, deadline)
         }
-        WAKE => futex::wake(kernel, address, count, ANY),
-        WAKE_BITSET => futex::wake(kernel, address, count, bits),
-        REQUEUE => futex::requeue(kernel, address, count, fourth as u32, second),
-        CMP_REQUEUE => {
+        FUTEX_WAKE => futex::wake(kernel, address, count, FUTEX_BITSET_MATCH_ANY),
+        FUTEX_WAKE_BITSET => futex::wake(kernel, address, count, bits),
+        FUTEX_REQUEUE => futex::requeue(kernel, address, count, fourth as u32, second),
+        FUTEX_CMP_REQUEUE => {
             let word: u32 = user::read(&mut kernel.memory, address)?;
             match word == third as u32 {
                 true => futex::requeue(kernel, address, count, fourth as u32, second),
                 false => Err(Errno::EAGAIN),
             }
         }
-        WAKE_OP => wake_op(kernel, arguments),
-        LOCK_PI | LOCK_PI2 => {
-            let kind = match operation & 127 == LOCK_PI || operation & CLOCK_REALTIME != 0 {
+        FUTEX_WAKE_OP => wake_op(kernel, arguments),
+        FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => {
+            let kind = match operation & FUTEX_CMD_MASK == FUTEX_LOCK_PI
+                || operation & FUTEX_CLOCK_REALTIME != 0
+            {
                 true => Timeout::Realtime,
                 false => Timeout::Monotonic,
             };
             let deadline = deadline(kernel, fourth, kind)?;
             owned::lock_owned(kernel, address, Some(deadline))
         }
-        TRYLOCK_PI => owned::lock_owned(kernel, address, None),
-        WAIT_REQUEUE_PI => {
-            let kind = match operation & CLOCK_REALTIME {
+        FUTEX_TRYLOCK_PI => owned::lock_owned(kernel, address, None),
+        FUTEX_WAIT_REQUEUE_PI => {
+            let kind = match operation & FUTEX_CLOCK_REALTIME {
                 0 => Timeout::Monotonic,
                 _ => Timeout::Realtime,
             };
@@ -76,17 +79,13 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             owned::wait_requeue(kernel, address, value as u32, deadline, second)
         }
         // It wakes one task, not more.
-        CMP_REQUEUE_PI if count != 1 => Err(Errno::EINVAL),
-        CMP_REQUEUE_PI => owned::requeue(kernel, address, fourth as u32, second, third as u32),
-        UNLOCK_PI => owned::unlock_owned(kernel, address),
+        FUTEX_CMP_REQUEUE_PI if count != 1 => Err(Errno::EINVAL),
+        FUTEX_CMP_REQUEUE_PI => {
+            owned::requeue(kernel, address, fourth as u32, second, third as u32)
+        }
+        FUTEX_UNLOCK_PI => owned::unlock_owned(kernel, address),
         _ => Err(Errno::ENOSYS),
     }
-}
-
-/// Whether a `futex` call is made again after any handler: the C library does not expect
-/// that taking a lock is interrupted.
-pub(super) fn locks(arguments: &[u64; 6]) -> bool {
-    matches!(arguments[1] & 127, LOCK_PI | LOCK_PI2 | WAIT_REQUEUE_PI)
 }
 
 /// What a time limit means.
@@ -121,14 +120,13 @@ fn deadline(kernel: &mut Kernel, timeout: u64, kind: Timeout) -> Result<u64, Err
 /// `FUTEX_WAKE_OP`: changes the second word, wakes waiters of the first, and of the
 /// second if its old value was as asked for.
 fn wake_op(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const SHIFT: u32 = 8;
     let [address, _, count, second_count, second, encoded] = *arguments;
     let encoded = encoded as u32;
     let signed = |field: u32| (field << 20).cast_signed() >> 20;
     let (operation, compare) = (encoded >> 28, encoded >> 24 & 15);
     let mut operand = signed(encoded >> 12 & 0xfff);
     let compared = signed(encoded & 0xfff);
-    if operation & SHIFT != 0 {
+    if operation & FUTEX_OP_OPARG_SHIFT != 0 {
         operand = 1 << (operand & 31);
     }
     if !second.is_multiple_of(4) {
@@ -136,26 +134,28 @@ fn wake_op(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     }
     let old: i32 = user::read(&mut kernel.memory, second)?;
     let new = match operation & 7 {
-        0 => operand,
-        1 => old.wrapping_add(operand),
-        2 => old | operand,
-        3 => old & !operand,
-        4 => old ^ operand,
+        FUTEX_OP_SET => operand,
+        FUTEX_OP_ADD => old.wrapping_add(operand),
+        FUTEX_OP_OR => old | operand,
+        FUTEX_OP_ANDN => old & !operand,
+        FUTEX_OP_XOR => old ^ operand,
         _ => return Err(Errno::ENOSYS),
     };
     let holds = match compare {
-        0 => old == compared,
-        1 => old != compared,
-        2 => old < compared,
-        3 => old <= compared,
-        4 => old > compared,
-        5 => old >= compared,
+        FUTEX_OP_CMP_EQ => old == compared,
+        FUTEX_OP_CMP_NE => old != compared,
+        FUTEX_OP_CMP_LT => old < compared,
+        FUTEX_OP_CMP_LE => old <= compared,
+        FUTEX_OP_CMP_GT => old > compared,
+        FUTEX_OP_CMP_GE => old >= compared,
         _ => return Err(Errno::ENOSYS),
     };
     user::write(&mut kernel.memory, second, &new)?;
-    let woken = futex::wake(kernel, address, count as u32, ANY)?;
+    let woken = futex::wake(kernel, address, count as u32, FUTEX_BITSET_MATCH_ANY)?;
     match holds {
-        true => Ok(woken + futex::wake(kernel, second, second_count as u32, ANY)?),
+        true => {
+            Ok(woken + futex::wake(kernel, second, second_count as u32, FUTEX_BITSET_MATCH_ANY)?)
+        }
         false => Ok(woken),
     }
 }

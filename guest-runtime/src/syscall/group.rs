@@ -2,15 +2,16 @@
 
 use super::Entry;
 use super::task::find_process;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
+use hartline_linux::errno::Errno;
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(154, "setpgid", setpgid),
-    Entry::new(155, "getpgid", getpgid),
-    Entry::new(156, "getsid", getsid),
-    Entry::new(157, "setsid", setsid),
+    (nr::setpgid, setpgid),
+    (nr::getpgid, getpgid),
+    (nr::getsid, getsid),
+    (nr::setsid, setsid),
 ];
 
 fn setpgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {

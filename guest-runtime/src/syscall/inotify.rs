@@ -1,30 +1,34 @@
 //! inotify: `inotify_init1`, `inotify_add_watch`, `inotify_rm_watch`.
 
 use super::Entry;
-use super::files::{AT_SYMLINK_NOFOLLOW, Files};
-use crate::errno::Errno;
+use super::files::Files;
 use crate::kernel::Kernel;
-use crate::vfs::AT_FDCWD;
 use crate::vfs::file::Object;
 use crate::vfs::inode::MAY_READ;
-use crate::vfs::notify::mask;
-use crate::vfs::types::{Ino, o};
+use crate::vfs::types::Ino;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_NONBLOCK, O_RDONLY};
+use hartline_linux::inotify::{
+    IN_ALL_EVENTS, IN_DONT_FOLLOW, IN_EXCL_UNLINK, IN_MASK_ADD, IN_MASK_CREATE, IN_ONESHOT,
+    IN_ONLYDIR,
+};
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(26, "inotify_init1", inotify_init1),
-    Entry::new(27, "inotify_add_watch", inotify_add_watch),
-    Entry::new(28, "inotify_rm_watch", inotify_rm_watch),
+    (nr::inotify_init1, inotify_init1),
+    (nr::inotify_add_watch, inotify_add_watch),
+    (nr::inotify_rm_watch, inotify_rm_watch),
 ];
 
 fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = a[0] as u32;
-    if flags & !(o::CLOEXEC | o::NONBLOCK) != 0 {
+    if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
     kernel.sync_identity();
     let Files { vfs, process, .. } = &mut kernel.files;
-    let fd = vfs.open_anonymous(process, "inotify", Object::Notify, flags | o::RDONLY)?;
+    let fd = vfs.open_anonymous(process, "inotify", Object::Notify, flags | O_RDONLY)?;
     let instance = process.fds.get(fd)?.ino;
     if let Err(error) = vfs.fs.notify.add_instance(instance) {
         vfs.close(process, fd)?;
@@ -43,15 +47,11 @@ fn instance(kernel: &Kernel, fd: u64) -> Result<Ino, Errno> {
 }
 
 fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    const OPTIONS: u32 = mask::ONLYDIR
-        | mask::DONT_FOLLOW
-        | mask::EXCL_UNLINK
-        | mask::MASK_CREATE
-        | mask::MASK_ADD
-        | mask::ONESHOT;
-    const BOTH: u32 = mask::MASK_ADD | mask::MASK_CREATE;
+    const OPTIONS: u32 =
+        IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK | IN_MASK_CREATE | IN_MASK_ADD | IN_ONESHOT;
+    const BOTH: u32 = IN_MASK_ADD | IN_MASK_CREATE;
     let wanted = a[2] as u32;
-    if wanted & (mask::ALL_EVENTS | OPTIONS) == 0 {
+    if wanted & (IN_ALL_EVENTS | OPTIONS) == 0 {
         return Err(Errno::EINVAL);
     }
     kernel.files.file(a[0])?;
@@ -59,14 +59,14 @@ fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let instance = instance(kernel, a[0])?;
-    let nofollow = match wanted & mask::DONT_FOLLOW {
+    let nofollow = match wanted & IN_DONT_FOLLOW {
         0 => 0,
         _ => AT_SYMLINK_NOFOLLOW,
     };
     let ino = kernel.inode_at(AT_FDCWD as u64, a[1], nofollow)?;
     let Files { vfs, process, .. } = &mut kernel.files;
     let attributes = vfs.fs.attributes(ino, process)?;
-    if wanted & mask::ONLYDIR != 0 && !attributes.is_directory() {
+    if wanted & IN_ONLYDIR != 0 && !attributes.is_directory() {
         return Err(Errno::ENOTDIR);
     }
     attributes.check(&process.who, MAY_READ)?;

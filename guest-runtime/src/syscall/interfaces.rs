@@ -1,39 +1,47 @@
 //! `ioctl` requests about network interfaces (netdevice(7)).
 
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::net::address::{Address, Family};
 use crate::net::interfaces::{Interface, netmask};
 use crate::user;
 use core::net::{IpAddr, Ipv4Addr};
 use core::ops::RangeInclusive;
+use hartline_linux::errno::Errno;
+use hartline_linux::if_::{ARPHRD_ETHER, ARPHRD_LOOPBACK, IFNAMSIZ};
+use hartline_linux::sockios::{
+    SIOCADDRT, SIOCDELRT, SIOCDIFADDR, SIOCGIFADDR, SIOCGIFBRDADDR, SIOCGIFCONF, SIOCGIFDSTADDR,
+    SIOCGIFFLAGS, SIOCGIFHWADDR, SIOCGIFINDEX, SIOCGIFMETRIC, SIOCGIFMTU, SIOCGIFNAME,
+    SIOCGIFNETMASK, SIOCGIFTXQLEN, SIOCSARP, SIOCSIFADDR, SIOCSIFBRDADDR, SIOCSIFDSTADDR,
+    SIOCSIFFLAGS, SIOCSIFHWADDR, SIOCSIFHWBROADCAST, SIOCSIFLINK, SIOCSIFMETRIC, SIOCSIFMTU,
+    SIOCSIFNAME, SIOCSIFNETMASK, SIOCSIFPFLAGS, SIOCSIFSLAVE, SIOCSIFTXQLEN,
+};
 
-/// Requests on sockets (asm-generic).
-mod request {
-    pub const GIFNAME: u32 = 0x8910;
-    pub const GIFCONF: u32 = 0x8912;
-    pub const GIFFLAGS: u32 = 0x8913;
-    pub const GIFADDR: u32 = 0x8915;
-    pub const GIFDSTADDR: u32 = 0x8917;
-    pub const GIFBRDADDR: u32 = 0x8919;
-    pub const GIFNETMASK: u32 = 0x891b;
-    pub const GIFMETRIC: u32 = 0x891d;
-    pub const GIFMTU: u32 = 0x8921;
-    pub const GIFHWADDR: u32 = 0x8927;
-    pub const GIFINDEX: u32 = 0x8933;
-    pub const GIFTXQLEN: u32 = 0x8942;
-    /// Requests that change interfaces, routes or neighbours.
-    pub const CHANGES: [u32; 18] = [
-        0x890b, 0x890c, 0x8911, 0x8914, 0x8916, 0x8918, 0x891a, 0x891c, 0x891e, 0x8922, 0x8923,
-        0x8924, 0x8930, 0x8934, 0x8936, 0x8937, 0x8943, 0x8955,
-    ];
-}
+/// Requests that change interfaces, routes or neighbours.
+const CHANGES: [u32; 18] = [
+    SIOCADDRT,
+    SIOCDELRT,
+    SIOCSIFLINK,
+    SIOCSIFFLAGS,
+    SIOCSIFADDR,
+    SIOCSIFDSTADDR,
+    SIOCSIFBRDADDR,
+    SIOCSIFNETMASK,
+    SIOCSIFMETRIC,
+    SIOCSIFMTU,
+    SIOCSIFNAME,
+    SIOCSIFHWADDR,
+    SIOCSIFSLAVE,
+    SIOCSIFPFLAGS,
+    SIOCDIFADDR,
+    SIOCSIFHWBROADCAST,
+    SIOCSIFTXQLEN,
+    SIOCSARP,
+];
 
 /// Numbers of the requests that this file knows something about.
-pub(super) const REQUESTS: RangeInclusive<u32> = 0x890b..=0x89ef;
+pub(super) const REQUESTS: RangeInclusive<u32> = SIOCADDRT..=0x89ef;
 
-/// `struct ifreq`: the length of a name, and of all, bytes.
-const NAME: usize = 16;
+/// Size of `struct ifreq`, bytes.
 const IFREQ: usize = 40;
 
 /// Serves a request on a socket of `family`.
@@ -47,32 +55,28 @@ pub(super) fn ioctl(
     request: u32,
     address: u64,
 ) -> Result<u64, Errno> {
-    if request::CHANGES.contains(&request) {
+    if CHANGES.contains(&request) {
         return Err(Errno::EPERM);
     }
-    if request == request::GIFCONF {
+    if request == SIOCGIFCONF {
         return list(kernel, address);
     }
     if !matches!(
         request,
-        request::GIFNAME | request::GIFFLAGS | request::GIFADDR
-            ..=request::GIFMETRIC
-                | request::GIFMTU
-                | request::GIFHWADDR
-                | request::GIFINDEX
-                | request::GIFTXQLEN
+        SIOCGIFNAME | SIOCGIFFLAGS | SIOCGIFADDR
+            ..=SIOCGIFMETRIC | SIOCGIFMTU | SIOCGIFHWADDR | SIOCGIFINDEX | SIOCGIFTXQLEN
     ) {
         return Err(Errno::ENOTTY);
     }
     let mut ifreq: [u8; IFREQ] = user::read(&mut kernel.memory, address)?;
     let interfaces = kernel.net().interfaces();
     let interface = find(&interfaces, request, &ifreq).ok_or(Errno::ENODEV)?;
-    if request == request::GIFNAME {
-        ifreq[..NAME].copy_from_slice(&name_field(interface));
+    if request == SIOCGIFNAME {
+        ifreq[..IFNAMSIZ].copy_from_slice(&name_field(interface));
     } else {
         let is_inet = family == Family::Inet;
         let value = value(interface, request, is_inet)?;
-        ifreq[NAME..NAME + value.len()].copy_from_slice(&value);
+        ifreq[IFNAMSIZ..IFNAMSIZ + value.len()].copy_from_slice(&value);
     }
     user::write(&mut kernel.memory, address, &ifreq)?;
     Ok(0)
@@ -80,18 +84,18 @@ pub(super) fn ioctl(
 
 /// The interface that a request names, or numbers.
 fn find<'i>(interfaces: &'i [Interface], request: u32, ifreq: &[u8]) -> Option<&'i Interface> {
-    let (name, value) = ifreq.split_at(NAME);
+    let (name, value) = ifreq.split_at(IFNAMSIZ);
     let index = u32::from_le_bytes(*value.first_chunk()?);
     let name = name.split(|&byte| byte == 0).next()?;
     // `eth0:1` is another address of `eth0`, of which there is none.
     interfaces.iter().find(|interface| match request {
-        request::GIFNAME => interface.index == index,
+        SIOCGIFNAME => interface.index == index,
         _ => interface.name.as_bytes() == name,
     })
 }
 
-fn name_field(interface: &Interface) -> [u8; NAME] {
-    let mut field = [0; NAME];
+fn name_field(interface: &Interface) -> [u8; IFNAMSIZ] {
+    let mut field = [0; IFNAMSIZ];
     field[..interface.name.len()].copy_from_slice(interface.name.as_bytes());
     field
 }
@@ -108,20 +112,19 @@ fn sockaddr(address: Ipv4Addr) -> [u8; 16] {
 fn value(interface: &Interface, request: u32, is_inet: bool) -> Result<[u8; 16], Errno> {
     /// Length of the transmit queue.
     const QUEUE: u32 = 1000;
-    /// `ARPHRD_ETHER` and `ARPHRD_LOOPBACK`
-    const HARDWARE: [u16; 2] = [1, 772];
+    const HARDWARE: [u16; 2] = [ARPHRD_ETHER, ARPHRD_LOOPBACK];
     let number = |value: u32| {
         let mut field = [0; 16];
         field[..4].copy_from_slice(&value.to_le_bytes());
         field
     };
     let (own, length) = match request {
-        request::GIFFLAGS => return Ok(number(interface.flags & 0xffff)),
-        request::GIFMETRIC => return Ok(number(0)),
-        request::GIFMTU => return Ok(number(interface.mtu)),
-        request::GIFINDEX => return Ok(number(interface.index)),
-        request::GIFTXQLEN => return Ok(number(QUEUE)),
-        request::GIFHWADDR => {
+        SIOCGIFFLAGS => return Ok(number(interface.flags & 0xffff)),
+        SIOCGIFMETRIC => return Ok(number(0)),
+        SIOCGIFMTU => return Ok(number(interface.mtu)),
+        SIOCGIFINDEX => return Ok(number(interface.index)),
+        SIOCGIFTXQLEN => return Ok(number(QUEUE)),
+        SIOCGIFHWADDR => {
             let kind = HARDWARE[usize::from(interface.is_loopback())];
             let mut field = number(kind.into());
             field[2..8].copy_from_slice(&interface.mac);
@@ -132,9 +135,9 @@ fn value(interface: &Interface, request: u32, is_inet: bool) -> Result<[u8; 16],
         _ => interface.ipv4().ok_or(Errno::EADDRNOTAVAIL)?,
     };
     Ok(sockaddr(match request {
-        request::GIFADDR | request::GIFDSTADDR => own,
-        request::GIFBRDADDR => interface.broadcast().unwrap_or(Ipv4Addr::UNSPECIFIED),
-        request::GIFNETMASK => netmask(length),
+        SIOCGIFADDR | SIOCGIFDSTADDR => own,
+        SIOCGIFBRDADDR => interface.broadcast().unwrap_or(Ipv4Addr::UNSPECIFIED),
+        SIOCGIFNETMASK => netmask(length),
         _ => return Err(Errno::ENOTTY),
     }))
 }

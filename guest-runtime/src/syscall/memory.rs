@@ -1,45 +1,41 @@
 //! `mmap` and its relatives.
 
 use super::Entry;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::memory::{
     Access, Backing, Label, MapPlace, MapRequest, MappedFile, Protection, SharedMemory,
 };
 use crate::syscall::files_stat::Mapped;
 use crate::user;
-use crate::vfs::seals;
 use core::ops::Range;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{F_SEAL_FUTURE_WRITE, F_SEAL_WRITE};
+use hartline_linux::mman::{
+    MADV_DONTNEED, MADV_HWPOISON, MADV_REMOVE, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE,
+    MAP_HUGETLB, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE,
+    MAP_TYPE, MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT, MLOCK_ONFAULT, MREMAP_FIXED, MREMAP_MAYMOVE,
+    MS_ASYNC, MS_INVALIDATE, MS_SYNC, PROT_GROWSDOWN, PROT_GROWSUP,
+};
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(214, "brk", brk),
-    Entry::new(215, "munmap", munmap),
-    Entry::new(216, "mremap", mremap),
-    Entry::new(222, "mmap", mmap),
-    Entry::new(226, "mprotect", mprotect),
-    Entry::new(227, "msync", msync),
-    Entry::new(228, "mlock", mlock),
-    Entry::new(229, "munlock", mlock),
-    Entry::new(230, "mlockall", mlockall),
-    Entry::new(231, "munlockall", |_, _| Ok(0)),
-    Entry::new(232, "mincore", mincore),
-    Entry::new(233, "madvise", madvise),
-    Entry::new(259, "riscv_flush_icache", riscv_flush_icache),
-    Entry::new(284, "mlock2", mlock2),
+    (nr::brk, brk),
+    (nr::munmap, munmap),
+    (nr::mremap, mremap),
+    (nr::mmap, mmap),
+    (nr::mprotect, mprotect),
+    (nr::msync, msync),
+    (nr::mlock, mlock),
+    (nr::munlock, mlock),
+    (nr::mlockall, mlockall),
+    (nr::munlockall, |_, _| Ok(0)),
+    (nr::mincore, mincore),
+    (nr::madvise, madvise),
+    (nr::riscv_flush_icache, riscv_flush_icache),
+    (nr::mlock2, mlock2),
 ];
-
-const MAP_SHARED: u64 = 1;
-const MAP_PRIVATE: u64 = 2;
-const MAP_SHARED_VALIDATE: u64 = 3;
-const MAP_TYPE: u64 = 15;
-const MAP_FIXED: u64 = 0x10;
-const MAP_ANONYMOUS: u64 = 0x20;
-const MAP_NORESERVE: u64 = 0x4000;
-const MAP_POPULATE: u64 = 0x8000;
-const MAP_HUGETLB: u64 = 0x4_0000;
-const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 
 fn brk(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(kernel.memory.set_break(arguments[0]))
@@ -123,7 +119,7 @@ fn file_contents(
     if shared && protection.writable() && !writable {
         return Err(Errno::EACCES);
     }
-    let sealed = kernel.files.vfs.fs.seals(ino).unwrap_or(0) & (seals::WRITE | seals::FUTURE_WRITE);
+    let sealed = kernel.files.vfs.fs.seals(ino).unwrap_or(0) & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
     if shared && protection.writable() && sealed != 0 {
         return Err(Errno::EPERM);
     }
@@ -173,8 +169,7 @@ fn munmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn mprotect(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const GROWS: u64 = 0x300_0000;
-    let protection = Protection::from_bits(arguments[2] & !GROWS)?;
+    let protection = Protection::from_bits(arguments[2] & !(PROT_GROWSDOWN | PROT_GROWSUP))?;
     // Code that stays as it is need not be forgotten.
     if !protection.executable() || protection.writable() {
         forget(kernel, arguments[0], arguments[1]);
@@ -188,26 +183,24 @@ fn mprotect(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn mremap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const MAYMOVE: u64 = 1;
-    const FIXED: u64 = 2;
     let [address, old_length, new_length, flags, new_address, _] = *arguments;
-    if flags & !(MAYMOVE | FIXED) != 0 {
+    if flags & !(MREMAP_MAYMOVE | MREMAP_FIXED) != 0 {
         return Err(Errno::EINVAL);
     }
     forget(kernel, address, old_length);
-    let fixed = (flags & FIXED != 0).then_some(new_address);
+    let fixed = (flags & MREMAP_FIXED != 0).then_some(new_address);
     if fixed.is_some() {
         forget(kernel, new_address, new_length);
     }
-    let may_move = flags & MAYMOVE != 0;
+    let may_move = flags & MREMAP_MAYMOVE != 0;
     kernel
         .memory
         .remap(address, old_length, new_length, may_move, fixed)
 }
 
 fn msync(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const FLAGS: u64 = 7;
-    const BOTH: u64 = 5;
+    const FLAGS: u64 = MS_ASYNC | MS_INVALIDATE | MS_SYNC;
+    const BOTH: u64 = MS_ASYNC | MS_SYNC;
     if arguments[2] & !FLAGS != 0 || arguments[2] & BOTH == BOTH {
         return Err(Errno::EINVAL);
     }
@@ -226,18 +219,17 @@ fn mlock(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn mlock2(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const ONFAULT: u64 = 1;
-    match arguments[2] & !ONFAULT {
+    match arguments[2] & !MLOCK_ONFAULT {
         0 => mlock(kernel, arguments),
         _ => Err(Errno::EINVAL),
     }
 }
 
 fn mlockall(_: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const ONFAULT: u64 = 4;
+    const ALL: u64 = MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT;
     match arguments[0] {
         // Nothing is ever swapped out.
-        1..=7 if arguments[0] != ONFAULT => Ok(0),
+        1..=ALL if arguments[0] != MCL_ONFAULT => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -257,13 +249,10 @@ fn mincore(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn madvise(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const DONTNEED: u64 = 4;
-    const REMOVE: u64 = 9;
-    const HWPOISON: u64 = 100;
     let [address, length, advice, ..] = *arguments;
     match advice {
-        DONTNEED => kernel.memory.discard(address, length)?,
-        REMOVE | HWPOISON.. => return Err(Errno::EINVAL),
+        MADV_DONTNEED => kernel.memory.discard(address, length)?,
+        MADV_REMOVE | MADV_HWPOISON.. => return Err(Errno::EINVAL),
         _ => kernel.memory.check_mapped(address, length)?,
     }
     Ok(0)

@@ -1,19 +1,22 @@
 //! Descriptors for signals and processes: `signalfd4`, `pidfd_open`, `pidfd_send_signal`.
 
 use super::Entry;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::signals::{SI_USER, SigInfo, UNBLOCKABLE, check_number};
+use crate::signals::{SigInfo, UNBLOCKABLE, check_number};
 use crate::task::{Event, Wait};
-use crate::user::{self, IoVec};
+use crate::user;
 use crate::vfs::file::Object;
-use crate::vfs::types::o;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{O_CLOEXEC, O_NONBLOCK};
+use hartline_linux::siginfo::SI_USER;
+use hartline_linux::syscall::nr;
+use hartline_linux::uio::Iovec;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(74, "signalfd4", signalfd4),
-    Entry::new(424, "pidfd_send_signal", pidfd_send_signal),
-    Entry::new(434, "pidfd_open", pidfd_open),
+    (nr::signalfd4, signalfd4),
+    (nr::pidfd_send_signal, pidfd_send_signal),
+    (nr::pidfd_open, pidfd_open),
 ];
 
 /// Size of a `struct signalfd_siginfo`, bytes.
@@ -21,7 +24,7 @@ const RECORD: u64 = 128;
 
 fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = a[3] as u32;
-    if a[2] != 8 || flags & !(o::CLOEXEC | o::NONBLOCK) != 0 {
+    if a[2] != 8 || flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
     let set: u64 = user::read(&mut kernel.memory, a[1])?;
@@ -44,13 +47,13 @@ impl Kernel {
         &mut self,
         fd: u64,
         set: u64,
-        vectors: &[IoVec],
+        vectors: &[Iovec],
     ) -> Result<u64, Errno> {
         let mut done = 0;
         for vector in vectors {
             let mut at = 0;
-            while vector.length - at >= RECORD {
-                let address = vector.base.wrapping_add(at);
+            while vector.iov_len - at >= RECORD {
+                let address = vector.iov_base.wrapping_add(at);
                 // A bad address loses no signal.
                 user::slice_mut(&mut self.memory, address, RECORD)?;
                 let Some(info) = self.signals.take(set) else {
@@ -62,7 +65,7 @@ impl Kernel {
             }
         }
         match done {
-            0 if vectors.iter().all(|vector| vector.length < RECORD) => Err(Errno::EINVAL),
+            0 if vectors.iter().all(|vector| vector.iov_len < RECORD) => Err(Errno::EINVAL),
             0 if self.files.file(fd)?.is_nonblocking() => Err(Errno::EAGAIN),
             0 => Err(self.block(Wait::for_event(Event::AnyFile), 0)),
             done => Ok(done),
@@ -88,7 +91,7 @@ impl Kernel {
 
 fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (pid, flags) = (a[0] as u32, a[1] as u32);
-    if pid.cast_signed() <= 0 || flags & !o::NONBLOCK != 0 {
+    if pid.cast_signed() <= 0 || flags & !O_NONBLOCK != 0 {
         return Err(Errno::EINVAL);
     }
     if !kernel.processes().any(|process| process.pid == pid) {
@@ -100,7 +103,7 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             Errno::ESRCH
         });
     }
-    kernel.open_anonymous("[pidfd]", Object::Process(pid), flags | o::CLOEXEC)
+    kernel.open_anonymous("[pidfd]", Object::Process(pid), flags | O_CLOEXEC)
 }
 
 fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

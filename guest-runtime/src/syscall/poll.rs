@@ -3,7 +3,6 @@
 use super::Entry;
 use super::files::Files;
 use crate::clock;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::net::address::Family;
 use crate::net::socket::{SocketId, State, Type};
@@ -14,34 +13,20 @@ use crate::vfs::file::{Object, OpenFile};
 use crate::vfs::inode::Kind;
 use crate::vfs::process::FileId;
 use crate::vfs::pty::PtyId;
-use crate::vfs::stat::RawTimespec;
 use crate::vfs::types::Ino;
 use alloc::vec;
 use alloc::vec::Vec;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::errno::Errno;
+use hartline_linux::poll::{
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, Pollfd,
+};
+use hartline_linux::syscall::nr;
+use hartline_linux::time::Timespec;
+use zerocopy::IntoBytes;
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[
-    Entry::new(72, "pselect6", pselect6),
-    Entry::new(73, "ppoll", ppoll),
-];
+pub const CALLS: &[Entry] = &[(nr::pselect6, pselect6), (nr::ppoll, ppoll)];
 
-/// Something can be read.
-pub const POLLIN: u32 = 1;
-/// Something urgent can be read.
-const POLLPRI: u32 = 2;
-/// Something can be written.
-pub const POLLOUT: u32 = 4;
-/// An error is pending, or a pipe has lost its readers.
-pub const POLLERR: u32 = 8;
-/// A pipe has lost its writers.
-pub const POLLHUP: u32 = 0x10;
-/// The descriptor is not open.
-pub const POLLNVAL: u32 = 0x20;
-const POLLRDNORM: u32 = 0x40;
-/// The other end of a stream sends no more.
-const POLLRDHUP: u32 = 0x2000;
-const POLLWRNORM: u32 = 0x100;
 /// All that says "readable".
 const READABLE: u32 = POLLIN | POLLRDNORM;
 /// All that says "writable".
@@ -51,15 +36,6 @@ pub const ALWAYS: u32 = POLLERR | POLLHUP | POLLNVAL;
 
 /// Deepest nesting of epoll instances (`EP_MAX_NESTS`).
 pub(super) const MAX_NESTING: u32 = 4;
-
-/// `struct pollfd`
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-struct PollFd {
-    fd: i32,
-    events: i16,
-    revents: i16,
-}
 
 /// One descriptor to wait for.
 #[derive(Debug, Clone, Copy)]
@@ -307,9 +283,9 @@ impl Kernel {
         if address == 0 {
             return Ok(u64::MAX);
         }
-        let time: RawTimespec = user::read(&mut self.memory, address)?;
-        let seconds = u64::try_from(time.seconds).map_err(|_| Errno::EINVAL)?;
-        match u64::try_from(time.nanoseconds) {
+        let time: Timespec = user::read(&mut self.memory, address)?;
+        let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::EINVAL)?;
+        match u64::try_from(time.tv_nsec) {
             Ok(ns @ 0..clock::SECOND) => Ok(seconds
                 .saturating_mul(clock::SECOND)
                 .saturating_add(ns)
@@ -329,9 +305,9 @@ impl Kernel {
         let result = self.watch(watches, timeout_ns);
         if address != 0 && result != Err(Errno::ERESTARTSYS) {
             let left = end.saturating_sub(clock::monotonic());
-            let left = RawTimespec {
-                seconds: (left / clock::SECOND).cast_signed(),
-                nanoseconds: (left % clock::SECOND).cast_signed(),
+            let left = Timespec {
+                tv_sec: (left / clock::SECOND).cast_signed(),
+                tv_nsec: (left % clock::SECOND).cast_signed(),
             };
             user::write(&mut self.memory, address, &left)?;
         }
@@ -345,7 +321,7 @@ fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if count > u64::from(kernel.files.process.fds.limit) {
         return Err(Errno::EINVAL);
     }
-    let mut polled: Vec<PollFd> = user::read_array(&mut kernel.memory, a[0], count)?;
+    let mut polled: Vec<Pollfd> = user::read_array(&mut kernel.memory, a[0], count)?;
     let fds = &kernel.files.process.fds;
     let mut watches: Vec<Watch> = polled
         .iter()

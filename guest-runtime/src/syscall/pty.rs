@@ -2,46 +2,27 @@
 
 use super::files::Files;
 use crate::clock;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::process::{FIRST, NO_SESSION};
-use crate::signals::number::{SIGCONT, SIGHUP};
-use crate::signals::{SI_KERNEL, SigInfo, check_number};
+use crate::signals::{SigInfo, check_number};
 use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
-use crate::vfs::pty::line::packet;
-use crate::vfs::pty::termios::{Termios, WindowSize, character, local};
 use crate::vfs::pty::{PtyId, TerminalSignal};
-use crate::vfs::types::o;
-
-/// Requests (asm-generic).
-mod request {
-    pub const TCGETS: u32 = 0x5401;
-    pub const TCSETS: u32 = 0x5402;
-    pub const TCSETSW: u32 = 0x5403;
-    pub const TCSETSF: u32 = 0x5404;
-    pub const TCSBRK: u32 = 0x5409;
-    pub const TCXONC: u32 = 0x540a;
-    pub const TCFLSH: u32 = 0x540b;
-    pub const TIOCSCTTY: u32 = 0x540e;
-    pub const TIOCGPGRP: u32 = 0x540f;
-    pub const TIOCSPGRP: u32 = 0x5410;
-    pub const TIOCOUTQ: u32 = 0x5411;
-    pub const TIOCGWINSZ: u32 = 0x5413;
-    pub const TIOCSWINSZ: u32 = 0x5414;
-    pub const TIOCPKT: u32 = 0x5420;
-    pub const TIOCNOTTY: u32 = 0x5422;
-    pub const TCSBRKP: u32 = 0x5425;
-    pub const TIOCGSID: u32 = 0x5429;
-    pub const TIOCGPTPEER: u32 = 0x5441;
-    pub const TIOCSPTLCK: u32 = 0x4004_5431;
-    pub const TIOCSIG: u32 = 0x4004_5436;
-    pub const TIOCGPTN: u32 = 0x8004_5430;
-    pub const TIOCGPKT: u32 = 0x8004_5438;
-    pub const TIOCGPTLCK: u32 = 0x8004_5439;
-}
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::O_CLOEXEC;
+use hartline_linux::ioctls::{
+    TCFLSH, TCGETS, TCSBRK, TCSBRKP, TCSETS, TCSETSF, TCSETSW, TCXONC, TIOCGPGRP, TIOCGPKT,
+    TIOCGPTLCK, TIOCGPTN, TIOCGPTPEER, TIOCGSID, TIOCGWINSZ, TIOCNOTTY, TIOCOUTQ, TIOCPKT,
+    TIOCPKT_FLUSHREAD, TIOCPKT_FLUSHWRITE, TIOCSCTTY, TIOCSIG, TIOCSPGRP, TIOCSPTLCK, TIOCSWINSZ,
+};
+use hartline_linux::siginfo::SI_KERNEL;
+use hartline_linux::signal::{SIGCONT, SIGHUP};
+use hartline_linux::termbits::{
+    ICANON, TCIFLUSH, TCIOFF, TCIOFLUSH, TCION, TCOFLUSH, TCOOFF, TCOON, TOSTOP, Termios, VSTART,
+    VSTOP, Winsize,
+};
 
 /// One side of a pair, which a request is about.
 #[derive(Debug, Clone, Copy)]
@@ -67,34 +48,34 @@ pub(super) fn ioctl(
         return Err(Errno::EIO);
     }
     match request {
-        request::TCGETS => {
+        TCGETS => {
             let settings = kernel.files.vfs.ptys.get(id)?.line.termios;
             user::write(&mut kernel.memory, address, &settings)?;
         }
-        request::TCSETS | request::TCSETSW | request::TCSETSF => {
+        TCSETS | TCSETSW | TCSETSF => {
             kernel.check_change(side)?;
             let settings: Termios = user::read(&mut kernel.memory, address)?;
             kernel.files.vfs.change_line(id, |line| {
-                if request == request::TCSETSF {
+                if request == TCSETSF {
                     line.flush_input();
-                    line.tell(packet::FLUSH_READ);
+                    line.tell(TIOCPKT_FLUSHREAD);
                 }
                 line.set(settings);
             })?;
         }
         // What was written is on the screen, and there is no line to break.
-        request::TCSBRK | request::TCSBRKP => kernel.check_change(side)?,
-        request::TCXONC | request::TCFLSH => {
+        TCSBRK | TCSBRKP => kernel.check_change(side)?,
+        TCXONC | TCFLSH => {
             kernel.check_change(side)?;
             return control_flow(kernel, side, request, address);
         }
-        request::TIOCOUTQ => user::write(&mut kernel.memory, address, &0u32)?,
-        request::TIOCGWINSZ => {
+        TIOCOUTQ => user::write(&mut kernel.memory, address, &0u32)?,
+        TIOCGWINSZ => {
             let window = kernel.files.vfs.ptys.get(id)?.window;
             user::write(&mut kernel.memory, address, &window)?;
         }
-        request::TIOCSWINSZ => {
-            let window: WindowSize = user::read(&mut kernel.memory, address)?;
+        TIOCSWINSZ => {
+            let window: Winsize = user::read(&mut kernel.memory, address)?;
             kernel.files.vfs.set_window(id, window)?;
         }
         _ if side.is_master => return master_request(kernel, id, request, address),
@@ -107,26 +88,26 @@ pub(super) fn ioctl(
 fn control_flow(kernel: &mut Kernel, side: Side, request: u32, action: u64) -> Result<u64, Errno> {
     kernel.files.vfs.change_line(side.id, |line| {
         match (request, action) {
-            (request::TCFLSH, 0) if side.is_master => line.flush_output(),
-            (request::TCFLSH, 1) if side.is_master => line.flush_input(),
-            (request::TCFLSH, 2) if side.is_master => {
+            (TCFLSH, TCIFLUSH) if side.is_master => line.flush_output(),
+            (TCFLSH, TCOFLUSH) if side.is_master => line.flush_input(),
+            (TCFLSH, TCIOFLUSH) if side.is_master => {
                 line.flush_input();
                 line.flush_output();
             }
-            (request::TCFLSH, what @ 0..=2) => {
-                if what != 1 {
+            (TCFLSH, what @ TCIFLUSH..=TCIOFLUSH) => {
+                if what != TCOFLUSH {
                     line.flush_input();
-                    line.tell(packet::FLUSH_READ);
+                    line.tell(TIOCPKT_FLUSHREAD);
                 }
-                if what != 0 {
+                if what != TCIFLUSH {
                     line.flush_output();
-                    line.tell(packet::FLUSH_WRITE);
+                    line.tell(TIOCPKT_FLUSHWRITE);
                 }
             }
-            (request::TCXONC, 0) => line.stop(true),
-            (request::TCXONC, 1) => line.stop(false),
-            (request::TCXONC, 2) => line.send(character::VSTOP),
-            (request::TCXONC, 3) => line.send(character::VSTART),
+            (TCXONC, TCOOFF) => line.stop(true),
+            (TCXONC, TCOON) => line.stop(false),
+            (TCXONC, TCIOFF) => line.send(VSTOP),
+            (TCXONC, TCION) => line.send(VSTART),
             _ => return Err(Errno::EINVAL),
         }
         Ok(0)
@@ -141,42 +122,42 @@ fn master_request(
     address: u64,
 ) -> Result<u64, Errno> {
     match request {
-        request::TIOCGPTN => user::write(&mut kernel.memory, address, &id.0)?,
-        request::TIOCGPTLCK => {
+        TIOCGPTN => user::write(&mut kernel.memory, address, &id.0)?,
+        TIOCGPTLCK => {
             let locked = u32::from(kernel.files.vfs.ptys.get(id)?.locked);
             user::write(&mut kernel.memory, address, &locked)?;
         }
-        request::TIOCSPTLCK => {
+        TIOCSPTLCK => {
             let locked: u32 = user::read(&mut kernel.memory, address)?;
             kernel.files.vfs.ptys.get_mut(id)?.locked = locked != 0;
         }
-        request::TIOCPKT => {
+        TIOCPKT => {
             let on: u32 = user::read(&mut kernel.memory, address)?;
             kernel.files.vfs.ptys.get_mut(id)?.set_packets(on != 0);
         }
-        request::TIOCGPKT => {
+        TIOCGPKT => {
             let on = u32::from(kernel.files.vfs.ptys.get(id)?.has_packets());
             user::write(&mut kernel.memory, address, &on)?;
         }
-        request::TIOCGPTPEER => {
+        TIOCGPTPEER => {
             let flags = address as u32;
             let Files { vfs, process, .. } = &mut kernel.files;
             let file = vfs.peer(process, id, flags)?;
-            let fd = vfs.install(process, file, flags & o::CLOEXEC != 0)?;
+            let fd = vfs.install(process, file, flags & O_CLOEXEC != 0)?;
             return Ok(u64::from(fd));
         }
-        request::TIOCSIG => {
+        TIOCSIG => {
             let signal = check_number(address)?;
             let group = kernel.files.vfs.ptys.get(id)?.foreground;
             if group != 0 {
                 kernel.signal_group(group, SigInfo::sent(signal, SI_KERNEL, 0, 0));
             }
         }
-        request::TIOCGPGRP => {
+        TIOCGPGRP => {
             let group = kernel.files.vfs.ptys.get(id)?.foreground;
             user::write(&mut kernel.memory, address, &group)?;
         }
-        request::TIOCGSID => match kernel.files.vfs.ptys.get(id)?.session {
+        TIOCGSID => match kernel.files.vfs.ptys.get(id)?.session {
             0 => return Err(Errno::ENOTTY),
             session => user::write(&mut kernel.memory, address, &session)?,
         },
@@ -192,7 +173,7 @@ fn session_request(
     request: u32,
     address: u64,
 ) -> Result<u64, Errno> {
-    if request == request::TIOCSCTTY {
+    if request == TIOCSCTTY {
         return take_control(kernel, side.id, address);
     }
     let pair = kernel.files.vfs.ptys.get(side.id)?;
@@ -201,14 +182,14 @@ fn session_request(
         return Err(Errno::ENOTTY);
     }
     match request {
-        request::TIOCGPGRP => user::write(&mut kernel.memory, address, &foreground)?,
-        request::TIOCGSID => user::write(&mut kernel.memory, address, &session)?,
-        request::TIOCSPGRP => {
+        TIOCGPGRP => user::write(&mut kernel.memory, address, &foreground)?,
+        TIOCGSID => user::write(&mut kernel.memory, address, &session)?,
+        TIOCSPGRP => {
             let group = kernel.new_foreground(session, foreground, address)?;
             kernel.files.vfs.ptys.get_mut(side.id)?.foreground = group;
         }
-        request::TIOCNOTTY if kernel.process.pid != session => kernel.leave_own_terminal(),
-        request::TIOCNOTTY => {
+        TIOCNOTTY if kernel.process.pid != session => kernel.leave_own_terminal(),
+        TIOCNOTTY => {
             kernel.give_up_terminal(side.id, &[SIGHUP, SIGCONT]);
         }
         _ => return Err(Errno::ENOTTY),
@@ -313,7 +294,7 @@ impl Kernel {
             return Ok(());
         };
         let pair = self.files.vfs.ptys.get(pty)?;
-        if !pair.line.termios.has_local(local::TOSTOP) {
+        if !pair.line.termios.has_local(TOSTOP) {
             return Ok(());
         }
         let (session, foreground) = (pair.session, pair.foreground);
@@ -341,7 +322,7 @@ impl Kernel {
         let pty = *pty;
         let line = &self.files.vfs.ptys.get(pty)?.line;
         let ((least, time), waiting) = (line.termios.raw_read(), line.input_length() as u64);
-        if line.termios.has_local(local::ICANON) || time == 0 || (least > 0 && waiting == 0) {
+        if line.termios.has_local(ICANON) || time == 0 || (least > 0 && waiting == 0) {
             return Ok(None);
         }
         let now = clock::monotonic();

@@ -1,28 +1,23 @@
 //! Random numbers: `getrandom`, and `ioctl` on `/dev/random` (random(4)).
 
 use super::Entry;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::user;
+use hartline_linux::errno::Errno;
+use hartline_linux::random::{
+    GRND_INSECURE, GRND_NONBLOCK, GRND_RANDOM, RNDADDENTROPY, RNDADDTOENTCNT, RNDCLEARPOOL,
+    RNDGETENTCNT, RNDRESEEDCRNG, RNDZAPENTCNT,
+};
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[Entry::new(278, "getrandom", getrandom)];
-
-/// Requests (linux/random.h).
-mod request {
-    pub const GET_COUNT: u32 = 0x8004_5200;
-    pub const ADD_TO_COUNT: u32 = 0x4004_5201;
-    pub const ADD_ENTROPY: u32 = 0x4008_5203;
-    pub const ZERO_COUNT: u32 = 0x5204;
-    pub const CLEAR_POOL: u32 = 0x5206;
-    pub const RESEED: u32 = 0x5207;
-}
+pub const CALLS: &[Entry] = &[(nr::getrandom, getrandom)];
 
 /// What the generator counts as its entropy, bits: it always has a seed.
 const BITS: i32 = 256;
 
 fn getrandom(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const FLAGS: u64 = 7;
+    const FLAGS: u64 = GRND_NONBLOCK | GRND_RANDOM | GRND_INSECURE;
     const MOST: u64 = 32 << 20;
     let [address, length, flags, ..] = *arguments;
     if flags & !FLAGS != 0 {
@@ -42,10 +37,10 @@ fn getrandom(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 pub(super) fn ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
     let is_root = kernel.process.uid == 0;
     match request {
-        request::GET_COUNT => user::write(&mut kernel.memory, address, &BITS)?,
-        request::ADD_TO_COUNT | request::ZERO_COUNT | request::CLEAR_POOL if is_root => {}
-        request::RESEED if is_root => kernel.random.reseed()?,
-        request::ADD_ENTROPY if is_root => {
+        RNDGETENTCNT => user::write(&mut kernel.memory, address, &BITS)?,
+        RNDADDTOENTCNT | RNDZAPENTCNT | RNDCLEARPOOL if is_root => {}
+        RNDRESEEDCRNG if is_root => kernel.random.reseed()?,
+        RNDADDENTROPY if is_root => {
             let [bits, length]: [i32; 2] = user::read(&mut kernel.memory, address)?;
             let (Ok(_), Ok(length)) = (u32::try_from(bits), u32::try_from(length)) else {
                 return Err(Errno::EINVAL);
@@ -53,11 +48,9 @@ pub(super) fn ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u
             let from = user::slice(&mut kernel.memory, address.wrapping_add(8), length.into())?;
             kernel.random.mix(from);
         }
-        request::ADD_TO_COUNT
-        | request::ZERO_COUNT
-        | request::CLEAR_POOL
-        | request::RESEED
-        | request::ADD_ENTROPY => return Err(Errno::EPERM),
+        RNDADDTOENTCNT | RNDZAPENTCNT | RNDCLEARPOOL | RNDRESEEDCRNG | RNDADDENTROPY => {
+            return Err(Errno::EPERM);
+        }
         _ => return Err(Errno::EINVAL),
     }
     Ok(0)

@@ -3,30 +3,34 @@
 use super::Entry;
 use super::time::read_timespec;
 use crate::clock;
-use crate::errno::Errno;
 use crate::exit::End;
 use crate::kernel::{Control, Kernel};
 use crate::process::Process;
-use crate::signals::number::{SIGBUS, SIGCONT, SIGSEGV};
-use crate::signals::{Action, AltStack, SI_TKILL, SI_USER, SigInfo, check_number};
+use crate::signals::{SigInfo, check_number};
 use crate::task::{Event, Wait};
 use crate::user;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::siginfo::{SI_TKILL, SI_USER};
+use hartline_linux::signal::{
+    SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGCONT, SIGSEGV, Sigaction, StackT,
+};
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(129, "kill", kill),
-    Entry::new(130, "tkill", tkill),
-    Entry::new(131, "tgkill", tgkill),
-    Entry::new(132, "sigaltstack", sigaltstack),
-    Entry::new(133, "rt_sigsuspend", rt_sigsuspend),
-    Entry::new(134, "rt_sigaction", rt_sigaction),
-    Entry::new(135, "rt_sigprocmask", rt_sigprocmask),
-    Entry::new(136, "rt_sigpending", rt_sigpending),
-    Entry::new(137, "rt_sigtimedwait", rt_sigtimedwait),
-    Entry::new(138, "rt_sigqueueinfo", rt_sigqueueinfo),
-    Entry::new(139, "rt_sigreturn", rt_sigreturn),
-    Entry::new(240, "rt_tgsigqueueinfo", rt_tgsigqueueinfo),
+    (nr::kill, kill),
+    (nr::tkill, tkill),
+    (nr::tgkill, tgkill),
+    (nr::sigaltstack, sigaltstack),
+    (nr::rt_sigsuspend, rt_sigsuspend),
+    (nr::rt_sigaction, rt_sigaction),
+    (nr::rt_sigprocmask, rt_sigprocmask),
+    (nr::rt_sigpending, rt_sigpending),
+    (nr::rt_sigtimedwait, rt_sigtimedwait),
+    (nr::rt_sigqueueinfo, rt_sigqueueinfo),
+    (nr::rt_sigreturn, rt_sigreturn),
+    (nr::rt_tgsigqueueinfo, rt_tgsigqueueinfo),
 ];
 
 /// Checks the size of a signal set.
@@ -150,7 +154,7 @@ fn sigaltstack(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> 
     let sp = kernel.hart().x[2];
     let old = kernel.signals.stack_status(sp);
     if arguments[0] != 0 {
-        let new: AltStack = user::read(&mut kernel.memory, arguments[0])?;
+        let new: StackT = user::read(&mut kernel.memory, arguments[0])?;
         kernel.signals.set_stack(new, sp)?;
     }
     if arguments[1] != 0 {
@@ -165,7 +169,7 @@ fn rt_sigaction(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno>
     let signal = check_number(signal)?;
     let current = kernel.signals.action(signal);
     if new != 0 {
-        let action: Action = user::read(&mut kernel.memory, new)?;
+        let action: Sigaction = user::read(&mut kernel.memory, new)?;
         kernel.signals.set_action(signal, action)?;
         // What else instructions cause is exact in all translated code.
         if matches!(signal, SIGSEGV | SIGBUS) && kernel.signals.has_handler(signal) {
@@ -179,18 +183,15 @@ fn rt_sigaction(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno>
 }
 
 fn rt_sigprocmask(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const BLOCK: u64 = 0;
-    const UNBLOCK: u64 = 1;
-    const SETMASK: u64 = 2;
     let [how, new, old, size, ..] = *arguments;
     check_size(size)?;
     let current = kernel.signals.blocked();
     if new != 0 {
         let set: u64 = user::read(&mut kernel.memory, new)?;
         kernel.signals.set_blocked(match how {
-            BLOCK => current | set,
-            UNBLOCK => current & !set,
-            SETMASK => set,
+            SIG_BLOCK => current | set,
+            SIG_UNBLOCK => current & !set,
+            SIG_SETMASK => set,
             _ => return Err(Errno::EINVAL),
         });
     }

@@ -1,29 +1,16 @@
 //! Signal-driven input and output: who is told of a file, and the signals that tell.
 
 use super::files::Files;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::signals::number::SIGIO;
-use crate::signals::{COUNT, SI_KERNEL, SigInfo};
+use crate::signals::SigInfo;
 use crate::user;
 use crate::vfs::asynchronous::{FileEvent, FileOwner, Whom};
 use alloc::vec::Vec;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
-
-/// `struct f_owner_ex`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-struct OwnerEx {
-    kind: i32,
-    pid: i32,
-}
-
-/// `F_OWNER_TID` and its like.
-mod kind {
-    pub const THREAD: i32 = 0;
-    pub const PROCESS: i32 = 1;
-    pub const GROUP: i32 = 2;
-}
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{F_OWNER_PGRP, F_OWNER_PID, F_OWNER_TID, FOwnerEx};
+use hartline_linux::poll::{POLLIN, POLLOUT, POLLRDNORM, POLLWRBAND, POLLWRNORM};
+use hartline_linux::siginfo::{POLL_IN, POLL_OUT, SI_KERNEL};
+use hartline_linux::signal::{_NSIG, SIGIO};
 
 /// Sets who is told of a file (`F_SETOWN`): the process `who`, or the group `-who`; nobody
 /// if it is 0.
@@ -45,8 +32,11 @@ pub(super) fn set_owner(kernel: &mut Kernel, fd: u64, who: i32) -> Result<u64, E
 /// # Errors
 /// `EBADF`.
 pub(super) fn owner(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
-    let OwnerEx { kind, pid } = owner_of(kernel, fd)?;
-    Ok(if kind == kind::GROUP { -pid } else { pid })
+    let owner = owner_of(kernel, fd)?;
+    Ok(match owner.r#type {
+        F_OWNER_PGRP => -owner.pid,
+        _ => owner.pid,
+    })
 }
 
 /// As [`set_owner`], by the `struct f_owner_ex` at `address` (`F_SETOWN_EX`).
@@ -54,12 +44,12 @@ pub(super) fn owner(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
 /// # Errors
 /// As there; `EFAULT`.
 pub(super) fn set_owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result<u64, Errno> {
-    let owner: OwnerEx = user::read(&mut kernel.memory, address)?;
+    let owner: FOwnerEx = user::read(&mut kernel.memory, address)?;
     let id = owner.pid.cast_unsigned();
-    let whom = match owner.kind {
-        kind::THREAD => Whom::Thread(id),
-        kind::PROCESS => Whom::Process(id),
-        kind::GROUP => Whom::Group(id),
+    let whom = match owner.r#type {
+        F_OWNER_TID => Whom::Thread(id),
+        F_OWNER_PID => Whom::Process(id),
+        F_OWNER_PGRP => Whom::Group(id),
         _ => return Err(Errno::EINVAL),
     };
     store_owner(kernel, fd, Some(whom).filter(|_| id != 0))
@@ -81,7 +71,7 @@ pub(super) fn owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result<u64
 /// `EINVAL`, `EBADF`.
 pub(super) fn set_signal(kernel: &mut Kernel, fd: u64, signal: u64) -> Result<u64, Errno> {
     let signal = u8::try_from(signal).map_err(|_| Errno::EINVAL)?;
-    if signal > COUNT {
+    if signal > _NSIG {
         return Err(Errno::EINVAL);
     }
     let Files { vfs, process, .. } = &mut kernel.files;
@@ -89,17 +79,17 @@ pub(super) fn set_signal(kernel: &mut Kernel, fd: u64, signal: u64) -> Result<u6
     Ok(0)
 }
 
-fn owner_of(kernel: &mut Kernel, fd: u64) -> Result<OwnerEx, Errno> {
+fn owner_of(kernel: &mut Kernel, fd: u64) -> Result<FOwnerEx, Errno> {
     let owner = kernel.files.file(fd)?.notice.owner;
     let (kind, id) = match owner.map(|owner| owner.whom) {
-        None => (kind::THREAD, 0),
-        Some(Whom::Thread(id)) => (kind::THREAD, id),
-        Some(Whom::Process(id)) => (kind::PROCESS, id),
-        Some(Whom::Group(id)) => (kind::GROUP, id),
+        None => (F_OWNER_TID, 0),
+        Some(Whom::Thread(id)) => (F_OWNER_TID, id),
+        Some(Whom::Process(id)) => (F_OWNER_PID, id),
+        Some(Whom::Group(id)) => (F_OWNER_PGRP, id),
     };
     let lives = owner.is_some_and(|owner| exists(kernel, owner.whom));
     let pid = if lives { id.cast_signed() } else { 0 };
-    Ok(OwnerEx { kind, pid })
+    Ok(FOwnerEx { r#type: kind, pid })
 }
 
 fn exists(kernel: &mut Kernel, whom: Whom) -> bool {
@@ -124,13 +114,16 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
 /// What tells of an event: plain `SIGIO`, or the signal that was chosen, once for input and
 /// once for room.
 fn signals(event: &FileEvent) -> Vec<SigInfo> {
-    /// `POLL_IN` and `POLL_OUT` of siginfo, with what poll(2) would report.
-    const CODES: [(i32, u64); 2] = [(1, 0x041), (2, 0x304)];
+    /// Reasons, with what poll(2) would report.
+    const CODES: [(i32, u32); 2] = [
+        (POLL_IN, POLLIN | POLLRDNORM),
+        (POLL_OUT, POLLOUT | POLLWRNORM | POLLWRBAND),
+    ];
     match event.signal {
         0 => Vec::from([SigInfo::sent(SIGIO, SI_KERNEL, 0, 0)]),
         signal => (CODES.into_iter().zip(event.kinds))
             .filter(|&(_, happened)| happened)
-            .map(|((code, band), _)| SigInfo::of_file(signal, code, band, event.fd))
+            .map(|((code, band), _)| SigInfo::of_file(signal, code, band.into(), event.fd))
             .collect(),
     }
 }

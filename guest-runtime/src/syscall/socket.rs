@@ -3,48 +3,47 @@
 use super::Entry;
 use super::files::Files;
 use crate::clock;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::net::address::{
-    AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_UNSPEC, AF_VSOCK, Address, Family, STORAGE,
-};
-use crate::net::netlink;
-use crate::net::queue::Ucred;
+use crate::net::address::{Address, Family};
 use crate::net::socket::{Socket, SocketId, State, Type};
 use crate::net::{Connecting, Network};
 use crate::task::{Event, NEVER, Wait};
 use crate::user;
-use crate::vfs::AT_FDCWD;
 use crate::vfs::file::Object;
 use crate::vfs::fs::NewInode;
 use crate::vfs::inode::{MAY_EXEC, MAY_WRITE};
-use crate::vfs::types::{S_IFMT, S_IFSOCK, o};
 use crate::vfs::walk::Options;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::AT_FDCWD;
+use hartline_linux::in_::{IPPROTO_TCP, IPPROTO_UDP};
+use hartline_linux::netlink::NETLINK_ROUTE;
+use hartline_linux::socket::{
+    _K_SS_MAXSIZE, AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_UNSPEC, AF_VSOCK, SHUT_RD, SHUT_RDWR,
+    SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM, Ucred,
+};
+use hartline_linux::stat::{S_IFMT, S_IFSOCK};
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(198, "socket", socket),
-    Entry::new(199, "socketpair", socketpair),
-    Entry::new(200, "bind", bind),
-    Entry::new(201, "listen", listen),
-    Entry::new(202, "accept", |kernel, a| accept(kernel, a, 0)),
-    Entry::new(203, "connect", connect),
-    Entry::new(204, "getsockname", getsockname),
-    Entry::new(205, "getpeername", getpeername),
-    Entry::new(210, "shutdown", shutdown),
-    Entry::new(242, "accept4", |kernel, a| accept(kernel, a, a[3] as u32)),
+    (nr::socket, socket),
+    (nr::socketpair, socketpair),
+    (nr::bind, bind),
+    (nr::listen, listen),
+    (nr::accept, |kernel, a| accept(kernel, a, 0)),
+    (nr::connect, connect),
+    (nr::getsockname, getsockname),
+    (nr::getpeername, getpeername),
+    (nr::shutdown, shutdown),
+    (nr::accept4, |kernel, a| accept(kernel, a, a[3] as u32)),
 ];
 
-/// `SOCK_CLOEXEC | SOCK_NONBLOCK`
-const FLAGS: u32 = o::CLOEXEC | o::NONBLOCK;
-/// `SOCK_RAW`
-const RAW: u32 = 3;
+/// Flags of the type of a socket.
+const FLAGS: u32 = SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 /// Family, type and flags from the arguments of `socket`.
 fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
-    const TCP: i32 = 6;
-    const UDP: i32 = 17;
     const VSOCK: i32 = AF_VSOCK as i32;
     let (family, kind, protocol) = (a[0] as u32, a[1] as u32, a[2] as i32);
     if kind & !FLAGS & !0xf != 0 {
@@ -61,21 +60,21 @@ fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
     let kind_number = kind & 0xf;
     let kind_flags = kind & FLAGS;
     let kind = match (kind_number, family) {
-        (2 | RAW, Family::Netlink) => Type::Datagram,
-        (1, Family::Netlink) => return Err(Errno::ESOCKTNOSUPPORT),
-        (1, _) => Type::Stream,
-        (2, Family::Vsock) => return Err(Errno::ENODEV),
-        (2, _) => Type::Datagram,
-        (5, Family::Unix) => Type::SeqPacket,
+        (SOCK_DGRAM | SOCK_RAW, Family::Netlink) => Type::Datagram,
+        (SOCK_STREAM, Family::Netlink) => return Err(Errno::ESOCKTNOSUPPORT),
+        (SOCK_STREAM, _) => Type::Stream,
+        (SOCK_DGRAM, Family::Vsock) => return Err(Errno::ENODEV),
+        (SOCK_DGRAM, _) => Type::Datagram,
+        (SOCK_SEQPACKET, Family::Unix) => Type::SeqPacket,
         (1..=10, _) => return Err(Errno::ESOCKTNOSUPPORT),
         _ => return Err(Errno::EINVAL),
     };
     match (family, kind, protocol) {
-        (Family::Netlink, _, netlink::ROUTE) => {}
+        (Family::Netlink, _, NETLINK_ROUTE) => {}
         (Family::Netlink, ..) => return Err(Errno::EPROTONOSUPPORT),
         (_, _, 0) | (Family::Unix, _, 1) | (Family::Vsock, _, VSOCK) => {}
-        (Family::Inet | Family::Inet6, Type::Stream, TCP) => {}
-        (Family::Inet | Family::Inet6, Type::Datagram, UDP) => {}
+        (Family::Inet | Family::Inet6, Type::Stream, IPPROTO_TCP) => {}
+        (Family::Inet | Family::Inet6, Type::Datagram, IPPROTO_UDP) => {}
         _ => return Err(Errno::EPROTONOSUPPORT),
     }
     Ok((family, kind, kind_flags))
@@ -85,7 +84,7 @@ fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (family, kind, flags) = parse_kind(a)?;
     let who = kernel.credentials();
     let socket = Socket {
-        is_raw: a[1] as u32 & 0xf == RAW,
+        is_raw: a[1] as u32 & 0xf == SOCK_RAW,
         ..Socket::new(family, kind, who)
     };
     let id = kernel.files.vfs.net.add(socket)?;
@@ -188,7 +187,7 @@ impl Kernel {
     /// The bytes of an address that the program gives.
     pub(crate) fn address_bytes(&mut self, address: u64, length: u64) -> Result<Vec<u8>, Errno> {
         match usize::try_from(length as i32) {
-            Ok(length) if length <= STORAGE => {
+            Ok(length) if length <= _K_SS_MAXSIZE => {
                 Ok(user::slice(&mut self.memory, address, length as u64)?.to_vec())
             }
             _ => Err(Errno::EINVAL),
@@ -424,9 +423,9 @@ fn getpeername(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn shutdown(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.socket_id(a[0])?;
-    // SHUT_RD, SHUT_WR, SHUT_RDWR as two bits.
-    let how = match a[1] as i32 {
-        how @ 0..=2 => how.cast_unsigned() + 1,
+    // As two bits.
+    let how = match a[1] as u32 {
+        how @ SHUT_RD..=SHUT_RDWR => how + 1,
         _ => return Err(Errno::EINVAL),
     };
     kernel.net().shutdown(id, how)?;

@@ -1,68 +1,60 @@
 //! Sockets: sending and receiving.
 
 use super::Entry;
-use super::socket_message::{Control, MsgHdr};
+use super::socket_message::Control;
 use crate::clock;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::memory::AddressSpace;
 use crate::net::Received;
 use crate::net::address::{Address, Family};
-use crate::net::options::so;
+use crate::net::queue::NOBODY;
 use crate::net::socket::{SocketId, Type};
-use crate::signals::number::SIGPIPE;
-use crate::signals::{SI_USER, SigInfo};
+use crate::signals::SigInfo;
 use crate::task::NEVER;
-use crate::user::{self, IoVec};
+use crate::user;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
+use core::mem::offset_of;
+use hartline_linux::errno::Errno;
+use hartline_linux::siginfo::SI_USER;
+use hartline_linux::signal::SIGPIPE;
+use hartline_linux::socket::{
+    MSG_DONTWAIT, MSG_EOR, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
+    MSG_WAITFORONE, Mmsghdr, Msghdr, SO_PASSCRED,
+};
+use hartline_linux::syscall::nr;
+use hartline_linux::uio::{Iovec, UIO_MAXIOV};
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(206, "sendto", sendto),
-    Entry::new(207, "recvfrom", recvfrom),
-    Entry::new(211, "sendmsg", sendmsg),
-    Entry::new(212, "recvmsg", recvmsg),
-    Entry::new(243, "recvmmsg", recvmmsg),
-    Entry::new(269, "sendmmsg", sendmmsg),
+    (nr::sendto, sendto),
+    (nr::recvfrom, recvfrom),
+    (nr::sendmsg, sendmsg),
+    (nr::recvmsg, recvmsg),
+    (nr::recvmmsg, recvmmsg),
+    (nr::sendmmsg, sendmmsg),
 ];
 
-/// Flags of messages.
-mod msg {
-    pub const OOB: u32 = 1;
-    pub const PEEK: u32 = 2;
-    pub const TRUNC: u32 = 0x20;
-    pub const DONTWAIT: u32 = 0x40;
-    pub const EOR: u32 = 0x80;
-    pub const WAITALL: u32 = 0x100;
-    pub const ERRQUEUE: u32 = 0x2000;
-    pub const NOSIGNAL: u32 = 0x4000;
-    pub const WAITFORONE: u32 = 0x1_0000;
-}
-
 /// Offset of the length in a `struct mmsghdr`, and its size, bytes.
-const MMSG_LENGTH: u64 = size_of::<MsgHdr>() as u64;
-const MMSG_SIZE: u64 = MMSG_LENGTH + 8;
-/// Most messages of one call (`UIO_MAXIOV`).
-const MAX_MESSAGES: u64 = 1024;
-
+const MMSG_LENGTH: u64 = offset_of!(Mmsghdr, msg_len) as u64;
+const MMSG_SIZE: u64 = size_of::<Mmsghdr>() as u64;
 /// A message to send.
 struct Outgoing<'a> {
-    vectors: &'a [IoVec],
+    vectors: &'a [Iovec],
     to: Option<Address>,
     control: Control,
     flags: u32,
 }
 
 /// The parts of vectors that lie behind their first `skip` bytes.
-fn behind(vectors: &[IoVec], skip: u64) -> impl Iterator<Item = IoVec> {
+fn behind(vectors: &[Iovec], skip: u64) -> impl Iterator<Item = Iovec> {
     let mut skip = skip;
     vectors.iter().filter_map(move |vector| {
-        let cut = skip.min(vector.length);
+        let cut = skip.min(vector.iov_len);
         skip -= cut;
-        (vector.length > cut).then(|| IoVec {
-            base: vector.base.wrapping_add(cut),
-            length: vector.length - cut,
+        (vector.iov_len > cut).then(|| Iovec {
+            iov_base: vector.iov_base.wrapping_add(cut),
+            iov_len: vector.iov_len - cut,
         })
     })
 }
@@ -71,7 +63,7 @@ fn behind(vectors: &[IoVec], skip: u64) -> impl Iterator<Item = IoVec> {
 /// left if it is `None`. Vectors go together, so that they share segments.
 fn piece<'a>(
     memory: &'a mut AddressSpace,
-    vectors: &[IoVec],
+    vectors: &[Iovec],
     skip: u64,
 ) -> Result<Option<Cow<'a, [u8]>>, Errno> {
     /// Most bytes that are taken at once.
@@ -81,19 +73,19 @@ fn piece<'a>(
         return Ok(None);
     };
     let mut rest = rest.peekable();
-    if first.length >= PIECE || rest.peek().is_none() {
-        let length = first.length.min(PIECE);
-        return user::slice(memory, first.base, length).map(|bytes| Some(Cow::Borrowed(bytes)));
+    if first.iov_len >= PIECE || rest.peek().is_none() {
+        let length = first.iov_len.min(PIECE);
+        return user::slice(memory, first.iov_base, length).map(|bytes| Some(Cow::Borrowed(bytes)));
     }
     let mut bytes = Vec::new();
     let length = total(vectors).saturating_sub(skip).min(PIECE);
     bytes
         .try_reserve_exact(length as usize)
         .map_err(|_| Errno::ENOBUFS)?;
-    bytes.extend_from_slice(user::slice(memory, first.base, first.length)?);
+    bytes.extend_from_slice(user::slice(memory, first.iov_base, first.iov_len)?);
     for vector in rest {
-        let length = vector.length.min(PIECE - bytes.len() as u64);
-        match user::slice(memory, vector.base, length) {
+        let length = vector.iov_len.min(PIECE - bytes.len() as u64);
+        match user::slice(memory, vector.iov_base, length) {
             Ok(more) if length > 0 => bytes.extend_from_slice(more),
             // What comes before a bad address is sent.
             _ => break,
@@ -102,32 +94,36 @@ fn piece<'a>(
     Ok(Some(Cow::Owned(bytes)))
 }
 
-fn total(vectors: &[IoVec]) -> u64 {
-    vectors.iter().map(|vector| vector.length).sum()
+fn total(vectors: &[Iovec]) -> u64 {
+    vectors.iter().map(|vector| vector.iov_len).sum()
 }
 
 impl Kernel {
     /// All bytes of vectors.
-    fn gather(&mut self, vectors: &[IoVec]) -> Result<Vec<u8>, Errno> {
+    fn gather(&mut self, vectors: &[Iovec]) -> Result<Vec<u8>, Errno> {
         let mut bytes = Vec::new();
         let length = usize::try_from(total(vectors)).map_err(|_| Errno::EMSGSIZE)?;
         bytes
             .try_reserve_exact(length)
             .map_err(|_| Errno::ENOBUFS)?;
         for vector in vectors {
-            bytes.extend_from_slice(user::slice(&mut self.memory, vector.base, vector.length)?);
+            bytes.extend_from_slice(user::slice(
+                &mut self.memory,
+                vector.iov_base,
+                vector.iov_len,
+            )?);
         }
         Ok(bytes)
     }
 
     /// Sends one message, or all bytes of a stream, waiting if it must.
     fn send_message(&mut self, fd: u64, message: &Outgoing<'_>) -> Result<u64, Errno> {
-        if message.flags & msg::OOB != 0 {
+        if message.flags & MSG_OOB != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
         let id = self.socket_id(fd)?;
         let kind = self.socket(id)?.kind;
-        let waits = self.socket_waits(fd)? && message.flags & msg::DONTWAIT == 0;
+        let waits = self.socket_waits(fd)? && message.flags & MSG_DONTWAIT == 0;
         let result = match kind {
             Type::Stream => self.send_stream(id, message, waits),
             _ => match self.send_boundaries(id, message) {
@@ -135,7 +131,7 @@ impl Kernel {
                 result => result,
             },
         };
-        let is_quiet = kind != Type::Stream || message.flags & msg::NOSIGNAL != 0;
+        let is_quiet = kind != Type::Stream || message.flags & MSG_NOSIGNAL != 0;
         if result == Err(Errno::EPIPE) && !is_quiet {
             let (pid, uid) = (self.process.pid, self.process.uid);
             let info = SigInfo::sent(SIGPIPE, SI_USER, pid, uid);
@@ -251,17 +247,17 @@ impl Kernel {
     fn receive_message(
         &mut self,
         fd: u64,
-        vectors: &[IoVec],
+        vectors: &[Iovec],
         flags: u32,
     ) -> Result<(Received, u64), Errno> {
-        if flags & msg::OOB != 0 {
+        if flags & MSG_OOB != 0 {
             return Err(Errno::EINVAL);
         }
-        if flags & msg::ERRQUEUE != 0 {
+        if flags & MSG_ERRQUEUE != 0 {
             return Err(Errno::EAGAIN);
         }
         let id = self.socket_id(fd)?;
-        let waits = self.socket_waits(fd)? && flags & msg::DONTWAIT == 0;
+        let waits = self.socket_waits(fd)? && flags & MSG_DONTWAIT == 0;
         let kind = self.socket(id)?.kind;
         let most = total(vectors);
         let before = self.progress();
@@ -270,12 +266,12 @@ impl Kernel {
         for vector in behind(vectors, before) {
             user::slice_mut(
                 &mut self.memory,
-                vector.base,
-                vector.length.min(here.max(1)),
+                vector.iov_base,
+                vector.iov_len.min(here.max(1)),
             )?;
         }
-        let peek = flags & msg::PEEK != 0;
-        let all = flags & msg::WAITALL != 0 && kind == Type::Stream && waits && !peek;
+        let peek = flags & MSG_PEEK != 0;
+        let all = flags & MSG_WAITALL != 0 && kind == Type::Stream && waits && !peek;
         let mut done = before;
         loop {
             let wanted = usize::try_from(most - done).unwrap_or(usize::MAX);
@@ -299,12 +295,12 @@ impl Kernel {
     }
 
     /// Copies bytes to vectors, behind their first `skip` bytes.
-    fn scatter(&mut self, vectors: &[IoVec], skip: u64, bytes: &[u8]) -> Result<(), Errno> {
+    fn scatter(&mut self, vectors: &[Iovec], skip: u64, bytes: &[u8]) -> Result<(), Errno> {
         let mut rest = bytes;
         for vector in behind(vectors, skip) {
-            let count = usize::try_from(vector.length).map_or(rest.len(), |n| n.min(rest.len()));
+            let count = usize::try_from(vector.iov_len).map_or(rest.len(), |n| n.min(rest.len()));
             let (now, later) = rest.split_at(count);
-            user::write_bytes(&mut self.memory, vector.base, now)?;
+            user::write_bytes(&mut self.memory, vector.iov_base, now)?;
             rest = later;
             if rest.is_empty() {
                 break;
@@ -314,14 +310,14 @@ impl Kernel {
     }
 
     /// Reads from a socket (`read`).
-    pub(super) fn read_socket(&mut self, fd: u64, vectors: &[IoVec]) -> Result<u64, Errno> {
+    pub(super) fn read_socket(&mut self, fd: u64, vectors: &[Iovec]) -> Result<u64, Errno> {
         let (received, count) = self.receive_message(fd, vectors, 0)?;
         self.drop_rights(received);
         Ok(count)
     }
 
     /// Writes to a socket (`write`).
-    pub(super) fn write_socket(&mut self, fd: u64, vectors: &[IoVec]) -> Result<u64, Errno> {
+    pub(super) fn write_socket(&mut self, fd: u64, vectors: &[Iovec]) -> Result<u64, Errno> {
         let message = Outgoing {
             vectors,
             to: None,
@@ -348,12 +344,12 @@ impl Kernel {
         Address::parse(&bytes, family).map(Some)
     }
 
-    fn header(&mut self, address: u64) -> Result<(MsgHdr, Vec<IoVec>), Errno> {
-        let header: MsgHdr = user::read(&mut self.memory, address)?;
-        if header.vector_count > user::MAX_VECTORS {
+    fn header(&mut self, address: u64) -> Result<(Msghdr, Vec<Iovec>), Errno> {
+        let header: Msghdr = user::read(&mut self.memory, address)?;
+        if header.msg_iovlen > UIO_MAXIOV {
             return Err(Errno::EMSGSIZE);
         }
-        let vectors = user::iovecs(&mut self.memory, header.vectors, header.vector_count)?;
+        let vectors = user::iovecs(&mut self.memory, header.msg_iov, header.msg_iovlen)?;
         Ok((header, vectors))
     }
 
@@ -367,7 +363,7 @@ impl Kernel {
             // Hints for packets: there are none.
             _ => Control::default(),
         };
-        let to = self.target(fd, header.name, u64::from(header.name_length))?;
+        let to = self.target(fd, header.msg_name, u64::from(header.msg_namelen))?;
         let message = Outgoing {
             vectors: &vectors,
             to,
@@ -382,7 +378,7 @@ impl Kernel {
         let (mut received, count) = self.receive_message(fd, &vectors, flags)?;
         let socket = self.socket(self.socket_id(fd)?)?;
         let (family, kind) = (socket.family, socket.kind);
-        let wants_who = socket.options.is_on(so::PASSCRED) && family == Family::Unix;
+        let wants_who = socket.options.is_on(SO_PASSCRED) && family == Family::Unix;
         let who = wants_who.then_some(received.who);
         let takes_several = socket.options.takes_several();
         let segment = received.segment.filter(|_| takes_several);
@@ -391,27 +387,27 @@ impl Kernel {
         let (control_length, mut told) = self.write_control(&header, beside, rights, flags)?;
         let is_cut = kind != Type::Stream && received.length > received.bytes.len();
         if is_cut {
-            told |= msg::TRUNC;
+            told |= MSG_TRUNC;
         }
         if kind == Type::SeqPacket && received.length > 0 {
-            told |= msg::EOR;
+            told |= MSG_EOR;
         }
         let name = match kind {
             Type::Datagram if received.from != Address::Unnamed => received.from.encode(family),
             _ => Vec::new(),
         };
-        let room = name.len().min(header.name_length as usize);
-        if header.name != 0 {
-            user::write_bytes(&mut self.memory, header.name, &name[..room])?;
+        let room = name.len().min(header.msg_namelen as usize);
+        if header.msg_name != 0 {
+            user::write_bytes(&mut self.memory, header.msg_name, &name[..room])?;
         }
-        let header = MsgHdr {
-            name_length: name.len() as u32,
-            control_length,
-            flags: told,
+        let header = Msghdr {
+            msg_namelen: name.len() as u32,
+            msg_controllen: control_length,
+            msg_flags: told,
             ..header
         };
         user::write(&mut self.memory, address, &header)?;
-        Ok(match flags & msg::TRUNC != 0 && is_cut {
+        Ok(match flags & MSG_TRUNC != 0 && is_cut {
             true => received.length as u64,
             false => count,
         })
@@ -423,16 +419,16 @@ fn nothing() -> Received {
         bytes: Vec::new(),
         length: 0,
         from: Address::Unnamed,
-        who: crate::net::queue::Ucred::NOBODY,
+        who: NOBODY,
         rights: Vec::new(),
         segment: None,
     }
 }
 
-fn one(base: u64, length: u64) -> [IoVec; 1] {
-    [IoVec {
-        base,
-        length: length.min(user::MAX_TRANSFER),
+fn one(base: u64, length: u64) -> [Iovec; 1] {
+    [Iovec {
+        iov_base: base,
+        iov_len: length.min(user::MAX_TRANSFER),
     }]
 }
 
@@ -463,7 +459,7 @@ fn recvfrom(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
     }
     kernel.drop_rights(received);
-    let whole = flags & msg::TRUNC != 0 && kind != Type::Stream;
+    let whole = flags & MSG_TRUNC != 0 && kind != Type::Stream;
     Ok(if whole { length } else { count })
 }
 
@@ -487,11 +483,11 @@ fn set_length(kernel: &mut Kernel, at: u64, length: u64) -> Result<(), Errno> {
 
 fn sendmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     kernel.socket_id(a[0])?;
-    let count = u64::from(a[2] as u32).min(MAX_MESSAGES);
+    let count = u64::from(a[2] as u32).min(UIO_MAXIOV);
     for n in 0..count {
         let at = a[1].wrapping_add(n * MMSG_SIZE);
         // Only the first message waits: those before are not sent again.
-        let flags = a[3] as u32 | if n > 0 { msg::DONTWAIT } else { 0 };
+        let flags = a[3] as u32 | if n > 0 { MSG_DONTWAIT } else { 0 };
         match kernel.send_header(a[0], at, flags) {
             Ok(length) => set_length(kernel, at, length)?,
             Err(_) if n > 0 => return Ok(n),
@@ -506,7 +502,7 @@ fn recvmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let timeout = kernel.timeout(a[4])?;
     let deadline = kernel.deadline(timeout);
     let flags = a[3] as u32;
-    let wanted = u64::from(a[2] as u32).min(MAX_MESSAGES);
+    let wanted = u64::from(a[2] as u32).min(UIO_MAXIOV);
     let mut done = kernel.progress();
     while done < wanted {
         let at = a[1].wrapping_add(done * MMSG_SIZE);
@@ -514,12 +510,12 @@ fn recvmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         if let Some(retry) = &mut kernel.task.retry {
             retry.progress = 0;
         }
-        let one = flags & !msg::WAITFORONE | msg::DONTWAIT;
+        let one = flags & !MSG_WAITFORONE | MSG_DONTWAIT;
         match kernel.receive_header(a[0], at, one) {
             Ok(length) => set_length(kernel, at, length)?,
             Err(Errno::EAGAIN) => {
-                let waits = kernel.socket_waits(a[0])? && flags & msg::DONTWAIT == 0;
-                let enough = done > 0 && flags & msg::WAITFORONE != 0;
+                let waits = kernel.socket_waits(a[0])? && flags & MSG_DONTWAIT == 0;
+                let enough = done > 0 && flags & MSG_WAITFORONE != 0;
                 let over = deadline != NEVER && deadline <= clock::monotonic();
                 if !waits || enough || over {
                     return if done > 0 {

@@ -1,52 +1,23 @@
 //! `struct msghdr` and control messages: descriptors, credentials, and lengths of datagrams.
 
 use super::files::Files;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::net::options::{IPPROTO_UDP, SOL_SOCKET, udp};
-use crate::net::queue::Ucred;
 use crate::user;
 use crate::vfs::process::{Descriptor, FileId};
 use alloc::vec::Vec;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::errno::Errno;
+use hartline_linux::in_::{IPPROTO_UDP, UDP_GRO, UDP_SEGMENT};
+use hartline_linux::socket::{
+    Cmsghdr, MSG_CMSG_CLOEXEC, MSG_CTRUNC, Msghdr, SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET, Ucred,
+};
+use zerocopy::{FromBytes, IntoBytes};
 
-const SCM_RIGHTS: i32 = 1;
-const SCM_CREDENTIALS: i32 = 2;
 /// Most descriptors of one message (`SCM_MAX_FD`).
 const MAX_RIGHTS: usize = 253;
 /// Longest control data of one message, bytes (`optmem_max` is about that).
 const MAX_CONTROL: u64 = 64 << 10;
-/// `MSG_CTRUNC`
-const CTRUNC: u32 = 8;
-/// `MSG_CMSG_CLOEXEC`
-const CMSG_CLOEXEC: u32 = 0x4000_0000;
 
-/// `struct msghdr`
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-pub(super) struct MsgHdr {
-    pub name: u64,
-    pub name_length: u32,
-    pub pad1: u32,
-    pub vectors: u64,
-    pub vector_count: u64,
-    pub control: u64,
-    pub control_length: u64,
-    pub flags: u32,
-    pub pad2: u32,
-}
-
-/// `struct cmsghdr`
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-struct CmsgHdr {
-    length: u64,
-    level: i32,
-    kind: i32,
-}
-
-const HEADER: usize = size_of::<CmsgHdr>();
-const _: () = assert!(size_of::<MsgHdr>() == 56 && HEADER == 16);
+const HEADER: usize = size_of::<Cmsghdr>();
 
 /// What a program sends beside bytes.
 #[derive(Debug, Default)]
@@ -67,28 +38,28 @@ type ControlMessage<'a> = (i32, i32, &'a [u8]);
 /// # Errors
 /// `EINVAL` if its length cannot be.
 fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<ControlMessage<'a>>, Errno> {
-    let Ok((header, _)) = CmsgHdr::read_from_prefix(rest) else {
+    let Ok((header, _)) = Cmsghdr::read_from_prefix(rest) else {
         return Ok(None);
     };
-    let length = usize::try_from(header.length).map_err(|_| Errno::EINVAL)?;
+    let length = usize::try_from(header.cmsg_len).map_err(|_| Errno::EINVAL)?;
     let message = rest.get(..length).ok_or(Errno::EINVAL)?;
     let data = message.get(HEADER..).ok_or(Errno::EINVAL)?;
     *rest = rest.get(length.next_multiple_of(8)..).unwrap_or(&[]);
-    Ok(Some((header.level, header.kind, data)))
+    Ok(Some((header.cmsg_level, header.cmsg_type, data)))
 }
 
 impl Kernel {
     /// The control data of a message that is to be sent.
-    fn control_bytes(&mut self, header: &MsgHdr) -> Result<Vec<u8>, Errno> {
-        if header.control_length > MAX_CONTROL {
+    fn control_bytes(&mut self, header: &Msghdr) -> Result<Vec<u8>, Errno> {
+        if header.msg_controllen > MAX_CONTROL {
             return Err(Errno::ENOBUFS);
         }
-        let bytes = user::slice(&mut self.memory, header.control, header.control_length)?;
+        let bytes = user::slice(&mut self.memory, header.msg_control, header.msg_controllen)?;
         Ok(bytes.to_vec())
     }
 
     /// Reads the control data of a message that is to be sent to a Unix socket.
-    pub(super) fn read_control(&mut self, header: &MsgHdr) -> Result<Control, Errno> {
+    pub(super) fn read_control(&mut self, header: &Msghdr) -> Result<Control, Errno> {
         let mut control = Control::default();
         let bytes = self.control_bytes(header)?;
         let mut rest = bytes.as_slice();
@@ -110,13 +81,13 @@ impl Kernel {
     }
 
     /// The same for UDP.
-    pub(super) fn read_udp_control(&mut self, header: &MsgHdr) -> Result<Control, Errno> {
+    pub(super) fn read_udp_control(&mut self, header: &Msghdr) -> Result<Control, Errno> {
         let mut control = Control::default();
         let bytes = self.control_bytes(header)?;
         let mut rest = bytes.as_slice();
         while let Some((level, kind, data)) = next(&mut rest)? {
             match (level, kind, data) {
-                (IPPROTO_UDP, udp::SEGMENT, &[low, high]) => {
+                (IPPROTO_UDP, UDP_SEGMENT, &[low, high]) => {
                     control.segment = Some(u16::from_le_bytes([low, high]));
                 }
                 (IPPROTO_UDP, ..) => return Err(Errno::EINVAL),
@@ -144,34 +115,34 @@ impl Kernel {
     /// The result is the length of the data and the flags of the message.
     pub(super) fn write_control(
         &mut self,
-        header: &MsgHdr,
+        header: &Msghdr,
         (who, segment): (Option<Ucred>, Option<u16>),
         rights: Vec<FileId>,
         flags: u32,
     ) -> Result<(u64, u32), Errno> {
-        let room = usize::try_from(header.control_length.min(MAX_CONTROL)).unwrap_or(0);
+        let room = usize::try_from(header.msg_controllen.min(MAX_CONTROL)).unwrap_or(0);
         let mut bytes = Vec::new();
-        let mut told = flags & CMSG_CLOEXEC;
+        let mut told = flags & MSG_CMSG_CLOEXEC;
         if let Some(who) = who {
             let kind = (SOL_SOCKET, SCM_CREDENTIALS);
             told |= append(&mut bytes, room, kind, who.as_bytes());
         }
         if let Some(segment) = segment {
-            let kind = (IPPROTO_UDP, udp::GRO);
+            let kind = (IPPROTO_UDP, UDP_GRO);
             told |= append(&mut bytes, room, kind, i32::from(segment).as_bytes());
         }
         if !rights.is_empty() {
             let fits = room.saturating_sub(bytes.len()).saturating_sub(HEADER) / 4;
-            let (fds, complete) = self.install_rights(rights, fits, flags & CMSG_CLOEXEC != 0);
+            let (fds, complete) = self.install_rights(rights, fits, flags & MSG_CMSG_CLOEXEC != 0);
             if !complete {
-                told |= CTRUNC;
+                told |= MSG_CTRUNC;
             }
             if !fds.is_empty() {
                 let kind = (SOL_SOCKET, SCM_RIGHTS);
                 told |= append(&mut bytes, room, kind, fds.as_bytes());
             }
         }
-        user::write_bytes(&mut self.memory, header.control, &bytes)?;
+        user::write_bytes(&mut self.memory, header.msg_control, &bytes)?;
         Ok((bytes.len() as u64, told))
     }
 
@@ -210,19 +181,19 @@ impl Kernel {
     }
 }
 
-/// Adds a control message, cut to what fits `room`; [`CTRUNC`] if that is less than all.
+/// Adds a control message, cut to what fits `room`; [`MSG_CTRUNC`] if that is less than all.
 fn append(bytes: &mut Vec<u8>, room: usize, (level, kind): (i32, i32), data: &[u8]) -> u32 {
     let Some(left) = room.checked_sub(bytes.len()).filter(|left| *left >= HEADER) else {
-        return CTRUNC;
+        return MSG_CTRUNC;
     };
     let count = data.len().min(left - HEADER);
-    let header = CmsgHdr {
-        length: (HEADER + count) as u64,
-        level,
-        kind,
+    let header = Cmsghdr {
+        cmsg_len: (HEADER + count) as u64,
+        cmsg_level: level,
+        cmsg_type: kind,
     };
     bytes.extend_from_slice(header.as_bytes());
     bytes.extend_from_slice(&data[..count]);
     bytes.resize(bytes.len().next_multiple_of(8).min(room), 0);
-    if count < data.len() { CTRUNC } else { 0 }
+    if count < data.len() { MSG_CTRUNC } else { 0 }
 }

@@ -2,23 +2,31 @@
 
 use super::Entry;
 use crate::clock::SECOND;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::net::address::Family;
-use crate::net::options::{IPPROTO_TCP, SOL_SOCKET, so, vm};
+use crate::net::options::VSOCK_TIMEOUT;
 use crate::net::socket::{Socket, SocketId};
 use crate::user;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::in_::{IPPROTO_TCP, TCP_CONGESTION};
+use hartline_linux::socket::{
+    AF_VSOCK, SO_ACCEPTCONN, SO_DOMAIN, SO_ERROR, SO_LINGER, SO_PEERCRED, SO_PROTOCOL, SO_RCVBUF,
+    SO_RCVBUFFORCE, SO_RCVTIMEO, SO_SNDBUF, SO_SNDBUFFORCE, SO_SNDTIMEO, SO_TYPE, SOL_SOCKET,
+};
+use hartline_linux::syscall::nr;
+use hartline_linux::vm_sockets::{
+    IOCTL_VM_SOCKETS_GET_LOCAL_CID, SO_VM_SOCKETS_CONNECT_TIMEOUT_NEW,
+    SO_VM_SOCKETS_CONNECT_TIMEOUT_OLD,
+};
 use zerocopy::IntoBytes;
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[
-    Entry::new(208, "setsockopt", setsockopt),
-    Entry::new(209, "getsockopt", getsockopt),
-];
+pub const CALLS: &[Entry] = &[(nr::setsockopt, setsockopt), (nr::getsockopt, getsockopt)];
 
-/// `TCP_CONGESTION`, and the algorithm that Linux has without settings.
-const TCP_CONGESTION: i32 = 13;
+/// Level of the options of `AF_VSOCK` sockets.
+const VSOCK: i32 = AF_VSOCK as i32;
+/// The algorithm of `TCP_CONGESTION` that Linux has without settings.
 const CUBIC: &[u8; 16] = b"cubic\0\0\0\0\0\0\0\0\0\0\0";
 
 fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -26,18 +34,18 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (level, name, address) = (a[1] as i32, a[2] as i32, a[3]);
     let length = usize::try_from(a[4] as i32).map_err(|_| Errno::EINVAL)?;
     match (level, name) {
-        (SOL_SOCKET, so::LINGER) => {
+        (SOL_SOCKET, SO_LINGER) => {
             check_length(length, 8)?;
             let [on, seconds]: [i32; 2] = user::read(&mut kernel.memory, address)?;
             kernel.net().get_mut(id)?.options.linger = (on != 0, seconds);
         }
-        (SOL_SOCKET, so::RCVTIMEO | so::SNDTIMEO) => {
+        (SOL_SOCKET, SO_RCVTIMEO | SO_SNDTIMEO) => {
             check_length(length, 16)?;
             let time = user::read(&mut kernel.memory, address)?;
-            let which = usize::from(name == so::SNDTIMEO);
+            let which = usize::from(name == SO_SNDTIMEO);
             kernel.net().get_mut(id)?.options.timeouts[which] = parse_timeout(time)?;
         }
-        (vm::LEVEL, _) if kernel.socket(id)?.family == Family::Vsock => {
+        (VSOCK, _) if kernel.socket(id)?.family == Family::Vsock => {
             set_vsock(kernel, id, name, address, length)?;
         }
         (IPPROTO_TCP, TCP_CONGESTION) if kernel.socket(id)?.is_tcp() => {
@@ -66,7 +74,7 @@ fn set_vsock(
     length: usize,
 ) -> Result<(), Errno> {
     match name {
-        vm::CONNECT_TIMEOUT | vm::CONNECT_TIMEOUT_OLD => {
+        SO_VM_SOCKETS_CONNECT_TIMEOUT_NEW | SO_VM_SOCKETS_CONNECT_TIMEOUT_OLD => {
             check_length(length, 16)?;
             let [seconds, microseconds]: [i64; 2] = user::read(&mut kernel.memory, address)?;
             let time = match (u64::try_from(seconds), u64::try_from(microseconds)) {
@@ -76,7 +84,7 @@ fn set_vsock(
                 _ => None,
             };
             let time = match time.ok_or(Errno::ERANGE)? {
-                0 => vm::TIMEOUT,
+                0 => VSOCK_TIMEOUT,
                 time => time,
             };
             kernel.net().get_mut(id)?.options.vsock.timeout = time;
@@ -115,11 +123,11 @@ fn set_number(kernel: &mut Kernel, id: SocketId, key: (i32, i32), value: i32) ->
     let socket = kernel.net().get_mut(id)?;
     let (family, kind) = (socket.family, socket.kind);
     match key {
-        (SOL_SOCKET, so::RCVBUF | so::RCVBUFFORCE) => socket.options.set_buffer(0, value),
-        (SOL_SOCKET, so::SNDBUF | so::SNDBUFFORCE) => socket.options.set_buffer(1, value),
+        (SOL_SOCKET, SO_RCVBUF | SO_RCVBUFFORCE) => socket.options.set_buffer(0, value),
+        (SOL_SOCKET, SO_SNDBUF | SO_SNDBUFFORCE) => socket.options.set_buffer(1, value),
         (
             SOL_SOCKET,
-            so::TYPE | so::ERROR | so::ACCEPTCONN | so::PROTOCOL | so::DOMAIN | so::PEERCRED,
+            SO_TYPE | SO_ERROR | SO_ACCEPTCONN | SO_PROTOCOL | SO_DOMAIN | SO_PEERCRED,
         ) => return Err(Errno::ENOPROTOOPT),
         _ => {
             socket.options.set_number(key, value, family, kind)?;
@@ -145,25 +153,25 @@ fn getsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn value(kernel: &mut Kernel, id: SocketId, level: i32, name: i32) -> Result<Vec<u8>, Errno> {
     let socket = kernel.net().get_mut(id)?;
     let number = match (level, name) {
-        (SOL_SOCKET, so::LINGER) => {
+        (SOL_SOCKET, SO_LINGER) => {
             let (on, seconds) = socket.options.linger;
             return Ok([i32::from(on), seconds].as_bytes().to_vec());
         }
-        (SOL_SOCKET, so::RCVTIMEO | so::SNDTIMEO) => {
-            let time = socket.options.timeouts[usize::from(name == so::SNDTIMEO)].unwrap_or(0);
+        (SOL_SOCKET, SO_RCVTIMEO | SO_SNDTIMEO) => {
+            let time = socket.options.timeouts[usize::from(name == SO_SNDTIMEO)].unwrap_or(0);
             let value = [time / SECOND, time % SECOND / 1000];
             return Ok(value.as_bytes().to_vec());
         }
-        (SOL_SOCKET, so::PEERCRED) => return Ok(socket.peer_credentials.as_bytes().to_vec()),
-        (vm::LEVEL, _) if socket.family == Family::Vsock => return vsock_value(socket, name),
+        (SOL_SOCKET, SO_PEERCRED) => return Ok(socket.peer_credentials.as_bytes().to_vec()),
+        (VSOCK, _) if socket.family == Family::Vsock => return vsock_value(socket, name),
         (IPPROTO_TCP, TCP_CONGESTION) if socket.is_tcp() => return Ok(CUBIC.to_vec()),
-        (SOL_SOCKET, so::ERROR) => socket.error.take().map_or(0, |error| error.number() as i32),
-        (SOL_SOCKET, so::TYPE) => socket.told_type().cast_signed(),
-        (SOL_SOCKET, so::DOMAIN) => i32::from(socket.family.number()),
-        (SOL_SOCKET, so::PROTOCOL) => socket.protocol(),
-        (SOL_SOCKET, so::ACCEPTCONN) => i32::from(socket.is_listening()),
-        (SOL_SOCKET, so::RCVBUF) => socket.told_buffer(0),
-        (SOL_SOCKET, so::SNDBUF) => socket.told_buffer(1),
+        (SOL_SOCKET, SO_ERROR) => socket.error.take().map_or(0, |error| error.number() as i32),
+        (SOL_SOCKET, SO_TYPE) => socket.told_type().cast_signed(),
+        (SOL_SOCKET, SO_DOMAIN) => i32::from(socket.family.number()),
+        (SOL_SOCKET, SO_PROTOCOL) => socket.protocol(),
+        (SOL_SOCKET, SO_ACCEPTCONN) => i32::from(socket.is_listening()),
+        (SOL_SOCKET, SO_RCVBUF) => socket.told_buffer(0),
+        (SOL_SOCKET, SO_SNDBUF) => socket.told_buffer(1),
         _ => {
             let (family, kind) = (socket.family, socket.kind);
             socket.options.number(level, name, family, kind)?
@@ -176,7 +184,7 @@ fn value(kernel: &mut Kernel, id: SocketId, level: i32, name: i32) -> Result<Vec
 fn vsock_value(socket: &Socket, name: i32) -> Result<Vec<u8>, Errno> {
     let options = &socket.options.vsock;
     match name {
-        vm::CONNECT_TIMEOUT | vm::CONNECT_TIMEOUT_OLD => {
+        SO_VM_SOCKETS_CONNECT_TIMEOUT_NEW | SO_VM_SOCKETS_CONNECT_TIMEOUT_OLD => {
             let value = [options.timeout / SECOND, options.timeout % SECOND / 1000];
             Ok(value.as_bytes().to_vec())
         }
@@ -192,8 +200,7 @@ fn vsock_value(socket: &Socket, name: i32) -> Result<Vec<u8>, Errno> {
 /// # Errors
 /// `ENOTTY` for a request that it does not know, `EFAULT`.
 pub(super) fn vsock_ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
-    const GET_LOCAL_CID: u32 = 0x7b9;
-    if request != GET_LOCAL_CID {
+    if request != IOCTL_VM_SOCKETS_GET_LOCAL_CID {
         return Err(Errno::ENOTTY);
     }
     let cid = kernel.net().cid();

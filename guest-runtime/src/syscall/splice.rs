@@ -2,7 +2,6 @@
 
 use super::Entry;
 use super::files_io::{self, position, read_vectors, write_vectors};
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::task::{Event, Wait};
 use crate::user;
@@ -10,28 +9,29 @@ use crate::vfs::file::Object;
 use crate::vfs::inode::Kind;
 use crate::vfs::pipe::Pipe;
 use crate::vfs::process::FileId;
-use crate::vfs::types::{Ino, MAX_RW_COUNT, o};
+use crate::vfs::types::{Ino, MAX_RW_COUNT};
 use alloc::vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::O_APPEND;
+use hartline_linux::fs::{SPLICE_F_GIFT, SPLICE_F_MORE, SPLICE_F_MOVE, SPLICE_F_NONBLOCK};
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(75, "vmsplice", vmsplice),
-    Entry::new(76, "splice", splice),
-    Entry::new(77, "tee", tee),
+    (nr::vmsplice, vmsplice),
+    (nr::splice, splice),
+    (nr::tee, tee),
 ];
 
-/// `SPLICE_F_*`
-mod flag {
-    pub const NONBLOCK: u32 = 2;
-    pub const ALL: u32 = 15;
-}
+/// All flags.
+const SPLICE_F_ALL: u32 = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT;
 
 /// Most bytes that go through a pipe at once.
 const PIECE: usize = 64 << 10;
 
 fn check_flags(flags: u64) -> Result<u32, Errno> {
     match flags as u32 {
-        flags if flags & !flag::ALL == 0 => Ok(flags),
+        flags if flags & !SPLICE_F_ALL == 0 => Ok(flags),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -48,7 +48,7 @@ impl Kernel {
     /// The end of a pipe that a description is, if it is one.
     fn pipe_end(&self, id: FileId, flags: u32) -> Result<Option<End>, Errno> {
         let file = self.files.vfs.files.get(id)?;
-        let waits = flags & flag::NONBLOCK == 0 && !file.is_nonblocking();
+        let waits = flags & SPLICE_F_NONBLOCK == 0 && !file.is_nonblocking();
         let ino = file.ino;
         let is_pipe = matches!(file.object, Object::Pipe);
         Ok(is_pipe.then_some(End { ino, waits }))
@@ -164,7 +164,7 @@ fn from_pipe(
 ) -> Result<u64, Errno> {
     let file = kernel.files.vfs.files.get(to)?;
     match file.object {
-        Object::File if file.flags & o::APPEND != 0 => return Err(Errno::EINVAL),
+        Object::File if file.flags & O_APPEND != 0 => return Err(Errno::EINVAL),
         Object::File | Object::Device(_) | Object::Console(_) | Object::Socket(_) => {}
         _ => return Err(Errno::EINVAL),
     }
@@ -254,7 +254,7 @@ fn vmsplice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let end = kernel.pipe_end(id, flags)?.ok_or(Errno::EBADF)?;
     let writes = kernel.files.vfs.files.get(id)?.check_writable().is_ok();
     // What would wait is asked before: the calls below look at the description only.
-    if flags & flag::NONBLOCK != 0 && a[2] != 0 {
+    if flags & SPLICE_F_NONBLOCK != 0 && a[2] != 0 {
         match writes {
             true => kernel.room(end, id)?,
             false => kernel.filled(end)?,

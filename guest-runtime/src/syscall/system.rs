@@ -2,20 +2,32 @@
 
 use super::Entry;
 use crate::clock::{self, SECOND};
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::scheduler::load::FRACTION;
 use crate::user;
 use hartline_abi::layout::USER_END;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::errno::Errno;
+use hartline_linux::hwprobe::{
+    RISCV_HWPROBE_BASE_BEHAVIOR_IMA, RISCV_HWPROBE_EXT_ZBA, RISCV_HWPROBE_EXT_ZBB,
+    RISCV_HWPROBE_EXT_ZBC, RISCV_HWPROBE_EXT_ZBS, RISCV_HWPROBE_EXT_ZICOND, RISCV_HWPROBE_IMA_C,
+    RISCV_HWPROBE_IMA_FD, RISCV_HWPROBE_KEY_BASE_BEHAVIOR, RISCV_HWPROBE_KEY_CPUPERF_0,
+    RISCV_HWPROBE_KEY_HIGHEST_VIRT_ADDRESS, RISCV_HWPROBE_KEY_IMA_EXT_0, RISCV_HWPROBE_KEY_MARCHID,
+    RISCV_HWPROBE_KEY_MIMPID, RISCV_HWPROBE_KEY_MISALIGNED_SCALAR_PERF,
+    RISCV_HWPROBE_KEY_MISALIGNED_VECTOR_PERF, RISCV_HWPROBE_KEY_MVENDORID,
+    RISCV_HWPROBE_KEY_TIME_CSR_FREQ, RISCV_HWPROBE_KEY_ZICBOZ_BLOCK_SIZE,
+    RISCV_HWPROBE_MISALIGNED_FAST, RISCV_HWPROBE_MISALIGNED_VECTOR_UNSUPPORTED,
+    RISCV_HWPROBE_WHICH_CPUS, RiscvHwprobe,
+};
+use hartline_linux::syscall::nr;
+use hartline_linux::sysinfo::{SI_LOAD_SHIFT, Sysinfo};
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(160, "uname", uname),
-    Entry::new(161, "sethostname", not_permitted),
-    Entry::new(162, "setdomainname", not_permitted),
-    Entry::new(179, "sysinfo", sysinfo),
-    Entry::new(258, "riscv_hwprobe", riscv_hwprobe),
+    (nr::uname, uname),
+    (nr::sethostname, not_permitted),
+    (nr::setdomainname, not_permitted),
+    (nr::sysinfo, sysinfo),
+    (nr::riscv_hwprobe, riscv_hwprobe),
 ];
 
 /// `uname -s`, `-n`, `-r`, `-v`, `-m` and the NIS domain.
@@ -42,51 +54,22 @@ fn not_permitted(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     Err(Errno::EPERM)
 }
 
-/// `struct sysinfo`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-struct SysInfo {
-    uptime: u64,
-    loads: [u64; 3],
-    total_ram: u64,
-    free_ram: u64,
-    shared_ram: u64,
-    buffer_ram: u64,
-    total_swap: u64,
-    free_swap: u64,
-    processes: u16,
-    padding: [u16; 3],
-    total_high: u64,
-    free_high: u64,
-    unit: u32,
-    padding2: u32,
-}
-
-const _: () = assert!(size_of::<SysInfo>() == 112);
-
 fn sysinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     /// From the bits behind the point of a load average to those that are told.
-    const SHIFT: u32 = 16 - FRACTION;
+    const SHIFT: u32 = SI_LOAD_SHIFT - FRACTION;
     kernel.account_time();
     let (total, used) = {
         let frames = kernel.memory.frames().lock();
         (frames.ram().length(), frames.used())
     };
-    let info = SysInfo {
+    let info = Sysinfo {
         uptime: clock::since_boot() / SECOND,
         loads: kernel.scheduler.load.averages.map(|load| load << SHIFT),
-        total_ram: total,
-        free_ram: total - used,
-        shared_ram: 0,
-        buffer_ram: 0,
-        total_swap: 0,
-        free_swap: 0,
-        processes: kernel.scheduler.task_count() as u16,
-        padding: [0; 3],
-        total_high: 0,
-        free_high: 0,
-        unit: 1,
-        padding2: 0,
+        totalram: total,
+        freeram: total - used,
+        procs: kernel.scheduler.task_count() as u16,
+        mem_unit: 1,
+        ..Sysinfo::default()
     };
     user::write(&mut kernel.memory, arguments[0], &info)?;
     Ok(0)
@@ -94,52 +77,47 @@ fn sysinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 /// The value of a key of `riscv_hwprobe`, if the key is known.
 fn hardware_property(key: i64) -> Option<u64> {
-    const MVENDORID: i64 = 0;
-    const MARCHID: i64 = 1;
-    const MIMPID: i64 = 2;
-    const BASE_BEHAVIOR: i64 = 3;
-    const IMA_EXT_0: i64 = 4;
-    const CPUPERF_0: i64 = 5;
-    const ZICBOZ_BLOCK_SIZE: i64 = 6;
-    const HIGHEST_VIRT_ADDRESS: i64 = 7;
-    const TIME_CSR_FREQ: i64 = 8;
-    const MISALIGNED_SCALAR_PERF: i64 = 9;
-    const MISALIGNED_VECTOR_PERF: i64 = 10;
-    /// I, M and A.
-    const BASE_IMA: u64 = 1;
-    /// F and D; C; Zba; Zbb; Zbs; Zbc; Zicond.
-    const EXTENSIONS: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 35;
-    const MISALIGNED_FAST: u64 = 3;
-    const VECTOR_UNSUPPORTED: u64 = 4;
+    const EXTENSIONS: u64 = RISCV_HWPROBE_IMA_FD
+        | RISCV_HWPROBE_IMA_C
+        | RISCV_HWPROBE_EXT_ZBA
+        | RISCV_HWPROBE_EXT_ZBB
+        | RISCV_HWPROBE_EXT_ZBS
+        | RISCV_HWPROBE_EXT_ZBC
+        | RISCV_HWPROBE_EXT_ZICOND;
     match key {
-        MVENDORID | MARCHID | MIMPID => Some(0),
-        BASE_BEHAVIOR => Some(BASE_IMA),
-        IMA_EXT_0 => Some(EXTENSIONS),
-        CPUPERF_0 | MISALIGNED_SCALAR_PERF => Some(MISALIGNED_FAST),
-        MISALIGNED_VECTOR_PERF => Some(VECTOR_UNSUPPORTED),
-        ZICBOZ_BLOCK_SIZE => Some(0),
-        HIGHEST_VIRT_ADDRESS => Some(USER_END - 1),
-        TIME_CSR_FREQ => Some(0),
+        RISCV_HWPROBE_KEY_MVENDORID | RISCV_HWPROBE_KEY_MARCHID | RISCV_HWPROBE_KEY_MIMPID => {
+            Some(0)
+        }
+        RISCV_HWPROBE_KEY_BASE_BEHAVIOR => Some(RISCV_HWPROBE_BASE_BEHAVIOR_IMA),
+        RISCV_HWPROBE_KEY_IMA_EXT_0 => Some(EXTENSIONS),
+        RISCV_HWPROBE_KEY_CPUPERF_0 | RISCV_HWPROBE_KEY_MISALIGNED_SCALAR_PERF => {
+            Some(RISCV_HWPROBE_MISALIGNED_FAST)
+        }
+        RISCV_HWPROBE_KEY_MISALIGNED_VECTOR_PERF => {
+            Some(RISCV_HWPROBE_MISALIGNED_VECTOR_UNSUPPORTED)
+        }
+        RISCV_HWPROBE_KEY_ZICBOZ_BLOCK_SIZE => Some(0),
+        RISCV_HWPROBE_KEY_HIGHEST_VIRT_ADDRESS => Some(USER_END - 1),
+        RISCV_HWPROBE_KEY_TIME_CSR_FREQ => Some(0),
         _ => None,
     }
 }
 
 fn riscv_hwprobe(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const PAIR: u64 = 16;
-    const WHICH_CPUS: u64 = 1;
+    const PAIR: u64 = size_of::<RiscvHwprobe>() as u64;
     let [pairs, count, set_length, set, flags, _] = *arguments;
-    if flags & !WHICH_CPUS != 0 || count > 1 << 16 {
+    if flags & !RISCV_HWPROBE_WHICH_CPUS != 0 || count > 1 << 16 {
         return Err(Errno::EINVAL);
     }
-    let which = flags == WHICH_CPUS;
+    let which = flags == RISCV_HWPROBE_WHICH_CPUS;
     let cpus = probed_cpus(kernel, (set, set_length), which)?;
     let mut all_match = true;
     for index in 0..count {
         let address = pairs.wrapping_add(index * PAIR);
-        let [key, asked]: [u64; 2] = user::read(&mut kernel.memory, address)?;
-        let value = match hardware_property(key.cast_signed()) {
+        let RiscvHwprobe { key, value: asked } = user::read(&mut kernel.memory, address)?;
+        let value = match hardware_property(key) {
             // The clock that `rdtime` reads.
-            Some(_) if key == 8 => Some(kernel.host.boot().tsc_hz),
+            Some(_) if key == RISCV_HWPROBE_KEY_TIME_CSR_FREQ => Some(kernel.host.boot().tsc_hz),
             value => value,
         };
         let pair = match value {
@@ -150,8 +128,8 @@ fn riscv_hwprobe(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno
                 };
                 continue;
             }
-            Some(value) => [key, value],
-            None => [u64::MAX, 0],
+            Some(value) => RiscvHwprobe { key, value },
+            None => RiscvHwprobe { key: -1, value: 0 },
         };
         all_match = false;
         user::write(&mut kernel.memory, address, &pair)?;
@@ -167,8 +145,12 @@ fn riscv_hwprobe(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno
     Ok(0)
 }
 
-/// Keys of `riscv_hwprobe` whose values are sets: base behaviour, extensions, speed.
-const IS_SET: [u64; 3] = [3, 4, 5];
+/// Keys of `riscv_hwprobe` whose values are sets.
+const IS_SET: [i64; 3] = [
+    RISCV_HWPROBE_KEY_BASE_BEHAVIOR,
+    RISCV_HWPROBE_KEY_IMA_EXT_0,
+    RISCV_HWPROBE_KEY_CPUPERF_0,
+];
 /// Longest set of vCPUs that is looked at (`cpumask_size` is less), bytes.
 const MAX_SET: u64 = 1024;
 

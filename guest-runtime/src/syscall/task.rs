@@ -3,70 +3,80 @@
 use super::Entry;
 use crate::clock;
 use crate::cpus;
-use crate::errno::Errno;
 use crate::exit::End;
 use crate::kernel::{Control, Kernel};
-use crate::process::{Limit, Process, limit};
+use crate::process::Process;
 use crate::scheduler::FIRST_IDLE;
 use crate::timers::CpuClock;
 use crate::user;
 use alloc::vec::Vec;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::capability::{_LINUX_CAPABILITY_VERSION_3, CAP_LAST_CAP};
+use hartline_linux::errno::Errno;
+use hartline_linux::limits::NGROUPS_MAX;
+use hartline_linux::membarrier::{
+    MEMBARRIER_CMD_GLOBAL, MEMBARRIER_CMD_PRIVATE_EXPEDITED, MEMBARRIER_CMD_QUERY,
+    MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
+};
+use hartline_linux::prctl::{
+    PR_CAPBSET_READ, PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_NO_NEW_PRIVS, PR_GET_PDEATHSIG,
+    PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG,
+};
+use hartline_linux::resource::{
+    PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF, RUSAGE_THREAD,
+    Rlimit64, Rusage, Timeval,
+};
+use hartline_linux::sched::{
+    SCHED_BATCH, SCHED_FIFO, SCHED_IDLE, SCHED_OTHER, SCHED_RESET_ON_FORK, SCHED_RR,
+};
+use hartline_linux::signal::_NSIG;
+use hartline_linux::syscall::nr;
+use zerocopy::IntoBytes;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(90, "capget", capget),
-    Entry::new(92, "personality", personality),
-    Entry::new(93, "exit", exit),
-    Entry::new(94, "exit_group", exit_group),
-    Entry::new(96, "set_tid_address", set_tid_address),
-    Entry::new(118, "sched_setparam", sched_setparam),
-    Entry::new(119, "sched_setscheduler", sched_setscheduler),
-    Entry::new(120, "sched_getscheduler", sched_getscheduler),
-    Entry::new(121, "sched_getparam", sched_getparam),
-    Entry::new(122, "sched_setaffinity", sched_setaffinity),
-    Entry::new(123, "sched_getaffinity", sched_getaffinity),
-    Entry::new(124, "sched_yield", sched_yield),
-    Entry::new(125, "sched_get_priority_max", |_, a| {
-        sched_priority(a[0], 99)
-    }),
-    Entry::new(126, "sched_get_priority_min", |_, a| {
-        sched_priority(a[0], 1)
-    }),
-    Entry::new(140, "setpriority", setpriority),
-    Entry::new(141, "getpriority", getpriority),
-    Entry::new(143, "setregid", setregid),
-    Entry::new(144, "setgid", setgid),
-    Entry::new(145, "setreuid", setreuid),
-    Entry::new(146, "setuid", setuid),
-    Entry::new(147, "setresuid", setresuid),
-    Entry::new(148, "getresuid", getresuid),
-    Entry::new(149, "setresgid", setresgid),
-    Entry::new(150, "getresgid", getresgid),
-    Entry::new(153, "times", times),
-    Entry::new(158, "getgroups", getgroups),
-    Entry::new(159, "setgroups", setgroups),
-    Entry::new(163, "getrlimit", getrlimit),
-    Entry::new(164, "setrlimit", setrlimit),
-    Entry::new(165, "getrusage", getrusage),
-    Entry::new(167, "prctl", prctl),
-    Entry::new(168, "getcpu", getcpu),
-    Entry::new(172, "getpid", |kernel, _| Ok(u64::from(kernel.process.pid))),
-    Entry::new(173, "getppid", |kernel, _| {
+    (nr::capget, capget),
+    (nr::personality, personality),
+    (nr::exit, exit),
+    (nr::exit_group, exit_group),
+    (nr::set_tid_address, set_tid_address),
+    (nr::sched_setparam, sched_setparam),
+    (nr::sched_setscheduler, sched_setscheduler),
+    (nr::sched_getscheduler, sched_getscheduler),
+    (nr::sched_getparam, sched_getparam),
+    (nr::sched_setaffinity, sched_setaffinity),
+    (nr::sched_getaffinity, sched_getaffinity),
+    (nr::sched_yield, sched_yield),
+    (nr::sched_get_priority_max, |_, a| sched_priority(a[0], 99)),
+    (nr::sched_get_priority_min, |_, a| sched_priority(a[0], 1)),
+    (nr::setpriority, setpriority),
+    (nr::getpriority, getpriority),
+    (nr::setregid, setregid),
+    (nr::setgid, setgid),
+    (nr::setreuid, setreuid),
+    (nr::setuid, setuid),
+    (nr::setresuid, setresuid),
+    (nr::getresuid, getresuid),
+    (nr::setresgid, setresgid),
+    (nr::getresgid, getresgid),
+    (nr::times, times),
+    (nr::getgroups, getgroups),
+    (nr::setgroups, setgroups),
+    (nr::getrlimit, getrlimit),
+    (nr::setrlimit, setrlimit),
+    (nr::getrusage, getrusage),
+    (nr::prctl, prctl),
+    (nr::getcpu, getcpu),
+    (nr::getpid, |kernel, _| Ok(u64::from(kernel.process.pid))),
+    (nr::getppid, |kernel, _| {
         Ok(u64::from(kernel.process.parent))
     }),
-    Entry::new(174, "getuid", |kernel, _| Ok(u64::from(kernel.process.uid))),
-    Entry::new(175, "geteuid", |kernel, _| {
-        Ok(u64::from(kernel.process.uid))
-    }),
-    Entry::new(176, "getgid", |kernel, _| Ok(u64::from(kernel.process.gid))),
-    Entry::new(177, "getegid", |kernel, _| {
-        Ok(u64::from(kernel.process.gid))
-    }),
-    Entry::new(178, "gettid", |kernel, _| Ok(u64::from(kernel.task.tid))),
-    Entry::new(261, "prlimit64", prlimit64),
-    Entry::new(283, "membarrier", membarrier),
-    Entry::new(293, "rseq", rseq),
+    (nr::getuid, |kernel, _| Ok(u64::from(kernel.process.uid))),
+    (nr::geteuid, |kernel, _| Ok(u64::from(kernel.process.uid))),
+    (nr::getgid, |kernel, _| Ok(u64::from(kernel.process.gid))),
+    (nr::getegid, |kernel, _| Ok(u64::from(kernel.process.gid))),
+    (nr::gettid, |kernel, _| Ok(u64::from(kernel.task.tid))),
+    (nr::prlimit64, prlimit64),
+    (nr::membarrier, membarrier),
 ];
 
 /// Ends the thread; the last one's end is the end of the process.
@@ -129,18 +139,17 @@ fn check_policy(kernel: &mut Kernel, policy: u64, address: u64) -> Result<(), Er
     }
 }
 
-/// All tasks are scheduled as `SCHED_OTHER` (0) has it.
+/// All tasks are scheduled as `SCHED_OTHER` has it.
 fn sched_setparam(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_task(kernel, arguments[0])?;
-    check_policy(kernel, 0, arguments[1])?;
+    check_policy(kernel, SCHED_OTHER, arguments[1])?;
     Ok(0)
 }
 
 /// Other policies are accepted and change nothing.
 fn sched_setscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const RESET_ON_FORK: u64 = 0x4000_0000;
     check_task(kernel, arguments[0])?;
-    check_policy(kernel, arguments[1] & !RESET_ON_FORK, arguments[2])?;
+    check_policy(kernel, arguments[1] & !SCHED_RESET_ON_FORK, arguments[2])?;
     Ok(0)
 }
 
@@ -161,10 +170,8 @@ fn sched_yield(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
 /// A priority of a policy: `real_time` if that has any.
 fn sched_priority(policy: u64, real_time: u64) -> Result<u64, Errno> {
     match policy {
-        // SCHED_OTHER, SCHED_BATCH, SCHED_IDLE.
-        0 | 3 | 5 => Ok(0),
-        // SCHED_FIFO, SCHED_RR.
-        1 | 2 => Ok(real_time),
+        SCHED_OTHER | SCHED_BATCH | SCHED_IDLE => Ok(0),
+        SCHED_FIFO | SCHED_RR => Ok(real_time),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -241,11 +248,9 @@ fn getpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> 
 }
 
 fn check_priority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const PRIO_PROCESS: u64 = 0;
-    const PRIO_USER: u64 = 2;
     match arguments[0] {
         PRIO_PROCESS => find_task(kernel, arguments[1]).map(|_| 0),
-        1 | PRIO_USER => Ok(0),
+        PRIO_PGRP | PRIO_USER => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -334,10 +339,8 @@ fn getgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn setgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    /// `NGROUPS_MAX`
-    const MOST: u32 = 65536;
     let count = match kernel.process.uid {
-        0 if arguments[0] as u32 > MOST => return Err(Errno::EINVAL),
+        0 if arguments[0] as u32 > NGROUPS_MAX => return Err(Errno::EINVAL),
         0 => arguments[0] & 0xffff_ffff,
         _ => return Err(Errno::EPERM),
     };
@@ -352,10 +355,13 @@ fn setgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 /// All capabilities for root, none for others.
 fn capget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const VERSION_3: u32 = 0x2008_0522;
     let [version, pid]: [u32; 2] = user::read(&mut kernel.memory, arguments[0])?;
-    if version != VERSION_3 {
-        user::write(&mut kernel.memory, arguments[0], &VERSION_3)?;
+    if version != _LINUX_CAPABILITY_VERSION_3 {
+        user::write(
+            &mut kernel.memory,
+            arguments[0],
+            &_LINUX_CAPABILITY_VERSION_3,
+        )?;
         return match arguments[1] {
             0 => Ok(0),
             _ => Err(Errno::EINVAL),
@@ -401,12 +407,12 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let current = find_process(kernel, pid)?.limits.get(index).copied();
     let current = current.ok_or(Errno::EINVAL)?;
     if new != 0 {
-        let wanted: Limit = user::read(&mut kernel.memory, new)?;
-        let too_many = index == limit::NOFILE && wanted.hard > 1 << 20;
-        if wanted.soft > wanted.hard {
+        let wanted: Rlimit64 = user::read(&mut kernel.memory, new)?;
+        let too_many = index == RLIMIT_NOFILE && wanted.rlim_max > 1 << 20;
+        if wanted.rlim_cur > wanted.rlim_max {
             return Err(Errno::EINVAL);
         }
-        if (wanted.hard > current.hard && !is_root) || too_many {
+        if (wanted.rlim_max > current.rlim_max && !is_root) || too_many {
             return Err(Errno::EPERM);
         }
         find_process(kernel, pid)?.limits[index] = wanted;
@@ -417,55 +423,30 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// `struct rusage`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-pub(super) struct ResourceUsage {
-    /// User time: seconds and microseconds.
-    user: [u64; 2],
-    /// System time.
-    system: [u64; 2],
-    /// Largest resident set, KiB.
-    max_resident: u64,
-    rest: [u64; 13],
-}
-
-const _: () = assert!(size_of::<ResourceUsage>() == 144);
-
-impl ResourceUsage {
-    /// For this processor time, ns. All of it counts as the program's: the library OS is
-    /// part of it.
-    pub(super) fn of(time: u64) -> ResourceUsage {
-        ResourceUsage {
-            user: [time / clock::SECOND, time % clock::SECOND / 1000],
-            system: [0; 2],
-            max_resident: 0,
-            rest: [0; 13],
-        }
+/// The resources of a processor time, ns. All of it counts as the program's: the library OS is
+/// part of it.
+pub(super) fn usage_of(time: u64) -> Rusage {
+    Rusage {
+        ru_utime: Timeval {
+            tv_sec: (time / clock::SECOND).cast_signed(),
+            tv_usec: (time % clock::SECOND / 1000).cast_signed(),
+        },
+        ..Rusage::default()
     }
 }
 
-/// The answer of a kernel built without restartable sequences. C libraries ask at their
-/// start and do without, so it does not count as a call that is missing.
-fn rseq(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
-    Err(Errno::ENOSYS)
-}
-
 fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const SELF: i32 = 0;
-    const CHILDREN: i32 = -1;
-    const THREAD: i32 = 1;
     let mut usage;
     match arguments[0] as i32 {
-        who @ (SELF | THREAD) => {
+        who @ (RUSAGE_SELF | RUSAGE_THREAD) => {
             let clock = match who {
-                SELF => CpuClock::Process(kernel.process.pid),
+                RUSAGE_SELF => CpuClock::Process(kernel.process.pid),
                 _ => CpuClock::Thread(kernel.task.tid),
             };
-            usage = ResourceUsage::of(kernel.cpu_time(clock));
-            usage.max_resident = kernel.memory.frames().lock().peak() >> 10;
+            usage = usage_of(kernel.cpu_time(clock));
+            usage.ru_maxrss = kernel.memory.frames().lock().peak() >> 10;
         }
-        CHILDREN => usage = ResourceUsage::of(kernel.process.children_time),
+        RUSAGE_CHILDREN => usage = usage_of(kernel.process.children_time),
         _ => return Err(Errno::EINVAL),
     }
     user::write(&mut kernel.memory, arguments[1], &usage)?;
@@ -483,25 +464,18 @@ fn times(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const SET_PDEATHSIG: u64 = 1;
-    const GET_PDEATHSIG: u64 = 2;
-    const GET_DUMPABLE: u64 = 3;
-    const SET_DUMPABLE: u64 = 4;
-    const SET_NAME: u64 = 15;
-    const GET_NAME: u64 = 16;
-    const CAPBSET_READ: u64 = 23;
-    const SET_NO_NEW_PRIVS: u64 = 38;
-    const GET_NO_NEW_PRIVS: u64 = 39;
     let [option, argument, ..] = *arguments;
     match option {
-        SET_PDEATHSIG if argument <= 64 => kernel.process.parent_death_signal = argument,
-        GET_PDEATHSIG => {
+        PR_SET_PDEATHSIG if argument <= u64::from(_NSIG) => {
+            kernel.process.parent_death_signal = argument
+        }
+        PR_GET_PDEATHSIG => {
             let signal = kernel.process.parent_death_signal as u32;
             user::write(&mut kernel.memory, argument, &signal)?;
         }
-        GET_DUMPABLE => return Ok(kernel.process.dumpable),
-        SET_DUMPABLE if argument <= 1 => kernel.process.dumpable = argument,
-        SET_NAME => {
+        PR_GET_DUMPABLE => return Ok(kernel.process.dumpable),
+        PR_SET_DUMPABLE if argument <= 1 => kernel.process.dumpable = argument,
+        PR_SET_NAME => {
             let name = user::cstr(&mut kernel.memory, argument, 16);
             let name = match name {
                 // Longer names are cut.
@@ -511,13 +485,15 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             kernel.task.name = [0; 16];
             kernel.task.name[..name.len()].copy_from_slice(&name);
         }
-        GET_NAME => {
+        PR_GET_NAME => {
             let name = kernel.task.name;
             user::write(&mut kernel.memory, argument, &name)?;
         }
-        CAPBSET_READ if argument <= 40 => return Ok(u64::from(kernel.process.uid == 0)),
-        SET_NO_NEW_PRIVS if argument == 1 => kernel.process.no_new_privileges = true,
-        GET_NO_NEW_PRIVS => return Ok(u64::from(kernel.process.no_new_privileges)),
+        PR_CAPBSET_READ if argument <= CAP_LAST_CAP => {
+            return Ok(u64::from(kernel.process.uid == 0));
+        }
+        PR_SET_NO_NEW_PRIVS if argument == 1 => kernel.process.no_new_privileges = true,
+        PR_GET_NO_NEW_PRIVS => return Ok(u64::from(kernel.process.no_new_privileges)),
         _ => return Err(Errno::EINVAL),
     }
     Ok(0)
@@ -525,15 +501,15 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 /// A vCPU that comes to a stop has done all that it did before, as far as others can see.
 fn membarrier(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const QUERY: u64 = 0;
-    const GLOBAL: u64 = 1;
-    const PRIVATE_EXPEDITED: u64 = 1 << 3;
-    const REGISTER_PRIVATE_EXPEDITED: u64 = 1 << 4;
     let others: Vec<usize> = match arguments[0] {
-        QUERY => return Ok(GLOBAL | PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED),
-        GLOBAL => kernel.cpus_running(|tid| tid < FIRST_IDLE),
-        PRIVATE_EXPEDITED => cpus::users_of(kernel.memory.table_address()).collect(),
-        REGISTER_PRIVATE_EXPEDITED => Vec::new(),
+        MEMBARRIER_CMD_QUERY => {
+            return Ok(MEMBARRIER_CMD_GLOBAL
+                | MEMBARRIER_CMD_PRIVATE_EXPEDITED
+                | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+        }
+        MEMBARRIER_CMD_GLOBAL => kernel.cpus_running(|tid| tid < FIRST_IDLE),
+        MEMBARRIER_CMD_PRIVATE_EXPEDITED => cpus::users_of(kernel.memory.table_address()).collect(),
+        MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED => Vec::new(),
         _ => return Err(Errno::EINVAL),
     };
     others.into_iter().for_each(cpus::halt);

@@ -2,36 +2,34 @@
 
 use super::Entry;
 use crate::clock::{self, SECOND};
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::task::Wait;
 use crate::timers::CpuClock;
 use crate::user;
+use hartline_linux::errno::Errno;
+use hartline_linux::syscall::nr;
+use hartline_linux::time::{
+    CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE, CLOCK_MONOTONIC_RAW,
+    CLOCK_PROCESS_CPUTIME_ID, CLOCK_REALTIME, CLOCK_REALTIME_COARSE, CLOCK_TAI,
+    CLOCK_THREAD_CPUTIME_ID, CPUCLOCK_CLOCK_MASK, CPUCLOCK_PERTHREAD_MASK, TIMER_ABSTIME,
+};
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(101, "nanosleep", nanosleep),
-    Entry::new(113, "clock_gettime", clock_gettime),
-    Entry::new(114, "clock_getres", clock_getres),
-    Entry::new(115, "clock_nanosleep", clock_nanosleep),
-    Entry::new(169, "gettimeofday", gettimeofday),
+    (nr::nanosleep, nanosleep),
+    (nr::clock_gettime, clock_gettime),
+    (nr::clock_getres, clock_getres),
+    (nr::clock_nanosleep, clock_nanosleep),
+    (nr::gettimeofday, gettimeofday),
 ];
-
-/// `TIMER_ABSTIME`.
-const ABSOLUTE: u64 = 1;
 
 /// The time of a clock, nanoseconds.
 pub(super) fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
-    const REALTIME: u64 = 0;
-    const MONOTONIC: u64 = 1;
-    const MONOTONIC_RAW: u64 = 4;
-    const REALTIME_COARSE: u64 = 5;
-    const MONOTONIC_COARSE: u64 = 6;
-    const BOOTTIME: u64 = 7;
-    const TAI: u64 = 11;
     match id {
-        REALTIME | REALTIME_COARSE | TAI => Ok(clock::realtime()),
-        MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOTTIME => Ok(clock::monotonic()),
+        CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_TAI => Ok(clock::realtime()),
+        CLOCK_MONOTONIC | CLOCK_MONOTONIC_RAW | CLOCK_MONOTONIC_COARSE | CLOCK_BOOTTIME => {
+            Ok(clock::monotonic())
+        }
         _ => {
             let clock = cpu_clock(kernel, id)?;
             Ok(kernel.cpu_time(clock))
@@ -45,24 +43,23 @@ pub(super) fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
 /// # Errors
 /// `EINVAL` for another clock, or if there is no such process or thread.
 pub(super) fn cpu_clock(kernel: &mut Kernel, id: u64) -> Result<CpuClock, Errno> {
-    const PROCESS_CPUTIME: i32 = 2;
-    const THREAD_CPUTIME: i32 = 3;
-    /// `CPUCLOCK_PERTHREAD_MASK` and `CPUCLOCK_CLOCK_MASK`; the other bits are the number's
-    /// complement.
-    const PER_THREAD: i32 = 4;
-    const KIND: i32 = 3;
+    const PROCESS: i32 = CLOCK_PROCESS_CPUTIME_ID as i32;
+    const THREAD: i32 = CLOCK_THREAD_CPUTIME_ID as i32;
     let (pid, tid) = (kernel.process.pid, kernel.task.tid);
     let id = id as i32;
     match id {
-        PROCESS_CPUTIME => return Ok(CpuClock::Process(pid)),
-        THREAD_CPUTIME => return Ok(CpuClock::Thread(tid)),
+        PROCESS => return Ok(CpuClock::Process(pid)),
+        THREAD => return Ok(CpuClock::Thread(tid)),
         // `CLOCKFD`
-        _ if id >= 0 || id & KIND == KIND => return Err(Errno::EINVAL),
+        _ if id >= 0 || id & CPUCLOCK_CLOCK_MASK == CPUCLOCK_CLOCK_MASK => {
+            return Err(Errno::EINVAL);
+        }
         _ => {}
     }
+    // The other bits are the complement of the process or thread.
     let number = !(id >> 3);
     let number = number.cast_unsigned();
-    if id & PER_THREAD != 0 {
+    if id & CPUCLOCK_PERTHREAD_MASK != 0 {
         let tid = if number == 0 { tid } else { number };
         let task = kernel.task_mut(tid);
         let is_own = task.is_some_and(|task| task.pid == pid);
@@ -152,7 +149,7 @@ fn clock_nanosleep(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
     let [id, flags, request, rest, ..] = *arguments;
     let now = read_clock(kernel, id)?;
     let time = read_timespec(kernel, request)?;
-    if flags & ABSOLUTE == 0 {
+    if flags & TIMER_ABSTIME == 0 {
         return sleep_for(kernel, time, rest);
     }
     let until = clock::monotonic().saturating_add(time.saturating_sub(now));

@@ -3,45 +3,52 @@
 use super::Entry;
 use super::time::cpu_clock;
 use crate::clock::{self, SECOND};
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::signals::check_number;
-use crate::signals::number::SIGALRM;
 use crate::timers::{CpuClock, Notification, Owner, PosixTimer, Timer, TimerFd};
 use crate::user;
 use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
-use crate::vfs::types::o;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{O_CLOEXEC, O_NONBLOCK};
+use hartline_linux::siginfo::{SIGEV_NONE, SIGEV_SIGNAL, SIGEV_THREAD_ID, Sigevent};
+use hartline_linux::signal::SIGALRM;
+use hartline_linux::syscall::nr;
+use hartline_linux::time::{
+    CLOCK_BOOTTIME, CLOCK_BOOTTIME_ALARM, CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_REALTIME_ALARM,
+    CLOCK_TAI, ITIMER_PROF, ITIMER_REAL, ITIMER_VIRTUAL, TIMER_ABSTIME,
+};
+use hartline_linux::timerfd::{TFD_TIMER_ABSTIME, TFD_TIMER_CANCEL_ON_SET};
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(85, "timerfd_create", timerfd_create),
-    Entry::new(86, "timerfd_settime", timerfd_settime),
-    Entry::new(87, "timerfd_gettime", timerfd_gettime),
-    Entry::new(102, "getitimer", getitimer),
-    Entry::new(103, "setitimer", setitimer),
-    Entry::new(107, "timer_create", timer_create),
-    Entry::new(108, "timer_gettime", timer_gettime),
-    Entry::new(109, "timer_getoverrun", timer_getoverrun),
-    Entry::new(110, "timer_settime", timer_settime),
-    Entry::new(111, "timer_delete", timer_delete),
+    (nr::timerfd_create, timerfd_create),
+    (nr::timerfd_settime, timerfd_settime),
+    (nr::timerfd_gettime, timerfd_gettime),
+    (nr::getitimer, getitimer),
+    (nr::setitimer, setitimer),
+    (nr::timer_create, timer_create),
+    (nr::timer_gettime, timer_gettime),
+    (nr::timer_getoverrun, timer_getoverrun),
+    (nr::timer_settime, timer_settime),
+    (nr::timer_delete, timer_delete),
 ];
 
-/// `CLOCK_REALTIME`, `CLOCK_MONOTONIC`, `CLOCK_BOOTTIME` and those that wake a machine.
-const REALTIME: u64 = 0;
-const CLOCKS: [u64; 5] = [REALTIME, 1, 7, 8, 9];
-/// `TIMER_ABSTIME`, `TFD_TIMER_ABSTIME`
-const ABSOLUTE: u64 = 1;
-/// `TFD_TIMER_CANCEL_ON_SET`: nobody sets the clock.
-const CANCEL_ON_SET: u64 = 2;
+/// Clocks of timers.
+const CLOCKS: [u64; 5] = [
+    CLOCK_REALTIME,
+    CLOCK_MONOTONIC,
+    CLOCK_BOOTTIME,
+    CLOCK_REALTIME_ALARM,
+    CLOCK_BOOTTIME_ALARM,
+];
 /// Most timers of a process.
 const MAX_TIMERS: usize = 8192;
 
 /// The time now of a timer's clock, which runs like `CLOCK_MONOTONIC`, ns.
 fn now_of(clock: u64) -> u64 {
     match clock {
-        REALTIME | 8 => clock::realtime(),
+        CLOCK_REALTIME | CLOCK_REALTIME_ALARM => clock::realtime(),
         _ => clock::monotonic(),
     }
 }
@@ -68,7 +75,7 @@ fn write_spec(kernel: &mut Kernel, address: u64, timer: Timer, now: u64) -> Resu
 
 /// The timer of processor time, which is `now`, that a `struct itimerspec` asks for.
 fn cpu_timer_of([interval, value]: [u64; 2], now: u64, flags: u64) -> Timer {
-    let next = match (value, flags & ABSOLUTE) {
+    let next = match (value, flags & TIMER_ABSTIME) {
         (0, _) => return Timer::default(),
         (_, 0) => now.saturating_add(value),
         _ => value,
@@ -79,7 +86,7 @@ fn cpu_timer_of([interval, value]: [u64; 2], now: u64, flags: u64) -> Timer {
 /// The timer, of `CLOCK_MONOTONIC`, that a `struct itimerspec` asks for.
 fn timer_of([interval, value]: [u64; 2], clock: u64, flags: u64) -> Timer {
     let now = clock::monotonic();
-    let left = match flags & ABSOLUTE {
+    let left = match flags & TIMER_ABSTIME {
         0 => value,
         _ => value.saturating_sub(now_of(clock)),
     };
@@ -92,7 +99,7 @@ fn timer_of([interval, value]: [u64; 2], clock: u64, flags: u64) -> Timer {
 
 fn timerfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = a[1] as u32;
-    if flags & !(o::CLOEXEC | o::NONBLOCK) != 0 || !CLOCKS.contains(&a[0]) {
+    if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 || !CLOCKS.contains(&a[0]) {
         return Err(Errno::EINVAL);
     }
     let timer = TimerFd {
@@ -114,7 +121,8 @@ fn timerfd(kernel: &mut Kernel, fd: u64) -> Result<(FileId, &mut TimerFd), Errno
 }
 
 fn timerfd_settime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    if a[1] & !(ABSOLUTE | CANCEL_ON_SET) != 0 {
+    // Nothing sets the clock, so TFD_TIMER_CANCEL_ON_SET has no effect.
+    if a[1] & !(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET) != 0 {
         return Err(Errno::EINVAL);
     }
     let spec = read_spec(kernel, a[2])?;
@@ -149,11 +157,11 @@ fn write_interval(kernel: &mut Kernel, address: u64, timer: Timer, now: u64) -> 
 /// An interval timer of the running process, and the time now of its clock.
 fn interval_timer(kernel: &mut Kernel, which: u64) -> Result<(Timer, u64), Errno> {
     match which {
-        0 => {
+        ITIMER_REAL => {
             kernel.run_timers();
             Ok((kernel.process.timers.real, clock::monotonic()))
         }
-        1 | 2 => {
+        ITIMER_VIRTUAL | ITIMER_PROF => {
             let timer = kernel.process.timers.cpu[which as usize - 1];
             let pid = kernel.process.pid;
             Ok((timer, kernel.cpu_time(CpuClock::Process(pid))))
@@ -193,7 +201,7 @@ fn setitimer(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         },
     };
     match a[0] {
-        0 => {
+        ITIMER_REAL => {
             let owner = Owner::Real(kernel.process.pid);
             kernel.arm(owner, new);
         }
@@ -208,23 +216,7 @@ fn setitimer(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// `struct sigevent`, as far as the kernel reads it.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-struct SigEvent {
-    value: u64,
-    signal: i32,
-    notify: i32,
-    thread: u32,
-    padding: [u32; 11],
-}
-
-const _: () = assert!(size_of::<SigEvent>() == 64);
-
 fn notification(kernel: &mut Kernel, address: u64, number: u32) -> Result<Notification, Errno> {
-    const SIGEV_SIGNAL: i32 = 0;
-    const SIGEV_NONE: i32 = 1;
-    const SIGEV_THREAD_ID: i32 = 4;
     if address == 0 {
         return Ok(Notification {
             signal: Some(SIGALRM),
@@ -232,32 +224,33 @@ fn notification(kernel: &mut Kernel, address: u64, number: u32) -> Result<Notifi
             thread: None,
         });
     }
-    let event: SigEvent = user::read(&mut kernel.memory, address)?;
-    let signal = check_number(event.signal as u64);
-    let (signal, thread) = match event.notify {
+    let event: Sigevent = user::read(&mut kernel.memory, address)?;
+    let signal = check_number(event.sigev_signo as u64);
+    let (signal, thread) = match event.sigev_notify {
         SIGEV_NONE => (None, None),
         SIGEV_SIGNAL => (Some(signal?), None),
         SIGEV_THREAD_ID => {
             let own = kernel.process.pid;
-            let task = kernel.task_mut(event.thread).ok_or(Errno::EINVAL)?;
+            let task = kernel
+                .task_mut(event.sigev_notify_thread_id)
+                .ok_or(Errno::EINVAL)?;
             if task.pid != own {
                 return Err(Errno::EINVAL);
             }
-            (Some(signal?), Some(event.thread))
+            (Some(signal?), Some(event.sigev_notify_thread_id))
         }
         _ => return Err(Errno::EINVAL),
     };
     Ok(Notification {
         signal,
-        value: event.value,
+        value: event.sigev_value,
         thread,
     })
 }
 
 fn timer_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    const TAI: u64 = 11;
     let cpu = match a[0] {
-        clock if CLOCKS.contains(&clock) || clock == TAI => None,
+        clock if CLOCKS.contains(&clock) || clock == CLOCK_TAI => None,
         clock => Some(cpu_clock(kernel, clock)?),
     };
     if matches!(cpu, Some(CpuClock::Process(pid)) if pid != kernel.process.pid) {

@@ -5,85 +5,71 @@ use super::interfaces;
 use super::pty::{self, Side};
 use super::{Entry, disks, random, signal_io, socket_options};
 use crate::console::INPUT_READY;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::net::socket::Type;
 use crate::process::FIRST;
-use crate::signals::number::{SIGTTIN, SIGTTOU};
-use crate::signals::{SI_KERNEL, SigInfo};
+use crate::signals::SigInfo;
 use crate::user;
 use crate::vfs::devices::Device;
 use crate::vfs::file::Object;
 use crate::vfs::inode::Kind;
 use crate::vfs::process::FileId;
-use crate::vfs::types::o;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::O_NONBLOCK;
+use hartline_linux::ioctls::{
+    FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, TCGETS, TCSETS, TCSETSF, TCSETSW, TIOCGPGRP,
+    TIOCGSID, TIOCGWINSZ, TIOCNOTTY, TIOCSPGRP,
+};
+use hartline_linux::siginfo::SI_KERNEL;
+use hartline_linux::signal::{SIGTTIN, SIGTTOU};
+use hartline_linux::sockios::{FIOGETOWN, FIOSETOWN, SIOCGPGRP, SIOCSPGRP};
+use hartline_linux::syscall::nr;
+use hartline_linux::termbits::{Termios, Winsize};
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[Entry::new(29, "ioctl", ioctl)];
+pub const CALLS: &[Entry] = &[(nr::ioctl, ioctl)];
 
-/// Requests (asm-generic).
-mod request {
-    pub const TCGETS: u32 = 0x5401;
-    pub const TCSETS: u32 = 0x5402;
-    pub const TCSETSW: u32 = 0x5403;
-    pub const TCSETSF: u32 = 0x5404;
-    pub const TIOCGPGRP: u32 = 0x540f;
-    pub const TIOCSPGRP: u32 = 0x5410;
-    pub const TIOCGWINSZ: u32 = 0x5413;
-    pub const FIONREAD: u32 = 0x541b;
-    pub const FIONBIO: u32 = 0x5421;
-    pub const TIOCNOTTY: u32 = 0x5422;
-    pub const TIOCGSID: u32 = 0x5429;
-    pub const FIONCLEX: u32 = 0x5450;
-    pub const FIOCLEX: u32 = 0x5451;
-    pub const FIOASYNC: u32 = 0x5452;
-    pub const FIOSETOWN: u32 = 0x8901;
-    pub const SIOCSPGRP: u32 = 0x8902;
-    pub const FIOGETOWN: u32 = 0x8903;
-    pub const SIOCGPGRP: u32 = 0x8904;
-}
-
-/// `struct termios` of the kernel and `struct winsize`, bytes.
-const TERMIOS: usize = 36;
-const WINSIZE: usize = 8;
+/// Sizes of the structures of terminals, bytes.
+const TERMIOS: usize = size_of::<Termios>();
+const WINSIZE: usize = size_of::<Winsize>();
 
 fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (request, address) = (a[1] as u32, a[2]);
     kernel.files.file(a[0])?;
     match request {
-        request::FIOCLEX | request::FIONCLEX => {
-            let on = request == request::FIOCLEX;
+        FIOCLEX | FIONCLEX => {
+            let on = request == FIOCLEX;
             let fds = &mut kernel.files.process.fds;
             fds.set_close_on_exec(a[0] as u32, on)?;
             Ok(0)
         }
-        request::FIONBIO => {
+        FIONBIO => {
             let on: i32 = user::read(&mut kernel.memory, address)?;
             let Files { vfs, process, .. } = &mut kernel.files;
             let file = vfs.file_mut(process, a[0] as u32)?;
-            file.flags &= !o::NONBLOCK;
+            file.flags &= !O_NONBLOCK;
             if on != 0 {
-                file.flags |= o::NONBLOCK;
+                file.flags |= O_NONBLOCK;
             }
             Ok(0)
         }
-        request::FIOASYNC => {
+        FIOASYNC => {
             let on: i32 = user::read(&mut kernel.memory, address)?;
             kernel.set_asynchronous(a[0], on != 0)?;
             Ok(0)
         }
-        request::FIOSETOWN | request::SIOCSPGRP => {
+        FIOSETOWN | SIOCSPGRP => {
             kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
             let who: i32 = user::read(&mut kernel.memory, address)?;
             signal_io::set_owner(kernel, a[0], who)
         }
-        request::FIOGETOWN | request::SIOCGPGRP => {
+        FIOGETOWN | SIOCGPGRP => {
             kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
             let owner = signal_io::owner(kernel, a[0])?;
             user::write(&mut kernel.memory, address, &owner)?;
             Ok(0)
         }
-        request::FIONREAD => {
+        FIONREAD => {
             let waiting = waiting(kernel, a[0])?;
             user::write(&mut kernel.memory, address, &waiting)?;
             Ok(0)
@@ -146,11 +132,11 @@ fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<
     let stream = stream.ok_or(Errno::ENOTTY)?;
     let mut data = [0; TERMIOS];
     match request {
-        request::TCGETS => {
+        TCGETS => {
             streams.ioctl(stream, request, &mut data)?;
             user::write(&mut kernel.memory, address, &data)?;
         }
-        request::TCSETS | request::TCSETSW | request::TCSETSF => {
+        TCSETS | TCSETSW | TCSETSF => {
             let foreground = kernel.foreground;
             kernel.check_background_write(FIRST, foreground)?;
             // Output that was written before is shown with the old settings.
@@ -159,22 +145,22 @@ fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<
             data = user::read(&mut kernel.memory, address)?;
             streams.ioctl(stream, request, &mut data)?;
         }
-        request::TIOCGWINSZ => {
+        TIOCGWINSZ => {
             streams.ioctl(stream, request, &mut data[..WINSIZE])?;
             user::write_bytes(&mut kernel.memory, address, &data[..WINSIZE])?;
         }
         // The terminal belongs to the session of the first process.
-        request::TIOCGPGRP | request::TIOCGSID | request::TIOCSPGRP | request::TIOCNOTTY
+        TIOCGPGRP | TIOCGSID | TIOCSPGRP | TIOCNOTTY
             if kernel.process.terminal_session() != FIRST =>
         {
             return Err(Errno::ENOTTY);
         }
-        request::TIOCGPGRP => {
+        TIOCGPGRP => {
             user::write(&mut kernel.memory, address, &kernel.foreground)?;
         }
-        request::TIOCGSID => user::write(&mut kernel.memory, address, &FIRST)?,
-        request::TIOCNOTTY if kernel.process.pid != FIRST => kernel.leave_own_terminal(),
-        request::TIOCSPGRP => {
+        TIOCGSID => user::write(&mut kernel.memory, address, &FIRST)?,
+        TIOCNOTTY if kernel.process.pid != FIRST => kernel.leave_own_terminal(),
+        TIOCSPGRP => {
             kernel.foreground = kernel.new_foreground(FIRST, kernel.foreground, address)?;
         }
         _ => return Err(Errno::ENOTTY),

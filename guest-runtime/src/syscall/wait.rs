@@ -1,28 +1,20 @@
 //! Waiting for children: `wait4`, `waitid`.
 
 use super::Entry;
-use super::task::ResourceUsage;
-use crate::errno::Errno;
+use super::task::usage_of;
 use crate::kernel::Kernel;
 use crate::process::{Process, State, Status};
 use crate::task::{Event, Wait};
 use crate::user;
+use hartline_linux::errno::Errno;
+use hartline_linux::syscall::nr;
+use hartline_linux::wait::{
+    __WALL, __WCLONE, __WNOTHREAD, P_ALL, P_PGID, P_PID, P_PIDFD, WCONTINUED, WEXITED, WNOHANG,
+    WNOWAIT, WSTOPPED,
+};
 
 /// The calls of this area.
-pub const CALLS: &[Entry] = &[
-    Entry::new(95, "waitid", waitid),
-    Entry::new(260, "wait4", wait4),
-];
-
-const WNOHANG: u64 = 1;
-const WSTOPPED: u64 = 2;
-const WEXITED: u64 = 4;
-const WCONTINUED: u64 = 8;
-const WNOWAIT: u64 = 0x100_0000;
-/// `__WNOTHREAD`, `__WALL` and `__WCLONE`: which children, by how they were made.
-const WNOTHREAD: u64 = 0x2000_0000;
-const WALL: u64 = 0x4000_0000;
-const WCLONE: u64 = 0x8000_0000;
+pub const CALLS: &[Entry] = &[(nr::waitid, waitid), (nr::wait4, wait4)];
 
 /// Which children are waited for.
 #[derive(Debug, Clone, Copy)]
@@ -100,7 +92,7 @@ fn write_usage(kernel: &mut Kernel, address: u64, found: Found) -> Result<(), Er
     match address {
         0 => Ok(()),
         _ => {
-            let usage = ResourceUsage::of(found.cpu_time);
+            let usage = usage_of(found.cpu_time);
             user::write(&mut kernel.memory, address, &usage)
         }
     }
@@ -108,7 +100,7 @@ fn write_usage(kernel: &mut Kernel, address: u64, found: Found) -> Result<(), Er
 
 fn wait4(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [pid, status, options, usage, ..] = *arguments;
-    if options & !(WNOHANG | WSTOPPED | WCONTINUED | WNOTHREAD | WALL | WCLONE) != 0 {
+    if options & !(WNOHANG | WSTOPPED | WCONTINUED | __WNOTHREAD | __WALL | __WCLONE) != 0 {
         return Err(Errno::EINVAL);
     }
     let which = match pid as i32 {
@@ -130,13 +122,9 @@ fn wait4(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const P_ALL: u64 = 0;
-    const P_PID: u64 = 1;
-    const P_PGID: u64 = 2;
-    const P_PIDFD: u64 = 3;
     const KINDS: u64 = WEXITED | WSTOPPED | WCONTINUED;
     let [kind, id, info, options, usage, _] = *arguments;
-    let known = KINDS | WNOHANG | WNOWAIT | WNOTHREAD | WALL | WCLONE;
+    let known = KINDS | WNOHANG | WNOWAIT | __WNOTHREAD | __WALL | __WCLONE;
     if options & !known != 0 || options & KINDS == 0 {
         return Err(Errno::EINVAL);
     }

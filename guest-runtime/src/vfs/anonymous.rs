@@ -1,13 +1,16 @@
 //! Descriptors of unnamed files: pipes, sockets, memory files, and others.
 
+use super::Vfs;
 use super::file::{Object, OpenFile};
 use super::fs::{ANONYMOUS_DEVICE, NewInode, PIPE_DEVICE, SOCKET_DEVICE};
 use super::inode::Kind;
 use super::process::Process;
-use super::types::{S_IFSOCK, o};
-use super::{Vfs, seals};
-use crate::errno::Errno;
 use crate::net::socket::SocketId;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{
+    F_SEAL_EXEC, O_CLOEXEC, O_LARGEFILE, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY,
+};
+use hartline_linux::stat::S_IFSOCK;
 
 impl Vfs {
     /// Creates a pipe; returns the descriptors of its read end and its write end.
@@ -22,8 +25,8 @@ impl Vfs {
     ) -> Result<[u32; 2], Errno> {
         let new = NewInode::fifo(0o600);
         let ino = self.fs.add_unnamed(new, &process.who, PIPE_DEVICE)?;
-        let reader = OpenFile::new(ino, o::RDONLY | flags, Object::Pipe);
-        let writer = OpenFile::new(ino, o::WRONLY | flags, Object::Pipe);
+        let reader = OpenFile::new(ino, O_RDONLY | flags, Object::Pipe);
+        let writer = OpenFile::new(ino, O_WRONLY | flags, Object::Pipe);
         let read = self.install(process, reader, close_on_exec)?;
         match self.install(process, writer, close_on_exec) {
             Ok(write) => Ok([read, write]),
@@ -51,8 +54,8 @@ impl Vfs {
             rdev: 0,
         };
         let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
-        let file = OpenFile::new(ino, flags & !o::CLOEXEC, object);
-        self.install(process, file, flags & o::CLOEXEC != 0)
+        let file = OpenFile::new(ino, flags & !O_CLOEXEC, object);
+        self.install(process, file, flags & O_CLOEXEC != 0)
     }
 
     /// Opens a descriptor for a socket. `flags`: `O_CLOEXEC`, `O_NONBLOCK`.
@@ -74,9 +77,9 @@ impl Vfs {
             }
         };
         self.net.get_mut(socket)?.ino = Some(ino);
-        let status = o::RDWR | flags & o::NONBLOCK;
+        let status = O_RDWR | flags & O_NONBLOCK;
         let file = OpenFile::new(ino, status, Object::Socket(socket));
-        self.install(process, file, flags & o::CLOEXEC != 0)
+        self.install(process, file, flags & O_CLOEXEC != 0)
             .inspect_err(|_| self.close_socket(socket))
     }
 
@@ -91,7 +94,7 @@ impl Vfs {
         seals: u32,
         close_on_exec: bool,
     ) -> Result<u32, Errno> {
-        let new = NewInode::file(match seals & seals::EXEC {
+        let new = NewInode::file(match seals & F_SEAL_EXEC {
             0 => 0o777,
             _ => 0o666,
         });
@@ -99,7 +102,7 @@ impl Vfs {
         let inode = self.fs.inode_mut(ino)?;
         inode.name = [b"memfd:", name].concat().into();
         inode.seals = seals;
-        let file = OpenFile::new(ino, o::RDWR | o::LARGEFILE, Object::File);
+        let file = OpenFile::new(ino, O_RDWR | O_LARGEFILE, Object::File);
         self.install(process, file, close_on_exec)
     }
 }

@@ -4,9 +4,10 @@
 use super::Vfs;
 use super::file::{Object, OpenFile};
 use super::process::{FileId, Process};
-use super::types::{S_IFMT, S_IFREG, o};
-use crate::errno::Errno;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::FASYNC;
+use hartline_linux::stat::{S_IFMT, S_IFREG};
 
 /// The receiver of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,14 +98,14 @@ impl Vfs {
         let id = process.fds.get(fd)?.file;
         let edges = self.edges(id);
         let file = self.files.get_mut(id)?;
-        if (file.flags & o::ASYNC != 0) == on {
+        if (file.flags & FASYNC != 0) == on {
             return Ok(());
         }
         let is_regular = self.fs.inode(file.ino)?.mode & S_IFMT == S_IFREG;
         if is_regular || !file.can_tell() {
             return Err(Errno::ENOTTY);
         }
-        file.flags ^= o::ASYNC;
+        file.flags ^= FASYNC;
         file.notice.fd = fd;
         file.notice.seen = file.own_edges(edges);
         let is_input = matches!(file.object, Object::Console(0));

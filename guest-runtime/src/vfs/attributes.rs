@@ -4,12 +4,15 @@ use super::budget::Budget;
 use super::data::FileData;
 use super::fs::FileSystem;
 use super::inode::{Inode, Kind};
-use super::notify::mask;
-use super::types::{Credentials, Ino, S_IFMT, S_ISGID, S_ISUID, Timespec};
-use super::{seals, volume};
-use crate::errno::Errno;
+use super::types::{Credentials, Ino, Timestamp};
+use super::volume;
 use crate::memory::{SharedFrames, SharedMemory};
 use alloc::rc::Rc;
+use hartline_linux::errno::Errno;
+use hartline_linux::falloc::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
+use hartline_linux::fcntl::{F_SEAL_EXEC, F_SEAL_FUTURE_WRITE, F_SEAL_WRITE};
+use hartline_linux::inotify::{IN_ATTRIB, IN_MODIFY};
+use hartline_linux::stat::{S_IFMT, S_ISGID, S_ISUID};
 
 /// A new time of `utimensat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +21,8 @@ pub enum NewTime {
     Keep,
     /// `UTIME_NOW`
     Now,
-    /// The given time.
-    At(Timespec),
+    /// This one.
+    At(Timestamp),
 }
 
 impl FileSystem {
@@ -41,12 +44,12 @@ impl FileSystem {
         if volume::is_volume(ino) {
             return self.volume_set_mode(ino, mode);
         }
-        if inode.seals & seals::EXEC != 0 && (inode.mode ^ mode) & 0o111 != 0 {
+        if inode.seals & F_SEAL_EXEC != 0 && (inode.mode ^ mode) & 0o111 != 0 {
             return Err(Errno::EPERM);
         }
         inode.mode = inode.mode & S_IFMT | mode;
         inode.ctime = now;
-        self.tell(ino, mask::ATTRIB);
+        self.tell(ino, IN_ATTRIB);
         Ok(())
     }
 
@@ -79,7 +82,7 @@ impl FileSystem {
             inode.drop_privileges();
         }
         inode.ctime = now;
-        self.tell(ino, mask::ATTRIB);
+        self.tell(ino, IN_ATTRIB);
         Ok(())
     }
 
@@ -108,7 +111,7 @@ impl FileSystem {
         if volume::is_volume(ino) {
             return self.volume_set_times(ino, [access, modification]);
         }
-        let apply = |old: &mut Timespec, new| match new {
+        let apply = |old: &mut Timestamp, new| match new {
             NewTime::Keep => {}
             NewTime::Now => *old = now,
             NewTime::At(time) => *old = time,
@@ -116,7 +119,7 @@ impl FileSystem {
         apply(&mut inode.atime, access);
         apply(&mut inode.mtime, modification);
         inode.ctime = now;
-        self.tell(ino, mask::ATTRIB);
+        self.tell(ino, IN_ATTRIB);
         Ok(())
     }
 
@@ -151,7 +154,7 @@ impl FileSystem {
             _ => return Err(Errno::EINVAL),
         }
         self.changed(ino, now)?;
-        self.tell(ino, mask::MODIFY);
+        self.tell(ino, IN_MODIFY);
         Ok(())
     }
 
@@ -188,22 +191,19 @@ impl FileSystem {
     /// # Errors
     /// `EOPNOTSUPP` for another mode, `ENOSPC`, or an error of the host.
     pub fn allocate(&mut self, ino: Ino, mode: u64, from: u64, to: u64) -> Result<(), Errno> {
-        const KEEP_SIZE: u64 = 1;
-        const PUNCH_HOLE: u64 = 2;
-        const ZERO_RANGE: u64 = 0x10;
         if volume::is_volume(ino) {
             return self.volume_allocate(ino, mode, from, to - from);
         }
-        match mode & PUNCH_HOLE {
+        match mode & FALLOC_FL_PUNCH_HOLE {
             0 => self.check_length(ino, to.max(self.size(ino)?))?,
-            _ => self.check_seals(ino, seals::WRITE | seals::FUTURE_WRITE)?,
+            _ => self.check_seals(ino, F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?,
         }
         self.change_data(ino, |data, budget| {
-            let keep = mode & KEEP_SIZE != 0;
-            match mode & !KEEP_SIZE {
+            let keep = mode & FALLOC_FL_KEEP_SIZE != 0;
+            match mode & !FALLOC_FL_KEEP_SIZE {
                 0 => data.allocate(budget, from, to)?,
-                PUNCH_HOLE if keep => data.punch(budget, from, to.min(data.size()))?,
-                ZERO_RANGE => data.punch(budget, from, to.min(data.size()))?,
+                FALLOC_FL_PUNCH_HOLE if keep => data.punch(budget, from, to.min(data.size()))?,
+                FALLOC_FL_ZERO_RANGE => data.punch(budget, from, to.min(data.size()))?,
                 _ => return Err(Errno::EOPNOTSUPP),
             }
             match keep || to <= data.size() {

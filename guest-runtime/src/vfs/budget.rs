@@ -1,7 +1,7 @@
 //! The memory limit of the file system. Like the `size=` limit of tmpfs, it returns `ENOSPC` long
 //! before the VM runs out of memory.
 
-use crate::errno::Errno;
+use hartline_linux::errno::Errno;
 
 /// Cost of an inode, bytes.
 pub const INODE_COST: u64 = 512;

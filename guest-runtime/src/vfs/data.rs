@@ -6,10 +6,10 @@
 
 use super::budget::Budget;
 use super::pages::Pages;
-use crate::errno::Errno;
 use crate::memory::{SharedFrames, SharedMemory};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
 
 /// Page size, bytes.
 pub const PAGE: u64 = 4096;

@@ -2,10 +2,9 @@
 
 use super::disks;
 use super::fs::{DEV_DEVICE, FileSystem, NewInode, Place};
-use super::types::{
-    Credentials, Ino, S_IFBLK, S_IFCHR, S_IFMT, S_ISVTX, device_number, major, minor,
-};
-use crate::errno::Errno;
+use super::types::{Credentials, Ino, device_number, major, minor};
+use hartline_linux::errno::Errno;
+use hartline_linux::stat::{S_IFBLK, S_IFCHR, S_IFMT, S_ISVTX};
 
 /// A device that the library OS drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,9 +6,9 @@
 use super::budget::{Budget, ENTRY_COST};
 use super::tree::Tree;
 use super::types::Ino;
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use hartline_linux::errno::Errno;
 
 /// Cookie of the first entry after `.` and `..`.
 pub const FIRST_COOKIE: u64 = 2;

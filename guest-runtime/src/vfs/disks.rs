@@ -15,11 +15,11 @@ use super::process::FileId;
 use super::types::Credentials;
 use super::volume::{Transport, Waiting};
 use super::{Vfs, devices};
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::fmt::Debug;
+use hartline_linux::errno::Errno;
 use requests::{Requests, State};
 
 /// Unit of positions and lengths, bytes.

@@ -7,14 +7,11 @@ use super::Vfs;
 use super::file::Object;
 use super::process::FileId;
 use super::types::Ino;
-use crate::errno::Errno;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::eventpoll::{EPOLLET, EPOLLONESHOT};
 
-/// `EPOLLONESHOT`
-pub const ONESHOT: u32 = 1 << 30;
-/// `EPOLLET`
-pub const EDGE: u32 = 1 << 31;
 /// Most descriptors of one list.
 const MAX_INTERESTS: usize = 1 << 16;
 
@@ -45,7 +42,7 @@ pub struct Interest {
     pub events: u32,
     /// The program's data, which is returned with the events.
     pub data: u64,
-    /// For [`EDGE`]: events of the last report.
+    /// For [`EPOLLET`]: events of the last report.
     pub reported: u32,
     /// [`Vfs::edges`] of the last report.
     pub seen: [u32; 2],
@@ -188,9 +185,9 @@ impl Epoll {
         };
         interest.reported = ready;
         interest.seen = seen;
-        if interest.events & ONESHOT != 0 {
-            interest.events &= ONESHOT | EDGE;
-        } else if interest.events & EDGE == 0 {
+        if interest.events & EPOLLONESHOT != 0 {
+            interest.events &= EPOLLONESHOT | EPOLLET;
+        } else if interest.events & EPOLLET == 0 {
             // A level-triggered interest stays a candidate until a pass finds it not ready.
             self.make_candidate(key);
         }

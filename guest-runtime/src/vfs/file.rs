@@ -5,11 +5,12 @@ use super::devices::Device;
 use super::epoll::Epoll;
 use super::process::FileId;
 use super::pty::PtyId;
-use super::types::{Ino, o};
-use crate::errno::Errno;
+use super::types::Ino;
 use crate::net::socket::SocketId;
 use crate::timers::TimerFd;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{FASYNC, O_ACCMODE, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY};
 
 /// The object behind an open file description.
 #[derive(Debug)]
@@ -95,8 +96,8 @@ impl OpenFile {
     /// `EBADF` if not.
     pub fn check_readable(&self) -> Result<(), Errno> {
         self.check_located()?;
-        match self.flags & o::ACCMODE {
-            o::RDONLY | o::RDWR => Ok(()),
+        match self.flags & O_ACCMODE {
+            O_RDONLY | O_RDWR => Ok(()),
             _ => Err(Errno::EBADF),
         }
     }
@@ -107,8 +108,8 @@ impl OpenFile {
     /// `EBADF` if not.
     pub fn check_writable(&self) -> Result<(), Errno> {
         self.check_located()?;
-        match self.flags & o::ACCMODE {
-            o::WRONLY | o::RDWR => Ok(()),
+        match self.flags & O_ACCMODE {
+            O_WRONLY | O_RDWR => Ok(()),
             _ => Err(Errno::EBADF),
         }
     }
@@ -131,7 +132,7 @@ impl OpenFile {
 
     /// Whether calls do not block (`O_NONBLOCK`).
     pub fn is_nonblocking(&self) -> bool {
-        self.flags & o::NONBLOCK != 0
+        self.flags & O_NONBLOCK != 0
     }
 }
 
@@ -212,7 +213,7 @@ impl OpenFiles {
         if file.references > 0 {
             return None;
         }
-        if file.flags & o::ASYNC != 0 {
+        if file.flags & FASYNC != 0 {
             self.set_telling(id, false);
         }
         self.free.push(slot(id) as u32);

@@ -13,16 +13,16 @@ use super::notify::Notifications;
 use super::proc;
 use super::process::Process;
 use super::tree::Tree;
-use super::types::{
-    Credentials, Ino, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec, device_number,
-};
+use super::types::{Credentials, Ino, Timestamp, device_number};
 use super::volume::{self, Volumes};
-use super::{seals, xattr};
-use crate::errno::Errno;
+use super::xattr;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::F_SEAL_SEAL;
+use hartline_linux::stat::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG};
 
 /// The root directory.
 pub const ROOT: Ino = Ino(1);
@@ -160,9 +160,9 @@ impl FileSystem {
         Ok(fs)
     }
 
-    /// The current time, for time stamps.
-    pub(super) fn now(&self) -> Timespec {
-        Timespec::from_ns((self.clock)())
+    /// The time for time stamps.
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::from_ns((self.clock)())
     }
 
     /// The memory budget of the file system.
@@ -277,7 +277,7 @@ impl FileSystem {
             parent,
             name: name.into(),
             nameable: false,
-            seals: seals::SEAL,
+            seals: F_SEAL_SEAL,
             extended: xattr::Attributes::default(),
             origin: None,
         }

@@ -3,15 +3,15 @@
 use super::data::FileData;
 use super::directory::Directory;
 use super::pipe::Pipe;
-use super::types::{
-    Credentials, Ino, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK,
-    Timespec,
-};
+use super::types::{Credentials, Ino, Timestamp};
 use super::volume::VolumeInode;
 use super::xattr;
-use crate::errno::Errno;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use hartline_linux::errno::Errno;
+use hartline_linux::stat::{
+    S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK,
+};
 
 /// Kind of an inode.
 #[derive(Debug)]
@@ -52,14 +52,14 @@ pub struct Inode {
     /// Device number of a device node.
     pub rdev: u64,
     /// Last access.
-    pub atime: Timespec,
+    pub atime: Timestamp,
     /// Last change of the contents.
-    pub mtime: Timespec,
+    pub mtime: Timestamp,
     /// Last change of the inode.
-    pub ctime: Timespec,
+    pub ctime: Timestamp,
     /// Creation.
-    pub btime: Timespec,
-    /// Number of open files, working directories and mounts that keep the inode without a name.
+    pub btime: Timestamp,
+    /// Open files, working directories and mounts that keep it without a name.
     pub users: u32,
     /// Directory of [`name`](Inode::name); for a directory always the parent.
     pub parent: Ino,
@@ -101,13 +101,13 @@ pub struct Attributes {
     /// Space in use, in units of 512 bytes.
     pub blocks: u64,
     /// Last access.
-    pub atime: Timespec,
+    pub atime: Timestamp,
     /// Last change of the contents.
-    pub mtime: Timespec,
+    pub mtime: Timestamp,
     /// Last change of the inode.
-    pub ctime: Timespec,
+    pub ctime: Timestamp,
     /// Creation.
-    pub btime: Timespec,
+    pub btime: Timestamp,
 }
 
 /// Execute or search permission.

@@ -3,10 +3,10 @@
 
 use super::process::FileId;
 use super::types::Ino;
-use crate::errno::Errno;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
+use hartline_linux::errno::Errno;
 
 /// Most locks in a VM.
 const MAX_LOCKS: usize = 1 << 16;

@@ -3,11 +3,13 @@
 use super::fs::{FileSystem, ROOT};
 use super::proc;
 use super::process::Process;
-use super::types::{Ino, NAME_MAX, PATH_MAX, S_IFDIR};
+use super::types::Ino;
 use super::volume;
-use crate::errno::Errno;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::limits::{NAME_MAX, PATH_MAX};
+use hartline_linux::stat::S_IFDIR;
 
 /// A directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,7 +43,6 @@ pub mod xattr;
 #[cfg(test)]
 mod tests;
 
-use crate::errno::Errno;
 use crate::net::Network;
 use crate::net::socket::SocketId;
 use alloc::rc::Rc;
@@ -51,17 +50,17 @@ use alloc::vec::Vec;
 use disks::Disks;
 use file::{Object, OpenFile, OpenFiles};
 use fs::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, Place, ROOT};
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{AT_FDCWD, O_RDONLY, O_RDWR, O_WRONLY};
+use hartline_linux::inotify::{IN_CLOSE_NOWRITE, IN_CLOSE_WRITE};
+use hartline_linux::stat::{S_IFCHR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK};
 use inode::Kind;
 use locks::{Locks, Owner};
-use notify::mask;
 use process::{Descriptor, FileId, Process};
 use pty::Ptys;
 use tree::Tree;
-use types::{Credentials, Ino, S_IFCHR, S_IFIFO, S_IFREG, o};
+use types::{Credentials, Ino};
 use walk::{Options, Resolved};
-
-/// `dirfd` of the working directory.
-pub const AT_FDCWD: i32 = -100;
 
 /// The files of the VM.
 #[derive(Debug)]
@@ -221,7 +220,7 @@ impl Vfs {
         terminal: Option<Ino>,
     ) -> Result<(), Errno> {
         let (ino, access) = match terminal {
-            Some(ino) => (ino, o::RDWR),
+            Some(ino) => (ino, O_RDWR),
             None => {
                 let new = NewInode {
                     kind: Kind::Console(stream),
@@ -229,7 +228,7 @@ impl Vfs {
                     rdev: 0,
                 };
                 let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
-                (ino, if stream == 0 { o::RDONLY } else { o::WRONLY })
+                (ino, if stream == 0 { O_RDONLY } else { O_WRONLY })
             }
         };
         let file = OpenFile::new(ino, access, Object::Console(stream));
@@ -325,8 +324,8 @@ impl Vfs {
             match file.object {
                 Object::Path => {}
                 Object::Notify => self.fs.notify.remove_instance(file.ino),
-                _ if file.check_writable().is_ok() => self.fs.tell(file.ino, mask::CLOSE_WRITE),
-                _ => self.fs.tell(file.ino, mask::CLOSE_NOWRITE),
+                _ if file.check_writable().is_ok() => self.fs.tell(file.ino, IN_CLOSE_WRITE),
+                _ => self.fs.tell(file.ino, IN_CLOSE_NOWRITE),
             }
             self.close_pty(&file.object);
             self.fs.release(file.ino);
@@ -522,8 +521,8 @@ impl Vfs {
     /// `ENOENT` if the stream is closed.
     pub fn set_stream_status(&mut self, ino: Ino, mode: u32, rdev: u64) -> Result<(), Errno> {
         let inode = self.fs.inode_mut(ino)?;
-        let types = [S_IFCHR, S_IFIFO, S_IFREG, types::S_IFSOCK];
-        if types.contains(&(mode & types::S_IFMT)) {
+        let types = [S_IFCHR, S_IFIFO, S_IFREG, S_IFSOCK];
+        if types.contains(&(mode & S_IFMT)) {
             inode.mode = mode & 0o177_777;
             inode.rdev = rdev;
         }

@@ -4,11 +4,13 @@ use super::budget::{Budget, INODE_COST};
 use super::directory::{Directory, Entries, FIRST_COOKIE, Target};
 use super::fs::{FileSystem, NewInode, Place};
 use super::inode::{Kind, MAY_EXEC, MAY_WRITE};
-use super::notify::mask;
 use super::proc;
-use super::types::{Credentials, Ino, NAME_MAX, S_ISGID, S_ISVTX, Timespec};
+use super::types::{Credentials, Ino, Timestamp};
 use super::volume;
-use crate::errno::Errno;
+use hartline_linux::errno::Errno;
+use hartline_linux::inotify::{IN_ATTRIB, IN_CREATE, IN_DELETE};
+use hartline_linux::limits::NAME_MAX;
+use hartline_linux::stat::{S_ISGID, S_ISVTX};
 
 /// How [`FileSystem::rename`] treats an existing target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +62,7 @@ impl FileSystem {
         if is_directory {
             self.inode_mut(at.directory)?.nlink += 1;
         }
-        self.tell_place(at, mask::CREATE, is_directory);
+        self.tell_place(at, IN_CREATE, is_directory);
         Ok(ino)
     }
 
@@ -111,8 +113,8 @@ impl FileSystem {
         self.changed(at.directory, now)
     }
 
-    /// Updates the time stamps after a change of contents.
-    pub(super) fn changed(&mut self, ino: Ino, now: Timespec) -> Result<(), Errno> {
+    /// Notes a change of contents.
+    pub(super) fn changed(&mut self, ino: Ino, now: Timestamp) -> Result<(), Errno> {
         let inode = self.inode_mut(ino)?;
         inode.mtime = now;
         inode.ctime = now;
@@ -183,8 +185,8 @@ impl FileSystem {
         inode.ctime = now;
         inode.parent = at.directory;
         inode.name = at.name.into();
-        self.tell_self(ino, mask::ATTRIB);
-        self.tell_place(at, mask::CREATE, false);
+        self.tell_self(ino, IN_ATTRIB);
+        self.tell_place(at, IN_CREATE, false);
         Ok(())
     }
 
@@ -216,9 +218,9 @@ impl FileSystem {
             return self.volume_remove(at, ino, false);
         }
         self.remove_entry(at)?;
-        self.tell_self(ino, mask::ATTRIB);
+        self.tell_self(ino, IN_ATTRIB);
         self.drop_name(ino)?;
-        self.tell_place(at, mask::DELETE, false);
+        self.tell_place(at, IN_DELETE, false);
         Ok(())
     }
 
@@ -242,7 +244,7 @@ impl FileSystem {
         self.remove_entry(at)?;
         self.inode_mut(at.directory)?.nlink -= 1;
         self.drop_name(ino)?;
-        self.tell_place(at, mask::DELETE, true);
+        self.tell_place(at, IN_DELETE, true);
         Ok(())
     }
 

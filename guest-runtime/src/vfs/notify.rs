@@ -4,38 +4,16 @@
 //! with its inode.
 
 use super::fs::{ANONYMOUS_DEVICE, FileSystem, Place};
-use super::types::{Ino, S_IFDIR, S_IFMT};
-use crate::errno::Errno;
+use super::types::Ino;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-
-/// Bits of inotify(7): events, and flags of `inotify_add_watch`.
-#[allow(missing_docs, reason = "the names are those of inotify(7)")]
-pub mod mask {
-    pub const ACCESS: u32 = 1;
-    pub const MODIFY: u32 = 2;
-    pub const ATTRIB: u32 = 4;
-    pub const CLOSE_WRITE: u32 = 8;
-    pub const CLOSE_NOWRITE: u32 = 0x10;
-    pub const OPEN: u32 = 0x20;
-    pub const MOVED_FROM: u32 = 0x40;
-    pub const MOVED_TO: u32 = 0x80;
-    pub const CREATE: u32 = 0x100;
-    pub const DELETE: u32 = 0x200;
-    pub const DELETE_SELF: u32 = 0x400;
-    pub const MOVE_SELF: u32 = 0x800;
-    pub const ALL_EVENTS: u32 = 0xfff;
-    pub const Q_OVERFLOW: u32 = 0x4000;
-    pub const IGNORED: u32 = 0x8000;
-    pub const ONLYDIR: u32 = 1 << 24;
-    pub const DONT_FOLLOW: u32 = 1 << 25;
-    pub const EXCL_UNLINK: u32 = 1 << 26;
-    pub const MASK_CREATE: u32 = 1 << 28;
-    pub const MASK_ADD: u32 = 1 << 29;
-    pub const ISDIR: u32 = 1 << 30;
-    pub const ONESHOT: u32 = 1 << 31;
-}
+use hartline_linux::errno::Errno;
+use hartline_linux::inotify::{
+    IN_ALL_EVENTS, IN_ATTRIB, IN_DELETE_SELF, IN_EXCL_UNLINK, IN_IGNORED, IN_ISDIR, IN_MASK_ADD,
+    IN_MASK_CREATE, IN_MOVE_SELF, IN_MOVED_FROM, IN_MOVED_TO, IN_ONESHOT, IN_Q_OVERFLOW,
+};
+use hartline_linux::stat::{S_IFDIR, S_IFMT};
 
 /// Most queued events of one instance (`fs.inotify.max_queued_events`).
 pub const MAX_EVENTS: usize = 16384;
@@ -104,7 +82,7 @@ impl Instance {
             0..MAX_EVENTS => event,
             MAX_EVENTS => Event {
                 watch: -1,
-                mask: mask::Q_OVERFLOW,
+                mask: IN_Q_OVERFLOW,
                 cookie: 0,
                 name: Box::default(),
             },
@@ -165,14 +143,14 @@ impl Notifications {
     /// `EEXIST` with `MASK_CREATE`, `ENOSPC` beyond [`MAX_WATCHES`], `EINVAL` for a file that is
     /// not an instance.
     pub fn add_watch(&mut self, instance: Ino, ino: Ino, wanted: u32) -> Result<i32, Errno> {
-        const KEPT: u32 = mask::ALL_EVENTS | mask::EXCL_UNLINK | mask::ONESHOT;
+        const KEPT: u32 = IN_ALL_EVENTS | IN_EXCL_UNLINK | IN_ONESHOT;
         let known = self.instances.get_mut(&instance).ok_or(Errno::EINVAL)?;
         let mut watches = known.watches.iter_mut();
         if let Some((&number, watch)) = watches.find(|(_, watch)| watch.ino == ino) {
-            if wanted & mask::MASK_CREATE != 0 {
+            if wanted & IN_MASK_CREATE != 0 {
                 return Err(Errno::EEXIST);
             }
-            let kept = if wanted & mask::MASK_ADD != 0 {
+            let kept = if wanted & IN_MASK_ADD != 0 {
                 watch.mask
             } else {
                 0
@@ -203,7 +181,7 @@ impl Notifications {
         let watch = known.watches.remove(&number).ok_or(Errno::EINVAL)?;
         known.push(Event {
             watch: number,
-            mask: mask::IGNORED,
+            mask: IN_IGNORED,
             cookie: 0,
             name: Box::default(),
         });
@@ -263,8 +241,8 @@ impl Notifications {
                 continue;
             };
             let wanted = known.watches.get(&number).map_or(0, |watch| watch.mask);
-            let excluded = unlinked && wanted & mask::EXCL_UNLINK != 0;
-            if wanted & event & mask::ALL_EVENTS == 0 || excluded {
+            let excluded = unlinked && wanted & IN_EXCL_UNLINK != 0;
+            if wanted & event & IN_ALL_EVENTS == 0 || excluded {
                 continue;
             }
             known.push(Event {
@@ -274,8 +252,8 @@ impl Notifications {
                 name: name.into(),
             });
             self.changed.push(instance);
-            if wanted & mask::ONESHOT != 0 {
-                // The watch existed a moment ago.
+            if wanted & IN_ONESHOT != 0 {
+                // It was there a moment ago.
                 let _ = self.remove_watch(instance, number);
             }
         }
@@ -285,7 +263,7 @@ impl Notifications {
 impl FileSystem {
     /// Queues an event about the name `place` for the watches of its directory.
     pub(super) fn tell_place(&mut self, place: Place<'_>, event: u32, is_directory: bool) {
-        let directory = if is_directory { mask::ISDIR } else { 0 };
+        let directory = if is_directory { IN_ISDIR } else { 0 };
         let event = event | directory;
         self.notify
             .tell(place.directory, event, 0, place.name, false);
@@ -298,7 +276,7 @@ impl FileSystem {
         }
         let Ok(inode) = self.inode(ino) else { return };
         let event = match inode.mode & S_IFMT {
-            S_IFDIR => event | mask::ISDIR,
+            S_IFDIR => event | IN_ISDIR,
             _ => event,
         };
         let unlinked = inode.nlink == 0;
@@ -328,11 +306,11 @@ impl FileSystem {
         let is_directory = self
             .inode(ino)
             .is_ok_and(|inode| inode.mode & S_IFMT == S_IFDIR);
-        let directory = if is_directory { mask::ISDIR } else { 0 };
+        let directory = if is_directory { IN_ISDIR } else { 0 };
         let notify = &mut self.notify;
         notify.last_cookie = notify.last_cookie.wrapping_add(1).max(1);
         let cookie = notify.last_cookie;
-        for (place, event) in [(from, mask::MOVED_FROM), (to, mask::MOVED_TO)] {
+        for (place, event) in [(from, IN_MOVED_FROM), (to, IN_MOVED_TO)] {
             notify.tell(
                 place.directory,
                 event | directory,
@@ -342,14 +320,14 @@ impl FileSystem {
             );
         }
         if let Some(replaced) = replaced {
-            notify.tell(replaced, mask::ATTRIB, 0, b"", false);
+            notify.tell(replaced, IN_ATTRIB, 0, b"", false);
         }
-        notify.tell(ino, mask::MOVE_SELF, 0, b"", false);
+        notify.tell(ino, IN_MOVE_SELF, 0, b"", false);
     }
 
     /// Removes the watches of a deleted inode.
     pub(super) fn tell_deleted(&mut self, ino: Ino) {
-        self.notify.tell(ino, mask::DELETE_SELF, 0, b"", false);
+        self.notify.tell(ino, IN_DELETE_SELF, 0, b"", false);
         for (instance, number) in self.notify.watched.remove(&ino).unwrap_or_default() {
             // The watch exists, because both maps contain it.
             let _ = self.notify.remove_watch(instance, number);

@@ -4,13 +4,15 @@ use super::data::FileData;
 use super::directory::Directory;
 use super::fs::{FileSystem, ROOT, ROOT_DEVICE};
 use super::inode::{Inode, Kind, is_file_type};
-use super::types::{Ino, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec};
-use super::{seals, xattr};
-use crate::errno::Errno;
+use super::types::{Ino, Timestamp};
+use super::xattr;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use hartline_abi::call::COPY_INODES;
 use hartline_abi::tree::TreeInode;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::F_SEAL_SEAL;
+use hartline_linux::stat::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG};
 
 impl FileSystem {
     /// Loads an inode of the image into memory.
@@ -83,7 +85,7 @@ impl FileSystem {
             S_IFIFO => Kind::Fifo(Box::default()),
             _ => Kind::Node,
         };
-        let time = Timespec {
+        let time = Timestamp {
             seconds: raw.mtime_s,
             nanoseconds: raw.mtime_ns,
         };
@@ -103,7 +105,7 @@ impl FileSystem {
             parent: ROOT,
             name: Box::default(),
             nameable: false,
-            seals: seals::SEAL,
+            seals: F_SEAL_SEAL,
             extended: xattr::Attributes::default(),
             origin: Some(index),
         })

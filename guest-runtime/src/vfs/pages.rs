@@ -1,12 +1,12 @@
 //! Pages of a file in memory: on the heap, or in memory that programs can map.
 
 use super::data::PAGE;
-use crate::errno::Errno;
 use crate::memory::{SharedFrames, SharedMemory};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
 
 /// Pages by their index in the file.
 #[derive(Debug)]

@@ -1,13 +1,12 @@
 //! Pipes and FIFOs.
 
-use crate::errno::Errno;
 use alloc::collections::VecDeque;
+use hartline_linux::errno::Errno;
+use hartline_linux::limits::PIPE_BUF;
 
 /// Default capacity, bytes.
 pub const CAPACITY: usize = 64 << 10;
-/// Writes up to this size are atomic (`PIPE_BUF`), bytes.
-pub const PIPE_BUF: usize = 4096;
-/// Largest capacity that `F_SETPIPE_SZ` sets (`pipe-max-size`), bytes.
+/// Largest capacity that `F_SETPIPE_SZ` gives (`pipe-max-size`), bytes.
 pub const MAX_CAPACITY: usize = 1 << 20;
 
 /// A pipe.

@@ -7,10 +7,11 @@
 use super::fs::{PROC_DEVICE, SYSFS_DEVICE};
 use super::inode::Attributes;
 use super::process::Process;
-use super::types::{Ino, S_IFDIR, S_IFLNK, S_IFREG};
-use crate::errno::Errno;
+use super::types::Ino;
 use alloc::format;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFREG};
 
 /// Root of `/proc`.
 pub const ROOT: Ino = Ino(1 << 48);

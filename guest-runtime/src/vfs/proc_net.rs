@@ -10,6 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{Result, Write};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use hartline_linux::rtnetlink::IFA_F_PERMANENT;
 
 /// Appends the contents of a file of `/proc/net`; nothing for another file.
 pub(super) fn write(out: &mut String, text: Text, net: &Network) {
@@ -64,8 +65,6 @@ fn devices(out: &mut String, interfaces: &[Interface]) -> Result {
 fn inet6(out: &mut String, interfaces: &[Interface]) -> Result {
     /// Values for the scope of an address: loopback, link, global.
     const SCOPES: [u8; 3] = [0x10, 0x20, 0];
-    /// `IFA_F_PERMANENT`
-    const PERMANENT: u8 = 0x80;
     for interface in interfaces {
         for &(address, length) in &interface.addresses {
             let IpAddr::V6(address) = address else {
@@ -80,7 +79,7 @@ fn inet6(out: &mut String, interfaces: &[Interface]) -> Result {
             let (index, name) = (interface.index, interface.name);
             writeln!(
                 out,
-                "{bits:032x} {index:02x} {length:02x} {scope:02x} {PERMANENT:02x} {name:>8}"
+                "{bits:032x} {index:02x} {length:02x} {scope:02x} {IFA_F_PERMANENT:02x} {name:>8}"
             )?;
         }
     }

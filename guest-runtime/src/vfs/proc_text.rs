@@ -7,13 +7,14 @@ use super::pipe::MAX_CAPACITY;
 use super::proc::{Node, Text};
 use super::proc_net;
 use super::process::Process;
-use super::types::{Ino, S_IFMT, S_IFSOCK};
-use crate::errno::Errno;
+use super::types::Ino;
 use crate::scheduler::load::FRACTION;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
+use hartline_linux::errno::Errno;
+use hartline_linux::stat::{S_IFMT, S_IFSOCK};
 
 /// A task and its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,11 +2,11 @@
 
 use super::fs::FileSystem;
 use super::registry::Registry;
-use super::types::{Credentials, Ino, Timespec};
-use crate::errno::Errno;
+use super::types::{Credentials, Ino, Timestamp};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
+use hartline_linux::errno::Errno;
 
 /// The number of an open file description. Numbers are not reused, so a number that outlives its
 /// description (in an interest of epoll, or in a poll that waits) refers to none.
@@ -206,8 +206,8 @@ pub struct Process {
     pub pid: u32,
     /// Number of the session.
     pub session: u32,
-    /// Start time, for the time stamps in `/proc`.
-    pub started: Timespec,
+    /// When it started; the time stamps of `/proc`.
+    pub started: Timestamp,
     /// The program's file, for `/proc/self/exe`.
     pub executable: Option<Ino>,
     /// All processes.

@@ -5,10 +5,10 @@ use super::Vfs;
 use super::fs::{NewInode, Place, ROOT};
 use super::process::Process;
 use super::types::Credentials;
-use crate::errno::Errno;
 use alloc::format;
 use alloc::string::String;
 use core::net::Ipv4Addr;
+use hartline_linux::errno::Errno;
 
 const NAME: &[u8] = b"resolv.conf";
 

@@ -3,30 +3,22 @@
 use super::fs::FileSystem;
 use super::inode::Kind;
 use super::types::Ino;
-use crate::errno::Errno;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{
+    F_SEAL_EXEC, F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE,
+};
 
-/// No more seals can be added.
-pub const SEAL: u32 = 1;
-/// The file cannot become shorter.
-pub const SHRINK: u32 = 2;
-/// The file cannot become longer.
-pub const GROW: u32 = 4;
-/// The contents cannot change.
-pub const WRITE: u32 = 8;
-/// The contents can change only through existing mappings.
-pub const FUTURE_WRITE: u32 = 0x10;
-/// Execute permissions cannot change.
-pub const EXEC: u32 = 0x20;
-/// All seals.
-pub const ALL: u32 = 0x3f;
+/// All seals (`F_ALL_SEALS` of the kernel).
+const F_ALL_SEALS: u32 =
+    F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE | F_SEAL_EXEC;
 
 /// Checks that seals allow a write to a file of `size` bytes, up to `end`.
 ///
 /// # Errors
 /// `EPERM` if not.
 pub(super) fn check_write(seals: u32, size: u64, end: u64) -> Result<(), Errno> {
-    let grows = if end > size { GROW } else { 0 };
-    match seals & (WRITE | FUTURE_WRITE | grows) {
+    let grows = if end > size { F_SEAL_GROW } else { 0 };
+    match seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE | grows) {
         0 => Ok(()),
         _ => Err(Errno::EPERM),
     }
@@ -48,24 +40,24 @@ impl FileSystem {
     /// Adds seals; `mapped`: a writable mapping of the file exists.
     ///
     /// # Errors
-    /// `EPERM` if no more may be added, `EBUSY` for [`WRITE`] with such a mapping, `EINVAL` for
-    /// unknown seals, or if the inode is not a memory file.
+    /// `EPERM` if no more may be added, `EBUSY` if [`F_SEAL_WRITE`] cannot hold, `EINVAL` for
+    /// unknown ones or what is no file in memory.
     pub fn add_seals(&mut self, ino: Ino, added: u32, mapped: bool) -> Result<(), Errno> {
         let old = self.seals(ino)?;
-        if added & !ALL != 0 {
+        if added & !F_ALL_SEALS != 0 {
             return Err(Errno::EINVAL);
         }
-        if old & SEAL != 0 {
+        if old & F_SEAL_SEAL != 0 {
             return Err(Errno::EPERM);
         }
-        if added & WRITE != 0 && old & WRITE == 0 && mapped {
+        if added & F_SEAL_WRITE != 0 && old & F_SEAL_WRITE == 0 && mapped {
             return Err(Errno::EBUSY);
         }
         let inode = self.inode_mut(ino)?;
         let mut added = added;
-        // An executable file with this seal receives all seals of its contents.
-        if added & EXEC != 0 && inode.mode & 0o111 != 0 {
-            added |= SHRINK | GROW | WRITE | FUTURE_WRITE;
+        // An executable file with this seal has all that keep its contents.
+        if added & F_SEAL_EXEC != 0 && inode.mode & 0o111 != 0 {
+            added |= F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
         }
         inode.seals |= added;
         Ok(())
@@ -92,8 +84,8 @@ impl FileSystem {
             _ => return Ok(()),
         };
         match size {
-            _ if size < old => self.check_seals(ino, SHRINK),
-            _ if size > old => self.check_seals(ino, GROW),
+            _ if size < old => self.check_seals(ino, F_SEAL_SHRINK),
+            _ if size > old => self.check_seals(ino, F_SEAL_GROW),
             _ => Ok(()),
         }
     }

@@ -4,14 +4,16 @@ use super::Vfs;
 use super::devices::Device;
 use super::file::{EventFd, Object};
 use super::inode::Kind;
-use super::notify::mask;
 use super::process::FileId;
 use super::seals;
-use super::types::{Ino, MAX_RW_COUNT, o};
+use super::types::{Ino, MAX_RW_COUNT};
 use super::volume;
-use crate::errno::Errno;
-use crate::net::queue::Ucred;
+use crate::net::queue::NOBODY;
 use hartline_abi::call::CALL_DATA;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{O_APPEND, O_DIRECT, O_NOATIME};
+use hartline_linux::fs::{SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, SEEK_SET};
+use hartline_linux::inotify::{IN_ACCESS, IN_MODIFY};
 
 /// The environment of the file system: the calling task, the VM's streams and its random numbers.
 pub trait Outside {
@@ -46,15 +48,6 @@ pub trait Outside {
     fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno>;
 }
 
-/// `lseek`'s `whence`.
-mod whence {
-    pub const SET: u32 = 0;
-    pub const CURRENT: u32 = 1;
-    pub const END: u32 = 2;
-    pub const DATA: u32 = 3;
-    pub const HOLE: u32 = 4;
-}
-
 impl Vfs {
     /// Reads at `offset`, or at the file position, which then moves.
     ///
@@ -80,11 +73,11 @@ impl Vfs {
                     true => self.read_volume(ino, outside.task(), at, to)?,
                     false => self.fs.read(ino, at, to)?,
                 };
-                if self.files.get(id)?.flags & o::NOATIME == 0 {
+                if self.files.get(id)?.flags & O_NOATIME == 0 {
                     self.fs.accessed(ino);
                 }
                 if done > 0 {
-                    self.fs.tell(ino, mask::ACCESS);
+                    self.fs.tell(ino, IN_ACCESS);
                 }
                 self.advance(id, offset, done)
             }
@@ -218,7 +211,7 @@ impl Vfs {
     ) -> Result<usize, Errno> {
         let file = self.files.get_mut(id)?;
         file.check_writable()?;
-        let (ino, packets) = (file.ino, file.flags & o::DIRECT != 0);
+        let (ino, packets) = (file.ino, file.flags & O_DIRECT != 0);
         match &mut file.object {
             Object::Path => Err(Errno::EBADF),
             Object::Directory => Err(Errno::EISDIR),
@@ -257,7 +250,7 @@ impl Vfs {
                 let id = *id;
                 self.write_slave(id, from)
             }
-            Object::Socket(socket) => self.net.send(*socket, from, &[], Ucred::NOBODY),
+            Object::Socket(socket) => self.net.send(*socket, from, &[], NOBODY),
             Object::Event(event) => {
                 let done = write_event(event, from)?;
                 self.changed.push(ino);
@@ -285,7 +278,7 @@ impl Vfs {
         from: &[u8],
     ) -> Result<usize, Errno> {
         let file = self.files.get(id)?;
-        let appends = file.flags & o::APPEND != 0;
+        let appends = file.flags & O_APPEND != 0;
         let position = file.offset;
         if volume::is_volume(ino) {
             let at = (!appends).then(|| offset.unwrap_or(position));
@@ -310,7 +303,7 @@ impl Vfs {
         if done > 0 {
             inode.drop_privileges();
             self.fs.changed(ino, now)?;
-            self.fs.tell(ino, mask::MODIFY);
+            self.fs.tell(ino, IN_MODIFY);
         }
         if offset.is_none() {
             self.files.get_mut(id)?.offset = at + done as u64;
@@ -341,7 +334,7 @@ impl Vfs {
         let end = match &file.object {
             Object::File => {
                 let ino = file.ino;
-                if whence == whence::END {
+                if whence == SEEK_END {
                     self.fs.refresh_volume(ino)?;
                 }
                 self.fs.size(ino)?.cast_signed()
@@ -357,10 +350,10 @@ impl Vfs {
             _ => return Err(Errno::ESPIPE),
         };
         let base = match whence {
-            whence::SET => 0,
-            whence::CURRENT => current,
-            whence::END => end,
-            whence::DATA | whence::HOLE => return self.seek_data(id, offset, whence),
+            SEEK_SET => 0,
+            SEEK_CUR => current,
+            SEEK_END => end,
+            SEEK_DATA | SEEK_HOLE => return self.seek_data(id, offset, whence),
             _ => return Err(Errno::EINVAL),
         };
         let position = base.checked_add(offset).ok_or(Errno::EOVERFLOW)?;
@@ -376,15 +369,13 @@ impl Vfs {
             return Err(Errno::EINVAL);
         };
         if volume::is_volume(file.ino) {
-            let position = self
-                .fs
-                .volume_seek(file.ino, from, whence == whence::HOLE)?;
+            let position = self.fs.volume_seek(file.ino, from, whence == SEEK_HOLE)?;
             self.files.get_mut(id)?.offset = position;
             return Ok(position);
         }
         let data = self.fs.inode(file.ino)?.data()?;
         let found = match whence {
-            whence::DATA => data.next_data(from),
+            SEEK_DATA => data.next_data(from),
             _ => data.next_hole(from),
         };
         let position = found.ok_or(Errno::ENXIO)?;

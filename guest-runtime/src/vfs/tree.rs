@@ -3,10 +3,11 @@
 //! Nothing is copied: file data, names and link targets are slices of the image, which stays mapped
 //! until the VM ends. Every field is checked when it is used, so a damaged image only causes `EIO`.
 
-use super::types::{NAME_MAX, S_IFDIR, S_IFMT};
-use crate::errno::Errno;
 use core::fmt;
 use hartline_abi::tree::{MAGIC, TreeEntry, TreeHeader, TreeInode};
+use hartline_linux::errno::Errno;
+use hartline_linux::limits::NAME_MAX;
+use hartline_linux::stat::{S_IFDIR, S_IFMT};
 
 /// Why an image was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,11 @@ use super::fs::{FileSystem, Place};
 use super::inode::MAY_EXEC;
 use super::proc;
 use super::process::Process;
-use super::types::{Ino, MAX_LINKS, NAME_MAX, PATH_MAX, S_IFLNK, S_IFMT};
-use crate::errno::Errno;
+use super::types::{Ino, MAX_LINKS};
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::limits::{NAME_MAX, PATH_MAX};
+use hartline_linux::stat::{S_IFLNK, S_IFMT};
 
 /// How to resolve a path.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,18 +3,14 @@
 use super::budget::ENTRY_COST;
 use super::fs::FileSystem;
 use super::inode::{Inode, MAY_READ, MAY_WRITE};
-use super::notify::mask;
-use super::types::{Credentials, Ino, S_IFDIR, S_IFMT, S_IFREG};
+use super::types::{Credentials, Ino};
 use super::{proc, volume};
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-
-/// Longest name, bytes (`XATTR_NAME_MAX`).
-pub const MAX_NAME: usize = 255;
-/// Longest value, bytes (`XATTR_SIZE_MAX`).
-pub const MAX_VALUE: usize = 65536;
+use hartline_linux::errno::Errno;
+use hartline_linux::inotify::IN_ATTRIB;
+use hartline_linux::stat::{S_IFDIR, S_IFMT, S_IFREG};
 
 /// Extended attributes of an inode.
 #[derive(Debug, Default)]
@@ -122,7 +118,7 @@ impl FileSystem {
     fn extended_changed(&mut self, ino: Ino) -> Result<(), Errno> {
         let now = self.now();
         self.inode_mut(ino)?.ctime = now;
-        self.tell(ino, mask::ATTRIB);
+        self.tell(ino, IN_ATTRIB);
         Ok(())
     }
 

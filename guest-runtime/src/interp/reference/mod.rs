@@ -11,6 +11,7 @@ use hartline_isa::{
     CSR_FCSR, CsrOp, CsrSource, FReg, Format, ImmediateOp, IntegerOp, Operation, RegisterOp, Trap,
     Width, XReg, encode,
 };
+use hartline_linux::syscall::nr;
 
 use super::tests::{Random, hart};
 use super::{Interpreter, Step, fcsr};
@@ -150,10 +151,16 @@ impl Generator {
             rs1: x(11),
             rs2,
         });
-        self.code
-            .extend([constant(x(10), 1), constant(XReg::A7, 64), Operation::Ecall]);
-        self.code
-            .extend([constant(x(10), 0), constant(XReg::A7, 93), Operation::Ecall]);
+        self.code.extend([
+            constant(x(10), 1),
+            constant(XReg::A7, nr::write as i32),
+            Operation::Ecall,
+        ]);
+        self.code.extend([
+            constant(x(10), 0),
+            constant(XReg::A7, nr::exit as i32),
+            Operation::Ecall,
+        ]);
     }
 }
 
@@ -275,7 +282,7 @@ fn run_interpreter(image: &[u8]) -> Vec<u8> {
             _ => {}
         }
     }
-    assert_eq!((hart.x[17], hart.x[11]), (64, BASE + OUTPUT));
+    assert_eq!((hart.x[17], hart.x[11]), (nr::write, BASE + OUTPUT));
     // SAFETY: within the mapping.
     let output = unsafe { address.add(OUTPUT as usize) };
     // SAFETY: as before; nothing writes there any more.

@@ -11,12 +11,12 @@ mod tests;
 
 use super::Network;
 use super::socket::SocketId;
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use hartline_abi::vsock::{Credit, STREAM, VsockHeader, op, shutdown};
+use hartline_linux::errno::Errno;
 
 /// Most packets that one poll processes before programs run.
 const BATCH: usize = 256;

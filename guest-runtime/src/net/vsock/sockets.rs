@@ -1,15 +1,17 @@
 //! `AF_VSOCK` sockets: their ports, and the events of the device's connections.
 
 use super::{Ends, Vsock};
-use crate::errno::Errno;
-use crate::net::address::{Address, PORT_ANY};
+use crate::net::address::Address;
 use crate::net::connection::Connecting;
-use crate::net::queue::{Message, Ucred};
+use crate::net::queue::{Message, NOBODY};
 use crate::net::socket::{Socket, SocketId, State, Type};
 use crate::net::{Network, PRIVILEGED};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hartline_abi::vsock::{CID_ANY, CID_HOST, CID_LOCAL, shutdown};
+use hartline_linux::errno::Errno;
+use hartline_linux::socket::Ucred;
+use hartline_linux::vm_sockets::VMADDR_PORT_ANY;
 
 /// Where a CID leads.
 enum Route {
@@ -52,7 +54,7 @@ impl Network {
         }
     }
 
-    /// Binds a socket to a port; [`PORT_ANY`] asks for a free one.
+    /// Binds a socket to a port; [`VMADDR_PORT_ANY`] asks for a free one.
     ///
     /// # Errors
     /// `EINVAL` if it is bound, `EADDRNOTAVAIL`, `EADDRINUSE`, `EACCES`.
@@ -69,7 +71,7 @@ impl Network {
             return Err(Errno::EADDRNOTAVAIL);
         }
         let port = match port {
-            PORT_ANY => self.free_vsock_port(),
+            VMADDR_PORT_ANY => self.free_vsock_port(),
             port if port < PRIVILEGED.into() && uid != 0 => return Err(Errno::EACCES),
             port if self.is_vsock_taken(cid, port) => return Err(Errno::EADDRINUSE),
             port => port,
@@ -99,7 +101,7 @@ impl Network {
     fn free_vsock_port(&mut self) -> u32 {
         loop {
             self.last_vsock_port = match self.last_vsock_port.wrapping_add(1) {
-                port if port < PRIVILEGED.into() || port == PORT_ANY => PRIVILEGED.into(),
+                port if port < PRIVILEGED.into() || port == VMADDR_PORT_ANY => PRIVILEGED.into(),
                 port => port,
             };
             if !self.vsock_ports.contains_key(&self.last_vsock_port) {
@@ -152,7 +154,7 @@ impl Network {
         socket.remote = Address::Vsock(cid, port);
         (socket.read_closed, socket.write_closed) = (false, false);
         if !socket.bound {
-            self.bind_vsock(id, (CID_ANY, PORT_ANY), 0)?;
+            self.bind_vsock(id, (CID_ANY, VMADDR_PORT_ANY), 0)?;
         }
         if let Route::Local = route {
             let listener = self.vsock_listener(cid, port).ok_or(Errno::ECONNRESET)?;
@@ -251,7 +253,7 @@ impl Network {
             bytes,
             read: 0,
             from: Address::Unnamed,
-            who: Ucred::NOBODY,
+            who: NOBODY,
             rights: Vec::new(),
             segment: None,
         });

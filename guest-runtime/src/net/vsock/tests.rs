@@ -1,14 +1,15 @@
 //! Connections with a simulated host.
 
 use super::*;
-use crate::net::address::{Address, Family, PORT_ANY};
+use crate::net::address::{Address, Family};
 use crate::net::connection::Connecting;
-use crate::net::queue::Ucred;
 use crate::net::socket::{Socket, Type};
 use alloc::rc::Rc;
 use alloc::vec;
 use core::cell::RefCell;
 use hartline_abi::vsock::{CID_ANY, CID_HOST, CID_LOCAL};
+use hartline_linux::socket::Ucred;
+use hartline_linux::vm_sockets::VMADDR_PORT_ANY;
 
 const WHO: Ucred = Ucred {
     pid: 2,
@@ -398,7 +399,7 @@ fn ports_and_cids() {
     assert_eq!(bind(CID, 2000, 0).0, Ok(()));
     assert_eq!(bind(CID_LOCAL, 2000, 0).0, Ok(()));
     assert_eq!(bind(CID_ANY, 2000, 0).0, Err(Errno::EADDRINUSE));
-    let (result, id) = bind(CID_ANY, PORT_ANY, 1000);
+    let (result, id) = bind(CID_ANY, VMADDR_PORT_ANY, 1000);
     assert_eq!(result, Ok(()));
     let Address::Vsock(CID_ANY, port @ 1024..) = world.net.get(id).unwrap().local else {
         panic!("no port");

@@ -23,7 +23,6 @@ pub use patience::{Patience, Probes};
 
 use super::Network;
 use super::interfaces::{self, Traffic};
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -33,6 +32,8 @@ use datagrams::Datagrams;
 use flow::Flow;
 use frame::{Ends, Kind};
 use hartline_abi::boot::NetSettings;
+use hartline_linux::errno::Errno;
+use hartline_linux::if_::{IFF_BROADCAST, IFF_LOWER_UP, IFF_RUNNING, IFF_UP};
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::dhcpv4;
 use smoltcp::time::Instant;
@@ -135,11 +136,10 @@ impl Wire {
     /// Returns the interface as programs see it.
     #[must_use]
     pub fn interface(&self) -> interfaces::Interface {
-        use interfaces::flag::{BROADCAST, LOWER_UP, RUNNING, UP};
         interfaces::Interface {
             index: interfaces::ETHERNET,
             name: "eth0",
-            flags: UP | BROADCAST | RUNNING | LOWER_UP,
+            flags: IFF_UP | IFF_BROADCAST | IFF_RUNNING | IFF_LOWER_UP,
             mac: self.stack.capabilities.mac,
             mtu: self.stack.capabilities.mtu as u32,
             addresses: self.stack.addresses().collect(),

@@ -5,14 +5,13 @@ mod pipe;
 mod segments;
 
 use super::*;
-use crate::errno::Errno;
 use crate::net::address::Family;
 use crate::net::connection::Connecting;
-use crate::net::queue::Ucred;
 use crate::net::socket::{Socket, SocketId, State, Type};
 use alloc::rc::Rc;
 use core::net::SocketAddr;
 use hartline_abi::virtio::NetHeader;
+use hartline_linux::socket::Ucred;
 use pipe::{Frame, In, Out, Pipe, advance};
 use smoltcp::wire::{IpAddress, TcpPacket, TcpSeqNumber};
 

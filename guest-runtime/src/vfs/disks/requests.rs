@@ -1,10 +1,10 @@
 //! The requests of one disk: their owners, states and results.
 
 use super::{Disk, SECTOR};
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
+use hartline_linux::errno::Errno;
 
 /// A request to a disk. Positions and counts are in sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,11 +6,18 @@ mod screen;
 #[cfg(test)]
 mod tests;
 
-use super::termios::{Termios, character, input, local};
-use crate::errno::Errno;
-use crate::signals::number::{SIGINT, SIGQUIT, SIGTSTP};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::ioctls::{
+    TIOCPKT_DOSTOP, TIOCPKT_FLUSHREAD, TIOCPKT_FLUSHWRITE, TIOCPKT_NOSTOP, TIOCPKT_START,
+    TIOCPKT_STOP,
+};
+use hartline_linux::signal::{SIGINT, SIGQUIT, SIGTSTP};
+use hartline_linux::termbits::{
+    ICANON, ICRNL, IEXTEN, IGNCR, INLCR, ISIG, ISTRIP, IUCLC, IXANY, IXON, NOFLSH, Termios, VINTR,
+    VQUIT, VSTART, VSTOP, VSUSP,
+};
 
 /// Longest line that can be edited, without its end, bytes (`MAX_CANON`).
 const MAX_LINE: usize = 4095;
@@ -20,22 +27,6 @@ const CAPACITY: usize = 64 << 10;
 const ROOM: usize = 256;
 /// Distance of tabulator stops, columns.
 const TAB: usize = 8;
-
-/// Status bytes for a master in packet mode (`TIOCPKT_*`).
-pub mod packet {
-    /// The input queue was flushed.
-    pub const FLUSH_READ: u8 = 1;
-    /// The output queue was flushed.
-    pub const FLUSH_WRITE: u8 = 2;
-    /// Output was stopped.
-    pub const STOP: u8 = 4;
-    /// Output was restarted.
-    pub const START: u8 = 8;
-    /// The characters that stop and start output are not ^S and ^Q any more.
-    pub const NO_STOP: u8 = 0x10;
-    /// The characters that stop and start output are ^S and ^Q again.
-    pub const DO_STOP: u8 = 0x20;
-}
 
 const ALERT: u8 = 0x07;
 const DELETE: u8 = 0x7f;
@@ -99,22 +90,22 @@ impl Line {
     fn type_byte(&mut self, byte: u8) -> Option<u8> {
         let settings = self.termios;
         let mut byte = byte;
-        if settings.has_input(input::ISTRIP) {
+        if settings.has_input(ISTRIP) {
             byte &= 0x7f;
         }
         if core::mem::take(&mut self.literal) {
             self.insert(byte);
             return None;
         }
-        if settings.has_input(input::IUCLC) && settings.has_local(local::IEXTEN) {
+        if settings.has_input(IUCLC) && settings.has_local(IEXTEN) {
             byte = byte.to_ascii_lowercase();
         }
-        if settings.has_input(input::IXON) {
-            if settings.is(byte, character::VSTART) {
+        if settings.has_input(IXON) {
+            if settings.is(byte, VSTART) {
                 self.stop(false);
                 return None;
             }
-            if settings.is(byte, character::VSTOP) {
+            if settings.is(byte, VSTOP) {
                 self.stop(true);
                 return None;
             }
@@ -122,24 +113,24 @@ impl Line {
         let signal = self.signal_of(byte);
         if let Some(signal) = signal {
             self.stop(false);
-            if !settings.has_local(local::NOFLSH) {
+            if !settings.has_local(NOFLSH) {
                 self.flush_input();
                 self.flush_output();
-                self.tell(packet::FLUSH_READ | packet::FLUSH_WRITE);
+                self.tell(TIOCPKT_FLUSHREAD | TIOCPKT_FLUSHWRITE);
             }
             self.echo(byte);
             return Some(signal);
         }
-        if settings.has_input(input::IXANY) {
+        if settings.has_input(IXANY) {
             self.stop(false);
         }
         match byte {
-            b'\r' if settings.has_input(input::IGNCR) => return None,
-            b'\r' if settings.has_input(input::ICRNL) => byte = b'\n',
-            b'\n' if settings.has_input(input::INLCR) => byte = b'\r',
+            b'\r' if settings.has_input(IGNCR) => return None,
+            b'\r' if settings.has_input(ICRNL) => byte = b'\n',
+            b'\n' if settings.has_input(INLCR) => byte = b'\r',
             _ => {}
         }
-        match settings.has_local(local::ICANON) {
+        match settings.has_local(ICANON) {
             true => self.edit(byte),
             false => {
                 self.echo(byte);
@@ -150,20 +141,16 @@ impl Line {
     }
 
     fn signal_of(&self, byte: u8) -> Option<u8> {
-        const MEANINGS: [(usize, u8); 3] = [
-            (character::VINTR, SIGINT),
-            (character::VQUIT, SIGQUIT),
-            (character::VSUSP, SIGTSTP),
-        ];
+        const MEANINGS: [(usize, u8); 3] = [(VINTR, SIGINT), (VQUIT, SIGQUIT), (VSUSP, SIGTSTP)];
         let mut meanings = MEANINGS.iter();
         let found = meanings.find(|(meaning, _)| self.termios.is(byte, *meaning))?;
-        self.termios.has_local(local::ISIG).then_some(found.1)
+        self.termios.has_local(ISIG).then_some(found.1)
     }
 
     /// The number of bytes that a read of `wanted` bytes returns now; none if the read must wait.
     /// With `at_once`, fewer bytes than `VMIN` are enough.
     pub fn available(&self, wanted: usize, at_once: bool) -> Option<usize> {
-        if self.termios.has_local(local::ICANON) {
+        if self.termios.has_local(ICANON) {
             let end = self.ends.front()?;
             let length = usize::try_from(end - self.taken).unwrap_or(usize::MAX);
             return Some(length.min(wanted));
@@ -181,7 +168,7 @@ impl Line {
     /// Whether `poll` reports that the program can read.
     pub fn is_readable(&self) -> bool {
         match self.termios.raw_read() {
-            _ if self.termios.has_local(local::ICANON) => !self.ends.is_empty(),
+            _ if self.termios.has_local(ICANON) => !self.ends.is_empty(),
             (least, 0) => self.ready.len() >= least.max(1),
             _ => !self.ready.is_empty(),
         }
@@ -189,7 +176,7 @@ impl Line {
 
     /// Number of bytes that the program can read.
     pub fn input_length(&self) -> usize {
-        match self.termios.has_local(local::ICANON) {
+        match self.termios.has_local(ICANON) {
             true => self
                 .ends
                 .back()
@@ -202,7 +189,7 @@ impl Line {
     pub fn take_input(&mut self, to: &mut [u8]) -> usize {
         let count = take(&mut self.ready, to);
         self.taken += count as u64;
-        if self.termios.has_local(local::ICANON) && self.ends.front() == Some(&self.taken) {
+        if self.termios.has_local(ICANON) && self.ends.front() == Some(&self.taken) {
             self.ends.pop_front();
         }
         count
@@ -210,20 +197,20 @@ impl Line {
 
     /// Changes the settings.
     pub fn set(&mut self, termios: Termios) {
-        let canonical = |settings: &Termios| settings.has_local(local::ICANON);
+        let canonical = |settings: &Termios| settings.has_local(ICANON);
         let (before, after) = (canonical(&self.termios), canonical(&termios));
         let stops = stops_as_usual(&termios);
         if stops != stops_as_usual(&self.termios) {
-            // The two bits exclude each other.
-            self.news &= !(packet::NO_STOP | packet::DO_STOP);
+            // The one takes the place of the other.
+            self.news &= !(TIOCPKT_NOSTOP | TIOCPKT_DOSTOP);
             self.tell(if stops {
-                packet::DO_STOP
+                TIOCPKT_DOSTOP
             } else {
-                packet::NO_STOP
+                TIOCPKT_NOSTOP
             });
         }
         self.termios = termios;
-        if !termios.has_input(input::IXON) {
+        if !termios.has_input(IXON) {
             self.stop(false);
         }
         if before && !after {
@@ -253,8 +240,8 @@ impl Line {
     /// Stops or restarts output.
     pub fn stop(&mut self, stopped: bool) {
         if core::mem::replace(&mut self.stopped, stopped) != stopped {
-            self.news &= !(packet::STOP | packet::START);
-            self.tell(if stopped { packet::STOP } else { packet::START });
+            self.news &= !(TIOCPKT_STOP | TIOCPKT_START);
+            self.tell(if stopped { TIOCPKT_STOP } else { TIOCPKT_START });
         }
     }
 
@@ -275,7 +262,7 @@ impl Line {
 
     /// Sends the character with this meaning to the other side (`tcflow`).
     pub fn send(&mut self, meaning: usize) {
-        let byte = self.termios.characters[meaning];
+        let byte = self.termios.c_cc[meaning];
         if byte != 0 {
             self.show_raw(&[byte]);
         }
@@ -294,7 +281,5 @@ fn take(from: &mut VecDeque<u8>, to: &mut [u8]) -> usize {
 fn stops_as_usual(settings: &Termios) -> bool {
     const STOP: u8 = 0x13;
     const START: u8 = 0x11;
-    settings.has_input(input::IXON)
-        && settings.is(STOP, character::VSTOP)
-        && settings.is(START, character::VSTART)
+    settings.has_input(IXON) && settings.is(STOP, VSTOP) && settings.is(START, VSTART)
 }

@@ -5,20 +5,21 @@
 //! signals. They are collected here, because only the kernel knows the processes.
 
 pub mod line;
-pub mod termios;
 
 use super::Vfs;
 use super::file::{Object, OpenFile};
 use super::fs::{NewInode, Place};
 use super::process::Process;
-use super::types::{Credentials, Ino, S_IFCHR, S_IFMT, device_number, major, minor, o};
-use crate::errno::Errno;
-use crate::signals::number::{SIGCONT, SIGHUP, SIGWINCH};
+use super::types::{Credentials, Ino, device_number, major, minor};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{O_ACCMODE, O_NOCTTY, O_NONBLOCK};
+use hartline_linux::signal::{SIGCONT, SIGHUP, SIGWINCH};
+use hartline_linux::stat::{S_IFCHR, S_IFMT};
+use hartline_linux::termbits::Winsize;
 use line::Line;
-use termios::WindowSize;
 
 /// Most pairs (`kernel.pty.max`).
 const MAX_PAIRS: usize = 4096;
@@ -69,8 +70,8 @@ pub struct Pty {
     /// The line discipline.
     pub line: Line,
     /// Size of the window.
-    pub window: WindowSize,
-    /// Number of the session that the terminal controls; 0: none.
+    pub window: Winsize,
+    /// Number of the session that it controls; 0: none.
     pub session: u32,
     /// Foreground process group.
     pub foreground: u32,
@@ -258,7 +259,7 @@ impl Vfs {
         (inode.uid, inode.gid) = (process.who.uid, GROUP);
         let pair = Box::new(Pty {
             line: Line::default(),
-            window: [0; 4],
+            window: Winsize::default(),
             session: 0,
             foreground: 0,
             locked: true,
@@ -293,7 +294,7 @@ impl Vfs {
             return Err(Errno::EIO);
         }
         let is_leader = process.session == process.pid;
-        if flags & o::NOCTTY == 0 && is_leader && !controls && pair.session == 0 {
+        if flags & O_NOCTTY == 0 && is_leader && !controls && pair.session == 0 {
             pair.session = process.session;
             pair.foreground = process.session;
         }
@@ -306,7 +307,7 @@ impl Vfs {
     /// As `open_slave`.
     pub fn peer(&mut self, process: &Process, id: PtyId, flags: u32) -> Result<OpenFile, Errno> {
         let object = self.open_slave(process, id, flags)?;
-        let kept = flags & (o::ACCMODE | o::NONBLOCK);
+        let kept = flags & (O_ACCMODE | O_NONBLOCK);
         Ok(OpenFile::new(self.ptys.get(id)?.ino, kept, object))
     }
 
@@ -434,8 +435,8 @@ impl Vfs {
     /// Changes the window size, and sends `SIGWINCH` to the foreground process group.
     ///
     /// # Errors
-    /// `EIO` if there is no pair with this number.
-    pub fn set_window(&mut self, id: PtyId, window: WindowSize) -> Result<(), Errno> {
+    /// `EIO` if there is none of this number.
+    pub fn set_window(&mut self, id: PtyId, window: Winsize) -> Result<(), Errno> {
         let pair = self.ptys.get_mut(id)?;
         let foreground = pair.foreground;
         if core::mem::replace(&mut pair.window, window) != window && foreground != 0 {

@@ -1,8 +1,8 @@
 //! File contents against a vector of bytes.
 
-use crate::errno::Errno;
 use crate::vfs::budget::Budget;
 use crate::vfs::data::{FileData, MAX_SIZE, PAGE};
+use hartline_linux::errno::Errno;
 
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;

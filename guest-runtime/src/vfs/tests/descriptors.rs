@@ -1,26 +1,27 @@
 //! The descriptor table, pipes, eventfds.
 
 use super::Machine;
-use crate::errno::Errno;
 use crate::vfs::Target;
 use crate::vfs::file::{EventFd, Object};
-use crate::vfs::pipe::{CAPACITY, PIPE_BUF};
-use crate::vfs::types::o;
+use crate::vfs::pipe::CAPACITY;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{O_RDONLY, O_RDWR};
+use hartline_linux::limits::PIPE_BUF;
 
 #[test]
 fn the_lowest_free_descriptor() {
     let mut m = Machine::empty();
     for fd in 3..10 {
-        assert_eq!(m.open("/dev/null", o::RDONLY, 0), Ok(fd));
+        assert_eq!(m.open("/dev/null", O_RDONLY, 0), Ok(fd));
     }
     m.close(7).unwrap();
     m.close(4).unwrap();
-    assert_eq!(m.open("/dev/null", o::RDONLY, 0), Ok(4));
-    assert_eq!(m.open("/dev/null", o::RDONLY, 0), Ok(7));
-    assert_eq!(m.open("/dev/null", o::RDONLY, 0), Ok(10));
+    assert_eq!(m.open("/dev/null", O_RDONLY, 0), Ok(4));
+    assert_eq!(m.open("/dev/null", O_RDONLY, 0), Ok(7));
+    assert_eq!(m.open("/dev/null", O_RDONLY, 0), Ok(10));
     m.process.fds.limit = 12;
-    assert_eq!(m.open("/dev/null", o::RDONLY, 0), Ok(11));
-    assert_eq!(m.open("/dev/null", o::RDONLY, 0), Err(Errno::EMFILE));
+    assert_eq!(m.open("/dev/null", O_RDONLY, 0), Ok(11));
+    assert_eq!(m.open("/dev/null", O_RDONLY, 0), Err(Errno::EMFILE));
     assert_eq!(m.process.fds.next(12), None);
 }
 
@@ -37,7 +38,7 @@ fn the_table_grows_as_on_linux() {
 #[test]
 fn duplicates_share_their_description() {
     let mut m = Machine::sample();
-    let fd = m.open("/etc/motd", o::RDONLY, 0).unwrap();
+    let fd = m.open("/etc/motd", O_RDONLY, 0).unwrap();
     let duplicate = |m: &mut Machine, to| m.vfs.duplicate(&mut m.process, fd, to, false);
     assert_eq!(duplicate(&mut m, Target::AtLeast(20)), Ok(20));
     assert_eq!(duplicate(&mut m, Target::AtLeast(20)), Ok(21));
@@ -55,11 +56,11 @@ fn duplicates_share_their_description() {
 #[test]
 fn a_closed_description_is_no_later_one() {
     let mut m = Machine::sample();
-    let fd = m.open("/etc/motd", o::RDONLY, 0).unwrap();
+    let fd = m.open("/etc/motd", O_RDONLY, 0).unwrap();
     let old = m.process.fds.get(fd).unwrap().file;
     m.close(fd).unwrap();
     assert!(m.vfs.files.get(old).is_err());
-    assert_eq!(m.open("/etc/motd", o::RDONLY, 0), Ok(fd));
+    assert_eq!(m.open("/etc/motd", O_RDONLY, 0), Ok(fd));
     let new = m.process.fds.get(fd).unwrap().file;
     assert_ne!(old, new);
     assert!(m.vfs.files.get(old).is_err() && m.vfs.files.get_mut(old).is_err());
@@ -124,7 +125,7 @@ fn eventfds() {
             edges: [0; 2],
         };
         m.vfs
-            .open_anonymous(&mut m.process, "[eventfd]", Object::Event(event), o::RDWR)
+            .open_anonymous(&mut m.process, "[eventfd]", Object::Event(event), O_RDWR)
             .unwrap()
     };
     let (counter, semaphore) = (open(false), open(true));
@@ -138,7 +139,7 @@ fn eventfds() {
         m.write(counter, &u64::MAX.to_le_bytes()),
         Err(Errno::EINVAL)
     );
-    assert_eq!(m.open("/proc/self/fd/3", o::RDWR, 0), Err(Errno::ENXIO));
+    assert_eq!(m.open("/proc/self/fd/3", O_RDWR, 0), Err(Errno::ENXIO));
 }
 
 #[test]
@@ -146,9 +147,7 @@ fn memory_files() {
     let mut m = Machine::empty();
     let fd = m.vfs.open_memory(&mut m.process, b"name", 0, true).unwrap();
     m.write(fd, b"abc").unwrap();
-    let again = m
-        .open(&format!("/proc/self/fd/{fd}"), o::RDONLY, 0)
-        .unwrap();
+    let again = m.open(&format!("/proc/self/fd/{fd}"), O_RDONLY, 0).unwrap();
     assert_eq!(m.read(again, 9).unwrap(), b"abc");
     let link = m.at(&format!("/proc/self/fd/{fd}")).unwrap();
     let target = m.vfs.read_link(link, &m.process).unwrap();

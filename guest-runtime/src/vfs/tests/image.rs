@@ -1,9 +1,10 @@
 //! Reading images, good and damaged.
 
 use super::{LIMIT, Machine, Node, image, sample, tree};
-use crate::errno::Errno;
 use crate::vfs::tree::{Tree, TreeError};
-use crate::vfs::types::{Credentials, S_IFDIR, S_IFREG};
+use crate::vfs::types::Credentials;
+use hartline_linux::errno::Errno;
+use hartline_linux::stat::{S_IFDIR, S_IFREG};
 
 /// Offset of a field of inode `index` in an image of the tests.
 fn field(index: usize, offset: usize) -> usize {

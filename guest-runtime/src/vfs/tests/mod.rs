@@ -9,6 +9,7 @@ mod names;
 mod opening;
 mod proc;
 
+use super::Vfs;
 use super::file::Object;
 use super::fs::{NewInode, Place};
 use super::inode::Attributes;
@@ -16,12 +17,13 @@ use super::open::Request;
 use super::process::{FileId, Process};
 use super::transfer::Outside;
 use super::tree::Tree;
-use super::types::{Credentials, Ino, S_IFDIR, S_IFLNK, S_IFREG};
+use super::types::{Credentials, Ino};
 use super::walk::{Options, Resolved};
-use super::{AT_FDCWD, Vfs};
-use crate::errno::Errno;
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::tree::MAGIC;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::AT_FDCWD;
+use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFREG};
 
 pub fn user() -> Credentials {
     Credentials::new(1000, 1000)

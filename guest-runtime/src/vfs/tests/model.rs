@@ -2,7 +2,8 @@
 
 use super::{Machine, Node, image, tree};
 use crate::vfs::names::Rename;
-use crate::vfs::types::{S_IFDIR, S_IFMT, o};
+use hartline_linux::fcntl::{O_CREAT, O_TRUNC, O_WRONLY};
+use hartline_linux::stat::{S_IFDIR, S_IFMT};
 use std::collections::BTreeMap;
 
 /// `None`: a directory.
@@ -75,7 +76,7 @@ fn rename(model: &mut Model, from: &str, to: &str) {
 }
 
 fn write(m: &mut Machine, path: &str, bytes: &[u8]) -> bool {
-    let flags = o::CREAT | o::WRONLY | o::TRUNC;
+    let flags = O_CREAT | O_WRONLY | O_TRUNC;
     let Ok(fd) = m.open(path, flags, 0o644) else {
         return false;
     };

@@ -1,13 +1,14 @@
 //! Creating, linking, removing, renaming; path resolution; permissions.
 
 use super::{LIMIT, Machine, user};
-use crate::errno::Errno;
-use crate::vfs::AT_FDCWD;
 use crate::vfs::attributes::NewTime;
 use crate::vfs::fs::NewInode;
 use crate::vfs::names::Rename;
-use crate::vfs::types::{Credentials, S_ISGID, S_ISUID, S_ISVTX, Timespec};
+use crate::vfs::types::{Credentials, Timestamp};
 use crate::vfs::walk::Options;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::AT_FDCWD;
+use hartline_linux::stat::{S_ISGID, S_ISUID, S_ISVTX};
 
 fn file() -> NewInode {
     NewInode::file(0o644)
@@ -261,7 +262,7 @@ fn attributes_change() {
     let stat = m.stat("/bin/sh").unwrap();
     assert_eq!((stat.uid, stat.gid), (5, 6));
     assert_eq!(stat.mode & (S_ISUID | S_ISGID), 0);
-    let time = Timespec {
+    let time = Timestamp {
         seconds: 7,
         nanoseconds: 8,
     };

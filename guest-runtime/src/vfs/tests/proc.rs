@@ -1,10 +1,11 @@
 //! `/proc`.
 
 use super::Machine;
-use crate::errno::Errno;
 use crate::vfs::proc::Node;
 use crate::vfs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
-use crate::vfs::types::{S_IFDIR, S_IFLNK, S_IFMT, o};
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{O_CREAT, O_RDONLY, O_WRONLY};
+use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFMT};
 
 struct Facts;
 
@@ -141,7 +142,7 @@ fn links() {
     assert_eq!(link(&mut m, "/proc/self").unwrap(), "2");
     assert_eq!(link(&mut m, "/proc/mounts").unwrap(), "self/mounts");
     assert_eq!(link(&mut m, "/proc/self/cwd").unwrap(), "/");
-    let fd = m.open("/etc/motd", o::RDONLY, 0).unwrap();
+    let fd = m.open("/etc/motd", O_RDONLY, 0).unwrap();
     let path = format!("/proc/self/fd/{fd}");
     assert_eq!(link(&mut m, &path).unwrap(), "/etc/motd");
     assert_eq!(m.contents(&path).unwrap(), b"hello\n");
@@ -149,7 +150,7 @@ fn links() {
     m.unlink("/etc/motd").unwrap();
     assert_eq!(link(&mut m, &path).unwrap(), "/motd (deleted)");
     assert_eq!(m.contents(&path).unwrap(), b"hello\n");
-    let directory = m.open("/bin", o::RDONLY, 0).unwrap();
+    let directory = m.open("/bin", O_RDONLY, 0).unwrap();
     let path = format!("/dev/fd/{directory}/sh");
     assert_eq!(m.contents(&path).unwrap().len(), 10_000);
     assert!(
@@ -205,8 +206,8 @@ fn nothing_can_be_changed() {
     let mut m = Machine::sample();
     assert_eq!(m.mkdir("/proc/x").unwrap_err(), Errno::ENOENT);
     assert_eq!(m.unlink("/proc/uptime"), Err(Errno::EPERM));
-    assert_eq!(m.open("/proc/uptime", o::WRONLY, 0), Err(Errno::EACCES));
-    assert_eq!(m.open("/proc/x", o::CREAT, 0o600), Err(Errno::ENOENT));
+    assert_eq!(m.open("/proc/uptime", O_WRONLY, 0), Err(Errno::EACCES));
+    assert_eq!(m.open("/proc/x", O_CREAT, 0o600), Err(Errno::ENOENT));
     let ino = m.at("/proc/uptime").unwrap();
     assert_eq!(m.vfs.fs.set_mode(ino, 0, &m.process.who), Err(Errno::EPERM));
     assert_eq!(m.vfs.fs.truncate(ino, 0), Err(Errno::EPERM));

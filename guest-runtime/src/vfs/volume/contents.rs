@@ -2,14 +2,14 @@
 
 use super::super::fs::FileSystem;
 use super::super::inode::Kind;
-use super::super::notify::mask;
 use super::super::types::Ino;
 use super::{FIRST, Transport};
-use crate::errno::Errno;
 use crate::memory::{PageStore, SharedFrames, SharedMemory};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use hartline_abi::volume::{OPEN_WRITE, Operation, VOLUME_DATA, WRITE_APPEND};
+use hartline_linux::errno::Errno;
+use hartline_linux::inotify::IN_MODIFY;
 
 /// A mapped file of a volume.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl FileSystem {
             return Err(Errno::EISDIR);
         }
         self.ask_node(ino, Operation::Truncate, [size, 0, 0, 0, 0])?;
-        self.tell(ino, mask::MODIFY);
+        self.tell(ino, IN_MODIFY);
         Ok(())
     }
 
@@ -52,7 +52,7 @@ impl FileSystem {
         length: u64,
     ) -> Result<(), Errno> {
         self.ask_node(ino, Operation::Allocate, [mode, from, length, 0, 0])?;
-        self.tell(ino, mask::MODIFY);
+        self.tell(ino, IN_MODIFY);
         Ok(())
     }
 
@@ -170,7 +170,7 @@ impl FileSystem {
             inode.show_size();
         }
         if done > 0 {
-            self.tell(ino, mask::MODIFY);
+            self.tell(ino, IN_MODIFY);
         }
         Ok((done, at))
     }

@@ -4,9 +4,9 @@
 use super::super::fs::FileSystem;
 use super::super::inode::Kind;
 use super::super::types::Ino;
-use crate::errno::Errno;
 use hartline_abi::call::COPY_INODES;
 use hartline_abi::volume::Operation;
+use hartline_linux::errno::Errno;
 
 impl FileSystem {
     /// Makes the host copy a file of a volume. Returns the number of the copy for

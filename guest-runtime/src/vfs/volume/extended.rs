@@ -2,11 +2,12 @@
 
 use super::super::fs::FileSystem;
 use super::super::types::Ino;
-use super::super::xattr::{MAX_VALUE, When};
-use crate::errno::Errno;
+use super::super::xattr::When;
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_abi::volume::{Operation, SET_CREATE, SET_REPLACE};
+use hartline_linux::errno::Errno;
+use hartline_linux::limits::XATTR_SIZE_MAX;
 
 impl FileSystem {
     pub(in crate::vfs) fn volume_set_extended(
@@ -49,7 +50,7 @@ impl FileSystem {
 
     fn extended_data(&self, what: Operation, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let args = [self.node(ino)?, name.len() as u64, 0, 0, 0, 0];
-        let mut data = vec![0; MAX_VALUE];
+        let mut data = vec![0; XATTR_SIZE_MAX];
         let answer = self.ask(what, args, &[name], &mut data)?;
         data.truncate(usize::try_from(answer.result).unwrap_or(0));
         Ok(data)

@@ -15,9 +15,7 @@ pub use waiting::Waiting;
 use super::attributes::NewTime;
 use super::fs::{FileSystem, NewInode};
 use super::inode::{Inode, Kind};
-use super::notify::mask;
-use super::types::{Credentials, Ino, Timespec, device_number};
-use crate::errno::Errno;
+use super::types::{Credentials, Ino, Timestamp, device_number};
 use crate::memory::SharedMemory;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -27,6 +25,9 @@ use alloc::vec::Vec;
 use hartline_abi::volume::{
     Answer, NodeAttributes, OWNER_KEEP, Operation, ROOT_READ_ONLY, TIME_KEEP, TIME_NOW,
 };
+use hartline_linux::errno::Errno;
+use hartline_linux::inotify::IN_ATTRIB;
+use hartline_linux::limits::PATH_MAX;
 
 /// First inode number of volumes; the difference is the node's number.
 const FIRST: u64 = 1 << 56;
@@ -141,8 +142,8 @@ pub fn is_volume_device(device: u64) -> bool {
     super::types::major(device) == MAJOR
 }
 
-fn times(attributes: &NodeAttributes) -> [Timespec; 4] {
-    core::array::from_fn(|at| Timespec {
+fn times(attributes: &NodeAttributes) -> [Timestamp; 4] {
+    core::array::from_fn(|at| Timestamp {
         seconds: attributes.seconds[at],
         nanoseconds: attributes.nanoseconds[at].min(999_999_999),
     })
@@ -196,7 +197,7 @@ impl FileSystem {
         });
         let mut roots = Vec::new();
         for volume in 0..count {
-            let mut path = vec![0; super::types::PATH_MAX];
+            let mut path = vec![0; PATH_MAX];
             let args = [u64::from(volume), 0, 0, 0, 0, 0];
             let answer = self.ask(Operation::Root, args, &[], &mut path)?;
             path.truncate(usize::try_from(answer.result).unwrap_or(0));
@@ -373,7 +374,7 @@ impl FileSystem {
 
     pub(in crate::vfs) fn volume_set_mode(&mut self, ino: Ino, mode: u32) -> Result<(), Errno> {
         self.ask_node(ino, Operation::SetMode, [mode.into(), 0, 0, 0, 0])?;
-        self.tell(ino, mask::ATTRIB);
+        self.tell(ino, IN_ATTRIB);
         Ok(())
     }
 
@@ -385,7 +386,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let id = |id: Option<u32>| id.map_or(OWNER_KEEP, u64::from);
         self.ask_node(ino, Operation::SetOwner, [id(uid), id(gid), 0, 0, 0])?;
-        self.tell(ino, mask::ATTRIB);
+        self.tell(ino, IN_ATTRIB);
         Ok(())
     }
 
@@ -401,7 +402,7 @@ impl FileSystem {
         });
         let rest = [access[0], access[1], modification[0], modification[1], 0];
         self.ask_node(ino, Operation::SetTimes, rest)?;
-        self.tell(ino, mask::ATTRIB);
+        self.tell(ino, IN_ATTRIB);
         Ok(())
     }
 

@@ -3,12 +3,14 @@
 use super::super::fs::{FileSystem, NewInode, Place};
 use super::super::inode::{Kind, MAY_EXEC, MAY_WRITE};
 use super::super::names::Rename;
-use super::super::notify::mask;
-use super::super::types::{Credentials, Ino, PATH_MAX};
-use crate::errno::Errno;
+use super::super::types::{Credentials, Ino};
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_abi::volume::{Operation, VOLUME_DATA};
+use hartline_linux::errno::Errno;
+use hartline_linux::fs::{RENAME_EXCHANGE, RENAME_NOREPLACE};
+use hartline_linux::inotify::{IN_ATTRIB, IN_CREATE, IN_DELETE};
+use hartline_linux::limits::PATH_MAX;
 
 impl FileSystem {
     /// Looks a name up in a directory of a volume.
@@ -65,7 +67,7 @@ impl FileSystem {
         };
         let answer = self.ask(operation, args, &[at.name, target], &mut [])?;
         let ino = self.add_node(volume, &answer.attributes, at.directory, at.name)?;
-        self.tell_place(at, mask::CREATE, operation == Operation::MakeDirectory);
+        self.tell_place(at, IN_CREATE, operation == Operation::MakeDirectory);
         Ok(ino)
     }
 
@@ -124,8 +126,8 @@ impl FileSystem {
         inode.nameable = false;
         inode.parent = at.directory;
         inode.name = at.name.into();
-        self.tell_self(ino, mask::ATTRIB);
-        self.tell_place(at, mask::CREATE, false);
+        self.tell_self(ino, IN_ATTRIB);
+        self.tell_place(at, IN_CREATE, false);
         Ok(())
     }
 
@@ -143,11 +145,11 @@ impl FileSystem {
         let args = [self.node(at.directory)?, at.name.len() as u64, 0, 0, 0, 0];
         self.ask(operation, args, &[at.name], &mut [])?;
         if !is_directory {
-            self.tell_self(ino, mask::ATTRIB);
+            self.tell_self(ino, IN_ATTRIB);
         }
         self.renew(ino);
         self.renew(at.directory);
-        self.tell_place(at, mask::DELETE, is_directory);
+        self.tell_place(at, IN_DELETE, is_directory);
         Ok(())
     }
 
@@ -165,12 +167,10 @@ impl FileSystem {
         (to, target): (Place<'_>, Option<Ino>),
         how: Rename,
     ) -> Result<(), Errno> {
-        const NOREPLACE: u64 = 1;
-        const EXCHANGE: u64 = 2;
         let flags = match how {
             Rename::Replace => 0,
-            Rename::NoReplace => NOREPLACE,
-            Rename::Exchange => EXCHANGE,
+            Rename::NoReplace => RENAME_NOREPLACE,
+            Rename::Exchange => RENAME_EXCHANGE,
         };
         let args = [
             self.node(from.directory)?,

@@ -3,10 +3,10 @@
 //! repeats the call, which then finds the answer.
 
 use super::Transport;
-use crate::errno::Errno;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::volume::{Answer, Operation, VOLUME_DATA};
+use hartline_linux::errno::Errno;
 
 /// A request that is in flight or complete.
 #[derive(Debug)]

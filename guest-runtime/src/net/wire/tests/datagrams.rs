@@ -1,7 +1,9 @@
 //! Single datagrams, and several datagrams in one packet.
 
 use super::*;
-use crate::net::options::{IPPROTO_UDP, udp};
+use crate::net::options::udp;
+use hartline_linux::errno::Errno;
+use hartline_linux::in_::IPPROTO_UDP;
 
 fn socket(net: &mut Network, family: Family) -> SocketId {
     net.add(Socket::new(family, Type::Datagram, WHO)).unwrap()

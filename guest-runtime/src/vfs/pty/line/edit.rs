@@ -1,17 +1,20 @@
 //! Editing of the line that is being typed, and its echo.
 
-use super::super::termios::{character, input, local};
 use super::{ALERT, DELETE, Line, MAX_LINE, TAB};
+use hartline_linux::termbits::{
+    ECHO, ECHOCTL, ECHOE, ECHOK, ECHOKE, ECHONL, ICANON, IMAXBEL, IUTF8, VEOF, VEOL, VEOL2, VERASE,
+    VKILL, VLNEXT, VREPRINT, VWERASE,
+};
 
 impl Line {
     /// Processes a typed byte in canonical mode.
     pub(super) fn edit(&mut self, byte: u8) {
         let settings = self.termios;
-        if settings.is(byte, character::VERASE) {
+        if settings.is(byte, VERASE) {
             return self.erase(byte, |_| false);
         }
-        if settings.is_extended(byte, character::VWERASE) {
-            // Erase the characters before the cursor that are not part of a word, then the word.
+        if settings.is_extended(byte, VWERASE) {
+            // What is not part of a word, then the word.
             let mut in_word = false;
             return self.erase(byte, |before| {
                 let is_part = before.is_ascii_alphanumeric() || before == b'_' || before >= 0x80;
@@ -19,17 +22,17 @@ impl Line {
                 is_part || !in_word
             });
         }
-        if settings.is(byte, character::VKILL) {
+        if settings.is(byte, VKILL) {
             return self.kill(byte);
         }
-        if settings.is_extended(byte, character::VLNEXT) {
+        if settings.is_extended(byte, VLNEXT) {
             self.literal = true;
-            if settings.has_local(local::ECHO) && settings.has_local(local::ECHOCTL) {
+            if settings.has_local(ECHO) && settings.has_local(ECHOCTL) {
                 self.show_raw(b"^\x08");
             }
             return;
         }
-        if settings.is_extended(byte, character::VREPRINT) && settings.has_local(local::ECHO) {
+        if settings.is_extended(byte, VREPRINT) && settings.has_local(ECHO) {
             self.echo(byte);
             self.show(b'\n');
             self.start = self.column;
@@ -38,16 +41,14 @@ impl Line {
             }
             return;
         }
-        if settings.is(byte, character::VEOF) {
+        if settings.is(byte, VEOF) {
             return self.end_line();
         }
-        let ends = byte == b'\n'
-            || settings.is(byte, character::VEOL)
-            || settings.is_extended(byte, character::VEOL2);
+        let ends = byte == b'\n' || settings.is(byte, VEOL) || settings.is_extended(byte, VEOL2);
         if !ends {
             return self.insert(byte);
         }
-        if byte == b'\n' && settings.has_local(local::ECHONL) && !settings.has_local(local::ECHO) {
+        if byte == b'\n' && settings.has_local(ECHONL) && !settings.has_local(ECHO) {
             self.show(byte);
         }
         self.echo(byte);
@@ -57,7 +58,7 @@ impl Line {
 
     /// Inserts a byte without a special meaning.
     pub(super) fn insert(&mut self, byte: u8) {
-        if !self.termios.has_local(local::ICANON) {
+        if !self.termios.has_local(ICANON) {
             self.echo(byte);
             self.ready.push_back(byte);
         } else if self.edited.len() < MAX_LINE {
@@ -66,7 +67,7 @@ impl Line {
             }
             self.edited.push(byte);
             self.echo(byte);
-        } else if self.termios.has_input(input::IMAXBEL) {
+        } else if self.termios.has_input(IMAXBEL) {
             self.show_raw(&[ALERT]);
         }
     }
@@ -79,8 +80,8 @@ impl Line {
 
     /// Erases the last character, and the ones before it while `more` returns true for each.
     fn erase(&mut self, typed: u8, mut more: impl FnMut(u8) -> bool) {
-        let echoes = self.termios.has_local(local::ECHO);
-        let shows = echoes && self.termios.has_local(local::ECHOE);
+        let echoes = self.termios.has_local(ECHO);
+        let shows = echoes && self.termios.has_local(ECHOE);
         let mut first = true;
         while let Some(&last) = self.edited.last() {
             if core::mem::take(&mut first) {
@@ -98,9 +99,9 @@ impl Line {
 
     /// Erases the whole line.
     fn kill(&mut self, typed: u8) {
-        let echoes = |bit| self.termios.has_local(local::ECHO) && self.termios.has_local(bit);
-        let shows = echoes(local::ECHOE) && echoes(local::ECHOK) && echoes(local::ECHOKE);
-        let (echo, newline) = (self.termios.has_local(local::ECHO), echoes(local::ECHOK));
+        let echoes = |bit| self.termios.has_local(ECHO) && self.termios.has_local(bit);
+        let shows = echoes(ECHOE) && echoes(ECHOK) && echoes(ECHOKE);
+        let (echo, newline) = (self.termios.has_local(ECHO), echoes(ECHOK));
         if shows {
             while !self.edited.is_empty() {
                 self.drop_character(true);
@@ -119,7 +120,7 @@ impl Line {
     /// Removes the last character of the line; if `shows`, also from the screen.
     fn drop_character(&mut self, shows: bool) {
         let end = self.column_of(self.edited.len());
-        if self.termios.has_input(input::IUTF8) {
+        if self.termios.has_input(IUTF8) {
             let is_continuation = |byte: &u8| byte & 0xc0 == 0x80;
             while self.edited.len() > 1 && self.edited.last().is_some_and(is_continuation) {
                 self.edited.pop();
@@ -141,11 +142,11 @@ impl Line {
 
     /// The column after the first `length` bytes of the line as they were echoed.
     fn column_of(&self, length: usize) -> usize {
-        let utf8 = self.termios.has_input(input::IUTF8);
+        let utf8 = self.termios.has_input(IUTF8);
         let bytes = self.edited[..length].iter();
         bytes.fold(self.start, |column, &byte| match byte {
             b'\t' => (column / TAB + 1) * TAB,
-            0..0x20 | DELETE if self.termios.has_local(local::ECHOCTL) => column + 2,
+            0..0x20 | DELETE if self.termios.has_local(ECHOCTL) => column + 2,
             0..0x20 | DELETE => column,
             0x80..0xc0 if utf8 => column,
             _ => column + 1,
@@ -154,11 +155,11 @@ impl Line {
 
     /// Echoes a typed byte, if the settings require it.
     pub(super) fn echo(&mut self, byte: u8) {
-        if !self.termios.has_local(local::ECHO) {
+        if !self.termios.has_local(ECHO) {
             return;
         }
         let control = matches!(byte, 0..0x20 | DELETE) && !matches!(byte, b'\n' | b'\t');
-        if control && self.termios.has_local(local::ECHOCTL) {
+        if control && self.termios.has_local(ECHOCTL) {
             self.show_raw(&[b'^', byte ^ 0x40]);
             self.column += 2;
         } else {

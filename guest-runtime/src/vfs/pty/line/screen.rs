@@ -1,8 +1,8 @@
 //! Output for the screen: what the program writes, and the echo.
 
-use super::super::termios::{input, output};
 use super::{CAPACITY, DELETE, Line, ROOM, TAB, take};
-use crate::errno::Errno;
+use hartline_linux::errno::Errno;
+use hartline_linux::termbits::{IUTF8, OCRNL, OLCUC, ONLCR, ONLRET, ONOCR, OPOST, TABDLY};
 
 impl Line {
     pub(super) fn show_raw(&mut self, bytes: &[u8]) {
@@ -27,7 +27,7 @@ impl Line {
         self.screen
             .try_reserve(room + TAB)
             .map_err(|_| Errno::ENOMEM)?;
-        if self.termios.output & output::OPOST == 0 {
+        if self.termios.c_oflag & OPOST == 0 {
             let count = bytes.len().min(room);
             self.screen.extend(&bytes[..count]);
             return Ok(count);
@@ -50,17 +50,17 @@ impl Line {
         let settings = self.termios;
         match byte {
             b'\n' => {
-                if settings.has_output(output::ONLCR) {
+                if settings.has_output(ONLCR) {
                     self.show_raw(b"\r");
                 }
-                if settings.has_output(output::ONLCR | output::ONLRET) {
+                if settings.has_output(ONLCR | ONLRET) {
                     self.column = 0;
                 }
                 self.show_raw(b"\n");
             }
-            b'\r' if settings.has_output(output::ONOCR) && self.column == 0 => {}
-            b'\r' if settings.has_output(output::OCRNL) => {
-                if settings.has_output(output::ONLRET) {
+            b'\r' if settings.has_output(ONOCR) && self.column == 0 => {}
+            b'\r' if settings.has_output(OCRNL) => {
+                if settings.has_output(ONLRET) {
                     self.column = 0;
                 }
                 self.show_raw(b"\n");
@@ -72,9 +72,7 @@ impl Line {
             b'\t' => {
                 let columns = TAB - self.column % TAB;
                 self.column += columns;
-                if settings.has_output(output::TABDLY)
-                    && settings.output & output::TABDLY == output::TABDLY
-                {
+                if settings.has_output(TABDLY) && settings.c_oflag & TABDLY == TABDLY {
                     self.show_raw(&[b' '; TAB][..columns]);
                 } else {
                     self.show_raw(b"\t");
@@ -85,13 +83,13 @@ impl Line {
                 self.show_raw(&[byte]);
             }
             _ => {
-                let upper = settings.has_output(output::OLCUC);
+                let upper = settings.has_output(OLCUC);
                 let byte = if upper {
                     byte.to_ascii_uppercase()
                 } else {
                     byte
                 };
-                let is_continuation = byte & 0xc0 == 0x80 && settings.has_input(input::IUTF8);
+                let is_continuation = byte & 0xc0 == 0x80 && settings.has_input(IUTF8);
                 if byte >= 0x20 && byte != DELETE && !is_continuation {
                     self.column += 1;
                 }

@@ -1,7 +1,7 @@
 //! Processing of typed and written bytes.
 
 use super::*;
-use crate::vfs::pty::termios::output;
+use hartline_linux::termbits::{ECHO, IUTF8, OPOST, TABDLY, VMIN};
 
 fn typed(line: &mut Line, bytes: &[u8]) -> Vec<u8> {
     let (done, signals) = line.type_bytes(bytes).unwrap();
@@ -54,7 +54,7 @@ fn erasing_words_lines_tabs_and_utf8() {
     typed(&mut line, b"a\t\x7f");
     assert_eq!(screen(&mut line), b"a\t\x08\x08\x08\x08\x08\x08\x08");
     line.flush_input();
-    line.termios.input |= input::IUTF8;
+    line.termios.c_iflag |= IUTF8;
     typed(&mut line, b"\r");
     screen(&mut line);
     read(&mut line, 9);
@@ -72,7 +72,7 @@ fn characters_mean_signals_and_drop_what_was_typed() {
     assert_eq!(typed(&mut line, b"\x1a\x1c"), [SIGTSTP, SIGQUIT]);
     typed(&mut line, b"c\n");
     assert_eq!(read(&mut line, 100).unwrap(), b"c\n");
-    line.termios.local &= !local::ISIG;
+    line.termios.c_lflag &= !ISIG;
     assert!(typed(&mut line, b"\x03\n").is_empty());
     assert_eq!(read(&mut line, 100).unwrap(), b"\x03\n");
 }
@@ -82,22 +82,22 @@ fn raw_reads_wait_for_as_much_as_they_should() {
     let mut line = Line::default();
     let mut settings = line.termios;
     typed(&mut line, b"typed before");
-    settings.local &= !(local::ICANON | local::ECHO);
+    settings.c_lflag &= !(ICANON | ECHO);
     line.set(settings);
     assert_eq!(read(&mut line, 5).unwrap(), b"typed");
     assert_eq!(read(&mut line, 50).unwrap(), b" before");
     assert_eq!(read(&mut line, 50), None);
-    line.termios.characters[character::VMIN] = 3;
+    line.termios.c_cc[VMIN] = 3;
     typed(&mut line, b"ab");
     assert_eq!((read(&mut line, 50), line.is_readable()), (None, false));
     assert_eq!(read(&mut line, 1).unwrap(), b"a");
     assert_eq!(line.available(50, true), Some(1));
-    line.termios.characters[character::VMIN] = 0;
+    line.termios.c_cc[VMIN] = 0;
     assert_eq!(read(&mut line, 50).unwrap(), b"b");
     assert_eq!(read(&mut line, 50).unwrap(), b"");
     // Back to canonical mode: the bytes that are there become a line.
     typed(&mut line, b"xy");
-    settings.local |= local::ICANON;
+    settings.c_lflag |= ICANON;
     line.set(settings);
     assert_eq!(read(&mut line, 50).unwrap(), b"xy");
     assert_eq!(read(&mut line, 50), None);
@@ -108,10 +108,10 @@ fn output_is_processed_stopped_and_limited() {
     let mut line = Line::default();
     assert_eq!(line.write(b"a\nb\t"), Ok(4));
     assert_eq!(screen(&mut line), b"a\r\nb\t");
-    line.termios.output |= output::TABDLY;
+    line.termios.c_oflag |= TABDLY;
     line.write(b"\rab\tc").unwrap();
     assert_eq!(screen(&mut line), b"\rab      c");
-    line.termios.output &= !output::OPOST;
+    line.termios.c_oflag &= !OPOST;
     line.write(b"\n\t").unwrap();
     assert_eq!(screen(&mut line), b"\n\t");
     typed(&mut line, b"\x13");
@@ -146,19 +146,19 @@ fn a_master_in_packet_mode_is_told_of_flow_and_flushes() {
     line.set(line.termios);
     assert!(!line.has_news());
     typed(&mut line, b"\x13\x13");
-    assert_eq!(line.take_news(), packet::STOP);
+    assert_eq!(line.take_news(), TIOCPKT_STOP);
     typed(&mut line, b"\x11");
-    assert_eq!((line.take_news(), line.take_news()), (packet::START, 0));
+    assert_eq!((line.take_news(), line.take_news()), (TIOCPKT_START, 0));
     typed(&mut line, b"\x13\x03");
-    let flushed = packet::FLUSH_READ | packet::FLUSH_WRITE;
-    assert_eq!(line.take_news(), packet::START | flushed);
+    let flushed = TIOCPKT_FLUSHREAD | TIOCPKT_FLUSHWRITE;
+    assert_eq!(line.take_news(), TIOCPKT_START | flushed);
     let mut settings = line.termios;
-    settings.input &= !input::IXON;
+    settings.c_iflag &= !IXON;
     line.set(settings);
-    assert_eq!(line.take_news(), packet::NO_STOP);
-    settings.input |= input::IXON;
+    assert_eq!(line.take_news(), TIOCPKT_NOSTOP);
+    settings.c_iflag |= IXON;
     line.set(settings);
-    settings.characters[character::VSTOP] = 1;
+    settings.c_cc[VSTOP] = 1;
     line.set(settings);
-    assert_eq!(line.take_news(), packet::NO_STOP);
+    assert_eq!(line.take_news(), TIOCPKT_NOSTOP);
 }

@@ -1,6 +1,7 @@
 //! `--stats`: the costs of a run.
 
 use hartline_abi::report::ExitReport;
+use hartline_linux::syscall::find;
 use hartline_vmm::devices::DeviceStatistics;
 use hartline_vmm::live::exits_per_operation;
 use hartline_vmm::machine::Outcome;
@@ -104,7 +105,7 @@ impl Run<'_> {
             }
             lines.extend(missing(report).map(|(number, count)| {
                 (
-                    format!("missing system call {number}"),
+                    format!("missing system call {}", call_name(number)),
                     format!("{count} times"),
                 )
             }));
@@ -207,7 +208,10 @@ impl Run<'_> {
         }
         if let End::Report(report) = &outcome.end {
             let missing: Vec<_> = missing(report)
-                .map(|(number, count)| serde_json::json!({ "number": number, "count": count }))
+                .map(|(number, count)| {
+                    let name = find(number.into()).map(|call| call.name);
+                    serde_json::json!({ "number": number, "name": name, "count": count })
+                })
                 .collect();
             object["syscalls"] = report.syscalls.into();
             object["interpreter_entries"] = report.interpreter_entries.into();
@@ -259,6 +263,12 @@ fn missing(report: &ExitReport) -> impl Iterator<Item = (u32, u32)> {
         .iter()
         .filter(|entry| entry[1] > 0)
         .map(|entry| (entry[0], entry[1]))
+}
+
+/// The name of a system call, or its number if Linux has none.
+fn call_name(number: u32) -> String {
+    let name = find(number.into()).map(|call| call.name.to_owned());
+    name.unwrap_or_else(|| number.to_string())
 }
 
 /// The name of a counter as words.

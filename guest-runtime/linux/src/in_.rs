@@ -1,0 +1,53 @@
+//! `linux/in.h`, `linux/in6.h`, `linux/tcp.h`, `linux/udp.h`: Internet protocols.
+#![allow(missing_docs, reason = "the names are Linux's")]
+
+// Protocols, which are levels of options too.
+pub const IPPROTO_IP: i32 = 0;
+pub const IPPROTO_TCP: i32 = 6;
+pub const IPPROTO_UDP: i32 = 17;
+pub const IPPROTO_IPV6: i32 = 41;
+
+// Options of `IPPROTO_IP`.
+pub const IP_TOS: i32 = 1;
+pub const IP_TTL: i32 = 2;
+pub const IP_PKTINFO: i32 = 8;
+pub const IP_MTU_DISCOVER: i32 = 10;
+pub const IP_RECVERR: i32 = 11;
+pub const IP_RECVTTL: i32 = 12;
+pub const IP_RECVTOS: i32 = 13;
+pub const IP_FREEBIND: i32 = 15;
+pub const IP_BIND_ADDRESS_NO_PORT: i32 = 24;
+pub const IP_MULTICAST_TTL: i32 = 33;
+pub const IP_MULTICAST_LOOP: i32 = 34;
+
+// Options of `IPPROTO_IPV6`.
+pub const IPV6_UNICAST_HOPS: i32 = 16;
+pub const IPV6_MULTICAST_HOPS: i32 = 18;
+pub const IPV6_MULTICAST_LOOP: i32 = 19;
+pub const IPV6_MTU_DISCOVER: i32 = 23;
+pub const IPV6_RECVERR: i32 = 25;
+pub const IPV6_V6ONLY: i32 = 26;
+pub const IPV6_RECVPKTINFO: i32 = 49;
+pub const IPV6_TCLASS: i32 = 67;
+
+// Options of `IPPROTO_TCP`.
+pub const TCP_NODELAY: i32 = 1;
+pub const TCP_MAXSEG: i32 = 2;
+pub const TCP_CORK: i32 = 3;
+pub const TCP_KEEPIDLE: i32 = 4;
+pub const TCP_KEEPINTVL: i32 = 5;
+pub const TCP_KEEPCNT: i32 = 6;
+pub const TCP_SYNCNT: i32 = 7;
+pub const TCP_LINGER2: i32 = 8;
+pub const TCP_DEFER_ACCEPT: i32 = 9;
+pub const TCP_WINDOW_CLAMP: i32 = 10;
+pub const TCP_QUICKACK: i32 = 12;
+pub const TCP_CONGESTION: i32 = 13;
+pub const TCP_USER_TIMEOUT: i32 = 18;
+pub const TCP_FASTOPEN: i32 = 23;
+pub const TCP_NOTSENT_LOWAT: i32 = 25;
+
+// Options of `IPPROTO_UDP`, which are types of control messages too.
+pub const UDP_CORK: i32 = 1;
+pub const UDP_SEGMENT: i32 = 103;
+pub const UDP_GRO: i32 = 104;

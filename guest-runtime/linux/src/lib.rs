@@ -1,0 +1,56 @@
+//! The user-space interface of Linux/riscv64 (asm-generic) as of Linux 6.12, under Linux's own
+//! names: a module per header.
+//!
+//! [`syscall`] is the one table of system calls: numbers, names, kinds of arguments, restarts after
+//! signals, and what Hartline supports.
+//!
+//! A constant has the type in which the library OS uses it: that of the field of a structure, or of
+//! the register in which a system call takes it.
+#![no_std]
+
+pub mod auxvec;
+pub mod capability;
+pub mod close_range;
+pub mod errno;
+pub mod eventfd;
+pub mod eventpoll;
+pub mod fadvise;
+pub mod falloc;
+pub mod fcntl;
+pub mod fs;
+pub mod futex;
+pub mod hwprobe;
+pub mod if_;
+pub mod in_;
+pub mod inotify;
+pub mod ioctls;
+pub mod limits;
+pub mod magic;
+pub mod membarrier;
+pub mod memfd;
+pub mod mman;
+pub mod names;
+pub mod netlink;
+pub mod openat2;
+pub mod poll;
+pub mod prctl;
+pub mod random;
+pub mod resource;
+pub mod rtnetlink;
+pub mod sched;
+pub mod siginfo;
+pub mod signal;
+pub mod socket;
+pub mod sockios;
+pub mod stat;
+pub mod statfs;
+pub mod syscall;
+pub mod sysinfo;
+pub mod termbits;
+pub mod time;
+pub mod timerfd;
+pub mod uio;
+pub mod un;
+pub mod vm_sockets;
+pub mod wait;
+pub mod xattr;

@@ -1,0 +1,8 @@
+//! `linux/magic.h`: types of file systems.
+#![allow(missing_docs, reason = "the names are Linux's")]
+
+pub const TMPFS_MAGIC: u64 = 0x102_1994;
+pub const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+pub const PIPEFS_MAGIC: u64 = 0x5049_5045;
+pub const ANON_INODE_FS_MAGIC: u64 = 0x904_1934;
+pub const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;

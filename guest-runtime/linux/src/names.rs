@@ -1,0 +1,253 @@
+//! Names of flags and of other constants, as strace(1) prints them.
+
+use crate::eventpoll::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
+use crate::fcntl::{
+    __O_TMPFILE, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_REMOVEDIR, AT_SYMLINK_FOLLOW,
+    AT_SYMLINK_NOFOLLOW, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
+    F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_OK, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN,
+    F_SETOWN_EX, F_SETPIPE_SZ, F_SETSIG, FASYNC, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT,
+    O_DIRECTORY, O_DSYNC, O_EXCL, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH,
+    O_RDONLY, O_RDWR, O_SYNC, O_TMPFILE, O_TRUNC, O_WRONLY, R_OK, W_OK, X_OK,
+};
+use crate::fs::{SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, SEEK_SET};
+use crate::futex::{
+    FUTEX_CLOCK_REALTIME, FUTEX_CMP_REQUEUE, FUTEX_CMP_REQUEUE_PRIVATE, FUTEX_REQUEUE,
+    FUTEX_REQUEUE_PRIVATE, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_BITSET_PRIVATE,
+    FUTEX_WAIT_PRIVATE, FUTEX_WAKE, FUTEX_WAKE_PRIVATE,
+};
+use crate::ioctls::{
+    FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, TCGETS, TCSETS, TCSETSF, TCSETSW, TIOCGPGRP,
+    TIOCGWINSZ, TIOCSPGRP,
+};
+use crate::mman::{
+    MAP_ANONYMOUS, MAP_DENYWRITE, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_NORESERVE,
+    MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, PROT_EXEC, PROT_NONE,
+    PROT_READ, PROT_WRITE,
+};
+use crate::random::{GRND_INSECURE, GRND_NONBLOCK, GRND_RANDOM};
+use crate::sched::{
+    CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_FILES, CLONE_FS, CLONE_PARENT_SETTID,
+    CLONE_PIDFD, CLONE_SETTLS, CLONE_SIGHAND, CLONE_SYSVSEM, CLONE_THREAD, CLONE_VFORK, CLONE_VM,
+};
+use crate::signal::{
+    SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGABRT, SIGALRM, SIGBUS, SIGCHLD, SIGCONT, SIGFPE,
+    SIGHUP, SIGILL, SIGINT, SIGIO, SIGKILL, SIGPIPE, SIGPROF, SIGPWR, SIGQUIT, SIGSEGV, SIGSTKFLT,
+    SIGSTOP, SIGSYS, SIGTERM, SIGTRAP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGUSR1, SIGUSR2,
+    SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+};
+use crate::socket::{
+    AF_INET, AF_INET6, AF_UNIX, AF_UNSPEC, AF_VSOCK, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL,
+    MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SHUT_RD, SHUT_RDWR, SHUT_WR, SOCK_CLOEXEC,
+    SOCK_DGRAM, SOCK_NONBLOCK, SOCK_SEQPACKET, SOCK_STREAM, SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_TCP,
+    SOL_UDP,
+};
+use crate::time::{
+    CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE, CLOCK_MONOTONIC_RAW,
+    CLOCK_PROCESS_CPUTIME_ID, CLOCK_REALTIME, CLOCK_REALTIME_COARSE, CLOCK_THREAD_CPUTIME_ID,
+    TIMER_ABSTIME,
+};
+use crate::wait::{WCONTINUED, WEXITED, WNOHANG, WNOWAIT, WSTOPPED};
+
+/// Values and their names. Among flags, combinations of several bits come first.
+pub type Names = &'static [(u64, &'static str)];
+
+/// Constants with their names.
+macro_rules! names {
+    ($($name:ident),* $(,)?) => {
+        &[$(($name as u64, stringify!($name))),*]
+    };
+}
+
+/// Flags of `open` that come with a mode.
+pub const CREATES: u64 = (O_CREAT | __O_TMPFILE) as u64;
+
+/// Flags of `open`.
+pub const OPEN: Names = names![
+    O_RDONLY,
+    O_WRONLY,
+    O_RDWR,
+    O_TMPFILE,
+    O_SYNC,
+    O_CREAT,
+    O_EXCL,
+    O_NOCTTY,
+    O_TRUNC,
+    O_APPEND,
+    O_NONBLOCK,
+    O_DSYNC,
+    FASYNC,
+    O_DIRECT,
+    O_LARGEFILE,
+    O_DIRECTORY,
+    O_NOFOLLOW,
+    O_NOATIME,
+    O_CLOEXEC,
+    O_PATH
+];
+
+/// Flags of calls that make descriptors.
+pub const STATUS: Names = names![O_NONBLOCK, O_DIRECT, O_CLOEXEC];
+
+/// Protection of `mmap`.
+pub const PROTECTION: Names = names![PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC];
+
+/// Flags of `mmap`.
+pub const MAPPING: Names = names![
+    MAP_SHARED_VALIDATE,
+    MAP_SHARED,
+    MAP_PRIVATE,
+    MAP_FIXED,
+    MAP_ANONYMOUS,
+    MAP_GROWSDOWN,
+    MAP_DENYWRITE,
+    MAP_NORESERVE,
+    MAP_POPULATE,
+    MAP_STACK,
+    MAP_FIXED_NOREPLACE
+];
+
+/// Flags of calls that take a directory and a path.
+pub const AT: Names = names![
+    AT_SYMLINK_NOFOLLOW,
+    AT_REMOVEDIR,
+    AT_SYMLINK_FOLLOW,
+    AT_NO_AUTOMOUNT,
+    AT_EMPTY_PATH
+];
+
+/// Modes of `access`.
+pub const ACCESS: Names = names![F_OK, X_OK, W_OK, R_OK];
+
+/// Values of `whence`.
+pub const SEEK: Names = names![SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA, SEEK_HOLE];
+
+/// Flags of `clone`.
+pub const CLONE: Names = names![
+    CLONE_VM,
+    CLONE_FS,
+    CLONE_FILES,
+    CLONE_SIGHAND,
+    CLONE_PIDFD,
+    CLONE_VFORK,
+    CLONE_THREAD,
+    CLONE_SYSVSEM,
+    CLONE_SETTLS,
+    CLONE_PARENT_SETTID,
+    CLONE_CHILD_CLEARTID,
+    CLONE_CHILD_SETTID,
+    SIGCHLD
+];
+
+/// Options of `wait4` and `waitid`.
+pub const WAIT: Names = names![WNOHANG, WSTOPPED, WEXITED, WCONTINUED, WNOWAIT];
+
+/// Commands of `fcntl`.
+pub const FCNTL: Names = names![
+    F_DUPFD,
+    F_GETFD,
+    F_SETFD,
+    F_GETFL,
+    F_SETFL,
+    F_GETLK,
+    F_SETLK,
+    F_SETLKW,
+    F_SETOWN,
+    F_GETOWN,
+    F_SETSIG,
+    F_GETSIG,
+    F_SETOWN_EX,
+    F_GETOWN_EX,
+    F_DUPFD_CLOEXEC,
+    F_SETPIPE_SZ,
+    F_GETPIPE_SZ
+];
+
+/// Address families.
+pub const FAMILY: Names = names![AF_UNSPEC, AF_UNIX, AF_INET, AF_INET6, AF_VSOCK];
+
+/// Types of sockets, and their flags.
+pub const SOCKET: Names = names![
+    SOCK_SEQPACKET,
+    SOCK_STREAM,
+    SOCK_DGRAM,
+    SOCK_NONBLOCK,
+    SOCK_CLOEXEC
+];
+
+/// Flags of messages.
+pub const MESSAGE: Names = names![
+    MSG_OOB,
+    MSG_PEEK,
+    MSG_TRUNC,
+    MSG_DONTWAIT,
+    MSG_WAITALL,
+    MSG_NOSIGNAL,
+    MSG_CMSG_CLOEXEC
+];
+
+/// Values of `shutdown`.
+pub const SHUTDOWN: Names = names![SHUT_RD, SHUT_WR, SHUT_RDWR];
+
+/// Levels of socket options.
+pub const LEVEL: Names = names![SOL_IP, SOL_SOCKET, SOL_TCP, SOL_UDP, SOL_IPV6];
+
+/// Operations of `epoll_ctl`.
+pub const EPOLL: Names = names![EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD];
+
+/// Clocks.
+pub const CLOCK: Names = names![
+    CLOCK_REALTIME,
+    CLOCK_MONOTONIC,
+    CLOCK_PROCESS_CPUTIME_ID,
+    CLOCK_THREAD_CPUTIME_ID,
+    CLOCK_MONOTONIC_RAW,
+    CLOCK_REALTIME_COARSE,
+    CLOCK_MONOTONIC_COARSE,
+    CLOCK_BOOTTIME
+];
+
+/// Flags of timers.
+pub const TIMER: Names = names![TIMER_ABSTIME];
+
+/// Values of `how` of `rt_sigprocmask`.
+pub const MASK: Names = names![SIG_BLOCK, SIG_UNBLOCK, SIG_SETMASK];
+
+/// Operations of `futex`.
+pub const FUTEX: Names = &[
+    (FUTEX_WAIT as u64, "FUTEX_WAIT"),
+    (FUTEX_WAKE as u64, "FUTEX_WAKE"),
+    (FUTEX_REQUEUE as u64, "FUTEX_REQUEUE"),
+    (FUTEX_CMP_REQUEUE as u64, "FUTEX_CMP_REQUEUE"),
+    (FUTEX_WAIT_BITSET as u64, "FUTEX_WAIT_BITSET"),
+    (FUTEX_WAIT_PRIVATE as u64, "FUTEX_WAIT_PRIVATE"),
+    (FUTEX_WAKE_PRIVATE as u64, "FUTEX_WAKE_PRIVATE"),
+    (FUTEX_REQUEUE_PRIVATE as u64, "FUTEX_REQUEUE_PRIVATE"),
+    (
+        FUTEX_CMP_REQUEUE_PRIVATE as u64,
+        "FUTEX_CMP_REQUEUE_PRIVATE",
+    ),
+    (
+        FUTEX_WAIT_BITSET_PRIVATE as u64,
+        "FUTEX_WAIT_BITSET_PRIVATE",
+    ),
+    (
+        (FUTEX_WAIT_BITSET_PRIVATE | FUTEX_CLOCK_REALTIME) as u64,
+        "FUTEX_WAIT_BITSET_PRIVATE|FUTEX_CLOCK_REALTIME",
+    ),
+];
+
+/// Flags of `getrandom`.
+pub const RANDOM: Names = names![GRND_NONBLOCK, GRND_RANDOM, GRND_INSECURE];
+
+/// Requests of `ioctl`.
+pub const IOCTL: Names = names![
+    TCGETS, TCSETS, TCSETSW, TCSETSF, TIOCGPGRP, TIOCSPGRP, TIOCGWINSZ, FIONREAD, FIONBIO,
+    FIONCLEX, FIOCLEX, FIOASYNC
+];
+
+/// The standard signals.
+pub const SIGNAL: Names = names![
+    SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGUSR1, SIGSEGV,
+    SIGUSR2, SIGPIPE, SIGALRM, SIGTERM, SIGSTKFLT, SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN,
+    SIGTTOU, SIGURG, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGWINCH, SIGIO, SIGPWR, SIGSYS
+];

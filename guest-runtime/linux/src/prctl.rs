@@ -1,0 +1,13 @@
+//! `linux/prctl.h`.
+#![allow(missing_docs, reason = "the names are Linux's")]
+
+// Operations of `prctl`.
+pub const PR_SET_PDEATHSIG: u64 = 1;
+pub const PR_GET_PDEATHSIG: u64 = 2;
+pub const PR_GET_DUMPABLE: u64 = 3;
+pub const PR_SET_DUMPABLE: u64 = 4;
+pub const PR_SET_NAME: u64 = 15;
+pub const PR_GET_NAME: u64 = 16;
+pub const PR_CAPBSET_READ: u64 = 23;
+pub const PR_SET_NO_NEW_PRIVS: u64 = 38;
+pub const PR_GET_NO_NEW_PRIVS: u64 = 39;

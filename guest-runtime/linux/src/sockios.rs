@@ -1,0 +1,37 @@
+//! `asm-generic/sockios.h` and `linux/sockios.h`: requests on sockets.
+#![allow(missing_docs, reason = "the names are Linux's")]
+
+pub const FIOSETOWN: u32 = 0x8901;
+pub const SIOCSPGRP: u32 = 0x8902;
+pub const FIOGETOWN: u32 = 0x8903;
+pub const SIOCGPGRP: u32 = 0x8904;
+pub const SIOCADDRT: u32 = 0x890b;
+pub const SIOCDELRT: u32 = 0x890c;
+pub const SIOCGIFNAME: u32 = 0x8910;
+pub const SIOCSIFLINK: u32 = 0x8911;
+pub const SIOCGIFCONF: u32 = 0x8912;
+pub const SIOCGIFFLAGS: u32 = 0x8913;
+pub const SIOCSIFFLAGS: u32 = 0x8914;
+pub const SIOCGIFADDR: u32 = 0x8915;
+pub const SIOCSIFADDR: u32 = 0x8916;
+pub const SIOCGIFDSTADDR: u32 = 0x8917;
+pub const SIOCSIFDSTADDR: u32 = 0x8918;
+pub const SIOCGIFBRDADDR: u32 = 0x8919;
+pub const SIOCSIFBRDADDR: u32 = 0x891a;
+pub const SIOCGIFNETMASK: u32 = 0x891b;
+pub const SIOCSIFNETMASK: u32 = 0x891c;
+pub const SIOCGIFMETRIC: u32 = 0x891d;
+pub const SIOCSIFMETRIC: u32 = 0x891e;
+pub const SIOCGIFMTU: u32 = 0x8921;
+pub const SIOCSIFMTU: u32 = 0x8922;
+pub const SIOCSIFNAME: u32 = 0x8923;
+pub const SIOCSIFHWADDR: u32 = 0x8924;
+pub const SIOCGIFHWADDR: u32 = 0x8927;
+pub const SIOCSIFSLAVE: u32 = 0x8930;
+pub const SIOCGIFINDEX: u32 = 0x8933;
+pub const SIOCSIFPFLAGS: u32 = 0x8934;
+pub const SIOCDIFADDR: u32 = 0x8936;
+pub const SIOCSIFHWBROADCAST: u32 = 0x8937;
+pub const SIOCGIFTXQLEN: u32 = 0x8942;
+pub const SIOCSIFTXQLEN: u32 = 0x8943;
+pub const SIOCSARP: u32 = 0x8955;
