@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use hartline_linux::errno::Errno;
 use hartline_linux::futex::{
     FUTEX_BITSET_MATCH_ANY, FUTEX_OWNER_DIED, FUTEX_TID_MASK, FUTEX_WAITERS, ROBUST_LIST_LIMIT,
+    RobustListHead,
 };
 
 /// Key of a futex: a word of an address space.
@@ -216,19 +217,22 @@ pub(crate) fn leave_robust_list(kernel: &mut Kernel) {
     if head == 0 {
         return;
     }
-    // `struct robust_list_head`: the first entry, the offset of the lock in each entry, and the
-    // entry that is being changed.
-    let Ok([first, offset, pending]) = user::read::<[u64; 3]>(&mut kernel.memory, head) else {
+    // The first entry, the offset of the lock in each, and an entry that is being changed.
+    let Ok(RobustListHead {
+        list: mut entry,
+        futex_offset: offset,
+        list_op_pending: pending,
+    }) = user::read(&mut kernel.memory, head)
+    else {
         return;
     };
-    let mut entry = first;
     for _ in 0..ROBUST_LIST_LIMIT {
         if entry & !1 == head {
             break;
         }
         let next = user::read::<u64>(&mut kernel.memory, entry & !1);
         if entry != pending {
-            leave_lock(kernel, (entry & !1).wrapping_add(offset));
+            leave_lock(kernel, (entry & !1).wrapping_add_signed(offset));
         }
         match next {
             Ok(next) => entry = next,
@@ -236,7 +240,7 @@ pub(crate) fn leave_robust_list(kernel: &mut Kernel) {
         }
     }
     if pending != 0 {
-        leave_lock(kernel, (pending & !1).wrapping_add(offset));
+        leave_lock(kernel, (pending & !1).wrapping_add_signed(offset));
     }
 }
 

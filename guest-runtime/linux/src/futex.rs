@@ -1,6 +1,8 @@
 //! `linux/futex.h`.
 #![allow(missing_docs, reason = "the names are Linux's")]
 
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
 // Operations.
 pub const FUTEX_WAIT: u32 = 0;
 pub const FUTEX_WAKE: u32 = 1;
@@ -52,3 +54,14 @@ pub const FUTEX_BITSET_MATCH_ANY: u32 = 0xffff_ffff;
 
 // Most locks in the list of a thread.
 pub const ROBUST_LIST_LIMIT: usize = 2048;
+
+/// `struct robust_list_head`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+pub struct RobustListHead {
+    pub list: u64,
+    pub futex_offset: i64,
+    pub list_op_pending: u64,
+}
+
+const _: () = assert!(size_of::<RobustListHead>() == 24);

@@ -9,6 +9,7 @@
 #![no_std]
 
 pub mod auxvec;
+pub mod cacheflush;
 pub mod capability;
 pub mod close_range;
 pub mod errno;
@@ -49,6 +50,7 @@ pub mod sysinfo;
 pub mod termbits;
 pub mod time;
 pub mod timerfd;
+pub mod ucontext;
 pub mod uio;
 pub mod un;
 pub mod vm_sockets;

@@ -6,6 +6,7 @@ use alloc::rc::Rc;
 use core::ops::Range;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_linux::errno::Errno;
+use hartline_linux::mman::{PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE};
 
 /// Permissions of a range: the `PROT_*` bits of `mmap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,17 +14,17 @@ pub struct Protection(u8);
 
 impl Protection {
     /// No access.
-    pub const NONE: Protection = Protection(0);
+    pub const NONE: Protection = Protection(PROT_NONE as u8);
     /// Load.
-    pub const READ: Protection = Protection(1);
+    pub const READ: Protection = Protection(PROT_READ as u8);
     /// Store.
-    pub const WRITE: Protection = Protection(2);
+    pub const WRITE: Protection = Protection(PROT_WRITE as u8);
     /// Instruction fetch.
-    pub const EXECUTE: Protection = Protection(4);
+    pub const EXECUTE: Protection = Protection(PROT_EXEC as u8);
     /// Load and store.
-    pub const READ_WRITE: Protection = Protection(3);
+    pub const READ_WRITE: Protection = Self::READ.union(Self::WRITE);
     /// Load and fetch.
-    pub const READ_EXECUTE: Protection = Protection(5);
+    pub const READ_EXECUTE: Protection = Self::READ.union(Self::EXECUTE);
 
     /// Converts `PROT_*` bits.
     ///

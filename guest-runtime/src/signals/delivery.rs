@@ -170,10 +170,10 @@ impl Signals {
     ) -> Result<(), Errno> {
         let frame: RtSigframe = user::read(memory, hart.x[2])?;
         frame.restore(hart);
-        self.set_blocked(frame.context.mask);
+        self.set_blocked(frame.context.uc_sigmask);
         let sp = hart.x[2];
         // As on Linux, an alternate stack that cannot be restored is not an error.
-        let _ = self.set_stack(frame.context.stack, sp);
+        let _ = self.set_stack(frame.context.uc_stack, sp);
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use hartline_linux::siginfo::{
     SI_SIGIO, SI_TIMER, SI_TKILL, SI_USER,
 };
 use hartline_linux::signal::{SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, StackT};
+use hartline_linux::ucontext::{RiscvFpState, Sigcontext, Ucontext};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// `siginfo_t`.
@@ -189,46 +190,6 @@ impl SigInfo {
     }
 }
 
-/// Floating-point state with the size of `__riscv_q_ext_state`; the double-precision state is its
-/// start.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct FpState {
-    /// `f0`–`f31`.
-    pub f: [u64; 32],
-    /// `fcsr`.
-    pub fcsr: u32,
-    /// Unused; the last two words are the empty header of further state.
-    pub rest: [u32; 67],
-}
-
-/// `struct sigcontext`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct SigContext {
-    /// `pc`, then `x1`–`x31`.
-    pub registers: [u64; 32],
-    /// Floating-point registers.
-    pub fp: FpState,
-}
-
-/// `struct ucontext`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct UContext {
-    flags: u64,
-    link: u64,
-    /// Alternate stack at the time of the signal.
-    pub stack: StackT,
-    /// Blocked signals to restore.
-    pub mask: u64,
-    unused: [u64; 15],
-    /// The context's alignment of 16.
-    padding: u64,
-    /// Registers.
-    pub registers: SigContext,
-}
-
 /// `struct rt_sigframe`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
@@ -236,17 +197,13 @@ pub struct RtSigframe {
     /// The `siginfo_t`.
     pub info: SigInfo,
     /// The interrupted context.
-    pub context: UContext,
+    pub context: Ucontext,
 }
 
 /// Size of a frame, bytes.
 pub const FRAME_SIZE: u64 = size_of::<RtSigframe>() as u64;
 
 const _: () = assert!(size_of::<SigInfo>() == 128);
-const _: () = assert!(offset_of!(UContext, mask) == 40);
-const _: () = assert!(offset_of!(UContext, registers) == 176);
-const _: () = assert!(size_of::<FpState>() == 528);
-const _: () = assert!(size_of::<SigContext>() == 784);
 const _: () = assert!(FRAME_SIZE == 1088);
 
 impl RtSigframe {
@@ -262,19 +219,19 @@ impl RtSigframe {
         registers[0] = hart.pc;
         RtSigframe {
             info,
-            context: UContext {
-                flags: 0,
-                link: 0,
-                stack,
-                mask,
+            context: Ucontext {
+                uc_flags: 0,
+                uc_link: 0,
+                uc_stack: stack,
+                uc_sigmask: mask,
                 unused: [0; 15],
-                padding: 0,
-                registers: SigContext {
-                    registers,
-                    fp: FpState {
+                pad: 0,
+                uc_mcontext: Sigcontext {
+                    sc_regs: registers,
+                    sc_fpregs: RiscvFpState {
                         f: hart.f,
                         fcsr: fcsr::fcsr_read(hart),
-                        rest: [0; 67],
+                        reserved: [0; 67],
                     },
                 },
             },
@@ -283,11 +240,11 @@ impl RtSigframe {
 
     /// Restores the registers.
     pub fn restore(&self, hart: &mut Hart) {
-        let context = &self.context.registers;
-        hart.x = context.registers;
+        let context = &self.context.uc_mcontext;
+        hart.x = context.sc_regs;
         hart.x[0] = 0;
-        hart.pc = context.registers[0] & !1;
-        hart.f = context.fp.f;
-        fcsr::fcsr_write(hart, context.fp.fcsr);
+        hart.pc = context.sc_regs[0] & !1;
+        hart.f = context.sc_fpregs.f;
+        fcsr::fcsr_write(hart, context.sc_fpregs.fcsr);
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use hartline_abi::hart::Hart;
 use hartline_linux::siginfo::SI_USER;
 use hartline_linux::signal::{SA_RESTART, SIGINT, SIGPIPE, SIGSEGV, SIGTERM, SS_ONSTACK};
+use zerocopy::IntoBytes;
 
 fn sent(signal: u8) -> SigInfo {
     SigInfo::sent(signal, SI_USER, 2, 1000)

@@ -14,7 +14,7 @@ use hartline_linux::futex::{
     FUTEX_OP_CMP_EQ, FUTEX_OP_CMP_GE, FUTEX_OP_CMP_GT, FUTEX_OP_CMP_LE, FUTEX_OP_CMP_LT,
     FUTEX_OP_CMP_NE, FUTEX_OP_OPARG_SHIFT, FUTEX_OP_OR, FUTEX_OP_SET, FUTEX_OP_XOR, FUTEX_REQUEUE,
     FUTEX_TRYLOCK_PI, FUTEX_UNLOCK_PI, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI,
-    FUTEX_WAKE, FUTEX_WAKE_BITSET, FUTEX_WAKE_OP,
+    FUTEX_WAKE, FUTEX_WAKE_BITSET, FUTEX_WAKE_OP, RobustListHead,
 };
 use hartline_linux::syscall::nr;
 
@@ -161,8 +161,7 @@ fn wake_op(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn set_robust_list(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const HEAD_SIZE: u64 = 24;
-    if arguments[1] != HEAD_SIZE {
+    if arguments[1] != size_of::<RobustListHead>() as u64 {
         return Err(Errno::EINVAL);
     }
     kernel.task.robust_list = [arguments[0], arguments[1]];

@@ -9,6 +9,7 @@ use crate::syscall::files_stat::Mapped;
 use crate::user;
 use core::ops::Range;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use hartline_linux::cacheflush::SYS_RISCV_FLUSH_ICACHE_LOCAL;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{F_SEAL_FUTURE_WRITE, F_SEAL_WRITE};
 use hartline_linux::mman::{
@@ -259,8 +260,7 @@ fn madvise(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn riscv_flush_icache(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const LOCAL: u64 = 1;
-    if arguments[2] & !LOCAL != 0 {
+    if arguments[2] & !SYS_RISCV_FLUSH_ICACHE_LOCAL != 0 {
         return Err(Errno::EINVAL);
     }
     kernel.forget_decoded();

@@ -65,7 +65,7 @@ pub struct EventFd {
 pub struct OpenFile {
     /// The inode of the file.
     pub ino: Ino,
-    /// Access mode and status flags ([`o`]).
+    /// Access mode and status flags (`O_*`).
     pub flags: u32,
     /// Position, bytes; for a directory, the cookie of the next entry.
     pub offset: u64,

@@ -28,7 +28,7 @@ pub struct Request<'a> {
     pub dirfd: i32,
     /// Path.
     pub path: &'a [u8],
-    /// Flags ([`o`]).
+    /// Flags (`O_*`).
     pub flags: u32,
     /// Permissions of a new file, before the umask.
     pub mode: u32,

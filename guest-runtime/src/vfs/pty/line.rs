@@ -54,7 +54,7 @@ pub struct Line {
     column: usize,
     /// Output is stopped (`VSTOP`, `tcflow`).
     stopped: bool,
-    /// Status bits for a master in packet mode that it has not read: a set of [`packet`].
+    /// Status bits for a master in packet mode that it has not read: a set of `TIOCPKT_*`.
     news: u8,
 }
 

@@ -1,9 +1,8 @@
 //! Single datagrams, and several datagrams in one packet.
 
 use super::*;
-use crate::net::options::udp;
 use hartline_linux::errno::Errno;
-use hartline_linux::in_::IPPROTO_UDP;
+use hartline_linux::in_::{IPPROTO_UDP, UDP_GRO};
 
 fn socket(net: &mut Network, family: Family) -> SocketId {
     net.add(Socket::new(family, Type::Datagram, WHO)).unwrap()
@@ -108,7 +107,7 @@ fn several_datagrams_go_in_one_packet() {
             assert_eq!(all, data);
             // A receiver with `UDP_GRO` receives the length of the datagrams.
             let options = &mut hosts.0[1].get_mut(server).unwrap().options;
-            let option = (IPPROTO_UDP, udp::GRO);
+            let option = (IPPROTO_UDP, UDP_GRO);
             options
                 .set_number(option, 1, family, Type::Datagram)
                 .unwrap();
