@@ -1,9 +1,9 @@
 //! The file system: inodes and names, one mount tree.
 //!
-//! Inodes of the root image are loaded when they are first looked up, and changed in memory; `Ino(n
-//! + 1)` is inode `n` of the image. `/dev` and `/proc` are mounted over directories of the root.
-//! The inodes of `/proc` ([`super::proc`]) are computed from their numbers and are never in the
-//! table.
+//! Inodes of the root image are loaded when they are first looked up, and changed in memory.
+//! `Ino(n + 1)` is inode `n` of the image. `/dev` and `/proc` are mounted over directories of the
+//! root. The inodes of `/proc` ([`super::proc`]) are computed from their numbers and are never in
+//! the table.
 
 use super::budget::{Budget, INODE_COST};
 use super::data::FileData;
