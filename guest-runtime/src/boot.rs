@@ -22,11 +22,12 @@ use alloc::vec::Vec;
 use core::ptr::{NonNull, addr_of};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use hartline_abi::ABI_VERSION;
-use hartline_abi::boot::{BootInfo, MAX_CPUS, Shared};
+use hartline_abi::boot::{BootInfo, Shared};
 use hartline_abi::hart::{Hart, MIDDLE_OFFSET, NO_RESERVATION};
 use hartline_abi::layout::{
     CPL0_STRIDE, IMAGE_BASE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, STACK_BASE, STACK_STRIDE,
 };
+use hartline_abi::limits::MAX_CPUS;
 use hartline_abi::port;
 use hartline_abi::report::{ExitKind, ExitReport};
 use spin::Mutex;

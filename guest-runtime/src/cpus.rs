@@ -17,8 +17,8 @@ use core::hint::spin_loop;
 use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use hartline_abi::boot::MAX_CPUS;
 use hartline_abi::hart::Hart;
+use hartline_abi::limits::MAX_CPUS;
 
 /// Number of spins, each 40 to 150 cycles, before the vCPU yields to the host, because the awaited
 /// vCPU may not be running. That is several times an exit, and several times the period for which

@@ -11,9 +11,9 @@ use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
-use hartline_abi::boot::MAX_CPUS;
 use hartline_abi::hart::{ExceptionFrame, Hart};
 use hartline_abi::layout::{KERNEL_CS, USER_END};
+use hartline_abi::limits::MAX_CPUS;
 
 /// Vectors (AMD64 manual, volume 2, "Exceptions and Interrupts").
 mod vector {

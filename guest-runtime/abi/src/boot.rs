@@ -7,13 +7,12 @@ use crate::chaos;
 use crate::console;
 use crate::hotness::Hotness;
 use crate::layout::IMAGE_WINDOWS;
+use crate::limits::{MAX_CPUS, MAX_DISKS};
 use crate::profile::Sample;
 use crate::report::ExitReport;
 use crate::volume;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Most vCPUs of one VM: a set of vCPUs fits a 64-bit word.
-pub const MAX_CPUS: usize = 64;
 /// Most read-only files of one VM.
 pub const MAX_FILES: usize = 16;
 /// Size of the buffer for arguments and environment, bytes.
@@ -63,8 +62,6 @@ pub struct VsockSettings {
     pub polling_ns: u64,
 }
 
-/// Most disks.
-pub const MAX_DISKS: usize = 4;
 /// Longest name of a disk, bytes.
 pub const DISK_NAME: usize = 32;
 

@@ -18,6 +18,7 @@ pub mod hotness;
 pub mod image;
 pub mod interrupt;
 pub mod layout;
+pub mod limits;
 pub mod paging;
 pub mod port;
 pub mod profile;

@@ -18,7 +18,7 @@ pub const RNG_DEVICE: u64 = 1;
 pub const FIRST_DISK: u64 = 2;
 
 /// Number of the socket device ([`crate::vsock`]), after the disks.
-pub const VSOCK_DEVICE: u64 = FIRST_DISK + crate::boot::MAX_DISKS as u64;
+pub const VSOCK_DEVICE: u64 = FIRST_DISK + crate::limits::MAX_DISKS as u64;
 
 /// Number of the console ([`crate::console`]), which every VM has.
 pub const CONSOLE_DEVICE: u64 = VSOCK_DEVICE + 1;
@@ -166,7 +166,7 @@ pub const fn net_control(pairs: u16) -> u16 {
 }
 
 /// Most pairs of queues of a network device: as many as a VM has vCPUs.
-pub const MAX_QUEUE_PAIRS: u16 = crate::boot::MAX_CPUS as u16;
+pub const MAX_QUEUE_PAIRS: u16 = crate::limits::MAX_CPUS as u16;
 
 /// A command of the control queue of network devices (section 5.1.6.5): class, command and data,
 /// then a byte that the device writes.

@@ -1,8 +1,9 @@
 //! Kicks the guest's harts, which handle the request at their next safepoint.
 
 use crate::platform::Mapping;
-use hartline_abi::boot::{MAX_CPUS, Shared};
+use hartline_abi::boot::Shared;
 use hartline_abi::hart::{Hart, PASSED_OVER, Pending, is_urgent};
+use hartline_abi::limits::MAX_CPUS;
 use hartline_devices::lateness;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;

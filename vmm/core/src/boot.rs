@@ -5,11 +5,12 @@ use crate::layout::{self, Guest};
 use crate::platform::{self, Vcpu};
 use crate::timers::GuestClock;
 use hartline_abi::boot::{
-    ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_DISKS, MAX_FILES, NetSettings, Shared, VsockSettings,
+    ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_FILES, NetSettings, Shared, VsockSettings,
 };
 use hartline_abi::chaos::Settings;
 use hartline_abi::console::STREAMS;
 use hartline_abi::layout::SHARED_BASE;
+use hartline_abi::limits::MAX_DISKS;
 use std::io::{self, IsTerminal};
 use std::mem::offset_of;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -64,7 +64,7 @@ pub struct Sockets {
 pub struct Attached {
     /// The network interface.
     pub network: Option<Network>,
-    /// The disks, at most [`MAX_DISKS`](hartline_abi::boot::MAX_DISKS).
+    /// The disks, at most [`MAX_DISKS`](hartline_abi::limits::MAX_DISKS).
     pub disks: Vec<Disk>,
     /// The socket device.
     pub sockets: Option<Sockets>,

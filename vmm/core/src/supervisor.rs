@@ -23,13 +23,14 @@
 //! use.
 
 use crate::idt;
-use hartline_abi::boot::{MAX_CPUS, Shared};
+use hartline_abi::boot::Shared;
 use hartline_abi::hart::{ExceptionFrame, offset};
 use hartline_abi::interrupt::{self, Gate, MAX_DEVICES, STUB_STRIDE, TABLE_LENGTH};
 use hartline_abi::layout::{
     CPL0_STRIDE, INTERRUPT_STUBS, KERNEL_CS, KERNEL_SS, PAGE_SIZE, SHARED_BASE, SUPERVISOR_BASE,
     SUPERVISOR_GPA, USER_CS, USER_SS,
 };
+use hartline_abi::limits::MAX_CPUS;
 use hartline_abi::port;
 use std::mem::{offset_of, size_of};
 

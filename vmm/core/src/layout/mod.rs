@@ -12,7 +12,7 @@ mod files;
 mod page_tables;
 mod runtime;
 
-pub use hartline_abi::boot::MAX_CPUS;
+pub use hartline_abi::limits::MAX_CPUS;
 pub use page_tables::{PageTables, Permission};
 
 use crate::platform::{self, Access, Mapping};

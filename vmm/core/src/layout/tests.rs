@@ -3,8 +3,8 @@
 use super::page_tables::tests::{rights, walk};
 use super::*;
 use crate::platform::memory_file;
-use hartline_abi::boot::MAX_CPUS;
 use hartline_abi::layout::{CPL0_STRIDE, IMAGE_BASE, RUNTIME_BASE};
+use hartline_abi::limits::MAX_CPUS;
 
 /// Code, constants and data in separate 2 MiB pages.
 fn runtime_elf() -> Vec<u8> {

@@ -3,7 +3,8 @@
 use super::network::{self, Net};
 use super::vsock::{self, Vsock};
 use anyhow::{Context, bail, ensure};
-use hartline_abi::boot::{DISK_NAME, MAX_DISKS};
+use hartline_abi::boot::DISK_NAME;
+use hartline_abi::limits::MAX_DISKS;
 use hartline_abi::volume::MAX_VOLUMES;
 use hartline_aot::technique::Technique;
 use hartline_devices::net::user::Forward;
