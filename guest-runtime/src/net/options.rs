@@ -157,7 +157,7 @@ impl VsockOptions {
         self.sizes.get(usize::try_from(name).ok()?).copied()
     }
 
-    /// Sets a size by its name in [`vm`]. The buffer size is clamped to its bounds.
+    /// Sets a size by its option (`SO_VM_SOCKETS_BUFFER_…`). The buffer size is clamped to its bounds.
     ///
     /// # Errors
     /// `ENOPROTOOPT` for an unknown name.

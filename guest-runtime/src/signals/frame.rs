@@ -176,7 +176,7 @@ impl SigInfo {
         }
     }
 
-    /// The signal, 1 to [`_NSIG`].
+    /// The signal, 1 to [`_NSIG`](hartline_linux::signal::_NSIG).
     #[must_use]
     pub fn signal(&self) -> u8 {
         self.number as u8

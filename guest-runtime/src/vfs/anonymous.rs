@@ -83,7 +83,7 @@ impl Vfs {
             .inspect_err(|_| self.close_socket(socket))
     }
 
-    /// Opens an unnamed file in memory (`memfd_create`) with these [seals].
+    /// Opens an unnamed file in memory (`memfd_create`) with these [seals](super::seals).
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOSPC`.

@@ -24,7 +24,7 @@ use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 /// The arguments of `openat` and similar calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// Directory descriptor, or [`AT_FDCWD`].
+    /// Directory descriptor, or `AT_FDCWD`.
     pub dirfd: i32,
     /// Path.
     pub path: &'a [u8],
