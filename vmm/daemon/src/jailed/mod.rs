@@ -1,4 +1,4 @@
-//! What runs in a [jail](hartline_jail): a VMM, or a worker that packs uploads, translates, or
+//! What runs in a [jail]: a VMM, or a worker that packs uploads, translates, or
 //! measures and empties volumes. The daemon starts the same program again for each, as `hartlined jailed ROLE ROOT UID`.
 
 mod find;
