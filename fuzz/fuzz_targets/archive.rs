@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use hartline_daemon::jailed::pack::pack;
 use hartline_daemon::jailed::protocol::{FromWorker, UploadKind};
-use hartline_guest::vfs::tree::Tree;
+use hartline_guest::fs::tree::Tree;
 use hartline_tree::TreeImage;
 use libfuzzer_sys::fuzz_target;
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -4,7 +4,7 @@
 #![no_main]
 
 use hartline_abi::layout::PAGE_SIZE;
-use hartline_guest::vfs::tree::Tree;
+use hartline_guest::fs::tree::Tree;
 use hartline_tree::{TreeBuilder, TreeImage};
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;

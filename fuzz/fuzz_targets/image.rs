@@ -8,7 +8,7 @@ use hartline_abi::image::{FunctionEntry, HEADER_SIZE, variant};
 use hartline_aot::image::{Image, build};
 use hartline_aot::key::Key;
 use hartline_aot::link::Linked;
-use hartline_guest::images::{self, Images, Origin};
+use hartline_guest::exec::images::{self, Images, Origin};
 use libfuzzer_sys::fuzz_target;
 use sha2::{Digest, Sha256};
 use std::sync::OnceLock;

@@ -5,7 +5,7 @@
 
 use hartline_abi::ABI_VERSION;
 use hartline_abi::tree::{MAGIC, TreeHeader};
-use hartline_guest::vfs::tree::Tree;
+use hartline_guest::fs::tree::Tree;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

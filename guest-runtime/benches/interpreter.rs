@@ -3,7 +3,7 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hartline_abi::hart::{Hart, NO_RESERVATION};
-use hartline_guest::interp::{Interpreter, Step, fcsr};
+use hartline_guest::exec::interp::{Interpreter, Step, fcsr};
 use hartline_isa::{
     Cmp, FBinOp, FReg, Format, ImmediateOp, IntegerOp, MulDivOp, Operation, RegisterOp, Rounding,
     ShiftOp, Trap, Width, XReg, encode,

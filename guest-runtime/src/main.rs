@@ -1,7 +1,7 @@
 //! The runtime's ELF image, which the VMM embeds and boots in every VM.
 //!
 //! It is linked at [`hartline_abi::layout::RUNTIME_BASE`] without any library, by
-//! `vmm/build.rs` (release profile, since a panic must abort). By hand:
+//! `vmm/core/build.rs` (release profile, since a panic must abort). By hand:
 //!
 //! ```text
 //! RUSTFLAGS="-Crelocation-model=pic -Clink-arg=-nostartfiles -Clink-arg=-nostdlib \
@@ -17,7 +17,7 @@ use core::arch::global_asm;
 use core::panic::PanicInfo;
 use core::ptr::NonNull;
 use hartline_abi::boot::Shared;
-use hartline_guest::{boot, heap};
+use hartline_guest::arch::{boot, heap};
 
 mod mem;
 

@@ -3,8 +3,8 @@
 use super::interrupt::Interrupt;
 use super::mmio::{Registers, Start, StartError};
 use super::queue::{PARTS, Queue};
-use crate::host::Host;
-use crate::vfs::disks::{Disk, MAX_LENGTH, Request, SECTOR};
+use crate::arch::host::Host;
+use crate::fs::disks::{Disk, MAX_LENGTH, Request, SECTOR};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::virtio::{
     BLOCK_REQUESTS, BlockHeader, BlockRange, FIRST_DISK, block_feature, block_request,

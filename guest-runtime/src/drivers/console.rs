@@ -1,10 +1,10 @@
 //! The console (virtio 1.3, section 5.3). Its ports only send: standard input is read by host calls
-//! ([`crate::console`]), so the receive queues of the ports are not set up.
+//! ([`crate::drivers::streams`]), so the receive queues of the ports are not set up.
 
 use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
-use crate::console::Ports;
-use crate::host::Host;
+use crate::arch::host::Host;
+use crate::drivers::streams::Ports;
 use alloc::vec::Vec;
 use hartline_abi::console::{
     CONTROL_RECEIVE, CONTROL_TRANSMIT, Control, MAX_PORTS, console_feature, event, transmit_queue,

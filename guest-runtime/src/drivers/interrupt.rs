@@ -1,6 +1,6 @@
 //! The interrupt bit of a device ([`hartline_abi::boot::Shared::interrupts`]).
 
-use crate::host::Host;
+use crate::arch::host::Host;
 use core::ptr::addr_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 

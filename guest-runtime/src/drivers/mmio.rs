@@ -3,7 +3,7 @@
 //! would leave the VM.
 
 use super::queue::Queue;
-use crate::host::Host;
+use crate::arch::host::Host;
 use alloc::vec::Vec;
 use core::arch::asm;
 use core::mem;

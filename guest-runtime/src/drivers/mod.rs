@@ -8,7 +8,9 @@ mod mmio;
 pub mod net;
 mod queue;
 pub mod rng;
+pub mod streams;
 pub mod vectors;
+pub mod volume;
 pub mod vsock;
 
 pub use mmio::StartError;

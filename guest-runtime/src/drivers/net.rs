@@ -7,7 +7,7 @@ pub use receive::Receiver;
 use super::interrupt::Interrupt;
 use super::mmio::{Registers, Start, StartError};
 use super::queue::{PARTS, Queue};
-use crate::host::Host;
+use crate::arch::host::Host;
 use crate::net::wire::{Capabilities, Transmit};
 use alloc::rc::Rc;
 use alloc::vec::Vec;

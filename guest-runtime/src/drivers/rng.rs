@@ -2,8 +2,8 @@
 
 use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
-use crate::host::Host;
-use crate::random::Source;
+use crate::arch::host::Host;
+use crate::kernel::random::Source;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::virtio::{RNG_DEVICE, RNG_REQUESTS, device};
 

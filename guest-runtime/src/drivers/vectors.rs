@@ -1,6 +1,6 @@
 //! Device interrupts by vectors of the CPU, if the VM is configured for them.
 
-use crate::host::Host;
+use crate::arch::host::Host;
 use alloc::boxed::Box;
 use hartline_abi::call::Operation;
 use hartline_abi::interrupt::Table;

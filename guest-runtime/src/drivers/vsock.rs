@@ -3,7 +3,7 @@
 use super::interrupt::Interrupt;
 use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
-use crate::host::Host;
+use crate::arch::host::Host;
 use crate::net::vsock::Channel;
 use alloc::vec::Vec;
 use hartline_abi::virtio::{VSOCK_DEVICE, device};

@@ -18,8 +18,8 @@ pub mod vsock;
 pub mod wire;
 mod wired;
 
-use crate::vfs::process::FileId;
-use crate::vfs::types::Ino;
+use crate::fs::process::FileId;
+use crate::fs::types::Ino;
 use address::{Address, Family};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

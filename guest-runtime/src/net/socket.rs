@@ -5,7 +5,7 @@ use super::options::{BUFFER, Options};
 use super::queue::{NOBODY, Queue};
 use super::vsock::Ends;
 use super::wire::FlowId;
-use crate::vfs::types::Ino;
+use crate::fs::types::Ino;
 use alloc::collections::VecDeque;
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{IPPROTO_TCP, IPPROTO_UDP};

@@ -6,10 +6,10 @@
 mod flags;
 
 use crate::kernel::Kernel;
+use crate::kernel::process::Status;
+use crate::kernel::signals::SigInfo;
+use crate::mm::user;
 use crate::net::address::{Address, Family};
-use crate::process::Status;
-use crate::signals::SigInfo;
-use crate::user;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;

@@ -1,14 +1,14 @@
 //! Making processes and threads: `clone`, `clone3`.
 
 use super::Entry;
+use crate::fs::file::Object;
 use crate::kernel::Kernel;
-use crate::memory::Access;
-use crate::process::Parked;
-use crate::scheduler::Space;
-use crate::signals::check_number;
-use crate::task::{Registers, Task};
-use crate::user;
-use crate::vfs::file::Object;
+use crate::kernel::process::Parked;
+use crate::kernel::scheduler::Space;
+use crate::kernel::signals::check_number;
+use crate::kernel::task::{Registers, Task};
+use crate::mm::Access;
+use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_CLOEXEC;
 use hartline_linux::resource::RLIMIT_NPROC;

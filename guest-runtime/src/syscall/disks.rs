@@ -1,10 +1,10 @@
 //! Block devices: their start, and `ioctl` on them (linux/fs.h).
 
 use crate::drivers::{self, StartError};
+use crate::fs::disks::SECTOR;
+use crate::fs::types::Credentials;
 use crate::kernel::Kernel;
-use crate::user;
-use crate::vfs::disks::SECTOR;
-use crate::vfs::types::Credentials;
+use crate::mm::user;
 use alloc::boxed::Box;
 use hartline_linux::errno::Errno;
 use hartline_linux::fs::{

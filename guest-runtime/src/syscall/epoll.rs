@@ -3,12 +3,12 @@
 use super::Entry;
 use super::files::Files;
 use super::poll::{ALWAYS, MAX_NESTING, WRITABLE, Watch};
-use crate::clock;
+use crate::arch::clock;
+use crate::fs::epoll::{Epoll, Interest};
+use crate::fs::file::Object;
+use crate::fs::process::FileId;
 use crate::kernel::Kernel;
-use crate::user;
-use crate::vfs::epoll::{Epoll, Interest};
-use crate::vfs::file::Object;
-use crate::vfs::process::FileId;
+use crate::mm::user;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::eventpoll::{

@@ -1,14 +1,14 @@
 //! Replacing the program of a process: `execve`, `execveat`.
 
 use super::Entry;
-use crate::exit::End;
-use crate::images::Images;
-use crate::interp::fcsr;
+use crate::exec::images::Images;
+use crate::exec::interp::fcsr;
+use crate::fs::types::Ino;
+use crate::kernel::exit::End;
+use crate::kernel::loader::{self, ElfFile, InterpreterError, LoadError, Strings};
+use crate::kernel::scheduler::Space;
 use crate::kernel::{Control, Kernel};
-use crate::loader::{self, ElfFile, InterpreterError, LoadError, Strings};
-use crate::scheduler::Space;
-use crate::user;
-use crate::vfs::types::Ino;
+use crate::mm::user;
 use alloc::vec::Vec;
 use hartline_abi::hart::NO_RESERVATION;
 use hartline_linux::errno::Errno;

@@ -1,22 +1,22 @@
 //! State of the file system calls, and what they share.
 
-use crate::clock;
-use crate::console::Streams;
-use crate::host::Host;
+use crate::arch::clock;
+use crate::arch::host::Host;
+use crate::drivers::streams::Streams;
+use crate::drivers::volume::HostChannel;
+use crate::fs::Vfs;
+use crate::fs::file::{MAX_FILES, Object, OpenFile};
+use crate::fs::inode::MAY_EXEC;
+use crate::fs::process::{FileId, Process};
+use crate::fs::transfer::Outside;
+use crate::fs::tree::Tree;
+use crate::fs::types::{Credentials, Ino};
+use crate::fs::walk::Options;
 use crate::kernel::Kernel;
-use crate::loader::ElfFile;
-use crate::process;
-use crate::random::Random;
-use crate::user;
-use crate::vfs::Vfs;
-use crate::vfs::file::{MAX_FILES, Object, OpenFile};
-use crate::vfs::inode::MAY_EXEC;
-use crate::vfs::process::{FileId, Process};
-use crate::vfs::transfer::Outside;
-use crate::vfs::tree::Tree;
-use crate::vfs::types::{Credentials, Ino};
-use crate::vfs::walk::Options;
-use crate::volume::HostChannel;
+use crate::kernel::loader::ElfFile;
+use crate::kernel::process;
+use crate::kernel::random::Random;
+use crate::mm::user;
 use alloc::borrow::Cow;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -194,7 +194,7 @@ impl Files {
     /// # Errors
     /// The host's.
     pub fn refresh(&mut self, ino: Ino) -> Result<(), Errno> {
-        use crate::vfs::inode::Kind;
+        use crate::fs::inode::Kind;
         self.vfs.fs.refresh_volume(ino)?;
         let Ok(Kind::Console(stream)) = self.vfs.fs.inode(ino).map(|inode| &inode.kind) else {
             return Ok(());

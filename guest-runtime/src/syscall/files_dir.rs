@@ -2,16 +2,16 @@
 
 use super::Entry;
 use super::files::Files;
+use crate::fs::Vfs;
+use crate::fs::directory::FIRST_COOKIE;
+use crate::fs::file::Object;
+use crate::fs::inode::directory_type;
+use crate::fs::proc;
+use crate::fs::process::Process;
+use crate::fs::types::Ino;
+use crate::fs::volume::is_volume;
 use crate::kernel::Kernel;
-use crate::user;
-use crate::vfs::Vfs;
-use crate::vfs::directory::FIRST_COOKIE;
-use crate::vfs::file::Object;
-use crate::vfs::inode::directory_type;
-use crate::vfs::proc;
-use crate::vfs::process::Process;
-use crate::vfs::types::Ino;
-use crate::vfs::volume::is_volume;
+use crate::mm::user;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;

@@ -2,16 +2,16 @@
 
 use super::Entry;
 use super::files::Files;
+use crate::fs::devices::Device;
+use crate::fs::disks::WINDOW;
+use crate::fs::file::{Object, OpenFile};
+use crate::fs::process::FileId;
+use crate::fs::types::MAX_RW_COUNT;
+use crate::fs::volume::is_volume;
 use crate::kernel::Kernel;
-use crate::signals::SigInfo;
-use crate::task::{Event, Wait};
-use crate::user;
-use crate::vfs::devices::Device;
-use crate::vfs::disks::WINDOW;
-use crate::vfs::file::{Object, OpenFile};
-use crate::vfs::process::FileId;
-use crate::vfs::types::MAX_RW_COUNT;
-use crate::vfs::volume::is_volume;
+use crate::kernel::signals::SigInfo;
+use crate::kernel::task::{Event, Wait};
+use crate::mm::user;
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_abi::volume::VOLUME_DATA;

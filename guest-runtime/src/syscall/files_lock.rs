@@ -1,10 +1,10 @@
 //! Advisory locks: `flock`, and the commands of `fcntl`.
 
 use super::Entry;
+use crate::fs::locks::{Owner, RangeLock};
 use crate::kernel::Kernel;
-use crate::task::{Event, Wait};
-use crate::user;
-use crate::vfs::locks::{Owner, RangeLock};
+use crate::kernel::task::{Event, Wait};
+use crate::mm::user;
 use core::ops::Range;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{F_RDLCK, F_UNLCK, F_WRLCK, Flock, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN};

@@ -3,16 +3,16 @@
 
 use super::Entry;
 use super::files::Files;
+use crate::fs::filesystem::NewInode;
+use crate::fs::inode::MAY_EXEC;
+use crate::fs::names::Rename;
+use crate::fs::open::{OtherEnd, Request};
+use crate::fs::types::Ino;
+use crate::fs::types::VALID_OPEN_FLAGS;
+use crate::fs::walk::{Last, Options, Resolved};
 use crate::kernel::Kernel;
-use crate::task::{Event, Retry, Wait};
-use crate::user;
-use crate::vfs::fs::NewInode;
-use crate::vfs::inode::MAY_EXEC;
-use crate::vfs::names::Rename;
-use crate::vfs::open::{OtherEnd, Request};
-use crate::vfs::types::Ino;
-use crate::vfs::types::VALID_OPEN_FLAGS;
-use crate::vfs::walk::{Last, Options, Resolved};
+use crate::kernel::task::{Event, Retry, Wait};
+use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{
     __O_TMPFILE, AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW,
@@ -238,7 +238,7 @@ fn unlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let bare = path.iter().rposition(|&byte| byte != b'/');
     let slash = bare.is_some_and(|at| at + 1 < path.len());
     let bare = bare.map_or(path.as_slice(), |at| &path[..=at]);
-    let resolved = crate::vfs::walk::resolve(&mut vfs.fs, process, start, bare, options)?;
+    let resolved = crate::fs::walk::resolve(&mut vfs.fs, process, start, bare, options)?;
     let removes_directory = flags & AT_REMOVEDIR != 0;
     let place = resolved.place(match resolved.last {
         _ if !removes_directory => Errno::EISDIR,

@@ -1,17 +1,17 @@
 //! What `/proc` shows of the rest of the library OS.
 
-use crate::clock;
-use crate::host::Host;
+use crate::arch::clock;
+use crate::arch::host::Host;
+use crate::fs;
+use crate::fs::proc::Node;
+use crate::fs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
+use crate::fs::types::Ino;
 use crate::kernel::Kernel;
-use crate::memory::{AddressSpace, Label, Vma};
-use crate::process::{Process, State};
-use crate::signals::Signals;
+use crate::kernel::process::{Process, State};
+use crate::kernel::signals::Signals;
+use crate::kernel::task::Task;
+use crate::mm::{AddressSpace, Label, Vma};
 use crate::syscall::system::NAMES;
-use crate::task::Task;
-use crate::vfs;
-use crate::vfs::proc::Node;
-use crate::vfs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
-use crate::vfs::types::Ino;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -215,7 +215,7 @@ impl Kernel {
         process: &Process,
         tid: u32,
         task: Option<&Task>,
-        files: &vfs::process::Process,
+        files: &fs::process::Process,
     ) -> TaskFacts {
         let state = match (process.state, task) {
             (State::Zombie(_), _) | (_, None) => 'Z',
@@ -242,7 +242,7 @@ impl Kernel {
             group: process.group,
             session: process.session,
             foreground: match process.terminal_session() {
-                crate::process::FIRST => self.foreground.cast_signed(),
+                crate::kernel::process::FIRST => self.foreground.cast_signed(),
                 _ => -1,
             },
             threads: match process.is_zombie() {

@@ -2,15 +2,15 @@
 
 use super::Entry;
 use super::files::Files;
+use crate::fs::attributes::NewTime;
+use crate::fs::data::MAX_SIZE;
+use crate::fs::file::Object;
+use crate::fs::filesystem::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
+use crate::fs::inode::{Attributes, Kind, MAY_WRITE};
+use crate::fs::types::{Ino, Timestamp};
+use crate::fs::volume::is_volume_device;
 use crate::kernel::Kernel;
-use crate::user;
-use crate::vfs::attributes::NewTime;
-use crate::vfs::data::MAX_SIZE;
-use crate::vfs::file::Object;
-use crate::vfs::fs::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
-use crate::vfs::inode::{Attributes, Kind, MAY_WRITE};
-use crate::vfs::types::{Ino, Timestamp};
-use crate::vfs::volume::is_volume_device;
+use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{
     AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
@@ -306,7 +306,7 @@ impl Files {
         file.check_readable().map_err(|_| Errno::EACCES)?;
         let (ino, writable) = (file.ino, file.flags & O_ACCMODE == O_RDWR);
         match &file.object {
-            Object::Device(crate::vfs::devices::Device::Zero) => return Ok(Mapped::Zero),
+            Object::Device(crate::fs::devices::Device::Zero) => return Ok(Mapped::Zero),
             Object::File => {}
             _ => return Err(Errno::ENODEV),
         }

@@ -2,10 +2,10 @@
 
 use super::Entry;
 use super::files::Files;
+use crate::fs::types::Ino;
+use crate::fs::xattr::When;
 use crate::kernel::Kernel;
-use crate::user;
-use crate::vfs::types::Ino;
-use crate::vfs::xattr::When;
+use crate::mm::user;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{AT_FDCWD, AT_SYMLINK_NOFOLLOW};

@@ -3,10 +3,10 @@
 use super::Entry;
 use super::task::find_task;
 use super::time::read_timespec;
-use crate::clock;
-use crate::futex::{self, owned};
+use crate::arch::clock;
 use crate::kernel::Kernel;
-use crate::user;
+use crate::kernel::futex::{self, owned};
+use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::futex::{
     FUTEX_BITSET_MATCH_ANY, FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE,
@@ -101,7 +101,7 @@ fn deadline(kernel: &mut Kernel, timeout: u64, kind: Timeout) -> Result<u64, Err
         return Ok(retry.deadline);
     }
     if timeout == 0 {
-        return Ok(crate::task::NEVER);
+        return Ok(crate::kernel::task::NEVER);
     }
     let time = read_timespec(kernel, timeout)?;
     let now = clock::monotonic();
@@ -113,7 +113,7 @@ fn deadline(kernel: &mut Kernel, timeout: u64, kind: Timeout) -> Result<u64, Err
     match until <= now {
         // The value is compared all the same.
         true => Ok(now),
-        false => Ok(until.min(crate::task::NEVER - 1)),
+        false => Ok(until.min(crate::kernel::task::NEVER - 1)),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::Entry;
 use super::files::Files;
+use crate::fs::file::Object;
+use crate::fs::inode::MAY_READ;
+use crate::fs::types::Ino;
 use crate::kernel::Kernel;
-use crate::vfs::file::Object;
-use crate::vfs::inode::MAY_READ;
-use crate::vfs::types::Ino;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_NONBLOCK, O_RDONLY};
 use hartline_linux::inotify::{

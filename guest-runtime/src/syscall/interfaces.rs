@@ -1,9 +1,9 @@
 //! `ioctl` requests about network interfaces (netdevice(7)).
 
 use crate::kernel::Kernel;
+use crate::mm::user;
 use crate::net::address::{Address, Family};
 use crate::net::interfaces::{Interface, netmask};
-use crate::user;
 use core::net::{IpAddr, Ipv4Addr};
 use core::ops::RangeInclusive;
 use hartline_linux::errno::Errno;

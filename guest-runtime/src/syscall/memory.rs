@@ -2,11 +2,11 @@
 
 use super::Entry;
 use crate::kernel::Kernel;
-use crate::memory::{
+use crate::mm::user;
+use crate::mm::{
     Access, Backing, Label, MapPlace, MapRequest, MappedFile, Protection, SharedMemory,
 };
 use crate::syscall::files_stat::Mapped;
-use crate::user;
 use core::ops::Range;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
 use hartline_linux::cacheflush::SYS_RISCV_FLUSH_ICACHE_LOCAL;

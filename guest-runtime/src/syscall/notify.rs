@@ -1,11 +1,11 @@
 //! Descriptors for signals and processes: `signalfd4`, `pidfd_open`, `pidfd_send_signal`.
 
 use super::Entry;
+use crate::fs::file::Object;
 use crate::kernel::Kernel;
-use crate::signals::{SigInfo, UNBLOCKABLE, check_number};
-use crate::task::{Event, Wait};
-use crate::user;
-use crate::vfs::file::Object;
+use crate::kernel::signals::{SigInfo, UNBLOCKABLE, check_number};
+use crate::kernel::task::{Event, Wait};
+use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_CLOEXEC, O_NONBLOCK};
 use hartline_linux::siginfo::SI_USER;

@@ -2,18 +2,18 @@
 
 use super::Entry;
 use super::files::Files;
-use crate::clock;
+use crate::arch::clock;
+use crate::fs::devices::Device;
+use crate::fs::epoll::Announcement;
+use crate::fs::file::{Object, OpenFile};
+use crate::fs::inode::Kind;
+use crate::fs::process::FileId;
+use crate::fs::pty::PtyId;
+use crate::fs::types::Ino;
 use crate::kernel::Kernel;
+use crate::mm::user;
 use crate::net::address::Family;
 use crate::net::socket::{SocketId, State, Type};
-use crate::user;
-use crate::vfs::devices::Device;
-use crate::vfs::epoll::Announcement;
-use crate::vfs::file::{Object, OpenFile};
-use crate::vfs::inode::Kind;
-use crate::vfs::process::FileId;
-use crate::vfs::pty::PtyId;
-use crate::vfs::types::Ino;
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;

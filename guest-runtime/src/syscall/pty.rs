@@ -1,15 +1,15 @@
 //! Requests on pseudo-terminals, controlling terminals, and reads with a time limit.
 
 use super::files::Files;
-use crate::clock;
+use crate::arch::clock;
+use crate::fs::file::Object;
+use crate::fs::process::FileId;
+use crate::fs::pty::{PtyId, TerminalSignal};
 use crate::kernel::Kernel;
-use crate::process::{FIRST, NO_SESSION};
-use crate::signals::{SigInfo, check_number};
-use crate::task::{Event, Wait};
-use crate::user;
-use crate::vfs::file::Object;
-use crate::vfs::process::FileId;
-use crate::vfs::pty::{PtyId, TerminalSignal};
+use crate::kernel::process::{FIRST, NO_SESSION};
+use crate::kernel::signals::{SigInfo, check_number};
+use crate::kernel::task::{Event, Wait};
+use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_CLOEXEC;
 use hartline_linux::ioctls::{

@@ -2,7 +2,7 @@
 
 use super::Entry;
 use crate::kernel::Kernel;
-use crate::user;
+use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::random::{
     GRND_INSECURE, GRND_NONBLOCK, GRND_RANDOM, RNDADDENTROPY, RNDADDTOENTCNT, RNDCLEARPOOL,

@@ -2,13 +2,13 @@
 
 use super::Entry;
 use super::time::read_timespec;
-use crate::clock;
-use crate::exit::End;
+use crate::arch::clock;
+use crate::kernel::exit::End;
+use crate::kernel::process::Process;
+use crate::kernel::signals::{SigInfo, check_number};
+use crate::kernel::task::{Event, Wait};
 use crate::kernel::{Control, Kernel};
-use crate::process::Process;
-use crate::signals::{SigInfo, check_number};
-use crate::task::{Event, Wait};
-use crate::user;
+use crate::mm::user;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::siginfo::{SI_TKILL, SI_USER};

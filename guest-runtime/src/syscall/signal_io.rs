@@ -1,10 +1,10 @@
 //! Signal-driven input and output: who is told of a file, and the signals that tell.
 
 use super::files::Files;
+use crate::fs::asynchronous::{FileEvent, FileOwner, Whom};
 use crate::kernel::Kernel;
-use crate::signals::SigInfo;
-use crate::user;
-use crate::vfs::asynchronous::{FileEvent, FileOwner, Whom};
+use crate::kernel::signals::SigInfo;
+use crate::mm::user;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{F_OWNER_PGRP, F_OWNER_PID, F_OWNER_TID, FOwnerEx};
@@ -133,7 +133,7 @@ impl Kernel {
     /// more.
     ///
     /// # Errors
-    /// Those of [`Vfs::set_asynchronous`](crate::vfs::Vfs::set_asynchronous).
+    /// Those of [`Vfs::set_asynchronous`](crate::fs::Vfs::set_asynchronous).
     pub(super) fn set_asynchronous(&mut self, fd: u64, on: bool) -> Result<(), Errno> {
         let Files { vfs, process, .. } = &mut self.files;
         vfs.set_asynchronous(process, fd as u32, on)?;

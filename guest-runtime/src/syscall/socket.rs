@@ -2,17 +2,17 @@
 
 use super::Entry;
 use super::files::Files;
-use crate::clock;
+use crate::arch::clock;
+use crate::fs::file::Object;
+use crate::fs::filesystem::NewInode;
+use crate::fs::inode::{MAY_EXEC, MAY_WRITE};
+use crate::fs::walk::Options;
 use crate::kernel::Kernel;
+use crate::kernel::task::{Event, NEVER, Wait};
+use crate::mm::user;
 use crate::net::address::{Address, Family};
 use crate::net::socket::{Socket, SocketId, State, Type};
 use crate::net::{Connecting, Network};
-use crate::task::{Event, NEVER, Wait};
-use crate::user;
-use crate::vfs::file::Object;
-use crate::vfs::fs::NewInode;
-use crate::vfs::inode::{MAY_EXEC, MAY_WRITE};
-use crate::vfs::walk::Options;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;

@@ -2,16 +2,16 @@
 
 use super::Entry;
 use super::socket_message::Control;
-use crate::clock;
+use crate::arch::clock;
 use crate::kernel::Kernel;
-use crate::memory::AddressSpace;
+use crate::kernel::signals::SigInfo;
+use crate::kernel::task::NEVER;
+use crate::mm::AddressSpace;
+use crate::mm::user;
 use crate::net::Received;
 use crate::net::address::{Address, Family};
 use crate::net::queue::NOBODY;
 use crate::net::socket::{SocketId, Type};
-use crate::signals::SigInfo;
-use crate::task::NEVER;
-use crate::user;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -176,7 +176,7 @@ impl Kernel {
         control: &Control,
         send: impl FnOnce(
             &mut crate::net::Network,
-            &[crate::vfs::process::FileId],
+            &[crate::fs::process::FileId],
         ) -> Result<usize, Errno>,
     ) -> Result<u64, Errno> {
         let vfs = &mut self.files.vfs;

@@ -1,9 +1,9 @@
 //! `struct msghdr` and control messages: descriptors, credentials, and lengths of datagrams.
 
 use super::files::Files;
+use crate::fs::process::{Descriptor, FileId};
 use crate::kernel::Kernel;
-use crate::user;
-use crate::vfs::process::{Descriptor, FileId};
+use crate::mm::user;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{IPPROTO_UDP, UDP_GRO, UDP_SEGMENT};

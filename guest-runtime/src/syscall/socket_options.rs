@@ -1,12 +1,12 @@
 //! Sockets: options.
 
 use super::Entry;
-use crate::clock::SECOND;
+use crate::arch::clock::SECOND;
 use crate::kernel::Kernel;
+use crate::mm::user;
 use crate::net::address::Family;
 use crate::net::options::VSOCK_TIMEOUT;
 use crate::net::socket::{Socket, SocketId};
-use crate::user;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{IPPROTO_TCP, TCP_CONGESTION};

@@ -2,14 +2,14 @@
 
 use super::Entry;
 use super::files_io::{self, position, read_vectors, write_vectors};
+use crate::fs::file::Object;
+use crate::fs::inode::Kind;
+use crate::fs::pipe::Pipe;
+use crate::fs::process::FileId;
+use crate::fs::types::{Ino, MAX_RW_COUNT};
 use crate::kernel::Kernel;
-use crate::task::{Event, Wait};
-use crate::user;
-use crate::vfs::file::Object;
-use crate::vfs::inode::Kind;
-use crate::vfs::pipe::Pipe;
-use crate::vfs::process::FileId;
-use crate::vfs::types::{Ino, MAX_RW_COUNT};
+use crate::kernel::task::{Event, Wait};
+use crate::mm::user;
 use alloc::vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_APPEND;

@@ -1,10 +1,10 @@
 //! The system: its names, its size, the processor's properties.
 
 use super::Entry;
-use crate::clock::{self, SECOND};
+use crate::arch::clock::{self, SECOND};
 use crate::kernel::Kernel;
-use crate::scheduler::load::FRACTION;
-use crate::user;
+use crate::kernel::scheduler::load::FRACTION;
+use crate::mm::user;
 use hartline_abi::layout::USER_END;
 use hartline_linux::errno::Errno;
 use hartline_linux::hwprobe::{

@@ -1,14 +1,14 @@
 //! The task: its end, identity and limits.
 
 use super::Entry;
-use crate::clock;
-use crate::cpus;
-use crate::exit::End;
+use crate::arch::clock;
+use crate::arch::cpus;
+use crate::kernel::exit::End;
+use crate::kernel::process::Process;
+use crate::kernel::scheduler::FIRST_IDLE;
+use crate::kernel::timers::CpuClock;
 use crate::kernel::{Control, Kernel};
-use crate::process::Process;
-use crate::scheduler::FIRST_IDLE;
-use crate::timers::CpuClock;
-use crate::user;
+use crate::mm::user;
 use alloc::vec::Vec;
 use hartline_linux::capability::{_LINUX_CAPABILITY_VERSION_3, CAP_LAST_CAP};
 use hartline_linux::errno::Errno;
@@ -454,7 +454,7 @@ fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn times(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const TICK: u64 = clock::SECOND / crate::stack::CLOCK_TICKS;
+    const TICK: u64 = clock::SECOND / crate::kernel::stack::CLOCK_TICKS;
     if arguments[0] != 0 {
         let own = kernel.cpu_time(CpuClock::Process(kernel.process.pid)) / TICK;
         let children = kernel.process.children_time / TICK;

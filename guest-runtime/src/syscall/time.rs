@@ -1,11 +1,11 @@
 //! Clocks and sleeping.
 
 use super::Entry;
-use crate::clock::{self, SECOND};
+use crate::arch::clock::{self, SECOND};
 use crate::kernel::Kernel;
-use crate::task::Wait;
-use crate::timers::CpuClock;
-use crate::user;
+use crate::kernel::task::Wait;
+use crate::kernel::timers::CpuClock;
+use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::syscall::nr;
 use hartline_linux::time::{
@@ -90,7 +90,7 @@ fn write_timespec(kernel: &mut Kernel, address: u64, time: u64) -> Result<(), Er
     user::write(&mut kernel.memory, address, &value)
 }
 
-/// Sleeps until a time of `CLOCK_MONOTONIC` ([`task::NEVER`](crate::task::NEVER): for
+/// Sleeps until a time of `CLOCK_MONOTONIC` ([`task::NEVER`](crate::kernel::task::NEVER): for
 /// ever); the first time counts if the call is made again.
 ///
 /// # Errors

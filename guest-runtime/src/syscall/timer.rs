@@ -2,13 +2,13 @@
 
 use super::Entry;
 use super::time::cpu_clock;
-use crate::clock::{self, SECOND};
+use crate::arch::clock::{self, SECOND};
+use crate::fs::file::Object;
+use crate::fs::process::FileId;
 use crate::kernel::Kernel;
-use crate::signals::check_number;
-use crate::timers::{CpuClock, Notification, Owner, PosixTimer, Timer, TimerFd};
-use crate::user;
-use crate::vfs::file::Object;
-use crate::vfs::process::FileId;
+use crate::kernel::signals::check_number;
+use crate::kernel::timers::{CpuClock, Notification, Owner, PosixTimer, Timer, TimerFd};
+use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_CLOEXEC, O_NONBLOCK};
 use hartline_linux::siginfo::{SIGEV_NONE, SIGEV_SIGNAL, SIGEV_THREAD_ID, Sigevent};

@@ -3,9 +3,9 @@
 use super::Entry;
 use super::task::usage_of;
 use crate::kernel::Kernel;
-use crate::process::{Process, State, Status};
-use crate::task::{Event, Wait};
-use crate::user;
+use crate::kernel::process::{Process, State, Status};
+use crate::kernel::task::{Event, Wait};
+use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::syscall::nr;
 use hartline_linux::wait::{

@@ -71,7 +71,7 @@ pub struct Wire {
 
 fn now() -> Instant {
     #[cfg(not(test))]
-    let time = crate::clock::monotonic();
+    let time = crate::arch::clock::monotonic();
     #[cfg(test)]
     let time = tests::time();
     Instant::from_micros((time / 1000).cast_signed())

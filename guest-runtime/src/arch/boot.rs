@@ -1,0 +1,252 @@
+//! Start of the VM, from the first instruction of a vCPU to the first instruction of the program.
+
+use crate::arch::clock;
+use crate::arch::cpus::{self, PROCESSORS};
+use crate::arch::exception;
+use crate::arch::heap;
+use crate::arch::host::{Doorbell, Host};
+use crate::arch::thunks;
+use crate::drivers::vectors;
+use crate::exec::dispatch;
+use crate::exec::interp::fcsr;
+use crate::fs::tree::Tree;
+use crate::kernel::Kernel;
+use crate::kernel::loader::{self, LoadError};
+use crate::mm::{AddressSpace, Chunk, Frames, PageTable, Ram, chunk_table_size, share_table_size};
+use crate::syscall::files::Files;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ptr::{NonNull, addr_of};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use hartline_abi::ABI_VERSION;
+use hartline_abi::boot::{BootInfo, Shared};
+use hartline_abi::hart::{Hart, MIDDLE_OFFSET, NO_RESERVATION};
+use hartline_abi::layout::{
+    CPL0_STRIDE, IMAGE_BASE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, STACK_BASE, STACK_STRIDE,
+};
+use hartline_abi::limits::MAX_CPUS;
+use hartline_abi::port;
+use hartline_abi::report::{ExitKind, ExitReport};
+use spin::Mutex;
+
+/// Fraction of RAM (1/n) for changed and new files, as the size limit of a tmpfs.
+const FILES_SHARE: u64 = 2;
+/// Stack size of the exception handler, bytes: the handler may grow the heap and write a report.
+const EXCEPTION_STACK_SIZE: usize = 64 << 10;
+
+/// The shared pages, for a report before there is a kernel.
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Leaves the VM.
+fn doorbell(port: u16) {
+    // SAFETY: the port belongs to the VMM, which writes memory only as documented for each port;
+    // callers hold no reference to such memory.
+    unsafe { core::arch::asm!("out dx, eax", in("dx") port, in("eax") 0) };
+}
+
+/// Makes the CPU use the top-level page table at this guest-physical address, and flush its TLB.
+/// The CPL 0 stub of the breakpoint vector loads CR3.
+pub(crate) fn load_page_table(address: u64) {
+    // SAFETY: the stub changes nothing else, and all page tables map the runtime in the same way.
+    unsafe { core::arch::asm!("int3", in("rax") address) };
+}
+
+/// Yields to the host, so that it can run the vCPU that this one waits for.
+pub(crate) fn yield_processor() {
+    doorbell(port::YIELD);
+}
+
+/// Starts a vCPU; the first one starts the program. `stack_top` is the end of its host stack.
+///
+/// # Safety
+/// Called once on each vCPU, in the state that [`hartline_abi::boot`] describes.
+pub unsafe fn start(shared: NonNull<Shared>, stack_top: u64) -> ! {
+    let number = (stack_top - STACK_BASE) / STACK_STRIDE - 1;
+    match number {
+        // SAFETY: as this function's.
+        0 => unsafe { start_first(shared, stack_top) },
+        number => {
+            let hart = cpus::hart(number as usize);
+            // SAFETY: FSGSBASE is enabled; vCPU 0 made the hart and the kernel before it published
+            // them, and the VMM starts this vCPU after that.
+            unsafe {
+                core::arch::asm!("wrgsbase {}", in(reg) hart);
+                dispatch::start_secondary()
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`start`], on vCPU 0.
+unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
+    SHARED.store(shared.as_ptr(), Ordering::Release);
+    // SAFETY: the VMM wrote the structure; it does not change.
+    let boot = unsafe { &*addr_of!((*shared.as_ptr()).boot) };
+    assert!(
+        boot.version == ABI_VERSION,
+        "the VMM and the runtime are of different versions"
+    );
+    // SAFETY: as this function's.
+    let frames = heap::set_frames(Mutex::new(unsafe { set_up_frames(boot) }));
+    frames.lock().set_checks(boot.chaos.check != 0);
+    clock::set_up(boot);
+    // SAFETY: as this function's; this is the only value made of the shared pages.
+    let host = unsafe { Host::new(shared, doorbell as Doorbell) };
+    let count = u64::from(boot.cpus).clamp(1, MAX_CPUS as u64);
+    let harts: Vec<NonNull<Hart>> = (0..count)
+        .map(|number| NonNull::from(Box::leak(new_hart(boot, number, stack_top))))
+        .collect();
+    // SAFETY: leaked just now; the only reference for this vCPU.
+    let hart = unsafe { &mut *harts[0].as_ptr() };
+    // SAFETY: FSGSBASE is enabled, and nothing else uses the GS base.
+    unsafe { core::arch::asm!("wrgsbase {}", in(reg) core::ptr::from_ref(hart)) };
+    fcsr::fcsr_reset(hart);
+    // SAFETY: the root is the table that the VMM made for this VM, in RAM; nothing is
+    // mapped in the program's half.
+    let mut table = unsafe { PageTable::new(frames.lock().ram(), boot.page_table - RAM_GPA) };
+    let images = IMAGE_BASE..STACK_BASE;
+    if table.share_outside(&mut frames.lock(), images).is_err() {
+        fail(ExitKind::OutOfMemory, format_args!("the VM has no memory"));
+    }
+    cpus::set_up(harts.iter().map(|hart| hart.as_ptr()), boot.page_table);
+    let (memory, idle) = address_spaces(AddressSpace::new(table, frames, &PROCESSORS));
+    // SAFETY: the VMM mapped the file as its entry says.
+    let tree = unsafe { loader::file_bytes(&boot.files[0]) };
+    let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
+    let kernel = Box::leak(Box::new(Kernel::new(host, memory, files, hart)));
+    if count > 1 {
+        kernel.add_cpus(&harts, idle);
+    }
+    if let Err(error) = vectors::request(host) {
+        fail(
+            ExitKind::RuntimeError,
+            format_args!("interrupt vectors: {error}"),
+        );
+    }
+    if boot.net.present != 0
+        && let Err(error) = kernel.start_network()
+    {
+        fail(ExitKind::RuntimeError, format_args!("network: {error}"));
+    }
+    if boot.vsock.present != 0
+        && let Err(error) = kernel.start_vsock()
+    {
+        fail(ExitKind::RuntimeError, format_args!("vsock: {error}"));
+    }
+    if let Err(error) = kernel.start_disks() {
+        fail(ExitKind::RuntimeError, format_args!("disk: {error}"));
+    }
+    kernel.start_chaos();
+    if let Err(error) = loader::load(kernel) {
+        let kind = match error {
+            LoadError::Boot(_) => ExitKind::RuntimeError,
+            _ => ExitKind::NotLoaded,
+        };
+        fail(kind, format_args!("{error}"));
+    }
+    dispatch::set_kernel(kernel);
+    let ram = frames.lock().ram();
+    for (number, hart) in harts.iter().enumerate() {
+        let offset = ram.offset(hart.as_ptr().cast_const().cast());
+        // SAFETY: the word is only accessed atomically.
+        unsafe { (&(*shared.as_ptr()).harts)[number].store(offset, Ordering::SeqCst) };
+    }
+    // SAFETY: GS base is the hart, the frames of `start` own nothing, and this vCPU has
+    // the lock from the beginning.
+    unsafe { thunks::restart() }
+}
+
+/// Returns the address space of the program, and one for vCPUs without a task, which sleep with its
+/// page tables. The second one is never freed.
+fn address_spaces(boot: AddressSpace) -> (AddressSpace, AddressSpace) {
+    let Ok(memory) = boot.sibling() else {
+        fail(ExitKind::OutOfMemory, format_args!("the VM has no memory"));
+    };
+    memory.load();
+    (memory, boot)
+}
+
+/// Opens the files on top of the root file system `tree`.
+fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> Files {
+    let tree = tree.map(Tree::new).transpose().unwrap_or_else(|error| {
+        let message = format_args!("the root file system image is damaged: {error}");
+        fail(ExitKind::RuntimeError, message)
+    });
+    Files::new(host, tree, limit).unwrap_or_else(|error| {
+        let message = format_args!("the root file system cannot be opened: {error}");
+        fail(ExitKind::RuntimeError, message)
+    })
+}
+
+/// Creates the allocator for the RAM that the VMM left free. Its own tables come first there.
+///
+/// # Safety
+/// As [`start`]: RAM is mapped, and the part above `ram_free` is zero and unused.
+unsafe fn set_up_frames(boot: &BootInfo) -> Frames {
+    let length = boot.ram_length;
+    let table = boot.ram_free.next_multiple_of(PAGE_SIZE);
+    let shares = table + chunk_table_size(length).next_multiple_of(PAGE_SIZE);
+    let reserved = shares + share_table_size(length).next_multiple_of(PAGE_SIZE);
+    assert!(reserved < length, "the VM has too little memory to start");
+    // SAFETY: the linear map contains all of RAM.
+    let ram = unsafe { Ram::new(NonNull::new_unchecked(PHYSMAP_BASE as *mut u8), length) };
+    let count = (chunk_table_size(length) / size_of::<Chunk>() as u64) as usize;
+    // SAFETY: free, zero, aligned to a page, and inside RAM.
+    let chunks =
+        unsafe { core::slice::from_raw_parts_mut(ram.pointer(table).cast::<Chunk>(), count) };
+    let count = (length / PAGE_SIZE) as usize;
+    // SAFETY: as above; this table follows the other one.
+    let shares =
+        unsafe { core::slice::from_raw_parts_mut(ram.pointer(shares).cast::<u16>(), count) };
+    Frames::new(ram, chunks, shares, reserved)
+}
+
+/// Creates the hart of vCPU `number`; `stack_top` is the end of vCPU 0's host stack.
+fn new_hart(boot: &BootInfo, number: u64, stack_top: u64) -> Box<Hart> {
+    let exception_stack = vec![0u8; EXCEPTION_STACK_SIZE].leak();
+    // SAFETY: all fields are integers.
+    let mut hart: Box<Hart> = unsafe { Box::new_zeroed().assume_init() };
+    hart.poll_limit = u64::MAX;
+    hart.reservation = NO_RESERVATION;
+    hart.exception_entry = exception::entry_address();
+    hart.exception_stack = (exception_stack.as_ptr_range().end as u64) & !15;
+    hart.exception_frame = boot.exception_frame + number * CPL0_STRIDE;
+    hart.stack_base = (stack_top + number * STACK_STRIDE) & !15;
+    hart.id = number;
+    hart.self_address = core::ptr::from_ref(&*hart) as u64;
+    hart.middle = hart.self_address + MIDDLE_OFFSET;
+    thunks::install(&mut hart);
+    hart
+}
+
+/// Ends the VM because the runtime cannot continue.
+pub fn fail(kind: ExitKind, message: core::fmt::Arguments<'_>) -> ! {
+    let shared = SHARED.load(Ordering::Acquire);
+    let report: ExitReport = crate::kernel::exit::error_report(kind, message);
+    if let Some(shared) = NonNull::new(shared) {
+        // SAFETY: `start` has set the pointer; only the report is written, as the last action.
+        unsafe { Host::new(shared, doorbell as Doorbell) }.report(&report);
+    }
+    loop {
+        doorbell(port::EXIT);
+    }
+}
+
+/// Ends the VM after a panic, with a report of its own if RAM is used up.
+pub fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
+    if heap::is_exhausted() {
+        fail(
+            ExitKind::OutOfMemory,
+            format_args!("the VM's memory is used up"),
+        );
+    }
+    match info.location() {
+        Some(at) => fail(
+            ExitKind::RuntimeError,
+            format_args!("{} ({}:{})", info.message(), at.file(), at.line()),
+        ),
+        None => fail(ExitKind::RuntimeError, format_args!("{}", info.message())),
+    }
+}

@@ -1,0 +1,156 @@
+//! Exits to the host: host calls, notifications, the end of the program. Each takes microseconds
+//! (tens of them on paravirtual KVM).
+
+use crate::exec::hotness::Counters;
+use core::ptr::{NonNull, addr_of, addr_of_mut};
+use core::sync::atomic::{Ordering, compiler_fence};
+use hartline_abi::boot::{BootInfo, Shared};
+use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, RegisterAccess};
+use hartline_abi::port;
+use hartline_abi::report::ExitReport;
+use hartline_linux::errno::Errno;
+
+/// Leaves the VM through `port`; returns when the host has served the access.
+pub type Doorbell = fn(port: u16);
+
+/// The shared pages and the means to call their other side.
+#[derive(Debug, Clone, Copy)]
+pub struct Host {
+    shared: NonNull<Shared>,
+    doorbell: Doorbell,
+}
+
+impl Host {
+    /// # Safety
+    /// `shared` must point to the shared pages for as long as the program runs, and nothing else in
+    /// the guest may access them except through copies of this value.
+    #[must_use]
+    pub const unsafe fn new(shared: NonNull<Shared>, doorbell: Doorbell) -> Host {
+        Host { shared, doorbell }
+    }
+
+    /// Boot information.
+    #[must_use]
+    pub fn boot(&self) -> &'static BootInfo {
+        // SAFETY: the pages stay mapped (`new`) and the VMM does not write the boot
+        // information once the vCPU runs.
+        unsafe { &*addr_of!((*self.shared.as_ptr()).boot) }
+    }
+
+    /// Whether the host has newer translation images than it has announced before.
+    #[must_use]
+    pub fn has_new_images(&self) -> bool {
+        // SAFETY: a field of the live structure that is only accessed atomically.
+        let word = unsafe { &*addr_of!((*self.shared.as_ptr()).images) };
+        word.swap(0, Ordering::SeqCst) != 0
+    }
+
+    /// Announces the time of the next timer event to the VMM, ns of `CLOCK_MONOTONIC` (`u64::MAX`:
+    /// none), so that it kicks the hart then. Leaves the VM if the VMM would check later than
+    /// `latest`.
+    pub fn announce_time(&self, at: u64, latest: u64) {
+        // SAFETY: a field of the live structure that is only accessed atomically.
+        let next = unsafe { &*addr_of!((*self.shared.as_ptr()).next_time) };
+        next.at.store(at, Ordering::SeqCst);
+        if next.looks.load(Ordering::SeqCst) > latest {
+            self.ring(port::TIMER);
+        }
+    }
+
+    /// The counters of interpreted code.
+    #[must_use]
+    pub fn hotness(&self) -> Counters {
+        // SAFETY: a field of the live structure, which stays mapped as long (`new`).
+        unsafe {
+            let table = addr_of_mut!((*self.shared.as_ptr()).hotness);
+            Counters::new(NonNull::new_unchecked(table))
+        }
+    }
+
+    /// The shared pages.
+    #[must_use]
+    pub const fn shared(&self) -> NonNull<Shared> {
+        self.shared
+    }
+
+    /// Leaves the VM through `port`, one of [`hartline_abi::port`].
+    pub fn ring(&self, port: u16) {
+        // All earlier stores are in memory before the exit.
+        compiler_fence(Ordering::SeqCst);
+        (self.doorbell)(port);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    fn mailbox(&self) -> *mut HostCall {
+        // SAFETY: only the address of a field is taken.
+        unsafe { addr_of_mut!((*self.shared.as_ptr()).call) }
+    }
+
+    /// Makes a host call; `args` returns further results.
+    ///
+    /// # Errors
+    /// The error that the host returned.
+    pub fn call(&self, operation: Operation, args: &mut [u64; 6]) -> Result<u64, Errno> {
+        let mailbox = self.mailbox();
+        // SAFETY: the mailbox is this vCPU's own; the VMM reads it only inside `ring`.
+        unsafe {
+            addr_of_mut!((*mailbox).operation).write_volatile(operation as u32);
+            addr_of_mut!((*mailbox).args).write_volatile(*args);
+        }
+        self.ring(port::CALL);
+        // SAFETY: as above; the VMM has answered.
+        let result = unsafe {
+            *args = addr_of!((*mailbox).args).read_volatile();
+            addr_of!((*mailbox).result).read_volatile()
+        };
+        Errno::check(result)
+    }
+
+    /// The data buffer of host calls: filled before, or read after, [`call`](Self::call).
+    #[must_use]
+    pub fn call_data(&mut self) -> &mut [u8; CALL_DATA] {
+        // SAFETY: the VMM accesses the buffer only inside `ring`. This borrow cannot be alive then,
+        // as `call` is made by the same vCPU.
+        unsafe { &mut (*self.mailbox()).data }
+    }
+
+    /// Accesses registers of virtio devices, in order.
+    ///
+    /// # Errors
+    /// The error that the host returned.
+    pub fn access_registers(mut self, accesses: &mut [RegisterAccess]) -> Result<(), Errno> {
+        for part in accesses.chunks_mut(MAX_REGISTER_ACCESSES) {
+            let (places, _) = self
+                .call_data()
+                .as_chunks_mut::<{ RegisterAccess::LENGTH }>();
+            for (place, access) in places.iter_mut().zip(&*part) {
+                *place = access.to_bytes();
+            }
+            let mut args = [part.len() as u64, 0, 0, 0, 0, 0];
+            self.call(Operation::Registers, &mut args)?;
+            let (places, _) = self.call_data().as_chunks::<{ RegisterAccess::LENGTH }>();
+            for (access, place) in part.iter_mut().zip(places) {
+                *access = RegisterAccess::from_bytes(*place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the VMM the image file, by its guest-physical address, in an image window, whose
+    /// number is below [`IMAGE_WINDOWS`](hartline_abi::layout::IMAGE_WINDOWS).
+    pub fn announce_window(&self, number: u64, gpa: u64) {
+        // SAFETY: an element of the array; the VMM reads it only when nothing depends on it.
+        unsafe {
+            let windows = addr_of_mut!((*self.shared.as_ptr()).windows).cast::<u64>();
+            windows.add(number as usize).write_volatile(gpa);
+        }
+    }
+
+    /// Writes the exit report; [`port::EXIT`] publishes it.
+    pub fn report(&self, report: &ExitReport) {
+        // SAFETY: the VMM reads the report only after the exit.
+        unsafe {
+            addr_of_mut!((*self.shared.as_ptr()).report).write_volatile(report.clone());
+        }
+    }
+}

@@ -1,0 +1,589 @@
+//! Translation images: the host functions for guest addresses.
+
+use crate::exec::dispatch_cache::DispatchCache;
+use crate::exec::windows::Lease;
+use crate::kernel::chaos::Mask;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::ops::Range;
+use hartline_abi::ABI_VERSION;
+use hartline_abi::image::{
+    FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS, TABLE_BLOCK_TEXT, slot_in_block, variant,
+};
+use hartline_abi::layout::PAGE_SIZE;
+
+/// The file that an image was translated from, and its addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// Inode of the ELF file in the root file system tree.
+    pub inode: u32,
+    /// [Variant](hartline_abi::image::variant) of the translation.
+    pub variant: u32,
+    /// Load address of the ELF file minus its link-time address.
+    pub bias: u64,
+    /// Guest-physical address of the image file.
+    pub gpa: u64,
+}
+
+/// A checked image.
+#[derive(Debug, Clone)]
+pub struct Image {
+    origin: Origin,
+    /// Guest addresses of the text that it translates.
+    text: Range<u64>,
+    /// Pages of guest memory, besides the text, that it depends on.
+    pages: Rc<[Range<u64>]>,
+    /// The image file.
+    file: Range<u64>,
+    /// Host code.
+    code: Range<u64>,
+    table: &'static [u32],
+    functions: &'static [FunctionEntry],
+    /// Keeps the window's load bias unchanged while this image or a copy of it exists.
+    #[expect(dead_code, reason = "held, not read: without it the window is free")]
+    lease: Lease,
+    mask: Mask,
+}
+
+/// A location in translated code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Location {
+    /// The image that contains the code.
+    pub origin: Origin,
+    /// Offset in the image file, bytes.
+    pub image_offset: u64,
+    /// Guest address of the function's entry; 0 if the code belongs to no function.
+    pub function: u64,
+}
+
+/// The header of the image file `bytes`, if this runtime can use the file.
+#[must_use]
+pub fn header(bytes: &[u8]) -> Option<ImageHeader> {
+    // SAFETY: a header is integers only; the slice is long enough.
+    let header = unsafe {
+        bytes
+            .get(..size_of::<ImageHeader>())?
+            .as_ptr()
+            .cast::<ImageHeader>()
+            .read_unaligned()
+    };
+    let usable = header.magic == MAGIC
+        && header.abi_version == ABI_VERSION
+        && header.text_start.is_multiple_of(2);
+    usable.then_some(header)
+}
+
+/// The pages of the image with code, as offsets; no other page is executable. `None` if they are
+/// not within a file of `length` bytes, or contain something else too.
+#[must_use]
+pub fn code_pages(header: &ImageHeader, length: u64) -> Option<Range<u64>> {
+    let start = header.code_offset;
+    let end = start
+        .checked_add(header.code_length)
+        .filter(|&end| end <= length)?
+        .next_multiple_of(PAGE_SIZE);
+    let fits = start >= HEADER_SIZE
+        && start.is_multiple_of(PAGE_SIZE)
+        && !(start + 1..end).contains(&header.data_offset);
+    fits.then_some(start..end)
+}
+
+impl Image {
+    /// Creates the image with the file `bytes`, which is valid only while the guest's memory in
+    /// `pages` does not change. `lease` belongs to the window in which the file is mapped. `None`
+    /// if the image is not usable.
+    #[must_use]
+    pub fn new(
+        bytes: &'static [u8],
+        origin: Origin,
+        pages: Rc<[Range<u64>]>,
+        lease: Lease,
+    ) -> Option<Image> {
+        let header = header(bytes).filter(|header| header.variant == origin.variant)?;
+        let start = header.text_start.checked_add(origin.bias)?;
+        let code = part(bytes, header.code_offset, header.code_length)?;
+        let code = code.as_ptr_range();
+        let file = bytes.as_ptr_range();
+        Some(Image {
+            origin,
+            text: start..start.checked_add(header.text_length)?,
+            pages,
+            file: file.start as u64..file.end as u64,
+            code: code.start as u64..code.end as u64,
+            table: array(bytes, header.table_offset, header.table_length / 4)?,
+            functions: array(bytes, header.functions_offset, header.functions_count)?,
+            lease,
+            mask: Mask::default(),
+        })
+    }
+
+    /// The same image with some of its functions hidden.
+    #[must_use]
+    pub(crate) fn with_mask(self, mask: Mask) -> Image {
+        Image { mask, ..self }
+    }
+
+    /// First guest address of the text.
+    #[must_use]
+    pub fn text_start(&self) -> u64 {
+        self.text.start
+    }
+
+    /// Whether the image depends on memory in `range`.
+    fn depends_on(&self, range: &Range<u64>) -> bool {
+        let mut all = core::iter::once(&self.text).chain(self.pages.iter());
+        all.any(|part| part.start < range.end && range.start < part.end)
+    }
+
+    fn lookup(&self, pc: u64) -> Option<u64> {
+        if !self.text.contains(&pc) {
+            return None;
+        }
+        let offset = pc - self.text.start;
+        let block = *self.table.get((offset / TABLE_BLOCK_TEXT) as usize)? as usize / 4;
+        let slot = *self.table.get(block + slot_in_block(offset))?;
+        let host = self.code.start + u64::from(slot);
+        (slot != MISS && host < self.code.end && !self.mask.hides(pc)).then_some(host)
+    }
+}
+
+fn part(bytes: &'static [u8], offset: u64, length: u64) -> Option<&'static [u8]> {
+    let offset = usize::try_from(offset).ok()?;
+    let end = offset.checked_add(usize::try_from(length).ok()?)?;
+    bytes.get(offset..end)
+}
+
+/// `count` elements at `offset`, if they are within `bytes` and aligned.
+fn array<T: IntegersOnly>(bytes: &'static [u8], offset: u64, count: u64) -> Option<&'static [T]> {
+    let bytes = part(bytes, offset, count.checked_mul(size_of::<T>() as u64)?)?;
+    let pointer = bytes.as_ptr().cast::<T>();
+    if !pointer.is_aligned() {
+        return None;
+    }
+    // SAFETY: in bounds, aligned, and never written; all bytes are valid values of the type.
+    Some(unsafe { core::slice::from_raw_parts(pointer, count as usize) })
+}
+
+/// Types for which all bytes are valid values.
+///
+/// # Safety
+/// The type must consist of integers only, without padding.
+unsafe trait IntegersOnly {}
+// SAFETY: an integer.
+unsafe impl IntegersOnly for u32 {}
+// SAFETY: three integers that fill the structure.
+unsafe impl IntegersOnly for FunctionEntry {}
+
+/// All images of a program. Their texts may overlap: the newest image with an entry for an address
+/// is used.
+#[derive(Debug, Clone, Default)]
+pub struct Images {
+    /// Images in use, oldest first.
+    images: Vec<Image>,
+    /// Replaced images. Host frames may still return to them.
+    retired: Vec<Image>,
+    /// Dropped images whose code another vCPU was executing: it continues there up to its next
+    /// safepoint.
+    left: Vec<Image>,
+    /// Guest addresses around the last lookup for which `candidates` are all images.
+    near: Range<u64>,
+    /// Images for `near`, newest first.
+    candidates: Vec<usize>,
+    /// The [variant] that the process uses.
+    pub(crate) variant: u32,
+    /// The generation of translations when the process last asked for images.
+    pub(crate) generation: u64,
+    /// A cache for each vCPU, which its translated code reads without a lock. Processes with the
+    /// same images share their caches.
+    caches: Rc<RefCell<Vec<DispatchCache>>>,
+}
+
+impl Images {
+    /// No images yet, for a process that uses `variant`.
+    #[must_use]
+    pub fn new(variant: u32) -> Self {
+        Self {
+            variant,
+            ..Self::default()
+        }
+    }
+
+    /// Adds an image, which replaces an older one of the same file, variant and bias.
+    pub fn add(&mut self, image: Image) {
+        let name = |origin: Origin| (origin.inode, origin.variant, origin.bias);
+        let new = name(image.origin);
+        let old = self
+            .images
+            .extract_if(.., |image| name(image.origin) == new);
+        self.retired.extend(old);
+        self.images.push(image);
+        self.forget_lookups();
+    }
+
+    /// Whether the image at the guest-physical address `gpa` is used with this bias.
+    #[must_use]
+    pub fn has(&self, gpa: u64, bias: u64) -> bool {
+        let mut origins = self.images.iter().map(|image| image.origin);
+        origins.any(|origin| (origin.gpa, origin.bias) == (gpa, bias))
+    }
+
+    /// The images of a child process, which has no host frames.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self {
+            left: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// All images whose code a vCPU may be executing.
+    fn all(&self) -> impl Iterator<Item = &Image> {
+        self.kept().chain(&self.left)
+    }
+
+    fn kept(&self) -> impl Iterator<Item = &Image> {
+        self.images.iter().chain(&self.retired)
+    }
+
+    /// Address of the cache that translated code on vCPU `cpu` reads before it calls the
+    /// dispatcher. It may change whenever images change.
+    #[must_use]
+    pub fn cache_address(&self, cpu: usize) -> u64 {
+        self.with_cache(cpu, |cache| cache.address())
+    }
+
+    fn with_cache<T>(&self, cpu: usize, work: impl FnOnce(&mut DispatchCache) -> T) -> T {
+        let mut caches = self.caches.borrow_mut();
+        if cpu >= caches.len() {
+            caches.resize_with(cpu + 1, DispatchCache::default);
+        }
+        work(&mut caches[cpu])
+    }
+
+    /// The host function for the guest address `pc`, if `pc` is a function entry.
+    #[must_use]
+    #[inline]
+    pub fn lookup(&mut self, pc: u64) -> Option<u64> {
+        if !self.near.contains(&pc) {
+            self.approach(pc);
+        }
+        let mut candidates = self.candidates.iter();
+        candidates.find_map(|&index| self.images[index].lookup(pc))
+    }
+
+    /// As [`lookup`](Self::lookup), for a jump that is likely to be repeated on vCPU `cpu`.
+    #[must_use]
+    pub fn lookup_jump(&mut self, pc: u64, cpu: usize) -> Option<u64> {
+        let host = self.lookup(pc)?;
+        self.with_cache(cpu, |cache| cache.insert(pc, host));
+        Some(host)
+    }
+
+    /// Sets the candidates for the addresses around `pc`.
+    #[cold]
+    fn approach(&mut self, pc: u64) {
+        self.candidates.clear();
+        self.near = 0..u64::MAX;
+        for (index, image) in self.images.iter().enumerate().rev() {
+            let Range { start, end } = image.text;
+            self.near = if pc < start {
+                self.near.start..self.near.end.min(start)
+            } else if pc >= end {
+                self.near.start.max(end)..self.near.end
+            } else {
+                self.candidates.push(index);
+                self.near.start.max(start)..self.near.end.min(end)
+            };
+        }
+    }
+
+    fn forget_lookups(&mut self) {
+        self.near = 0..0;
+        self.candidates.clear();
+        match Rc::get_mut(&mut self.caches) {
+            Some(caches) => caches.get_mut().iter_mut().for_each(DispatchCache::clear),
+            None => self.caches = Rc::default(),
+        }
+    }
+
+    /// Whether the host address `rip` is in translated code.
+    #[must_use]
+    pub fn contains_host(&self, rip: u64) -> bool {
+        self.all().any(|image| image.code.contains(&rip))
+    }
+
+    /// The start of the guest text of the image with the host address `rip` in its code, if the
+    /// image is of the precise variant.
+    #[must_use]
+    pub fn precise_text(&self, rip: u64) -> Option<u64> {
+        let image = self.all().find(|image| image.code.contains(&rip))?;
+        (image.origin.variant == variant::PRECISE).then_some(image.text.start)
+    }
+
+    /// Drops all images: no host frame may be returned to. Their windows stay reserved until
+    /// [`release`](Self::release).
+    pub fn clear(&mut self) {
+        self.left.append(&mut self.images);
+        self.left.append(&mut self.retired);
+        self.forget_lookups();
+    }
+
+    /// Releases dropped images, whose code no vCPU executes any more.
+    pub fn release(&mut self) {
+        self.left.clear();
+    }
+
+    /// The location of the host address `rip`, if it is in translated code.
+    #[must_use]
+    pub fn locate(&self, rip: u64) -> Option<Location> {
+        let image = self.all().find(|image| image.code.contains(&rip))?;
+        let offset = rip - image.code.start;
+        let function = image.functions.iter().find(|function| {
+            let inside = offset.checked_sub(u64::from(function.host));
+            inside.is_some_and(|inside| inside < u64::from(function.host_length))
+        });
+        Some(Location {
+            origin: image.origin,
+            image_offset: rip - image.file.start,
+            function: function.map_or(0, |f| f.address().wrapping_add(image.origin.bias)),
+        })
+    }
+
+    /// Whether an image in use depends on memory in `range`.
+    #[must_use]
+    pub fn depend_on(&self, range: &Range<u64>) -> bool {
+        self.kept().any(|image| image.depends_on(range))
+    }
+
+    /// Drops the images that depend on memory in `range`, which is about to change. Returns whether
+    /// there were any: then no host frame may be returned to. As with [`clear`](Self::clear),
+    /// windows stay reserved until [`release`](Self::release).
+    pub fn invalidate(&mut self, range: &Range<u64>) -> bool {
+        let before = self.images.len();
+        let goes = |image: &mut Image| image.depends_on(range);
+        self.left.extend(self.images.extract_if(.., goes));
+        self.left.extend(self.retired.extract_if(.., goes));
+        let changed = self.images.len() != before;
+        if changed {
+            self.forget_lookups();
+        }
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn origin(bias: u64) -> Origin {
+        Origin {
+            inode: 7,
+            variant: 0,
+            bias,
+            gpa: 0x1000,
+        }
+    }
+
+    /// An image of 16 bytes of text at 0x1000: one function at 0x1004, host offset 16.
+    fn image_bytes(change: impl FnOnce(&mut ImageHeader)) -> &'static [u8] {
+        let mut header = ImageHeader {
+            magic: MAGIC,
+            abi_version: ABI_VERSION,
+            variant: 0,
+            key: [0; 32],
+            checksum: [0; 32],
+            file_length: 3 * HEADER_SIZE,
+            text_start: 0x1000,
+            text_length: 16,
+            table_offset: HEADER_SIZE,
+            table_length: 96,
+            code_offset: 2 * HEADER_SIZE,
+            code_length: 64,
+            data_offset: 2 * HEADER_SIZE,
+            data_length: 0,
+            functions_offset: 2 * HEADER_SIZE + 64,
+            functions_count: 1,
+        };
+        change(&mut header);
+        let words = vec![0u64; 3 * HEADER_SIZE as usize / 8].leak();
+        let base = words.as_mut_ptr().cast::<u8>();
+        let function = FunctionEntry {
+            guest: 0x1004,
+            host: 16,
+            host_length: 32,
+        };
+        // SAFETY: all writes are inside the leaked array, at aligned addresses.
+        unsafe {
+            base.cast::<ImageHeader>().write(header);
+            // The directory, a block without entries, and one with the function.
+            let table = base.add(HEADER_SIZE as usize).cast::<u32>();
+            table.write(64);
+            table.add(18).write(16);
+            base.add(2 * HEADER_SIZE as usize + 64)
+                .cast::<FunctionEntry>()
+                .write(function);
+            core::slice::from_raw_parts(base, words.len() * 8)
+        }
+    }
+
+    fn image(bytes: &'static [u8], origin: Origin) -> Option<Image> {
+        Image::new(bytes, origin, Rc::default(), Lease::default())
+    }
+
+    /// Another vCPU may be executing code that is dropped.
+    #[test]
+    fn forgotten_code_is_known_until_it_is_released() {
+        let bytes = image_bytes(|_| {});
+        let host = bytes.as_ptr() as u64 + 2 * HEADER_SIZE + 16;
+        let mut images = Images::default();
+        for forget in [Images::clear, |images: &mut Images| {
+            assert!(images.invalidate(&(0x10_1000..0x10_1001)));
+        }] {
+            images.add(image(bytes, origin(0x10_0000)).unwrap());
+            forget(&mut images);
+            assert_eq!(images.lookup(0x10_1004), None);
+            assert!(images.contains_host(host) && !images.fork().contains_host(host));
+            assert!(!images.depend_on(&(0x10_1000..0x10_1001)));
+            images.release();
+            assert!(!images.contains_host(host));
+        }
+    }
+
+    #[test]
+    fn entries_are_found() {
+        let bytes = image_bytes(|_| {});
+        let code = bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
+        let mut images = Images::default();
+        images.add(image(bytes, origin(0x10_0000)).unwrap());
+        assert_eq!(images.lookup(0x10_1004), Some(code + 16));
+        assert_eq!(images.lookup(0x10_1000), None);
+        assert_eq!(images.lookup(0x1004), None);
+        assert_eq!(images.lookup(0x10_1010), None);
+        let location = images.locate(code + 20).unwrap();
+        assert_eq!(location.function, 0x10_1004);
+        assert_eq!(location.image_offset, 2 * HEADER_SIZE + 20);
+        assert_eq!(location.origin, origin(0x10_0000));
+        assert_eq!(images.locate(code + 48).unwrap().function, 0);
+        assert_eq!(images.locate(code + 64), None);
+        assert!(images.has(0x1000, 0x10_0000) && !images.has(0x1000, 0) && !images.has(0, 0));
+        assert!(!images.invalidate(&(0..0x10_1000)));
+        assert!(images.invalidate(&(0x10_100f..0x10_2000)));
+        assert_eq!(images.lookup(0x10_1004), None);
+    }
+
+    #[test]
+    fn the_newest_image_with_an_entry_counts() {
+        let code = |bytes: &[u8]| bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
+        let new = image_bytes(|h| {
+            h.text_start -= 4;
+            h.variant = 1;
+        });
+        let old = image_bytes(|_| {});
+        let mut images = Images::default();
+        images.add(image(old, origin(0)).unwrap());
+        assert_eq!(images.lookup(0x1004), Some(code(old) + 16));
+        // Text 0xffc..0x100c with an entry at 0x1000; the old text is 0x1000..0x1010.
+        let other = Origin {
+            variant: 1,
+            ..origin(0)
+        };
+        images.add(image(new, other).unwrap());
+        for _ in 0..2 {
+            assert_eq!(images.lookup(0xffc), None);
+            assert_eq!(images.lookup(0x1000), Some(code(new) + 16));
+            assert_eq!(images.lookup(0x1004), Some(code(old) + 16));
+            assert_eq!(images.lookup(0x100e), None);
+        }
+        assert!(images.invalidate(&(0xffc..0xffe)));
+        assert_eq!(images.lookup(0x1000), None);
+        assert_eq!(images.lookup(0x1004), Some(code(old) + 16));
+    }
+
+    #[test]
+    fn a_newer_image_of_the_same_file_replaces() {
+        let code = |bytes: &[u8]| bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
+        let (old, new) = (image_bytes(|_| {}), image_bytes(|_| {}));
+        let mut images = Images::default();
+        images.add(image(old, origin(0)).unwrap());
+        let newer = Origin {
+            gpa: 0x8000,
+            ..origin(0)
+        };
+        images.add(image(new, newer).unwrap());
+        assert_eq!(images.lookup(0x1004), Some(code(new) + 16));
+        assert!(images.has(0x8000, 0) && !images.has(0x1000, 0));
+        // Host frames may still return to the old one.
+        assert!(images.contains_host(code(old) + 20));
+        assert_eq!(images.locate(code(old) + 20).unwrap().origin, origin(0));
+        assert!(images.invalidate(&(0x1000..0x1002)));
+        images.release();
+        assert!(!images.contains_host(code(old) + 20));
+    }
+
+    #[test]
+    fn constants_count_as_text() {
+        let pages = [0x1000..0x2000, 0x5000..0x7000];
+        let constants = Image::new(
+            image_bytes(|_| {}),
+            origin(0),
+            pages.into(),
+            Lease::default(),
+        );
+        let mut images = Images::default();
+        images.add(constants.unwrap());
+        for range in [0x2000..0x5000, 0x7000..0x8000, 0..0x1000] {
+            assert!(!images.depend_on(&range) && !images.invalidate(&range));
+        }
+        assert!(images.depend_on(&(0x6000..0x6001)) && images.lookup(0x1004).is_some());
+        assert!(images.invalidate(&(0x6fff..0x8000)));
+        assert_eq!(images.lookup(0x1004), None);
+    }
+
+    #[test]
+    fn jumps_are_remembered_until_images_change() {
+        let bytes = image_bytes(|_| {});
+        let code = bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
+        let mut images = Images::default();
+        images.add(image(bytes, origin(0)).unwrap());
+        assert_eq!(images.lookup_jump(0x1004, 1), Some(code + 16));
+        assert_eq!(images.lookup_jump(0x1006, 1), None);
+        assert_eq!(
+            images.with_cache(1, |cache| cache.get(0x1004)),
+            Some(code + 16)
+        );
+        assert_eq!(images.with_cache(1, |cache| cache.get(0x1006)), None);
+        images.invalidate(&(0x1000..0x1001));
+        assert_eq!(images.with_cache(1, |cache| cache.get(0x1004)), None);
+    }
+
+    #[test]
+    fn pages_of_code_hold_nothing_else() {
+        let pages = |change: fn(&mut ImageHeader)| {
+            let header = header(image_bytes(change)).unwrap();
+            code_pages(&header, header.file_length)
+        };
+        let whole = |h: &mut ImageHeader| h.data_offset = 3 * HEADER_SIZE;
+        assert_eq!(pages(whole), Some(2 * HEADER_SIZE..3 * HEADER_SIZE));
+        assert_eq!(pages(|h| h.code_length = 2 * HEADER_SIZE), None);
+        assert_eq!(pages(|h| h.code_length = u64::MAX), None);
+        assert_eq!(pages(|h| h.code_offset = 0), None);
+        assert_eq!(pages(|h| h.code_offset += 1), None);
+        assert_eq!(pages(|h| h.data_offset += 64), None);
+    }
+
+    #[test]
+    fn damaged_images_are_refused() {
+        assert!(image(&[], origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.magic[0] = 0), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.abi_version += 1), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.code_length = 1 << 40), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.code_offset = u64::MAX), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.table_offset = 4097), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.functions_count = u64::MAX), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.text_length = u64::MAX), origin(0)).is_none());
+        let beyond = image_bytes(|h| h.code_length = 16);
+        let image = image(beyond, origin(0)).unwrap();
+        assert_eq!(image.lookup(0x1004), None);
+    }
+}

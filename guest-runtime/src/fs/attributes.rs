@@ -1,0 +1,253 @@
+//! Changes of the attributes that `stat` returns: permissions, owners, times, lengths.
+
+use super::budget::Budget;
+use super::data::FileData;
+use super::filesystem::FileSystem;
+use super::inode::{Inode, Kind};
+use super::types::{Credentials, Ino, Timestamp};
+use super::volume;
+use crate::mm::{SharedFrames, SharedMemory};
+use alloc::rc::Rc;
+use hartline_linux::errno::Errno;
+use hartline_linux::falloc::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
+use hartline_linux::fcntl::{F_SEAL_EXEC, F_SEAL_FUTURE_WRITE, F_SEAL_WRITE};
+use hartline_linux::inotify::{IN_ATTRIB, IN_MODIFY};
+use hartline_linux::stat::{S_IFMT, S_ISGID, S_ISUID};
+
+/// A new time of `utimensat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewTime {
+    /// `UTIME_OMIT`
+    Keep,
+    /// `UTIME_NOW`
+    Now,
+    /// This one.
+    At(Timestamp),
+}
+
+impl FileSystem {
+    /// Sets the permissions.
+    ///
+    /// # Errors
+    /// `EPERM` unless `who` is the owner, `EOPNOTSUPP` for a symbolic link.
+    pub fn set_mode(&mut self, ino: Ino, mode: u32, who: &Credentials) -> Result<(), Errno> {
+        let now = self.now();
+        let inode = self.inode_mut(ino)?;
+        if matches!(inode.kind, Kind::Link(_)) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        inode.check_owner(who)?;
+        let mut mode = mode & 0o7777;
+        if who.uid != 0 && !who.is_in_group(inode.gid) {
+            mode &= !S_ISGID;
+        }
+        if volume::is_volume(ino) {
+            return self.volume_set_mode(ino, mode);
+        }
+        if inode.seals & F_SEAL_EXEC != 0 && (inode.mode ^ mode) & 0o111 != 0 {
+            return Err(Errno::EPERM);
+        }
+        inode.mode = inode.mode & S_IFMT | mode;
+        inode.ctime = now;
+        self.tell(ino, IN_ATTRIB);
+        Ok(())
+    }
+
+    /// Sets owner and group; `None` keeps the old one.
+    ///
+    /// # Errors
+    /// `EPERM` unless `who` is root, or is the owner and changes the group to one of its own
+    /// groups.
+    pub fn set_owner(
+        &mut self,
+        ino: Ino,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        who: &Credentials,
+    ) -> Result<(), Errno> {
+        let now = self.now();
+        let inode = self.inode_mut(ino)?;
+        let owns = who.uid == inode.uid;
+        let uid_allowed = uid.is_none_or(|uid| owns && uid == inode.uid);
+        let gid_allowed = gid.is_none_or(|gid| owns && (who.is_in_group(gid) || gid == inode.gid));
+        if who.uid != 0 && !(uid_allowed && gid_allowed) {
+            return Err(Errno::EPERM);
+        }
+        if volume::is_volume(ino) {
+            return self.volume_set_owner(ino, uid, gid);
+        }
+        inode.uid = uid.unwrap_or(inode.uid);
+        inode.gid = gid.unwrap_or(inode.gid);
+        if !matches!(inode.kind, Kind::Directory(_)) {
+            inode.drop_privileges();
+        }
+        inode.ctime = now;
+        self.tell(ino, IN_ATTRIB);
+        Ok(())
+    }
+
+    /// Sets access and modification time. `may_write`: `who` may write the file, which is enough to
+    /// set both to the current time.
+    ///
+    /// # Errors
+    /// `EPERM`, or `EACCES` if both are to be the current time.
+    pub fn set_times(
+        &mut self,
+        ino: Ino,
+        [access, modification]: [NewTime; 2],
+        who: &Credentials,
+        may_write: bool,
+    ) -> Result<(), Errno> {
+        let now = self.now();
+        let inode = self.inode_mut(ino)?;
+        let both_now = access == NewTime::Now && modification == NewTime::Now;
+        if let Err(error) = inode.check_owner(who) {
+            match (both_now, may_write) {
+                (true, true) => {}
+                (true, false) => return Err(Errno::EACCES),
+                (false, _) => return Err(error),
+            }
+        }
+        if volume::is_volume(ino) {
+            return self.volume_set_times(ino, [access, modification]);
+        }
+        let apply = |old: &mut Timestamp, new| match new {
+            NewTime::Keep => {}
+            NewTime::Now => *old = now,
+            NewTime::At(time) => *old = time,
+        };
+        apply(&mut inode.atime, access);
+        apply(&mut inode.mtime, modification);
+        inode.ctime = now;
+        self.tell(ino, IN_ATTRIB);
+        Ok(())
+    }
+
+    /// Sets the length of a regular file.
+    ///
+    /// # Errors
+    /// `EISDIR`, `EINVAL`, `EFBIG`.
+    pub fn truncate(&mut self, ino: Ino, size: u64) -> Result<(), Errno> {
+        match volume::is_volume(ino) {
+            true => self.volume_truncate(ino, size),
+            false => {
+                self.check_length(ino, size)?;
+                self.change_data(ino, |data, budget| data.truncate(budget, size))
+            }
+        }
+    }
+
+    /// Changes the contents of a regular file with `change`.
+    ///
+    /// # Errors
+    /// `EINVAL` if the file is not regular, and the errors of `change`.
+    pub fn change_data(
+        &mut self,
+        ino: Ino,
+        change: impl FnOnce(&mut FileData, &mut Budget) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let now = self.now();
+        let (inode, budget) = self.parts(ino)?;
+        match &mut inode.kind {
+            Kind::File(data) => change(data, budget)?,
+            Kind::Directory(_) => return Err(Errno::EISDIR),
+            _ => return Err(Errno::EINVAL),
+        }
+        self.changed(ino, now)?;
+        self.tell(ino, IN_MODIFY);
+        Ok(())
+    }
+
+    /// The contents of a regular file as memory that programs can map.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `ENODEV` if the file is not regular, or an error of the host.
+    pub fn share(
+        &mut self,
+        ino: Ino,
+        frames: &'static SharedFrames,
+    ) -> Result<Rc<SharedMemory>, Errno> {
+        if volume::is_volume(ino) {
+            return self.volume_memory(ino, frames);
+        }
+        let (inode, budget) = self.parts(ino)?;
+        match &mut inode.kind {
+            Kind::File(data) => data.share(budget, frames),
+            _ => Err(Errno::ENODEV),
+        }
+    }
+
+    /// The memory of a regular file that programs have mapped at some time.
+    pub fn shared(&self, ino: Ino) -> Option<Rc<SharedMemory>> {
+        match &self.inode(ino).ok()?.kind {
+            Kind::File(data) => data.memory().cloned(),
+            Kind::Volume(_) => self.mapped_volume(ino),
+            _ => None,
+        }
+    }
+
+    /// Reserves or frees space of a regular file (`fallocate`); `mode` has Linux's bits.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for another mode, `ENOSPC`, or an error of the host.
+    pub fn allocate(&mut self, ino: Ino, mode: u64, from: u64, to: u64) -> Result<(), Errno> {
+        if volume::is_volume(ino) {
+            return self.volume_allocate(ino, mode, from, to - from);
+        }
+        match mode & FALLOC_FL_PUNCH_HOLE {
+            0 => self.check_length(ino, to.max(self.size(ino)?))?,
+            _ => self.check_seals(ino, F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?,
+        }
+        self.change_data(ino, |data, budget| {
+            let keep = mode & FALLOC_FL_KEEP_SIZE != 0;
+            match mode & !FALLOC_FL_KEEP_SIZE {
+                0 => data.allocate(budget, from, to)?,
+                FALLOC_FL_PUNCH_HOLE if keep => data.punch(budget, from, to.min(data.size()))?,
+                FALLOC_FL_ZERO_RANGE => data.punch(budget, from, to.min(data.size()))?,
+                _ => return Err(Errno::EOPNOTSUPP),
+            }
+            match keep || to <= data.size() {
+                true => Ok(()),
+                false => data.truncate(budget, to),
+            }
+        })
+    }
+
+    /// Updates the access time as the `relatime` mount option does.
+    pub fn accessed(&mut self, ino: Ino) {
+        const DAY: i64 = 24 * 60 * 60;
+        // The host updates the access times of its files.
+        if volume::is_volume(ino) {
+            return;
+        }
+        let now = self.now();
+        if let Ok(inode) = self.inode_mut(ino) {
+            let stale = inode.atime <= inode.mtime || inode.atime <= inode.ctime;
+            if stale || now.seconds.saturating_sub(inode.atime.seconds) >= DAY {
+                inode.atime = now;
+            }
+        }
+    }
+}
+
+impl Inode {
+    /// Checks that `who` may do operations of the owner.
+    ///
+    /// # Errors
+    /// `EPERM` if not.
+    pub fn check_owner(&self, who: &Credentials) -> Result<(), Errno> {
+        if who.uid == 0 || who.uid == self.uid {
+            Ok(())
+        } else {
+            Err(Errno::EPERM)
+        }
+    }
+
+    /// Clears set-user-ID and set-group-ID, as after a change of contents or owner.
+    pub fn drop_privileges(&mut self) {
+        self.mode &= !S_ISUID;
+        if self.mode & 0o010 != 0 {
+            self.mode &= !S_ISGID;
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `/dev`: its contents, and the devices behind its nodes.
+
+use super::disks;
+use super::filesystem::{DEV_DEVICE, FileSystem, NewInode, Place};
+use super::types::{Credentials, Ino, device_number, major, minor};
+use hartline_linux::errno::Errno;
+use hartline_linux::stat::{S_IFBLK, S_IFCHR, S_IFMT, S_ISVTX};
+
+/// A device that the library OS drives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Device {
+    /// `/dev/null`
+    Null,
+    /// `/dev/zero`
+    Zero,
+    /// `/dev/full`
+    Full,
+    /// `/dev/random` and `/dev/urandom`
+    Random,
+    /// `/dev/hwrng`
+    HardwareRandom,
+    /// `/dev/tty` and `/dev/console`
+    Terminal,
+    /// `/dev/vsock`
+    Vsock,
+    /// A block device ([`super::disks`]).
+    Disk(u32),
+}
+
+/// Name, major, minor, permissions.
+const NODES: &[(&[u8], u64, u64, u32)] = &[
+    (b"console", 5, 1, 0o600),
+    (b"full", 1, 7, 0o666),
+    (b"hwrng", 10, 183, 0o600),
+    (b"null", 1, 3, 0o666),
+    (b"ptmx", 5, 2, 0o666),
+    (b"random", 1, 8, 0o666),
+    (b"tty", 5, 0, 0o666),
+    (b"urandom", 1, 9, 0o666),
+    (b"vsock", 10, 122, 0o666),
+    (b"zero", 1, 5, 0o666),
+];
+
+const LINKS: &[(&[u8], &[u8])] = &[
+    (b"fd", b"/proc/self/fd"),
+    (b"stderr", b"/proc/self/fd/2"),
+    (b"stdin", b"/proc/self/fd/0"),
+    (b"stdout", b"/proc/self/fd/1"),
+];
+
+impl Device {
+    /// Returns the device behind a device node.
+    ///
+    /// # Errors
+    /// `ENXIO` if there is no such device.
+    pub fn open(mode: u32, rdev: u64) -> Result<Self, Errno> {
+        match mode & S_IFMT {
+            S_IFCHR => {}
+            S_IFBLK if major(rdev) == disks::MAJOR => {
+                return match minor(rdev) {
+                    minor if minor.is_multiple_of(disks::MINORS) => {
+                        Ok(Self::Disk((minor / disks::MINORS) as u32))
+                    }
+                    _ => Err(Errno::ENXIO),
+                };
+            }
+            _ => return Err(Errno::ENXIO),
+        }
+        match (major(rdev), minor(rdev)) {
+            (1, 3) => Ok(Self::Null),
+            (1, 5) => Ok(Self::Zero),
+            (1, 7) => Ok(Self::Full),
+            (1, 8 | 9) => Ok(Self::Random),
+            (10, 183) => Ok(Self::HardwareRandom),
+            (10, 122) => Ok(Self::Vsock),
+            (5, 0 | 1) => Ok(Self::Terminal),
+            _ => Err(Errno::ENXIO),
+        }
+    }
+}
+
+/// Creates the tree of `/dev`; returns its root.
+///
+/// # Errors
+/// `ENOSPC`.
+pub fn populate(fs: &mut FileSystem) -> Result<Ino, Errno> {
+    let who = &Credentials::root();
+    let root = fs.add_unnamed(NewInode::directory(0o755), who, DEV_DEVICE)?;
+    fs.retain(root);
+    // A mount makes the link later; with 0 links new entries would find a removed directory.
+    fs.inode_mut(root)?.nlink = 2;
+    let place = |name| Place {
+        directory: root,
+        name,
+    };
+    for &(name, major, minor, permissions) in NODES {
+        let node = NewInode::node(S_IFCHR | permissions, device_number(major, minor));
+        fs.create(place(name), node, who)?;
+    }
+    for &(name, target) in LINKS {
+        fs.create(place(name), NewInode::link(target), who)?;
+    }
+    fs.create(place(b"pts"), NewInode::directory(0o755), who)?;
+    let shm = NewInode::directory(S_ISVTX | 0o777);
+    fs.create(place(b"shm"), shm, who)?;
+    fs.release(root);
+    Ok(root)
+}
+
+/// Creates the device node of disk `number` with owner `who` in the directory `root` of `/dev`.
+///
+/// # Errors
+/// `EEXIST`, `ENOSPC`.
+pub fn add_disk(
+    fs: &mut FileSystem,
+    root: Ino,
+    name: &[u8],
+    number: u32,
+    who: &Credentials,
+) -> Result<(), Errno> {
+    let place = Place {
+        directory: root,
+        name,
+    };
+    let rdev = device_number(disks::MAJOR, u64::from(number) * disks::MINORS);
+    fs.create(place, NewInode::node(S_IFBLK | 0o660, rdev), who)?;
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! Open file descriptions.
+
+use super::asynchronous::Notice;
+use super::devices::Device;
+use super::epoll::Epoll;
+use super::process::FileId;
+use super::pty::PtyId;
+use super::types::Ino;
+use crate::kernel::timers::TimerFd;
+use crate::net::socket::SocketId;
+use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{FASYNC, O_ACCMODE, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY};
+
+/// The object behind an open file description.
+#[derive(Debug)]
+pub enum Object {
+    /// A location (`O_PATH`).
+    Path,
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// An end of a pipe.
+    Pipe,
+    /// A device.
+    Device(Device),
+    /// A standard stream.
+    Console(u32),
+    /// The master side of a pseudo-terminal.
+    Master(PtyId),
+    /// The slave side of a pseudo-terminal.
+    Slave(PtyId),
+    /// A counter (`eventfd2`).
+    Event(EventFd),
+    /// An interest list (`epoll_create1`).
+    Epoll(Epoll),
+    /// A socket.
+    Socket(SocketId),
+    /// A timer (`timerfd_create`).
+    Timer(TimerFd),
+    /// The pending signals in this set of the reading process (`signalfd4`).
+    Signal(u64),
+    /// An inotify instance, known by its inode.
+    Notify,
+    /// A process (`pidfd_open`).
+    Process(u32),
+    /// A file of `/proc` with its text, which a read from the start generates.
+    Proc(Vec<u8>),
+}
+
+/// State of an eventfd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventFd {
+    /// The counter; at most `u64::MAX - 1`.
+    pub count: u64,
+    /// Reads take one instead of all (`EFD_SEMAPHORE`).
+    pub semaphore: bool,
+    /// Counters of writes and reads.
+    pub edges: [u32; 2],
+}
+
+/// An open file description.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// The inode of the file.
+    pub ino: Ino,
+    /// Access mode and status flags (`O_*`).
+    pub flags: u32,
+    /// Position, bytes; for a directory, the cookie of the next entry.
+    pub offset: u64,
+    /// The object behind the description.
+    pub object: Object,
+    /// Settings for signals on events (`O_ASYNC`).
+    pub notice: Notice,
+    /// Number of descriptors that refer to the description.
+    references: u32,
+}
+
+impl OpenFile {
+    /// A description without descriptors.
+    pub fn new(ino: Ino, flags: u32, object: Object) -> Self {
+        Self {
+            ino,
+            flags,
+            offset: 0,
+            object,
+            notice: Notice::default(),
+            references: 0,
+        }
+    }
+
+    /// Checks that the description may be read.
+    ///
+    /// # Errors
+    /// `EBADF` if not.
+    pub fn check_readable(&self) -> Result<(), Errno> {
+        self.check_located()?;
+        match self.flags & O_ACCMODE {
+            O_RDONLY | O_RDWR => Ok(()),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// Checks that the description may be written.
+    ///
+    /// # Errors
+    /// `EBADF` if not.
+    pub fn check_writable(&self) -> Result<(), Errno> {
+        self.check_located()?;
+        match self.flags & O_ACCMODE {
+            O_WRONLY | O_RDWR => Ok(()),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// Checks that the description is more than a location.
+    ///
+    /// # Errors
+    /// `EBADF` for a description that was opened with `O_PATH`.
+    pub fn check_located(&self) -> Result<(), Errno> {
+        match self.object {
+            Object::Path => Err(Errno::EBADF),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether at most one descriptor refers to the description.
+    pub fn is_last(&self) -> bool {
+        self.references <= 1
+    }
+
+    /// Whether calls do not block (`O_NONBLOCK`).
+    pub fn is_nonblocking(&self) -> bool {
+        self.flags & O_NONBLOCK != 0
+    }
+}
+
+/// All open file descriptions.
+#[derive(Debug, Default)]
+pub struct OpenFiles {
+    slots: Vec<Option<(FileId, OpenFile)>>,
+    free: Vec<u32>,
+    /// Number of descriptions that were ever opened.
+    opened: u64,
+    /// Descriptions with `O_ASYNC`.
+    telling: Vec<FileId>,
+}
+
+/// Bits of a [`FileId`] for its slot; the other bits count descriptions.
+const SLOT_BITS: u32 = 20;
+/// Most open file descriptions (`fs.file-max`).
+pub const MAX_FILES: usize = 1 << SLOT_BITS;
+
+/// The slot of a description in the table.
+fn slot(id: FileId) -> usize {
+    id.0 as usize % MAX_FILES
+}
+
+impl OpenFiles {
+    /// Adds a description.
+    ///
+    /// # Errors
+    /// `ENFILE` beyond [`MAX_FILES`].
+    pub fn insert(&mut self, file: OpenFile) -> Result<FileId, Errno> {
+        let index = match self.free.pop() {
+            Some(index) => index as usize,
+            None if self.slots.len() >= MAX_FILES => return Err(Errno::ENFILE),
+            None => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+        };
+        self.opened += 1;
+        let id = FileId(self.opened << SLOT_BITS | index as u64);
+        self.slots[index] = Some((id, file));
+        Ok(id)
+    }
+
+    /// A description.
+    ///
+    /// # Errors
+    /// `EBADF` if it is closed.
+    pub fn get(&self, id: FileId) -> Result<&OpenFile, Errno> {
+        match self.slots.get(slot(id)) {
+            Some(Some((own, file))) if *own == id => Ok(file),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// A description, mutably.
+    ///
+    /// # Errors
+    /// `EBADF` if it is closed.
+    pub fn get_mut(&mut self, id: FileId) -> Result<&mut OpenFile, Errno> {
+        match self.slots.get_mut(slot(id)) {
+            Some(Some((own, file))) if *own == id => Ok(file),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// Counts one more descriptor.
+    pub fn retain(&mut self, id: FileId) {
+        if let Ok(file) = self.get_mut(id) {
+            file.references += 1;
+        }
+    }
+
+    /// Counts one descriptor less; returns the description if it was the last.
+    pub fn release(&mut self, id: FileId) -> Option<OpenFile> {
+        let file = self.get_mut(id).ok()?;
+        file.references = file.references.saturating_sub(1);
+        if file.references > 0 {
+            return None;
+        }
+        if file.flags & FASYNC != 0 {
+            self.set_telling(id, false);
+        }
+        self.free.push(slot(id) as u32);
+        let (_, file) = self.slots.get_mut(slot(id))?.take()?;
+        Some(file)
+    }
+
+    /// The descriptions with `O_ASYNC`.
+    pub fn telling(&self) -> &[FileId] {
+        &self.telling
+    }
+
+    /// Adds a description to [`telling`](Self::telling), or removes it.
+    pub fn set_telling(&mut self, id: FileId, on: bool) {
+        self.telling.retain(|&other| other != id);
+        if on {
+            self.telling.push(id);
+        }
+    }
+}

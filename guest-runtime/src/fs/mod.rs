@@ -1,0 +1,557 @@
+//! The virtual file system: a read-only image under an in-memory overlay, `/dev`,
+//! `/proc`, pipes, and open files.
+//!
+//! This module does not access the program's memory and does not leave the VM: the system calls in
+//! [`crate::syscall`] do that and pass bytes to it.
+
+mod anonymous;
+pub mod asynchronous;
+pub mod attributes;
+pub mod budget;
+pub mod data;
+pub mod devices;
+pub mod directory;
+pub mod disks;
+pub mod epoll;
+pub mod file;
+pub mod filesystem;
+pub mod inode;
+pub mod locks;
+pub mod lookup;
+pub mod names;
+pub mod notify;
+pub mod open;
+mod origin;
+pub mod pages;
+pub mod pipe;
+pub mod proc;
+mod proc_net;
+pub mod proc_text;
+pub mod process;
+pub mod pty;
+pub mod registry;
+mod resolver;
+pub mod seals;
+pub mod stat;
+pub mod transfer;
+pub mod tree;
+pub mod types;
+pub mod volume;
+pub mod walk;
+pub mod xattr;
+
+#[cfg(test)]
+mod tests;
+
+use crate::net::Network;
+use crate::net::socket::SocketId;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use disks::Disks;
+use file::{Object, OpenFile, OpenFiles};
+use filesystem::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, Place, ROOT};
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{AT_FDCWD, O_RDONLY, O_RDWR, O_WRONLY};
+use hartline_linux::inotify::{IN_CLOSE_NOWRITE, IN_CLOSE_WRITE};
+use hartline_linux::stat::{S_IFCHR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK};
+use inode::Kind;
+use locks::{Locks, Owner};
+use process::{Descriptor, FileId, Process};
+use pty::Ptys;
+use tree::Tree;
+use types::{Credentials, Ino};
+use walk::{Options, Resolved};
+
+/// The files of the VM.
+#[derive(Debug)]
+pub struct Vfs {
+    /// Inodes and names.
+    pub fs: FileSystem,
+    /// Open file descriptions.
+    pub files: OpenFiles,
+    /// Locks on files.
+    pub locks: Locks,
+    /// Pipes and eventfds that were read, written, opened or closed, and files that lost a lock.
+    /// Waiting tasks are to check them; the code that wakes the tasks empties the list.
+    pub changed: Vec<Ino>,
+    /// Which interest lists watch which inode.
+    watchers: epoll::Watchers,
+    /// Sockets.
+    pub net: Network,
+    /// Pseudo-terminals.
+    pub ptys: Ptys,
+    /// Block devices.
+    pub disks: Disks,
+    /// Root directory of `/dev`.
+    dev: Ino,
+    /// Bit n: standard stream n is the terminal.
+    terminals: u32,
+    /// Number of arrivals of standard input ([`asynchronous`]).
+    input_edges: u32,
+    /// A process is to receive a signal when standard input arrives.
+    pub awaits_input: bool,
+    /// The `/etc/resolv.conf` that the VM wrote.
+    resolver: Option<Ino>,
+}
+
+impl Vfs {
+    /// The files of a VM with the root `tree`, or a minimal one; changes take at most `limit`
+    /// bytes. Also returns its first process, with the standard streams open. Bit n of `terminals`:
+    /// stream n is the terminal, `/dev/console`.
+    ///
+    /// # Errors
+    /// `EIO` for a damaged image, `ENOSPC` if `limit` is too small.
+    pub fn new(
+        tree: Option<Tree>,
+        limit: u64,
+        clock: Clock,
+        who: Credentials,
+        pid: u32,
+        terminals: u32,
+    ) -> Result<(Self, Process), Errno> {
+        let mut vfs = Self {
+            fs: FileSystem::new(tree, limit, clock)?,
+            files: OpenFiles::default(),
+            locks: Locks::default(),
+            changed: Vec::new(),
+            watchers: epoll::Watchers::default(),
+            net: Network::default(),
+            ptys: Ptys::default(),
+            disks: Disks::default(),
+            dev: ROOT,
+            terminals,
+            input_edges: 0,
+            awaits_input: false,
+            resolver: None,
+        };
+        let mut process = Process::new(&mut vfs.fs, who, pid);
+        if tree.is_none() {
+            let place = Place {
+                directory: ROOT,
+                name: b"tmp",
+            };
+            let root = Credentials::root();
+            vfs.fs.create(place, NewInode::directory(0o1777), &root)?;
+        }
+        let dev = devices::populate(&mut vfs.fs)?;
+        vfs.dev = dev;
+        vfs.mount(b"dev", dev, &process)?;
+        vfs.mount(b"proc", proc::ROOT, &process)?;
+        vfs.mount(b"sys", proc::SYSFS_ROOT, &process)?;
+        let [directory, multiplexer] =
+            [b"pts".as_slice(), b"ptmx"].map(|name| vfs.fs.lookup(dev, name, &process));
+        if let (Some(directory), Some(multiplexer)) = (directory?, multiplexer?) {
+            vfs.ptys.set_places(directory, multiplexer);
+        }
+        let console = Place {
+            directory: dev,
+            name: b"console",
+        };
+        for stream in 0..3 {
+            let terminal = match terminals & (1 << stream) {
+                0 => None,
+                _ => vfs.fs.lookup(console.directory, console.name, &process)?,
+            };
+            vfs.open_stream(&mut process, stream, terminal)?;
+        }
+        Ok((vfs, process))
+    }
+
+    /// Mounts `root` over a directory of the root, which is created if it is missing. A file with
+    /// that name is left as it is.
+    fn mount(&mut self, name: &[u8], root: Ino, process: &Process) -> Result<(), Errno> {
+        let who = &Credentials::root();
+        let place = Place {
+            directory: ROOT,
+            name,
+        };
+        let point = match self.fs.lookup(ROOT, name, process)? {
+            Some(point) => point,
+            None => self.fs.create(place, NewInode::directory(0o755), who)?,
+        };
+        if self.fs.inode(point)?.directory().is_err() {
+            return Ok(());
+        }
+        self.fs.mount(point, root)
+    }
+
+    /// Mounts `count` volumes at their mount points; missing directories are created.
+    ///
+    /// # Errors
+    /// Errors of the host, or of path_resolution(7).
+    pub fn mount_volumes(
+        &mut self,
+        process: &Process,
+        transport: Rc<dyn volume::Transport>,
+        count: u32,
+    ) -> Result<(), Errno> {
+        self.disks.add_volumes(Rc::clone(&transport));
+        for (root, path) in self.fs.open_volumes(transport, count)? {
+            let point = self.mount_point(process, &path)?;
+            self.fs.mount(point, root)?;
+        }
+        Ok(())
+    }
+
+    /// The inode at an absolute path; a new directory if the path does not exist.
+    fn mount_point(&mut self, process: &Process, path: &[u8]) -> Result<Ino, Errno> {
+        let who = &Credentials::root();
+        let ends = (1..=path.len()).filter(|&end| path.get(end).is_none_or(|&byte| byte == b'/'));
+        let mut ino = ROOT;
+        for end in ends {
+            let options = Options::following(true);
+            let resolved = self.resolve(process, AT_FDCWD, &path[..end], options)?;
+            ino = match resolved.target {
+                Some(ino) => ino,
+                None => {
+                    let place = resolved.place(Errno::ENOENT)?;
+                    self.fs.create(place, NewInode::directory(0o755), who)?
+                }
+            };
+        }
+        Ok(ino)
+    }
+
+    /// Opens a standard stream: the device node `terminal`, if given.
+    fn open_stream(
+        &mut self,
+        process: &mut Process,
+        stream: u32,
+        terminal: Option<Ino>,
+    ) -> Result<(), Errno> {
+        let (ino, access) = match terminal {
+            Some(ino) => (ino, O_RDWR),
+            None => {
+                let new = NewInode {
+                    kind: Kind::Console(stream),
+                    mode: S_IFIFO | 0o600,
+                    rdev: 0,
+                };
+                let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
+                (ino, if stream == 0 { O_RDONLY } else { O_WRONLY })
+            }
+        };
+        let file = OpenFile::new(ino, access, Object::Console(stream));
+        self.install(process, file, false).map(|_| ())
+    }
+
+    /// Installs an open file description at the lowest free descriptor; the description keeps its
+    /// inode.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`; an unnamed inode is removed then.
+    pub fn install(
+        &mut self,
+        process: &mut Process,
+        file: OpenFile,
+        close_on_exec: bool,
+    ) -> Result<u32, Errno> {
+        let (ino, ends) = (file.ino, PipeEnds::of(&file));
+        self.fs.retain(ino);
+        let id = match self.files.insert(file) {
+            Ok(id) => id,
+            Err(error) => {
+                self.fs.release(ino);
+                return Err(error);
+            }
+        };
+        self.count_pipe_ends(ino, ends, |count| count.saturating_add(1));
+        self.count_opens(ino, ends);
+        if let Ok(file) = self.files.get(id) {
+            self.ptys.opened(&file.object);
+        }
+        self.files.retain(id);
+        let descriptor = Descriptor {
+            file: id,
+            ino,
+            close_on_exec,
+        };
+        process
+            .fds
+            .insert(0, descriptor)
+            .inspect_err(|_| self.release(id))
+    }
+
+    /// Counts opens of the ends of a pipe.
+    fn count_opens(&mut self, ino: Ino, ends: PipeEnds) {
+        if let Ok(inode) = self.fs.inode_mut(ino)
+            && let Kind::Fifo(pipe) = &mut inode.kind
+        {
+            for (opens, end) in pipe.opens.iter_mut().zip([ends.reads, ends.writes]) {
+                *opens = opens.wrapping_add(u32::from(end));
+            }
+        }
+    }
+
+    /// Counts readers and writers of a pipe.
+    fn count_pipe_ends(&mut self, ino: Ino, ends: PipeEnds, change: fn(u32) -> u32) {
+        if !ends.reads && !ends.writes {
+            return;
+        }
+        self.changed.push(ino);
+        let Ok(inode) = self.fs.inode_mut(ino) else {
+            return;
+        };
+        if let Kind::Fifo(pipe) = &mut inode.kind {
+            if ends.reads {
+                pipe.readers = change(pipe.readers);
+            }
+            if ends.writes {
+                pipe.writers = change(pipe.writers);
+            }
+            pipe.note_last_end();
+        }
+    }
+
+    /// Closes a descriptor of a process, and removes the process's locks on the file, as POSIX
+    /// requires.
+    fn close_descriptor(&mut self, pid: u32, descriptor: Descriptor) {
+        if (self.locks).unlock_all(descriptor.ino, Owner::Process(pid)) {
+            self.changed.push(descriptor.ino);
+        }
+        self.release(descriptor.file);
+    }
+
+    /// Counts one descriptor of a description less; the last one closes it.
+    pub fn release(&mut self, id: FileId) {
+        if let Some(file) = self.files.release(id) {
+            self.forget_interests(id, file.ino, &file.object);
+            let ends = PipeEnds::of(&file);
+            self.count_pipe_ends(file.ino, ends, |count| count.saturating_sub(1));
+            if self.locks.release(file.ino, id) {
+                self.changed.push(file.ino);
+            }
+            match file.object {
+                Object::Path => {}
+                Object::Notify => self.fs.notify.remove_instance(file.ino),
+                _ if file.check_writable().is_ok() => self.fs.tell(file.ino, IN_CLOSE_WRITE),
+                _ => self.fs.tell(file.ino, IN_CLOSE_NOWRITE),
+            }
+            self.close_pty(&file.object);
+            self.fs.release(file.ino);
+            if let Object::Socket(socket) = file.object {
+                self.close_socket(socket);
+            }
+        }
+    }
+
+    /// Closes a socket and the descriptions in its received messages, which may be sockets too.
+    pub fn close_socket(&mut self, socket: SocketId) {
+        let mut closing = Vec::from([socket]);
+        while let Some(socket) = closing.pop() {
+            let left = self.net.close(socket);
+            left.files.into_iter().for_each(|ino| self.fs.release(ino));
+            for id in left.rights {
+                match self
+                    .files
+                    .get(id)
+                    .map(|file| (&file.object, file.is_last()))
+                {
+                    Ok((&Object::Socket(socket), true)) => {
+                        if let Some(file) = self.files.release(id) {
+                            self.forget_interests(id, file.ino, &file.object);
+                            self.fs.release(file.ino);
+                        }
+                        closing.push(socket);
+                    }
+                    _ => self.release(id),
+                }
+            }
+        }
+    }
+
+    /// Counters of input, and of new room for output, of a description. Both wrap around.
+    pub fn edges(&self, id: FileId) -> [u32; 2] {
+        let Ok(file) = self.files.get(id) else {
+            return [0; 2];
+        };
+        match &file.object {
+            Object::Event(event) => event.edges,
+            Object::Timer(timer) => [timer.edges, 0],
+            Object::Notify => [self.fs.notify.edges(file.ino), 0],
+            Object::Console(0) => [self.input_edges, 0],
+            Object::Master(id) => self.ptys.get(*id).map_or([0; 2], |pty| pty.edges(true)),
+            Object::Slave(id) => self.ptys.get(*id).map_or([0; 2], |pty| pty.edges(false)),
+            Object::Socket(socket) => self.net.get(*socket).map_or([0; 2], |socket| socket.edges),
+            Object::Pipe => match self.fs.inode(file.ino).map(|inode| &inode.kind) {
+                Ok(Kind::Fifo(pipe)) => pipe.edges,
+                _ => [0; 2],
+            },
+            _ => [0; 2],
+        }
+    }
+
+    /// Whether files that tasks may wait for have changed.
+    pub fn has_changes(&self) -> bool {
+        let queues = [&self.changed, &self.net.changed, &self.fs.notify.changed];
+        queues.iter().any(|queue| !queue.is_empty())
+    }
+
+    /// Takes the files that have changed since the last call, including interest lists that watch
+    /// them.
+    pub fn take_changes(&mut self) -> Vec<Ino> {
+        let mut changed = core::mem::take(&mut self.changed);
+        changed.append(&mut self.net.changed);
+        changed.append(&mut self.fs.notify.changed);
+        self.announce_to_epolls(&mut changed);
+        changed
+    }
+
+    /// The file state of a child of `process`, with copies of its descriptors.
+    pub fn fork(&mut self, process: &Process, pid: u32) -> Process {
+        for descriptor in process.fds.iter() {
+            self.files.retain(descriptor.file);
+        }
+        for ino in process.inodes() {
+            self.fs.retain(ino);
+        }
+        Process {
+            fds: process.fds.copy(),
+            registry: process.registry.clone(),
+            pid,
+            started: self.fs.now(),
+            who: process.who.clone(),
+            ..*process
+        }
+    }
+
+    /// Closes the descriptors with `FD_CLOEXEC`, for `execve`.
+    pub fn close_on_exec(&mut self, process: &mut Process) {
+        for descriptor in process.fds.take(|descriptor| descriptor.close_on_exec) {
+            self.close_descriptor(process.pid, descriptor);
+        }
+    }
+
+    /// Closes everything that an ended process has.
+    pub fn close_all(&mut self, process: &mut Process) {
+        self.locks.end_wait(process.pid);
+        for descriptor in process.fds.take(|_| true) {
+            self.close_descriptor(process.pid, descriptor);
+        }
+        for ino in process.inodes() {
+            self.fs.release(ino);
+        }
+    }
+
+    /// Closes a descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close(&mut self, process: &mut Process, fd: u32) -> Result<(), Errno> {
+        let descriptor = process.fds.remove(fd)?;
+        self.close_descriptor(process.pid, descriptor);
+        Ok(())
+    }
+
+    /// The description behind a descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn file(&self, process: &Process, fd: u32) -> Result<&OpenFile, Errno> {
+        self.files.get(process.fds.get(fd)?.file)
+    }
+
+    /// As [`file`](Self::file), mutably.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn file_mut(&mut self, process: &Process, fd: u32) -> Result<&mut OpenFile, Errno> {
+        self.files.get_mut(process.fds.get(fd)?.file)
+    }
+
+    /// Makes `to` (or the lowest free descriptor that is at least `from`) a copy of `fd`.
+    ///
+    /// # Errors
+    /// `EBADF`, `EMFILE`, `EINVAL`.
+    pub fn duplicate(
+        &mut self,
+        process: &mut Process,
+        fd: u32,
+        to: Target,
+        close_on_exec: bool,
+    ) -> Result<u32, Errno> {
+        let mut descriptor = process.fds.get(fd)?;
+        descriptor.close_on_exec = close_on_exec;
+        let new = match to {
+            Target::AtLeast(from) => process.fds.insert(from, descriptor)?,
+            Target::Exactly(new) => {
+                let old = process.fds.place(new, descriptor)?;
+                self.files.retain(descriptor.file);
+                if let Some(old) = old {
+                    self.close_descriptor(process.pid, old);
+                }
+                return Ok(new);
+            }
+        };
+        self.files.retain(descriptor.file);
+        Ok(new)
+    }
+
+    /// The start directory of a path that is relative to `dirfd`.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn start(&self, process: &Process, dirfd: i32, path: &[u8]) -> Result<Ino, Errno> {
+        if dirfd == AT_FDCWD || path.first() == Some(&b'/') {
+            return Ok(process.cwd);
+        }
+        let fd = u32::try_from(dirfd).map_err(|_| Errno::EBADF)?;
+        Ok(process.fds.get(fd)?.ino)
+    }
+
+    /// Resolves a path that is relative to `dirfd`.
+    ///
+    /// # Errors
+    /// Errors of [`walk::resolve`]; `EBADF`.
+    pub fn resolve(
+        &mut self,
+        process: &Process,
+        dirfd: i32,
+        path: &[u8],
+        options: Options,
+    ) -> Result<Resolved, Errno> {
+        self.fs.trim_volumes();
+        let start = self.start(process, dirfd, path)?;
+        walk::resolve(&mut self.fs, process, start, path, options)
+    }
+
+    /// Sets the type of the file that the host has behind a standard stream.
+    ///
+    /// # Errors
+    /// `ENOENT` if the stream is closed.
+    pub fn set_stream_status(&mut self, ino: Ino, mode: u32, rdev: u64) -> Result<(), Errno> {
+        let inode = self.fs.inode_mut(ino)?;
+        let types = [S_IFCHR, S_IFIFO, S_IFREG, S_IFSOCK];
+        if types.contains(&(mode & S_IFMT)) {
+            inode.mode = mode & 0o177_777;
+            inode.rdev = rdev;
+        }
+        Ok(())
+    }
+}
+
+/// The ends of a pipe that a description refers to.
+#[derive(Debug, Clone, Copy)]
+struct PipeEnds {
+    reads: bool,
+    writes: bool,
+}
+
+impl PipeEnds {
+    fn of(file: &OpenFile) -> Self {
+        let is_pipe = matches!(file.object, Object::Pipe);
+        Self {
+            reads: is_pipe && file.check_readable().is_ok(),
+            writes: is_pipe && file.check_writable().is_ok(),
+        }
+    }
+}
+
+/// The descriptor that [`Vfs::duplicate`] makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The lowest free one that is at least this.
+    AtLeast(u32),
+    /// This descriptor, which is closed first if it is open.
+    Exactly(u32),
+}

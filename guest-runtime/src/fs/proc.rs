@@ -1,0 +1,566 @@
+//! The names of `/proc`. [`super::proc_text`] generates the contents.
+//!
+//! An inode number of `/proc` encodes an index in `NODES`, or a descriptor for the entries of `fd`
+//! and `fdinfo`; and the process or thread. The files of `/sys` that programs read are made the
+//! same way.
+
+use super::filesystem::{PROC_DEVICE, SYSFS_DEVICE};
+use super::inode::Attributes;
+use super::process::Process;
+use super::types::Ino;
+use alloc::format;
+use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFREG};
+
+/// Root of `/proc`.
+pub const ROOT: Ino = Ino(1 << 48);
+/// Root of `/sys`.
+pub const SYSFS_ROOT: Ino = Ino(ROOT.0 + SYSFS as u64);
+const END: u64 = ROOT.0 << 1;
+
+/// Parts of an inode number below [`ROOT`]: a row or descriptor, the kind of the two, the number of
+/// a task, and whether the node is in a directory `task`.
+const LOW: u64 = (1 << PART_SHIFT) - 1;
+const PART_SHIFT: u32 = 20;
+const ID_SHIFT: u32 = 22;
+const ID: u64 = (1 << 24) - 1;
+const THREAD: u64 = 1 << 46;
+
+/// A file of `/proc` whose contents are text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the files")]
+pub enum Text {
+    Cmdline,
+    Environ,
+    Maps,
+    Smaps,
+    Stat,
+    Statm,
+    Status,
+    Comm,
+    Limits,
+    Mounts,
+    MountInfo,
+    OomScoreAdj,
+    Cgroup,
+    CpuInfo,
+    MemInfo,
+    SystemStat,
+    Uptime,
+    LoadAvg,
+    Version,
+    FileSystems,
+    KernelCmdline,
+    Swaps,
+    Devices,
+    OsRelease,
+    OsType,
+    KernelVersion,
+    HostName,
+    DomainName,
+    PidMax,
+    ThreadsMax,
+    NgroupsMax,
+    CapLastCap,
+    RandomizeVaSpace,
+    BootId,
+    Uuid,
+    EntropyAvail,
+    OvercommitMemory,
+    MaxMapCount,
+    MmapMinAddr,
+    FileMax,
+    NrOpen,
+    PipeMaxSize,
+    VmStat,
+    CpuSet,
+    MaxQueuedEvents,
+    MaxUserInstances,
+    MaxUserWatches,
+    NetDev,
+    NetIfInet6,
+    NetRoute,
+    NetTcp,
+    NetTcp6,
+    NetUdp,
+    NetUdp6,
+    NetUnix,
+}
+
+/// The kind of a node in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Directory,
+    /// The directory of a process, whose name is the process number.
+    PidDirectory,
+    FdDirectory,
+    FdInfoDirectory,
+    /// The threads of a process.
+    TaskDirectory,
+    Text(Text),
+    /// A link to the directory of the calling process.
+    SelfLink,
+    /// A link to a path in the same directory tree.
+    Link(&'static [u8]),
+    Executable,
+    WorkingDirectory,
+    RootDirectory,
+}
+
+/// Index of the parent in `NODES`, name, kind.
+type Row = (u16, &'static [u8], Kind);
+
+const TOP: u16 = 0;
+const PID: u16 = 1;
+const SYS: u16 = 2;
+const SYS_KERNEL: u16 = 3;
+const SYS_VM: u16 = 4;
+const SYS_FS: u16 = 5;
+const SYS_RANDOM: u16 = 6;
+const FD: u16 = 7;
+const FD_INFO: u16 = 8;
+const TASK: u16 = 9;
+const SYSFS: u16 = 10;
+const SYS_INOTIFY: u16 = 11;
+const SYSFS_DEVICES: u16 = 12;
+const SYSFS_SYSTEM: u16 = 13;
+const SYSFS_CPU: u16 = 14;
+const NET: u16 = 15;
+/// Roots and the process directory come first; their rows do not give their names.
+const FIRST_NAMED: u16 = 2;
+/// The parent of a root.
+const NOWHERE: u16 = u16::MAX;
+
+const NODES: &[Row] = &[
+    (NOWHERE, b"proc", Kind::Directory),
+    (NOWHERE, b"", Kind::PidDirectory),
+    (TOP, b"sys", Kind::Directory),
+    (SYS, b"kernel", Kind::Directory),
+    (SYS, b"vm", Kind::Directory),
+    (SYS, b"fs", Kind::Directory),
+    (SYS_KERNEL, b"random", Kind::Directory),
+    (PID, b"fd", Kind::FdDirectory),
+    (PID, b"fdinfo", Kind::FdInfoDirectory),
+    (PID, b"task", Kind::TaskDirectory),
+    (NOWHERE, b"sys", Kind::Directory),
+    (SYS_FS, b"inotify", Kind::Directory),
+    (SYSFS, b"devices", Kind::Directory),
+    (SYSFS_DEVICES, b"system", Kind::Directory),
+    (SYSFS_SYSTEM, b"cpu", Kind::Directory),
+    (PID, b"net", Kind::Directory),
+    (PID, b"exe", Kind::Executable),
+    (PID, b"cwd", Kind::WorkingDirectory),
+    (PID, b"root", Kind::RootDirectory),
+    (PID, b"cmdline", Kind::Text(Text::Cmdline)),
+    (PID, b"environ", Kind::Text(Text::Environ)),
+    (PID, b"maps", Kind::Text(Text::Maps)),
+    (PID, b"smaps", Kind::Text(Text::Smaps)),
+    (PID, b"stat", Kind::Text(Text::Stat)),
+    (PID, b"statm", Kind::Text(Text::Statm)),
+    (PID, b"status", Kind::Text(Text::Status)),
+    (PID, b"comm", Kind::Text(Text::Comm)),
+    (PID, b"limits", Kind::Text(Text::Limits)),
+    (PID, b"mounts", Kind::Text(Text::Mounts)),
+    (PID, b"mountinfo", Kind::Text(Text::MountInfo)),
+    (PID, b"oom_score_adj", Kind::Text(Text::OomScoreAdj)),
+    (PID, b"cgroup", Kind::Text(Text::Cgroup)),
+    (TOP, b"self", Kind::SelfLink),
+    (TOP, b"mounts", Kind::Link(b"self/mounts")),
+    (TOP, b"net", Kind::Link(b"self/net")),
+    (NET, b"dev", Kind::Text(Text::NetDev)),
+    (NET, b"if_inet6", Kind::Text(Text::NetIfInet6)),
+    (NET, b"route", Kind::Text(Text::NetRoute)),
+    (NET, b"tcp", Kind::Text(Text::NetTcp)),
+    (NET, b"tcp6", Kind::Text(Text::NetTcp6)),
+    (NET, b"udp", Kind::Text(Text::NetUdp)),
+    (NET, b"udp6", Kind::Text(Text::NetUdp6)),
+    (NET, b"unix", Kind::Text(Text::NetUnix)),
+    (TOP, b"cpuinfo", Kind::Text(Text::CpuInfo)),
+    (TOP, b"meminfo", Kind::Text(Text::MemInfo)),
+    (TOP, b"stat", Kind::Text(Text::SystemStat)),
+    (TOP, b"uptime", Kind::Text(Text::Uptime)),
+    (TOP, b"loadavg", Kind::Text(Text::LoadAvg)),
+    (TOP, b"version", Kind::Text(Text::Version)),
+    (TOP, b"filesystems", Kind::Text(Text::FileSystems)),
+    (TOP, b"cmdline", Kind::Text(Text::KernelCmdline)),
+    (TOP, b"swaps", Kind::Text(Text::Swaps)),
+    (TOP, b"devices", Kind::Text(Text::Devices)),
+    (SYS_KERNEL, b"osrelease", Kind::Text(Text::OsRelease)),
+    (SYS_KERNEL, b"ostype", Kind::Text(Text::OsType)),
+    (SYS_KERNEL, b"version", Kind::Text(Text::KernelVersion)),
+    (SYS_KERNEL, b"hostname", Kind::Text(Text::HostName)),
+    (SYS_KERNEL, b"domainname", Kind::Text(Text::DomainName)),
+    (SYS_KERNEL, b"pid_max", Kind::Text(Text::PidMax)),
+    (SYS_KERNEL, b"threads-max", Kind::Text(Text::ThreadsMax)),
+    (SYS_KERNEL, b"ngroups_max", Kind::Text(Text::NgroupsMax)),
+    (SYS_KERNEL, b"cap_last_cap", Kind::Text(Text::CapLastCap)),
+    (
+        SYS_KERNEL,
+        b"randomize_va_space",
+        Kind::Text(Text::RandomizeVaSpace),
+    ),
+    (SYS_RANDOM, b"boot_id", Kind::Text(Text::BootId)),
+    (SYS_RANDOM, b"uuid", Kind::Text(Text::Uuid)),
+    (SYS_RANDOM, b"entropy_avail", Kind::Text(Text::EntropyAvail)),
+    (
+        SYS_VM,
+        b"overcommit_memory",
+        Kind::Text(Text::OvercommitMemory),
+    ),
+    (SYS_VM, b"max_map_count", Kind::Text(Text::MaxMapCount)),
+    (SYS_VM, b"mmap_min_addr", Kind::Text(Text::MmapMinAddr)),
+    (SYS_FS, b"file-max", Kind::Text(Text::FileMax)),
+    (SYS_FS, b"nr_open", Kind::Text(Text::NrOpen)),
+    (SYS_FS, b"pipe-max-size", Kind::Text(Text::PipeMaxSize)),
+    (
+        SYS_INOTIFY,
+        b"max_queued_events",
+        Kind::Text(Text::MaxQueuedEvents),
+    ),
+    (
+        SYS_INOTIFY,
+        b"max_user_instances",
+        Kind::Text(Text::MaxUserInstances),
+    ),
+    (
+        SYS_INOTIFY,
+        b"max_user_watches",
+        Kind::Text(Text::MaxUserWatches),
+    ),
+    (TOP, b"vmstat", Kind::Text(Text::VmStat)),
+    (SYSFS_CPU, b"online", Kind::Text(Text::CpuSet)),
+    (SYSFS_CPU, b"possible", Kind::Text(Text::CpuSet)),
+    (SYSFS_CPU, b"present", Kind::Text(Text::CpuSet)),
+];
+
+/// The subject of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// The VM.
+    System,
+    /// The process with this number.
+    Process(u32),
+    /// The task with this number, in the directory `task` of its process.
+    Thread(u32),
+}
+
+/// The part of the subject that a node shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// An index in `NODES`.
+    Row(u16),
+    /// `fd/N`.
+    FdLink(u32),
+    /// `fdinfo/N`.
+    FdInfo(u32),
+}
+
+/// An inode of `/proc` or `/sys`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Node {
+    owner: Owner,
+    part: Part,
+}
+
+fn number(name: &[u8]) -> Option<u32> {
+    let canonical = name == b"0" || name.first().is_some_and(|&c| c != b'0' && c != b'+');
+    let text = core::str::from_utf8(name).ok()?;
+    text.parse().ok().filter(|_| canonical)
+}
+
+impl Node {
+    const fn system(row: u16) -> Self {
+        Self {
+            owner: Owner::System,
+            part: Part::Row(row),
+        }
+    }
+
+    const fn row(owner: Owner, row: u16) -> Self {
+        Self {
+            owner,
+            part: Part::Row(row),
+        }
+    }
+
+    /// The node with this inode number, if it is one of `/proc` or `/sys`.
+    pub fn from_ino(ino: Ino) -> Option<Self> {
+        if !(ROOT.0..END).contains(&ino.0) {
+            return None;
+        }
+        let bits = ino.0 - ROOT.0;
+        let low = (bits & LOW) as u32;
+        let part = match bits >> PART_SHIFT & 3 {
+            0 => Part::Row(
+                u16::try_from(low)
+                    .ok()
+                    .filter(|&row| usize::from(row) < NODES.len())?,
+            ),
+            1 => Part::FdLink(low),
+            2 => Part::FdInfo(low),
+            _ => return None,
+        };
+        let id = (bits >> ID_SHIFT & ID) as u32;
+        let owner = match (id, bits & THREAD) {
+            (0, _) => Owner::System,
+            (_, 0) => Owner::Process(id),
+            _ => Owner::Thread(id),
+        };
+        Some(Self { owner, part })
+    }
+
+    /// The inode number.
+    pub fn ino(self) -> Ino {
+        let owner = match self.owner {
+            Owner::System => 0,
+            Owner::Process(pid) => u64::from(pid) << ID_SHIFT,
+            Owner::Thread(tid) => u64::from(tid) << ID_SHIFT | THREAD,
+        };
+        let part = match self.part {
+            Part::Row(row) => u64::from(row),
+            Part::FdLink(fd) => 1 << PART_SHIFT | u64::from(fd),
+            Part::FdInfo(fd) => 2 << PART_SHIFT | u64::from(fd),
+        };
+        Ino(ROOT.0 + (owner | part))
+    }
+
+    fn kind(self) -> Option<Kind> {
+        match self.part {
+            Part::Row(row) => NODES.get(usize::from(row)).map(|row| row.2),
+            Part::FdLink(_) | Part::FdInfo(_) => None,
+        }
+    }
+
+    /// The task that the node is about; for a process, its first task.
+    pub fn task(self) -> Option<u32> {
+        match self.owner {
+            Owner::System => None,
+            Owner::Process(id) | Owner::Thread(id) => Some(id),
+        }
+    }
+
+    /// The descriptor that `fdinfo/N` is about.
+    pub fn described(self) -> Option<u32> {
+        match self.part {
+            Part::FdInfo(fd) => Some(fd),
+            _ => None,
+        }
+    }
+
+    /// The file state of the process that the node is about; for nodes about the VM, the state of
+    /// `viewer`. None if the process has ended.
+    pub fn subject(self, viewer: &Process) -> Option<Process> {
+        let pid = match self.owner {
+            Owner::System => viewer.pid,
+            Owner::Process(pid) => pid,
+            Owner::Thread(tid) => viewer.registry.process_of(tid)?,
+        };
+        viewer.registry.process(pid)
+    }
+
+    /// The parent directory; none for a root.
+    pub fn parent(self, viewer: &Process) -> Option<Self> {
+        let row = match self.part {
+            Part::FdLink(_) => FD,
+            Part::FdInfo(_) => FD_INFO,
+            Part::Row(TOP | SYSFS) => return None,
+            Part::Row(PID) => {
+                return Some(match self.owner {
+                    Owner::Thread(tid) => {
+                        let pid = viewer.registry.process_of(tid).unwrap_or(tid);
+                        Self::row(Owner::Process(pid), TASK)
+                    }
+                    _ => Self::system(TOP),
+                });
+            }
+            Part::Row(row) => NODES.get(usize::from(row)).map_or(TOP, |row| row.0),
+        };
+        Some(Self::row(self.owner, row))
+    }
+
+    /// The name; for a root, the name of its mount point.
+    pub fn name(self) -> Vec<u8> {
+        match (self.part, self.task()) {
+            (Part::Row(PID), Some(id)) => format!("{id}").into_bytes(),
+            (Part::Row(row), _) => NODES[usize::from(row)].1.to_vec(),
+            (Part::FdLink(fd) | Part::FdInfo(fd), _) => format!("{fd}").into_bytes(),
+        }
+    }
+
+    /// Looks a name up in this directory.
+    pub fn lookup(self, name: &[u8], viewer: &Process) -> Option<Self> {
+        let Part::Row(directory) = self.part else {
+            return None;
+        };
+        let of_owner = |part| Self { part, ..self };
+        let registry = &viewer.registry;
+        match (directory, number(name), self.owner) {
+            (FD | FD_INFO, Some(fd), _) => {
+                self.subject(viewer)?.fds.get(fd).ok()?;
+                Some(of_owner(match directory {
+                    FD => Part::FdLink(fd),
+                    _ => Part::FdInfo(fd),
+                }))
+            }
+            (TOP, Some(pid), _) => {
+                let found = registry.contains(pid);
+                found.then_some(Self::row(Owner::Process(pid), PID))
+            }
+            (TASK, Some(tid), Owner::Process(pid)) => {
+                let found = registry.next_thread(pid, tid) == Some(tid);
+                found.then_some(Self::row(Owner::Thread(tid), PID))
+            }
+            (PID, _, _) if self.subject(viewer).is_none() => None,
+            _ => {
+                let is_there = |&row: &u16| {
+                    let (parent, own, _) = NODES[usize::from(row)];
+                    parent == directory && own == name && self.has_row(row)
+                };
+                let found = (FIRST_NAMED..NODES.len() as u16).find(is_there);
+                found.map(|row| of_owner(Part::Row(row)))
+            }
+        }
+    }
+
+    /// Whether the directory contains the row, one of its kind's rows: threads have no directory
+    /// `task`.
+    fn has_row(self, row: u16) -> bool {
+        !(row == TASK && matches!(self.owner, Owner::Thread(_)))
+    }
+
+    /// The first entry with at least this cookie, as in
+    /// [`FileSystem::next_entry`](super::filesystem::FileSystem::next_entry).
+    pub fn next_entry(self, cookie: u64, viewer: &Process) -> Option<(u64, Vec<u8>, Self)> {
+        use super::directory::FIRST_COOKIE;
+        let Part::Row(directory) = self.part else {
+            return None;
+        };
+        let from = u32::try_from(cookie.saturating_sub(FIRST_COOKIE)).ok()?;
+        let found = |at: u32, node: Self| Some((u64::from(at) + FIRST_COOKIE, node.name(), node));
+        let registry = &viewer.registry;
+        match (directory, self.owner) {
+            (FD | FD_INFO, _) => {
+                let fd = self.subject(viewer)?.fds.next(from)?;
+                let part = match directory {
+                    FD => Part::FdLink(fd),
+                    _ => Part::FdInfo(fd),
+                };
+                return found(fd, Self { part, ..self });
+            }
+            (TASK, Owner::Process(pid)) => {
+                let tid = registry.next_thread(pid, from)?;
+                return found(tid, Self::row(Owner::Thread(tid), PID));
+            }
+            (PID, _) if self.subject(viewer).is_none() => return None,
+            _ => {}
+        }
+        let rows = NODES.len() as u16;
+        let first = u16::try_from(from).unwrap_or(rows).max(FIRST_NAMED);
+        let is_there = |&row: &u16| NODES[usize::from(row)].0 == directory && self.has_row(row);
+        if let Some(row) = (first..rows).find(is_there) {
+            return found(u32::from(row), Self::row(self.owner, row));
+        }
+        if directory != TOP {
+            return None;
+        }
+        // In the top directory, processes follow the fixed names.
+        let pid = registry.next(from.saturating_sub(u32::from(rows)))?;
+        found(pid + u32::from(rows), Self::row(Owner::Process(pid), PID))
+    }
+
+    /// The attributes that `stat` returns.
+    ///
+    /// # Errors
+    /// `ENOENT` for an ended process or a closed descriptor.
+    pub fn attributes(self, viewer: &Process) -> Result<Attributes, Errno> {
+        let subject = self.subject(viewer).ok_or(Errno::ENOENT)?;
+        let (mode, nlink, size) = match (self.part, self.kind()) {
+            (Part::FdLink(fd), _) => {
+                subject.fds.get(fd).map_err(|_| Errno::ENOENT)?;
+                (S_IFLNK | 0o700, 1, 64)
+            }
+            (_, Some(Kind::FdDirectory | Kind::FdInfoDirectory)) => (S_IFDIR | 0o500, 2, 0),
+            (_, Some(Kind::Directory | Kind::PidDirectory | Kind::TaskDirectory)) => {
+                (S_IFDIR | 0o555, 2, 0)
+            }
+            (_, Some(Kind::Text(Text::Environ))) => (S_IFREG | 0o400, 1, 0),
+            (_, Some(Kind::Text(_)) | None) => (S_IFREG | 0o444, 1, 0),
+            (_, Some(_)) => (S_IFLNK | 0o777, 1, 0),
+        };
+        let (uid, gid) = match self.owner {
+            Owner::System => (0, 0),
+            _ => (subject.who.uid, subject.who.gid),
+        };
+        Ok(Attributes {
+            device: match self.is_sysfs() {
+                true => SYSFS_DEVICE,
+                false => PROC_DEVICE,
+            },
+            ino: self.ino().0,
+            mode,
+            nlink,
+            uid,
+            gid,
+            read_only: false,
+            rdev: 0,
+            size,
+            block_size: 1024,
+            blocks: 0,
+            atime: subject.started,
+            mtime: subject.started,
+            ctime: subject.started,
+            btime: subject.started,
+        })
+    }
+
+    /// Whether the node is in `/sys`.
+    fn is_sysfs(self) -> bool {
+        let mut part = self.part;
+        while let Part::Row(row) = part {
+            match row {
+                SYSFS => return true,
+                TOP | PID => return false,
+                _ => part = Part::Row(NODES[usize::from(row)].0),
+            }
+        }
+        false
+    }
+
+    /// The root of the node's tree.
+    pub fn root(self) -> Ino {
+        match self.is_sysfs() {
+            true => SYSFS_ROOT,
+            false => ROOT,
+        }
+    }
+
+    /// The kind of text in the file; none for a directory or link.
+    pub fn text(self) -> Option<Text> {
+        match self.kind() {
+            Some(Kind::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The inode that a link leads to directly, without a path: descriptors, `exe`, `cwd`, `root`.
+    pub fn magic_target(self, viewer: &Process) -> Option<Ino> {
+        let subject = self.subject(viewer)?;
+        match (self.part, self.kind()) {
+            (Part::FdLink(fd), _) => subject.fds.get(fd).ok().map(|found| found.ino),
+            (_, Some(Kind::Executable)) => subject.executable,
+            (_, Some(Kind::WorkingDirectory)) => Some(subject.cwd),
+            (_, Some(Kind::RootDirectory)) => Some(subject.root),
+            _ => None,
+        }
+    }
+
+    /// The path in a link of another kind; empty for a node that is not a link.
+    pub fn link_text(self, viewer: &Process) -> Vec<u8> {
+        match self.kind() {
+            Some(Kind::SelfLink) => format!("{}", viewer.pid).into_bytes(),
+            Some(Kind::Link(target)) => target.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+}

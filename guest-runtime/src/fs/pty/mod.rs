@@ -1,0 +1,489 @@
+//! Pseudo-terminals: `/dev/ptmx` and `/dev/pts`.
+//!
+//! The number of a pair is the name of its slave's node in `/dev/pts`. A pair exists while one of
+//! its sides is open; the node is removed when the master is closed. Events on a pair may send
+//! signals. They are collected here, because only the kernel knows the processes.
+
+pub mod line;
+
+use super::Vfs;
+use super::file::{Object, OpenFile};
+use super::filesystem::{NewInode, Place};
+use super::process::Process;
+use super::types::{Credentials, Ino, device_number, major, minor};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{O_ACCMODE, O_NOCTTY, O_NONBLOCK};
+use hartline_linux::signal::{SIGCONT, SIGHUP, SIGWINCH};
+use hartline_linux::stat::{S_IFCHR, S_IFMT};
+use hartline_linux::termbits::Winsize;
+use line::Line;
+
+/// Most pairs (`kernel.pty.max`).
+const MAX_PAIRS: usize = 4096;
+/// Major number of slaves (`UNIX98_PTY_SLAVE_MAJOR`).
+const SLAVE_MAJOR: u64 = 136;
+/// Group `tty`, which slaves belong to.
+const GROUP: u32 = 5;
+
+/// A pair's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PtyId(pub u32);
+
+/// Kinds of device nodes for pseudo-terminals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Node {
+    /// `/dev/ptmx`: opening it creates a pair and opens its master.
+    Multiplexer,
+    /// A slave.
+    Slave(PtyId),
+}
+
+impl Node {
+    /// The node with this mode and device number.
+    #[must_use]
+    pub fn of(mode: u32, rdev: u64) -> Option<Self> {
+        match (mode & S_IFMT, major(rdev), minor(rdev)) {
+            (S_IFCHR, 5, 2) => Some(Self::Multiplexer),
+            (S_IFCHR, SLAVE_MAJOR, number) => u32::try_from(number)
+                .ok()
+                .map(|number| Self::Slave(PtyId(number))),
+            _ => None,
+        }
+    }
+}
+
+/// A signal that a terminal sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TerminalSignal {
+    /// For a process group.
+    Group(u32, u8),
+    /// For a process.
+    Process(u32, u8),
+}
+
+/// A pseudo-terminal pair.
+#[derive(Debug)]
+pub struct Pty {
+    /// The line discipline.
+    pub line: Line,
+    /// Size of the window.
+    pub window: Winsize,
+    /// Number of the session that it controls; 0: none.
+    pub session: u32,
+    /// Foreground process group.
+    pub foreground: u32,
+    /// The slave is locked (`TIOCSPTLCK`).
+    pub locked: bool,
+    /// Packet mode is on (`TIOCPKT`).
+    packets: bool,
+    /// Counters of new input and of new room for output, for the master and for the slave.
+    edges: [[u32; 2]; 2],
+    /// The inode of the slave's node.
+    ino: Ino,
+    /// The master is open.
+    master: bool,
+    /// Number of open descriptions of the slave.
+    slaves: u32,
+    /// The slave was opened at least once.
+    was_opened: bool,
+}
+
+/// Readiness of one side of a pair, for `poll`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Readiness {
+    /// Reading does not block.
+    pub readable: bool,
+    /// Writing does not block.
+    pub writable: bool,
+    /// The other side is closed.
+    pub hung_up: bool,
+    /// There is a status byte to read (packet mode).
+    pub urgent: bool,
+}
+
+/// All pairs.
+#[derive(Debug, Default)]
+pub struct Ptys {
+    pairs: Vec<Option<Box<Pty>>>,
+    /// Signals to send. There is an entry in [`Vfs::changed`] for each.
+    pub signals: Vec<TerminalSignal>,
+    /// The inodes of `/dev/pts` and `/dev/ptmx`.
+    places: Option<[Ino; 2]>,
+}
+
+const MASTER: usize = 0;
+const SLAVE: usize = 1;
+
+impl Ptys {
+    /// Sets the inodes of `/dev/pts` and `/dev/ptmx`.
+    pub fn set_places(&mut self, directory: Ino, multiplexer: Ino) {
+        self.places = Some([directory, multiplexer]);
+    }
+
+    /// A pair.
+    ///
+    /// # Errors
+    /// `EIO` if there is no pair with this number.
+    pub fn get(&self, id: PtyId) -> Result<&Pty, Errno> {
+        let pair = self.pairs.get(id.0 as usize).and_then(Option::as_deref);
+        pair.ok_or(Errno::EIO)
+    }
+
+    /// A pair, mutably.
+    ///
+    /// # Errors
+    /// `EIO` if there is no pair with this number.
+    pub fn get_mut(&mut self, id: PtyId) -> Result<&mut Pty, Errno> {
+        let pair = self.pairs.get_mut(id.0 as usize);
+        pair.and_then(Option::as_deref_mut).ok_or(Errno::EIO)
+    }
+
+    /// The pair that controls a session.
+    pub fn of_session(&self, session: u32) -> Option<PtyId> {
+        let controls = |pair: &Option<Box<Pty>>| {
+            pair.as_deref()
+                .is_some_and(|pair| pair.master && pair.session == session)
+        };
+        let index = self.pairs.iter().position(controls)?;
+        Some(PtyId(index as u32))
+    }
+
+    /// A free number: neither side of such a pair is open.
+    fn free_number(&self) -> Result<PtyId, Errno> {
+        let is_free = |pair: &Option<Box<Pty>>| {
+            pair.as_deref()
+                .is_none_or(|pair| !pair.master && pair.slaves == 0)
+        };
+        let index = self.pairs.iter().position(is_free);
+        let index = index.unwrap_or(self.pairs.len());
+        match index < MAX_PAIRS {
+            true => Ok(PtyId(index as u32)),
+            false => Err(Errno::ENOSPC),
+        }
+    }
+
+    /// Counts an open description, if it is of a side of a pair.
+    pub(super) fn opened(&mut self, object: &Object) {
+        match *object {
+            Object::Master(id) => {
+                if let Ok(pair) = self.get_mut(id) {
+                    pair.master = true;
+                }
+            }
+            Object::Slave(id) => {
+                if let Ok(pair) = self.get_mut(id) {
+                    pair.slaves += 1;
+                    pair.was_opened = true;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Pty {
+    /// The readiness of a side, selected by `is_master`.
+    #[must_use]
+    pub fn readiness(&self, is_master: bool) -> Readiness {
+        if is_master {
+            let urgent = self.packets && self.line.has_news();
+            return Readiness {
+                readable: urgent || self.line.screen_length() > 0,
+                urgent,
+                writable: self.line.takes_input(),
+                hung_up: self.was_opened && self.slaves == 0,
+            };
+        }
+        let hung_up = !self.master;
+        Readiness {
+            readable: hung_up || self.line.is_readable(),
+            writable: hung_up || self.line.takes_output(),
+            hung_up,
+            urgent: false,
+        }
+    }
+
+    /// Counters of new input and of new room for output, of a side.
+    #[must_use]
+    pub fn edges(&self, is_master: bool) -> [u32; 2] {
+        self.edges[if is_master { MASTER } else { SLAVE }]
+    }
+
+    /// Whether the master is in packet mode.
+    #[must_use]
+    pub fn has_packets(&self) -> bool {
+        self.packets
+    }
+
+    /// Turns packet mode on or off.
+    pub fn set_packets(&mut self, on: bool) {
+        if on && !self.packets {
+            self.line.take_news();
+        }
+        self.packets = on;
+    }
+
+    /// Whether the master is closed: the slave then reads end of file, and cannot write.
+    #[must_use]
+    pub fn is_hung_up(&self) -> bool {
+        !self.master
+    }
+}
+
+impl Vfs {
+    /// Creates a pair; returns its master, which is not open yet.
+    ///
+    /// # Errors
+    /// `ENOSPC` if there are too many (4096), or without memory for the node.
+    pub(super) fn make_pty(&mut self, process: &Process) -> Result<Object, Errno> {
+        let [directory, _] = self.ptys.places.ok_or(Errno::ENXIO)?;
+        let id = self.ptys.free_number()?;
+        let name = format!("{}", id.0);
+        let place = Place {
+            directory,
+            name: name.as_bytes(),
+        };
+        let root = &Credentials::root();
+        if let Some(old) = self.fs.lookup(directory, place.name, process)? {
+            // The node is of a master that could not be opened.
+            self.fs.unlink(place, old, root)?;
+        }
+        let rdev = device_number(SLAVE_MAJOR, u64::from(id.0));
+        let node = NewInode::node(S_IFCHR | 0o620, rdev);
+        // Only root may write in the directory.
+        let node = self.fs.create(place, node, root)?;
+        let inode = self.fs.inode_mut(node)?;
+        (inode.uid, inode.gid) = (process.who.uid, GROUP);
+        let pair = Box::new(Pty {
+            line: Line::default(),
+            window: Winsize::default(),
+            session: 0,
+            foreground: 0,
+            locked: true,
+            packets: false,
+            edges: [[0; 2]; 2],
+            ino: node,
+            master: false,
+            slaves: 0,
+            was_opened: false,
+        });
+        match self.ptys.pairs.get_mut(id.0 as usize) {
+            Some(free) => *free = Some(pair),
+            None => self.ptys.pairs.push(Some(pair)),
+        }
+        Ok(Object::Master(id))
+    }
+
+    /// Opens a slave. It becomes the controlling terminal of a session leader without one, unless
+    /// `flags` contains `O_NOCTTY`.
+    ///
+    /// # Errors
+    /// `EIO` if there is no such pair, its master is closed, or it is locked.
+    pub(super) fn open_slave(
+        &mut self,
+        process: &Process,
+        id: PtyId,
+        flags: u32,
+    ) -> Result<Object, Errno> {
+        let controls = self.ptys.of_session(process.session).is_some();
+        let pair = self.ptys.get_mut(id)?;
+        if pair.locked || !pair.master {
+            return Err(Errno::EIO);
+        }
+        let is_leader = process.session == process.pid;
+        if flags & O_NOCTTY == 0 && is_leader && !controls && pair.session == 0 {
+            pair.session = process.session;
+            pair.foreground = process.session;
+        }
+        Ok(Object::Slave(id))
+    }
+
+    /// Opens the slave of a pair (`TIOCGPTPEER`).
+    ///
+    /// # Errors
+    /// As `open_slave`.
+    pub fn peer(&mut self, process: &Process, id: PtyId, flags: u32) -> Result<OpenFile, Errno> {
+        let object = self.open_slave(process, id, flags)?;
+        let kept = flags & (O_ACCMODE | O_NONBLOCK);
+        Ok(OpenFile::new(self.ptys.get(id)?.ino, kept, object))
+    }
+
+    /// The inode that tasks wait on for a side of a pair; none for other objects.
+    pub(super) fn pty_inode(&self, object: &Object) -> Option<Ino> {
+        match *object {
+            Object::Master(_) => self.ptys.places.map(|[_, ptmx]| ptmx),
+            Object::Slave(id) => self.ptys.get(id).ok().map(|pair| pair.ino),
+            _ => None,
+        }
+    }
+
+    /// Reports a change that both sides may wait for. `reads` and `writes` are the sides with new
+    /// input and with new room for output.
+    fn pty_changed(&mut self, id: PtyId, reads: Option<usize>, writes: Option<usize>) {
+        let multiplexer = self.ptys.places.map(|[_, ptmx]| ptmx);
+        let Ok(pair) = self.ptys.get_mut(id) else {
+            return;
+        };
+        for (side, edge) in [(reads, 0), (writes, 1)] {
+            if let Some(side) = side {
+                pair.edges[side][edge] = pair.edges[side][edge].wrapping_add(1);
+            }
+        }
+        self.changed.push(pair.ino);
+        self.changed.extend(multiplexer);
+    }
+
+    /// Reads the program's output on the master's side. In packet mode the first byte is 0 before
+    /// output, or a status byte alone.
+    ///
+    /// # Errors
+    /// `EAGAIN` if that would block, `EIO` if the slave was closed.
+    pub(super) fn read_master(&mut self, id: PtyId, to: &mut [u8]) -> Result<usize, Errno> {
+        let pair = self.ptys.get_mut(id)?;
+        let full = !pair.line.takes_output();
+        let done = match to.split_first_mut() {
+            Some((kind, _)) if pair.packets && pair.line.has_news() => {
+                *kind = pair.line.take_news();
+                return Ok(1);
+            }
+            Some((kind, rest)) if pair.packets && pair.line.screen_length() > 0 => {
+                *kind = 0;
+                1 + pair.line.take_screen(rest)
+            }
+            _ => pair.line.take_screen(to),
+        };
+        if done == 0 && !to.is_empty() {
+            let closed = pair.was_opened && pair.slaves == 0;
+            return Err(if closed { Errno::EIO } else { Errno::EAGAIN });
+        }
+        self.pty_changed(id, None, full.then_some(SLAVE));
+        Ok(done)
+    }
+
+    /// Types bytes on the master's side.
+    ///
+    /// # Errors
+    /// `EAGAIN` if that would block, `ENOMEM`.
+    pub(super) fn write_master(&mut self, id: PtyId, from: &[u8]) -> Result<usize, Errno> {
+        let pair = self.ptys.get_mut(id)?;
+        let (done, signals) = pair.line.type_bytes(from)?;
+        let foreground = pair.foreground;
+        let signals = signals.into_iter().filter(|_| foreground != 0);
+        let signals = signals.map(|signal| TerminalSignal::Group(foreground, signal));
+        self.ptys.signals.extend(signals);
+        // The bytes may have been echoed, or may have restarted output.
+        self.pty_changed(id, Some(SLAVE), Some(SLAVE));
+        self.pty_changed(id, Some(MASTER), None);
+        Ok(done)
+    }
+
+    /// Reads typed bytes on the slave's side; with `at_once`, any number of bytes is enough.
+    /// Returns 0 if the master is closed.
+    ///
+    /// # Errors
+    /// `EAGAIN` if that would block.
+    pub fn read_slave(&mut self, id: PtyId, to: &mut [u8], at_once: bool) -> Result<usize, Errno> {
+        let pair = self.ptys.get_mut(id)?;
+        if to.is_empty() {
+            return Ok(0);
+        }
+        let Some(count) = pair.line.available(to.len(), at_once) else {
+            return if pair.master {
+                Err(Errno::EAGAIN)
+            } else {
+                Ok(0)
+            };
+        };
+        let full = !pair.line.takes_input();
+        let done = pair.line.take_input(&mut to[..count]);
+        self.pty_changed(id, None, full.then_some(MASTER));
+        Ok(done)
+    }
+
+    /// Writes on the slave's side.
+    ///
+    /// # Errors
+    /// `EAGAIN` if that would block, `EIO` if the master is closed, `ENOMEM`.
+    pub(super) fn write_slave(&mut self, id: PtyId, from: &[u8]) -> Result<usize, Errno> {
+        let pair = self.ptys.get_mut(id)?;
+        if !pair.master {
+            return Err(Errno::EIO);
+        }
+        let done = pair.line.write(from)?;
+        self.pty_changed(id, Some(MASTER), None);
+        Ok(done)
+    }
+
+    /// Changes the line discipline of a pair, and wakes the waiting tasks.
+    ///
+    /// # Errors
+    /// `EIO` if there is no pair with this number.
+    pub fn change_line<T>(
+        &mut self,
+        id: PtyId,
+        change: impl FnOnce(&mut Line) -> T,
+    ) -> Result<T, Errno> {
+        let result = change(&mut self.ptys.get_mut(id)?.line);
+        self.pty_changed(id, Some(MASTER), Some(MASTER));
+        self.pty_changed(id, Some(SLAVE), Some(SLAVE));
+        Ok(result)
+    }
+
+    /// Changes the window size, and sends `SIGWINCH` to the foreground process group.
+    ///
+    /// # Errors
+    /// `EIO` if there is none of this number.
+    pub fn set_window(&mut self, id: PtyId, window: Winsize) -> Result<(), Errno> {
+        let pair = self.ptys.get_mut(id)?;
+        let foreground = pair.foreground;
+        if core::mem::replace(&mut pair.window, window) != window && foreground != 0 {
+            let signal = TerminalSignal::Group(foreground, SIGWINCH);
+            self.ptys.signals.push(signal);
+            self.pty_changed(id, None, None);
+        }
+        Ok(())
+    }
+
+    /// Counts a closed description of a side.
+    pub(super) fn close_pty(&mut self, object: &Object) {
+        match *object {
+            Object::Master(id) => self.close_master(id),
+            Object::Slave(id) => {
+                if let Ok(pair) = self.ptys.get_mut(id) {
+                    pair.slaves = pair.slaves.saturating_sub(1);
+                }
+                self.pty_changed(id, Some(MASTER), None);
+            }
+            _ => {}
+        }
+    }
+
+    /// Closes the master: sends signals to the session leader, and removes the node.
+    fn close_master(&mut self, id: PtyId) {
+        let Ok(pair) = self.ptys.get_mut(id) else {
+            return;
+        };
+        pair.master = false;
+        let ino = pair.ino;
+        let leader = core::mem::take(&mut pair.session);
+        pair.foreground = 0;
+        if leader != 0 {
+            let signals = [SIGHUP, SIGCONT];
+            let signals = signals.map(|signal| TerminalSignal::Process(leader, signal));
+            self.ptys.signals.extend(signals);
+        }
+        self.pty_changed(id, Some(SLAVE), Some(SLAVE));
+        let name = format!("{}", id.0);
+        if let Some([directory, _]) = self.ptys.places {
+            let place = Place {
+                directory,
+                name: name.as_bytes(),
+            };
+            // The removal fails if the node was already removed.
+            let _ = self.fs.unlink(place, ino, &Credentials::root());
+        }
+    }
+}

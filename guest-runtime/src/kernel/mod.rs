@@ -1,0 +1,613 @@
+//! The state of the library OS, and the events that interrupt the running task.
+
+pub(crate) mod chaos;
+pub mod exit;
+pub mod futex;
+pub mod lifecycle;
+pub mod loader;
+pub(crate) mod oom;
+pub(crate) mod parallel;
+pub mod process;
+pub mod random;
+pub mod scheduler;
+pub mod signals;
+pub mod stack;
+pub mod task;
+pub mod timers;
+
+use crate::arch::host::Host;
+use crate::exec::dispatch;
+use crate::exec::hotness::Counters;
+use crate::exec::images::Images;
+use crate::exec::interp::Interpreter;
+use crate::exec::shadow::Shadow;
+use crate::exec::translations::Translations;
+use crate::kernel::chaos::Chaos;
+use crate::kernel::exit::{Cause, End, Fault};
+use crate::kernel::futex::Futexes;
+use crate::kernel::parallel::CpuState;
+use crate::kernel::process::{FIRST, Process, State};
+use crate::kernel::random::Random;
+use crate::kernel::scheduler::Scheduler;
+use crate::kernel::signals::{Delivery, SigInfo, Signals};
+use crate::kernel::task::Task;
+use crate::kernel::timers::TimerQueue;
+use crate::mm::{self, Access, AddressSpace};
+use crate::syscall;
+use crate::syscall::files::Files;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+use hartline_abi::boot::Shared;
+use hartline_abi::chaos::Kind;
+use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart};
+use hartline_abi::layout::PAGE_SIZE;
+use hartline_isa::Trap;
+use hartline_linux::errno::Errno;
+use hartline_linux::siginfo::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SI_USER};
+use hartline_linux::signal::{
+    SIGBUS, SIGILL, SIGINT, SIGQUIT, SIGSEGV, SIGTRAP, SIGTSTP, SIGWINCH,
+};
+use hartline_linux::syscall::{Restart, find, nr};
+
+/// Length of `ecall`, bytes.
+const ECALL_LENGTH: u64 = 4;
+/// Number of register a0 in the system call ABI.
+const A0: usize = 10;
+const A7: usize = 17;
+
+/// How the program continues after a system call or an interruption.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// The program continues where it was.
+    Continue,
+    /// The program continues at `Hart::pc`, without any host frame.
+    Restart,
+    /// As `Restart`, but the registers belong to another task or program than before.
+    Replaced,
+    /// The program has ended.
+    End(End),
+}
+
+/// The state of the library OS.
+pub struct Kernel {
+    /// The interface to the host.
+    pub host: Host,
+    /// Memory of the running process.
+    pub memory: AddressSpace,
+    /// Files of the running process, and of the VM.
+    pub files: Files,
+    /// The running task.
+    pub task: Box<Task>,
+    /// The running process.
+    pub process: Box<Process>,
+    /// Signals of the running task and process.
+    pub signals: Signals,
+    /// All other tasks.
+    pub scheduler: Scheduler,
+    /// Tasks that wait for futexes.
+    pub futexes: Futexes,
+    /// Times at which timers expire.
+    pub timers: TimerQueue,
+    /// The foreground process group of the terminal.
+    pub foreground: u32,
+    /// Random numbers for the program.
+    pub random: Random,
+    /// How the program continues after the current system call.
+    pub control: Control,
+    /// Whether system calls are traced (`--strace`).
+    pub traces: bool,
+    /// Number of system calls so far.
+    pub syscalls: u64,
+    /// System calls that are not implemented: number and count, in the order of their first use.
+    pub missing: Vec<[u32; 2]>,
+    /// Number of times that translated code entered the interpreter.
+    pub interpreter_entries: u64,
+    /// Translation images of the running process.
+    pub images: Images,
+    /// Translation images from the host.
+    pub(crate) translations: Translations,
+    /// Counters of interpreted code.
+    pub hotness: Counters,
+    pub(crate) interpreter: Box<Interpreter>,
+    /// The interpreter is executing an instruction: a fault belongs to the program.
+    pub(crate) interpreting: bool,
+    /// The state of each vCPU.
+    pub(crate) cpus: Vec<CpuState>,
+    /// The vCPU that the fields above belong to: the lock's holder, or its last holder.
+    pub(crate) cpu: usize,
+    /// When the interpreter started since this vCPU took the lock, ns.
+    pub(crate) arrived: u64,
+    hart: NonNull<Hart>,
+    pub(crate) interpret_only: bool,
+    /// Memory around the last fetch from which the interpreter may fetch.
+    fetch: Range<u64>,
+    /// The interpreter is executing from a checkpoint to the load that faulted.
+    pub(crate) replaying: bool,
+    /// Decisions of chaos.
+    pub(crate) chaos: Chaos,
+    /// Checks of translated code (`--check`).
+    pub(crate) shadow: Option<Box<Shadow>>,
+}
+
+impl Kernel {
+    /// Creates the library OS for a program that runs on `hart`, with nothing loaded yet.
+    #[must_use]
+    pub fn new(host: Host, memory: AddressSpace, files: Files, hart: &'static mut Hart) -> Kernel {
+        let boot = host.boot();
+        let mut seed = [0; 32];
+        seed.copy_from_slice(&boot.seed[32..]);
+        let images = Images::new(boot.variant);
+        let shadow = (boot.chaos.check != 0).then(|| Box::new(Shadow::new(hart)));
+        hart.dispatch_cache = images.cache_address(0);
+        Kernel {
+            host,
+            memory,
+            files,
+            task: Box::new(Task::new(FIRST)),
+            process: Box::new(Process::new(boot)),
+            signals: Signals::default(),
+            scheduler: Scheduler::new(FIRST),
+            futexes: Futexes::default(),
+            timers: TimerQueue::default(),
+            foreground: FIRST,
+            random: Random::new(seed, Some(host)),
+            control: Control::Continue,
+            traces: boot.strace != 0,
+            syscalls: 0,
+            missing: Vec::new(),
+            interpreter_entries: 0,
+            images,
+            translations: Translations::default(),
+            hotness: host.hotness(),
+            interpreter: Box::default(),
+            interpreting: false,
+            cpus: Vec::new(),
+            cpu: 0,
+            arrived: 0,
+            hart: NonNull::from(hart),
+            interpret_only: boot.interpret_only != 0,
+            fetch: 0..0,
+            replaying: false,
+            chaos: Chaos::new(boot.chaos),
+            shadow,
+        }
+    }
+
+    /// The hart that made the current call.
+    pub fn hart(&mut self) -> &mut Hart {
+        // SAFETY: the caller of `new` has given the reference up for ever. Guest code, the only
+        // other user, does not run while the kernel does, except for the fields that are accessed
+        // atomically through `hart_pointer`.
+        unsafe { self.hart.as_mut() }
+    }
+
+    /// Sets the hart of the vCPU that the kernel works for.
+    pub(crate) fn set_hart(&mut self, hart: NonNull<Hart>) {
+        self.hart = hart;
+    }
+
+    pub(crate) fn hart_pointer(&self) -> *mut Hart {
+        self.hart.as_ptr()
+    }
+
+    /// Whether translated code may run: MXCSR must have its rounding mode, and it has neither RMM
+    /// nor the reserved modes.
+    #[must_use]
+    pub fn may_translate(&mut self) -> bool {
+        !self.interpret_only && !self.replaying && self.hart().frm < 4
+    }
+
+    /// The host function for `Hart::pc`, if there is one.
+    pub(crate) fn translated_entry(&mut self) -> Option<u64> {
+        let pc = self.hart().pc;
+        if !self.may_translate() || self.chaos.refuses_translation() {
+            return None;
+        }
+        self.images.lookup(pc)
+    }
+
+    /// As [`translated_entry`](Self::translated_entry), for a jump from translated code, which is
+    /// likely to be repeated.
+    pub(crate) fn jump_entry(&mut self) -> Option<u64> {
+        let pc = self.hart().pc;
+        if !self.may_translate() || self.chaos.refuses_translation() {
+            return None;
+        }
+        self.images.lookup_jump(pc, self.cpu)
+    }
+
+    /// Counts that execution reached `Hart::pc`, where there is no translation.
+    #[inline]
+    pub(crate) fn count_interpreted(&mut self) {
+        let pc = self.hart().pc;
+        self.hotness.count(pc, self.images.variant);
+    }
+
+    /// Drops decoded instructions and fetch permissions, because code or its permissions have
+    /// changed.
+    pub fn forget_decoded(&mut self) {
+        self.interpreter.flush();
+        self.fetch = 0..0;
+    }
+
+    /// Drops everything that depends on code and constants in `range`, whose memory is about to
+    /// change.
+    pub fn forget_code(&mut self, range: Range<u64>) {
+        let range = whole_pages(range);
+        let mut overlapping = self.memory.vmas().overlapping(range.clone());
+        let executable = overlapping.any(|(_, vma)| vma.protection.executable());
+        drop(overlapping);
+        if !executable && !self.images.depend_on(&range) {
+            return;
+        }
+        self.forget_decoded();
+        self.stop_sharers();
+        if self.images.invalidate(&range) {
+            self.release_images();
+            self.use_dispatch_cache();
+            self.control = Control::Restart;
+        }
+    }
+
+    /// Whether the instruction at `Hart::pc` may be fetched.
+    #[inline]
+    pub(crate) fn fetch_allowed(&mut self) -> bool {
+        let pc = self.hart().pc;
+        self.fetch.contains(&pc) || self.look_up_fetch(pc)
+    }
+
+    /// End of the memory around `Hart::pc` from which instructions may be fetched; valid after
+    /// [`fetch_allowed`](Self::fetch_allowed).
+    pub(crate) fn fetch_end(&self) -> u64 {
+        self.fetch.end
+    }
+
+    #[cold]
+    fn look_up_fetch(&mut self, pc: u64) -> bool {
+        match self.memory.vmas().find(pc) {
+            Some((start, vma)) if vma.protection.executable() => {
+                self.fetch = start..vma.end;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sends the signal of a forbidden fetch at `Hart::pc`.
+    pub(crate) fn fetch_fault(&mut self) {
+        let pc = self.hart().pc;
+        let why = self.memory.check(pc, Access::Execute);
+        let (signal, code) = fault_signal(why.err().unwrap_or(mm::Fault::NotMapped));
+        self.fault(Fault {
+            signal,
+            code,
+            cause: Cause::InstructionPageFault,
+            address: pc,
+            host: None,
+        });
+    }
+
+    /// Moves the hart to the last checkpoint of translated code of the precise variant, whose text
+    /// starts at `text`. If `behind` is set and the checkpoint is a store, the hart moves behind
+    /// the store, which has been done.
+    pub(crate) fn roll_back(&mut self, text: u64, behind: bool) {
+        let hart = self.hart();
+        let place = hart.fault_place;
+        let distance = place & !(FAULT_PLACE_STORE | FAULT_PLACE_LONG);
+        let is_store = place & FAULT_PLACE_STORE != 0;
+        let length = match place & FAULT_PLACE_LONG {
+            _ if !(is_store && behind) => 0,
+            0 => 2,
+            _ => 4,
+        };
+        hart.pc = text.wrapping_add(u64::from(distance) + length);
+    }
+
+    /// The address that the interpreted instruction accesses, and whether it writes there.
+    pub(crate) fn interpreted_access(&mut self) -> Option<(u64, bool)> {
+        // SAFETY: as `hart()`; the interrupted interpreter does not continue.
+        let hart = unsafe { self.hart.as_ref() };
+        self.interpreter.access(hart)
+    }
+
+    /// Makes the interpreter execute instructions up to a fault.
+    pub(crate) fn replay(&mut self) {
+        self.replaying = true;
+    }
+
+    /// Ends [`replay`](Self::replay), after the fault or because there is none.
+    pub(crate) fn end_replay(&mut self) {
+        self.replaying = false;
+    }
+
+    /// Sends the signal of a fault with exact registers.
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        self.end_replay();
+        let info = SigInfo::fault(fault.signal, fault.code, fault.address);
+        if !self.signals.handles(fault.signal) {
+            self.task.fault = Some(fault);
+        }
+        self.signals.send_fault(info);
+        self.ask_attention();
+    }
+
+    pub(crate) fn ask_attention(&self) {
+        dispatch::ask_attention(self.hart_pointer());
+    }
+
+    /// Whether the host or the kernel has kicked the hart ([`attend`](Self::attend)).
+    pub(crate) fn attention(&self) -> bool {
+        dispatch::attention(self.hart_pointer())
+    }
+
+    /// Sets the dispatch cache of the running process's images for translated code.
+    pub(crate) fn use_dispatch_cache(&mut self) {
+        self.hart().dispatch_cache = self.images.cache_address(self.cpu);
+    }
+
+    /// Drops the fetch permissions, because another program may be at the same addresses.
+    pub(crate) fn forget_fetch(&mut self) {
+        self.fetch = 0..0;
+    }
+
+    /// Takes the signals of the host: signals of the terminal are for its foreground process group,
+    /// others for the first process.
+    pub(crate) fn absorb_signals(&mut self) {
+        let shared = self.host.shared().as_ptr();
+        // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
+        let word = unsafe { AtomicU64::from_ptr(&raw mut (*shared).signals as *mut u64) };
+        let mut set = word.swap(0, Ordering::SeqCst);
+        while set != 0 {
+            let signal = set.trailing_zeros() as u8 + 1;
+            set &= set - 1;
+            let info = SigInfo::sent(signal, SI_USER, 0, 0);
+            match signal {
+                SIGINT | SIGQUIT | SIGTSTP | SIGWINCH => {
+                    self.signal_group(self.foreground, info);
+                }
+                _ => self.signal_process(FIRST, info),
+            }
+        }
+    }
+
+    /// Whether a signal is deliverable: a blocking call then returns `EINTR`. Otherwise the call
+    /// continues to wait although the host has interrupted it.
+    pub fn interrupted(&mut self) -> bool {
+        self.absorb_signals();
+        self.signals.is_deliverable()
+    }
+
+    /// Continues the running task at `Hart::pc` without host frames: repeats its system call, if it
+    /// waited in one, and serves a kick.
+    pub(crate) fn resume(&mut self) -> Control {
+        self.arm_safepoints();
+        if self.task.retry.is_some() {
+            return self.system_call();
+        }
+        self.chaos.set_quiet(true);
+        let control = self.attend();
+        self.chaos.set_quiet(false);
+        control
+    }
+
+    /// Serves a kick: delivers signals, and switches tasks if the time slice is over. The program
+    /// continues at `Hart::pc`.
+    pub(crate) fn attend(&mut self) -> Control {
+        if !self.attention() {
+            return Control::Continue;
+        }
+        dispatch::clear_attention(self.hart_pointer());
+        self.arm_safepoints();
+        if self.host.has_new_images() {
+            self.renew_translations();
+        }
+        self.absorb_signals();
+        self.poll_network();
+        self.attend_disks();
+        if self.process.state == State::Stopped {
+            // A thread on another vCPU has stopped the process.
+            self.suspend();
+            return Control::Restart;
+        }
+        if !self.may_stay() {
+            self.move_away();
+            return Control::Restart;
+        }
+        self.await_announced();
+        self.run_timers();
+        self.run_cpu_timers();
+        match self.deliver() {
+            Control::Continue if self.preempt() => Control::Restart,
+            Control::Continue => self.disturb(),
+            control => control,
+        }
+    }
+
+    /// Delivers pending signals.
+    fn deliver(&mut self) -> Control {
+        if self.traces
+            && let Some(info) = self.signals.next_info()
+        {
+            self.trace_signal(&info);
+        }
+        let mut hart = self.hart;
+        // SAFETY: as `hart()`; the reference is not kept.
+        let hart = unsafe { hart.as_mut() };
+        match self.signals.deliver(hart, &mut self.memory) {
+            Delivery::Nothing => Control::Continue,
+            Delivery::Stop(signal) => {
+                self.stop_process(signal);
+                // There may be more signals, or another task.
+                self.ask_attention();
+                Control::Restart
+            }
+            Delivery::Handler => {
+                self.end_replay();
+                // One frame at a time: as on Linux, the next signal interrupts the handler at its
+                // first instruction.
+                self.ask_attention();
+                Control::Restart
+            }
+            Delivery::Terminate(signal) => Control::End(match self.task.fault.take() {
+                Some(fault) if fault.signal == signal => End::Fault(fault),
+                _ => End::Signaled(signal),
+            }),
+        }
+    }
+
+    /// Handles a trap of the instruction at `Hart::pc`.
+    pub(crate) fn trap(&mut self, trap: Trap) -> Control {
+        let pc = self.hart().pc;
+        let (signal, cause, address) = match trap {
+            Trap::EnvironmentCall => return self.system_call(),
+            Trap::Breakpoint => (SIGTRAP, Cause::Breakpoint, pc),
+            Trap::IllegalInstruction => (SIGILL, Cause::IllegalInstruction, pc),
+            Trap::LoadMisaligned(address) => (SIGBUS, Cause::LoadMisaligned, address),
+            Trap::StoreMisaligned(address) => (SIGBUS, Cause::StoreMisaligned, address),
+        };
+        self.fault(Fault {
+            signal,
+            // ILL_ILLOPC, TRAP_BRKPT, BUS_ADRALN.
+            code: 1,
+            cause,
+            address,
+            host: None,
+        });
+        match self.attend() {
+            Control::Continue => Control::Restart,
+            control => control,
+        }
+    }
+
+    fn system_call(&mut self) -> Control {
+        self.arm_safepoints();
+        let hart = self.hart();
+        hart.pc = hart.pc.wrapping_add(ECALL_LENGTH);
+        let number = hart.x[A7];
+        let mut arguments = [0; 6];
+        arguments.copy_from_slice(&hart.x[A0..A0 + 6]);
+        if self.traces {
+            self.trace_entry(number, &arguments);
+        }
+        let result = loop {
+            self.control = Control::Continue;
+            if self.files.vfs.net.is_pending() {
+                self.poll_network();
+            }
+            if self.files.vfs.disks.is_pending() {
+                self.attend_disks();
+            }
+            let result = syscall::serve(self, number, &arguments);
+            if self.files.vfs.has_changes() {
+                self.wake_for_files();
+            }
+            match (&self.control, result) {
+                (Control::Replaced, _) => {
+                    // `execve` has replaced the program.
+                    self.trace_exit(Ok(0));
+                    return Control::Restart;
+                }
+                (_, Err(Errno::ERESTARTSYS)) => {}
+                _ => break result,
+            }
+            // Other vCPUs see a waiting task before its `ecall`.
+            let hart = self.hart();
+            hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
+            if !self.wait() {
+                return Control::Restart;
+            }
+            let hart = self.hart();
+            hart.pc = hart.pc.wrapping_add(ECALL_LENGTH);
+        };
+        if result == Err(Errno::EINTR) && self.goes_on_after_stop(number) {
+            let hart = self.hart();
+            hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
+            return self.deliver();
+        }
+        self.task.retry = None;
+        self.forget_disks(self.task.tid);
+        if self.traces {
+            self.trace_exit(result);
+        }
+        match core::mem::replace(&mut self.control, Control::Continue) {
+            Control::Continue | Control::Replaced => {}
+            // It leaves no result in `a0`.
+            Control::Restart if number == nr::rt_sigreturn => {
+                self.ask_attention();
+                return Control::Restart;
+            }
+            Control::Restart => {
+                self.set_result(result);
+                return Control::Restart;
+            }
+            end @ Control::End(_) => return end,
+        }
+        self.set_result(result);
+        if result == Err(Errno::EINTR) {
+            self.maybe_repeat(number, &arguments);
+        }
+        if self.signals.is_deliverable() {
+            return self.deliver();
+        }
+        if self.chaos.does(Kind::Switch) && self.yield_now() {
+            return Control::Restart;
+        }
+        self.attend()
+    }
+
+    fn set_result(&mut self, result: Result<u64, Errno>) {
+        self.hart().x[A0] = result.unwrap_or_else(Errno::as_result);
+    }
+
+    /// Whether the interrupted call is repeated, with its old time limit, when the process
+    /// continues after the signal that stops it now.
+    fn goes_on_after_stop(&mut self, number: u64) -> bool {
+        let restart = find(number).map(|call| call.restart);
+        let goes_on = self.signals.next_stops() && restart.is_some_and(Restart::after_stop);
+        if goes_on && self.task.retry.is_none() {
+            // The repeated call starts again, and sets its mask again.
+            self.signals.restore_mask();
+        }
+        goes_on
+    }
+
+    /// Makes an interrupted call repeat after the handler, if Linux restarts it.
+    fn maybe_repeat(&mut self, number: u64, arguments: &[u64; 6]) {
+        let sa_restart = self.signals.next_restarts();
+        let restart = find(number).map(|call| call.restart);
+        if restart.is_some_and(|restart| restart.after_handler(arguments, sa_restart)) {
+            let hart = self.hart();
+            hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
+            hart.x[A0] = arguments[0];
+        }
+    }
+}
+
+/// The signal of a forbidden memory access, and its `si_code`.
+pub(crate) fn fault_signal(fault: mm::Fault) -> (u8, i32) {
+    match fault {
+        mm::Fault::NotPermitted => (SIGSEGV, SEGV_ACCERR),
+        mm::Fault::BeyondEnd => (SIGBUS, BUS_ADRERR),
+        mm::Fault::NotMapped | mm::Fault::Exhausted => (SIGSEGV, SEGV_MAPERR),
+    }
+}
+
+impl core::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Kernel")
+            .field("task", &self.task)
+            .field("memory", &self.memory)
+            .finish_non_exhaustive()
+    }
+}
+
+const _: () = assert!(core::mem::offset_of!(Shared, signals) % 8 == 0);
+
+/// The pages that a range overlaps.
+fn whole_pages(range: Range<u64>) -> Range<u64> {
+    let end = range.end.checked_next_multiple_of(PAGE_SIZE);
+    range.start & !(PAGE_SIZE - 1)..end.unwrap_or(u64::MAX)
+}

@@ -1,0 +1,81 @@
+//! Out-of-memory handling: the process with the most memory is killed.
+
+use crate::kernel::Kernel;
+use crate::kernel::process::{IDLE, Process};
+use crate::kernel::signals::SigInfo;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use hartline_linux::siginfo::SI_KERNEL;
+use hartline_linux::signal::SIGKILL;
+
+/// An address space, and the processes that use it.
+struct Victim {
+    space: u32,
+    /// Memory of the resident pages, bytes.
+    size: u64,
+    /// Processes of the address space, newest last.
+    pids: Vec<u32>,
+}
+
+impl Kernel {
+    /// Kills the process with the most memory, and frees the memory. Returns false if that is the
+    /// running process, which the caller must end.
+    pub(crate) fn free_memory(&mut self) -> bool {
+        let Some(victim) = self.largest() else {
+            return false;
+        };
+        if victim.space == self.process.space {
+            // The end of the first process ends the VM, which reports the reason.
+            if self.process.pid != crate::kernel::process::FIRST {
+                self.tell_killed(self.process.pid, victim.size);
+            }
+            return false;
+        }
+        for &pid in &victim.pids {
+            self.tell_killed(pid, victim.size);
+            for tid in self.threads(pid) {
+                self.take_from_cpu(tid);
+            }
+            self.signal_process(pid, SigInfo::sent(SIGKILL, SI_KERNEL, 0, 0));
+        }
+        self.scheduler.empty_space(victim.space)
+    }
+
+    /// The address space with the most memory; the newest of equal ones.
+    fn largest(&self) -> Option<Victim> {
+        let mut victims: Vec<Victim> = Vec::new();
+        let alive = |process: &&Process| process.pid != IDLE && !process.is_zombie();
+        for process in self.processes().filter(alive) {
+            let known = victims.iter_mut();
+            if let Some(victim) = { known }.find(|victim| victim.space == process.space) {
+                victim.pids.push(process.pid);
+                continue;
+            }
+            let Some(space) = self.space_of(process) else {
+                continue;
+            };
+            victims.push(Victim {
+                space: process.space,
+                size: space.all_resident(),
+                pids: Vec::from([process.pid]),
+            });
+        }
+        victims
+            .into_iter()
+            .max_by_key(|victim| (victim.size, victim.pids.last().copied()))
+    }
+
+    /// Writes on standard error that a process is killed.
+    fn tell_killed(&mut self, pid: u32, size: u64) {
+        let name = self.task_mut(pid).map_or([0; 16], |task| task.name);
+        let name: &[u8] = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        let line = format!(
+            "hartline: out of memory: killed process {pid} ({}), which had {} MiB\n",
+            String::from_utf8_lossy(name).escape_debug(),
+            size >> 20,
+        );
+        // If writing fails, the process is killed nevertheless.
+        let _ = self.files.streams.write(2, line.as_bytes());
+    }
+}

@@ -1,0 +1,366 @@
+//! Tasks on several vCPUs: the vCPU that the fields of [`Kernel`] belong to, idle vCPUs, and
+//! stopping tasks on other vCPUs.
+//!
+//! Each vCPU has an idle task, all of them in one idle process, which "runs" while no other task
+//! can. It never leaves the library OS. A task that runs on another vCPU is in the scheduler's maps
+//! like one that does not run, but it is not ready, and its registers are in the hart of that vCPU.
+
+use crate::arch::clock;
+use crate::arch::cpus;
+use crate::arch::host::Host;
+use crate::exec::dispatch;
+use crate::exec::images::Images;
+use crate::kernel::Kernel;
+use crate::kernel::process::{IDLE, Parked, Process};
+use crate::kernel::scheduler::{FIRST_IDLE, SPIN, Space};
+use crate::kernel::signals::Signals;
+use crate::kernel::task::Task;
+use crate::mm::AddressSpace;
+use alloc::vec::Vec;
+use core::ptr::{NonNull, addr_of};
+use core::sync::atomic::Ordering;
+use hartline_abi::boot::CpuWait;
+use hartline_abi::hart::Hart;
+use hartline_abi::port;
+
+/// The activity of a vCPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Activity {
+    /// It runs a task, or was kicked to take one.
+    Busy,
+    /// It polls for a task.
+    Idle,
+    /// It has left the VM until it is woken.
+    Asleep,
+}
+
+/// The state of a vCPU.
+#[derive(Debug)]
+pub(crate) struct CpuState {
+    hart: NonNull<Hart>,
+    /// Number of the running task.
+    pub running: u32,
+    activity: Activity,
+    /// Its host frames must be dropped at the next safepoint, because its images or its task have
+    /// changed.
+    restart: bool,
+    /// Its task was taken away: its state is discarded.
+    lost: bool,
+    /// When the running task was switched to, ns. For the lock's holder,
+    /// [`Scheduler::started`](crate::kernel::scheduler::Scheduler) is valid instead.
+    pub(crate) started: u64,
+    /// [`Kernel::replaying`].
+    replaying: bool,
+}
+
+impl Kernel {
+    /// Adds the vCPUs with their harts and idle tasks; idle vCPUs use `memory`.
+    pub(crate) fn add_cpus(&mut self, harts: &[NonNull<Hart>], memory: AddressSpace) {
+        let space = self.scheduler.add_space(Space {
+            memory,
+            images: Images::default(),
+            code: self.interpreter.code(),
+        });
+        let mut files = self.files.fork(IDLE);
+        self.files.vfs.close_all(&mut files);
+        let signals = Signals::default();
+        let process = Process::new(self.host.boot());
+        let mut process = process.fork(IDLE, space, Parked { files, signals });
+        process.pid = IDLE;
+        self.scheduler.add_process(process);
+        for (number, &hart) in harts.iter().enumerate() {
+            let idle = FIRST_IDLE + number as u32;
+            self.scheduler.add_idle_task(Task {
+                pid: IDLE,
+                ..Task::new(idle)
+            });
+            let is_first = number == 0;
+            self.cpus.push(CpuState {
+                hart,
+                running: if is_first { self.task.tid } else { idle },
+                activity: match is_first {
+                    true => Activity::Busy,
+                    false => Activity::Asleep,
+                },
+                restart: false,
+                lost: false,
+                started: 0,
+                replaying: false,
+            });
+        }
+    }
+
+    /// Makes the kernel's fields belong to this vCPU's task, after it has taken the lock. Returns
+    /// whether its host frames must be dropped.
+    #[inline]
+    pub(crate) fn arrive(&mut self) -> bool {
+        if !cpus::several() {
+            return false;
+        }
+        self.change_cpu(cpus::this());
+        self.use_dispatch_cache();
+        let state = &mut self.cpus[self.cpu];
+        state.lost = false;
+        let restarts = core::mem::take(&mut state.restart);
+        if restarts {
+            self.release_images();
+        }
+        restarts
+    }
+
+    /// As [`arrive`](Self::arrive), for an exception inside translated code. There the program's
+    /// registers are only in host registers, so host frames are dropped at once only if the task
+    /// was taken away. Otherwise the code continues up to its next safepoint, for which the hart is
+    /// kicked.
+    pub(crate) fn arrive_from_exception(&mut self) -> bool {
+        if !cpus::several() {
+            return false;
+        }
+        if self.cpus[cpus::this()].lost {
+            return self.arrive();
+        }
+        self.change_cpu(cpus::this());
+        self.use_dispatch_cache();
+        if self.cpus[self.cpu].restart {
+            dispatch::ask_attention(self.hart_pointer());
+        }
+        false
+    }
+
+    /// Releases the windows of dropped images, unless another vCPU still executes their code.
+    pub(crate) fn release_images(&mut self) {
+        let mut sharers = cpus::users_of(self.memory.table_address());
+        let is_awaited = cpus::several() && sharers.any(|cpu| self.cpus[cpu].restart);
+        if !is_awaited {
+            self.images.release();
+        }
+    }
+
+    fn change_cpu(&mut self, cpu: usize) {
+        if cpu == self.cpu {
+            return;
+        }
+        let old = &mut self.cpus[self.cpu];
+        old.started = self.scheduler.started;
+        old.replaying = self.replaying;
+        self.cpu = cpu;
+        let new = &self.cpus[cpu];
+        self.scheduler.started = new.started;
+        self.replaying = new.replaying;
+        let (hart, running) = (new.hart, new.running);
+        self.set_hart(hart);
+        self.forget_fetch();
+        if let Some(task) = self.scheduler.take_task(running) {
+            let previous = self.exchange_task(task);
+            self.scheduler.keep_task(previous);
+        }
+    }
+
+    /// Releases the lock, after idle vCPUs were told of ready tasks.
+    #[inline]
+    pub(crate) fn leave(&mut self) {
+        if !cpus::several() {
+            return;
+        }
+        let host = self.host;
+        let wakes = self.rouse();
+        cpus::unlock();
+        if wakes {
+            host.ring(port::WAKE);
+        }
+    }
+
+    /// Whether another vCPU waits for the lock, or could run a ready task, and this one has held
+    /// the lock for a while.
+    #[inline]
+    pub(crate) fn has_interpreted_enough(&self) -> bool {
+        /// Time slice of the interpreter while others wait, ns.
+        const SLICE: u64 = 20_000;
+        let is_wanted = || cpus::is_wanted() || self.scheduler.has_ready();
+        cpus::several() && is_wanted() && clock::monotonic() >= self.arrived + SLICE
+    }
+
+    /// Starts a time slice of the interpreter.
+    pub(crate) fn begin_slice(&mut self) {
+        if cpus::several() {
+            self.arrived = clock::monotonic();
+        }
+    }
+
+    /// Ends the time slice, so that a vCPU that waits for the lock gets it next.
+    pub(crate) fn end_slice(&mut self) {
+        self.arrived = 0;
+    }
+
+    /// Tells idle vCPUs of ready tasks, and one of them of new times to wait for. Returns whether
+    /// the host must wake any.
+    fn rouse(&mut self) -> bool {
+        let news = core::mem::take(&mut self.scheduler.has_news);
+        let mut idle = 0u64;
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            idle |= u64::from(cpu.activity != Activity::Busy) << number;
+        }
+        if idle == 0 {
+            return false;
+        }
+        let mut told = 0u64;
+        for affinity in self.scheduler.ready_affinities() {
+            let suited = affinity & idle & !told;
+            // The lowest set bit.
+            told |= suited & suited.wrapping_neg();
+            if told == idle {
+                break;
+            }
+        }
+        if told == 0 && news && !self.is_idle() {
+            told = idle & idle.wrapping_neg();
+        }
+        let mut wakes = false;
+        for number in (0..self.cpus.len()).filter(|&number| told >> number & 1 != 0) {
+            let cpu = &mut self.cpus[number];
+            match cpu.activity {
+                Activity::Busy => {}
+                Activity::Idle => dispatch::ask_attention(cpu.hart.as_ptr()),
+                Activity::Asleep => {
+                    wakes = true;
+                    wait_of(self.host, number).wake.store(1, Ordering::SeqCst);
+                }
+            }
+            cpu.activity = Activity::Busy;
+        }
+        wakes
+    }
+
+    /// Whether this vCPU has no task.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.task.pid == IDLE
+    }
+
+    /// The idle task of this vCPU.
+    pub(crate) fn idle_task(&self) -> u32 {
+        FIRST_IDLE + self.cpu as u32
+    }
+
+    /// Makes this idle vCPU run a task, if there is one. Returns whether there was.
+    pub(crate) fn take_task(&mut self) -> bool {
+        dispatch::clear_attention(self.hart_pointer());
+        self.absorb_signals();
+        self.poll_network();
+        self.attend_disks();
+        self.expire_timers();
+        let next = self.take_ready();
+        if let Some(next) = next {
+            self.cpus[self.cpu].activity = Activity::Busy;
+            self.switch_to(next, true);
+        }
+        next.is_some()
+    }
+
+    /// Starts polling for a task, until `poll_limit` is raised or the time is over.
+    pub(crate) fn begin_idle(&mut self) -> (*mut Hart, u64) {
+        self.cpus[self.cpu].activity = Activity::Idle;
+        let now = clock::monotonic();
+        let soon = now + SPIN.max(self.most_watching());
+        let deadline = match self.first_time() {
+            // Leaving the VM would take longer.
+            Some(at) if at < soon + SPIN => at,
+            _ => soon,
+        };
+        (self.hart_pointer(), deadline)
+    }
+
+    /// Prepares this vCPU to leave the VM until it is woken, unless a timer expires soon.
+    pub(crate) fn begin_sleep(&mut self) -> Option<Host> {
+        let now = clock::monotonic();
+        let first = self.first_time();
+        let left = first.map_or(u64::MAX, |at| at.saturating_sub(now));
+        if left < SPIN {
+            return None;
+        }
+        cpus::load_boot_table();
+        let wait = wait_of(self.host, self.cpu);
+        wait.timeout.store(left, Ordering::SeqCst);
+        let input = u32::from(self.wants_input());
+        wait.input.store(input, Ordering::SeqCst);
+        self.cpus[self.cpu].activity = Activity::Asleep;
+        Some(self.host)
+    }
+
+    /// Handles the return of this vCPU from its sleep.
+    pub(crate) fn end_sleep(&mut self) {
+        // Sample before tasks of expired timers become runnable.
+        self.sample_load(clock::monotonic());
+        self.cpus[self.cpu].activity = Activity::Busy;
+        let wait = wait_of(self.host, self.cpu);
+        wait.wake.store(0, Ordering::SeqCst);
+        if wait.ready.swap(0, Ordering::SeqCst) != 0 {
+            self.input_came();
+        }
+    }
+
+    /// The other vCPUs that run tasks selected by `these`.
+    pub(crate) fn cpus_running(&self, these: impl Fn(u32) -> bool) -> Vec<usize> {
+        let cpus = self.cpus.iter().enumerate();
+        let others = cpus.filter(|&(cpu, state)| cpu != self.cpu && these(state.running));
+        others.map(|(cpu, _)| cpu).collect()
+    }
+
+    /// The other vCPU that runs a task, if there is one.
+    fn cpu_of(&self, tid: u32) -> Option<usize> {
+        let is_there = |cpu: &CpuState| cpu.running == tid;
+        let cpu = self.cpus.iter().position(is_there)?;
+        (cpu != self.cpu).then_some(cpu)
+    }
+
+    /// CPU time that other vCPUs have spent on a process since their last task switch, ns.
+    pub(crate) fn time_elsewhere(&self, pid: u32) -> u64 {
+        let now = clock::monotonic();
+        let others = (self.cpus.iter().enumerate()).filter(|&(number, _)| number != self.cpu);
+        let time = |(_, cpu): (usize, &CpuState)| match self.scheduler.pid_of(cpu.running) {
+            Some(of) if of == pid => now.saturating_sub(cpu.started),
+            _ => 0,
+        };
+        others.map(time).sum()
+    }
+
+    /// Kicks the vCPU that runs a task, if one does.
+    pub(crate) fn ask_task(&self, tid: u32) {
+        if tid == self.task.tid {
+            dispatch::ask_attention(self.hart_pointer());
+        } else if let Some(cpu) = self.cpu_of(tid) {
+            dispatch::ask_attention(self.cpus[cpu].hart.as_ptr());
+        }
+    }
+
+    /// Takes a task away from the vCPU that runs it, which becomes idle. The task's registers are
+    /// lost.
+    pub(crate) fn take_from_cpu(&mut self, tid: u32) {
+        if let Some(cpu) = self.cpu_of(tid) {
+            cpus::halt(cpu);
+            let state = &mut self.cpus[cpu];
+            state.running = FIRST_IDLE + cpu as u32;
+            state.restart = true;
+            state.lost = true;
+        }
+    }
+
+    /// Stops all other vCPUs that run code of the running process's address space, before its
+    /// images change. When the lock is free they continue without host frames; one that was
+    /// interrupted by an exception drops its frames at its next safepoint.
+    pub(crate) fn stop_sharers(&mut self) {
+        if !cpus::several() {
+            return;
+        }
+        for cpu in cpus::users_of(self.memory.table_address()) {
+            cpus::halt(cpu);
+            self.cpus[cpu].restart = true;
+        }
+    }
+}
+
+/// The sleep settings of vCPU `cpu`.
+fn wait_of(host: Host, cpu: usize) -> &'static CpuWait {
+    // SAFETY: the shared pages stay mapped; all fields are atomics.
+    unsafe { &(*addr_of!((*host.shared().as_ptr()).waits))[cpu] }
+}

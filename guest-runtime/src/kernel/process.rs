@@ -1,0 +1,236 @@
+//! Processes: identity, limits and state.
+
+use crate::fs;
+use crate::kernel::signals::{SigInfo, Signals};
+use crate::kernel::timers::ProcessTimers;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use hartline_abi::boot::BootInfo;
+use hartline_linux::resource::{
+    RLIM_INFINITY, RLIM_NLIMITS, RLIMIT_CORE, RLIMIT_NOFILE, RLIMIT_STACK, Rlimit64,
+};
+use hartline_linux::siginfo::{CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED};
+use hartline_linux::signal::SIGCONT;
+
+/// Number of the first process, whose end ends the VM. Number 1 is `init`, which programs treat
+/// specially.
+pub const FIRST: u32 = 2;
+/// Number of the process of the idle tasks ([`crate::kernel::parallel`]), which programs cannot see.
+pub(crate) const IDLE: u32 = 0;
+/// The value for no session.
+pub const NO_SESSION: u32 = u32::MAX;
+/// Number of `init`, outside the VM: the parent of [`FIRST`], and of processes whose parent has
+/// ended. It reaps zombies at once.
+pub const INIT: u32 = 1;
+
+/// A change of a process's state that its parent can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// `exit_group` with this status.
+    Exited(u8),
+    /// Killed by this signal.
+    Signaled(u8),
+    /// Stopped by this signal.
+    Stopped(u8),
+    /// Continued after a stop.
+    Continued,
+}
+
+impl Status {
+    /// The status as `wait4` returns it.
+    #[must_use]
+    pub fn encoded(self) -> u32 {
+        match self {
+            Status::Exited(code) => u32::from(code) << 8,
+            Status::Signaled(signal) => u32::from(signal),
+            Status::Stopped(signal) => u32::from(signal) << 8 | 0x7f,
+            Status::Continued => 0xffff,
+        }
+    }
+
+    /// The `siginfo_t` of the process `pid` of user `uid`, as for `waitid` and `SIGCHLD`.
+    #[must_use]
+    pub fn info(self, pid: u32, uid: u32) -> SigInfo {
+        let (code, status) = match self {
+            Status::Exited(code) => (CLD_EXITED, i32::from(code)),
+            Status::Signaled(signal) => (CLD_KILLED, i32::from(signal)),
+            Status::Stopped(signal) => (CLD_STOPPED, i32::from(signal)),
+            Status::Continued => {
+                let signal = SIGCONT;
+                (CLD_CONTINUED, i32::from(signal))
+            }
+        };
+        SigInfo::child(code, pid, uid, status)
+    }
+}
+
+/// The state of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Its tasks run or wait.
+    Running,
+    /// Its tasks do not run until `SIGCONT`.
+    Stopped,
+    /// It has ended, and the parent has not waited for it yet.
+    Zombie(Status),
+}
+
+/// State of a process that does not run; the kernel has the state of the running one.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub files: fs::process::Process,
+    pub signals: Signals,
+}
+
+/// A process.
+#[derive(Debug)]
+pub struct Process {
+    /// Number of the process.
+    pub pid: u32,
+    /// Number of the parent.
+    pub parent: u32,
+    /// Process group.
+    pub group: u32,
+    /// Session.
+    pub session: u32,
+    /// User, real and effective.
+    pub uid: u32,
+    /// Group, real and effective.
+    pub gid: u32,
+    /// Supplementary groups, in ascending order.
+    pub groups: Rc<[u32]>,
+    /// It has released the terminal of its session (`TIOCNOTTY`).
+    pub has_no_terminal: bool,
+    /// Resource limits.
+    pub limits: [Rlimit64; RLIM_NLIMITS],
+    /// `PR_SET_DUMPABLE`.
+    pub dumpable: u64,
+    /// `PR_SET_NO_NEW_PRIVS`.
+    pub no_new_privileges: bool,
+    /// `PR_SET_PDEATHSIG`.
+    pub parent_death_signal: u64,
+    /// Nice value, −20 to 19.
+    pub nice: i8,
+    /// `personality`.
+    pub personality: u32,
+    /// Path of the program.
+    pub executable: Vec<u8>,
+    /// Addresses of the argument strings, for `/proc`.
+    pub arguments: core::ops::Range<u64>,
+    /// Addresses of the environment strings, for `/proc`.
+    pub environment: core::ops::Range<u64>,
+    /// State of the process.
+    pub state: State,
+    /// Name of the first task when it ended.
+    pub last_name: [u8; 16],
+    /// A stop or continuation that the parent has not waited for yet.
+    pub news: Option<Status>,
+    /// Signal for the parent at the end; 0: none.
+    pub exit_signal: u8,
+    /// Number of tasks that have not ended.
+    pub threads: u32,
+    /// It has called `execve`, so its parent cannot change its process group any more.
+    pub has_executed: bool,
+    /// The task that waits, after `vfork`, until this process releases the memory.
+    pub vfork_parent: Option<u32>,
+    /// Number of the address space.
+    pub(crate) space: u32,
+    /// CPU time used, ns; while the process runs, up to the last switch.
+    pub cpu_time: u64,
+    /// CPU time of waited-for children, ns.
+    pub children_time: u64,
+    /// Timers of the process.
+    pub timers: ProcessTimers,
+    /// State that is in the kernel while the process runs, and that does not exist after its end.
+    pub(crate) parked: Option<Parked>,
+}
+
+impl Process {
+    /// Creates the first process from the boot information.
+    #[must_use]
+    pub fn new(boot: &BootInfo) -> Process {
+        let unlimited = Rlimit64 {
+            rlim_cur: RLIM_INFINITY,
+            rlim_max: RLIM_INFINITY,
+        };
+        let mut limits = [unlimited; RLIM_NLIMITS];
+        limits[RLIMIT_STACK].rlim_cur = boot.stack_limit;
+        limits[RLIMIT_CORE].rlim_cur = 0;
+        limits[RLIMIT_NOFILE] = Rlimit64 {
+            rlim_cur: 1024,
+            rlim_max: 1 << 20,
+        };
+        Process {
+            pid: FIRST,
+            parent: INIT,
+            group: FIRST,
+            session: FIRST,
+            uid: boot.uid,
+            gid: boot.gid,
+            groups: Rc::default(),
+            has_no_terminal: false,
+            limits,
+            dumpable: 1,
+            no_new_privileges: false,
+            parent_death_signal: 0,
+            nice: 0,
+            personality: 0,
+            executable: Vec::new(),
+            arguments: 0..0,
+            environment: 0..0,
+            state: State::Running,
+            last_name: [0; 16],
+            news: None,
+            exit_signal: 0,
+            threads: 1,
+            has_executed: false,
+            vfork_parent: None,
+            space: 0,
+            cpu_time: 0,
+            children_time: 0,
+            timers: ProcessTimers::default(),
+            parked: None,
+        }
+    }
+
+    /// Creates the child `pid` of this process in the address space `space`.
+    #[must_use]
+    pub(crate) fn fork(&self, pid: u32, space: u32, parked: Parked) -> Process {
+        Process {
+            pid,
+            parent: self.pid,
+            executable: self.executable.clone(),
+            arguments: self.arguments.clone(),
+            environment: self.environment.clone(),
+            groups: Rc::clone(&self.groups),
+            state: State::Running,
+            parent_death_signal: 0,
+            news: None,
+            exit_signal: 0,
+            threads: 1,
+            has_executed: false,
+            vfork_parent: None,
+            space,
+            cpu_time: 0,
+            children_time: 0,
+            timers: ProcessTimers::default(),
+            parked: Some(parked),
+            ..*self
+        }
+    }
+
+    /// The session of its controlling terminal; none if it has released the terminal.
+    #[must_use]
+    pub fn terminal_session(&self) -> u32 {
+        match self.has_no_terminal {
+            true => NO_SESSION,
+            false => self.session,
+        }
+    }
+
+    /// Whether the process has ended.
+    #[must_use]
+    pub fn is_zombie(&self) -> bool {
+        matches!(self.state, State::Zombie(_))
+    }
+}

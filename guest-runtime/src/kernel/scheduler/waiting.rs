@@ -1,0 +1,335 @@
+//! Waiting tasks: how they block, the events that wake them, and the idle loop of a vCPU.
+
+use super::SPIN;
+use super::disks::WATCH as DISK_WATCH;
+use crate::arch::clock;
+use crate::drivers::streams::INPUT_READY;
+use crate::fs::types::Ino;
+use crate::kernel::Kernel;
+use crate::kernel::task::{Event, NEVER, Retry, Wait};
+use crate::net::vsock::Vsock;
+use crate::net::wire::Wire;
+use crate::syscall::files::Files;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::mem;
+use hartline_abi::call::Operation;
+use hartline_linux::errno::Errno;
+
+impl Kernel {
+    /// The time at which the current call, with a timeout of `timeout_ns` (`u64::MAX`: none), gives
+    /// up. It stays the same when the call is repeated.
+    pub fn deadline(&self, timeout_ns: u64) -> u64 {
+        match (&self.task.retry, timeout_ns) {
+            (Some(retry), _) => retry.deadline,
+            (None, u64::MAX) => NEVER,
+            (None, _) => clock::monotonic().saturating_add(timeout_ns).min(NEVER - 1),
+        }
+    }
+
+    /// The progress of the current call before it blocked.
+    pub fn progress(&self) -> u64 {
+        self.task.retry.map_or(0, |retry| retry.progress)
+    }
+
+    /// Blocks the current call: the call returns the result, and is repeated later with `progress`.
+    /// `EINTR` if a signal is deliverable.
+    pub fn block(&mut self, wait: Wait, progress: u64) -> Errno {
+        match self.interrupted() {
+            true => Errno::EINTR,
+            false => self.block_uninterrupted(wait, progress),
+        }
+    }
+
+    /// As [`block`](Self::block), but ignores signals.
+    pub fn block_uninterrupted(&mut self, wait: Wait, progress: u64) -> Errno {
+        self.task.retry = Some(Retry {
+            deadline: wait.deadline,
+            progress,
+            woken: false,
+        });
+        self.task.wait = Some(wait);
+        self.task.watched = Vec::new();
+        Errno::ERESTARTSYS
+    }
+
+    /// As [`block`](Self::block), until one of `files` changes.
+    pub fn block_for(&mut self, mut files: Vec<Ino>, input: bool, deadline: u64) -> Errno {
+        files.sort_unstable();
+        files.dedup();
+        let wait = Wait {
+            event: Event::AnyFile,
+            input,
+            deadline,
+        };
+        let result = self.block(wait, 0);
+        self.task.watched = files;
+        result
+    }
+
+    /// Makes a waiting task ready, also if it is the running one.
+    pub fn wake(&mut self, tid: u32) {
+        let waited = match tid == self.task.tid {
+            true => self.scheduler.end_wait(&mut self.task),
+            false => self.scheduler.end_wait_of(tid),
+        };
+        if !waited {
+            return;
+        }
+        if self.scheduler.urgent {
+            self.scheduler.ready.push_front(tid);
+            self.scheduler.preempts = true;
+        } else {
+            self.scheduler.ready.push_back(tid);
+        }
+    }
+
+    /// Wakes the tasks that wait for files that have changed since the last call.
+    pub(crate) fn wake_for_files(&mut self) {
+        if !self.files.vfs.has_changes() {
+            return;
+        }
+        self.send_terminal_signals();
+        self.send_file_signals();
+        for ino in self.files.vfs.take_changes() {
+            self.wake_all(self.scheduler.queues.of_file(ino).to_vec());
+        }
+        self.wake_all(self.scheduler.queues.any_file().to_vec());
+    }
+
+    fn wake_all(&mut self, tids: Vec<u32>) {
+        for tid in tids {
+            self.wake(tid);
+        }
+    }
+
+    /// Wakes the tasks of `pid` that wait for children.
+    pub(crate) fn wake_parent(&mut self, pid: u32) {
+        for tid in self.threads(pid) {
+            let wait = self.task_mut(tid).and_then(|task| task.wait);
+            if wait.is_some_and(|wait| wait.event == Event::Child) {
+                self.wake(tid);
+            }
+        }
+    }
+
+    /// The time of the next timer event, ns of `CLOCK_MONOTONIC`.
+    pub(crate) fn first_time(&self) -> Option<u64> {
+        let waits = self.scheduler.first_timer();
+        let network = self.files.vfs.net.next_time();
+        waits
+            .into_iter()
+            .chain(self.timers.first())
+            .chain(network)
+            .min()
+    }
+
+    /// Processes received packets, and wakes the waiting tasks.
+    pub(crate) fn poll_network(&mut self) {
+        if self.files.vfs.net.has_device() {
+            self.files.vfs.net.poll_devices(clock::monotonic());
+            if let Some(servers) = self.files.vfs.net.take_name_servers() {
+                // If the file does not fit, names are not resolved, as without name servers.
+                let Files { vfs, process, .. } = &mut self.files;
+                let _ = vfs.set_name_servers(process, &servers);
+            }
+            self.wake_for_files();
+        }
+    }
+
+    /// Wakes tasks whose timers have expired.
+    pub(crate) fn expire_timers(&mut self) {
+        self.run_timers();
+        let Some(&(first, _)) = self.scheduler.timers.first() else {
+            return;
+        };
+        let now = clock::monotonic();
+        if first > now {
+            return;
+        }
+        let later = self.scheduler.timers.split_off(&(now + 1, 0));
+        let due = mem::replace(&mut self.scheduler.timers, later);
+        let before = self.scheduler.begin_urgent();
+        // In reverse order, so that the first task ends up at the front.
+        for (_, tid) in due.into_iter().rev() {
+            self.wake(tid);
+        }
+        self.scheduler.end_urgent(before);
+        self.announce_time();
+    }
+
+    /// Runs other tasks until the event of the running task may have happened. Returns whether the
+    /// running task is the one that continues.
+    pub(crate) fn wait(&mut self) -> bool {
+        let (tid, wait) = (self.task.tid, self.task.wait);
+        if let Some(wait) = wait {
+            if wait.event == Event::Disk {
+                self.await_soon();
+            }
+            if wait.deadline != NEVER {
+                self.scheduler.timers.insert((wait.deadline, tid));
+                self.scheduler.has_news |= self.scheduler.first_timer() == Some(wait.deadline);
+            }
+            self.scheduler.has_news |= wait.input;
+            self.scheduler.queues.add(tid, &wait, &self.task.watched);
+        }
+        let next = self.next_task();
+        if next == tid {
+            self.scheduler.started = clock::monotonic();
+            return true;
+        }
+        self.switch_to(next, true);
+        if !self.is_idle() {
+            self.announce_time();
+        }
+        false
+    }
+
+    /// Starts the network device and the network stack.
+    ///
+    /// # Errors
+    /// [`StartError`](crate::drivers::StartError).
+    pub fn start_network(&mut self) -> Result<(), crate::drivers::StartError> {
+        /// Fraction of RAM (1/n) for the buffers of connections.
+        const SHARE: u64 = 8;
+        let (receive, transmit, capabilities) = crate::drivers::net::start(self.host)?;
+        let boot = self.host.boot();
+        let wire = Wire::new(
+            Box::new(receive),
+            Box::new(transmit),
+            capabilities,
+            &boot.net,
+            [self.random.number(), self.random.number()],
+            (boot.ram_length / SHARE) as usize,
+        );
+        let net = &mut self.files.vfs.net;
+        net.set_wire(wire);
+        net.choose_first_port(self.random.number());
+        self.watch_devices();
+        Ok(())
+    }
+
+    /// Starts the socket device.
+    ///
+    /// # Errors
+    /// [`StartError`](crate::drivers::StartError).
+    pub fn start_vsock(&mut self) -> Result<(), crate::drivers::StartError> {
+        let (device, cid) = crate::drivers::vsock::start(self.host)?;
+        self.files
+            .vfs
+            .net
+            .set_vsock(Vsock::new(Box::new(device), cid));
+        self.watch_devices();
+        Ok(())
+    }
+
+    /// Starts to poll a new device.
+    fn watch_devices(&mut self) {
+        self.files.streams.set_alone(false);
+        self.scheduler.watching = self.least_watching();
+        // The timers of its connections must also run while a task computes.
+        self.start_ticking();
+    }
+
+    /// Starts the preemption tick, because there is more than one task.
+    pub(crate) fn start_ticking(&mut self) {
+        if !mem::replace(&mut self.scheduler.ticking, true) {
+            // If this fails, tasks switch only when they wait.
+            let _ = self.host.call(Operation::Tick, &mut [0; 6]);
+        }
+    }
+
+    /// Checks without blocking whether standard input that a task waits for has arrived.
+    pub(super) fn poll_input(&mut self) {
+        if self.wants_input() && self.files.streams.poll_input() {
+            self.input_came();
+        }
+    }
+
+    /// Wakes tasks that wait for standard input.
+    pub(crate) fn input_came(&mut self) {
+        self.wake_all(self.scheduler.queues.input().to_vec());
+        if self.files.vfs.input_came() {
+            self.send_file_signals();
+        }
+    }
+
+    /// Whether a task waits for standard input, or is to receive a signal for it.
+    pub(crate) fn wants_input(&self) -> bool {
+        self.files.vfs.awaits_input || !self.scheduler.queues.input().is_empty()
+    }
+
+    /// Waits outside the VM, because no task can run, until a timer, input or a signal.
+    pub(super) fn idle(&mut self) {
+        self.poll_network();
+        self.poll_disks();
+        if self.scheduler.has_ready() || self.await_device() {
+            return;
+        }
+        let first = self.first_time();
+        let left = first.map_or(u64::MAX, |at| at.saturating_sub(clock::monotonic()));
+        if left >= SPIN {
+            if self.arm_disks() {
+                return;
+            }
+            let set = if self.wants_input() { INPUT_READY } else { 0 };
+            // Return early by about the host's wake-up latency.
+            let left = if left == u64::MAX { left } else { left - SPIN };
+            // An error counts as a signal: waiting tasks check their events again.
+            let ready = self.files.streams.wait(set, left).unwrap_or(0);
+            // Sample before tasks of expired timers become runnable.
+            self.sample_load(clock::monotonic());
+            if ready & INPUT_READY != 0 {
+                self.input_came();
+            }
+        } else {
+            core::hint::spin_loop();
+        }
+        self.expire_timers();
+        self.absorb_signals();
+    }
+
+    /// Polls the devices, and the disks with requests, until there is something or the next timer
+    /// is due. The polling time adapts to its success. Returns whether there is something.
+    pub(super) fn await_device(&mut self) -> bool {
+        if self.chaos.ends_wait() {
+            return false;
+        }
+        let (net, disks) = (&self.files.vfs.net, &self.files.vfs.disks);
+        let (has_device, are_busy) = (net.has_device(), disks.are_busy());
+        let longest = match are_busy {
+            true => self.scheduler.watching.max(DISK_WATCH),
+            false => self.scheduler.watching,
+        };
+        if !has_device && !are_busy {
+            return false;
+        }
+        let limit = self.first_time().unwrap_or(NEVER);
+        let end = limit.min(clock::monotonic() + longest);
+        while !net.is_pending() {
+            if disks.is_pending() {
+                return true;
+            }
+            if clock::monotonic() >= end {
+                let shorter = self.scheduler.watching / 2;
+                self.scheduler.watching = shorter.max(self.least_watching());
+                return false;
+            }
+            core::hint::spin_loop();
+        }
+        let longer = self.scheduler.watching * 2;
+        self.scheduler.watching = longer.min(self.most_watching());
+        true
+    }
+
+    /// Longest polling time of devices, ns.
+    pub(crate) fn most_watching(&self) -> u64 {
+        let boot = self.host.boot();
+        boot.net.polling_ns.max(boot.vsock.polling_ns)
+    }
+
+    /// Shortest polling time of devices, ns.
+    pub(super) fn least_watching(&self) -> u64 {
+        SPIN.min(self.most_watching())
+    }
+}

@@ -1,0 +1,167 @@
+//! Tasks: the threads of all processes, and the state of each.
+
+use crate::exec::interp::fcsr;
+use crate::fs::types::Ino;
+use crate::kernel::exit::Fault;
+use crate::kernel::signals::ThreadSignals;
+use crate::strace::Pending;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use hartline_abi::hart::{Hart, NO_RESERVATION};
+
+/// No time limit, as a time of `CLOCK_MONOTONIC`.
+pub const NEVER: u64 = u64::MAX;
+
+/// The event that ends the wait of a task. It is only a hint: the system call is repeated and
+/// checks its condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Only a timeout or a signal.
+    Nothing,
+    /// A change of this file: a pipe or an eventfd, for example.
+    File(Ino),
+    /// A change of any file.
+    AnyFile,
+    /// A child ended, stopped or continued.
+    Child,
+    /// A process made by `vfork` released the memory.
+    Vfork,
+    /// Another task woke this one by `futex`.
+    Futex,
+    /// Progress of a disk request of the task.
+    Disk,
+}
+
+/// The events that a task waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// The event that wakes it.
+    pub event: Event,
+    /// Whether standard input wakes it too.
+    pub input: bool,
+    /// Latest time of `CLOCK_MONOTONIC`, ns, or [`NEVER`].
+    pub deadline: u64,
+}
+
+impl Wait {
+    /// Waits for an event without a time limit.
+    #[must_use]
+    pub const fn for_event(event: Event) -> Wait {
+        Wait {
+            event,
+            input: false,
+            deadline: NEVER,
+        }
+    }
+
+    /// Waits for a time.
+    #[must_use]
+    pub const fn until(deadline: u64) -> Wait {
+        Wait {
+            event: Event::Nothing,
+            input: false,
+            deadline,
+        }
+    }
+}
+
+/// State of a system call that waits and is repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// Time limit, computed at the first call.
+    pub deadline: u64,
+    /// Progress of the call, in its own units.
+    pub progress: u64,
+    /// Another task has done what the call waits for.
+    pub woken: bool,
+}
+
+/// Registers of a task that does not run.
+#[derive(Debug, Clone)]
+pub struct Registers {
+    /// `x0`–`x31`.
+    pub x: [u64; 32],
+    f: [u64; 32],
+    /// Address at which the task continues.
+    pub pc: u64,
+    fcsr: u32,
+}
+
+impl Registers {
+    /// Saves the registers of the task that runs on `hart`.
+    #[must_use]
+    pub fn save(hart: &Hart) -> Registers {
+        Registers {
+            x: hart.x,
+            f: hart.f,
+            pc: hart.pc,
+            fcsr: fcsr::fcsr_read(hart),
+        }
+    }
+
+    /// Restores the registers to `hart`. A reservation does not survive a task switch.
+    pub fn restore(&self, hart: &mut Hart) {
+        hart.x = self.x;
+        hart.f = self.f;
+        hart.pc = self.pc;
+        hart.reservation = NO_RESERVATION;
+        hart.resume = 0;
+        fcsr::fcsr_write(hart, self.fcsr);
+    }
+}
+
+/// A task.
+#[derive(Debug)]
+pub struct Task {
+    /// Number of the task; for the first thread, the number of the process.
+    pub tid: u32,
+    /// Number of the process.
+    pub pid: u32,
+    /// Name, NUL-padded (`PR_SET_NAME`).
+    pub name: [u8; 16],
+    /// `set_tid_address`: cleared, and its waiters woken, when the task ends.
+    pub clear_child_tid: u64,
+    /// `set_robust_list`: address and length.
+    pub robust_list: [u64; 2],
+    /// The fault that ends the program when its signal is delivered.
+    pub fault: Option<Fault>,
+    /// The system call at `pc` that is to be repeated.
+    pub retry: Option<Retry>,
+    /// The traced system call, while it is executed.
+    pub trace: Option<Box<Pending>>,
+    /// What the task waits for; none if it is runnable.
+    pub wait: Option<Wait>,
+    /// CPU time used, ns; while the task runs, up to the last switch.
+    pub cpu_time: u64,
+    /// The files that the task waits for with [`Event::AnyFile`]; empty: all files.
+    pub watched: Vec<Ino>,
+    /// The vCPUs that may run the task, as a bit set.
+    pub affinity: u64,
+    /// Registers while the task does not run.
+    pub(crate) registers: Option<Registers>,
+    /// Signal state while the task does not run.
+    pub(crate) signals: ThreadSignals,
+}
+
+impl Task {
+    /// Creates a running task: the first one of its process.
+    #[must_use]
+    pub fn new(pid: u32) -> Task {
+        Task {
+            tid: pid,
+            pid,
+            name: [0; 16],
+            clear_child_tid: 0,
+            robust_list: [0; 2],
+            fault: None,
+            retry: None,
+            trace: None,
+            wait: None,
+            cpu_time: 0,
+            watched: Vec::new(),
+            affinity: u64::MAX,
+            registers: None,
+            signals: ThreadSignals::default(),
+        }
+    }
+}

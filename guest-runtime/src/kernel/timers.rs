@@ -1,0 +1,383 @@
+//! Timers that expire by themselves: timerfds, POSIX timers, interval timers.
+//!
+//! A timer is stored in its owner, an open file description or a process. The queue here only
+//! contains expiration times; a stale entry is dropped when its time comes.
+
+use crate::arch::clock;
+use crate::fs::file::Object;
+use crate::fs::process::FileId;
+use crate::kernel::Kernel;
+use crate::kernel::signals::SigInfo;
+use crate::kernel::task::NEVER;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use hartline_linux::siginfo::SI_KERNEL;
+use hartline_linux::signal::{SIGALRM, SIGPROF, SIGVTALRM};
+
+/// Length of the queue above which stale entries are removed.
+const CROWDED: usize = 4096;
+
+/// Most that the VMM's kick is requested early, ns: the guest spins for the rest.
+const MOST_EARLY: u64 = 80_000;
+
+/// Delay of any timer that is accepted without leaving the VM, ns: the default timer slack of
+/// ordinary threads on Linux (`PR_SET_TIMERSLACK` is not supported).
+const SLACK: u64 = 50_000;
+
+/// An expiration time that may repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Timer {
+    /// Next expiration, ns of the timer's clock; 0: not armed.
+    pub next: u64,
+    /// Time between expirations, ns; 0: the timer expires once.
+    pub interval: u64,
+}
+
+impl Timer {
+    /// Time until expiration, ns; 0 if the timer is not armed.
+    #[must_use]
+    pub fn left(&self, now: u64) -> u64 {
+        match self.next {
+            0 => 0,
+            next => next.saturating_sub(now).max(1),
+        }
+    }
+
+    /// Counts the expirations up to `now` and sets the next one; returns their number.
+    pub fn expire(&mut self, now: u64) -> u64 {
+        if self.next == 0 || self.next > now {
+            return 0;
+        }
+        let Some(periods) = (now - self.next).checked_div(self.interval) else {
+            self.next = 0;
+            return 1;
+        };
+        let count = periods + 1;
+        self.next = self
+            .next
+            .saturating_add(count.saturating_mul(self.interval));
+        count
+    }
+}
+
+/// A timerfd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimerFd {
+    /// Number of the clock.
+    pub clock: u64,
+    /// The timer, in time of `CLOCK_MONOTONIC`.
+    pub timer: Timer,
+    /// Expirations that were not read.
+    pub expirations: u64,
+    /// Counter of all expirations, for edges.
+    pub edges: u32,
+}
+
+/// The notification of a POSIX timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notification {
+    /// The signal; none: no notification.
+    pub signal: Option<u8>,
+    /// `si_value`.
+    pub value: u64,
+    /// The thread that receives the signal; none: the process.
+    pub thread: Option<u32>,
+}
+
+/// The subject of a CPU-time clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuClock {
+    /// The CPU time of a process.
+    Process(u32),
+    /// The CPU time of a thread.
+    Thread(u32),
+}
+
+/// A timer of `timer_create`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PosixTimer {
+    /// Number of the clock.
+    pub clock: u64,
+    /// The subject of the clock, if it is a CPU-time clock.
+    pub cpu: Option<CpuClock>,
+    /// The timer, in time of `CLOCK_MONOTONIC` or in CPU time.
+    pub timer: Timer,
+    /// The notification.
+    pub notification: Notification,
+    /// Expirations since the last signal was sent.
+    pub overrun: u64,
+}
+
+/// Timers of a process.
+#[derive(Debug, Clone, Default)]
+pub struct ProcessTimers {
+    /// `ITIMER_REAL`, in time of `CLOCK_MONOTONIC`.
+    pub real: Timer,
+    /// `ITIMER_VIRTUAL` and `ITIMER_PROF`, in CPU time of the process.
+    pub cpu: [Timer; 2],
+    /// POSIX timers by number.
+    pub posix: BTreeMap<u32, PosixTimer>,
+    /// Whether a CPU-time timer may be armed.
+    pub has_cpu: bool,
+}
+
+/// The owner of a timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// A timerfd.
+    File(FileId),
+    /// `ITIMER_REAL` of a process.
+    Real(u32),
+    /// A POSIX timer: process and number.
+    Posix(u32, u32),
+}
+
+/// The expiration times of timers.
+#[derive(Debug, Default)]
+pub struct TimerQueue {
+    entries: BTreeSet<(u64, Owner)>,
+    /// The time that was announced to the VMM.
+    announced: u64,
+    /// How much earlier the VMM's kick is requested, ns: about as much as it is late.
+    early: u64,
+}
+
+impl TimerQueue {
+    /// Time of the next expiration, ns of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn first(&self) -> Option<u64> {
+        self.entries.first().map(|&(at, _)| at)
+    }
+
+    /// Removes an entry that has expired.
+    fn pop(&mut self, now: u64) -> Option<Owner> {
+        match self.first() {
+            Some(at) if at <= now => self.entries.pop_first().map(|(_, owner)| owner),
+            _ => None,
+        }
+    }
+}
+
+impl Kernel {
+    /// The timer of an owner, if it exists.
+    fn timer(&mut self, owner: Owner) -> Option<&mut Timer> {
+        match owner {
+            Owner::File(id) => match &mut self.files.vfs.files.get_mut(id).ok()?.object {
+                Object::Timer(file) => Some(&mut file.timer),
+                _ => None,
+            },
+            Owner::Real(pid) => Some(&mut self.process_mut(pid)?.timers.real),
+            Owner::Posix(pid, number) => {
+                let timers = &mut self.process_mut(pid)?.timers;
+                timers.posix.get_mut(&number).map(|posix| &mut posix.timer)
+            }
+        }
+    }
+
+    /// Sets a timer of `CLOCK_MONOTONIC`; returns the old one.
+    pub(crate) fn arm(&mut self, owner: Owner, new: Timer) -> Timer {
+        let Some(timer) = self.timer(owner) else {
+            return Timer::default();
+        };
+        let old = core::mem::replace(timer, new);
+        self.timers.entries.remove(&(old.next, owner));
+        if new.next != 0 {
+            if self.timers.entries.len() >= CROWDED {
+                self.forget_stale_timers();
+            }
+            self.timers.entries.insert((new.next, owner));
+            self.scheduler.has_news |= self.timers.first() == Some(new.next);
+            // Interrupt programs that compute.
+            self.start_ticking();
+            self.announce_time();
+        }
+        old
+    }
+
+    fn forget_stale_timers(&mut self) {
+        let mut entries = core::mem::take(&mut self.timers.entries);
+        entries.retain(|&(at, owner)| self.timer(owner).is_some_and(|timer| timer.next == at));
+        self.timers.entries = entries;
+    }
+
+    /// Announces the next timer event to the VMM, so that it kicks the hart then; earlier by about
+    /// as much as earlier kicks were late.
+    pub(crate) fn announce_time(&mut self) {
+        let first = self.first_time().unwrap_or(NEVER);
+        if core::mem::replace(&mut self.timers.announced, first) != first {
+            let early = if first == NEVER { 0 } else { self.timers.early };
+            let at = first.saturating_sub(early);
+            self.host.announce_time(at, first.saturating_add(SLACK));
+        }
+    }
+
+    /// Handles the VMM's kick for a timer: spins for the rest of the time if the kick is early, and
+    /// adapts the announcement to how late or early it was.
+    pub(crate) fn await_announced(&mut self) {
+        let at = self.timers.announced;
+        if self.first_time() != Some(at) {
+            return;
+        }
+        let now = clock::monotonic();
+        let early = &mut self.timers.early;
+        match at.checked_sub(now) {
+            None => *early = (*early + (now - at).min(MOST_EARLY) / 2).min(MOST_EARLY),
+            Some(left) if left <= *early => {
+                *early -= left / 16;
+                while clock::monotonic() < at {
+                    core::hint::spin_loop();
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Handles all expired timers.
+    pub(crate) fn run_timers(&mut self) {
+        let now = clock::monotonic();
+        if self.timers.first().is_none_or(|first| first > now) {
+            return;
+        }
+        let before = self.scheduler.begin_urgent();
+        while let Some(owner) = self.timers.pop(now) {
+            let Some(timer) = self.timer(owner) else {
+                continue;
+            };
+            let count = timer.expire(now);
+            let next = timer.next;
+            if next != 0 {
+                self.timers.entries.insert((next, owner));
+            }
+            if count > 0 {
+                self.act(owner, count);
+            }
+        }
+        self.wake_for_files();
+        self.scheduler.end_urgent(before);
+        self.announce_time();
+    }
+
+    fn act(&mut self, owner: Owner, count: u64) {
+        match owner {
+            Owner::File(id) => {
+                let Ok(file) = self.files.vfs.files.get_mut(id) else {
+                    return;
+                };
+                let ino = file.ino;
+                if let Object::Timer(timer) = &mut file.object {
+                    timer.expirations = timer.expirations.saturating_add(count);
+                    timer.edges = timer.edges.wrapping_add(1);
+                }
+                self.files.vfs.changed.push(ino);
+            }
+            Owner::Real(pid) => {
+                self.signal_process(pid, SigInfo::sent(SIGALRM, SI_KERNEL, 0, 0));
+            }
+            Owner::Posix(pid, number) => self.notify(pid, number, count),
+        }
+    }
+
+    /// Sends the signal of a POSIX timer, unless the previous one is still pending.
+    fn notify(&mut self, pid: u32, number: u32, count: u64) {
+        let pending = self.is_timer_pending(pid, number);
+        let Some(process) = self.process_mut(pid) else {
+            return;
+        };
+        let Some(posix) = process.timers.posix.get_mut(&number) else {
+            return;
+        };
+        let Some(signal) = posix.notification.signal else {
+            return;
+        };
+        if pending {
+            posix.overrun = posix.overrun.saturating_add(count);
+            return;
+        }
+        posix.overrun = count - 1;
+        let overrun = i32::try_from(posix.overrun).unwrap_or(i32::MAX);
+        let info = SigInfo::timer(signal, number, overrun, posix.notification.value);
+        match posix.notification.thread {
+            Some(tid) => self.signal_thread(tid, info),
+            None => self.signal_process(pid, info),
+        }
+    }
+
+    /// Sends the signals of interval timers in CPU time.
+    pub(crate) fn run_cpu_timers(&mut self) {
+        self.run_posix_cpu_timers();
+        if self.process.timers.cpu == [Timer::default(); 2] {
+            return;
+        }
+        let pid = self.process.pid;
+        let now = self.cpu_time(CpuClock::Process(pid));
+        for (which, signal) in [SIGVTALRM, SIGPROF].into_iter().enumerate() {
+            if self.process.timers.cpu[which].expire(now) > 0 {
+                let info = SigInfo::sent(signal, SI_KERNEL, 0, 0);
+                self.signal_process(self.process.pid, info);
+            }
+        }
+    }
+}
+
+impl Kernel {
+    /// Handles expired POSIX timers in CPU time of the running process.
+    fn run_posix_cpu_timers(&mut self) {
+        if !self.process.timers.has_cpu {
+            return;
+        }
+        let posix = self.process.timers.posix.iter();
+        let armed = posix.filter(|(_, posix)| posix.timer.next != 0);
+        let armed: Vec<_> = armed
+            .filter_map(|(&number, posix)| Some((number, posix.cpu?)))
+            .collect();
+        self.process.timers.has_cpu = !armed.is_empty();
+        for (number, cpu) in armed {
+            let now = self.cpu_time(cpu);
+            let posix = self.process.timers.posix.get_mut(&number);
+            let count = posix.map_or(0, |posix| posix.timer.expire(now));
+            if count > 0 {
+                self.notify(self.process.pid, number, count);
+            }
+        }
+    }
+
+    /// CPU time used so far, also on other vCPUs, ns; 0 if there is no such process or thread.
+    pub(crate) fn cpu_time(&mut self, of: CpuClock) -> u64 {
+        self.account_time();
+        let now = clock::monotonic();
+        let (used, running): (u64, Vec<usize>) = match of {
+            CpuClock::Process(pid) => {
+                let tasks = self.threads(pid);
+                let running = self.cpus_running(|tid| tasks.contains(&tid));
+                let process = self.process_mut(pid);
+                (process.map_or(0, |process| process.cpu_time), running)
+            }
+            CpuClock::Thread(tid) => {
+                let running = self.cpus_running(|running| running == tid);
+                let task = self.task_mut(tid);
+                (task.map_or(0, |task| task.cpu_time), running)
+            }
+        };
+        let since = |cpu: usize| now.saturating_sub(self.cpus[cpu].started);
+        used + running.into_iter().map(since).sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expirations_are_counted() {
+        let mut timer = Timer {
+            next: 100,
+            interval: 10,
+        };
+        assert_eq!((timer.expire(99), timer.left(99)), (0, 1));
+        assert_eq!((timer.expire(100), timer.next), (1, 110));
+        assert_eq!((timer.expire(139), timer.next), (3, 140));
+        timer.interval = 0;
+        assert_eq!((timer.expire(1000), timer.next), (1, 0));
+        assert_eq!((timer.expire(2000), timer.left(0)), (0, 0));
+    }
+}

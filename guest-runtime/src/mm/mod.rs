@@ -1,0 +1,21 @@
+//! The program's memory: physical frames, page tables, the map of the address space, and the
+//! operations of `mmap` and related calls.
+
+mod audit;
+mod disturb;
+mod fork;
+mod frames;
+mod inspect;
+mod map;
+mod page_table;
+mod shared;
+mod space;
+pub mod user;
+mod vma;
+
+pub use frames::{Chunk, Frames, Ram, chunk_table_size, share_table_size};
+pub use map::{MapPlace, MapRequest};
+pub use page_table::{Exhausted, Leaf, PageTable, Window};
+pub use shared::{PageStore, SharedMemory};
+pub use space::{Access, AddressSpace, Fault, SharedFrames};
+pub use vma::{Backing, Label, MappedFile, Protection, Vma, VmaTree};
