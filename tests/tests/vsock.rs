@@ -390,7 +390,7 @@ fn bad_sockets() -> Result<()> {
         (taken.as_str(), "exists already"),
         (long.as_str(), "longer than"),
         ("cid=3,socket=/nonexistent/v", "/nonexistent/v"),
-        ("cid=2,socket=/tmp/v", "no CID"),
+        ("cid=2,socket=/tmp/v", "not a CID"),
     ] {
         let outcome = outcome(text)?;
         let errors = outcome.stderr_text();

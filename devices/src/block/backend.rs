@@ -14,7 +14,7 @@ use vmm_sys_util::write_zeroes::WriteZeroesAt;
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The path is neither a file nor a block device, or the file is too short.
-    #[error("{path:?} is no file or block device of at least {SECTOR} bytes")]
+    #[error("{path:?}: not a file or block device of at least {SECTOR} bytes")]
     Kind {
         /// Path of the image.
         path: PathBuf,

@@ -31,7 +31,7 @@ impl fmt::Display for TreeError {
             Self::Magic => "root file system image: wrong magic number",
             Self::Version => "root file system image: made for another version",
             Self::Inodes => "root file system image: bad inode table",
-            Self::Root => "root file system image: its root is no directory",
+            Self::Root => "root file system image: its root is not a directory",
         })
     }
 }

@@ -251,7 +251,7 @@ impl Config {
         if self.first_uid < 1000 {
             return wrong(
                 "first_uid",
-                "must be a range of users that are nobody else's",
+                "must be a range of users that no other service has",
             );
         }
         if self.uids < 3 {

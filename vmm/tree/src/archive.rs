@@ -111,7 +111,7 @@ impl TreeBuilder {
     /// Adds a member for the root itself, which can only describe it.
     fn pack_root_member(&mut self, archive: &mut Archive, m: &Member) -> Result<(), TreeError> {
         if m.kind != Kind::Directory {
-            return Err(archive.error("a member that is no directory has the root's name"));
+            return Err(archive.error("a member that is not a directory has the root's name"));
         }
         self.nodes.get_mut(ROOT).attributes = m.attributes;
         archive.skip(m.size)

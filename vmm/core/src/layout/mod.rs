@@ -65,7 +65,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The embedded runtime cannot be loaded.
-    #[error("the guest runtime is no loadable image: {0}")]
+    #[error("the guest runtime is not a loadable image: {0}")]
     Runtime(&'static str),
     /// There are too many files.
     #[error("more than {MAX_FILES} files")]

@@ -51,7 +51,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The device answers, but not with KVM's stable API version.
-    #[error("{path} is no KVM device of API version 12 (it answers {version})")]
+    #[error("{path}: not a KVM device of API version 12 (it answers {version})")]
     NotKvm {
         /// The device file.
         path: PathBuf,

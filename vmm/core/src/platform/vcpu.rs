@@ -130,7 +130,7 @@ impl fmt::Display for VmFailure {
                 )
             }
             Self::ProtectedWrite(what) => write!(f, "write to {what}, which is the VMM's"),
-            Self::Nobody(vector) => write!(f, "interrupt vector {vector} belongs to nobody"),
+            Self::Nobody(vector) => write!(f, "interrupt vector {vector} is unassigned"),
             Self::PortWrite(port) => write!(f, "write to I/O port {port:#x}"),
             Self::PortRead(port) => write!(f, "read of I/O port {port:#x}"),
             Self::MsrRead(msr) => write!(f, "read of MSR {msr:#x}"),

@@ -59,7 +59,7 @@ pub struct Log {
     follow: bool,
 }
 
-/// What the program wrote
+/// Output of the program
 #[utoipa::path(get, path = "/v1/machines/{id}/logs", params(("id" = String, Path), Log),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]

@@ -25,9 +25,9 @@ use std::sync::Arc;
 pub struct MachineView {
     /// Its id.
     id: String,
-    /// What it runs.
+    /// The program, its arguments and its limits.
     spec: Spec,
-    /// Where it is in its life.
+    /// State of the machine.
     state: MachineState,
     /// Exit code of its program.
     exit_code: Option<u8>,
@@ -37,13 +37,13 @@ pub struct MachineView {
     /// Its IPv6 address there, if the network has such.
     #[schema(value_type = Option<String>, format = "ipv6")]
     address6: Option<Ipv6Addr>,
-    /// What went wrong; empty if nothing did.
+    /// The error that ended it; empty if there was none.
     message: String,
-    /// When it was made, milliseconds since 1970.
+    /// Time at which it was made, milliseconds since 1970.
     created_ms: i64,
-    /// When it was started last.
+    /// Time of its last start.
     started_ms: Option<i64>,
-    /// When it ended last.
+    /// Time of its last end.
     ended_ms: Option<i64>,
 }
 
@@ -310,7 +310,7 @@ pub async fn limit_network(
     Ok(Json(limits))
 }
 
-/// How long to wait.
+/// Time to wait.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

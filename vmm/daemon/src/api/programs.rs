@@ -92,16 +92,16 @@ pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     }
 }
 
-/// What an upload is called, and what is to be translated of it.
+/// The name of an upload, and the files of it to translate.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct Upload {
-    /// What to call it; the name that a single program gets as its first argument.
+    /// Name of the upload; the name that a single program gets as its first argument.
     #[param(min_length = 1, max_length = 255)]
     name: String,
     /// Of a root file system: paths of programs to translate ahead, separated by commas.
-    /// What else runs is interpreted.
+    /// Other code is interpreted.
     #[serde(default)]
     programs: String,
 }

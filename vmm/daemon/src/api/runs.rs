@@ -41,7 +41,7 @@ const RESPOND_ASYNC: &str = "respond-async";
 /// The time for a deleted run to end, seconds.
 const DELETE_WAIT: u64 = 10;
 
-/// What to run.
+/// A run to make.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(try_from = "Map<String, Value>")]
 pub struct RunRequest {
@@ -75,7 +75,7 @@ impl TryFrom<Map<String, Value>> for RunRequest {
     }
 }
 
-/// What a program wrote to one of its outputs.
+/// Output of a program on one of its streams.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Output {
     /// The bytes, if they are UTF-8.
@@ -88,7 +88,7 @@ pub struct Output {
     truncated: bool,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct RunOutcome {
     /// Exit code of the program; 128 and the signal's number if a signal ended it, 124
@@ -111,7 +111,7 @@ pub struct RunOutcome {
     /// Exits that KVM counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     kvm_exits: Option<u64>,
-    /// What went over its network interface, if it had one.
+    /// Traffic of its network interface, if it had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Traffic>,
 }
@@ -140,17 +140,17 @@ impl RunOutcome {
 pub struct RunStatus {
     /// Its id.
     id: String,
-    /// Where it is in its life.
+    /// State of the run.
     state: MachineState,
-    /// What went wrong; empty if nothing did.
+    /// The error that ended it; empty if there was none.
     message: String,
-    /// How it ended, once it has.
+    /// Its end, when it has ended.
     outcome: Option<RunOutcome>,
-    /// When it was asked for, milliseconds since 1970.
+    /// Time of the request, milliseconds since 1970.
     created_ms: i64,
-    /// When it was its turn.
+    /// Time of its start.
     started_ms: Option<i64>,
-    /// When it ended.
+    /// Time of its end.
     ended_ms: Option<i64>,
 }
 
@@ -229,7 +229,7 @@ pub async fn create(
 fn check(request: &mut RunRequest) -> Result<(), Problem> {
     request.spec.timeout_ms.get_or_insert(DEFAULT_TIMEOUT_MS);
     if request.spec.interactive {
-        let detail = "nobody can attach to a run: make a machine";
+        let detail = "no client can attach to a run: make a machine";
         return Err(Problem::conflict("not-interactive", detail));
     }
     if !request.spec.volumes.is_empty() {
@@ -373,7 +373,7 @@ async fn run(
     Ok(RunOutcome::new(result, outputs, queued_ms)?)
 }
 
-/// How long to wait.
+/// Time to wait.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

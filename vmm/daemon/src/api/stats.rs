@@ -9,7 +9,7 @@ use hartline_vmm::live::exits_per_operation;
 use serde::Serialize;
 use std::fs;
 
-/// What a machine uses, or used.
+/// Resources that a machine uses or used.
 #[derive(Debug, Default, Serialize, utoipa::ToSchema)]
 pub struct Stats {
     /// Processor time of the running VMM, milliseconds.
@@ -24,10 +24,10 @@ pub struct Stats {
     exits: Option<Exits>,
     /// Exits of its vCPUs that KVM counted, also those that the VMM did not see.
     kvm_exits: Option<u64>,
-    /// What those that KVM counted were for. One exit may count for two reasons, or for none of
+    /// Reasons of the exits that KVM counted. One exit may count for two reasons, or for none of
     /// these.
     kvm_reasons: Option<KvmReasons>,
-    /// What went over its network interface, if it has one.
+    /// Traffic of its network interface, if it has one.
     network: Option<Traffic>,
     /// Requests of the machine to its volumes.
     volume_requests: Option<u64>,
@@ -52,7 +52,7 @@ impl Stats {
     }
 }
 
-/// What a machine uses while it runs, and used when it has ended
+/// Resources that a machine uses while it runs, or used when it has ended
 #[utoipa::path(get, path = "/v1/machines/{id}/stats", params(("id" = String, Path)),
     responses((status = 200, body = Stats),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]

@@ -50,7 +50,7 @@ pub async fn get(
     tenant.map(Json).ok_or_else(|| Problem::not_found("tenant"))
 }
 
-/// What a tenant uses, and may use
+/// Resources that a tenant uses, and their limits
 ///
 /// A key without the scope `admin` shows that of its own tenant.
 #[utoipa::path(get, path = "/v1/tenants/{tenant}/usage", params(("tenant" = String, Path)),
@@ -121,9 +121,9 @@ pub async fn keys(
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRequest {
-    /// What it is to allow.
+    /// Rights of the key.
     scope: Scope,
-    /// What to call it.
+    /// Label of the key.
     #[serde(default)]
     #[schema(max_length = 256)]
     label: String,
@@ -132,7 +132,7 @@ pub struct KeyRequest {
 /// A key that was made.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct KeyMade {
-    /// What is kept of it.
+    /// The key as the daemon keeps it.
     #[serde(flatten)]
     kept: ApiKey,
     /// The key itself. It is shown this once.

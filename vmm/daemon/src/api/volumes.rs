@@ -61,7 +61,7 @@ pub async fn list(
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeRequest {
-    /// What to call it.
+    /// Name of the volume.
     #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,62}$")]
     name: String,
     /// Bytes that it may hold. They count in the tenant's quota, used or not.

@@ -75,7 +75,7 @@ impl Data {
         if status.uid() != 0 {
             return Err(SpawnerError::Data {
                 path: path.display().to_string(),
-                why: "must be root's: chown root it, if nobody else works with it",
+                why: "must be root's: chown it to root, if no other program works with it",
             });
         }
         let is_handed_over = status.mode() & 0o7777 == MODE && status.gid() == service;
@@ -167,7 +167,7 @@ fn own_directory(path: &Path, mode: u32, group: u32) -> Result<File, SpawnerErro
     if directory.metadata().map_err(host(path.display()))?.uid() != 0 {
         return Err(SpawnerError::Data {
             path: path.display().to_string(),
-            why: "must be root's: somebody else has made it",
+            why: "must be root's: another user has made it",
         });
     }
     let made = fchown(&directory, Some(0), Some(group))

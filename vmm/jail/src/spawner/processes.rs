@@ -164,7 +164,7 @@ impl Processes {
         }
         let [uid, others @ ..] = uids.ok_or_else(|| refused("pid", pid, "has no users"))?;
         if others != [uid; 3] || !self.starter.uids.contains(&uid) {
-            return Err(refused("pid", pid, "is no jailed process"));
+            return Err(refused("pid", pid, "not a jailed process"));
         }
         if self.taken.contains(&uid) {
             return Err(refused("pid", pid, "is known already"));

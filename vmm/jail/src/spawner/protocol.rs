@@ -410,7 +410,7 @@ pub fn is_volume_id(id: &str) -> bool {
 fn check_id(id: &str) -> Result<(), Refused> {
     match is_volume_id(id) {
         true => Ok(()),
-        false => Err(refused("volume", shown(id), "is no id")),
+        false => Err(refused("volume", shown(id), "not an id")),
     }
 }
 
@@ -419,7 +419,7 @@ fn check_tenant(name: &str) -> Result<(), Refused> {
     let valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     match !name.is_empty() && name.len() <= MAX_TENANT && name.bytes().all(valid) {
         true => Ok(()),
-        false => Err(refused("tenant", shown(name), "is no name")),
+        false => Err(refused("tenant", shown(name), "not a name")),
     }
 }
 

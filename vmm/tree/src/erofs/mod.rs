@@ -40,7 +40,7 @@ impl TreeBuilder {
         let image = Image::open(&file, path)?;
         let root = image.inode(image.root)?;
         if root.mode & libc::S_IFMT != libc::S_IFDIR {
-            return Err(image.damaged("its root is no directory"));
+            return Err(image.damaged("its root is not a directory"));
         }
         self.nodes.get_mut(ROOT).attributes = attributes(&root);
         let mut packing = Packing {

@@ -72,7 +72,7 @@ fn mark(file: &File) -> anyhow::Result<u64> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
         result => result?,
     }
-    ensure!(header.starts_with(MAGIC), "is no file of perf record");
+    ensure!(header.starts_with(MAGIC), "not a file of perf record");
     let word = |at: usize| {
         header[at..]
             .first_chunk()

@@ -16,12 +16,12 @@ pub struct Key {
     #[arg(long, value_name = "NAME", default_value = "default")]
     tenant: String,
 
-    /// What it may be used for: read; write, which is also to run programs; admin, which is
-    /// also tenants and keys
+    /// Rights of the key: read; write, which includes running programs; admin, which includes
+    /// tenants and keys
     #[arg(long, default_value = "write", value_parser = ["read", "write", "admin"])]
     scope: String,
 
-    /// What to call it
+    /// Label of the key
     #[arg(long, value_name = "TEXT", default_value = "")]
     label: String,
 }

@@ -91,7 +91,7 @@ pub(super) struct What {
     #[arg(long)]
     dedicated: bool,
 
-    /// What its network interface leads to
+    /// Network of the machine
     #[arg(long, value_name = "NETWORK", value_parser = ["none", "tenant"], default_value = "none")]
     network: String,
 

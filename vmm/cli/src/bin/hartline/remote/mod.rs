@@ -94,7 +94,7 @@ pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
 /// The daemon's address, and the output format.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Remote {
-    /// Where hartlined listens
+    /// Address on which hartlined listens
     #[arg(
         long,
         value_name = "unix://PATH|http://ADDRESS:PORT|https://NAME:PORT",
@@ -111,7 +111,7 @@ pub struct Remote {
     #[arg(long, value_name = "FILE", env = "HARTLINE_CA", default_value = client::DEFAULT_CA)]
     ca: PathBuf,
 
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

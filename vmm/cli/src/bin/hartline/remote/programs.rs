@@ -12,7 +12,7 @@ pub struct Push {
     #[command(flatten)]
     remote: Remote,
 
-    /// What to call it; the file's name if not given
+    /// Name of the program (default: the file's name)
     #[arg(long)]
     name: Option<String>,
 

@@ -39,15 +39,15 @@ pub enum Volume {
         #[command(flatten)]
         remote: Remote,
 
-        /// What it may hold, in MiB
+        /// Limit of its contents, in MiB
         #[arg(long, value_name = "MIB", default_value_t = 1024)]
         size: u64,
 
-        /// How many files, directories and links it may hold (as many as it has room for)
+        /// Limit of its files, directories and links (default: as many as it has room for)
         #[arg(long, value_name = "N")]
         inodes: Option<u64>,
 
-        /// What to call it
+        /// Name of the volume
         name: String,
     },
     /// Delete volumes that no machine has, and what they hold

@@ -121,7 +121,7 @@ pub fn parse(text: &str) -> anyhow::Result<Net> {
             },
             "gw" => match value
                 .parse()
-                .with_context(|| format!("{value:?} is no address"))?
+                .with_context(|| format!("{value:?}: not an address"))?
             {
                 IpAddr::V4(ip) => net.gateways.0 = Some(ip),
                 IpAddr::V6(ip) => net.gateways.1 = Some(ip),
@@ -193,7 +193,7 @@ fn parse_address(text: &str) -> anyhow::Result<(IpAddr, u32)> {
 }
 
 fn parse_mac(text: &str) -> anyhow::Result<[u8; 6]> {
-    let form = || format!("{text:?} is no hardware address such as 02:00:00:00:00:01");
+    let form = || format!("{text:?}: not a hardware address such as 02:00:00:00:00:01");
     let bytes = text.split(':').map(|part| u8::from_str_radix(part, 16));
     let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().ok().with_context(form)?;
     let mac: [u8; 6] = bytes.try_into().ok().with_context(form)?;
@@ -209,14 +209,14 @@ fn parse_queues(text: &str) -> anyhow::Result<u16> {
     let queues = text.parse().ok();
     queues
         .filter(|queues| (1..=MAX_QUEUE_PAIRS).contains(queues))
-        .with_context(|| format!("{text:?} is no number of queues, 1 to {MAX_QUEUE_PAIRS}"))
+        .with_context(|| format!("{text:?}: not a number of queues, 1 to {MAX_QUEUE_PAIRS}"))
 }
 
 /// Microseconds.
 pub(super) fn parse_polling(text: &str) -> anyhow::Result<Duration> {
     let time = text.parse().ok().map(Duration::from_micros);
     time.filter(|&time| time <= MAX_POLLING)
-        .with_context(|| format!("{text:?} is no number of microseconds up to 100000"))
+        .with_context(|| format!("{text:?}: not a number of microseconds up to 100000"))
 }
 
 /// A number per second, with suffixes for powers of 1000.
@@ -230,7 +230,7 @@ pub(super) fn parse_limit(text: &str) -> anyhow::Result<u64> {
     let number = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
     number
         .filter(|&number| number > 0)
-        .with_context(|| format!("{text:?} is no number a second (suffixes: K, M, G)"))
+        .with_context(|| format!("{text:?}: not a number a second (suffixes: K, M, G)"))
 }
 
 /// A random, locally administered address.

@@ -87,7 +87,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub disable: Vec<Technique>,
 
-    /// How devices interrupt the guest
+    /// Delivery of device interrupts to the guest
     #[arg(long, value_enum, default_value = "auto")]
     pub interrupts: Interrupts,
 
@@ -187,7 +187,7 @@ impl fmt::Display for Processors {
 /// Values of `--interrupts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Interrupts {
-    /// What suits this host
+    /// The best mode that this host supports
     Auto,
     /// Pending word read at safepoints
     Safepoint,
@@ -304,7 +304,7 @@ fn parse_processors(text: &str) -> anyhow::Result<Processors> {
     let number = |text: &str| {
         let number = text.parse().ok();
         let number = number.filter(|number| *number < libc::CPU_SETSIZE as u32);
-        number.with_context(|| format!("{text:?} is no number of a processor"))
+        number.with_context(|| format!("{text:?}: not a CPU number"))
     };
     let mut all = Vec::new();
     for part in text.split(',') {
@@ -352,7 +352,7 @@ fn parse_size(text: &str) -> anyhow::Result<u64> {
     };
     let number: u64 = digits
         .parse()
-        .context("is no number of bytes (suffixes: K, M, G)")?;
+        .context("not a number of bytes (suffixes: K, M, G)")?;
     let size = number
         .checked_mul(1 << shift)
         .filter(|n| (MIN_RAM..=MAX_RAM).contains(n));
@@ -360,7 +360,7 @@ fn parse_size(text: &str) -> anyhow::Result<u64> {
 }
 
 fn parse_period(text: &str) -> anyhow::Result<Duration> {
-    let milliseconds: f64 = text.parse().context("is no number of milliseconds")?;
+    let milliseconds: f64 = text.parse().context("not a number of milliseconds")?;
     ensure!(
         (0.1..=10_000.0).contains(&milliseconds),
         "must be from 0.1 to 10000 milliseconds"
@@ -369,7 +369,7 @@ fn parse_period(text: &str) -> anyhow::Result<Duration> {
 }
 
 fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
-    let seconds: f64 = text.parse().context("is no number of seconds")?;
+    let seconds: f64 = text.parse().context("not a number of seconds")?;
     let duration = Duration::try_from_secs_f64(seconds)
         .ok()
         .filter(|d| !d.is_zero());

@@ -43,7 +43,7 @@ pub fn parse(text: &str) -> anyhow::Result<Vsock> {
 fn parse_cid(text: &str) -> anyhow::Result<u32> {
     let cid = text.parse().ok();
     cid.filter(|cid| (FIRST_CID..CID_ANY).contains(cid))
-        .with_context(|| format!("{text:?} is no CID from {FIRST_CID} to {}", CID_ANY - 1))
+        .with_context(|| format!("{text:?}: not a CID from {FIRST_CID} to {}", CID_ANY - 1))
 }
 
 impl Vsock {
