@@ -59,7 +59,8 @@ fn check(action: &Action) {
         | Action::End { .. }
         | Action::Forget { .. }
         | Action::LoadRules
-        | Action::Listen => {}
+        | Action::Listen
+        | Action::Ping => {}
     }
 }
 

@@ -230,6 +230,17 @@ impl Spawner {
         self.ask_blocking(Action::LoadRules).map(drop)
     }
 
+    /// Waits until the spawner answers.
+    ///
+    /// # Errors
+    /// The spawner has ended.
+    pub async fn ping(&self) -> io::Result<()> {
+        let (sender, answered) = oneshot::channel();
+        let waiter = move |answer: Answer| drop(sender.send(answer.map(drop)));
+        self.send(Action::Ping, Box::new(waiter))?;
+        Ok(answered.await.map_err(|_| gone())??)
+    }
+
     /// Opens the sockets of the configuration.
     ///
     /// # Errors

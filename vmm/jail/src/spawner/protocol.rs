@@ -129,6 +129,8 @@ pub enum Action {
     LoadRules,
     /// Open the sockets of the configuration.
     Listen,
+    /// Answer. The answer shows that the spawner serves requests.
+    Ping,
 }
 
 /// The kind of a process.
@@ -374,7 +376,8 @@ pub(super) fn check(action: &Action, networks: u32) -> Result<(), Refused> {
         | Action::End { .. }
         | Action::Forget { .. }
         | Action::LoadRules
-        | Action::Listen => Ok(()),
+        | Action::Listen
+        | Action::Ping => Ok(()),
     }
 }
 
@@ -471,6 +474,7 @@ mod tests {
                 part: Part::VcpuCounters(40),
             },
             Action::Listen,
+            Action::Ping,
         ] {
             let request = checked(action.clone()).unwrap();
             assert_eq!((request.number, request.action), (7, action));

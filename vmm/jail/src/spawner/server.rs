@@ -298,6 +298,7 @@ impl Server {
                 self.watch_end(*process, ending)
             }
             Action::Listen => listen::listen(&self.settings),
+            Action::Ping => Ok((Done::Nothing, Vec::new())),
             // The other thread does these.
             Action::MakeVolume { .. }
             | Action::RemoveVolume { .. }

@@ -116,7 +116,10 @@ fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
             tcp = listeners.address().map(|address| address.to_string()),
             "ready"
         );
-        let guard = tokio::spawn(service::keep_alive(Arc::clone(&daemon)));
+        let guard = tokio::spawn(service::keep_alive(
+            Arc::clone(&daemon),
+            Arc::clone(&spawner),
+        ));
         service::ready("serving requests");
         let (stop, stopped) = watch::channel(false);
         let mut terminate = signal(SignalKind::terminate())?;

@@ -2,7 +2,9 @@
 //! the log goes to standard error and the other functions have no effect.
 
 use crate::escape::Escaped;
+use anyhow::Context;
 use hartline_daemon::Daemon;
+use hartline_daemon::spawner::Spawner;
 use sd_notify::NotifyState;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -52,9 +54,9 @@ pub fn stopping() {
     ]);
 }
 
-/// Notifies systemd's watchdog periodically that the daemon works: tasks run and the database
-/// answers. Never returns if there is a watchdog.
-pub async fn keep_alive(daemon: Arc<Daemon>) {
+/// Notifies systemd's watchdog periodically that the daemon works: tasks run, and the database and
+/// the spawner answer. Never returns if there is a watchdog.
+pub async fn keep_alive(daemon: Arc<Daemon>, spawner: Arc<Spawner>) {
     let Some(time) = sd_notify::watchdog_enabled() else {
         return;
     };
@@ -62,13 +64,20 @@ pub async fn keep_alive(daemon: Arc<Daemon>) {
     let mut ticks = tokio::time::interval((time / 2).max(Duration::from_millis(1)));
     loop {
         ticks.tick().await;
-        let store = Arc::clone(&daemon.store);
-        match tokio::task::spawn_blocking(move || store.tenants()).await {
-            Ok(Ok(_)) => tell(&[NotifyState::Watchdog]),
-            Ok(Err(error)) => tracing::error!("the watchdog is not told: {error}"),
-            Err(error) => tracing::error!("the watchdog is not told: {error}"),
+        match check(&daemon, &spawner).await {
+            Ok(()) => tell(&[NotifyState::Watchdog]),
+            Err(error) => tracing::error!("the watchdog is not notified: {error:#}"),
         }
     }
+}
+
+/// Returns when database and spawner have answered.
+async fn check(daemon: &Daemon, spawner: &Spawner) -> anyhow::Result<()> {
+    let store = Arc::clone(&daemon.store);
+    tokio::task::spawn_blocking(move || store.tenants())
+        .await?
+        .context("the database")?;
+    spawner.ping().await.context("the spawner")
 }
 
 fn tell(states: &[NotifyState<'_>]) {
