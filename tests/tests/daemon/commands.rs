@@ -140,6 +140,7 @@ pub fn service() -> Result<()> {
         told.iter().filter(|m| ready(m)).count() == 1,
         &told,
     )?;
+    spawner_hangs(&daemon, &manager)?;
     daemon.terminate()?;
     let mut last = receive()?;
     while last == "WATCHDOG=1" {
@@ -149,6 +150,30 @@ pub fn service() -> Result<()> {
     daemon.restart()?;
     let running = super::state(&daemon, &ticking)?;
     check("machines go on", running == "running", &running)
+}
+
+/// The watchdog is not notified while the spawner does not answer.
+fn spawner_hangs(daemon: &Daemon, manager: &UnixDatagram) -> Result<()> {
+    let spawner = daemon.pid().try_into()?;
+    // SAFETY: no memory is involved; the process is the daemon's.
+    unsafe { libc::kill(spawner, libc::SIGSTOP) };
+    let before = manager.read_timeout()?;
+    manager.set_read_timeout(Some(Duration::from_secs(3)))?;
+    let mut message = [0; 256];
+    // A notification is due every 100 ms. Some were under way.
+    let notified = (0..20)
+        .take_while(|_| manager.recv(&mut message).is_ok())
+        .count();
+    // SAFETY: as above.
+    unsafe { libc::kill(spawner, libc::SIGCONT) };
+    manager.set_read_timeout(before)?;
+    check(
+        "notifications of a daemon that hangs",
+        notified < 20,
+        &notified,
+    )?;
+    manager.recv(&mut message)?;
+    Ok(())
 }
 
 /// Limits are enforced, or it is said why not, and a daemon of which they are demanded does not

@@ -112,8 +112,11 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir(&self.0) {
-            tracing::warn!("cgroup {}: {error}", self.0.display());
+        match fs::remove_dir(&self.0) {
+            // A machine that outlives the daemon is in it.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+            Err(error) => tracing::warn!("cgroup {}: {error}", self.0.display()),
+            Ok(()) => {}
         }
     }
 }
