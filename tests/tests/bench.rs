@@ -200,7 +200,7 @@ fn syscalls() -> Result<()> {
     let outcome = process::run(command.arg(&directory), b"")?;
     let text = outcome.stdout_text();
     check(outcome.code == 0, &outcome)?;
-    check(text.matches(r#""hartline_ns":"#).count() == 15, &outcome)?;
+    check(text.matches(r#""hartline_ns":"#).count() == 17, &outcome)?;
     let calls = text.split(r#""name":"getppid""#).nth(1).unwrap_or_default();
     let exits = calls.split(r#""exits":"#).nth(1).unwrap_or_default();
     let exits = exits.split('}').next().unwrap_or_default();
