@@ -26,8 +26,8 @@ pub fn bad_interfaces() -> Result<()> {
     let mut tap = Tap::new()?;
     let refused = |net: &str, word: &str| refused_with(&[], net, word);
     refused("tap:nowhere", "no network interface nowhere")?;
-    refused("tap:lo", "lo is no TAP")?;
-    refused("tap:a-name-that-is-too-long", "no name")?;
+    refused("tap:lo", "lo is not a TAP")?;
+    refused("tap:a-name-that-is-too-long", "not the name")?;
     refused(
         &format!("tap:{},queues=2", tap.name),
         "more than the 1 vCPUs",
