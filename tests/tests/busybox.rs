@@ -21,7 +21,7 @@ enum Input {
 }
 use Input::{Empty, File, Text};
 
-/// Applet, arguments, standard input. Paths are those of `tree::populate`.
+/// Applet, arguments, standard input. The paths come from `tree::populate`.
 const ROWS: &[(&str, &[&str], Input)] = &[
     ("sha1sum", &["/data/binary.bin", "/data/words.txt"], Empty),
     ("sha256sum", &["/data/binary.bin", "/data/tree.tar"], Empty),

@@ -27,7 +27,7 @@ use How::{Interpreted, Long, Translated};
 /// Standard input of a row: a file of the root directory.
 type Input = Option<&'static str>;
 
-/// Program, arguments, standard input. Paths are those of `tree::populate`.
+/// Program, arguments, standard input. The paths come from `tree::populate`.
 const ROWS: &[(How, &str, &[&str], Input)] = &[
     (
         Interpreted,

@@ -112,7 +112,7 @@ fn ip(arguments: &str) -> Result<()> {
     }
 }
 
-/// A TAP interface with a network of its own, deleted when dropped.
+/// A TAP interface with a separate subnet, deleted when dropped.
 struct Tap {
     name: String,
     number: u8,
