@@ -275,7 +275,7 @@ pub fn service() -> Result<PathBuf> {
 /// The compiler is missing or refuses.
 pub fn dynamic(source: &str, flags: &[&str], output: &Path) -> Result<()> {
     let mut compiler = Command::new("riscv64-linux-gnu-gcc");
-    // Without the C extension, an instruction that a test replaces has one length.
+    // Without the C extension, an instruction that is changed has one form.
     compiler.args(["-O2", "-march=rv64g"]).args(flags);
     let source = paths::repository()
         .join("tests/programs/libraries")

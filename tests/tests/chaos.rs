@@ -156,7 +156,7 @@ fn interrupted() -> Result<()> {
 }
 
 /// Threads on several vCPUs take page faults while the images of their process change. With seed
-/// 821237, nine runs of ten were wrong: the faulting code did not run to its end.
+/// 821237, nine runs of ten were wrong: the faulting code was not finished.
 fn faults() -> Result<()> {
     let program = compile::programs(VARIANTS[0])?;
     hartline::translate(&program)?;

@@ -86,8 +86,8 @@ impl Session {
     }
 
     /// Types control-C at the prompt of a shell, and again if nothing happens. Readline checks for
-    /// signals before it waits for a key. A signal between the two waits for the key too, with a
-    /// native shell as well (about one of 300).
+    /// signals before it waits for a key. A signal that arrives between the two stays pending until
+    /// a key comes, with a native shell as well (about one of 300).
     fn interrupt_prompt(&mut self, prompt: &str) -> Result<()> {
         const PATIENCE_MS: i32 = 5000;
         for _ in 0..5 {
