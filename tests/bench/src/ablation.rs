@@ -133,8 +133,8 @@ fn warm_up(full: &Variant, benchmark: &Benchmark, a: &Arguments) -> anyhow::Resu
 
 fn translate(variants: &[Variant], benchmark: &Benchmark) -> anyhow::Result<()> {
     let name = benchmark.program.name();
-    // The variant with all techniques comes last: its image replaces what the warm-up runs
-    // translated, which the other variants need to find in the cache.
+    // The variant with all techniques comes last. Until then the cache has the translations of the
+    // warm-up runs, which its image replaces.
     for variant in variants.iter().rev() {
         let seconds = variant.programs.translate(benchmark)?.as_secs_f64();
         let without = variant.without.map_or("nothing", Technique::name);

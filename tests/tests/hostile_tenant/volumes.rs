@@ -122,7 +122,7 @@ fn many_files() -> Result<()> {
     for wrong in [0, (1 << 28) + 1] {
         volume("wrong", wrong)?.expect(422)?;
     }
-    // The limit of inodes is what the volume's size has room for.
+    // The volume has no more inodes than its size has room for.
     let many = volume("many", 1 << 28)?.expect(201)?.json();
     if many["inodes"] != (1 << 20) / 4096 {
         return Err(format!("{many}").into());
