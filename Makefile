@@ -1,4 +1,4 @@
-# What one does with Hartline, as one-word commands. Everything is built in
+# The tasks of Hartline's development, as one-word commands. Everything is built in
 # release mode into one target directory, so no step compiles twice.
 
 SETUP   := deploy/setup
@@ -36,7 +36,7 @@ run: build ## Start the daemon, run Debian's riscv64 busybox through its API (KE
 	@deploy/run.sh $(RELEASE) $(BUSYBOX) uname -a
 
 test: test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip, without /dev/kvm)
-	@# This builds the commands too. With HARTLINE the tests do not build them again in another way.
+	@# This builds the commands too. With HARTLINE set, the tests do not build them again with other features.
 	HARTLINE=$(abspath $(RELEASE))/hartline cargo test --release --locked --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory models
 
@@ -87,7 +87,7 @@ lint: setup ## Check format, clippy, documentation and, with cargo-deny, licence
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo fmt --manifest-path tests/models/Cargo.toml --check
-	@# Only the last step of CI builds with these lock files: one that is out of date is told here.
+	@# Only the last step of CI builds with these lock files, so an outdated one is reported here.
 	cargo fetch --quiet --locked --target x86_64-unknown-linux-gnu --manifest-path fuzz/Cargo.toml
 	cargo fetch --quiet --locked --target x86_64-unknown-linux-gnu --manifest-path tests/models/Cargo.toml
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings

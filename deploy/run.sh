@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Start hartlined on this machine, run a riscv64 program through its API, print what it
-# wrote and what that cost, and end the daemon.
+# Start hartlined on this machine, run a riscv64 program through its API, print the
+# program's output and the run's cost, and end the daemon.
 #
 #   run.sh BIN PROGRAM ARGUMENT...
 #
 # BIN is the folder of hartline and hartlined, PROGRAM a riscv64 ELF file. The daemon must
-# be started by root, since it gives each virtual machine a user and namespaces of its own:
-# sudo is used if need be. All else runs as the user who calls this, with an API key, over
+# be started by root, since it gives each virtual machine a separate user and namespaces:
+# sudo is used if needed. All other commands run as the calling user, with an API key, over
 # TCP on a loopback address.
 #
-# KEEP=1 leaves the daemon up and prints how to talk to it. LISTEN is its address
+# KEEP=1 leaves the daemon running and prints how to connect to it. LISTEN is its address
 # (127.0.0.1:0, a free port). DATA is its data directory, which is kept for the next time.
 set -euo pipefail
 
@@ -33,12 +33,12 @@ if [ ! -e /dev/kvm ]; then
     exit 1
 fi
 
-# Nobody else can make files there, and the socket is only for root.
+# No other user can make files there, and the socket is for root only.
 mkdir -p "$data"
 chmod 700 "$data"
 log=$data/log socket=$data/hartlined.sock
 pid=
-# Root needs no key at the unix socket.
+# Root needs no key at the Unix socket.
 as_root() { ${sudo[@]+"${sudo[@]}"} env HARTLINE_HOST="unix://$socket" "$@"; }
 
 finish() {
@@ -46,14 +46,14 @@ finish() {
     [ "$status" -eq 0 ] || tail -n 5 "$log" >&2
     [ -n "$pid" ] || return 0
     as_root kill "$pid" 2>/dev/null || true
-    # It answers the last requests first.
+    # The daemon answers the last requests first.
     while [ -e "/proc/$pid" ]; do sleep 0.05; done
 }
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# In a session of its own, so that it can outlive this one.
+# In a separate session, so that the daemon can outlive this one.
 : >"$log"
 pid=$(as_root sh -c 'log=$1; shift; setsid "$@" </dev/null >/dev/null 2>>"$log" & echo $!' sh \
     "$log" "$bin/hartlined" --data-dir "$data/data" --socket "$socket" --listen "$listen")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with the stable toolchain and runs each for some seconds from
-# the kept corpus, as many at a time as there are processors:
+# its corpus, in parallel on all CPUs:
 #
 #     fuzz/run.sh [SECONDS [TARGET…]]
 #
-# New inputs go to fuzz/work/TARGET, what fails to fuzz/artifacts. The exit code says
-# whether anything failed.
+# New inputs go to fuzz/work/TARGET, failing inputs to fuzz/artifacts. The exit code is
+# not 0 if a target failed.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -15,8 +15,8 @@ targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=(recovery translation decoder image tree erofs archive nat wire
     virtqueue racing tap mailbox volume protocol spawner)
 
-# What cargo-fuzz sets, but for what only a nightly compiler has. Added to the flags
-# of .cargo/config.toml, not put in their place.
+# The flags of cargo-fuzz, except those that need a nightly compiler. They are added to
+# the flags of .cargo/config.toml and do not replace them.
 flags=''
 for flag in -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -36,7 +36,7 @@ fuzz() {
     decoder | image | nat | wire | virtqueue | racing | tap | mailbox | volume | protocol | spawner) longest=4096 ;;
     translation) longest=401 ;;
     esac
-    # Its images become memory of a VM.
+    # The target's images become memory of a VM.
     if [ "$target" = mailbox ] && [ ! -e /dev/kvm ]; then
         echo "fuzz: mailbox: no /dev/kvm, skipped"
         return
@@ -53,7 +53,7 @@ fuzz() {
     echo "fuzz: $target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in $seconds s"
 }
 export -f fuzz
-# Memory that was freed, or is new, is not zeros: what reads it all the same differs.
+# Freed and new memory is filled with non-zero bytes, so that reading it has an effect.
 export GLIBC_TUNABLES=glibc.malloc.perturb=165
 export target_dir seconds
 printf '%s\n' "${targets[@]}" | xargs -n 1 -P "$(nproc)" bash -c 'fuzz "$1"' fuzz

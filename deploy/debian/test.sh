@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install, upgrade, remove, install again and purge the package in a chroot of Debian
-# trixie, and check after each step what there is. As root.
+# trixie, and check the files and settings after each step. As root.
 #
 #   test.sh FILE.deb
 set -euo pipefail
@@ -21,11 +21,12 @@ mount -t proc proc "$chroot/proc"
 inside() { LC_ALL=C DEBIAN_FRONTEND=noninteractive chroot "$chroot" "$@"; }
 say() { echo "test-deb: $*"; }
 fail() { echo "test-deb: FAILED: $*" >&2; exit 1; }
-# A symbolic link leads somewhere inside the chroot only.
+# The target of a symbolic link exists inside the chroot only, so the link itself
+# counts.
 is_there() { [ -e "$chroot$1" ] || [ -L "$chroot$1" ]; }
 there() { for file; do is_there "$file" || fail "$file is not there"; done; }
 gone() { for file; do ! is_there "$file" || fail "$file is there"; done; }
-# Every file of the chroot but logs and what dpkg and systemd keep of their own.
+# List every file of the chroot except logs and the state of dpkg and systemd.
 list() {
     (cd "$chroot" && find . -xdev -path ./var/lib/dpkg -prune -o -path ./var/log -prune -o \
         -path ./run/systemd -prune -o \

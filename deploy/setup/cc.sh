@@ -6,8 +6,9 @@ case " $* " in
 *" -static "*) ;;
 *) exec cc "$@" ;;
 esac
-# Unwind tables are found by the program header, so nothing need register them: that
-# reads all of them at every start, a fifth of the time until main.
+# Unwind tables are found through the program header, so nothing needs to register
+# them. Registration reads all of them at every start, a fifth of the time until
+# main.
 unwind="-Wl,--defsym=__register_frame_info=0 -Wl,--defsym=__deregister_frame_info=0"
 root=$(cd "$(dirname "$0")/../.." && pwd)
 lib=$root/.toolchain/usr/lib

@@ -5,7 +5,8 @@
 # HARTLINE_KEYRING       keys that may sign the index (Debian's archive keyring)
 # HARTLINE_FETCH_DELAYS  seconds to wait before each further attempt ("2 5 15")
 
-# Whatever this machine runs: the tests and benchmarks are written against this suite.
+# Independent of this machine's release: the tests and benchmarks are written against this
+# suite.
 suite=trixie
 cache=${HARTLINE_DEBS:-${XDG_CACHE_HOME:-$HOME/.cache}/hartline-debs}
 keyring=${HARTLINE_KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg}

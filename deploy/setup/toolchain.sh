@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Unpack the build's own toolchain into .toolchain/: LLVM 22 as static archives
-# and the C and C++ libraries they were built against. The host programs link
-# against these and nothing of the machine's, statically, so that one binary
-# runs on every x86-64 Linux and starts without a dynamic loader.
+# Unpack the build's own toolchain into .toolchain/: LLVM 22 as static archives and the
+# C and C++ libraries they were built against. The host programs link only against
+# these, statically, so that one binary runs on every x86-64 Linux and starts without a
+# dynamic loader.
 #
 #   toolchain.sh             fetch and unpack
 #   toolchain.sh --packages  print "ARCH PACKAGE..." of the packages, for update-lock.sh
@@ -19,6 +19,6 @@ fi
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 "$here/fetch-debian.sh" amd64 "$root/.toolchain" "${packages[@]}"
-# Leave only archives to find: a shared library would make the program dynamic.
+# Keep only archives: a shared library would make the program dynamic.
 find "$root/.toolchain/usr/lib/x86_64-linux-gnu" "$root/.toolchain/usr/lib/gcc" \
     -name "*.so" -delete

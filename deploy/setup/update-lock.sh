@@ -33,8 +33,8 @@ for arch in amd64 riscv64; do
         echo "update-lock: debian.lock is unchanged" >&2
         exit 1
     fi
-    # apt has compared both when it fetched them. Lists that were put there by hand are
-    # named in the lock, for its reviewers.
+    # apt has compared both when it fetched them. Lists that were copied there by hand
+    # are named in the lock, for its reviewers.
     lists=$cache/apt-$suite-$arch/state/lists
     want=$(awk -v path="main/binary-$arch/Packages" '$3 == path && length($1) == 64 { print $1 }' \
         "$lists"/*_InRelease)

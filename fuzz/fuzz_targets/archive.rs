@@ -1,6 +1,6 @@
-//! A tar file of a stranger, plain or compressed with gzip, is packed as a jailed worker packs an
-//! upload: an error, or a tree with no more data than its limit, which the guest's reader accepts
-//! as a whole. Memory follows the length of the archive.
+//! Packs an untrusted tar file, plain or compressed with gzip, as a jailed worker packs an upload.
+//! The result is an error, or a tree within its limit that the guest's reader accepts as a whole.
+//! Memory is bounded by the length of the archive.
 
 #![no_main]
 
@@ -16,8 +16,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bits of the first byte of an input: checksums of headers are made right; the file is
-/// compressed; in two parts; and its limit is small.
+/// Bits of the first byte of an input: repair the checksums of headers; compress the file; compress
+/// it in two parts; use the small limit.
 const REPAIR: u8 = 1;
 const COMPRESS: u8 = 2;
 const PARTS: u8 = 4;
@@ -25,10 +25,10 @@ const SMALL: u8 = 8;
 /// Limits of the data of a tree, bytes.
 const LIMIT: u64 = 8 << 20;
 const SMALL_LIMIT: u64 = 16 << 10;
-/// Longest tree image that is read back, bytes: of a limited tree, zeros can be more.
+/// The longest tree image that is read back, bytes: holes can make a limited tree's image longer.
 const LONGEST: u64 = 16 << 20;
-/// Most memory that packing may take for an input of up to 64 KiB, bytes: a path of 4 KiB
-/// makes 2,000 directories.
+/// The most memory that packing may take for an input of up to 64 KiB, bytes: a path of 4 KiB makes
+/// 2,000 directories.
 const MEMORY: usize = 64 << 20;
 const BLOCK: usize = 512;
 
@@ -36,14 +36,14 @@ const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
 const S_IFREG: u32 = 0o100_000;
 
-/// Memory that is allocated, and the most that was since the number was last set.
+/// Allocated memory, and its peak since the peak was last reset, bytes.
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, counted.
+/// The system's allocator with counters.
 struct Counting;
 
-// SAFETY: the system's allocator does the work; the numbers have no influence on it.
+// SAFETY: every call goes to the system's allocator; the counters do not affect its results.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -92,7 +92,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Makes the checksums of headers right, so that members of an archive are reached.
+/// Repairs the checksums of headers, so that the members of an archive are reached.
 fn repair(archive: &mut [u8]) {
     let mut at = 0;
     while let Some(block) = archive.get_mut(at..at + BLOCK) {
@@ -112,7 +112,7 @@ fn repair(archive: &mut [u8]) {
     }
 }
 
-/// A gzip file with these contents, of one part or two.
+/// Returns a gzip file with these contents, in one part or two.
 fn compress(contents: &[u8], in_parts: bool) -> io::Result<Vec<u8>> {
     let middle = if in_parts { contents.len() / 2 } else { 0 };
     let (first, second) = contents.split_at(middle);
@@ -128,7 +128,7 @@ fn compress(contents: &[u8], in_parts: bool) -> io::Result<Vec<u8>> {
     Ok(file)
 }
 
-/// A file in memory with this contents.
+/// Returns a file in memory with these contents.
 fn file_with(contents: &[u8]) -> io::Result<File> {
     let mut file = tempfile::tempfile_in("/dev/shm")?;
     file.write_all(contents)?;
@@ -153,7 +153,7 @@ fn check(tree: File, limit: u64) -> io::Result<()> {
     let bytes = Box::leak(bytes.into_boxed_slice());
     let pointer: *mut [u8] = bytes;
     walk(&Tree::new(bytes).expect("the guest refuses it"));
-    // SAFETY: it came from `Box::leak`, and the tree is gone.
+    // SAFETY: the pointer came from `Box::leak`, and the tree that used the box is dropped.
     drop(unsafe { Box::from_raw(pointer) });
     Ok(())
 }

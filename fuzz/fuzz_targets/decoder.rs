@@ -1,5 +1,5 @@
-//! Words are decoded; what decodes is classified, disassembled, and encoded again as
-//! the same operation. What does not decode is refused without a panic.
+//! Decodes words. A valid encoding is classified, disassembled, and encoded again as the same
+//! operation. An invalid one is refused without a panic.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
             let uses = instruction.register_use();
             assert_eq!((uses.x_read | uses.x_written) & 1, 0, "{bits:#x} {text}");
             let (_, _) = (instruction.flow(), instruction.may_fault());
-            // A compressed instruction is a short form of the one that is encoded.
+            // A compressed instruction is a short form of the encoded one.
             let again = encode(instruction.operation());
             let decoded = decode(again).map(|instruction| instruction.operation());
             assert_eq!(decoded, Some(instruction.operation()), "{bits:#x} {text}");
@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// The next 16- or 32-bit encoding.
+/// Returns the next 16- or 32-bit encoding.
 fn next(rest: &mut &[u8]) -> Option<u32> {
     let (low, after) = rest.split_first_chunk()?;
     let low = u16::from_le_bytes(*low);

@@ -1,5 +1,5 @@
-//! An EROFS image, mutated, is packed: an error, or a tree that shows nothing outside of it
-//! and that the guest's reader accepts as a whole.
+//! Packs a mutated EROFS image. The result is an error, or a tree that reveals nothing outside the
+//! image and that the guest's reader accepts as a whole.
 
 #![no_main]
 
@@ -11,8 +11,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-/// Longest tree image that is read back, bytes: few bytes of an image can claim large files,
-/// which are holes.
+/// The longest tree image that is read back, bytes: few bytes of an image can claim large files of
+/// holes.
 const LONGEST: u64 = 4 << 20;
 
 const S_IFMT: u32 = 0o170_000;
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// A file in memory with this contents.
+/// Returns a file in memory with these contents.
 fn file_with(contents: &[u8]) -> std::io::Result<File> {
     let mut file = tempfile::tempfile_in("/dev/shm")?;
     file.write_all(contents)?;
@@ -50,7 +50,7 @@ fn check(image: &TreeImage, input: u64) {
         return;
     }
     let mut bytes = vec![0; image.length() as usize];
-    // Pages that go beyond the end of the input are not there.
+    // Pages beyond the end of the input do not exist.
     if image.read_exact_at(&mut bytes, 0).is_err() {
         assert!(!input.is_multiple_of(PAGE_SIZE));
         return;
@@ -58,7 +58,7 @@ fn check(image: &TreeImage, input: u64) {
     let bytes = Box::leak(bytes.into_boxed_slice());
     let pointer: *mut [u8] = bytes;
     walk(&Tree::new(bytes).expect("the guest refuses it"));
-    // SAFETY: it came from `Box::leak`, and the tree is gone.
+    // SAFETY: the pointer came from `Box::leak`, and the tree that used the box is dropped.
     drop(unsafe { Box::from_raw(pointer) });
 }
 

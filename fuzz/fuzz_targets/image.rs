@@ -1,6 +1,6 @@
-//! A translation image, mutated, is opened by the translator's cache and by the guest
-//! runtime: refused, or as good as it claims. The input is a list of changes (place,
-//! value), and the checksum is made anew, so that it does not stop everything.
+//! Opens a mutated translation image with the translator's cache and with the guest runtime: it is
+//! refused, or as valid as it claims. The input is a list of changes (offset, value). The checksum
+//! is computed again, so that it does not reject each input.
 
 #![no_main]
 
@@ -21,7 +21,7 @@ fuzz_target!(|changes: &[u8]| {
     let mut file = sample().to_vec();
     for &[place, low, high, value] in changes.as_chunks::<4>().0 {
         let offset = usize::from(u16::from_le_bytes([low, high]));
-        // Mostly the header, the table and the list of functions.
+        // Most changes hit the header, the table and the list of functions.
         let offset = match place % 4 {
             0 | 1 => offset % 160,
             2 => HEADER_SIZE as usize + offset % 1024,
@@ -57,7 +57,7 @@ fuzz_target!(|changes: &[u8]| {
     in_guest(file);
 });
 
-/// The guest checks less, but reads nothing outside the file.
+/// Opens the image as the guest does, which checks less but reads nothing outside the file.
 fn in_guest(file: Vec<u8>) {
     let mut words = vec![0u64; file.len().div_ceil(8)];
     for (word, bytes) in words.iter_mut().zip(file.chunks(8)) {
@@ -67,7 +67,8 @@ fn in_guest(file: Vec<u8>) {
     }
     let words = Box::leak(words.into_boxed_slice());
     let pointer: *mut [u64] = words;
-    // SAFETY: the bytes of the words, which live until the box is made again below.
+    // SAFETY: the slice covers the words' bytes, and the words live until the box is made again
+    // below.
     let bytes = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), file.len()) };
     if let Some(header) = images::header(bytes)
         && let Some(code) = images::code_pages(&header, bytes.len() as u64)
@@ -98,11 +99,11 @@ fn in_guest(file: Vec<u8>) {
         }
         images.invalidate(&(start..start.saturating_add(1)));
     }
-    // SAFETY: it came from `Box::leak`, and no image is left.
+    // SAFETY: the pointer came from `Box::leak`, and no image is left.
     drop(unsafe { Box::from_raw(pointer) });
 }
 
-/// A small image with two functions.
+/// Returns a small image with two functions.
 fn sample() -> &'static [u8] {
     static SAMPLE: OnceLock<Vec<u8>> = OnceLock::new();
     SAMPLE.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Host calls of a hostile guest, in the mailbox: each is answered with a result that a guest can
-//! get, no gate of the interrupt table is one that the guest may not have, and the VMM goes on.
+//! Host calls of a hostile guest, in the mailbox. Each gets a result that a guest may get, the
+//! interrupt table gets no gate that the guest may not have, and the VMM goes on.
 //!
 //! Needs `/dev/kvm`: images become memory slots of a VM, whose vCPUs never run.
 
@@ -16,14 +16,14 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// What an input does besides calls: it writes the guest's RAM, the pages that it shares with the
-/// VMM, and a whole table of interrupt gates.
+/// Steps of an input besides calls: write the guest's RAM, write the pages shared with the VMM, and
+/// write a whole table of interrupt gates.
 const RAM: u8 = 0xf0;
 const SHARED: u8 = 0xf1;
 const TABLE: u8 = 0xf2;
 
-/// Arguments that a byte from [`FIRST_ODD`] on stands for; the last byte that there is stands for
-/// the eight that follow.
+/// Arguments that bytes from [`FIRST_ODD`] on stand for. The byte 255 stands for the eight bytes
+/// that follow.
 const FIRST_ODD: u8 = 0xd0;
 const ODD: [u64; 22] = [
     u64::MAX,
@@ -41,7 +41,7 @@ const ODD: [u64; 22] = [
     RAM_GPA + Mailbox::RAM - TABLE_LENGTH as u64,
     RAM_GPA + Mailbox::RAM,
     DEVICE_GPA,
-    // Requests of terminals.
+    // Terminal ioctls.
     0x5401,
     0x5402,
     0x5410,
@@ -51,7 +51,7 @@ const ODD: [u64; 22] = [
     offset_of!(Shared, volumes) as u64,
 ];
 
-/// What is left of an input.
+/// The rest of an input.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -88,19 +88,19 @@ impl<'a> Input<'a> {
 
 static KVM: LazyLock<Kvm> = LazyLock::new(|| {
     let kvm = Kvm::open(Path::new(Kvm::DEVICE)).expect("KVM");
-    // Nobody types for the guest.
+    // The guest's console has no input.
     let null = std::fs::File::open("/dev/null").expect("a device");
     // SAFETY: both descriptors are open.
     unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&null), 0) };
     kvm
 });
 
-/// The VM, as long as it can be used again.
+/// The VM, as long as it can be reused.
 static VM: Mutex<Option<Mailbox>> = Mutex::new(None);
 
-/// Whether somebody looks at what this process writes: a terminal is not for the guest to change.
+/// Whether this process has a terminal on a standard descriptor: the guest must not change it.
 static HAS_TERMINAL: LazyLock<bool> = LazyLock::new(|| {
-    // SAFETY: any descriptor may be asked about.
+    // SAFETY: no memory is involved; `isatty` accepts any descriptor.
     (0..3).any(|fd| unsafe { libc::isatty(fd) } == 1)
 });
 
@@ -146,8 +146,8 @@ fn step(mailbox: &mut Mailbox, input: &mut Input<'_>) {
     }
 }
 
-/// A table with gates of devices, each of four bytes: the device, the vector, and which byte of the
-/// gate is changed and how.
+/// Returns a table with gates of devices. Each takes four bytes: the device, the vector, the byte
+/// of the gate to change, and the change.
 fn table(changes: &[u8]) -> Vec<u8> {
     let mut table = vec![0; TABLE_LENGTH];
     for change in changes.chunks_exact(4) {

@@ -1,5 +1,5 @@
-//! Packets of a hostile guest, for the network that ends in the VMM: whatever they are, it goes
-//! on, and keeps only so much for a guest that takes nothing.
+//! Packets of a hostile guest for the user-mode network in the VMM. The network survives any
+//! packet, and its buffers for a guest that receives nothing are limited.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use hartline_devices::net::user::{GATEWAY, GUEST, GUEST_MAC, User};
 use libfuzzer_sys::fuzz_target;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-/// Nothing leaves this machine, and nobody is there.
+/// No packet leaves this machine, and no server answers.
 fn nowhere(to: SocketAddrV4) -> Option<SocketAddr> {
     (*to.ip() != GATEWAY).then(|| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1))
 }
@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let mut taken = vec![0; NetHeader::LENGTH + MAX_FRAME];
     let mut rest = input;
-    // A byte says how long the next packet is, and what of it is right in any case.
+    // The first byte gives the length of the next packet, and the parts of it that are repaired.
     while let Some((&length, after)) = rest.split_first() {
         let (body, later) = after.split_at(after.len().min(usize::from(length)));
         rest = later;
@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
             );
         }
         let buffer = io(&mut packet);
-        // SAFETY: a buffer of this function's.
+        // SAFETY: the buffer is a local variable.
         let _ = unsafe { user.write(&[buffer]) };
         if length & 2 == 0 {
             let buffer = io(&mut taken);

@@ -1,6 +1,6 @@
 //! Both JSON protocols: messages between the daemon and jailed processes, and bodies and query
-//! strings of the API. What is not understood is an error, and what is understood is the same
-//! when it has been written and read again.
+//! strings of the API. An invalid message is an error. A valid one is the same after it is written
+//! and read again.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Kinds of messages, behind which the requests are.
+/// The number of kinds of messages; requests have the kinds after them.
 const MESSAGES: u8 = 8;
 
 fuzz_target!(|input: &[u8]| {
@@ -40,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Sends a message, and receives it; none if it is none that can be sent.
+/// Sends and receives a message; `None` if it cannot be sent.
 fn pass(text: &[u8]) -> Option<Vec<u8>> {
     let (from, to) = Channel::pair().expect("descriptors");
     from.send(text, &[]).ok()?;
@@ -59,7 +59,7 @@ fn check_message<T: Serialize + DeserializeOwned>(message: &[u8]) {
 
 fn check_request(request: u8, text: &[u8]) {
     match read_request(request, text) {
-        // As the database has it, in which idempotency keys stand for what is written.
+        // The database stores this form, with idempotency keys in place of the written contents.
         Some(Ok(Some(spec))) => {
             assert_same::<Spec>(&spec);
             let written = serde_json::to_vec(&spec).expect("JSON");

@@ -1,5 +1,5 @@
-//! Rings, descriptors and requests that a hostile guest changes from another vCPU while the
-//! device reads them: what was checked is what is used. Devices and inputs are as those of
+//! Rings, descriptors and requests that a hostile guest changes from another vCPU while the device
+//! reads them: the device must use the values that it has checked. Devices and inputs are as in
 //! `virtqueue`, with a second thread that writes the guest's RAM.
 
 #![no_main]
@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Changes of an input, each of two bytes for the word in RAM, two for its other value and one for
-/// how long the next change waits.
+/// The number of changes in an input, and the bytes of each: two for the word in RAM, two for its
+/// other value, and one for the delay before the next change.
 const CHANGES: usize = 16;
 const CHANGE: usize = 5;
-/// How often the driver rings, and the longest time for all of that.
+/// How often the driver kicks the queues, and the longest time for all kicks.
 const RINGS: u64 = 8;
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -52,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
     bench.end(&ram);
 });
 
-/// Rings all doorbells again and again, in different rounds of the other thread.
+/// Kicks all queues repeatedly, in different rounds of the other thread.
 fn drive(bench: &mut Bench, watcher: &Watcher, rounds: &AtomicU64) {
     let start = Instant::now();
     for ring in 0..RINGS {
@@ -70,7 +70,7 @@ fn drive(bench: &mut Bench, watcher: &Watcher, rounds: &AtomicU64) {
             break;
         }
     }
-    // What the rings have by now is done, if they are whole.
+    // The requests in the rings are processed by then, if the rings are valid.
     let sleeps = bench.sleeps();
     while bench.sleeps() == sleeps
         && !watcher.failed.load(Ordering::SeqCst)
@@ -80,7 +80,7 @@ fn drive(bench: &mut Bench, watcher: &Watcher, rounds: &AtomicU64) {
     }
 }
 
-/// A word of the RAM that has one value and another one in turn.
+/// A word of the RAM that alternates between two values.
 struct Change<'a> {
     word: &'a AtomicU16,
     value: AtomicU16,
@@ -92,8 +92,8 @@ impl<'a> Change<'a> {
         let offset = u16::from_le_bytes([bytes[0], bytes[1]]) & !1;
         let word = ram.word(offset.into())?;
         Some(Self {
-            // SAFETY: aligned, and inside the RAM, which lives as long. Devices change it at the
-            // same time, as they do that of a guest.
+            // SAFETY: the word is aligned and inside the RAM, which outlives the change. Devices
+            // access it at the same time, as they access a guest's memory.
             word: unsafe { AtomicU16::from_ptr(word.as_ptr()) },
             value: AtomicU16::new(u16::from_le_bytes([bytes[2], bytes[3]])),
             pause: bytes[4],

@@ -1,5 +1,5 @@
-//! ELF files, mutated, are read and their control flow is recovered: an error, or
-//! functions that lie in the code and hang together.
+//! Reads mutated ELF files and recovers their control flow. The result is an error, or functions
+//! that lie in the code and have consistent edges.
 
 #![no_main]
 
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = format!("{statistics:?}");
 });
 
-/// Edges that stay in the function lead to its blocks.
+/// Checks that edges inside the function lead to its blocks.
 fn check(function: &Function) {
     assert!(function.block(function.entry).is_some());
     let edges = function

@@ -1,5 +1,5 @@
-//! Requests of the service to the spawner, which has root's privileges: what is not understood or
-//! names what it may not is refused, and what passes is the same when it is written and read again.
+//! Requests of the service to the spawner, which runs as root. An invalid request, or one with a
+//! forbidden name, is refused. A valid one is the same after it is written and read again.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use hartline_jail::spawner::protocol::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// Networks that the configured ranges have.
+/// The number of networks in the configured ranges.
 const NETWORKS: u32 = 256;
 
 fuzz_target!(|input: &[u8]| {
@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(check_request(&written, NETWORKS), Ok(request));
 });
 
-/// What the spawner relies on when it makes paths, groups and interfaces of a request.
+/// Checks the properties that the spawner relies on for paths, groups and interfaces.
 fn check(action: &Action) {
     match action {
         Action::Start(Start::Vmm) => {}
@@ -64,7 +64,7 @@ fn check(action: &Action) {
     }
 }
 
-/// A name that is one component of a path, and no file of a group's own.
+/// Checks that a name is a single path component and not the name of a cgroup's own file.
 fn check_tenant(name: &str) {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     assert!(!name.is_empty() && name.len() <= 63 && name.bytes().all(plain));

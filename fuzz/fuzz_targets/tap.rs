@@ -1,10 +1,10 @@
-//! The backend for TAP interfaces, with io_uring where the host has it, between rings of a
-//! hostile guest and packets of a hostile network: what the network receives are packets of the
-//! guest, and nothing beside the guest's buffers is written.
+//! The TAP backend, with io_uring where the host has it, between the rings of a hostile guest and
+//! the packets of a hostile network. The network receives only packets of the guest, and the
+//! backend writes only to the guest's buffers.
 //!
-//! A socket that keeps packets apart is in place of the interface: all but the interface's own
-//! settings works with it as with a TAP descriptor. The device is started again for each
-//! input, since io_uring's queues are expensive to make.
+//! A datagram socket replaces the interface: except for the interface's settings, it works like a
+//! TAP descriptor. The device is restarted for each input, since io_uring's queues are expensive to
+//! make.
 
 #![no_main]
 
@@ -25,14 +25,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Kind of the device: a network device with one pair of queues; the other bits are the input's.
+/// The kind of the device: one queue pair. `FREE` has the bits that the input sets.
 const NET: u8 = 1;
 const FREE: u8 = 0x14;
-/// Most packets that come, and bytes of one.
+/// The most packets from the network, and the most bytes of one.
 const PACKETS: usize = 64;
 const LONGEST: usize = 2048;
 
-/// A TAP interface that has no settings.
+/// A TAP interface without settings.
 #[derive(Debug)]
 struct Interface(Tap);
 
@@ -50,12 +50,12 @@ impl Backend for Interface {
     }
 
     unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize> {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `read`.
         unsafe { self.0.read(buffers) }
     }
 
     unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `write`.
         unsafe { self.0.write(buffers) }
     }
 
@@ -69,7 +69,7 @@ impl Backend for Interface {
             assert!(!std::mem::replace(&mut told[number], true));
             done(number, result);
         };
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `write_all`.
         unsafe { self.0.write_all(packets, &mut tell) };
         assert!(told.iter().all(|&told| told));
     }
@@ -84,7 +84,7 @@ struct Bench {
     watcher: Arc<Watcher>,
     transport: Transport,
     counters: Vec<Arc<Counters>>,
-    /// The device's end, and the other one.
+    /// The device's end of the socket pair, and the network's end.
     interface: UnixDatagram,
     network: UnixDatagram,
 }
@@ -114,7 +114,7 @@ impl Bench {
             Arc::new(|| ()),
             (ram.memory(), Arc::clone(&watcher) as Arc<dyn Guest>),
         )?;
-        // What the backend has asked the socket for.
+        // Discard the packets that the backend has sent to the socket.
         take(&network);
         let counters = net.counters();
         let transport = Transport::new(Box::new(net), ram.memory());
@@ -135,7 +135,7 @@ impl Bench {
     fn run(&mut self, kind: u8, packets: &[u8], contents: &[u8]) {
         self.ram.fill(contents);
         self.watcher.failed.store(false, Ordering::SeqCst);
-        // A byte says how long the next packet is.
+        // The first byte gives the length of the next packet.
         let mut rest = packets;
         for _ in 0..PACKETS {
             let Some((&length, after)) = rest.split_first() else {
@@ -143,7 +143,7 @@ impl Bench {
             };
             let length = (usize::from(length) * 8).min(LONGEST);
             let (packet, later) = after.split_at(after.len().min(length));
-            // A full queue loses it.
+            // A full queue drops the packet.
             let _ = self.network.send(packet);
             rest = later;
         }
@@ -161,17 +161,17 @@ impl Bench {
         }
         self.transport.reset();
         sent += take(&self.network);
-        // None is lost without being counted, and none is made up.
+        // No packet is lost without being counted, and none is invented.
         let after = self.counters[0].read();
         assert_eq!(after.sent_packets - before.sent_packets, sent);
         assert!(after.received_packets - before.received_packets <= PACKETS as u64);
         self.ram.check();
-        // Packets that the guest had no buffer for.
+        // Discard the packets that the guest had no buffer for.
         take(&self.interface);
     }
 }
 
-/// Takes all packets that wait at an end. Result: how many there were.
+/// Receives all packets that wait at an end. Result: their number.
 fn take(end: &UnixDatagram) -> u64 {
     let mut packet = [0; LONGEST];
     let mut count = 0;

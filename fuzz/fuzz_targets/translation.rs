@@ -1,8 +1,7 @@
-//! Random code becomes an ELF file, its functions are lifted: LLVM's verifier accepts
-//! the result, optimises it and emits code, and the linker makes an image of it.
+//! Makes an ELF file of random code and lifts its functions. LLVM's verifier accepts the result,
+//! optimises it and emits code, and the linker makes an image of it.
 //!
-//! That the code does the same as the interpreter is for the test `instructions`: it
-//! runs both in a VM.
+//! The test `instructions` compares the code's results with the interpreter's in a VM.
 
 #![no_main]
 
@@ -17,7 +16,7 @@ use inkwell::context::Context;
 use libfuzzer_sys::{Corpus, fuzz_target};
 use std::num::NonZero;
 
-/// Longest code, bytes: a program is translated in some milliseconds.
+/// Longest code, bytes, so that a program is translated in some milliseconds.
 const MAX_CODE: usize = 400;
 /// Address of the ELF file's first byte.
 const BASE: u64 = 0x1_0000;
@@ -56,7 +55,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-/// LLVM's verifier accepts all functions before anything is optimised.
+/// Checks with LLVM's verifier all functions before they are optimised.
 fn verify(translator: &Translator<'_>) {
     let unit = translator.unit();
     let codegen = Codegen::new(unit.features.llvm(), &unit.disabled).expect("x86-64 is there");
@@ -71,8 +70,8 @@ fn verify(translator: &Translator<'_>) {
     }
 }
 
-/// Code of legal instructions only, so that most of it is reached: what does not
-/// decode is shortened to a compressed instruction, or left out.
+/// Returns code of legal instructions only, so that most of it is reached: an invalid encoding is
+/// shortened to a compressed instruction, or left out.
 fn valid(bytes: &[u8]) -> Vec<u8> {
     let mut code = Vec::new();
     let mut rest = bytes;
@@ -89,12 +88,12 @@ fn valid(bytes: &[u8]) -> Vec<u8> {
         }
         rest = &rest[2..];
     }
-    // Ends in `ret`.
+    // The code ends with `ret`.
     code.extend([0x82, 0x80]);
     code
 }
 
-/// A statically linked program of one segment; its entry point is its first instruction.
+/// Returns a statically linked program of one segment; its entry point is its first instruction.
 fn elf(code: &[u8], position_independent: bool) -> Vec<u8> {
     let length = (HEADERS + code.len()) as u64;
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();

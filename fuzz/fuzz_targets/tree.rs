@@ -1,5 +1,5 @@
-//! A root file system image, mutated, is walked by the guest's reader: every inode,
-//! every entry, every name. What is damaged is an error.
+//! Walks a mutated root file system image with the guest's reader: every inode, every entry, every
+//! name. Damage is an error.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ fuzz_target!(|input: &[u8]| {
         return;
     }
     let mut file = input.to_vec();
-    // Right in any case, so that the corpus stays good for later versions.
+    // Always valid, so that the corpus stays useful for later versions.
     file[..MAGIC.len()].copy_from_slice(&MAGIC);
     file[MAGIC.len()..][..4].copy_from_slice(&ABI_VERSION.to_le_bytes());
     let bytes = Box::leak(file.into_boxed_slice());
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
         }
         assert!(tree.inode(tree.inode_count()).is_err());
     }
-    // SAFETY: it came from `Box::leak`, and the tree is gone.
+    // SAFETY: the pointer came from `Box::leak`, and the tree that used the box is dropped.
     drop(unsafe { Box::from_raw(pointer) });
 });
 

@@ -1,6 +1,6 @@
-//! Registers, rings, descriptors and requests of a hostile guest: the network device, the block
-//! device, the entropy device, the socket device and the console go on, or stop and say why. Nothing outside
-//! the guest's RAM is read or written.
+//! Registers, rings, descriptors and requests of a hostile guest. The network, block, entropy,
+//! socket and console devices go on, or stop and report why. They access nothing outside the
+//! guest's RAM.
 
 #![no_main]
 
@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Register writes of an input, each of a byte for the register and four for the value.
+/// The number of register writes in an input, and the bytes of each: one for the register, four for
+/// the value.
 const WRITES: usize = 8;
 const WRITE: usize = 5;
 
@@ -29,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
     let watcher = Arc::new(Watcher::default());
     let mut bench = Bench::new(kind, &ram, &watcher);
     begin(&mut bench.transport, kind);
-    // Until it has nothing more to do.
+    // Wait until the device has no more work.
     let start = Instant::now();
     let is_on = |bench: &Bench| read(&bench.transport, register::STATUS) & status::DRIVER_OK != 0;
     while is_on(&bench)

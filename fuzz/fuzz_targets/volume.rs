@@ -1,6 +1,6 @@
-//! Requests of a hostile guest for files of the host, in the channel of volumes: each is answered;
-//! what lies beside the volumes is neither shown nor changed, what may only be read is not
-//! changed, and a volume with a limit holds no more.
+//! Requests of a hostile guest for files of the host, in the channel of volumes. Each is answered.
+//! Files outside the volumes are neither revealed nor changed, read-only files are not changed, and
+//! a volume with a limit stays within it.
 
 #![no_main]
 
@@ -22,19 +22,20 @@ use tempfile::TempDir;
 
 /// Bits of the first byte of an input: the first volume has a limit.
 const LIMITED: u8 = 1;
-/// What that volume may hold beyond what it holds.
+/// Bytes that the limited volume may grow by.
 const ROOM: u64 = 64 << 10;
-/// What a volume with limits may hold besides. Now bytes end first, now inodes.
+/// The space that a volume with limits has left: some inputs exhaust the bytes first, some the
+/// inodes.
 const LEFT: Space = Space {
     bytes: ROOM,
     inodes: 8,
 };
-/// Longest file, bytes, and most that is allocated beyond a file's end.
+/// The longest file, and the most space allocated beyond a file's end, bytes.
 const LONGEST: u64 = 16 << 20;
 const UNSEEN: u64 = 1 << 20;
 
-/// Arguments that a byte from [`FIRST_ODD`] on stands for; the last byte that there is stands for
-/// the eight that follow.
+/// Arguments that bytes from [`FIRST_ODD`] on stand for. The byte 255 stands for the eight bytes
+/// that follow.
 const FIRST_ODD: u8 = 0xe0;
 const ODD: [u64; 20] = [
     u64::MAX,
@@ -59,7 +60,7 @@ const ODD: [u64; 20] = [
     TIME_KEEP,
 ];
 
-/// What lies beside the volumes: no input has these bytes.
+/// Contents of a file outside the volumes: no input contains these bytes.
 static SECRET: LazyLock<[u8; 32]> = LazyLock::new(|| {
     let mut bytes = [0; 32];
     let mut file = File::open("/dev/urandom").expect("random numbers");
@@ -67,7 +68,7 @@ static SECRET: LazyLock<[u8; 32]> = LazyLock::new(|| {
     bytes
 });
 
-/// What is left of an input.
+/// The rest of an input.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -104,7 +105,7 @@ struct Host {
     before: Vec<Trace>,
 }
 
-/// What a change of a file changes.
+/// The properties of a file that any change of it changes.
 type Trace = (PathBuf, [u64; 6], [i64; 4]);
 
 impl Host {
@@ -141,17 +142,17 @@ impl Host {
         Ok(vec![first, kept])
     }
 
-    /// Whether a file is none of a volume.
+    /// Returns whether a file is outside all volumes.
     fn is_outside(&self, ino: u64) -> bool {
         let is_in_volume = |path: &Path| path.starts_with(self.folder.path().join("kept"));
         let mut others = self.before.iter().filter(|trace| !is_in_volume(&trace.0));
         others.any(|trace| trace.1[0] == ino)
     }
 
-    /// Checks what is to hold at the end.
+    /// Checks the invariants at the end.
     fn check(&self, most: Option<Space>) -> io::Result<()> {
         assert_eq!(self.before, traces(self.folder.path())?);
-        // So that what has no permissions can be read and deleted.
+        // Directories without permissions become readable and can be deleted.
         open_up(&self.inside)?;
         let used = measure(&self.inside)?;
         let fits = |most: Space| used.bytes <= most.bytes && used.inodes <= most.inodes;
@@ -160,7 +161,7 @@ impl Host {
     }
 }
 
-/// The folder, and all in it but the first volume.
+/// Returns the traces of the folder and its contents, except the first volume.
 fn traces(folder: &Path) -> io::Result<Vec<Trace>> {
     let mut traces = Vec::new();
     let mut rest = vec![folder.to_path_buf()];
@@ -216,7 +217,7 @@ impl Driver {
 
     /// Makes a request with these bytes.
     fn submit(&self, place: usize, request: Request, bytes: &[u8]) {
-        // SAFETY: inside the channel, which nobody serves now.
+        // SAFETY: the pointer is inside the channel, which no thread serves now.
         unsafe {
             let place = &raw mut (*self.0.as_ptr()).places[place];
             let data: *mut u8 = (&raw mut (*place).data).cast();
@@ -226,9 +227,9 @@ impl Driver {
         }
     }
 
-    /// The answer to the request at a place, and its data.
+    /// Returns the answer to the request in a slot, and its data.
     fn answer(&self, place: usize) -> (Answer, &[u8]) {
-        // SAFETY: as above.
+        // SAFETY: the pointer is inside the channel, which no thread serves now.
         unsafe {
             let place = &raw const (*self.0.as_ptr()).places[place];
             assert_eq!((*place).state.load(Ordering::SeqCst), ANSWERED);
@@ -242,12 +243,12 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // SAFETY: made with that layout; nobody uses it any more.
+        // SAFETY: the memory was allocated with this layout, and has no other user now.
         unsafe { dealloc(self.0.as_ptr().cast(), Layout::new::<Shared>()) };
     }
 }
 
-/// Who makes requests, and who serves them.
+/// The driver that makes requests, and the server.
 struct Bench {
     host: Host,
     has_limit: bool,
@@ -269,7 +270,7 @@ fuzz_target!(|input: &[u8]| {
     let mut bench = Bench {
         host,
         has_limit,
-        // SAFETY: the memory lives as long as the driver, which goes with the channel.
+        // SAFETY: the memory lives as long as the driver, which is dropped with the channel.
         channel: unsafe { Channel::new(driver.0) },
         driver,
         server: Server::new(volumes, Arc::clone(&copies)),
@@ -289,7 +290,7 @@ impl Bench {
         let mut args = std::array::from_fn(|_| input.argument());
         let operation = Operation::from_number(number.into());
         if operation == Some(Operation::Allocate) && !self.has_limit {
-            // Of the host's storage there may be no more.
+            // The host's storage is limited too.
             args[3] = args[3].min(UNSEEN);
         }
         let length = input.byte();
@@ -326,7 +327,7 @@ fn limit_files() {
             rlim_cur: LONGEST,
             rlim_max: LONGEST,
         };
-        // SAFETY: a signal that is ignored, and a valid structure.
+        // SAFETY: the signal is set to be ignored, and the pointer refers to a valid structure.
         let set = unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit)

@@ -1,5 +1,5 @@
-//! Packets of a hostile peer, for the guest's TCP/IP: a server that listens, a client that
-//! connects, and a UDP socket go on whatever comes.
+//! Packets of a hostile peer for the guest's TCP/IP stack: a listening server, a connecting client,
+//! and a UDP socket survive any packet.
 
 #![no_main]
 
@@ -27,7 +27,7 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const OWN: [u8; 4] = [10, 0, 0, 2];
 const PEER: [u8; 4] = [10, 0, 0, 1];
 
-/// Packets, and how long the datagrams are that they may be several of.
+/// Packets; a packet with several datagrams has the length of each datagram.
 type Pipe = Rc<RefCell<VecDeque<(Vec<u8>, Option<u16>)>>>;
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Receive for In {
     }
 }
 
-/// What is sent is lost.
+/// Discards what is sent.
 #[derive(Debug, Default)]
 struct Out(Vec<u8>);
 
@@ -130,7 +130,7 @@ fuzz_target!(|input: &[u8]| {
         let _ = net.connect_inet(client, SocketAddr::new(PEER.into(), 80), WHO);
     }
     let mut rest = input;
-    // A byte says how long the next packet is, and what of it is right in any case.
+    // The first byte gives the length of the next packet, and the parts of it that are repaired.
     while let Some((&length, after)) = rest.split_first() {
         let (body, later) = after.split_at(after.len().min(usize::from(length)));
         rest = later;

@@ -123,7 +123,7 @@ compare_versions() {
 }
 
 # generate FILE SCRIPT LINES: the output of an awk program, unless FILE is there and
-# newer. The scripts have random numbers of their own: the files are the same everywhere.
+# newer. The scripts contain a random number generator, so the files are the same everywhere.
 generate() {
     [ "$out/input/$1" -nt "$here/$2" ] && return
     "$out/native/busybox" awk -v lines="$3" -f "$here/$2" >"$out/input/$1.new"
@@ -134,7 +134,7 @@ make_kernels() {
     compile kernels "$here"/kernels/*.c -lm
 }
 
-# A root directory for each architecture, in which it runs.
+# Make a root directory for each architecture, in which the program runs.
 make_syscalls() {
     local arch
     compile syscalls "$here/syscalls.c"
@@ -151,7 +151,7 @@ make_disk() {
 }
 
 make_secp256k1() {
-    # The sources come the way every dependency does, checked against Cargo.lock.
+    # cargo fetches the sources like every dependency and checks them against Cargo.lock.
     local vendor=$out/vendor secp prefix
     (cd "$here/secp256k1-sources" && cargo vendor --quiet --locked "$vendor" >/dev/null)
     secp=$vendor/secp256k1-sys/depend/secp256k1
@@ -175,7 +175,7 @@ make_busybox() {
     place "$here/workloads/report.awk" "$out/input/report.awk"
 }
 
-# make_root ARCH PROGRAM [PATH...]: a root directory of its own for usr/bin/PROGRAM, which the
+# make_root ARCH PROGRAM [PATH...]: a separate root directory for usr/bin/PROGRAM, which the
 # packages may have in usr/sbin, with the loader, the libraries that it needs and PATHs of the
 # packages. It is small because Hartline reads all of it whenever the program starts.
 make_root() {
@@ -279,8 +279,8 @@ make_network() {
     make_root amd64 wrk
 }
 
-# What the daemon runs in `hartline bench service`: no C library, so that nothing but the
-# daemon and the VMM is measured.
+# The program of `hartline bench service`. It has no C library, so that only the daemon and the
+# VMM are measured.
 make_service() {
     riscv64-linux-gnu-gcc -O1 -static -nostdlib -ffreestanding \
         -o "$out/riscv64/service.new" "$here/../programs/service/service.c"

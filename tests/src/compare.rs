@@ -1,4 +1,4 @@
-//! One program run, under Hartline and under the reference, and the comparison.
+//! One run of a program, under Hartline and under the reference, and the comparison.
 
 use crate::hartline::{self, ENVIRONMENT};
 use crate::process::{self, Outcome};
@@ -10,10 +10,9 @@ use std::process::Command;
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The program, a file of this machine.
+    /// The program, a file on this machine.
     pub program: PathBuf,
-    /// Root directory of the guest and the program's path in it; `None`: the
-    /// program alone.
+    /// The guest's root directory and the program's path in it; `None`: the program alone.
     pub root: Option<(PathBuf, String)>,
     /// Arguments after the program's name.
     pub args: Vec<String>,
@@ -24,7 +23,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// `program ARGS…` with empty input.
+    /// Makes a run of `program ARGS…` with empty input.
     pub fn new<S: Into<String>>(program: &Path, args: impl IntoIterator<Item = S>) -> Self {
         Self {
             program: program.to_path_buf(),
@@ -35,14 +34,14 @@ impl Run {
         }
     }
 
-    /// Runs it in the root directory `root`, where it is `path`.
+    /// Runs the program in the root directory `root`, at `path` inside it.
     #[must_use]
     pub fn in_root(mut self, root: &Path, path: &str) -> Self {
         self.root = Some((root.to_path_buf(), path.to_owned()));
         self
     }
 
-    /// Gives it `input` on standard input.
+    /// Sets the standard input.
     #[must_use]
     pub fn with_stdin(mut self, input: impl Into<Vec<u8>>) -> Self {
         self.stdin = input.into();
@@ -56,12 +55,12 @@ impl Run {
         self
     }
 
-    /// Runs it under Hartline, translated before, with more `options` of `hartline run`.
-    /// `HARTLINE_INTERPRET=1` in the environment makes it the interpreter alone, to
-    /// tell whose fault a failure is.
+    /// Translates the program and runs it under Hartline, with more `options` of `hartline run`.
+    /// `HARTLINE_INTERPRET=1` in the environment selects the interpreter alone, to tell whether the
+    /// translator causes a failure.
     ///
     /// # Errors
-    /// Translation failed, or the run hangs.
+    /// The translation failed, or the run hangs.
     pub fn hartline(&self, options: &[&str]) -> Result<Outcome> {
         if env::var_os("HARTLINE_INTERPRET").is_some_and(|value| value == "1") {
             let options = [options, &["--interpret"]].concat();
@@ -71,7 +70,7 @@ impl Run {
         process::run(&mut self.hartline_command(options)?, &self.stdin)
     }
 
-    /// Runs it under Hartline with the interpreter alone.
+    /// Runs the program under Hartline with the interpreter alone.
     ///
     /// # Errors
     /// The run hangs.
@@ -79,8 +78,8 @@ impl Run {
         process::run(&mut self.hartline_command(&["--interpret"])?, &self.stdin)
     }
 
-    /// Runs it under Hartline with nothing translated before: it starts in the
-    /// interpreter and changes over to translations as they are made.
+    /// Runs the program under Hartline with nothing translated before: the program starts in the
+    /// interpreter and switches to translations as they are made.
     ///
     /// # Errors
     /// The run hangs.
@@ -91,7 +90,7 @@ impl Run {
         process::run(&mut command, &self.stdin)
     }
 
-    /// The command of [`Run::hartline`].
+    /// Returns the command of [`Run::hartline`].
     ///
     /// # Errors
     /// There is no `hartline`.
@@ -109,8 +108,8 @@ impl Run {
         Ok(command)
     }
 
-    /// Runs it under the reference. A root directory is copied first, because the
-    /// program may change it.
+    /// Runs the program under the reference. A root directory is copied first, because the program
+    /// may change it.
     ///
     /// # Errors
     /// There is no reference, or the run hangs.
@@ -125,7 +124,7 @@ impl Run {
         )
     }
 
-    /// The command of [`Run::reference`], in the root directory `root` if it has one.
+    /// Returns the command of [`Run::reference`], in the root directory `root` if it has one.
     ///
     /// # Errors
     /// There is no reference.
@@ -139,7 +138,7 @@ impl Run {
         Ok(command)
     }
 
-    /// Both must write the same and end the same way.
+    /// Fails unless Hartline and the reference write the same and end the same way.
     ///
     /// # Errors
     /// They differ; the message shows where.
@@ -148,11 +147,11 @@ impl Run {
     }
 }
 
-/// Fails unless `actual` (Hartline) is as `expected` (the reference). Standard error
-/// is not compared after a signal: there both say in their own words what happened.
+/// Fails unless `actual` (Hartline) equals `expected` (the reference). Standard error is not
+/// compared after a signal, since both report that in their own words.
 ///
 /// # Errors
-/// What differs.
+/// The outputs or exit codes differ; the message shows where.
 pub fn check_equal(expected: &Outcome, actual: &Outcome) -> Result<()> {
     let told = || format!("standard error of hartline: {}", tail(&actual.stderr));
     if expected.code != actual.code {
@@ -175,7 +174,7 @@ pub fn check_equal(expected: &Outcome, actual: &Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Describes the first difference of two texts.
+/// Describes the first difference between two texts.
 fn difference(what: &str, expected: &[u8], actual: &[u8]) -> Option<String> {
     if expected == actual {
         return None;
@@ -203,7 +202,7 @@ fn difference(what: &str, expected: &[u8], actual: &[u8]) -> Option<String> {
     ))
 }
 
-/// The last part of a long text.
+/// Returns the last part of a long text.
 fn tail(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(2000)..]).into_owned()
 }

@@ -1,7 +1,7 @@
 //! Building guest programs with the riscv64 cross compiler.
 //!
-//! All programs of a folder become one executable, which looks at its first argument
-//! like busybox: the C library in it is translated once, not once per program.
+//! All programs of a folder become one executable, which selects by its first argument like
+//! busybox: the C library in it is translated once, not once per program.
 
 use crate::{Result, paths};
 use std::collections::HashMap;
@@ -37,9 +37,8 @@ pub const VARIANTS: [Variant; 3] = [
     },
 ];
 
-/// The builds of the control-flow programs: what differs between them is where
-/// functions begin, how registers are saved, how jump tables look and whether constants are
-/// in a segment with the code.
+/// The builds of the control-flow programs. They differ in where functions begin, how registers are
+/// saved, how jump tables look, and whether constants share a segment with the code.
 pub const CONTROL_VARIANTS: [Variant; 3] = [
     Variant {
         name: "O0",
@@ -76,8 +75,8 @@ impl Set {
         }
     }
 
-    /// File names of the programs, sorted. C++ counts in the control-flow set only:
-    /// its library makes an executable larger.
+    /// Returns the file names of the programs, sorted. C++ files count in the control-flow set
+    /// only, because the C++ library makes an executable larger.
     fn files(self) -> Result<Vec<String>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(self.folder())? {
@@ -90,7 +89,7 @@ impl Set {
         Ok(files)
     }
 
-    /// Names of the programs: the first argument of the executable.
+    /// Returns the names of the programs, which are the first arguments of the executable.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -107,7 +106,7 @@ impl Set {
         }
     }
 
-    /// The executable of all of them.
+    /// Builds the executable of all programs of the set.
     ///
     /// # Errors
     /// The compiler is missing or refuses.
@@ -115,7 +114,7 @@ impl Set {
         self.build_with(variant, [C, CPP])
     }
 
-    /// The same for this machine.
+    /// Builds the executable for this machine.
     ///
     /// # Errors
     /// As [`Set::build`].
@@ -127,7 +126,7 @@ impl Set {
         self.build_with(variant, ["cc", "c++"])
     }
 
-    /// The same with compilers for C and C++.
+    /// Builds the executable with compilers for C and C++.
     fn build_with(self, variant: Variant, compilers: [&str; 2]) -> Result<PathBuf> {
         let output = paths::work().join(self.name()).join(variant.name);
         once(&output, || {
@@ -168,7 +167,7 @@ fn stem(file: &str) -> &str {
     file.split('.').next().unwrap_or(file)
 }
 
-/// The compiler for a file, of those for C and C++, with the standard of its language.
+/// Returns the compiler for a file, C or C++, with the language standard.
 fn compiler(file: &str, [c, cpp]: [&str; 2]) -> Command {
     let (name, standard) = match file.ends_with(".cpp") {
         true => (cpp, "-std=c++17"),
@@ -179,7 +178,7 @@ fn compiler(file: &str, [c, cpp]: [&str; 2]) -> Command {
     command
 }
 
-/// The executable of the C programs in `tests/programs`.
+/// Builds the executable of the C programs in `tests/programs`.
 ///
 /// # Errors
 /// As [`Set::build`].
@@ -187,7 +186,7 @@ pub fn programs(variant: Variant) -> Result<PathBuf> {
     Set::Programs.build(variant)
 }
 
-/// Names of the programs in `tests/programs/alone`, which are executables of their own.
+/// Returns the names of the programs in `tests/programs/alone`, each a separate executable.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -204,7 +203,7 @@ fn alone_sources() -> PathBuf {
     Set::Programs.folder().join("alone")
 }
 
-/// The program `name` of `tests/programs/alone`, statically linked by `compiler`.
+/// Builds the program `name` of `tests/programs/alone`, statically linked by `compiler`.
 ///
 /// # Errors
 /// The compiler is missing or refuses.
@@ -220,7 +219,7 @@ pub fn alone(name: &str, compiler: &str) -> Result<PathBuf> {
     })
 }
 
-/// The C++ program, statically linked and stripped.
+/// Builds the C++ program, statically linked and stripped.
 ///
 /// # Errors
 /// The compiler is missing or refuses.
@@ -233,7 +232,7 @@ pub fn streams() -> Result<PathBuf> {
     })
 }
 
-/// The program of `tests/programs/float`, which has no C library.
+/// Builds the program of `tests/programs/float`, which has no C library.
 ///
 /// # Errors
 /// The compiler is missing or refuses.
@@ -253,7 +252,7 @@ pub fn float_cases() -> Result<PathBuf> {
     })
 }
 
-/// The program of `tests/programs/service`, which has no C library either.
+/// Builds the program of `tests/programs/service`, which has no C library.
 ///
 /// # Errors
 /// The compiler is missing or refuses.
@@ -270,13 +269,13 @@ pub fn service() -> Result<PathBuf> {
     })
 }
 
-/// `tests/programs/libraries/SOURCE`, dynamically linked, as `output`.
+/// Builds `tests/programs/libraries/SOURCE`, dynamically linked, as `output`.
 ///
 /// # Errors
 /// The compiler is missing or refuses.
 pub fn dynamic(source: &str, flags: &[&str], output: &Path) -> Result<()> {
     let mut compiler = Command::new("riscv64-linux-gnu-gcc");
-    // Without C, an instruction that is changed has one form.
+    // Without the C extension, an instruction that is changed has one form.
     compiler.args(["-O2", "-march=rv64g"]).args(flags);
     let source = paths::repository()
         .join("tests/programs/libraries")
@@ -287,7 +286,7 @@ pub fn dynamic(source: &str, flags: &[&str], output: &Path) -> Result<()> {
 /// Runs a compiler, assembler or linker.
 ///
 /// # Errors
-/// It is missing, or its messages.
+/// The program is missing or fails; the error has its messages.
 pub fn check(command: &mut Command) -> Result<()> {
     let output = command.output().map_err(|error| {
         format!(
@@ -301,7 +300,7 @@ pub fn check(command: &mut Command) -> Result<()> {
     Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// A `main` that calls the program named by the first argument.
+/// Returns a `main` that calls the program named by the first argument.
 fn table_of(names: &[String]) -> String {
     let mut text = String::from("#include <string.h>\n");
     for name in names {
@@ -318,8 +317,8 @@ fn table_of(names: &[String]) -> String {
     text
 }
 
-/// Makes the file `output` with `make`, unless it was made from the same sources: once, also
-/// if several test processes want it at the same time.
+/// Makes the file `output` with `make`, unless it was made from the same sources. If several test
+/// processes need the file at the same time, only one of them makes it.
 fn once(output: &Path, make: impl FnOnce() -> Result<()>) -> Result<PathBuf> {
     static DONE: Mutex<Option<HashMap<PathBuf, bool>>> = Mutex::new(None);
     let mut done = DONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -338,7 +337,7 @@ fn once(output: &Path, make: impl FnOnce() -> Result<()>) -> Result<PathBuf> {
     let (key, stamp) = (sources_key()?, output.with_added_extension("key"));
     let is_made = output.exists() && fs::read_to_string(&stamp).is_ok_and(|made| made == key);
     if !is_made {
-        // Until it is made, there is none.
+        // An interrupted `make` must leave no valid stamp.
         let _ = fs::remove_file(&stamp);
         make()?;
         fs::write(&stamp, key)?;
@@ -347,7 +346,7 @@ fn once(output: &Path, make: impl FnOnce() -> Result<()>) -> Result<PathBuf> {
     Ok(output.to_path_buf())
 }
 
-/// What all executables depend on: sources, compilers, and this file, which has their flags.
+/// Hashes the inputs of all executables: sources, compilers, and this file, which has the flags.
 fn sources_key() -> Result<String> {
     static KEY: OnceLock<u64> = OnceLock::new();
     if let Some(key) = KEY.get() {
@@ -357,7 +356,7 @@ fn sources_key() -> Result<String> {
     include_bytes!("compile.rs").hash(&mut hasher);
     for compiler in [C, CPP, "cc", "c++"] {
         let version = Command::new(compiler).arg("--version").output();
-        // Without it, what needs it says so.
+        // A missing compiler is reported where it is used.
         version
             .map_or_else(|_| Vec::new(), |output| output.stdout)
             .hash(&mut hasher);
@@ -366,7 +365,7 @@ fn sources_key() -> Result<String> {
     Ok(format!("{:016x}", KEY.get_or_init(|| hasher.finish())))
 }
 
-/// Adds the names and contents of a folder's files.
+/// Hashes the names and contents of a folder's files.
 fn hash_sources(folder: &Path, hasher: &mut DefaultHasher) -> Result<()> {
     let entries: std::io::Result<Vec<_>> = fs::read_dir(folder)?.collect();
     let mut paths: Vec<PathBuf> = entries?.iter().map(fs::DirEntry::path).collect();

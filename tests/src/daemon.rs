@@ -1,4 +1,4 @@
-//! A daemon of a test's own, and requests to it.
+//! A daemon for one test, and requests to it.
 
 use crate::tree::Scratch;
 use crate::{Result, hartline};
@@ -14,23 +14,23 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long to wait for what should happen soon, on a busy machine.
+/// The longest wait for an event, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A disk of memory at a directory, which is gone with this.
+/// A tmpfs mounted at a directory, unmounted when dropped.
 pub struct Disk(PathBuf);
 
 impl Disk {
-    /// One of so many bytes.
+    /// Mounts a tmpfs of `bytes` bytes.
     ///
     /// # Errors
-    /// It cannot be mounted.
+    /// The mount fails.
     pub fn mount(directory: &Path, bytes: usize) -> Result<Self> {
         mount(directory, &format!("size={bytes}"))?;
         Ok(Self(directory.to_path_buf()))
     }
 
-    /// Makes it larger or smaller, not smaller than what it holds.
+    /// Resizes the tmpfs, to no less than its contents need.
     ///
     /// # Errors
     /// The host refuses.
@@ -42,7 +42,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         let mut unmount = Command::new("umount");
-        // What is left of it is in memory.
+        // If this fails, only memory remains in use.
         let _ = unmount.arg("-l").arg(&self.0).status();
     }
 }
@@ -56,9 +56,9 @@ fn mount(directory: &Path, options: &str) -> Result<()> {
     }
 }
 
-/// A daemon with data and a socket of its own. It and its machines end with this.
+/// A daemon with a separate data directory and socket. Dropping it ends it and its machines.
 pub struct Daemon {
-    /// Before the directory that it is in.
+    /// Before `directory`, so that the disk is unmounted before the directory is deleted.
     disk: Option<Disk>,
     directory: Scratch,
     options: Vec<String>,
@@ -72,19 +72,19 @@ pub struct Daemon {
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The headers, as they came.
+    /// The headers as received.
     pub head: String,
     /// The body.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// The body as JSON; null if it is none.
+    /// Returns the body as JSON; null if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// A field of the body as text.
+    /// Returns a field of the body as text.
     pub fn text(&self, field: &str) -> String {
         match &self.json()[field] {
             Value::String(text) => text.clone(),
@@ -92,10 +92,10 @@ impl Answer {
         }
     }
 
-    /// The answer, if it has this status.
+    /// Returns the answer if it has this status.
     ///
     /// # Errors
-    /// It has another one.
+    /// The answer has another status.
     pub fn expect(self, status: u16) -> Result<Self> {
         match self.status == status {
             true => Ok(self),
@@ -110,15 +110,15 @@ impl Answer {
 }
 
 impl Daemon {
-    /// Starts one with these lines of configuration, and waits until it can run programs.
+    /// Starts a daemon with these lines of configuration, and waits until it can run programs.
     ///
     /// # Errors
-    /// It does not come up; what it wrote to standard error.
+    /// The daemon does not start; the error has its standard error.
     pub fn start(configuration: &str) -> Result<Self> {
         Self::start_in(Scratch::new()?, configuration, None)
     }
 
-    /// The same, in a network namespace.
+    /// Starts a daemon as [`start`](Self::start) does, in a network namespace.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -126,7 +126,7 @@ impl Daemon {
         Self::start_in(Scratch::new()?, configuration, Some(Arc::clone(network)))
     }
 
-    /// The same, with a disk of so many bytes (of memory) for its data.
+    /// Starts a daemon as [`start`](Self::start) does, with a tmpfs of `bytes` bytes for its data.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -140,10 +140,10 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Its disk, if it was started on one.
+    /// Returns the disk that the daemon was started on.
     ///
     /// # Errors
-    /// It was not.
+    /// The daemon was not started on a disk.
     pub fn disk(&self) -> Result<&Disk> {
         self.disk
             .as_ref()
@@ -179,62 +179,62 @@ impl Daemon {
         until(ready).map_err(|_| format!("the daemon is not ready: {}", self.log()).into())
     }
 
-    /// What it wrote to standard error.
+    /// Returns the daemon's standard error.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// Its data directory.
+    /// Returns the data directory.
     pub fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
 
-    /// Its first process, the spawner.
+    /// Returns the process id of the spawner, the daemon's first process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its process that serves requests.
+    /// Returns the process id of the service, which serves requests.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such process.
     pub fn service(&self) -> Result<u32> {
         let mut children = children(self.pid()).into_iter();
         let service = children.find(|&child| is_service(child));
         service.ok_or_else(|| format!("there is no service: {}", self.log()).into())
     }
 
-    /// Jailed processes that it has started.
+    /// Returns the jailed processes that the daemon has started.
     pub fn jailed(&self) -> Vec<u32> {
         let mut children = children(self.pid());
         children.retain(|&child| !is_service(child));
         children
     }
 
-    /// Waits until its first process has ended. Result: how.
+    /// Waits until the daemon's first process has ended. Result: its exit status.
     ///
     /// # Errors
-    /// It does not end.
+    /// The process does not end in time.
     pub fn await_end(&mut self) -> Result<ExitStatus> {
         let child = &mut self.child;
         until(|| child.try_wait().is_ok_and(|status| status.is_some()))?;
         Ok(self.child.wait()?)
     }
 
-    /// Ends it by SIGKILL.
+    /// Ends the daemon by SIGKILL.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Ends it as a service manager does, by SIGTERM.
+    /// Ends the daemon by SIGTERM, as a service manager does.
     ///
     /// # Errors
-    /// Whatever the host answers; it does not end with exit code 0.
+    /// Any I/O error of the host; the daemon does not end with exit code 0.
     pub fn terminate(&mut self) -> Result<()> {
         // SAFETY: no memory is involved.
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
@@ -244,22 +244,22 @@ impl Daemon {
         }
     }
 
-    /// Environment variables that it gets when it is started again.
+    /// Sets environment variables for the next start of the daemon.
     pub fn set_environment(&mut self, variables: &[(&str, &str)]) {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
         self.environment = variables.iter().map(owned).collect();
     }
 
-    /// Lines of configuration that it gets when it is started again.
+    /// Sets the lines of configuration for the next start of the daemon.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn configure(&self, configuration: &str) -> Result<()> {
         let file = self.directory.path().join("hartlined.toml");
         Ok(fs::write(file, configuration)?)
     }
 
-    /// Starts it again after [`kill`](Self::kill).
+    /// Starts the daemon again after [`kill`](Self::kill).
     ///
     /// # Errors
     /// As [`Daemon::start`].
@@ -270,28 +270,28 @@ impl Daemon {
         self.await_ready()
     }
 
-    /// The socket.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
     }
 
-    /// A connection.
+    /// Connects to the socket.
     ///
     /// # Errors
-    /// Nobody listens.
+    /// The daemon does not listen.
     pub fn connect(&self) -> Result<UnixStream> {
         let stream = UnixStream::connect(self.socket())?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(stream)
     }
 
-    /// Sends bytes as they are and reads the answer to the end of the connection.
+    /// Sends bytes unchanged and reads the answer to the end of the connection.
     ///
     /// # Errors
     /// There is no answer.
     pub fn raw(&self, request: &[u8]) -> Result<Answer> {
         let mut stream = self.connect()?;
-        // An answer may come before all of the request is read.
+        // The daemon may answer, and close, before it has read the whole request.
         let _ = stream.write_all(request);
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes)?;
@@ -302,7 +302,7 @@ impl Daemon {
         Ok(answer)
     }
 
-    /// A request with headers of its own.
+    /// Sends a request with additional headers.
     ///
     /// # Errors
     /// As [`raw`](Self::raw).
@@ -324,7 +324,7 @@ impl Daemon {
         self.raw(&request)
     }
 
-    /// A request as root, with JSON if it has a body.
+    /// Sends a request as root, with JSON if it has a body.
     ///
     /// # Errors
     /// As [`raw`](Self::raw).
@@ -336,7 +336,7 @@ impl Daemon {
     /// Uploads a program and waits until it is prepared. Result: the program.
     ///
     /// # Errors
-    /// It is refused.
+    /// The daemon refuses the program.
     pub fn push(&self, query: &str, bytes: &[u8]) -> Result<Value> {
         let path = format!("/v1/programs?{query}");
         let mut program = self.request_with("POST", &path, &[], bytes)?;
@@ -362,7 +362,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Machines would outlive it.
+        // Machines outlive the daemon.
         let machines = self.request("GET", "/v1/machines?limit=1000", b"");
         for machine in machines
             .iter()
@@ -372,7 +372,7 @@ impl Drop for Daemon {
                 "/v1/machines/{}/kill",
                 machine["id"].as_str().unwrap_or_default()
             );
-            // One that has ended cannot be.
+            // A machine that has ended cannot be killed.
             let _ = self.request("POST", &path, b"");
         }
         let _ = self.kill();
@@ -392,13 +392,13 @@ fn spawn(
     let mut command = Command::new(hartline::daemon()?);
     if let Some(network) = network {
         let enter = move || {
-            // SAFETY: integers.
+            // SAFETY: no memory is involved.
             match unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) } {
                 0 => Ok(()),
                 _ => Err(std::io::Error::last_os_error()),
             }
         };
-        // SAFETY: it makes one system call.
+        // SAFETY: `enter` makes one system call, which may run between fork and exec.
         unsafe { command.pre_exec(enter) };
     }
     let child = command
@@ -415,7 +415,7 @@ fn spawn(
     Ok(child)
 }
 
-/// The child processes of a process.
+/// Returns the child processes of a process.
 fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     let lists = threads.into_iter().flatten().flatten();
@@ -436,10 +436,10 @@ fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 ///
 /// # Errors
-/// It does not become so.
+/// The condition does not hold in time.
 pub fn until(mut condition: impl FnMut() -> bool) -> Result<()> {
     let start = Instant::now();
     while !condition() {
@@ -471,7 +471,7 @@ fn parse(bytes: &[u8]) -> Result<Answer> {
     })
 }
 
-/// The contents of a chunked body, as far as it came.
+/// Returns the contents of a chunked body, as far as it was received.
 fn unchunk(mut bytes: &[u8]) -> Vec<u8> {
     let mut contents = Vec::new();
     while let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") {

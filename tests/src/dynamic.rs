@@ -10,10 +10,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Debian has its libraries.
+/// Debian's directory of libraries.
 const LIBRARIES: &str = "usr/lib/riscv64-linux-gnu";
 
-/// Starts of the names of the libraries that the programs need.
+/// Prefixes of the names of the libraries that the programs need.
 const NEEDED: [&str; 38] = [
     "ld-linux-riscv64-lp64d.so",
     "libacl.so",
@@ -55,7 +55,7 @@ const NEEDED: [&str; 38] = [
     "libzstd.so",
 ];
 
-/// 200 digits of π, square roots and a loop.
+/// A bc script: 200 digits of π, square roots and a loop.
 const PI: &str = "scale = 200\n4 * a(1)\nsqrt(2)\nfor (i = 1; i < 20; i++) i ^ i % 1000\nquit\n";
 
 /// The libraries of `/usr/bin/libraries`.
@@ -134,11 +134,11 @@ pub struct Root {
 }
 
 impl Root {
-    /// Makes one with these programs of `/usr/bin`, all libraries that they need, the
+    /// Makes a root directory with these programs of `/usr/bin`, all libraries that they need, the
     /// files of [`tree::populate`], and a script for each interpreter in `/data`.
     ///
     /// # Errors
-    /// The packages were not fetched (`make test-setup`), or it cannot be made.
+    /// The packages were not fetched (`make test-setup`), or the directory cannot be made.
     pub fn new<'p>(name: &str, programs: impl Iterator<Item = &'p str>) -> Result<Self> {
         let path = paths::work().join(format!("{name}-{}", std::process::id()));
         let root = Self { path };
@@ -149,10 +149,10 @@ impl Root {
         Ok(root)
     }
 
-    /// Adds Python's library, but for its tests.
+    /// Adds Python's library without its tests.
     ///
     /// # Errors
-    /// It was not fetched, or cannot be copied.
+    /// The library was not fetched, or cannot be copied.
     pub fn add_python(&self) -> Result<()> {
         self.copy_python(|name| name != "test")
     }
@@ -165,7 +165,7 @@ impl Root {
         self.copy_python(|name| name == "test")
     }
 
-    /// Copies what is `wanted` of Python's library.
+    /// Copies the `wanted` entries of Python's library.
     fn copy_python(&self, wanted: impl Fn(&OsStr) -> bool) -> Result<()> {
         const LIBRARY: &str = "usr/lib/python3.13";
         let to = self.path.join(LIBRARY);
@@ -190,12 +190,12 @@ impl Root {
         compile::dynamic("main.c", &[], &inside("usr/bin/libraries"))
     }
 
-    /// Where it is.
+    /// Returns the path of the root directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A run of `/usr/bin/PROGRAM` in it.
+    /// Returns a run of `/usr/bin/PROGRAM` in the root directory.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Run {
         let inside = format!("/usr/bin/{program}");
         Run::new(&self.path.join(&inside[1..]), arguments.iter().copied())

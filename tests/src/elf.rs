@@ -1,4 +1,4 @@
-//! A small, good riscv64 ELF file and the ways to spoil it.
+//! A small valid riscv64 ELF file, and helpers to damage it.
 
 use crate::Result;
 use crate::compile::check;
@@ -88,18 +88,18 @@ pub struct Elf {
 }
 
 impl Elf {
-    /// The good one.
+    /// Builds the valid file.
     ///
     /// # Errors
-    /// Assembler or linker are missing.
+    /// The assembler or linker is missing.
     pub fn good() -> Result<Self> {
         Self::link(&["-static"])
     }
 
-    /// The same program, position-independent (`ET_DYN`) without a program interpreter.
+    /// Builds the same program, position-independent (`ET_DYN`) without a program interpreter.
     ///
     /// # Errors
-    /// Assembler or linker are missing.
+    /// The assembler or linker is missing.
     pub fn position_independent() -> Result<Self> {
         Self::link(&["-static", "-pie", "--no-dynamic-linker", "-z", "text"])
     }
@@ -131,7 +131,7 @@ impl Elf {
         })
     }
 
-    /// The `size` bytes at `offset` as a number.
+    /// Reads the `size` bytes at `offset` as a number.
     pub fn number(&self, offset: usize, size: usize) -> u64 {
         self.bytes[offset..offset + size]
             .iter()
@@ -153,12 +153,12 @@ impl Elf {
         self
     }
 
-    /// Offset of program header `index`.
+    /// Returns the offset of program header `index`.
     pub fn header(&self, index: usize) -> usize {
         self.number(field::PHOFF, 8) as usize + index * PROGRAM_HEADER
     }
 
-    /// Indices of the program headers to load (`PT_LOAD`).
+    /// Returns the indices of the program headers to load (`PT_LOAD`).
     pub fn loaded(&self) -> Vec<usize> {
         let count = self.number(field::PHNUM, 2) as usize;
         (0..count)
@@ -166,8 +166,8 @@ impl Elf {
             .collect()
     }
 
-    /// Every length at which a header or the contents of a segment are cut: all
-    /// boundaries and the byte before each.
+    /// Returns the lengths at which the file is cut inside a header or the contents of a segment:
+    /// all boundaries and the byte before each.
     pub fn boundaries(&self) -> Vec<usize> {
         let count = self.number(field::PHNUM, 2) as usize;
         let mut ends = vec![1, 4, 16, HEADER];
@@ -176,7 +176,7 @@ impl Elf {
             let header = self.header(index);
             let offset = self.number(header + segment::OFFSET, 8) as usize;
             ends.push(offset);
-            // The whole segment is no truncation; a byte less is.
+            // A file cut after the whole segment is not truncated; a byte less is.
             ends.push(offset + self.number(header + segment::FILESZ, 8) as usize - 1);
         }
         let last = ends.iter().copied().max().unwrap_or(0);

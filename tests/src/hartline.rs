@@ -14,16 +14,16 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-/// Variable with the path of the command under test, with `hartlined` and `hartline-bench` beside
-/// it. `make test` sets it: `cargo build -p hartline` chooses other features of dependencies than a
-/// build of the workspace, and would compile nearly everything once more.
+/// The variable with the path of the command under test; `hartlined` and `hartline-bench` are in
+/// the same directory. `make test` sets it: `cargo build -p hartline` resolves other features of
+/// dependencies than a build of the workspace, and would compile nearly everything once more.
 const NAMED: &str = "HARTLINE";
 
-/// The release binary, built from this checkout: `cargo` finds out in a moment that
-/// nothing has to be done. `HARTLINE` names another one.
+/// Returns the release binary, built from this checkout; if it is up to date, `cargo` does nothing.
+/// `HARTLINE` names another binary.
 ///
 /// # Errors
-/// It cannot be built.
+/// The binary cannot be built.
 pub fn binary() -> Result<&'static Path> {
     static BINARY: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     BINARY
@@ -32,19 +32,19 @@ pub fn binary() -> Result<&'static Path> {
         .map_err(|error| error.as_str().into())
 }
 
-/// The daemon, which was built with the command.
+/// Returns the daemon, which is built with the command.
 ///
 /// # Errors
-/// They cannot be built.
+/// The binaries cannot be built.
 pub fn daemon() -> Result<PathBuf> {
     Ok(binary()?.with_file_name("hartlined"))
 }
 
-/// A command that starts `hartline bench`. Its program is built too, unless `HARTLINE` names a
-/// command that has it beside it.
+/// Returns a command that starts `hartline bench`. Its program is built too, unless `HARTLINE`
+/// names a command in the same directory.
 ///
 /// # Errors
-/// It cannot be built.
+/// The program cannot be built.
 pub fn bench() -> Result<Command> {
     static BUILT: OnceLock<std::result::Result<(), String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| match env::var_os(NAMED) {
@@ -55,20 +55,20 @@ pub fn bench() -> Result<Command> {
     command("bench")
 }
 
-/// The program of a file of tests of the VMM, which runs them on other machines too.
+/// Returns the program of a test file of the VMM, which also runs these tests on other machines.
 ///
 /// # Errors
-/// It cannot be built.
+/// The program cannot be built.
 pub fn unit_tests(name: &str) -> Result<PathBuf> {
     let mut programs = test_programs("hartline-vmm", &[name])?;
     let program = programs.remove(name);
     program.ok_or_else(|| format!("no program of the tests {name}").into())
 }
 
-/// The programs of files of tests of a package.
+/// Returns the programs of test files of a package.
 ///
 /// # Errors
-/// They cannot be built.
+/// The programs cannot be built.
 pub fn test_programs(package: &str, names: &[&str]) -> Result<HashMap<String, PathBuf>> {
     let mut command = vec!["test", "--no-run", "--message-format=json"];
     command.extend(names.iter().flat_map(|name| ["--test", name]));
@@ -84,11 +84,11 @@ pub fn test_programs(package: &str, names: &[&str]) -> Result<HashMap<String, Pa
     Ok(messages.filter_map(program).collect())
 }
 
-/// Runs a command of cargo on packages. Result: its output.
+/// Runs a cargo command on packages. Result: its output.
 fn cargo(packages: &[&str], command: &[&str]) -> std::result::Result<String, String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // What cargo told this test of its own package would have build scripts run again that
-    // watch these variables, and what depends on them be compiled again.
+    // Cargo's variables about this test's own package are removed: build scripts that watch them
+    // would run again, and their dependents would be compiled again.
     let own = env::vars_os().map(|(name, _)| name).filter(|name| {
         let name = name.as_bytes();
         name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
@@ -120,8 +120,8 @@ fn build() -> std::result::Result<PathBuf, String> {
     Ok(paths::target().join("x86_64-unknown-linux-gnu/release/hartline"))
 }
 
-/// Translation cache of the tests. It belongs to one build of the binary, so that
-/// no test ever runs what another translator made.
+/// Returns the tests' translation cache. It belongs to one build of the binary, so that no test
+/// runs what another translator made.
 ///
 /// # Errors
 /// There is no binary, or the folder cannot be made.
@@ -134,7 +134,7 @@ pub fn cache() -> Result<PathBuf> {
         .map_err(Into::into)
 }
 
-/// Caches of other builds are deleted when nothing was put into them for so long.
+/// The age without new files at which caches of other builds are deleted.
 const CACHE_AGE: Duration = Duration::from_secs(3600);
 
 fn make_cache(binary: &Path) -> std::io::Result<PathBuf> {
@@ -150,9 +150,9 @@ fn make_cache(binary: &Path) -> std::io::Result<PathBuf> {
     for entry in fs::read_dir(&folder)?.flatten() {
         let other = entry.file_name().to_string_lossy().into_owned();
         let age = entry.metadata()?.modified()?.elapsed().unwrap_or_default();
-        // Tests of another build may be running; a missing image would cost them minutes.
+        // Tests of another build may be running, and a missing image would cost them minutes.
         if other.starts_with("cache-") && other != name && age > CACHE_AGE {
-            // Another test program may be deleting it too.
+            // Another test program may be deleting the cache too.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -176,25 +176,25 @@ pub fn command(subcommand: impl AsRef<OsStr>) -> Result<Command> {
     Ok(command)
 }
 
-/// Variable that perturbs Hartline: `SEED` or `SEED,WHAT,…`. Every run of the tests gets it.
+/// The variable that perturbs Hartline: `SEED` or `SEED,WHAT,…`. All runs of the tests inherit it.
 pub const CHAOS: &str = "HARTLINE_CHAOS";
 
-/// What both Hartline and the reference run with, besides a test's own variables.
+/// The environment of Hartline and the reference, besides a test's own variables.
 pub const ENVIRONMENT: [(&str, &str); 2] = [("PATH", "/usr/sbin:/usr/bin:/bin"), ("HOME", "/")];
 
-/// Translating several programs at once on a busy machine takes its time.
+/// The longest time of a translation: several run at once on a busy machine.
 const TRANSLATION_DEADLINE: Duration = Duration::from_secs(1200);
 
-/// Translates `program` unless that was done, so that runs need not wait for it
-/// and several tests do not do the same work at the same time.
+/// Translates `program` unless that was done. Runs then need not wait for it, and several tests do
+/// not do the same work at the same time.
 ///
 /// # Errors
-/// Translation failed; standard error of `hartline build` is the message.
+/// The translation failed; the message is the standard error of `hartline build`.
 pub fn translate(program: &Path) -> Result<()> {
     build_once(&[], None, program)
 }
 
-/// The same for the variant that programs use that handle their faults.
+/// Translates `program` in the precise variant, for programs that handle their faults.
 ///
 /// # Errors
 /// As [`translate`].
@@ -202,8 +202,8 @@ pub fn translate_precisely(program: &Path) -> Result<()> {
     build_once(&["--precise"], None, program)
 }
 
-/// The same for the program at a path inside the root directory `root`, with the
-/// libraries that it loads when it starts.
+/// Translates the program at a path inside the root directory `root`, with the libraries that it
+/// loads at its start.
 ///
 /// # Errors
 /// As [`translate`].
@@ -243,15 +243,15 @@ fn build_once(options: &'static [&'static str], root: Option<&Path>, program: &P
 /// Runs `hartline run ARGS…` without translating ahead.
 ///
 /// # Errors
-/// It cannot be started or does not end.
+/// The command cannot be started or does not end.
 pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Result<Outcome> {
     process::run(command("run")?.args(args), b"")
 }
 
-/// A number or word of the JSON that `--stats=json` printed.
+/// Returns a number or word of the JSON that `--stats=json` printed.
 ///
 /// # Errors
-/// There is none of this name.
+/// There is no such key.
 pub fn statistic(outcome: &Outcome, key: &str) -> Result<String> {
     let text = outcome.stderr_text();
     let after = text.split(&format!("\"{key}\":")).nth(1);

@@ -1,9 +1,8 @@
-//! Helpers of the whole-system tests: they build guest programs, run them under
-//! Hartline and under the reference (`qemu-riscv64`), and compare.
+//! Helpers of the whole-system tests: they build guest programs, run them under Hartline and under
+//! the reference (`qemu-riscv64`), and compare.
 //!
-//! The tests need what `make test-setup` installs. Those that run a VM are skipped,
-//! by name, on a machine without `/dev/kvm`; with `HARTLINE_REQUIRE_KVM=1` they
-//! fail instead.
+//! The tests need the packages that `make test-setup` installs. Tests that run a VM are listed as
+//! skipped on a machine without `/dev/kvm`; with `HARTLINE_REQUIRE_KVM=1` they fail instead.
 
 pub mod compare;
 pub mod compile;

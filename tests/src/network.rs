@@ -1,4 +1,4 @@
-//! Network namespaces of a test's own.
+//! Network namespaces for tests.
 
 use crate::{Result, process};
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::thread;
 
-/// Does something on a thread of its own in a network namespace, in a new one if there is none.
+/// Runs a closure on a new thread in a network namespace, a new one if `network` is `None`.
 ///
 /// # Errors
 /// The host refuses, or the work fails.
@@ -17,7 +17,7 @@ pub fn inside<T: Send>(
 ) -> Result<T> {
     thread::scope(|scope| {
         let enter = || {
-            // SAFETY: integers; this thread ends soon.
+            // SAFETY: no memory is involved; the calls affect this thread only, which ends soon.
             let entered = unsafe {
                 match network {
                     Some(network) => libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET),
@@ -36,7 +36,7 @@ pub fn inside<T: Send>(
     })
 }
 
-/// A new network namespace, in which the loopback interface is up.
+/// Makes a network namespace with its loopback interface up.
 ///
 /// # Errors
 /// The host refuses.
@@ -50,7 +50,7 @@ pub fn namespace() -> Result<File> {
 /// Runs `ip` in this thread's namespace.
 ///
 /// # Errors
-/// It fails.
+/// The command fails.
 pub fn ip(arguments: &str) -> Result<String> {
     run("ip", arguments)
 }
@@ -58,7 +58,7 @@ pub fn ip(arguments: &str) -> Result<String> {
 /// Runs `nft` in this thread's namespace.
 ///
 /// # Errors
-/// It fails.
+/// The command fails.
 pub fn nft(arguments: &str) -> Result<String> {
     run("nft", arguments)
 }

@@ -5,7 +5,7 @@
 
 use crate::random::Random;
 
-/// What a program is made of.
+/// The instructions that a program consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extension {
     /// RV64I: arithmetic, loads, stores, upper immediates, jumps.
@@ -68,12 +68,12 @@ pub struct Registers {
 pub const REACH: i64 = 128;
 
 impl Registers {
-    /// A destination: any register, `x0` included, that may be written.
+    /// Picks a destination: any register that may be written, including `x0`.
     pub fn destination(self, random: &mut Random) -> u8 {
         self.writable(random, 0, 31)
     }
 
-    /// A register from `low` to `high` that may be written.
+    /// Picks a register from `low` to `high` that may be written.
     fn writable(self, random: &mut Random, low: i64, high: i64) -> u8 {
         loop {
             let register = random.within(low, high) as u8;
@@ -83,12 +83,12 @@ impl Registers {
         }
     }
 
-    /// A register other than `x0` that may be written: for an address or a count.
+    /// Picks a register other than `x0` that may be written, for an address or a count.
     pub fn temporary(self, random: &mut Random) -> u8 {
         self.writable(random, 1, 31)
     }
 
-    /// One of `x8`–`x15`, which compressed instructions name, that may be written.
+    /// Picks one of `x8`–`x15` that may be written, which compressed instructions can name.
     fn compressed(self, random: &mut Random) -> u8 {
         self.writable(random, 8, 15)
     }
@@ -96,7 +96,7 @@ impl Registers {
 
 const ROUNDING: [&str; 6] = ["rne", "rtz", "rdn", "rup", "rmm", "dyn"];
 
-/// One random instruction, or a few that belong together, one per line.
+/// Returns one random instruction, or a few that belong together, one per line.
 pub fn instruction(extension: Extension, registers: Registers, random: &mut Random) -> String {
     match extension {
         Extension::I => base(registers, random),
@@ -240,7 +240,7 @@ fn atomic(registers: Registers, random: &mut Random) -> String {
         "{first}\nlr.{width}{order} x{loaded}, (x{address})\nsc.{width}{order} x{result}, x{stored}, (x{address})"
     );
     if random.chance(20) && result != address {
-        // The reservation is gone: this one fails.
+        // The reservation is used up: this `sc` fails.
         let again = registers.destination(random);
         return format!("{pair}\nsc.{width} x{again}, x{stored}, (x{address})");
     }
@@ -271,7 +271,7 @@ fn float(registers: Registers, random: &mut Random, width: char, modes: &[&str])
             random.pick(&["w", "wu", "l", "lu"])
         ),
         8 => match (random.pick(&["w", "wu", "l", "lu"]), width) {
-            // Exact, so the assembler takes no rounding mode.
+            // The conversion is exact, so the assembler takes no rounding mode.
             (from @ ("w" | "wu"), 'd') => format!("fcvt.d.{from} f{d}, x{a}"),
             (from, _) => format!("fcvt.{width}.{from} f{d}, x{a}, {mode}"),
         },
@@ -287,7 +287,8 @@ fn float(registers: Registers, random: &mut Random, width: char, modes: &[&str])
     }
 }
 
-/// A comparison; half of the time between the instructions that make it a quiet one.
+/// Returns a floating-point comparison. Half of the time, `frflags` before and `fsflags` after it
+/// restore the flags.
 fn float_compare(registers: Registers, random: &mut Random, width: char) -> String {
     let name = random.pick(&["feq", "flt", "fle"]);
     let (x, a, b) = (registers.destination(random), any(random), any(random));
@@ -362,15 +363,15 @@ fn zbs(registers: Registers, random: &mut Random) -> String {
     }
 }
 
-/// Written out, since binutils knows Zicond only from 2.41 on.
+/// Encodes Zicond instructions as `.insn`: binutils knows them only from 2.41 on.
 fn zicond(registers: Registers, random: &mut Random) -> String {
     let function = random.pick(&[5, 7]);
     let (rd, value, condition) = (registers.destination(random), any(random), any(random));
     format!(".insn r 0x33, {function}, 7, x{rd}, x{value}, x{condition}")
 }
 
-/// CSR instructions among operations that raise flags. A rounding mode written here
-/// may be a reserved one, so no operation uses the dynamic mode.
+/// Returns CSR instructions among operations that raise flags. A CSR write may set a reserved
+/// rounding mode, so no operation uses the dynamic mode.
 fn zicsr(registers: Registers, random: &mut Random) -> String {
     if random.chance(50) {
         let width = random.pick(&['s', 'd']);
@@ -428,8 +429,8 @@ fn compressed(registers: Registers, random: &mut Random) -> String {
     }
 }
 
-/// Compressed loads and stores: through the stack pointer or one of `x8`–`x15`,
-/// whichever the base register is.
+/// Returns compressed loads and stores through the base register: the stack pointer or one of
+/// `x8`–`x15`.
 fn compressed_memory(registers: Registers, random: &mut Random) -> String {
     let base = registers.base;
     let (suffix, float_register, register) = if base == 2 {

@@ -1,18 +1,18 @@
-//! Where things are: the checkout, the target directory, fetched programs.
+//! Paths of the checkout, the target directory and fetched programs.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Root of the checkout.
+/// Returns the root of the checkout.
 pub fn repository() -> PathBuf {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     crate_folder.parent().unwrap_or(crate_folder).to_path_buf()
 }
 
-/// Cargo's target directory: that of the running test, whatever chose it.
+/// Returns cargo's target directory for the running test, however it was chosen.
 ///
-/// Test programs are at `TARGET/[TRIPLE/]PROFILE/deps/NAME`; both `TARGET` and
-/// `TRIPLE` have cargo's mark.
+/// Test programs are at `TARGET/[TRIPLE/]PROFILE/deps/NAME`; both `TARGET` and `TRIPLE` contain
+/// cargo's `CACHEDIR.TAG`.
 pub fn target() -> PathBuf {
     let program = env::current_exe().expect("the running program has a path");
     program
@@ -22,7 +22,7 @@ pub fn target() -> PathBuf {
         .map_or_else(|| repository().join("target"), Path::to_path_buf)
 }
 
-/// Folder for what tests make: guest programs, trees, translations.
+/// Returns the folder for files that tests make: guest programs, trees, translations.
 pub fn work() -> PathBuf {
     target().join("hartline-tests")
 }

@@ -18,7 +18,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Longest time of a run. Eight VMs on two cores with empty caches need a part of it.
+/// The longest time of a run. Eight VMs on two cores with empty caches need a part of it.
 const DEADLINE: Duration = Duration::from_secs(900);
 
 /// Programs of `/usr/bin` that the scripts run.
@@ -110,10 +110,10 @@ const PROGRAMS: &[&str] = &[
     "zcat",
 ];
 
-/// Exit code if the namespaces of the reference could not be made.
+/// The exit code if the namespaces of the reference could not be made.
 const UNPREPARED: i32 = 125;
 
-/// Folders of the scripts: those of [`names`], and longer ones.
+/// Folders of the scripts: the short scripts of [`names`], and longer ones.
 const FOLDERS: [&str; 2] = ["tests/programs/pipelines", "tests/programs/busy"];
 
 /// The scripts and the root directory that they run in.
@@ -123,23 +123,23 @@ pub struct Pipelines {
     /// The root directory as an EROFS image, which a VM maps instead of reading a tree.
     image: PathBuf,
     scripts: BTreeMap<String, Script>,
-    /// What the results of the reference depend on besides a script.
+    /// A hash of the inputs of the reference's results besides a script.
     key: u64,
     expected: Mutex<BTreeMap<String, Outcome>>,
 }
 
-/// How a script is run under Hartline.
+/// The settings of a run under Hartline.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting<'a> {
     /// Folder of the translation cache.
     pub cache: &'a Path,
     /// Number of vCPUs.
     pub cpus: &'a str,
-    /// Value of `HARTLINE_CHAOS`; `None`: the one that this process has, if any.
+    /// The value of `HARTLINE_CHAOS`; `None`: inherit this process's value, if any.
     pub chaos: Option<&'a str>,
 }
 
-/// Names of the short scripts, in order.
+/// Returns the names of the short scripts, in order.
 ///
 /// # Errors
 /// Their folder cannot be read.
@@ -147,7 +147,7 @@ pub fn names() -> Result<Vec<String>> {
     Ok(sources(FOLDERS[0])?.into_keys().collect())
 }
 
-/// Names and files of the scripts of a folder of the checkout.
+/// Returns the names and files of the scripts of a folder of the checkout.
 fn sources(folder: &str) -> Result<BTreeMap<String, PathBuf>> {
     let mut sources = BTreeMap::new();
     for entry in fs::read_dir(paths::repository().join(folder))? {
@@ -162,7 +162,7 @@ fn sources(folder: &str) -> Result<BTreeMap<String, PathBuf>> {
 /// A script.
 #[derive(Debug)]
 struct Script {
-    /// The program of its first line.
+    /// The program that the first line names.
     shell: String,
     text: String,
 }
@@ -171,7 +171,7 @@ impl Pipelines {
     /// Makes the root directory and its image.
     ///
     /// # Errors
-    /// The packages were not fetched (`make test-setup`), or it cannot be made.
+    /// The packages were not fetched (`make test-setup`), or the directory or image cannot be made.
     pub fn new() -> Result<Self> {
         let root = Root::new("pipelines", PROGRAMS.iter().copied())?;
         let path = root.path();
@@ -237,7 +237,7 @@ impl Pipelines {
     /// Runs a script under Hartline and compares it with the reference.
     ///
     /// # Errors
-    /// What differs, with the name of the script.
+    /// The results differ; the message names the script.
     pub fn compare(&self, name: &str, setting: &Setting<'_>) -> Result<()> {
         let expected = self.expected(name)?;
         let result = self.hartline(name, setting);
@@ -248,7 +248,7 @@ impl Pipelines {
         })
     }
 
-    /// What a script does under the reference. A result is kept in the target directory
+    /// Returns the result of a script under the reference. A result is kept in the target directory
     /// as long as the script, the programs and the reference stay the same.
     ///
     /// # Errors
@@ -278,7 +278,7 @@ impl Pipelines {
         Ok(outcome)
     }
 
-    /// Runs a script under the reference, twice, because the result is kept.
+    /// Runs a script under the reference, twice and compared, because the result is kept.
     fn measure(&self, name: &str) -> Result<Outcome> {
         let run = || -> Result<Outcome> {
             let outcome = process::run_for(&mut self.reference(name)?, b"", DEADLINE)?;
@@ -295,11 +295,11 @@ impl Pipelines {
         Ok(outcome)
     }
 
-    /// The command that runs a script under the reference: in namespaces of its own, where
-    /// `binfmt_misc` (Linux 6.7) runs riscv64 programs with the emulator, so that they can
-    /// execute others.
+    /// Returns the command that runs a script under the reference, in new namespaces. There
+    /// `binfmt_misc` (Linux 6.7) runs riscv64 programs with the emulator, so that they can execute
+    /// other programs.
     fn reference(&self, name: &str) -> Result<Command> {
-        // The interpreter is opened when it is registered (F), which is before chroot(2).
+        // The flag F opens the interpreter at registration, which is before chroot(2).
         const SCRIPT: &str = r#"
             root=$1 emulator=$2; shift 2
             mount -t binfmt_misc none "$root/tmp" &&
@@ -340,13 +340,13 @@ impl Drop for Pipelines {
     }
 }
 
-/// The numbers of vCPUs in `HARTLINE_TEST_CPUS`, separated by commas; 1 if it is not set.
+/// Returns the vCPU counts of `HARTLINE_TEST_CPUS`, separated by commas; 1 if it is not set.
 pub fn cpus() -> Vec<String> {
     let list = env::var("HARTLINE_TEST_CPUS").unwrap_or_else(|_| "1".into());
     list.split(',').map(str::to_owned).collect()
 }
 
-/// Adds names, kinds, sizes and times of a directory's files, but not the scripts.
+/// Hashes names, kinds, sizes and times of a directory's files, except the scripts.
 fn hash_tree(folder: &Path, hasher: &mut DefaultHasher) -> Result<()> {
     let entries: std::io::Result<Vec<_>> = fs::read_dir(folder)?.collect();
     let mut paths: Vec<PathBuf> = entries?.iter().map(fs::DirEntry::path).collect();

@@ -1,4 +1,4 @@
-//! Running a program with given input under a deadline, and what came of it.
+//! Runs a program with given input and a deadline, and collects its outcome.
 
 use crate::Result;
 use std::ffi::OsStr;
@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// No run may take longer: a hang is a failure, not a stuck test. On a busy machine a run takes
-/// ten times as long as on an idle one.
+/// The longest time of a run: a hang is a failure, not a stuck test. A run takes ten times as long
+/// on a busy machine as on an idle one.
 pub const DEADLINE: Duration = Duration::from_secs(600);
 
-/// How a program ended and what it wrote.
+/// The exit code of a program and its output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Exit code, or 128 + n after signal n, as a shell shows it.
@@ -44,7 +44,7 @@ impl Outcome {
 
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Enough to see what went wrong; outputs may have megabytes.
+        // The end shows what went wrong; outputs may have megabytes.
         let end = |text: String| text.chars().rev().take(600).collect::<Vec<_>>();
         let show = |text| end(text).into_iter().rev().collect::<String>();
         f.debug_struct("Outcome")
@@ -55,14 +55,14 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// The threads of a process: names, and lists of the processors that they may run on. A thread
+/// Returns the threads of a process: names, and lists of the CPUs that they may run on. A thread
 /// that ends meanwhile is left out.
 ///
 /// # Errors
 /// There is no such process.
 pub fn places(process: u32) -> Result<Vec<(String, String)>> {
     let threads = fs::read_dir(format!("/proc/{process}/task"))?.flatten();
-    // Between the list and this a thread may end: ENOENT at open, ESRCH at read.
+    // A thread may end after it was listed: ENOENT at open, ESRCH at read.
     let status = |thread: fs::DirEntry| match fs::read_to_string(thread.path().join("status")) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => None,
         status => Some(status),
@@ -79,28 +79,28 @@ pub fn places(process: u32) -> Result<Vec<(String, String)>> {
     threads.filter_map(status).map(place).collect()
 }
 
-/// Exit code as a shell shows it.
+/// Returns the exit code as a shell shows it.
 pub fn shell_code(status: ExitStatus) -> i32 {
     status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// Command that runs `program` with the signals of a terminal at their defaults: a shell
-/// starts background jobs with some ignored, and what is ignored stays so.
+/// Returns a command that runs `program` with the signals of a terminal at their defaults. A shell
+/// starts background jobs with some of them ignored, and ignored signals stay ignored across exec.
 pub fn with_default_signals(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=INT,QUIT,HUP").arg(program);
     command
 }
 
-/// Command that runs a program of the directory `root` with that directory as its root, and
-/// the signals of a terminal at their defaults. The program and its arguments are to be added.
+/// Returns a command that runs a program of the directory `root` with that directory as its root,
+/// and the signals of a terminal at their defaults. The caller adds the program and its arguments.
 ///
 /// # Errors
 /// There is no `/proc`.
 pub fn with_root(root: &Path) -> Result<Command> {
-    // Only root may chroot; anybody may in a user namespace.
+    // Only root may chroot; any user may in a user namespace.
     let mut command = if fs::metadata("/proc/self")?.uid() == 0 {
         with_default_signals("chroot")
     } else {
@@ -115,13 +115,13 @@ pub fn with_root(root: &Path) -> Result<Command> {
 /// Runs `command` with `input` on standard input and collects its output.
 ///
 /// # Errors
-/// It could not be started, did not end before [`DEADLINE`] (it is killed then), or left
-/// processes behind that keep its output open for as long.
+/// The command could not be started, did not end before [`DEADLINE`] (it is killed then), or left
+/// processes behind that keep its output open until then.
 pub fn run(command: &mut Command, input: &[u8]) -> Result<Outcome> {
     run_for(command, input, DEADLINE)
 }
 
-/// [`run`] with another deadline.
+/// Runs `command` as [`run`] does, with another deadline.
 ///
 /// # Errors
 /// As [`run`].
@@ -136,7 +136,7 @@ pub fn run_for(command: &mut Command, input: &[u8], deadline: Duration) -> Resul
     let stderr = Collector::new(child.stderr.take());
     let (pipe, input) = (child.stdin.take(), input.to_vec());
     thread::spawn(move || {
-        // A program need not read all its input: a closed pipe is no failure.
+        // A program need not read all its input: a closed pipe is not a failure.
         pipe.map(|mut pipe| pipe.write_all(&input))
     });
     let ended = wait_for(&mut child, deadline)?;
@@ -156,7 +156,7 @@ pub fn run_for(command: &mut Command, input: &[u8], deadline: Duration) -> Resul
             Some(_) => "left processes behind that have its output open",
             None => "did not end",
         };
-        // A process of its own that goes on keeps the pipe open.
+        // A remaining child process keeps the pipe open.
         let text = stderr.so_far();
         let text = String::from_utf8_lossy(&text);
         let seconds = deadline.as_secs();
@@ -164,7 +164,7 @@ pub fn run_for(command: &mut Command, input: &[u8], deadline: Duration) -> Resul
     })
 }
 
-/// Waits for `child` until [`DEADLINE`]; kills it and gives `None` then.
+/// Waits for `child` until [`DEADLINE`], then kills it and returns `None`.
 ///
 /// # Errors
 /// Waiting failed.
@@ -173,8 +173,8 @@ pub fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
 }
 
 fn wait_for(child: &mut Child, deadline: Duration) -> Result<Option<ExitStatus>> {
-    /// More than this between two looks means that the whole machine stood still
-    /// (it may be a virtual one that was paused): that is not the program's time.
+    /// A longer gap between two polls means that the whole machine was paused, as a virtual one may
+    /// be: the gap does not count as the program's time.
     const LONGEST_STEP: Duration = Duration::from_secs(1);
     let (mut used, mut last) = (Duration::ZERO, Instant::now());
     let mut pause = Duration::from_micros(200);
@@ -196,7 +196,7 @@ fn wait_for(child: &mut Child, deadline: Duration) -> Result<Option<ExitStatus>>
     }
 }
 
-/// What the threads of a process that hangs are doing, as far as `/proc` tells.
+/// Describes the threads of a process that hangs, from `/proc`.
 fn threads(process: u32) -> String {
     let folder = format!("/proc/{process}/task");
     let threads = fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -208,7 +208,7 @@ fn threads(process: u32) -> String {
     threads.map(describe).collect::<Vec<_>>().join("\n")
 }
 
-/// What comes out of a pipe.
+/// Collects the output of a pipe.
 struct Collector {
     bytes: Arc<Mutex<Vec<u8>>>,
     end: Receiver<()>,
@@ -222,18 +222,18 @@ impl Collector {
         thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
             let mut pipe = pipe;
-            // What came before an error is still worth showing.
+            // The output before an error is still worth showing.
             while let Some(Ok(count @ 1..)) = pipe.as_mut().map(|pipe| pipe.read(&mut buffer)) {
                 let mut bytes = collected.lock().unwrap_or_else(PoisonError::into_inner);
                 bytes.extend_from_slice(&buffer[..count]);
             }
-            // Nobody may wait for it any more.
+            // The receiver may be gone.
             let _ = at_end.send(());
         });
         Self { bytes, end }
     }
 
-    /// All of it, unless its end does not come within `limit`.
+    /// Returns the whole output, unless its end does not come within `limit`.
     fn finish(&self, limit: Duration) -> Option<Vec<u8>> {
         self.end.recv_timeout(limit).ok()?;
         Some(self.so_far())

@@ -3,7 +3,7 @@
 use std::env;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// `HARTLINE_SEED`, or one that no run had before.
+/// Returns `HARTLINE_SEED`, or a new seed.
 pub fn seed() -> u64 {
     number("HARTLINE_SEED").unwrap_or_else(|| {
         SystemTime::now()
@@ -12,7 +12,7 @@ pub fn seed() -> u64 {
     })
 }
 
-/// The number in an environment variable, if there is one.
+/// Returns the number in an environment variable, if there is one.
 pub fn number(variable: &str) -> Option<u64> {
     env::var(variable).ok()?.parse().ok()
 }
@@ -24,9 +24,9 @@ pub struct Random {
 }
 
 impl Random {
-    /// Starts with `seed`; each gives its own sequence.
+    /// Starts with `seed`; each seed gives another sequence.
     pub fn new(seed: u64) -> Self {
-        // Mixed once (splitmix64), so that neighbouring seeds have nothing in common.
+        // Mixed once (splitmix64), so that neighbouring seeds give unrelated sequences.
         let mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         Self {

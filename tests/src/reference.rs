@@ -7,16 +7,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The instruction set that Hartline has: RV64GC with B and Zicond, without V.
+/// The instruction set that Hartline implements: RV64GC with B and Zicond, without V.
 pub const CPU: &str = "rv64,v=false,zba=true,zbb=true,zbc=true,zbs=true,zicond=true";
 
-/// Where the emulator lies inside a root directory.
+/// The path of the emulator inside a root directory.
 const INSIDE: &str = ".reference/qemu-riscv64";
 
-/// The emulator.
+/// Returns the path of the emulator.
 ///
 /// # Errors
-/// It was not fetched: `make test-setup` does it.
+/// The emulator was not fetched (`make test-setup`).
 pub fn binary() -> Result<PathBuf> {
     let path = paths::debian_amd64().join("usr/bin/qemu-riscv64");
     if path.exists() {
@@ -26,7 +26,7 @@ pub fn binary() -> Result<PathBuf> {
     }
 }
 
-/// Command that runs `program` of this machine under the reference.
+/// Returns a command that runs the file `program` on this machine under the reference.
 ///
 /// # Errors
 /// There is no emulator.
@@ -36,8 +36,8 @@ pub fn command(program: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Command that runs `program` inside the root directory `root` under the reference.
-/// The emulator and a `/dev/null` are put into `root`.
+/// Returns a command that runs `program` inside the root directory `root` under the reference. The
+/// emulator and a `/dev/null` are put into `root`.
 ///
 /// # Errors
 /// There is no emulator, or `root` cannot be written.
@@ -45,10 +45,10 @@ pub fn command_in_root(root: &Path, program: &str) -> Result<Command> {
     let inside = root.join(INSIDE);
     if !inside.exists() {
         fs::create_dir_all(root.join(".reference"))?;
-        // Not `fs::copy`: a process that another thread forks meanwhile would hold the
-        // file open for writing for a moment, and it could not be executed (ETXTBSY).
+        // Not `fs::copy`: a process that another thread forks meanwhile would briefly hold the file
+        // open for writing, and executing it would fail (ETXTBSY).
         check(Command::new("cp").arg(binary()?).arg(&inside))?;
-        // An empty file does for a device that not everybody may make.
+        // An empty file is enough: only root may make a device node.
         fs::create_dir_all(root.join("dev"))?;
         fs::write(root.join("dev/null"), "")?;
     }

@@ -15,14 +15,12 @@ use std::process::Command;
 /// Bytes of a dump: the scratch buffer, `x0`–`x31`, `f0`–`f31`, `fcsr`.
 const DUMP: usize = SCRATCH + 32 * 8 + 32 * 8 + 8;
 const SCRATCH: usize = 2 * REACH as usize;
-/// Bytes that the handler of faults writes down: pc, `x1`–`x31`, `f0`–`f31`, `fcsr`,
-/// `si_addr`, `si_code`.
+/// Bytes that the fault handler records: pc, `x1`–`x31`, `f0`–`f31`, `fcsr`, `si_addr`, `si_code`.
 const RECORD: usize = 67 * 8;
-/// Room for records per case; what is more is not written down.
+/// The number of records per case; further faults are not recorded.
 const RECORDS: usize = 3;
 
-/// Makes `handler` handle `SIGSEGV` on a stack of its own, since the cases use every
-/// register.
+/// Installs `handler` for `SIGSEGV` on an alternate stack, since the cases use every register.
 fn install() -> String {
     format!(
         "    la a0, alternate
@@ -41,8 +39,8 @@ fn install() -> String {
     )
 }
 
-/// Copies pc and registers out of the context, then address and code of the fault, and
-/// lets the program go on behind the instruction.
+/// Records pc and registers from the context, then address and code of the fault, and lets the
+/// program continue after the faulting instruction.
 const HANDLER: &str = ".option norvc
 handler:
     la t0, next_record
@@ -76,7 +74,7 @@ handler:
     ret
 ";
 
-/// What [`install`] and [`HANDLER`] refer to, but for the records.
+/// The data that [`install`] and [`HANDLER`] refer to, except the records.
 const HANDLER_DATA: &str = ".balign 16
 action: .dword handler, 0x08000004, 0
 alternate: .dword handler_stack, 0, 0x4000
@@ -84,10 +82,10 @@ next_record: .dword records
 .section .handler_stack, \"aw\", @nobits
 handler_stack: .zero 0x4000
 ";
-/// Where the handler's stack is: no sum of a pc and an immediate is on it, and no single bit, for
-/// a case may have such a number in `sp`, and a signal does not come if there is no room for its
-/// frame on the alternate stack that `sp` is on. (For the reference its lowest address is on it
-/// too; for Linux it is not.)
+/// The address of the handler's stack. No sum of a pc and an immediate and no single bit lies on
+/// the stack, because a case may load such a number into `sp`. If `sp` is on the alternate stack
+/// without room for a signal frame, the signal is not delivered. (Linux does not count the stack's
+/// lowest address as part of it; the reference does.)
 const HANDLER_STACK: u64 = 0x12_3456_7000;
 
 /// Assembler text of a program.
@@ -99,13 +97,13 @@ pub struct Program {
 }
 
 impl Program {
-    /// `cases` random cases of `extension`; the same for the same seed.
+    /// Makes `cases` random cases of `extension`; the same for the same seed.
     pub fn random(extension: Extension, cases: usize, seed: u64) -> Self {
         Self::new(extension, cases, seed, false)
     }
 
-    /// The same with an access to memory in each case that faults. A handler writes
-    /// down what it is told and steps over the instruction.
+    /// Makes `cases` random cases, each with a memory access that faults. A handler records the
+    /// signal's context and steps over the instruction.
     pub fn with_faults(extension: Extension, cases: usize, seed: u64) -> Self {
         Self::new(extension, cases, seed, true)
     }
@@ -123,10 +121,10 @@ impl Program {
         }
     }
 
-    /// Assembles and links it into `output`; the source is kept beside it.
+    /// Assembles and links the program into `output`; the source is kept beside it.
     ///
     /// # Errors
-    /// The assembler or linker is missing, or refuses.
+    /// The assembler or linker is missing or fails.
     pub fn build(&self, output: &Path) -> Result<()> {
         let (source, object) = (output.with_extension("s"), output.with_extension("o"));
         if let Some(folder) = output.parent() {
@@ -146,7 +144,7 @@ impl Program {
     /// Compares two outputs and describes the first difference in terms of the case.
     ///
     /// # Errors
-    /// They differ.
+    /// The outputs differ.
     pub fn compare(&self, expected: &[u8], actual: &[u8]) -> Result<()> {
         let length = self.cases.len() * (DUMP + RECORDS * RECORD * usize::from(self.faults));
         if expected.len() != length {
@@ -179,7 +177,7 @@ impl Program {
     }
 }
 
-/// Names what differs in a dump.
+/// Names the differing words of a dump.
 fn describe(expected: &[u8], actual: &[u8]) -> String {
     differences(expected, actual, |number| {
         match number.checked_sub(SCRATCH / 8) {
@@ -191,7 +189,7 @@ fn describe(expected: &[u8], actual: &[u8]) -> String {
     })
 }
 
-/// Names what differs in the record of a fault.
+/// Names the differing words of the record of a fault.
 fn describe_fault(expected: &[u8], actual: &[u8]) -> String {
     let pc = expected.iter().take(8).rev();
     let pc = pc.fold(0, |pc, &byte| pc << 8 | u64::from(byte));
@@ -206,7 +204,7 @@ fn describe_fault(expected: &[u8], actual: &[u8]) -> String {
     format!("at pc {pc:#x}: {told}")
 }
 
-/// Names and values of the words that differ.
+/// Returns names and values of the words that differ.
 fn differences(expected: &[u8], actual: &[u8], name: impl Fn(usize) -> String) -> String {
     let mut text = String::new();
     for (number, (a, b)) in expected.chunks(8).zip(actual.chunks(8)).enumerate() {
@@ -225,7 +223,7 @@ fn differences(expected: &[u8], actual: &[u8], name: impl Fn(usize) -> String) -
     text
 }
 
-/// The whole program: calls each case, writes the dumps, exits with 0.
+/// Returns the whole program: it calls each case, writes the dumps, and exits with 0.
 fn program(cases: &[String], extension: Extension, faults: bool, random: &mut Random) -> String {
     let mut text = String::from(".option norelax\n.text\n.globl _start\n_start:\n");
     if faults {
@@ -284,7 +282,7 @@ fn program(cases: &[String], extension: Extension, faults: bool, random: &mut Ra
     text
 }
 
-/// One case: a function without a stack frame that may use every register.
+/// Returns one case: a function without a stack frame that may use every register.
 fn case(number: usize, extension: Extension, faults: bool, random: &mut Random) -> String {
     let base = match extension {
         Extension::C => random.pick(&[2, 2, 8, 9, 10, 11, 12, 13, 14, 15]),
@@ -329,7 +327,8 @@ fn case(number: usize, extension: Extension, faults: bool, random: &mut Random) 
     text
 }
 
-/// The instructions of a case: mostly straight, with short branches, jumps and loops.
+/// Adds the instructions of a case: mostly straight-line code, with short branches, jumps and
+/// loops.
 fn body(
     text: &mut String,
     case: usize,
@@ -384,7 +383,7 @@ fn body(
     }
 }
 
-/// An access to memory near address 0, where there is none.
+/// Adds a memory access near address 0, which is not mapped.
 fn fault(text: &mut String, registers: Registers, random: &mut Random) {
     let destination = registers.destination(random);
     let source = random.below(32);
@@ -418,8 +417,8 @@ fn fault(text: &mut String, registers: Registers, random: &mut Random) {
     };
 }
 
-/// A jump over the next instruction: direct, or through a register; with or without
-/// a link, which may well look like a call.
+/// Adds a jump over the next instruction: direct or through a register, with or without a link
+/// register. It may look like a call.
 fn jump(text: &mut String, label: &str, registers: Registers, random: &mut Random) {
     let link = registers.destination(random);
     if random.chance(50) {
@@ -433,7 +432,7 @@ fn jump(text: &mut String, label: &str, registers: Registers, random: &mut Rando
     }
 }
 
-/// Stores all registers but the base behind the scratch buffer.
+/// Adds stores of all registers but the base behind the scratch buffer.
 fn dump(text: &mut String, base: u8) {
     let start = SCRATCH / 2;
     for register in (1..32).filter(|register| *register != base) {
@@ -458,7 +457,7 @@ fn dump(text: &mut String, base: u8) {
     );
 }
 
-/// A register value: an edge case, a small number or random bits.
+/// Returns a register value: an edge case, a small number or random bits.
 fn integer(random: &mut Random) -> u64 {
     const EDGES: [u64; 14] = [
         0,
@@ -484,7 +483,7 @@ fn integer(random: &mut Random) -> u64 {
     }
 }
 
-/// A floating-point register: a double, a NaN-boxed single, or neither.
+/// Returns a floating-point register value: a double, a NaN-boxed single, or neither.
 fn floating(random: &mut Random, extension: Extension) -> u64 {
     let singles = match extension {
         Extension::F => 85,

@@ -9,14 +9,14 @@ use std::os::unix::fs::MetadataExt;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
-/// Tests of one file.
+/// The tests of one file.
 #[derive(Default)]
 pub struct Suite {
     trials: Vec<Trial>,
 }
 
 impl Suite {
-    /// No tests yet.
+    /// Makes an empty suite.
     pub fn new() -> Self {
         Self::default()
     }
@@ -26,8 +26,8 @@ impl Suite {
         self.trials.push(trial(name.into(), test));
     }
 
-    /// Adds a test that runs a VM. Without KVM it is listed as ignored, or fails
-    /// if `HARTLINE_REQUIRE_KVM` is 1.
+    /// Adds a test that runs a VM. Without KVM the test is listed as ignored, or fails if
+    /// `HARTLINE_REQUIRE_KVM` is 1.
     pub fn add_kvm(
         &mut self,
         name: impl Into<String>,
@@ -41,7 +41,7 @@ impl Suite {
         self.trials.push(trial);
     }
 
-    /// Lists a test as ignored, for a reason that this machine has.
+    /// Adds a test that is listed as ignored on this machine, with `reason` in its name.
     pub fn add_unless(
         &mut self,
         name: impl Into<String>,
@@ -52,7 +52,7 @@ impl Suite {
         self.trials.push(trial(name, test).with_ignored_flag(true));
     }
 
-    /// As [`add_kvm`](Self::add_kvm), for a test that root alone can run.
+    /// Adds a test as [`add_kvm`](Self::add_kvm) does, which only root can run.
     pub fn add_root_kvm(
         &mut self,
         name: impl Into<String>,
@@ -66,7 +66,7 @@ impl Suite {
         }
     }
 
-    /// As [`add_kvm`](Self::add_kvm), for a test that takes minutes: it is run when asked for with
+    /// Adds a test as [`add_kvm`](Self::add_kvm) does, which takes minutes and runs only with
     /// `--ignored` or `--include-ignored`.
     pub fn add_long_kvm(
         &mut self,
@@ -85,7 +85,7 @@ impl Suite {
     }
 }
 
-/// A test whose message tells the seed that it ran with, if there was one.
+/// Makes a test whose error message has the seed of the run, if there was one.
 fn trial(name: String, test: impl Fn() -> Result<()> + Send + 'static) -> Trial {
     let Ok(seed) = env::var(CHAOS) else {
         return Trial::test(name, test);
@@ -113,7 +113,7 @@ fn kvm_is_required() -> bool {
     is_set("HARTLINE_REQUIRE_KVM")
 }
 
-/// Whether `/dev/kvm` can be used; otherwise why not.
+/// Checks that `/dev/kvm` can be used; otherwise returns the reason.
 fn kvm() -> std::result::Result<(), String> {
     OpenOptions::new()
         .read(true)

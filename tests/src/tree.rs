@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory that is deleted when the value goes.
+/// A directory that is deleted when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// An empty directory.
+    /// Makes an empty directory.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The directory cannot be made.
     pub fn new() -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = paths::work().join(format!("scratch-{}-{number}", std::process::id()));
-        // A process that was killed left it behind, if its number comes again.
+        // A killed process with the same process id may have left it behind.
         if path.exists() {
             fs::remove_dir_all(&path)?;
         }
@@ -32,10 +32,10 @@ impl Scratch {
         Ok(Self { path })
     }
 
-    /// A copy of `original` with all its metadata.
+    /// Copies `original` with all its metadata.
     ///
     /// # Errors
-    /// It cannot be copied.
+    /// The directory cannot be copied.
     pub fn copy_of(original: &Path) -> Result<Self> {
         let scratch = Self::new()?;
         let mut copy = Command::new("cp");
@@ -47,7 +47,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -101,7 +101,7 @@ pub fn populate(root: &Path) -> Result<()> {
     fs::write(data.join("change.patch"), PATCH)?;
     fill_tree(&data.join("tree"))?;
     compress(&data)?;
-    // One time for everything, so that listings and archives compare equal.
+    // One time stamp for all files, so that listings and archives compare equal.
     let mut touch = Command::new("find");
     touch
         .arg(root)
@@ -142,7 +142,7 @@ fn fill_tree(tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Packed forms of the data, made by this machine's tools.
+/// Compresses the data with this machine's tools.
 fn compress(data: &Path) -> Result<()> {
     let script = "set -e
         gzip -9nkf words.txt; bzip2 -kf words.txt; xz -kf -6 words.txt; xz -kf -6 binary.bin
@@ -153,7 +153,7 @@ fn compress(data: &Path) -> Result<()> {
     check(Command::new("sh").args(["-c", script]).current_dir(data))
 }
 
-/// `count` bytes of a linear congruential generator.
+/// Returns `count` bytes of a linear congruential generator.
 pub fn bytes(count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -172,7 +172,7 @@ fn other_binary() -> Vec<u8> {
     other
 }
 
-/// Lines of words, some of them repeated, with punctuation and mixed case.
+/// Returns lines of words, some of them repeated, with punctuation and mixed case.
 fn words(lines: usize) -> String {
     const WORDS: [&str; 16] = [
         "the",

@@ -1,13 +1,13 @@
-# Emulated machines with Debian's cloud kernel: sourced by the scripts beside it, with bash.
+# Emulated machines with Debian's cloud kernel. The scripts beside it source it, with bash.
 
 amd64=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.debian/amd64" && pwd)
 kernel=$(ls "$amd64"/boot/vmlinuz-*-cloud-amd64 | sort -V | tail -n 1)
 modules=$amd64/usr/lib/modules/${kernel##*/vmlinuz-}/kernel
-# What AMD processors need for KVM.
+# Modules that KVM needs on AMD CPUs.
 svm_modules="virt/lib/irqbypass drivers/crypto/ccp/ccp arch/x86/kvm/kvm arch/x86/kvm/kvm-amd drivers/net/tun"
 
-# make_initramfs FILE INIT ROOT MODULE…: a file system with busybox, INIT as first process, modules
-# in the order in which they are to be loaded, and what is in the folder ROOT already.
+# make_initramfs FILE INIT ROOT MODULE…: make an initramfs with busybox, INIT as first process, the
+# modules in load order, and the contents of the folder ROOT.
 make_initramfs() {
     local file=$1 init=$2 root=$3 module number=0
     shift 3
@@ -15,7 +15,7 @@ make_initramfs() {
     cp "$init" "$root/init"
     cp "$amd64/usr/bin/busybox" "$root/bin/busybox"
     for module; do
-        # Some kernels have one built in, or do without.
+        # Some kernels have the module built in, or do not need it.
         [ -e "$modules/$module.ko.xz" ] || continue
         xz -dc "$modules/$module.ko.xz" >"$root/modules/$number-${module##*/}.ko"
         number=$((number + 1))
@@ -24,10 +24,10 @@ make_initramfs() {
     (cd "$root" && find . | cpio --quiet -o -H newc) >"$file"
 }
 
-# run_svm INITRAMFS KERNEL-ARGUMENTS OPTION…: an AMD processor with SVM and nested paging, as QEMU
-# emulates it. Its console is standard output. QEMU 7.2's cmpxchg16b now and then leaves wrong
-# flags, of which the kernel dies in its memory allocator: it is told to do without. Nor does it look
-# whether the timer is in time, which it is not on a busy machine.
+# run_svm INITRAMFS KERNEL-ARGUMENTS OPTION…: run an AMD CPU with SVM and nested paging, emulated by
+# QEMU. Its console is standard output. QEMU 7.2's cmpxchg16b sometimes leaves wrong flags, and the
+# kernel's memory allocator crashes: clearcpuid=cx16 avoids the instruction. no_timer_check skips a
+# check of the timer's rate, which fails on a busy machine.
 run_svm() {
     local initramfs=$1 arguments=$2
     shift 2

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Run cases on hardware KVM that is emulated: Debian's cloud kernel, an initramfs of ours.
+# Run cases under emulated hardware KVM, with Debian's cloud kernel and our initramfs.
 #
 #   run.sh svm|ept HARTLINE CASES
 #
-# svm is an AMD processor with SVM and nested paging, as QEMU emulates it; ept an Intel one with
-# VT-x and extended page tables, as bochs does. HARTLINE is the static binary. CASES is a
-# folder with the file `list`, a line per case "NAME CODE ARGUMENTS…" (of hartline, or of a
-# program named by its path), NAME.expected with its standard output or
-# NAME.contains with pieces of it, one per line, and whatever else the arguments name as
+# svm is an AMD CPU with SVM and nested paging, emulated by QEMU; ept an Intel CPU with VT-x and
+# extended page tables, emulated by bochs. HARTLINE is the static binary. CASES is a folder with the
+# file `list`, which has a line "NAME CODE ARGUMENTS…" per case: the arguments of hartline, or the
+# path of another program and its arguments. NAME.expected has a case's standard output, or
+# NAME.contains has parts of it, one per line. The arguments name other files of the folder as
 # /cases/FILE. The machine's console goes to standard output: "svm: passed NAME" or
 # "svm: FAILED NAME: why", then "svm: done".
 set -euo pipefail
@@ -65,20 +65,20 @@ RC
 # Some builds have a debugger, which waits for its first command.
 echo c >"$work/commands"
 : >"$work/serial"
-# The display wants a terminal. Builds with a debugger keep that for it and make another one for the
-# screen, which has to be read: a full one would stop the machine. That cannot switch itself off: the
-# last line ends it.
+# The display needs a terminal. Builds with a debugger keep that one for the debugger and open
+# another one for the screen. It must be read: a full one would stop the machine. The machine cannot
+# switch itself off, so the loop below ends at its last line.
 TERM=xterm setsid timeout "${EMULATED_SECONDS:-1500}" script -qefc \
     "bochs -q -f '$work/bochsrc' -rc '$work/commands'" /dev/null >"$work/terminal" 2>&1 </dev/null &
 bochs=$!
-# It may have ended by itself.
+# The machine may have ended by itself.
 trap 'kill -- -"$bochs" 2>/dev/null || true; rm -rf "$work"' EXIT
 screen=
 while kill -0 "$bochs" 2>/dev/null && ! grep -q '^svm: done' "$work/serial"; do
     sleep 1
     [ -z "$screen" ] || continue
     screen=$(sed -n 's/.*connected to screen "\([^"]*\)".*/\1/p' "$work/terminal")
-    # Ends with the machine.
+    # `cat` ends with the machine.
     [ -z "$screen" ] || cat "$screen" >/dev/null 2>&1 &
 done
 tr -d '\r' <"$work/serial"

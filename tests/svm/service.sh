@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Install the package in Debian with systemd, on an AMD processor with SVM and nested paging as
-# QEMU emulates it, and see what its service does there. As root.
+# Install the package in Debian with systemd, on an AMD CPU with SVM and nested paging emulated
+# by QEMU, and test its service there. As root.
 #
 #   service.sh FILE.deb PROGRAM
 #
-# PROGRAM is that of tests/programs/service. The machine's console goes to standard output:
-# "svm: passed NAME" or "svm: FAILED NAME: why", then "svm: done".
+# PROGRAM is the program of tests/programs/service. The machine's console goes to standard
+# output: "svm: passed NAME" or "svm: FAILED NAME: why", then "svm: done".
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 package=$1 program=$2

@@ -1,5 +1,5 @@
-//! Bad input: one line on standard error that names what is wrong, exit code 125,
-//! nothing left in the cache, no panic, no hang.
+//! Bad input causes one line on standard error that names the problem, and exit code 125. It leaves
+//! nothing in the cache and causes no panic and no hang.
 
 #[path = "bad_input/interpreter.rs"]
 mod interpreter;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// A way to spoil the good file, and words of which the error has at least one.
+/// A way to damage the valid file, and words of which the error has at least one.
 type Row = (&'static str, fn(Elf) -> Elf, &'static [&'static str]);
 
 const FILES: &[Row] = &[
@@ -168,8 +168,8 @@ const FILES: &[Row] = &[
     ("code far apart", code_far_apart, &["code spans"]),
 ];
 
-/// Makes the second segment one of code, 1 GiB away, in a file without sections: those
-/// would tell that there is none.
+/// Makes the second segment a code segment 1 GiB away, in a file without sections: section headers
+/// would show that there is no code between the two segments.
 fn code_far_apart(elf: Elf) -> Elf {
     let end = elf.boundaries().last().copied().unwrap_or(0) + 1;
     let elf = elf.truncated(end);
@@ -179,7 +179,7 @@ fn code_far_apart(elf: Elf) -> Elf {
     change(elf, 1, segment::VADDR, |address, _| address + (1 << 30))
 }
 
-/// Makes the file ask for a program interpreter. It can be translated, as a part of a
+/// Makes the file ask for a program interpreter. Such a file can be translated, as a part of a
 /// dynamically linked program, but not run alone.
 fn dynamically_linked(elf: Elf) -> Elf {
     // The GNU_STACK or attributes header becomes PT_INTERP with the file's first bytes.
@@ -200,14 +200,14 @@ fn dynamically_linked(elf: Elf) -> Elf {
     elf
 }
 
-/// Changes one field of loaded segment `index`, given its value and the file.
+/// Changes one field of loaded segment `index`; `new` gets the old value and the file.
 fn change(elf: Elf, index: usize, offset: usize, new: impl Fn(u64, &Elf) -> u64) -> Elf {
     let at = elf.header(elf.loaded()[index]) + offset;
     let value = new(elf.number(at, 8), &elf);
     elf.with(at, 8, value)
 }
 
-/// Command lines that are wrong or ask for what there is not, and words of the error.
+/// Command lines that are wrong or name missing files, and words of the error.
 const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["--no-such-option", "GOOD"], &["no-such-option"]),
     (&["--mem", "much", "GOOD"], &["mem", "much"]),
@@ -330,14 +330,14 @@ impl Place {
         process::run(self.command(subcommand)?.arg(self.program()), b"")
     }
 
-    /// Files in the cache, without what was found out about this host and about files.
+    /// Returns the files in the cache, except records about this host and about checked files.
     fn cached(&self) -> Result<Vec<PathBuf>> {
         let mut found = files(&self.cache())?;
         found.retain(|path| *path != self.cache().join("probe.json") && *path != self.known());
         Ok(found)
     }
 
-    /// What is known of files that were checked.
+    /// Returns the path of the validated-image cache.
     fn known(&self) -> PathBuf {
         self.cache().join("known")
     }
@@ -356,8 +356,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Fails unless `outcome` is a refusal: exit code 125, nothing on standard output,
-/// one line on standard error with one of `words`.
+/// Fails unless `outcome` is a refusal: exit code 125, nothing on standard output, and one line on
+/// standard error with one of `words`.
 fn check_refusal(outcome: &Outcome, words: &[&str]) -> Result<()> {
     let message = outcome.stderr_text();
     let lower = message.to_lowercase();
@@ -426,7 +426,7 @@ fn check_good(outcome: &Outcome) -> Result<()> {
     }
 }
 
-/// The file that all others were made from does run, and is translated once.
+/// The valid file, from which all others were made, runs and is translated once.
 fn good_file() -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
     check_good(&place.run("run")?)?;
@@ -455,7 +455,7 @@ fn built(place: &Place) -> Result<()> {
     }
 }
 
-/// A damaged entry is noticed, not used, and made again.
+/// A damaged entry is detected, not used, and made again.
 fn damaged_cache() -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
     built(&place)?;
@@ -510,12 +510,12 @@ fn damaged_cache() -> Result<()> {
     Ok(())
 }
 
-/// A file and its translation are not checked again as long as they stay the same, and are
-/// when one of them or the table has changed.
+/// A file and its translation are checked once. They are checked again when one of them or the
+/// validated-image cache changes.
 fn known_files() -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
     built(&place)?;
-    // What was written just now is checked each time.
+    // A file that was just written is checked at each start.
     let settle = || std::thread::sleep(Duration::from_millis(2200));
     settle();
     check_good(&place.run("run")?)?;
@@ -528,7 +528,7 @@ fn known_files() -> Result<()> {
     check_good(&place.run("run")?)?;
     fs::write(place.known(), &known[..known.len() - 1])?;
     check_good(&place.run("run")?)?;
-    // The translation.
+    // Change the translation.
     let [entry] = place
         .cached()?
         .try_into()
@@ -540,7 +540,7 @@ fn known_files() -> Result<()> {
     if entry.exists() {
         return Err("the damage was not noticed".into());
     }
-    // The program: another instruction, at the time of the one before.
+    // Change one instruction of the program, but keep its modification time.
     built(&place)?;
     settle();
     check_good(&place.run("run")?)?;
@@ -562,7 +562,7 @@ fn known_files() -> Result<()> {
     Ok(())
 }
 
-/// Several processes translate the same file: all succeed, one entry is there.
+/// Several processes translate the same file at once: all succeed and make one entry.
 fn many_builds() -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
     let mut children = Vec::new();
@@ -588,7 +588,7 @@ fn many_builds() -> Result<()> {
     }
 }
 
-/// A build that is killed leaves nothing that a later one does not clear away.
+/// A later build clears away what a killed build leaves behind.
 fn killed_build() -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
     let mut child = place
@@ -615,17 +615,17 @@ fn killed_build() -> Result<()> {
     }
 }
 
-/// A cache folder that cannot be made is named.
+/// The error names a cache folder that cannot be made.
 fn unwritable_cache(subcommand: &str) -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
     let mut command = place.command(subcommand)?;
     command.env("HARTLINE_CACHE", place.program().join("cache"));
-    // Nothing is translated before: there is no other line.
+    // Nothing is translated before, so there is no other line.
     let outcome = process::run(command.arg(place.program()), b"")?;
     check_refusal(&outcome, &["good-or-bad/cache"])
 }
 
-/// Packs what a root directory is to have into a file.
+/// Packs the contents of a root directory into a file.
 type Packer = fn(&Path, &Path) -> Command;
 
 fn tar(from: &Path, to: &Path) -> Command {
@@ -640,8 +640,7 @@ fn erofs(from: &Path, to: &Path) -> Command {
     command
 }
 
-/// A root file system in one file that is cut off or changed is refused, or what is in it is
-/// used.
+/// A truncated or changed root file system image is refused, or its contents are used.
 fn damaged_roots(seed: u64, name: &str, packer: Packer) -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
     let root = place.folder.path().join("root");
@@ -659,7 +658,6 @@ fn damaged_roots(seed: u64, name: &str, packer: Packer) -> Result<()> {
     for _ in 0..40 {
         let mut bytes = whole.clone();
         for _ in 0..=random.below(3) {
-            // Headers are where the damage is done.
             let block = random.within(0, bytes.len() as i64 / 512 - 1) as usize;
             let at = block * 512 + random.below(512) as usize;
             bytes[at] = random.bits() as u8;
@@ -681,7 +679,7 @@ fn damaged_roots(seed: u64, name: &str, packer: Packer) -> Result<()> {
     Ok(())
 }
 
-/// Hides `/dev/kvm` in a mount namespace; `prepare` may put something in its place.
+/// Hides `/dev/kvm` in a mount namespace; `prepare` may put another file in its place.
 fn without_kvm(prepare: &str, words: &[&str]) -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
     let inner = place.command("run")?;
@@ -703,8 +701,7 @@ fn without_kvm(prepare: &str, words: &[&str]) -> Result<()> {
     check_refusal(&process::run(&mut command, b"")?, words)
 }
 
-/// Random changes in the headers: whatever comes of it, it is a refusal or the end
-/// of a program, in bounded time.
+/// Random changes in the headers: the result is a refusal or the end of a program, in bounded time.
 fn random_damage(seed: u64) -> Result<()> {
     let good = Elf::good()?;
     let end = good.header(good.number(field::PHNUM, 2) as usize);

@@ -1,6 +1,6 @@
-//! `hartline bench compute` with two of its quickest benchmarks: that it runs them in
-//! all three ways, compares what they print, and says what is wrong. `hartline bench
-//! syscalls` and `disk` with few operations.
+//! `hartline bench compute` with two of its quickest benchmarks: it runs them in all three ways,
+//! compares their output, and reports errors. `hartline bench syscalls` and `disk` with few
+//! operations.
 
 use hartline_tests::compile;
 use hartline_tests::process::{self, Outcome};
@@ -24,15 +24,15 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// [`programs`], translated before: both tests that run them need that, and it takes
-/// longer than a run may.
+/// Returns [`programs`], translated before: both tests that run them need the translations, which
+/// take longer than a run may.
 fn translated() -> Result<&'static Path> {
     let directory = programs()?;
     hartline::translate(&directory.join("riscv64/kernels"))?;
     Ok(directory)
 }
 
-/// What `make bench-programs` makes, as far as these tests need it.
+/// Makes the part of `make bench-programs` that these tests need.
 fn programs() -> Result<&'static Path> {
     static PROGRAMS: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     let made = PROGRAMS.get_or_init(|| {
@@ -76,7 +76,7 @@ fn three_ways() -> Result<()> {
     check(text.matches(r#""native_s":"#).count() == 2, &outcome)
 }
 
-/// The native program prints something else: both the table and the exit code tell.
+/// If the native program prints something else, both the table and the exit code report it.
 fn another_output() -> Result<()> {
     let real = translated()?;
     let directory = paths::work().join("bench-changed");
@@ -102,7 +102,7 @@ fn commands() -> Result<()> {
     let text = outcome.stdout_text();
     check(outcome.code == 0, &outcome)?;
     check(text.starts_with("# sieve\n"), &outcome)?;
-    // The native one can be run as it stands.
+    // The native command can be run as printed.
     let line = text.lines().nth(1).unwrap_or_default();
     let native = process::run(Command::new("sh").args(["-c", line]), b"")?;
     check(native.stdout_text().starts_with("sieve "), &native)
@@ -115,7 +115,7 @@ fn missing_programs() -> Result<()> {
     check(outcome.stderr_text().ends_with(told), &outcome)
 }
 
-/// `build.sh` with packages of other versions for the two architectures. Its programs do
+/// Runs `build.sh` with packages of different versions for the two architectures. Their programs do
 /// nothing.
 fn versions() -> Result<()> {
     let folder = paths::work().join("bench-versions");
@@ -189,7 +189,7 @@ fn disk() -> Result<()> {
     check(rows == 4, &outcome)
 }
 
-/// All operations run in both ways; those that stay in the guest take no exits.
+/// All operations run in both ways; operations that stay in the guest cause no exits.
 fn syscalls() -> Result<()> {
     let directory = paths::work().join("bench-syscalls");
     let script = paths::repository().join("tests/bench/build.sh");
@@ -204,7 +204,7 @@ fn syscalls() -> Result<()> {
     let calls = text.split(r#""name":"getppid""#).nth(1).unwrap_or_default();
     let exits = calls.split(r#""exits":"#).nth(1).unwrap_or_default();
     let exits = exits.split('}').next().unwrap_or_default();
-    // But for interrupts of the host.
+    // Interrupts of the host may cause a few exits.
     check(
         exits.parse::<f64>().is_ok_and(|exits| exits < 0.01),
         &outcome,

@@ -1,6 +1,6 @@
-//! A busy machine: eight VMs at once, each with an empty translation cache, run scripts of
-//! several processes for a minute. Translation is slow then, so images come late and while
-//! many processes are switched. Every run must be as under the reference.
+//! A busy machine: eight VMs at once, each with an empty translation cache, run scripts of several
+//! processes for a minute. Translation is slow then, so images arrive late, while many processes
+//! are switched. Each run must match the reference.
 
 use hartline_tests::Result;
 use hartline_tests::pipelines::{self, Pipelines, Setting};
@@ -13,13 +13,13 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// VMs at once.
+/// The number of VMs at once.
 const VMS: usize = 8;
 
-/// The script that gave wrong sums, which takes longer than the others.
+/// The script that once gave wrong sums; it takes longer than the others.
 const SUMS: &str = "sums";
 
-/// Every so many runs one is of [`SUMS`].
+/// The distance between two runs of [`SUMS`].
 const PERIOD: usize = 16;
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// Starts runs for `HARTLINE_BUSY_SECONDS` (60). Their vCPUs are the numbers of
+/// Starts runs for `HARTLINE_BUSY_SECONDS` (default 60). The numbers of vCPUs come from
 /// `HARTLINE_TEST_CPUS` in turn.
 fn busy() -> Result<()> {
     let seconds = match env::var("HARTLINE_BUSY_SECONDS") {
@@ -38,7 +38,7 @@ fn busy() -> Result<()> {
     let names = pipelines::names()?;
     let cpus = pipelines::cpus();
     let pipelines = Pipelines::new()?;
-    // A minute does not suffice for all scripts: each time others are run.
+    // A minute is too short for all scripts, so the first script depends on the time.
     let first = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() as usize % names.len();
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let started = Instant::now();

@@ -1,5 +1,5 @@
-//! Debian's riscv64 busybox, which nobody here compiled: applets with real inputs,
-//! compared byte for byte and by exit code with the reference.
+//! Debian's prebuilt riscv64 busybox: applets with real inputs, compared byte for byte and by exit
+//! code with the reference.
 
 use hartline_tests::compare::{Run, check_equal};
 use hartline_tests::suite::Suite;
@@ -21,7 +21,7 @@ enum Input {
 }
 use Input::{Empty, File, Text};
 
-/// Applet, arguments, standard input. Paths are those of `tree::populate`.
+/// Applet, arguments, standard input. The paths come from `tree::populate`.
 const ROWS: &[(&str, &[&str], Input)] = &[
     ("sha1sum", &["/data/binary.bin", "/data/words.txt"], Empty),
     ("sha256sum", &["/data/binary.bin", "/data/tree.tar"], Empty),
@@ -430,7 +430,7 @@ fn main() -> ExitCode {
     suite.add_kvm("nothing is left behind", nothing_left);
     let exit = suite.run();
     if let Some(Ok(root)) = ROOT.get() {
-        // Nobody uses it any more; left-over files are no failure.
+        // All runs have ended; left-over files are not a failure.
         let _ = std::fs::remove_dir_all(root);
     }
     exit
@@ -438,7 +438,7 @@ fn main() -> ExitCode {
 
 static ROOT: OnceLock<std::result::Result<std::path::PathBuf, String>> = OnceLock::new();
 
-/// The root directory of all rows; nobody writes to it.
+/// Returns the root directory of all rows, which no row changes.
 fn root() -> Result<&'static std::path::Path> {
     let root = ROOT.get_or_init(|| {
         let path = paths::work().join(format!("busybox-root-{}", std::process::id()));
@@ -476,7 +476,8 @@ fn compare(applet: &str, arguments: &[&str], input: &Input) -> Result<()> {
     check_equal(&expected, &actual)
 }
 
-/// Directories are read in the file system's order, and the environment has none.
+/// Returns whether the order of the output may differ: directories are read in the file system's
+/// order, and the environment is unordered.
 fn lists_in_any_order(applet: &str, arguments: &[&str]) -> bool {
     matches!(applet, "find" | "env") || matches!(applet, "grep" | "cp") && arguments.contains(&"-r")
 }
@@ -487,7 +488,7 @@ fn sort_lines(text: &mut Vec<u8>) {
     *text = lines.concat();
 }
 
-/// A row whose applet this busybox lacks would compare two error messages.
+/// Checks for all applets: a row with a missing applet would compare two error messages.
 fn reference_has_every_applet() -> Result<()> {
     let (mut applets, mut missing) = (Vec::new(), Vec::new());
     for (applet, arguments, input) in ROWS {
@@ -574,8 +575,8 @@ fn read_only_volume() -> Result<()> {
     Ok(())
 }
 
-/// Each line is answered before the next one is sent: nobody waits for the end of
-/// the input or for a full buffer.
+/// Each line is answered before the next one is sent: the output does not wait for the end of the
+/// input or for a full buffer.
 fn dialogue() -> Result<()> {
     let run = Run::new(&paths::busybox(), ["cat"]);
     hartline::translate(&run.program)?;
@@ -605,7 +606,7 @@ fn dialogue() -> Result<()> {
     }
 }
 
-/// No file and no process remains of a run, whether it ends or is killed.
+/// No file and no process is left after a run, whether it ends or is killed.
 fn nothing_left() -> Result<()> {
     let folder = Scratch::new()?;
     for (arguments, limit, code) in [(["true", ""], "600", 0), (["sleep", "1000"], "1", 124)] {

@@ -1,5 +1,5 @@
 //! Perturbed runs: with each seed in `HARTLINE_CHAOS`, Hartline runs one pipeline or one row of
-//! another suite. The seed says which, so that a seed alone repeats a run. `make chaos`.
+//! another suite. The seed selects the row, so a seed alone repeats a run. `make chaos` runs them.
 
 use hartline_tests::compile::{self, VARIANTS};
 use hartline_tests::hartline::{self, CHAOS};
@@ -31,16 +31,16 @@ const SUITES: [&str; 7] = [
     "servers",
 ];
 
-/// Runs at the same time.
+/// The number of runs at the same time.
 const THREADS: usize = 2;
 
-/// One seed in so many is run with `--check` too.
+/// One seed in this many runs with `--check` too.
 const CHECKED: u64 = 5;
 
-/// Seeds unless `HARTLINE_CHAOS_SEEDS` says how many.
+/// The number of seeds unless `HARTLINE_CHAOS_SEEDS` is set.
 const SEEDS: u64 = 8;
 
-/// Longest time of a row of another suite, which has its own deadlines.
+/// The longest time of a row of another suite, which has its own deadlines.
 const DEADLINE: Duration = Duration::from_secs(3600);
 
 fn main() -> ExitCode {
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// The second run has what the first one translated, and compares it.
+/// The second run uses the translations of the first one, and compares them.
 fn compared() -> Result<()> {
     let folder = Scratch::new()?;
     let input = folder.path().join("input");
@@ -92,7 +92,7 @@ fn repeated() -> Result<()> {
     /// Three processes and their pipes.
     const SCRIPT: &str = "seq 3000 | sed 's/1/22/; /7$/d' | sort -r | md5sum; \
                           echo one | { read a; echo $a two; }";
-    /// What it prints, as the host's tools say.
+    /// The script's output, computed with the host's tools.
     const RESULT: &str = "6f011592af14721553ea51a4a11e0b54  -\none two\n";
     hartline::translate(&paths::busybox())?;
     let start = random::seed() / 1000 % 1_000_000;
@@ -127,8 +127,8 @@ fn repeated() -> Result<()> {
     }
 }
 
-/// A program that computes alone ends by a signal, whatever the seed. With 800133 a signal that
-/// came while a loop reached no safepoint was lost.
+/// A program that only computes ends by a signal, whatever the seed. With seed 800133, a signal was
+/// lost that arrived while a loop reached no safepoint.
 fn interrupted() -> Result<()> {
     let program = compile::programs(VARIANTS[1])?;
     hartline::translate(&program)?;
@@ -139,12 +139,13 @@ fn interrupted() -> Result<()> {
         command.args(["spin", "calls"]).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let mut byte = [0];
-        // It computes once it has written a line.
+        // The program computes after it has written a line.
         let mut output = child.stdout.take().ok_or("no output")?;
         while byte != *b"\n" {
             output.read_exact(&mut byte)?;
         }
-        // SAFETY: no memory is involved; the child was not waited for, so the number is its own.
+        // SAFETY: no memory is involved; the child is not reaped yet, so its process id is not
+        // reused.
         unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
         let status = child.wait()?;
         if status.code() != Some(128 + libc::SIGINT) {
@@ -154,8 +155,8 @@ fn interrupted() -> Result<()> {
     Ok(())
 }
 
-/// Threads on several vCPUs take page faults while the images of their process change. With
-/// 821237 nine runs of ten were wrong: the faulting code was not finished.
+/// Threads on several vCPUs take page faults while the images of their process change. With seed
+/// 821237, nine runs of ten were wrong: the faulting code was not finished.
 fn faults() -> Result<()> {
     let program = compile::programs(VARIANTS[0])?;
     hartline::translate(&program)?;
@@ -171,13 +172,13 @@ fn faults() -> Result<()> {
     Ok(())
 }
 
-/// What one seed runs.
+/// The row that a seed runs.
 enum Row<'a> {
     Pipeline { name: &'a str, cpus: &'static str },
     Other { suite: &'static str, row: &'a str },
 }
 
-/// Everything that a seed can choose from.
+/// All rows.
 struct Rows {
     pipelines: Pipelines,
     names: Vec<String>,
@@ -188,7 +189,7 @@ struct Rows {
 
 fn seeds() -> Result<()> {
     let count = random::number("HARTLINE_CHAOS_SEEDS").unwrap_or(SEEDS);
-    // A start of six digits can be read and typed.
+    // A start of six digits is easy to read and type.
     let start = random::number("HARTLINE_CHAOS_SEED");
     let start = start.unwrap_or_else(|| random::seed() / 1000 % 1_000_000);
     let what = env::var("HARTLINE_CHAOS_WHAT").map_or(String::new(), |what| format!(",{what}"));
@@ -206,7 +207,7 @@ fn seeds() -> Result<()> {
             }
             let seed = start.wrapping_add(number);
             let row = rows.choose(seed);
-            // Some with the runtime's checks, which take longer.
+            // Some seeds run with the runtime's checks, which take longer.
             let check = if seed.is_multiple_of(CHECKED) {
                 ",check"
             } else {
@@ -216,7 +217,7 @@ fn seeds() -> Result<()> {
             let result = rows.run(&row, &chaos);
             let took = begin.elapsed().as_secs_f64();
             let told = format!("chaos: seed {seed}, {}, {took:.1} s", row.describe());
-            // One lock for the lines of a seed, which stay together.
+            // One lock per seed keeps its lines together.
             let mut wrong = wrong
                 .lock()
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -264,7 +265,7 @@ impl Rows {
         })
     }
 
-    /// Half of the seeds are for the pipelines, the others for the other suites, in turn.
+    /// Half of the seeds select pipelines, the others rows of the other suites in turn.
     fn choose(&self, seed: u64) -> Row<'_> {
         let number = usize::try_from(seed / 2).unwrap_or(usize::MAX);
         if seed.is_multiple_of(2) {
@@ -306,7 +307,7 @@ impl Row<'_> {
         }
     }
 
-    /// The command line that runs it once more.
+    /// Returns the command line that repeats the row.
     fn again(&self, chaos: &str) -> String {
         let (variables, suite, row) = match self {
             Self::Pipeline { name, cpus } => {
@@ -322,7 +323,7 @@ impl Row<'_> {
     }
 }
 
-/// The names of a suite's rows; those of several lines are left out.
+/// Lists the names of a suite's rows; names with several lines are left out.
 fn listed(program: &Path, options: &[&str]) -> Result<Vec<String>> {
     let mut list = Command::new(program);
     list.args(["--list", "--format", "terse"]).args(options);
@@ -334,12 +335,12 @@ fn listed(program: &Path, options: &[&str]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs a row of another suite in a process of its own.
+/// Runs a row of another suite in a separate process.
 fn other(program: &Path, row: &str, chaos: &str) -> Result<()> {
     let mut command = Command::new(program);
     // Names may start with dashes.
     command.args(["--exact", "--", row]).env(CHAOS, chaos);
-    // It need not ask cargo whether the binary is up to date.
+    // With `HARTLINE` set, the suite does not ask cargo whether the binary is up to date.
     command.env("HARTLINE", hartline::binary()?);
     command.env("HARTLINE_FUZZ_SECONDS", "5");
     let outcome = process::run_for(&mut command, b"", DEADLINE)?;

@@ -1,6 +1,5 @@
-//! The system calls, area by area: C programs that count assertions, which hold on this
-//! machine's Linux, under the reference and in Hartline; and random calls, under which the
-//! VM goes on.
+//! The system calls, area by area: C programs that count assertions, which must hold on this
+//! machine's Linux, under the reference and in Hartline. Random calls, which the VM must survive.
 
 use hartline_tests::compare::Run;
 use hartline_tests::compile::{self, Set, VARIANTS, Variant};
@@ -12,10 +11,10 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// The build that is run.
+/// The build to run.
 const BUILD: Variant = VARIANTS[1];
 
-/// The sum of the assertions is at least this, on each of the systems.
+/// The least sum of assertions on each of the systems.
 const FEWEST: u32 = 400;
 
 fn main() -> ExitCode {
@@ -23,7 +22,7 @@ fn main() -> ExitCode {
     let areas = Set::Conformance.names().unwrap_or_default();
     suite.add("this machine: at least 400 assertions", native);
     suite.add("reference: at least 400 assertions", || {
-        // It turns most bad arguments down by itself.
+        // The reference itself rejects most bad arguments.
         count(&["hostile"], |area| {
             let folder = Scratch::new()?;
             let run = Run::new(&Set::Conformance.build(BUILD)?, [area, path(&folder)?]);
@@ -61,7 +60,7 @@ fn in_hartline(area: &str, options: &[&str]) -> Result<Outcome> {
     process::run(&mut run.hartline_command(options)?, b"")
 }
 
-/// How many assertions a program made, all of which held.
+/// Returns how many assertions a program made; fails unless all of them held.
 fn passed(area: &str, outcome: &Outcome) -> Result<u32> {
     let text = outcome.stdout_text();
     let last = text.lines().last().unwrap_or_default();
@@ -80,7 +79,7 @@ fn passed(area: &str, outcome: &Outcome) -> Result<u32> {
     }
 }
 
-/// Runs all areas, except some, and shows how many assertions held.
+/// Runs all areas except some, and prints how many assertions held.
 fn count(except: &[&str], run: impl Fn(&str) -> Result<Outcome>) -> Result<()> {
     let mut sum = 0;
     let areas = Set::Conformance.names()?;
@@ -96,7 +95,7 @@ fn count(except: &[&str], run: impl Fn(&str) -> Result<Outcome>) -> Result<()> {
     }
 }
 
-/// The same programs, built for this machine: what they say of Linux is true.
+/// Runs the programs natively: their assertions hold on Linux.
 fn native() -> Result<()> {
     let program = Set::Conformance.build_here()?;
     count(&[], |area| {
@@ -105,8 +104,8 @@ fn native() -> Result<()> {
     })
 }
 
-/// Random calls, for a minute: the program may end by them, the VM does not. A seed in
-/// `HARTLINE_SEED` repeats a run, `HARTLINE_FUZZ_SECONDS` says how long it takes.
+/// Makes random calls for a minute: they may end the program, but not the VM. `HARTLINE_SEED`
+/// repeats a run, `HARTLINE_FUZZ_SECONDS` sets its duration.
 fn random_calls() -> Result<()> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let program = compile::alone("fuzzer", "riscv64-linux-gnu-gcc")?;
@@ -139,9 +138,9 @@ fn random_run(program: &Path, seed: u64) -> Result<()> {
     let outcome = process::run(&mut run.hartline_command(&options)?, b"")?;
     let message = outcome.stderr_text();
     let is_told = match outcome.code {
-        // Random calls may have written to the terminal before.
+        // Random calls may have written to the terminal before this line.
         0 => outcome.stdout_text().contains("made "),
-        // The VM says why it ended: nothing but memory may be the reason.
+        // The VM reports why it ended: only lack of memory is allowed.
         125 => message.contains("memory"),
         124 => false,
         code => code > 128,

@@ -1,6 +1,6 @@
-//! Control flow that surprises a translator, and atomics: the programs of
-//! `tests/programs/control`, in several builds, translated, interpreted, translated while
-//! they run, and under the reference. Same output, same exit code.
+//! Unusual control flow, and atomics: the programs of `tests/programs/control` in several builds,
+//! translated, interpreted, translated while they run, and under the reference. The output and the
+//! exit code must be equal.
 
 use hartline_tests::Result;
 use hartline_tests::compare::{Run, check_equal};

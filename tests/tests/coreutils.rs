@@ -1,5 +1,5 @@
-//! Debian's riscv64 coreutils in a VM, against Debian's amd64 ones on this machine: one
-//! shell runs all commands, each of which must write the same and end the same way.
+//! Debian's riscv64 coreutils in a VM, against Debian's amd64 ones on this machine. One shell runs
+//! all commands; output and exit code of each must be equal.
 
 use hartline_tests::compare::check_equal;
 use hartline_tests::dynamic::Root;
@@ -109,7 +109,7 @@ const PROGRAMS: &[&str] = &[
     "yes",
 ];
 
-/// Commands of the shell; a row runs in a folder of its own, with `/data` beside.
+/// Commands of the shell; a row runs in its own folder, with `/data` beside it.
 const ROWS: &[&str] = &[
     "cd /data/tree; ls -ldA *; ls -lA a/b/c",
     "ls -1 --sort=size /data",
@@ -178,7 +178,7 @@ const ROWS: &[&str] = &[
     "id -u; id -g; id -un; whoami; groups; id nobody_here; logname",
     "uname -s; uname -n | wc -l; nproc | wc -l; uname -x",
     "env -i A=1 B=2 /bin/printenv | sort; env -u PATH /bin/env | grep -c PATH; A=x /bin/printenv A B; env A=5 /bin/sh -c 'echo $A'; env nothing",
-    // Not the values themselves: the tests may be run with another nice value than 0.
+    // The values themselves may differ: the tests may run with another nice value than 0.
     "a=$(nice); b=$(nice -n 5 nice); echo $((b - a)); nohup true; timeout 5 false; echo $?",
     "sleep 0.01 0.01; sleep x; true x; false; yes | head -3; yes no | head -c 10; tty < /dev/null; stty < /dev/null",
     "du -a --apparent-size -b /data/tree/a/b | sort | sed 's/^[0-9]*\\t\\(.*[bc]\\)$/\\1/'; du -s /nowhere",
@@ -195,7 +195,7 @@ const ROWS: &[&str] = &[
     "yes | head -c 100000 > f; cp f g; cmp f g && cat f g | wc -c; truncate -s 50000 f; cmp f g; sum f",
 ];
 
-/// Rows that one VM runs.
+/// The number of rows that one VM runs.
 const PART: usize = 9;
 
 fn main() -> ExitCode {
@@ -209,14 +209,14 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// The root directories: with amd64 and with riscv64 programs.
+/// Returns the root directories: with amd64 and with riscv64 programs.
 fn roots() -> Result<&'static (Scratch, Root)> {
     static ROOTS: OnceLock<std::result::Result<(Scratch, Root), String>> = OnceLock::new();
     let make = || -> Result<(Scratch, Root)> {
         let root = Root::new("coreutils", PROGRAMS.iter().copied())?;
         shell(root.path(), &paths::busybox())?;
         let native = native_root()?;
-        // The same files, not the scripts that other tests run.
+        // Both roots get the same files, without the scripts that other tests run.
         for entry in fs::read_dir(root.path().join("data"))?.flatten() {
             if !native.path().join("data").join(entry.file_name()).exists() {
                 fs::remove_file(entry.path())?;
@@ -230,7 +230,7 @@ fn roots() -> Result<&'static (Scratch, Root)> {
     roots.as_ref().map_err(|error| error.as_str().into())
 }
 
-/// Runs commands, of which the first has the number `first`, on this machine and in a VM.
+/// Runs commands on this machine and in a VM; `first` is the number of the first one.
 fn coreutils(first: usize, commands: &[&str]) -> Result<()> {
     let (native, root) = roots()?;
     let (name, text) = (format!("/script-{first}"), script(first, commands));
@@ -238,7 +238,7 @@ fn coreutils(first: usize, commands: &[&str]) -> Result<()> {
         fs::write(folder.join(&name[1..]), &text)?;
     }
     let expected = process::run(&mut native_command(native.path(), &name)?, b"")?;
-    // Translating a hundred programs takes longer than running each a few times.
+    // Translating a hundred programs takes longer than interpreting each a few times.
     let run = root.run("dash", &[&name]);
     let actual = process::run(&mut run.hartline_command(&["--interpret"])?, b"")?;
     let expected = rows(&expected, commands.len())?;
@@ -260,7 +260,7 @@ fn coreutils(first: usize, commands: &[&str]) -> Result<()> {
     }
 }
 
-/// What stands before the output of each row.
+/// The text before the output of each row.
 const MARK: &str = "=== row ";
 
 fn script(first: usize, commands: &[&str]) -> String {
@@ -274,7 +274,7 @@ fn script(first: usize, commands: &[&str]) -> String {
     text
 }
 
-/// The output of each row.
+/// Returns the output of each row.
 fn rows(outcome: &Outcome, count: usize) -> Result<Vec<String>> {
     let text = outcome.stdout_text();
     let rows: Vec<String> = text.split(MARK).skip(1).map(str::to_owned).collect();
@@ -284,7 +284,7 @@ fn rows(outcome: &Outcome, count: usize) -> Result<Vec<String>> {
     }
 }
 
-/// Puts a shell, and what it needs besides coreutils, into a root directory.
+/// Puts a shell and its dependencies, apart from coreutils, into a root directory.
 fn shell(root: &Path, busybox: &Path) -> Result<()> {
     let inside = root.join("bin/busybox");
     if inside.exists() {
@@ -306,7 +306,7 @@ fn shell(root: &Path, busybox: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A root directory with Debian's amd64 coreutils.
+/// Makes a root directory with Debian's amd64 coreutils.
 fn native_root() -> Result<Scratch> {
     let (root, debian) = (Scratch::new()?, paths::debian_amd64());
     let path = root.path();
@@ -342,7 +342,7 @@ fn native_root() -> Result<Scratch> {
     Ok(root)
 }
 
-/// Runs the script in the root directory `root` on this machine, with its `/dev` and `/proc`.
+/// Returns the command that runs the script in `root` on this machine, with its `/dev` and `/proc`.
 fn native_command(root: &Path, name: &str) -> Result<Command> {
     let mut command = Command::new("unshare");
     if fs::metadata("/proc/self")?.uid() != 0 {

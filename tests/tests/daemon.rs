@@ -1,5 +1,5 @@
-//! hartlined: requests, tenants, machines that outlive it, and what goes wrong. It must be
-//! started by root, so the tests are ignored for others.
+//! hartlined: requests, tenants, machines that outlive the daemon, and failures. The daemon must be
+//! started by root, so other users list these tests as ignored.
 
 #[path = "daemon/commands.rs"]
 mod commands;
@@ -100,12 +100,12 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// A daemon, and the id of the service program in it.
+/// Starts a daemon with the service program. Result: the daemon and the program's id.
 fn start() -> Result<(Daemon, String)> {
     start_with("pool = 2")
 }
 
-/// The same with another configuration.
+/// Starts a daemon with another configuration.
 fn start_with(configuration: &str) -> Result<(Daemon, String)> {
     let daemon = Daemon::start(configuration)?;
     let program = push(&daemon)?;
@@ -120,7 +120,7 @@ fn push(daemon: &Daemon) -> Result<String> {
     }
 }
 
-/// Runs a program that must be accepted.
+/// Runs a program; the request must succeed.
 fn run(daemon: &Daemon, request: &Value) -> Result<Value> {
     let body = request.to_string();
     Ok(daemon
@@ -129,7 +129,7 @@ fn run(daemon: &Daemon, request: &Value) -> Result<Value> {
         .json())
 }
 
-/// Makes and starts a machine; its path in the API.
+/// Makes and starts a machine. Result: its path in the API.
 fn machine(daemon: &Daemon, program: &str, args: &[&str]) -> Result<String> {
     let body = json!({ "program": program, "args": args, "start": true }).to_string();
     let made = daemon
@@ -208,7 +208,7 @@ fn runs() -> Result<()> {
     check("metrics", counted, &metrics)
 }
 
-/// A tar file of one member.
+/// Returns a tar file with these members.
 fn tar(members: &[(&str, u8, &str, &[u8])]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, kind, target, contents) in members {
@@ -381,7 +381,7 @@ fn bad_uploads() -> Result<()> {
     check("empty", empty.status == 400, &empty)?;
     let nameless = daemon.request_with("POST", "/v1/programs?name=", &[], b"x")?;
     check("no name", nameless.text("field") == "name", &nameless)?;
-    // Half an upload, then nothing more.
+    // Half an upload, then silence.
     let mut stream = daemon.connect()?;
     stream.write_all(
         b"POST /v1/programs?name=x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf",
@@ -514,7 +514,7 @@ fn machines() -> Result<()> {
     await_state(&daemon, &ticking, "exited")?;
     let killed = daemon.request("GET", &ticking, b"")?;
     check("killed", killed.text("exit_code") == "137", &killed)?;
-    // The default action of SIGTERM.
+    // The program takes the default action of SIGTERM.
     let idle = machine(&daemon, &program, &["idle"])?;
     await_state(&daemon, &idle, "running")?;
     daemon
@@ -560,7 +560,7 @@ fn machines_outlive_it() -> Result<()> {
             machine,
         )?;
     }
-    // Killed at once again and again: nothing is lost by that.
+    // Killing the daemon again and again loses nothing.
     for _ in 0..3 {
         daemon.kill()?;
         daemon.restart()?;
@@ -571,7 +571,7 @@ fn machines_outlive_it() -> Result<()> {
     await_state(&daemon, &idle[0], "exited")?;
     let code = daemon.request("GET", &idle[0], b"")?.text("exit_code");
     check("exit code", code == "143", &code)?;
-    // One ends while nobody looks.
+    // A machine ends while no daemon runs.
     let pid = daemon.request("GET", &format!("{ticking}/stats"), b"")?;
     check("runs", pid.json()["cpu_ms"].is_u64(), &pid)?;
     daemon
@@ -604,7 +604,7 @@ fn idempotency() -> Result<()> {
     check("one machine", all.as_array().map(Vec::len) == Some(1), &all)
 }
 
-/// Descriptors and children of the daemon, before and after runs.
+/// The daemon's descriptors and children are the same before and after runs.
 fn what_is_left() -> Result<()> {
     let (daemon, program) = start()?;
     let request = json!({ "program": program });

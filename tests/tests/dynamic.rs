@@ -1,5 +1,5 @@
-//! Dynamically linked programs of Debian: loader, shared libraries, translation of each
-//! file on its own; compared byte for byte and by exit code with the reference.
+//! Debian's dynamically linked programs: loader, shared libraries, and translation of each file on
+//! its own; compared byte for byte and by exit code with the reference.
 
 use hartline_tests::compare::{Run, check_equal};
 use hartline_tests::compile::check;
@@ -12,14 +12,14 @@ use std::fs;
 use std::process::{Command, ExitCode};
 use std::sync::{Arc, OnceLock};
 
-/// How a row is run. Translating everything would take too long: a row that is
-/// interpreted still tests the loader and the system calls.
+/// How to run a row. Translating everything would take too long; an interpreted row still tests the
+/// loader and the system calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
     Translated,
     Interpreted,
-    /// As translated, but only when asked for (`cargo test … -- --ignored`): translating
-    /// takes minutes.
+    /// Translated, but only on request (`cargo test … -- --ignored`): the translation takes
+    /// minutes.
     Long,
 }
 use How::{Interpreted, Long, Translated};
@@ -27,7 +27,7 @@ use How::{Interpreted, Long, Translated};
 /// Standard input of a row: a file of the root directory.
 type Input = Option<&'static str>;
 
-/// Program, arguments, standard input. Paths are those of `tree::populate`.
+/// Program, arguments, standard input. The paths come from `tree::populate`.
 const ROWS: &[(How, &str, &[&str], Input)] = &[
     (
         Interpreted,
@@ -327,8 +327,8 @@ struct Roots {
 }
 
 impl Roots {
-    /// The root directory that has a program. Python's library is in one of its own,
-    /// since each run packs all of its root.
+    /// Returns the root directory for a program. Python's library is in a separate one, since each
+    /// run packs its whole root.
     fn with(&self, program: &str) -> Result<&Root> {
         let root = match program {
             PYTHON => self.python.get_or_init(|| {
@@ -344,7 +344,7 @@ impl Roots {
     }
 }
 
-/// The result with an error that can be copied.
+/// Converts the error into a text, which can be cloned.
 fn told(root: Result<Root>) -> std::result::Result<Root, String> {
     root.map_err(|error| error.message().unwrap_or("unknown").to_owned())
 }
@@ -370,10 +370,10 @@ fn main() -> ExitCode {
         let expected = run.reference()?;
         check_equal(&expected, &run.hartline(&[])?)?;
         check_equal(&expected, &run.interpreted()?)?;
-        // What is unchanged must not have been interpreted, though the result is right.
+        // Unchanged libraries must not be interpreted, even if the result is right.
         let counted = run.hartline(&["--stats=json"])?;
         let interpreted: u64 = hartline::statistic(&counted, "interpreted")?.parse()?;
-        // A seed has translated code interpreted.
+        // With a seed, some translated code is interpreted.
         let is_perturbed = env::var_os(hartline::CHAOS).is_some();
         match interpreted {
             _ if is_perturbed => Ok(()),
@@ -411,8 +411,8 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// Programs from an EROFS image do what they do from the directory it was made of; one that
-/// is cut off is refused.
+/// Programs from an EROFS image behave as from the directory that it was made of. A truncated image
+/// is refused.
 fn erofs_image(roots: &Roots) -> Result<()> {
     let root = roots.with("wc")?;
     root.translate("wc")?;
@@ -449,7 +449,7 @@ fn erofs_image(roots: &Roots) -> Result<()> {
     }
 }
 
-/// A root directory with the program `libraries`.
+/// Makes a root directory with the program `libraries`.
 fn libraries_root(name: &str) -> Result<Root> {
     let root = Root::new(name, std::iter::once("true"))?;
     root.add_libraries()?;
@@ -471,7 +471,7 @@ fn compare(roots: &Roots, how: How, program: &str, arguments: &[&str], input: In
     };
     let expected = run.reference()?;
     if expected.code == LOADER_FAILED {
-        // Two equal messages would be no success.
+        // Two equal error messages are not a success.
         return Err(format!("the reference cannot load it: {}", expected.stderr_text()).into());
     }
     check_equal(&expected, &actual)

@@ -1,5 +1,5 @@
-//! `deploy/setup/fetch-debian.sh` and `update-lock.sh` with a mirror of the test's own: which
-//! files they ask for, and what they say if the mirror, the index or a package is broken.
+//! `deploy/setup/fetch-debian.sh` and `update-lock.sh` with a test mirror: the files that they
+//! request, and their messages if the mirror, the index or a package is broken.
 
 #[path = "fetch_debian/archive.rs"]
 mod archive;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// A checkout with the scripts alone, a cache, and a mirror.
+/// A checkout that contains only the scripts, a cache, and a mirror.
 struct Setting {
     folder: PathBuf,
     mirror: Mirror,
@@ -54,7 +54,7 @@ impl Setting {
     fn new() -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        // Not in the target directory: a Unix socket's path may have 107 bytes.
+        // Not in the target directory: the path of a Unix socket may have at most 107 bytes.
         let name = format!("hartline-fetch-{}-{count}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let scripts = folder.join("deploy/setup");
@@ -94,7 +94,7 @@ impl Setting {
         self.mirror.set(&package.path, vec![Answer::Whole(bytes)]);
     }
 
-    /// Serve an index of `packages`, signed with `key`.
+    /// Serves an index of `packages`, signed with `key`.
     fn serve_index(&self, packages: &[&Package], key: &Key) -> Result<()> {
         let text = archive::index(packages);
         let release = key.in_release(&text)?;
@@ -104,7 +104,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Serve an index that is longer than the Release file says.
+    /// Serves an index that is longer than its size in the Release file.
     fn serve_unfit_index(&self, packages: &[&Package]) -> Result<()> {
         self.serve_index(packages, &self.key)?;
         let text = archive::index(packages) + "\n";
@@ -136,7 +136,7 @@ impl Setting {
         self.folder.join("tree")
     }
 
-    /// The version of `name` that is unpacked.
+    /// Returns the unpacked version of `name`.
     fn unpacked(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.tree().join("usr/share").join(name)).ok()
     }
@@ -145,7 +145,7 @@ impl Setting {
         self.folder.join("cache/apt-trixie-riscv64")
     }
 
-    /// Whether nothing of a package is in the tree, nor any file in the cache.
+    /// Checks that no package is in the tree and no file in the cache.
     fn expect_nothing(&self) -> Result<()> {
         let debs = names(&self.cache().join("debs"));
         let stamps = names(&self.tree().join(".unpacked"));
@@ -172,7 +172,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Compare standard error with `expected`, apart from the address in brackets that apt adds.
+/// Compares standard error with `expected`, ignoring the address in brackets that apt adds.
 fn expect(outcome: &Outcome, code: i32, expected: &str) -> Result<()> {
     let text = outcome.stderr_text();
     let text = match (text.find(" [IP: "), text.rfind("];")) {
@@ -209,7 +209,7 @@ fn no_index() -> Result<()> {
     )?;
     expect(&setting.fetch(&["hello"])?, 0, "")?;
     expect_eq("requests", setting.mirror.requests(""), 1)?;
-    // The cache is enough for another tree.
+    // The cache suffices for another tree.
     fs::remove_dir_all(setting.tree())?;
     expect(&setting.fetch(&["hello"])?, 0, "")?;
     expect_eq("requests", setting.mirror.requests(""), 1)?;
@@ -258,7 +258,7 @@ fn gone() -> Result<()> {
     expect_eq("unpacked", setting.unpacked("hello"), Some("1.1".into()))?;
     let stamps = names(&setting.tree().join(".unpacked"));
     expect_eq("stamps", stamps, vec!["hello_1.1".to_owned()])?;
-    // Neither the package that is gone nor the index is asked for again the same day.
+    // Neither the missing package nor the index is requested again on the same day.
     let before = setting.mirror.requests("");
     expect(&setting.fetch(&["hello"])?, 0, note)?;
     expect_eq("requests", setting.mirror.requests(""), before)
@@ -303,7 +303,7 @@ fn unfit_index() -> Result<()> {
     );
     expect(&setting.fetch(&["hello"])?, 1, &error)?;
     setting.expect_nothing()?;
-    // The failure is not remembered: the mirror is whole again.
+    // The failure is not cached: the mirror works again.
     setting.serve(&old);
     expect(&setting.fetch(&["hello"])?, 0, "")
 }
@@ -367,7 +367,7 @@ fn metapackage() -> Result<()> {
     expect(&setting.fetch(&["kernel/depends"])?, 0, "")?;
     expect_eq("unpacked", setting.unpacked("kernel-1"), Some("1.0".into()))?;
     expect_eq("requests", setting.mirror.requests(""), 1)?;
-    // The next kernel has another name: only the index knows it.
+    // The next kernel has another name, which only the index has.
     setting.mirror.set(&old.path, Vec::new());
     fs::remove_dir_all(setting.folder.join("cache"))?;
     fs::remove_dir_all(setting.tree())?;
@@ -378,7 +378,7 @@ fn metapackage() -> Result<()> {
     expect_eq("unpacked", setting.unpacked("kernel-1"), None)
 }
 
-/// Text of the error for a file with the hash of `got` in place of `package`.
+/// Returns the error for a file with the hash of `got` in place of `package`.
 fn hash_error(package: &Package, source: &str, got: &Package) -> String {
     format!(
         "fetch-debian: riscv64 hello 1.0 ({source}): cannot download {}: wrong SHA-256 {}, \
@@ -455,7 +455,7 @@ fn breaks_off() -> Result<()> {
     let end = format!("; 3 attempts; {REMEDY}");
     let outcome = setting.fetch(&["hello"])?;
     let text = outcome.stderr_text();
-    // The words between are those of apt's version.
+    // The words between depend on apt's version.
     let reason = text.strip_prefix(&start);
     let reason = reason.and_then(|text| text.strip_suffix(&end));
     let is_told = reason.is_some_and(|reason| reason.contains("connection"));
@@ -480,7 +480,7 @@ fn unreachable() -> Result<()> {
     let setting = Setting::new()?;
     let package = setting.package("1.0")?;
     setting.lock(&package.lock_line())?;
-    // Bound but not listening: connections are refused, and nobody else gets the port.
+    // Bound but not listening: connections are refused, and no other process gets the port.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
     let port = socket.local_addr()?.as_socket().map_or(0, |a| a.port());
@@ -510,8 +510,8 @@ fn update_lock() -> Result<()> {
         ("tests/bench/build.sh", "riscv64 hello"),
     ] {
         let path = folder.join(script);
-        // Another process writes it: a descriptor of this one that a child inherits would keep
-        // the script from being started (ETXTBSY).
+        // Another process writes the file. A child could inherit a descriptor of this process that
+        // is open for writing, and executing the script would fail (ETXTBSY).
         let mut install = Command::new("install");
         install.args(["-m", "755", "/dev/stdin"]).arg(path);
         let text = format!("#!/bin/sh\necho {packages}\n");
@@ -565,7 +565,7 @@ fn update_lock() -> Result<()> {
     expect_eq("the lock says so", marked, true)
 }
 
-/// The name of a list without the extension of its compression.
+/// Returns the name of a list without the extension of its compression.
 fn plain(list: &Path) -> String {
     let name = list.file_name().unwrap_or_default().to_string_lossy();
     let end = name.find("_Packages").unwrap_or(name.len());

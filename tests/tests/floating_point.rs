@@ -1,9 +1,9 @@
-//! Every floating-point instruction in every rounding mode, static and dynamic, over
-//! directed and random operands: results and flags as under the reference, bit by bit.
+//! Every floating-point instruction in every rounding mode, static and dynamic, over directed and
+//! random operands: results and flags must equal the reference's, bit by bit.
 //!
-//! `tests/programs/float` runs millions of cases and prints checksums; where they
-//! differ, the test looks for the first case that does. `HARTLINE_SEED` repeats a run,
-//! `HARTLINE_CASES` sets how many random cases each instruction and mode has.
+//! `tests/programs/float` runs millions of cases and prints checksums. Where they differ, the test
+//! looks for the first differing case. `HARTLINE_SEED` repeats a run, `HARTLINE_CASES` sets the
+//! number of random cases of each instruction and mode.
 
 use hartline_tests::compare::{Run, check_equal};
 use hartline_tests::process::Outcome;
@@ -11,10 +11,10 @@ use hartline_tests::suite::Suite;
 use hartline_tests::{Result, compile, random};
 use std::process::ExitCode;
 
-/// Every how many of the combinations of special values are run. Both have no factor in
-/// common with the number of values, so that each value appears in each place.
+/// Strides through the combinations of special values. Both have no factor in common with the
+/// number of values, so that each value appears in each operand.
 const STRIDES: [u64; 2] = [7, 173];
-/// Random cases of each instruction and mode.
+/// The numbers of random cases of each instruction and mode.
 const RANDOM: [u64; 2] = [5000, 50];
 
 fn main() -> ExitCode {
@@ -75,7 +75,7 @@ fn lines(output: &[u8]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Index of the first line that is not the same in both.
+/// Returns the index of the first line that differs.
 fn first_difference([expected, actual]: &[Vec<String>; 2]) -> Option<usize> {
     expected.iter().zip(actual).position(|(a, b)| a != b)
 }

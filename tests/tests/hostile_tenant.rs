@@ -1,9 +1,9 @@
-//! What a tenant with a valid key does to the service and to the tenant next door. It must be
-//! started by root, so the tests are ignored for other users.
+//! What a tenant with a valid key can do to the service and to the neighbour, another tenant. The
+//! daemon must be started by root, so other users list these tests as ignored.
 //!
-//! Each file attacks one thing. Each test does what a hostile tenant would do. Then it asserts that
-//! another tenant's runs are as fast as those of a daemon beside it that nobody attacks, that the
-//! daemon restarts, and that no quota was exceeded.
+//! Each file attacks one thing. Each test acts as a hostile tenant. Then it asserts that the
+//! neighbour's runs are as fast as runs of a daemon without an attack beside it, that the daemon
+//! restarts, and that no quota was exceeded.
 
 #[path = "hostile_tenant/connections.rs"]
 mod connections;

@@ -1,11 +1,11 @@
-//! The parts of the project use each other as `tests/imports.txt` allows.
+//! The parts of the project use only the parts that `tests/imports.txt` allows.
 
 use hartline_tests::paths::repository;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Parts by what they use.
+/// For each part, the parts that it uses.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 fn read(path: &Path) -> String {
@@ -25,7 +25,7 @@ fn allowed() -> Arrows {
         .collect()
 }
 
-/// The folders of the project's crates by their package names, from the workspace's manifest.
+/// Returns the folders of the project's crates by package name, from the workspace's manifest.
 fn packages() -> BTreeMap<String, String> {
     let manifest = read(&repository().join("Cargo.toml"));
     let entries = manifest.lines().filter_map(|line| {
@@ -35,7 +35,7 @@ fn packages() -> BTreeMap<String, String> {
     entries.collect()
 }
 
-/// The crates that a crate depends on, but for its tests.
+/// Returns the crates that a crate depends on, without dev-dependencies.
 fn dependencies(folder: &str, packages: &BTreeMap<String, String>) -> BTreeSet<String> {
     let manifest = read(&repository().join(folder).join("Cargo.toml"));
     let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or("");
@@ -47,7 +47,7 @@ fn dependencies(folder: &str, packages: &BTreeMap<String, String>) -> BTreeSet<S
     names.collect()
 }
 
-/// The code of a file without comments and without its module of tests.
+/// Returns the code of a file without comments and without its module of tests.
 fn code(path: &Path) -> String {
     let text = read(path);
     let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
@@ -56,7 +56,7 @@ fn code(path: &Path) -> String {
     code.collect::<Vec<_>>().join("\n")
 }
 
-/// The first modules of the paths that begin with `crate::` in `code`.
+/// Returns the first modules of the paths that begin with `crate::` in `code`.
 fn modules(code: &str) -> BTreeSet<&str> {
     let paths = code.split("crate::").skip(1);
     paths
@@ -67,7 +67,7 @@ fn modules(code: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Adds the Rust files in `path`, a file or folder, but for those of tests.
+/// Adds the Rust files in `path`, a file or folder, except test files.
 fn add_files(path: &Path, files: &mut Vec<std::path::PathBuf>) {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     if name == "tests" || name.ends_with("_tests") {
@@ -82,7 +82,7 @@ fn add_files(path: &Path, files: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// The parts of the same crate that a part uses.
+/// Returns the parts of the same crate that a part uses.
 fn used(part: &str) -> BTreeSet<String> {
     let (source, own) = part.rsplit_once('/').expect("a folder");
     let mut files = Vec::new();
@@ -104,7 +104,7 @@ fn used(part: &str) -> BTreeSet<String> {
     found
 }
 
-/// What differs between the arrows that a part has and those that it may have.
+/// Describes the differences between the arrows that a part has and those that it may have.
 fn differences(part: &str, has: &BTreeSet<String>, may: &BTreeSet<String>) -> Vec<String> {
     let new = has.difference(may).map(|other| {
         format!("{part} uses {other}, which tests/imports.txt does not allow: see its first lines")
@@ -148,7 +148,7 @@ fn every_crate_is_listed() {
 #[test]
 fn no_circle_is_allowed() {
     let mut arrows = allowed();
-    // Parts that use nothing are taken out, until only circles are left.
+    // Remove parts that use nothing until only cycles are left.
     loop {
         let ends: Vec<String> = (arrows.iter())
             .filter(|(_, others)| !others.iter().any(|other| arrows.contains_key(other)))

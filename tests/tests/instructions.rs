@@ -1,8 +1,8 @@
-//! Random instruction sequences of every extension: translated, interpreted and
-//! under the reference; final registers, `fcsr` and memory must be equal.
+//! Random instruction sequences of every extension: translated, interpreted and under the
+//! reference. Final registers, `fcsr` and memory must be equal.
 //!
-//! `HARTLINE_SEED` repeats a run, `HARTLINE_CASES` sets how many sequences each
-//! program has (default 60).
+//! `HARTLINE_SEED` repeats a run, `HARTLINE_CASES` sets how many sequences each program has
+//! (default 60).
 
 use hartline_tests::compare::Run;
 use hartline_tests::operations::Extension;
@@ -80,7 +80,7 @@ fn compare(extension: Extension, cases: usize, seed: u64, faults: bool) -> Resul
     Ok(())
 }
 
-/// Standard output of a run that exited with 0.
+/// Returns the standard output of a run that exited with 0.
 fn ended_well(outcome: &Outcome) -> Result<Vec<u8>> {
     match outcome.code {
         0 => Ok(outcome.stdout.clone()),

@@ -1,7 +1,7 @@
-//! The network of a VM: a TAP interface in a network namespace that this process makes for
-//! itself, or none of those, and peers on this side of it, which are this machine's own.
+//! The network of a VM. The backend is a TAP interface in a network namespace that this process
+//! makes, or the one without privileges; peers are this machine's programs on the other side.
 //!
-//! Needs to be root and `/dev/net/tun`; otherwise the tests are listed as ignored.
+//! The tests need root and `/dev/net/tun`; otherwise they are listed as ignored.
 
 #[path = "net/large.rs"]
 mod large;
@@ -88,7 +88,7 @@ const TESTS: &[(&str, Test)] = &[
     ("NAT: large files", nat::large_files),
 ];
 
-/// Makes a network namespace of this process's own.
+/// Moves this process into a new network namespace.
 fn enter_namespace() -> std::result::Result<(), String> {
     if !PathBuf::from("/dev/net/tun").exists() {
         return Err("skipped: no /dev/net/tun".into());
@@ -112,11 +112,11 @@ fn ip(arguments: &str) -> Result<()> {
     }
 }
 
-/// A TAP interface with a network of its own, deleted when dropped.
+/// A TAP interface with a separate subnet, deleted when dropped.
 struct Tap {
     name: String,
     number: u8,
-    /// Pairs of queues that a VM is to have.
+    /// The number of queue pairs of a VM.
     queues: u16,
 }
 
@@ -158,14 +158,14 @@ impl Tap {
         [0xfd77, self.number.into(), 0, 0, 0, 0, 0, 2].into()
     }
 
-    /// The option of `hartline run` for it.
+    /// Returns the option of `hartline run` for this interface.
     fn option(&self) -> String {
         let (v4, v6) = (self.guest(), self.guest_v6());
         let queues = self.queues;
         format!("tap:{},ip={v4}/24,ip={v6}/64,queues={queues}", self.name)
     }
 
-    /// `hartline run` of `wire.c` over it.
+    /// Returns `hartline run` of `wire.c` over this interface.
     fn wire(&self, options: &[&str], arguments: &[&str]) -> Result<Command> {
         let program = compile::alone("wire", COMPILER)?;
         let mut command = hartline::command("run")?;
@@ -177,12 +177,12 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        // It may have been deleted by the test.
+        // The test may have deleted the interface.
         let _ = ip(&format!("link del dev {}", self.name));
     }
 }
 
-/// A server in a VM, which has said that it is ready.
+/// A server in a VM, which has printed that it is ready.
 struct Server {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -211,13 +211,13 @@ impl Server {
     fn errors(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut stderr) = self.child.stderr.take() {
-            // What came before an error is still worth showing.
+            // The output before an error is still worth showing.
             let _ = stderr.read_to_string(&mut text);
         }
         text
     }
 
-    /// Waits for its end; the result is what it printed.
+    /// Waits for the end of the VM. Result: its standard output.
     fn finish(mut self) -> Result<String> {
         let mut text = String::new();
         self.output.read_to_string(&mut text)?;
@@ -230,25 +230,26 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended, unless the test failed.
+        // The VM has ended, unless the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The statistics of a VM that runs.
+/// The statistics of a running VM.
 struct Stats(BufReader<ChildStderr>);
 
 impl Stats {
-    /// Of one that was started with `--stats=json`.
+    /// Takes the statistics of a VM that was started with `--stats=json`.
     fn of(server: &mut Server) -> Result<Stats> {
         let errors = server.child.stderr.take().ok_or("no stderr")?;
         Ok(Stats(BufReader::new(errors)))
     }
 
-    /// As they are now.
+    /// Returns the current statistics.
     fn read(&mut self, server: &Server) -> Result<Value> {
-        // SAFETY: a child that was not waited for.
+        // SAFETY: no memory is involved; the child is not reaped yet, so its process id is not
+        // reused.
         unsafe { libc::kill(server.child.id().cast_signed(), libc::SIGUSR1) };
         let mut line = String::new();
         self.0.read_line(&mut line)?;
@@ -289,7 +290,7 @@ fn ping(address: IpAddr) -> Result<()> {
     }
 }
 
-/// Bytes that depend on their place.
+/// Returns bytes that depend on their offsets.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + (at >> 10)) as u8).collect()
 }
@@ -356,12 +357,12 @@ fn tcp_server_injected_two() -> Result<()> {
     }
 }
 
-/// Result: the statistics.
+/// Serves over TCP. Result: the statistics.
 fn serve_tcp_counted(options: &[&str]) -> Result<Value> {
     counted(&Tap::new()?, options, serve_all)
 }
 
-/// What was counted while the server did something.
+/// Returns the statistics after the server has done some work.
 fn counted(
     tap: &Tap,
     options: &[&str],
@@ -404,7 +405,7 @@ fn serve_all(tap: &Tap, server: Server) -> Result<()> {
 fn places() -> Result<()> {
     let tap = Tap::new()?;
     let wrong = |option: &str, word: &str| trouble::refused_with(&["--pin", option], "user", word);
-    // Where this test runs: a machine may have one processor, and another number for it.
+    // The CPUs of this test: a machine may have only one, and with another number.
     let own = process::places(std::process::id())?;
     let list = own.first().map_or("", |(_, list)| list);
     let all: Vec<&str> = list.split([',', '-']).collect();
@@ -428,7 +429,7 @@ fn places() -> Result<()> {
     serve_all(&tap, server)
 }
 
-/// Connections at the same time, which both pairs of queues share.
+/// Many connections at once, which both queue pairs share.
 fn two_pairs() -> Result<()> {
     const CONNECTIONS: usize = 24;
     const LENGTH: usize = 200_000;
@@ -455,7 +456,7 @@ fn two_pairs() -> Result<()> {
     for name in ["received_packets", "sent_packets"] {
         let count = |device: &str| stats[device][name].as_u64().unwrap_or(0);
         let [all, first, second] = ["net", "net_pair0", "net_pair1"].map(count);
-        // That all connections take the same pair by chance happens once in millions.
+        // By chance, all connections take the same pair once in millions of runs.
         if all != first + second || first.min(second) < 20 {
             return Err(format!("{name}: {stats}").into());
         }
@@ -463,7 +464,7 @@ fn two_pairs() -> Result<()> {
     Ok(())
 }
 
-/// Echoes what comes over one connection.
+/// Echoes one connection.
 fn echo_once(listener: TcpListener) -> thread::JoinHandle<std::io::Result<u64>> {
     thread::spawn(move || {
         let (stream, _) = listener.accept()?;
@@ -520,7 +521,7 @@ fn udp_server() -> Result<()> {
         let socket = UdpSocket::bind((host, 0))?;
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.connect((guest, 7000))?;
-        // Fragments of IPv6 packets are not put together.
+        // Fragments of IPv6 packets are not reassembled.
         let most = if host.is_ipv4() { 6 } else { 3 };
         for length in [0, 1, 1400, 1473, 8000, 30_000].into_iter().take(most) {
             let data = pattern(length);
@@ -578,7 +579,7 @@ fn is_reset(host: IpAddr, wire: impl FnOnce(&[&str]) -> Result<Command>) -> Resu
         stream.peek(&mut byte)?;
         stream.write_all(&byte)?;
         thread::sleep(Duration::from_millis(200));
-        // With a byte that was not read: a reset.
+        // Closing a socket with an unread byte sends a reset.
         Ok(())
     });
     let arguments = ["reset", &host.to_string(), &port];
@@ -588,7 +589,7 @@ fn is_reset(host: IpAddr, wire: impl FnOnce(&[&str]) -> Result<Command>) -> Resu
     Ok(())
 }
 
-/// Files over HTTP, with busybox at both ends and in both directions.
+/// Transfers files over HTTP, with busybox at both ends and in both directions.
 fn large_files() -> Result<()> {
     const LENGTH: usize = 20 << 20;
     let tap = Tap::new()?;
@@ -662,7 +663,7 @@ fn dhcp() -> Result<()> {
     command.args(["--net", &known(&tap)]);
     command.arg(program).args(["serve", "7000"]);
     let result = Server::start(command).and_then(|running| {
-        // The server looks for others with the address before it gives it away.
+        // The DHCP server checks whether the address is in use before it assigns it.
         (0..5).find(|_| ping(guest).is_ok()).ok_or("no answer")?;
         quit(&tap)?;
         running.finish()?;
@@ -673,12 +674,12 @@ fn dhcp() -> Result<()> {
     result.map(drop)
 }
 
-/// The interface with an address that the server knows again: it has one to give.
+/// Returns the option with a MAC address that the DHCP server recognises: it has one address only.
 fn known(tap: &Tap) -> String {
     format!("tap:{},mac=02:00:00:00:00:42", tap.name)
 }
 
-/// A program finds the name server that DHCP told of, and its interface has the address.
+/// A program finds the name server from DHCP, and its interface has the address.
 fn name_server(tap: &Tap) -> Result<()> {
     let script = "until [ -e /etc/resolv.conf ]; do usleep 10000; done
                   read -r line </etc/resolv.conf; echo \"$line\"; ifconfig eth0";
@@ -694,7 +695,7 @@ fn name_server(tap: &Tap) -> Result<()> {
     }
 }
 
-/// A VM that waits for packets that do not come leaves no trace in the host's load.
+/// A VM that waits for packets causes no load on the host.
 fn idle() -> Result<()> {
     const TIME: Duration = Duration::from_secs(2);
     let tap = Tap::new()?;
@@ -708,12 +709,12 @@ fn idle() -> Result<()> {
         // User and system time, in ticks of 10 ms.
         Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
     };
-    // Of the vCPU, as KVM counts them.
+    // Exits of the vCPU, as KVM counts them.
     let mut exits = |server: &Server| -> Result<u64> {
         let stats = stats.read(server)?;
         Ok(stats["vcpu"]["exits"].as_u64().ok_or("no exits")?)
     };
-    // It may still be starting.
+    // The VM may still be starting.
     let begin = Instant::now();
     let mut last = u64::MAX;
     while std::mem::replace(&mut last, used(&server)?) != last {
@@ -728,7 +729,7 @@ fn idle() -> Result<()> {
     let exits = exits(&server)? - before.1;
     quit(&tap)?;
     server.finish()?;
-    // One per cent of a core, and a tick for rounding; 20 exits a second.
+    // The limit is one per cent of a core, plus a tick for rounding, and 20 exits per second.
     match ticks <= 3 && exits <= 20 * TIME.as_secs() {
         true => Ok(()),
         false => Err(format!("{ticks} ticks of 10 ms, {exits} exits in {TIME:?}").into()),

@@ -1,6 +1,6 @@
-//! Scripts of several processes with Debian's shells and tools, as under the reference. Each
-//! runs with an empty translation cache, where images come while processes are switched, and
-//! again with what that run translated.
+//! Scripts of several processes with Debian's shells and tools, which must match the reference.
+//! Each runs with an empty translation cache, so that images arrive while processes are switched.
+//! It runs again with the translations of that run.
 
 use hartline_tests::Result;
 use hartline_tests::pipelines::{self, Pipelines, Setting};
@@ -9,7 +9,7 @@ use hartline_tests::tree::Scratch;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
-/// There are at least this many scripts.
+/// The least number of scripts.
 const FEWEST: usize = 60;
 
 type Shared = OnceLock<std::result::Result<Pipelines, String>>;

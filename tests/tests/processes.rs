@@ -18,11 +18,10 @@ use std::sync::OnceLock;
 
 /// Programs of `tests/programs`.
 const PROGRAMS: &[&str] = &["processes", "threads", "litmus", "order", "parallel"];
-/// Options for more than one vCPU: as many as the machines that run the tests have, and
-/// more.
+/// Options for several vCPUs: as many as the machines that run the tests have, and more.
 const SEVERAL: [&[&str]; 2] = [&["--cpus", "2"], &["--cpus", "4"]];
 
-/// Name and text of scripts. They work in a folder of their own.
+/// Name and text of scripts. Each works in its own folder.
 const SCRIPTS: &[(&str, &str)] = &[
     ("pipeline", "echo a b c | tr a-c x-z | sed s/y/Y/"),
     (
@@ -66,8 +65,8 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     (
         "kill a job",
-        // Whether the shell tells on standard error that the first job was terminated depends
-        // on whether that began before it was killed, on Linux too.
+        // On Linux too, the message about the first job depends on whether the job began before it
+        // was killed.
         "exec 2>/dev/null; sleep 60 & kill $!; wait $!; echo $?; \
          sleep 60 & kill -9 $!; wait $!; echo $?",
     ),
@@ -82,8 +81,8 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("trap at exit", "trap 'echo bye $?' EXIT; exit 5"),
     (
         "trap while waiting",
-        // Sent again until one interrupted the waiting: the first may come before it. The last
-        // one may come with the end of the process: it is no child (127) for the next `wait` then.
+        // Sent again until one interrupts `wait`, because the first may come before it. If the last
+        // one comes with the end of the process, the next `wait` finds no child (127).
         "trap 'echo hup >told' HUP; (until [ -e code ]; do sleep 0.05; kill -HUP $$; done) & \
          wait $!; echo $? >code; until wait $! || [ $? = 127 ]; do :; done; cat told code",
     ),
@@ -265,8 +264,8 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// A program with more than one vCPU. Where threads wait for one another all the time
-/// and vCPUs for processors, few tries take long enough.
+/// Runs a program with more than one vCPU. A few tries take long enough, because threads wait for
+/// one another all the time, and vCPUs for CPUs.
 fn several(program: &str, options: &[&str]) -> Result<()> {
     const TRIES: &str = "100";
     let run = Run::new(&Set::Programs.build(VARIANTS[0])?, [program, TRIES]);
@@ -277,7 +276,7 @@ fn several(program: &str, options: &[&str]) -> Result<()> {
     check_equal(&run.reference()?, &outcome)
 }
 
-/// A program of the folder that no row runs would be forgotten.
+/// Checks that a row runs each program of the folder.
 fn every_program_is_used() -> Result<()> {
     let names = compile::alone_names()?;
     match names.iter().map(String::as_str).eq([
@@ -289,7 +288,7 @@ fn every_program_is_used() -> Result<()> {
     }
 }
 
-/// The entropy device, and the generator that takes from it.
+/// Tests the entropy device, and the kernel's generator that it seeds.
 fn random() -> Result<()> {
     let outcome = alone("random", &[], &["--stats=json"])?;
     let stats = outcome.stderr_text();
@@ -298,7 +297,7 @@ fn random() -> Result<()> {
         .find_map(|line| serde_json::from_str(line).ok());
     let stats = stats.ok_or_else(|| format!("{outcome:?}"))?;
     let count = |name: &str| stats["rng"][name].as_u64().unwrap_or(0);
-    // A page for the seed, one for the five bytes, the others for 128 KiB.
+    // One page for the seed, one for the five bytes, the others for 128 KiB.
     let right = outcome.code == 0
         && outcome.stdout_text() == "random\n"
         && count("requests") >= 34
@@ -309,7 +308,7 @@ fn random() -> Result<()> {
     }
 }
 
-/// Both go to one pipe, where their order is seen.
+/// Standard output and standard error go to one pipe, which shows their order.
 fn order() -> Result<()> {
     const LINES: usize = 2000;
     let text =
@@ -320,7 +319,7 @@ fn order() -> Result<()> {
     command.stdin(Stdio::null());
     command.stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;
-    // Its ends of the pipe.
+    // Close this process's ends of the pipe.
     drop(command);
     let mut output = String::new();
     reader.read_to_string(&mut output)?;
@@ -339,7 +338,7 @@ fn order() -> Result<()> {
     }
 }
 
-/// The same program on this machine and, as a riscv64 one, in a VM.
+/// Runs the same program natively and, built for riscv64, in a VM.
 fn execve() -> Result<()> {
     let native = compile::alone("exec", "cc")?;
     let folder = Scratch::new()?;
@@ -351,15 +350,15 @@ fn execve() -> Result<()> {
     check_equal(&expected, &run)
 }
 
-/// A program of `tests/programs/alone` that does the same on this machine, whose kernel
-/// knows what the reference does not pass on.
+/// Runs a program of `tests/programs/alone` that must behave as on this machine. The host's kernel
+/// supports calls that the reference does not pass on.
 fn as_on_this_machine(name: &str, options: &[&str]) -> Result<()> {
     let native = compile::alone(name, "cc")?;
     let expected = process::run(&mut process::with_default_signals(native), b"")?;
     check_equal(&expected, &alone(name, &[], options)?)
 }
 
-/// Runs a program of `tests/programs/alone` in a root directory of its own.
+/// Runs a program of `tests/programs/alone` in a separate root directory.
 fn alone(name: &str, arguments: &[&str], options: &[&str]) -> Result<Outcome> {
     let program = compile::alone(name, "riscv64-linux-gnu-gcc")?;
     let root = Scratch::new()?;
@@ -372,7 +371,7 @@ fn alone(name: &str, arguments: &[&str], options: &[&str]) -> Result<Outcome> {
     process::run(&mut run.hartline_command(options)?, b"")
 }
 
-/// Uses up memory: one line says who was killed.
+/// Uses up memory: one line names the killed process.
 fn killed(what: &str, expected: &str, told: &str) -> Result<()> {
     let outcome = alone("limits", &[what], &["--interpret", "--mem", "512M"])?;
     let message = outcome.stderr_text();
@@ -383,7 +382,7 @@ fn killed(what: &str, expected: &str, told: &str) -> Result<()> {
     }
 }
 
-/// Uses up what `what` says; the program tells that it was refused and went on.
+/// Uses up the resource `what`; the program reports that it was refused and went on.
 fn limits(what: &str, expected: &str, memory: &str) -> Result<()> {
     let outcome = alone("limits", &[what], &["--interpret", "--mem", memory])?;
     let text = outcome.stdout_text();
@@ -393,7 +392,7 @@ fn limits(what: &str, expected: &str, memory: &str) -> Result<()> {
     }
 }
 
-/// A root directory with busybox, which is `busybox`, under all its names.
+/// Makes a root directory with the file `busybox` under all names of its applets.
 fn busybox_root(busybox: &Path) -> Result<Scratch> {
     let root = Scratch::new()?;
     tree::populate(root.path())?;
@@ -412,7 +411,7 @@ fn busybox_root(busybox: &Path) -> Result<Scratch> {
     Ok(root)
 }
 
-/// The root directories of all scripts: for this machine and for the VM.
+/// Returns the root directories of all scripts: for this machine and for the VM.
 fn roots() -> Result<&'static [Scratch; 2]> {
     static ROOTS: OnceLock<std::result::Result<[Scratch; 2], String>> = OnceLock::new();
     let make = || -> Result<[Scratch; 2]> {
@@ -423,7 +422,7 @@ fn roots() -> Result<&'static [Scratch; 2]> {
         let mut make = Command::new("mknod");
         let made = make.args(["-m", "666"]).arg(&null).args(["c", "1", "3"]);
         if !made.output()?.status.success() {
-            // An empty file does for a device that not everybody may make.
+            // An empty file replaces the device node, which only root may make.
             fs::write(null, "")?;
         }
         hartline::translate(&paths::busybox())?;
@@ -469,7 +468,7 @@ fn procps() -> Result<()> {
             return Err(format!("no line {words:?}: {outcome:?}").into());
         }
     }
-    // What has ended is gone.
+    // Processes that have ended are gone.
     let left = lines.iter().rev().take_while(|line| line.len() == 1);
     match left.count() == 2 {
         true => Ok(()),
@@ -477,7 +476,7 @@ fn procps() -> Result<()> {
     }
 }
 
-/// The loader says of a library that is cut off what it says on Linux.
+/// The loader's message about a truncated library is the same as on Linux.
 fn truncated_library() -> Result<()> {
     let root = Root::new("truncated", ["ps"].into_iter())?;
     let library = root
@@ -511,8 +510,7 @@ fn script(text: &str) -> Result<()> {
     )
 }
 
-/// What is sent to `hartline` reaches the first process, `SIGINT` all that are in its
-/// group.
+/// Signals sent to `hartline` reach the first process; `SIGINT` reaches its whole process group.
 fn outside_signals() -> Result<()> {
     let [_, root] = roots()?;
     let text = "trap 'echo told; exit 3' TERM; trap 'echo parent' INT; \
@@ -522,7 +520,7 @@ fn outside_signals() -> Result<()> {
     let run = run.in_root(root.path(), "/bin/busybox");
     let mut wrapper = Command::new("sh");
     let hartline = run.hartline_command(&[])?;
-    // Each signal is sent when the one before has had its effect.
+    // Each signal is sent when the previous one has taken effect.
     let folder = Scratch::new()?;
     let output = folder.path().join("output");
     let script = "output=$1; shift; \"$@\" >$output & pid=$!

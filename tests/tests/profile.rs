@@ -1,4 +1,4 @@
-//! Looking into running programs: `--profile` and `--perf-map`.
+//! Profiles of running programs: `--profile` and `--perf-map`.
 
 use hartline_tests::compare::Run;
 use hartline_tests::compile::{self, VARIANTS, Variant};
@@ -28,8 +28,7 @@ struct Profile {
     samples: usize,
 }
 
-/// Runs a program with `--profile` and reads the file, checking what speedscope's
-/// schema asks for.
+/// Runs a program with `--profile` and reads the file, checking it against speedscope's schema.
 fn profile(run: &Run, options: &[&str]) -> Result<Profile> {
     let folder = Scratch::new()?;
     let file = folder.path().join("profile.json");
@@ -72,7 +71,7 @@ fn profile(run: &Run, options: &[&str]) -> Result<Profile> {
 }
 
 impl Profile {
-    /// Share of the time in stacks that end with these functions.
+    /// Returns the share of the time in stacks that end with these functions.
     fn share(&self, end: &[&str]) -> f64 {
         let ends = |stack: &Vec<String>| {
             stack.len() >= end.len() && stack[stack.len() - end.len()..] == *end
@@ -107,7 +106,7 @@ fn named() -> Result<()> {
     for (function, share) in [("three_quarters", 0.75), ("one_quarter", 0.25)] {
         profile.check(&["main", "rounds", function], share)?;
     }
-    // From the first frame to the last.
+    // The stack is complete: from the first frame to the last.
     let whole = |stack: &Vec<String>| stack[0] == "_start" && stack.contains(&"main".to_owned());
     match profile.shares.keys().any(whole) {
         true => Ok(()),
@@ -115,7 +114,7 @@ fn named() -> Result<()> {
     }
 }
 
-/// Without symbols functions are named after their addresses.
+/// Without symbols, functions are named after their addresses.
 fn stripped() -> Result<()> {
     let profile = profile(&hotspots(STRIPPED, "8000")?, &["--profile-period", "2.5"])?;
     profile.has_samples(80)?;
@@ -142,8 +141,8 @@ fn interpreted() -> Result<()> {
     profile.check(&["one_quarter [interpreted]"], 0.25)
 }
 
-/// `start length name` lines, sorted, without overlaps, every function of the program
-/// among them.
+/// The perf map has `start length name` lines, sorted and without overlaps, and every function of
+/// the program.
 fn perf_map() -> Result<()> {
     let folder = Scratch::new()?;
     let file = folder.path().join("map");
@@ -181,7 +180,7 @@ fn perf_map() -> Result<()> {
     if !names.iter().any(|name| name.starts_with("[runtime] ")) {
         return Err("nothing of the runtime".into());
     }
-    // As many as the image has, which `inspect` counts.
+    // The map has as many functions as the image, which `inspect` counts.
     let inspected = hartline::command("inspect")?
         .arg("--json")
         .arg(&run.program)
@@ -190,7 +189,7 @@ fn perf_map() -> Result<()> {
     let functions = inspected["functions"]
         .as_u64()
         .ok_or("inspect tells no functions")?;
-    // `name+offset` is a way into the middle of a function, `name [adapter]` one that moves
+    // `name+offset` is an entry into the middle of a function, `name [adapter]` an entry that moves
     // registers for it.
     let whole = |name: &&&str| {
         !name.starts_with("[runtime] ") && !name.contains('+') && !name.ends_with(" [adapter]")

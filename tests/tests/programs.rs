@@ -52,7 +52,7 @@ const PLAIN: &[&[&str]] = &[
     &["output", "1", "unbuffered"],
 ];
 
-/// Ways to die, as `fault.c` names them.
+/// Faults, as `fault.c` names them.
 const FAULTS: &[&str] = &[
     "null-load",
     "null-store",
@@ -157,7 +157,7 @@ fn main() -> ExitCode {
 
 const O2: Variant = VARIANTS[1];
 
-/// A program that no test names would be forgotten.
+/// Checks that a test names each program.
 fn every_program_is_used() -> Result<()> {
     let elsewhere = [
         "fault",
@@ -207,7 +207,7 @@ fn in_root(variant: Variant, arguments: &[&str]) -> Result<()> {
         .compare()
 }
 
-/// The reader of standard output goes away after a few bytes.
+/// The reader of standard output closes it after a few bytes.
 fn closed_pipe(options: &[&str], expected: i32) -> Result<()> {
     let arguments = [&["output", "50"], options].concat();
     let run = Run::new(&compile::programs(O2)?, arguments);
@@ -239,7 +239,7 @@ fn read_a_little(command: &mut Command) -> Result<i32> {
         .ok_or_else(|| "did not notice the closed pipe".into())
 }
 
-/// `--timeout` ends a program that never would, not earlier, with timeout(1)'s exit code.
+/// `--timeout` ends a program that never ends by itself, not earlier, with timeout(1)'s exit code.
 fn timeout(how: &str) -> Result<()> {
     let run = Run::new(&compile::programs(O2)?, ["spin", how]);
     hartline::translate(&run.program)?;
@@ -268,10 +268,10 @@ fn signal_ends(arguments: &[&str], signal: &str, number: i32) -> Result<()> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
-    // Waiting for the child closes an input that it still has.
+    // Waiting for the child would close its input.
     let _input = child.stdin.take();
     if let Some(pipe) = &mut child.stdout {
-        // It runs once it has written a line.
+        // The program runs after it has written a line.
         let mut byte = [0];
         while byte != *b"\n" {
             pipe.read_exact(&mut byte)?;
@@ -299,8 +299,8 @@ fn fault_is_located() -> Result<()> {
     }
 }
 
-/// `sc` and AMOs trap as `lr` does. The reference is of no help: it performs
-/// misaligned AMOs, and a misaligned `sc` ends it.
+/// `sc` and AMOs trap as `lr` does. The reference cannot check that: it performs misaligned AMOs,
+/// and a misaligned `sc` ends it.
 fn misaligned(how: &str) -> Result<()> {
     let run = Run::new(&compile::programs(O2)?, ["fault", how]);
     for outcome in [run.hartline(&[])?, run.interpreted()?] {
@@ -314,7 +314,7 @@ fn misaligned(how: &str) -> Result<()> {
     Ok(())
 }
 
-/// A program that uses more than `--mem` is told so or ended with one line.
+/// A program that uses more than `--mem` gets an error, or is ended with one line.
 fn memory_limit() -> Result<()> {
     let run = Run::new(&compile::programs(O2)?, ["hog", "200"]);
     let enough = run.hartline(&["--mem", "512M"])?;
@@ -331,7 +331,7 @@ fn memory_limit() -> Result<()> {
     Ok(())
 }
 
-/// The interpreter runs whole programs, not only what translation missed.
+/// The interpreter runs whole programs, not only code that translation missed.
 fn interpreted() -> Result<()> {
     let program = compile::programs(O2)?;
     for arguments in [

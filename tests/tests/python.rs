@@ -1,5 +1,5 @@
-//! Python's own tests, in Debian's python3.13: modules that test the interpreter and what it
-//! needs of an operating system.
+//! Python's own tests, in Debian's python3.13: modules that test the interpreter and the parts of
+//! the operating system that it needs.
 
 use hartline_tests::dynamic::Root;
 use hartline_tests::process;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What the tests run besides Python.
+/// The programs that the tests run, with Python itself.
 const PROGRAMS: [&str; 8] = [
     "python3.13",
     "bash",
@@ -22,7 +22,7 @@ const PROGRAMS: [&str; 8] = [
     "uname",
 ];
 
-/// Modules, fewest tests that each has, and whether it is run only when asked for, with
+/// Modules, the least number of tests of each, and whether the module runs only on request, with
 /// Python translated before: that takes minutes.
 const MODULES: [(&str, u32, bool); 11] = [
     ("test_bool", 30, false),
@@ -38,7 +38,7 @@ const MODULES: [(&str, u32, bool); 11] = [
     ("test_os", 360, true),
 ];
 
-/// Longest time that a module may take.
+/// The longest time of a module.
 const DEADLINE: Duration = Duration::from_secs(1200);
 
 type Shared = OnceLock<std::result::Result<Root, String>>;
@@ -73,7 +73,7 @@ fn make_root() -> Result<Root> {
     Ok(root)
 }
 
-/// All tests of a module pass or are skipped, and there are as many as there should be.
+/// All tests of a module pass or are skipped, and there are at least `fewest`.
 fn run(root: &Root, module: &str, fewest: u32, translated: bool) -> Result<()> {
     let name = format!("test.{module}");
     let run = root.run("python3.13", &["-m", "unittest", "-v", &name]);
@@ -103,7 +103,7 @@ fn run(root: &Root, module: &str, fewest: u32, translated: bool) -> Result<()> {
     }
 }
 
-/// What a report says of tests that did not pass, and its end.
+/// Returns the parts of a report about tests that did not pass, and its end.
 fn failures(text: &str) -> String {
     let failed = |line: &&str| line.ends_with("... FAIL") || line.ends_with("... ERROR");
     let mut lines: Vec<&str> = text.lines().filter(failed).collect();

@@ -1,5 +1,5 @@
-//! Servers and their clients in one VM over the loopback interface, a long script for
-//! Debian's bash compared with this machine's, and traces of system calls.
+//! Servers and their clients in one VM over the loopback interface, a long script for Debian's bash
+//! compared with this machine's, and traces of system calls.
 
 use hartline_tests::compare::check_equal;
 use hartline_tests::dynamic::Root;
@@ -28,11 +28,11 @@ const PROGRAMS: [&str; 15] = [
     "stat",
 ];
 
-/// Waits until a server answers.
+/// A shell function that waits until a server answers.
 const AWAIT: &str = "await() { n=0; while ! \"$@\" >/dev/null 2>&1; do n=$((n + 1)); \
                      [ $n -gt 1000 ] && return 1; sleep 0.2; done; }\n";
 
-/// Name, script, what it prints.
+/// Name, script, expected output.
 const SERVERS: &[(&str, &str, &[&str])] = &[
     (
         "redis",
@@ -59,7 +59,7 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
         &["1", "1"],
     ),
     (
-        // The master and its workers talk by signals: SIGIO, SIGCHLD, SIGHUP.
+        // The master and its workers use signals: SIGIO, SIGCHLD, SIGHUP.
         "nginx",
         "mkdir -p /tmp/www/html; cd /tmp/www; echo first >html/page
          printf '%s\\n' 'user root; worker_processes 2; pid nginx.pid; error_log error.log;' \
@@ -116,7 +116,7 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// A root directory with the programs and busybox for everything else.
+/// Makes a root directory with the programs, and busybox for everything else.
 fn root(name: &str) -> Result<Root> {
     let root = Root::new(name, PROGRAMS.into_iter())?;
     let inside = |path: &str| root.path().join(path);
@@ -167,7 +167,7 @@ fn bash_script() -> Result<()> {
     native.arg("script.bash").current_dir(scratch.path());
     native.env_clear().envs(hartline::ENVIRONMENT);
     let expected = without_errors(process::run(native.env("TMPDIR", scratch.path()), b"")?);
-    // Its programs are interpreted: there are many, and each does little.
+    // The script's programs are interpreted: there are many, and each does little.
     let run = root
         .run("bash", &["script.bash"])
         .with_env("TMPDIR", "/tmp");
@@ -175,7 +175,7 @@ fn bash_script() -> Result<()> {
     check_equal(&expected, &without_errors(outcome))
 }
 
-/// What tells the names of files and processes differs.
+/// Removes standard error: messages with names of files and processes differ.
 fn without_errors(outcome: Outcome) -> Outcome {
     Outcome {
         stderr: Vec::new(),
@@ -183,7 +183,7 @@ fn without_errors(outcome: Outcome) -> Outcome {
     }
 }
 
-/// Lines of a trace, by their starts and ends.
+/// Lines of a trace: their starts and their ends.
 const TRACE: &[(&str, &str)] = &[
     ("openat(AT_FDCWD, \"/data/words.txt\", O_RDONLY", " = 3"),
     (

@@ -1,7 +1,7 @@
-//! The same on another kind of KVM: hardware virtualisation with nested paging, as
-//! QEMU emulates it (`tests/svm/run.sh`). The tests of interrupts run there, and on VT-x with
-//! extended page tables, as bochs emulates it, when asked for; so does the service of the Debian
-//! package, with systemd and with cgroups that limit it. Needs no `/dev/kvm` of this machine.
+//! Tests on other kinds of KVM, without this machine's `/dev/kvm`. A few cases run on SVM with
+//! nested paging under QEMU emulation (`tests/svm/run.sh`). On request, the interrupt tests run
+//! there, and on VT-x with extended page tables under bochs emulation. So does the Debian package's
+//! service, with systemd and with cgroups that limit it.
 
 use hartline_tests::compare::Run;
 use hartline_tests::compile::{self, VARIANTS};
@@ -18,16 +18,16 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// The machine is slow, but not this slow.
+/// Longer than the emulated machine takes, which is slow.
 const DEADLINE: Duration = Duration::from_secs(280);
-/// For what takes minutes there.
+/// The deadline of cases that take minutes there.
 const LONG_DEADLINE: Duration = Duration::from_secs(1600);
 
-/// What the machine prints after the last case.
+/// The text that the machine prints after the last case.
 const DONE: &str = "svm: done";
 
-/// What `hartline doctor --json` says there, as pieces of its output: the processor has
-/// nested paging, no AVIC, and instructions up to AVX2.
+/// Parts of the output of `hartline doctor --json` there: the CPU has nested paging, no AVIC, and
+/// instructions up to AVX2.
 const DOCTOR: &str = r#""can_run":true
 "kvm":"kvm_amd"
 "nested_paging":true
@@ -56,7 +56,7 @@ fn small_suite() -> Result<()> {
     judge(&cases.names, &outcome, "svm: npt Y")
 }
 
-/// What depends on the processor's virtualisation most.
+/// Runs the tests that depend most on the CPU's virtualisation.
 fn interrupts(machine: &str) -> Result<()> {
     let folder = Scratch::new()?;
     let mut cases = Cases::new(folder.path());
@@ -74,7 +74,8 @@ fn interrupts(machine: &str) -> Result<()> {
     )
 }
 
-/// The Debian package where systemd runs it and cgroups limit it. `make deb` has built it.
+/// Tests the Debian package under systemd with cgroups that limit it. `make deb` has built the
+/// package.
 fn service() -> Result<()> {
     const CASES: [&str; 9] = [
         "installed",
@@ -95,7 +96,7 @@ fn service() -> Result<()> {
     judge(&CASES, &outcome, "")
 }
 
-/// Whether all cases passed, on a processor that says `paging`.
+/// Checks that all cases passed, on a CPU that reports `paging`.
 fn judge(cases: &[impl AsRef<str>], outcome: &Outcome, paging: &str) -> Result<()> {
     let console = outcome.stdout_text();
     let all_passed = cases
@@ -124,20 +125,20 @@ fn boot(machine: &str, folder: &Path, deadline: Duration) -> Result<Outcome> {
 }
 
 fn run_emulated(script: &mut Command, deadline: Duration) -> Result<Outcome> {
-    // A little earlier, so that what it printed is not lost.
+    // The script ends a little earlier, so that its output is not lost.
     let time = deadline.saturating_sub(Duration::from_secs(10));
     script.env("EMULATED_SECONDS", time.as_secs().to_string());
     let outcome = run_for(script, b"", deadline)?;
     if outcome.stdout_text().contains(DONE) {
         return Ok(outcome);
     }
-    // QEMU's emulation, not what runs in it, ended: seen once in many runs on a
-    // busy machine. A case that fails does not end the suite, and is not tried again.
+    // QEMU itself ended, not a case: seen once in many runs on a busy machine. A failed case does
+    // not end the machine, and is not repeated.
     println!("svm: the emulated machine ended early, once more");
     run_for(script, b"", deadline)
 }
 
-/// The folder that `run.sh` takes.
+/// The folder with cases that `run.sh` takes.
 struct Cases<'a> {
     folder: &'a Path,
     list: String,
@@ -195,11 +196,11 @@ impl<'a> Cases<'a> {
         Ok(())
     }
 
-    /// The tests of interrupts, guests that attack them among them.
+    /// Adds the interrupt tests, including guests that attack them.
     fn add_interrupts(&mut self) -> Result<()> {
         let program = self.folder.join("interrupts");
         fs::copy(hartline::unit_tests("hostile")?, program)?;
-        // How fast one VM is beside others says nothing in an emulated machine.
+        // The throughput of one VM beside others means nothing in an emulated machine.
         let arguments = "/cases/interrupts --test-threads=1 --skip throughput";
         self.add("interrupts", 0, arguments, None)
     }

@@ -1,5 +1,5 @@
-//! Programs on a terminal: a pseudo-terminal that `script` makes, with a shell that
-//! looks at its settings before and after.
+//! Programs on a pseudo-terminal that `script` makes, with a shell that checks the terminal's
+//! settings before and after.
 
 use hartline_tests::compile::{self, VARIANTS, Variant};
 use hartline_tests::dynamic::Root;
@@ -37,16 +37,15 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// A shell on a terminal of its own, with `$HARTLINE` for `hartline run` of the C
-/// programs.
+/// A shell on a separate terminal, with `$HARTLINE` for `hartline run` of the C programs.
 struct Session {
     child: Child,
-    /// What was written until the program was ready.
+    /// The output until the program was ready.
     seen: String,
 }
 
 impl Session {
-    /// Runs `script` until a program in it says that it is ready.
+    /// Runs `script` until a program in it prints that it is ready.
     fn start(script: &str, options: &str) -> Result<Self> {
         Self::start_until(&mut shell(script, options)?, "ready")
     }
@@ -68,7 +67,7 @@ impl Session {
         }
     }
 
-    /// Types `keys` and reads on until `wanted` is on the screen, after what was there.
+    /// Types `keys` and reads until `wanted` follows the text on the screen.
     fn type_until(&mut self, keys: &str, wanted: &str) -> Result<()> {
         let keyboard = self.child.stdin.as_mut().ok_or("no keyboard")?;
         keyboard.write_all(keys.as_bytes())?;
@@ -86,9 +85,9 @@ impl Session {
         Ok(())
     }
 
-    /// Types control-C at the prompt of a shell, and again if nothing comes of it: readline
-    /// looks for signals before it waits for a key, and one that comes between the two waits
-    /// too, with a native shell as well (about one of 300).
+    /// Types control-C at the prompt of a shell, and again if nothing happens. Readline checks for
+    /// signals before it waits for a key. A signal that arrives between the two stays pending until
+    /// a key comes, with a native shell as well (about one of 300).
     fn interrupt_prompt(&mut self, prompt: &str) -> Result<()> {
         const PATIENCE_MS: i32 = 5000;
         for _ in 0..5 {
@@ -99,7 +98,7 @@ impl Session {
                 events: libc::POLLIN,
                 revents: 0,
             };
-            // SAFETY: one valid entry.
+            // SAFETY: the pointer is valid for one entry.
             if unsafe { libc::poll(&raw mut poll, 1, PATIENCE_MS) } > 0 {
                 return self.type_until("", prompt);
             }
@@ -107,9 +106,9 @@ impl Session {
         Err("control-C does nothing at the prompt".into())
     }
 
-    /// Types `keys` and waits for the end with exit code `code`: all that was written.
+    /// Types `keys` and waits for the end with exit code `code`. Result: the whole output.
     fn finish(mut self, keys: &[u8], code: i32) -> Result<String> {
-        // Kept open: its end would be typed as control-D.
+        // Kept open: the end of the input would be typed as control-D.
         let mut keyboard = self.child.stdin.take().ok_or("no keyboard")?;
         keyboard.write_all(keys)?;
         let actual = process::wait(&mut self.child)?.map(process::shell_code);
@@ -123,7 +122,7 @@ impl Session {
     }
 }
 
-/// A shell command on a terminal, with `$HARTLINE` for `hartline run` of the C programs.
+/// Returns a shell command on a terminal, with `$HARTLINE` for `hartline run` of the C programs.
 fn shell(script: &str, options: &str) -> Result<Command> {
     let program = compile::programs(O2)?;
     hartline::translate(&program)?;
@@ -134,9 +133,9 @@ fn shell(script: &str, options: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// `script` with a shell command whose exit code it passes on.
+/// Returns `script` with a shell command, whose exit code it passes on.
 fn on_terminal(script: &str) -> Result<Command> {
-    // A shell starts background jobs with SIGINT ignored, and what is ignored stays so.
+    // A shell starts background jobs with SIGINT ignored, and ignored signals stay ignored.
     let mut command = Command::new("env");
     command
         .args(["--default-signal=INT,QUIT,HUP,TSTP", "script"])
@@ -147,8 +146,8 @@ fn on_terminal(script: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// The host's shell sees its job stop, and has its terminal as it was; afterwards the
-/// program goes on where it was.
+/// The host's shell sees its job stop and finds its terminal unchanged; then the program continues
+/// where it was.
 fn control_z() -> Result<()> {
     let script = "set -m; before=$(stty -g); $HARTLINE terminal wait; echo \"stopped $?\"; \
                   test \"$before\" = \"$(stty -g)\" && echo as before; fg";
@@ -161,7 +160,7 @@ fn control_z() -> Result<()> {
     Ok(())
 }
 
-/// An interactive shell in the VM: its jobs stop and go on, and the VM does not.
+/// In an interactive shell in the VM, jobs stop and continue, and the VM runs on.
 fn bash() -> Result<()> {
     let root = Root::new("terminal", ["bash", "cat", "sleep", "tty"].into_iter())?;
     let binary = hartline::binary()?.display().to_string();
@@ -170,7 +169,7 @@ fn bash() -> Result<()> {
         root.path().display()
     );
     let mut session = Session::start_until(&mut on_terminal(&script)?, "# ")?;
-    // Typed keys and what is on the screen when they have done what they should.
+    // Keys to type, and the text on the screen after they have taken effect.
     for (keys, wanted) in [
         ("PS1='prompt> '\n", "\nprompt> "),
         ("tty\n", "/dev/console\r\nprompt> "),
@@ -181,7 +180,7 @@ fn bash() -> Result<()> {
         ("fg\n", "cat -n\r\n"),
         ("two\n", "\ttwo\r\n"),
         ("\x1a", "Stopped                 cat -n\r\nprompt> "),
-        // It reads from the terminal, which it may not.
+        // The background job reads from the terminal, which is not allowed.
         (
             "bg; sleep 0.3; jobs\n",
             "[1]+  Stopped                 cat -n\r\nprompt> ",
@@ -201,7 +200,7 @@ fn bash() -> Result<()> {
     ] {
         session.type_until(keys, wanted)?;
     }
-    // Interrupts at the prompt are the shell's, however many.
+    // Interrupts at the prompt reach only the shell, however many there are.
     for _ in 0..3 {
         session.interrupt_prompt("prompt> ")?;
     }
@@ -225,7 +224,7 @@ fn window_size() -> Result<()> {
     contains(&outcome.stdout_text(), "33 rows 77 columns")
 }
 
-/// The program gets `keys` as they are typed, and the terminal is afterwards as it was.
+/// The program gets `keys` as they are typed, and the terminal's settings are restored.
 fn raw(options: &str, keys: &[u8], taken: &str, code: i32) -> Result<()> {
     let script = "before=$(stty -g); $HARTLINE terminal raw; code=$?; \
                   test \"$before\" = \"$(stty -g)\" && echo as before; exit $code";

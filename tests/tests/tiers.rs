@@ -1,5 +1,5 @@
-//! Programs that were never seen: they start in the interpreter and are translated
-//! while they run; what was made is there for the next run.
+//! Programs without translations: they start in the interpreter and are translated while they run.
+//! The next run finds the translations.
 
 use hartline_tests::process;
 use hartline_tests::suite::Suite;
@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Busybox with a cache of its own, and a file to work on.
+/// Busybox with an empty cache, and a file to work on.
 struct Fresh {
     folder: Scratch,
 }
@@ -30,7 +30,7 @@ impl Fresh {
         Ok(command)
     }
 
-    /// `busybox sha256sum` of the file, which the interpreter takes seconds for.
+    /// Returns `busybox sha256sum` of the file, which takes seconds in the interpreter.
     fn sum(&self) -> Result<Command> {
         let mut command = self.command("run")?;
         let volume = format!("{}:/input:ro", self.folder.path().join("input").display());
@@ -41,7 +41,7 @@ impl Fresh {
         Ok(command)
     }
 
-    /// Runs it and checks the result. Result: what `--stats` says of `key`.
+    /// Runs `busybox sha256sum` and checks its output. Result: the values of `--stats` for `keys`.
     fn check(&self, keys: &[&str]) -> Result<Vec<String>> {
         let outcome = process::run(&mut self.sum()?, b"")?;
         let mut here = Command::new("sha256sum");
@@ -56,7 +56,7 @@ impl Fresh {
             .collect()
     }
 
-    /// Names of the cache's files without the key.
+    /// Returns the names of the cache's files without the key.
     fn kinds(&self) -> Result<Vec<String>> {
         let mut kinds = Vec::new();
         for entry in fs::read_dir(self.folder.path().join("cache"))? {
@@ -100,7 +100,7 @@ fn first_and_second_run() -> Result<()> {
     if first[0] != "while running" || number(&first[1])? == 0 {
         return Err(format!("first run: {first:?}").into());
     }
-    // Both interpret what runs once; only the first one the hot loop.
+    // Both runs interpret code that runs once; only the first one interprets the hot loop.
     if number(&second[2])? * 10 > number(&first[2])? {
         return Err(format!("interpreted: {first:?}, then {second:?}").into());
     }
@@ -149,8 +149,8 @@ fn damaged() -> Result<()> {
     }
 }
 
-/// Translated code comes while the program runs, also for programs that handle SIGSEGV, for
-/// a loop that is never left and for a function of some 10,000 instructions.
+/// A running program gets translated code, including programs that handle SIGSEGV, a loop that
+/// never ends, and a function of some 10,000 instructions.
 fn converges(way: &str) -> Result<()> {
     const ROUNDS: &str = "2000000";
     /// Each round executes at least 100 times 6 instructions.

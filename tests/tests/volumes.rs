@@ -1,6 +1,6 @@
-//! Files of the host that a program in a VM reads and writes: calls answer what they
-//! answer on this machine, both sides see each other's changes, and nothing outside the
-//! volume is ever reached. And block devices.
+//! Files of the host that a program in a VM reads and writes. Calls have the same results as on
+//! this machine, both sides see each other's changes, and the program never reaches a file outside
+//! the volume. Block devices, too.
 
 #[path = "volumes/disks.rs"]
 mod disks;
@@ -21,7 +21,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// What `tests/programs/alone/volumes.c` can do.
+/// The parts of `tests/programs/alone/volumes.c`.
 const PARTS: &[&str] = &["files", "locks", "maps", "watching", "extended"];
 
 fn main() -> ExitCode {
@@ -61,7 +61,7 @@ fn same(part: &str) -> Result<()> {
     let expected = process::run(command.arg(part).arg(folder.path()), b"")?;
     let program = compile::alone("volumes", "riscv64-linux-gnu-gcc")?;
     let run = Run::new(&program, [part, "/volume"]);
-    // Files in the VM's memory, too.
+    // The VM's file system in memory has the same results.
     let inside = Run::new(&program, [part, "/tmp"]);
     let outcome = process::run(&mut inside.hartline_command(&["--interpret"])?, b"")?;
     check_equal(&expected, &outcome)?;
@@ -105,7 +105,7 @@ fn expect(outcome: &Outcome, code: i32, stdout: &str) -> Result<()> {
     }
 }
 
-/// What was there is read, what is written is there afterwards, also after the VM is killed.
+/// The guest reads existing files, and its writes persist, even if the VM is killed.
 fn both_sides() -> Result<()> {
     let folder = Scratch::new()?;
     fs::write(folder.path().join("in"), "from the host\n")?;
@@ -126,7 +126,7 @@ fn both_sides() -> Result<()> {
     }
 }
 
-/// A thread that waits for storage of the host keeps no other one waiting.
+/// A thread that waits for storage of the host does not block other threads.
 fn beside(cpus: &str) -> Result<()> {
     const EXPECTED: &str = "write(file, bytes, sizeof bytes): 10000\nfsync(file): 0\n\
         fdatasync(file): 0\npreadv(file, parts, 2, 0): 10000\nwhat was written\n\
@@ -143,7 +143,7 @@ fn beside(cpus: &str) -> Result<()> {
     )
 }
 
-/// Links lead to files of the guest, whatever they lead to on the host.
+/// Links refer to files of the guest, whatever they refer to on the host.
 fn links() -> Result<()> {
     let outside = Scratch::new()?;
     let folder = outside.path().join("volume");
@@ -156,8 +156,8 @@ fn links() -> Result<()> {
                 echo x > up; mkdir -p ../volume/../new; echo guest > tmp/file; cat /tmp/file; \
                 ln -s / root; ls root/volume/.. | wc -l; cat root/etc/passwd; cd ..; pwd";
     let outcome = script(text, &folder)?;
-    // The guest's root: dev, new, proc, sys, tmp, volume, the program and the secret of
-    // its own.
+    // The guest's root contains dev, new, proc, sys, tmp, volume, the program and the guest's
+    // secret.
     expect(&outcome, 0, "guest\n8\n/\n")?;
     let mut names = Vec::new();
     for entry in fs::read_dir(outside.path())? {
@@ -188,7 +188,7 @@ fn single_file() -> Result<()> {
     }
 }
 
-/// With `:ro` nothing that the program does reaches the host.
+/// With `:ro`, no change of the program reaches the host.
 fn read_only_folder() -> Result<()> {
     let folder = Scratch::new()?;
     fs::write(folder.path().join("file"), "one\n")?;
@@ -224,7 +224,7 @@ fn read_only_folder() -> Result<()> {
     }
 }
 
-/// Nothing of a read-only folder is read before the program does.
+/// No file of a read-only folder is read before the program reads it.
 fn large_read_only_folder() -> Result<()> {
     let folder = Scratch::new()?;
     let large = fs::File::create(folder.path().join("large"))?;
@@ -251,7 +251,7 @@ fn large_read_only_folder() -> Result<()> {
     }
 }
 
-/// What is executed from a volume, writable or not, runs as fast as from the root.
+/// A program from a volume, writable or not, runs as fast as from the root.
 fn program_in_volume() -> Result<()> {
     let folder = Scratch::new()?;
     fs::copy(paths::busybox(), folder.path().join("busybox"))?;
@@ -272,7 +272,7 @@ fn program_in_volume() -> Result<()> {
         let run = Run::new(&paths::busybox(), ["sh", "-c", text]);
         let outcome = run.hartline(&["--stats=json", "--volume", &volume])?;
         expect(&outcome, 0, &format!("{expected}  /volume/data\n"))?;
-        // Hashing alone is some ten million instructions.
+        // Interpreted, the hash would take some ten million instructions.
         let interpreted: u64 = hartline::statistic(&outcome, "interpreted")?.parse()?;
         if interpreted > 1_000_000 {
             return Err(format!("{interpreted} instructions were interpreted").into());
@@ -318,8 +318,8 @@ fn first_program() -> Result<()> {
     Ok(())
 }
 
-/// A program that is changed while it runs goes on as it was, and is what it is now when it
-/// is executed again.
+/// A program that is changed while it runs continues unchanged. The next exec runs its new
+/// contents.
 fn changing_program() -> Result<()> {
     let folder = Scratch::new()?;
     fs::copy(paths::busybox(), folder.path().join("busybox"))?;
@@ -346,8 +346,8 @@ fn database_root() -> Result<&'static Root> {
     root.as_ref().map_err(|error| error.as_str().into())
 }
 
-/// Statements that add `count` rows, each in a transaction of its own, whose number is
-/// printed when it is committed.
+/// Returns statements that add `count` rows, each in its own transaction, and print its number when
+/// it is committed.
 fn inserts(count: usize) -> String {
     let mut text = String::from(
         ".timeout 60000\npragma journal_mode=wal;\n\
@@ -359,7 +359,7 @@ fn inserts(count: usize) -> String {
     text
 }
 
-/// Every transaction that was committed when the VM was killed is there afterwards.
+/// Transactions that were committed when the VM was killed are there afterwards.
 fn database_killed() -> Result<()> {
     let root = database_root()?;
     let folder = Scratch::new()?;
@@ -382,7 +382,7 @@ fn database_killed() -> Result<()> {
         while end.is_none_or(|end| Instant::now() < end) && output.read_line(&mut line)? > 0 {
             if let Ok(row) = line.trim().parse() {
                 last = row;
-                // A busy machine takes its time until the first one.
+                // A busy machine takes long until the first transaction.
                 end.get_or_insert(Instant::now() + Duration::from_millis(300 + 400 * round));
             }
             line.clear();
@@ -405,7 +405,7 @@ fn database_killed() -> Result<()> {
     Ok(())
 }
 
-/// Processes that share the database's index in memory lose nothing.
+/// Processes that share the database's index in memory lose no row.
 fn database_shared() -> Result<()> {
     const WRITERS: usize = 3;
     const ROWS: usize = 60;

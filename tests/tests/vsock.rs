@@ -1,4 +1,4 @@
-//! The socket device: programs of a VM, and programs of the host at Unix sockets.
+//! The socket device: programs in a VM, and programs of the host at Unix sockets.
 
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Longest wait for bytes.
+/// The longest wait for bytes.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Port of the server in the VM.
 const PORT: u32 = 5000;
@@ -63,13 +63,13 @@ impl Place {
         self.folder.path().join("v.sock")
     }
 
-    /// Listens where the program finds a port of the host.
+    /// Listens at the socket for a port of the host.
     fn listen(&self, port: u32) -> Result<UnixListener> {
         let path = self.folder.path().join(format!("v.sock_{port}"));
         Ok(UnixListener::bind(path)?)
     }
 
-    /// `hartline run` of `vsock.c`.
+    /// Returns `hartline run` of `vsock.c`.
     fn command(&self, options: &[&str], arguments: &[&str]) -> Result<Command> {
         let program = program()?;
         let mut command = hartline::command("run")?;
@@ -103,7 +103,7 @@ impl Place {
     }
 }
 
-/// `vsock.c`, translated.
+/// Returns `vsock.c`, translated.
 fn program() -> Result<PathBuf> {
     let program = compile::alone("vsock", "riscv64-linux-gnu-gcc")?;
     hartline::translate(&program)?;
@@ -117,13 +117,13 @@ fn expect(outcome: &Outcome, text: &str) -> Result<()> {
     }
 }
 
-/// Bytes that depend on their place.
+/// Returns bytes that depend on their offsets.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + (at >> 10)) as u8).collect()
 }
 
-/// Sends bytes to the echo server and reads them back, with pauses of this length between
-/// pieces of 100,000.
+/// Sends bytes to the echo server and reads them back, with pauses of length `pause` between pieces
+/// of 100,000 bytes.
 fn echo(stream: &UnixStream, data: &[u8], pause: Duration) -> Result<()> {
     let mut back = Vec::new();
     thread::scope(|scope| {
@@ -154,7 +154,7 @@ fn echo(stream: &UnixStream, data: &[u8], pause: Duration) -> Result<()> {
     })
 }
 
-/// The echo server in a VM, which has said that it is ready.
+/// The echo server in a VM, which has printed that it is ready.
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -189,11 +189,11 @@ impl Server {
         Ok(text)
     }
 
-    /// Ends it; the result are its statistics. It is to have served this.
+    /// Ends the server and checks how much it has served. Result: its statistics.
     fn quit(mut self, place: &Place, connections: usize, bytes: usize) -> Result<Value> {
         let mut stream = place.connect(PORT)?;
         stream.write_all(b"quit")?;
-        // What it sent before its end still comes.
+        // Bytes that the server sent before its end still arrive.
         let mut back = Vec::new();
         stream.read_to_end(&mut back)?;
         if back != b"quit" {
@@ -213,7 +213,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended, unless the test failed.
+        // The VM has ended, unless the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -223,7 +223,7 @@ fn local() -> Result<()> {
     Place::new()?.run(&["local"], "local\n")
 }
 
-/// `AF_VSOCK` is there also without a device, for connections within the VM.
+/// Without a device, `AF_VSOCK` still connects programs within the VM.
 fn local_alone() -> Result<()> {
     let mut command = hartline::command("run")?;
     let outcome = process::run(command.arg(program()?).arg("local"), b"")?;
@@ -249,15 +249,14 @@ fn serve(options: &[&str]) -> Result<()> {
     }
 }
 
-/// Echoes each connection to a port of the host on a thread of its own, with pauses; for so
-/// many connections.
+/// Echoes `count` connections to a port of the host, each on a new thread, with pauses.
 fn echo_server(listener: UnixListener, count: usize, pause: Duration) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         thread::scope(|scope| {
             for stream in listener.incoming().take(count).flatten() {
                 scope.spawn(move || {
                     let mut piece = vec![0; 50_000];
-                    // What goes wrong is seen at the other end.
+                    // The other end sees a failure.
                     let _ = stream.set_read_timeout(Some(PATIENCE));
                     while let Ok(length @ 1..) = (&stream).read(&mut piece) {
                         let _ = (&stream).write_all(&piece[..length]);
@@ -316,7 +315,7 @@ fn many_from_guest() -> Result<()> {
 
 fn refused() -> Result<()> {
     let place = Place::new()?;
-    // A socket that nobody listens at any more is as none.
+    // A socket without a listener behaves like a missing one.
     drop(place.listen(1001)?);
     place.run(&["refused", "1000"], "refused\n")?;
     place.run(&["refused", "1001"], "refused\n")?;
@@ -344,7 +343,7 @@ fn killed() -> Result<()> {
     });
     place.run(&["killed", "1000"], "killed\n")?;
     host.join().map_err(|_| "the host's program panicked")??;
-    // The other way round the VM is killed.
+    // In the other direction, the VM is killed.
     let mut server = Server::start(&place, &[])?;
     let mut stream = place.connect(PORT)?;
     server.child.kill()?;

@@ -1,4 +1,4 @@
-//! One device of each kind, with hosts that nobody is behind.
+//! One device of each kind, with backends that need no real host programs.
 
 use crate::guest::{LENGTH, Ram, SEVERAL, Watcher};
 use hartline_abi::virtio::NetHeader;
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 /// Length of the disk, bytes.
 const DISK: u64 = 64 << 10;
-/// Most bytes of an output of the console.
+/// The most bytes of an output of the console.
 const LIMIT: u64 = 1 << 20;
-/// Longest time that the console may take for what it was sent: a guest can send all the time.
+/// The longest time for the console's outputs to drain: a guest can send all the time.
 const FLUSH_PATIENCE: Duration = Duration::from_millis(100);
 /// The guest's CID.
 const CID: u32 = 3;
@@ -36,7 +36,7 @@ static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
     path
 });
 
-/// The socket of the host's programs, and that at port 0 of the host.
+/// The Unix socket for the host's programs, and the socket at port 0 of the host.
 static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     std::env::temp_dir().join(format!("hartline-fuzz-vsock-{}", std::process::id()))
 });
@@ -47,7 +47,7 @@ static SERVER: LazyLock<UnixListener> = LazyLock::new(|| {
     server
 });
 
-/// A wire on which a few packets come, and those that go are looked at.
+/// A network backend: it delivers a few packets, and checks the packets that the guest sends.
 #[derive(Debug)]
 struct Wire {
     ram: Range<usize>,
@@ -104,17 +104,17 @@ impl Backend for Wire {
     }
 }
 
-/// A device, and what is at its other end.
+/// A device and its backend.
 pub struct Bench {
     pub transport: Transport,
     sleeps: Box<dyn Fn() -> u64>,
     console: Option<Arc<Console>>,
-    /// Programs of the host, of which one has asked for a port and sent something.
+    /// Programs of the host; one of them has asked for a port and sent something.
     clients: Vec<UnixStream>,
 }
 
 impl Bench {
-    /// The device that the first byte of an input says.
+    /// Makes the device that the first byte of an input selects.
     pub fn new(kind: u8, ram: &Ram, watcher: &Arc<Watcher>) -> Self {
         let memory = ram.memory();
         let guest = Arc::clone(watcher) as Arc<dyn Guest>;
@@ -126,10 +126,10 @@ impl Bench {
                 let made = Arc::new(made.expect("a console"));
                 let device = made.device();
                 console = Some(Arc::clone(&made));
-                // What it was sent by then is written.
+                // The console's outputs are drained after a flush.
                 let flush = move || {
                     let end = Instant::now() + FLUSH_PATIENCE;
-                    // That the guest broke a queue the watcher has heard.
+                    // The watcher knows if the guest broke a queue.
                     let _ = made.flush(&|| Instant::now() >= end);
                     1
                 };
@@ -150,7 +150,7 @@ impl Bench {
             8 => {
                 let rng = Rng::new(memory.clone(), guest);
                 let counters = rng.counters();
-                // It has no thread: it is done when the doorbell was rung.
+                // The device has no thread: it is done when the notification returns.
                 (Box::new(rng), Box::new(move || counters.read().doorbells))
             }
             0 => {
@@ -176,12 +176,13 @@ impl Bench {
         }
     }
 
-    /// How often its thread had nothing more to do.
+    /// Returns how often the device's thread has found no more work.
     pub fn sleeps(&self) -> u64 {
         (self.sleeps)()
     }
 
-    /// The host's programs go, those that the guest has reached too, and the device is reset.
+    /// Closes the host's sockets, including those that the guest has reached, and resets the
+    /// device.
     pub fn end(mut self, ram: &Ram) {
         self.clients.clear();
         while SERVER.accept().is_ok() {}
@@ -218,7 +219,7 @@ fn net(kind: u8, ram: &Ram, guest: Arc<dyn Guest>) -> Net {
     net.expect("a network device")
 }
 
-/// A console of three ports: nobody reads what comes.
+/// Makes a console's three outputs, which no program reads.
 fn outputs() -> Outputs {
     let file = |path| -> OwnedFd {
         let mut options = File::options();

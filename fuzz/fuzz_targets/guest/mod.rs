@@ -1,4 +1,4 @@
-//! A hostile guest of virtio devices: its RAM, and how its driver starts a device.
+//! A hostile guest of virtio devices: its RAM, and a driver that starts a device.
 
 #![allow(dead_code, reason = "each target uses a part")]
 
@@ -11,18 +11,18 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Where the guest has its memory, and how much.
+/// The address of the guest's RAM, and its length.
 pub const BASE: u64 = 1 << 32;
 pub const LENGTH: usize = 64 << 10;
-/// Most queues of a device: those of the console. Two pairs of a network device and its control
-/// queue are fewer.
+/// The most queues of a device, which the console has. A network device with two queue pairs and
+/// its control queue has fewer.
 pub const QUEUES: u64 = queues(MAX_PORTS as u16) as u64;
-/// Bits of the first byte of an input with which there is a network device with two pairs of
-/// queues, if the bit for the block and other devices is not set too.
+/// Bits of the first byte of an input that select a network device with two queue pairs, if the bit
+/// for the block and other devices is not set too.
 pub const SEVERAL: u8 = 1 | 2;
-/// Bit with which packets of a network device may be in several buffers.
+/// The bit that offers `VIRTIO_NET_F_MRG_RXBUF`.
 const MERGES: u8 = 0x10;
-/// What is before and behind the RAM, which nothing may change.
+/// The bytes before and after the RAM, which must not change.
 const CANARY: u8 = 0xa5;
 
 #[derive(Debug, Clone, Copy)]
@@ -35,20 +35,20 @@ const PAGE: Page = Page {
     _bytes: [CANARY; 4096],
 };
 
-/// The guest's RAM, between two pages that are not the guest's.
+/// The guest's RAM, between two guard pages that are not the guest's.
 #[derive(Debug)]
 pub struct Ram {
     pages: Arc<Mutex<Vec<Page>>>,
     base: NonNull<u8>,
 }
 
-// SAFETY: the memory is not a thread's own; it is only reached by its address.
+// SAFETY: the memory belongs to no thread, and is accessed by its address only.
 unsafe impl Sync for Ram {}
 // SAFETY: as above.
 unsafe impl Send for Ram {}
 
 impl Ram {
-    /// RAM that begins with `contents`, as far as it has room, and is zeros behind.
+    /// Makes RAM that begins with `contents`, truncated or padded with zeros.
     pub fn new(contents: &[u8]) -> Self {
         let pages = Arc::new(Mutex::new(vec![PAGE; LENGTH / size_of::<Page>() + 2]));
         let base = NonNull::from(&mut pages.lock().expect("pages")[1]).cast();
@@ -57,10 +57,10 @@ impl Ram {
         ram
     }
 
-    /// Gives it other contents. No device uses it meanwhile.
+    /// Replaces the contents. No device may use the RAM meanwhile.
     pub fn fill(&self, contents: &[u8]) {
         let count = contents.len().min(LENGTH);
-        // SAFETY: inside the pages.
+        // SAFETY: the writes stay inside the pages.
         unsafe {
             self.base.as_ptr().write_bytes(0, LENGTH);
             self.base
@@ -69,39 +69,40 @@ impl Ram {
         }
     }
 
-    /// As devices have it.
+    /// Returns the memory for devices.
     pub fn memory(&self) -> Memory {
         let owner = Arc::clone(&self.pages);
-        // SAFETY: the vector is not changed while the memory has it.
+        // SAFETY: the vector is not changed while the memory, which owns a share of it, exists.
         unsafe { Memory::new(self.base, LENGTH, BASE, owner) }.expect("small")
     }
 
-    /// Its addresses in this process.
+    /// Returns the addresses of the RAM in this process.
     pub fn addresses(&self) -> Range<usize> {
         let start = self.base.as_ptr() as usize;
         start..start + LENGTH
     }
 
-    /// Where the word of 16 bits at an offset is; none if there is no such word.
+    /// Returns the location of the 16-bit word at an offset; `None` if it is outside the RAM or
+    /// unaligned.
     pub fn word(&self, offset: usize) -> Option<NonNull<u16>> {
         let word = self.base.as_ptr().wrapping_add(offset).cast::<u16>();
         let is_word = offset + size_of::<u16>() <= LENGTH && word.is_aligned();
         is_word.then(|| NonNull::new(word)).flatten()
     }
 
-    /// Checks that nothing beside it was changed.
+    /// Checks that the guard pages have not changed.
     pub fn check(&self) {
         let before = self.base.as_ptr().wrapping_sub(size_of::<Page>());
         let behind = self.base.as_ptr().wrapping_add(LENGTH);
         for page in [before, behind] {
-            // SAFETY: the pages beside the RAM; no device may write there.
+            // SAFETY: the guard pages beside the RAM are allocated, and no device may write there.
             let page = unsafe { std::slice::from_raw_parts(page, size_of::<Page>()) };
             assert!(page.iter().all(|&byte| byte == CANARY));
         }
     }
 }
 
-/// Remembers that a device has stopped.
+/// Records that a device has stopped.
 #[derive(Debug, Default)]
 pub struct Watcher {
     pub failed: AtomicBool,
@@ -169,7 +170,7 @@ pub fn begin(transport: &mut Transport, kind: u8) {
     let all = 3 | status::FEATURES_OK | status::DRIVER_OK;
     write(register::STATUS, all.into());
     write(register::QUEUE_NOTIFY, 0);
-    // The control queues of a network device and of the console, which are done when that returns.
+    // The control queues of a network device and of the console are processed when this returns.
     write(register::QUEUE_NOTIFY, 4);
     write(register::QUEUE_NOTIFY, CONTROL_TRANSMIT.into());
 }

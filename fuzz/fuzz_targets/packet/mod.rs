@@ -1,7 +1,7 @@
-//! What is right in packets in any case, so that they get far.
+//! Repairs of packets, so that more of the code is reached.
 
-/// Makes a frame an IPv4 packet from one address to another, as far as it is long enough; without
-/// `to` it goes where it says.
+/// Makes a frame an IPv4 packet from one address to another, as far as it is long enough. Without
+/// `to`, the destination stays.
 pub fn repair(frame: &mut [u8], mac: [u8; 6], from: [u8; 4], to: Option<[u8; 4]>) {
     let length = frame.len();
     let mut put = |at: usize, bytes: &[u8]| {

@@ -1,6 +1,6 @@
-//! `hartline bench ablation`: what each technique of the translator is worth. Large programs
-//! are not translated whole without each technique, but only the functions that the
-//! benchmarks execute often; a cache of its own next to the programs has these images.
+//! `hartline bench ablation` measures what each technique of the translator is worth. For large
+//! programs, each variant translates only the functions that the benchmarks execute often, not the
+//! whole program. These images are in a separate cache next to the programs.
 
 use super::compute::progress;
 use super::programs::{Programs, Way};
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Runs of a benchmark before its functions count as known.
+/// Warm-up runs, in which Hartline finds the functions that a benchmark executes often.
 const WARM_UPS: u32 = 2;
 
 /// Arguments of `hartline bench ablation`.
@@ -20,41 +20,41 @@ pub struct Arguments {
     /// Print one JSON object and no table
     #[arg(long)]
     json: bool,
-    /// Run only the benchmark of this name, or those with this word in their names (repeatable)
+    /// Run only the benchmark with this name, or those whose names contain this word (repeatable)
     #[arg(long, value_name = "NAME")]
     filter: Vec<String>,
-    /// Small inputs and one run each: shows that everything works, measures nothing
+    /// Use small inputs and one run each, to check that everything works; the times mean nothing
     #[arg(long)]
     quick: bool,
-    /// Runs of each benchmark with each translation, of which the fastest counts
+    /// Run each benchmark this many times with each translation and take the fastest run
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// Only these techniques (repeatable; all of them if none is named)
+    /// Measure only these techniques (repeatable; all techniques if none is named)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     disable: Vec<Technique>,
-    /// The directory that `make bench-programs` prepares
+    /// Take the programs from this directory, which `make bench-programs` prepares
     #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
     programs: PathBuf,
 }
 
-/// A way to translate: with everything, or without one technique.
+/// One way to translate: with all techniques, or without one of them.
 struct Variant {
     without: Option<Technique>,
     programs: Programs,
 }
 
-/// Times of one benchmark, seconds, the fastest run of each.
+/// The times of one benchmark, seconds: the fastest run of each variant.
 #[derive(Debug, serde::Serialize)]
 struct Row {
     name: &'static str,
-    /// With all techniques.
+    /// The time with all techniques.
     full_s: f64,
-    /// Without each of [`Results::techniques`].
+    /// The times without each of [`Results::techniques`].
     without_s: Vec<f64>,
 }
 
 impl Row {
-    /// How much longer it takes without each technique, per cent.
+    /// Returns how much longer the benchmark takes without each technique, per cent.
     fn costs(&self) -> impl Iterator<Item = f64> {
         let times = self.without_s.iter();
         times.map(|time| (time / self.full_s - 1.0) * 100.0)
@@ -67,7 +67,7 @@ struct Results {
     benchmarks: Vec<Row>,
 }
 
-/// Measure, and print the results on standard output, progress on standard error.
+/// Measures, and prints the results on standard output and progress on standard error.
 ///
 /// # Errors
 /// A program is missing or fails, or prints something else without a technique.
@@ -101,7 +101,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The full translation first.
+/// Returns the variants to measure, the full translation first.
 fn variants(arguments: &Arguments, benchmarks: &[Benchmark]) -> anyhow::Result<Vec<Variant>> {
     let techniques = match &arguments.disable[..] {
         [] => &Technique::ALL[..],
@@ -121,7 +121,7 @@ fn variants(arguments: &Arguments, benchmarks: &[Benchmark]) -> anyhow::Result<V
     .collect()
 }
 
-/// Runs the benchmark until its functions are known that are worth translating.
+/// Runs the benchmark until Hartline knows the functions that are worth translating.
 fn warm_up(full: &Variant, benchmark: &Benchmark, a: &Arguments) -> anyhow::Result<()> {
     let runs = if a.quick { 1 } else { WARM_UPS };
     for run in 1..=runs {
@@ -133,8 +133,8 @@ fn warm_up(full: &Variant, benchmark: &Benchmark, a: &Arguments) -> anyhow::Resu
 
 fn translate(variants: &[Variant], benchmark: &Benchmark) -> anyhow::Result<()> {
     let name = benchmark.program.name();
-    // The one with everything last: until then the cache has what the runs translated, in
-    // place of which it comes.
+    // The variant with all techniques comes last. Until then the cache has the translations of the
+    // warm-up runs, which its image replaces.
     for variant in variants.iter().rev() {
         let seconds = variant.programs.translate(benchmark)?.as_secs_f64();
         let without = variant.without.map_or("nothing", Technique::name);
@@ -145,7 +145,7 @@ fn translate(variants: &[Variant], benchmark: &Benchmark) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// All variants in turn, so that what disturbs the machine disturbs all of them.
+/// Runs the variants in turn, so that a disturbance of the machine affects all of them.
 fn measure(variants: &[Variant], benchmark: &Benchmark, a: &Arguments) -> anyhow::Result<Row> {
     let name = benchmark.name;
     let runs = if a.quick { 1 } else { a.runs };
@@ -170,7 +170,7 @@ fn measure(variants: &[Variant], benchmark: &Benchmark, a: &Arguments) -> anyhow
 }
 
 impl Results {
-    /// A table for people: per cent that each technique saves.
+    /// Formats a table: how much longer the benchmarks take without each technique, per cent.
     fn table(&self) -> String {
         let mut text = format!("{:<18} {:>8}", "% longer without", "all, s");
         for name in &self.techniques {

@@ -1,4 +1,4 @@
-//! `hartline bench compute`: the runs and the comparison of what they print.
+//! `hartline bench compute`: runs the benchmarks and compares their output.
 
 use super::programs::{Failure, Programs, Way};
 use super::results::{Missing, Results, Row, Samples};
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// Runs under qemu: they take most of the time of all and scatter least.
+/// The number of runs under qemu, which take most of the total time and vary least.
 const QEMU_RUNS: u32 = 3;
 
 /// Arguments of `hartline bench compute`.
@@ -20,27 +20,27 @@ pub struct Arguments {
     /// Print one JSON object and no table
     #[arg(long)]
     json: bool,
-    /// Run only the benchmark of this name, or those with this word in their names (repeatable)
+    /// Run only the benchmark with this name, or those whose names contain this word (repeatable)
     #[arg(long, value_name = "NAME", alias = "only")]
     filter: Vec<String>,
-    /// Small inputs and one run each: shows that everything works, measures nothing
+    /// Use small inputs and one run each, to check that everything works; the times mean nothing
     #[arg(long)]
     quick: bool,
-    /// Runs of each benchmark in each way, of which the median counts; at most 3 under qemu
+    /// Run each benchmark this many times in each way, at most 3 under qemu, and take the median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// Run nothing: print the commands, to run one by hand
+    /// Print the commands and run nothing
     #[arg(long, conflicts_with = "json")]
     commands: bool,
-    /// Translate without a technique, to see what it is worth (repeatable)
+    /// Translate without this technique, to see what it is worth (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     disable: Vec<Technique>,
-    /// The directory that `make bench-programs` prepares
+    /// Take the programs from this directory, which `make bench-programs` prepares
     #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
     programs: PathBuf,
 }
 
-/// Measure, and print the results on standard output, progress on standard error.
+/// Measures, and prints the results on standard output and progress on standard error.
 ///
 /// # Errors
 /// A program is missing, fails, or prints something else in one of the three ways.
@@ -73,18 +73,18 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Says how far it is. That nobody reads it is no reason to fail.
+/// Writes progress to standard error. A closed standard error is not a failure.
 pub fn progress(message: &str) {
     let _ = writeln!(io::stderr(), "{message}");
 }
 
-/// Of the last minute.
+/// Returns the load average of the last minute.
 pub fn load_average() -> Option<f64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next()?.parse().ok()
 }
 
-/// A benchmark that fails does not keep the others from being measured.
+/// Measures all benchmarks. A failing benchmark does not stop the others.
 fn measure_all(
     programs: &Programs,
     benchmarks: &[Benchmark],
@@ -128,7 +128,7 @@ fn translate(
     Ok(())
 }
 
-/// Run the three ways in turn, so that what disturbs the machine disturbs all of them.
+/// Runs the three ways in turn, so that a disturbance of the machine affects all of them.
 fn measure(programs: &Programs, benchmark: &Benchmark, a: &Arguments) -> Result<Row, Failure> {
     let name = benchmark.name;
     let runs = if a.quick { 1 } else { a.runs };
@@ -175,7 +175,7 @@ fn difference(expected: &[u8], output: &[u8]) -> String {
     )
 }
 
-/// For each benchmark three lines for a shell.
+/// Prints three shell command lines for each benchmark.
 fn print_commands(
     programs: &Programs,
     benchmarks: &[Benchmark],
@@ -195,7 +195,7 @@ fn print_commands(
     Ok(())
 }
 
-/// A command as a line for a shell.
+/// Formats a command as a shell command line.
 fn shell(command: &Command) -> String {
     let mut line = String::new();
     if let Some(directory) = command.get_current_dir() {
@@ -208,7 +208,7 @@ fn shell(command: &Command) -> String {
     line
 }
 
-/// A word as a shell reads it, in quotes if it needs them.
+/// Quotes a word for a shell if it needs quotes.
 fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,5 +1,5 @@
-//! `hartline bench disk`: 4 KiB reads at random places of a disk of a VM, compared with those
-//! that a native program makes of the same file.
+//! `hartline bench disk`: compares 4 KiB reads at random offsets of a VM's disk with the same reads
+//! by a native program.
 
 use super::compute::progress;
 use super::programs::{finish, last_line};
@@ -18,21 +18,21 @@ pub struct Arguments {
     /// Print one JSON object and no table
     #[arg(long)]
     json: bool,
-    /// A hundredth of the reads and one run each: shows that everything works, measures
+    /// Do a hundredth of the reads and one run each, to check that everything works; the rates mean
     /// nothing
     #[arg(long)]
     quick: bool,
-    /// Runs of each workload in each way, of which the median counts
+    /// Run each workload this many times in each way and take the median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// Where the disk's file is made, and deleted afterwards: its file system and storage are
-    /// measured
+    /// Make the disk's file in this directory, whose file system and storage are measured, and
+    /// delete it afterwards
     #[arg(long, value_name = "DIR", default_value = ".")]
     directory: PathBuf,
-    /// Length of the file, MiB
+    /// Set the length of the file, MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     size: u32,
-    /// The directory that `make bench-programs` prepares
+    /// Take the programs from this directory, which `make bench-programs` prepares
     #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
     programs: PathBuf,
 }
@@ -42,9 +42,10 @@ pub struct Arguments {
 struct Workload {
     name: &'static str,
     threads: u64,
-    /// Reads of all threads in a run.
+    /// The number of reads of all threads in a run.
     reads: u64,
-    /// Nothing is in the host's page cache before; the native program reads with `O_DIRECT`.
+    /// Whether storage is measured: the host's page cache is empty before the run, and the native
+    /// program reads with `O_DIRECT`.
     storage: bool,
 }
 
@@ -64,7 +65,7 @@ const WORKLOADS: [Workload; 4] = [
     workload("page cache, 8 threads", 8, 200_000, false),
 ];
 
-/// What was measured of one workload. Rates are reads per second.
+/// The results of one workload. Rates are reads per second.
 #[derive(Debug, serde::Serialize)]
 struct Row {
     name: &'static str,
@@ -72,7 +73,7 @@ struct Row {
     hartline_per_s: f64,
     /// Hartline's rate divided by the native one.
     ratio: Ratio,
-    /// Exits of the VM per read, of all kinds, those of its start included.
+    /// Exits of the VM per read, of all kinds, including those of its start.
     exits: f64,
 }
 
@@ -81,7 +82,7 @@ struct Results {
     workloads: Vec<Row>,
 }
 
-/// Measure, and print the results on standard output, progress on standard error.
+/// Measures, and prints the results on standard output and progress on standard error.
 ///
 /// # Errors
 /// A program is missing or fails, or there is no room for the file.
@@ -103,7 +104,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Natively and under Hartline in turn, so that what disturbs the machine disturbs both.
+/// Runs natively and under Hartline in turn, so that a disturbance of the machine affects both.
 fn measure(
     programs: &Programs,
     image: &Image,
@@ -134,7 +135,7 @@ fn measure(
 }
 
 impl Results {
-    /// A table for people.
+    /// Formats a table.
     fn table(&self) -> String {
         let mut text = format!(
             "{:<22} {:>9} {:>10}  {:>15} {:<13} {:>8}\n",
@@ -166,7 +167,7 @@ struct Image {
 }
 
 impl Image {
-    /// A file of so many MiB of what cannot be a hole.
+    /// Makes a file of `size` MiB whose contents the file system cannot store as holes.
     fn new(directory: &Path, size: u32) -> anyhow::Result<Self> {
         let path = directory.join(format!("hartline-bench-disk-{}", std::process::id()));
         let shown = || path.display().to_string();
@@ -178,7 +179,7 @@ impl Image {
         Ok(image)
     }
 
-    /// Lets the host's page cache have all of it, or nothing.
+    /// Loads the whole file into the host's page cache, or drops it from there.
     fn prepare(&self, workload: Workload) -> anyhow::Result<()> {
         if !workload.storage {
             io::copy(&mut File::open(&self.path)?, &mut io::sink())?;
@@ -195,7 +196,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // It may have been deleted by others.
+        // Another process may have deleted the file.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -224,13 +225,13 @@ impl Programs {
             riscv64: file("riscv64")?,
             hartline: crate::beside("hartline")?,
         };
-        // So that no measured run translates it.
+        // Translate now, so that no measured run does.
         let mut command = Command::new(&programs.hartline);
         output(command.arg("build").arg(&programs.riscv64))?;
         Ok(programs)
     }
 
-    /// Reads per second of the native program.
+    /// Returns the native program's reads per second.
     fn native(&self, image: &Image, workload: Workload) -> anyhow::Result<f64> {
         let mut command = Command::new(&self.native);
         command.arg(&image.path).args(arguments(workload));
@@ -240,7 +241,7 @@ impl Programs {
         number(&output(&mut command)?.0)
     }
 
-    /// Reads per second in a VM, and its exits.
+    /// Returns the reads per second in a VM, and its exits.
     fn hartline(&self, image: &Image, workload: Workload) -> anyhow::Result<(f64, f64)> {
         let mut volume = image.path.clone().into_os_string();
         volume.push(":/dev/vda:ro");
@@ -264,7 +265,7 @@ fn arguments(workload: Workload) -> [String; 2] {
     [workload.threads.to_string(), each.to_string()]
 }
 
-/// Runs a command: its output, and the last line of what it said besides.
+/// Runs a command and returns its standard output and the last line of its standard error.
 fn output(command: &mut Command) -> anyhow::Result<(String, String)> {
     let output = finish(command)?;
     let said = last_line(&output);

@@ -41,7 +41,7 @@ enum Benchmark {
     Io(io::Arguments),
     /// Compare disks: a native program and a VM read 4 KiB at random places
     Disk(disk::Arguments),
-    /// Measure the daemon: times of runs, what is left of them, idle machines, restart (as root)
+    /// Measure the daemon: times of runs, leaked resources, idle machines and restart (as root)
     Service(service::Arguments),
 }
 
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         let message = command_line::one_line(error.as_ref());
-        // A closed standard error is no reason to fail in another way.
+        // A closed standard error must not become another failure.
         let _ = writeln!(stdio::stderr(), "hartline: {message}");
         ExitCode::from(report::FAILURE)
     })
@@ -73,10 +73,10 @@ fn measure(benchmark: &Benchmark) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The program `name` of the build that this one belongs to, which lies beside it.
+/// Returns the path of the program `name` in the same build directory as this program.
 ///
 /// # Errors
-/// It is not there.
+/// The program does not exist.
 fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find this program's own file")?;
     let path = own.with_file_name(name);

@@ -1,4 +1,4 @@
-//! How a benchmark is started in each of the three ways.
+//! The command lines of a benchmark in each of the three ways.
 
 use super::suite::{Benchmark, Program};
 use anyhow::{Context, bail};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The shell of a script in its root directory: a static busybox.
+/// The shell of a script in its root directory, a static busybox.
 const SHELL: &str = "usr/bin/busybox";
 
 /// A way to run the same program.
@@ -19,15 +19,15 @@ pub enum Way {
     Native,
     /// The riscv64 program under Debian's qemu-riscv64.
     Qemu,
-    /// The riscv64 program under this very `hartline`.
+    /// The riscv64 program under this build's `hartline`.
     Hartline,
 }
 
 impl Way {
-    /// In the order in which they alternate.
+    /// All ways, in the order in which their runs alternate.
     pub const ALL: [Self; 3] = [Self::Native, Self::Qemu, Self::Hartline];
 
-    /// For messages.
+    /// Returns the name for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -43,7 +43,7 @@ pub enum Failure {
     /// Hartline cannot run the program and says so.
     #[error("{0}")]
     NotYet(String),
-    /// Something else is wrong.
+    /// Any other failure.
     #[error(transparent)]
     Other(#[from] anyhow::Error),
 }
@@ -55,15 +55,15 @@ pub struct Programs {
     hartline: PathBuf,
     /// Options of `hartline build` and `hartline run`.
     options: Vec<String>,
-    /// A cache in place of the user's, in which only what ran is translated.
+    /// A cache in place of the user's, with translations of executed functions only.
     cache: Option<PathBuf>,
 }
 
 impl Programs {
-    /// Check that everything that `benchmarks` need is there.
+    /// Checks that all files that `benchmarks` need exist.
     ///
     /// # Errors
-    /// Names the first file that is missing.
+    /// The first file that is missing, by name.
     pub fn open(
         directory: &Path,
         benchmarks: &[Benchmark],
@@ -98,7 +98,7 @@ impl Programs {
         Ok(programs)
     }
 
-    /// The same with a cache of its own among them, in which only what ran is translated.
+    /// Uses a cache next to the programs, with translations of executed functions only.
     pub fn with_own_cache(self) -> Self {
         Self {
             cache: Some(self.directory.join("ablation")),
@@ -106,7 +106,7 @@ impl Programs {
         }
     }
 
-    /// `hartline` with the cache.
+    /// Returns a `hartline` command with the cache.
     fn hartline(&self, subcommand: &str) -> Command {
         let mut command = Command::new(&self.hartline);
         command.arg(subcommand).args(&self.options);
@@ -124,7 +124,7 @@ impl Programs {
         self.directory.join("input")
     }
 
-    /// Root directory of a program that is dynamically linked.
+    /// Returns the root directory of a dynamically linked program.
     fn root(&self, architecture: &str, name: &str) -> PathBuf {
         self.directory.join("roots").join(architecture).join(name)
     }
@@ -145,14 +145,15 @@ impl Programs {
         }
     }
 
-    /// Translate what `benchmark` runs, so that no measured run does.
+    /// Translates the files that `benchmark` runs, so that no measured run does.
     ///
     /// # Errors
     /// [`Failure::NotYet`] for a dynamically linked program that Hartline refuses.
     pub fn translate(&self, benchmark: &Benchmark) -> Result<Duration, Failure> {
         let start = Instant::now();
         if self.cache.is_none() && !matches!(benchmark.program, Program::Static(_)) {
-            // Whether it runs at all, before minutes go into its libraries.
+            // Fail early if the program does not run at all: translating its libraries takes
+            // minutes.
             self.run(benchmark, Way::Hartline, true)?;
         }
         let variants: &[&[&str]] = match benchmark.program.handles_faults() {
@@ -173,8 +174,8 @@ impl Programs {
         Ok(start.elapsed())
     }
 
-    /// The riscv64 ELF files of a program: itself or those that it starts, the loader,
-    /// libraries.
+    /// Returns the riscv64 ELF files of a program: the program itself or the programs it starts,
+    /// the loader, and libraries.
     fn files(&self, program: Program) -> anyhow::Result<Vec<PathBuf>> {
         let (name, mut files) = match program {
             Program::Static(_) => return Ok(vec![self.riscv64(program)]),
@@ -193,10 +194,10 @@ impl Programs {
         Ok(files)
     }
 
-    /// Run `benchmark` to its end: how long that took, and its standard output.
+    /// Runs `benchmark` to its end. Result: the time it took, and its standard output.
     ///
     /// # Errors
-    /// It cannot be started or does not exit with 0; [`Failure::NotYet`] if Hartline
+    /// The program cannot be started or does not exit with 0; [`Failure::NotYet`] if Hartline
     /// refuses a dynamically linked program.
     pub fn run(
         &self,
@@ -223,7 +224,7 @@ impl Programs {
         Err(anyhow::anyhow!("{way}: {status}: {line}").into())
     }
 
-    /// The command of one run, with the input files in its working directory.
+    /// Returns the command of one run, with the input files in its working directory.
     pub fn command(&self, benchmark: &Benchmark, way: Way, quick: bool) -> Command {
         let program = benchmark.program;
         let start = self.launcher(program, way);
@@ -257,8 +258,8 @@ impl Programs {
         command
     }
 
-    /// The words before a program's file that start it. A dynamically linked one runs with
-    /// its own libraries and loader, not with those of this machine.
+    /// Returns the words before a program's file that start it. A dynamically linked program runs
+    /// with the libraries and the loader of its root directory, not with this machine's.
     fn launcher(&self, program: Program, way: Way) -> Vec<PathBuf> {
         let root = |architecture| match program {
             Program::Static(_) => None,
@@ -281,7 +282,7 @@ impl Programs {
         }
     }
 
-    /// `hartline run` with each input file as a volume in the guest's working directory.
+    /// Returns `hartline run` with each input file as a volume in the guest's working directory.
     fn hartline_command(&self, benchmark: &Benchmark, quick: bool) -> Command {
         let mut command = self.hartline("run");
         for name in benchmark.inputs(quick) {
@@ -305,7 +306,7 @@ impl Programs {
     }
 }
 
-/// The files in a folder that are `wanted`.
+/// Returns the files in a folder that are `wanted`.
 fn files_of(folder: &Path, wanted: impl Fn(&Path) -> bool) -> anyhow::Result<Vec<PathBuf>> {
     let entries =
         fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -319,7 +320,7 @@ fn files_of(folder: &Path, wanted: impl Fn(&Path) -> bool) -> anyhow::Result<Vec
     Ok(files)
 }
 
-/// Run to the end without input and in the environment that all ways have.
+/// Runs a command to its end, without input and in the environment that all ways share.
 pub fn finish(command: &mut Command) -> anyhow::Result<Output> {
     command
         .stdin(Stdio::null())
@@ -328,7 +329,7 @@ pub fn finish(command: &mut Command) -> anyhow::Result<Output> {
         .with_context(|| format!("cannot start {:?}", command.get_program()))
 }
 
-/// The last line of what a program said on standard error.
+/// Returns the last line of a program's standard error.
 pub fn last_line(output: &Output) -> String {
     let message = String::from_utf8_lossy(&output.stderr);
     message.lines().last().unwrap_or("no message").to_owned()

@@ -15,19 +15,19 @@ pub struct Samples {
     pub hartline: Vec<f64>,
 }
 
-/// How many times as long one way takes as another.
+/// The ratio of the times of two ways.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Ratio {
-    /// Of the medians.
+    /// The ratio of the medians.
     pub value: f64,
-    /// Of the round where it is lowest.
+    /// The ratio of the round where it is lowest.
     pub low: f64,
-    /// Of the round where it is highest.
+    /// The ratio of the round where it is highest.
     pub high: f64,
 }
 
 impl Ratio {
-    /// Of times that were measured in the same rounds, at least one.
+    /// Makes the ratio of times from the same rounds, at least one.
     pub fn new(above: &[f64], below: &[f64]) -> Self {
         let rounds = || above.iter().zip(below).map(|(above, below)| above / below);
         Self {
@@ -55,7 +55,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// From at least one time for each way.
+    /// Makes the row from at least one time for each way.
     pub fn new(name: &'static str, group: Group, samples: Samples) -> Self {
         Self {
             name,
@@ -73,14 +73,13 @@ impl Row {
 /// A benchmark without times.
 #[derive(Debug, serde::Serialize)]
 pub struct Missing {
-    /// Its name.
+    /// The benchmark's name.
     pub name: &'static str,
-    /// Why, one line.
+    /// The reason, one line.
     pub reason: String,
 }
 
-/// Everything that one `hartline bench compute` found out. Means are `null` if there is
-/// nothing to take them over.
+/// The results of one `hartline bench compute`. A mean over no benchmarks is `null`.
 #[derive(Debug, serde::Serialize)]
 pub struct Results {
     benchmarks: Vec<Row>,
@@ -91,18 +90,18 @@ pub struct Results {
     floating_point_vs_native: Option<f64>,
     floating_point_vs_qemu: Option<f64>,
     assembly_vs_qemu: Option<f64>,
-    /// Programs that Hartline says that it cannot run.
+    /// Programs that Hartline reports it cannot run.
     not_yet: Vec<Missing>,
-    /// What went wrong.
+    /// Benchmarks that failed.
     failed: Vec<Missing>,
-    /// Load average of the machine over the minute before the start, if it is known.
+    /// Load average of the machine over the minute before the start, if known.
     load_average: Option<f64>,
-    /// Of Debian's packages among the programs.
+    /// Versions of the Debian packages with the programs.
     versions: Vec<Version>,
 }
 
 impl Results {
-    /// Take the means.
+    /// Makes the results and computes the means.
     pub fn new(
         benchmarks: Vec<Row>,
         not_yet: Vec<Missing>,
@@ -131,12 +130,12 @@ impl Results {
         }
     }
 
-    /// How many benchmarks went wrong.
+    /// Returns how many benchmarks failed.
     pub fn failures(&self) -> usize {
         self.failed.len()
     }
 
-    /// A table for people.
+    /// Formats a table.
     pub fn table(&self) -> String {
         let mut text = format!(
             "{:<18} {:>8} {:>8} {:>10}  {:>15} {:<13}  {:>13}\n",
@@ -207,7 +206,7 @@ fn optional(value: Option<f64>) -> String {
     value.map(|value| format!("{value:.2}")).unwrap_or_default()
 }
 
-/// The middle value, or the mean of the two in the middle; of at least one value.
+/// Returns the median of at least one value: the middle value, or the mean of the middle two.
 pub fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -219,7 +218,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// `None` if there are no values.
+/// Returns the geometric mean, or `None` if there are no values.
 fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.fold((0.0, 0_u32), |(sum, n), value| (sum + value.ln(), n + 1));
     (count > 0).then(|| (sum / f64::from(count)).exp())

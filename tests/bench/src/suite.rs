@@ -1,9 +1,9 @@
-//! The benchmarks: what is run with which arguments.
+//! The list of benchmarks with their programs and arguments.
 
 use Group::{Assembly, FloatingPoint, General};
 use Program::{Debian, Script, Static};
 
-/// What a benchmark says something about.
+/// What a benchmark measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
@@ -11,8 +11,8 @@ pub enum Group {
     General,
     /// Double-precision arithmetic: the same source for both architectures.
     FloatingPoint,
-    /// The x86-64 program uses hand-written assembly or instructions that RISC-V has no
-    /// counterpart of, so that only the comparison with qemu says anything.
+    /// The x86-64 program uses hand-written assembly, or instructions without a RISC-V counterpart.
+    /// Only the comparison with qemu is meaningful.
     Assembly,
 }
 
@@ -21,17 +21,17 @@ pub enum Group {
 pub enum Program {
     /// A statically linked file of this name, one for each architecture.
     Static(&'static str),
-    /// Debian's `/usr/bin/NAME`, dynamically linked, in a root directory of its own.
+    /// Debian's `/usr/bin/NAME`, dynamically linked, in a separate root directory.
     Debian(&'static str),
-    /// A shell script for busybox that starts Debian's programs of the root directory of this
-    /// name. Its arguments are the benchmark's, the folder where these programs are, and
-    /// what starts them.
+    /// A shell script for busybox that starts Debian programs of the root directory with this name.
+    /// Its arguments are the benchmark's, the folder with these programs, and the launcher of the
+    /// programs.
     Script(&'static str),
 }
 
 impl Program {
-    /// Whether it handles SIGSEGV, to tell of it, and so runs with the variant for that:
-    /// redis, zstd and bzip2 do.
+    /// Returns whether the program handles SIGSEGV, to report it, and so runs with the precise
+    /// variant: redis, zstd and bzip2 do.
     pub const fn handles_faults(self) -> bool {
         match self {
             Self::Script(_) => true,
@@ -40,7 +40,7 @@ impl Program {
         }
     }
 
-    /// Its file name.
+    /// Returns the file name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Static(name) | Self::Debian(name) | Self::Script(name) => name,
@@ -51,16 +51,16 @@ impl Program {
 /// One benchmark.
 #[derive(Debug, Clone, Copy)]
 pub struct Benchmark {
-    /// Its name in results and for `--filter`.
+    /// The name in results and for `--filter`.
     pub name: &'static str,
-    /// Which means it counts for.
+    /// The group whose mean it counts for.
     pub group: Group,
-    /// What runs.
+    /// The program to run.
     pub program: Program,
-    /// Arguments, of which the last one stands there `times` times.
+    /// Arguments, of which the last one is repeated `times` times.
     full: &'static [&'static str],
     times: usize,
-    /// Arguments of `--quick`.
+    /// Arguments for `--quick`.
     quick: &'static [&'static str],
 }
 
@@ -81,19 +81,19 @@ impl Benchmark {
         }
     }
 
-    /// Repeats the last argument, an input file, so that there is enough to do.
+    /// Repeats the last argument, an input file, so that a run takes long enough.
     const fn times(mut self, times: usize) -> Self {
         self.times = times;
         self
     }
 
-    /// Gives `--quick` less to do.
+    /// Sets smaller arguments for `--quick`.
     const fn quickly(mut self, arguments: &'static [&'static str]) -> Self {
         self.quick = arguments;
         self
     }
 
-    /// Arguments of the program; those of `--quick` if `quick`.
+    /// Returns the program's arguments, the `--quick` ones if `quick`.
     pub fn arguments(&self, quick: bool) -> Vec<&'static str> {
         if quick {
             return self.quick.to_vec();
@@ -105,7 +105,7 @@ impl Benchmark {
         arguments
     }
 
-    /// Names of the input files: the words of the arguments that have a file extension.
+    /// Returns the names of the input files: the words of the arguments that have a file extension.
     pub fn inputs(&self, quick: bool) -> Vec<&'static str> {
         let words = self
             .arguments(quick)
@@ -120,8 +120,8 @@ impl Benchmark {
     }
 }
 
-/// Does the name of a benchmark fit one of `filters`? Without any, all do. The full name
-/// of a benchmark means that one alone, another word every name that it is a part of.
+/// Selects the benchmarks that match one of `filters`; without any, all. The full name of a
+/// benchmark selects that one alone; any other word selects each name that contains it.
 pub fn select(filters: &[String]) -> Result<Vec<Benchmark>, String> {
     let fits = |name: &str, filter: &String| {
         if BENCHMARKS.iter().any(|benchmark| benchmark.name == filter) {
@@ -155,7 +155,7 @@ const PRIME: &str = "\
     ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff\
     ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff";
 
-/// All of them. In the first two groups each takes 0.4 to 1.5 seconds natively.
+/// All benchmarks. In the first two groups each takes 0.4 to 1.5 seconds natively.
 pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark::new(
         "busybox-gzip",

@@ -1,9 +1,9 @@
-//! `hartline bench syscalls`: operations of the library OS, compared with the same ones of
-//! the host's kernel.
+//! `hartline bench syscalls`: compares operations of the library OS with the same operations of the
+//! host's kernel.
 //!
-//! One C program, compiled for both architectures, does an operation many times and says
-//! how long that took. The exits of an operation are counted by KVM: those of the whole
-//! run, less those of a run that does the operation only once.
+//! One C program, compiled for both architectures, repeats an operation and prints how long that
+//! took. KVM counts the exits. The exits of an operation are the exits of the whole run minus the
+//! exits of a run that does the operation only once.
 
 use super::compute::{load_average, progress};
 use super::programs::{Way, finish, last_line};
@@ -20,17 +20,17 @@ pub struct Arguments {
     /// Print one JSON object and no table
     #[arg(long)]
     json: bool,
-    /// Run only the operations with this word in their names (repeatable)
+    /// Run only the operations whose names contain this word (repeatable)
     #[arg(long, value_name = "NAME")]
     filter: Vec<String>,
-    /// A hundredth of the operations and one run each: shows that everything works,
-    /// measures nothing
+    /// Do a hundredth of the operations and one run each, to check that everything works; the times
+    /// mean nothing
     #[arg(long)]
     quick: bool,
-    /// Runs of each operation in each way, of which the median counts
+    /// Run each operation this many times in each way and take the median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// The directory that `make bench-programs` prepares
+    /// Take the programs from this directory, which `make bench-programs` prepares
     #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
     programs: PathBuf,
 }
@@ -39,9 +39,9 @@ pub struct Arguments {
 #[derive(Debug, Clone, Copy)]
 struct Operation {
     name: &'static str,
-    /// Times that it is done in a run: a fraction of a second natively.
+    /// The number of repetitions in a run, which take a fraction of a second natively.
     count: u64,
-    /// Hartline's time divided by the native time is to be at most this.
+    /// The largest allowed ratio of Hartline's time to the native time.
     limit: f64,
 }
 
@@ -62,43 +62,43 @@ const OPERATIONS: &[Operation] = &[
     operation("fork-exit", 2_000, 1.5),
     operation("fork-exec", 500, 1.5),
     operation("vfork-exec", 500, 1.5),
-    // One of so many watched sockets becomes ready: sendto, epoll_wait, recv.
+    // One of the given number of watched sockets becomes ready: sendto, epoll_wait, recv.
     operation("epoll-1000", 100_000, 1.5),
     operation("epoll-10000", 100_000, 1.5),
-    // How much later than asked for, in place of how long.
+    // These operations measure lateness, not duration.
     operation("late-timer", 500, 1.5),
     operation("late-sleep", 500, 1.5),
     operation("late-alone", 500, 1.5),
 ];
 
-/// What was measured of one operation. Times are nanoseconds per operation.
+/// The results of one operation. Times are nanoseconds per operation.
 #[derive(Debug, serde::Serialize)]
 struct Row {
     name: &'static str,
-    /// Median of the rounds.
+    /// Native time, the median of the rounds.
     native_ns: f64,
-    /// Median of the rounds.
+    /// Time under Hartline, the median of the rounds.
     hartline_ns: f64,
     /// Hartline's time divided by the native time.
     ratio: Ratio,
-    /// What the ratio is to be at most.
+    /// The largest allowed ratio.
     limit: f64,
-    /// Exits of the VM per operation, of all kinds, as KVM counts them: the median.
+    /// Exits of the VM per operation, of all kinds, as KVM counts them; the median.
     exits: f64,
 }
 
-/// Everything that one run found out.
+/// The results of one `hartline bench syscalls`.
 #[derive(Debug, serde::Serialize)]
 struct Results {
     operations: Vec<Row>,
-    /// Load average of the machine over the minute before the start, if it is known.
+    /// Load average of the machine over the minute before the start, if known.
     load_average: Option<f64>,
 }
 
-/// Measure, and print the results on standard output, progress on standard error.
+/// Measures, and prints the results on standard output and progress on standard error.
 ///
 /// # Errors
-/// A program is missing or fails, or no operation fits a filter.
+/// A program is missing or fails, or no operation matches a filter.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let operations = select(&arguments.filter)?;
     let program = Program::open(&arguments.programs)?;
@@ -123,7 +123,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The operations that fit one of `filters`; without any, all.
+/// Returns the operations that match one of `filters`; without any, all.
 fn select(filters: &[String]) -> anyhow::Result<Vec<Operation>> {
     let fits = |operation: &Operation, filter: &String| operation.name.contains(filter.as_str());
     if let Some(filter) = filters
@@ -142,7 +142,7 @@ fn select(filters: &[String]) -> anyhow::Result<Vec<Operation>> {
     Ok(OPERATIONS.iter().filter(wanted).copied().collect())
 }
 
-/// Natively and under Hartline in turn, so that what disturbs the machine disturbs both.
+/// Runs natively and under Hartline in turn, so that a disturbance of the machine affects both.
 fn measure(program: &Program, operation: Operation, a: &Arguments) -> anyhow::Result<Row> {
     let (runs, count) = match a.quick {
         true => (1, (operation.count / 100).max(5)),
@@ -168,7 +168,7 @@ fn measure(program: &Program, operation: Operation, a: &Arguments) -> anyhow::Re
 }
 
 impl Results {
-    /// A table for people.
+    /// Formats a table.
     fn table(&self) -> String {
         let mut text = format!(
             "{:<16} {:>11} {:>11}  {:>15} {:<13} {:>5} {:>8}\n",
@@ -193,14 +193,14 @@ struct Run {
     exits: f64,
 }
 
-/// The C program and the root directories that it runs in, one for each way.
+/// The C program and its root directories, one for each way.
 struct Program {
     native: PathBuf,
     riscv64: PathBuf,
     hartline: PathBuf,
 }
 
-/// Its name in the root directory.
+/// The program's name in the root directory.
 const NAME: &str = "syscalls";
 
 impl Program {
@@ -225,7 +225,7 @@ impl Program {
         })
     }
 
-    /// Translates it, so that no measured run does.
+    /// Translates the program, so that no measured run does.
     fn translate(&self) -> anyhow::Result<()> {
         let mut command = Command::new(&self.hartline);
         run(
@@ -235,7 +235,7 @@ impl Program {
         .map(drop)
     }
 
-    /// Natively: nanoseconds of `count` operations.
+    /// Runs the program natively. Result: nanoseconds of `count` operations.
     fn native(&self, operation: &str, count: u64) -> anyhow::Result<f64> {
         let mut command = Command::new(self.native.join(NAME));
         command.current_dir(&self.native);
@@ -269,7 +269,7 @@ fn run(command: &mut Command, way: Way) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-/// What the program printed.
+/// Parses the program's output, nanoseconds.
 fn nanoseconds(output: &Output) -> anyhow::Result<f64> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.trim()

@@ -18,17 +18,17 @@ pub struct Version {
 }
 
 impl Version {
-    /// Whether the two were built from different sources. A rebuild (`+b1`) has the same.
+    /// Returns whether the two were built from different sources. A rebuild (`+b1`) has the same.
     fn differs(&self) -> bool {
         sources(&self.native) != sources(&self.riscv64)
     }
 }
 
-/// Read what `tests/bench/build.sh` wrote into `directory` for these of its parts. A part
-/// that was not built has no versions.
+/// Reads the versions that `tests/bench/build.sh` wrote into `directory` for `parts`. A part that
+/// was not built has no versions.
 ///
 /// # Errors
-/// A file cannot be read, or not parsed.
+/// A file cannot be read or parsed.
 pub fn read(directory: &Path, parts: &[&str]) -> anyhow::Result<Vec<Version>> {
     let mut all: Vec<Version> = Vec::new();
     for part in parts {
@@ -44,7 +44,7 @@ pub fn read(directory: &Path, parts: &[&str]) -> anyhow::Result<Vec<Version>> {
     Ok(all)
 }
 
-/// A line for each package whose versions differ, for the end of a table.
+/// Formats a line for each package whose versions differ, for the end of a table.
 pub fn differences(versions: &[Version]) -> String {
     let mut text = String::new();
     for version in versions.iter().filter(|version| version.differs()) {
@@ -62,7 +62,7 @@ pub fn differences(versions: &[Version]) -> String {
     text
 }
 
-/// A version without the number of a rebuild.
+/// Returns a version without the number of a rebuild.
 fn sources(version: &str) -> &str {
     match version.rsplit_once("+b") {
         Some((sources, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => sources,

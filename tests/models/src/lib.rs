@@ -1,16 +1,15 @@
-//! What the models of `hartline_abi::handshake` are made of: loom's atomics as its words.
+//! Helpers of the models of `hartline_abi::handshake`: words made of loom's atomics.
 
 use hartline_abi::handshake::Word;
 use loom::sync::atomic::{self, AtomicU16, AtomicU64};
 use loom::sync::{Condvar, Mutex};
 use std::sync::atomic::Ordering;
 
-/// A word as it is shipped.
+/// A word with the fence of the handshakes, as shipped.
 #[derive(Debug, Default)]
 pub struct Shipped<A>(pub A);
 
-/// The same without the fence of the handshakes, to see that the models find what is wrong
-/// then.
+/// A word without the fence of the handshakes, to check that the models then find a lost wake-up.
 #[derive(Debug, Default)]
 pub struct Unfenced<A>(pub A);
 
@@ -49,7 +48,7 @@ words! {
     Unfenced, AtomicU64 => u64, ();
 }
 
-/// A doorbell, or what wakes a vCPU: an event that stays until somebody takes it.
+/// The kick of a queue or the wake-up of a vCPU: an event that stays set until it is taken.
 #[derive(Debug, Default)]
 pub struct Event {
     signalled: Mutex<bool>,
@@ -57,13 +56,13 @@ pub struct Event {
 }
 
 impl Event {
-    /// Signals it.
+    /// Signals the event.
     pub fn signal(&self) {
         *self.signalled.lock().expect("no panic") = true;
         self.changed.notify_one();
     }
 
-    /// Waits until it is signalled. One that never is, is a deadlock, which loom reports.
+    /// Waits until the event is signalled, and takes it. If it never is, loom reports a deadlock.
     pub fn take(&self) {
         let mut signalled = self.signalled.lock().expect("no panic");
         while !*signalled {

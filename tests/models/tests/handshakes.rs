@@ -1,5 +1,5 @@
-//! No order of steps loses a wake-up. The code of the handshakes is the one that runtime and
-//! VMM use; what is around it is as small as it can be.
+//! No interleaving loses a wake-up. The handshakes are the code that runtime and VMM use; the code
+//! around them is minimal.
 
 use hartline_abi::handshake::{Word, ask, lie_down, publish, raise, rise};
 use hartline_models::{Event, Shipped, Unfenced};
@@ -8,18 +8,18 @@ use loom::sync::atomic::{AtomicU16, AtomicU64};
 use loom::thread;
 use std::sync::atomic::Ordering;
 
-/// Entries that go through a ring.
+/// The number of entries that go through a ring.
 const ENTRIES: u16 = 2;
 
 fn model(body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    // More changes of threads at other places than where they wait find nothing new, and
-    // take very long.
+    // More preemptions find nothing new and take very long. Switches where a thread blocks do not
+    // count.
     builder.preemption_bound = Some(4);
     builder.check(body);
 }
 
-/// One direction of a virtqueue: index of its ring, and the event index of who reads it.
+/// One direction of a virtqueue: the index of its ring, and the event index of the reader.
 struct Ring<W> {
     index: W,
     event: W,
@@ -30,7 +30,7 @@ impl<W: Word<Value = u16>> Ring<W> {
     fn new(word: impl Fn(u16) -> W) -> Self {
         Self {
             index: word(0),
-            // Of a reader that is awake.
+            // The reader is awake: it asks for no kick.
             event: word(u16::MAX),
             bell: Event::default(),
         }
@@ -97,21 +97,22 @@ impl<W: Word<Value = u64>> Vm<W> {
         }
     }
 
-    /// As where interrupts are read at safepoints: the first vCPU is woken if all sleep.
+    /// Interrupts the VM as where safepoints poll for interrupts: wakes the first vCPU if all
+    /// sleep.
     fn interrupt_any(&self) {
         if raise(&self.pending, 1, &self.sleepers).count_ones() == 2 {
             self.wake[0].signal();
         }
     }
 
-    /// As for vectors: a vCPU has its own bit, and is woken if it sleeps.
+    /// Interrupts one vCPU as with vectors: each vCPU has a bit, and is woken if it sleeps.
     fn interrupt(&self, cpu: usize) {
         if raise(&self.pending, 1 << cpu, &self.sleepers) & 1 << cpu != 0 {
             self.wake[cpu].signal();
         }
     }
 
-    /// Sleeps once, unless there is something of `bits`.
+    /// Sleeps once, unless an interrupt of `bits` is pending.
     fn sleep(&self, cpu: usize, bits: u64) {
         lie_down(&self.sleepers, 1 << cpu);
         if self.pending.load(Ordering::SeqCst) & bits == 0 {
@@ -126,7 +127,7 @@ fn halt<W: Word<Value = u64> + Send + Sync + 'static>(word: fn(u64) -> W) {
         let vm = Arc::new(Vm::new(word));
         let device = Arc::clone(&vm);
         let thread = thread::spawn(move || device.interrupt(1));
-        // Taken in the guest before it sleeps, or after it has been woken.
+        // The guest takes the interrupt before it sleeps, or after it has been woken.
         while vm.pending.fetch_and(!2, Ordering::SeqCst) & 2 == 0 {
             vm.sleep(1, 2);
         }
@@ -153,12 +154,12 @@ fn an_interrupt_finds_a_vcpu_that_runs_or_wakes_one() {
         let (device, second) = (Arc::clone(&vm), Arc::clone(&vm));
         let device = thread::spawn(move || device.interrupt_any());
         let second = thread::spawn(move || {
-            // It has something to do, then sleeps until the VM ends.
+            // The second vCPU has something to do, then sleeps until the VM ends.
             lie_down(&second.sleepers, 2);
             if second.pending.load(Ordering::SeqCst) == 0 {
                 return;
             }
-            // It takes the interrupt.
+            // The second vCPU takes the interrupt.
             second.pending.fetch_and(!1, Ordering::SeqCst);
             rise(&second.sleepers, 2);
             second.wake[0].signal();
@@ -172,7 +173,7 @@ fn an_interrupt_finds_a_vcpu_that_runs_or_wakes_one() {
     });
 }
 
-/// The whole way of a packet: used ring, event index, pending word, sleeping vCPU.
+/// The whole path of a packet: used ring, event index, pending word, sleeping vCPU.
 #[test]
 fn a_packet_arrives() {
     model(|| {
@@ -185,7 +186,7 @@ fn a_packet_arrives() {
             }
         });
         loop {
-            // Taken back before the ring is looked at.
+            // Acknowledge the interrupt before the ring is read.
             vm.pending.fetch_and(!1, Ordering::SeqCst);
             if ring.index.load(Ordering::Acquire) == 1 {
                 break;

@@ -1,5 +1,5 @@
-//! The handshakes between real threads with random delays, for `HARTLINE_STRESS_SECONDS`
-//! (10 if not set). A wake-up that is lost stops both for ever, which is noticed.
+//! The handshakes between real threads with random delays, for `HARTLINE_STRESS_SECONDS` (default
+//! 10). A lost wake-up stops both threads for ever, and the test times out.
 
 use hartline_abi::handshake::{ask, lie_down, publish, raise, rise};
 use std::hint::{black_box, spin_loop};
@@ -8,15 +8,15 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time that a wake-up may take on a busy machine.
+/// The longest time that a wake-up may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Most entries in a ring.
+/// The most entries in a ring at once.
 const ROOM: u16 = 64;
 
 fn duration() -> Duration {
     let seconds = std::env::var("HARTLINE_STRESS_SECONDS").ok();
     let seconds = seconds.map_or(10, |text| text.parse().expect("a number of seconds"));
-    // Two tests, one after the other.
+    // Two tests share the time.
     Duration::from_secs(seconds) / 2
 }
 
@@ -55,8 +55,8 @@ impl Random {
         self.0
     }
 
-    /// Most often nothing, sometimes some instructions, at times long enough for the other
-    /// side to fall asleep.
+    /// Delays by nothing most often, sometimes by a few instructions, and at times long enough for
+    /// the other side to fall asleep.
     fn delay(&mut self) {
         let random = self.next();
         let rounds = match random % 64 {
@@ -74,7 +74,7 @@ impl Random {
     }
 }
 
-/// The two handshakes one after the other, so that the time is theirs.
+/// Runs the two handshakes one after the other, so that neither takes CPU time from the other.
 #[test]
 fn no_wake_up_is_lost() {
     let (doorbells, entries) = ring();
@@ -85,8 +85,8 @@ fn no_wake_up_is_lost() {
     assert!(interrupts > 1000 && wakes > 10, "nothing was stressed");
 }
 
-/// A ring in both directions, each side asking for the doorbell before it sleeps. Results:
-/// doorbells, and entries that went to and fro.
+/// Runs a ring in both directions; each side asks for a kick before it sleeps. Results: kicks, and
+/// entries that went there and back.
 fn ring() -> (u64, u64) {
     let (available, used) = (AtomicU16::new(0), AtomicU16::new(0));
     let (available_event, used_event) = (AtomicU16::new(u16::MAX), AtomicU16::new(u16::MAX));
@@ -140,7 +140,7 @@ fn ring() -> (u64, u64) {
     })
 }
 
-/// A vCPU that sleeps whenever nothing is pending, and a device that interrupts it and waits
+/// Runs a vCPU that sleeps whenever nothing is pending, and a device that interrupts it and waits
 /// until the interrupt is taken. Results: wake-ups and interrupts.
 fn halt() -> (u64, u64) {
     let (pending, sleepers) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -11,10 +11,10 @@ use std::os::unix::fs::PermissionsExt;
 /// `p_type` of a program interpreter.
 const PT_INTERP: u64 = 3;
 
-/// Where the rows have it.
+/// The path of the program interpreter in all rows.
 const PATH: &[u8] = b"/lib/ld.so\0";
 
-/// Name, what is at [`PATH`] in the root directory, words of the error.
+/// Name, contents of [`PATH`] in the root directory, words of the error.
 type Row = (&'static str, fn(Elf) -> Vec<u8>, &'static [&'static str]);
 
 const INTERPRETERS: &[Row] = &[
@@ -40,7 +40,7 @@ const INTERPRETERS: &[Row] = &[
     ),
 ];
 
-/// Name, the path as it is in the file, words of the error.
+/// Name, the path as the file contains it, words of the error.
 const PATHS: &[(&str, &[u8], &[&str])] = &[
     (
         "is missing",
@@ -91,7 +91,7 @@ pub fn add(suite: &mut Suite) {
     suite.add_kvm("run: a good interpreter", || {
         let loader = Elf::position_independent()?.bytes;
         let outcome = run(with_interpreter(Elf::good()?, PATH)?, Some(&loader))?;
-        // The loader is the good program itself: it writes and ends, and starts nothing.
+        // The loader is the valid program itself: it writes, exits, and starts nothing.
         match (outcome.code, outcome.stdout.as_slice()) {
             (7, b"ok\n") => Ok(()),
             _ => Err(format!("{outcome:?}").into()),
@@ -99,7 +99,7 @@ pub fn add(suite: &mut Suite) {
     });
 }
 
-/// Makes a program header that is not needed name a program interpreter.
+/// Makes an unneeded program header name a program interpreter.
 fn with_interpreter(elf: Elf, path: &[u8]) -> Result<Elf> {
     let needed = |index: &usize| {
         elf.loaded().contains(index)
@@ -123,7 +123,7 @@ fn run(program: Elf, loader: Option<&[u8]>) -> Result<process::Outcome> {
     run_with_mode(program, loader, 0o755)
 }
 
-/// The same with these permissions of the loader.
+/// Runs a program like [`run`], with these permissions of the loader.
 fn run_with_mode(program: Elf, loader: Option<&[u8]>, mode: u32) -> Result<process::Outcome> {
     let root = Scratch::new()?;
     fs::create_dir_all(root.path().join("lib"))?;

@@ -25,7 +25,7 @@ fn client(daemon: &Daemon, arguments: &[&str], input: &str) -> Result<Output> {
         .stderr(Stdio::piped());
     let mut child = command.spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that reads nothing may have ended.
+        // A command that reads no input may have ended.
         let _ = stdin.write_all(input.as_bytes());
     }
     Ok(child.wait_with_output()?)
@@ -103,7 +103,7 @@ pub fn command_line() -> Result<()> {
     Ok(())
 }
 
-/// Readiness and watchdog as sd_notify(3) has them.
+/// Readiness and watchdog follow sd_notify(3).
 pub fn service() -> Result<()> {
     let (mut daemon, program) = start()?;
     let ticking = machine(&daemon, &program, &["tick"])?;
@@ -111,7 +111,7 @@ pub fn service() -> Result<()> {
     daemon.kill()?;
     let socket = daemon.data().join("notify");
     let manager = UnixDatagram::bind(&socket)?;
-    // As systemd's: everybody may tell.
+    // Any user may send to this socket, as to systemd's.
     fs::set_permissions(&socket, Permissions::from_mode(0o777))?;
     manager.set_read_timeout(Some(Duration::from_secs(120)))?;
     daemon.set_environment(&[

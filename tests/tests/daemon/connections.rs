@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// `hartline COMMAND` that talks to a daemon.
+/// Returns a `hartline COMMAND` that talks to a daemon.
 fn client(host: &str, command: &str, arguments: &[&str]) -> Result<Command> {
     let mut client = hartline::command(command)?;
     client.args(["--host", host]).args(arguments);
@@ -50,7 +50,7 @@ pub fn attach() -> Result<()> {
     let mut first = attached(&daemon, &copy, &[])?;
     echo(&mut first, "one line\n")?;
     echo(&mut first, "and another\n")?;
-    // Going away is not the end of its input.
+    // Detaching is not the end of the machine's input.
     first.kill()?;
     first.wait()?;
     daemon.kill()?;
@@ -69,7 +69,7 @@ pub fn attach() -> Result<()> {
         &before,
     )?;
     echo(&mut second, "after a restart\n")?;
-    // The end of its input, and of it.
+    // The end of the machine's input ends its program.
     drop(second.stdin.take());
     let output = second.wait_with_output()?;
     check("exit code", output.status.code() == Some(0), &output)?;
@@ -89,7 +89,7 @@ pub fn attach() -> Result<()> {
         output.status.code(),
         String::from_utf8_lossy(&output.stderr).into_owned(),
     );
-    // It may have ended before somebody was attached.
+    // The machine may have ended before the client was attached.
     let right = told.0 == Some(137) || told.1.contains("exited");
     check("its exit code", right, &told)?;
     let plain = daemon.request("GET", &format!("{ticking}/attach?logs=true"), b"")?;
@@ -100,14 +100,14 @@ pub fn attach() -> Result<()> {
     )
 }
 
-/// The TCP address that a daemon says it listens at.
+/// Returns the TCP address that a daemon logs.
 pub fn address(daemon: &Daemon) -> Result<String> {
     let log = daemon.log();
     let (_, rest) = log.split_once("tcp=\"").ok_or_else(|| log.clone())?;
     Ok(rest.split('"').next().unwrap_or_default().to_owned())
 }
 
-/// A certificate for a name, and its key, as files in a folder.
+/// Writes a certificate for a name, and its key, as files in a folder.
 fn certificate(folder: &Path, name: &str) -> Result<()> {
     let made = rcgen::generate_simple_self_signed([name.to_owned()])?;
     fs::write(folder.join("certificate.pem"), made.cert.pem())?;
@@ -139,12 +139,12 @@ pub fn tls() -> Result<()> {
         listed.status.success() && text.contains("service"),
         &listed,
     )?;
-    // One that is not trusted.
+    // This certificate is not trusted.
     certificate(folder.path(), "127.0.0.1")?;
     let refused = list(&ca)?;
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     check("another certificate", told.contains("certificate"), &told)?;
-    // Who does not speak TLS gets no answer, and keeps nobody else waiting.
+    // A client that does not speak TLS gets no answer and does not delay other clients.
     let mut plain = TcpStream::connect(&address)?;
     plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")?;
     let mut answer = Vec::new();

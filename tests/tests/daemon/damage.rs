@@ -1,4 +1,4 @@
-//! What goes wrong on the host.
+//! Failures of the host.
 
 use super::{await_state, check, machine, push, run, start};
 use hartline_tests::daemon::{Answer, Daemon, Disk, until};
@@ -22,7 +22,7 @@ pub fn full_disk() -> Result<()> {
     let temporary = daemon.data().join("tmp");
     let left = fs::read_dir(&temporary)?.count();
     check("nothing is left", left == 0, &left)?;
-    // Compressed it fits, its tree does not.
+    // The upload fits on the disk, its unpacked tree does not.
     let tree = gzip(&super::tar(&[("sevens", b'0', "", &vec![7; DISK])]))?;
     let failed = daemon.push("name=tree", &tree)?;
     let message = failed["message"].as_str().unwrap_or_default();
@@ -33,12 +33,12 @@ pub fn full_disk() -> Result<()> {
     check("nothing is left of it", left == 0, &left)?;
     let outcome = run(&daemon, &json!({ "program": program }))?;
     check("others run", outcome["exit_code"] == 0, &outcome)?;
-    // When there is room the daemon finds it.
+    // The daemon retries when there is room.
     daemon.disk()?.resize(8 * DISK)?;
     await_prepared(&daemon, &failed)
 }
 
-/// Waits until a program is ready and nothing is wrong with it.
+/// Waits until a program is ready and has no problem.
 fn await_prepared(daemon: &Daemon, program: &Value) -> Result<()> {
     let id = program["id"].as_str().unwrap_or_default();
     let get = || daemon.request("GET", &format!("/v1/programs/{id}"), b"");
@@ -63,8 +63,8 @@ pub fn full_images() -> Result<()> {
     check("told", coded && message.contains("no room for"), &program)?;
     let files = || super::kept::images(&data);
     check("nothing is left of it", files() == 0, &files())?;
-    // It is interpreted, also for a daemon that was started later; what it wants meanwhile
-    // cannot be made either.
+    // The program is interpreted, also by a daemon that was started later. The translation that a
+    // run asks for cannot be made either.
     let request = json!({ "program": program["id"] });
     for _ in 0..2 {
         let outcome = run(&daemon, &request)?;
@@ -108,8 +108,8 @@ pub fn long_translation() -> Result<()> {
 }
 
 fn signal(pid: u32, signal: i32) {
-    // SAFETY: no memory is involved. One that has ended meanwhile is not waited for by
-    // anybody but the daemon, so that its number is nobody else's for a moment at least.
+    // SAFETY: no memory is involved. Only the daemon reaps this process, so its id is not reused
+    // before the daemon has seen its end.
     unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
@@ -123,7 +123,7 @@ pub fn crash() -> Result<()> {
     await_state(&daemon, &idle, "failed")?;
     let told = daemon.request("GET", &idle, b"")?.text("message");
     check("message", told.contains("crashed"), &told)?;
-    // Those that waited are replaced, and the machine can be started again.
+    // The killed VMMs of the pool are replaced, and the machine can be started again.
     let outcome = run(&daemon, &json!({ "program": program }))?;
     check("runs again", outcome["exit_code"] == 0, &outcome)?;
     daemon
@@ -141,7 +141,8 @@ pub fn hang() -> Result<()> {
     let request = json!({ "program": program, "args": ["spin"], "timeout_ms": 15_000 });
     let outcome = thread::scope(|scope| {
         let outcome = scope.spawn(|| run(&daemon, &request));
-        // Both run by now, on a busy machine too, and none can go on, nor say so.
+        // Both programs run by now, on a busy machine too. A stopped process cannot report
+        // anything.
         thread::sleep(Duration::from_secs(5));
         daemon
             .jailed()

@@ -1,5 +1,5 @@
-//! The API does what its description says: schemathesis asks what the description allows,
-//! and what it does not, and checks every answer.
+//! The API does what its description says: schemathesis sends requests that the description allows
+//! and requests that it forbids, and checks every answer.
 
 use super::{check, connections, start_with};
 use hartline_tests::{Result, paths, process};
@@ -21,7 +21,7 @@ pub fn description_holds() -> Result<()> {
         .arg("run")
         .arg(format!("http://{address}/openapi.json"))
         .args(["--header", &format!("Authorization: Bearer {key}")])
-        // A stream that does not end, and a WebSocket.
+        // These paths are an endless stream and a WebSocket.
         .args(["--exclude-path-regex", "/(events|attach)$"])
         .args(["--checks", "all", "--phases", "examples,coverage,fuzzing"])
         .args(["--max-examples", "10", "--seed", "1"])

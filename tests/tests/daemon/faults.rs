@@ -1,4 +1,4 @@
-//! Clients that misbehave, ids of others, and a daemon that is killed again and again.
+//! Misbehaving clients, ids of other tenants, and a daemon that is killed again and again.
 
 use super::{await_state, check, machine, push, start, state, tar};
 use hartline_tests::Result;
@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Connections of `many_connections`; each is a descriptor here and one in the daemon.
 const CONNECTIONS: usize = 3000;
-/// Descriptors that the daemon may open or close for other things meanwhile: it starts a VMM
-/// more than its pool has, at no certain time.
+/// Tolerance for other descriptors: the daemon may start a VMM more than its pool has, at any time.
 const OTHERS: usize = 32;
 
 fn descriptors(daemon: &Daemon) -> usize {
@@ -26,7 +25,7 @@ fn descriptors(daemon: &Daemon) -> usize {
     directory.map_or(0, Iterator::count)
 }
 
-/// Lets this process have as many descriptors as it may.
+/// Raises this process's descriptor limit to the hard limit.
 fn raise_limit() -> Result<()> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -41,7 +40,7 @@ fn raise_limit() -> Result<()> {
     check("limit of descriptors", done == 0, &limit.rlim_max)
 }
 
-/// Thousands of connections that ask for nothing cost nobody else anything.
+/// Thousands of silent connections do not slow other clients down.
 pub fn many_connections() -> Result<()> {
     raise_limit()?;
     let daemon = Daemon::start("pool = 1")?;
@@ -54,15 +53,16 @@ pub fn many_connections() -> Result<()> {
     let begin = Instant::now();
     daemon.request("GET", "/readyz", b"")?.expect(200)?;
     let time = begin.elapsed();
-    // An idle machine takes milliseconds, a busy one less than connections may be idle.
+    // An idle machine takes milliseconds; a busy one must answer before silent connections time
+    // out.
     check("answered", time < Duration::from_secs(60), &time)?;
     drop(idle);
     until(|| descriptors(&daemon) <= before + OTHERS)
         .map_err(|_| format!("{before}, then {} descriptors", descriptors(&daemon)).into())
 }
 
-/// Clients that hold all connections and go no further are cut off: such that send half a
-/// head, that send it byte by byte, and that are silent after a request.
+/// Slow clients that hold all connections are cut off: clients that send half a head, that send it
+/// byte by byte, or that are silent after a request.
 pub fn slow_clients() -> Result<()> {
     let daemon = Daemon::start("pool = 1\nmax_connections = 6")?;
     let mut held = (0..4)
@@ -90,14 +90,14 @@ pub fn slow_clients() -> Result<()> {
     Ok(())
 }
 
-/// Sends a head byte by byte, until the other end has enough of it.
+/// Sends a head byte by byte until the daemon closes the connection.
 fn drip(mut stream: UnixStream, cut: &AtomicBool) {
     while !cut.load(Ordering::Relaxed) && stream.write_all(b"x").is_ok() {
         thread::sleep(Duration::from_millis(200));
     }
 }
 
-/// Nothing is kept of uploads that end early.
+/// Uploads that end early leave nothing behind.
 pub fn half_uploads() -> Result<()> {
     let daemon = Daemon::start("pool = 1")?;
     let head = b"POST /v1/programs?name=x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
@@ -119,12 +119,12 @@ pub fn half_uploads() -> Result<()> {
     check("programs", programs == json!([]), &programs)
 }
 
-/// A machine's output has an end, whatever its program writes and whoever reads it.
+/// A machine's output is limited, whatever its program writes and its clients read.
 pub fn log_flood() -> Result<()> {
     const MOST: u64 = 16 << 20;
     let (daemon, program) = start()?;
     let flood = machine(&daemon, &program, &["flood"])?;
-    // A reader that never reads.
+    // This reader never reads.
     let mut lazy = daemon.connect()?;
     let request = format!("GET {flood}/logs?follow=true HTTP/1.1\r\nHost: x\r\n\r\n");
     lazy.write_all(request.as_bytes())?;
@@ -139,7 +139,7 @@ pub fn log_flood() -> Result<()> {
     let log = daemon.request("GET", &format!("{flood}/logs"), b"")?;
     let read = log.expect(200)?.body.len() as u64;
     check("all of it can be read", read == MOST, &read)?;
-    // It may have ended by itself when it could write no more.
+    // The machine may have ended by itself when it could write no more.
     daemon.request("POST", &format!("{flood}/kill"), b"")?;
     await_state(&daemon, &flood, "exited")
 }
@@ -152,7 +152,7 @@ fn daemon_memory(daemon: &Daemon) -> Result<u64> {
     Ok(word.ok_or("no VmRSS")?.parse::<u64>()? << 10)
 }
 
-/// What belongs to somebody else answers as what does not exist, word for word.
+/// Requests for another tenant's objects get the same answers as for missing objects.
 pub fn ids_of_others() -> Result<()> {
     let (daemon, program) = start()?;
     let theirs = machine(&daemon, &program, &["idle"])?;
@@ -203,7 +203,7 @@ pub fn ids_of_others() -> Result<()> {
             &(found, nothing),
         )?;
     }
-    // Lists, filters and events tell nothing either.
+    // Lists, filters and events do not show them either.
     let mut events = daemon.connect()?;
     let head = format!("GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\n\r\n");
     events.write_all(head.as_bytes())?;
@@ -223,13 +223,13 @@ pub fn ids_of_others() -> Result<()> {
         .expect(200)?;
     await_state(&daemon, &theirs, "exited")?;
     events.set_read_timeout(Some(Duration::from_millis(300)))?;
-    // Nothing comes: that is what is hoped for.
+    // No event is expected.
     length += events.read(&mut heard[length..]).unwrap_or(0);
     let heard = String::from_utf8_lossy(&heard[..length]).into_owned();
     check("events", !heard.contains("data:"), &heard)
 }
 
-/// The same request many times at once, and again after everything else.
+/// The same request is sent many times at once, and again after everything else.
 pub fn replayed_keys() -> Result<()> {
     let (mut daemon, program) = start()?;
     let body = json!({ "program": program, "args": ["exit"], "start": true }).to_string();
@@ -264,7 +264,7 @@ pub fn replayed_keys() -> Result<()> {
     check("after a restart", known, &again)
 }
 
-/// Machines are started, deleted and killed at the same time: each is whole or gone.
+/// Machines are started, deleted and killed at the same time: each is complete or gone.
 pub fn deleted_while_running() -> Result<()> {
     let (daemon, program) = start()?;
     for _ in 0..8 {
@@ -283,7 +283,7 @@ pub fn deleted_while_running() -> Result<()> {
             check("kill", known, &killed)?;
             Ok(gone)
         })?;
-        // Killed too early it may have had no process yet: it is told so, and runs.
+        // The kill may have come before the machine had a process: its request failed, and it runs.
         if !gone {
             daemon.request("POST", &format!("{path}/kill"), b"")?;
             await_state(&daemon, &path, "exited")?;
@@ -295,7 +295,7 @@ pub fn deleted_while_running() -> Result<()> {
     until(|| left() == 0)
 }
 
-/// Members of tar files that would get out of their tree, or are more than they look like.
+/// Tar members with paths outside their tree, or with more data than they seem to have.
 pub fn tar_tricks() -> Result<()> {
     let daemon = Daemon::start("pool = 1")?;
     let refused: [(&str, Vec<u8>, &str); 5] = [
@@ -323,7 +323,7 @@ pub fn tar_tricks() -> Result<()> {
         let failed = program["state"] == "failed" && text.contains(message);
         check(name, failed, &program)?;
     }
-    // These mean what they mean in the tree, and nothing outside.
+    // Absolute paths and links refer to the tree, never to the host.
     let marker = daemon.data().join("tmp").display().to_string();
     let accepted = tar(&[
         (&format!("{marker}/absolute"), b'0', "", b"x"),
@@ -340,20 +340,20 @@ pub fn tar_tricks() -> Result<()> {
     Ok(())
 }
 
-/// A tar file of a kilobyte whose member claims to have 64 GiB.
+/// Returns a tar file of a kilobyte whose member claims to have 64 GiB.
 fn huge() -> Vec<u8> {
     let mut bytes = tar(&[("huge", b'0', "", b"")]);
     bytes[124..136].copy_from_slice(b"77777777777\0");
     bytes[148..156].copy_from_slice(b"        ");
-    // Base 256, which is how more than 8 GiB are written.
+    // Tar encodes sizes from 8 GiB on in base 256.
     bytes[124..136].copy_from_slice(&[0x80, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0]);
     let sum: u32 = bytes[..512].iter().map(|&byte| u32::from(byte)).sum();
     bytes[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     bytes
 }
 
-/// The daemon is killed while clients make machines. Who was told that there is a machine
-/// finds it, once, and it runs to its end.
+/// The daemon is killed while clients make machines. A client with an answer finds its machine,
+/// once, and the machine runs to its end.
 pub fn killed_under_load() -> Result<()> {
     const CLIENTS: usize = 3;
     const KILLS: usize = 4;
@@ -369,7 +369,7 @@ pub fn killed_under_load() -> Result<()> {
                 let mut number = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     let key = format!("{client}-{number}");
-                    // The same key until there is an answer.
+                    // Retry with the same key until there is an answer.
                     match ask_for_machine(socket, &key, program_id) {
                         Some(id) => {
                             let mut told = told_to.lock().unwrap_or_else(|e| e.into_inner());
@@ -422,7 +422,7 @@ pub fn killed_under_load() -> Result<()> {
     }
     let distinct: std::collections::BTreeSet<_> = told.values().collect();
     check("one for each key", distinct.len() == told.len(), &told)?;
-    // One request of each client may have been cut off after its machine was made.
+    // The kill may have cut off one request of each client after its machine was made.
     let most = told.len() + CLIENTS;
     check(
         "no machine twice",
@@ -431,7 +431,7 @@ pub fn killed_under_load() -> Result<()> {
     )
 }
 
-/// Makes and starts a machine; its id, if there was an answer.
+/// Makes and starts a machine. Result: its id, if there was an answer.
 fn ask_for_machine(socket: &std::path::Path, key: &str, program: &str) -> Option<String> {
     let body = json!({ "program": program, "args": ["exit"], "start": true }).to_string();
     let request = format!(
@@ -449,7 +449,7 @@ fn ask_for_machine(socket: &std::path::Path, key: &str, program: &str) -> Option
     is_made.then(|| machine["id"].as_str().map(str::to_owned))?
 }
 
-/// A VMM that is killed from outside is told as a failure, and the machine can run again.
+/// A VMM that is killed from outside is reported as a failure, and the machine can run again.
 pub fn vmm_killed() -> Result<()> {
     let daemon = Daemon::start("pool = 1")?;
     let program = push(&daemon)?;

@@ -1,5 +1,5 @@
-//! What the daemon keeps and for how long: asynchronous runs, machines, programs, and
-//! translations, also those that are made when they are wanted.
+//! How long the daemon keeps asynchronous runs, machines, programs and translations, including
+//! translations made on demand.
 
 use super::{check, machine, push, run, start, state, tar};
 use hartline_tests::daemon::{Answer, Daemon, until};
@@ -9,14 +9,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Asks for an asynchronous run.
+/// Submits an asynchronous run.
 pub(super) fn submit(daemon: &Daemon, headers: &[(&str, &str)], request: &Value) -> Result<Answer> {
     let json = [("Content-Type", "application/json")];
     let headers = [&json[..], headers].concat();
     daemon.request_with("POST", "/v1/runs", &headers, request.to_string().as_bytes())
 }
 
-/// The path of what an answer says was made.
+/// Returns the path of the new object from an answer's `Location` header.
 pub(super) fn location(answer: &Answer) -> Result<String> {
     let mut lines = answer.head.lines();
     let line = lines.find_map(|line| line.strip_prefix("location: "));
@@ -48,7 +48,7 @@ pub fn asynchronous_runs() -> Result<()> {
     check("the same run", first == again, &again)?;
     let other = submit(&daemon, &prefer, &with(&["exit"]))?;
     check("another request", other.status == 409, &other)?;
-    // With a key a run is kept also if its answer waits for its end.
+    // With an idempotency key, a run is kept even if the request waits for its end.
     let key = [("Idempotency-Key", "exit")];
     let exit = json!({ "program": program, "args": ["exit"] });
     for _ in 0..2 {
@@ -66,7 +66,7 @@ pub fn asynchronous_runs() -> Result<()> {
         &refused,
     )?;
 
-    // What has ended, and what runs, is there when the daemon was killed.
+    // Ended and active runs survive a kill of the daemon.
     let code = location(&submit(&daemon, &[], &with(&["exit"]))?.expect(202)?)?;
     daemon.request("GET", &format!("{code}?seconds=60"), b"")?;
     daemon.kill()?;
@@ -87,7 +87,7 @@ pub fn asynchronous_runs() -> Result<()> {
     let left = fs::read_dir(daemon.data().join("machines"))?.count();
     check("files", left == 1, &left)?;
 
-    // A run that is refused leaves nothing behind, and its key may be used again.
+    // A refused run leaves nothing behind, and its key may be used again.
     daemon
         .request("PUT", "/v1/tenants/default", br#"{"max_machines": 0}"#)?
         .expect(200)?;
@@ -101,12 +101,12 @@ pub fn asynchronous_runs() -> Result<()> {
     check("accepted", accepted.status == 202, &accepted)
 }
 
-/// Translations of all tenants in a data directory.
+/// Counts the translations of all tenants in a data directory.
 pub fn images(data: &Path) -> usize {
     files(&data.join("images"))
 }
 
-/// Files of all tenants in a directory.
+/// Counts the files of all tenants in a directory.
 fn files(directory: &Path) -> usize {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let counts = entries.map(|entry| match entry.path().is_dir() {
@@ -123,7 +123,7 @@ pub fn images_on_demand() -> Result<()> {
         images(&daemon.data()) == 1,
         &images(&daemon.data()),
     )?;
-    // The precise variant, for a program that handles its own faults.
+    // A program that handles its own faults gets the precise variant.
     let request = json!({ "program": program, "args": ["handle"] });
     let outcome = run(&daemon, &request)?;
     check("handled", outcome["exit_code"] == 11, &outcome)?;
@@ -135,7 +135,7 @@ pub fn images_on_demand() -> Result<()> {
         &outcome,
     )?;
 
-    // A program of a root file system that nobody named.
+    // A root file system contains a program that no request names before the run.
     let daemon = Daemon::start("pool = 1")?;
     let archive = tar(&[("service", b'0', "", &fs::read(compile::service()?)?)]);
     let program = daemon.push("name=root", &archive)?;
@@ -171,7 +171,7 @@ pub fn garbage_collection() -> Result<()> {
     };
     until(|| gone(&ended) && gone(&run))?;
     until(|| images(&daemon.data()) == 0)?;
-    // One that runs is kept, and so is its program, whose image is made again.
+    // A running machine and its program are kept, and the program's image is made again.
     check("runs", state(&daemon, &idle)? == "running", &idle)?;
     let again = super::run(&daemon, &json!({ "program": program }))?;
     check("runs again", again["exit_code"] == 0, &again)?;
@@ -183,14 +183,14 @@ pub fn garbage_collection() -> Result<()> {
         .expect(200)?;
     until(|| gone(&idle) && gone(&path))?;
     let left = |name: &str| files(&daemon.data().join(name));
-    // The database forgets it first.
+    // The database forgets the program before its files are deleted.
     until(|| left("trees") == 0 && left("uploads") == 0)
 }
 
-/// Where the threads of a machine may run, by their names.
+/// Returns the names of a machine's threads and the CPUs that they may run on.
 fn places(daemon: &Daemon, id: &str) -> Result<Vec<(String, String)>> {
     let identity = |path: PathBuf| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
-    // Its standard output is a file of its own.
+    // The machine's standard output is a file that no other machine has.
     let output = identity(daemon.data().join("machines").join(id).join("stdout"));
     let is_its = |process: &fs::DirEntry| {
         output.is_some() && identity(process.path().join("fd/1")) == output
@@ -222,13 +222,13 @@ pub fn dedicated_processors() -> Result<()> {
         pinned().is_ok_and(|places| {
             let right =
                 |thread: &(String, String)| thread.1 == if is_vcpu(thread) { "0" } else { "1" };
-            // KVM's own thread is where the vCPU's was that started it.
+            // KVM's own thread runs where the vCPU thread ran that started it.
             let own = |thread: &&(String, String)| !thread.0.starts_with("kvm");
             places.iter().filter(own).all(right)
         })
     })
     .map_err(|_| format!("{:?}", pinned()))?;
-    // Nobody else gets them, also from another daemon.
+    // No other machine gets these CPUs, not from a later daemon either.
     for _ in 0..2 {
         let refused = create(&daemon)?;
         let right = refused.status == 409 && refused.text("code") == "no-dedicated-cpus";

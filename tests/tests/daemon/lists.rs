@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::time::{Duration, Instant};
 
-/// How long to wait for what has happened already.
+/// The longest wait for an event that has happened already.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Ids of the machines of a list.
+/// Returns the ids of the machines of a list.
 fn ids(daemon: &Daemon, query: &str) -> Result<Vec<String>> {
     let list = daemon.request("GET", &format!("/v1/machines?{query}"), b"")?;
     let list = list.expect(200)?.json();
@@ -60,7 +60,7 @@ pub fn lists() -> Result<()> {
         pages.push(id.clone());
     }
     check("pages", pages == sorted(&[0, 1, 2]), &pages)?;
-    // Each of them was heard of.
+    // The stream of events reports each of them.
     let mut unheard: Vec<_> = all.iter().zip(states).collect();
     let start = Instant::now();
     while !unheard.is_empty() && start.elapsed() < PATIENCE {
@@ -79,7 +79,7 @@ pub fn rate_limit() -> Result<()> {
     let made = daemon.request("POST", path, br#"{"scope": "read"}"#)?;
     let key = format!("Bearer {}", made.expect(201)?.text("key"));
     let ask = || daemon.request_with("GET", "/v1/machines", &[("Authorization", &key)], b"");
-    // Ten seconds' worth may come at once.
+    // A burst may use the budget of ten seconds.
     let answers = (0..40).map(|_| ask()).collect::<Result<Vec<_>>>()?;
     let served = answers.iter().filter(|answer| answer.status == 200).count();
     check("served", (10..40).contains(&served), &served)?;

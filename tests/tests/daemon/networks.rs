@@ -1,5 +1,5 @@
-//! Networks of tenants: who reaches whom, and what is left when machines are gone. Each test has
-//! a network namespace as the host's, and one more for the world around that.
+//! Networks of tenants: which addresses machines can reach, and what is left when machines are
+//! gone. Each test has one network namespace as the host's, and one for the world around the host.
 
 use super::{await_state, check, statistics};
 use hartline_tests::daemon::{Daemon, until};
@@ -14,36 +14,35 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-/// A port that somebody listens at wherever it is to be tried.
+/// The port on which the tests' servers listen.
 const PORT: u16 = 7000;
-/// An address of the host that is public, and one where clouds have their secrets.
+/// A public address of the host, and the address of cloud metadata services.
 const OWN: &str = "198.51.100.7";
 const METADATA: &str = "169.254.169.254";
-/// The world's addresses: public, and private.
+/// The world's addresses: a public one and a private one.
 const PUBLIC: &str = "203.0.113.2";
 const PRIVATE: &str = "192.168.5.2";
-/// The same of IPv6: the host's, and the world's.
+/// IPv6 addresses of the host and of the world.
 const OWN6: &str = "2600:1::7";
 const PUBLIC6: &str = "2600:9::2";
 const PRIVATE6: &str = "fd99::2";
-/// How long a run waits for an answer that it is to get, and for one that it is not to get,
-/// milliseconds.
+/// How long a run waits for an expected answer, and for an answer that must not come, milliseconds.
 const PATIENCE_MS: [u32; 2] = [60_000, 3000];
 
-/// Listens in this thread's namespace, and tells everybody who connects the name.
+/// Listens in this thread's namespace, and sends `name` to each client that connects.
 fn listen(name: &'static str) -> Result<()> {
-    // By IPv4 too.
+    // The socket accepts IPv4 too.
     let listener = TcpListener::bind(("::", PORT))?;
     thread::spawn(move || {
         for mut peer in listener.incoming().flatten() {
-            // One that went away meanwhile.
+            // The client may have disconnected.
             let _ = peer.write_all(name.as_bytes());
         }
     });
     Ok(())
 }
 
-/// A namespace for the host, with addresses of its own, which forwards packets; and the world.
+/// Makes a namespace for the host, with addresses, which forwards packets; and one for the world.
 fn host() -> Result<(Arc<File>, File)> {
     let (host, world) = (namespace()?, namespace()?);
     let id = std::process::id();
@@ -56,7 +55,7 @@ fn host() -> Result<(Arc<File>, File)> {
         fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1")?;
         listen("the host")
     })?;
-    // Its other end is made in the namespace of this process, and moved from there.
+    // The veth peer is made in the namespace of this process, and moved from there.
     let world_fd = format!("/proc/{id}/fd/{}", world.as_raw_fd());
     inside(Some(&host), || {
         ip(&format!(
@@ -82,7 +81,7 @@ fn host() -> Result<(Arc<File>, File)> {
     Ok((Arc::new(host), world))
 }
 
-/// A request as a tenant.
+/// Sends a request as a tenant.
 fn post(daemon: &Daemon, tenant: &str, path: &str, body: &Value) -> Result<Value> {
     let json = ("Content-Type", "application/json");
     let headers = [json, ("Hartline-Tenant", tenant)];
@@ -93,7 +92,7 @@ fn post(daemon: &Daemon, tenant: &str, path: &str, body: &Value) -> Result<Value
     }
 }
 
-/// The service program, for two tenants.
+/// Pushes the service program for two tenants.
 fn push(daemon: &Daemon) -> Result<String> {
     daemon
         .request("PUT", "/v1/tenants/other", b"{}")?
@@ -112,8 +111,8 @@ fn push(daemon: &Daemon) -> Result<String> {
     Ok(program)
 }
 
-/// What somebody at an address tells a run of a tenant in this time; nothing if it is not
-/// reached.
+/// Runs a program of a tenant that asks the server at an address. Result: the server's answer, or
+/// an empty text if there was none in `patience_ms`.
 fn ask(
     daemon: &Daemon,
     program: &str,
@@ -127,13 +126,13 @@ fn ask(
     let text = outcome["stdout"]["text"].as_str().unwrap_or_default();
     match (outcome["exit_code"].as_u64(), text) {
         (Some(0), told) => Ok(told.to_owned()),
-        // Its time is over.
+        // The run timed out.
         (Some(124), "") => Ok(String::new()),
         _ => Err(format!("{address}: {outcome}").into()),
     }
 }
 
-/// Runs that ask at the same time: rows of a tenant, an address, and what it is told there.
+/// Makes runs that ask at the same time. Rows: tenant, address, expected answer.
 fn ask_all(daemon: &Daemon, program: &str, rows: &[(&str, &str, &str)]) -> Result<()> {
     thread::scope(|scope| {
         let asking: Vec<_> = rows
@@ -155,14 +154,14 @@ fn ask_all(daemon: &Daemon, program: &str, rows: &[(&str, &str, &str)]) -> Resul
     })
 }
 
-/// A machine that listens: its path in the API, and its address.
+/// Starts a machine that listens. Result: its path in the API, and its address.
 fn server(daemon: &Daemon, program: &str) -> Result<(String, String)> {
     let path = listener(daemon, program, "serve")?;
     let address = daemon.request("GET", &path, b"")?.text("address");
     Ok((path, address))
 }
 
-/// A machine that listens, by IPv4 or IPv6: its path in the API.
+/// Starts a machine that listens by IPv4 or IPv6. Result: its path in the API.
 fn listener(daemon: &Daemon, program: &str, how: &str) -> Result<String> {
     let args = json!([how, PORT.to_string(), "a machine"]);
     let body = json!({ "program": program, "args": args, "network": "tenant", "start": true });
@@ -176,7 +175,7 @@ fn listener(daemon: &Daemon, program: &str, how: &str) -> Result<String> {
     Ok(path)
 }
 
-/// Checks what the machine at an address tells who asks in the host's network.
+/// Checks the answer of the machine at an address to a client in the host's network.
 fn reach_from(host: &File, address: &str) -> Result<()> {
     inside(Some(host), || {
         let mut told = String::new();
@@ -214,7 +213,7 @@ pub fn networks() -> Result<()> {
     ];
     ask_all(&daemon, &program, &rows)?;
 
-    // A daemon that is killed loses nothing, and gives nobody the address of another one.
+    // A kill of the daemon loses no network, and no address is assigned twice.
     daemon.kill()?;
     reach_from(&host, &address)?;
     daemon.restart()?;
@@ -224,13 +223,13 @@ pub fn networks() -> Result<()> {
     let (second, other_address) = server(&daemon, &program)?;
     check("another address", other_address != address, &other_address)?;
 
-    // What went over the interface is told, also of a machine that runs.
+    // The interface's counters are reported, also for a running machine.
     let stats = daemon.request("GET", &format!("{machine}/stats"), b"")?;
     let network = &stats.json()["network"];
     let sent = network["sent_packets"].as_u64();
     let live = sent.is_some_and(|n| n > 2) && network["dropped"].is_null();
     check("traffic so far", live, &stats)?;
-    // Found again by another daemon.
+    // The new daemon finds the statistics again.
     statistics::per_operation(&stats.json())?;
     let run = json!({ "program": program, "network": "tenant",
         "args": ["ask", address, PORT.to_string()] });
@@ -238,7 +237,7 @@ pub fn networks() -> Result<()> {
     let received = outcome["network"]["received_packets"].as_u64();
     check("traffic", received.is_some_and(|n| n > 2), &outcome)?;
 
-    // Nothing is left when the machines are gone.
+    // No resource is left when the machines are gone.
     let processes = [daemon.pid(), daemon.service()?];
     let descriptors = || {
         let of = |pid| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
@@ -264,11 +263,11 @@ pub fn networks() -> Result<()> {
                 links()
             )
         })?;
-    // And they are made again.
+    // The networks are made again when needed.
     ask_all(&daemon, &program, &rows[1..2])
 }
 
-/// Limits of a machine that runs are changed, and last longer than the daemon.
+/// Limits of a running machine can be changed, and outlast the daemon.
 pub fn limits() -> Result<()> {
     let (host, _world) = host()?;
     let configuration = "pool = 2\nnetwork_range = '10.215.0.0/16'";
@@ -287,7 +286,7 @@ pub fn limits() -> Result<()> {
     let set = limit(&daemon, &machine, json!({ "packets": 1 }))?.expect(200)?;
     let expected = json!({ "bandwidth": 0, "packets": 1 });
     check("what is set", set.json() == expected, &set)?;
-    // A packet each second is two seconds until anything is told.
+    // An answer takes at least two seconds at one packet per second.
     check("limited", !own(&daemon, 1500)?, &"")?;
     daemon.kill()?;
     daemon.restart()?;
@@ -330,11 +329,11 @@ pub fn exceptions() -> Result<()> {
         ("default", PRIVATE, "the world"),
         ("default", PUBLIC, ""),
         ("default", METADATA, ""),
-        // In a network that is allowed.
+        // This network is in the allowed list.
         ("default", "10.214.0.1", ""),
     ];
     ask_all(&daemon, &program, &rows)?;
-    // Somebody flushes the rules: the next network brings them back.
+    // Another program flushes the rules: the next network brings them back.
     inside(Some(&host), || {
         let mut nft = Command::new("nft");
         let flushed = process::run(nft.args(["flush", "ruleset"]), b"")?;
@@ -378,7 +377,7 @@ pub fn ipv6() -> Result<()> {
         ("default", PRIVATE6, ""),
         ("default", OWN6, ""),
         ("default", "fd12:3456:789a::1", ""),
-        // In a network that is allowed.
+        // This network is in the allowed list.
         ("default", "fd12:3456:789a:1::1", ""),
         ("other", address.as_str(), ""),
         ("other", "fd12:3456:789a:1::1", ""),

@@ -1,4 +1,4 @@
-//! What the processes of the daemon may do, and what happens when one of them ends.
+//! Privileges of the daemon's processes, and what happens when one of them ends.
 
 use super::{await_state, check, machine, run, start, start_with, state};
 use hartline_tests::daemon::{Daemon, until};
@@ -10,13 +10,13 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// The users of the configuration, as it is without one.
+/// The default range of user ids for jails.
 const FIRST_UID: u32 = 0x7000_0000;
 const UIDS: u32 = 4096;
-/// The last of them.
+/// The last user id of the range.
 const SERVICE: u32 = FIRST_UID + UIDS - 1;
 
-/// Fields of what the kernel says of a process (proc_pid_status(5)).
+/// The kernel's status of a process (proc_pid_status(5)).
 struct Status(String);
 
 impl Status {
@@ -29,7 +29,7 @@ impl Status {
         line.map_or("", |line| line.trim_start_matches(':').trim())
     }
 
-    /// Its user, if it has one only and the same group.
+    /// Returns the user id, if all user and group ids are the same.
     fn user(&self) -> Option<u32> {
         let all = ["Uid", "Gid"].map(|name| self.field(name).split_whitespace());
         let mut numbers = all.into_iter().flatten();
@@ -48,13 +48,13 @@ impl Status {
             && self.field("Groups").is_empty()
     }
 
-    /// A jailed process begins as root: it is locked in when it has its filter.
+    /// Returns whether a jailed process, which starts as root, has its seccomp filter.
     fn is_locked_in(&self) -> bool {
         self.field("Seccomp") == "2"
     }
 }
 
-/// Looks at all processes, while a run is in flight and uploads are prepared.
+/// Checks all processes while a run is in flight and uploads are prepared.
 pub fn of_each_process() -> Result<()> {
     let (daemon, program) = start()?;
     let idle = machine(&daemon, &program, &["idle"])?;
@@ -78,7 +78,7 @@ pub fn of_each_process() -> Result<()> {
         let mut seen = Vec::new();
         while !(running.is_finished() && pushing.is_finished()) {
             for pid in daemon.jailed() {
-                // It may have ended meanwhile.
+                // The process may have ended meanwhile.
                 let Ok(status) = Status::of(pid) else {
                     continue;
                 };
@@ -106,7 +106,7 @@ pub fn of_each_process() -> Result<()> {
     })
 }
 
-/// Without its service the spawner ends, and says so.
+/// A spawner without its service ends, and logs that.
 pub fn service_killed() -> Result<()> {
     let (mut daemon, program) = start()?;
     let ticking = machine(&daemon, &program, &["tick"])?;
@@ -123,7 +123,7 @@ pub fn service_killed() -> Result<()> {
     goes_on(&mut daemon, &program, &ticking)
 }
 
-/// Without its spawner the service ends too.
+/// A service without its spawner ends too.
 pub fn spawner_killed() -> Result<()> {
     let (mut daemon, program) = start()?;
     let ticking = machine(&daemon, &program, &["tick"])?;
@@ -134,7 +134,7 @@ pub fn spawner_killed() -> Result<()> {
     goes_on(&mut daemon, &program, &ticking)
 }
 
-/// Another daemon finds a machine again, and can end it.
+/// A new daemon finds the machine again, and can end it.
 fn goes_on(daemon: &mut Daemon, program: &str, ticking: &str) -> Result<()> {
     daemon.restart()?;
     let found = state(daemon, ticking)?;
@@ -146,8 +146,8 @@ fn goes_on(daemon: &mut Daemon, program: &str, ticking: &str) -> Result<()> {
     await_state(daemon, ticking, "exited")
 }
 
-/// The service gets at its data where only root may walk the directories above, and at nothing else
-/// there.
+/// The service can access its data in a directory below one that only root may search, and nothing
+/// else there.
 pub fn closed_directory() -> Result<()> {
     let (mut daemon, program) = start_with("pool = 1")?;
     let above = daemon.data();
@@ -167,7 +167,7 @@ pub fn closed_directory() -> Result<()> {
     Ok(())
 }
 
-/// All files are root's, as a daemon that was root itself has left them.
+/// All files belong to root, as an older daemon that ran as root left them.
 pub fn earlier_version() -> Result<()> {
     let (mut daemon, program) = start()?;
     let ticking = machine(&daemon, &program, &["tick"])?;
@@ -199,7 +199,7 @@ pub fn earlier_version() -> Result<()> {
     goes_on(&mut daemon, &program, &ticking)
 }
 
-/// A directory with what is in it, volumes aside.
+/// Gives a directory and its contents to root, except volumes.
 fn give_to_root(path: &Path) -> Result<()> {
     if path.is_dir() && !path.ends_with("volumes") {
         for entry in fs::read_dir(path)? {

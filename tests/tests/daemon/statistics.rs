@@ -5,7 +5,7 @@ use hartline_tests::Result;
 use hartline_tests::daemon::{Daemon, until};
 use serde_json::Value;
 
-/// Exits to the VMM, for all reasons, and those that KVM counted.
+/// Returns the exits to the VMM, for all reasons, and the exits that KVM counted.
 fn exits(stats: &Value) -> Option<[u64; 2]> {
     let reasons = stats["exits"].as_object()?.values();
     let all = reasons.map(Value::as_u64).sum::<Option<u64>>()?;
@@ -17,8 +17,8 @@ pub fn of(daemon: &Daemon, machine: &str) -> Result<Value> {
     Ok(daemon.request("GET", &path, b"")?.expect(200)?.json())
 }
 
-/// A running machine that writes now and then, and has neither network nor volumes: it has made
-/// exits, and makes more.
+/// Checks a running machine that writes now and then, and has neither network nor volumes: it has
+/// made exits, and makes more.
 pub fn of_running(daemon: &Daemon, machine: &str) -> Result<()> {
     let first = of(daemon, machine)?;
     let before = exits(&first).ok_or_else(|| format!("no exits: {first}"))?;
@@ -32,8 +32,8 @@ pub fn of_running(daemon: &Daemon, machine: &str) -> Result<()> {
     check("no operations", none, &stats)
 }
 
-/// Of a machine with a network or volumes, whether it runs or not: exits that the host did not
-/// cause, divided by packets and requests.
+/// Checks a machine with a network or volumes, running or not: its exits, without exits that the
+/// host caused, divided by packets and requests.
 pub fn per_operation(stats: &Value) -> Result<()> {
     let count = |value: &Value| value.as_u64().unwrap_or(0);
     let network = &stats["network"];

@@ -1,4 +1,4 @@
-//! VMMs that make a system call which their jail does not allow.
+//! VMMs that make a system call which the seccomp filter of their jail forbids.
 
 use super::kept::{location, submit};
 use super::{await_state, check, machine, run, start};
@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 /// Length of the instruction `syscall`, bytes.
 const SYSCALL: u64 = 2;
 
-/// Has the main thread of another process, which waits in a system call, make another one next.
+/// Makes the main thread of another process, which waits in a system call, make another one next.
 fn inject(pid: i32, number: i64) -> io::Result<()> {
     let done = |result: libc::c_long| match result {
         -1 => Err(io::Error::last_os_error()),
@@ -30,7 +30,7 @@ fn inject(pid: i32, number: i64) -> io::Result<()> {
         let mut registers = registers.assume_init();
         registers.rip -= SYSCALL;
         registers.rax = number.unsigned_abs();
-        // Nothing is to be restarted.
+        // No system call must be restarted.
         registers.orig_rax = u64::MAX;
         done(libc::ptrace(
             libc::PTRACE_SETREGS,
@@ -42,15 +42,15 @@ fn inject(pid: i32, number: i64) -> io::Result<()> {
     }
 }
 
-/// A machine whose VMM makes a forbidden call fails with the call's number, which the log and
-/// the metrics have too. Others go on.
+/// A machine whose VMM makes a forbidden call fails. Its message, the log and the metrics have the
+/// call's number. Other machines are not affected.
 pub fn forbidden_call() -> Result<()> {
     let (daemon, program) = start()?;
     let idle = machine(&daemon, &program, &["idle"])?;
     await_state(&daemon, &idle, "running")?;
     for pid in daemon.jailed() {
         let pid = pid.try_into()?;
-        // One that has ended meanwhile was no VMM that waits.
+        // A process that has ended meanwhile was not a waiting VMM.
         let _ = inject(pid, libc::SYS_socket);
     }
     await_state(&daemon, &idle, "failed")?;
@@ -69,14 +69,14 @@ pub fn forbidden_call() -> Result<()> {
     check("runs again", outcome["exit_code"] == 0, &outcome)
 }
 
-/// A run whose VMM is ended by `SIGSYS` says so, also if there is no number.
+/// A run whose VMM is ended by `SIGSYS` reports that, even without a call number.
 pub fn without_number() -> Result<()> {
     let (daemon, program) = start()?;
     let request = json!({ "program": program, "args": ["idle"], "wait": false });
     let run = location(&submit(&daemon, &[], &request)?.expect(202)?)?;
     await_state(&daemon, &run, "running")?;
     for pid in daemon.jailed() {
-        // SAFETY: no memory is involved; the process is the daemon's.
+        // SAFETY: no memory is involved; the process is a child of the daemon.
         unsafe { libc::kill(pid as libc::pid_t, libc::SIGSYS) };
     }
     let ended = daemon.request("GET", &format!("{run}?seconds=60"), b"")?;

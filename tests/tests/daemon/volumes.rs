@@ -1,4 +1,4 @@
-//! Volumes: what machines leave there, how much that may be, and whose it is.
+//! Volumes: their contents after machines, their limits, and their owners.
 
 use super::{await_state, check, start, statistics};
 use hartline_abi::volume::Operation;
@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Linux error numbers, with which the service program ends.
+/// Linux error numbers, which are exit codes of the service program.
 const ENOSPC: &str = "28";
 const EROFS: &str = "30";
 
@@ -23,13 +23,13 @@ fn mount(volume: &str, path: &str, read_only: bool) -> Value {
     json!({ "volume": volume, "path": path, "read_only": read_only })
 }
 
-/// Runs a machine with a volume to its end, and deletes it. Result: exit code and output.
+/// Runs a machine with a volume to its end and deletes it. Result: exit code and output.
 fn run(daemon: &Daemon, program: &str, args: &[&str], volume: Value) -> Result<(String, String)> {
     let body = json!({ "program": program, "args": args, "volumes": [volume], "start": true });
     run_machine(daemon, &body)
 }
 
-/// Runs a machine to its end, and deletes it. Result: exit code and output.
+/// Runs a machine to its end and deletes it. Result: exit code and output.
 fn run_machine(daemon: &Daemon, body: &Value) -> Result<(String, String)> {
     let made = post(daemon, "/v1/machines", body)?.expect(201)?;
     let path = format!("/v1/machines/{}", made.text("id"));
@@ -43,7 +43,7 @@ fn run_machine(daemon: &Daemon, body: &Value) -> Result<(String, String)> {
     Ok((code, String::from_utf8_lossy(&log.body).into_owned()))
 }
 
-/// The directories of volumes.
+/// Returns the directories of volumes.
 fn directories(daemon: &Daemon) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(daemon.data().join("volumes"))?;
     Ok(entries
@@ -69,7 +69,7 @@ pub fn volumes() -> Result<()> {
         let right = answer.status == status && answer.text("code") == code;
         check(&body.to_string(), right, &answer)?;
     }
-    // Where there is no such directory.
+    // The guest has no such directory.
     let place = "/srv/deep/data";
     let put = ["put", "/srv/deep/data/file", "one"];
     expect(
@@ -89,7 +89,7 @@ pub fn volumes() -> Result<()> {
     let found = run(&daemon, &program, &put, mount("data", "/x", false))?;
     expect("written again", &found, "0", "")?;
 
-    // It holds what it may and no more, also in files that are longer than outputs may be.
+    // The volume holds up to its limit and no more, also in files longer than outputs may be.
     let found = run(
         &daemon,
         &program,
@@ -108,7 +108,7 @@ pub fn volumes() -> Result<()> {
     )?;
     expect("filled", &found, ENOSPC, "")?;
 
-    // One machine at a time may change it.
+    // Only one machine at a time may mount it writable.
     let with = |volumes: Value| json!({ "program": program, "args": ["idle"], "volumes": volumes });
     let create = |body: &Value| post(&daemon, "/v1/machines", body);
     let mut idle = with(json!([mount("data", "/x", false)]));
@@ -117,7 +117,7 @@ pub fn volumes() -> Result<()> {
     let writer = create(&idle)?.expect(201)?.text("id");
     let path = format!("/v1/machines/{writer}");
     await_state(&daemon, &path, "running")?;
-    // Its VMM has looked at the directory.
+    // The VMM has read the directory.
     let asked = |stats: Value| stats["volume_requests"].as_u64() > Some(0);
     until(|| statistics::of(&daemon, &path).is_ok_and(asked))?;
     statistics::per_operation(&statistics::of(&daemon, &path)?)?;
@@ -186,7 +186,7 @@ pub fn volumes() -> Result<()> {
     check("directories", left.is_empty(), &left)
 }
 
-/// Nobody of the host but root gets at files of volumes, and there are not too many bytes.
+/// Only root can access files of volumes on the host, and they do not exceed `most` bytes.
 fn check_files(directory: &Path, most: u64) -> Result<()> {
     let volume = fs::metadata(directory)?;
     check("mode", volume.mode() & 0o777 == 0o700, &volume)?;
@@ -225,7 +225,7 @@ pub fn of_others() -> Result<()> {
     hartline_tests::daemon::until(|| {
         ask("GET", &path, b"").is_ok_and(|program| program.text("state") == "ready")
     })?;
-    // Word for word as what does not exist.
+    // The answer is the same as for a missing volume, word for word.
     for method in ["GET", "DELETE"] {
         let found = ask(method, "/v1/volumes/data", b"")?;
         let nothing = ask(method, "/v1/volumes/none", b"")?;
@@ -242,14 +242,14 @@ pub fn of_others() -> Result<()> {
     let (found, nothing) = (with("data")?, with("none")?);
     let same = found.body == nothing.body && found.status == 404;
     check("machine", same, &(found, nothing))?;
-    // The same name is another volume.
+    // A volume with the same name is another volume.
     ask("POST", "/v1/volumes", volume.to_string().as_bytes())?.expect(201)?;
     with("data")?.expect(201)?;
     let own = daemon.request("DELETE", "/v1/volumes/data", b"")?;
     check("not used by its own tenant", own.status == 204, &own)
 }
 
-/// What a line of `volumes operations` starts with that tells of an operation.
+/// Returns the start of the lines of `volumes operations` about an operation.
 fn line(operation: Operation) -> &'static str {
     match operation {
         Operation::Root => "Root: ",
@@ -285,15 +285,15 @@ fn line(operation: Operation) -> &'static str {
     }
 }
 
-/// In the jail, where a filter refuses system calls that it does not know with `EPERM`, every
-/// operation of a volume does what it does on this machine.
+/// In the jail, where a seccomp filter answers unknown system calls with `EPERM`, each volume
+/// operation has the same result as on this machine.
 pub fn operations() -> Result<()> {
     let native = compile::alone("volumes", "cc")?;
     let folder = Scratch::new()?;
     let mut command = Command::new(native);
     let outcome = process::run(command.arg("operations").arg(folder.path()), b"")?;
-    // Extended attributes, and space beyond the end of a file, do not count for the size of a
-    // volume, so that a limited one has none.
+    // Extended attributes, and space beyond the end of a file, do not count toward the size of a
+    // volume. A limited volume does not support them.
     let text = outcome.stdout_text();
     let limited = text.lines().map(|line| {
         let uncounted = ["Extended: ", "Allocate beyond the end: "];

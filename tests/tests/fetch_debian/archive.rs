@@ -1,4 +1,4 @@
-//! A Debian archive of the test's own: packages, their index, and its signed Release file.
+//! A Debian archive for tests: packages, their index, and the signed Release file.
 
 use hartline_tests::{Result, compile};
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 /// The architecture of all packages.
 pub const ARCH: &str = "riscv64";
 
-/// A package file and what an index says about it.
+/// A package file and its entry in an index.
 #[derive(Clone)]
 pub struct Package {
     pub name: String,
@@ -21,7 +21,7 @@ pub struct Package {
 }
 
 impl Package {
-    /// Build a package with one file, `usr/share/NAME`, that contains the version.
+    /// Builds a package with one file, `usr/share/NAME`, that contains the version.
     pub fn new(work: &Path, name: &str, version: &str, depends: &str) -> Result<Self> {
         let file = format!("{name}_{version}_{ARCH}.deb");
         let tree = work.join("packages").join(&file);
@@ -53,7 +53,7 @@ impl Package {
         })
     }
 
-    /// The package's line in `debian.lock`.
+    /// Returns the package's line in `debian.lock`.
     pub fn lock_line(&self) -> String {
         let Self {
             name,
@@ -82,7 +82,7 @@ impl Package {
     }
 }
 
-/// Text of the index of `packages`.
+/// Returns the index of `packages`.
 pub fn index(packages: &[&Package]) -> String {
     packages
         .iter()
@@ -93,12 +93,12 @@ pub fn index(packages: &[&Package]) -> String {
 /// A key that signs Release files.
 pub struct Key {
     home: PathBuf,
-    /// Its public half, as apt's `signed-by` reads it.
+    /// The public key, as apt's `signed-by` reads it.
     pub keyring: PathBuf,
 }
 
 impl Key {
-    /// Make a key in `home`, whose path has to be short: a socket is made there.
+    /// Makes a key in `home`, whose path must be short because a socket is made there.
     pub fn new(home: PathBuf) -> Result<Self> {
         use std::os::unix::fs::PermissionsExt;
         fs::create_dir_all(&home)?;
@@ -124,7 +124,7 @@ impl Key {
         command
     }
 
-    /// The signed `InRelease` file of a suite whose only index is `index`.
+    /// Returns the signed `InRelease` file of a suite whose only index is `index`.
     pub fn in_release(&self, index: &str) -> Result<Vec<u8>> {
         let file = self.home.join("Packages");
         fs::write(&file, index)?;
@@ -150,11 +150,11 @@ impl Key {
 }
 
 impl Key {
-    /// End the agent that gpg has started. The agent needs the folder for that.
+    /// Stops the agent that gpg has started. The agent needs the folder for that.
     pub fn stop(&self) {
         let mut command = Command::new("gpgconf");
         command.arg("--homedir").arg(&self.home);
-        // An agent that is left ends by itself when its folder is gone.
+        // A remaining agent ends by itself when its folder is gone.
         let _ = command.args(["--kill", "gpg-agent"]).output();
     }
 }

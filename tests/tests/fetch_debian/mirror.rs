@@ -1,4 +1,4 @@
-//! An HTTP server on the loopback interface whose answers a test decides.
+//! An HTTP server on the loopback interface with answers that a test sets.
 
 use hartline_tests::Result;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use std::thread;
 pub enum Answer {
     /// A file.
     Whole(Vec<u8>),
-    /// Half of a file, whose whole length the header announces.
+    /// Half of a file, with its full length in the header.
     Half(Vec<u8>),
 }
 
@@ -30,7 +30,7 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Start a server that answers 404 to everything.
+    /// Starts a server that answers 404 to everything.
     pub fn new() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let url = format!("http://{}/debian/", listener.local_addr()?);
@@ -39,21 +39,21 @@ impl Mirror {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let state = Arc::clone(&shared);
-                // A client that disconnects early is no failure of the server.
+                // A client that disconnects early is not a failure of the server.
                 thread::spawn(move || serve(&stream, &state));
             }
         });
         Ok(Self { url, state })
     }
 
-    /// Send `answers` for `path`, one for each request; the last one is repeated.
+    /// Sets the answers for `path`, one for each request; the last one is repeated.
     pub fn set(&self, path: &str, mut answers: Vec<Answer>) {
         answers.reverse();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.answers.insert(format!("/debian/{path}"), answers);
     }
 
-    /// How many requests there were for paths with `part` in them.
+    /// Returns how many requests there were for paths that contain `part`.
     pub fn requests(&self, part: &str) -> usize {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let requests = state.requests.iter();

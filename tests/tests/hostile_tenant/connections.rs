@@ -1,4 +1,4 @@
-//! Connections that say nothing, and connections that never end.
+//! Silent connections, and connections that never end.
 
 use super::neighbour::Scene;
 use super::{Test, check};
@@ -19,28 +19,28 @@ pub const TESTS: &[(&str, Test)] = &[
 ];
 
 const CONFIGURATION: &str = "pool = 2\nmax_connections = 64\nlisten = '127.0.0.1:0'";
-/// What a peer, or a tenant, may have of 64.
+/// The share of a peer, or a tenant, of the 64 connections.
 const SHARE: u64 = 16;
-/// More than there may be.
+/// More connections than the limit.
 const MANY: u32 = 70;
-/// Users who are nobody on the host.
+/// The first of the user ids for peers, which no user of the host has.
 const FIRST_UID: u32 = 30_000;
-/// How long a request may wait for its answer, on a busy machine. Connections that keep it from a
-/// place would keep it for ever.
+/// The longest wait for an answer on a busy machine. Connections that occupy the request's slot
+/// would block it for ever.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Connects to the daemon's socket as these users, one connection each.
 fn connect_as(scene: &Scene, uids: impl Iterator<Item = u32> + Send) -> Result<Vec<UnixStream>> {
     let connect = |uid: u32| -> Result<UnixStream> {
         const KEEP: libc::uid_t = libc::uid_t::MAX;
-        // SAFETY: integers; both calls change this thread only. The user of its file accesses
-        // stays root, so that it gets at the socket.
+        // SAFETY: no memory is involved; both calls change this thread only. Its fsuid stays
+        // root's, so that it can access the socket.
         unsafe {
             libc::syscall(libc::SYS_setresuid, KEEP, uid, KEEP);
             libc::syscall(libc::SYS_setfsuid, 0);
         }
         let stream = scene.daemon.connect();
-        // SAFETY: integers.
+        // SAFETY: no memory is involved.
         let back = unsafe { libc::syscall(libc::SYS_setresuid, KEEP, 0, KEEP) };
         check("root again", back == 0, &back)?;
         stream
@@ -62,17 +62,17 @@ fn ask(mut stream: impl Read + Write, path: &str, key: &str) -> Result<String> {
 
 const OK: &str = "HTTP/1.1 200";
 
-/// The daemon closes connections that say nothing by itself.
+/// Checks that the daemon closes silent connections by itself.
 fn are_closed(streams: Vec<impl Read>) -> Result<()> {
     for mut stream in streams {
-        // It may be reset.
+        // The connection may be reset.
         let read = stream.read(&mut [0]).unwrap_or(0);
         check("closed", read == 0, &read)?;
     }
     Ok(())
 }
 
-/// Root, a client of another user with a key, and the neighbour are all served.
+/// Checks that root, a client of another user with a key, and the neighbour are served.
 fn others_are_served(scene: &Scene) -> Result<()> {
     scene.daemon.request("GET", "/readyz", b"")?.expect(200)?;
     let other = connect_as(scene, std::iter::once(FIRST_UID - 1))?;
@@ -87,7 +87,7 @@ fn silent_user() -> Result<()> {
     let scene = Scene::start(CONFIGURATION)?;
     let silent = connect_as(&scene, (0..MANY).map(|_| FIRST_UID))?;
     others_are_served(&scene)?;
-    // The user itself is served too: its oldest silent connections go first.
+    // The user itself is served too: its oldest silent connections are closed first.
     for stream in connect_as(&scene, std::iter::once(FIRST_UID))? {
         let answer = ask(stream, "/v1/programs", scene.attacker())?;
         check("the same user", answer == OK, &answer)?;
@@ -161,7 +161,7 @@ fn streams() -> Result<()> {
     scene.end()
 }
 
-/// Root and the neighbour are served while the attacker has all connections that it may have.
+/// Checks that root and the neighbour are served while the attacker has its share of connections.
 fn others_are_refused_nothing(scene: &Scene) -> Result<()> {
     scene.daemon.request("GET", "/readyz", b"")?.expect(200)?;
     scene.neighbour_is_well("while streams are open")

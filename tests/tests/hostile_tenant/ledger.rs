@@ -1,4 +1,4 @@
-//! A tenant that wants more than its quota, and what the daemon says that it uses.
+//! A tenant that requests more than its quota, and the usage that the daemon reports.
 
 use super::neighbour::Scene;
 use super::{Test, check};
@@ -12,10 +12,10 @@ use std::os::unix::fs::MetadataExt;
 pub const TESTS: &[(&str, Test)] = &[("more than the quota", more_than_the_quota)];
 
 const MEMORY: u64 = 128 << 20;
-/// Bytes that count for the outputs of a machine that runs.
+/// Bytes that count for the outputs of a running machine.
 const OUTPUTS: u64 = 48 << 20;
 
-/// What a tenant uses, and its limits, by resource.
+/// Returns a tenant's usage and limits, by resource.
 fn parse(usage: &Value) -> BTreeMap<String, (u64, Option<u64>)> {
     let entry = |entry: &Value| {
         let resource = entry["resource"].as_str()?.to_owned();
@@ -55,7 +55,7 @@ fn more_than_the_quota() -> Result<()> {
     let of = |field: &str| upload[field].as_u64().unwrap_or_default();
     let directory = scene.daemon.data().join("images/attacker");
     let images = fs::read_dir(&directory)?;
-    // What they take on the disk counts.
+    // The disk space that the files take counts.
     let images = images.map(|image| Ok(image?.metadata()?.blocks() * 512));
     let images = images.sum::<std::io::Result<u64>>()?;
     let right = of("size") == service.len() as u64 && of("tree_size") > 0 && images > 0;
@@ -76,7 +76,7 @@ fn more_than_the_quota() -> Result<()> {
     };
     let full = [(2, Some(2)), (2 * MEMORY, Some(5 * MEMORY)), (2, None)];
     until(|| usage(&scene).is_ok_and(|usage| taken(&usage) == full))?;
-    // Each keeps its row, and may write outputs while it runs.
+    // Each machine keeps its database row, and may write outputs while it runs.
     let rows = 5 * 4096..5 * 8192;
     until(|| {
         let kept = usage(&scene).map(|now| now["storage"].0 - stored);
@@ -85,13 +85,13 @@ fn more_than_the_quota() -> Result<()> {
     let inodes = usage(&scene)?["inodes"].0;
     let right = inodes == before["inodes"].0 + 5 * 5;
     check("inodes of machines", right, &(&before, inodes))?;
-    // What would never fit is refused by name.
+    // A request above the quota is refused, and the error names the resource.
     let large = json!({ "program": program, "memory": 8 * MEMORY });
     let refused = scene.attack("POST", "/v1/runs", large.to_string().as_bytes())?;
     let code = (refused.status, refused.text("code"));
     check("refused", code == (403, "quota".to_owned()), &code)?;
 
-    // Another daemon counts the machines that it finds.
+    // A new daemon counts the machines that it finds.
     scene.daemon.kill()?;
     scene.daemon.restart()?;
     until(|| usage(&scene).is_ok_and(|usage| taken(&usage) == full))?;
@@ -118,7 +118,7 @@ fn more_than_the_quota() -> Result<()> {
     scene.end()
 }
 
-/// `hartline tenant show` prints the same.
+/// Checks that `hartline tenant show` prints the same.
 fn shown(scene: &Scene) -> Result<()> {
     let host = format!("unix://{}", scene.daemon.socket().display());
     let show = |options: &[&str]| -> Result<String> {

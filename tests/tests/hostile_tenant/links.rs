@@ -1,4 +1,4 @@
-//! Volumes that get larger or deeper than they may, by names and by directories.
+//! Volumes that grow larger or deeper than their limits, by links and by directories.
 
 use super::Test;
 use super::neighbour::Scene;
@@ -16,11 +16,11 @@ pub const TESTS: &[(&str, Test)] = &[
 
 /// Size of the attacker's volume, bytes.
 const SIZE: u64 = 1 << 20;
-/// Most levels of directories in a volume (docs/daemon.md).
+/// The deepest level of directories in a volume (docs/daemon.md).
 const MAX_DEPTH: usize = 1024;
 
 /// Runs `volumes KIND /x` with a volume of `size` bytes to its end. Result: its output, and the
-/// directory of the volume.
+/// volume's directory.
 fn attack(scene: &Scene, kind: &str, size: u64) -> Result<(String, PathBuf)> {
     let program = fs::read(compile::alone("volumes", "riscv64-linux-gnu-gcc")?)?;
     let program = scene.attack_push("name=volumes", &program)?;
@@ -46,12 +46,12 @@ fn attack(scene: &Scene, kind: &str, size: u64) -> Result<(String, PathBuf)> {
     Ok((log, volume.ok_or("no volume")??.path()))
 }
 
-/// What the host's file system needs for a directory and all in it, bytes.
+/// Returns the space that the host's file system needs for a directory and its contents, bytes.
 fn needed(directory: &Path) -> Result<u64> {
     let mut bytes = fs::metadata(directory)?.blocks() * 512;
     for entry in fs::read_dir(directory)? {
         let file = entry?.metadata()?;
-        // All are names of one file.
+        // All entries are names of one file.
         bytes += file.blocks() * 512 / file.nlink();
     }
     Ok(bytes)

@@ -1,4 +1,4 @@
-//! Text of strangers in the log, and what the daemon tells strangers.
+//! Untrusted text in the log, and what the daemon reveals without a key.
 
 use super::neighbour::Scene;
 use super::{Test, check};
@@ -12,7 +12,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ("health asked by strangers", health),
 ];
 
-/// A tar file of one empty directory.
+/// Returns a tar file of one empty directory.
 fn tar() -> Vec<u8> {
     let mut header = vec![0_u8; 512];
     header[..2].copy_from_slice(b"d/");
@@ -31,8 +31,8 @@ fn tar() -> Vec<u8> {
 fn forged_lines() -> Result<()> {
     let scene = Scene::start("pool = 1")?;
     let before = scene.daemon.log().lines().count();
-    // A line of its own, a title for the terminal, a line that is written over, and text in the
-    // other direction.
+    // A forged log line, a terminal title, a control sequence that overwrites the line, and text in
+    // the other direction.
     let path = "/nope%0A2026-11-24T00:00:00.000000Z%20%20INFO%20forged%0D%1B%5D0;x%07%1B%5B2K\
         %C2%9B1m%E2%80%AEdrow%E2%80%A8z";
     scene.attack_push(&format!("name=x&programs={path}"), &tar())?;
@@ -47,7 +47,7 @@ fn forged_lines() -> Result<()> {
     scene.end()
 }
 
-/// Asks over TCP; the answer.
+/// Sends a request over TCP. Result: the answer.
 fn ask(address: &str, path: &str, key: Option<&str>) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;
     let key = key.map_or(String::new(), |key| format!("Authorization: {key}\r\n"));
@@ -58,7 +58,7 @@ fn ask(address: &str, path: &str, key: Option<&str>) -> Result<String> {
     Ok(answer)
 }
 
-/// Health is open, and says nothing. Readiness is for tenants, and metrics for administrators.
+/// Health is public and reveals nothing. Readiness needs a key, and metrics an administrator's key.
 fn health() -> Result<()> {
     for public in [false, true] {
         let scene = Scene::start(&format!(

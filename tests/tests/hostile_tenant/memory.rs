@@ -13,10 +13,10 @@ pub const TESTS: &[(&str, Test)] = &[("long programs at once", long_programs)];
 const PADDING: usize = 96 << 20;
 /// Runs at once.
 const RUNS: usize = 16;
-/// Bytes that the daemon may need more for them.
+/// The additional memory that the daemon may need for the runs, bytes.
 const MOST: u64 = 64 << 20;
 
-/// The most memory that a process has had so far, bytes.
+/// Returns the peak memory of a process, bytes.
 fn peak(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -24,7 +24,7 @@ fn peak(pid: u32) -> Result<u64> {
     Ok(kilobytes.ok_or("no VmHWM")? << 10)
 }
 
-/// Many runs at once of a program that is hundreds of megabytes long, and was not opened before.
+/// Makes many runs at once of a program of hundreds of megabytes that was not opened before.
 fn long_programs() -> Result<()> {
     let scene = Scene::start("pool = 2")?;
     let mut program = fs::read(compile::service()?)?;

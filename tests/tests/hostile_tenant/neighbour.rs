@@ -1,5 +1,5 @@
-//! The tenant next door: how fast its runs are during and after an attack, compared with those of
-//! a daemon that nobody attacks. Runs of the two alternate, so the load of the machine slows both.
+//! The neighbour: the speed of its runs during and after an attack, compared with a daemon without
+//! an attack. Runs on both alternate, so the load of the machine slows both.
 
 use super::Test;
 use hartline_tests::daemon::{Answer, Daemon};
@@ -10,33 +10,34 @@ use std::time::{Duration, Instant};
 
 pub const TESTS: &[(&str, Test)] = &[("no attack", no_attack)];
 
-/// Runs of which the fastest counts. Load from other tests makes single runs slow, not all.
+/// The number of runs, of which the fastest counts. Load from other tests slows single runs, not
+/// all.
 const RUNS: usize = 12;
-/// The fastest run may take this many times as long as the fastest one without an attack.
+/// The largest allowed ratio of the fastest run to the fastest run without an attack.
 const SLOWDOWN: u32 = 3;
 
-/// A daemon with two tenants, each with a key of its own.
+/// A daemon with two tenants, each with its key.
 pub struct Scene {
     /// The daemon.
     pub daemon: Daemon,
     attacker: String,
     neighbour: String,
-    /// Id of the neighbour's program.
+    /// The id of the neighbour's program.
     program: String,
-    /// A daemon that nobody attacks, and the id of the same program there.
+    /// A daemon without an attack, and the id of the same program there.
     quiet: (Daemon, String),
 }
 
 impl Scene {
-    /// Starts a daemon with these lines of configuration, and one that nobody attacks.
+    /// Starts a daemon with these lines of configuration, and one without an attack.
     ///
     /// # Errors
-    /// The daemon does not come up.
+    /// A daemon does not start.
     pub fn start(configuration: &str) -> Result<Self> {
         Self::with(Daemon::start(configuration)?)
     }
 
-    /// The same with a daemon that was started already.
+    /// Makes a scene of a running daemon, and starts one without an attack.
     ///
     /// # Errors
     /// The daemon refuses the tenants or the neighbour's program.
@@ -62,7 +63,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// A request of the attacker, with JSON if it has a body.
+    /// Sends a request of the attacker, with JSON if it has a body.
     ///
     /// # Errors
     /// There is no answer.
@@ -70,7 +71,7 @@ impl Scene {
         self.request(&self.attacker, method, path, body)
     }
 
-    /// A request of the neighbour, with JSON if it has a body.
+    /// Sends a request of the neighbour, with JSON if it has a body.
     ///
     /// # Errors
     /// There is no answer.
@@ -78,7 +79,7 @@ impl Scene {
         self.request(&self.neighbour, method, path, body)
     }
 
-    /// Id of the neighbour's program, which greets if it has no arguments.
+    /// Returns the id of the neighbour's program, which greets if it has no arguments.
     pub fn program(&self) -> &str {
         &self.program
     }
@@ -86,7 +87,7 @@ impl Scene {
     /// Uploads a program as the attacker and waits until it is prepared. Result: its id.
     ///
     /// # Errors
-    /// It is refused.
+    /// The daemon refuses the program.
     pub fn attack_push(&self, query: &str, bytes: &[u8]) -> Result<String> {
         self.push(&self.attacker, query, bytes)
     }
@@ -101,10 +102,10 @@ impl Scene {
         &self.neighbour
     }
 
-    /// The neighbour's runs are as fast as runs without an attack.
+    /// Checks that the neighbour's runs are as fast as runs without an attack.
     ///
     /// # Errors
-    /// They are slower than [`SLOWDOWN`] allows, refused, or wrong.
+    /// The runs are slower than [`SLOWDOWN`] allows, refused, or wrong.
     pub fn neighbour_is_well(&self, when: &str) -> Result<()> {
         let (quiet, program) = &self.quiet;
         let (mut attacked, mut undisturbed) = (Duration::MAX, Duration::MAX);
@@ -126,8 +127,8 @@ impl Scene {
         }
     }
 
-    /// After the attack: the neighbour's runs are as fast as without it, the daemon restarts, and its
-    /// runs are as fast again.
+    /// Checks the state after the attack: the neighbour's runs are as fast as without it, the
+    /// daemon restarts, and then its runs are as fast again.
     ///
     /// # Errors
     /// One of these does not hold.
@@ -138,7 +139,7 @@ impl Scene {
         self.neighbour_is_well("after a restart")
     }
 
-    /// A request with an `Authorization` header, and with JSON if it has a body.
+    /// Sends a request with an `Authorization` header, and with JSON if it has a body.
     ///
     /// # Errors
     /// There is no answer.
@@ -147,11 +148,11 @@ impl Scene {
         self.daemon.request_with(method, path, &headers, body)
     }
 
-    /// Uploads a program with an `Authorization` header and waits until it is prepared. Result:
-    /// its id.
+    /// Uploads a program with an `Authorization` header and waits until it is prepared. Result: its
+    /// id.
     ///
     /// # Errors
-    /// It is refused.
+    /// The daemon refuses the program.
     pub fn push(&self, key: &str, query: &str, bytes: &[u8]) -> Result<String> {
         let path = format!("/v1/programs?{query}");
         let headers = [("Authorization", key)];
@@ -170,7 +171,7 @@ fn request(program: &str) -> Vec<u8> {
     json!({ "program": program }).to_string().into_bytes()
 }
 
-/// The outcome of a run is the program's greeting.
+/// Checks that the outcome of a run is the program's greeting.
 fn greets(answer: Answer) -> Result<()> {
     let outcome = answer.expect(200)?.json();
     match outcome["stdout"]["text"] == "hello, world\n" {
@@ -179,7 +180,7 @@ fn greets(answer: Answer) -> Result<()> {
     }
 }
 
-/// The measure itself holds when nobody attacks.
+/// Checks that the measurement itself passes without an attack.
 fn no_attack() -> Result<()> {
     Scene::start("pool = 2")?.end()
 }

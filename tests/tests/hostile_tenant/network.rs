@@ -1,4 +1,4 @@
-//! A tenant that wears out the host's connection tracking.
+//! A tenant that exhausts the host's connection tracking.
 
 use super::neighbour::Scene;
 use super::{Test, check};
@@ -16,18 +16,19 @@ use std::time::Duration;
 
 pub const TESTS: &[(&str, Test)] = &[("connections without end", connections)];
 
-/// An address of the world around the host, and one of the host there.
+/// The address of the world around the host, and the host's address there.
 const WORLD: &str = "203.0.113.2";
 const HOST: &str = "203.0.113.1";
-/// Where the world answers, and where it keeps connections.
+/// Ports of the world's server that answers, and of the server that keeps connections open.
 const ANSWER: u16 = 7000;
 const KEEP: u16 = 7001;
-/// Connections that a tenant may have.
+/// The limit of connections of a tenant.
 const LIMIT: usize = 20;
 
 type Kept = Arc<Mutex<Vec<TcpStream>>>;
 
-/// A namespace for the host, and one for the world, which answers and keeps connections.
+/// Makes a namespace for the host, and one for the world, whose servers answer and keep
+/// connections.
 fn world() -> Result<(Arc<File>, Kept)> {
     let (host, world) = (namespace()?, namespace()?);
     let world_fd = format!("/proc/{}/fd/{}", std::process::id(), world.as_raw_fd());
@@ -46,7 +47,7 @@ fn world() -> Result<(Arc<File>, Kept)> {
         let answering = TcpListener::bind((WORLD, ANSWER))?;
         thread::spawn(move || {
             for mut peer in answering.incoming().flatten() {
-                // One that went away meanwhile.
+                // The client may have disconnected.
                 let _ = peer.write_all(b"the world");
             }
         });
@@ -67,14 +68,14 @@ fn lock(kept: &Kept) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
 
 fn connections() -> Result<()> {
     let (host, kept) = world()?;
-    // The rules are loaded again each second, which must not forget what was counted.
+    // The rules are loaded again each second, which must not reset the counted connections.
     let configuration = format!(
         "pool = 2\ncollect_every_s = 1\nnetwork_range = '10.213.0.0/16'\n\
          network_outbound = true\nnetwork_tenant_connections = {LIMIT}"
     );
     let scene = Scene::with(Daemon::start_in_network(&configuration, &host)?)?;
     let program = scene.attack_push("name=service", &fs::read(compile::service()?)?)?;
-    // Two machines, so that the limit is the tenant's and not a machine's.
+    // Two machines, so that the limit must be the tenant's and not a machine's.
     let hold = json!({ "program": program, "network": "tenant", "start": true,
         "memory": 128 << 20, "args": ["hold", WORLD, KEEP.to_string(), "40"] });
     let mut machines = Vec::new();
@@ -92,7 +93,7 @@ fn connections() -> Result<()> {
     })
     .map_err(|_| format!("{} connections, {}", count(), scene.daemon.log()))?;
 
-    // The neighbour gets through meanwhile, as often as it likes.
+    // The neighbour reaches the world meanwhile, as often as it likes.
     let ask = json!({ "program": scene.program(), "network": "tenant", "timeout_ms": 60_000,
         "args": ["ask", WORLD, ANSWER.to_string()] });
     for _ in 0..5 {
@@ -102,7 +103,7 @@ fn connections() -> Result<()> {
         check("the neighbour", told, &outcome)?;
     }
     scene.neighbour_is_well("while the attacker connects")?;
-    // Time for what the guest sends again, and for rules that are loaded again.
+    // Wait for retransmissions of the guest and for reloads of the rules.
     thread::sleep(Duration::from_secs(3));
     check("connections of the attacker", count() == LIMIT, &count())?;
     let rules = inside(Some(&host), || nft("list table inet hartline_limits"))?;

@@ -1,4 +1,4 @@
-//! A tenant watches pages of memory that it shares with another tenant's VM (Flush+Reload).
+//! A tenant watches pages that it shares with another tenant's VM (Flush+Reload).
 
 use super::Test;
 use super::neighbour::Scene;
@@ -15,10 +15,10 @@ pub const TESTS: &[(&str, Test)] = &[
     ("pages of others, if shared", shared_pages),
 ];
 
-/// Device and inode.
+/// Device and inode number of a file.
 type Identity = (u64, u64);
 
-/// The files in a directory and below.
+/// Adds the files in a directory and below.
 fn files(path: &Path, found: &mut BTreeSet<Identity>) -> Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -31,7 +31,7 @@ fn files(path: &Path, found: &mut BTreeSet<Identity>) -> Result<()> {
     Ok(())
 }
 
-/// The process of a machine: the machine's output is its own.
+/// Returns the process of a machine, whose standard output is the machine's file.
 fn process(scene: &Scene, machine: &str) -> Result<String> {
     let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
     let output = scene.daemon.data().join("machines").join(machine);
@@ -44,7 +44,7 @@ fn process(scene: &Scene, machine: &str) -> Result<String> {
     Ok(process.path().display().to_string())
 }
 
-/// The files of programs that a machine's VMM has open: it maps them into the VM.
+/// Returns the program files that a machine's VMM has open, to map them into the VM.
 fn mapped(scene: &Scene, machine: &str) -> Result<BTreeSet<Identity>> {
     let mut known = BTreeSet::new();
     for name in ["trees", "images"] {
@@ -58,12 +58,12 @@ fn mapped(scene: &Scene, machine: &str) -> Result<BTreeSet<Identity>> {
     Ok(found.filter(|identity| known.contains(identity)).collect())
 }
 
-/// A machine of a tenant that runs the program, and its files.
+/// Starts a machine of a tenant with the program. Result: its files.
 fn pages(scene: &Scene, key: &str, program: &str) -> Result<BTreeSet<Identity>> {
     let body = json!({ "program": program, "args": ["idle"], "start": true }).to_string();
     let made = scene.request(key, "POST", "/v1/machines", body.as_bytes())?;
     let machine = made.expect(201)?.text("id");
-    // The tree and the image.
+    // The two files are the tree and the image.
     let both = || mapped(scene, &machine).is_ok_and(|pages| pages.len() == 2);
     until(both).map_err(|_| format!("{:?}", mapped(scene, &machine)))?;
     let pages = mapped(scene, &machine)?;
@@ -72,7 +72,7 @@ fn pages(scene: &Scene, key: &str, program: &str) -> Result<BTreeSet<Identity>> 
     Ok(pages)
 }
 
-/// How many files machines of the attacker and of the neighbour both map, which have the same
+/// Counts the files that both machines of the attacker and of the neighbour map. Both run the same
 /// program.
 fn common(scene: &Scene) -> Result<usize> {
     let program = fs::read(compile::service()?)?;
@@ -81,7 +81,7 @@ fn common(scene: &Scene) -> Result<usize> {
     for key in keys {
         let id = scene.push(key, "name=service", &program)?;
         all.push((id.clone(), pages(scene, key, &id)?));
-        // Within a tenant they are shared.
+        // Within a tenant the files are shared.
         let again = pages(scene, key, &id)?;
         if all.last().is_none_or(|(_, pages)| *pages != again) {
             return Err("a tenant's own machines do not share files".into());
@@ -96,7 +96,7 @@ fn pages_of_others() -> Result<()> {
         0 => {}
         shared => return Err(format!("the VMs of two tenants share {shared} files").into()),
     }
-    // What goes with the attacker's program is the attacker's.
+    // Files of the attacker's program belong to the attacker.
     let programs = scene.attack("GET", "/v1/programs", b"")?.json();
     let machines = scene.attack("GET", "/v1/machines", b"")?.json();
     for (kind, all) in [("machines", machines), ("programs", programs)] {
@@ -118,7 +118,7 @@ fn pages_of_others() -> Result<()> {
     }
 }
 
-/// The operator may decide otherwise, and change the decision.
+/// The operator may enable sharing, and disable it later.
 fn shared_pages() -> Result<()> {
     let mut scene = Scene::start("pool = 2\nshare_files = true")?;
     let shared = common(&scene)?;

@@ -1,4 +1,4 @@
-//! A tenant writes more to the disk than its quota allows.
+//! A tenant that writes more to the disk than its quota allows.
 
 use super::Test;
 use super::neighbour::Scene;
@@ -22,10 +22,10 @@ pub const TESTS: &[(&str, Test)] = &[
 const MIB: usize = 1 << 20;
 /// The attacker's quota, bytes.
 const QUOTA: usize = 32 * MIB;
-/// What directories and the neighbour's program take, bytes.
+/// Disk space of directories and the neighbour's program, bytes.
 const OTHER: u64 = 4 << 20;
 
-/// A daemon, and an attacker with the quota.
+/// Starts a daemon with an attacker that has the quota.
 fn start() -> Result<Scene> {
     let scene = Scene::start("pool = 2")?;
     let quota = json!({ "max_storage": QUOTA }).to_string();
@@ -37,7 +37,7 @@ fn start() -> Result<Scene> {
     Ok(scene)
 }
 
-/// A tar file, compressed, with a file of so many bytes of one value.
+/// Returns a compressed tar file with a file of `length` bytes of one value.
 fn archive(name: &str, value: u8, length: usize) -> Result<Vec<u8>> {
     let folder = Scratch::new()?;
     fs::write(folder.path().join(name), vec![value; length])?;
@@ -50,7 +50,7 @@ fn archive(name: &str, value: u8, length: usize) -> Result<Vec<u8>> {
     }
 }
 
-/// Bytes that the files in a directory take on the disk.
+/// Returns the disk space of the files in a directory, bytes.
 fn size(path: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(path)? {
@@ -58,14 +58,14 @@ fn size(path: &Path) -> Result<u64> {
         match entry.metadata() {
             Ok(found) if found.is_dir() => sum += size(&entry.path())?,
             Ok(found) => sum += found.blocks() * 512,
-            // It was deleted meanwhile.
+            // The file was deleted meanwhile.
             Err(_) => {}
         }
     }
     Ok(sum)
 }
 
-/// Bytes that uploads, and what is made of them, take on the disk.
+/// Returns the disk space of uploads and their products, bytes.
 fn stored(scene: &Scene) -> Result<u64> {
     let names = ["uploads", "trees", "images", "tmp"].iter();
     names
@@ -87,10 +87,10 @@ fn program(scene: &Scene, id: &str) -> Result<Value> {
     Ok(answer.expect(200)?.json())
 }
 
-/// Uploads that are short, and long when they are unpacked.
+/// Uploads that are short when compressed and long when unpacked.
 fn compressed_uploads() -> Result<()> {
     let scene = start()?;
-    // One that is too much, and several that are too much together.
+    // One upload is too large alone; several are too large together.
     let mut ids = Vec::new();
     for (name, length) in [
         ("a", 256 * MIB),
@@ -113,7 +113,7 @@ fn compressed_uploads() -> Result<()> {
             return Err(format!("{expected} expected: {found}").into());
         }
     }
-    // Translations count too: what is left is less than without one.
+    // Translations count too: less storage is left than without one.
     let id = scene.attack_push("name=service", &fs::read(compile::service()?)?)?;
     let service = program(&scene, &id)?;
     if service["problem"] != "" {
@@ -131,7 +131,7 @@ fn compressed_uploads() -> Result<()> {
     };
     volume(left)?.expect(409)?;
     volume(left - MIB as u64)?.expect(201)?;
-    // The room comes back with the deletion.
+    // Deletion frees the storage.
     for id in ids {
         scene.attack("DELETE", &format!("/v1/programs/{id}"), b"")?;
     }
@@ -142,7 +142,7 @@ fn compressed_uploads() -> Result<()> {
     }
 }
 
-/// A file that is long but empty takes no room.
+/// A long file of holes takes no storage.
 fn holes_in_uploads() -> Result<()> {
     let scene = start()?;
     let id = scene.attack_push("name=archive", &archive("zeros", 0, 512 * MIB)?)?;
@@ -154,7 +154,7 @@ fn holes_in_uploads() -> Result<()> {
     }
 }
 
-/// Uploads at once that send much and never end.
+/// Concurrent uploads that send much and never end.
 fn unfinished_uploads() -> Result<()> {
     let scene = start()?;
     let mut uploads = Vec::new();
@@ -168,23 +168,23 @@ fn unfinished_uploads() -> Result<()> {
             scene.attacker()
         );
         stream.write_all(head.as_bytes())?;
-        // One that is refused is closed.
+        // The daemon closes a refused upload.
         let _ = stream.write_all(&half);
         uploads.push(stream);
     }
-    // What was sent is read.
+    // The daemon has read what was sent.
     until(|| stored(&scene).is_ok_and(|stored| stored >= half.len() as u64))?;
     check_stored(&scene)?;
     drop(uploads);
     let temporary = scene.daemon.data().join("tmp");
     until(|| fs::read_dir(&temporary).is_ok_and(|mut files| files.next().is_none()))?;
-    // Their room is free again.
+    // The storage of the unfinished uploads is free again.
     scene.attack_push("name=archive", &archive("f", 7, 12 * MIB)?)?;
     scene.end()
 }
 
-/// Asynchronous runs, whose outputs are kept, write as much as they can: at once, and one after
-/// the other.
+/// Asynchronous runs, whose outputs are kept, write as much as they can: concurrently, and one
+/// after another.
 fn outputs_of_runs() -> Result<()> {
     const ROOM: usize = 120 * MIB;
     let scene = start()?;
@@ -200,7 +200,7 @@ fn outputs_of_runs() -> Result<()> {
         let begun = scene.attack("POST", "/v1/runs", request.as_bytes())?;
         Ok(format!("/v1/runs/{}", begun.expect(202)?.text("id")))
     };
-    // How a run ended: its state and message.
+    // Returns how a run ended: its state and message.
     let end = |run: &str| -> Result<(String, String)> {
         until(|| {
             let now = scene.attack("GET", run, b"");
@@ -233,7 +233,7 @@ fn outputs_of_runs() -> Result<()> {
         return Err("there was always room".into());
     }
     scene.neighbour_is_well("while the attacker's quota is used")?;
-    // The room comes back with the deletion.
+    // Deletion frees the storage.
     for run in runs {
         scene.attack("DELETE", &run, b"")?.expect(204)?;
     }

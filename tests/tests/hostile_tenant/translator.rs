@@ -1,4 +1,4 @@
-//! A tenant keeps the translator busy.
+//! A tenant that keeps the translator busy.
 
 use super::Test;
 use super::neighbour::Scene;
@@ -15,7 +15,7 @@ pub const TESTS: &[(&str, Test)] = &[
 /// Uploads of the attacker, each of which takes many seconds to translate.
 const UPLOADS: u8 = 6;
 
-/// A program that takes long to translate, another one for each number.
+/// Returns a program that takes long to translate, a different one for each number.
 fn hard(number: u8) -> Result<Vec<u8>> {
     let path = paths::repository().join(".debian/riscv64/usr/bin/busybox");
     let mut program = fs::read(path)?;
@@ -23,14 +23,14 @@ fn hard(number: u8) -> Result<Vec<u8>> {
     Ok(program)
 }
 
-/// A program of the neighbour's that was not translated before.
+/// Returns a program of the neighbour that was not translated before.
 fn easy() -> Result<Vec<u8>> {
     let mut program = fs::read(compile::service()?)?;
     program.push(1);
     Ok(program)
 }
 
-/// Begins to upload and prepare a program of the attacker. Result: its path.
+/// Starts to upload and prepare a program of the attacker. Result: its path.
 fn begin(scene: &Scene, number: u8) -> Result<String> {
     let headers = [("Authorization", scene.attacker())];
     let upload = "/v1/programs?name=busybox";
@@ -44,7 +44,7 @@ fn get(scene: &Scene, key: &str, path: &str) -> Result<Value> {
     Ok(scene.request(key, "GET", path, b"")?.expect(200)?.json())
 }
 
-/// Many long translations at once do not keep the neighbour waiting.
+/// Many long translations at once do not delay the neighbour.
 fn many_translations() -> Result<()> {
     let scene = Scene::start("pool = 2")?;
     let begun = (0..UPLOADS).map(|number| begin(&scene, number));
@@ -68,10 +68,10 @@ fn many_translations() -> Result<()> {
     scene.end()
 }
 
-/// A tenant without processor time left for translations gets no more, and its programs say so.
+/// A tenant that has used its translation budget gets no more, and its programs report that.
 fn spent_budget() -> Result<()> {
-    // One is ended when it has used two seconds of each processor, or after eight seconds: on a
-    // busy machine it takes several to use the budget.
+    // A translation is ended when it has used two seconds of each CPU, or after eight seconds: on a
+    // busy machine it takes several translations to use the budget.
     let settings = "pool = 2\ntranslation_budget_s = 1\ntranslation_timeout_s = 2";
     let scene = Scene::start(settings)?;
     let begun = (0..UPLOADS).map(|number| begin(&scene, number));
@@ -87,13 +87,13 @@ fn spent_budget() -> Result<()> {
     if spent == 0 {
         return Err("all programs of the attacker got processor time".into());
     }
-    // It is the attacker's budget alone.
+    // The budget of the attacker does not affect the neighbour.
     let id = scene.push(scene.neighbour(), "name=service", &easy()?)?;
     let program = get(&scene, scene.neighbour(), &format!("/v1/programs/{id}"))?;
     if program["problem"] != "" {
         return Err(format!("the neighbour's program: {program}").into());
     }
-    // A daemon that was started later has counted nothing yet.
+    // A new daemon has counted nothing yet.
     for path in &attacks {
         scene.attack("DELETE", path, b"")?.expect(204)?;
     }

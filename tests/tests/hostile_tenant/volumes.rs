@@ -1,5 +1,5 @@
-//! What a guest leaves in its volume: trees that are deeper than a stack, and directories that
-//! nobody may read.
+//! Volumes that a hostile guest leaves: trees deeper than a stack, and directories without
+//! permissions.
 
 use super::Test;
 use super::neighbour::Scene;
@@ -23,11 +23,11 @@ pub const TESTS: &[(&str, Test)] = &[
     ("more files than a volume may have", many_files),
 ];
 
-/// Directories, one in the other: more than a stack of 2 MiB has frames for, and than a process
-/// has descriptors.
+/// The depth of nested directories: more than a stack of 2 MiB has frames for, and more than a
+/// process has descriptors.
 const DEEP: usize = 16_000;
-/// Directories, one in the other, that are measured: their paths are longer than the host takes.
-/// The time that a jailed worker takes for it grows with the square of the depth.
+/// The depth of nested directories that are measured: their paths exceed the host's longest path.
+/// The time of the jailed worker grows with the square of the depth.
 const MEASURED: usize = 3000;
 /// Size of the volumes, bytes.
 const SIZE: u64 = 1 << 30;
@@ -55,7 +55,7 @@ fn delete(scene: &Scene, name: &str) -> Result<Answer> {
     scene.attack("DELETE", &format!("/v1/volumes/{name}"), b"")
 }
 
-/// Makes directories, one in the other, as a guest would: they belong to the volume's owner.
+/// Makes nested directories as a guest would: they belong to the volume's owner.
 fn nest(volume: &Path, depth: usize) -> Result<()> {
     let owner = fs::metadata(volume)?.uid();
     let name: &CStr = c"d";
@@ -72,13 +72,14 @@ fn nest(volume: &Path, depth: usize) -> Result<()> {
         if inner < 0 {
             return Err(io::Error::last_os_error().into());
         }
-        // SAFETY: fresh, owned by nobody else.
+        // SAFETY: the descriptor is fresh, and nothing else owns it.
         at = unsafe { File::from_raw_fd(inner) };
     }
     Ok(())
 }
 
-/// Bytes of storage that the attacker may use more of: a volume of so many can be made.
+/// Returns whether the attacker has `bytes` bytes of storage left: a volume of that size can be
+/// made.
 fn has_room(scene: &Scene, bytes: u64) -> Result<bool> {
     let body = json!({ "name": "room", "size": bytes }).to_string();
     let made = scene.attack("POST", "/v1/volumes", body.as_bytes())?;
@@ -88,7 +89,8 @@ fn has_room(scene: &Scene, bytes: u64) -> Result<bool> {
     Ok(made.status == 201)
 }
 
-/// Has a machine of the attacker write a file in a volume, which is at `/x`; whether it could.
+/// Makes a machine of the attacker write a file in a volume, mounted at `/x`. Result: whether it
+/// succeeded.
 fn put(scene: &Scene, program: &str, volume: &str, path: &str) -> Result<bool> {
     let mounts = json!([{ "volume": volume, "path": "/x" }]);
     let put = json!({
@@ -108,7 +110,7 @@ fn put(scene: &Scene, program: &str, volume: &str, path: &str) -> Result<bool> {
     Ok(machine.text("exit_code") == "0")
 }
 
-/// Inodes of a volume end, also those of a tenant.
+/// The inodes of a volume, and of a tenant, are limited.
 fn many_files() -> Result<()> {
     let scene = Scene::start("pool = 2")?;
     let program = fs::read(compile::service()?)?;
@@ -120,7 +122,7 @@ fn many_files() -> Result<()> {
     for wrong in [0, (1 << 28) + 1] {
         volume("wrong", wrong)?.expect(422)?;
     }
-    // No more than its size has room for.
+    // The volume has no more inodes than its size has room for.
     let many = volume("many", 1 << 28)?.expect(201)?.json();
     if many["inodes"] != (1 << 20) / 4096 {
         return Err(format!("{many}").into());
@@ -160,14 +162,14 @@ fn deep() -> Result<()> {
     let scene = Scene::start("pool = 2\ncollect_every_s = 1")?;
     let measured = make(&scene, "measured")?;
     nest(&measured, MEASURED)?;
-    // No permission keeps the worker out: a guest may take its own away.
+    // Modes do not keep the worker out: a guest may remove its own permissions.
     let closed = measured.join("d/d");
     fs::set_permissions(&closed, Permissions::from_mode(0o000))?;
     let directory = make(&scene, "deep")?;
     nest(&directory, DEEP)?;
     fs::set_permissions(directory.join("d/d"), Permissions::from_mode(0o000))?;
 
-    // A machine gets it: it is measured, and the guest may add what is left.
+    // A machine mounts the volume: it is measured, and the guest may add the rest of its size.
     let program = fs::read(compile::service()?)?;
     let program = scene.attack_push("name=service", &program)?;
     if !put(&scene, &program, "measured", "/x/file")? {
@@ -192,7 +194,7 @@ fn interrupted() -> Result<()> {
     let mut scene = Scene::start("pool = 2\ncollect_every_s = 1")?;
     let directory = make(&scene, "deep")?;
     nest(&directory, DEEP)?;
-    // It was acknowledged by the database when the directories begin to go, not before.
+    // The directories are deleted only after the database has acknowledged the deletion.
     std::thread::scope(|scope| {
         let deleting = scope.spawn(|| delete(&scene, "deep").is_ok());
         let noted = until(|| {
@@ -216,7 +218,7 @@ fn stubborn() -> Result<()> {
     let path = "/v1/tenants/attacker";
     scene.daemon.request("PUT", path, quota.as_bytes())?;
     let directory = make(&scene, "stubborn")?;
-    // What the worker may not delete: it belongs to another user, and is not empty.
+    // The worker may not delete this: it belongs to another user, and is not empty.
     let inner = directory.join("inner");
     fs::create_dir_all(inner.join("more"))?;
     fs::set_permissions(&inner, Permissions::from_mode(0o700))?;
@@ -228,7 +230,7 @@ fn stubborn() -> Result<()> {
             .contains("a deleted volume is still there")
     };
     until(|| logged(&scene))?;
-    // It is the attacker's storage until it is gone.
+    // It counts as the attacker's storage until it is deleted.
     if has_room(&scene, 3 * SIZE)? || !has_room(&scene, SIZE)? {
         return Err("the quota does not count the deleted volume".into());
     }

@@ -1,5 +1,5 @@
-//! Large TCP segments, which the host's kernel cuts: how many packets the device is given for
-//! them, and how long those are that the kernel takes them for.
+//! Large TCP segments, which the host's kernel splits: the number of packets that the device gets,
+//! and the segment sizes that the kernel sees.
 
 use super::{PATIENCE, Stats, Tap, echo, ip, pattern, quit, serve};
 use hartline_tests::Result;
@@ -7,14 +7,15 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-/// Bytes there and back over each connection.
+/// Bytes sent and echoed over each connection.
 const LENGTH: usize = 8_000_000;
-/// Least bytes of the packets that the guest sends, on average: with its acknowledgements.
+/// The least average length of the guest's packets, including its acknowledgements, bytes.
 const AVERAGE: u64 = 6000;
-/// Length of a TCP header.
+/// Length of a TCP header, bytes.
 const TCP: u32 = 20;
 
-/// The largest segments that go to a peer, and those that came from it, as the kernel sees them.
+/// Returns the largest segments sent to a peer and received from it, as the kernel sees them,
+/// bytes.
 fn segments(stream: &TcpStream) -> std::io::Result<[u32; 2]> {
     // SAFETY: all zeros are a valid structure.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -35,15 +36,15 @@ fn segments(stream: &TcpStream) -> std::io::Result<[u32; 2]> {
     }
 }
 
-/// What the guest has sent: packets and bytes.
+/// Returns the packets and bytes that the guest has sent.
 fn sent(stats: &mut Stats, server: &super::Server) -> Result<[u64; 2]> {
     let stats = stats.read(server)?;
     let count = |name: &str| stats["net"][name].as_u64().ok_or("no such count");
     Ok([count("sent_packets")?, count("sent_bytes")?])
 }
 
-/// Bytes to a server in a VM and back. The interface has one largest packet when the VM starts,
-/// and another one when its peers connect.
+/// Sends bytes to a server in a VM and back. The interface has the MTU `at_start` when the VM
+/// starts, and `later` when its peers connect.
 fn exchange(at_start: u32, later: u32) -> Result<()> {
     let tap = Tap::new()?;
     ip(&format!("link set dev {} mtu {at_start}", tap.name))?;
@@ -55,7 +56,7 @@ fn exchange(at_start: u32, later: u32) -> Result<()> {
         let largest = at_start.min(later) - headers;
         let before = sent(&mut stats, &server)?;
         let found = one(guest)?;
-        // They may come before the device has counted them.
+        // The peer may have the bytes before the device has counted them.
         let begin = Instant::now();
         let [packets, bytes] = loop {
             let after = sent(&mut stats, &server)?;
@@ -89,7 +90,7 @@ pub fn over_tap() -> Result<()> {
     exchange(1500, 1500)
 }
 
-/// The smallest that IPv6 has, on either side.
+/// Uses the smallest MTU of IPv6 on both sides.
 pub fn over_small_packets() -> Result<()> {
     exchange(1280, 1280)?;
     exchange(1500, 1280)?;

@@ -1,5 +1,5 @@
-//! The network that needs no privileges: `-p` and `--net user`. Hosts are this machine's own,
-//! under an address of the loopback interface that is no loopback address.
+//! The network that needs no privileges: `-p` and `--net user`. Peers are servers of this machine,
+//! at a non-loopback address of its loopback interface.
 
 use super::{
     PATIENCE, Server, busybox, echo, echo_once, expect, fetch_back, ip, is_reset, pattern,
@@ -14,11 +14,11 @@ use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Address of this machine that the guest may talk to.
+/// The address of this machine that the guest may reach.
 pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 1));
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Makes the addresses, once.
+/// Adds the addresses, once.
 pub fn addresses() -> Result<()> {
     static ONCE: Once = Once::new();
     let mut result = Ok(());
@@ -28,13 +28,13 @@ pub fn addresses() -> Result<()> {
     result
 }
 
-/// A port of this machine that nobody has.
+/// Returns a free port of this machine.
 fn free_port() -> Result<u16> {
     addresses()?;
     Ok(TcpListener::bind((LOOPBACK, 0))?.local_addr()?.port())
 }
 
-/// `hartline run` of `wire.c` with options.
+/// Returns `hartline run` of `wire.c` with options.
 pub fn wire(options: &[&str], arguments: &[&str]) -> Result<Command> {
     addresses()?;
     let program = compile::alone("wire", super::COMPILER)?;
@@ -50,7 +50,7 @@ fn connect(port: u16) -> Result<TcpStream> {
     )?)
 }
 
-/// A server in the VM, its port, which is the same for TCP and UDP.
+/// Starts a server in the VM. Result: the server, and its port, which is the same for TCP and UDP.
 fn serve() -> Result<(Server, u16)> {
     let port = free_port()?;
     let (tcp, udp) = (format!("{port}:7000"), format!("{port}:7000/udp"));
@@ -69,7 +69,7 @@ pub fn tcp_server() -> Result<()> {
     for length in [1, 20_000_000, 100_000] {
         echo(&connect(port)?, &pattern(length))?;
     }
-    // Only this machine itself was given the port.
+    // The port is bound to this machine's loopback address only.
     if TcpStream::connect((HOST, port)).is_ok() {
         return Err("the port is open to others".into());
     }
@@ -81,7 +81,7 @@ pub fn tcp_server() -> Result<()> {
     }
 }
 
-/// Bytes that are limited take their time, in both directions.
+/// A rate limit takes effect in both directions.
 pub fn limited() -> Result<()> {
     const RATE: usize = 2_000_000;
     addresses()?;
@@ -96,7 +96,7 @@ pub fn limited() -> Result<()> {
     expect(&outcome, &format!("{bytes} bytes came back\n"))?;
     peer.join().map_err(|_| "the peer panicked")??;
     match start.elapsed() {
-        // Two seconds, less what may be saved up.
+        // Two seconds, minus the burst that a limit allows.
         time if time > Duration::from_millis(1800) => Ok(()),
         time => Err(format!("{time:?}").into()),
     }
@@ -176,7 +176,7 @@ pub fn udp_client() -> Result<()> {
     Ok(())
 }
 
-/// `hartline run` of busybox's shell.
+/// Runs a script in busybox's shell under Hartline.
 fn shell(options: &[&str], script: &str) -> Result<Outcome> {
     addresses()?;
     let mut command = hartline::command("run")?;
@@ -185,10 +185,10 @@ fn shell(options: &[&str], script: &str) -> Result<Outcome> {
     process::run(&mut command, b"")
 }
 
-/// Connections that nobody takes, that may not be made, and that are reset.
+/// Connections that no server accepts, that are not allowed, and that are reset.
 pub fn failures() -> Result<()> {
     addresses()?;
-    // There, though not for the guest.
+    // A server listens here, but the guest may not reach it.
     let hidden = TcpListener::bind((LOOPBACK, 0))?.local_addr()?.port();
     let script = format!(
         "for host in {HOST} 127.0.0.1 10.0.2.2 169.254.169.254; do
@@ -199,7 +199,7 @@ pub fn failures() -> Result<()> {
     let outcome = shell(&["--net", "user"], &script)?;
     expect(&outcome, "1\n1\n1\n1\nnameserver 10.0.2.3\n")?;
     is_reset(HOST, |arguments| wire(&["--net", "user"], arguments))?;
-    // A forwarded port that nobody in the guest listens at.
+    // A forwarded port without a server in the guest.
     let (server, port) = {
         let port = free_port()?;
         let forward = format!("{port}:7001");
@@ -215,7 +215,7 @@ pub fn failures() -> Result<()> {
     }
 }
 
-/// Ports that cannot be had.
+/// Ports that cannot be bound.
 pub fn bad_ports() -> Result<()> {
     addresses()?;
     let busy = TcpListener::bind((LOOPBACK, 0))?;
@@ -229,7 +229,7 @@ pub fn bad_ports() -> Result<()> {
     ] {
         let outcome = process::run(&mut wire(&options, &["serve", "1"])?, b"")?;
         let text = outcome.stderr_text();
-        // The system's words for a port that is in use differ.
+        // The system's messages for a port in use differ.
         let text = text.replace("Address already in use", "Address in use");
         if outcome.code != 125 || !text.contains(words) || text.lines().count() != 1 {
             return Err(format!("{options:?}: {outcome:?}").into());
@@ -238,7 +238,7 @@ pub fn bad_ports() -> Result<()> {
     Ok(())
 }
 
-/// Files over HTTP in both directions, with busybox at both ends.
+/// Transfers files over HTTP in both directions, with busybox at both ends.
 pub fn large_files() -> Result<()> {
     const LENGTH: usize = 20 << 20;
     addresses()?;

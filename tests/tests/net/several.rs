@@ -1,4 +1,5 @@
-//! Several UDP datagrams by one call, in both directions: in one packet where the network can.
+//! Several UDP datagrams in one call, in both directions: in one packet where the network supports
+//! it.
 
 use super::{PATIENCE, Tap, nat};
 use hartline_tests::{Result, process};
@@ -8,15 +9,15 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::thread;
 
-/// As `wire.c` has them.
+/// The values in `wire.c`.
 const SIZE: usize = 1200;
 const COUNT: usize = 41;
 const LENGTH: usize = 40 * SIZE + 7;
 const ROUNDS: usize = 10;
-/// Rounds in which it takes several as one message.
+/// The number of rounds in which `wire.c` receives several datagrams as one message.
 const TOGETHER: usize = 4;
 
-/// Answers each round by one call.
+/// Starts a peer that answers each round with one call.
 fn peer(host: IpAddr) -> Result<(u16, thread::JoinHandle<std::io::Result<()>>)> {
     /// `UDP_SEGMENT`
     const SEGMENT: libc::c_int = 103;
@@ -60,7 +61,7 @@ fn peer(host: IpAddr) -> Result<(u16, thread::JoinHandle<std::io::Result<()>>)> 
     Ok((port, thread::spawn(answer)))
 }
 
-/// Runs `wire.c` with a peer. Result: how many messages it received, and what was counted.
+/// Runs `wire.c` with a peer. Result: the number of messages it received, and the statistics.
 fn run(host: IpAddr, wire: impl FnOnce(&[&str]) -> Result<Command>) -> Result<(usize, Value)> {
     let (port, peer) = peer(host)?;
     let mut command = wire(&["several", &host.to_string(), &port.to_string()])?;
@@ -79,7 +80,8 @@ fn run(host: IpAddr, wire: impl FnOnce(&[&str]) -> Result<Command>) -> Result<(u
     }
 }
 
-/// Whether TAP interfaces of this host take several datagrams in one packet: since Linux 6.2.
+/// Returns whether TAP interfaces of this host accept several datagrams in one packet: since Linux
+/// 6.2.
 fn host_has_them() -> Result<bool> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
@@ -100,7 +102,7 @@ pub fn over_tap() -> Result<()> {
         };
         let packets = |name: &str| stats["net"][name].as_u64().unwrap_or(u64::MAX);
         let [sent, received] = ["sent_packets", "received_packets"].map(packets);
-        // With some about neighbours and groups.
+        // Includes some packets for neighbour discovery and multicast groups.
         let most = if has_them {
             3 * ROUNDS
         } else {

@@ -1,4 +1,4 @@
-//! Interfaces in trouble: each has an outcome, and the VM goes on if it has one.
+//! Failures of interfaces: each has a defined outcome, and the VM continues if possible.
 
 use super::{COMPILER, PATIENCE, Server, Stats, Tap, echo, ip, pattern, quit, serve};
 use hartline_tests::process;
@@ -43,7 +43,7 @@ pub fn bad_interfaces() -> Result<()> {
     refused(&tap.option(), "with one queue")
 }
 
-/// A connection that is reset when it is closed.
+/// Opens a connection that sends a reset when it is closed.
 fn connect_from(from: SocketAddr, to: SocketAddr) -> Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -53,7 +53,7 @@ fn connect_from(from: SocketAddr, to: SocketAddr) -> Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// A peer that has forgotten a connection makes another one between the same ends.
+/// A peer that has lost a connection opens a new one between the same addresses and ports.
 pub fn forgetful() -> Result<()> {
     let tap = Tap::new()?;
     let server = serve(&tap, &[])?;
@@ -62,7 +62,7 @@ pub fn forgetful() -> Result<()> {
     let mut first = connect_from(from, to)?;
     first.write_all(b"a")?;
     first.read_exact(&mut [0])?;
-    // Its reset reaches nobody.
+    // The reset of the first connection is lost.
     ip(&format!("link set dev {} down", tap.name))?;
     drop(first);
     ip(&format!("link set dev {} up", tap.name))?;
@@ -73,7 +73,7 @@ pub fn forgetful() -> Result<()> {
     Ok(())
 }
 
-/// The program goes on without its interface.
+/// The program continues without its interface.
 pub fn vanishing() -> Result<()> {
     let tap = Tap::new()?;
     let mut command = hartline::command("run")?;
@@ -94,7 +94,7 @@ pub fn vanishing() -> Result<()> {
     }
 }
 
-/// Bytes both ways over a connection and, as one datagram of `length`, over UDP.
+/// Sends bytes both ways over a connection and, as one datagram of `length` bytes, over UDP.
 fn check(tap: &Tap, length: usize) -> Result<()> {
     let to = SocketAddr::new(tap.guest(), 7000);
     echo(
@@ -112,8 +112,8 @@ fn check(tap: &Tap, length: usize) -> Result<()> {
     }
 }
 
-/// The guest goes on with the MTU that it started with: packets of the host may be larger,
-/// which its buffers have room for, and it may send larger ones than the host.
+/// The guest keeps the MTU that it started with. Larger packets of the host fit its buffers, and
+/// the guest may send larger packets than the host.
 pub fn mtu() -> Result<()> {
     let tap = Tap::new()?;
     let server = serve(&tap, &[])?;
@@ -130,14 +130,14 @@ pub fn mtu() -> Result<()> {
     Ok(())
 }
 
-/// What the guest sends meanwhile is lost, and sent again later.
+/// Packets that the guest sends while the interface is down are lost, and sent again later.
 pub fn down() -> Result<()> {
     const LENGTH: usize = 1_000_000;
     let tap = Tap::new()?;
     let listener = TcpListener::bind((tap.host(), 0))?;
     let port = listener.local_addr()?.port().to_string();
     let host = tap.host();
-    // Connections to nobody have packets to send all the time.
+    // Connections to unreachable addresses send packets all the time.
     let script = format!(
         "echo ready
          {{ /busybox head -c {LENGTH} /dev/zero | /busybox nc {host} {port} | /busybox wc -c
@@ -174,7 +174,8 @@ pub fn down() -> Result<()> {
     }
 }
 
-/// A peer that is gone without a word is noticed by those who asked for that, and not by others.
+/// A peer that disappears silently is detected by connections with keepalive or a user timeout, and
+/// by no others.
 pub fn silent() -> Result<()> {
     let tap = Tap::new()?;
     let listener = TcpListener::bind((tap.host(), 0))?;
@@ -188,12 +189,12 @@ pub fn silent() -> Result<()> {
     for _ in 0..3 {
         streams.push(listener.accept()?.0);
     }
-    // Longer than silence may take. The host's kernel answers probes.
+    // This is longer than the allowed silence. The host's kernel answers keepalive probes.
     thread::sleep(Duration::from_secs(4));
     for stream in &mut streams {
         stream.write_all(b"x")?;
     }
-    // The guest has taken them when it answers.
+    // The guest has taken the bytes when it answers.
     for stream in &mut streams {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.read_exact(&mut [0])?;
@@ -206,8 +207,8 @@ pub fn silent() -> Result<()> {
     }
 }
 
-/// Packets that nobody takes wait in the interface's queue or are lost there: the VMM keeps
-/// none of them. When the VM goes on it answers.
+/// Packets that the guest does not receive wait in the interface's queue or are dropped there: the
+/// VMM keeps none. The VM answers when it continues.
 pub fn flood() -> Result<()> {
     const TIME: Duration = Duration::from_millis(700);
     let tap = Tap::new()?;
@@ -220,7 +221,8 @@ pub fn flood() -> Result<()> {
         Ok(words.ok_or("no VmRSS")?.parse()?)
     };
     let signal = |number| {
-        // SAFETY: a child that was not waited for.
+        // SAFETY: no memory is involved; the child is not reaped yet, so its process id is not
+        // reused.
         unsafe { libc::kill(server.child.id().cast_signed(), number) };
     };
     let before = memory()?;
@@ -231,7 +233,7 @@ pub fn flood() -> Result<()> {
             let data = pattern(1400);
             let mut sent = 0;
             while !is_over.load(Ordering::Relaxed) {
-                // To a port with a socket, and to one without. The queue may be full.
+                // One port has a socket, the other has none. The queue may be full.
                 for port in [7000, 7001] {
                     sent += u64::from(socket.send_to(&data, (tap.guest(), port)).is_ok());
                 }
@@ -249,7 +251,7 @@ pub fn flood() -> Result<()> {
     let grown = memory()?.saturating_sub(before);
     quit(&tap)?;
     server.finish()?;
-    // KiB. The receive buffers of the ring are 4 MiB, and the program's socket has some too.
+    // In KiB. The ring's receive buffers take 4 MiB, and the program's socket has buffers too.
     match sent > 1000 && grown < 48 << 10 {
         true => Ok(()),
         false => Err(format!("{sent} packets, {grown} KiB more").into()),

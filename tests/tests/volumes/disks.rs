@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Length of the disks, bytes.
 const LENGTH: u64 = 4 << 20;
 
-/// A folder with a disk of zeros in it.
+/// Makes a folder with a disk of zeros in it.
 fn disk() -> Result<(Scratch, PathBuf)> {
     let folder = Scratch::new()?;
     let path = folder.path().join("disk");
@@ -24,7 +24,7 @@ fn disk() -> Result<(Scratch, PathBuf)> {
     Ok((folder, path))
 }
 
-/// `--volume` for a disk.
+/// Returns the value of `--volume` for a disk.
 fn volume(host: &Path, suffix: &str) -> String {
     format!("{}:/dev/vda{suffix}", host.display())
 }
@@ -44,7 +44,7 @@ fn script(text: &str, host: &Path, suffix: &str) -> Result<Outcome> {
     process::run(&mut run.hartline_command(&["--volume", &volume])?, b"")
 }
 
-/// Bytes at any position, as in a file on this machine.
+/// Reads and writes at any position have the same results as for a file on this machine.
 pub fn contents() -> Result<()> {
     let native = compile::alone("disk", "cc")?;
     let ((_here, on_host), (_there, in_guest)) = (disk()?, disk()?);
@@ -57,7 +57,7 @@ pub fn contents() -> Result<()> {
     }
 }
 
-/// Tasks that use a disk at the same time, on one vCPU and on two.
+/// Tasks use a disk at the same time, on one vCPU and on two.
 pub fn tasks() -> Result<()> {
     let native = compile::alone("disk", "cc")?;
     let program = compile::alone("disk", "riscv64-linux-gnu-gcc")?;
@@ -78,7 +78,7 @@ pub fn tasks() -> Result<()> {
     Ok(())
 }
 
-/// What only block devices have.
+/// Operations that only block devices have.
 pub fn device() -> Result<()> {
     let (_folder, path) = disk()?;
     let outcome = run("device", &path)?;
@@ -89,7 +89,7 @@ pub fn device() -> Result<()> {
     }
 }
 
-/// Several disks, one of which cannot be written; and images that cannot be disks.
+/// Several disks, one of them read-only; and images that cannot be disks.
 pub fn read_only() -> Result<()> {
     let ((_one, a), (_two, b)) = (disk()?, disk()?);
     let program = paths::busybox();
@@ -121,7 +121,7 @@ pub fn read_only() -> Result<()> {
     refused(&a, "another virtual machine")
 }
 
-/// Requests that are limited take their time.
+/// Rate limits on requests take effect.
 pub fn limited() -> Result<()> {
     let (_folder, path) = disk()?;
     // 2 MiB in 512 requests.
@@ -131,7 +131,7 @@ pub fn limited() -> Result<()> {
         expect(&script(text, &path, suffix)?, 0, "0\n")?;
         Ok::<_, Failed>(start.elapsed())
     };
-    // Two seconds each, less what may be saved up.
+    // Two seconds each, minus the burst that a limit allows.
     let (bytes, requests) = (time(":rate=1M")?, time(":ro,ops=256")?);
     let least = Duration::from_millis(1800);
     match bytes > least && requests > least {
@@ -176,7 +176,7 @@ pub fn killed() -> Result<()> {
     }
 }
 
-/// A file that becomes shorter, and a host without room: errors, and the VM goes on.
+/// A file that becomes shorter, and a full host, cause errors, and the VM continues.
 pub fn no_room() -> Result<()> {
     let (_folder, path) = disk()?;
     let text = "/busybox dd if=/dev/vda of=/dev/null bs=4k count=1 2>/dev/null; echo $?; read x
@@ -201,11 +201,11 @@ pub fn no_room() -> Result<()> {
     }
 }
 
-/// A disk of which the host has less than its length.
+/// A disk on a host with less free space than its length.
 pub fn full() -> Result<()> {
     let folder = Scratch::new()?;
     let place = folder.path().display();
-    // In a mount namespace of its own, which ends with the VM.
+    // The mount is in a separate mount namespace, which ends with the VM.
     let prepare = format!(
         "mount -t tmpfs -o size=256k none {place} && truncate -s {LENGTH} {place}/disk && exec \"$@\""
     );

@@ -1,5 +1,4 @@
-//! Storage that takes long: system calls of the VMM's threads for volumes are held up
-//! (seccomp_unotify(2)).
+//! Slow storage: system calls of the VMM's volume threads are delayed (seccomp_unotify(2)).
 
 use hartline_tests::Result;
 use hartline_tests::process::{self, Outcome};
@@ -11,16 +10,16 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// How long a call takes at least.
+/// The least duration of a delayed call.
 const LONG: Duration = Duration::from_millis(300);
-/// The calls that are held up; and one that finds nothing in memory.
+/// The delayed calls, and a call that finds no data in memory.
 const HELD: [libc::c_long; 3] = [libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_pread64];
 const IN_MEMORY: libc::c_long = libc::SYS_preadv2;
 
-/// Runs a VMM for whose volumes storage is slow.
+/// Runs a VMM whose volumes have slow storage.
 pub fn run(command: &mut Command) -> Result<Outcome> {
     thread::scope(|scope| {
-        // The filter holds for the thread and what it starts.
+        // The filter applies to this thread and its children.
         let (sender, listener) = std::sync::mpsc::channel();
         let runs = scope.spawn(move || {
             sender.send(filter()).map_err(io::Error::other)?;
@@ -34,7 +33,7 @@ pub fn run(command: &mut Command) -> Result<Outcome> {
     })
 }
 
-/// Has these calls of this thread wait for who has the descriptor.
+/// Installs a filter on this thread that makes these calls wait for the owner of the descriptor.
 fn filter() -> io::Result<OwnedFd> {
     let statement = |code: u32, k: u32, jt: u8| libc::sock_filter {
         code: code as u16,
@@ -42,7 +41,7 @@ fn filter() -> io::Result<OwnedFd> {
         jf: 0,
         k,
     };
-    // The number of the call.
+    // Load the system call number.
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
     let calls = HELD.iter().chain([&IN_MEMORY]);
     for (left, call) in (1..=HELD.len() as u8 + 1).rev().zip(calls) {
@@ -56,7 +55,8 @@ fn filter() -> io::Result<OwnedFd> {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: a valid program; a fresh descriptor or an error.
+    // SAFETY: the program is valid and lives until the call returns; the descriptor is fresh or an
+    // error.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         let mode = libc::SECCOMP_SET_MODE_FILTER;
@@ -69,7 +69,7 @@ fn filter() -> io::Result<OwnedFd> {
     }
 }
 
-/// The next call that waits; none when nobody is left that could make one.
+/// Returns the next waiting call; `None` when no thread under the filter is left.
 fn next(listener: &OwnedFd) -> io::Result<Option<libc::seccomp_notif>> {
     loop {
         let mut poll = libc::pollfd {
@@ -77,13 +77,14 @@ fn next(listener: &OwnedFd) -> io::Result<Option<libc::seccomp_notif>> {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: one valid entry, and a structure of zeros as the request wants it.
+        // SAFETY: the pointer is valid for one entry, and the request wants a zeroed structure of
+        // this type.
         unsafe {
             libc::poll(&raw mut poll, 1, -1);
             if poll.revents & libc::POLLIN != 0 {
                 let mut call: libc::seccomp_notif = zeroed();
                 let request = libc::SECCOMP_IOCTL_NOTIF_RECV;
-                // Who made it may have been killed meanwhile.
+                // The calling thread may have been killed meanwhile.
                 if libc::ioctl(poll.fd, request, &raw mut call) == 0 {
                     return Ok(Some(call));
                 }
@@ -94,7 +95,7 @@ fn next(listener: &OwnedFd) -> io::Result<Option<libc::seccomp_notif>> {
     }
 }
 
-/// Lets a call go on, of the threads for volumes only later.
+/// Continues a call, with a delay if a volume thread made it.
 fn answer(listener: &OwnedFd, call: &libc::seccomp_notif) -> io::Result<()> {
     let name = fs::read_to_string(format!("/proc/{}/comm", call.pid)).unwrap_or_default();
     let is_for_volumes = name.trim_end() == "volumes";
@@ -110,11 +111,11 @@ fn answer(listener: &OwnedFd, call: &libc::seccomp_notif) -> io::Result<()> {
         thread::sleep(LONG);
     }
     let request = libc::SECCOMP_IOCTL_NOTIF_SEND;
-    // SAFETY: the structure that the request wants.
+    // SAFETY: the request takes a structure of this type.
     match unsafe { libc::ioctl(listener.as_raw_fd(), request, &raw mut response) } {
         0 => Ok(()),
         _ => match io::Error::last_os_error() {
-            // It was killed meanwhile.
+            // The calling thread was killed meanwhile.
             error if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             error => Err(error),
         },

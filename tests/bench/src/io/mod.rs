@@ -1,5 +1,5 @@
-//! `hartline bench io`: a server of Debian's in each configuration, and its client on this
-//! machine, over addresses of a network namespace of the benchmark's own.
+//! `hartline bench io`: runs a Debian server in each configuration, and its client on this machine,
+//! in a network namespace of the benchmark.
 
 mod pin;
 mod place;
@@ -27,25 +27,25 @@ pub struct Arguments {
     /// Print one JSON object and no table
     #[arg(long)]
     json: bool,
-    /// Run only the workloads with this word in their names (repeatable)
+    /// Run only the workloads whose names contain this word (repeatable)
     #[arg(long, value_name = "NAME")]
     filter: Vec<String>,
-    /// Seconds of each measurement
+    /// Measure each workload for this many seconds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// How long host and guest watch the rings at most before they sleep, in the
+    /// Let host and guest poll the rings for at most this time before they sleep, in the
     /// configuration exitless: `poll=` of `--net`
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(..=100_000))]
     poll: u32,
-    /// Leave it to the scheduler which processors threads run on. Otherwise the vCPU, or the server
-    /// that is no VM, has the first one that may be used, and the client and all other threads of
-    /// the VM have the last
+    /// Leave the placement of threads to the scheduler. Otherwise the vCPU, or a server outside a
+    /// VM, runs on the first CPU of the affinity mask; the client and the VM's other threads run on
+    /// the last
     #[arg(long)]
     no_pin: bool,
     /// Draw the ratios to native into this file, as SVG
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// The directory that `make bench-programs` prepares
+    /// Take the programs from this directory, which `make bench-programs` prepares
     #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
     programs: PathBuf,
 }
@@ -53,16 +53,16 @@ pub struct Arguments {
 /// How the server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Configuration {
-    /// The x86-64 program, in a namespace of its own behind a veth pair.
+    /// The x86-64 program, in a separate network namespace behind a veth pair.
     Native,
-    /// The riscv64 program under qemu-riscv64, likewise.
+    /// The riscv64 program under qemu-riscv64, in such a namespace too.
     Qemu,
-    /// In a VM behind a TAP interface, as KVM does it by itself: KVM injects each interrupt,
-    /// and nobody polls.
+    /// In a VM behind a TAP interface, as KVM does it by itself: KVM injects each interrupt, and
+    /// neither side polls.
     Injected,
-    /// In a VM behind a TAP interface, where both sides poll.
+    /// In a VM behind a TAP interface, where host and guest poll.
     Exitless,
-    /// The same without busy polling.
+    /// As `Exitless`, without busy polling.
     ExitlessNoPoll,
 }
 
@@ -75,12 +75,12 @@ impl Configuration {
         Self::ExitlessNoPoll,
     ];
 
-    /// Whether it is a VM.
+    /// Returns whether the server runs in a VM.
     const fn is_vm(self) -> bool {
         matches!(self, Self::Injected | Self::Exitless | Self::ExitlessNoPoll)
     }
 
-    /// As the results name it.
+    /// Returns the name in the results.
     const fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -92,7 +92,7 @@ impl Configuration {
     }
 }
 
-/// Measure, and print the results on standard output, progress on standard error.
+/// Measures, and prints the results on standard output and progress on standard error.
 ///
 /// # Errors
 /// Not root, a program is missing, or a server or client fails.
@@ -111,7 +111,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if workloads.is_empty() {
         bail!("--filter: no workload of that name");
     }
-    // Before anything is measured, so that what is wrong with it is known then.
+    // Opened before the measurements, so that an invalid path is reported at once.
     let plot = match &arguments.plot {
         Some(path) => Some(File::create(path).with_context(|| path.display().to_string())?),
         None => None,
@@ -124,7 +124,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             let place = Place::new(configuration, arguments.poll)?;
             let row = measure(&programs, workload, configuration, &place, time)
                 .with_context(|| format!("{}, {}", workload.name(), configuration.name()))?;
-            // That nobody reads it is no reason to fail.
+            // A closed standard error is not a failure.
             let _ = writeln!(io::stderr(), "{}", row.line());
             rows.push(row);
         }
@@ -152,7 +152,7 @@ fn measure(
     place.finish(server.id())?;
     server.go()?;
     workload.await_server(place.address())?;
-    // Not measured.
+    // The warm-up is not measured.
     workload.warm_up(programs, place.address())?;
     let before = server.usage()?;
     let measured = workload.run(programs, place.address(), time)?;

@@ -1,4 +1,4 @@
-//! Where a server is and how packets get there.
+//! The server's address and the interfaces that lead to it.
 
 use super::Configuration;
 use anyhow::{Context, bail};
@@ -10,13 +10,13 @@ use std::process::Command;
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// The interface on the client's side.
 const CLIENT: &str = "hartline0";
-/// That on the server's side, if there is one.
+/// The interface on the server's side, if there is one.
 pub const SERVER: &str = "hartline1";
 
-/// Lets this process, which has one thread, and its children have a network of their own.
+/// Moves this process, which has one thread, and its children into a new network namespace.
 ///
 /// # Errors
-/// The host's: the right is missing.
+/// The host refuses: the process lacks the privilege.
 pub fn enter_namespace() -> io::Result<()> {
     // SAFETY: no memory is involved.
     match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
@@ -40,12 +40,13 @@ fn ip(arguments: &str) -> anyhow::Result<()> {
 #[derive(Debug)]
 pub struct Place {
     is_vm: bool,
-    /// How long a VM and its device watch the rings at most, µs.
+    /// The longest time for which a VM and its device poll the rings, µs.
     polling: u32,
 }
 
 impl Place {
-    /// Makes it. In the configuration exitless the rings are watched for up to `polling` µs.
+    /// Makes the interface. In the configuration exitless, both sides poll the rings for up to
+    /// `polling` µs.
     ///
     /// # Errors
     /// `ip` failed.
@@ -65,7 +66,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Gives the server, a process in a namespace of its own, the other end.
+    /// Moves the other end of the veth pair into the network namespace of the process `server`.
     ///
     /// # Errors
     /// `ip` failed.
@@ -76,12 +77,12 @@ impl Place {
         }
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub fn address(&self) -> Ipv4Addr {
         ADDRESS
     }
 
-    /// Value of `--net` for it.
+    /// Returns the value of `--net` for this interface.
     pub fn option(&self) -> String {
         format!("tap:{CLIENT},ip={ADDRESS}/24,poll={}", self.polling)
     }
@@ -89,7 +90,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // The namespace, and all in it, goes with this process anyway.
+        // The namespace ends with this process, and the interface with it.
         let _ = ip(&format!("link del dev {CLIENT}"));
     }
 }

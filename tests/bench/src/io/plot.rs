@@ -6,7 +6,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// Size of a chart, pixels.
 const SIZE: (u32, u32) = (900, 420);
-/// Part of a group's width that its bars take.
+/// The part of a group's width that its bars fill.
 const FILLED: f64 = 0.8;
 
 /// A bar of a chart.
@@ -16,11 +16,11 @@ pub struct Bar<'a> {
     pub group: &'a str,
     /// Bars of the same name have the same colour.
     pub name: &'a str,
-    /// Its height; the line at 1 is what it is compared with.
+    /// The height of the bar; the line at 1 is the baseline of the comparison.
     pub height: f64,
 }
 
-/// The different values of a property of bars, in the order in which they come.
+/// Returns the distinct values of a property of bars, in order of first appearance.
 fn different<'a>(bars: &[Bar<'a>], of: impl Fn(&Bar<'a>) -> &'a str) -> Vec<&'a str> {
     let mut found = Vec::new();
     for value in bars.iter().map(of) {
@@ -31,10 +31,10 @@ fn different<'a>(bars: &[Bar<'a>], of: impl Fn(&Bar<'a>) -> &'a str) -> Vec<&'a 
     found
 }
 
-/// Draws bars, as SVG.
+/// Draws bars as SVG.
 ///
 /// # Errors
-/// None in practice: it is drawn into memory.
+/// None in practice: the chart is drawn into memory.
 pub fn draw(title: &str, bars: &[Bar<'_>]) -> anyhow::Result<String> {
     let groups = different(bars, |bar| bar.group);
     let names = different(bars, |bar| bar.name);

@@ -7,7 +7,7 @@ use super::server::Usage;
 use super::workload::{Measured, Workload};
 use std::fmt::Write;
 
-/// One workload in one configuration.
+/// The results of one workload in one configuration.
 #[derive(Debug, serde::Serialize)]
 pub struct Row {
     name: &'static str,
@@ -16,19 +16,19 @@ pub struct Row {
     unit: &'static str,
     p50_us: Option<f64>,
     p99_us: Option<f64>,
-    /// Of the server: the VM with all its threads. Unknown of netserver outside a VM: it does
-    /// not wait for the children that do its work.
+    /// CPU time of the server per second; a VM counts with all its threads. `None` for netserver
+    /// outside a VM, which does not wait for the children that do its work.
     cpu_cores: Option<f64>,
-    /// All exits of its vCPU.
+    /// All exits of the vCPU per second.
     exits_per_s: Option<f64>,
-    /// Those that the guest's doing caused: not those by interrupts of the host, its timer
-    /// above all.
+    /// Exits that the guest caused, per operation: without exits for interrupts of the host, most
+    /// of which are timer interrupts.
     exits_per_op: Option<f64>,
     ratio_to_native: Option<f64>,
 }
 
 impl Row {
-    /// From what the client found and what the server used.
+    /// Makes a row of what the client measured and what the server used.
     pub fn new(
         workload: Workload,
         configuration: Configuration,
@@ -60,7 +60,7 @@ impl Row {
         }
     }
 
-    /// The row as a line of the table.
+    /// Formats the row as a line of the table.
     pub fn line(&self) -> String {
         let number = |value: Option<f64>, digits: usize| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
@@ -81,16 +81,16 @@ impl Row {
     }
 }
 
-/// All of them.
+/// All results of `hartline bench io`.
 #[derive(Debug, serde::Serialize)]
 pub struct Results {
     workloads: Vec<Row>,
-    /// Of Debian's packages among the servers.
+    /// Versions of the Debian packages with the servers.
     versions: Vec<Version>,
 }
 
 impl Results {
-    /// Compares each with the native one.
+    /// Makes the results, with the ratio of each row to the native one.
     pub fn new(mut rows: Vec<Row>, versions: Vec<Version>) -> Self {
         let native = Configuration::Native.name();
         let natives: Vec<(&str, f64)> = rows
@@ -108,10 +108,11 @@ impl Results {
         }
     }
 
-    /// A chart of the throughput of all but the native ones, which are 1, as SVG.
+    /// Draws a chart of the throughput of all configurations but the native one, which is 1, as
+    /// SVG.
     ///
     /// # Errors
-    /// None in practice: it is drawn into memory.
+    /// None in practice: the chart is drawn into memory.
     pub fn plot(&self) -> anyhow::Result<String> {
         let compared = self.workloads.iter();
         let compared = compared.filter(|row| row.config != Configuration::Native.name());
@@ -125,7 +126,7 @@ impl Results {
         plot::draw("throughput, native = 1", &bars.collect::<Vec<_>>())
     }
 
-    /// For people.
+    /// Formats a table.
     pub fn table(&self) -> String {
         let mut text = format!(
             "{:<11} {:<16} {:>18} {:>7} {:>7} {:>6} {:>9} {:>9} {:>7}\n",

@@ -1,4 +1,4 @@
-//! Starting a server, and what it costs.
+//! Starts servers and measures what they cost.
 
 use super::Configuration;
 use super::pin::Pin;
@@ -15,7 +15,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest wait for the statistics of a VM.
+/// The longest wait for the statistics of a VM.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The directory made by `tests/bench/build.sh`.
@@ -27,10 +27,10 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Opens it. With `pin`, what is started from it has its place.
+    /// Opens the directory. With `pin`, programs started from it are pinned.
     ///
     /// # Errors
-    /// It is not there.
+    /// The directory or a file in it is missing.
     pub fn open(directory: &Path, pin: Option<Pin>) -> anyhow::Result<Self> {
         let shown = directory.display().to_string();
         let directory = directory
@@ -47,7 +47,7 @@ impl Programs {
         self.directory.join("roots").join(architecture).join(name)
     }
 
-    /// A client.
+    /// Returns the command of a client.
     pub fn client(&self, name: &str) -> Command {
         let mut command = self.native(name);
         if let Some(pin) = self.pin {
@@ -56,7 +56,7 @@ impl Programs {
         command
     }
 
-    /// A program of this machine's kind, with its own libraries.
+    /// Returns the command of an x86-64 program with its own libraries.
     fn native(&self, name: &str) -> Command {
         let root = self.root("amd64", name);
         let mut command = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
@@ -74,7 +74,7 @@ impl Programs {
         command
     }
 
-    /// Where a server of this name finds its own files.
+    /// Returns the directory where a server finds its own files.
     fn files(&self, name: &str, configuration: Configuration) -> PathBuf {
         let root = match configuration {
             Configuration::Native => self.root("amd64", name),
@@ -84,7 +84,7 @@ impl Programs {
         root.join("srv")
     }
 
-    /// Translates a program, so that this is not measured.
+    /// Translates a program, so that the translation is not measured.
     fn translate(&self, name: &str) -> anyhow::Result<()> {
         let mut command = Command::new(&self.hartline);
         command.args(["build", "--rootfs"]);
@@ -109,36 +109,37 @@ impl Programs {
     }
 }
 
-/// What a server has cost so far.
+/// The cost of a server so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
     at: Instant,
-    /// Processor time of all its threads.
+    /// CPU time of all threads of the server.
     pub cpu: Duration,
-    /// KVM's count of exits, and of those by interrupts of the host.
+    /// KVM's counts: all exits, and exits for interrupts of the host.
     pub exits: Option<[u64; 2]>,
 }
 
 impl Usage {
-    /// Time between two looks.
+    /// Returns the time between two measurements.
     pub fn since(&self, before: &Self) -> Duration {
         self.at.saturating_duration_since(before.at)
     }
 }
 
-/// A server that runs; it is killed when dropped.
+/// A running server, killed when dropped.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
-    /// Lines of the statistics of a VM.
+    /// Lines of the VM's statistics; `None` for a server outside a VM.
     lines: Option<Receiver<String>>,
 }
 
 impl Server {
-    /// Starts a server: one that is no VM waits for [`go`](Self::go), in a network namespace
-    /// of its own.
+    /// Starts a server. A server outside a VM is in a separate network namespace and waits for
+    /// [`go`](Self::go).
     ///
     /// # Errors
+    /// The server cannot be started.
     /// It cannot be started.
     pub fn start(
         programs: &Programs,
@@ -167,7 +168,7 @@ impl Server {
                 true => Stdio::piped(),
                 false => Stdio::null(),
             })
-            // What it starts is found, and killed, by this.
+            // The process group contains the server's children, which are killed with it.
             .process_group(0);
         if let Some(pin) = programs.pin.filter(|_| !configuration.is_vm()) {
             pin.server(&mut command);
@@ -187,15 +188,15 @@ impl Server {
         Ok(Self { child, lines })
     }
 
-    /// The process.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets a server that waits for its interface go on.
+    /// Lets a server that waits for its interface continue.
     ///
     /// # Errors
-    /// It has ended.
+    /// The server has ended.
     pub fn go(&mut self) -> io::Result<()> {
         match (&self.lines, &mut self.child.stdin) {
             (None, Some(stdin)) => writeln!(stdin),
@@ -203,10 +204,10 @@ impl Server {
         }
     }
 
-    /// What it has cost so far.
+    /// Returns what the server has cost so far.
     ///
     /// # Errors
-    /// It has ended, or tells no statistics.
+    /// The server has ended, or the VM sends no statistics.
     pub fn usage(&self) -> anyhow::Result<Usage> {
         let cpu = family_time(self.id())?;
         let exits = match &self.lines {
@@ -221,7 +222,8 @@ impl Server {
     }
 
     fn exits(&self, lines: &Receiver<String>) -> anyhow::Result<[u64; 2]> {
-        // SAFETY: a process that is not reaped yet, so the number is its.
+        // SAFETY: no memory is involved; the child is not reaped yet, so its process id is not
+        // reused.
         unsafe { libc::kill(self.id().cast_signed(), libc::SIGUSR1) };
         loop {
             let line = lines
@@ -237,14 +239,15 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // SAFETY: the process group of a child that is not reaped yet.
+        // SAFETY: no memory is involved; the child is not reaped yet, so its process group id is
+        // not reused.
         unsafe { libc::kill(-self.id().cast_signed(), libc::SIGKILL) };
-        // It has ended now.
+        // The child has ended; reap it.
         let _ = self.child.wait();
     }
 }
 
-/// A command that waits for a line, gives its interface an address, and goes on.
+/// Wraps a command: wait for a line, give the interface an address, then run the command.
 fn in_namespace(command: &Command, address: Ipv4Addr) -> Command {
     let script = format!(
         "read line && ip link set dev lo up && ip addr add {address}/24 dev {SERVER} && \
@@ -253,7 +256,8 @@ fn in_namespace(command: &Command, address: Ipv4Addr) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", &script, "sh"]);
     shell.arg(command.get_program()).args(command.get_args());
-    // SAFETY: a system call that is allowed between fork and exec.
+    // SAFETY: the closure makes one system call and allocates nothing, so it may run between fork
+    // and exec.
     unsafe {
         shell.pre_exec(|| match libc::unshare(libc::CLONE_NEWNET) {
             0 => Ok(()),
@@ -263,21 +267,20 @@ fn in_namespace(command: &Command, address: Ipv4Addr) -> Command {
     shell
 }
 
-/// Processor time of a process, its children and theirs, and of those that they have waited
-/// for.
+/// Returns the CPU time of a process, its descendants, and the reaped children of all of them.
 fn family_time(first: u32) -> anyhow::Result<Duration> {
     // SAFETY: no memory is involved.
     let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }
         .max(1)
         .unsigned_abs();
-    // Number, parent and ticks of each process.
+    // Process id, parent and ticks of each process.
     let mut processes = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
         let number = entry
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        // Others than processes have no such file; processes may end meanwhile.
+        // Entries that are not processes have no such file; processes may end meanwhile.
         let stat = fs::read_to_string(entry.path().join("stat"));
         if let (Some(number), Ok(stat)) = (number, stat)
             && let Some((parent, ticks)) = parse_stat(&stat)
@@ -298,10 +301,10 @@ fn family_time(first: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(total * 1_000_000_000 / hz))
 }
 
-/// Parent, and user and system time with that of children that were waited for, in ticks
-/// (proc_pid_stat(5)).
+/// Parses a line of `/proc/PID/stat` (proc_pid_stat(5)). Result: the parent, and user and system
+/// time including the reaped children, in ticks.
 fn parse_stat(stat: &str) -> Option<(u32, u64)> {
-    // From the third field on, behind the name.
+    // The fields from the third on, which follow the name.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let times = fields.get(11..15)?.iter().map(|field| field.parse::<u64>());
     let ticks = times.sum::<Result<u64, _>>().ok()?;

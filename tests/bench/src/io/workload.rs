@@ -1,4 +1,4 @@
-//! What clients do.
+//! Workloads: the clients and what they measure.
 
 use super::server::Programs;
 use anyhow::{Context, bail};
@@ -9,21 +9,21 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest wait for a server to listen.
+/// The longest wait for a server to listen.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Where netserver, memcached and nginx (`tests/bench/workloads/nginx.conf`) listen.
+/// Ports of netserver, memcached and nginx (`tests/bench/workloads/nginx.conf`).
 const NETPERF_PORT: u16 = 12_865;
 const MEMCACHED_PORT: u16 = 11_211;
 const HTTP_PORT: u16 = 8080;
-/// Bytes of one send of TCP_STREAM: an operation.
+/// Bytes of one send of TCP_STREAM, which counts as one operation.
 const SEND: u64 = 16_384;
 /// Keys of 64 bytes, values of 1 KiB, 90 % get and 10 % set.
 const MEMCACHED_MIX: &str = "key\n64 64 1\nvalue\n1024 1024 1\ncmd\n0 0.1\n1 0.9\n";
-/// The same, set only.
+/// The same keys and values, set only.
 const MEMCACHED_FILL: &str = "key\n64 64 1\nvalue\n1024 1024 1\ncmd\n0 1.0\n";
-/// So many of these are more than the memory of memcached, which is its default: 64 MiB.
+/// The number of sets that fill memcached: more than its memory, by default 64 MiB, has room for.
 const MEMCACHED_FILLS: u32 = 100_000;
-/// Objects that each connection asks for, in thousands: a quarter of that memory in all.
+/// Objects that each connection asks for, in thousands: a quarter of memcached's memory in all.
 const MEMCACHED_WINDOW: &str = "1k";
 
 /// A workload.
@@ -31,9 +31,9 @@ const MEMCACHED_WINDOW: &str = "1k";
 pub enum Workload {
     /// Bytes in one direction.
     TcpStream,
-    /// A byte to and fro over TCP.
+    /// One byte in each direction over TCP.
     TcpRequests,
-    /// The same over UDP.
+    /// One byte in each direction over UDP.
     UdpRequests,
     /// memcached with 16 connections.
     Memcached,
@@ -41,19 +41,19 @@ pub enum Workload {
     Http,
 }
 
-/// What a client found.
+/// The results of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
-    /// In the workload's unit.
+    /// Throughput in the workload's unit.
     pub throughput: f64,
-    /// Operations.
+    /// The number of operations.
     pub operations: f64,
-    /// Latency that half of the operations, and 99 of 100, stay below, µs.
+    /// Latency percentiles 50 and 99, µs.
     pub latency: Option<[f64; 2]>,
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Self; 5] = [
         Self::TcpStream,
         Self::TcpRequests,
@@ -62,7 +62,7 @@ impl Workload {
         Self::Http,
     ];
 
-    /// As the results name it.
+    /// Returns the name in the results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TcpStream => "tcp_stream",
@@ -73,7 +73,7 @@ impl Workload {
         }
     }
 
-    /// What its throughput is measured in.
+    /// Returns the unit of the throughput.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::TcpStream => "Mbit/s",
@@ -81,7 +81,7 @@ impl Workload {
         }
     }
 
-    /// The server program.
+    /// Returns the name of the server program.
     pub const fn server(self) -> &'static str {
         match self {
             Self::Memcached => "memcached",
@@ -90,7 +90,7 @@ impl Workload {
         }
     }
 
-    /// Its arguments; `files` is where it finds its own files.
+    /// Returns the server's arguments; `files` is the directory with the server's own files.
     pub fn server_arguments(self, files: &Path) -> Vec<OsString> {
         let words: &[&str] = match self {
             Self::Memcached => &[
@@ -106,7 +106,7 @@ impl Workload {
     /// Waits until the server listens.
     ///
     /// # Errors
-    /// It does not.
+    /// The server does not listen in time.
     pub fn await_server(self, address: Ipv4Addr) -> anyhow::Result<()> {
         let port = match self {
             Self::Memcached => MEMCACHED_PORT,
@@ -124,8 +124,8 @@ impl Workload {
         Ok(())
     }
 
-    /// Has the server do all that it does only once: translations, first touches of memory
-    /// (a full memcached puts new values into the place of old ones).
+    /// Has the server do its one-time work: translations and first touches of memory. A full
+    /// memcached reuses the memory of old values for new ones.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -141,7 +141,7 @@ impl Workload {
     /// Runs the client for `time`.
     ///
     /// # Errors
-    /// It fails, or says nothing that makes sense.
+    /// The client fails, or its output cannot be parsed.
     pub fn run(
         self,
         programs: &Programs,
@@ -161,7 +161,7 @@ impl Workload {
     }
 }
 
-/// Runs a client; the result is its output.
+/// Runs a client and returns its standard output.
 fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command.stdin(Stdio::null()).output()?;
     if !output.status.success() {
@@ -192,7 +192,7 @@ fn netperf(
     parse_netperf(&output(&mut command)?, test == "TCP_STREAM", time)
 }
 
-/// A line of three numbers.
+/// Parses a line of three numbers.
 fn parse_netperf(text: &str, is_stream: bool, time: Duration) -> anyhow::Result<Measured> {
     let line = text.lines().last().unwrap_or_default();
     let numbers: Result<Vec<f64>, _> = line.split(',').map(|n| n.trim().parse()).collect();
@@ -224,12 +224,12 @@ fn memcaslap(
     command.args(length);
     command.arg("-F").arg(&mix);
     let result = output(&mut command);
-    // It is a file in the folder for such.
+    // A left-over file in the temporary directory is harmless.
     let _ = std::fs::remove_file(&mix);
     parse_memcaslap(&result?)
 }
 
-/// `Run time: 5.0s Ops: 812345 TPS: 162469 Net_rate: 158.2M/s`
+/// Parses `Run time: 5.0s Ops: 812345 TPS: 162469 Net_rate: 158.2M/s`.
 fn parse_memcaslap(text: &str) -> anyhow::Result<Measured> {
     let number = |name: &str| {
         let rest = text.rsplit_once(name)?.1;
@@ -253,8 +253,8 @@ fn http(programs: &Programs, address: Ipv4Addr, time: Duration) -> anyhow::Resul
     parse_wrk(&output(&mut command)?)
 }
 
-/// Lines of which these count: `50%  123.00us`, `99%    1.20ms`,
-/// `61720 requests in 5.00s, 258.94MB read`, `Requests/sec:  12344.00`.
+/// Parses the output of wrk, of which these lines count: `50%  123.00us`, `99%    1.20ms`, `61720
+/// requests in 5.00s, 258.94MB read`, `Requests/sec:  12344.00`.
 fn parse_wrk(text: &str) -> anyhow::Result<Measured> {
     let words = |line: &str| -> Vec<String> { line.split_whitespace().map(Into::into).collect() };
     let lines: Vec<Vec<String>> = text.lines().map(words).collect();
@@ -270,7 +270,7 @@ fn parse_wrk(text: &str) -> anyhow::Result<Measured> {
             .find(|line| line.iter().any(|word| word == name))?;
         line.iter().find_map(|word| word.parse::<f64>().ok())
     };
-    // wrk counts pages that are not there too.
+    // wrk counts error responses as requests too.
     let all_good = !text.contains("Non-2xx");
     match (
         behind("requests"),
@@ -287,7 +287,7 @@ fn parse_wrk(text: &str) -> anyhow::Result<Measured> {
     }
 }
 
-/// A time as wrk writes it.
+/// Parses a time in wrk's format. Result: µs.
 fn microseconds(text: &str) -> Option<f64> {
     let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 60e6)];
     let (number, factor) = units

@@ -1,4 +1,4 @@
-//! A daemon with data of its own.
+//! A daemon with a separate data directory.
 
 use super::left::Left;
 use anyhow::{Context, bail};
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the daemon may take to start, or what is left of runs to go away.
+/// The longest wait for the daemon to start, or for the resources of runs to be released.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time between two questions.
+/// Time between two polls.
 const PERIOD: Duration = Duration::from_millis(5);
-/// How long everything is left alone before it is counted: the daemon's spare threads end,
-/// and VMMs are made ready.
+/// The idle time before resources are counted, in which the daemon's spare threads end and its pool
+/// of VMMs fills.
 const REST: Duration = Duration::from_secs(12);
 
-/// A program runs and machines wait at once, whatever this host has.
+/// Limits that let a program run and many machines wait at once, whatever this host has.
 const CONFIGURATION: &str = "cpu_overcommit = 1000\nmemory = 1099511627776\n";
 
-/// A daemon, which ends with this, and its data.
+/// A daemon and its data, both removed when dropped.
 #[derive(Debug)]
 pub struct Daemon {
     directory: PathBuf,
@@ -30,10 +30,10 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it and waits until it answers.
+    /// Starts the daemon and waits until it answers.
     ///
     /// # Errors
-    /// It does not start: it says why on standard error.
+    /// The daemon does not start; its standard error says why.
     pub async fn start() -> anyhow::Result<Self> {
         let name = format!("hartline-bench-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
@@ -50,20 +50,20 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where its data are.
+    /// Returns the data directory.
     pub fn data(&self) -> PathBuf {
         self.directory.join("data")
     }
 
-    /// A connection to it.
+    /// Connects to the daemon.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The daemon does not answer.
     pub async fn connect(&self) -> anyhow::Result<Connection> {
         let target = Target {
             host: Host::Unix(self.directory.join("socket")),
@@ -73,8 +73,8 @@ impl Daemon {
         Ok(Connection::open(&target).await?)
     }
 
-    /// Ends it by force and starts it again. Result: when the new one, which answers by now,
-    /// was started.
+    /// Kills the daemon and starts it again. Result: the time when the new daemon, which answers by
+    /// now, was started.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -108,7 +108,7 @@ impl Daemon {
     /// Uploads a program and waits until it is translated. Result: its id.
     ///
     /// # Errors
-    /// It is refused.
+    /// The daemon refuses the program.
     pub async fn push(&self, file: &Path) -> anyhow::Result<String> {
         let mut connection = self.connect().await?;
         let opened = tokio::fs::File::open(file).await;
@@ -122,8 +122,8 @@ impl Daemon {
         }
     }
 
-    /// What there is when nothing runs, after a rest; waits until it is no more than
-    /// `before`, for a time.
+    /// Counts the resources in use when nothing runs, after a rest. Waits for a limited time until
+    /// they do not exceed `before`.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -144,7 +144,7 @@ impl Daemon {
         }
     }
 
-    /// The last lines that it wrote to standard error.
+    /// Returns the last lines of the daemon's standard error.
     pub fn end_of_log(&self) -> String {
         let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
@@ -154,7 +154,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Nothing can be done about what fails here.
+        // A failure here cannot be handled.
         let _ = self.child.kill();
         let _ = self.child.wait();
         super::machines::end_all(&self.data());

@@ -1,4 +1,4 @@
-//! What the daemon has of the host: to see whether runs leave something behind.
+//! Resources of the host that the daemon uses, to detect leaks.
 
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -7,14 +7,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What there is at one time.
+/// The resources in use at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Left {
     /// Open descriptors of the daemon.
     descriptors: u64,
-    /// Child processes of the daemon: VMMs that wait.
+    /// Child processes of the daemon: VMMs that wait for a program.
     processes: u64,
-    /// Namespaces of those, and any that somebody holds by a mount or a descriptor.
+    /// Namespaces of these processes, and namespaces that a mount or a descriptor keeps alive.
     namespaces: u64,
     /// Control groups of the host, in all hierarchies.
     cgroups: u64,
@@ -22,28 +22,27 @@ pub struct Left {
     taps: u64,
     /// Mounts of the daemon's namespace.
     mounts: u64,
-    /// Threads of the daemon; they come and go.
+    /// Threads of the daemon; their number varies.
     threads: u64,
     /// Resident memory of the daemon, KiB.
     memory_kib: u64,
-    /// Memory of the kernel that cannot be reclaimed (slabs, stacks, page tables), KiB; of
-    /// the whole host.
+    /// Memory of the host's kernel that cannot be reclaimed (slabs, stacks, page tables), KiB.
     kernel_kib: u64,
 }
 
-/// How much the daemon's resident memory may grow by what its allocator keeps, KiB.
+/// Growth of the daemon's resident memory that the allocator's caches explain, KiB.
 const MEMORY_SLACK_KIB: u64 = 16 << 10;
 
 impl Left {
-    /// Looks at a daemon and its host.
+    /// Counts the resources of a daemon and its host.
     ///
     /// # Errors
-    /// It is gone.
+    /// The daemon has ended.
     pub fn look(pid: u32) -> io::Result<Self> {
         let process = format!("/proc/{pid}");
         let memory = fs::read_to_string("/proc/meminfo")?;
         let children = children(pid);
-        // The spawner, and the service, which it starts before all others.
+        // The spawner, and the service, which the spawner starts before all other processes.
         let own = [Some(pid), service(pid)];
         let sum = |of: &dyn Fn(&str) -> u64| -> u64 {
             let own = own.iter().flatten().map(|pid| format!("/proc/{pid}"));
@@ -80,8 +79,8 @@ impl Left {
         })
     }
 
-    /// What there is more of than there was, by name. What comes and goes by itself does
-    /// not count.
+    /// Returns the names of the resources that exceed `before`. Threads and the kernel's memory
+    /// vary by themselves and do not count.
     pub fn more_than(&self, before: &Self) -> Vec<&'static str> {
         let grown = |name, now: u64, then: u64| (now > then).then_some(name);
         [
@@ -122,14 +121,14 @@ impl fmt::Display for Left {
     }
 }
 
-/// Whether what a descriptor leads to is a namespace: `net:[4026531840]`.
+/// Returns whether a descriptor's link names a namespace, such as `net:[4026531840]`.
 fn is_namespace(link: &Path) -> bool {
     let kind = link.to_str().and_then(|link| link.split_once(":["));
     let kinds = ["cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"];
     kind.is_some_and(|(kind, _)| kinds.contains(&kind))
 }
 
-/// The process of a daemon that serves requests: the child of its first one that says so.
+/// Returns the daemon's process that serves requests, a child of the spawner.
 pub fn service(spawner: u32) -> Option<u32> {
     children(spawner).into_iter().find(|child| {
         let arguments = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
@@ -137,7 +136,7 @@ pub fn service(spawner: u32) -> Option<u32> {
     })
 }
 
-/// Child processes of a process.
+/// Returns the child processes of a process.
 fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -152,7 +151,7 @@ fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(numbers).collect()
 }
 
-/// A field of /proc/PID/status or /proc/meminfo, KiB.
+/// Returns a field of /proc/PID/status or /proc/meminfo, KiB.
 fn field(text: &str, name: &str) -> u64 {
     let line = text
         .lines()
@@ -161,12 +160,12 @@ fn field(text: &str, name: &str) -> u64 {
     word.and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// Entries of a directory.
+/// Counts the entries of a directory.
 fn count(directory: &str) -> u64 {
     fs::read_dir(directory).map_or(0, |entries| entries.count() as u64)
 }
 
-/// Control groups of all hierarchies that are mounted.
+/// Counts the control groups in all mounted hierarchies.
 fn cgroups() -> u64 {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let places = mounts.lines().filter_map(|line| {
@@ -177,7 +176,7 @@ fn cgroups() -> u64 {
     places.map(|place| directories(Path::new(place))).sum()
 }
 
-/// A directory and those below it.
+/// Counts a directory and the directories below it.
 fn directories(path: &Path) -> u64 {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -6,7 +6,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// So many runs of one client. Result: how long each took, shortest first.
+/// Makes runs one after another as one client. Result: the time of each, shortest first.
 ///
 /// # Errors
 /// A run fails.
@@ -20,7 +20,7 @@ pub async fn sequential(
     Ok(times)
 }
 
-/// At least so many runs of several clients at once. Result: runs per second.
+/// Makes at least the given number of runs with several clients at once. Result: runs per second.
 ///
 /// # Errors
 /// A run fails.

@@ -1,4 +1,4 @@
-//! Machines that are idle, and that are still there when the daemon was killed.
+//! Idle machines, and machines that survive a kill of the daemon.
 
 use super::daemon::Daemon;
 use super::left;
@@ -12,44 +12,44 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// RAM of a machine, bytes: the least there can be.
+/// RAM of a machine, bytes: the smallest amount allowed.
 const RAM: u64 = 64 << 20;
-/// How long all machines may take to start, or to end.
+/// The longest wait for all machines to start or to end.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Time between two questions.
+/// Time between two polls.
 const PERIOD: Duration = Duration::from_millis(10);
-/// How long machines are left alone before they are looked at.
+/// The idle time before machines are measured.
 const REST: Duration = Duration::from_secs(3);
 
-/// What idle machines cost.
+/// The cost of idle machines.
 #[derive(Debug, Clone, Serialize)]
 pub struct Idle {
-    /// How many.
+    /// The number of machines.
     pub machines: usize,
-    /// Memory of each beyond what its guest touched, MiB: what its VMM has, with its share
-    /// of what several have.
+    /// Memory of each machine beyond the pages that its guest touched, MiB: the VMM's private
+    /// memory and its proportional share of shared memory.
     pub memory_each_mib: f64,
-    /// What the guest of each touched, in pages of the size that the host gave, MiB.
+    /// Pages that the guest of each machine touched, in the page size that the host used, MiB.
     pub guest_each_mib: f64,
-    /// Processor time of all and of the daemon, percent of one processor.
+    /// CPU time of all machines and the daemon, percent of one CPU.
     pub cpu_percent: f64,
 }
 
-/// How machines came back.
+/// The state of machines after a restart of the daemon.
 #[derive(Debug, Clone, Serialize)]
 pub struct Restart {
-    /// How many were running.
+    /// The number of machines that ran before.
     pub machines: usize,
-    /// Seconds from the start of the new daemon until it told all of them to be running.
+    /// Seconds from the start of the new daemon until it reported all of them as running.
     pub seconds: f64,
-    /// How many were lost, or are other processes than before.
+    /// The number of machines that were lost or are other processes than before.
     pub lost: usize,
 }
 
 /// Starts machines whose program sleeps. Result: their ids.
 ///
 /// # Errors
-/// One is refused, or does not run.
+/// A machine is refused or does not run.
 pub async fn start(daemon: &Daemon, program: &str, count: u32) -> anyhow::Result<Vec<String>> {
     let mut connection = daemon.connect().await?;
     let mut started = Vec::new();
@@ -67,7 +67,7 @@ pub async fn start(daemon: &Daemon, program: &str, count: u32) -> anyhow::Result
     Ok(started)
 }
 
-/// Waits until so many machines are in a state.
+/// Waits until `count` machines are in a state.
 async fn until(connection: &mut Connection, state: &str, count: usize) -> anyhow::Result<()> {
     let start = Instant::now();
     let path = format!("/v1/machines?limit=1000&state={state}");
@@ -83,10 +83,10 @@ async fn until(connection: &mut Connection, state: &str, count: usize) -> anyhow
     }
 }
 
-/// Measures machines that do nothing.
+/// Measures idle machines.
 ///
 /// # Errors
-/// One is gone.
+/// A machine has ended.
 pub async fn idle(daemon: &Daemon, started: &[String], seconds: u32) -> anyhow::Result<Idle> {
     tokio::time::sleep(REST).await;
     let processes = processes(&daemon.data());
@@ -123,7 +123,7 @@ pub async fn idle(daemon: &Daemon, started: &[String], seconds: u32) -> anyhow::
 /// Kills the daemon and starts it again.
 ///
 /// # Errors
-/// It does not start again.
+/// The daemon does not start again.
 pub async fn restart(daemon: &mut Daemon, kept: &[String]) -> anyhow::Result<Restart> {
     let data = daemon.data();
     let before = processes(&data);
@@ -158,8 +158,7 @@ pub async fn end(daemon: &Daemon, machines: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends by force what is left of the machines of a data directory. Whoever cannot be ended
-/// has ended.
+/// Kills the remaining machines of a data directory. Processes that cannot be killed have ended.
 pub fn end_all(data: &Path) {
     for pid in processes(data).into_values() {
         // SAFETY: no memory is involved.
@@ -167,7 +166,7 @@ pub fn end_all(data: &Path) {
     }
 }
 
-/// Processes of machines by id: those whose standard output is a file of one.
+/// Returns the processes of machines by id: their standard output is a file of the machine.
 fn processes(data: &Path) -> BTreeMap<String, u32> {
     let machines = data.join("machines");
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -180,11 +179,11 @@ fn processes(data: &Path) -> BTreeMap<String, u32> {
     .collect()
 }
 
-/// Processor time of all threads of a process, nanoseconds.
+/// Returns the CPU time of all threads of a process, nanoseconds.
 fn processor_time(pid: u32) -> anyhow::Result<u64> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread that has just ended counts no more.
+        // A thread that has just ended is not counted.
         let times = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
         let time = times.split(' ').next().and_then(|time| time.parse().ok());
         sum += time.unwrap_or(0);
@@ -192,10 +191,10 @@ fn processor_time(pid: u32) -> anyhow::Result<u64> {
     Ok(sum)
 }
 
-/// Memory of a VMM.
+/// The memory of a VMM.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Memory {
-    /// Its own, and its share of what it has with others, KiB.
+    /// Private memory, and the proportional share of shared memory, KiB.
     own_kib: u64,
     /// Guest RAM that was touched, KiB.
     guest_kib: u64,
@@ -208,7 +207,7 @@ impl Memory {
         ))?))
     }
 
-    /// Of proc(5) `smaps`. Guest RAM is what huge pages are asked for (`hg`).
+    /// Parses proc(5) `smaps`. Guest RAM is the memory with `MADV_HUGEPAGE` (`hg`).
     fn parse(smaps: &str) -> Self {
         let (mut memory, mut share) = (Self::default(), 0);
         for line in smaps.lines() {
@@ -218,7 +217,7 @@ impl Memory {
                     let number = words.next().and_then(|word| word.parse().ok());
                     share = number.unwrap_or(0);
                 }
-                // The last line of each mapping.
+                // `VmFlags` is the last line of each mapping.
                 Some("VmFlags:") => match words.any(|word| word == "hg") {
                     true => memory.guest_kib += share,
                     false => memory.own_kib += share,

@@ -1,5 +1,5 @@
-//! `hartline bench service`: a daemon of its own, how fast it runs programs, what is left
-//! of runs, what idle machines cost, and how soon machines are back when it was killed.
+//! `hartline bench service`: starts a daemon and measures the rate of runs, leaked resources, the
+//! cost of idle machines, and the time until machines are back after a kill of the daemon.
 
 mod daemon;
 mod left;
@@ -18,31 +18,31 @@ use std::process::ExitCode;
 /// Arguments of `hartline bench service`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Runs one after another, whose times count
+    /// Measure this many runs one after another
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     sequential: u32,
 
-    /// Runs of several clients at once, of which the rate counts
+    /// Measure the rate of this many runs of several clients at once
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     parallel: u32,
 
-    /// Clients at once
+    /// Use this many clients at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
 
-    /// Runs between two looks at what is left of them; 0: none
+    /// Make this many runs between two counts of resources, to find leaks; 0: skip
     #[arg(long, value_name = "N", default_value_t = 5000)]
     runs: u32,
 
-    /// Idle machines at once; 0: none
+    /// Start this many idle machines at once; 0: skip
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=180))]
     machines: u32,
 
-    /// Seconds for which the idle machines' processor time is measured
+    /// Measure the idle machines' CPU time for this many seconds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
 
-    /// How many of the machines run while the daemon is killed and started again
+    /// Keep this many of the machines running while the daemon is killed and started again
     #[arg(long, value_name = "N", default_value_t = 50)]
     restart: u32,
 
@@ -50,13 +50,13 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// The directory that `make bench-programs` prepares
+    /// Take the programs from this directory, which `make bench-programs` prepares
     #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
     programs: PathBuf,
 }
 
-/// Measure, and print the results on standard output, progress on standard error. Exit
-/// code 1 if something is left of runs or a machine was lost.
+/// Measures, and prints the results on standard output and progress on standard error. The exit
+/// code is 1 if runs leaked resources or a machine was lost.
 ///
 /// # Errors
 /// Not root, the program is missing, the daemon does not start or refuses, or a run fails.
@@ -90,7 +90,7 @@ async fn measure_with(
     program: &std::path::Path,
 ) -> anyhow::Result<Results> {
     let program = daemon.push(program).await?;
-    // The first ones wait until there are VMMs, and start the daemon's threads.
+    // The first runs wait for VMMs and start the daemon's threads, so they are not measured.
     load::parallel(daemon, &program, arguments.clients * 4, arguments.clients).await?;
     let times = load::sequential(daemon, &program, arguments.sequential).await?;
     let per_second = load::parallel(daemon, &program, arguments.parallel, arguments.clients);
@@ -118,7 +118,7 @@ async fn measure_with(
     Ok(results)
 }
 
-/// Tells how far it is. That nobody reads it is no reason to fail.
+/// Writes progress to standard error. A closed standard error is not a failure.
 fn progress(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! What was measured, as JSON and as text.
+//! The results of `hartline bench service`, as JSON and as text.
 
 use super::machines::{Idle, Restart};
 use super::{Arguments, Left};
@@ -6,36 +6,36 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug, Clone, Serialize)]
 pub struct Results {
-    /// Milliseconds of a run from request to answer, one client, half of them.
+    /// Median time of a run from request to answer, one client, milliseconds.
     p50_ms: f64,
-    /// 99 of 100 of them.
+    /// 99th percentile of that time, milliseconds.
     p99_ms: f64,
     /// Runs per second of all clients at once.
     runs_per_s: f64,
     clients: u32,
     sequential: u32,
     parallel: u32,
-    /// What is left of many runs.
+    /// Resources before and after many runs.
     left: Option<Runs>,
     pub idle: Option<Idle>,
     pub restart: Option<Restart>,
 }
 
-/// Before and after runs.
+/// Resources before and after runs.
 #[derive(Debug, Clone, Serialize)]
 struct Runs {
     runs: u32,
     before: Left,
     after: Left,
-    /// What there is more of.
+    /// The names of the resources that grew.
     leaks: Vec<&'static str>,
 }
 
 impl Results {
-    /// With times of single runs, shortest first and at least one, and a rate.
+    /// Makes the results from at least one time, shortest first, and a rate.
     pub fn new(times: &[Duration], runs_per_s: f64, arguments: &Arguments) -> Self {
         Self {
             p50_ms: percentile(times, 50),
@@ -50,7 +50,7 @@ impl Results {
         }
     }
 
-    /// Notes what there was before and after so many runs.
+    /// Sets the resources before and after `runs` runs.
     pub fn set_left(&mut self, runs: u32, before: Left, after: Left) {
         let leaks = after.more_than(&before);
         self.left = Some(Runs {
@@ -61,7 +61,7 @@ impl Results {
         });
     }
 
-    /// Whether nothing was left behind and nothing lost.
+    /// Returns whether no resource leaked and no machine was lost.
     pub fn is_clean(&self) -> bool {
         let leaks = self
             .left
@@ -74,7 +74,7 @@ impl Results {
         !leaks && !lost
     }
 
-    /// The times and the rate.
+    /// Formats the times and the rate.
     pub fn speed(&self) -> String {
         format!(
             "one client: p50 {:.1} ms, p99 {:.1} ms; {} clients: {:.1} runs/s",
@@ -113,7 +113,7 @@ impl fmt::Display for Results {
     }
 }
 
-/// The time that so many percent of them do not exceed, milliseconds.
+/// Returns a percentile of sorted times, milliseconds.
 fn percentile(sorted: &[Duration], percent: usize) -> f64 {
     let index = (sorted.len() * percent).div_ceil(100).max(1) - 1;
     sorted
