@@ -1,7 +1,7 @@
 //! Links LLVM's static archives, and names this version of the translator.
 //!
-//! llvm-sys can link too, but asks `llvm-config`, a program of the unpacked
-//! distribution that need not run on this machine.
+//! llvm-sys can link too, but runs `llvm-config`, a program of the unpacked distribution that may
+//! not run on this machine.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -57,8 +57,8 @@ fn main() {
     println!("cargo:rustc-env=HARTLINE_TRANSLATOR={version:016x}");
 }
 
-/// A hash of everything that code generation depends on: the sources, and which
-/// LLVM is linked. Images of another translator are not used.
+/// Hashes everything that code generation depends on: the sources, and the version of LLVM that is
+/// linked. Images of another translator are not used.
 fn translator_version(manifest: &Path) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
     for directory in ["src", "isa/src", "../guest-runtime/abi/src"] {
@@ -86,7 +86,7 @@ fn hash_files(directory: &Path, hasher: &mut DefaultHasher) -> io::Result<()> {
     Ok(())
 }
 
-/// Sorted names in a directory.
+/// Returns the sorted names in a directory.
 fn names(directory: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -96,7 +96,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Names of the archives to link, without `lib` and `.a`.
+/// Returns the names of the archives to link, without `lib` and `.a`.
 fn archives(directory: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();

@@ -13,10 +13,10 @@ use std::num::NonZero;
 use std::path::Path;
 use std::process::Command;
 
-/// What every x86-64 server of the last ten years has.
+/// Extensions that x86-64 servers of the last ten years have.
 const FEATURES: &str = "+popcnt,+lzcnt,+bmi,+bmi2,+avx2,+fma,+sse4.2,+movbe";
 
-/// The kernels without a C library, so that little else is in the file.
+/// Builds the kernels without a C library, so that the file contains little else.
 fn kernels(directory: &Path) -> Vec<u8> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/bench/kernels");
     let library = directory.join("kernels.so");

@@ -1,9 +1,9 @@
-//! The directory of translation images, whole ones and those of programs that are
-//! being translated while they run.
+//! The cache directory of translation images: images of whole files, and partial images of programs
+//! that are being translated while they run.
 //!
-//! An entry is a whole image file, put in place by renaming it, so readers see all
-//! of it or nothing. Whoever writes holds a lock on the temporary file: one that
-//! nobody holds a lock on belongs to a process that is gone.
+//! An entry is a whole image file, put in place by a rename, so readers see all of it or nothing.
+//! The writer holds a lock on the temporary file. A temporary file without a lock belongs to a
+//! process that has ended.
 
 use crate::image::Image;
 use crate::key::Key;
@@ -20,26 +20,26 @@ use std::time::{Duration, SystemTime};
 const TEMPORARY: &str = ".new-";
 /// End of the names of images of whole files.
 const IMAGE: &str = "img";
-/// End of the names of images that have some functions of a file.
+/// End of the names of images that contain only some functions of a file.
 const PARTIAL: &str = "partial";
-/// End of the names of [`pieces`] files, which partial images are linked from.
+/// End of the names of [`pieces`] files, from which partial images are linked.
 const PIECES: &str = "pieces";
-/// A temporary file younger than this may just not be locked yet.
+/// A younger temporary file may not be locked yet.
 const MIN_LEFTOVER_AGE: Duration = Duration::from_secs(60);
 
 /// The cache cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// No environment variable says where it is.
+    /// No environment variable names the directory.
     #[error("no cache directory: set HARTLINE_CACHE or HOME")]
     NoDirectory,
-    /// The directory does not exist and cannot be made.
+    /// The directory does not exist and cannot be created.
     #[error("cannot create the cache directory {path} (HARTLINE_CACHE names another): {source}",
         path = path.display())]
     Create {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// An entry cannot be written.
@@ -48,7 +48,7 @@ pub enum CacheError {
     Write {
         /// The entry.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
@@ -60,8 +60,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The user's cache: `$HARTLINE_CACHE`, or `hartline` in `$XDG_CACHE_HOME` or in
-    /// `~/.cache`. The directory is made when something is stored.
+    /// Returns the user's cache: `$HARTLINE_CACHE`, or `hartline` in `$XDG_CACHE_HOME` or in
+    /// `~/.cache`. The directory is created when something is stored.
     ///
     /// # Errors
     /// [`CacheError::NoDirectory`].
@@ -82,7 +82,7 @@ impl Cache {
         &self.directory
     }
 
-    /// Where the image of a key is.
+    /// Returns the path of a key's image.
     #[must_use]
     pub fn path(&self, key: &Key) -> PathBuf {
         self.entry(key, IMAGE)
@@ -92,20 +92,21 @@ impl Cache {
         self.directory.join(format!("{key}.{extension}"))
     }
 
-    /// Opens the image of a key after checking all of it. An entry that is damaged,
-    /// or of something else, is deleted; one that cannot be read counts as missing.
+    /// Opens the image of a key after checking all of it. A damaged entry, or an entry of another
+    /// key, is deleted; an unreadable entry counts as missing.
     #[must_use]
     pub fn lookup(&self, key: &Key) -> Option<File> {
         self.open(key, IMAGE)
     }
 
-    /// Opens the image that has some functions of the file, likewise.
+    /// Opens the partial image of a key, with the same checks.
     #[must_use]
     pub fn lookup_partial(&self, key: &Key) -> Option<File> {
         self.open(key, PARTIAL)
     }
 
-    /// What the partial image was linked from; nothing if it is missing or damaged.
+    /// Returns the pieces that the partial image was linked from; empty if they are missing or
+    /// damaged.
     #[must_use]
     pub fn pieces(&self, key: &Key) -> Vec<Piece> {
         let bytes = fs::read(self.entry(key, PIECES));
@@ -113,8 +114,7 @@ impl Cache {
         pieces.unwrap_or_default()
     }
 
-    /// Stores a partial image and what it was linked from, in place of any before them,
-    /// and opens the image.
+    /// Stores a partial image and its pieces, replaces earlier ones, and opens the image.
     ///
     /// # Errors
     /// As [`store`](Self::store).
@@ -124,7 +124,7 @@ impl Cache {
         image: &[u8],
         pieces: &[Piece],
     ) -> Result<File, CacheError> {
-        // The pieces first: without them a later run would lose what the image has.
+        // The pieces are stored first: without them a later run would lose functions of the image.
         self.put(key, PIECES, &pieces::to_bytes(key, pieces))?;
         self.put(key, PARTIAL, image)
     }
@@ -137,18 +137,18 @@ impl Cache {
         match Image::open(&bytes) {
             Ok(image) if image.header().key == *key.bytes() => Some(file),
             _ => {
-                // Whether or not it can be deleted, it is not used.
+                // The entry is not used, even if it cannot be deleted.
                 let _ = fs::remove_file(&path);
                 None
             }
         }
     }
 
-    /// Makes the directory, and finds out whether entries can be written to it: before
-    /// a translation rather than after it.
+    /// Creates the directory and checks that entries can be written to it, so that errors appear
+    /// before a translation rather than after it.
     ///
     /// # Errors
-    /// The directory cannot be made or written to.
+    /// The directory cannot be created or written to.
     pub fn prepare(&self) -> Result<(), CacheError> {
         fs::create_dir_all(&self.directory).map_err(|source| CacheError::Create {
             path: self.directory.clone(),
@@ -162,14 +162,14 @@ impl Cache {
         })
     }
 
-    /// Stores an image file, in place of any before it, and opens it.
+    /// Stores an image file, replaces an earlier one, and opens it.
     ///
     /// # Errors
-    /// The directory cannot be made or written to. Nothing is left behind.
+    /// The directory cannot be created or written to. No temporary file remains.
     pub fn store(&self, key: &Key, image: &[u8]) -> Result<File, CacheError> {
         let file = self.put(key, IMAGE, image)?;
         for extension in [PARTIAL, PIECES] {
-            // Useless from now on, but harmless.
+            // The files are useless from now on, but harmless.
             let _ = fs::remove_file(self.entry(key, extension));
         }
         Ok(file)
@@ -195,13 +195,13 @@ impl Cache {
             Ok(readable)
         })();
         if written.is_err() {
-            // The first error is the one to report.
+            // The first error is reported.
             let _ = fs::remove_file(&temporary);
         }
         written
     }
 
-    /// A name that no other process or thread uses.
+    /// Returns a name that no other process or thread uses.
     fn temporary_path(&self) -> PathBuf {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -213,7 +213,7 @@ impl Cache {
             .join(format!("{TEMPORARY}{process}-{number}-{time:x}"))
     }
 
-    /// Removes temporary files of processes that ended before they could.
+    /// Removes temporary files of processes that ended early.
     fn remove_leftovers(&self) {
         let entries = fs::read_dir(&self.directory)
             .into_iter()
@@ -226,20 +226,20 @@ impl Cache {
                 .starts_with(TEMPORARY.as_bytes())
                 && is_abandoned(&entry.path()).unwrap_or(false)
             {
-                // Another process may have been quicker.
+                // Another process may already have removed the file.
                 let _ = fs::remove_file(entry.path());
             }
         }
     }
 }
 
-/// Makes a temporary file.
+/// Creates a temporary file.
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Whether a temporary file is old and nobody writes it.
+/// Whether a temporary file is old and no process is writing it.
 fn is_abandoned(path: &Path) -> io::Result<bool> {
     let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -260,7 +260,7 @@ fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(directory) = path("HARTLINE_CACHE") {
         return Some(directory);
     }
-    // The XDG base directory specification says that relative paths are to be ignored.
+    // The XDG base directory specification requires relative paths to be ignored.
     let xdg = path("XDG_CACHE_HOME").filter(|path| path.is_absolute());
     let base = xdg.or_else(|| path("HOME").map(|home| home.join(".cache")))?;
     Some(base.join("hartline"))
@@ -402,7 +402,7 @@ mod tests {
         let error = inside.store(&key, b"").unwrap_err();
         assert!(matches!(error, CacheError::Create { .. }));
         assert!(error.to_string().contains("/file/cache"));
-        // A directory where the entry belongs cannot be replaced, whoever the user is.
+        // No user can replace a directory at the entry's path.
         let cache = Cache::new(directory.path().to_owned());
         fs::create_dir_all(cache.path(&key).join("x")).unwrap();
         let error = cache.store(&key, &sample(&key)).unwrap_err();

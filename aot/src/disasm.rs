@@ -1,4 +1,4 @@
-//! RISC-V and x86-64 side by side.
+//! RISC-V and x86-64 code side by side.
 
 use std::fmt::Write as _;
 
@@ -10,8 +10,8 @@ use crate::explain::Explained;
 /// Width of the RISC-V column, characters.
 const LEFT: usize = 52;
 
-/// The listing of one function: for each x86 instruction, in order, the RISC-V
-/// instruction it belongs to where that changes.
+/// Returns the listing of one function: the x86 instructions in order, with the RISC-V instruction
+/// that each belongs to where that changes.
 #[must_use]
 pub fn side_by_side(function: &Function, explained: &Explained) -> String {
     let mut text = String::new();

@@ -1,6 +1,6 @@
-//! Explains the code of one function: compiled again with debug information, it
-//! tells which guest instruction each host instruction belongs to, and where the
-//! guest's registers were when one of them faulted.
+//! Maps the host code of one function to guest instructions. The function is compiled again with
+//! debug information, which gives the guest instruction of each host instruction, and the locations
+//! of the guest's registers at a fault.
 
 use std::borrow::Cow;
 
@@ -19,24 +19,24 @@ use crate::cfg::Function;
 use crate::codegen::{Codegen, CodegenError};
 use crate::lift::{Debug, Ir, guest_address, host_name, lift};
 
-/// An explanation could not be made.
+/// An explanation failed.
 #[derive(Debug, Error)]
 pub enum ExplainError {
-    /// LLVM.
+    /// An LLVM error.
     #[error(transparent)]
     Codegen(#[from] CodegenError),
-    /// The object file that LLVM made.
+    /// The generated object file is not readable.
     #[error("generated object file: {0}")]
     Object(#[from] object::Error),
-    /// The debug information in it.
+    /// The debug information in the object file is not readable.
     #[error("generated debug information: {0}")]
     Dwarf(#[from] gimli::Error),
-    /// The function is not in it.
+    /// The object file does not contain the function.
     #[error("generated object file has no function {0}")]
     Missing(String),
 }
 
-/// Code of a function and what it stands for.
+/// The code of a function and the guest instructions it belongs to.
 #[derive(Debug)]
 pub struct Explained {
     object: Vec<u8>,
@@ -45,8 +45,8 @@ pub struct Explained {
     start: u64,
     /// x86-64 code; branches to other functions are not resolved.
     pub code: Vec<u8>,
-    /// Offsets in `code` from which on it belongs to a guest address (link-time),
-    /// or to none; ascending.
+    /// Offsets in `code` at which the code of a guest address (link-time), or code of no guest
+    /// address, begins; ascending.
     pub rows: Vec<(u64, Option<u64>)>,
 }
 
@@ -81,7 +81,7 @@ impl gimli::read::Relocate for &Relocations {
 /// Compiles `function` with debug information.
 ///
 /// # Errors
-/// LLVM failed, or made something unreadable.
+/// LLVM failed, or its output is not readable.
 pub fn explain(function: &Function, unit: &Unit) -> Result<Explained, ExplainError> {
     let context = Context::create();
     let ir = Ir::new(&context, "guest");
@@ -108,7 +108,7 @@ pub fn explain(function: &Function, unit: &Unit) -> Result<Explained, ExplainErr
     Ok(explained)
 }
 
-/// Section offset and bytes of the function `name`.
+/// Returns the section offset and the bytes of the function `name`.
 fn function_code(object: &[u8], name: &str) -> Result<(u64, Vec<u8>), ExplainError> {
     let file: ElfFile64<'_> = ElfFile64::parse(object)?;
     let missing = || ExplainError::Missing(name.to_owned());
@@ -129,8 +129,8 @@ impl Explained {
         self.rows.get(after.checked_sub(1)?)?.1
     }
 
-    /// Values of `x0`–`x31` before the guest instruction whose code at `offset`
-    /// faulted; `None` for those that are nowhere any more.
+    /// Returns the values of `x0`–`x31` before the guest instruction whose code at `offset`
+    /// faulted; `None` for values that are no longer available.
     ///
     /// # Errors
     /// The debug information is not readable.
@@ -184,7 +184,7 @@ impl Explained {
             }
             Ok(())
         })?;
-        // Of several rows for one address the last one counts.
+        // If an address has several rows, the last one counts.
         result.sort_by_key(|row| row.0);
         result.reverse();
         result.dedup_by_key(|row| row.0);
@@ -215,7 +215,7 @@ fn section<'a>(file: &ElfFile64<'a>, name: &str) -> Result<Section<'a>, object::
 
 type Entry<'r> = gimli::DebuggingInformationEntry<Reader<'r>>;
 
-/// The guest register that a variable stands for, if it is an integer register.
+/// Returns the number of the integer register that a variable represents, if it is one.
 fn register_number<'r>(
     dwarf: &gimli::Dwarf<Reader<'r>>,
     unit: &gimli::Unit<Reader<'r>>,
@@ -232,7 +232,7 @@ fn register_number<'r>(
     Ok(number.filter(|&number: &usize| number < 32))
 }
 
-/// The expression for where a variable is at `pc`.
+/// Returns the location expression of a variable at `pc`.
 fn location<'r>(
     dwarf: &gimli::Dwarf<Reader<'r>>,
     unit: &gimli::Unit<Reader<'r>>,
@@ -256,8 +256,7 @@ fn location<'r>(
     Ok(None)
 }
 
-/// Index into [`HostState::registers`] of a DWARF register number (System V
-/// x86-64 ABI, figure 3.36).
+/// Returns the value of a DWARF register number (System V x86-64 ABI, figure 3.36).
 fn host_register(state: &HostState<'_>, register: gimli::Register) -> Option<u64> {
     const ORDER: [usize; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
     let index = *ORDER.get(usize::from(register.0))?;

@@ -1,4 +1,4 @@
-//! Translation image files ([`hartline_abi::image`]): making and checking them.
+//! Translation image files ([`hartline_abi::image`]): building and checking them.
 
 use crate::key::Key;
 use crate::link::{Layout, Linked};
@@ -11,15 +11,15 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::ops::Range;
 
-/// Bytes of the header that have a meaning.
+/// The length of the header's fields, bytes.
 const HEADER_FIELDS: usize = size_of::<ImageHeader>();
-/// Where the checksum is.
+/// The position of the checksum.
 const CHECKSUM: Range<usize> = 48..80;
 /// Bytes of a [`FunctionEntry`] in the file.
 const FUNCTION_SIZE: u64 = size_of::<FunctionEntry>() as u64;
-/// Host code offsets below this are padding that no function starts in.
+/// No function starts below this host code offset: the bytes there are padding.
 const CODE_PADDING: u32 = 16;
-/// Largest guest text and largest part of an image, bytes: offsets stay far from wrapping.
+/// The largest guest text and the largest part of an image, bytes; offsets cannot overflow.
 const MAX_PART: u64 = 1 << 32;
 
 const _: () = assert!(HEADER_FIELDS == 168 && FUNCTION_SIZE == 16);
@@ -27,7 +27,7 @@ const _: () = assert!(HEADER_FIELDS == 168 && FUNCTION_SIZE == 16);
 /// Why bytes are not an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// It ends before the end of the header, or has another length than it says.
+    /// The file is shorter than the header, or differs from the length in the header.
     #[error("image of {have} bytes should have {needed}")]
     Length {
         /// Length expected, bytes.
@@ -35,10 +35,10 @@ pub enum ImageError {
         /// Length found, bytes.
         have: u64,
     },
-    /// No image file.
+    /// The file is not an image.
     #[error("not a translation image")]
     Magic,
-    /// Made for other structures.
+    /// The image has another ABI version.
     #[error("image of ABI version {0}, not {ABI_VERSION}")]
     Version(u32),
     /// A variant that does not exist.
@@ -47,13 +47,13 @@ pub enum ImageError {
     /// The image of another file, or made with other options.
     #[error("image of another key")]
     Key,
-    /// The contents are not those that were written.
+    /// The contents were changed after they were written.
     #[error("image checksum does not match")]
     Checksum,
-    /// A part is larger than images can have.
+    /// A part exceeds the maximum size.
     #[error("image part of {0:#x} bytes is too large")]
     TooLarge(u64),
-    /// The parts are not where they belong.
+    /// The parts are not at their expected offsets.
     #[error("image parts are not laid out as they should be")]
     Layout,
     /// The function at this guest address is out of order, outside the text, or
@@ -65,8 +65,7 @@ pub enum ImageError {
     Table,
 }
 
-/// Makes an image file of the code of `text` guest addresses. `variant` is
-/// a [variant].
+/// Builds an image file from the code of `text` guest addresses. `variant` is a [variant].
 ///
 /// # Errors
 /// [`ImageError::Function`] or [`ImageError::TooLarge`]: the parts do not fit each other.
@@ -154,8 +153,9 @@ impl Lengths {
     }
 }
 
-/// Checks an image file that is read in pieces, of which it keeps none: that it is complete and
-/// unchanged, and of a key. What [`Image::open`] finds wrong with the parts, it does not.
+/// Checks an image file that is read in pieces, without keeping them: the file must be complete,
+/// unchanged, and of the expected key. The checker does not check the parts, as [`Image::open`]
+/// does.
 #[derive(Debug)]
 pub struct Checker {
     key: Key,
@@ -165,7 +165,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// For the image of a key.
+    /// Creates a checker for the image of a key.
     #[must_use]
     pub fn new(key: Key) -> Self {
         Self {
@@ -176,7 +176,7 @@ impl Checker {
         }
     }
 
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, piece: &[u8]) {
         self.length += piece.len() as u64;
         let missing = HEADER_FIELDS - self.header.len();
@@ -190,10 +190,10 @@ impl Checker {
         self.hash.update(rest);
     }
 
-    /// Judges all that came.
+    /// Checks all pieces.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// The first error found.
     pub fn finish(self) -> Result<(), ImageError> {
         let have = self.length;
         let needed = HEADER_SIZE;
@@ -237,7 +237,7 @@ impl<'a> Image<'a> {
     /// Checks a whole file.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// The first error found.
     pub fn open(bytes: &'a [u8]) -> Result<Self, ImageError> {
         let have = bytes.len() as u64;
         let needed = HEADER_SIZE;
@@ -269,7 +269,7 @@ impl<'a> Image<'a> {
         Ok(image)
     }
 
-    /// The header; all its offsets and lengths are right.
+    /// Returns the header; all its offsets and lengths are valid.
     #[must_use]
     pub fn header(&self) -> &ImageHeader {
         &self.header
@@ -300,7 +300,7 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// The function whose code contains an offset into [`code`](Image::code).
+    /// Returns the function whose code contains an offset into [`code`](Image::code).
     #[must_use]
     pub fn function_at(&self, host: u64) -> Option<FunctionEntry> {
         self.functions().find(|function| {
@@ -363,7 +363,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Checks a function against the one before it and the parts that it points into.
+/// Checks a function against the previous one and against the parts that it points into.
 fn check_function(
     function: &FunctionEntry,
     last: Option<u64>,
@@ -386,7 +386,7 @@ fn check_function(
     }
 }
 
-/// SHA-256 of a file with zeros in place of the checksum.
+/// Returns the SHA-256 of a file, with zeros in place of the checksum.
 fn checksum(file: &[u8]) -> [u8; 32] {
     let (before, rest) = file.split_at(CHECKSUM.start);
     let after = rest.get(CHECKSUM.len()..).unwrap_or(&[]);
@@ -452,7 +452,7 @@ fn read_header(bytes: &[u8]) -> Option<ImageHeader> {
     })
 }
 
-/// Little-endian number at an offset that the array has.
+/// Reads a little-endian number at an offset inside the array.
 fn u32_at<const N: usize>(bytes: &[u8; N], offset: usize) -> u32 {
     bytes[offset..]
         .first_chunk()

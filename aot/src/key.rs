@@ -1,27 +1,26 @@
-//! What a translation image depends on.
+//! The key of a translation image.
 
 use hartline_abi::ABI_VERSION;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// Differs between translators that may make different code of the same input.
+/// The version of the translator; versions differ if they may generate different code.
 pub const TRANSLATOR_VERSION: &str = env!("HARTLINE_TRANSLATOR");
 
-/// Names an image by everything that it depends on: SHA-256 of the ELF file's
-/// contents, the translator's version, the processor features that the code uses,
-/// and the options.
+/// The key of an image, a hash of everything that the image depends on: SHA-256 of the ELF file's
+/// contents, the translator's version, the processor features that the code uses, and the options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The key for an ELF file. `features` and `options` are compared byte by byte:
-    /// the caller writes the same ones always in the same way.
+    /// Returns the key for an ELF file. `features` and `options` are compared byte by byte, so the
+    /// caller must always write equal ones the same way.
     #[must_use]
     pub fn new(elf: &[u8], features: &str, options: &str) -> Self {
         Self::of_digest(&Sha256::digest(elf).into(), features, options)
     }
 
-    /// The same, for an ELF file whose contents have this SHA-256.
+    /// Returns the key for an ELF file whose contents have this SHA-256.
     #[must_use]
     pub fn of_digest(content: &[u8; 32], features: &str, options: &str) -> Self {
         let mut hash = Sha256::new();
@@ -35,7 +34,8 @@ impl Key {
             options.as_bytes(),
         ];
         for part in parts {
-            // With its length, so that no two lists of parts run together to the same bytes.
+            // Each part is hashed with its length, so that different lists of parts differ in
+            // bytes.
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }

@@ -1,5 +1,5 @@
-//! In which order functions stand in an image: callees after their callers, so that code
-//! that runs together is on the same pages and in the same sets of the instruction cache.
+//! The order of functions in an image: callees follow their callers, so that code that runs
+//! together is on the same pages and in the same sets of the instruction cache.
 //!
 //! This is call-chain clustering (C3; Ottoni and Maher, "Optimizing function placement for
 //! large-scale data-center applications", 2017), with the nesting of loops in place of a
@@ -10,26 +10,26 @@ use std::collections::BTreeMap;
 
 use crate::cfg::{Edge, EdgeKind, Function, Terminator};
 
-/// How many times as much a call counts in each loop around it.
+/// The factor by which each enclosing loop multiplies the weight of a call.
 const LOOP_FACTOR: u64 = 8;
-/// Loops beyond that many do not count.
+/// The number of enclosing loops that count.
 const DEEPEST_LOOP: u32 = 4;
-/// Guest instructions that calls may bring together, some 60 KiB of code: functions that are
-/// further apart gain nothing from each other.
+/// The most guest instructions that calls may group, some 60 KiB of code: functions that are
+/// further apart do not benefit from each other.
 const LARGEST_CLUSTER: usize = 4096;
 
-/// Functions that stand together.
+/// Functions that are placed together.
 struct Cluster {
-    /// Indices, in their order.
+    /// Indices, in their order in the image.
     functions: Vec<usize>,
     /// Guest instructions, at least 1.
     size: usize,
-    /// How much they are called.
+    /// The total weight of calls.
     weight: u64,
 }
 
 impl Cluster {
-    /// Those called most for their size come first; then by address.
+    /// Orders clusters by call weight for their size, the heaviest first; then by address.
     fn compare(&self, other: &Self) -> Ordering {
         let share = |weight: u64, size: usize| u128::from(weight) * size as u128;
         let density = share(other.weight, self.size).cmp(&share(self.weight, other.size));
@@ -42,7 +42,7 @@ impl Cluster {
     }
 }
 
-/// The order of `functions`, which are sorted by entry, as their indices.
+/// Returns the order of `functions`, which are sorted by entry, as indices.
 #[must_use]
 pub fn order(functions: &[Function]) -> Vec<usize> {
     let calls = calls(functions);
@@ -65,7 +65,7 @@ pub fn order(functions: &[Function]) -> Vec<usize> {
     heaviest.sort_by_key(|&(call, weight)| (Reverse(weight), call));
     for ((caller, callee), _) in heaviest {
         let (to, from) = (homes[caller], homes[callee]);
-        // Behind its heaviest caller already, with what is before it in the way.
+        // The callee is not at the start of its cluster, so it cannot follow this caller.
         let placed = clusters[from].functions.first() != Some(&callee);
         let too_large = clusters[to].size + clusters[from].size > LARGEST_CLUSTER;
         if to == from || placed || too_large {
@@ -86,7 +86,7 @@ pub fn order(functions: &[Function]) -> Vec<usize> {
     clusters.into_iter().flat_map(|c| c.functions).collect()
 }
 
-/// How much each function calls each other one, tail calls among it, by indices.
+/// Returns the weight of calls between each pair of functions, tail calls included, by indices.
 fn calls(functions: &[Function]) -> BTreeMap<(usize, usize), u64> {
     let mut calls: BTreeMap<(usize, usize), u64> = BTreeMap::new();
     for (caller, function) in functions.iter().enumerate() {
@@ -105,7 +105,7 @@ fn calls(functions: &[Function]) -> BTreeMap<(usize, usize), u64> {
     calls
 }
 
-/// Where control goes from here in other functions.
+/// Returns the targets of a terminator in other functions.
 fn targets(terminator: &Terminator) -> impl Iterator<Item = u64> {
     let callee = match terminator {
         Terminator::Call { target, .. } => Some(*target),
@@ -115,8 +115,8 @@ fn targets(terminator: &Terminator) -> impl Iterator<Item = u64> {
     callee.into_iter().chain(edges.map(|edge| edge.target))
 }
 
-/// How many loops are around each block. A loop is taken to be the blocks from its header
-/// to the last one that goes back there, in order of addresses, as compilers lay it out.
+/// Returns the number of loops around each block. A loop is assumed to span the blocks from its
+/// header to the last block that branches back to it, in address order, as compilers lay it out.
 fn loop_depths(function: &Function) -> Vec<u32> {
     let blocks = &function.blocks;
     let mut last: BTreeMap<usize, usize> = BTreeMap::new();
@@ -129,7 +129,7 @@ fn loop_depths(function: &Function) -> Vec<u32> {
             }
         }
     }
-    // How many more loops begin than end before each block.
+    // The number of loops that begin minus the number that end before each block.
     let mut changes = vec![0i32; blocks.len() + 1];
     for (header, end) in last {
         changes[header] += 1;
@@ -148,8 +148,8 @@ mod tests {
     use crate::cfg::Block;
     use hartline_isa::decode;
 
-    /// A function at 0x1000 times `number` + 1 of `length` instructions, with a block per
-    /// callee, those in `looped` in a loop around all of them.
+    /// A function at 0x1000 times `number` + 1 with `length` instructions and a block per callee.
+    /// If `looped`, a loop surrounds all of these blocks.
     fn function(number: u64, length: usize, callees: &[u64], looped: bool) -> Function {
         let nop = decode(0x13).unwrap();
         let entry = 0x1000 * (number + 1);
@@ -200,7 +200,7 @@ mod tests {
             function(0, 10, &[], false),
             function(1, 10, &[], false),
             function(2, 10, &[], false),
-            // It calls the first of them, and another one in a loop.
+            // Function 3 calls function 0; function 4 calls functions 2 and 3 in a loop.
             function(3, 10, &[0], false),
             function(4, 10, &[2, 3], true),
         ];

@@ -1,5 +1,5 @@
-//! Object files to the parts of a translation image: code and constants laid out,
-//! relocations applied, ways to what is not in them added.
+//! Links object files to the parts of a translation image: lays out code and constants, applies
+//! relocations, and adds stubs for code outside the image.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -18,16 +18,16 @@ use thiserror::Error;
 use crate::lift::{HostFunction, Service, function_name, symbol};
 use crate::table::table_length;
 
-/// `ret`: what is before the first function ([`symbol::RETURN`]), so that none is at
-/// offset 0. The ways to the [`Service`]s follow.
+/// The `ret` before the first function ([`symbol::RETURN`]), so that no function is at offset 0.
+/// The stubs of the [`Service`]s follow.
 const RETURN: u8 = 0xc3;
-/// Room for [`RETURN`].
+/// The space for [`RETURN`], bytes.
 const RETURN_LENGTH: usize = 16;
-/// Room for the way to a service.
+/// The space for the stub of a service, bytes.
 const SERVICE_LENGTH: usize = 48;
-/// Room for the code of a resume point: two stores of 13 bytes and a jump of 5.
+/// The space for the stub of a resume point, bytes: two stores of 13 and a jump of 5.
 const STUB_LENGTH: usize = 32;
-/// Room for the code that leaves for a function that is not in the image.
+/// The space for the stub of a function that is not in the image, bytes.
 const AWAY_LENGTH: usize = 48;
 /// Alignment of sections; LLVM aligns functions to 16 bytes.
 const ALIGNMENT: u64 = 64;
@@ -36,16 +36,16 @@ const ALIGNMENT: u64 = 64;
 /// translator.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// Not a readable object file.
+    /// The object file is not readable.
     #[error("generated object file: {0}")]
     Object(#[from] object::Error),
-    /// A relocation of another kind.
+    /// A relocation type that is not supported.
     #[error("generated code has a relocation of type {0}, which images cannot hold")]
     Relocation(u32),
-    /// A symbol that nobody defines.
+    /// A symbol without a definition.
     #[error("generated code refers to `{0}`, which is not defined")]
     Undefined(String),
-    /// Code or data beyond what 32-bit offsets reach.
+    /// Code or data larger than 32-bit offsets can address.
     #[error("translation of {0} bytes is larger than an image can be")]
     TooLarge(u64),
 }
@@ -61,7 +61,7 @@ pub struct Linked {
     pub functions: Vec<FunctionEntry>,
 }
 
-/// Where the parts of an image are in the file.
+/// File offsets of the parts of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Dispatch table.
@@ -75,7 +75,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout for parts of these lengths in bytes.
+    /// Computes the layout for parts of these lengths in bytes.
     #[must_use]
     pub fn new(table_length: u64, code_length: u64, data_length: u64) -> Self {
         let page = |offset: u64| offset.next_multiple_of(PAGE_SIZE);
@@ -99,30 +99,30 @@ enum Part {
     Data,
 }
 
-/// A section's place: its part and offset in it.
+/// The location of a section: its part and its offset there.
 type Place = (Part, u64);
 
-/// One object file with its sections placed.
+/// An object file whose sections are placed.
 struct Input<'a> {
     file: ElfFile64<'a>,
     places: HashMap<SectionIndex, Place>,
 }
 
-/// A way into the middle of a function ([`crate::analysis::resume_points`]).
+/// An entry in the middle of a function ([`crate::analysis::resume_points`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumePoint {
     /// Link-time guest address.
     pub guest: u64,
-    /// Entry of the function that goes on there.
+    /// Entry of the function that contains it.
     pub function: u64,
 }
 
-/// Links object files, in order, into an image of the guest code `text`.
-/// Each resume point gets code of its own, as if it were a function. Calls of guest
-/// functions that no object defines go to the dispatcher.
+/// Links object files, in order, into an image of the guest code `text`. Each resume point gets a
+/// stub, as if it were a function. Calls of guest functions that no object defines go to the
+/// dispatcher.
 ///
 /// # Errors
-/// The objects have something unexpected, or are too large.
+/// The objects have unsupported contents, or are too large.
 pub fn link(
     objects: &[&[u8]],
     resume: &[ResumePoint],
@@ -181,7 +181,8 @@ pub fn link(
     Ok(linked)
 }
 
-/// Guest functions that the objects define, and those that they call and none defines.
+/// Returns the guest functions that the objects define, and the called functions that no object
+/// defines.
 fn function_symbols(inputs: &[Input<'_>]) -> Result<(BTreeSet<u64>, BTreeSet<u64>), LinkError> {
     let (mut defined, mut called) = (BTreeSet::new(), BTreeSet::new());
     for symbol in inputs.iter().flat_map(|input| input.file.symbols()) {
@@ -197,13 +198,13 @@ fn function_symbols(inputs: &[Input<'_>]) -> Result<(BTreeSet<u64>, BTreeSet<u64
     Ok((defined, missing))
 }
 
-/// Completes `code` at image offset `here`, which has loaded a link-time address to r11:
-/// it goes on to a service with that pc. r11 is the one register that neither callers nor
-/// callees of translated code and services keep anything in.
+/// Completes the stub `code` at image offset `here`, which has loaded a link-time address into r11:
+/// it jumps to a service with that pc. r11 is the only register that neither callers nor callees of
+/// translated code and services use.
 fn leave(code: &mut Vec<u8>, service: Service, here: u64) -> Result<(), LinkError> {
     code.extend([0x4c, 0x03, 0x1d]); // add r11, [rip + bias]
     let next = here + code.len() as u64 + 4;
-    // The data page, which starts with the bias, is before the file.
+    // The data page is before the file and starts with the bias.
     let distance = i32::try_from(next + PAGE_SIZE).map_err(|_| LinkError::TooLarge(next))?;
     code.extend((-distance).to_le_bytes());
     code.extend([0x65, 0x4c, 0x89, 0x1c, 0x25]); // mov gs:[pc], r11
@@ -213,8 +214,8 @@ fn leave(code: &mut Vec<u8>, service: Service, here: u64) -> Result<(), LinkErro
     Ok(())
 }
 
-/// Fills the room at `start` with the code of the resume points: the place is
-/// written down, attention asked for, and the function entered, whose poll finds it.
+/// Fills the space at `start` with the stubs of the resume points. A stub stores the resume
+/// address, requests a poll, and enters the function, whose poll handles the request.
 fn add_stubs(resume: &[ResumePoint], start: usize, linked: &mut Linked) -> Result<(), LinkError> {
     let hosts: HashMap<u64, u32> = linked
         .functions
@@ -244,7 +245,7 @@ fn add_stubs(resume: &[ResumePoint], start: usize, linked: &mut Linked) -> Resul
     Ok(())
 }
 
-/// `mov qword ptr gs:[offset], value`.
+/// Encodes `mov qword ptr gs:[offset], value`.
 fn store_to_hart(offset: u64, value: i32) -> Vec<u8> {
     let mut bytes = vec![0x65, 0x48, 0xc7, 0x04, 0x25];
     bytes.extend((offset as u32).to_le_bytes());
@@ -279,7 +280,7 @@ fn place<'a>(bytes: &'a [u8], linked: &mut Linked) -> Result<Input<'a>, LinkErro
     Ok(Input { file, places })
 }
 
-/// Image offsets of the global symbols: functions, and those of [`symbol`].
+/// Adds the image offsets of the global symbols: functions, and the symbols of [`symbol`].
 fn define(
     inputs: &[Input<'_>],
     layout: &Layout,
@@ -289,7 +290,7 @@ fn define(
         (symbol::TABLE.to_owned(), layout.table),
         (symbol::CODE.to_owned(), layout.code),
         (symbol::RETURN.to_owned(), layout.code),
-        // One page before the file.
+        // The data page is one page before the file.
         (symbol::DATA.to_owned(), PAGE_SIZE.wrapping_neg()),
     ]);
     for input in inputs {
@@ -315,7 +316,7 @@ fn define(
     Ok(symbols)
 }
 
-/// Image offset of a place.
+/// Returns the image offset of a location.
 fn address((part, offset): Place, layout: &Layout) -> u64 {
     match part {
         Part::Code => layout.code + offset,
@@ -350,7 +351,7 @@ fn relocate(
     Ok(())
 }
 
-/// Image offset of what a relocation refers to.
+/// Returns the image offset that a relocation refers to.
 fn resolve(
     input: &Input<'_>,
     layout: &Layout,

@@ -1,8 +1,8 @@
-//! In which order the functions of a running program are translated: those first
-//! where it spends its time.
+//! The order in which the functions of a running program are translated: the functions where it
+//! spends its time come first.
 //!
-//! A function that is translated may still be interpreted: control is inside, and comes to
-//! none of its entries. Then the code from where it is becomes a function of its own.
+//! A translated function may still be interpreted if control is inside it and reaches none of its
+//! entries. Then the code from the current address on becomes a separate function.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -10,23 +10,23 @@ use std::collections::{HashMap, HashSet};
 use crate::cfg::{ControlFlow, Function};
 use crate::pieces::Piece;
 
-/// Instructions of the first batch, which is to be ready at once; each batch may
-/// have twice as many as the one before.
+/// Instructions of the first batch, which should be ready at once; each batch may have twice as
+/// many as the previous one.
 const FIRST_BATCH: usize = 400;
 /// Instructions of the largest batch. A longer function is compiled alone ([`Size::Giant`]).
 const LARGEST_BATCH: usize = 2000;
-/// Instructions that code inside one function may have in total when it is translated for
-/// several places, and the limits of their number.
+/// The total instructions of code inside one function that is translated from several addresses,
+/// and the limits of the number of these addresses.
 const INSIDE_LENGTH: usize = 16_000;
 const MIN_INSIDE: usize = 4;
 const MAX_INSIDE: usize = 16;
 
-/// How often control came to a guest address.
+/// The execution count of a guest address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heat {
-    /// Link-time address, at which no translation was entered.
+    /// Link-time address at which no translation was entered.
     pub pc: u64,
-    /// How often, of late; an estimate.
+    /// The recent number of executions, an estimate.
     pub count: u64,
 }
 
@@ -35,12 +35,12 @@ pub struct Heat {
 pub struct Part {
     /// Index into [`ControlFlow::functions`].
     pub function: usize,
-    /// Only what is reached from this instruction of the function.
+    /// If set, only the code that is reachable from this instruction of the function.
     pub inside: Option<u64>,
 }
 
 impl Part {
-    /// All of a function.
+    /// Returns the part that is a whole function.
     #[must_use]
     pub const fn whole(function: usize) -> Self {
         let inside = None;
@@ -48,12 +48,12 @@ impl Part {
     }
 }
 
-/// Kinds of functions by how long they take to compile.
+/// Sizes of functions, by compilation time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// Several make a batch.
+    /// A function that is compiled in a batch with others.
     Small,
-    /// A batch of its own, which takes seconds.
+    /// A function that is compiled alone, which takes seconds.
     Giant,
 }
 
@@ -69,37 +69,37 @@ impl Size {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Waiting,
-    /// Handed out.
+    /// Returned in a batch.
     Taken,
     /// In an image.
     Shown,
 }
 
-/// Hands out the code of a file, each part once.
+/// Selects the code of a file to translate, each part once.
 #[derive(Debug)]
 pub struct Order<'a> {
     functions: &'a [Function],
-    /// First address of each block, and the index of the function that has it; sorted.
+    /// First address of each block, and the index of its function; sorted.
     blocks: Vec<(u64, u32)>,
     /// By function.
     states: Vec<State>,
     /// Addresses at which translated code is entered, or will be.
     entries: HashSet<u64>,
-    /// How many places inside a function were handed out.
+    /// The number of addresses inside a function that were selected.
     insides: HashMap<usize, usize>,
-    /// What came to other addresses since their functions were shown.
+    /// Executions at other addresses since their functions were in an image.
     rest: HashMap<u64, Rest>,
     budget: usize,
 }
 
-/// How often an address was come to, from counts that also fall.
+/// The executions of an address, summed from counts that also decrease.
 #[derive(Debug, Clone, Copy)]
 struct Rest {
     last: u64,
     sum: u64,
 }
 
-/// What may be handed out.
+/// A part that may be selected.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     part: Part,
@@ -108,8 +108,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// How much there is to be gained for the time that it takes. Short functions take the
-    /// same, as they are compiled together.
+    /// Returns the expected gain per compilation time. Short functions take the same time, as they
+    /// are compiled together.
     fn score(&self) -> u64 {
         let cost = self.length.max(FIRST_BATCH) / FIRST_BATCH;
         self.heat / cost as u64
@@ -117,7 +117,7 @@ impl Candidate {
 }
 
 impl<'a> Order<'a> {
-    /// Nothing has been handed out but what `done` has.
+    /// Creates the order for a file of which only `done` is translated.
     #[must_use]
     pub fn new(flow: &'a ControlFlow, done: &[Piece]) -> Self {
         let functions = &flow.functions[..];
@@ -139,7 +139,7 @@ impl<'a> Order<'a> {
         order
     }
 
-    /// There is an image of these pieces.
+    /// Records that an image of these pieces exists.
     pub fn show(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             for &entry in &piece.functions {
@@ -153,14 +153,14 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// How worthwhile the next batch is, compared with those of other files; `None` if
-    /// nothing that was not handed out has been executed.
+    /// Returns the score of the next batch, to compare it with other files' batches; `None` if all
+    /// executed code was already selected.
     pub fn score(&mut self, heats: &[Heat], size: Size) -> Option<u64> {
         let candidates = self.candidates(heats, size);
         candidates.iter().map(Candidate::score).max()
     }
 
-    /// What to translate now, the most worthwhile first.
+    /// Returns the parts to translate next, the highest score first.
     pub fn next_batch(&mut self, heats: &[Heat], size: Size) -> Vec<Part> {
         let mut candidates = self.candidates(heats, size);
         candidates.sort_by_key(|c| (Reverse(c.score()), c.part.function, c.part.inside));
@@ -181,7 +181,7 @@ impl<'a> Order<'a> {
         batch
     }
 
-    /// Instructions of a part; more than it has if it is not a whole function.
+    /// Returns the number of instructions of a part; an upper bound if it is not a whole function.
     #[must_use]
     pub fn length(&self, part: Part) -> usize {
         let function = self.functions.get(part.function);
@@ -226,8 +226,8 @@ impl<'a> Order<'a> {
         candidates
     }
 
-    /// The place of a heat inside a function that is in the image: worth the time if what was
-    /// interpreted since is of the order of what the compiler takes.
+    /// Returns the candidate for an address inside a function that is in the image. Its translation
+    /// is worthwhile if interpreting the code since has taken about as long as the compiler takes.
     fn inside(&mut self, function: usize, heat: &Heat) -> Option<Candidate> {
         if self.entries.contains(&heat.pc) {
             return None;
@@ -251,7 +251,7 @@ impl<'a> Order<'a> {
         (few && since >= 500 + 5 * length as u64).then_some(Candidate { part, length, heat })
     }
 
-    /// The functions that have an instruction at `pc`, as a range of `blocks`.
+    /// Returns the functions that have an instruction at `pc`, as a range of `blocks`.
     fn owners(&self, pc: u64) -> std::ops::Range<usize> {
         let end = self.blocks.partition_point(|&(start, _)| start <= pc);
         let Some(&(start, index)) = end.checked_sub(1).map(|last| &self.blocks[last]) else {
@@ -277,8 +277,8 @@ mod tests {
     use crate::cfg::{Block, Terminator};
     use hartline_isa::decode;
 
-    /// Functions of `lengths` instructions, 0x10000 bytes apart, the second block of
-    /// each being a loop.
+    /// Functions of `lengths` instructions, 0x10000 bytes apart; the second block of each is a
+    /// loop.
     fn flow(lengths: &[usize]) -> ControlFlow {
         let nop = decode(0x13).unwrap();
         let functions = lengths.iter().enumerate().map(|(number, &length)| {
@@ -331,7 +331,7 @@ mod tests {
             heat(0x7777, 99),
         ];
         assert_eq!(order.score(&heats, Size::Small), Some(12));
-        // One that is larger than a batch comes alone.
+        // A function that is larger than a batch is compiled alone.
         assert_eq!(order.next_batch(&heats, Size::Small), whole(&[1]));
         assert_eq!(order.score(&heats, Size::Small), Some(7));
         assert_eq!(order.next_batch(&heats, Size::Small), whole(&[2, 0]));
@@ -385,7 +385,7 @@ mod tests {
             order.next_batch(&[heat(place, 1)], Size::Small),
             whole(&[0])
         );
-        // As long as it is being compiled, nothing is known of what it will change.
+        // While the code is being compiled, its effect on the counts is not known.
         assert_eq!(order.score(&[heat(place, 100_000)], Size::Small), None);
         let mut resumed = piece(&[0x1_0000]);
         resumed.resume.push(crate::link::ResumePoint {
@@ -397,13 +397,13 @@ mod tests {
         let heats = |more| [heat(place, count + more), heat(0x1_0004, count + more)];
         assert_eq!(order.score(&heats(0), Size::Small), None);
         assert_eq!(order.score(&heats(700), Size::Small), None);
-        // The count has been halved, and grows again.
+        // The count has been halved and increases again.
         assert_eq!(order.score(&[heat(place, count / 2)], Size::Small), None);
         assert_eq!(
             order.score(&[heat(place, count / 2 + 200)], Size::Small),
             None
         );
-        // Not at an entry, and not at what is no instruction.
+        // Neither an entry nor an address without an instruction is selected.
         let odd = [heat(place + 2, 9 * count), heat(0x1_0190, 9 * count)];
         assert_eq!(order.score(&odd, Size::Small), None);
         let hotter = odd.map(|odd| heat(odd.pc, 99 * count));

@@ -1,5 +1,5 @@
-//! Functions translated one after the other: pieces of machine code that are not
-//! linked yet, and the file in which they wait for the next run of the program.
+//! Pieces of machine code, for functions that are translated one after the other. Pieces are not
+//! linked yet; a file keeps them for the next run of the program.
 //!
 //! ```text
 //! magic "HARTPCS\0", SHA-256 of the cache key, SHA-256 of the file with this field
@@ -14,39 +14,39 @@ use crate::link::{LinkError, Linked, ResumePoint, link};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
-/// First bytes of a file of pieces.
+/// The first bytes of a file of pieces.
 const MAGIC: &[u8; 8] = b"HARTPCS\0";
-/// Where the checksum is.
+/// The position of the checksum.
 const CHECKSUM: Range<usize> = 40..72;
 /// Bytes before the first piece.
 const HEADER: usize = 80;
 
-/// Machine code of some functions of a file.
+/// The machine code of some functions of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// Link-time entries of the functions.
     pub functions: Vec<u64>,
-    /// Places in them where they can be entered too.
+    /// Further addresses at which they can be entered.
     pub resume: Vec<ResumePoint>,
-    /// Their object file.
+    /// The object file of the functions.
     pub object: Vec<u8>,
 }
 
-/// Links pieces into an image of the guest code `text`. A function that is not in any
-/// of them is reached through the dispatcher.
+/// Links pieces into an image of the guest code `text`. A function that is in none of the pieces is
+/// reached through the dispatcher.
 ///
 /// # Errors
-/// The objects have something unexpected, or are too large.
+/// The objects have unsupported contents, or are too large.
 pub fn link_pieces(pieces: &[Piece], text: &Range<u64>) -> Result<Linked, LinkError> {
     let objects: Vec<&[u8]> = pieces.iter().map(|piece| &piece.object[..]).collect();
-    // A place that several functions have in common is entered in the first of them.
+    // A resume point that several functions share enters the first of them.
     let mut points: Vec<ResumePoint> = pieces.iter().flat_map(|p| &p.resume).copied().collect();
     points.sort_unstable_by_key(|point| (point.guest, point.function));
     points.dedup_by_key(|point| point.guest);
     link(&objects, &points, text)
 }
 
-/// The file of `pieces`.
+/// Encodes `pieces` as a file.
 #[must_use]
 pub fn to_bytes(key: &Key, pieces: &[Piece]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -72,7 +72,7 @@ pub fn to_bytes(key: &Key, pieces: &[Piece]) -> Vec<u8> {
     bytes
 }
 
-/// The pieces of a file; `None` if it is damaged or of another key.
+/// Decodes the pieces of a file; `None` if it is damaged or of another key.
 #[must_use]
 pub fn from_bytes(key: &Key, bytes: &[u8]) -> Option<Vec<Piece>> {
     let (head, sum) = (bytes.get(..40)?, bytes.get(CHECKSUM)?);
@@ -88,7 +88,7 @@ pub fn from_bytes(key: &Key, bytes: &[u8]) -> Option<Vec<Piece>> {
     }
     let mut reader = Reader(bytes.get(HEADER - 8..)?);
     let count = reader.word()?;
-    // Not reserved ahead: the number is not to be believed.
+    // Nothing is reserved ahead: the number may be wrong.
     let mut pieces = Vec::new();
     for _ in 0..count {
         let (functions, resume) = (reader.word()?, reader.word()?);
@@ -108,7 +108,7 @@ pub fn from_bytes(key: &Key, bytes: &[u8]) -> Option<Vec<Piece>> {
     reader.0.is_empty().then_some(pieces)
 }
 
-/// What has not been read yet.
+/// The bytes that have not been read yet.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -1,12 +1,12 @@
-//! The dispatch table of an image ([`hartline_abi::image`]): which guest addresses have
+//! The dispatch table of an image ([`hartline_abi::image`]), which lists the guest addresses with
 //! host code.
 
 use hartline_abi::image::{
     FunctionEntry, MISS, TABLE_BLOCK_SIZE, TABLE_BLOCK_TEXT, directory_length, slot_in_block,
 };
 
-/// Length of the table for `text_length` bytes of text with entries at `offsets` from its
-/// start, ascending.
+/// Returns the length of the table for `text_length` bytes of text with entries at `offsets` from
+/// its start, ascending.
 #[must_use]
 pub fn table_length(text_length: u64, offsets: impl Iterator<Item = u64>) -> u64 {
     let mut last = None;
@@ -18,7 +18,7 @@ pub fn table_length(text_length: u64, offsets: impl Iterator<Item = u64>) -> u64
     directory_length(text_length) + blocks * TABLE_BLOCK_SIZE
 }
 
-/// The table of `functions`, sorted, all of which are in the text from `text_start` on.
+/// Builds the table of `functions`, which are sorted and in the text from `text_start` on.
 #[must_use]
 pub fn table(text_start: u64, text_length: u64, functions: &[FunctionEntry]) -> Vec<u8> {
     let directory = directory_length(text_length);
@@ -38,7 +38,7 @@ pub fn table(text_start: u64, text_length: u64, functions: &[FunctionEntry]) -> 
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Words of a block.
+/// The number of words in a block.
 const WORDS: usize = TABLE_BLOCK_SIZE as usize / 4;
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
         }
     }
 
-    /// As translated code looks entries up.
+    /// Finds an entry as translated code does.
     fn find(table: &[u8], offset: u64) -> u32 {
         let word = |at: usize| u32::from_le_bytes(table[at..at + 4].try_into().unwrap());
         let block = word((offset / TABLE_BLOCK_TEXT) as usize * 4) as usize;

@@ -1,45 +1,42 @@
-//! Techniques of the translator that can be switched off, to measure what each is
-//! worth. The result is the same program, slower or larger, but for
-//! [`Technique::Polls`].
+//! Techniques of the translator that can be switched off, to measure the effect of each. Without a
+//! technique the program behaves the same, only slower or larger, except for [`Technique::Polls`].
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Something that makes translated code faster or smaller.
+/// A technique that makes translated code faster or smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Technique {
     /// Registers that nothing reads later are not passed between functions.
     Liveness,
-    /// Polls at function entries and loop back-edges. Not for use: without them no
-    /// signal reaches a loop, and endless recursion overruns the host stack.
+    /// Polls at function entries and loop back-edges. Disable only for measurements: without polls
+    /// no signal reaches a loop, and endless recursion overruns the host stack.
     Polls,
-    /// Several rounds of a short loop of one block have a poll in common.
+    /// Several iterations of a short single-block loop share a poll.
     SharedPolls,
-    /// Each indirect jump remembers where it led last, instead of looking that up in the
-    /// dispatch table.
+    /// Each indirect jump caches its last target, to avoid a lookup in the dispatch table.
     InlineCache,
     /// Jump tables become switches.
     JumpTables,
     /// Functions without floating point leave the SSE registers alone.
     IntegerSignature,
-    /// Functions whose callers are all known have registers of their callers in the places
-    /// of arguments that they do not take.
+    /// Functions whose callers are all known take registers of their callers in place of unused
+    /// arguments.
     OwnConventions,
-    /// LLVM is told that 64-bit integers are not native, so that it leaves 32-bit
-    /// operations alone.
+    /// LLVM treats 64-bit integers as not native, so that it leaves 32-bit operations alone.
     NarrowWords,
     /// BMI, LZCNT and POPCNT instructions; also for libgcc's searches for the highest byte.
     BitInstructions,
     /// Exception flags are read and written without the interpreter.
     InlineFlags,
-    /// NaNs of intermediate results become canonical only where somebody can see them.
+    /// NaNs of intermediate results become canonical only where their bits are visible.
     RawNans,
     /// Loop rotation and motion of invariant code.
     LoopPasses,
-    /// Bytes that are put together to a word are loaded as one: by the lifter, and by LLVM
-    /// before value numbering takes them apart.
+    /// Bytes that are combined to a word are loaded as one: by the lifter, and by LLVM before value
+    /// numbering splits them.
     WideAccesses,
     /// Registers that are not passed in host registers are loaded where they are read, not
     /// after each call.
@@ -48,25 +45,26 @@ pub enum Technique {
     ValueNumbering,
     /// Address computations become part of the instruction that accesses memory.
     AddressModes,
-    /// A branch is a comparison and a jump on its flags.
+    /// A branch becomes a comparison and a jump on its flags.
     CompareAndBranch,
-    /// The high and the low half of a product are one multiplication.
+    /// The high and the low half of a product become one multiplication.
     ProductPairs,
-    /// What `lui` and `auipc` begin is one constant.
+    /// A constant that `lui` or `auipc` begins becomes one constant.
     WideConstants,
     /// Carries and borrows that `sltu` computes stay in the carry flag.
     CarryChains,
-    /// Functions stand after those that call them, not in the order of their addresses.
+    /// Functions are placed after their callers, not in the order of their addresses.
     FunctionOrder,
-    /// Loads of what the file has in read-only memory become constants.
+    /// Loads of the file's read-only data become constants.
     ReadOnlyData,
-    /// Registers that nothing reads later keep what they held. Without it they get a pattern
-    /// ([`DEAD`](hartline_abi::hart::DEAD)) that a check of the runtime knows (`--check`).
+    /// Registers that nothing reads later keep their old values. Without the technique they get a
+    /// pattern ([`DEAD`](hartline_abi::hart::DEAD)) that a check of the runtime detects
+    /// (`--check`).
     StaleRegisters,
 }
 
 impl Technique {
-    /// All of them.
+    /// All techniques.
     pub const ALL: [Self; 23] = [
         Self::Liveness,
         Self::Polls,
@@ -93,7 +91,7 @@ impl Technique {
         Self::StaleRegisters,
     ];
 
-    /// Name on the command line and in cache keys.
+    /// Returns the name on the command line and in cache keys.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -130,7 +128,7 @@ impl fmt::Display for Technique {
     }
 }
 
-/// There is no technique of this name.
+/// No technique has this name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("no technique is called `{0}`; there are {names}", names = Technique::ALL.map(Technique::name).join(", "))]
 pub struct UnknownTechnique(String);
@@ -146,12 +144,12 @@ impl FromStr for Technique {
     }
 }
 
-/// Techniques that are not to be used.
+/// The techniques that are disabled.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Disabled(Vec<Technique>);
 
 impl Disabled {
-    /// These, in any order.
+    /// Disables these techniques, in any order.
     #[must_use]
     pub fn new(techniques: &[Technique]) -> Self {
         let mut techniques = techniques.to_vec();
@@ -166,7 +164,7 @@ impl Disabled {
         !self.0.contains(&technique)
     }
 
-    /// The names, always in the same order, for cache keys.
+    /// Returns the names in a fixed order, for cache keys.
     #[must_use]
     pub fn key(&self) -> String {
         self.0

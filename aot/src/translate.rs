@@ -1,5 +1,5 @@
-//! From functions to linked code: modules are lifted, optimised and generated, on
-//! all processors or some functions at a time.
+//! Compiles functions to linked code: modules are lifted, optimised and generated, either on all
+//! processors or some functions at a time.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -19,28 +19,28 @@ use crate::link::{LinkError, Linked, ResumePoint};
 use crate::pieces::{Piece, link_pieces};
 use crate::technique::Technique;
 
-/// Instructions that are compiled together: enough to spread the cost of a
-/// module, few enough to balance the threads and show progress.
+/// The number of instructions that are compiled together: enough to spread the cost of a module,
+/// few enough to balance the threads and show progress.
 const BATCH_INSTRUCTIONS: usize = 4000;
 
-/// Translation failed; not the input's fault.
+/// Translation failed; the input is not the cause.
 #[derive(Debug, Error)]
 pub enum TranslateError {
-    /// LLVM.
+    /// An LLVM error.
     #[error(transparent)]
     Codegen(#[from] CodegenError),
-    /// The linker of images.
+    /// An error of the linker of images.
     #[error(transparent)]
     Link(#[from] LinkError),
 }
 
-/// Sees how far a translation is. Called from several threads.
+/// Receives the progress of a translation. It is called from several threads.
 pub trait Progress: Sync {
-    /// `done` of `total` guest instructions are translated.
+    /// Reports that `done` of `total` guest instructions are translated.
     fn advance(&self, done: usize, total: usize);
 }
 
-/// Does not look at progress.
+/// Ignores the progress.
 #[derive(Debug, Clone, Copy)]
 pub struct Silent;
 
@@ -48,8 +48,8 @@ impl Progress for Silent {
     fn advance(&self, _done: usize, _total: usize) {}
 }
 
-/// Translates functions, sorted by entry. In the image they stand in another order
-/// (`layout`), which does not depend on the threads.
+/// Translates functions, sorted by entry. Their order in the image (`layout`) does not depend on
+/// the number of threads.
 ///
 /// # Errors
 /// LLVM or the linker failed.
@@ -102,7 +102,7 @@ pub fn translate(
     Ok(link_pieces(&pieces, &unit.text)?)
 }
 
-/// Ranges of functions that are compiled together.
+/// Returns the ranges of functions that are compiled together.
 fn batches(functions: &[&Function]) -> Vec<Range<usize>> {
     let mut batches = Vec::new();
     let mut start = 0;
@@ -202,7 +202,7 @@ fn lift_all(ir: &Ir<'_>, unit: &Unit, functions: &[&Function]) {
     }
 }
 
-/// A stage of translation to look at.
+/// A stage of translation that can be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// LLVM IR as lifted.
@@ -213,7 +213,7 @@ pub enum Stage {
     Assembly,
 }
 
-/// The text of `functions` at a stage of translation.
+/// Returns the text of `functions` at a stage of translation.
 ///
 /// # Errors
 /// LLVM failed.

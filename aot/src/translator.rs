@@ -1,4 +1,4 @@
-//! One ELF file and everything that can be made of it.
+//! The translator of one ELF file.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -21,13 +21,13 @@ use crate::pieces::Piece;
 use crate::technique::{Disabled, Technique};
 use crate::translate::{Progress, Stage, TranslateError, compile, emit, translate};
 
-/// Most addresses from the first to the last byte of code, bytes.
+/// The largest distance from the first to the last byte of code, bytes.
 pub const MAX_TEXT: u64 = 256 << 20;
 
 /// A file cannot be translated.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// It is no RISC-V program.
+    /// The file is not a RISC-V program.
     #[error(transparent)]
     Elf(#[from] ElfError),
     /// Its code spans more than [`MAX_TEXT`].
@@ -35,23 +35,22 @@ pub enum ReadError {
     TextTooLarge(u64),
 }
 
-/// How to translate.
+/// Options of a translation.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Extensions that the code may use, as LLVM feature names (`+popcnt,+bmi2`).
     pub features: String,
-    /// Techniques not to use.
+    /// Techniques that are disabled.
     pub disabled: Disabled,
-    /// Threads to translate with; all processors if `None`. Makes no difference to
-    /// the result.
+    /// The number of threads; all processors if `None`. It does not affect the result.
     pub threads: Option<NonZero<usize>>,
-    /// Make the precise variant, for programs that handle their own faults: it has all
-    /// registers at each access to memory.
+    /// Whether to generate the precise variant, for programs that handle their own faults: it has
+    /// all registers at each access to memory.
     pub precise: bool,
 }
 
 impl Options {
-    /// The variant of image that they make.
+    /// Returns the image variant for these options.
     #[must_use]
     pub fn variant(&self) -> u32 {
         match self.precise {
@@ -60,34 +59,34 @@ impl Options {
         }
     }
 
-    /// Names the image of `elf` that is translated with these options.
+    /// Returns the key of the image of `elf` with these options.
     #[must_use]
     pub fn key(&self, elf: &[u8]) -> Key {
         Key::new(elf, &self.features, &self.text())
     }
 
-    /// Names the image of an ELF file whose contents have this SHA-256.
+    /// Returns the key of the image of an ELF file whose contents have this SHA-256.
     #[must_use]
     pub fn key_of_digest(&self, content: &[u8; 32]) -> Key {
         Key::of_digest(content, &self.features, &self.text())
     }
 
-    /// The options that make a difference to the code, as [`Key`] wants them.
+    /// Returns the options that affect the code, in the form that [`Key`] takes.
     fn text(&self) -> String {
         format!("variant {} without {}", self.variant(), self.disabled.key())
     }
 }
 
-/// Something asked about code could not be answered.
+/// A query about code failed.
 #[derive(Debug, Error)]
 pub enum LookError {
     /// No function has this name or address.
     #[error("no function `{0}` in this file")]
     NoFunction(String),
-    /// LLVM or its output.
+    /// LLVM failed, or its output is not readable.
     #[error(transparent)]
     Explain(#[from] ExplainError),
-    /// LLVM.
+    /// An LLVM error.
     #[error(transparent)]
     Translate(#[from] TranslateError),
 }
@@ -97,11 +96,11 @@ pub enum LookError {
 pub struct GuestState {
     /// Link-time address of the instruction.
     pub pc: u64,
-    /// `x0`–`x31`, where the code still had them.
+    /// `x0`–`x31`, as far as the code still had them.
     pub x: [Option<u64>; 32],
 }
 
-/// Translates functions of one file as they are asked for.
+/// Translates functions of one file on request.
 pub struct Compiler<'a> {
     translator: &'a Translator<'a>,
     unit: Unit,
@@ -109,7 +108,7 @@ pub struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    /// Translates these parts of the file; not those that it does not have.
+    /// Translates these parts of the file; parts that the file does not have are ignored.
     ///
     /// # Errors
     /// LLVM failed.
@@ -131,7 +130,7 @@ pub struct Translator<'a> {
     threads: Option<NonZero<usize>>,
 }
 
-/// Extensions to use.
+/// Returns the extensions to use.
 fn features(options: &Options) -> Features {
     let allows = |technique| options.disabled.allows(technique);
     let features = match allows(Technique::BitInstructions) {
@@ -170,7 +169,7 @@ impl<'a> Translator<'a> {
             flow.functions.iter_mut().for_each(find_searches);
         }
         let features = features(options);
-        // The precise variant believes nobody.
+        // The precise variant does not rely on liveness.
         let liveness = match !options.precise && disabled.allows(Technique::Liveness) {
             true => Liveness::of(&flow.functions, &features),
             false => Liveness::default(),
@@ -211,26 +210,26 @@ impl<'a> Translator<'a> {
         })
     }
 
-    /// Leaves all functions but those with the entries `wanted` to the interpreter.
+    /// Leaves all functions except the ones with the entries `wanted` to the interpreter.
     pub fn restrict(&mut self, wanted: &HashSet<u64>) {
         let functions = &mut self.flow.functions;
         functions.retain(|function| wanted.contains(&function.entry));
         self.unit.conventions.retain(wanted);
     }
 
-    /// The file.
+    /// Returns the ELF file.
     #[must_use]
     pub fn binary(&self) -> &Binary<'a> {
         &self.binary
     }
 
-    /// Its functions.
+    /// Returns the recovered functions.
     #[must_use]
     pub fn flow(&self) -> &ControlFlow {
         &self.flow
     }
 
-    /// The code of a part.
+    /// Returns the code of a part.
     fn function(&self, part: Part) -> Option<Cow<'_, Function>> {
         let function = self.flow.functions.get(part.function)?;
         match part.inside {
@@ -239,7 +238,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// The code that the image's function at `entry` was most likely made from.
+    /// Returns the code from which the image's function at `entry` was most likely generated.
     fn entered(&self, entry: u64) -> Option<Cow<'_, Function>> {
         if let Some(function) = self.flow.function(entry) {
             return Some(Cow::Borrowed(function));
@@ -251,7 +250,7 @@ impl<'a> Translator<'a> {
         })
     }
 
-    /// What its functions share.
+    /// Returns the data that its functions share.
     #[must_use]
     pub fn unit(&self) -> &Unit {
         &self.unit
@@ -265,11 +264,11 @@ impl<'a> Translator<'a> {
         translate(&self.flow.functions, &self.unit, self.threads, progress)
     }
 
-    /// A compiler for some functions at a time, for the calling thread. As callers may be
-    /// there without the function that they call, no function has a convention of its own.
+    /// Creates a compiler for some functions at a time, for the calling thread. Callers may be
+    /// translated without their callees, so no function has a nonstandard convention.
     ///
     /// # Errors
-    /// LLVM has no such target.
+    /// LLVM does not know the target.
     pub fn compiler(&self) -> Result<Compiler<'_>, TranslateError> {
         let codegen = Codegen::new(self.unit.features.llvm(), &self.unit.disabled)?;
         Ok(Compiler {
@@ -282,7 +281,7 @@ impl<'a> Translator<'a> {
         })
     }
 
-    /// The functions of a name or `0x` address; all without one.
+    /// Returns the functions with a name or a `0x` address; all functions if `symbol` is `None`.
     fn select(&self, symbol: Option<&str>) -> Result<Vec<&Function>, LookError> {
         let Some(symbol) = symbol else {
             return Ok(self.flow.functions.iter().collect());
@@ -304,7 +303,7 @@ impl<'a> Translator<'a> {
         Ok(found)
     }
 
-    /// RISC-V and x86-64 code side by side, of one function or of all.
+    /// Shows RISC-V and x86-64 code side by side, of one function or of all.
     ///
     /// # Errors
     /// There is no such function, or LLVM failed.
@@ -320,7 +319,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// The text of a stage of translation, of one function or of all.
+    /// Returns the text of a stage of translation, of one function or of all.
     ///
     /// # Errors
     /// There is no such function, or LLVM failed.
@@ -328,8 +327,8 @@ impl<'a> Translator<'a> {
         Ok(emit(&self.select(symbol)?, &self.unit, stage)?)
     }
 
-    /// The guest's state at a fault `offset` bytes into the code of an image's
-    /// function. `None` if the code is not the one that this file gives.
+    /// Returns the guest's state at a fault `offset` bytes into the code of an image's function.
+    /// `None` if the code differs from the code for this file.
     ///
     /// # Errors
     /// LLVM failed.

@@ -1,7 +1,7 @@
-//! Guest call stacks from host stacks. Every host frame of translated code mirrors a
-//! guest call, so its return addresses are the guest's callers. The code has neither
-//! frame pointers nor unwind tables, but a function's frame has one size wherever it
-//! calls, which its instructions tell.
+//! Guest call stacks from host stacks. Every host frame of translated code mirrors a guest call, so
+//! its return addresses identify the guest's callers. The code has neither frame pointers nor
+//! unwind tables. But a function's frame has the same size at all its calls, which can be computed
+//! from its instructions.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,12 +16,12 @@ pub struct Unwinder<'a> {
     code: &'a [u8],
     /// Sorted by host offset.
     functions: Vec<FunctionEntry>,
-    /// Sizes of frames that are known, by the function's host offset.
+    /// Known frame sizes, by the function's host offset.
     sizes: HashMap<u32, Option<u64>>,
 }
 
 impl<'a> Unwinder<'a> {
-    /// For the code of `image`.
+    /// Creates an unwinder for the code of `image`.
     #[must_use]
     pub fn new(image: &Image<'a>) -> Self {
         let mut functions: Vec<_> = image.functions().collect();
@@ -33,7 +33,7 @@ impl<'a> Unwinder<'a> {
         }
     }
 
-    /// The function whose code contains the host offset `host`.
+    /// Returns the function whose code contains the host offset `host`.
     #[must_use]
     pub fn function_at(&self, host: u64) -> Option<FunctionEntry> {
         let after = self
@@ -44,9 +44,9 @@ impl<'a> Unwinder<'a> {
         (host < end).then_some(function)
     }
 
-    /// The function that a call returns to at the host offset `host`, and the bytes
-    /// that its frame has between that return address and its own. `None` if it is no
-    /// return address.
+    /// Returns the function that a call returns to at the host offset `host`, and the number of
+    /// bytes in its frame between that return address and its own. `None` if `host` is not a return
+    /// address.
     pub fn frame(&mut self, host: u64) -> Option<(FunctionEntry, u64)> {
         // The return address may be the end of the function.
         let function = self.function_at(host.checked_sub(1)?)?;
@@ -59,9 +59,8 @@ impl<'a> Unwinder<'a> {
     }
 }
 
-/// Size in bytes of the frame of a function below its return address, by following
-/// its instructions. `None` if they do something to the stack pointer that is not
-/// understood.
+/// Computes the size in bytes of a function's frame below its return address, from its
+/// instructions. `None` if they change the stack pointer in an unknown way.
 fn frame_size(code: &[u8], function: &FunctionEntry) -> Option<u64> {
     let (start, length) = (function.host as usize, function.host_length as usize);
     let code = code.get(start..start.checked_add(length)?)?;
@@ -95,7 +94,8 @@ fn frame_size(code: &[u8], function: &FunctionEntry) -> Option<u64> {
     u64::try_from(largest).ok()
 }
 
-/// Bytes by which an instruction lowers the stack pointer. `None` if that is not known.
+/// Returns the number of bytes by which an instruction lowers the stack pointer. `None` if it is
+/// not known.
 fn pushed(instruction: &Instruction) -> Option<i64> {
     let on_stack_pointer =
         instruction.op0_kind() == OpKind::Register && instruction.op0_register() == Register::RSP;
@@ -143,10 +143,10 @@ mod tests {
         // push rbx; sub rsp, 16; add rsp, 16; pop rbx; ret
         let plain = [0x53, 0x48, 0x83, 0xec, 16, 0x48, 0x83, 0xc4, 16, 0x5b, 0xc3];
         assert_eq!(size(&plain), Some(24));
-        // je +2; push rax; ret; then the way around: sub rsp, 0x1000; ret
+        // je +2; push rax; ret; on the other path: sub rsp, 0x1000; ret
         let around = [0x74, 2, 0x50, 0xc3, 0x48, 0x81, 0xec, 0, 0x10, 0, 0, 0xc3];
         assert_eq!(size(&around), Some(0x1000));
-        // A loop that pushes ends; and rsp, -16 is not understood.
+        // A loop that pushes terminates; and rsp, -16 is not understood.
         assert_eq!(size(&[0x50, 0xeb, 0xfd]), Some(8));
         assert_eq!(size(&[0x48, 0x83, 0xe4, 0xf0, 0xc3]), None);
         // Not code.

@@ -1,4 +1,4 @@
-//! Control-flow recovery of programs that others compiled, and of C compiled here.
+//! Control-flow recovery of programs from Debian packages, and of C programs compiled here.
 
 use hartline_aot::cfg::{ControlFlow, EdgeKind, Statistics, Terminator, recover};
 use hartline_aot::elf::Binary;
@@ -29,7 +29,7 @@ fn debian(package: &str, file: &str) -> Vec<u8> {
     std::fs::read(&path).expect("the package has the file")
 }
 
-/// Everything that holds for any recovered function.
+/// Checks the invariants of any recovered function.
 fn check_invariants(flow: &ControlFlow) {
     assert!(flow.functions.is_sorted_by(|a, b| a.entry < b.entry));
     for function in &flow.functions {
@@ -62,7 +62,7 @@ fn check_invariants(flow: &ControlFlow) {
     }
 }
 
-/// Without its back edges a function has no cycle.
+/// Checks that a function without its back edges has no cycle.
 fn check_cycles(function: &hartline_aot::cfg::Function) {
     let forward = |block: &hartline_aot::cfg::Block| {
         let edges = block
@@ -191,7 +191,7 @@ fn resolves_every_switch() {
 #[test]
 fn resolves_hoisted_tables() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    // What the dynamic loader writes could be changed.
+    // Data that the dynamic loader writes could be changed.
     for (options, certain) in [
         (&["-static"][..], true),
         (&["-static-pie", "-DRELOCATED"], false),
@@ -217,7 +217,7 @@ fn resolves_hoisted_tables() {
     }
 }
 
-/// A library's constants count where they are mapped together with code.
+/// A library's constants are usable only if they are mapped together with code.
 #[test]
 fn certain_tables_are_constant() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -237,7 +237,7 @@ fn certain_tables_are_constant() {
     }
 }
 
-/// Nothing in a file that parses makes recovery fail or run away.
+/// A file that parses never makes recovery fail or run without end.
 #[test]
 fn survives_damaged_files() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -262,7 +262,7 @@ fn survives_damaged_files() {
             let offset = next(bytes.len());
             bytes[offset] = next(256) as u8;
         }
-        // The ELF header stays, so that most files get past it.
+        // The ELF header is kept, so that most files parse.
         bytes[..64].copy_from_slice(&original[..64]);
         if let Ok(binary) = Binary::parse(&bytes) {
             let flow = recover(&binary);

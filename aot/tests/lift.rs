@@ -55,7 +55,7 @@ fn function(entry: u64, instructions: &[Instruction]) -> Function {
     }
 }
 
-/// Random instructions that do not end a block, every operation among them.
+/// Returns random instructions that do not end a block, with every operation among them.
 fn straight_line(count: usize) -> Vec<Instruction> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut random = move || {
@@ -118,8 +118,8 @@ fn all_instructions_compile_precisely() {
     check(&precise);
 }
 
-/// Before each store, and nowhere else but at the entry, the precise variant says where
-/// it is; what was computed is stored before.
+/// Precise code stores its location before each store and at the entry, and nowhere else; the
+/// computed registers are stored before.
 #[test]
 fn precise_code_has_checkpoints() {
     // add a0, a1, a2; ld a3, 0(a0); sd a3, 8(a0); add a0, a0, a3; sd a3, 16(a0)

@@ -1,4 +1,4 @@
-//! What common RISC-V idioms become in x86-64: one instruction where x86 has one.
+//! The x86-64 code for common RISC-V idioms: one instruction where x86 has one.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn instructions(words: &[u32]) -> Vec<String> {
     instructions_without(words, &[])
 }
 
-/// The same, translated without some techniques.
+/// Returns the instructions as [`instructions`] does, translated without some techniques.
 fn instructions_without(words: &[u32], disabled: &[Technique]) -> Vec<String> {
     let words = [words, &[RET]].concat();
     lines(&assembly_of(
@@ -27,7 +27,8 @@ fn instructions_without(words: &[u32], disabled: &[Technique]) -> Vec<String> {
     ))
 }
 
-/// Exactly one instruction besides moves between registers, and it starts so.
+/// Checks that the code is one instruction besides register moves, and that it starts with
+/// `expected`.
 fn becomes(words: &[u32], expected: &str) {
     let all = instructions(words);
     let others: Vec<_> = all.iter().filter(|line| !line.starts_with("mov")).collect();
@@ -84,19 +85,20 @@ fn a_word_is_loaded_as_one_though_its_bytes_are_used_besides() {
         0x0057_6733,
         0x00b7_6533,
     ];
-    // One of the bytes stays in a1.
+    // a1 keeps one of the bytes.
     let all = instructions(&[&bytes[..], &rest].concat());
     let words = all.iter().filter(|line| line.starts_with("movl\t(%rax)"));
     assert_eq!(words.count(), 1, "{all:#?}");
     assert!(all.iter().all(|line| !line.starts_with("or")), "{all:#?}");
-    // The other way round: lbu a2, 0(a0); lbu a3, 1(a0); slli a2, a2, 8; or a0, a2, a3
+    // In reverse order: lbu a2, 0(a0); lbu a3, 1(a0); slli a2, a2, 8; or a0, a2, a3
     let all = instructions(&[0x0005_4603, 0x0015_4683, 0x0086_1613, 0x00d6_6533]);
     assert!(
         all.iter()
             .any(|line| line.starts_with("movbe") || line.starts_with("rol")),
         "{all:#?}"
     );
-    // A store between them: lbu a2, 0(a0); sb a1, 1(a0); lbu a3, 1(a0); slli a3, a3, 8; or a0, a2, a3
+    // A store between the loads: lbu a2, 0(a0); sb a1, 1(a0); lbu a3, 1(a0); slli a3, a3, 8;
+    // or a0, a2, a3
     let stored = [
         0x0005_4603,
         0x00b5_00a3,
@@ -157,7 +159,7 @@ fn a_search_for_the_top_byte_is_no_loop() {
     let text = assembly_of(searched.blocks, &[]);
     assert!(text.contains("lzcntq"), "{text}");
     assert!(!text.contains("poll"), "{text}");
-    // It begins elsewhere: li a1, 48.
+    // The search begins elsewhere: li a1, 48.
     let mut other = function();
     other.blocks[0] = block(BASE, &[0x0300_0593], other.blocks[0].terminator.clone());
     find_searches(&mut other);
@@ -229,8 +231,8 @@ fn branches_need_no_flag_in_a_register() {
 
 const WITHOUT_CARRIES: [Technique; 1] = [Technique::CarryChains];
 
-/// A sum or difference of four limbs: of those of a1 and a2, to a0. `first` leaves the carry
-/// in t2; `limb`, which goes on from there, has the limbs in t0 and t1. Both leave theirs in t0.
+/// A sum or difference of four limbs of a1 and a2, to a0. `first` leaves the carry in t2. `limb`
+/// continues from there, with the operand limbs in t0 and t1. Both leave the result limb in t0.
 fn four_limbs(first: &[u32], limb: &[u32]) -> Vec<u32> {
     // ld t0, 0(a1); ld t1, 0(a2)
     let mut words = vec![0x0005_b283, 0x0006_3303];
@@ -244,8 +246,8 @@ fn four_limbs(first: &[u32], limb: &[u32]) -> Vec<u32> {
     words
 }
 
-/// Three limbs take the carry from the flag where the one before left it; without the
-/// technique none does.
+/// Checks that three limbs take the carry from the flag where the previous limb left it. Without
+/// the technique, no limb does.
 fn is_chain(words: &[u32], name: &str) {
     let count = |all: &[String], name| all.iter().filter(|line| line.starts_with(name)).count();
     let all = instructions(words);
@@ -254,7 +256,7 @@ fn is_chain(words: &[u32], name: &str) {
     assert_eq!(count(&all, name), 0, "{all:#?}");
 }
 
-/// Nothing else but moves; without the technique the carry is in no flag.
+/// Checks for two instructions besides moves. Without the technique, no flag holds the carry.
 fn becomes_two(words: &[u32], expected: [&str; 2]) {
     let others = |disabled: &[Technique]| {
         let mut all = instructions_without(words, disabled);
@@ -349,7 +351,7 @@ fn loops_whose_calls_poll_do_not() {
         let text = assembly_of(looping(callee), &[]);
         text.matches("cmpq\t%gs:520, %rsp").count()
     };
-    // The function itself polls at its entry; nothing is known of the other.
+    // The function itself polls at its entry; the other function is unknown.
     assert_eq!(polls(BASE), 1);
     assert_eq!(polls(BASE + 0x1000), 2);
 }

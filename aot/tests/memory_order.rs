@@ -1,5 +1,5 @@
-//! The order of memory accesses in the machine code, which is that of the RISC-V code: x86
-//! keeps every order but that of a store before a later load, so the rest is up to LLVM.
+//! The order of memory accesses in the machine code, which is the order of the RISC-V code. x86
+//! keeps every order except a store before a later load, so the rest depends on LLVM.
 
 mod common;
 
@@ -68,7 +68,7 @@ fn bne(rs1: u32, rs2: u32, offset: u32) -> u32 {
 const AQ: u32 = 2;
 const RL: u32 = 1;
 
-/// An atomic access to 64 bits, `order` being [`AQ`], [`RL`], both or none.
+/// Encodes a 64-bit atomic access; `order` is [`AQ`], [`RL`], both or none.
 fn atomic(operation: u32, order: u32, rd: u32, rs2: u32, rs1: u32) -> u32 {
     operation << 27 | order << 25 | rs2 << 20 | rs1 << 15 | 3 << 12 | rd << 7 | 0x2f
 }
@@ -94,14 +94,14 @@ fn fence(predecessor: u32, successor: u32) -> u32 {
 
 const FENCE_TSO: u32 = 0x8330_000f;
 
-/// The accesses of a line to the program's memory: by way of a register that is no stack
-/// pointer, and not relative to `gs`.
+/// Whether a line accesses the program's memory: through a register other than the stack pointer,
+/// and not relative to `gs`.
 fn accesses(line: &str) -> bool {
     let memory = line.contains("(%r") && !line.contains("(%rsp") && !line.contains("gs:");
     memory && !line.starts_with("lea")
 }
 
-/// The lines of the program's accesses and of full fences, in both variants.
+/// Returns the lines of the program's accesses and of full fences, in both variants.
 fn order_of(blocks: &dyn Fn() -> Vec<Block>) -> [Vec<String>; 2] {
     [false, true].map(|precise| {
         let text = translated(blocks(), &[], precise, Stage::Assembly);
@@ -115,13 +115,13 @@ fn is_fence(line: &str) -> bool {
     line.starts_with("mfence") || line.starts_with("lock")
 }
 
-/// Straight code.
+/// A block of straight-line code.
 fn straight(words: &[u32]) -> impl Fn() -> Vec<Block> {
     let words = [words, &[RET]].concat();
     move || vec![block(BASE, &words, Terminator::Return)]
 }
 
-/// In both variants the accesses are these, each given by a part of its line.
+/// Checks that the accesses in both variants are `expected`, each given by a part of its line.
 #[track_caller]
 fn in_order(blocks: &dyn Fn() -> Vec<Block>, expected: &[&str]) {
     for all in order_of(blocks) {
@@ -141,7 +141,7 @@ fn later_loads_stay_after_an_acquiring_lr() {
     for order in [0, AQ] {
         let words = [lr(order, A2, A0), ld(A3, A1, 8), sub(A0, A3, A2)];
         in_order(&straight(&words), &["(%rax)", "8(%rdi)"]);
-        // What the second load finds is not known from before.
+        // The second load must not use an earlier value.
         let words = [ld(A3, A1, 8), lr(order, A2, A0), ld(A4, A1, 8)];
         in_order(&straight(&words), &["8(%rdi)", "(%rax)", "8(%rdi)"]);
     }
@@ -175,7 +175,7 @@ fn atomics_are_locked_and_keep_their_place() {
 
 #[test]
 fn loads_that_may_alias_stay_in_order() {
-    // The first of the two would be an operand of the subtraction.
+    // The first of the two loads would be an operand of the subtraction.
     let words = [ld(A2, A0, 0), ld(A3, A1, 0), sub(A0, A3, A2)];
     in_order(&straight(&words), &["(%rax)", "(%rdi)"]);
     let words = [ld(A2, A0, 0), ld(A3, A1, 0), sub(A0, A2, A3)];
@@ -184,10 +184,10 @@ fn loads_that_may_alias_stay_in_order() {
 
 #[test]
 fn a_value_is_not_believed_to_last() {
-    // Another hart may have stored when the second load sees it, and the third must then.
+    // If the second load sees another hart's store, the third load must see it too.
     let words = [ld(A2, A0, 0), ld(A3, A1, 0), ld(A4, A0, 0)];
     in_order(&straight(&words), &["(%rax)", "(%rdi)", "(%rax)"]);
-    // The same with the hart's own store.
+    // The same applies after the hart's own store.
     let words = [sd(A2, A0, 0), ld(A3, A1, 0), ld(A4, A0, 0)];
     in_order(&straight(&words), &["(%rax)", "(%rdi)", "(%rax)"]);
 }
@@ -201,8 +201,8 @@ fn forward(target: u64) -> Edge {
 
 #[test]
 fn equality_does_not_undo_a_dependency() {
-    // ld a4, 16(a1); ld a2, 0(a0); bne a2, a1, +8; ld a3, 16(a2): the last one depends on the
-    // second, though its address is that of the first.
+    // ld a4, 16(a1); ld a2, 0(a0); bne a2, a1, +8; ld a3, 16(a2): the last load depends on the
+    // second, though its address equals the first load's address.
     let blocks = || {
         let branch = Terminator::Branch {
             taken: forward(BASE + 16),
@@ -223,7 +223,7 @@ fn equality_does_not_undo_a_dependency() {
 
 #[test]
 fn dependencies_count_whose_value_does_not() {
-    // The address: ld t0, 0(a0); xor t1, t0, t0; add t1, t1, a0; ld a3, 8(t1)
+    // Address dependency: ld t0, 0(a0); xor t1, t0, t0; add t1, t1, a0; ld a3, 8(t1)
     let words = [
         ld(T0, A0, 0),
         xor(T1, T0, T0),
@@ -232,7 +232,7 @@ fn dependencies_count_whose_value_does_not() {
         sub(A0, A3, T0),
     ];
     in_order(&straight(&words), &["(%rax)", "8(%rax)"]);
-    // The value: ld t0, 0(a0); xor t1, t0, t0; sd t1, 8(a0)
+    // Data dependency: ld t0, 0(a0); xor t1, t0, t0; sd t1, 8(a0)
     let words = [ld(T0, A0, 0), xor(T1, T0, T0), sd(T1, A0, 8)];
     in_order(&straight(&words), &["(%rax)", "8(%rax)"]);
 }
@@ -264,8 +264,8 @@ fn a_branch_orders_a_load_before_stores_of_either_way() {
 
 #[test]
 fn stores_are_not_invented() {
-    // sd a1, 0(a0); bne a2, zero, +8; sd a3, 0(a0): where the second one is not executed,
-    // another hart's store in between must last.
+    // sd a1, 0(a0); bne a2, zero, +8; sd a3, 0(a0): if the second store is not executed, another
+    // hart's store in between must remain.
     let blocks = || {
         let branch = Terminator::Branch {
             taken: forward(BASE + 12),
@@ -332,7 +332,7 @@ fn fences_are_of_the_processor_only_where_x86_needs_one() {
 
 #[test]
 fn bytes_of_a_word_are_read_once() {
-    // lbu a2, 0(a0); lbu a3, 1(a0); slli a3, a3, 8; or a3, a3, a2: a2 is needed besides.
+    // lbu a2, 0(a0); lbu a3, 1(a0); slli a3, a3, 8; or a3, a3, a2: a2 is also needed separately.
     let word = [lbu(A2, A0, 0), lbu(A3, A0, 1), slli(A3, A3, 8)];
     let words = [&word[..], &[or(A3, A3, A2)]].concat();
     for all in order_of(&straight(&words)) {
@@ -341,7 +341,7 @@ fn bytes_of_a_word_are_read_once() {
             "{all:#?}"
         );
     }
-    // A load between them that may read the same byte stays where it is.
+    // A load between them that may read the same byte keeps its position.
     let words = [
         lbu(A2, A0, 0),
         lbu(T0, A1, 0),
@@ -351,7 +351,7 @@ fn bytes_of_a_word_are_read_once() {
         add(A0, A3, T0),
     ];
     in_order(&straight(&words), &["(%rax)", "(%rdi)", "1(%rax)"]);
-    // One that does not may be anywhere.
+    // A load of other bytes may be anywhere.
     let words = [
         lbu(A2, A0, 0),
         ld(A4, A0, 8),

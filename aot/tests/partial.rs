@@ -1,4 +1,4 @@
-//! Translating some functions of a real program at a time.
+//! Translation of a real program, some functions at a time.
 
 use hartline_abi::image::variant;
 use hartline_aot::image::{self, Image};
@@ -28,7 +28,7 @@ fn pieces_link_with_what_is_there() {
         .map(|f| f.entry)
         .collect();
     let mut pieces = Vec::new();
-    // From the middle, so that most callees are missing at first.
+    // The functions are from the middle, so that most callees are missing at first.
     for indices in [vec![1000, 1001], vec![2000], (1002..1030).collect()] {
         let parts: Vec<Part> = indices.into_iter().map(Part::whole).collect();
         pieces.push(compiler.compile(&parts).unwrap());
@@ -38,7 +38,7 @@ fn pieces_link_with_what_is_there() {
         let translated: Vec<u64> = pieces.iter().flat_map(|p| p.functions.clone()).collect();
         let listed: Vec<u64> = image.functions().map(|function| function.guest).collect();
         assert!(translated.iter().all(|entry| listed.contains(entry)));
-        // Nothing is listed that was not translated, but for places in loops.
+        // Only translated functions are listed, besides resume points in loops.
         let others = listed.iter().filter(|entry| entries.contains(entry));
         assert_eq!(others.count(), translated.len());
     }

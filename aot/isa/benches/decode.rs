@@ -1,4 +1,4 @@
-//! Instructions per second that the decoder and the disassembler do.
+//! Instructions per second that the decoder and the disassembler process.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hartline_isa::{Instruction, decode};
@@ -15,7 +15,7 @@ fn encodings() -> Vec<u32> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        // 16-bit instructions do not end in 11; most 32-bit patterns are none.
+        // 16-bit instructions do not end in 11; most other 32-bit patterns are invalid.
         let bits = match result.len() % 3 {
             0 => (state >> 16) as u16 as u32,
             _ => (state >> 16) as u32 | 3,

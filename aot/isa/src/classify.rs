@@ -1,8 +1,8 @@
-//! What a translator asks about an instruction without executing it.
+//! Properties of an instruction that a translator needs without executing it.
 
 use crate::{Immediate, Instruction, Operands, Operation, Register, Rounding, XReg};
 
-/// Where execution goes on after an instruction.
+/// Where execution continues after an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flow {
     /// At the next instruction.
@@ -30,7 +30,8 @@ pub enum Flow {
     },
     /// In the operating system; after `ecall` at the next instruction.
     SystemCall,
-    /// In the operating system, for good unless it decides otherwise: `ebreak`.
+    /// In the operating system: `ebreak`. Execution continues only if the operating system resumes
+    /// it.
     Breakpoint,
 }
 
@@ -77,7 +78,7 @@ pub struct RegisterUse {
 }
 
 impl Instruction {
-    /// Where execution goes on.
+    /// Returns where execution continues.
     #[must_use]
     pub fn flow(&self) -> Flow {
         match self.operation() {
@@ -97,7 +98,7 @@ impl Instruction {
         }
     }
 
-    /// Whether something else than the next instruction may follow, `ecall` included.
+    /// Whether anything other than the next instruction may follow, `ecall` included.
     #[must_use]
     pub fn is_control_transfer(&self) -> bool {
         self.flow() != Flow::Next
@@ -112,7 +113,7 @@ impl Instruction {
         }
     }
 
-    /// Whether it loads a register and does nothing else: not one of the A extension.
+    /// Whether it only loads a register: not an instruction of the A extension.
     #[must_use]
     pub fn is_plain_load(&self) -> bool {
         matches!(
@@ -121,7 +122,7 @@ impl Instruction {
         )
     }
 
-    /// Whether it stores a register and does nothing else: not one of the A extension.
+    /// Whether it only stores a register: not an instruction of the A extension.
     #[must_use]
     pub fn is_plain_store(&self) -> bool {
         matches!(

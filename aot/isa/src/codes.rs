@@ -1,5 +1,5 @@
-//! Codes of the fields that select an operation, with the names that they have in mnemonics:
-//! the decoder, the encoder and the disassembler share these tables.
+//! Codes of the fields that select an operation, with their names in mnemonics. The decoder, the
+//! encoder and the disassembler share these tables.
 
 use crate::opcode::major;
 use crate::{
@@ -57,8 +57,8 @@ codes! {
 }
 
 codes! {
-    /// From the fmt field of a floating-point instruction; the other formats are those of
-    /// extensions that are not supported.
+    /// From the fmt field of a floating-point instruction; the other formats belong to unsupported
+    /// extensions.
     Format {
         Single = 0 "s",
         Double = 1 "d",
@@ -170,7 +170,7 @@ impl Format {
     }
 }
 
-/// The fused multiply-add instructions: major opcode, what they negate, mnemonic.
+/// The fused multiply-add instructions: major opcode, negated operands, mnemonic.
 const FUSED: [(u32, Fma, &str); 4] = [
     (major::MADD, Fma::negating(false, false), "fmadd"),
     (major::MSUB, Fma::negating(false, true), "fmsub"),
@@ -207,7 +207,7 @@ impl Fma {
     }
 }
 
-/// Bits 31..27 of AMO and OP-FP instructions that [`AmoOp`] and [`FBinOp`] do not have.
+/// Bits 31..27 of AMO and OP-FP instructions that [`AmoOp`] and [`FBinOp`] do not cover.
 pub(crate) mod funct5 {
     pub const LOAD_RESERVED: u32 = 0x02;
     pub const STORE_CONDITIONAL: u32 = 0x03;

@@ -1,4 +1,4 @@
-//! Operations back to 32-bit encodings: the bits that select the operation, and the fields of
+//! Encodes operations to 32-bit instructions: the bits that select the operation, and the fields of
 //! its operands.
 
 use crate::codes::funct5;

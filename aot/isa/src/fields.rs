@@ -1,4 +1,4 @@
-//! Operand fields of 32-bit encodings: how they are read and written.
+//! Operand fields of 32-bit encodings.
 
 use crate::{FReg, Fence, Immediate, Operands, Ordering, XReg};
 
@@ -63,7 +63,7 @@ pub(crate) const fn csr_immediate(bits: u32) -> u8 {
     (bits >> 15 & 31) as u8
 }
 
-/// Reserved values of fm are to be taken for a normal fence.
+/// Decodes the fields of a fence. The specification treats reserved values of fm as a normal fence.
 pub(crate) const fn fence(bits: u32) -> Fence {
     let (predecessor, successor) = ((bits >> 24 & 15) as u8, (bits >> 20 & 15) as u8);
     Fence {
@@ -137,7 +137,7 @@ pub(crate) mod f {
 }
 
 impl Operands {
-    /// Their fields of an encoding.
+    /// Returns the bits of their fields in an encoding.
     pub(crate) fn bits(&self) -> u32 {
         let registers = [
             (self.rd, RD),

@@ -5,7 +5,7 @@ use crate::{
     Ordering, RegisterOp, Rounding, ShiftOp, UnaryOp, Width, XReg,
 };
 
-/// One instruction: what it does, and the bits it was decoded from.
+/// One instruction: its operation, and the bits it was decoded from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Instruction {
     raw: u32,
@@ -23,8 +23,8 @@ impl Instruction {
         self.raw
     }
 
-    /// What it does. A compressed instruction has the operation of the 32-bit
-    /// one that it stands for.
+    /// Returns its operation. A compressed instruction has the operation of the 32-bit instruction
+    /// that it expands to.
     #[must_use]
     pub const fn operation(&self) -> Operation {
         self.operation
@@ -48,7 +48,7 @@ impl Instruction {
 pub enum SignOp {
     /// `fsgnj`: the sign of the second operand.
     Copy,
-    /// `fsgnjn`: its opposite.
+    /// `fsgnjn`: the opposite of the second operand's sign.
     Negate,
     /// `fsgnjx`: the exclusive or of both signs.
     Xor,

@@ -191,8 +191,8 @@ pub enum FBinOp {
     Div,
 }
 
-/// Floating-point minimum or maximum (`minimumNumber`/`maximumNumber` of IEEE
-/// 754-2019): −0 < +0, a quiet NaN loses to a number, a signalling NaN sets NV.
+/// Floating-point minimum or maximum (`minimumNumber`/`maximumNumber` of IEEE 754-2019): −0 < +0, a
+/// number is preferred to a quiet NaN, a signalling NaN sets NV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FMinMax {
     /// `fmin`.
@@ -201,7 +201,7 @@ pub enum FMinMax {
     Max,
 }
 
-/// Fused multiply-add: which signs are inverted before the one rounding.
+/// Fused multiply-add: which signs are inverted before the single rounding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fma {
     /// The product is negated (`fnmadd`, `fnmsub`).
@@ -235,7 +235,7 @@ pub enum IntFormat {
 }
 
 impl IntFormat {
-    /// Whether each of its values is a number of the format, so that no conversion rounds.
+    /// Whether the format represents each value exactly, so that no conversion rounds.
     #[must_use]
     pub const fn is_exact_in(self, format: Format) -> bool {
         matches!((self, format), (Self::I32 | Self::U32, Format::Double))
@@ -296,10 +296,10 @@ pub enum CsrOp {
     Clear,
 }
 
-/// Why an instruction leaves the program for the operating system.
+/// Why an instruction traps to the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Trap {
-    /// `ecall`: a system call. Execution goes on after it.
+    /// `ecall`: a system call. Execution continues after it.
     EnvironmentCall,
     /// `ebreak`: SIGTRAP.
     Breakpoint,
@@ -307,17 +307,17 @@ pub enum Trap {
     IllegalInstruction,
     /// `lr` from an address that is not a multiple of its width: SIGBUS.
     LoadMisaligned(u64),
-    /// `sc` or an AMO to such an address: SIGBUS.
+    /// `sc` or an AMO to an address that is not a multiple of its width: SIGBUS.
     StoreMisaligned(u64),
 }
 
 /// Executes, or records, the operations of one instruction.
 ///
-/// The caller sets the current pc before [`execute`](crate::execute); unless a
-/// control-flow operation is called, execution goes on at the next instruction.
-/// At most one control-flow operation ([`jump`](Machine::jump),
-/// [`branch`](Machine::branch), [`jump_register`](Machine::jump_register),
-/// [`trap`](Machine::trap)) is called per instruction, and as its last operation.
+/// The caller sets the current pc before [`execute`](crate::execute). Unless a control-flow
+/// operation is called, execution continues at the next instruction. At most one control-flow
+/// operation ([`jump`](Machine::jump), [`branch`](Machine::branch),
+/// [`jump_register`](Machine::jump_register), [`trap`](Machine::trap)) is called per instruction,
+/// and as its last operation.
 pub trait Machine {
     /// A 64-bit integer.
     type Int: Copy;
@@ -345,19 +345,19 @@ pub trait Machine {
     fn bin(&mut self, op: BinOp, a: Self::Int, b: Self::Int) -> Self::Int;
     /// One-operand integer operation.
     fn un(&mut self, op: UnOp, a: Self::Int) -> Self::Int;
-    /// Division, `width` being `Word` or `Double`.
+    /// Division; `width` is `Word` or `Double`.
     fn div(&mut self, op: DivOp, width: Width, a: Self::Int, b: Self::Int) -> Self::Int;
     /// Integer comparison.
     fn cmp(&mut self, op: Cmp, a: Self::Int, b: Self::Int) -> Self::Bool;
-    /// Both are true.
+    /// Whether both are true.
     fn and(&mut self, a: Self::Bool, b: Self::Bool) -> Self::Bool;
     /// 1 if true, otherwise 0.
     fn bool_to_int(&mut self, a: Self::Bool) -> Self::Int;
     /// `a` if the condition holds, otherwise `b`.
     fn select(&mut self, condition: Self::Bool, a: Self::Int, b: Self::Int) -> Self::Int;
 
-    /// Loads from memory, sign- or zero-extended. Any alignment works. The access
-    /// takes place whatever becomes of the value.
+    /// Loads from memory, sign- or zero-extended. Any alignment works. The access takes place even
+    /// if the value is unused.
     fn load(&mut self, width: Width, signed: bool, address: Self::Int) -> Self::Int;
     /// Stores the low bits. Any alignment works.
     fn store(&mut self, width: Width, address: Self::Int, value: Self::Int);
@@ -382,8 +382,8 @@ pub trait Machine {
     ) -> Self::Int;
     /// Loads (sign-extended) and registers a reservation.
     fn load_reserved(&mut self, width: Width, order: Ordering, address: Self::Int) -> Self::Int;
-    /// Stores if the reservation holds; returns 0 on success and 1 on failure.
-    /// The reservation is gone either way.
+    /// Stores if the reservation holds; returns 0 on success and 1 on failure. The reservation ends
+    /// either way.
     fn store_conditional(
         &mut self,
         width: Width,
@@ -454,11 +454,11 @@ pub trait Machine {
     /// An integer as a register image, all 64 bits, unchanged.
     fn f_from_bits(&mut self, a: Self::Int) -> Self::Float;
 
-    /// Reads and modifies a CSR; the implementation writes the old value to
-    /// `destination` itself. `write` is `None` when the instruction must not write
-    /// (`csrrs`/`csrrc` with `x0` or a zero immediate). `raw` is the whole instruction, for implementations that hand
-    /// it to another one. Unknown or forbidden CSRs are an illegal instruction:
-    /// the implementation takes the trap itself and the result is discarded.
+    /// Reads and modifies a CSR; the implementation writes the old value to `destination` itself.
+    /// `write` is `None` when the instruction must not write (`csrrs`/`csrrc` with `x0` or a zero
+    /// immediate). `raw` is the whole instruction, for implementations that hand it to another
+    /// implementation. Unknown or forbidden CSRs are an illegal instruction: the implementation
+    /// takes the trap itself and the result is discarded.
     fn csr(
         &mut self,
         csr: u16,
@@ -468,14 +468,14 @@ pub trait Machine {
         raw: &Instruction,
     );
 
-    /// Jumps to `pc + offset`; `link` is the register that was given the return
-    /// address (already written), or `x0`.
+    /// Jumps to `pc + offset`; `link` is the register that holds the return address (already
+    /// written), or `x0`.
     fn jump(&mut self, link: XReg, offset: i64);
     /// Jumps to `pc + offset` if the condition holds.
     fn branch(&mut self, condition: Self::Bool, offset: i64);
-    /// Jumps to `target` with bit 0 cleared. `base` and `link` are the registers
-    /// of the instruction, from which calls and returns are told apart.
+    /// Jumps to `target` with bit 0 cleared. `base` and `link` are the registers of the
+    /// instruction, which distinguish calls from returns.
     fn jump_register(&mut self, link: XReg, base: XReg, target: Self::Int);
-    /// Leaves for the operating system.
+    /// Traps to the operating system.
     fn trap(&mut self, trap: Trap);
 }

@@ -26,7 +26,7 @@ pub(crate) mod major {
     pub const SYSTEM: u32 = 0x73;
 }
 
-/// Defines an enumeration of operations that are told apart by three fields.
+/// Defines an enumeration of operations that three fields distinguish.
 macro_rules! operations {
     ($(#[$meta:meta])* $name:ident {
         $($variant:ident = $mnemonic:literal ($opcode:ident, $a:literal, $b:literal),)*
@@ -102,7 +102,7 @@ operations! {
 }
 
 operations! {
-    /// Zba, address generation, but for `slli.uw`.
+    /// Zba, address generation, except `slli.uw`.
     ZbaOp {
         AddUw = "add.uw" (OP_32, 0, 0x04),
         Sh1add = "sh1add" (OP, 2, 0x10),
@@ -230,8 +230,8 @@ operations! {
 }
 
 operations! {
-    /// Operations with a shift amount or bit number: (major opcode, funct3, bits 31..25
-    /// with bit 25 clear where it belongs to a 6-bit amount).
+    /// Operations with a shift amount or bit number: (major opcode, funct3, bits 31..25). Bit 25 is
+    /// clear where it is part of a 6-bit amount.
     ShiftOp {
         Slli = "slli" (OP_IMM, 1, 0x00),
         Srli = "srli" (OP_IMM, 5, 0x00),

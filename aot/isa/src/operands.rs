@@ -1,6 +1,5 @@
-//! The operands of instructions. [`Operation::operands`] is their one description: the use of
-//! registers, the operand fields of the encoding and the operands of assembly text follow
-//! from it.
+//! The operands of instructions. [`Operation::operands`] is their only description: register use,
+//! operand fields of the encoding and assembly text are derived from it.
 
 use crate::{CsrSource, FReg, Fence, Format, Operation, Ordering, Rounding, XReg};
 
@@ -36,8 +35,8 @@ impl From<FReg> for Register {
     }
 }
 
-/// An immediate operand, by the format of its field. Those of [`I`](Self::I), [`S`](Self::S),
-/// [`B`](Self::B), [`U`](Self::U) and [`J`](Self::J) are sign-extended.
+/// An immediate operand, by the format of its field. [`I`](Self::I), [`S`](Self::S),
+/// [`B`](Self::B), [`U`](Self::U) and [`J`](Self::J) immediates are sign-extended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Immediate {
     /// I-type: 12 bits.
@@ -58,14 +57,14 @@ pub enum Immediate {
     Fence(Fence),
 }
 
-/// How assembly text writes operands.
+/// The form of the operands in assembly text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Syntax {
-    /// In the order rd, rs1, rs2, rs3, immediate, rounding mode, without those that the
-    /// instruction does not have.
+    /// In the order rd, rs1, rs2, rs3, immediate, rounding mode. Operands that the instruction does
+    /// not have are omitted.
     #[default]
     List,
-    /// In that order without the rounding mode: the result is exact.
+    /// As [`List`](Self::List), without the rounding mode: the result is exact.
     Exact,
     /// rd or rs2, then the immediate and rs1 as `offset(rs1)`.
     Offset,
@@ -94,7 +93,7 @@ pub struct Operands {
     pub csr: Option<u16>,
     /// The `aq` and `rl` bits.
     pub order: Option<Ordering>,
-    /// How assembly text writes them.
+    /// The order and form of the operands in assembly text.
     pub syntax: Syntax,
 }
 

@@ -52,7 +52,7 @@ macro_rules! register {
                 (self.0 & 31) as usize
             }
 
-            /// The bit that stands for it in a register set.
+            /// The bit for this register in a register set.
             #[must_use]
             pub const fn mask(self) -> u32 {
                 1 << (self.0 & 31)
@@ -101,7 +101,7 @@ impl XReg {
     /// `x17`, system call number.
     pub const A7: Self = Self(17);
 
-    /// Whether the calling-convention hints take it for a link register: `x1` or `x5`.
+    /// Whether the calling-convention hints treat it as a link register: `x1` or `x5`.
     #[must_use]
     pub const fn is_link(self) -> bool {
         self.0 == 1 || self.0 == 5

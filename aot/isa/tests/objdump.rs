@@ -38,7 +38,7 @@ fn objdump(arguments: &[&str], file: &Path) -> Vec<Line> {
         .collect()
 }
 
-/// Parses `  address:\tencoding\tmnemonic\toperands`, leaving comments and symbols out.
+/// Parses `  address:\tencoding\tmnemonic\toperands`; comments and symbols are dropped.
 fn parse(line: &str) -> Option<Line> {
     let mut fields = line.splitn(3, '\t');
     let address = fields.next()?.trim().strip_suffix(':')?;
@@ -52,7 +52,7 @@ fn parse(line: &str) -> Option<Line> {
     })
 }
 
-/// objdump writes `0x` before targets where there are no symbols, and only there.
+/// Removes the `0x` that objdump writes before targets without symbols.
 fn bare_target(text: &str) -> String {
     let jump = ["jal\t", "b", "c.j\t", "c.beqz\t", "c.bnez\t"];
     let is_jump = jump.iter().any(|name| text.starts_with(name)) && !text.starts_with("bc");
@@ -70,13 +70,12 @@ fn bare_target(text: &str) -> String {
     }
 }
 
-/// Whether objdump did not take it for an instruction, or for one with a reserved
-/// rounding mode.
+/// Whether objdump rejects the encoding or shows a reserved rounding mode.
 fn is_data(text: &str) -> bool {
     text.starts_with('.') || text == "c.unimp" || text.ends_with(",unknown")
 }
 
-/// Disassembles `bits`; `None` if they are illegal.
+/// Disassembles `bits`; `None` if the encoding is illegal.
 fn ours(bits: u32, address: u64) -> Option<String> {
     decode(bits).map(|instruction| instruction.disassemble(address).to_string())
 }
@@ -132,8 +131,8 @@ fn libc() {
     compare_text("libc6", "usr/lib/riscv64-linux-gnu/libc.so.6", 250_000);
 }
 
-/// Assembles encodings into an object file of the full architecture, without the
-/// mapping symbols that would make objdump print data.
+/// Assembles encodings into an object file of the full architecture. The file has no mapping
+/// symbols, which would make objdump print data.
 fn object(name: &str, directives: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (source, object) = (
@@ -158,7 +157,7 @@ fn every_compressed_encoding() {
     let directives: String = all().map(|bits| format!(".2byte {bits}\n")).collect();
     let mut lines = objdump(&["-d"], &object("compressed", &directives));
     assert_eq!(lines.len(), all().count());
-    // A zero immediate is reserved, which objdump does not know.
+    // A zero immediate is reserved, but objdump prints the instruction.
     lines.retain(|line| line.text != "c.addi16sp\tx2,0");
     let agreed = compare(&lines);
     println!(
@@ -245,7 +244,7 @@ fn random_encoding(random: &mut Random) -> u32 {
     bits
 }
 
-/// What objdump of any age shows differently from how a user-mode RV64GC machine
+/// Whether any version of objdump shows an encoding differently from how a user-mode RV64GC machine
 /// executes it.
 fn is_known_difference(bits: u32) -> bool {
     let instruction = decode(bits);
@@ -265,7 +264,7 @@ fn is_known_difference(bits: u32) -> bool {
                 ..
             },
         ) => bits >> 12 & 7 != 0,
-        // Newer than binutils 2.40.
+        // binutils 2.40 does not know Zicond.
         Some(Operation::Register {
             op: RegisterOp::Zicond(_),
             ..

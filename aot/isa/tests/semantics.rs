@@ -1,6 +1,5 @@
-//! What `Instruction` says about an operation is what its semantics do: a machine
-//! that records accesses is compared with the classification, on random
-//! encodings of every operation.
+//! The classification of an `Instruction` agrees with its semantics: a machine records accesses on
+//! random encodings of every operation.
 
 use std::collections::BTreeSet;
 

@@ -13,7 +13,7 @@ pub(super) struct BlockGraph {
     pub(super) succs: Vec<Vec<usize>>,
     /// All blocks in reverse postorder.
     pub(super) order: Vec<usize>,
-    /// The position of each block in that order.
+    /// The position of each block in `order`.
     pub(super) position: Vec<usize>,
 }
 

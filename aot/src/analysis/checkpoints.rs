@@ -1,6 +1,6 @@
-//! Where code of the precise variant has checkpoints, inside blocks and between them. At a
-//! checkpoint all registers are in the `Hart` structure, so that after a fault the interpreter
-//! can repeat what followed it.
+//! The checkpoints of precise code, inside blocks and between them. At a checkpoint all registers
+//! are in the `Hart` structure, so that after a fault the interpreter can repeat the instructions
+//! that followed it.
 
 use std::collections::HashSet;
 
@@ -16,15 +16,14 @@ use crate::cfg::{Block, Function, Terminator};
 pub enum Before {
     /// There is none.
     Nothing,
-    /// One whose location has these flags.
+    /// A checkpoint whose location has these flags.
     Checkpoint(u32),
 }
 
 /// The checkpoint before each instruction of a block.
 ///
-/// Stores to the stack that follow each other have one in common, before the first, if
-/// nothing between them reads memory or orders accesses: to do all of them again leaves
-/// the same in memory.
+/// Consecutive stores to the stack share one checkpoint, before the first, if nothing between them
+/// reads memory or orders accesses: repeating all of them leaves the same memory contents.
 #[must_use]
 pub fn before_each(block: &Block, unit: &Unit) -> Vec<Before> {
     let instructions = &block.instructions;
@@ -37,7 +36,7 @@ pub fn before_each(block: &Block, unit: &Unit) -> Vec<Before> {
         if is_stack_store(instruction) {
             match run {
                 None => run = Some(index),
-                // Stores that may be repeated have no mark.
+                // The checkpoint of stores that may be repeated has no flags.
                 Some(first) => result[first] = Before::Checkpoint(0),
             }
         } else if instruction.is_store()
@@ -73,8 +72,8 @@ pub fn ends_in_checkpoint(block: &Block, unit: &Unit) -> bool {
     unit.precise && matches!(block.terminator, Terminator::JumpTable(_))
 }
 
-/// The blocks that have a checkpoint on each edge to them: where paths join. Otherwise
-/// registers would be merged there, for the next checkpoint only.
+/// The blocks that have a checkpoint on each edge to them: blocks where paths join. Otherwise
+/// registers would be merged there, only for the next checkpoint.
 pub(super) fn checkpoint_blocks(function: &Function, unit: &Unit) -> HashSet<u64> {
     if !unit.precise {
         return HashSet::new();
@@ -89,15 +88,15 @@ pub(super) fn checkpoint_blocks(function: &Function, unit: &Unit) -> HashSet<u64
     again.map(|edge| edge.target).collect()
 }
 
-/// Whether a checkpoint is after the instruction too, because to execute it twice has another
-/// effect than to execute it once.
+/// Whether a checkpoint follows the instruction too, because executing it twice has another effect
+/// than executing it once.
 #[must_use]
 pub fn ends_checkpoint(instruction: &Instruction, unit: &Unit) -> bool {
     unit.precise && instruction.is_store() && !instruction.is_plain_store()
 }
 
-/// Registers of which a checkpoint, or code after a call, needs the words of the `Hart`
-/// structure up to date.
+/// Registers whose words in the `Hart` structure must be up to date at a checkpoint, or after a
+/// call.
 #[must_use]
 pub fn tracked(unit: &Unit) -> RegisterSet {
     match unit.precise {

@@ -1,12 +1,11 @@
-//! Constant folding of loads. Compilers for riscv64 keep floating-point numbers, large integers
-//! and tables in read-only memory, and form the address by `auipc` or `lui` right before the
-//! load. Where the address is known and the bytes are the file's for as long as the image is in
-//! use ([`Constants`](crate::elf::Constants)), the load becomes the number, and LLVM computes
-//! with that.
+//! Constant folding of loads. Compilers for riscv64 keep floating-point numbers, large integers and
+//! tables in read-only memory, and form the address by `auipc` or `lui` right before the load. A
+//! load is replaced by a constant if its address is known and its bytes are the file's for as long
+//! as the image is in use ([`Constants`](crate::elf::Constants)).
 //!
-//! The runtime maps such memory as it is in the file, or drops the image before anything
-//! changes. So the load could not fault either, and it is folded in the precise variant too:
-//! code that is repeated after a fault gets the same number.
+//! The runtime maps such memory as it is in the file, or drops the image before the memory changes.
+//! The load cannot fault, so it is folded in the precise variant too: code that is repeated after a
+//! fault gets the same number.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,7 +16,7 @@ use super::resume::resume_points;
 use super::unit::Unit;
 use crate::cfg::{Block, Function, Terminator};
 
-/// The value of a register.
+/// A known register value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
     value: u64,
@@ -25,10 +24,10 @@ struct Known {
     biased: bool,
 }
 
-/// What is known of the registers; never anything of `x0`.
+/// The known register values; always `None` for `x0`.
 type State = [Option<Known>; 32];
 
-/// The numbers that loads of a function give, as far as they are known.
+/// The constants that loads of a function produce.
 #[derive(Debug, Default)]
 pub struct ConstantLoads {
     /// By block and address of the load. Zero-extended.
@@ -56,21 +55,21 @@ impl ConstantLoads {
         constant
     }
 
-    /// The bytes that the load at `pc` gives in a block, zero-extended.
+    /// Returns the bytes that the load at `pc` in a block produces, zero-extended.
     #[must_use]
     pub fn get(&self, block: u64, pc: u64) -> Option<u64> {
         self.loads.get(&(block, pc)).copied()
     }
 
-    /// How many loads are constants.
+    /// Returns the number of loads that are constants.
     #[must_use]
     pub fn count(&self) -> usize {
         self.loads.len()
     }
 }
 
-/// The known values at the start of each block that is reached: those that all predecessors
-/// agree on. None where code is entered, or a call returns: the psABI is not relied on.
+/// Returns the known values at the start of each reachable block: the values that all predecessors
+/// agree on. No value is known where code is entered or a call returns: the psABI is not relied on.
 fn starts(function: &Function, unit: &Unit) -> BTreeMap<u64, State> {
     let entered = resume_points(function, unit).into_iter();
     let entered = entered.chain([function.entry]);
@@ -110,7 +109,7 @@ fn common(a: &State, b: &State) -> State {
     std::array::from_fn(|number| a[number].filter(|_| a[number] == b[number]))
 }
 
-/// The bytes that a load gives.
+/// Returns the bytes that a load produces.
 fn number(instruction: &Instruction, state: &State, unit: &Unit) -> Option<u64> {
     if !instruction.is_plain_load() {
         return None;
@@ -136,7 +135,7 @@ fn get(state: &State, register: XReg) -> Option<Known> {
     }
 }
 
-/// Goes past an instruction.
+/// Updates the state for an instruction.
 fn step(state: &mut State, pc: u64, instruction: &Instruction, unit: &Unit) {
     let result = result(state, pc, instruction, unit);
     if let Operation::Ecall = instruction.operation() {
@@ -149,7 +148,7 @@ fn step(state: &mut State, pc: u64, instruction: &Instruction, unit: &Unit) {
     }
 }
 
-/// What an instruction writes.
+/// Returns the value that an instruction writes.
 fn result(state: &State, pc: u64, instruction: &Instruction, unit: &Unit) -> Option<Known> {
     let number = |value| Known {
         value,
@@ -208,7 +207,7 @@ mod tests {
     const BEQZ_A1: u32 = 0x0005_8463;
     const RET: u32 = 0x0000_8067;
 
-    /// What the loads of functions of these blocks give, with constants at 0x2000.
+    /// The constants of loads in a function of these blocks, with read-only data at 0x2000.
     fn loads(blocks: Vec<Block>, position_independent: bool) -> Vec<(u64, u64)> {
         let bytes: Vec<u8> = (0x80..0xa0).collect();
         let load = |vaddr| Load {
@@ -273,7 +272,7 @@ mod tests {
         assert_eq!(straight(&[AUIPC_A0, ecall, LD_A1_A0], false), []);
     }
 
-    /// How many loads are known after a block that branches on `a1`, on one path through a
+    /// The number of constant loads after a block that branches on `a1`. One path leads through a
     /// block that changes the address if `changed`.
     fn after(first: &[u32], changed: bool) -> usize {
         let words = [first, &[BEQZ_A1]].concat();

@@ -9,12 +9,12 @@ pub struct Features {
     sse41: bool,
     fma: bool,
     pclmul: bool,
-    /// `fflags` is accessed by the interpreter.
+    /// The interpreter executes all accesses to `fflags`.
     flags_aside: bool,
 }
 
 impl Features {
-    /// From an LLVM feature string such as `+popcnt,+bmi,+avx2`.
+    /// Parses an LLVM feature string such as `+popcnt,+bmi,+avx2`.
     #[must_use]
     pub fn new(llvm: &str) -> Self {
         let has = |name: &str| llvm.split(',').any(|entry| entry.trim() == name);
@@ -27,8 +27,8 @@ impl Features {
         }
     }
 
-    /// The same, but `fflags` is left to the interpreter. The precise variant needs
-    /// that: what is done again after a fault may not have changed the flags.
+    /// Leaves accesses to `fflags` to the interpreter. The precise variant needs this: code that is
+    /// repeated after a fault must not have changed the flags.
     #[must_use]
     pub fn with_flags_aside(self) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! What a function does to unpinned registers, block by block: the base of the analyses of
-//! which of them are resident and which are dirty ([`residency`](super::residency)).
+//! The effect of a function on unpinned registers, block by block. The residency analyses
+//! ([`residency`](super::residency)) build on it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,21 +9,21 @@ use super::shared_tables::shared_tables;
 use super::unit::Unit;
 use crate::cfg::{Block, Function, Terminator};
 
-/// Most steps of the search for one function's loops.
+/// The most steps of the search for one function's loops.
 const EFFORT: usize = 1 << 20;
 
-/// What a block does to unpinned registers.
+/// The effect of a block on unpinned registers.
 pub(super) struct BlockSummary {
-    /// Whether nothing takes all registers from their variables: no call, no service.
+    /// Whether it contains no call or service, which would take all registers from their variables.
     pub(super) passes: bool,
-    /// Registers in their variables after it, besides those of before if it passes.
+    /// Registers resident after it, in addition to the registers resident before it if it `passes`.
     pub(super) adds: RegisterSet,
-    /// Those of them that are changed.
+    /// Registers of `adds` that it changes.
     pub(super) changes: RegisterSet,
-    /// Registers that it reads before it writes them and before anything takes them from
+    /// Registers that it reads before it writes them, and before a call or service takes them from
     /// their variables.
     pub(super) reads: RegisterSet,
-    /// Registers that it writes before that.
+    /// Registers that it writes before a call or service.
     pub(super) writes: RegisterSet,
 }
 
@@ -111,7 +111,7 @@ pub(super) struct QuietLoop {
     pub(super) writes: RegisterSet,
 }
 
-/// What a function does, block by block.
+/// The effect of a function, block by block.
 pub(super) struct FunctionSummary<'f> {
     pub(super) function: &'f Function,
     /// Registers that the function takes and returns besides the pinned ones.
@@ -150,8 +150,8 @@ impl<'f> FunctionSummary<'f> {
             || self.graph.preds[number].is_empty()
     }
 
-    /// Unpinned registers that are only in their variables where the block is entered, other
-    /// than by an edge from another block; `None` if it is not.
+    /// Unpinned registers that are only in their variables where the block is entered without an
+    /// edge from another block; `None` if the block is not entered so.
     pub(super) fn entered_with(&self, number: usize) -> Option<RegisterSet> {
         match self.function.blocks[number].start == self.function.entry {
             true => Some(self.arguments),
@@ -185,7 +185,7 @@ impl<'f> FunctionSummary<'f> {
         }
     }
 
-    /// The loop with this header, unless it calls or that takes too long to find out.
+    /// The loop with this header; `None` if it contains a call or the search exceeds its limit.
     fn quiet_loop(&self, header: usize, effort: &mut usize) -> Option<QuietLoop> {
         let position = |number: usize| self.graph.position[number];
         let preds = self.graph.preds[header].iter().copied();

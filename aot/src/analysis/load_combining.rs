@@ -1,12 +1,12 @@
-//! Load combining: words that a program assembles from bytes. Compilers for riscv64 avoid
-//! misaligned accesses, so a word of any alignment is `lbu`, `slli`, `or`; x86-64 loads it at
-//! once. LLVM does not combine loads that have to stay in order.
+//! Load combining of words that a program assembles from bytes. Compilers for riscv64 avoid
+//! misaligned accesses, so a word of any alignment is `lbu`, `slli`, `or`; x86-64 loads it at once.
+//! LLVM does not combine loads that have to stay in order.
 //!
-//! The contents of registers are followed inside a block: which bytes of memory are at which
-//! positions. An instruction that completes a word becomes a load of it, if nothing was stored
-//! since its bytes were loaded. The combined load replaces the first of their loads, and the
-//! values of all of them are extracted from its value: no byte is read twice. Between them only
-//! loads of other bytes may be, which need no order with theirs.
+//! Inside a block, the analysis tracks which bytes of memory are at which positions of each
+//! register. An instruction that completes a word becomes a load of the word, if nothing was stored
+//! since its bytes were loaded. The combined load replaces the first of the byte loads, and the
+//! values of all of them are extracted from its value: no byte is read twice. Only loads of other
+//! bytes may be between the byte loads; their order does not matter.
 
 use std::ops::Range;
 
@@ -14,20 +14,20 @@ use hartline_isa::{
     ImmediateOp, Instruction, IntegerOp, Operation, RegisterOp, ShiftOp, Width, XReg,
 };
 
-/// What a byte of a register is.
+/// The known content of a register's byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Byte {
     Zero,
     /// The byte of memory at this distance from the base.
     Memory(i64),
-    /// Eight times the sign of byte 3.
+    /// Copies of the sign bit of byte 3.
     Sign,
 }
 
 use Byte::{Sign, Zero};
 
-/// Where bytes were loaded from: an address in a register, which was written so many times
-/// before, after so many stores.
+/// The base address of loaded bytes: a register, the number of writes to it before, and the number
+/// of stores before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Base {
     register: usize,
@@ -41,7 +41,7 @@ pub struct Extent {
     base: Base,
     /// Distance of the first byte from the base.
     pub offset: i64,
-    /// Their number.
+    /// The number of bytes.
     pub bytes: u32,
 }
 
@@ -50,36 +50,36 @@ impl Extent {
         self.offset + i64::from(self.bytes)
     }
 
-    /// Whether all bytes of `part` are among these.
+    /// Whether this extent contains all bytes of `part`.
     fn covers(self, part: Self) -> bool {
         self.base == part.base && self.offset <= part.offset && part.end() <= self.end()
     }
 
-    /// Whether the two are known to have no byte in common.
+    /// Whether the two extents are known to be disjoint.
     fn is_apart_from(self, other: Self) -> bool {
         self.base == other.base && (other.end() <= self.offset || self.end() <= other.offset)
     }
 }
 
-/// A load after the last store, in the terms `V` of the code that is made.
+/// A load after the last store; `V` is a value of the generated code.
 #[derive(Debug, Clone, Copy)]
 pub struct Load<V> {
     /// The bytes that it loads.
     pub extent: Extent,
-    /// The address that the register of the base holds.
+    /// The address in the base's register.
     pub address: V,
     /// The value loaded, if it is an integer.
     pub value: Option<V>,
 }
 
-/// A register that holds nothing but bytes of memory and zeros.
+/// A register that holds only bytes of memory, their sign, and zeros.
 #[derive(Debug, Clone, Copy)]
 pub struct Word {
     base: Base,
     bytes: [Byte; 8],
 }
 
-/// A word of memory that a register holds.
+/// A word of memory in a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CombinedLoad {
     /// Its bytes: 2, 4 or 8.
@@ -95,21 +95,21 @@ impl Word {
         Self { bytes, ..self }
     }
 
-    /// The low bytes, and zeros.
+    /// Keeps the low `count` bytes; the others become zero.
     fn low(self, count: usize) -> Self {
         let mut bytes = self.bytes;
         bytes[count..].fill(Zero);
         self.with(bytes)
     }
 
-    /// `slli` by so many bytes.
+    /// `slli` by `by` bytes.
     fn shifted_left(self, by: usize) -> Option<Self> {
         let bytes = std::array::from_fn(|at| at.checked_sub(by).map_or(Zero, |at| self.bytes[at]));
-        // What is a sign of another byte now is not followed.
+        // A sign that is no longer above its byte is not tracked.
         (by == 0 || !bytes.contains(&Sign)).then(|| self.with(bytes))
     }
 
-    /// `srli` by so many bytes.
+    /// `srli` by `by` bytes.
     fn shifted_right(self, by: usize) -> Option<Self> {
         let bytes = std::array::from_fn(|at| self.bytes.get(at + by).copied().unwrap_or(Zero));
         (by == 0 || !bytes.contains(&Sign)).then(|| self.with(bytes))
@@ -122,7 +122,7 @@ impl Word {
         self.with([a, b, c, d, above, above, above, above])
     }
 
-    /// `or`, `xor` and `add` of two registers of which no byte is in both.
+    /// Merges two registers by `or`, `xor` or `add`, if no byte is nonzero in both.
     fn merged(self, other: Self) -> Option<Self> {
         let mut bytes = self.bytes;
         for (byte, other) in bytes.iter_mut().zip(other.bytes) {
@@ -134,7 +134,7 @@ impl Word {
         (self.base == other.base).then(|| self.with(bytes))
     }
 
-    /// The word of memory that it is, of two bytes at least.
+    /// Returns the word of memory in the register, if it has at least two bytes.
     fn combined(&self) -> Option<CombinedLoad> {
         let offset = |at: usize| match self.bytes[at] {
             Byte::Memory(offset) => Some(offset),
@@ -159,13 +159,13 @@ impl Word {
     }
 }
 
-/// The contents of registers, and the loads that may still be combined, at a point of a block.
+/// The contents of registers, and the loads that may still be combined, at a point in a block.
 #[derive(Debug)]
 pub struct LoadCombiner<V> {
     known: [Option<Word>; 32],
     versions: [u32; 32],
     stores: u32,
-    /// In their order in the code.
+    /// In program order.
     loads: Vec<Load<V>>,
 }
 
@@ -181,7 +181,7 @@ impl<V> Default for LoadCombiner<V> {
 }
 
 impl<V: Copy> LoadCombiner<V> {
-    /// The base of an access whose address is in the register.
+    /// Returns the base of an access whose address is in `register`.
     fn base(&self, register: XReg) -> Base {
         let register = register.index();
         Base {
@@ -196,8 +196,8 @@ impl<V: Copy> LoadCombiner<V> {
         (word.base.stores == self.stores).then_some(word)
     }
 
-    /// The content of the register that an instruction writes. A load whose value is `folded`
-    /// to a constant reads no memory.
+    /// Returns the content of the register that an instruction writes. A load whose value is
+    /// `folded` to a constant reads no memory.
     #[must_use]
     pub fn result(&self, instruction: &Instruction, folded: bool) -> Option<Word> {
         use IntegerOp::{Add, Addw, Or, Xor};
@@ -217,7 +217,7 @@ impl<V: Copy> LoadCombiner<V> {
                     ShiftOp::Slli => word.shifted_left(by),
                     ShiftOp::Srli => word.shifted_right(by),
                     ShiftOp::Slliw => {
-                        // Bytes from the fourth on do not count.
+                        // Bytes from the fourth on are dropped.
                         let low = word.low(4);
                         low.shifted_left(by).map(Word::as_signed_word)
                     }
@@ -239,7 +239,7 @@ impl<V: Copy> LoadCombiner<V> {
                 ..
             } => {
                 let merged = match op {
-                    // A carry of the low words is lost there; here there is none.
+                    // No byte is in both registers, so `addw` loses no carry.
                     Addw => (self.get(rs1)?.low(4)).merged(self.get(rs2)?.low(4)),
                     _ => self.get(rs1)?.merged(self.get(rs2)?),
                 };
@@ -252,8 +252,8 @@ impl<V: Copy> LoadCombiner<V> {
         }
     }
 
-    /// The word of memory that an instruction completes in its destination, if `result` is the
-    /// content of that.
+    /// Returns the word of memory that an instruction completes in its destination, whose content
+    /// is `result`.
     #[must_use]
     pub fn completed(
         instruction: &Instruction,
@@ -262,7 +262,7 @@ impl<V: Copy> LoadCombiner<V> {
         Some((merges(instruction)?, result?.combined()?))
     }
 
-    /// Steps over an instruction that writes `result`.
+    /// Updates the state for an instruction that writes `result`.
     pub fn step(&mut self, instruction: &Instruction, result: Option<Word>) {
         if may_store(instruction) {
             self.stores += 1;
@@ -275,8 +275,8 @@ impl<V: Copy> LoadCombiner<V> {
         }
     }
 
-    /// The bytes that an instruction loads and the register with their address; `None` if it
-    /// is no load.
+    /// Returns the bytes that an instruction loads and the register with their address; `None` if
+    /// it is not a load.
     #[must_use]
     pub fn extent(&self, instruction: &Instruction) -> Option<(XReg, Extent)> {
         if !instruction.is_plain_load() {
@@ -292,18 +292,19 @@ impl<V: Copy> LoadCombiner<V> {
         Some((register, extent))
     }
 
-    /// Adds a load, the last one in the code so far.
+    /// Adds a load, which is the last one in program order.
     pub fn add(&mut self, load: Load<V>) {
         self.loads.push(load);
     }
 
-    /// A load at this position among those that may be combined.
+    /// Returns the load at this position in the list of combinable loads.
     #[must_use]
     pub fn load(&self, position: usize) -> Load<V> {
         self.loads[position]
     }
 
-    /// Positions of the loads that one of `whole` can replace, and of those between them.
+    /// Returns the positions of the loads that one load of `whole` can replace, and of loads
+    /// between them.
     #[must_use]
     pub fn parts(&self, whole: Extent) -> Option<Range<usize>> {
         let is_part = |load: &Load<V>| whole.covers(load.extent) && load.value.is_some();
@@ -316,8 +317,7 @@ impl<V: Copy> LoadCombiner<V> {
             .then_some(first..end)
     }
 
-    /// Replaces the loads among `parts` that are of bytes of `whole` by that one, and returns
-    /// them.
+    /// Replaces the loads among `parts` that `whole` covers by `whole`, and returns them.
     pub fn replace(&mut self, parts: Range<usize>, whole: Load<V>) -> Vec<Load<V>> {
         let start = parts.start;
         let (replaced, others): (Vec<_>, Vec<_>) =
@@ -327,8 +327,7 @@ impl<V: Copy> LoadCombiner<V> {
         replaced
     }
 
-    /// The content of a loaded register; words that are loaded at once may be parts of larger
-    /// ones.
+    /// Returns the content of a loaded register; a loaded word may become part of a larger one.
     fn loaded(&self, width: Width, signed: bool, rs1: XReg, offset: i32) -> Option<Word> {
         let count = width.bytes() as usize;
         if rs1 == XReg::ZERO || (signed && count < 4) {
@@ -363,7 +362,7 @@ fn may_store(instruction: &Instruction) -> bool {
     )
 }
 
-/// The destination of an instruction that may merge the bytes of two registers.
+/// Returns the destination of an instruction that may merge the bytes of two registers.
 fn merges(instruction: &Instruction) -> Option<XReg> {
     match instruction.operation() {
         Operation::Register { rd, .. } if rd != XReg::ZERO => Some(rd),

@@ -1,8 +1,8 @@
 //! Analyses of recovered control flow: what a function's registers hold, which of them are
 //! needed, and where its code polls, saves registers or can be entered.
 //!
-//! An analysis takes a [`Function`](crate::cfg::Function) and the file's [`Unit`] and returns
-//! plain data. None of them makes code: [`lift`](crate::lift) does that with their results.
+//! An analysis takes a [`Function`](crate::cfg::Function) and the file's [`Unit`] and returns plain
+//! data. Analyses generate no code: [`lift`](crate::lift) generates it from their results.
 
 mod block_graph;
 mod checkpoints;

@@ -1,5 +1,5 @@
-//! Where a function has to poll: at its entry if it may recurse or can be entered at a
-//! loop, and in each loop that has a path round on which nothing else polls.
+//! Poll placement. A function polls at its entry if it may recurse or can be entered at a loop. A
+//! loop polls if it has a cycle without another poll.
 
 use std::collections::HashSet;
 
@@ -7,15 +7,15 @@ use super::unit::Unit;
 use crate::cfg::{Block, EdgeKind, Function, Terminator};
 use crate::technique::Technique;
 
-/// Most steps of the search through one function's loops.
+/// The most steps of the search through one function's loops.
 const EFFORT: usize = 1 << 20;
-/// Rounds of a loop of one block that have a poll in common.
+/// The number of iterations of a single-block loop that share a poll.
 const ROUNDS: usize = 4;
-/// Most instructions of such a block.
+/// The most instructions of such a block.
 const LONGEST_ROUND: usize = 16;
 
-/// Whether the function polls at its entry: one that calls or jumps to others may
-/// recurse, and one with a loop can be entered there through the poll.
+/// Whether the function polls at its entry. A function that calls or jumps to others may recurse,
+/// and a function with a loop can be entered there through the poll.
 #[must_use]
 pub fn needs_poll(function: &Function) -> bool {
     function.blocks.iter().any(|block| block.is_loop_header) || leaves(function)
@@ -31,8 +31,8 @@ fn leaves(function: &Function) -> bool {
     })
 }
 
-/// Headers of the loops that poll: not those where each path round calls a function of
-/// this file that polls at its entry.
+/// Headers of the loops that poll. A loop does not poll if each cycle calls a function of this file
+/// that polls at its entry.
 #[must_use]
 pub fn polled_loops(function: &Function, unit: &Unit) -> HashSet<u64> {
     let headers = function.blocks.iter().filter(|block| block.is_loop_header);
@@ -43,8 +43,8 @@ pub fn polled_loops(function: &Function, unit: &Unit) -> HashSet<u64> {
         .collect()
 }
 
-/// Whether a path leads from `header` back to it past no such call; yes if that takes more
-/// than `effort` to find out.
+/// Whether a path leads from `header` back to it without a call of a function that polls; true if
+/// the search exceeds `effort`.
 fn has_silent_round(function: &Function, header: &Block, unit: &Unit, effort: &mut usize) -> bool {
     let mut seen = HashSet::from([header.start]);
     let mut work = vec![header];
@@ -75,8 +75,8 @@ fn calls_polling(block: &Block, unit: &Unit) -> bool {
     }
 }
 
-/// How many rounds of a loop have a poll in common, if `block` is the whole loop and polls
-/// where its one back edge leads; else 1.
+/// The number of iterations of a loop that share a poll, if `block` is the whole loop and polls at
+/// the target of its only back edge; otherwise 1.
 #[must_use]
 pub fn rounds(block: &Block, unit: &Unit) -> usize {
     let Terminator::Branch { taken, not_taken } = &block.terminator else {

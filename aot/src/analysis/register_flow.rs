@@ -1,5 +1,5 @@
-//! Which registers of the `Hart` structure a function has to load and store, and where:
-//! translated code keeps them in SSA values between calls.
+//! Placement of loads and stores of the `Hart` structure's registers: translated code keeps them in
+//! SSA values between calls.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,8 +15,8 @@ use super::unit::Unit;
 use crate::cfg::{Block, Function, Terminator};
 use crate::technique::Technique;
 
-/// Where the values of a function's registers are at the start of each block, and which of
-/// them are needed there. Blocks are named by their start addresses.
+/// The locations of a function's registers at the start of each block, and the registers needed
+/// there. Blocks are named by their start addresses.
 #[derive(Debug)]
 pub struct RegisterFlow<'u> {
     unit: &'u Unit,
@@ -24,14 +24,13 @@ pub struct RegisterFlow<'u> {
     plain: bool,
     /// Registers that something reads later, here or in other functions.
     needed_in: Inside,
-    /// Registers that are tracked and whose `Hart` word may be out of date at the
-    /// block's start.
+    /// Tracked registers whose `Hart` word may be out of date at the block's start.
     dirty_in: HashMap<u64, RegisterSet>,
-    /// The same if registers are stored where paths join.
+    /// Dirty registers when registers are stored where paths join.
     late: Option<RegisterSets>,
     /// Unpinned registers whose value is still needed at the block's start.
     live_in: HashMap<u64, RegisterSet>,
-    /// Blocks at whose start no register is dirty, because the edges to them store all.
+    /// Blocks where no register is dirty at the start, because the edges to them store all.
     checkpoints: HashSet<u64>,
     /// Unpinned registers that are resident: their values are in their variables.
     resident: Option<RegisterSets>,
@@ -89,7 +88,7 @@ impl<'u> RegisterFlow<'u> {
         }
     }
 
-    /// The same in the switch that tables with these targets share.
+    /// As [`dirty_in`](Self::dirty_in), in the switch that tables with these targets share.
     #[must_use]
     pub fn dirty_in_switch(&self, targets: &[u64]) -> RegisterSet {
         match &self.late {
@@ -98,8 +97,8 @@ impl<'u> RegisterFlow<'u> {
         }
     }
 
-    /// Registers that an edge to the block at `pc` stores if they are `dirty` before it: the
-    /// other edges leave them in the `Hart` structure.
+    /// Registers that an edge to the block at `pc` stores if they are `dirty` before it, because
+    /// other edges to the block have them only in the `Hart` structure.
     #[must_use]
     pub fn stored_before(&self, pc: u64, dirty: RegisterSet) -> RegisterSet {
         match &self.late {
@@ -110,7 +109,8 @@ impl<'u> RegisterFlow<'u> {
         }
     }
 
-    /// The same before the switch that tables with these targets share.
+    /// As [`stored_before`](Self::stored_before), before the switch that tables with these targets
+    /// share.
     #[must_use]
     pub fn stored_before_switch(&self, targets: &[u64], dirty: RegisterSet) -> RegisterSet {
         match &self.late {
@@ -126,7 +126,7 @@ impl<'u> RegisterFlow<'u> {
         sets.fold(RegisterSet::default(), RegisterSet::union)
     }
 
-    /// Whether the edges to the block at `pc` have a checkpoint if registers are dirty there.
+    /// Whether the edges to the block at `pc` have a checkpoint if registers are dirty on them.
     #[must_use]
     pub fn is_checkpoint(&self, pc: u64) -> bool {
         self.checkpoints.contains(&pc)
@@ -138,8 +138,8 @@ impl<'u> RegisterFlow<'u> {
         self.live_in.get(&pc).copied().unwrap_or_default()
     }
 
-    /// Unpinned registers that are resident at the start of the block at `pc`. The other
-    /// ones that the block needs are in the `Hart` structure only.
+    /// Unpinned registers that are resident at the start of the block at `pc`. The other registers
+    /// that the block needs are in the `Hart` structure only.
     #[must_use]
     pub fn resident_in(&self, pc: u64) -> RegisterSet {
         match &self.resident {
@@ -148,7 +148,7 @@ impl<'u> RegisterFlow<'u> {
         }
     }
 
-    /// The same in the switch that tables with these targets share.
+    /// As [`resident_in`](Self::resident_in), in the switch that tables with these targets share.
     #[must_use]
     pub fn resident_in_switch(&self, targets: &[u64]) -> RegisterSet {
         match &self.resident {
@@ -208,7 +208,7 @@ impl<'u> RegisterFlow<'u> {
         }
     }
 
-    /// Liveness at the start of `block`, from that of its successors.
+    /// The live registers at the start of `block`, from its successors' live registers.
     fn live_before(&self, block: &Block) -> RegisterSet {
         self.live_after_each(block)
             .first()
@@ -229,7 +229,7 @@ impl<'u> RegisterFlow<'u> {
             let (read, written) = uses(instruction);
             let last = index + 1 == block.instructions.len();
             live = if unit.features.leaves_code(instruction) {
-                // Stored before; everything needed later is loaded again.
+                // Dirty registers are stored before; all needed registers are loaded again later.
                 dirty[index]
             } else if last && block.terminator.is_call() {
                 let needed = self.needed_by_callee(block).difference(written);
@@ -240,7 +240,7 @@ impl<'u> RegisterFlow<'u> {
             } else {
                 live.difference(written).union(read)
             };
-            // The others are always there.
+            // Pinned registers are always in their variables.
             live = live.intersection(unpinned());
             result.push(live);
         }
@@ -275,7 +275,7 @@ impl<'u> RegisterFlow<'u> {
         }
     }
 
-    /// Registers of no use at `return_to` after a call, of `callee` if that is known.
+    /// Registers without a useful value at `return_to` after a call, of `callee` if it is known.
     #[must_use]
     pub fn lost(&self, callee: Option<u64>, return_to: u64) -> RegisterSet {
         self.unit.liveness.lost(callee, &self.needed_in, return_to)
@@ -362,16 +362,16 @@ fn dirty_out(block: &Block, dirty: RegisterSet, unit: &Unit) -> RegisterSet {
     all.last().copied().unwrap_or_default()
 }
 
-/// Where values of unpinned registers are; those of the others are in their variables.
+/// Locations of unpinned registers; registers in neither set are in their variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Whereabouts {
     /// In the `Hart` structure.
     pub in_hart: RegisterSet,
-    /// Perhaps nowhere: nothing reads them any more.
+    /// Possibly unavailable: nothing reads them any more.
     pub unknown: RegisterSet,
 }
 
-/// Where values of registers are before the instruction at `pc`.
+/// The locations of registers before the instruction at `pc`.
 #[must_use]
 pub fn whereabouts(function: &Function, pc: u64, unit: &Unit) -> Whereabouts {
     let mut flow = RegisterFlow::of(function, unit);
@@ -385,7 +385,7 @@ pub fn whereabouts(function: &Function, pc: u64, unit: &Unit) -> Whereabouts {
         dirty_before_each(block, flow.dirty_in(block.start), unit)[position]
     };
     let changed = dirty(&flow);
-    // Registers that nothing needs are not stored either where paths join.
+    // Registers that nothing needs are not stored where paths join either.
     flow.late = None;
     flow.find_dirty(function);
     let gone = dirty(&flow).difference(needed).difference(changed);

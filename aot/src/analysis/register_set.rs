@@ -13,10 +13,10 @@ pub struct RegisterSet {
 }
 
 impl RegisterSet {
-    /// All registers but `x0`.
+    /// All registers except `x0`.
     pub const ALL: Self = Self { x: !1, f: !0 };
 
-    /// In either set.
+    /// Returns the registers in either set.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self {
@@ -25,7 +25,7 @@ impl RegisterSet {
         }
     }
 
-    /// In both sets.
+    /// Returns the registers in both sets.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl RegisterSet {
         }
     }
 
-    /// In the first set only.
+    /// Returns the registers in the first set only.
     #[must_use]
     pub fn difference(self, other: Self) -> Self {
         Self {
@@ -58,13 +58,13 @@ fn numbers(mask: u32) -> impl Iterator<Item = usize> {
     (0..32).filter(move |&n| mask >> n & 1 == 1)
 }
 
-/// Registers that code after a return may read: `ra`, `sp`, `gp`, `tp`, `s0`–`s11`, `a0`, `a1`; `fs0`–`fs11`, `fa0`, `fa1`
-/// (psABI, "Register Convention").
+/// Registers that code after a return may read: `ra`, `sp`, `gp`, `tp`, `s0`–`s11`, `a0`, `a1`;
+/// `fs0`–`fs11`, `fa0`, `fa1` (psABI, "Register Convention").
 pub(super) const PSABI: RegisterSet = RegisterSet {
     x: 0x0ffc_0f1e,
     f: 0x0ffc_0f00,
 };
-/// Registers of arguments: `a0`–`a7`, `fa0`–`fa7`.
+/// Argument registers: `a0`–`a7`, `fa0`–`fa7`.
 pub(super) const ARGUMENTS: RegisterSet = RegisterSet {
     x: 0x0003_fc00,
     f: 0x0003_fc00,
@@ -80,7 +80,7 @@ pub fn unpinned() -> RegisterSet {
     }
 }
 
-/// Registers that an instruction reads, and those that it writes.
+/// Returns the registers that an instruction reads, and the registers that it writes.
 #[must_use]
 pub fn uses(instruction: &Instruction) -> (RegisterSet, RegisterSet) {
     let registers = instruction.register_use();

@@ -1,11 +1,10 @@
 //! Resume points: addresses inside functions at which translated code can be entered.
 //!
-//! Host frames may be dropped while a function is running (a signal handler
-//! returned, the host stack was used up, the program jumped out of nested calls).
-//! The interpreter then goes on in the middle of the function, and must not stay
-//! there if that is the program's main loop: at the header of an outermost loop it
-//! can change over to the translation. Only outermost ones, because an entry into
-//! an inner loop would make the loops around it irreducible.
+//! Host frames may be dropped while a function is running (a signal handler returned, the host
+//! stack was used up, the program jumped out of nested calls). The interpreter then continues in
+//! the middle of the function. It must not stay there if that is the program's main loop: at the
+//! header of an outermost loop it can change over to the translation. Inner loops have no resume
+//! points, because an entry into one would make the loops around it irreducible.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,13 +13,13 @@ use super::unit::Unit;
 use crate::cfg::{EdgeKind, Function};
 use crate::technique::Technique;
 
-/// Most steps of the search for one function's loops.
+/// The most steps of the search for one function's loops.
 const EFFORT: usize = 1 << 20;
 
-/// Link-time addresses at which `function` can be entered besides its entry.
+/// Returns the link-time addresses at which `function` can be entered besides its entry.
 #[must_use]
 pub fn resume_points(function: &Function, unit: &Unit) -> Vec<u64> {
-    // The slow path of the poll at entry has the addresses as 32-bit numbers.
+    // The slow path of the entry poll holds the addresses as 32-bit numbers.
     if !needs_poll(function) || !unit.disabled.allows(Technique::Polls) {
         return Vec::new();
     }

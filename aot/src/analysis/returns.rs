@@ -5,9 +5,9 @@ use hartline_isa::{Instruction, Operation, XReg};
 use super::register_set::{ARGUMENTS, PSABI, uses};
 use crate::cfg::{Block, Function};
 
-/// Whether the function returns to its caller as compiled code does: `ra` is the
-/// one that it was entered with, or comes from the stack, and the stack pointer
-/// changes by arithmetic only. `longjmp` and switches of coroutines are not plain.
+/// Whether the function returns to its caller as compiled code does: `ra` is unchanged since the
+/// entry or comes from the stack, and the stack pointer changes by arithmetic only. `longjmp` and
+/// coroutine switches are not plain.
 #[must_use]
 pub fn is_plain(function: &Function) -> bool {
     function.blocks.iter().all(|block| {
@@ -22,7 +22,7 @@ pub fn is_plain(function: &Function) -> bool {
     })
 }
 
-/// Calls, or loads from the stack.
+/// Whether an instruction is a call or a load from the stack.
 fn gives_return_address(instruction: &Instruction) -> bool {
     match instruction.operation() {
         Operation::Jal { .. } | Operation::Jalr { .. } => true,
@@ -31,7 +31,7 @@ fn gives_return_address(instruction: &Instruction) -> bool {
     }
 }
 
-/// Computes a stack pointer from the stack or frame pointer.
+/// Whether an instruction computes a stack pointer from the stack or frame pointer.
 fn moves_stack(instruction: &Instruction) -> bool {
     match instruction.operation() {
         Operation::Immediate { rs1, .. } => rs1 == XReg::SP || rs1 == XReg::S0,
@@ -40,8 +40,8 @@ fn moves_stack(instruction: &Instruction) -> bool {
     }
 }
 
-/// Whether a `ret` at the end of `block` may enter a function instead of going back
-/// to a caller: it brings arguments along, as the start of a coroutine does.
+/// Whether a `ret` at the end of `block` may enter a function instead of returning to a caller: it
+/// passes arguments, as the start of a coroutine does.
 #[must_use]
 pub fn returns_with_arguments(function: &Function, block: &Block) -> bool {
     let written = |(_, instruction): &(u64, _)| uses(instruction).1.x;

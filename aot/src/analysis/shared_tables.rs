@@ -1,16 +1,16 @@
-//! Jump tables that several jumps of a function go through.
+//! Jump tables that several jumps of a function share.
 
 use std::collections::BTreeMap;
 
 use crate::cfg::{Edge, Function, JumpTable, Terminator};
 
-/// The addresses that edges lead to.
+/// Returns the targets of edges.
 #[must_use]
 pub fn addresses(targets: &[Edge]) -> Vec<u64> {
     targets.iter().map(|edge| edge.target).collect()
 }
 
-/// The tables of a function that several jumps go through, by the addresses of their targets.
+/// Returns the tables of a function that several jumps share, by the addresses of their targets.
 #[must_use]
 pub fn shared_tables(function: &Function) -> BTreeMap<Vec<u64>, Vec<&JumpTable>> {
     let mut tables: BTreeMap<Vec<u64>, Vec<&JumpTable>> = BTreeMap::new();

@@ -27,7 +27,7 @@ pub(crate) fn forward(target: u64) -> Edge {
     Edge { target, kind }
 }
 
-/// The function of these blocks, the first one its entry, in a file of its own.
+/// A function of these blocks, the first one its entry, as the only function of a file.
 pub(crate) fn function(blocks: Vec<Block>, precise: bool) -> (Function, Unit) {
     let function = Function {
         entry: blocks[0].start,
@@ -77,12 +77,12 @@ pub(crate) fn function_at(entry: u64, blocks: Vec<Block>) -> Function {
     }
 }
 
-/// A function that saves `s2` and needs `a5` for nothing of its caller's.
+/// A function that saves `s2` and does not use its caller's `a5`.
 pub(crate) fn saves_s2() -> Function {
     function_at(CALLEE, vec![block(CALLEE, &SAVES_S2, Terminator::Return)])
 }
 
-/// One that calls it.
+/// A function that calls [`saves_s2`].
 pub(crate) fn calls_callee() -> Function {
     let after = CALLER + 4;
     let return_to = Edge {
@@ -102,7 +102,7 @@ pub(crate) fn calls_callee() -> Function {
     function_at(CALLER, blocks)
 }
 
-/// A file of these functions, of which others may know the ones at `exposed`.
+/// A file of these functions; other files may call the functions at `exposed`.
 pub(crate) fn file(functions: Vec<Function>, exposed: &[u64]) -> (ControlFlow, Unit) {
     let flow = ControlFlow {
         functions,

@@ -1,4 +1,4 @@
-//! What all functions of one ELF file share.
+//! Data that all functions of one ELF file share.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use super::liveness::Liveness;
 use crate::elf::Constants;
 use crate::technique::Disabled;
 
-/// One ELF file: what the analyses and the lifting of its functions depend on.
+/// The properties of one ELF file that the analysis and the lifting of its functions depend on.
 #[derive(Debug, Clone)]
 pub struct Unit {
     /// Link-time addresses that the dispatch table covers.
@@ -18,7 +18,7 @@ pub struct Unit {
     pub position_independent: bool,
     /// Link-time entry addresses of all functions that are translated.
     pub entries: HashSet<u64>,
-    /// Those of functions that poll at their entry ([`needs_poll`](super::needs_poll)).
+    /// Entries of the functions that poll at their entry ([`needs_poll`](super::needs_poll)).
     pub polling: HashSet<u64>,
     /// Extensions of the target.
     pub features: Features,
@@ -26,10 +26,10 @@ pub struct Unit {
     pub precise: bool,
     /// Techniques not to use.
     pub disabled: Disabled,
-    /// Registers that functions need of each other.
+    /// Registers that functions need from each other.
     pub liveness: Liveness,
-    /// Bytes that loads may be folded to; none if they are not to be folded.
+    /// Bytes that loads may be folded to; empty if loads must not be folded.
     pub constants: Constants,
-    /// Functions that have their own registers in host registers.
+    /// Functions with a nonstandard calling convention.
     pub conventions: Conventions,
 }

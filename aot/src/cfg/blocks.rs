@@ -1,5 +1,5 @@
-//! The blocks of one function: direct control flow is explored and indirect jumps are
-//! resolved in turn, until neither finds more.
+//! The blocks of one function: direct control flow is explored and indirect jumps are resolved in
+//! turn, until a fixed point.
 
 use super::explorer::{Explorer, Marks};
 use super::function::{Block, Terminator};
@@ -19,7 +19,7 @@ pub(super) fn build(
     build_from(binary, marks, ranges, entry, Resolved::default())
 }
 
-/// The same, if something is known of the indirect jumps.
+/// As [`build`], with prior knowledge of the indirect jumps.
 pub(super) fn build_from(
     binary: &Binary<'_>,
     marks: &mut Marks,
@@ -36,7 +36,7 @@ pub(super) fn build_from(
     loop {
         let jumps = indirect_jumps(&blocks);
         known.apply(&mut blocks, &jumps);
-        // What is found holds if the edges that it brings were there when it was found.
+        // A result is valid only if the edges that it adds were present during the search.
         let found = tables::resolve(binary, &explorer, &blocks, entry, &jumps);
         if !known.merge(found) {
             break;

@@ -1,10 +1,10 @@
-//! Constants in registers along straight-line code: enough to see the target of
-//! an `auipc` + `jalr` pair, and addresses that code takes.
+//! Constants in registers along straight-line code, to find the target of an `auipc` + `jalr` pair
+//! and addresses that code takes.
 
 use hartline_isa::ImmediateOp::{Addi, Addiw};
 use hartline_isa::{Instruction, IntegerOp, Operation, RegisterOp, XReg};
 
-/// Which registers hold a known constant.
+/// The registers that hold a known constant.
 #[derive(Debug, Clone)]
 pub(super) struct Constants {
     known: u32,
@@ -12,7 +12,7 @@ pub(super) struct Constants {
 }
 
 impl Constants {
-    /// Nothing but `x0`.
+    /// Only `x0` is known.
     pub(super) fn new() -> Self {
         Self {
             known: XReg::ZERO.mask(),
@@ -20,13 +20,13 @@ impl Constants {
         }
     }
 
-    /// The constant in a register.
+    /// Returns the constant in a register.
     pub(super) fn get(&self, register: XReg) -> Option<u64> {
         (self.known & register.mask() != 0).then(|| self.values[register.index()])
     }
 
-    /// Goes past an instruction. Returns the address that it completed in a
-    /// register from `lui` or `auipc`, if it did.
+    /// Updates the state for an instruction. Returns the address that the instruction completed in
+    /// a register from `lui` or `auipc`, if any.
     pub(super) fn step(&mut self, pc: u64, instruction: &Instruction) -> Option<u64> {
         let (register, value, completed) = match instruction.operation() {
             Operation::Lui { rd, immediate } => (rd, Some(i64::from(immediate) as u64), false),
@@ -81,8 +81,8 @@ pub(super) fn sign_extend_word(value: u64) -> u64 {
     i64::from(value as i32) as u64
 }
 
-/// Integer registers that an instruction changes, including what the operating
-/// system does for `ecall`.
+/// Integer registers that an instruction changes, including changes by the operating system at
+/// `ecall`.
 pub(super) fn written(instruction: &Instruction) -> u32 {
     match instruction.operation() {
         Operation::Ecall => XReg::A0.mask(),

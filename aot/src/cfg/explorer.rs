@@ -1,4 +1,4 @@
-//! From an entry address to basic blocks, along direct control flow.
+//! Finds basic blocks from an entry address along direct control flow.
 
 use super::constants::Constants;
 use super::function::{Block, Edge, EdgeKind, Terminator};
@@ -6,14 +6,14 @@ use crate::elf::Binary;
 use hartline_isa::{Instruction, Operation, XReg};
 use std::ops::Range;
 
-/// Most instructions of one function. Code beyond this limit becomes functions of its own,
-/// so that no input makes translation take more than linear time.
+/// The most instructions of one function. Code beyond this limit becomes separate functions, so
+/// that translation takes at most linear time for any input.
 const MAX_INSTRUCTIONS: usize = 20_000;
 
-/// Per-address marks of the function being built, kept from one to the next.
+/// Per-address marks of the function being built; reused for the next function.
 #[derive(Debug)]
 pub(super) struct Marks {
-    /// Start of each stretch of text and its first slot.
+    /// The start of each text range and its first slot.
     slots: Vec<(u64, usize)>,
     /// Per slot: number of the function that last decoded there.
     decoded: Vec<u32>,
@@ -23,7 +23,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// No marks on the text of a binary.
+    /// Creates empty marks for the text of a binary.
     pub(super) fn new(binary: &Binary<'_>) -> Self {
         let mut slots = Vec::new();
         let mut length = 0;
@@ -39,7 +39,7 @@ impl Marks {
         }
     }
 
-    /// Whether an instruction at an address of the text is in any function so far.
+    /// Whether any function so far has an instruction at an address of the text.
     pub(super) fn is_decoded(&self, address: u64) -> bool {
         self.decoded[self.slot(address)] != 0
     }
@@ -52,7 +52,7 @@ impl Marks {
     }
 }
 
-/// Finds the blocks of one function. Kept while jump tables add targets.
+/// Finds the blocks of one function. It is kept while jump tables add targets.
 #[derive(Debug)]
 pub(super) struct Explorer<'e, 'a> {
     binary: &'e Binary<'a>,
@@ -63,16 +63,16 @@ pub(super) struct Explorer<'e, 'a> {
     decoded: usize,
 }
 
-/// How a block that is being walked ends.
+/// Whether a block that is being walked ends at an instruction.
 enum Step {
-    /// Not here.
+    /// The block continues.
     Next,
-    /// With this.
+    /// The block ends with this terminator.
     End(Terminator),
 }
 
 impl<'e, 'a> Explorer<'e, 'a> {
-    /// A function at `entry` whose blocks are in `ranges`; the entry is in one of them.
+    /// Starts a function at `entry` whose blocks are in `ranges`; the entry is in one of them.
     pub(super) fn new(
         binary: &'e Binary<'a>,
         marks: &'e mut Marks,
@@ -98,12 +98,12 @@ impl<'e, 'a> Explorer<'e, 'a> {
         self.decoded
     }
 
-    /// Whether an address may be a block of this function.
+    /// Whether a block of this function may be at an address.
     pub(super) fn is_inside(&self, address: u64) -> bool {
         self.ranges.iter().any(|range| range.contains(&address)) && self.binary.is_text(address)
     }
 
-    /// Adds the start of a block, if it may be one. True if it is new.
+    /// Adds the start of a block, if a block may start there. True if it is new.
     pub(super) fn add(&mut self, address: u64) -> bool {
         if !self.is_inside(address) || self.is_leader(address) {
             return false;
@@ -134,7 +134,7 @@ impl<'e, 'a> Explorer<'e, 'a> {
         blocks
     }
 
-    /// Decodes from a block start to the next unconditional end and adds the targets.
+    /// Decodes from a block start to the next unconditional end and adds the branch targets.
     fn explore(&mut self, start: u64) {
         let mut constants = Constants::new();
         let mut pc = start;
@@ -191,8 +191,8 @@ impl<'e, 'a> Explorer<'e, 'a> {
         }
     }
 
-    /// An edge, internal if a block starts at its target. Which edges close loops
-    /// is found when all blocks are known.
+    /// Makes an edge, internal if a block starts at its target. The edges that close loops are
+    /// marked when all blocks are known.
     pub(super) fn edge(&self, target: u64) -> Edge {
         let internal = self.is_inside(target) && self.is_leader(target);
         Edge {
@@ -230,7 +230,7 @@ impl<'e, 'a> Explorer<'e, 'a> {
         })
     }
 
-    /// Terminator of a jump to a known address.
+    /// Returns the terminator of a jump to a known address.
     pub(super) fn direct(&self, link: XReg, target: u64, next: u64) -> Terminator {
         if link == XReg::RA && target != next {
             let return_to = self.edge(next);

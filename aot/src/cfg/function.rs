@@ -1,8 +1,8 @@
-//! A recovered function: basic blocks and how control leaves them.
+//! A recovered function: basic blocks and their terminators.
 
 use hartline_isa::{Instruction, XReg};
 
-/// What kind of successor an [`Edge`] leads to.
+/// The kind of successor an [`Edge`] leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EdgeKind {
     /// A block of the same function, by an edge that closes no loop.
@@ -15,12 +15,12 @@ pub enum EdgeKind {
     External,
 }
 
-/// A way from a block to the instruction at `target`.
+/// A CFG edge from a block to the instruction at `target`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Edge {
-    /// Guest address (link-time) control goes to.
+    /// The guest address (link-time) of the successor.
     pub target: u64,
-    /// Where that is.
+    /// The kind of the successor.
     pub kind: EdgeKind,
 }
 
@@ -32,10 +32,9 @@ impl Edge {
     }
 }
 
-/// Where the index of a jump table is found: the value that `register` has
-/// immediately before the instruction at `pc` executes. That instruction is in
-/// the block that ends in the jump or in one that dominates it, and comes after
-/// every other instruction of its block that would change the value.
+/// The location of a jump table's index: the value of `register` immediately before the instruction
+/// at `pc` executes. That instruction is in the block that ends in the jump or in a block that
+/// dominates it. It comes after every other instruction of its block that would change the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Index {
     /// Address of the instruction that scales the index.
@@ -49,19 +48,19 @@ pub struct Index {
 /// An indirect jump through a table in read-only memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JumpTable {
-    /// The index. `None`: only the set of targets is known, and the jump's
-    /// target address is what to compare.
+    /// The index. `None`: only the set of targets is known, and the jump's target address is
+    /// compared.
     pub index: Option<Index>,
-    /// Whether the index tells the target. Otherwise it does so most likely: the
-    /// jump's target address must be compared with that of the entry.
+    /// Whether the index determines the target. Otherwise the index only predicts the target, and
+    /// the jump's target address must be compared with the entry's.
     pub certain: bool,
-    /// With an index: the target for each value from 0; a larger index has an
-    /// unknown target. Without: the likely targets, sorted, each once.
+    /// With an index: the target for each value from 0; a larger index has an unknown target.
+    /// Without an index: the likely targets, sorted and distinct.
     pub targets: Vec<Edge>,
 }
 
 impl JumpTable {
-    /// Whether these are the addresses of its targets.
+    /// Whether `targets` are the addresses of its targets.
     #[must_use]
     pub fn leads_to(&self, targets: &[u64]) -> bool {
         let own = self.targets.iter().map(|edge| edge.target);
@@ -69,27 +68,27 @@ impl JumpTable {
     }
 }
 
-/// A search for the most significant byte of a register that is not zero, as a whole
+/// A search for the most significant nonzero byte of a register, as one terminator
 /// ([`find_searches`](super::find_searches)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopByte {
-    /// Where it looks.
+    /// The register that is searched.
     pub value: XReg,
-    /// Then holds the value, shifted so that the byte is the lowest one.
+    /// The register for the value, shifted so that the byte found is the lowest one.
     pub shifted: XReg,
-    /// Then holds the byte.
+    /// The register for the byte found.
     pub byte: XReg,
-    /// Then holds by how many bits that was, a multiple of 8.
+    /// The register for the shift amount in bits, a multiple of 8.
     pub count: XReg,
-    /// Where the loop goes if the byte is not the lowest one of the value.
+    /// The successor if the byte found is not the lowest one of the value.
     pub found: Edge,
-    /// Where it goes if it is, or there is none: the three registers are 0.
+    /// The successor if it is, or if the value is zero: the three registers are 0.
     pub none: Edge,
 }
 
-/// How a block ends. The instruction responsible is the block's last one, except
-/// for [`FallThrough`](Terminator::FallThrough) and
-/// [`Illegal`](Terminator::Illegal), which stand for none.
+/// How a block ends. The block's last instruction is the terminator, except for
+/// [`FallThrough`](Terminator::FallThrough) and [`Illegal`](Terminator::Illegal), which have no
+/// instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Terminator {
     /// The next instruction starts another block, or is beyond the function.
@@ -106,9 +105,9 @@ pub enum Terminator {
     },
     /// Conditional branch.
     Branch {
-        /// Where the condition holds.
+        /// The successor if the condition holds.
         taken: Edge,
-        /// Where it does not: the next instruction.
+        /// The successor if it does not hold: the next instruction.
         not_taken: Edge,
     },
     /// Call of a known address that links in `ra`: `jal`, or `auipc` + `jalr`.
@@ -132,18 +131,18 @@ pub enum Terminator {
     /// Any other indirect jump. A link register other than `ra` is written by the
     /// instruction.
     JumpIndirect,
-    /// A loop that was put into this block, whose instructions are those of a round.
+    /// A loop that was collapsed into this block; the block's instructions are one iteration.
     TopByte(TopByte),
     /// `ebreak`.
     Trap,
     /// The bytes at `pc` are not an instruction.
     Illegal {
-        /// Their address; the block has no instruction there.
+        /// The address of the bytes; the block has no instruction there.
         pc: u64,
     },
 }
 
-/// Straight-line code.
+/// A basic block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     /// Address of the first instruction.
@@ -151,7 +150,7 @@ pub struct Block {
     /// Instructions and their addresses, in order. Blocks may overlap where a
     /// program jumps into the middle of an instruction.
     pub instructions: Vec<(u64, Instruction)>,
-    /// How it ends.
+    /// Its terminator.
     pub terminator: Terminator,
     /// A [`EdgeKind::Back`] edge leads here.
     pub is_loop_header: bool,
@@ -189,7 +188,7 @@ impl Function {
         position.ok().map(|index| &self.blocks[index])
     }
 
-    /// Whether it calls other functions.
+    /// Whether the function calls other functions.
     #[must_use]
     pub fn calls(&self) -> bool {
         self.blocks.iter().any(|block| block.terminator.is_call())
@@ -206,7 +205,7 @@ impl Function {
 }
 
 impl Terminator {
-    /// Whether it is a call, of a known address or not.
+    /// Whether the terminator is a call, direct or indirect.
     #[must_use]
     pub fn is_call(&self) -> bool {
         matches!(
@@ -215,8 +214,8 @@ impl Terminator {
         )
     }
 
-    /// Every known successor, external ones included, in a fixed order; not the
-    /// callee of a call.
+    /// Returns every known successor, external ones included, in a fixed order; the callee of a
+    /// call is not included.
     pub fn edges(&self) -> impl Iterator<Item = &Edge> {
         let (first, second, table): (Option<&Edge>, Option<&Edge>, &[Edge]) = match self {
             Terminator::FallThrough { next: edge }
@@ -236,7 +235,7 @@ impl Terminator {
         first.into_iter().chain(second).chain(table)
     }
 
-    /// As [`edges`](Terminator::edges), to change.
+    /// Returns the edges of [`edges`](Terminator::edges), mutably.
     pub fn edges_mut(&mut self) -> impl Iterator<Item = &mut Edge> {
         let (first, second, table): (Option<&mut Edge>, Option<&mut Edge>, &mut [Edge]) = match self
         {

@@ -1,4 +1,4 @@
-//! Predecessors, loops, and which definitions of a register reach a place.
+//! Predecessors, loops, and reaching definitions of registers.
 
 use super::constants::written;
 use super::function::{Block, EdgeKind, Terminator};
@@ -8,18 +8,17 @@ use std::collections::HashSet;
 /// Integer registers that a call may change (psABI, "Integer Calling Convention"):
 /// `ra`, `t0`–`t6`, `a0`–`a7`.
 const CALL_CLOBBERED: u32 = 0xf003_fce2;
-/// Longest chain of blocks that is followed.
+/// The longest chain of blocks that is followed.
 const MAX_CHAIN: usize = 64;
-/// Most definitions that are looked at together.
+/// The most definitions that are examined together.
 const MAX_DEFINITIONS: usize = 8;
 
-/// Index of the block that starts at `pc`.
+/// Returns the index of the block that starts at `pc`.
 pub(super) fn block_index(blocks: &[Block], pc: u64) -> Option<usize> {
     blocks.binary_search_by_key(&pc, |block| block.start).ok()
 }
 
-/// Marks the edges that close loops and the loop headers, and drops blocks that
-/// the entry does not reach.
+/// Marks the edges that close loops and the loop headers, and drops unreachable blocks.
 pub(super) fn mark_loops(blocks: &mut Vec<Block>, entry: u64) {
     #[derive(Clone, Copy, PartialEq)]
     enum State {
@@ -64,36 +63,36 @@ pub(super) fn mark_loops(blocks: &mut Vec<Block>, entry: u64) {
     blocks.retain(|_| reached.next().unwrap_or(false));
 }
 
-/// Where a register gets its value: block and position of the instruction.
+/// A definition of a register: block and position of the instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Site {
     pub block: usize,
     pub position: usize,
 }
 
-/// How sure an answer must be.
+/// The required certainty of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Care {
-    /// Nothing else is possible.
+    /// No other answer is possible.
     Certain,
-    /// Ways through the function that say nothing may be left out: often the program does
-    /// not take them, such as one past the call of a function that does not return.
+    /// Paths that provide no answer may be ignored: often the program does not take them, such as a
+    /// path past the call of a function that does not return.
     Likely,
 }
 
-/// The definitions that reach a place.
+/// The definitions that reach a location.
 #[derive(Debug)]
 pub(super) enum Reaching {
-    /// This one, along the only path: whenever it executes, the place is reached
-    /// with its value or not at all before it executes again.
+    /// Only this one, along the only path: whenever it executes, the location is reached with its
+    /// value, or is not reached before the definition executes again.
     One(Site),
     /// One of these.
     Many(Vec<Site>),
-    /// Others too, or too many.
+    /// Other definitions too, or too many.
     Unknown,
 }
 
-/// The blocks of a function with what questions about values need.
+/// The blocks of a function with the data for queries about values.
 #[derive(Debug)]
 pub(super) struct Graph<'b> {
     blocks: &'b [Block],
@@ -138,7 +137,7 @@ impl<'b> Graph<'b> {
         (*pc, instruction)
     }
 
-    /// The only way into a block, if there is just one.
+    /// Returns the predecessor of a block, if it has just one.
     pub(super) fn only_predecessor(&self, block: usize) -> Option<usize> {
         let &[predecessor] = self.predecessors[block].as_slice() else {
             return None;
@@ -185,7 +184,7 @@ impl<'b> Graph<'b> {
         Reaching::Unknown
     }
 
-    /// The definitions that reach the start of a block with several ways in.
+    /// Returns the definitions that reach the start of a block with several predecessors.
     fn reaching_start(&self, register: XReg, block: usize, care: Care) -> Reaching {
         let mut seen = HashSet::from([block]);
         let mut defining = HashSet::new();
@@ -206,7 +205,7 @@ impl<'b> Graph<'b> {
                     }
                     continue;
                 }
-                // The same definition is met on every way out of its block.
+                // The same definition is found on every edge out of its block.
                 if !defining.insert(before) {
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! Code inside a function as a function of its own: the interpreter is there, and the
-//! function's translation has no entry at that place.
+//! Code inside a function as a separate function, for an address where the interpreter is and the
+//! function's translation has no entry.
 
 use super::blocks;
 use super::explorer::Marks;
@@ -10,12 +10,12 @@ use crate::elf::Binary;
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// The code of `function` that is reached from its instruction at `pc`. `None` if it has no
-/// instruction there.
+/// Returns the code of `function` that is reachable from its instruction at `pc`. `None` if it has
+/// no instruction there.
 ///
-/// What `function` knows of registers holds for control that came from its entry. Here it
-/// may have come from anywhere, so jumps are looked at again. What their tables were known
-/// to be is taken for likely: each jump compares its target.
+/// The facts about registers in `function` hold for control that came from its entry. Control may
+/// reach `pc` from anywhere, so jumps are resolved again. Their known tables count as likely only:
+/// each jump compares its target.
 #[must_use]
 pub fn entered_at(binary: &Binary<'_>, function: &Function, pc: u64) -> Option<Function> {
     let mut instructions = function.blocks.iter().flat_map(|block| &block.instructions);
@@ -37,11 +37,11 @@ pub fn entered_at(binary: &Binary<'_>, function: &Function, pc: u64) -> Option<F
     Some(inside)
 }
 
-/// Most bytes between two blocks that may be code of the function too: a loop that was put
-/// into one block ([`find_searches`](super::find_searches)) has had others.
+/// The largest gap between two blocks that may still be the function's code, bytes: a loop that was
+/// collapsed into one block ([`find_searches`](super::find_searches)) leaves such gaps.
 const MAX_GAP: u64 = 64;
 
-/// Where the instructions of a function are; sorted, apart from each other.
+/// Returns the address ranges of a function's instructions, sorted and disjoint.
 fn ranges(function: &Function) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for block in &function.blocks {
@@ -53,7 +53,7 @@ fn ranges(function: &Function) -> Vec<Range<u64>> {
     ranges
 }
 
-/// Functions that `function` calls and that may return twice.
+/// Returns the functions that `function` calls and that may return twice.
 fn called_twice(function: &Function) -> HashSet<u64> {
     let calls = function.blocks.iter().map(|block| &block.terminator);
     calls

@@ -1,13 +1,13 @@
-//! Control-flow recovery: which functions and basic blocks an ELF file's text has.
+//! Control-flow recovery: finds the functions and basic blocks in an ELF file's text.
 //!
-//! Nothing here must be complete to be correct: an address that was not found is
-//! dispatched at run time and, in the end, interpreted. What is reported, though,
-//! is exact: the instructions of a block are what a hart would execute from its
-//! start, and its terminator lists every way on (an indirect jump's list may be
-//! partial, and has a fallback).
+//! The result need not be complete to be correct: an address that was not found is dispatched at
+//! run time and, in the end, interpreted. But the result is exact: the instructions of a block are
+//! what a hart would execute from its start, and its terminator lists every successor (an indirect
+//! jump's list may be partial, and has a fallback).
 //!
-//! Assumed of the program: memory that the file maps read-only keeps its contents,
-//! and calls preserve the registers that the psABI says they do, where the same
+//! Recovery assumes that memory that the file maps read-only keeps its contents. It also assumes
+//! that calls preserve the psABI's saved registers in functions that keep the address of a jump
+//! table in such a register across calls.
 //! function keeps the address of a jump table in one across them.
 
 mod blocks;
@@ -38,13 +38,13 @@ use std::collections::HashSet;
 pub struct ControlFlow {
     /// Sorted by entry.
     pub functions: Vec<Function>,
-    /// Addresses in the code that were seen where they are no target of a jump or call: in a
-    /// register, in data, or as an entry that the file tells.
+    /// Addresses in the code that also appear other than as the target of a jump or call: in a
+    /// register, in data, or as an entry that the file names.
     pub exposed: HashSet<u64>,
 }
 
 impl ControlFlow {
-    /// The function with this entry.
+    /// Returns the function with this entry.
     #[must_use]
     pub fn function(&self, entry: u64) -> Option<&Function> {
         let index = self

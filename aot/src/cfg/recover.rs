@@ -1,4 +1,4 @@
-//! From the entries that the file tells to all functions.
+//! Finds all functions from the entries that the file names.
 
 use super::blocks;
 use super::constants::Constants;
@@ -11,12 +11,12 @@ use hartline_isa::{ImmediateOp, Instruction, Operation, XReg};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-/// Instructions decoded in total, as a multiple of the places where one can start.
+/// The limit of decoded instructions, as a multiple of the positions where one can start.
 const DECODE_FACTOR: usize = 16;
-/// Instructions of functions that share a unit's code, as a multiple of the places
+/// The limit of instructions in functions that share a unit's code, as a multiple of the positions
 /// where one can start.
 const SHARE_FACTOR: u64 = 4;
-/// Lower limit of both, instructions.
+/// The lower bound of both limits, instructions.
 const MIN_BUDGET: usize = 4096;
 
 /// Recovers the control flow of a file. Time and memory are linear in the size of
@@ -33,30 +33,30 @@ struct Recovery<'r, 'a> {
     binary: &'r Binary<'a>,
     marks: Marks,
     units: Units,
-    /// Root of each unit that is merged into another.
+    /// The root of each unit that is merged into another.
     roots: BTreeMap<u64, u64>,
-    /// The other units of a root.
+    /// The other units merged into a root.
     members: HashMap<u64, Vec<u64>>,
     functions: BTreeMap<u64, Function>,
     pending: Vec<u64>,
-    /// Addresses in the code that are seen in registers.
+    /// Addresses in the code that appear in registers.
     taken: HashSet<u64>,
     /// Targets of jump tables.
     labels: HashSet<u64>,
-    /// Instructions that may still be decoded.
+    /// The number of instructions that may still be decoded.
     budget: usize,
-    /// Instructions that inner entries of a unit may still have.
+    /// The number of instructions that inner entries of a unit may still have.
     shares: HashMap<u64, usize>,
 }
 
 /// Addresses that a function refers to.
 #[derive(Debug, Default)]
 struct References {
-    /// Called, or with their address taken.
+    /// Called, or address taken.
     called: Vec<u64>,
     /// Jumped to.
     jumped: Vec<u64>,
-    /// In a register at some time; not necessarily code.
+    /// Held in a register; not necessarily code.
     taken: Vec<u64>,
 }
 
@@ -78,7 +78,7 @@ impl<'r, 'a> Recovery<'r, 'a> {
         }
     }
 
-    /// Builds every unit by itself, and follows what it refers to.
+    /// Builds every unit separately, and follows its references.
     fn discover(&mut self) {
         self.pending = self.units.starts().collect();
         self.pending.reverse();
@@ -98,7 +98,7 @@ impl<'r, 'a> Recovery<'r, 'a> {
         self.sweep();
     }
 
-    /// Builds functions again that consist of several units.
+    /// Rebuilds functions that consist of several units.
     fn merge(&mut self) {
         self.roots = self.units.merge();
         for (&start, &root) in &self.roots {
@@ -143,13 +143,13 @@ impl<'r, 'a> Recovery<'r, 'a> {
         }
     }
 
-    /// Start of the unit that the function of an address belongs to.
+    /// Returns the start of the unit that the function of an address belongs to.
     fn root(&self, address: u64) -> Option<u64> {
         let start = self.units.containing(address)?.start;
         Some(*self.roots.get(&start).unwrap_or(&start))
     }
 
-    /// The ranges of the function at an entry.
+    /// Returns the ranges of the function at an entry.
     fn ranges(&self, root: u64) -> Vec<Range<u64>> {
         let members = self.members.get(&root).into_iter().flatten();
         let starts = std::iter::once(root).chain(members.copied());
@@ -208,15 +208,15 @@ impl<'r, 'a> Recovery<'r, 'a> {
         }
         let bounded = self.binary.has_text_bounds();
         for address in references.taken.into_iter().filter(|_| bounded) {
-            // Into the middle of a function point labels of computed gotos.
+            // Labels of computed gotos point into the middle of a function.
             if self.units.may_be_start(address) && self.binary.may_start_function(address) {
                 self.enter(address, None);
             }
         }
     }
 
-    /// Takes code for functions that nothing was seen to refer to, where no unwind
-    /// information or symbol says otherwise.
+    /// Treats code without any reference as functions, unless unwind information or symbols say
+    /// otherwise.
     fn sweep(&mut self) {
         for text in self.binary.text() {
             let mut pc = text.start;
@@ -232,7 +232,7 @@ impl<'r, 'a> Recovery<'r, 'a> {
         }
     }
 
-    /// Adds an entry: reached by a jump from the unit `from`, or otherwise.
+    /// Adds an entry that is reached by a jump from the unit `from`, or otherwise.
     fn enter(&mut self, address: u64, from: Option<u64>) {
         if !self.binary.is_text(address) {
             return;
@@ -257,7 +257,7 @@ impl<'r, 'a> Recovery<'r, 'a> {
     }
 }
 
-/// Whether it is a `nop`, which aligns the next function.
+/// Whether an instruction is a `nop`, which aligns the next function.
 fn is_padding(instruction: &Instruction) -> bool {
     match instruction.operation() {
         Operation::Immediate {
@@ -270,7 +270,7 @@ fn is_padding(instruction: &Instruction) -> bool {
 }
 
 impl References {
-    /// Those of a function whose code may be in `ranges`.
+    /// Collects the references of a function whose code may be in `ranges`.
     fn of(binary: &Binary<'_>, blocks: &[Block], ranges: &[Range<u64>]) -> Self {
         let mut references = Self::default();
         for block in blocks {
@@ -282,7 +282,7 @@ impl References {
                     .taken
                     .extend(taken.filter(|&address| binary.is_text(address)));
             }
-            // Code that links in `t0` is returned to by an indirect jump.
+            // A call that links in `t0` returns by an indirect jump.
             let link = block
                 .instructions
                 .last()
@@ -305,10 +305,10 @@ impl References {
             let cut_off = ranges.iter().any(|range| range.contains(&edge.target));
             match block.terminator {
                 Terminator::FallThrough { .. } => self.called.push(edge.target),
-                // A table read too far has entries that lead anywhere.
+                // Entries read beyond the end of a table lead anywhere.
                 Terminator::JumpTable(_) => {}
                 _ if cut_off => self.called.push(edge.target),
-                // After the last call of a function that does not return, nothing follows.
+                // The callee of a call at the end of a function does not return: nothing follows.
                 Terminator::Call { .. } | Terminator::CallIndirect { .. } => {}
                 _ => self.jumped.push(edge.target),
             }

@@ -1,26 +1,26 @@
-//! What is known of a function's indirect jumps while its code is being found.
+//! The results for a function's indirect jumps while its code is being found.
 
 use super::explorer::Explorer;
 use super::function::{Block, Edge, Function, JumpTable, Terminator};
 use std::collections::{BTreeMap, HashSet};
 
-/// Rounds in which jumps that nothing was known of may become known.
+/// The number of rounds in which unknown jumps may become known.
 const LEARNING_ROUNDS: usize = 16;
 
-/// Better terminators of indirect jumps and calls, by address. More code can make less of
-/// a jump known. So that the search ends, what was known of such a jump is given up, but
-/// for the targets as likely ones, and never learnt again.
+/// Refined terminators of indirect jumps and calls, by address. New code can invalidate a known
+/// jump. So that the search terminates, it then gives up this jump for good; the targets remain as
+/// likely ones.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
     known: BTreeMap<u64, Terminator>,
-    /// Jumps of which at most likely targets are known, for good.
+    /// Jumps that can have likely targets at most, for good.
     doubtful: HashSet<u64>,
     rounds: usize,
 }
 
 impl Resolved {
-    /// The jump tables of `function`, for its code when it is entered elsewhere: what the
-    /// registers hold there need not be what they hold on the way from the function's entry.
+    /// Returns the jump tables of `function` for an entry elsewhere: the registers there may differ
+    /// from their values on the path from the function's entry.
     pub(super) fn likely(function: &Function) -> Self {
         let mut likely = Self::default();
         for block in &function.blocks {
@@ -43,13 +43,13 @@ impl Resolved {
         self.known.values().flat_map(Terminator::edges)
     }
 
-    /// Block starts were added.
+    /// Updates the edges after block starts were added.
     pub(super) fn update_edges(&mut self, explorer: &Explorer<'_, '_>) {
         let edges = self.known.values_mut().flat_map(Terminator::edges_mut);
         edges.for_each(|edge| *edge = explorer.edge(edge.target));
     }
 
-    /// Gives the blocks of the indices `jumps` what is known of them.
+    /// Applies the known terminators to the blocks `jumps`.
     pub(super) fn apply(&self, blocks: &mut [Block], jumps: &[usize]) {
         for &index in jumps {
             let pc = blocks[index].instructions.last().map(|last| last.0);
@@ -59,8 +59,8 @@ impl Resolved {
         }
     }
 
-    /// Takes in what was found with the help of what is known so far. True if that
-    /// changed anything, so that it must be looked for again.
+    /// Merges terminators that were found with the current knowledge. True if anything changed, so
+    /// that the search must be repeated.
     pub(super) fn merge(&mut self, mut found: BTreeMap<u64, Terminator>) -> bool {
         self.rounds += 1;
         let mut changed = false;
@@ -95,13 +95,13 @@ impl Resolved {
     }
 }
 
-/// Whether two findings are of the same certain destinations.
+/// Whether two results have the same certain destinations.
 fn agree(old: &Terminator, new: &Terminator) -> bool {
     let certain = !matches!(new, Terminator::JumpTable(JumpTable { certain: false, .. }));
     certain && old == new
 }
 
-/// What is left of two findings that are no longer certain.
+/// Combines two results that are no longer certain.
 fn likely_targets(old: Option<&Terminator>, new: Option<&Terminator>) -> Option<Terminator> {
     let tables = old.into_iter().chain(new).filter_map(|found| match found {
         Terminator::JumpTable(table) => Some(table),

@@ -1,6 +1,6 @@
-//! Loops that look for the most significant byte of a register that is not zero. libgcc has
-//! them for processors without Zbb: `__clzdi2` and `__ctzdi2` go on with a table of 256
-//! counts. They become one block, which needs neither rounds nor polls.
+//! Loops that search for the most significant nonzero byte of a register. libgcc has them for
+//! processors without Zbb: `__clzdi2` and `__ctzdi2` continue with a table of 256 counts. Each loop
+//! is collapsed into one block, which needs neither iterations nor polls.
 //!
 //! ```text
 //!         li    count, 56
@@ -14,10 +14,10 @@
 use super::function::{Block, Edge, EdgeKind, Function, Terminator, TopByte};
 use hartline_isa::{Cmp, ImmediateOp, Instruction, IntegerOp, Operation, RegisterOp, XReg};
 
-/// Where a search begins.
+/// The shift amount at which a search begins, bits.
 const FIRST: i32 = 56;
 
-/// Makes the searches of a function blocks that end in [`Terminator::TopByte`].
+/// Collapses the searches of a function into blocks that end in [`Terminator::TopByte`].
 pub fn find_searches(function: &mut Function) {
     let headers = function.blocks.iter().filter(|block| block.is_loop_header);
     let found: Vec<_> = headers
@@ -32,7 +32,7 @@ pub fn find_searches(function: &mut Function) {
             continue;
         };
         let header = &mut function.blocks[header];
-        // The branches are the terminator's.
+        // The terminator replaces the branches.
         header.instructions.truncate(2);
         header.instructions.extend(latch.instructions.first());
         header.terminator = Terminator::TopByte(top);
@@ -142,7 +142,7 @@ fn is_not_zero(instruction: &Instruction, register: XReg) -> bool {
     )
 }
 
-/// Whether all are different registers, and none is `x0`.
+/// Whether all registers are distinct, and none is `x0`.
 fn are_apart(registers: [XReg; 4]) -> bool {
     let all = registers
         .iter()
@@ -150,7 +150,7 @@ fn are_apart(registers: [XReg; 4]) -> bool {
     all.count_ones() == 5
 }
 
-/// The constant that a block leaves in a register by `li`.
+/// Returns the constant that a block leaves in a register by `li`.
 fn last_constant(block: &Block, register: XReg) -> Option<i32> {
     let mut last = block.instructions.iter().rev();
     let (_, instruction) = last.find(|(_, i)| i.register_use().x_written & register.mask() != 0)?;

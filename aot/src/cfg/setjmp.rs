@@ -9,11 +9,11 @@ use std::collections::{HashMap, HashSet};
 const SAVED: u32 = 0x0ffc_0306;
 /// Fewest registers of `s0`–`s11` that `setjmp` saves.
 const MIN_SAVED: u32 = 10;
-/// Longest chain of tail calls that leads to `setjmp`.
+/// The longest chain of tail calls that leads to `setjmp`.
 const MAX_TAIL_CALLS: usize = 4;
 
-/// Entries of functions that save their caller's registers through `a0` and
-/// return: `setjmp` and its relatives, and what tail-calls one of them first thing.
+/// Returns the entries of functions that save their caller's registers through `a0` and return:
+/// `setjmp` and its relatives, and functions that only tail-call one of them.
 pub(super) fn find(functions: &[Function]) -> HashSet<u64> {
     let saving = functions.iter().filter(|function| saves_caller(function));
     let mut found: HashSet<u64> = saving.map(|function| function.entry).collect();
@@ -31,9 +31,8 @@ pub(super) fn find(functions: &[Function]) -> HashSet<u64> {
     found
 }
 
-/// Marks the calls of these functions. Where there are any, the index of a jump
-/// table is not certain any more: after the second return registers have the values
-/// that they had at the call, whatever was computed since.
+/// Marks the calls of these functions. In a function with such calls, the index of a jump table is
+/// no longer certain: after the second return, registers have their values from the call again.
 pub(super) fn mark(function: &mut Function, entries: &HashSet<u64>) {
     let mut any = false;
     for block in &mut function.blocks {
@@ -87,7 +86,7 @@ fn saves_caller(function: &Function) -> bool {
     saved & required == required && (saved & !required).count_ones() >= MIN_SAVED
 }
 
-/// Entry and target of a function that only prepares arguments for a tail call.
+/// Returns the entry and target of a function that only prepares arguments for a tail call.
 fn tail_call(function: &Function) -> Option<(u64, u64)> {
     let block = entry_block(function)?;
     let Terminator::Jump { target } = &block.terminator else {

@@ -1,4 +1,4 @@
-//! How much of a file was recovered.
+//! Statistics of control-flow recovery.
 
 use super::{ControlFlow, Terminator};
 use crate::elf::Binary;
@@ -11,7 +11,7 @@ pub struct Statistics {
     pub functions: usize,
     /// Blocks.
     pub blocks: usize,
-    /// Instructions in blocks; those that several functions share count for each.
+    /// Instructions in blocks; shared instructions count once for each function.
     pub instructions: usize,
     /// Bytes of code in the file.
     pub text_bytes: u64,
@@ -19,18 +19,18 @@ pub struct Statistics {
     pub reached_bytes: u64,
     /// Bytes in ranges that unwind information or symbols give to functions.
     pub function_bytes: u64,
-    /// How many of those are in at least one block.
+    /// The bytes of `function_bytes` that are in at least one block.
     pub reached_function_bytes: u64,
     /// Addresses of indirect jumps that have a jump table.
     pub jump_tables: BTreeSet<u64>,
-    /// Addresses of indirect jumps that have none.
+    /// Addresses of indirect jumps without a jump table.
     pub indirect_jumps: BTreeSet<u64>,
     /// Addresses of indirect calls.
     pub indirect_calls: BTreeSet<u64>,
 }
 
 impl ControlFlow {
-    /// Counts what was recovered of a file.
+    /// Counts the recovered code of a file.
     #[must_use]
     pub fn statistics(&self, binary: &Binary<'_>) -> Statistics {
         let mut statistics = Statistics {

@@ -1,4 +1,4 @@
-//! Jump tables: how many entries, and where they lead.
+//! Jump tables: the number of their entries, and the targets.
 
 use super::explorer::Explorer;
 use super::function::{Block, Edge, Index, JumpTable, Terminator};
@@ -9,17 +9,17 @@ use hartline_isa::ImmediateOp::{Addi, Addiw, Andi};
 use hartline_isa::{Cmp, Operation, ShiftOp, UnaryOp, Width, XReg};
 use std::collections::BTreeMap;
 
-/// Most entries of a table.
+/// The most entries of a table.
 const MAX_ENTRIES: u64 = 4096;
-/// Most entries that are tried if nothing bounds the index.
+/// The most entries that are tried if nothing bounds the index.
 const MAX_UNBOUNDED: u64 = 1024;
-/// Most blocks above the jump that are searched for a bound.
+/// The most blocks above the jump that are searched for a bound.
 const MAX_CHAIN: usize = 32;
-/// Longest chain of copies that is followed.
+/// The longest chain of copies that is followed.
 const MAX_COPIES: usize = 16;
 
-/// Finds the targets of indirect jumps and calls, which end the blocks of the given
-/// indices. Returns better terminators by address of the jump.
+/// Finds the targets of the indirect jumps and calls that end the given blocks. Returns refined
+/// terminators by the jump's address.
 pub(super) fn resolve(
     binary: &Binary<'_>,
     explorer: &Explorer<'_, '_>,
@@ -54,7 +54,7 @@ struct Resolver<'r, 'e, 'a, 'b> {
 }
 
 impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
-    /// A better terminator for a block that ends in an indirect jump or call.
+    /// Returns a refined terminator for a block that ends in an indirect jump or call.
     fn terminator(&mut self, block: usize) -> Option<Terminator> {
         let instructions = &self.graph.block(block).instructions;
         let site = Site {
@@ -83,7 +83,7 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
         }
     }
 
-    /// Where a jump leads of which nothing is certain.
+    /// Returns the likely targets of a jump without a certain target.
     fn likely_table(&mut self, register: XReg, offset: i32, jump: Site) -> Option<Terminator> {
         self.likely.refill();
         let target = add(self.likely.before(register, jump), i64::from(offset) as u64);
@@ -101,7 +101,7 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
         }
     }
 
-    /// A jump that several tables, or places that read the same one, lead to.
+    /// Resolves a jump that several tables, or several users of one table, lead to.
     fn shared_jump(&mut self, register: XReg, jump: Site) -> Option<Terminator> {
         let mut targets = Vec::new();
         for value in self.likely.alternatives(register, jump) {
@@ -116,7 +116,7 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
         self.jump_table(None, false, targets)
     }
 
-    /// A terminator, if any target is of use.
+    /// Makes a terminator, if any target is useful.
     fn jump_table(
         &self,
         index: Option<Index>,
@@ -136,7 +136,7 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
         }))
     }
 
-    /// The targets of a table, as far as they are known.
+    /// Returns the known targets of a table.
     fn targets(&mut self, table: Table, addend: u64, jump: Site) -> Vec<Edge> {
         let bound = self.bounds().of(table.index, jump);
         let certain = matches!(bound, Some(Bound { compared: true, .. }));
@@ -148,8 +148,8 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
             let Some(target) = self.target(table, addend, number) else {
                 break;
             };
-            // Without a bound the table ends where its entries stop making sense. A
-            // table of pointers to elsewhere is data that the program may yet change.
+            // Without a bound, the table ends at the first invalid entry. A table of pointers out
+            // of the function is data that the program may still change.
             if !self.explorer.is_inside(target) && (!certain || table.wide) {
                 break;
             }
@@ -158,8 +158,8 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
         targets
     }
 
-    /// The targets of the table at `base`, which holds distances from itself; the place
-    /// of the entry that is used was computed long before.
+    /// Returns the targets of the table at `base`, which holds distances from itself. The address
+    /// of the used entry was computed far before the jump.
     fn distant_targets(&self, base: u64) -> Vec<Edge> {
         let entry = |number: u64| {
             let place = base.wrapping_add(number * 4);
@@ -176,15 +176,15 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
         Bounds { graph, values }
     }
 
-    /// Whether so many entries are what the file has as long as its translation is in use.
+    /// Whether this many entries keep the file's contents as long as the translation is in use.
     fn is_constant(&self, table: Table, entries: usize) -> bool {
         let constants = self.binary.memory().constants();
         let is_one = |place| constants.number(place, table.entry_size()).is_some();
         (0..entries as u64).all(|number| is_one(table.place(number)))
     }
 
-    /// Where entry `number` leads; `None` if it is not in the file or leads out of
-    /// the code.
+    /// Returns the target of entry `number`; `None` if the entry is not in the file or its target
+    /// is outside the code.
     fn target(&self, table: Table, addend: u64, number: u64) -> Option<u64> {
         let memory = self.binary.memory();
         let value = memory.number(table.place(number), table.entry_size() as u64)?;
@@ -199,22 +199,22 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
     }
 }
 
-/// Finds how large an index can be. A wrong answer costs speed, nothing else.
+/// Finds the bound of an index. A wrong bound affects only speed.
 struct Bounds<'r, 'v, 'b, 'a> {
     graph: &'v Graph<'b>,
     values: &'r mut Values<'v, 'b, 'a>,
 }
 
-/// How large an index can be.
+/// The bound of an index.
 struct Bound {
-    /// Number of values.
+    /// The number of values.
     count: u64,
-    /// The program compares the index with it. Otherwise it is that of the index's
+    /// The program compares the index with `count`. Otherwise `count` follows from the index's
     /// type, and the table may be shorter.
     compared: bool,
 }
 
-/// What a value is a copy of.
+/// The origin of a copied value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// The result of an instruction.
@@ -226,7 +226,7 @@ enum Origin {
 }
 
 impl Bounds<'_, '_, '_, '_> {
-    /// How many values the index of a table can have.
+    /// Returns the number of values that the index of a table can have.
     fn of(&mut self, index: Index, jump: Site) -> Option<Bound> {
         let site = self.site(index, jump)?;
         let (origin, masked) = self.origin(index.register, site);
@@ -256,7 +256,7 @@ impl Bounds<'_, '_, '_, '_> {
         }
     }
 
-    /// The site of the instruction at which an index is read.
+    /// Returns the site of the instruction that reads an index.
     fn site(&self, index: Index, jump: Site) -> Option<Site> {
         let mut block = jump.block;
         for _ in 0..MAX_CHAIN {
@@ -269,8 +269,8 @@ impl Bounds<'_, '_, '_, '_> {
         None
     }
 
-    /// Follows copies, extensions and masks back. Also the number of values that
-    /// the masks leave.
+    /// Follows copies, extensions and masks back. Also returns the number of values that the masks
+    /// leave.
     fn origin(&self, register: XReg, site: Site) -> (Origin, Option<u64>) {
         let mut bound: Option<u64> = None;
         let (mut register, mut site) = (register, site);
@@ -327,14 +327,14 @@ impl Bounds<'_, '_, '_, '_> {
         (Origin::Site(site), bound)
     }
 
-    /// The highest block from which there is only one way to this one.
+    /// Returns the highest block from which a single path leads to this one.
     fn top(&self, block: usize) -> usize {
         let chain = std::iter::successors(Some(block), |&block| self.graph.only_predecessor(block));
         chain.take(MAX_CHAIN).last().unwrap_or(block)
     }
 
-    /// The number of values that the branch at the end of `block` leaves to
-    /// `origin` on the way to `successor`.
+    /// Returns the number of values of `origin` that the branch at the end of `block` lets through
+    /// to `successor`.
     fn limit(&mut self, origin: Origin, block: usize, successor: u64) -> Option<u64> {
         let Terminator::Branch { taken, not_taken } = &self.graph.block(block).terminator else {
             return None;

@@ -1,13 +1,13 @@
-//! The address ranges that functions are made from, and who enters them where.
+//! The address ranges that functions are made from, and their entries.
 
 use crate::elf::Binary;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Largest sum of ranges that are merged to one function, bytes.
+/// The largest total size of ranges that are merged to one function, bytes.
 const MAX_MERGED: u64 = 64 << 10;
 
-/// Who enters an address.
+/// How control enters an address.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Entered {
     /// By calls or through pointers.
@@ -19,7 +19,7 @@ pub(super) struct Entered {
 }
 
 impl Entered {
-    /// Adds a way in: a jump from a unit, or something else.
+    /// Adds an entry by a jump from a unit, or by other means.
     fn add(&mut self, from: Option<u64>) {
         match (from, self.from) {
             (None, _) => self.called = true,
@@ -28,7 +28,7 @@ impl Entered {
         }
     }
 
-    /// The only unit that enters, by jumps.
+    /// Returns the unit that enters, if it is the only one and enters only by jumps.
     fn only_jumper(&self) -> Option<u64> {
         self.from.filter(|_| !self.called && !self.shared)
     }
@@ -39,7 +39,7 @@ impl Entered {
 pub(super) struct Unit {
     /// End of the range.
     pub end: u64,
-    /// The end is only a guess: no unwind information or symbol tells it.
+    /// The end is only a guess: no unwind information or symbol gives it.
     guessed: bool,
     start_entered: Entered,
     /// Entries other than the start.
@@ -52,10 +52,10 @@ pub(super) struct Units {
     units: BTreeMap<u64, Unit>,
 }
 
-/// What an added entry means.
+/// The effect of adding an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Added {
-    /// It was one.
+    /// The entry was known.
     Known,
     /// A new function starts there.
     New,
@@ -64,7 +64,7 @@ pub(super) enum Added {
 }
 
 impl Units {
-    /// The function ranges that the file tells.
+    /// Creates units from the function ranges that the file names.
     pub(super) fn new(binary: &Binary<'_>) -> Self {
         let unit = |range: &Range<u64>| {
             let (start_entered, inner) = (Entered::default(), BTreeMap::new());
@@ -94,15 +94,14 @@ impl Units {
         (address < unit.end).then_some(start..unit.end)
     }
 
-    /// Whether an address is the start of a unit, or in none, or in one whose extent
-    /// is a guess.
+    /// Whether an address is the start of a unit, in no unit, or in a unit whose end is a guess.
     pub(super) fn may_be_start(&self, address: u64) -> bool {
         let before = self.units.range(..=address).next_back();
         before.is_none_or(|(&start, unit)| start == address || unit.end <= address || unit.guessed)
     }
 
-    /// Adds an entry at an address of the text: reached by a jump from the unit
-    /// `from`, or by a call or pointer.
+    /// Adds an entry at an address of the text, reached by a jump from the unit `from`, or by a
+    /// call or pointer.
     pub(super) fn add(&mut self, binary: &Binary<'_>, address: u64, from: Option<u64>) -> Added {
         if let Some(unit) = self.units.get_mut(&address) {
             unit.start_entered.add(from);
@@ -132,7 +131,7 @@ impl Units {
         if known { Added::Known } else { Added::New }
     }
 
-    /// Adds a unit where nothing is known, up to the next one.
+    /// Adds a unit at an address in no unit, up to the next unit.
     fn insert_guess(&mut self, binary: &Binary<'_>, address: u64, start_entered: Entered) {
         let text = binary.text().iter().find(|text| address < text.end());
         let text_end = text.map_or(address, |text| text.end());
@@ -150,9 +149,9 @@ impl Units {
         );
     }
 
-    /// Groups units to functions: a unit that only one other one jumps to (a part
-    /// that the compiler moved away as unlikely) becomes part of that one. Returns
-    /// the root of every unit that is not its own.
+    /// Groups units to functions: a unit that only one other unit jumps to (a part that the
+    /// compiler moved away as unlikely) is merged into that unit. Returns the root of every merged
+    /// unit.
     pub(super) fn merge(&self) -> BTreeMap<u64, u64> {
         let mut parents: BTreeMap<u64, u64> = BTreeMap::new();
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
@@ -178,8 +177,8 @@ impl Units {
             .collect()
     }
 
-    /// Entries of the functions, with the unit that each lies in, after merging:
-    /// inner entries that only the same function jumps to are none.
+    /// Returns the entries of the functions after merging. Inner entries that only the same
+    /// function jumps to are not included.
     pub(super) fn entries(&self, roots: &BTreeMap<u64, u64>) -> Vec<u64> {
         let root = |start: u64| *roots.get(&start).unwrap_or(&start);
         let mut entries = Vec::new();

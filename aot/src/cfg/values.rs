@@ -1,4 +1,4 @@
-//! Value propagation: what an indirect jump's target is computed from.
+//! Value propagation: the computation of an indirect jump's target.
 
 use super::constants::sign_extend_word;
 use super::function::Index;
@@ -8,19 +8,19 @@ use hartline_isa::ImmediateOp::{Addi, Addiw};
 use hartline_isa::{IntegerOp, Operation, RegisterOp, ShiftOp, Width, XReg, ZbaOp};
 use std::collections::HashMap;
 
-/// Largest table stride, as a power of two.
+/// The largest table stride, as a power of two.
 const MAX_SHIFT: u8 = 4;
-/// Most new definitions looked at for one question.
+/// The most new definitions examined for one query.
 const BUDGET: u32 = 256;
 
-/// What is known of a value.
+/// A propagated value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
-    /// This number (an address: link-time).
+    /// This constant (an address: link-time).
     Constant(u64),
     /// `base + (index << shift)`.
     Scaled { base: u64, shift: u8, index: Index },
-    /// `register << 32`, on the way to zero extension.
+    /// `register << 32`, an intermediate step of zero extension.
     HighWord(Index),
     /// An entry of a table, plus `addend`.
     Entry { table: Table, addend: u64 },
@@ -37,11 +37,11 @@ pub(super) enum Value {
 pub(super) struct Table {
     /// Address of entry 0.
     pub base: u64,
-    /// Distance of entries, as a power of two.
+    /// The distance between entries, as a power of two.
     pub shift: u8,
-    /// 8 bytes; otherwise 4.
+    /// Entries have 8 bytes; otherwise 4.
     pub wide: bool,
-    /// Sign-extended.
+    /// Entries are sign-extended.
     pub signed: bool,
     pub index: Index,
 }
@@ -58,13 +58,13 @@ impl Table {
     }
 }
 
-/// Answers questions about one function.
+/// Evaluates registers of one function.
 #[derive(Debug)]
 pub(super) struct Values<'v, 'b, 'a> {
     graph: &'v Graph<'b>,
     memory: &'v Memory<'a>,
     care: Care,
-    /// Results so far; a site that is being looked at counts as unknown.
+    /// Results so far; a site that is being evaluated counts as unknown.
     known: HashMap<Site, Value>,
     budget: u32,
 }
@@ -80,12 +80,12 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
         }
     }
 
-    /// Allows the next question the full effort.
+    /// Resets the budget for the next query.
     pub(super) fn refill(&mut self) {
         self.budget = BUDGET;
     }
 
-    /// What a register holds immediately before a site.
+    /// Returns the value of a register immediately before a site.
     pub(super) fn before(&mut self, register: XReg, site: Site) -> Value {
         if register == XReg::ZERO {
             return Value::Constant(0);
@@ -97,8 +97,8 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
         }
     }
 
-    /// What a register may hold immediately before a site, by definition that
-    /// reaches it; some may be missing.
+    /// Returns the values that a register may have immediately before a site, one for each reaching
+    /// definition; some may be missing.
     pub(super) fn alternatives(&mut self, register: XReg, site: Site) -> Vec<Value> {
         match self.graph.reaching(register, site, self.care) {
             Reaching::Many(sites) => sites.into_iter().map(|site| self.defined(site)).collect(),
@@ -106,7 +106,7 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
         }
     }
 
-    /// The constant in a register immediately before a site.
+    /// Returns the constant in a register immediately before a site.
     pub(super) fn constant(&mut self, register: XReg, site: Site) -> Option<u64> {
         match self.before(register, site) {
             Value::Constant(value) => Some(value),
@@ -114,8 +114,8 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
         }
     }
 
-    /// Of several definitions only a constant that they agree on is of use: for
-    /// anything else the paths would have to be told apart.
+    /// Returns the constant that several definitions agree on. Other values would depend on the
+    /// path.
     fn common_constant(&mut self, sites: &[Site]) -> Value {
         let mut common = None;
         for &site in sites {
@@ -131,7 +131,7 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
         common.unwrap_or(Value::Unknown)
     }
 
-    /// The value that the instruction at a site gives to its destination.
+    /// Returns the value that the instruction at a site writes to its destination.
     fn defined(&mut self, site: Site) -> Value {
         if let Some(&value) = self.known.get(&site) {
             return value;
@@ -183,8 +183,8 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
         }
     }
 
-    /// A register as an index: its zero-extended origin if that is known,
-    /// otherwise itself.
+    /// Returns a register as an index: its zero-extended origin if that is known, otherwise the
+    /// register itself.
     fn index(&mut self, register: XReg, site: Site) -> Index {
         match self.before(register, site) {
             Value::Scaled {

@@ -1,4 +1,4 @@
-//! LLVM IR to x86-64 object code.
+//! Generates x86-64 object code from LLVM IR.
 
 use std::ffi::CStr;
 use std::sync::Once;
@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::technique::{Disabled, Technique};
 
-/// LLVM refused something.
+/// LLVM reported an error.
 #[derive(Debug, Error)]
 pub enum CodegenError {
     /// No target machine for these features.
@@ -23,7 +23,7 @@ pub enum CodegenError {
     Target {
         /// The feature string.
         features: String,
-        /// What LLVM said.
+        /// LLVM's error message.
         reason: String,
     },
     /// The passes failed.
@@ -48,9 +48,9 @@ const COMBINE: &str = "instcombine<no-verify-fixpoint>";
 
 /// Native integer widths in the target's data layout.
 const NATIVE: &str = "-n8:16:32:64-";
-/// What the passes are told instead. RISC-V code is full of 32-bit operations that
-/// sign-extend their result; if 64 bits are native, LLVM computes them in the upper
-/// half of a register and shifts down wherever they are used.
+/// The widths reported to the passes instead. RISC-V code is full of 32-bit operations that
+/// sign-extend their result. If 64 bits are native, LLVM computes them in the upper half of a
+/// register and shifts right at every use.
 const NATIVE_NARROW: &str = "-n8:16:32-";
 
 /// A compiler for one thread.
@@ -60,16 +60,16 @@ pub struct Codegen {
     narrow: bool,
 }
 
-/// What LLVM is told besides, for all its targets:
+/// Further LLVM options, for all its targets:
 ///
-/// - Conditional moves from memory are not turned into branches: it does so with volatile
-///   loads too, and then a load that has to fault may not be executed.
-/// - Registers that a copy connects are made one however often that was done before. The
-///   main function of an interpreter has hundreds of handlers that each end with a copy of
-///   every guest register; LLVM gives up after 256, and from then on copies registers from
-///   stack slot to stack slot in each round.
-/// - The search for the regions where a register is kept in a host register may take longer,
-///   for the same functions.
+/// - Conditional moves from memory are not turned into branches: LLVM also converts volatile loads,
+///   and a load that has to fault may then not be executed.
+/// - The limit on joining registers that a copy connects is raised. The main function of an
+///   interpreter has hundreds of handlers that each end with a copy of every guest register; LLVM
+///   gives up after 256. From then on it copies registers from stack slot to stack slot in each
+///   iteration.
+/// - The search for the regions where a register is kept in a host register may take longer, for
+///   the same functions.
 const LLVM_OPTIONS: [&CStr; 3] = [
     c"-x86-cmov-converter-force-mem-operand=0",
     c"-large-interval-freq-threshold=1000000",
@@ -82,13 +82,13 @@ fn set_options() {
         let mut arguments = vec![c"hartline".as_ptr()];
         arguments.extend(LLVM_OPTIONS.map(CStr::as_ptr));
         let count = i32::try_from(arguments.len()).expect("a few arguments");
-        // SAFETY: terminated strings, and nobody else parses options.
+        // SAFETY: the strings are NUL-terminated, and no other code parses options.
         unsafe { LLVMParseCommandLineOptions(count, arguments.as_ptr(), std::ptr::null()) };
     });
 }
 
 impl Codegen {
-    /// For the target with the given LLVM features, without some techniques.
+    /// Creates a compiler for the target with the given LLVM features, without some techniques.
     ///
     /// # Errors
     /// LLVM does not know the target.
@@ -122,7 +122,7 @@ impl Codegen {
         })
     }
 
-    /// Sets what a module has to know of the target.
+    /// Sets the module's target triple and data layout.
     pub fn prepare(&self, module: &Module<'_>) {
         module.set_triple(&self.machine.get_triple());
         module.set_data_layout(&self.machine.get_target_data().get_data_layout());
@@ -149,7 +149,7 @@ impl Codegen {
     /// Generates an ELF object file.
     ///
     /// # Errors
-    /// LLVM cannot.
+    /// LLVM fails.
     pub fn object(&self, module: &Module<'_>) -> Result<Vec<u8>, CodegenError> {
         self.emit(module, FileType::Object)
     }
@@ -157,7 +157,7 @@ impl Codegen {
     /// Generates assembly text.
     ///
     /// # Errors
-    /// LLVM cannot.
+    /// LLVM fails.
     pub fn assembly(&self, module: &Module<'_>) -> Result<String, CodegenError> {
         let bytes = self.emit(module, FileType::Assembly)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())

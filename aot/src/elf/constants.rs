@@ -1,20 +1,20 @@
-//! What a file's memory holds for as long as an image of the file is in use.
+//! The memory contents of a file that stay constant while an image of the file is in use.
 
 use hartline_abi::elf::Program;
 use std::sync::Arc;
 
-/// Bytes that translated code may take for granted
+/// Bytes that translated code may treat as constants
 /// ([`constant_segments`](Program::constant_segments)). The default has none.
 #[derive(Debug, Clone, Default)]
 pub struct Constants {
     /// Link-time address and contents of each segment, sorted.
     segments: Arc<[(u64, Box<[u8]>)]>,
-    /// Places of words that the dynamic loader gives, sorted.
+    /// Addresses of words that the dynamic loader writes, sorted.
     relocated: Arc<[u64]>,
 }
 
 impl Constants {
-    /// Those of a file without relocations.
+    /// Reads the constants of a file without relocations.
     pub(super) fn of(program: &Program<'_>) -> Self {
         let segments = program.constant_segments();
         let with_bytes =
@@ -32,14 +32,15 @@ impl Constants {
         self.relocated = places.into();
     }
 
-    /// Whether there are none.
+    /// Whether there are no constants.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// The little-endian number of `size` bytes, at most 8, that a load from `address` gives.
-    /// `None`: it may change, is not all in the file, or the dynamic loader gives it.
+    /// Returns the little-endian number of `size` bytes, at most 8, that a load from `address`
+    /// produces. `None` if the number may change, is not all in the file, or the dynamic loader
+    /// writes it.
     #[must_use]
     pub fn number(&self, address: u64, size: usize) -> Option<u64> {
         let after = self
@@ -100,7 +101,7 @@ mod tests {
         for address in [0x3000, 0x5000] {
             assert_eq!(constants.number(address, 1), None, "{address:#x}");
         }
-        // More than a register has.
+        // More bytes than a register has.
         assert_eq!(constants.number(0x1000, 9), None);
         assert_eq!(constants.number(0x1000, usize::MAX), None);
     }

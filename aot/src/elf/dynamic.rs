@@ -15,18 +15,18 @@ const DT_RELR: u64 = 36;
 const R_RISCV_RELATIVE: u32 = 3;
 const R_RISCV_IRELATIVE: u32 = 58;
 
-/// What the dynamic section tells.
+/// The contents of the dynamic section.
 #[derive(Debug, Default)]
 pub(super) struct Dynamic {
-    /// Place and link-time value of relative relocations.
+    /// Address and link-time value of relative relocations.
     pub relative: Vec<(u64, u64)>,
-    /// Places of other relocations.
+    /// Addresses of other relocations.
     pub other: Vec<u64>,
     /// Values that may be code addresses.
     pub entries: Vec<u64>,
 }
 
-/// Tags of interest.
+/// The tags that are read.
 #[derive(Debug, Default)]
 struct Tags {
     rela: Table,
@@ -41,7 +41,7 @@ struct Table {
     length: u64,
 }
 
-/// Reads the dynamic section, as far as it makes sense.
+/// Reads the dynamic section as far as it is valid.
 pub(super) fn read(program: &Program<'_>, memory: &Memory<'_>) -> Dynamic {
     let mut dynamic = Dynamic::default();
     let Some(header) = program.header(kind::DYNAMIC) else {
@@ -84,8 +84,8 @@ impl Dynamic {
         }
     }
 
-    /// `DT_RELR`: an even entry is the place of a word to relocate; an odd one is
-    /// a bit map of the 63 words that follow.
+    /// Reads `DT_RELR`: an even entry is the address of a word to relocate; an odd entry is a bit
+    /// map of the 63 words that follow.
     fn read_relr(&mut self, memory: &Memory<'_>, table: Table) {
         let mut next = 0u64;
         for [entry] in records::<1>(memory, table.address, table.length) {
@@ -111,7 +111,7 @@ impl Dynamic {
     }
 }
 
-/// Records of `N` 64-bit numbers, as many as there are.
+/// Returns records of `N` 64-bit numbers, up to the end of the table or of the file's data.
 fn records<const N: usize>(
     memory: &Memory<'_>,
     address: u64,

@@ -4,7 +4,7 @@ use super::Constants;
 use hartline_abi::elf::{Program, Segment, kind};
 use std::ops::Range;
 
-/// Contents of memory that the file gives, by link-time address.
+/// Memory contents from the file, by link-time address.
 #[derive(Debug, Clone)]
 pub struct Memory<'a> {
     /// Loaded segments, sorted by address.
@@ -12,9 +12,9 @@ pub struct Memory<'a> {
     constants: Constants,
     /// Read-only after relocation.
     relro: Range<u64>,
-    /// `R_RISCV_RELATIVE` and `DT_RELR`: place and link-time value, sorted.
+    /// `R_RISCV_RELATIVE` and `DT_RELR`: address and link-time value, sorted.
     relative: Vec<(u64, u64)>,
-    /// Places of all other dynamic relocations, sorted.
+    /// Addresses of all other dynamic relocations, sorted.
     other: Vec<u64>,
 }
 
@@ -61,13 +61,13 @@ impl<'a> Memory<'a> {
         found.0.contains(address).then_some(found)
     }
 
-    /// What nothing changes as long as an image of the file is in use.
+    /// Returns the contents that stay constant while an image of the file is in use.
     #[must_use]
     pub fn constants(&self) -> &Constants {
         &self.constants
     }
 
-    /// What the file has from an address to the end of its segment, not relocated.
+    /// Returns the file's bytes from an address to the end of its segment, not relocated.
     #[must_use]
     pub fn file_bytes(&self, address: u64) -> Option<&'a [u8]> {
         let (segment, bytes) = self.segment(address)?;
@@ -75,17 +75,16 @@ impl<'a> Memory<'a> {
         bytes.get(offset..).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Whether nothing writes there after the dynamic loader is done: read-only,
-    /// or RELRO.
+    /// Whether the address is not written after the dynamic loader is done: read-only, or RELRO.
     #[must_use]
     pub fn is_constant_after_loading(&self, address: u64) -> bool {
         let segment = self.segment(address);
         segment.is_some_and(|(segment, _)| !segment.write) || self.relro.contains(&address)
     }
 
-    /// Little-endian number of 4 or 8 bytes, zero-extended, as it is after
-    /// relocation with a load bias of zero. `None`: not in the file, or given by a
-    /// symbol or resolver.
+    /// Returns the little-endian number of 4 or 8 bytes, zero-extended, after relocation with a
+    /// load bias of zero. `None` if the number is not in the file, or a symbol or resolver
+    /// determines it.
     #[must_use]
     pub fn number(&self, address: u64, size: u64) -> Option<u64> {
         let bytes = self.file_bytes(address)?;
@@ -107,7 +106,7 @@ impl<'a> Memory<'a> {
         Some(u64::from(u32::from_le_bytes(*bytes.first_chunk()?)))
     }
 
-    /// Calls `each` with every aligned 64-bit word of the file that is loaded.
+    /// Calls `each` with every aligned 64-bit word of the file's loaded data.
     pub(super) fn for_each_word(&self, mut each: impl FnMut(u64)) {
         for (segment, bytes) in &self.segments {
             let skip = (segment.vaddr.next_multiple_of(8) - segment.vaddr) as usize;

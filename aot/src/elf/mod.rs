@@ -1,9 +1,8 @@
-//! What translation wants to know about an ELF file.
+//! The parts of an ELF file that translation needs.
 //!
-//! The program headers are checked by [`hartline_abi::elf`], and only they must be
-//! right. Everything else (sections, symbols, unwind information, relocations) is
-//! a hint: malformed or missing parts make fewer functions known ahead of time,
-//! nothing more.
+//! The program headers are checked by [`hartline_abi::elf`], and only they must be valid. Sections,
+//! symbols, unwind information and relocations are hints: if they are malformed or missing, fewer
+//! functions are known ahead of time.
 
 mod constants;
 mod dynamic;
@@ -21,7 +20,7 @@ use hartline_isa::{ImmediateOp, Instruction, Operation, XReg, decode, instructio
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// A stretch of executable, never written code.
+/// A range of executable code that is never written.
 #[derive(Debug, Clone)]
 pub struct Text<'a> {
     /// Link-time address of the first byte, even.
@@ -68,7 +67,7 @@ impl<'a> Binary<'a> {
     /// Reads a file.
     ///
     /// # Errors
-    /// What [`Program::parse`] finds wrong.
+    /// The error of [`Program::parse`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ElfError> {
         let program = Program::parse(bytes)?;
         let mut memory = Memory::new(&program);
@@ -120,14 +119,14 @@ impl<'a> Binary<'a> {
         &self.text
     }
 
-    /// Whether the file tells code from constants in the same segment. If not, what
-    /// nothing jumps to is not to be taken for code.
+    /// Whether the file separates code from constants in the same segment. If not, bytes that
+    /// nothing jumps to must not be treated as code.
     #[must_use]
     pub fn has_text_bounds(&self) -> bool {
         self.has_text_bounds
     }
 
-    /// From the first to the last address of the code; empty if there is none.
+    /// The range from the first to the last address of the code; empty if there is no code.
     #[must_use]
     pub fn text_range(&self) -> Range<u64> {
         match (self.text.first(), self.text.last()) {
@@ -154,8 +153,8 @@ impl<'a> Binary<'a> {
         decode(u32::from_le_bytes(*bytes.first_chunk()?))
     }
 
-    /// Whether a function may start at an address: what precedes it in the code is
-    /// padding, or an instruction after which execution may not go on.
+    /// Whether a function may start at an address: the code before it is padding, or an instruction
+    /// after which execution may not continue.
     #[must_use]
     pub fn may_start_function(&self, address: u64) -> bool {
         if !self.is_text(address) {
@@ -181,8 +180,7 @@ impl<'a> Binary<'a> {
         &self.functions
     }
 
-    /// Function symbols sorted by address; of several at one address, the best
-    /// known to outsiders comes first.
+    /// Function symbols sorted by address; of several at one address, the exported ones come first.
     #[must_use]
     pub fn symbols(&self) -> &[Symbol<'a>] {
         &self.symbols
@@ -206,14 +204,14 @@ impl<'a> Binary<'a> {
         &self.entries
     }
 
-    /// Addresses in the code, where no function range covers it, that the data
-    /// seems to point to: functions, or labels of computed gotos. Sorted.
+    /// Addresses in the code, outside any function range, that the data seems to point to:
+    /// functions, or labels of computed gotos. Sorted.
     #[must_use]
     pub fn pointers(&self) -> &[u64] {
         &self.pointers
     }
 
-    /// Sorts out what is entered: `words` are values that the dynamic section gives.
+    /// Finds the entries and pointers; `words` are values from the dynamic section.
     fn find_entries(&mut self, words: Vec<u64>) {
         let starts: BTreeSet<u64> = self.functions.iter().map(|range| range.start).collect();
         let mut entries: BTreeSet<u64> = self.program.entry().into_iter().collect();
@@ -240,8 +238,8 @@ impl<'a> Binary<'a> {
     }
 }
 
-/// Whether code may end with this instruction: jumps, calls (of what does not
-/// return), `ebreak`, and the `nop` of padding.
+/// Whether code may end with this instruction: jumps, calls (of functions that do not return),
+/// `ebreak`, and the `nop` of padding.
 fn may_end(instruction: &Instruction) -> bool {
     match instruction.operation() {
         Operation::Jal { .. } | Operation::Jalr { .. } | Operation::Ebreak => true,
@@ -254,7 +252,7 @@ fn may_end(instruction: &Instruction) -> bool {
     }
 }
 
-/// The range that contains the address, of a list that is sorted and without overlaps.
+/// Returns the range that contains the address, from a sorted list without overlaps.
 fn range_at(ranges: &[Range<u64>], address: u64) -> Option<&Range<u64>> {
     let index = ranges.partition_point(|range| range.start <= address);
     ranges
@@ -272,10 +270,10 @@ fn in_text(text: &[Text<'_>], address: u64) -> bool {
     address.is_multiple_of(2) && text_at(text, address).is_some()
 }
 
-/// Finds the code: sections of instructions; without a section table, what lies
-/// between the first and the last function that has unwind information (so that
-/// constants in the same segment are not taken for code); without either, whole
-/// executable segments. Segments that are also writable are left to the interpreter.
+/// Finds the code. With a section table, these are the sections of instructions. Without one, it is
+/// the range from the first to the last function that has unwind information, so that constants in
+/// the same segment are not treated as code. Without either, it is whole executable segments.
+/// Segments that are also writable are left to the interpreter.
 fn find_text<'a>(
     memory: &Memory<'a>,
     sections: &[Range<u64>],

@@ -6,7 +6,7 @@ use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, SectionKind, Sym
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// What the section table tells.
+/// The contents of the section table.
 #[derive(Debug, Default)]
 pub(super) struct Sections<'a> {
     /// Addresses of sections of instructions.
@@ -17,7 +17,7 @@ pub(super) struct Sections<'a> {
     pub symbols: Vec<Symbol<'a>>,
 }
 
-/// Reads the section table. A malformed one counts as none.
+/// Reads the section table. A malformed table counts as missing.
 pub(super) fn read(bytes: &[u8]) -> Sections<'_> {
     let mut result = Sections::default();
     let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) else {

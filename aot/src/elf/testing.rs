@@ -1,4 +1,4 @@
-//! ELF files that unit tests are about.
+//! ELF files for unit tests.
 
 /// A `PT_LOAD` segment.
 pub(crate) struct Load<'b> {
@@ -6,7 +6,7 @@ pub(crate) struct Load<'b> {
     pub flags: u32,
     /// Link-time address, a multiple of the page size.
     pub vaddr: u64,
-    /// What the file has, less than a page.
+    /// The bytes in the file, less than a page.
     pub bytes: &'b [u8],
     /// Bytes in memory.
     pub size: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Load<'b> {
 
 const PAGE: usize = 4096;
 
-/// A position-independent file with these segments, a page of the file each.
+/// Builds a position-independent file with these segments, one page of the file each.
 pub(crate) fn shared_object(loads: &[Load<'_>]) -> Vec<u8> {
     let mut bytes = vec![0; PAGE * (loads.len() + 1)];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);

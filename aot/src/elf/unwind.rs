@@ -6,8 +6,8 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEnd
 use hartline_abi::elf::{Program, kind};
 use std::ops::Range;
 
-/// The ranges of all frame description entries that can be read, in no order.
-/// `section`: where the section table says that `.eh_frame` is.
+/// Returns the ranges of all readable frame description entries, in no order. `section` is the
+/// range of `.eh_frame` according to the section table.
 pub(super) fn function_ranges(
     program: &Program<'_>,
     memory: &Memory<'_>,
@@ -27,7 +27,7 @@ pub(super) fn function_ranges(
     let bases = BaseAddresses::default().set_eh_frame(location.start);
     let mut ranges = Vec::new();
     let mut entries = frame.entries(&bases);
-    // An error ends the list: where the next entry would be is unknown.
+    // An error ends the list: the address of the next entry is unknown.
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else {
             continue;

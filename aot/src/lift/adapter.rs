@@ -1,5 +1,5 @@
-//! Adapters: entries of functions with a convention of their own, for callers that use the
-//! standard one.
+//! Adapters: entries of functions with a nonstandard convention, for callers that use the standard
+//! one.
 
 use hartline_abi::hart::{DEAD, PINNED_X, offset};
 use inkwell::IntPredicate;
@@ -10,8 +10,8 @@ use super::ir::{Ir, Likely, Memory, Signature, function_name};
 use crate::analysis::{Convention, Unit};
 use crate::technique::Technique;
 
-/// Adds the function that is entered at `entry` with the standard registers, to one with a
-/// convention of its own.
+/// Adds the adapter at `entry`, which is entered with the standard registers and calls a function
+/// with a nonstandard convention.
 pub fn lift_adapter(ir: &Ir<'_>, unit: &Unit, entry: u64) {
     let convention = unit.conventions.of_callee(entry);
     let name = function_name(entry);
@@ -46,8 +46,8 @@ pub fn lift_adapter(ir: &Ir<'_>, unit: &Unit, entry: u64) {
     ir.return_pinned(Signature::Integer, &results);
 }
 
-/// A function that is entered in its middle needs the registers of its convention's excluded
-/// set too: it finds them in the `Hart` structure.
+/// Stores the registers of the convention's excluded set if the function is entered at a resume
+/// point: code there finds them in the `Hart` structure.
 fn save_for_resume<'ctx>(ir: &Ir<'ctx>, adapter: FunctionValue<'ctx>, convention: Convention) {
     let [saving, entered] = ["saving", "entered"].map(|name| ir.block(adapter, name));
     let target = ir.load_hart(offset::RESUME);

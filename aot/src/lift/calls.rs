@@ -11,7 +11,7 @@ use super::symbol;
 use crate::analysis::{Convention, RegisterSet, unpinned};
 use crate::cfg::{Block, Edge, Terminator};
 
-/// The edge after a call that may return twice.
+/// Returns the edge after a call that may return twice.
 fn twice_return_site(block: &Block) -> Option<&Edge> {
     match &block.terminator {
         Terminator::Call {
@@ -24,10 +24,10 @@ fn twice_return_site(block: &Block) -> Option<&Edge> {
 }
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    /// Makes the block for calls that returned to another address than that of the instruction
-    /// after them: after another call of this function, which may return twice, or in another
-    /// function, which the caller is to find. It jumps to a return instruction outside the
-    /// function: LLVM would merge it with the function's own.
+    /// Makes the block for calls that did not return to the instruction after them. The call
+    /// returned after another call of this function, which may return twice, or in another
+    /// function, which the caller has to find. The block jumps to a return instruction outside the
+    /// function: LLVM would merge a return inside with the function's own.
     pub(super) fn make_mismatched_return(&mut self) {
         let ir = self.ir;
         let mismatched = self.new_block("mismatched");
@@ -78,7 +78,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.finish_call(callee, needed, return_to, Some(target));
     }
 
-    /// Calls the address that the last instruction jumps to.
+    /// Calls the target of the last instruction's jump.
     pub(super) fn call_indirect(&mut self, return_to: &Edge) {
         let Control::Register(target) = self.block.control else {
             return;
@@ -123,7 +123,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.go_to(return_to);
     }
 
-    /// A block that stores registers and goes on at `then`; `then` itself if there are none.
+    /// Returns a block that stores registers and continues at `then`; `then` itself if `set` is
+    /// empty.
     fn stored_first(&self, set: RegisterSet, then: BasicBlock<'ctx>) -> BasicBlock<'ctx> {
         if set == RegisterSet::default() {
             return then;

@@ -1,4 +1,4 @@
-//! The code of combined loads ([`LoadCombiner`]).
+//! Code generation for combined loads ([`LoadCombiner`]).
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use crate::analysis::{CombinedLoad, Extent, Load, LoadCombiner};
 use crate::technique::Technique;
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    /// Lifts an instruction that the runtime does not execute. One that completes a word of
-    /// memory becomes a load.
+    /// Lifts an instruction that the runtime does not execute. An instruction that completes a word
+    /// of memory becomes a load.
     pub(super) fn execute_combining(&mut self, instruction: &Instruction) {
         if !self.unit.disabled.allows(Technique::WideAccesses) {
             return hartline_isa::execute(instruction, self);
@@ -28,7 +28,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.block.combiner.step(instruction, result);
     }
 
-    /// Lifts an instruction as it is, and notes what it loads.
+    /// Lifts an instruction unchanged, and records its load.
     fn execute_and_note(&mut self, instruction: &Instruction) {
         let Some((base, extent)) = self.block.combiner.extent(instruction) else {
             return hartline_isa::execute(instruction, self);
@@ -44,8 +44,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// The value of a word, loaded where the first of its bytes was. `None` if its loads cannot
-    /// be combined.
+    /// Returns the value of a word, loaded at the first of its byte loads. `None` if its loads
+    /// cannot be combined.
     fn combined_load(&mut self, load: CombinedLoad) -> Option<IntValue<'ctx>> {
         let ir = self.ir;
         let parts = self.block.combiner.parts(load.extent)?;
@@ -62,7 +62,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         })
     }
 
-    /// Replaces the loads among `parts` that are of bytes of `whole` by one.
+    /// Replaces the loads among `parts` that `whole` covers by one load.
     fn load_whole(&mut self, whole: Extent, parts: Range<usize>) -> IntValue<'ctx> {
         let (ir, here) = (self.ir, self.ir.current());
         let first = self.block.combiner.load(parts.start);

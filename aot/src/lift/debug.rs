@@ -1,9 +1,9 @@
-//! Debug information for the code of one function: which guest instruction an
-//! x86 instruction belongs to, and where guest registers are at each.
+//! Debug information for the code of one function: the guest instruction that an x86 instruction
+//! belongs to, and the location of each guest register there.
 //!
-//! It is made only to look into code (disassembly, fault reports). LLVM generates
-//! the same code with and without it, so a function compiled again with debug
-//! information describes the one in the image.
+//! It is generated only to inspect code (disassembly, fault reports). LLVM generates the same code
+//! with and without it, so a function compiled again with debug information describes the one in
+//! the image.
 
 use inkwell::debug_info::{
     AsDIScope, DICompileUnit, DIFlags, DIFlagsConstants, DILocation, DISubprogram, DIType,
@@ -24,7 +24,7 @@ const FLOAT: u32 = 4;
 pub struct Debug<'ctx> {
     builder: DebugInfoBuilder<'ctx>,
     unit: DICompileUnit<'ctx>,
-    /// Guest address that line 1 stands for.
+    /// The guest address of line 1.
     base: u64,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct FunctionDebug<'a, 'ctx> {
     program: DISubprogram<'ctx>,
 }
 
-/// The line that stands for the guest address `pc`. Lines count from 1; every
-/// address of 2-byte aligned code has its own.
+/// Returns the line number for the guest address `pc`. Lines count from 1; every address of 2-byte
+/// aligned code has its own line.
 fn line(base: u64, pc: u64) -> u32 {
     u32::try_from(pc.wrapping_sub(base) / 2 + 1).unwrap_or(0)
 }
 
-/// The guest address that a line stands for.
+/// Returns the guest address for a line number.
 pub(crate) fn guest_address(base: u64, line: u64) -> u64 {
     base.wrapping_add(line.wrapping_sub(1).wrapping_mul(2))
 }
@@ -120,19 +120,19 @@ impl<'ctx> FunctionDebug<'_, 'ctx> {
         )
     }
 
-    /// What is built from here on belongs to the guest instruction at `pc`.
+    /// Assigns the code built from here on to the guest instruction at `pc`.
     pub(super) fn at(&self, ir: &Ir<'ctx>, pc: u64) {
         let location = self.location(ir, line(self.debug.base, pc));
         ir.builder().set_current_debug_location(location);
     }
 
-    /// What is built from here on belongs to no guest instruction.
+    /// Assigns the code built from here on to no guest instruction.
     pub(super) fn nowhere(&self, ir: &Ir<'ctx>) {
         let location = self.location(ir, 0);
         ir.builder().set_current_debug_location(location);
     }
 
-    /// Follows the guest register `name` (`x5`, `f10`) through its variable.
+    /// Describes the guest register `name` (`x5`, `f10`) by its variable.
     pub(super) fn register(
         &self,
         ir: &Ir<'ctx>,
@@ -153,8 +153,8 @@ impl<'ctx> FunctionDebug<'_, 'ctx> {
             builder.create_auto_variable(scope, name, file, 1, basic, true, DIFlags::ZERO, 0);
         let location = self.location(ir, 0);
         let everywhere = builder.create_expression(Vec::new());
-        // SAFETY: all pointers come from live values of one context. inkwell's own
-        // method expects an instruction back, which LLVM made before version 19.
+        // SAFETY: all pointers come from live values of one context. inkwell's own method expects
+        // an instruction as the result, which LLVM returned before version 19.
         unsafe {
             LLVMDIBuilderInsertDeclareRecordAtEnd(
                 builder.as_mut_ptr(),

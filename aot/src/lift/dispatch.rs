@@ -1,4 +1,4 @@
-//! Jumps and calls of addresses in registers: the host function is looked up.
+//! Indirect jumps and calls: lookup of the host function.
 
 use std::mem::offset_of;
 
@@ -15,7 +15,7 @@ use crate::analysis::RegisterSet;
 use crate::technique::Technique;
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    /// Leaves the function for the address that the last instruction jumps to.
+    /// Leaves the function for the target of the last instruction's jump.
     pub(super) fn jump_indirect(&mut self) {
         let Control::Register(target) = self.block.control else {
             return;
@@ -25,9 +25,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.leave(callee, RegisterSet::ALL);
     }
 
-    /// The host function of the guest code at `target`: the one that this jump led to last
-    /// time, if that had the same target; otherwise the runtime's dispatcher, with the guest pc
-    /// and the cache entry that is to remember the function stored for it.
+    /// Returns the host function of the guest code at `target`. If this jump had the same target
+    /// last time, this is its cached function. Otherwise it is the runtime's dispatcher, for
+    /// which the guest pc and the cache entry to fill are stored.
     pub(super) fn look_up(&self, target: IntValue<'ctx>) -> PointerValue<'ctx> {
         let ir = self.ir;
         if !self.unit.disabled.allows(Technique::InlineCache) {
@@ -62,8 +62,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.guest_pointer(phi.as_basic_value().into_int_value())
     }
 
-    /// The host function of the guest code at `target`; if the file has none, the
-    /// runtime's dispatcher, with the guest pc stored for it.
+    /// Returns the host function of the guest code at `target`; if the file has none, the runtime's
+    /// dispatcher, with the guest pc stored for it.
     fn look_up_in_table(&self, target: IntValue<'ctx>) -> PointerValue<'ctx> {
         let ir = self.ir;
         let [inside, hit, miss, found] =
@@ -97,7 +97,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.guest_pointer(phi.as_basic_value().into_int_value())
     }
 
-    /// The dispatch table's entry for the guest code `offset` bytes into the text.
+    /// Returns the dispatch table's entry for the guest code `offset` bytes into the text.
     fn table_entry(&self, table: IntValue<'ctx>, offset: IntValue<'ctx>) -> IntValue<'ctx> {
         let ir = self.ir;
         let builder = ir.builder();
@@ -105,7 +105,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let number = ir.built(builder.build_int_unsigned_div(offset, length, ""));
         let block = ir.zero_extend(ir.element(table, number), 64);
         let low = ir.constant(TABLE_BLOCK_TEXT - 1);
-        // Two bytes of text have a slot of four.
+        // Two bytes of text have a slot of four bytes.
         let inside = ir.built(builder.build_and(offset, low, ""));
         let inside = ir.built(builder.build_left_shift(inside, ir.constant(1), ""));
         let position = ir.built(builder.build_int_add(block, inside, ""));

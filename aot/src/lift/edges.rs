@@ -24,7 +24,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// The LLVM block that an internal edge leads to.
+    /// Returns the LLVM block that an internal edge leads to.
     fn target_of(&self, edge: &Edge) -> BasicBlock<'ctx> {
         match (edge.kind, self.block.next_round) {
             (EdgeKind::Back, Some((header, next))) if header == edge.target => next,
@@ -36,8 +36,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// The block to branch to for an edge: the target itself, or a new one if the edge loads
-    /// or stores registers. New ones are added to `pending`.
+    /// Returns the block to branch to for an edge: the target itself, or a new block if the edge
+    /// loads or stores registers. New blocks are added to `pending`.
     pub(super) fn landing<'e>(
         &self,
         edge: &'e Edge,
@@ -70,14 +70,14 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// The `Hart` structure has only the registers `needed` from here on, of those that are
-    /// not passed in host registers.
+    /// Marks the unpinned registers outside `needed` as dead: from here on, the `Hart` structure
+    /// holds only the `needed` ones.
     pub(super) fn mark_all_but(&self, needed: RegisterSet) {
         let dead = unpinned().difference(needed);
         self.registers.mark_dead(self.ir, dead);
     }
 
-    /// Leaves the function for the code at link-time address `pc`, for good.
+    /// Leaves the function for the code at link-time address `pc`, without returning.
     fn leave_to(&mut self, pc: u64) {
         let needed = self.unit.liveness.at_entry(pc);
         self.registers

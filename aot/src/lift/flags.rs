@@ -1,5 +1,5 @@
-//! Accrued exception flags: the sticky flags of MXCSR, and those of the `Hart`
-//! structure, which the interpreter raised.
+//! Accrued exception flags: the sticky flags of MXCSR, and the flags in the `Hart` structure that
+//! the interpreter raised.
 
 use hartline_abi::hart::offset;
 use inkwell::IntPredicate;
@@ -12,11 +12,11 @@ use super::lifter::Lifter;
 const STICKY: u64 = 0x3f;
 /// Flags of `fflags`: NX UF OF DZ NV from bit 0 on.
 const FLAGS: u64 = 31;
-/// Bits of MXCSR, and of `fflags`, of the same meaning.
+/// Bits of MXCSR, and the bits of `fflags` with the same meaning.
 const PAIRS: [(u64, u64); 5] = [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)];
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    /// `fflags`.
+    /// Returns `fflags`.
     pub(super) fn exception_flags(&mut self) -> IntValue<'ctx> {
         let ir = self.ir;
         ir.assembly(&format!("stmxcsr %gs:{}", offset::MXCSR));
@@ -40,7 +40,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         flags
     }
 
-    /// Sets `fflags`, which are `old`.
+    /// Sets `fflags` to `new`; the current flags are `old`.
     pub(super) fn set_exception_flags(&mut self, old: IntValue<'ctx>, new: IntValue<'ctx>) {
         let ir = self.ir;
         let new = ir.built(ir.builder().build_and(new, ir.constant(FLAGS), ""));
@@ -57,7 +57,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.position(done);
     }
 
-    /// Loads MXCSR as it is in the `Hart` structure.
+    /// Loads MXCSR from the `Hart` structure.
     pub(super) fn restore_flags(&self) {
         self.ir.assembly(&format!("ldmxcsr %gs:{}", offset::MXCSR));
     }

@@ -1,5 +1,5 @@
-//! Floating point on SSE: MXCSR holds rounding mode and accrued flags; what SSE
-//! does differently (NaN results, ranges of conversions) is put right here.
+//! Floating point on SSE: MXCSR holds rounding mode and accrued flags; differences between SSE and
+//! RISC-V (NaN results, ranges of conversions) are corrected here.
 
 use hartline_isa::{FMinMax, Format, Operation, Rounding};
 use inkwell::types::{FloatType, VectorType};
@@ -18,7 +18,7 @@ const NAN_SINGLE: u64 = 0x7fc0_0000;
 const NAN_DOUBLE: u64 = 0x7ff8_0000_0000_0000;
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    /// Whether results may stay raw: not if registers have to be exact everywhere.
+    /// Whether results may stay raw: not if registers must be exact everywhere.
     fn keeps_raw(&self) -> bool {
         !self.unit.precise && self.unit.disabled.allows(Technique::RawNans)
     }
@@ -41,7 +41,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .into_float_value()
     }
 
-    /// The image of a single-precision value: NaN-boxed.
+    /// Returns the image of a single-precision value: NaN-boxed.
     pub(super) fn boxed(&self, value: FloatValue<'ctx>) -> RegisterImage<'ctx> {
         let ir = self.ir;
         let word = ir.context.i32_type();
@@ -62,7 +62,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// The low 32 bits of an image, whatever the others are.
+    /// Returns the low 32 bits of an image; the other bits are ignored.
     pub(super) fn low_lane(&self, bits: FloatValue<'ctx>) -> FloatValue<'ctx> {
         let ir = self.ir;
         let lanes = ir.bitcast(bits, ir.single.vec_type(2)).into_vector_value();
@@ -71,7 +71,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .into_float_value()
     }
 
-    /// The value of an operand: the canonical NaN if a single is not NaN-boxed.
+    /// Returns the value of an operand: the canonical NaN if a single is not NaN-boxed.
     pub(super) fn operand(&self, format: Format, image: RegisterImage<'ctx>) -> FloatValue<'ctx> {
         let ir = self.ir;
         match (format, image.single) {
@@ -95,8 +95,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// The result of an instruction that propagates NaNs: one that is not canonical
-    /// becomes so where it can be seen ([`raw`](super::raw)).
+    /// Returns the result of an instruction that propagates NaNs. A NaN that is not canonical
+    /// becomes canonical where its bits are visible ([`raw`](super::raw)).
     pub(super) fn result(&self, format: Format, value: FloatValue<'ctx>) -> RegisterImage<'ctx> {
         if !self.keeps_raw() {
             return self.canonical(format, value, || ());
@@ -107,8 +107,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// A result with NaN made canonical. `on_nan` adds what else a NaN needs. A
-    /// branch, not a select: it is predicted and off the path of the value.
+    /// Returns a result with its NaN made canonical. `on_nan` adds further code for a NaN. The code
+    /// has a branch, not a select: the branch is predicted and off the path of the value.
     pub(super) fn canonical(
         &self,
         format: Format,
@@ -158,11 +158,11 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let second = ir.built(builder.build_and(infinite(b), is_zero(a), ""));
         let invalid = ir.built(builder.build_or(first, second, ""));
         let operand = ir.select(invalid, zero, one).into_float_value();
-        // 0 ÷ 0 is invalid, 1 ÷ 1 is nothing.
+        // 0 ÷ 0 is invalid, 1 ÷ 1 raises no flag.
         self.arithmetic("fdiv", format, &[operand, operand]);
     }
 
-    /// A comparison that sets NV for signalling NaNs only (`quiet`) or for any.
+    /// A comparison that sets NV for signalling NaNs only (`quiet`) or for any NaN.
     pub(super) fn ordered_compare(
         &self,
         predicate: &str,
@@ -178,7 +178,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .into_int_value()
     }
 
-    /// A comparison after which all flags are as `frflags` found them before it.
+    /// A comparison that leaves all flags as `frflags` found them before it.
     pub(super) fn flag_neutral_compare(
         &self,
         predicate: &str,
@@ -198,8 +198,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         result
     }
 
-    /// Minimum or maximum of two numbers. Equal ones differ in the sign of a zero at
-    /// most: then the bits are combined.
+    /// Returns the minimum or maximum of two numbers. Equal numbers differ at most in the sign of a
+    /// zero: then their bits are combined.
     pub(super) fn ordered_min_max(
         &self,
         op: FMinMax,
@@ -222,15 +222,15 @@ impl<'ctx> Lifter<'_, 'ctx> {
             FMinMax::Max => ir.built(ir.builder().build_and(x, y, "")),
         };
         let combined = ir.bitcast(combined, self.float_type(format));
-        // Constrained, or LLVM may compare before it knows that both are numbers, with
-        // an instruction that sets NV for quiet NaNs.
+        // The comparison is constrained. Otherwise LLVM may compare before it is known that both
+        // are numbers, with an instruction that sets NV for quiet NaNs.
         let a_below = self.ordered_compare("olt", true, format, a, b);
         let b_below = self.ordered_compare("olt", true, format, b, a);
         let other = ir.select(b_below, greater.into(), combined);
         ir.select(a_below, less.into(), other).into_float_value()
     }
 
-    /// On a rarely taken path: has the interpreter execute the current instruction and returns
+    /// Makes the interpreter execute the current instruction, on a rarely taken path, and returns
     /// the integer that it wrote. Other paths join after it.
     pub(super) fn interpret_aside(&mut self) -> IntValue<'ctx> {
         let ir = self.ir;
@@ -261,8 +261,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .into_float_value()
     }
 
-    /// Rounds to an integral value; sets NX if that changes it. Towards zero is
-    /// left to the conversion.
+    /// Rounds to an integral value; sets NX if that changes it. Rounding towards zero is left to
+    /// the conversion.
     pub(super) fn rounded(&self, rounding: Rounding, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
         let (name, by_mxcsr) = match rounding {
             Rounding::Rtz => return value,
@@ -272,7 +272,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             Rounding::Rmm | Rounding::Dyn => ("rint", true),
         };
         if !by_mxcsr {
-            // LLVM's other roundings leave NX alone, a conversion does not.
+            // LLVM's other roundings do not set NX, but a conversion does.
             self.truncate_double(value);
         }
         let types = [self.ir.double.into()];
@@ -281,7 +281,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .into_float_value()
     }
 
-    /// Towards zero; sets NX, so it stays even if the integer is not used.
+    /// Rounds towards zero. It sets NX, so it stays even if the integer is not used.
     pub(super) fn truncate_double(&self, value: FloatValue<'ctx>) -> IntValue<'ctx> {
         let ir = self.ir;
         let types = [ir.int.into(), ir.double.into()];

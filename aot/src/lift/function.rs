@@ -1,4 +1,4 @@
-//! Lifting of one function: blocks, and the instructions in them.
+//! Lifting of one function: its blocks and instructions.
 
 use std::collections::HashMap;
 
@@ -18,15 +18,14 @@ use crate::analysis::{
 use crate::cfg::{Block, Function, Terminator};
 use crate::technique::Technique;
 
-/// Name of the host function with the code of the guest function at `entry`.
+/// Returns the name of the host function with the code of the guest function at `entry`.
 #[must_use]
 pub fn host_name(unit: &Unit, entry: u64) -> String {
     let own = unit.conventions.is_own(entry);
     HostFunction { guest: entry, own }.name()
 }
 
-/// Adds the translation of `function` to the module of `ir`, with debug information
-/// if that is wanted.
+/// Adds the translation of `function` to the module of `ir`, with debug information if requested.
 pub fn lift<'ctx>(
     ir: &Ir<'ctx>,
     unit: &Unit,
@@ -128,7 +127,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// Goes on at the function's entry with the registers of its argument set.
+    /// Starts at the function's entry with the registers of its argument set.
     fn enter(&mut self) {
         let entry = self.function.guest.entry;
         self.checkpoint_at(entry);
@@ -140,7 +139,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.ir.jump(self.host_block(entry));
     }
 
-    /// Lifts a block as often as rounds of it have a poll in common.
+    /// Lifts a block once for each iteration that shares a poll.
     fn lift_rounds(&mut self, block: &Block) {
         let polled = self.function.blocks.polled.get(&block.start).copied();
         let mut host = polled.unwrap_or_else(|| self.host_block(block.start));
@@ -187,7 +186,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
                 flag_neutral: since == Some(1),
             };
             self.save_indexes();
-            // The comparison has left the flags alone, so there is nothing to restore.
+            // The comparison has not changed the flags, so the restoring instruction is skipped.
             if since != Some(2) && !matches!(block.terminator, Terminator::TopByte(_)) {
                 self.lift_instruction(&instruction, checkpoints[index]);
             }

@@ -15,9 +15,9 @@ pub struct GuestRegisters<'ctx> {
     x: [PointerValue<'ctx>; 32],
     f: [PointerValue<'ctx>; 32],
     signature: Signature,
-    /// The function's own.
+    /// The function's convention.
     convention: Convention,
-    /// Whether registers of no use hold [`DEAD`].
+    /// Whether dead registers hold [`DEAD`].
     marks_dead: bool,
 }
 
@@ -32,8 +32,8 @@ fn f_offset(number: usize) -> u64 {
 }
 
 impl<'ctx> GuestRegisters<'ctx> {
-    /// Makes the variables in the entry block under construction and sets the
-    /// pinned ones from the parameters.
+    /// Makes the variables in the entry block under construction and sets the pinned registers from
+    /// the parameters.
     pub fn new(
         ir: &Ir<'ctx>,
         function: FunctionValue<'ctx>,
@@ -56,7 +56,7 @@ impl<'ctx> GuestRegisters<'ctx> {
         registers
     }
 
-    /// Has debug information follow the registers.
+    /// Adds debug information about the registers.
     pub fn describe(&self, ir: &Ir<'ctx>, debug: &FunctionDebug<'_, 'ctx>) {
         for (number, &variable) in self.x.iter().enumerate().skip(1) {
             debug.register(ir, &format!("x{number}"), variable, false);
@@ -66,7 +66,7 @@ impl<'ctx> GuestRegisters<'ctx> {
         }
     }
 
-    /// The function's own convention.
+    /// Returns the function's convention.
     pub fn convention(&self) -> Convention {
         self.convention
     }
@@ -114,8 +114,9 @@ impl<'ctx> GuestRegisters<'ctx> {
         }
     }
 
-    /// The registers of a convention as results, pinned ones undefined unless in `needed`: the
-    /// code that takes them sees some value, as LLVM looks at no function together with others.
+    /// Returns the registers of a convention as results. Pinned registers outside `needed` are
+    /// undefined: the code that takes them sees some value, as LLVM optimises each function
+    /// separately.
     pub fn pinned_values(
         &self,
         ir: &Ir<'ctx>,
@@ -137,7 +138,8 @@ impl<'ctx> GuestRegisters<'ctx> {
         integers.chain(floats).collect()
     }
 
-    /// The same as arguments.
+    /// Returns the registers of a convention as arguments, as
+    /// [`pinned_values`](Self::pinned_values) does for results.
     pub fn pinned_arguments(
         &self,
         ir: &Ir<'ctx>,
@@ -148,8 +150,8 @@ impl<'ctx> GuestRegisters<'ctx> {
         values.into_iter().map(Into::into).collect()
     }
 
-    /// Sets the pinned registers from a state returned by a function of `convention`. Registers
-    /// of its excluded set are of no use any more.
+    /// Sets the pinned registers from a state returned by a function of `convention`. Registers of
+    /// its excluded set are dead.
     pub fn set_pinned(&self, ir: &Ir<'ctx>, state: StructValue<'ctx>, convention: &Convention) {
         self.forget(ir, self.pinned_set());
         for (index, variable) in self.pinned(convention).enumerate() {
@@ -157,8 +159,8 @@ impl<'ctx> GuestRegisters<'ctx> {
         }
     }
 
-    /// Forgets registers: nothing is to read them before they are written. Code that reads them
-    /// all the same gets 0, not an undefined value, with which LLVM could make anything of it.
+    /// Marks registers as unset: no code reads them before they are written. Code that reads them
+    /// anyway gets 0 and not an undefined value, which LLVM could replace by anything.
     pub fn forget(&self, ir: &Ir<'ctx>, set: RegisterSet) {
         let (x, f) = match self.marks_dead {
             true => (ir.constant(DEAD), self.dead_float(ir)),
@@ -176,8 +178,8 @@ impl<'ctx> GuestRegisters<'ctx> {
         ir.double.const_float(f64::from_bits(DEAD))
     }
 
-    /// Marks the words of these registers in the `Hart` structure as of no use, if registers are
-    /// marked at all.
+    /// Marks the words of these registers in the `Hart` structure as dead, if registers are marked
+    /// at all.
     pub fn mark_dead(&self, ir: &Ir<'ctx>, set: RegisterSet) {
         if !self.marks_dead {
             return;
@@ -195,7 +197,7 @@ impl<'ctx> GuestRegisters<'ctx> {
         self.load_from(ir, set, &HartSlots::of(ir, set, MANY));
     }
 
-    /// The same for one of several loads that have `slots` in common.
+    /// Loads registers as [`load`](Self::load) does, for one of several loads that share `slots`.
     pub fn load_from(&self, ir: &Ir<'ctx>, set: RegisterSet, slots: &HartSlots<'ctx>) {
         for n in set.x_numbers() {
             let value = ir.load_int(64, slots.at(ir, x_offset(n)), Memory::Hart);
@@ -212,7 +214,7 @@ impl<'ctx> GuestRegisters<'ctx> {
         self.store_to(ir, set, &HartSlots::of(ir, set, MANY));
     }
 
-    /// The same where size matters and time does not.
+    /// Stores registers as [`store`](Self::store) does, where size matters more than speed.
     pub fn store_apart(&self, ir: &Ir<'ctx>, set: RegisterSet) {
         self.store_to(ir, set, &HartSlots::of(ir, set, 2));
     }
@@ -228,11 +230,11 @@ impl<'ctx> GuestRegisters<'ctx> {
     }
 }
 
-/// Number of integer registers from which on the address of the `Hart` structure is worth a
-/// register: an access through it takes 4 bytes, one through `gs:` takes 9.
+/// The number of integer registers from which on the address of the `Hart` structure is kept in a
+/// register: an access through it takes 4 bytes, an access through `gs:` takes 9.
 const MANY: usize = 4;
 
-/// How words of the `Hart` structure are addressed.
+/// The addressing of words in the `Hart` structure.
 #[derive(Clone, Copy)]
 pub struct HartSlots<'ctx> {
     /// The address of the middle of the integer registers; `None` to address through `gs:`.
@@ -240,12 +242,12 @@ pub struct HartSlots<'ctx> {
 }
 
 impl<'ctx> HartSlots<'ctx> {
-    /// For loads of the registers `set` from here on in code without branches.
+    /// Prepares loads of the registers `set` from here on in code without branches.
     pub fn for_loads(ir: &Ir<'ctx>, set: RegisterSet) -> Self {
         Self::of(ir, set, MANY)
     }
 
-    /// For access to the registers `set`; `many` integer ones are worth an address.
+    /// Prepares accesses to the registers `set`; from `many` integer registers on, by an address.
     fn of(ir: &Ir<'ctx>, set: RegisterSet, many: usize) -> Self {
         let middle = (set.x_numbers().count() >= many).then(|| ir.load_hart(offset::MIDDLE));
         Self { middle }

@@ -1,4 +1,4 @@
-//! LLVM blocks of the function that is lifted, besides those of single instructions.
+//! LLVM blocks of the function that is lifted, except blocks within single instructions.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ pub(super) struct HostBlocks<'ctx> {
     pub(super) guest: HashMap<u64, BasicBlock<'ctx>>,
     /// LLVM blocks that back edges go through, by loop header.
     pub(super) latches: HashMap<u64, BasicBlock<'ctx>>,
-    /// Loop headers that poll themselves: the LLVM blocks in which they go on.
+    /// Continuation blocks of the loop headers that poll themselves.
     pub(super) polled: HashMap<u64, BasicBlock<'ctx>>,
     /// The target of calls that returned to another address than expected.
     pub(super) mismatched_return: Option<BasicBlock<'ctx>>,
@@ -30,11 +30,11 @@ pub(super) struct Switch<'ctx> {
     /// The variable of the entry's number, which is in range.
     pub(super) number: PointerValue<'ctx>,
     pub(super) block: BasicBlock<'ctx>,
-    /// By number. Back edges are those that are one for any of the jumps.
+    /// Targets by number. An edge is a back edge if it is one for any of the jumps.
     pub(super) targets: Vec<Edge>,
 }
 
-/// Variable of a jump table's index, set where the index is last known.
+/// The variable of a jump table's index, set where the index is last known.
 pub(super) struct IndexVariable<'ctx> {
     pub(super) register: XReg,
     pub(super) low_word: bool,

@@ -8,7 +8,7 @@ use super::lifter::Lifter;
 use crate::technique::Technique;
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    /// A shift amount modulo 64; LLVM's shifts are undefined beyond.
+    /// Reduces a shift amount modulo 64; LLVM's shifts are undefined for larger amounts.
     pub(super) fn amount(&self, b: IntValue<'ctx>) -> IntValue<'ctx> {
         let mask = self.ir.constant(63);
         self.ir.built(self.ir.builder().build_and(b, mask, ""))
@@ -32,7 +32,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         b: IntValue<'ctx>,
     ) -> IntValue<'ctx> {
         let ir = self.ir;
-        // `mul` has the operands as they are.
+        // `mul` uses the operands directly.
         let [a, b] = [a, b].map(|operand| self.seen_with(Technique::ProductPairs, operand));
         let (a, b) = match op {
             BinOp::MulHigh => (ir.sign_extend(a, 128), ir.sign_extend(b, 128)),
@@ -43,8 +43,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.bits_from(product, 64)
     }
 
-    /// `value`. Without the technique LLVM does not see where it comes from, so that it
-    /// cannot join the instructions before and after.
+    /// Returns `value`. If the technique is disabled, LLVM does not see its origin, so that LLVM
+    /// cannot combine the instructions before and after.
     pub(super) fn seen_with(&self, technique: Technique, value: IntValue<'ctx>) -> IntValue<'ctx> {
         match self.unit.disabled.allows(technique) {
             true => value,
@@ -52,7 +52,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// What the current instruction writes to its destination.
+    /// Returns the value that the current instruction writes to its destination.
     pub(super) fn written(&self, value: IntValue<'ctx>) -> IntValue<'ctx> {
         match self.instruction.decoded.map(|i| i.operation()) {
             Some(Operation::Lui { .. } | Operation::Auipc { .. }) => {
@@ -66,7 +66,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// The condition of a branch; as a byte in between, it is not the flags of a comparison.
+    /// Returns the condition of a branch. Without the technique it goes through a byte, so that it
+    /// is not the flags of a comparison.
     pub(super) fn branch_condition(&self, condition: IntValue<'ctx>) -> IntValue<'ctx> {
         let ir = self.ir;
         if self.unit.disabled.allows(Technique::CompareAndBranch) {
@@ -76,7 +77,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.compare(IntPredicate::NE, byte, byte.get_type().const_zero())
     }
 
-    /// 64 bits of a 128-bit value, from bit `from`.
+    /// Returns 64 bits of a 128-bit value, from bit `from` on.
     fn bits_from(&self, value: IntValue<'ctx>, from: u64) -> IntValue<'ctx> {
         let amount = value.get_type().const_int(from, false);
         let builder = self.ir.builder();
@@ -86,7 +87,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.ir.truncate(shifted, 64)
     }
 
-    /// 64 bits of the carry-less product, from bit `from`.
+    /// Returns 64 bits of the carry-less product, from bit `from` on.
     pub(super) fn carryless(
         &self,
         a: IntValue<'ctx>,
@@ -129,8 +130,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.zero_extend(count.into_int_value(), 64)
     }
 
-    /// `orc.b`: bit 7 of each byte tells whether the byte is not zero; then it is
-    /// spread over the byte.
+    /// `orc.b`: bit 7 of each byte shows whether the byte is not zero; the bit is then spread over
+    /// the byte.
     pub(super) fn or_combine(&self, a: IntValue<'ctx>) -> IntValue<'ctx> {
         let ir = self.ir;
         let builder = ir.builder();

@@ -1,5 +1,5 @@
-//! The state of lifting one function, by how long each part of it lives, and what all parts
-//! of lifting do with it.
+//! The state of lifting one function, grouped by the lifetime of each part, and operations on it
+//! that all parts of lifting use.
 
 use std::collections::HashMap;
 
@@ -16,10 +16,10 @@ use super::symbol;
 use crate::analysis::{ConstantLoads, LoadCombiner, RegisterFlow, RegisterSet, Unit, unpinned};
 use crate::cfg::Function;
 
-/// The control transfer of a block's last instruction, as its semantics gave it.
+/// The control transfer of a block's last instruction, from its semantics.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Control<'ctx> {
-    /// None, or a direct jump: the terminator has the target.
+    /// No transfer, or a direct jump: the terminator has the target.
     #[default]
     Direct,
     /// A conditional branch.
@@ -28,7 +28,7 @@ pub(super) enum Control<'ctx> {
     Register(IntValue<'ctx>),
 }
 
-/// Lifts one function. As a [`Machine`](hartline_isa::Machine) it makes the code of an
+/// Lifts one function. As a [`Machine`](hartline_isa::Machine) it generates the code of an
 /// instruction.
 pub(super) struct Lifter<'a, 'ctx> {
     /// The module that the function is added to.
@@ -45,12 +45,12 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) instruction: InstructionState<'ctx>,
 }
 
-/// What belongs to a function as a whole: results of its analyses, and its LLVM blocks.
+/// State of a function as a whole: results of its analyses, and its LLVM blocks.
 pub(super) struct FunctionState<'a, 'ctx> {
     pub(super) guest: &'a Function,
     pub(super) host: FunctionValue<'ctx>,
     pub(super) signature: Signature,
-    /// Where its registers are.
+    /// The locations of its registers.
     pub(super) flow: RegisterFlow<'a>,
     /// Loads that are folded.
     pub(super) constant_loads: ConstantLoads,
@@ -60,13 +60,13 @@ pub(super) struct FunctionState<'a, 'ctx> {
     pub(super) debug: Option<FunctionDebug<'a, 'ctx>>,
 }
 
-/// What is known at the current point of a block. Nothing of it outlives the block.
+/// State at the current point of a block, which is dropped at the end of the block.
 #[derive(Default)]
 pub(super) struct BlockState<'ctx> {
-    /// The loop of one block that is being lifted several times, and the LLVM block of its next
-    /// round.
+    /// The single-block loop that is being lifted several times, and the LLVM block of its next
+    /// iteration.
     pub(super) next_round: Option<(u64, BasicBlock<'ctx>)>,
-    /// How the block's loads of unpinned registers address them.
+    /// The addressing of the block's loads of unpinned registers.
     pub(super) slots: Option<HartSlots<'ctx>>,
     /// Tracked registers whose `Hart` word is out of date.
     pub(super) dirty: RegisterSet,
@@ -82,7 +82,8 @@ pub(super) struct BlockState<'ctx> {
 }
 
 impl BlockState<'_> {
-    /// The runtime executed an instruction: all registers are in the `Hart` structure.
+    /// Resets the state after the runtime executed an instruction: all registers are in the `Hart`
+    /// structure.
     pub(super) fn forget(&mut self) {
         self.slots = None;
         self.dirty = RegisterSet::default();
@@ -92,7 +93,7 @@ impl BlockState<'_> {
     }
 }
 
-/// What belongs to one instruction.
+/// State of one instruction.
 #[derive(Default)]
 pub(super) struct InstructionState<'ctx> {
     /// Its link-time address.
@@ -100,7 +101,7 @@ pub(super) struct InstructionState<'ctx> {
     pub(super) decoded: Option<Instruction>,
     /// Unpinned registers needed after it.
     pub(super) live_after: RegisterSet,
-    /// It is a load of these bytes.
+    /// The bytes that it loads, if they are constant.
     pub(super) constant: Option<u64>,
     /// The integer that it loaded.
     pub(super) loaded: Option<IntValue<'ctx>>,
@@ -109,17 +110,17 @@ pub(super) struct InstructionState<'ctx> {
 }
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    /// A new LLVM block at the end of the function.
+    /// Adds an LLVM block at the end of the function.
     pub(super) fn new_block(&self, name: &str) -> BasicBlock<'ctx> {
         self.ir.block(self.function.host, name)
     }
 
-    /// The LLVM block of the guest block at `pc`, which the function has.
+    /// Returns the LLVM block of the guest block at `pc`, which must be in the function.
     pub(super) fn host_block(&self, pc: u64) -> BasicBlock<'ctx> {
         self.function.blocks.guest[&pc]
     }
 
-    /// Loads those of the registers `read` that are not in their variables.
+    /// Loads the registers of `read` that are not in their variables.
     pub(super) fn load_read(&mut self, read: RegisterSet) {
         let read = read.intersection(unpinned());
         let loaded = read.difference(self.block.resident);
@@ -130,14 +131,14 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.block.resident = self.block.resident.union(read);
     }
 
-    /// Loads those of the registers `needed` that are not in their variables, on one of several
-    /// edges from here.
+    /// Loads the registers of `needed` that are not in their variables, on one of several edges
+    /// from here.
     pub(super) fn load_for(&self, needed: RegisterSet) {
         self.registers
             .load(self.ir, needed.difference(self.block.resident));
     }
 
-    /// The run-time address of the guest's link-time address `link`.
+    /// Returns the run-time address of the guest's link-time address `link`.
     pub(super) fn guest_address(&self, link: u64) -> IntValue<'ctx> {
         let constant = self.ir.constant(link);
         if !self.unit.position_independent {

@@ -1,4 +1,4 @@
-//! The lifter as a [`Machine`]: instruction semantics become LLVM IR.
+//! The lifter as a [`Machine`]: converts instruction semantics to LLVM IR.
 
 use hartline_abi::hart::{NO_RESERVATION, offset};
 use hartline_isa::{
@@ -196,7 +196,7 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
     }
 
     fn is_aligned(&mut self, width: Width, _stores: bool, address: IntValue<'ctx>) -> bool {
-        // The interpreter takes the trap.
+        // The interpreter raises the trap.
         let ir = self.ir;
         let [misaligned, aligned] = ["misaligned", "aligned"].map(|name| self.new_block(name));
         let mask = ir.constant(u64::from(width.bytes()) - 1);
@@ -243,10 +243,10 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         order: Ordering,
         address: IntValue<'ctx>,
     ) -> IntValue<'ctx> {
-        // `lr`: the value and its address are what `sc` compares with.
+        // `lr`: `sc` compares with the value and its address.
         //
         // Later accesses come after it on x86, as after any load, and LLVM keeps that order.
-        // Earlier stores come before it only by a fence.
+        // Earlier stores come before it only with a fence.
         let ir = self.ir;
         if order.release {
             self.full_fence();
@@ -295,8 +295,8 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
     }
 
     fn fence(&mut self, fence: Fence) {
-        // x86 orders everything but a store before a later load, and LLVM keeps all
-        // accesses to guest memory in order.
+        // x86 orders everything except a store before a later load, and LLVM keeps all accesses to
+        // guest memory in order.
         const READ_OR_INPUT: u8 = 0b1010;
         const WRITE_OR_OUTPUT: u8 = 0b0101;
         let store_before_load = !fence.tso
@@ -358,10 +358,10 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
             }
         };
         let product_a = negate(fma.negate_product, a);
-        // The addend is subtracted from the product with its sign.
+        // The addend is subtracted from the signed product.
         let addend = negate(fma.negate_addend, c);
         let result = self.arithmetic("fma", format, &[product_a, b, addend]);
-        // ∞ × 0 is invalid even if the addend is a quiet NaN; x86 thinks otherwise.
+        // ∞ × 0 is invalid even if the addend is a quiet NaN; x86 does not raise the flag then.
         self.canonical(format, result, || self.invalid_product(format, a, b))
     }
 
@@ -451,8 +451,8 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         rounding: Rounding,
         a: RegisterImage<'ctx>,
     ) -> IntValue<'ctx> {
-        // In the range where SSE and RISC-V agree SSE converts; the interpreter does
-        // the rest.
+        // SSE converts in the range where SSE and RISC-V agree; the interpreter handles other
+        // values.
         let ir = self.ir;
         let value = self.as_double(format, self.operand(format, a));
         let two = |power: i32| ir.double.const_float(2f64.powi(power));
@@ -462,7 +462,7 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
             IntFormat::I64 => (ir.double.const_float(-9.2233720368547e18), two(63)),
             IntFormat::U64 => (ir.double.const_zero(), two(63)),
         };
-        // One below the limit, so that rounding up stays in range.
+        // The limit is reduced by one, so that rounding up stays in range.
         let high = match to {
             IntFormat::I32 | IntFormat::U32 => ir.built(ir.builder().build_float_sub(
                 high,

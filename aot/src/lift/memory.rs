@@ -7,13 +7,13 @@ use super::lifter::Lifter;
 use crate::technique::Technique;
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    /// The program's memory at `address`.
+    /// Returns a pointer to the program's memory at `address`.
     pub(super) fn memory_at(&self, address: IntValue<'ctx>) -> PointerValue<'ctx> {
         let address = self.seen_with(Technique::AddressModes, address);
         self.ir.guest_pointer(address)
     }
 
-    /// Orders all accesses before it with all after it.
+    /// Orders all earlier accesses before all later ones.
     pub(super) fn full_fence(&self) {
         let order = AtomicOrdering::SequentiallyConsistent;
         self.ir

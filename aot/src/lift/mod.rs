@@ -1,9 +1,9 @@
-//! RISC-V functions to LLVM IR: one guest function becomes one LLVM function.
+//! Lifts RISC-V functions to LLVM IR: one guest function becomes one LLVM function.
 //!
-//! Guest registers are variables that LLVM turns into SSA values. At calls and
-//! returns those of [`hartline_abi::hart::PINNED_X`] and
-//! [`PINNED_F`](hartline_abi::hart::PINNED_F) are arguments and results; the
-//! others are stored to the `Hart` structure when they were written and loaded
+//! Guest registers are variables that LLVM turns into SSA values. At calls and returns the
+//! registers of [`hartline_abi::hart::PINNED_X`] and [`PINNED_F`](hartline_abi::hart::PINNED_F) are
+//! arguments and results. Other registers that were written are stored to the `Hart` structure, and
+//! loaded again where they are read. [`analysis`](crate::analysis) finds these locations.
 //! again where they are read. [`analysis`](crate::analysis) finds where.
 
 mod adapter;

@@ -1,25 +1,24 @@
 //! The precise variant of translated code, for programs that handle their own faults.
 //!
-//! Its registers are where the normal variant has them, but at *checkpoints* all of
+//! Its registers are in the same locations as in the normal variant, but at *checkpoints* all of
 //! them are also stored to the `Hart` structure, with the location of the checkpoint
-//! ([`fault_place`](hartline_abi::hart::Hart::fault_place)). Between two checkpoints
-//! the code reads memory, computes, and makes only stores that may be repeated. So when an
-//! access faults, the runtime discards what was computed since the last checkpoint and
-//! lets the interpreter repeat it, up to the access: then all registers are exact.
-//! Checkpoints are
+//! ([`fault_place`](hartline_abi::hart::Hart::fault_place)). Between two checkpoints the code reads
+//! memory, computes, and makes only stores that may be repeated. When an access faults, the runtime
+//! discards the results since the last checkpoint. The interpreter repeats the code up to the
+//! access: then all registers are exact. Checkpoints are
 //!
-//! - before each store that may not be repeated: if a load after it faults the store is not
-//!   repeated, for which the location has a mark,
-//! - before the first of several stores to the stack that follow each other,
+//! - before each store that may not be repeated: if a load after it faults, the store is not
+//!   repeated, for which the location has a flag,
+//! - before the first of several consecutive stores to the stack,
 //! - before and after each atomic operation,
-//! - at calls, returns and other calls of the runtime: entries of functions, and addresses
-//!   that calls return to,
-//! - on the edges to joins, which would merge registers for a later checkpoint only, and
-//!   before a jump through a table.
+//! - at calls, returns and other calls of the runtime: entries of functions, and addresses that
+//!   calls return to,
+//! - on the edges to joins, which would merge registers only for a later checkpoint, and before a
+//!   jump through a table.
 //!
-//! Stores, to the `Hart` structure and to guest memory, are volatile in this variant, so that
-//! LLVM keeps their order. The location is stored, because LLVM may merge the code of two
-//! accesses, so that the address of the code does not identify one.
+//! Stores, to the `Hart` structure and to guest memory, are volatile in this variant, so that LLVM
+//! keeps their order. The location is stored because LLVM may merge the code of two accesses, so
+//! that the address of the code does not identify one.
 
 use hartline_abi::hart::offset;
 use hartline_isa::Instruction;
@@ -29,7 +28,7 @@ use crate::analysis::{Before, RegisterSet, ends_checkpoint, ends_in_checkpoint};
 use crate::cfg::{Block, Edge};
 
 impl Lifter<'_, '_> {
-    /// The checkpoint before an instruction.
+    /// Generates the checkpoint before an instruction.
     pub(super) fn checkpoint_before(&mut self, before: Before) {
         if let Before::Checkpoint(flags) = before {
             self.store_dirty();
@@ -37,7 +36,7 @@ impl Lifter<'_, '_> {
         }
     }
 
-    /// The checkpoint after an instruction.
+    /// Generates the checkpoint after an instruction.
     pub(super) fn checkpoint_after(&mut self, instruction: &Instruction) {
         if ends_checkpoint(instruction, self.unit) {
             self.store_dirty();
@@ -53,7 +52,7 @@ impl Lifter<'_, '_> {
         }
     }
 
-    /// The checkpoint before the jump that ends a block.
+    /// Generates the checkpoint before the jump that ends a block.
     pub(super) fn checkpoint_at_end(&mut self, block: &Block) {
         if ends_in_checkpoint(block, self.unit) && self.block.dirty != RegisterSet::default() {
             self.store_dirty();
@@ -66,7 +65,7 @@ impl Lifter<'_, '_> {
         self.block.dirty != RegisterSet::default() && self.function.flow.is_checkpoint(edge.target)
     }
 
-    /// That checkpoint; other edges from the block have their own.
+    /// Generates the checkpoint on an edge; other edges from the block have their own.
     pub(super) fn checkpoint_on(&self, edge: &Edge) {
         if self.has_checkpoint(edge) {
             self.registers.store(self.ir, self.block.dirty);
@@ -80,7 +79,7 @@ impl Lifter<'_, '_> {
     }
 
     fn store_location(&self, link: u64, flags: u32) {
-        // Text is at most `MAX_TEXT` long.
+        // The text is at most `MAX_TEXT` long.
         let location = link.wrapping_sub(self.unit.text.start) as u32 | flags;
         let location = self.ir.int_of(32).const_int(location.into(), false);
         self.ir.store_hart(offset::FAULT_PLACE, location);

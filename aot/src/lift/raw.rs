@@ -1,18 +1,18 @@
 //! Raw values: arithmetic results whose NaN is not canonical yet.
 //!
-//! RISC-V's arithmetic has one NaN as its result, x86's passes on that of an operand.
-//! But if the result is only an operand of further arithmetic, nobody can tell: a NaN
-//! leads to a NaN, a quiet one raises no flag. So a result stays raw inside its block
-//! until something sees its bits: a store, a move, the end of the block. What is
-//! overwritten before is never compared with itself.
+//! RISC-V arithmetic has a single result NaN; x86 passes on an operand's NaN. If the result is only
+//! an operand of further arithmetic, the difference is not visible: a NaN leads to a NaN, and a
+//! quiet one raises no flag. So a result stays raw inside its block until its bits are visible: in
+//! a store, in a move, or at the end of the block. A result that is overwritten before is never
+//! checked for a NaN.
 
 use hartline_isa::{Format, Instruction, Operation};
 
 use super::lifter::Lifter;
 use crate::analysis::RegisterSet;
 
-/// The format in which an instruction computes with all its floating-point operands,
-/// if it takes no notice of which NaN they are.
+/// Returns the format in which an instruction computes with all its floating-point operands, if its
+/// effect does not depend on which NaN they are.
 fn computes_in(instruction: &Instruction) -> Option<Format> {
     match instruction.operation() {
         Operation::FloatBinary { format, .. }
@@ -31,7 +31,7 @@ fn computes_in(instruction: &Instruction) -> Option<Format> {
 }
 
 impl Lifter<'_, '_> {
-    /// Makes those registers canonical whose bits an instruction sees.
+    /// Makes the registers canonical whose bits are visible to an instruction.
     pub(super) fn settle_before(&mut self, instruction: &Instruction) {
         if self.unit.features.leaves_code(instruction) {
             return self.settle(RegisterSet::ALL);

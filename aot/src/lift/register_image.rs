@@ -1,4 +1,4 @@
-//! The contents of a floating-point register, with what lifting knows of them.
+//! The contents of a floating-point register, with known properties.
 
 use hartline_isa::Format;
 use inkwell::values::FloatValue;
@@ -8,14 +8,14 @@ use inkwell::values::FloatValue;
 pub(super) struct RegisterImage<'ctx> {
     /// The 64 bits.
     pub(super) bits: FloatValue<'ctx>,
-    /// The single-precision value, if the image is known to be a NaN-boxed one.
+    /// The single-precision value, if the image is known to be NaN-boxed.
     pub(super) single: Option<FloatValue<'ctx>>,
     /// If the image is an arithmetic result whose NaN is not canonical yet: its format.
     pub(super) raw: Option<Format>,
 }
 
 impl<'ctx> RegisterImage<'ctx> {
-    /// Bits that are RISC-V's as they are.
+    /// An image of bits that are already RISC-V's.
     pub(super) fn of_bits(bits: FloatValue<'ctx>) -> Self {
         Self {
             bits,

@@ -1,4 +1,4 @@
-//! Calls of the runtime's services.
+//! Calls of runtime services.
 
 use inkwell::values::PointerValue;
 
@@ -8,8 +8,8 @@ use crate::analysis::{Convention, RegisterSet, uses};
 use crate::technique::Technique;
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    /// Has the runtime do something with the instruction at the current pc: all
-    /// registers are in the `Hart` structure meanwhile, and come back changed.
+    /// Calls a service of the runtime for the instruction at the current pc. All registers are in
+    /// the `Hart` structure meanwhile and may be changed on return.
     pub(super) fn call_runtime(&mut self, service: Service) {
         self.leave_and_return(service);
         self.block.forget();
@@ -18,14 +18,15 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// The same on one of several paths through the current instruction.
+    /// Calls a service as [`call_runtime`](Self::call_runtime) does, on one of several paths
+    /// through the current instruction.
     pub(super) fn call_runtime_aside(&mut self, service: Service) {
         self.leave_and_return(service);
         let written = self
             .instruction
             .decoded
             .map(|instruction| uses(&instruction).1);
-        // As the other paths have them.
+        // The other paths have the same registers in their variables.
         let resident = self.block.resident.union(written.unwrap_or_default());
         self.registers
             .load(self.ir, resident.intersection(self.instruction.live_after));
@@ -54,14 +55,14 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.registers.set_pinned(self.ir, state, &standard);
     }
 
-    /// Leaves the function for a service, for good.
+    /// Leaves the function for a service, without returning.
     pub(super) fn leave_to_service(&self, service: Service) {
         let callee = self.ir.symbol(service.symbol());
         self.leave(callee, RegisterSet::ALL);
     }
 
-    /// Leaves the function for code that needs the registers `needed`, for good: what it
-    /// returns is the function's result. The `Hart` structure is up to date.
+    /// Leaves the function for code that needs the registers `needed`, without returning: the
+    /// code's result is the function's result. The `Hart` structure is up to date.
     pub(super) fn leave(&self, callee: PointerValue<'ctx>, needed: RegisterSet) {
         let ir = self.ir;
         let standard = Convention::STANDARD;
@@ -77,12 +78,12 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.return_pinned(self.function.signature, &results);
     }
 
-    /// Has the interpreter execute the current instruction.
+    /// Makes the interpreter execute the current instruction.
     pub(super) fn interpret(&mut self) {
         self.call_runtime(Service::InterpretOne);
     }
 
-    /// Leaves the function for the trap that the instruction at `pc` takes.
+    /// Leaves the function for the trap of the instruction at `pc`.
     pub(super) fn trap_at(&mut self, pc: u64) {
         self.registers.store(self.ir, self.block.dirty);
         self.store_pc(pc);

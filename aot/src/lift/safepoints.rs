@@ -1,4 +1,4 @@
-//! Safepoints: polls at entries and in loops, and the entry into a function's middle.
+//! Safepoints: polls at entries and in loops, and entry at a resume point.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use crate::analysis::{polled_loops, resume_points, rounds, unpinned};
 use crate::cfg::{Block, EdgeKind};
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    /// `rsp` is below the poll limit: the host stack is used up, or a kick is pending.
+    /// Whether `rsp` is below the poll limit: the host stack is used up, or a kick is pending.
     fn poll_condition(&self) -> IntValue<'ctx> {
         let ir = self.ir;
-        // In this order, so that the load becomes an operand of the comparison.
+        // The stack pointer is read first, so that the load becomes an operand of the comparison.
         let stack_pointer = ir.stack_pointer();
         let limit = ir.load_int(64, ir.hart_slot(offset::POLL_LIMIT), Memory::Hart);
         ir.keep(limit.into());
@@ -39,8 +39,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.position(go_on);
     }
 
-    /// Goes on inside the function if it was entered for that; otherwise building
-    /// continues where it was entered at its beginning.
+    /// Jumps to the resume point if the function was entered for one; otherwise building continues
+    /// for the normal entry.
     fn resume(&mut self) {
         let points = resume_points(self.function.guest, self.unit);
         if points.is_empty() {
@@ -67,15 +67,15 @@ impl<'ctx> Lifter<'_, 'ctx> {
             cases.push((ir.constant(pc), block));
         }
         ir.position(inside);
-        // Only the image itself gives the target.
+        // The target comes only from the image's own code, so it is always valid.
         let first = cases.pop().map_or(entry, |(_, block)| block);
         ir.built(ir.builder().build_switch(target, first, &cases));
         ir.position(entry);
     }
 
-    /// Makes the poll of each loop. If the loop has one back edge, the poll is on it, so that
-    /// the entry to the loop does not poll. If it has more, the poll is at the header: they need
-    /// not join before. A loop that calls a function that polls on each path round has none.
+    /// Generates the poll of each loop. If the loop has one back edge, the poll is on it, so that
+    /// the entry to the loop does not poll. If it has several, the poll is at the header, as they
+    /// need not join before. A loop whose every cycle calls a polling function has no poll.
     pub(super) fn make_polls(&mut self) {
         let function = self.function.guest;
         let edges = function.blocks.iter().flat_map(|b| b.terminator.edges());
@@ -84,7 +84,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             *back_edges.entry(edge.target).or_default() += 1;
         }
         let polled = polled_loops(function, self.unit);
-        // In the order of the blocks, for the same code each time.
+        // The order of the blocks makes the generated code reproducible.
         for header in function.blocks.iter().map(|block| block.start) {
             if !polled.contains(&header) {
                 continue;
@@ -103,7 +103,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// Polls before the guest goes on at a loop header, in the block `then`.
+    /// Polls before the guest continues at a loop header, in the block `then`.
     fn poll_at(&mut self, header: u64, then: BasicBlock<'ctx>) {
         let ir = self.ir;
         let slow = self.new_block("poll");
@@ -113,9 +113,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.jump(then);
     }
 
-    /// Calls the runtime, which looks at pending kicks, before the guest goes on at `pc`. The
-    /// runtime either returns and nothing has changed, so that the loop need not take its
-    /// registers from here, or drops the host frames.
+    /// Calls the runtime to handle pending kicks before the guest continues at `pc`. The runtime
+    /// may return with nothing changed, so that the loop need not take its registers from here.
+    /// Otherwise the runtime drops the host frames.
     fn handle_kick(&self, pc: u64) {
         let ir = self.ir;
         let pinned = self.registers.pinned_set();
@@ -134,7 +134,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.call_preserving(ir.symbol(service.symbol()));
     }
 
-    /// How many rounds of the loop that the block is, if it is one, have a poll in common.
+    /// Returns the number of iterations that share a poll if the block is a loop, otherwise 1.
     pub(super) fn rounds(&self, block: &Block) -> usize {
         match self.function.blocks.latches.contains_key(&block.start) {
             true => rounds(block, self.unit),

@@ -1,6 +1,6 @@
-//! Entry points of the runtime, as translated code reaches them: by code at the start
-//! of the image that makes the link-time address in `Hart.pc` one of this run. So the
-//! address is one constant where it is stored, and the call one short instruction.
+//! Entry points of the runtime for translated code. Code at the start of the image converts the
+//! link-time address in `Hart.pc` to a run-time address. So the address is one constant where it is
+//! stored, and the call is one short instruction.
 
 use hartline_abi::hart::offset;
 
@@ -26,7 +26,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// All of them, in the order of their code in an image.
+    /// All services, in the order of their code in an image.
     pub const ALL: [Self; 8] = [
         Self::Dispatch,
         Self::Ecall,
@@ -38,7 +38,7 @@ impl Service {
         Self::InterpretOne,
     ];
 
-    /// Symbol of the code that goes there.
+    /// Returns the symbol of the code that jumps to the service.
     #[must_use]
     pub const fn symbol(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Service {
         }
     }
 
-    /// Offset of its address in the `Hart` structure.
+    /// Returns the offset of its address in the `Hart` structure.
     #[must_use]
     pub const fn offset(self) -> u64 {
         match self {

@@ -36,7 +36,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    /// The variable that holds the index of a jump table.
+    /// Returns the variable that holds the index of a jump table.
     fn index_variable(&self, index: &Index) -> Option<PointerValue<'ctx>> {
         self.function
             .indexes
@@ -46,7 +46,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .map(|v| v.variable)
     }
 
-    /// Sets the index variables whose registers have their values before this instruction.
+    /// Sets the variables of the indexes that are read immediately before this instruction.
     pub(super) fn save_indexes(&mut self) {
         let Some(variables) = self.function.indexes.remove(&self.instruction.pc) else {
             return;
@@ -119,7 +119,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.fill(pending);
     }
 
-    /// A switch on the number of the entry, or a jump to one that does.
+    /// Switches on the number of the entry, or jumps to a shared switch.
     fn switch_on_index<'e>(
         &self,
         table: &'e JumpTable,
@@ -150,8 +150,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.switch(number, values, &table.targets, self.impossible())
     }
 
-    /// Goes to `other` if there is no entry of this number, or, where that is not
-    /// certain, if it does not lead to `target`.
+    /// Branches to `other` if there is no entry with this number. If the table is not certain, it
+    /// also branches there if the entry does not lead to `target`.
     fn check_number(
         &self,
         table: &JumpTable,
@@ -179,7 +179,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         go_on(ir.compare(IntPredicate::EQ, distance, expected));
     }
 
-    /// A block that is never reached.
+    /// Returns a block that is never reached.
     fn impossible(&self) -> BasicBlock<'ctx> {
         let ir = self.ir;
         let current = ir.current();
@@ -190,7 +190,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         block
     }
 
-    /// A switch on the link-time address of the target.
+    /// Switches on the link-time address of the target.
     fn switch_on_address<'e>(
         &self,
         table: &'e JumpTable,
@@ -204,7 +204,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.switch(self.link_address(target), values, &table.targets, other)
     }
 
-    /// Leads to `targets` for the values of the same position, for others to `other`. Returns
+    /// Branches to the target at the position of `value` in `values`, otherwise to `other`. Returns
     /// the blocks that are still to be filled.
     fn switch<'e>(
         &self,
@@ -221,7 +221,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         pending
     }
 
-    /// The link-time address of the run-time address `target`.
+    /// Returns the link-time address of the run-time address `target`.
     fn link_address(&self, target: IntValue<'ctx>) -> IntValue<'ctx> {
         if !self.unit.position_independent {
             return target;

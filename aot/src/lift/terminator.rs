@@ -40,7 +40,7 @@ impl Lifter<'_, '_> {
         let mut pending = Vec::new();
         let then = self.landing(taken, &mut pending);
         let otherwise = self.landing(not_taken, &mut pending);
-        // A branch to a jump table checks that the table has an entry; mostly it has.
+        // A branch to a jump table checks that the table has an entry; usually it has.
         let likely = match (self.has_table(taken), self.has_table(not_taken)) {
             (true, false) => Likely::Usually,
             (false, true) => Likely::Seldom,

@@ -1,4 +1,4 @@
-//! The search for the most significant byte that is not zero, without a loop.
+//! The search for the most significant nonzero byte, without a loop.
 
 use inkwell::IntPredicate;
 
@@ -8,7 +8,8 @@ use crate::analysis::{RegisterSet, tracked, unpinned};
 use crate::cfg::TopByte;
 
 impl Lifter<'_, '_> {
-    /// Ends a block with such a search: afterwards registers are as the loop leaves them.
+    /// Ends a block with such a search: afterwards the registers have the values that the loop
+    /// leaves.
     pub(super) fn find_top_byte(&mut self, search: &TopByte) {
         let ir = self.ir;
         let builder = ir.builder();
@@ -37,7 +38,8 @@ impl Lifter<'_, '_> {
         let defined = ir.context.bool_type().const_all_ones();
         let arguments = [value.into(), defined.into()];
         let zeros = ir.intrinsic("llvm.ctlz", &[ir.int.into()], &arguments);
-        // 63 less this is the position of the highest bit, of which the multiple of 8 counts.
+        // 63 minus the zeros is the position of the highest bit; the mask rounds it down to a
+        // multiple of 8.
         let position = ir.built(builder.build_not(zeros.into_int_value(), ""));
         let count = ir.built(builder.build_and(position, ir.constant(0x38), ""));
         let shifted = ir.built(builder.build_right_shift(value, count, false, ""));

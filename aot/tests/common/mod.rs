@@ -1,4 +1,4 @@
-//! Translates a few instructions, for tests that look at the machine code.
+//! Translates a few instructions, for tests that examine the machine code.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
 # Jumps through tables whose addresses were computed far away, as compilers do in
-# interpreters: what `resolves_hoisted_tables` recovers.
+# interpreters. The test `resolves_hoisted_tables` recovers them.
 
 .macro next
     lbu t2, 0(s1)

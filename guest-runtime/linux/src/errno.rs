@@ -13,7 +13,7 @@ impl Errno {
         self.0
     }
 
-    /// What the system call leaves in `a0`.
+    /// The value that a failed system call leaves in `a0`.
     #[must_use]
     pub const fn as_result(self) -> u64 {
         (self.0 as u64).wrapping_neg()
@@ -30,7 +30,7 @@ impl Errno {
         }
     }
 
-    /// The symbolic name, or `None` for a number Linux does not use.
+    /// Returns the symbolic name, or `None` for a number that Linux does not use.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         NAMES
@@ -39,7 +39,7 @@ impl Errno {
             .map(|(_, name, _)| *name)
     }
 
-    /// What it means, for people.
+    /// Returns the description of the error, for people.
     #[must_use]
     pub fn description(self) -> &'static str {
         let row = NAMES.iter().find(|(errno, ..)| *errno == self);
@@ -48,8 +48,8 @@ impl Errno {
 }
 
 impl Errno {
-    /// The call has to wait: it is made again when what it waits for may have happened
-    /// (`ERESTARTSYS` of Linux). No program ever sees it.
+    /// The call has to wait: it is restarted when the event it waits for may have happened (Linux's
+    /// `ERESTARTSYS`). Programs never see it.
     pub const ERESTARTSYS: Errno = Errno(512);
 }
 

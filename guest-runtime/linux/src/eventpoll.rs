@@ -1,4 +1,4 @@
-//! `linux/eventpoll.h`. The events themselves are those of [`poll`](crate::poll).
+//! `linux/eventpoll.h`. The events themselves are in [`poll`](crate::poll).
 #![allow(missing_docs, reason = "the names are Linux's")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};

@@ -49,10 +49,10 @@ pub const FUTEX_WAITERS: u32 = 0x8000_0000;
 pub const FUTEX_OWNER_DIED: u32 = 0x4000_0000;
 pub const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 
-// The bits of a waiter that any wake-up reaches.
+// The bitset that matches any waiter.
 pub const FUTEX_BITSET_MATCH_ANY: u32 = 0xffff_ffff;
 
-// Most locks in the list of a thread.
+// The most locks in a thread's robust list.
 pub const ROBUST_LIST_LIMIT: usize = 2048;
 
 /// `struct robust_list_head`.

@@ -29,7 +29,7 @@ pub const IN_MASK_ADD: u32 = 0x2000_0000;
 pub const IN_ISDIR: u32 = 0x4000_0000;
 pub const IN_ONESHOT: u32 = 0x8000_0000;
 
-/// `struct inotify_event`, which its name follows.
+/// `struct inotify_event`; the name follows it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
 pub struct InotifyEvent {

@@ -4,8 +4,8 @@
 //! [`syscall`] is the one table of system calls: numbers, names, kinds of arguments, restarts after
 //! signals, and what Hartline supports.
 //!
-//! A constant has the type in which the library OS uses it: that of the field of a structure, or of
-//! the register in which a system call takes it.
+//! A constant has the type in which the library OS uses it: the type of the structure's field, or
+//! of the register in which a system call takes it.
 #![no_std]
 
 pub mod auxvec;

@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-// The family of [`rtnetlink`](crate::rtnetlink).
+// The netlink family of [`rtnetlink`](crate::rtnetlink).
 pub const NETLINK_ROUTE: i32 = 0;
 
 // Flags of messages.
@@ -14,7 +14,7 @@ pub const NLM_F_DUMP: u16 = NLM_F_ROOT | NLM_F_MATCH;
 pub const NLM_F_ROOT: u16 = 0x100;
 pub const NLM_F_MATCH: u16 = 0x200;
 
-// Types of messages; lower ones than the last are about netlink itself.
+// Types of messages; types below the last one are netlink's own.
 pub const NLMSG_ERROR: u16 = 2;
 pub const NLMSG_DONE: u16 = 3;
 pub const NLMSG_MIN_TYPE: u16 = 16;

@@ -1,4 +1,4 @@
-//! `linux/sched.h`: making processes and threads, policies of scheduling.
+//! `linux/sched.h`: creating processes and threads, scheduling policies.
 #![allow(missing_docs, reason = "the names are Linux's")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};

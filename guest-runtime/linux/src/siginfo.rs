@@ -1,9 +1,9 @@
-//! `asm-generic/siginfo.h`: reasons of signals, and who is notified how.
+//! `asm-generic/siginfo.h`: signal codes (`si_code`), and the targets of notifications.
 #![allow(missing_docs, reason = "the names are Linux's")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-// Reasons that any signal can have.
+// Codes that any signal can have.
 pub const SI_USER: i32 = 0;
 pub const SI_TIMER: i32 = -2;
 pub const SI_SIGIO: i32 = -5;
@@ -11,7 +11,7 @@ pub const SI_TKILL: i32 = -6;
 
 pub const SI_KERNEL: i32 = 0x80;
 
-// Reasons of `SIGILL`, `SIGFPE`, `SIGSEGV`, `SIGBUS` and `SIGTRAP`.
+// Codes of `SIGILL`, `SIGFPE`, `SIGSEGV`, `SIGBUS` and `SIGTRAP`.
 pub const ILL_ILLOPC: i32 = 1;
 pub const SEGV_MAPERR: i32 = 1;
 pub const SEGV_ACCERR: i32 = 2;
@@ -19,18 +19,18 @@ pub const BUS_ADRALN: i32 = 1;
 pub const BUS_ADRERR: i32 = 2;
 pub const TRAP_BRKPT: i32 = 1;
 
-// Reasons of `SIGCHLD`.
+// Codes of `SIGCHLD`.
 pub const CLD_EXITED: i32 = 1;
 pub const CLD_KILLED: i32 = 2;
 pub const CLD_STOPPED: i32 = 5;
 pub const CLD_CONTINUED: i32 = 6;
 
-// Reasons of `SIGIO`, and their number.
+// Codes of `SIGIO`, and their number.
 pub const POLL_IN: i32 = 1;
 pub const POLL_OUT: i32 = 2;
 pub const NSIGPOLL: i32 = 6;
 
-// Ways to notify.
+// Notification methods (`sigev_notify`).
 pub const SIGEV_SIGNAL: i32 = 0;
 pub const SIGEV_NONE: i32 = 1;
 pub const SIGEV_THREAD_ID: i32 = 4;

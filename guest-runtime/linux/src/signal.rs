@@ -40,7 +40,7 @@ pub const SIGSYS: u8 = 31;
 pub const SIGRTMIN: u8 = 32;
 pub const _NSIG: u8 = 64;
 
-// Handlers that are none.
+// Special handlers.
 pub const SIG_DFL: u64 = 0;
 pub const SIG_IGN: u64 = 1;
 
@@ -63,7 +63,7 @@ pub const SS_DISABLE: i32 = 2;
 
 pub const SS_AUTODISARM: i32 = i32::MIN;
 
-// Smallest alternate stack, bytes.
+// The smallest alternate stack, bytes.
 pub const MINSIGSTKSZ: u64 = 2048;
 
 /// `struct sigaction` of the system call, which has no restorer on riscv64.

@@ -1,5 +1,5 @@
-//! `asm-generic/socket.h` and `linux/socket.h`, with what only the kernel's own `linux/socket.h`
-//! and `linux/net.h` have.
+//! `asm-generic/socket.h` and `linux/socket.h`, including definitions that only the kernel's own
+//! `linux/socket.h` and `linux/net.h` have.
 #![allow(missing_docs, reason = "the names are Linux's")]
 
 use crate::fcntl::{O_CLOEXEC, O_NONBLOCK};
@@ -23,7 +23,7 @@ pub const SOCK_SEQPACKET: u32 = 5;
 pub const SOCK_NONBLOCK: u32 = O_NONBLOCK;
 pub const SOCK_CLOEXEC: u32 = O_CLOEXEC;
 
-// Ways of `shutdown`.
+// Directions of `shutdown`.
 pub const SHUT_RD: u32 = 0;
 pub const SHUT_WR: u32 = 1;
 pub const SHUT_RDWR: u32 = 2;
@@ -82,7 +82,7 @@ pub const SO_PROTOCOL: i32 = 38;
 pub const SO_DOMAIN: i32 = 39;
 pub const SO_INCOMING_CPU: i32 = 49;
 
-// Most connections that wait to be accepted.
+// The most connections that wait to be accepted.
 pub const SOMAXCONN: usize = 4096;
 
 // Size of `struct sockaddr_storage`, the longest address, bytes.

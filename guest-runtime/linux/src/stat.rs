@@ -21,7 +21,7 @@ pub const S_ISVTX: u32 = 0o1000;
 pub const STATX_BASIC_STATS: u32 = 0x7ff;
 pub const STATX_BTIME: u32 = 0x800;
 
-// A bit of the mask of `statx` that no program may set.
+// A bit of the mask of `statx` that is reserved.
 pub const STATX__RESERVED: u32 = 0x8000_0000;
 
 // Times of `utimensat` (in the kernel's own `linux/stat.h`).

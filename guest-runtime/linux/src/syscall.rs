@@ -1,8 +1,8 @@
-//! The system calls of riscv64 (`asm-generic/unistd.h`, Linux 6.12): number, name, arguments, result,
-//! restart after signals, and what Hartline supports of each.
+//! The system calls of riscv64 (`asm-generic/unistd.h`, Linux 6.12): number, name, arguments,
+//! result, restart after signals, and Hartline's support.
 //!
-//! A call is added to the runtime by its handler and by [`Support`] here. `docs/syscalls.md` is
-//! generated from this table.
+//! To add a call to the runtime, add its handler and set its [`Support`] here. `docs/syscalls.md`
+//! is generated from this table.
 
 use crate::futex::{FUTEX_CMD_MASK, FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_WAIT_REQUEUE_PI};
 use crate::names::{
@@ -19,43 +19,42 @@ pub struct SystemCall {
     pub name: &'static str,
     /// Kinds of its arguments, at most 6.
     pub arguments: &'static [Argument],
-    /// What it returns.
+    /// The kind of its result.
     pub outcome: Outcome,
-    /// What becomes of it when a signal interrupts it.
+    /// How it continues after a signal interrupts it.
     pub restart: Restart,
-    /// What Hartline supports of it.
+    /// Hartline's support.
     pub support: Support,
 }
 
-/// What Hartline supports of a system call.
+/// Hartline's support of a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
-    /// All of it.
+    /// Complete.
     Supported,
-    /// All but what the text says.
+    /// Complete except for what the text says.
     Partial(&'static str),
-    /// Nothing: the call returns `ENOSYS`.
+    /// None: the call returns `ENOSYS`.
     Missing,
 }
 
-/// What becomes of a call that a signal interrupts (`signal(7)`). A call that does not wait has
+/// How a call continues after a signal interrupts it (`signal(7)`). A call that does not wait has
 /// [`SaRestart`](Self::SaRestart).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
-    /// It is made again after a handler with `SA_RESTART`, and when the stopped process continues.
+    /// It restarts after a handler with `SA_RESTART`, and when the stopped process continues.
     SaRestart,
-    /// It is made again when the stopped process continues, but returns `EINTR` after any handler.
+    /// It restarts when the stopped process continues, but returns `EINTR` after any handler.
     AfterStop,
     /// It returns `EINTR` after any handler, and when the stopped process continues.
     Never,
-    /// `futex`: an operation that takes a lock is made again after any handler, since the C library
+    /// `futex`: an operation that takes a lock restarts after any handler, since the C library
     /// expects no interruption. The other operations are as [`SaRestart`](Self::SaRestart).
     Lock,
 }
 
 impl Restart {
-    /// Whether a call with these arguments is made again after a handler, which has `SA_RESTART` or
-    /// not.
+    /// Whether a call with these arguments restarts after a handler with or without `SA_RESTART`.
     #[must_use]
     pub fn after_handler(self, arguments: &[u64; 6], sa_restart: bool) -> bool {
         match self {
@@ -72,14 +71,14 @@ impl Restart {
         }
     }
 
-    /// Whether a call is made again when the stopped process continues.
+    /// Whether a call restarts when the stopped process continues.
     #[must_use]
     pub fn after_stop(self) -> bool {
         self != Self::Never
     }
 }
 
-/// What a call returns.
+/// The kind of a call's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// A number.
@@ -90,12 +89,12 @@ pub enum Outcome {
     Never,
 }
 
-/// Kind of an argument.
+/// The kind of an argument.
 #[derive(Debug, Clone, Copy)]
 pub enum Argument {
-    /// A number of 32 bits.
+    /// A 32-bit number.
     Int,
-    /// A number of 64 bits, with a sign.
+    /// A signed 64-bit number.
     Long,
     /// A number of bytes or elements.
     Size,
@@ -103,7 +102,7 @@ pub enum Argument {
     Octal,
     /// An address.
     Pointer,
-    /// A number that is no address, in hexadecimal.
+    /// A number other than an address, shown in hexadecimal.
     Hex,
     /// A descriptor.
     Fd,
@@ -113,21 +112,21 @@ pub enum Argument {
     Path,
     /// A vector of strings.
     Strings,
-    /// A vector of strings, of which only the number is shown.
+    /// A vector of strings; only their number is shown.
     Count,
-    /// Bytes, as many as the next argument says.
+    /// Input bytes; the next argument is their number.
     Bytes,
-    /// Bytes that come out, as many as the result says.
+    /// Output bytes; the result is their number.
     OutBytes,
-    /// Two numbers that come out.
+    /// Two output numbers.
     OutInts,
     /// A `struct timespec`.
     Time,
-    /// A `struct timespec` that comes out.
+    /// A `struct timespec` as output.
     OutTime,
-    /// An address of a socket, as long as the next argument says.
+    /// A socket address; the next argument is its length.
     Address,
-    /// The status that `wait4` gives.
+    /// The status that `wait4` stores.
     OutStatus,
     /// A signal.
     Signal,
@@ -142,7 +141,7 @@ pub enum Argument {
 }
 
 impl Argument {
-    /// Whether it is known only when the call has ended.
+    /// Whether the argument is known only after the call has returned.
     #[must_use]
     pub fn comes_out(self) -> bool {
         matches!(
@@ -161,7 +160,7 @@ use Support::{Missing, Partial, Supported};
 /// System call numbers are less than this.
 pub const LIMIT: usize = 463;
 
-/// The system call `number`, if riscv64 has it.
+/// Returns the system call `number`, if riscv64 has it.
 #[must_use]
 pub fn find(number: u64) -> Option<&'static SystemCall> {
     let index = CALLS.binary_search_by_key(&number, |call| call.number);
@@ -192,7 +191,7 @@ macro_rules! calls {
     };
 }
 
-/// The second of two values, or the first if there is no second.
+/// Picks the second of two values, or the first if there is no second.
 macro_rules! or {
     ($default:expr) => {
         $default
@@ -202,7 +201,7 @@ macro_rules! or {
     };
 }
 
-// Notes that several rows have.
+// Notes that several rows share.
 const XATTR: &str = "no `system.` attributes; in volumes `user.` only";
 const LOCKS: &str = "locks hold within the VM, also those of files of volumes";
 const RWF: &str = "no flags but `RWF_HIPRI`, `RWF_DSYNC`, `RWF_SYNC`";
@@ -607,7 +606,7 @@ mod tests {
             "riscv_flush_icache"
         );
         assert_eq!(find(nr::mseal).unwrap().number, 462);
-        // Another architecture's, and one of no architecture.
+        // A call of another architecture, and one that no architecture has.
         assert!(find(38).is_none() && find(463).is_none() && find(u64::MAX).is_none());
     }
 

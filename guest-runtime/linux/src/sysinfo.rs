@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-// Bits of a load average after its point.
+// Fraction bits of a load average.
 pub const SI_LOAD_SHIFT: u32 = 16;
 
 /// `struct sysinfo`.

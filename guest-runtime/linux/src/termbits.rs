@@ -83,7 +83,7 @@ pub struct Termios {
 const _: () = assert!(size_of::<Termios>() == 36);
 
 impl Default for Termios {
-    /// The settings of a new terminal: `tty_std_termios` of the kernel.
+    /// The settings of a new terminal: the kernel's `tty_std_termios`.
     fn default() -> Self {
         Self {
             c_iflag: ICRNL | IXON,
@@ -103,7 +103,7 @@ impl Termios {
         self.c_iflag & bit != 0
     }
 
-    /// Whether a bit of `c_oflag` is set, and output is processed at all.
+    /// Whether a bit of `c_oflag` is set and output processing is on.
     #[must_use]
     pub fn has_output(&self, bit: u32) -> bool {
         self.c_oflag & OPOST != 0 && self.c_oflag & bit != 0
@@ -115,7 +115,7 @@ impl Termios {
         self.c_lflag & bit != 0
     }
 
-    /// Whether `byte` is the character with this meaning; 0 stands for none.
+    /// Whether `byte` is the control character `c_cc` has at this index; 0 disables a character.
     #[must_use]
     pub fn is(&self, byte: u8, meaning: usize) -> bool {
         byte != 0 && self.c_cc[meaning] == byte
@@ -127,8 +127,8 @@ impl Termios {
         self.has_local(IEXTEN) && self.is(byte, meaning)
     }
 
-    /// Bytes that a raw read waits for (`VMIN`), and the tenths of a second that it waits
-    /// at most for the next one (`VTIME`; 0: for ever).
+    /// The number of bytes that a raw read waits for (`VMIN`), and the time limit for the next byte
+    /// in tenths of a second (`VTIME`; 0: no limit).
     #[must_use]
     pub fn raw_read(&self) -> (usize, u64) {
         let [least, time] = [VMIN, VTIME].map(|c| self.c_cc[c]);

@@ -24,7 +24,7 @@ pub const ITIMER_REAL: u64 = 0;
 pub const ITIMER_VIRTUAL: u64 = 1;
 pub const ITIMER_PROF: u64 = 2;
 
-// Parts of the number of a clock of processor time (the kernel's own).
+// Fields of a CPU-time clock's number (the kernel's own).
 pub const CPUCLOCK_PERTHREAD_MASK: i32 = 4;
 pub const CPUCLOCK_CLOCK_MASK: i32 = 3;
 

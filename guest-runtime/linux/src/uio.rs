@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-// Most elements of a vector.
+// The most elements of a vector.
 pub const UIO_MAXIOV: u64 = 1024;
 
 /// `struct iovec`.

@@ -1,5 +1,5 @@
 //! `linux/un.h`.
 #![allow(missing_docs, reason = "the names are Linux's")]
 
-// Longest `sun_path`, bytes.
+// The longest `sun_path`, bytes.
 pub const UNIX_PATH_MAX: usize = 108;

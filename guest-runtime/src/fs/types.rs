@@ -42,7 +42,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// From nanoseconds.
+    /// Converts from nanoseconds.
     pub const fn from_ns(ns: u64) -> Self {
         const SECOND: u64 = 1_000_000_000;
         Self {
@@ -51,7 +51,7 @@ impl Timestamp {
         }
     }
 
-    /// In nanoseconds; 0 for a time before 1970.
+    /// Returns the time in nanoseconds; 0 for a time before 1970.
     pub fn as_ns(self) -> u64 {
         const SECOND: u64 = 1_000_000_000;
         let seconds = u64::try_from(self.seconds).unwrap_or(0);
@@ -59,14 +59,14 @@ impl Timestamp {
     }
 }
 
-/// An inode of this VM; never reused.
+/// An inode number of this VM; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ino(pub u64);
 
-/// Who asks.
+/// The identity whose permissions are checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// User; 0 may do everything but execute what nobody may execute.
+    /// User; 0 passes every check except executing a file without an execute bit.
     pub uid: u32,
     /// Group.
     pub gid: u32,
@@ -84,12 +84,12 @@ impl Credentials {
         }
     }
 
-    /// The user who may do everything.
+    /// The identity of the superuser.
     pub fn root() -> Self {
         Self::new(0, 0)
     }
 
-    /// Whether this is one of its groups.
+    /// Whether the group `gid` is one of this identity's groups.
     pub fn is_in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.binary_search(&gid).is_ok()
     }

@@ -15,12 +15,12 @@ pub(super) fn signal(number: u64) -> String {
     }
 }
 
-/// Flags by name, with what is left over as a number.
+/// Names the flags in `value`; bits without a name follow as a number.
 pub(super) fn show(names: Names, value: u64) -> String {
     let value = value & u64::from(u32::MAX);
     let mut left = value;
     let mut shown: Vec<String> = Vec::new();
-    // A value of no bits is shown if nothing else is, or if it is a choice like O_RDONLY.
+    // A name for 0 is shown if no bit is set, or for an access mode such as O_RDONLY.
     if let Some((_, zero)) = names.iter().find(|(bits, _)| *bits == 0)
         && (value == 0 || zero.starts_with("O_") && value & 3 == 0)
     {
@@ -42,7 +42,7 @@ pub(super) fn show(names: Names, value: u64) -> String {
     shown.join("|")
 }
 
-/// One of several values by name.
+/// Names the constant that equals `value`.
 pub(super) fn choose(names: Names, value: u64) -> String {
     let value = value & u64::from(u32::MAX);
     match names.iter().find(|(constant, _)| *constant == value) {

@@ -1,7 +1,7 @@
-//! `hartline run --strace`: system calls, signals and ends as strace(1) prints them.
+//! `hartline run --strace`: prints system calls, signals and exits in the format of strace(1).
 //!
-//! A line is written when its call ends. What goes in is decoded when the call begins, what
-//! comes out when it ends. [`hartline_linux::syscall`] says what the arguments of each call are.
+//! A line is written when its call returns. Input arguments are decoded when the call begins,
+//! output arguments when it returns. [`hartline_linux::syscall`] lists the arguments of each call.
 
 mod flags;
 
@@ -24,12 +24,12 @@ use hartline_linux::syscall::{Argument, Outcome, find};
 
 /// The stream on which the trace leaves the VM.
 const STREAM: u32 = 3;
-/// Bytes of a string that are shown (strace's `-s`).
+/// The maximum number of bytes shown of a string (strace's `-s`).
 const SHOWN: usize = 32;
-/// Elements of an array that are shown.
+/// The maximum number of elements shown of an array.
 const ELEMENTS: u64 = 32;
 
-/// Kinds of the arguments of a call that Linux does not have.
+/// The argument kinds of a call that Linux does not have.
 const UNKNOWN: &[Argument] = &[Argument::Hex; 6];
 
 fn arguments_of(number: u64) -> &'static [Argument] {
@@ -40,17 +40,17 @@ fn outcome_of(number: u64) -> Outcome {
     find(number).map_or(Outcome::Number, |call| call.outcome)
 }
 
-/// A call that has not ended.
+/// A call that has not returned.
 #[derive(Debug)]
 pub struct Pending {
     number: u64,
     arguments: [u64; 6],
-    /// Arguments decoded so far; those that come out are missing.
+    /// Arguments decoded so far; `None` for output arguments.
     texts: Vec<Option<String>>,
 }
 
 impl Kernel {
-    /// Notes a call that begins.
+    /// Records the start of a call.
     pub(crate) fn trace_entry(&mut self, number: u64, arguments: &[u64; 6]) {
         if self.task.retry.is_some() {
             return;
@@ -74,7 +74,7 @@ impl Kernel {
         }
     }
 
-    /// Writes the call that ends.
+    /// Writes the line of a call that returns.
     pub(crate) fn trace_exit(&mut self, result: Result<u64, Errno>) {
         if let Some(pending) = self.task.trace.take() {
             self.trace_call(&pending, Some(result));
@@ -107,7 +107,7 @@ impl Kernel {
                 (None, _) => line.push_str(&pointer(arguments[n])),
             }
         }
-        // strace puts results into a column.
+        // strace aligns results in a column.
         let _ = write!(line, "){:1$} = ", "", 38_usize.saturating_sub(line.len()));
         match (result, outcome_of(*number)) {
             (None, _) => line.push('?'),
@@ -121,14 +121,14 @@ impl Kernel {
         self.trace_line(&line);
     }
 
-    /// Writes a signal that is delivered.
+    /// Writes the line of a signal that is delivered.
     pub(crate) fn trace_signal(&mut self, info: &SigInfo) {
         let name = flags::signal(u64::from(info.signal()));
         let line = format!("--- {name} {{si_signo={name}, {}}} ---", info.describe());
         self.trace_line(&line);
     }
 
-    /// Writes the end of the running process.
+    /// Writes the line of the running process's exit.
     pub(crate) fn trace_end(&mut self, status: Status) {
         let line = match status {
             Status::Exited(code) => format!("+++ exited with {code} +++"),
@@ -145,11 +145,11 @@ impl Kernel {
             true => format!("{line}\n"),
             false => format!("[pid {:5}] {line}\n", self.task.tid),
         };
-        // A trace that nobody reads is no reason to stop.
+        // The program runs on if the trace cannot be written.
         let _ = self.files.streams.write(STREAM, line.as_bytes());
     }
 
-    /// Argument `n`, which is of this kind.
+    /// Formats argument `n`, which is of this kind.
     fn show_argument(&mut self, kind: Argument, a: &[u64; 6], n: usize, result: u64) -> String {
         let value = a[n];
         match kind {
@@ -196,7 +196,8 @@ impl Kernel {
         }
     }
 
-    /// The pointers of a vector that ends with a null pointer, and whether all are there.
+    /// Reads the pointers of a null-terminated vector; the flag says whether the terminator was
+    /// found.
     fn pointers(&mut self, address: u64, most: u64) -> Option<(Vec<u64>, bool)> {
         let mut pointers = Vec::new();
         for n in 0..most {
@@ -217,7 +218,7 @@ impl Kernel {
         format!("[{}{rest}]", strings.join(", "))
     }
 
-    /// How many strings there are: strace does the same for the environment.
+    /// Shows the number of strings, as strace does for the environment.
     fn show_count(&mut self, address: u64) -> String {
         match self.pointers(address, 1 << 16) {
             Some((pointers, _)) => format!("{address:#x} /* {} vars */", pointers.len()),
@@ -261,7 +262,7 @@ impl Kernel {
         format!("{{sa_family={name}, {rest}}}")
     }
 
-    /// The status that `wait4` gives, if it gives one.
+    /// Shows the status that `wait4` stores, if it stores one.
     fn show_status(&mut self, address: u64, result: u64) -> String {
         let status = match user::read::<u32>(&mut self.memory, address) {
             Ok(status) if result != 0 => status,
@@ -295,7 +296,7 @@ impl Kernel {
         let Ok(set) = user::read::<u64>(&mut self.memory, address) else {
             return pointer(address);
         };
-        // Nearly all: those that are missing.
+        // A set of most signals is shown by the signals that are missing from it.
         let (mark, set) = match set.count_ones() > 32 {
             true => ("~", !set),
             false => ("", set),
@@ -315,7 +316,7 @@ fn pointer(address: u64) -> String {
     }
 }
 
-/// Bytes as a string of C.
+/// Formats bytes as a C string literal.
 fn quoted(bytes: &[u8], most: usize) -> String {
     let mut text = String::from("\"");
     let shown = &bytes[..bytes.len().min(most)];
@@ -326,7 +327,7 @@ fn quoted(bytes: &[u8], most: usize) -> String {
             b'\t' => text.push_str("\\t"),
             b'"' | b'\\' => text.extend(['\\', byte as char]),
             b' '..=b'~' => text.push(byte as char),
-            // Three digits where a digit follows.
+            // An octal escape needs three digits if a digit follows.
             _ if shown.get(n + 1).is_some_and(u8::is_ascii_digit) => {
                 let _ = write!(text, "\\{byte:03o}");
             }

@@ -22,9 +22,9 @@ use hartline_linux::syscall::nr;
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[(nr::clone, clone), (nr::clone3, clone3)];
 
-/// What threads share.
+/// Flags for the state that all threads of a process share.
 const OF_THREADS: u64 = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND;
-/// Flags that are known; some of them only together with the rest of [`OF_THREADS`].
+/// Supported flags; some of them only together with the rest of [`OF_THREADS`].
 const KNOWN: u64 = OF_THREADS
     | CLONE_PIDFD
     | CLONE_VFORK
@@ -37,10 +37,10 @@ const KNOWN: u64 = OF_THREADS
     | CLONE_CHILD_SETTID
     | CLONE_CLEAR_SIGHAND;
 
-/// How far from the stack pointer stores are expected soon after `fork`, bytes.
+/// The distance from the stack pointer within which stores are expected soon after `fork`, bytes.
 const HOT_STACK: u64 = 4096;
 
-/// Registers that a new task may find changed.
+/// Registers that a new task may see changed.
 const SP: usize = 2;
 const TP: usize = 4;
 const A0: usize = 10;
@@ -73,7 +73,7 @@ fn clone3(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::E2BIG);
     }
     let args: CloneArgs = user::read(&mut kernel.memory, address)?;
-    // Fields of later versions ask for what is not there.
+    // Nonzero fields of later versions request features that are missing here.
     let rest = user::slice(&mut kernel.memory, address + SIZE, size - SIZE)?;
     if rest.iter().any(|&byte| byte != 0) {
         return Err(Errno::EINVAL);
@@ -84,7 +84,7 @@ fn clone3(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     make(kernel, &args)
 }
 
-/// Checks what is asked for.
+/// Checks the combination of flags and the exit signal.
 fn check(args: &CloneArgs) -> Result<(), Errno> {
     let has = |flags: u64| args.flags & flags == flags;
     if args.flags & !KNOWN != 0 {
@@ -94,13 +94,13 @@ fn check(args: &CloneArgs) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     if has(CLONE_THREAD) {
-        // Threads share everything, and nobody waits for them.
+        // Threads share all of this state and have no parent that waits for them.
         return match has(OF_THREADS) && !has(CLONE_VFORK) && args.exit_signal == 0 {
             true => Ok(()),
             false => Err(Errno::EINVAL),
         };
     }
-    // Processes share nothing but memory.
+    // Processes may share nothing but memory.
     if args.flags & (CLONE_FS | CLONE_FILES | CLONE_SIGHAND) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -112,7 +112,7 @@ fn check(args: &CloneArgs) -> Result<(), Errno> {
 
 fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     if kernel.task.retry.is_some() {
-        // It was made before, by `vfork`.
+        // An earlier try of this `vfork` created the child.
         let child = kernel.progress();
         return match kernel.wait_for_vfork(child as u32) {
             true => Err(Errno::ERESTARTSYS),
@@ -163,20 +163,20 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     }
 }
 
-/// Opens a descriptor for the process `pid` that is about to be made.
+/// Opens a descriptor for the process `pid`, which is not created yet.
 fn open_pidfd(kernel: &mut Kernel, args: &CloneArgs, pid: u32) -> Result<(), Errno> {
-    // `clone` has one argument for both.
+    // `clone` has one argument for both addresses.
     let one_place = args.pidfd == args.parent_tid;
     if args.flags & CLONE_PARENT_SETTID != 0 && one_place {
         return Err(Errno::EINVAL);
     }
-    // It is written first: what cannot be told is not opened.
+    // If the address is bad, the call fails before a descriptor is opened.
     user::write(&mut kernel.memory, args.pidfd, &u32::MAX)?;
     let fd = kernel.open_anonymous("[pidfd]", Object::Process(pid), O_CLOEXEC)?;
     user::write(&mut kernel.memory, args.pidfd, &(fd as u32))
 }
 
-/// `RLIMIT_NPROC`.
+/// Checks `RLIMIT_NPROC`.
 fn check_limit(kernel: &Kernel) -> Result<(), Errno> {
     let most = kernel.process.limits[RLIMIT_NPROC].rlim_cur;
     let tasks = kernel.scheduler.task_count() as u64;
@@ -207,7 +207,7 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
         kernel.scheduler.retain_space(kernel.process.space);
         kernel.process.space
     } else {
-        // Both go on with the same frame of the stack.
+        // Parent and child continue in the same stack frame.
         let sp = kernel.hart().x[SP];
         let hot = sp.saturating_sub(HOT_STACK)..sp.saturating_add(HOT_STACK);
         let mut memory = kernel.memory.fork(hot).map_err(|_| Errno::ENOMEM)?;

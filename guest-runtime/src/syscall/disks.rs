@@ -12,11 +12,11 @@ use hartline_linux::fs::{
     BLKROGET, BLKSSZGET,
 };
 
-/// Unit in which Linux keeps a disk's contents in memory, bytes.
+/// The unit in which Linux caches the contents of a disk, bytes.
 const BLOCK: i32 = 4096;
 
 impl Kernel {
-    /// Starts the disks that the VM has.
+    /// Starts the disks of the VM.
     ///
     /// # Errors
     /// [`StartError`].
@@ -31,7 +31,7 @@ impl Kernel {
             }
             let disk = drivers::block::start(self.host, number)?;
             let vfs = &mut self.files.vfs;
-            // Its name may be that of another device.
+            // Another device may already have this name.
             let added = vfs.add_disk(name, Box::new(disk), &who);
             added.map_err(|_| StartError::Refused)?;
         }
@@ -39,7 +39,7 @@ impl Kernel {
     }
 }
 
-/// Tells a disk that the contents of so many sectors are not needed any more.
+/// Discards `sectors` sectors from `sector` on.
 fn discard(kernel: &mut Kernel, number: u32, sector: u64, sectors: u64) -> Result<u64, Errno> {
     let (mut done, tid) = (kernel.progress(), kernel.task.tid);
     while done < sectors {
@@ -55,7 +55,7 @@ fn discard(kernel: &mut Kernel, number: u32, sector: u64, sectors: u64) -> Resul
 /// `ioctl` on disk `number`.
 ///
 /// # Errors
-/// `ENOTTY` for a request that it does not know; `EINVAL`, `EACCES`, `EIO`, `EOPNOTSUPP`.
+/// `ENOTTY` for an unknown request; `EINVAL`, `EACCES`, `EIO`, `EOPNOTSUPP`.
 pub(super) fn ioctl(
     kernel: &mut Kernel,
     number: u32,

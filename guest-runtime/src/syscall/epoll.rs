@@ -1,4 +1,4 @@
-//! epoll.
+//! epoll: `epoll_create1`, `epoll_ctl`, `epoll_pwait`, `epoll_pwait2`.
 
 use super::Entry;
 use super::files::Files;
@@ -52,7 +52,7 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     kernel.files.id(a[0])?;
     let target = kernel.files.id(a[2])?;
     match kernel.files.file(a[2])?.object {
-        // Linux has no poll for these.
+        // Linux has no poll operation for these.
         Object::File | Object::Directory | Object::Proc(_) => return Err(Errno::EPERM),
         _ if target == kernel.files.id(a[0])? => return Err(Errno::EINVAL),
         _ => {}
@@ -75,8 +75,8 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Whether an instance waits for another one, perhaps through others; also if more than
-/// `depth` lie between them.
+/// Whether one instance watches another, directly or through others; also true if the nesting
+/// exceeds `depth`.
 fn leads_to(files: &Files, from: FileId, to: FileId, depth: u32) -> bool {
     let Ok(Object::Epoll(epoll)) = files.vfs.files.get(from).map(|file| &file.object) else {
         return false;
@@ -85,8 +85,8 @@ fn leads_to(files: &Files, from: FileId, to: FileId, depth: u32) -> bool {
     from == to || depth == 0 || targets.any(|next| leads_to(files, next, to, depth - 1))
 }
 
-/// `EPOLLEXCLUSIVE` goes with few other events, and not with nesting. Who waits looks for
-/// itself whether there is something left, so it needs nothing else.
+/// Checks that `EPOLLEXCLUSIVE` comes only with the events it allows, and not with nesting. The
+/// flag changes nothing else: each woken task checks again for ready events.
 fn check_exclusive(kernel: &Kernel, action: u64, target: FileId, events: u32) -> Result<(), Errno> {
     const ALLOWED: u32 = POLLIN | POLLOUT | ALWAYS | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
     if events & EPOLLEXCLUSIVE == 0 {
@@ -100,7 +100,7 @@ fn check_exclusive(kernel: &Kernel, action: u64, target: FileId, events: u32) ->
     }
 }
 
-/// The events to report now, and whether standard input would be a new event.
+/// Returns the events to report now, and whether standard input would be a new event.
 fn collect(
     kernel: &mut Kernel,
     epoll: FileId,
@@ -178,8 +178,8 @@ fn epoll_pwait2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 impl Interest {
-    /// What of `ready` is new to an edge-triggered interest: it was not ready at the last
-    /// look, or something has happened since.
+    /// The events in `ready` that are new to an edge-triggered interest: they were not ready at the
+    /// last check, or the file has changed since.
     fn news(&self, ready: u32, edges: [u32; 2]) -> u32 {
         let mut news = ready & !self.reported;
         if edges[0] != self.seen[0] {
@@ -191,7 +191,7 @@ impl Interest {
         news
     }
 
-    /// What it waits for; nothing after a one-shot interest has been reported.
+    /// The events this interest waits for; none after a one-shot interest has been reported.
     fn wanted(&self) -> u32 {
         let events = self.events & !(EPOLLONESHOT | EPOLLET);
         match events & !ALWAYS {

@@ -20,14 +20,13 @@ use hartline_linux::syscall::nr;
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[(nr::execve, execve), (nr::execveat, execveat)];
 
-/// Longest argument or environment string, with its NUL (`MAX_ARG_STRLEN`).
+/// The longest argument or environment string, with its NUL (`MAX_ARG_STRLEN`).
 const MAX_STRING: usize = 128 << 10;
-/// Least room for arguments and environment, whatever the stack's limit is, and most,
-/// bytes.
+/// The least and the most room for arguments and environment, whatever the stack limit, bytes.
 const ROOM: (u64, u64) = (128 << 10, 6 << 20);
-/// Length of a script's first line that is looked at (`BINPRM_BUF_SIZE`).
+/// The length of a script's first line that is examined (`BINPRM_BUF_SIZE`), bytes.
 const FIRST_LINE: usize = 256;
-/// Deepest nesting of scripts that are interpreters of scripts.
+/// The deepest nesting of scripts whose interpreters are scripts.
 const MAX_NESTING: usize = 4;
 
 fn execve(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
@@ -47,7 +46,7 @@ fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let ino = kernel.inode_at(dirfd, path, flags)?;
     let mut path = kernel.path(path)?;
     if !path.starts_with(b"/") && dirfd as i32 != AT_FDCWD {
-        // As Linux names it, for the interpreter of a script.
+        // Linux passes this name to the interpreter of a script.
         let prefix = alloc::format!("/dev/fd/{}", dirfd as u32).into_bytes();
         path = match path.is_empty() {
             true => prefix,
@@ -75,7 +74,7 @@ fn strings(kernel: &mut Kernel, path: Vec<u8>, argv: u64, envp: u64) -> Result<S
     })
 }
 
-/// Reads a list of strings that a null pointer ends. `room` is what they may take.
+/// Reads a null-terminated list of strings. `room` is the number of bytes they may still take.
 fn string_list(kernel: &mut Kernel, address: u64, room: &mut u64) -> Result<Vec<Vec<u8>>, Errno> {
     let mut list = Vec::new();
     if address == 0 {
@@ -99,7 +98,7 @@ fn string_list(kernel: &mut Kernel, address: u64, room: &mut u64) -> Result<Vec<
     }
 }
 
-/// Interpreter of a script and the argument for it, from the script's first line.
+/// Returns a script's interpreter and its argument, from the script's first line.
 fn script_line(bytes: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let line = bytes
         .get(..FIRST_LINE)
@@ -137,7 +136,7 @@ fn resolve_scripts(
     Err(Errno::ELOOP)
 }
 
-/// Lets the running process execute `file`.
+/// Makes the running process execute `file`.
 fn execute(
     kernel: &mut Kernel,
     ino: Ino,
@@ -159,7 +158,7 @@ fn execute(
         _ => Errno::ELIBBAD,
     })?;
     let memory = kernel.memory.sibling().map_err(|_| Errno::ENOMEM)?;
-    // From here on the old program is gone.
+    // The old program cannot be resumed from here on.
     kernel.end_other_threads();
     let space = Space {
         memory,
@@ -177,13 +176,13 @@ fn execute(
     files.vfs.close_on_exec(&mut files.process);
     kernel.control = match loader::load_files(kernel, &file, interpreter.as_ref(), strings) {
         Ok(()) => Control::Replaced,
-        // As Linux does when it is too late for an error.
+        // As on Linux, an error after the point of no return kills the process.
         Err(_) => Control::End(End::Signaled(SIGKILL)),
     };
     Ok(0)
 }
 
-/// What the new program does not inherit.
+/// Resets the state that the new program does not inherit.
 fn forget_program(kernel: &mut Kernel) {
     kernel.signals.reset();
     kernel.process.timers.posix.clear();

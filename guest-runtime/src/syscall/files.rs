@@ -1,4 +1,4 @@
-//! State of the file system calls, and what they share.
+//! State of the file system calls, and helpers that several of them use.
 
 use crate::arch::clock;
 use crate::arch::host::Host;
@@ -31,13 +31,13 @@ use hartline_linux::stat::{S_IFMT, S_IFREG};
 pub struct Files {
     /// All files.
     pub vfs: Vfs,
-    /// What the program has of them.
+    /// The file state of the running process.
     pub process: Process,
     /// Standard streams.
     pub streams: Streams,
 }
 
-/// What lies outside the file system.
+/// State outside the file system that reads and writes need.
 struct World<'a> {
     task: u32,
     streams: &'a mut Streams,
@@ -77,8 +77,8 @@ impl Outside for World<'_> {
 }
 
 impl Files {
-    /// The files of a VM with the root `tree`, or a minimal one, whose changes take
-    /// at most `limit` bytes of RAM.
+    /// Creates the files of a VM with the root `tree`, or with a minimal one. Changes take at most
+    /// `limit` bytes of RAM.
     ///
     /// # Errors
     /// `EIO` for a damaged tree, `ENOSPC` if `limit` is too small.
@@ -101,10 +101,10 @@ impl Files {
         Ok(files)
     }
 
-    /// Makes the file at `path` that of `/proc/self/exe`.
+    /// Makes `/proc/self/exe` refer to the file at `path`.
     ///
     /// # Errors
-    /// Those of path_resolution(7).
+    /// The errors of path_resolution(7).
     pub fn set_executable(&mut self, path: &[u8]) -> Result<(), Errno> {
         let options = Options::following(true);
         let found = self.vfs.resolve(&self.process, AT_FDCWD, path, options)?;
@@ -112,7 +112,7 @@ impl Files {
         Ok(())
     }
 
-    /// Makes a file that of `/proc/self/exe`.
+    /// Makes `/proc/self/exe` refer to the file `ino`.
     pub fn set_executable_inode(&mut self, ino: Ino) {
         self.vfs.fs.retain(ino);
         if let Some(old) = self.process.set_executable(ino) {
@@ -123,7 +123,7 @@ impl Files {
     /// Checks that a file is a regular one that the program may execute.
     ///
     /// # Errors
-    /// `EACCES`.
+    /// `EACCES`; the errors of reading the attributes.
     pub(crate) fn check_executable(&self, ino: Ino) -> Result<(), Errno> {
         let attributes = self.vfs.fs.attributes(ino, &self.process)?;
         match attributes.mode & S_IFMT {
@@ -132,10 +132,10 @@ impl Files {
         }
     }
 
-    /// The contents of a regular file, for executing them.
+    /// Returns the contents of a regular file, to execute them.
     ///
     /// # Errors
-    /// `ENOMEM`, or the host's.
+    /// `ENOMEM`, or the host's error.
     pub(crate) fn elf_file(&mut self, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
         let vfs = &mut self.vfs;
         vfs.fs.tell(ino, IN_OPEN);
@@ -160,17 +160,17 @@ impl Files {
         })
     }
 
-    /// The files of a process `pid` that the running one makes.
+    /// Returns the files of a new process `pid`, a copy of the running process's.
     pub fn fork(&mut self, pid: u32) -> Process {
         self.vfs.fork(&self.process, pid)
     }
 
-    /// Closes everything that the running process has: it ends.
+    /// Closes all files of the running process when it exits.
     pub fn close_all(&mut self) {
         self.vfs.close_all(&mut self.process);
     }
 
-    /// The open file description behind a descriptor.
+    /// Returns the open file description behind a descriptor.
     ///
     /// # Errors
     /// `EBADF`.
@@ -178,21 +178,21 @@ impl Files {
         Ok(self.process.fds.get(fd as u32)?.file)
     }
 
-    /// As [`id`](Self::id), the description itself.
+    /// Returns the description behind a descriptor, as [`id`](Self::id) does its number.
     ///
     /// # Errors
-    /// `EBADF`, also for one opened with `O_PATH`.
+    /// `EBADF`, also for a descriptor opened with `O_PATH`.
     pub fn file(&self, fd: u64) -> Result<&OpenFile, Errno> {
         let file = self.vfs.file(&self.process, fd as u32)?;
         file.check_located()?;
         Ok(file)
     }
 
-    /// Before the attributes of an inode are shown: asks the host about a standard stream
-    /// or a file of a volume.
+    /// Updates the attributes of a standard stream or of a volume's file from the host, before they
+    /// are shown.
     ///
     /// # Errors
-    /// The host's.
+    /// The host's error.
     pub fn refresh(&mut self, ino: Ino) -> Result<(), Errno> {
         use crate::fs::inode::Kind;
         self.vfs.fs.refresh_volume(ino)?;
@@ -237,7 +237,7 @@ impl Files {
 }
 
 impl Kernel {
-    /// Reads into the program's memory; [`Vfs::read`].
+    /// Reads into the program's memory through [`Vfs::read`].
     pub(super) fn read_into(
         &mut self,
         id: FileId,
@@ -250,7 +250,7 @@ impl Kernel {
         self.files.read(who, id, offset, to)
     }
 
-    /// Reads into memory of the kernel; [`Vfs::read`].
+    /// Reads into kernel memory through [`Vfs::read`].
     pub(super) fn read_file(
         &mut self,
         id: FileId,
@@ -261,7 +261,7 @@ impl Kernel {
         self.files.read(who, id, offset, to)
     }
 
-    /// Writes from the program's memory; [`Vfs::write`].
+    /// Writes from the program's memory through [`Vfs::write`].
     pub(super) fn write_from(
         &mut self,
         id: FileId,
@@ -274,7 +274,7 @@ impl Kernel {
         self.files.write(who, id, offset, from)
     }
 
-    /// Writes from memory of the kernel; [`Vfs::write`].
+    /// Writes from kernel memory through [`Vfs::write`].
     pub(super) fn write_file(
         &mut self,
         id: FileId,
@@ -285,7 +285,7 @@ impl Kernel {
         self.files.write(who, id, offset, from)
     }
 
-    /// Takes over identity and limits that calls of other areas have changed.
+    /// Copies the identity and limits that other system calls have changed.
     pub(super) fn sync_identity(&mut self) {
         let process = &mut self.files.process;
         let who = Credentials {
@@ -301,7 +301,7 @@ impl Kernel {
         process.fds.limit = limit.min(MAX_FILES as u64) as u32;
     }
 
-    /// The path at `address` in the program.
+    /// Reads the path at `address` in the program.
     pub(super) fn path(&mut self, address: u64) -> Result<Vec<u8>, Errno> {
         self.sync_identity();
         user::path(&mut self.memory, address)
@@ -331,7 +331,7 @@ impl Kernel {
         Ok(ino)
     }
 
-    /// Makes the text of a file of `/proc` when it is read from its start.
+    /// Regenerates the text of a `/proc` file when it is read from its start.
     pub(super) fn refresh_text(&mut self, id: FileId, offset: Option<u64>) -> Result<(), Errno> {
         let file = self.files.vfs.files.get(id)?;
         let at = offset.unwrap_or(file.offset);

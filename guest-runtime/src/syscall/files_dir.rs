@@ -1,4 +1,4 @@
-//! Reading directories.
+//! Reading directories: `getdents64`.
 
 use super::Entry;
 use super::files::Files;
@@ -24,7 +24,7 @@ pub const CALLS: &[Entry] = &[(nr::getdents64, getdents64)];
 
 /// Length of `struct linux_dirent64` before the name.
 const HEADER: usize = 19;
-/// Most bytes that one call gives.
+/// The most bytes that one call returns.
 const MAX_BYTES: u64 = 1 << 20;
 
 struct Item<'a> {
@@ -34,7 +34,7 @@ struct Item<'a> {
     kind: u8,
 }
 
-/// The first entry of `directory` with at least this cookie, `.` and `..` included.
+/// Returns the first entry of `directory` with at least this cookie, `.` and `..` included.
 fn next_item<'a>(
     vfs: &'a Vfs,
     process: &Process,
@@ -84,7 +84,7 @@ fn append(out: &mut Vec<u8>, item: &Item<'_>, length: usize) {
     out.resize(end, 0);
 }
 
-/// The entries of a volume's directory that fit `room`, and the cookie behind them.
+/// Returns the entries of a volume's directory that fit in `room`, and the cookie after them.
 fn host_entries(entries: &[u8], room: usize, mut cookie: u64) -> Result<(&[u8], u64), Errno> {
     let mut end = 0;
     while let Some(entry) = entries.get(end..).filter(|rest| rest.len() >= HEADER) {

@@ -103,14 +103,14 @@ fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
 }
 
-/// Commands that a descriptor opened with `O_PATH` refuses.
+/// Handles the `fcntl` commands that a descriptor opened with `O_PATH` refuses.
 fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> Result<u64, Errno> {
     kernel.files.file(fd)?;
     match command {
         F_SETFL => {
             let flags = argument as u32;
             match kernel.set_asynchronous(fd, flags & FASYNC != 0) {
-                // The flag stays off on a file that has no signals.
+                // The flag stays off for a file that cannot send signals.
                 Ok(()) | Err(Errno::ENOTTY) => {}
                 Err(error) => return Err(error),
             }
@@ -213,7 +213,7 @@ fn eventfd2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 impl Kernel {
-    /// Opens what has no place in the file system, for reading and writing.
+    /// Opens an object that has no inode in the file system, for reading and writing.
     pub(super) fn open_anonymous(
         &mut self,
         name: &'static str,

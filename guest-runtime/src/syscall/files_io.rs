@@ -53,12 +53,12 @@ pub const CALLS: &[Entry] = &[
 
 /// Vectors up to this many bytes are gathered and written in one piece.
 const GATHER: u64 = 64 << 10;
-/// Piece in which files are copied.
+/// The unit in which files are copied, bytes.
 const COPY: usize = 64 << 10;
-/// Flags that change nothing here.
+/// Flags that have no effect here.
 const RWF_HARMLESS: u64 = RWF_HIPRI | RWF_DSYNC | RWF_SYNC;
 
-/// A position given by the program.
+/// Checks a file position given by the program.
 pub(super) fn position(offset: u64) -> Result<Option<u64>, Errno> {
     match i64::try_from(offset) {
         Ok(_) => Ok(Some(offset)),
@@ -66,7 +66,7 @@ pub(super) fn position(offset: u64) -> Result<Option<u64>, Errno> {
     }
 }
 
-/// The position of `pread64` and its like; the file has one.
+/// Checks the position of `pread64` and its like; `ESPIPE` if the file has no position.
 fn place(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
     let at = position(a[3])?;
     match kernel.files.file(a[0])?.object {
@@ -81,8 +81,7 @@ pub(super) fn waits(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
     Ok(!file.is_nonblocking() || is_storage(file))
 }
 
-/// Whether storage of the host has to be waited for when an open file is read: a disk, or a file
-/// of a volume.
+/// Whether reading an open file may wait for the host's storage: a disk, or a file of a volume.
 pub(super) fn is_storage(file: &OpenFile) -> bool {
     is_disk(&file.object) || matches!(file.object, Object::File) && is_volume(file.ino)
 }
@@ -92,7 +91,7 @@ pub(super) fn is_disk(object: &Object) -> bool {
     matches!(object, Object::Device(Device::Disk(_)))
 }
 
-/// Reads, waiting if it must.
+/// Reads; waits if there is nothing to read.
 fn read_at(
     kernel: &mut Kernel,
     id: FileId,
@@ -117,7 +116,7 @@ fn read_at(
     }
 }
 
-/// Reads from a disk or a file of a volume, as much as there is: it comes in parts.
+/// Reads from a disk or a file of a volume, part by part, up to its end.
 fn read_storage(
     kernel: &mut Kernel,
     id: FileId,
@@ -142,7 +141,7 @@ fn read_storage(
             let most = (length - inside).min(window as u64);
             match kernel.read_into(id, at, base.wrapping_add(inside), most) {
                 Ok(0) => return Ok(done),
-                // At its end.
+                // A short read means the end of the file.
                 Ok(got) if is_file && (got as u64) < most => return Ok(done + got as u64),
                 Ok(got) => (done, inside) = (done + got as u64, inside + got as u64),
                 Err(Errno::EAGAIN) => return Err(kernel.await_disk(done)),
@@ -154,7 +153,7 @@ fn read_storage(
     Ok(done)
 }
 
-/// Waits until reading or writing may go on; the result is for the caller's caller.
+/// Waits until reading or writing may continue; the caller passes the result on.
 pub(super) fn block(kernel: &mut Kernel, id: FileId, progress: u64) -> Result<Errno, Errno> {
     let file = kernel.files.vfs.files.get(id)?;
     if is_storage(file) {
@@ -170,7 +169,7 @@ pub(super) fn block(kernel: &mut Kernel, id: FileId, progress: u64) -> Result<Er
     Ok(kernel.block(wait, progress))
 }
 
-/// Sends `SIGPIPE` for an `EPIPE`.
+/// Sends `SIGPIPE` if the result is `EPIPE`.
 pub(super) fn check_pipe(kernel: &mut Kernel, result: Result<usize, Errno>) -> Result<u64, Errno> {
     if result == Err(Errno::EPIPE) {
         let (pid, uid) = (kernel.process.pid, kernel.process.uid);
@@ -180,7 +179,7 @@ pub(super) fn check_pipe(kernel: &mut Kernel, result: Result<usize, Errno>) -> R
     result.map(|done| done as u64)
 }
 
-/// Writes all, waiting if it must. `before` bytes were written by the same call already.
+/// Writes all bytes; waits if there is no room. `before` bytes were written by earlier tries.
 fn write_at(
     kernel: &mut Kernel,
     id: FileId,
@@ -221,8 +220,8 @@ fn write_at(
     }
 }
 
-/// What an earlier try of a call has written counts whatever happens now, unless the call
-/// has to wait again.
+/// Adds the bytes that earlier tries of a call wrote: they are the result even if this try fails,
+/// unless the call has to wait again.
 fn with_progress(before: u64, result: Result<u64, Errno>) -> Result<u64, Errno> {
     match result {
         Ok(done) => Ok(before + done),
@@ -232,7 +231,7 @@ fn with_progress(before: u64, result: Result<u64, Errno>) -> Result<u64, Errno> 
     }
 }
 
-/// The memory of a call that takes no vector.
+/// The memory of a call that takes a single buffer.
 fn whole(base: u64, length: u64) -> Iovec {
     let length = length.min(user::MAX_TRANSFER);
     Iovec {
@@ -249,7 +248,8 @@ impl Kernel {
         ))
     }
 
-    /// Reads from what is not in the file system alone: sockets and signals.
+    /// Reads from a socket or a signalfd; `None` for other objects. Runs the timers before a timerfd
+    /// is read.
     fn read_special(
         &mut self,
         id: FileId,
@@ -327,7 +327,7 @@ pub(super) fn read_vectors(
         if length == 0 {
             continue;
         }
-        // What came in already is not lost, and no further part waits for more.
+        // The bytes already read are returned, so no further part waits.
         if total > 0 && !kernel.is_readable(id) {
             break;
         }
@@ -391,7 +391,7 @@ pub(super) fn write_vectors(
     Ok(before + written)
 }
 
-/// Whether writing may have to wait, so that it is done in parts.
+/// Whether a write may have to wait for room and is therefore done in parts.
 fn waits_for_room(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
     let object = &kernel.files.vfs.files.get(id)?.object;
     let fills = matches!(
@@ -431,7 +431,7 @@ fn pwritev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     write_vectors(kernel, a, at)
 }
 
-/// Position and flags of `preadv2` and `pwritev2`.
+/// Checks the flags of `preadv2` and `pwritev2`, and returns the position.
 fn second_version(a: &[u64; 6]) -> Result<Option<u64>, Errno> {
     if a[5] & !RWF_HARMLESS != 0 {
         return Err(Errno::EOPNOTSUPP);
@@ -533,7 +533,7 @@ fn check_range(
     Ok(())
 }
 
-/// Copies between two files until the end of the first, or until the second takes no more.
+/// Copies until the first file ends or the second takes no more.
 fn copy(
     kernel: &mut Kernel,
     (from, source): (FileId, Option<u64>),
@@ -573,9 +573,9 @@ fn copy(
     Ok(done)
 }
 
-/// Files are in memory or the host's; disks are flushed.
+/// Flushes the disks; all other files are in memory or on the host.
 fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
-    // It tells nobody that something failed: fsync does.
+    // As on Linux, only fsync reports errors.
     match kernel.files.vfs.disks.flush_all(kernel.task.tid) {
         Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
         _ => Ok(0),
@@ -628,7 +628,7 @@ fn sync_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
 }
 
-/// Nothing is gained by reading ahead: there is no disk, or it is the host's.
+/// Reading ahead has no effect: there is no disk, or the host reads ahead.
 fn readahead(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let file = kernel.files.file(a[0])?;
     file.check_readable()?;

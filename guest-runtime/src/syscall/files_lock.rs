@@ -14,7 +14,7 @@ use hartline_linux::syscall::nr;
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[(nr::flock, flock)];
 
-/// Which `fcntl` command sets a lock.
+/// The `fcntl` command that sets a lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LockCall {
     /// The lock belongs to the open file description, not to the process.
@@ -23,7 +23,7 @@ pub(super) struct LockCall {
     pub waits: bool,
 }
 
-/// The lock at `address` of the program, and the one that it means.
+/// Reads the lock at `address` of the program, and converts it to a range lock.
 fn read_lock(
     kernel: &mut Kernel,
     fd: u64,
@@ -54,8 +54,8 @@ fn read_lock(
     Ok((lock, wanted))
 }
 
-/// The bytes that `struct flock` means: a length of 0 is up to the end of the file, a
-/// negative one what comes before the start.
+/// Converts the range of a `struct flock`: length 0 reaches to the end of the file, a negative
+/// length covers the bytes before the start.
 fn lock_range(base: i64, start: i64, length: i64) -> Result<Range<u64>, Errno> {
     let start = base.checked_add(start).ok_or(Errno::EOVERFLOW)?;
     let end = match length {
@@ -71,7 +71,7 @@ fn lock_range(base: i64, start: i64, length: i64) -> Result<Range<u64>, Errno> {
     Ok(start..end)
 }
 
-/// `F_GETLK` and `F_OFD_GETLK`: who keeps a lock away.
+/// `F_GETLK` and `F_OFD_GETLK`: reports a lock that conflicts.
 pub(super) fn test_lock(
     kernel: &mut Kernel,
     fd: u64,
@@ -128,7 +128,7 @@ pub(super) fn set_lock(
     let locks = &mut kernel.files.vfs.locks;
     locks.end_wait(pid);
     match locks.lock(ino, wanted.clone()) {
-        // An exclusive lock that became a shared one lets others in.
+        // A lock downgraded from exclusive to shared may unblock waiters.
         Ok(()) if !wanted.exclusive => kernel.files.vfs.changed.push(ino),
         Ok(()) => {}
         Err(Errno::EAGAIN) if call.waits => {
@@ -161,7 +161,7 @@ fn flock(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     };
     let held = vfs.locks.holds_whole(ino, id);
     let result = vfs.locks.lock_whole(ino, id, exclusive);
-    // Whatever came of it, a lock that was there may have become a weaker one.
+    // Even if the call fails, an existing lock may have become weaker.
     if held {
         vfs.changed.push(ino);
     }

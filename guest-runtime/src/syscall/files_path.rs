@@ -47,7 +47,7 @@ pub const CALLS: &[Entry] = &[
 ];
 
 fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
-    // A FIFO is open while it waits for its other end, so that the other side sees it.
+    // A FIFO is open while the call waits for the other end, so that the other side sees it.
     let (fd, opens) = match kernel.task.retry {
         Some(Retry { progress, .. }) => (progress as u32, (progress >> 32) as u32),
         None => {
@@ -86,7 +86,7 @@ fn openat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     open(kernel, request)
 }
 
-/// Reads `struct open_how`, whose size the program tells.
+/// Reads a `struct open_how`, whose size the program passes.
 fn open_how(kernel: &mut Kernel, address: u64, size: u64) -> Result<OpenHow, Errno> {
     const KNOWN: u64 = size_of::<OpenHow>() as u64;
     if size < KNOWN {
@@ -140,7 +140,7 @@ fn openat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     open(kernel, request)
 }
 
-/// Resolves the path of something that is to be made: `EEXIST` if it is there.
+/// Resolves the path of a new directory entry; `EEXIST` if it exists.
 fn resolve_new(kernel: &mut Kernel, dirfd: u64, address: u64) -> Result<Resolved, Errno> {
     let path = kernel.path(address)?;
     let Files { vfs, process, .. } = &mut kernel.files;
@@ -152,7 +152,7 @@ fn resolve_new(kernel: &mut Kernel, dirfd: u64, address: u64) -> Result<Resolved
     }
 }
 
-/// As [`resolve_new`], for what is no directory: a `/` may not follow.
+/// As [`resolve_new`], for an entry that is not a directory: a trailing `/` is refused.
 fn resolve_new_file(kernel: &mut Kernel, dirfd: u64, address: u64) -> Result<Resolved, Errno> {
     let resolved = resolve_new(kernel, dirfd, address)?;
     match resolved.trailing_slash {
@@ -234,7 +234,8 @@ fn unlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let Files { vfs, process, .. } = &mut kernel.files;
     let options = Options::following(false);
     let start = vfs.start(process, a[0] as i32, &path)?;
-    // A slash makes the last component a directory, but does not follow a link to one.
+    // With a trailing slash the last component must be a directory, but a link to one is not
+    // followed.
     let bare = path.iter().rposition(|&byte| byte != b'/');
     let slash = bare.is_some_and(|at| at + 1 < path.len());
     let bare = bare.map_or(path.as_slice(), |at| &path[..=at]);
@@ -307,7 +308,7 @@ fn getcwd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::ENOENT);
     }
     let path = vfs.fs.path(process.cwd, process.root, process);
-    // A directory outside the root is shown as Linux does.
+    // Linux shows a directory outside the root this way.
     let mut path = path.unwrap_or_else(|| b"(unreachable)/".to_vec());
     path.push(0);
     if path.len() > PATH_MAX {

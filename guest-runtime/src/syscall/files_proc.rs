@@ -1,4 +1,4 @@
-//! What `/proc` shows of the rest of the library OS.
+//! The contents of the `/proc` files that show state outside the file system.
 
 use crate::arch::clock;
 use crate::arch::host::Host;
@@ -19,11 +19,11 @@ use core::ops::Range;
 use hartline_linux::errno::Errno;
 use hartline_linux::resource::RLIMIT_STACK;
 
-/// What the file that is read is about.
+/// The process and task that a `/proc` file describes.
 struct View<'a> {
     host: Host,
     process: &'a Process,
-    /// None if it has ended.
+    /// None if the process has ended.
     memory: Option<&'a AddressSpace>,
     frames: Memory,
     name: [u8; 16],
@@ -117,7 +117,7 @@ impl System for View<'_> {
     }
 }
 
-/// A line of `maps`.
+/// Writes a line of `maps`.
 fn write_range(out: &mut String, start: u64, vma: &Vma) {
     let flag = |on, letter| if on { letter } else { '-' };
     let (label, offset) = match &vma.label {
@@ -143,7 +143,7 @@ fn write_range(out: &mut String, start: u64, vma: &Vma) {
 }
 
 impl Kernel {
-    /// Contents of a file of `/proc`.
+    /// Returns the contents of a file of `/proc`.
     pub(super) fn proc_text(&mut self, ino: Ino) -> Result<Vec<u8>, Errno> {
         let node = Node::from_ino(ino).ok_or(Errno::EINVAL)?;
         self.account_time();
@@ -171,12 +171,12 @@ impl Kernel {
         contents(node, &self.files.vfs, &files, &mut view)
     }
 
-    /// A process, running or not, if it is there.
+    /// Returns a process, running or not, if it exists.
     fn any_process(&self, pid: u32) -> Option<&Process> {
         self.processes().find(|process| process.pid == pid)
     }
 
-    /// A task, running or not, if it is there.
+    /// Returns a task, running or not, if it exists.
     fn any_task(&self, tid: u32) -> Option<&Task> {
         match tid == self.task.tid {
             true => Some(&self.task),
@@ -184,7 +184,7 @@ impl Kernel {
         }
     }
 
-    /// The address space of a process.
+    /// Returns the address space of a process.
     pub(crate) fn space_of(&self, process: &Process) -> Option<&AddressSpace> {
         match process.space == self.process.space {
             true => Some(&self.memory),
@@ -202,7 +202,7 @@ impl Kernel {
         }
     }
 
-    /// Signal state of a process that has not ended.
+    /// Returns the signal state of a process that has not ended.
     fn signals_view<'a>(&'a self, process: &'a Process) -> Option<&'a Signals> {
         match process.pid == self.process.pid {
             true => Some(&self.signals),

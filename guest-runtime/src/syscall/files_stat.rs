@@ -107,7 +107,7 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
         device if is_volume_device(device) => {
             let [size, blocks, free, available, files, free_files] =
                 vfs.fs.volume_file_system(ino)?;
-            // Files of the host come by a protocol of their own, as with FUSE.
+            // The host's files come over a separate protocol, as with FUSE.
             statfs.f_type = FUSE_SUPER_MAGIC;
             if attributes.read_only {
                 statfs.f_flags |= ST_RDONLY;
@@ -150,7 +150,7 @@ fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     truncate_mapped(kernel, ino, size.cast_unsigned())
 }
 
-/// Sets the length of a file; pages of the running process behind it are gone.
+/// Sets the length of a file; the running process loses its pages beyond the new end.
 fn truncate_mapped(kernel: &mut Kernel, ino: Ino, size: u64) -> Result<u64, Errno> {
     kernel.files.vfs.fs.truncate(ino, size)?;
     if let Some(memory) = kernel.files.vfs.fs.shared(ino) {
@@ -162,7 +162,7 @@ fn truncate_mapped(kernel: &mut Kernel, ino: Ino, size: u64) -> Result<u64, Errn
 fn ftruncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let size = i64::try_from(a[1]).map_err(|_| Errno::EINVAL)?;
     let file = kernel.files.file(a[0])?;
-    // Linux says EINVAL, not EBADF, for a descriptor that may not write.
+    // Linux returns EINVAL, not EBADF, for a descriptor not open for writing.
     file.check_writable().map_err(|_| Errno::EINVAL)?;
     let ino = file.ino;
     truncate_mapped(kernel, ino, size.cast_unsigned())
@@ -188,7 +188,7 @@ fn fallocate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// `faccessat2`; real and effective identity are the same.
+/// Serves `faccessat2`; real and effective identity are the same.
 fn access(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
     let mask = a[2] as u32;
     if mask & !7 != 0 || flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
@@ -283,7 +283,7 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if times == [NewTime::Keep; 2] {
         return Ok(0);
     }
-    // Without a path it is the descriptor's file (`futimens`).
+    // Without a path the call changes the descriptor's file (`futimens`).
     let ino = match (a[1], a[0] as i32) {
         (0, AT_FDCWD) => return Err(Errno::EFAULT),
         (0, fd) => kernel.files.process.fds.get(fd.cast_unsigned())?.ino,
@@ -297,10 +297,11 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 impl Files {
-    /// What a mapping of a descriptor shows. `code`: it is private and will be executed.
+    /// Returns what a mapping of a descriptor shows. `code`: it is private and will be executed.
     ///
     /// # Errors
-    /// `EBADF`, `EACCES` if it may not be read, `ENODEV` for what cannot be mapped.
+    /// `EBADF`, `EACCES` if the descriptor is not readable, `ENODEV` for an object without
+    /// mappings.
     pub fn mapped(&mut self, fd: u64, code: bool) -> Result<Mapped, Errno> {
         let file = self.file(fd)?;
         file.check_readable().map_err(|_| Errno::EACCES)?;
@@ -327,7 +328,7 @@ impl Files {
         })
     }
 
-    /// The path of a descriptor's file, for `/proc/self/maps`.
+    /// Returns the path of a descriptor's file, for `/proc/self/maps`.
     pub fn path_of(&self, fd: u64) -> Option<alloc::vec::Vec<u8>> {
         let ino = self.process.fds.get(fd as u32).ok()?.ino;
         self.vfs.fs.path(ino, self.process.root, &self.process)
@@ -341,12 +342,12 @@ pub enum Mapped {
     File {
         /// Its inode.
         ino: Ino,
-        /// The descriptor may write: a shared mapping may too.
+        /// The descriptor is open for reading and writing, so a shared mapping may be writable.
         writable: bool,
-        /// Its contents, if they are in the root image; and its inode there, if it is as
-        /// it is there.
+        /// The file's bytes, if they are in the root image, and its inode there, if the file is
+        /// unchanged.
         image: Option<(&'static [u8], Option<u32>)>,
     },
-    /// `/dev/zero`: as without a file.
+    /// `/dev/zero`: the mapping is anonymous.
     Zero,
 }

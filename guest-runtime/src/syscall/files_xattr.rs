@@ -39,18 +39,18 @@ pub const CALLS: &[Entry] = &[
     }),
 ];
 
-/// What the first argument is.
+/// The kind of the first argument.
 #[derive(Debug, Clone, Copy)]
 enum Target {
     /// A path.
     Path,
-    /// A path; a symbolic link in the last place is not followed.
+    /// A path; a symbolic link as its last component is not followed.
     Link,
     /// A descriptor.
     Descriptor,
 }
 
-/// The inode that the first argument means.
+/// Resolves the first argument to an inode.
 fn inode(kernel: &mut Kernel, argument: u64, target: Target) -> Result<Ino, Errno> {
     let here = AT_FDCWD as u64;
     match target {
@@ -60,7 +60,7 @@ fn inode(kernel: &mut Kernel, argument: u64, target: Target) -> Result<Ino, Errn
     }
 }
 
-/// The name of an attribute.
+/// Reads the name of an attribute.
 fn name(kernel: &mut Kernel, address: u64) -> Result<Vec<u8>, Errno> {
     match user::cstr(&mut kernel.memory, address, XATTR_NAME_MAX + 1) {
         Ok(name) if name.is_empty() => Err(Errno::ERANGE),
@@ -69,7 +69,7 @@ fn name(kernel: &mut Kernel, address: u64) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// Gives the program `bytes`, or their number if it has no room.
+/// Copies `bytes` to the program, or only returns their number if `size` is 0.
 fn give(kernel: &mut Kernel, bytes: &[u8], address: u64, size: u64) -> Result<u64, Errno> {
     let length = bytes.len() as u64;
     match size {

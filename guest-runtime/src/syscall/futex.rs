@@ -78,7 +78,7 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             let deadline = deadline(kernel, fourth, kind)?;
             owned::wait_requeue(kernel, address, value as u32, deadline, second)
         }
-        // It wakes one task, not more.
+        // `FUTEX_CMP_REQUEUE_PI` wakes exactly one task.
         FUTEX_CMP_REQUEUE_PI if count != 1 => Err(Errno::EINVAL),
         FUTEX_CMP_REQUEUE_PI => {
             owned::requeue(kernel, address, fourth as u32, second, third as u32)
@@ -88,14 +88,14 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     }
 }
 
-/// What a time limit means.
+/// The clock of a time limit.
 enum Timeout {
     Relative,
     Monotonic,
     Realtime,
 }
 
-/// The time limit of a call: of the first try, if it is made again.
+/// Returns the deadline of a call; a repeated call keeps the deadline of its first try.
 fn deadline(kernel: &mut Kernel, timeout: u64, kind: Timeout) -> Result<u64, Errno> {
     if let Some(retry) = kernel.task.retry {
         return Ok(retry.deadline);
@@ -111,14 +111,14 @@ fn deadline(kernel: &mut Kernel, timeout: u64, kind: Timeout) -> Result<u64, Err
         Timeout::Realtime => now.saturating_add(time.saturating_sub(clock::realtime())),
     };
     match until <= now {
-        // The value is compared all the same.
+        // The value is compared even if the time is over.
         true => Ok(now),
         false => Ok(until.min(crate::kernel::task::NEVER - 1)),
     }
 }
 
-/// `FUTEX_WAKE_OP`: changes the second word, wakes waiters of the first, and of the
-/// second if its old value was as asked for.
+/// `FUTEX_WAKE_OP`: changes the second word, wakes waiters of the first, and waiters of the second
+/// if its old value passes the comparison.
 fn wake_op(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [address, _, count, second_count, second, encoded] = *arguments;
     let encoded = encoded as u32;

@@ -37,7 +37,7 @@ fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(u64::from(fd))
 }
 
-/// The instance behind a descriptor.
+/// Returns the instance behind a descriptor.
 fn instance(kernel: &Kernel, fd: u64) -> Result<Ino, Errno> {
     let file = kernel.files.file(fd)?;
     match file.object {

@@ -38,7 +38,7 @@ const CHANGES: [u32; 18] = [
     SIOCSARP,
 ];
 
-/// Numbers of the requests that this file knows something about.
+/// Numbers of the requests that this file handles.
 pub(super) const REQUESTS: RangeInclusive<u32> = SIOCADDRT..=0x89ef;
 
 /// Size of `struct ifreq`, bytes.
@@ -47,8 +47,8 @@ const IFREQ: usize = 40;
 /// Serves a request on a socket of `family`.
 ///
 /// # Errors
-/// `ENODEV` for no such interface, `EADDRNOTAVAIL` if it has no IPv4 address, `EPERM` for
-/// changes, `ENOTTY` for a request that is not known, `EFAULT`.
+/// `ENODEV` if there is no such interface, `EADDRNOTAVAIL` if it has no IPv4 address, `EPERM` for
+/// changes, `ENOTTY` for an unknown request, `EFAULT`.
 pub(super) fn ioctl(
     kernel: &mut Kernel,
     family: Family,
@@ -82,12 +82,12 @@ pub(super) fn ioctl(
     Ok(0)
 }
 
-/// The interface that a request names, or numbers.
+/// Finds the interface that a request names by name or index.
 fn find<'i>(interfaces: &'i [Interface], request: u32, ifreq: &[u8]) -> Option<&'i Interface> {
     let (name, value) = ifreq.split_at(IFNAMSIZ);
     let index = u32::from_le_bytes(*value.first_chunk()?);
     let name = name.split(|&byte| byte == 0).next()?;
-    // `eth0:1` is another address of `eth0`, of which there is none.
+    // `eth0:1` names a second address of `eth0`, which no interface has.
     interfaces.iter().find(|interface| match request {
         SIOCGIFNAME => interface.index == index,
         _ => interface.name.as_bytes() == name,
@@ -100,7 +100,7 @@ fn name_field(interface: &Interface) -> [u8; IFNAMSIZ] {
     field
 }
 
-/// A `struct sockaddr_in` without a port.
+/// Encodes a `struct sockaddr_in` without a port.
 fn sockaddr(address: Ipv4Addr) -> [u8; 16] {
     let mut field = [0; 16];
     let bytes = Address::inet(IpAddr::V4(address), 0).encode(Family::Inet);
@@ -108,9 +108,9 @@ fn sockaddr(address: Ipv4Addr) -> [u8; 16] {
     field
 }
 
-/// What a request asks of an interface: a number or a `struct sockaddr`, padded.
+/// Returns the requested property: a number or a `struct sockaddr`, padded.
 fn value(interface: &Interface, request: u32, is_inet: bool) -> Result<[u8; 16], Errno> {
-    /// Length of the transmit queue.
+    /// The length of the transmit queue, packets.
     const QUEUE: u32 = 1000;
     const HARDWARE: [u16; 2] = [ARPHRD_ETHER, ARPHRD_LOOPBACK];
     let number = |value: u32| {
@@ -130,7 +130,7 @@ fn value(interface: &Interface, request: u32, is_inet: bool) -> Result<[u8; 16],
             field[2..8].copy_from_slice(&interface.mac);
             return Ok(field);
         }
-        // Addresses are a matter of IPv4 sockets.
+        // Only IPv4 sockets serve requests about addresses.
         _ if !is_inet => return Err(Errno::ENOTTY),
         _ => interface.ipv4().ok_or(Errno::EADDRNOTAVAIL)?,
     };
@@ -142,10 +142,10 @@ fn value(interface: &Interface, request: u32, is_inet: bool) -> Result<[u8; 16],
     }))
 }
 
-/// `SIOCGIFCONF`: the interfaces that have IPv4 addresses, as many as there is room for.
-/// Without a buffer the room that is needed is told.
+/// `SIOCGIFCONF`: lists the interfaces that have IPv4 addresses, as many as fit. Without a buffer
+/// it returns the required size.
 fn list(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
-    // `struct ifconf`: room, bytes, and where.
+    // `struct ifconf`: buffer size in bytes, and the buffer's address.
     let [room, buffer]: [u64; 2] = user::read(&mut kernel.memory, address)?;
     let mut bytes = alloc::vec::Vec::new();
     for interface in kernel.net().interfaces() {

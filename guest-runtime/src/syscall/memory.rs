@@ -1,4 +1,4 @@
-//! `mmap` and its relatives.
+//! Memory mapping: `mmap`, `munmap`, `mremap`, `mprotect` and their relatives.
 
 use super::Entry;
 use crate::kernel::Kernel;
@@ -42,8 +42,8 @@ fn brk(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(kernel.memory.set_break(arguments[0]))
 }
 
-/// Private anonymous memory up to this length, bytes, is brought in when it is mapped: a page
-/// fault costs more.
+/// Private anonymous mappings up to this length, bytes, are populated at once: page faults cost
+/// more.
 const PREPARED: u64 = 128 << 10;
 
 fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
@@ -81,14 +81,14 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let is_short = flags & MAP_ANONYMOUS != 0 && !shared && length <= PREPARED;
     let wanted = flags & MAP_POPULATE != 0 || is_short && protection.writable();
     if wanted && protection.readable() {
-        // As on Linux, the mapping holds even if its pages cannot be brought in now.
+        // As on Linux, the mapping exists even if its pages cannot be populated now.
         let _ = kernel.memory.prepare(start, length, Access::Read);
     }
     admit(kernel, start..start + length, protection);
     Ok(start)
 }
 
-/// The contents of a file mapping from `offset` on, of `length` bytes.
+/// Returns the backing of a file mapping of `length` bytes from `offset` on.
 fn file_contents(
     kernel: &mut Kernel,
     fd: u64,
@@ -126,7 +126,7 @@ fn file_contents(
     }
     file.read_only = shared && (!writable || sealed != 0);
     offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
-    // Stores may have to reach the file: then it has to be in memory.
+    // A mapping whose stores may reach the file needs the file in memory.
     if let Some((bytes, inode)) = image
         && !(shared && writable)
     {
@@ -148,13 +148,13 @@ impl Kernel {
     }
 }
 
-/// Code or constants of a range are about to change.
+/// Invalidates translations of a range whose code or constants are about to change.
 fn forget(kernel: &mut Kernel, address: u64, length: u64) {
     let range: Range<u64> = address..address.saturating_add(length).min(USER_END);
     kernel.forget_code(range);
 }
 
-/// What is mapped in a range may be run or relied on from now on.
+/// Admits the code or constants now mapped in a range.
 fn admit(kernel: &mut Kernel, range: Range<u64>, protection: Protection) {
     if protection.executable() {
         kernel.admit_code(range);
@@ -171,7 +171,7 @@ fn munmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 fn mprotect(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let protection = Protection::from_bits(arguments[2] & !(PROT_GROWSDOWN | PROT_GROWSUP))?;
-    // Code that stays as it is need not be forgotten.
+    // Executable, read-only code stays as it is, so it need not be invalidated.
     if !protection.executable() || protection.writable() {
         forget(kernel, arguments[0], arguments[1]);
     }
@@ -209,7 +209,7 @@ fn msync(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Nothing is ever swapped out.
+/// Locks memory: has no effect, as nothing is ever swapped out.
 fn mlock(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let start = arguments[0] & !(PAGE_SIZE - 1);
     let length = arguments[1].checked_add(arguments[0] - start);

@@ -1,5 +1,5 @@
-//! The Linux riscv64 (asm-generic) system calls: one file per area, each with a table of the
-//! handlers of its calls. [`hartline_linux::syscall`] says what there is to know of each call.
+//! The Linux riscv64 (asm-generic) system calls: one file per area, each with a table of its
+//! handlers. [`hartline_linux::syscall`] describes each call.
 
 mod clone;
 mod disks;
@@ -44,7 +44,7 @@ use hartline_linux::syscall::{LIMIT, nr};
 /// Serves one system call: `arguments` are `a0`–`a5`, the result goes to `a0`.
 pub type Handler = fn(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno>;
 
-/// A row of an area's table: the number of a system call, and what serves it.
+/// A row of an area's table: the number of a system call and its handler.
 pub type Entry = (u64, Handler);
 
 /// The tables of all areas.
@@ -79,7 +79,7 @@ const AREAS: &[&[Entry]] = &[
     wait::CALLS,
 ];
 
-/// What serves the system call of each number, made from [`AREAS`].
+/// The handler of each system call number, built from [`AREAS`].
 static HANDLERS: [Option<Handler>; LIMIT] = {
     let mut handlers = [None; LIMIT];
     let mut area = 0;
@@ -99,16 +99,16 @@ static HANDLERS: [Option<Handler>; LIMIT] = {
     handlers
 };
 
-/// What serves system call `number`, if it is implemented.
+/// Returns the handler of system call `number`, if it is implemented.
 fn handler(number: u64) -> Option<Handler> {
     *HANDLERS.get(usize::try_from(number).ok()?)?
 }
 
-/// Serves system call `number`, which may ask to be made again later
-/// ([`Errno::ERESTARTSYS`]); an unknown one gives `ENOSYS` and is counted.
+/// Serves system call `number`. The call may ask to be restarted later ([`Errno::ERESTARTSYS`]). An
+/// unknown number fails with `ENOSYS` and is counted.
 ///
 /// # Errors
-/// Those of the call.
+/// The errors of the call.
 pub fn serve(kernel: &mut Kernel, number: u64, arguments: &[u64; 6]) -> Result<u64, Errno> {
     kernel.syscalls += u64::from(kernel.task.retry.is_none());
     match handler(number) {
@@ -120,10 +120,10 @@ pub fn serve(kernel: &mut Kernel, number: u64, arguments: &[u64; 6]) -> Result<u
     }
 }
 
-/// Counts a call that is not implemented, so that it shows in the report. C libraries ask for
-/// `rseq` at their start and do without, so it does not count.
+/// Counts an unimplemented call for the report. `rseq` is not counted: C libraries try it at their
+/// start and work without it.
 fn count_missing(kernel: &mut Kernel, number: u64) {
-    /// Numbers told apart; the report has room for fewer.
+    /// The maximum number of distinct numbers; the report has room for fewer.
     const MOST: usize = 64;
     if number == nr::rseq {
         return;

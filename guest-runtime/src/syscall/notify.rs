@@ -41,8 +41,8 @@ fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 impl Kernel {
-    /// Reads signals of `set` that are pending for the reader, waiting for the first if it
-    /// must.
+    /// Reads signals of `set` that are pending for the reader; waits for the first if the
+    /// descriptor blocks.
     pub(super) fn read_signals(
         &mut self,
         fd: u64,
@@ -54,7 +54,7 @@ impl Kernel {
             let mut at = 0;
             while vector.iov_len - at >= RECORD {
                 let address = vector.iov_base.wrapping_add(at);
-                // A bad address loses no signal.
+                // The address is checked first, so that a bad one loses no signal.
                 user::slice_mut(&mut self.memory, address, RECORD)?;
                 let Some(info) = self.signals.take(set) else {
                     break;
@@ -80,7 +80,7 @@ impl Kernel {
             .is_none_or(|process| process.is_zombie())
     }
 
-    /// The process behind a pidfd.
+    /// Returns the process behind a pidfd.
     pub(super) fn pidfd(&self, fd: u64) -> Result<u32, Errno> {
         match self.files.file(fd)?.object {
             Object::Process(pid) => Ok(pid),
@@ -95,7 +95,7 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     if !kernel.processes().any(|process| process.pid == pid) {
-        // A thread that is not the first of its process.
+        // `pid` is a thread other than the first of its process.
         let is_thread = kernel.task_mut(pid).is_some();
         return Err(if is_thread {
             Errno::ENOENT

@@ -27,29 +27,29 @@ use zerocopy::IntoBytes;
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[(nr::pselect6, pselect6), (nr::ppoll, ppoll)];
 
-/// All that says "readable".
+/// All events that mean "readable".
 const READABLE: u32 = POLLIN | POLLRDNORM;
-/// All that says "writable".
+/// All events that mean "writable".
 pub const WRITABLE: u32 = POLLOUT | POLLWRNORM;
-/// What is reported without being asked for.
+/// Events that are reported without being requested.
 pub const ALWAYS: u32 = POLLERR | POLLHUP | POLLNVAL;
 
 /// Deepest nesting of epoll instances (`EP_MAX_NESTS`).
 pub(super) const MAX_NESTING: u32 = 4;
 
-/// One descriptor to wait for.
+/// A descriptor to poll.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Watch {
-    /// Its description; none if the descriptor is not open.
+    /// The description; none if the descriptor is not open.
     pub file: Option<FileId>,
-    /// What to wait for.
+    /// The events to wait for.
     pub events: u32,
-    /// What is ready.
+    /// The events that are ready.
     pub ready: u32,
 }
 
-/// What a description can do now; whether it waits for standard input is told in
-/// `input`, since only the host knows about that.
+/// Returns the events ready on a description. `input` is set if it reads standard input, whose
+/// readiness only the host knows.
 fn readiness(kernel: &Kernel, file: &OpenFile, input: &mut bool, depth: u32) -> u32 {
     let files = &kernel.files;
     let writable = |on: bool| if on { WRITABLE } else { 0 };
@@ -103,7 +103,7 @@ fn readiness(kernel: &Kernel, file: &OpenFile, input: &mut bool, depth: u32) -> 
     }
 }
 
-/// What a side of a pseudo-terminal can do now.
+/// Returns the events ready on a side of a pseudo-terminal.
 fn pty_readiness(files: &Files, id: PtyId, is_master: bool) -> u32 {
     let Ok(pty) = files.vfs.ptys.get(id) else {
         return POLLERR;
@@ -122,7 +122,7 @@ fn pty_readiness(files: &Files, id: PtyId, is_master: bool) -> u32 {
     ready
 }
 
-/// What a socket can do now.
+/// Returns the events ready on a socket.
 fn socket_readiness(files: &Files, id: SocketId) -> u32 {
     let net = &files.vfs.net;
     let Ok(socket) = net.get(id) else {
@@ -162,8 +162,8 @@ fn socket_readiness(files: &Files, id: SocketId) -> u32 {
 }
 
 impl Kernel {
-    /// Fills [`Watch::ready`]; the result is how many are ready and whether standard
-    /// input is waited for.
+    /// Fills [`Watch::ready`]. Returns the number of ready descriptors and whether standard input
+    /// is waited for.
     fn look(&self, watches: &mut [Watch], input_ready: bool) -> (usize, bool) {
         let mut wants_input = false;
         let mut count = 0;
@@ -185,8 +185,8 @@ impl Kernel {
         (count, wants_input)
     }
 
-    /// Fills [`Watch::ready`] without waiting; the result is how many are ready, and
-    /// whether standard input would be something new.
+    /// Fills [`Watch::ready`] without waiting. Returns the number of ready descriptors and whether
+    /// standard input would be a new event.
     pub(super) fn watch_now(&mut self, watches: &mut [Watch]) -> (usize, bool) {
         let (count, wants_input) = self.look(watches, false);
         if !wants_input || !self.files.streams.poll_input() {
@@ -195,14 +195,14 @@ impl Kernel {
         (self.look(watches, true).0, false)
     }
 
-    /// Waits until something is ready or `timeout_ns` (`u64::MAX`: for ever) have
-    /// passed; the result is how many are ready.
+    /// Waits until a descriptor is ready or `timeout_ns` have passed (`u64::MAX`: no limit).
+    /// Returns the number of ready descriptors.
     fn watch(&mut self, watches: &mut [Watch], timeout_ns: u64) -> Result<usize, Errno> {
         let deadline = self.deadline(timeout_ns);
         let (count, wants_input) = self.look(watches, self.files.streams.is_input_ready());
         let over = deadline <= clock::monotonic();
         match (count, over, wants_input) {
-            // The wait sees whether there is input.
+            // The wait detects new input.
             (0, false, _) => {
                 let files = self.inodes_of(watches);
                 Err(self.block_for(files, wants_input, deadline))
@@ -212,8 +212,8 @@ impl Kernel {
         }
     }
 
-    /// Inodes of watched descriptions whose changes tell that something is ready; none if
-    /// that does not tell it for all of them.
+    /// The inodes whose changes signal readiness of the watched descriptions. Empty if one of the
+    /// descriptions does not signal readiness this way.
     fn inodes_of(&self, watches: &[Watch]) -> Vec<Ino> {
         let mut inodes = Vec::new();
         for watch in watches {
@@ -228,12 +228,12 @@ impl Kernel {
         inodes
     }
 
-    /// How a task learns that a description has become ready.
+    /// How a task is notified that a description is ready.
     pub(super) fn announcement(&self, file: &OpenFile) -> Announcement {
         match &file.object {
             Object::Event(_) | Object::Pipe | Object::Timer(_) => Announcement::Change,
             Object::Socket(id) => match self.files.vfs.net.get(*id) {
-                // There is room when another socket's queue is shorter.
+                // Room appears when another socket's queue shrinks.
                 Ok(socket) if socket.family == Family::Unix && socket.has_messages() => {
                     Announcement::Nothing
                 }
@@ -244,7 +244,7 @@ impl Kernel {
         }
     }
 
-    /// Whether reading would not wait.
+    /// Whether a read would not block.
     pub(super) fn is_readable(&mut self, id: FileId) -> bool {
         let mut watch = [Watch {
             file: Some(id),
@@ -254,7 +254,7 @@ impl Kernel {
         self.watch_now(&mut watch).0 > 0
     }
 
-    /// Makes a call under the signal mask at `address`, if that is not null.
+    /// Runs `call` with the signal mask at `address`, if the address is not null.
     pub(super) fn with_mask(
         &mut self,
         address: u64,
@@ -278,7 +278,7 @@ impl Kernel {
         result
     }
 
-    /// The time at `address` in nanoseconds; for ever if that is null.
+    /// Reads the time at `address` in nanoseconds; `u64::MAX` if the address is null.
     pub(super) fn timeout(&mut self, address: u64) -> Result<u64, Errno> {
         if address == 0 {
             return Ok(u64::MAX);
@@ -294,7 +294,7 @@ impl Kernel {
         }
     }
 
-    /// Waits, and leaves in the program what is left of its time limit.
+    /// Waits, and stores the rest of the time limit at `address`.
     fn watch_until(
         &mut self,
         watches: &mut [Watch],
@@ -346,14 +346,14 @@ fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(count)
 }
 
-/// Sets of `select`, and which readiness each stands for.
+/// The event that each set of `select` requests, and the events that set its bits.
 const SETS: [(u32, u32); 3] = [
     (POLLIN, READABLE | POLLHUP | POLLERR),
     (POLLOUT, WRITABLE | POLLERR),
     (0, 0),
 ];
 
-/// Reads the three sets; a set that is not given is empty.
+/// Reads the three sets; a null set is empty.
 fn read_sets(kernel: &mut Kernel, a: &[u64; 6], words: u64) -> Result<[Vec<u64>; 3], Errno> {
     let mut sets = [Vec::new(), Vec::new(), Vec::new()];
     for (set, &address) in sets.iter_mut().zip(&a[1..4]) {
@@ -399,7 +399,7 @@ fn pselect6(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(total)
 }
 
-/// The descriptors in the sets, and what to wait for.
+/// Returns the descriptors in the sets, and the events to wait for.
 fn watch_sets(
     kernel: &Kernel,
     count: u32,

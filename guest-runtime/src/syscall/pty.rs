@@ -24,19 +24,19 @@ use hartline_linux::termbits::{
     VSTOP, Winsize,
 };
 
-/// One side of a pair, which a request is about.
+/// The side of a pseudo-terminal pair that a request is for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Side {
     /// The pair.
     pub id: PtyId,
-    /// Whether it is the master's side.
+    /// The side is the master.
     pub is_master: bool,
 }
 
 /// Serves a request on a side of a pair.
 ///
 /// # Errors
-/// `ENOTTY` for one that it does not know, and those of ioctl_tty(2).
+/// `ENOTTY` for an unknown request; the errors of ioctl_tty(2).
 pub(super) fn ioctl(
     kernel: &mut Kernel,
     side: Side,
@@ -63,7 +63,7 @@ pub(super) fn ioctl(
                 line.set(settings);
             })?;
         }
-        // What was written is on the screen, and there is no line to break.
+        // Written output is already displayed, and no serial line can send a break.
         TCSBRK | TCSBRKP => kernel.check_change(side)?,
         TCXONC | TCFLSH => {
             kernel.check_change(side)?;
@@ -114,7 +114,7 @@ fn control_flow(kernel: &mut Kernel, side: Side, request: u32, action: u64) -> R
     })?
 }
 
-/// Requests that only a master knows.
+/// Serves the requests that only a master supports.
 fn master_request(
     kernel: &mut Kernel,
     id: PtyId,
@@ -166,7 +166,7 @@ fn master_request(
     Ok(0)
 }
 
-/// Requests about sessions and process groups, on a slave.
+/// Serves the requests about sessions and process groups, on a slave.
 fn session_request(
     kernel: &mut Kernel,
     side: Side,
@@ -197,8 +197,8 @@ fn session_request(
     Ok(0)
 }
 
-/// `TIOCSCTTY`: the leader of a session that has no terminal takes this one. 1 takes it
-/// from another session, if the process is privileged.
+/// `TIOCSCTTY`: the leader of a session without a terminal takes this one. With `force` 1, a
+/// privileged process takes the terminal from another session.
 fn take_control(kernel: &mut Kernel, id: PtyId, force: u64) -> Result<u64, Errno> {
     let own = kernel.process.session;
     let has_terminal = kernel.has_terminal(own);
@@ -226,15 +226,14 @@ impl Kernel {
         of_vm || self.files.vfs.ptys.of_session(session).is_some()
     }
 
-    /// The terminal does not control the running process any more, nor those that it makes
-    /// from now on; others of its session are not touched.
+    /// Detaches the running process and its later children from the controlling terminal. Other
+    /// processes of the session keep it.
     pub(super) fn leave_own_terminal(&mut self) {
         self.process.has_no_terminal = true;
         self.files.process.session = NO_SESSION;
     }
 
-    /// The pair does not control its session any more; its foreground process group gets
-    /// `signals`.
+    /// Detaches the pair from its session; its foreground process group gets `signals`.
     fn give_up_terminal(&mut self, id: PtyId, signals: &[u8]) {
         let Ok(pair) = self.files.vfs.ptys.get_mut(id) else {
             return;
@@ -248,8 +247,8 @@ impl Kernel {
         }
     }
 
-    /// The running process, the leader of its session, ends: its terminal is free, and
-    /// who is in the foreground is told.
+    /// Releases the terminal when the running process, the leader of its session, exits. The
+    /// foreground process group gets `SIGHUP`.
     pub(crate) fn leave_terminal(&mut self) {
         let pid = self.process.pid;
         if self.process.session == pid
@@ -259,7 +258,7 @@ impl Kernel {
         }
     }
 
-    /// Sends the signals that things on pseudo-terminals meant.
+    /// Sends the signals that operations on pseudo-terminals have queued.
     pub(crate) fn send_terminal_signals(&mut self) {
         for signal in core::mem::take(&mut self.files.vfs.ptys.signals) {
             match signal {
@@ -273,8 +272,8 @@ impl Kernel {
         }
     }
 
-    /// Checks that the running process may change a terminal's settings: one in the
-    /// background stops.
+    /// Checks that the running process may change a terminal's settings: a background process is
+    /// stopped.
     fn check_change(&mut self, side: Side) -> Result<(), Errno> {
         let pair = self.files.vfs.ptys.get(side.id)?;
         let (session, foreground) = (pair.session, pair.foreground);
@@ -284,8 +283,8 @@ impl Kernel {
         }
     }
 
-    /// Checks that the running process may write to `id`: one in the background stops, if
-    /// the terminal is set so (`TOSTOP`).
+    /// Checks that the running process may write to `id`: a background process is stopped if the
+    /// terminal has `TOSTOP` set.
     ///
     /// # Errors
     /// As [`check_background_write`](Self::check_background_write).
@@ -301,19 +300,18 @@ impl Kernel {
         self.check_background_write(session, foreground)
     }
 
-    /// A read from `id` found too little. With the time limit of a slave's settings
-    /// (`VTIME`): gives what there is when that is over, or waits; none if there is no such
-    /// limit.
+    /// Handles a read from `id` that found too few bytes. With the time limit of a slave's settings
+    /// (`VTIME`), it waits and then returns the bytes there are. None if there is no such limit.
     ///
     /// # Errors
-    /// Those of reading and of waiting.
+    /// The errors of reading and of waiting.
     pub(super) fn read_with_limit(
         &mut self,
         id: FileId,
         address: u64,
         count: u64,
     ) -> Result<Option<u64>, Errno> {
-        /// Unit of `VTIME`, ns.
+        /// The unit of `VTIME`, ns.
         const TENTH: u64 = clock::SECOND / 10;
         let file = self.files.vfs.files.get(id)?;
         let (Object::Slave(pty), ino) = (&file.object, file.ino) else {
@@ -327,7 +325,7 @@ impl Kernel {
         }
         let now = clock::monotonic();
         let deadline = match self.task.retry {
-            // It runs anew with each byte.
+            // The timer restarts with each byte.
             Some(retry) if retry.progress == waiting => retry.deadline,
             _ => now.saturating_add(time * TENTH),
         };

@@ -13,7 +13,7 @@ use hartline_linux::syscall::nr;
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[(nr::getrandom, getrandom)];
 
-/// What the generator counts as its entropy, bits: it always has a seed.
+/// The entropy that the generator reports, bits: it is always seeded.
 const BITS: i32 = 256;
 
 fn getrandom(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
@@ -32,8 +32,8 @@ fn getrandom(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 /// `ioctl` on `/dev/random` and `/dev/urandom`.
 ///
 /// # Errors
-/// `EINVAL` for a request that it does not know, `EPERM` for one that is root's, and those of
-/// the device.
+/// `EINVAL` for an unknown request, `EPERM` for a request reserved for root, and the errors of the
+/// device.
 pub(super) fn ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
     let is_root = kernel.process.uid == 0;
     match request {

@@ -41,7 +41,7 @@ fn check_size(size: u64) -> Result<(), Errno> {
     }
 }
 
-/// What is sent by this call; none for signal 0, which only checks.
+/// The signal information that a call sends; none for signal 0, which only checks.
 fn info(kernel: &Kernel, signal: u64, code: i32) -> Result<Option<SigInfo>, Errno> {
     if signal == 0 {
         return Ok(None);
@@ -57,7 +57,7 @@ fn may_signal(kernel: &Kernel, target: &Process, info: Option<SigInfo>) -> bool 
     own.uid == 0 || own.uid == target.uid || (continues && own.session == target.session)
 }
 
-/// Sends a signal to all processes that are `chosen` and that may be sent one.
+/// Sends a signal to each `chosen` process that the running process may signal.
 pub(super) fn send(
     kernel: &mut Kernel,
     info: Option<SigInfo>,
@@ -98,7 +98,7 @@ fn kill(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     }
 }
 
-/// Sends a signal to a thread, of the process `pid` if that is given.
+/// Sends a signal to a thread; if `pid` is given, the thread must belong to that process.
 fn send_to_thread(
     kernel: &mut Kernel,
     pid: Option<u64>,
@@ -171,7 +171,7 @@ fn rt_sigaction(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno>
     if new != 0 {
         let action: Sigaction = user::read(&mut kernel.memory, new)?;
         kernel.signals.set_action(signal, action)?;
-        // What else instructions cause is exact in all translated code.
+        // Other exceptions are precise in all translated code.
         if matches!(signal, SIGSEGV | SIGBUS) && kernel.signals.has_handler(signal) {
             kernel.use_precise_translations();
         }
@@ -230,8 +230,7 @@ fn rt_sigtimedwait(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
         _ => read_timespec(kernel, timeout)?,
     };
     let deadline = kernel.deadline(timeout);
-    // The signals waited for end the wait although they are blocked: meanwhile the mask
-    // is a temporary one.
+    // Blocked signals of the set must end the wait too, so they are unblocked while it lasts.
     if kernel.task.retry.is_some() {
         kernel.signals.restore_mask();
     }
@@ -244,7 +243,7 @@ fn rt_sigtimedwait(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
         let error = kernel.block(Wait::until(deadline), 0);
         if error == Errno::EINTR {
             kernel.signals.restore_mask();
-            // What came just now may be waited for.
+            // The signal that interrupted the wait may be in the set.
             if kernel.signals.pending() & set == 0 {
                 return Err(error);
             }

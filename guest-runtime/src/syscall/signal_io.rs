@@ -1,4 +1,4 @@
-//! Signal-driven input and output: who is told of a file, and the signals that tell.
+//! Signal-driven I/O: the owners of files, and the signals that notify them.
 
 use super::files::Files;
 use crate::fs::asynchronous::{FileEvent, FileOwner, Whom};
@@ -12,8 +12,8 @@ use hartline_linux::poll::{POLLIN, POLLOUT, POLLRDNORM, POLLWRBAND, POLLWRNORM};
 use hartline_linux::siginfo::{POLL_IN, POLL_OUT, SI_KERNEL};
 use hartline_linux::signal::{_NSIG, SIGIO};
 
-/// Sets who is told of a file (`F_SETOWN`): the process `who`, or the group `-who`; nobody
-/// if it is 0.
+/// Sets the owner of a file (`F_SETOWN`): the process `who`, or the group `-who`; no owner if it is
+/// 0.
 ///
 /// # Errors
 /// `ESRCH`, `EINVAL`, `EBADF`.
@@ -27,7 +27,7 @@ pub(super) fn set_owner(kernel: &mut Kernel, fd: u64, who: i32) -> Result<u64, E
     store_owner(kernel, fd, whom)
 }
 
-/// Who is told of a file (`F_GETOWN`); 0 for nobody, also if who was to be has ended.
+/// Returns the owner of a file (`F_GETOWN`); 0 if there is none or it has ended.
 ///
 /// # Errors
 /// `EBADF`.
@@ -39,10 +39,10 @@ pub(super) fn owner(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
     })
 }
 
-/// As [`set_owner`], by the `struct f_owner_ex` at `address` (`F_SETOWN_EX`).
+/// Sets the owner from the `struct f_owner_ex` at `address` (`F_SETOWN_EX`).
 ///
 /// # Errors
-/// As there; `EFAULT`.
+/// The errors of [`set_owner`]; `EFAULT`.
 pub(super) fn set_owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result<u64, Errno> {
     let owner: FOwnerEx = user::read(&mut kernel.memory, address)?;
     let id = owner.pid.cast_unsigned();
@@ -55,17 +55,17 @@ pub(super) fn set_owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result
     store_owner(kernel, fd, Some(whom).filter(|_| id != 0))
 }
 
-/// As [`owner`], into the `struct f_owner_ex` at `address` (`F_GETOWN_EX`).
+/// Stores the owner in the `struct f_owner_ex` at `address` (`F_GETOWN_EX`).
 ///
 /// # Errors
-/// As there; `EFAULT`.
+/// The errors of [`owner`]; `EFAULT`.
 pub(super) fn owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result<u64, Errno> {
     let owner = owner_of(kernel, fd)?;
     user::write(&mut kernel.memory, address, &owner)?;
     Ok(0)
 }
 
-/// Sets the signal that tells (`F_SETSIG`); 0 for `SIGIO`.
+/// Sets the signal that notifies the owner (`F_SETSIG`); 0 for `SIGIO`.
 ///
 /// # Errors
 /// `EINVAL`, `EBADF`.
@@ -111,10 +111,10 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
     Ok(0)
 }
 
-/// What tells of an event: plain `SIGIO`, or the signal that was chosen, once for input and
-/// once for room.
+/// The signals for an event: plain `SIGIO`, or the chosen signal, once for readable and once for
+/// writable.
 fn signals(event: &FileEvent) -> Vec<SigInfo> {
-    /// Reasons, with what poll(2) would report.
+    /// Signal codes, with the events that poll(2) would report.
     const CODES: [(i32, u32); 2] = [
         (POLL_IN, POLLIN | POLLRDNORM),
         (POLL_OUT, POLLOUT | POLLWRNORM | POLLWRBAND),
@@ -129,22 +129,21 @@ fn signals(event: &FileEvent) -> Vec<SigInfo> {
 }
 
 impl Kernel {
-    /// Lets the file behind a descriptor tell its owner what happens to it (`O_ASYNC`), or no
-    /// more.
+    /// Enables or disables signals to the owner of the file behind a descriptor (`O_ASYNC`).
     ///
     /// # Errors
-    /// Those of [`Vfs::set_asynchronous`](crate::fs::Vfs::set_asynchronous).
+    /// The errors of [`Vfs::set_asynchronous`](crate::fs::Vfs::set_asynchronous).
     pub(super) fn set_asynchronous(&mut self, fd: u64, on: bool) -> Result<(), Errno> {
         let Files { vfs, process, .. } = &mut self.files;
         vfs.set_asynchronous(process, fd as u32, on)?;
         if vfs.awaits_input {
-            // Standard input is looked at in the ticks.
+            // Standard input is polled in the ticks.
             self.start_ticking();
         }
         Ok(())
     }
 
-    /// Tells the owners of files what has happened to these.
+    /// Sends the owners of files the signals for pending events.
     pub(crate) fn send_file_signals(&mut self) {
         for event in self.files.vfs.take_file_events() {
             for info in signals(&event) {
@@ -153,7 +152,7 @@ impl Kernel {
         }
     }
 
-    /// Sends a signal to those that the user who chose them may send signals to.
+    /// Sends a signal to those owner processes that the user who set the owner may signal.
     fn tell_owner(&mut self, owner: FileOwner, info: SigInfo) {
         let may = |uid: u32| owner.uid == 0 || owner.uid == uid;
         match owner.whom {

@@ -1,4 +1,4 @@
-//! Sockets: making, binding, connecting, accepting, addresses.
+//! Sockets: creating, binding, connecting, accepting, addresses.
 
 use super::Entry;
 use super::files::Files;
@@ -39,10 +39,10 @@ pub const CALLS: &[Entry] = &[
     (nr::accept4, |kernel, a| accept(kernel, a, a[3] as u32)),
 ];
 
-/// Flags of the type of a socket.
+/// Flags in the type argument.
 const FLAGS: u32 = SOCK_CLOEXEC | SOCK_NONBLOCK;
 
-/// Family, type and flags from the arguments of `socket`.
+/// Parses family, type and flags from the arguments of `socket`.
 fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
     const VSOCK: i32 = AF_VSOCK as i32;
     let (family, kind, protocol) = (a[0] as u32, a[1] as u32, a[2] as i32);
@@ -91,7 +91,7 @@ fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     open(kernel, id, flags)
 }
 
-/// Gives a socket a descriptor; without one it is closed.
+/// Opens a descriptor for a socket; closes the socket if that fails.
 fn open(kernel: &mut Kernel, id: SocketId, flags: u32) -> Result<u64, Errno> {
     kernel.sync_identity();
     let Files { vfs, process, .. } = &mut kernel.files;
@@ -129,7 +129,7 @@ fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 impl Kernel {
-    /// Who the running process is to others.
+    /// The credentials of the running process, as peers see them.
     pub(super) fn credentials(&self) -> Ucred {
         Ucred {
             pid: self.process.pid,
@@ -138,7 +138,7 @@ impl Kernel {
         }
     }
 
-    /// The socket behind a descriptor.
+    /// Returns the socket behind a descriptor.
     pub(super) fn socket_id(&self, fd: u64) -> Result<SocketId, Errno> {
         match self.files.file(fd)?.object {
             Object::Socket(id) => Ok(id),
@@ -146,7 +146,7 @@ impl Kernel {
         }
     }
 
-    /// The socket itself.
+    /// Returns the socket `id`.
     pub(super) fn socket(&self, id: SocketId) -> Result<&Socket, Errno> {
         self.files.vfs.net.get(id)
     }
@@ -155,19 +155,19 @@ impl Kernel {
         &mut self.files.vfs.net
     }
 
-    /// Whether calls on a descriptor wait.
+    /// Whether calls on a descriptor block.
     pub(super) fn socket_waits(&self, fd: u64) -> Result<bool, Errno> {
         Ok(!self.files.file(fd)?.is_nonblocking())
     }
 
-    /// Lets the call wait for something to happen to a socket, at most as long as its
-    /// option says: of receiving (0) or sending (1).
+    /// Waits for an event on a socket, at most for its timeout option: `SO_RCVTIMEO` (`which` 0) or
+    /// `SO_SNDTIMEO` (1).
     pub(super) fn wait_for_socket(&mut self, id: SocketId, which: usize, progress: u64) -> Errno {
         let Ok(socket) = self.socket(id) else {
             return Errno::EBADF;
         };
         let event = match (socket.ino, socket.kind, which) {
-            // Room comes about at another socket.
+            // Send room appears at another socket.
             (_, Type::Datagram, 1) | (None, ..) => Event::AnyFile,
             (Some(ino), ..) => Event::File(ino),
         };
@@ -184,7 +184,7 @@ impl Kernel {
         self.block(wait, progress)
     }
 
-    /// The bytes of an address that the program gives.
+    /// Reads the bytes of an address that the program passes.
     pub(crate) fn address_bytes(&mut self, address: u64, length: u64) -> Result<Vec<u8>, Errno> {
         match usize::try_from(length as i32) {
             Ok(length) if length <= _K_SS_MAXSIZE => {
@@ -194,7 +194,7 @@ impl Kernel {
         }
     }
 
-    /// The Unix socket that an address leads to.
+    /// Returns the Unix socket at an address.
     pub(super) fn find_unix(&mut self, address: &Address) -> Result<SocketId, Errno> {
         self.sync_identity();
         let Files { vfs, process, .. } = &mut self.files;
@@ -214,8 +214,8 @@ impl Kernel {
         }
     }
 
-    /// Writes an address where the program wants it, cut to the length that it gives, and
-    /// its full length.
+    /// Writes an address to the program's buffer, truncated to the buffer's length, and stores the
+    /// full length.
     pub(super) fn write_address(
         &mut self,
         (to, length_at): (u64, u64),
@@ -250,7 +250,7 @@ fn bind(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Makes a socket file and binds a socket to it.
+/// Creates a socket file and binds a socket to it.
 fn bind_path(kernel: &mut Kernel, id: SocketId, path: &[u8]) -> Result<(), Errno> {
     if kernel.socket(id)?.bound {
         return Err(Errno::EINVAL);
@@ -282,7 +282,7 @@ fn accept(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let id = kernel.socket_id(a[0])?;
-    // A full table of descriptors does not cost a connection.
+    // A full descriptor table must not drop a connection.
     kernel.sync_identity();
     kernel.files.process.fds.free_from(0)?;
     let accepted = match kernel.net().accept(id) {
@@ -316,7 +316,7 @@ fn connect(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let address = Address::parse(&bytes, family)?;
     match (kind, address) {
         (Type::Datagram, Address::Inet(to)) => kernel.net().connect_udp(id, to)?,
-        // It is connected to the kernel from the start.
+        // A netlink socket is connected to the kernel from the start.
         (_, Address::Netlink(0, 0)) => kernel.net().bind_netlink(id, 0, 0)?,
         (_, Address::Netlink(..)) => return Err(Errno::ECONNREFUSED),
         (Type::Datagram, address) => {
@@ -337,7 +337,7 @@ fn connect_stream(
     let waits = kernel.socket_waits(fd)?;
     let is_retry = kernel.task.retry.is_some();
     let socket = kernel.net().get_mut(id)?;
-    // Their answers come later, also from this VM.
+    // These peers answer later, also within this VM.
     let is_answered = socket.is_tcp() || socket.family == Family::Vsock;
     let refusal = match socket.family {
         Family::Vsock => Errno::ECONNRESET,
@@ -369,7 +369,7 @@ fn connect_stream(
             kernel.net().cancel_connecting(id);
             Err(Errno::EAGAIN)
         }
-        // As over a wire, the answer comes later.
+        // As over a network, the answer comes later.
         Ok(_) => {
             kernel.net().get_mut(id)?.in_progress = true;
             Err(Errno::EINPROGRESS)
@@ -389,7 +389,7 @@ fn connect_stream(
     }
 }
 
-/// Whether the refusal that `connect` reports is that of the attempt before.
+/// Whether `connect` reports the refusal of an earlier attempt.
 fn is_in_error(kernel: &Kernel, id: SocketId, is_retry: bool) -> bool {
     is_retry || kernel.socket(id).is_ok_and(|socket| socket.in_progress)
 }
@@ -423,7 +423,7 @@ fn getpeername(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn shutdown(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.socket_id(a[0])?;
-    // As two bits.
+    // Converts to two bits.
     let how = match a[1] as u32 {
         how @ SHUT_RD..=SHUT_RDWR => how + 1,
         _ => return Err(Errno::EINVAL),

@@ -46,7 +46,7 @@ struct Outgoing<'a> {
     flags: u32,
 }
 
-/// The parts of vectors that lie behind their first `skip` bytes.
+/// The parts of vectors after their first `skip` bytes.
 fn behind(vectors: &[Iovec], skip: u64) -> impl Iterator<Item = Iovec> {
     let mut skip = skip;
     vectors.iter().filter_map(move |vector| {
@@ -59,14 +59,14 @@ fn behind(vectors: &[Iovec], skip: u64) -> impl Iterator<Item = Iovec> {
     })
 }
 
-/// What a stream takes at once of the bytes of `vectors` behind the first `skip`; none are
-/// left if it is `None`. Vectors go together, so that they share segments.
+/// Returns the next bytes of `vectors`, after the first `skip`, that a stream takes at once; `None`
+/// if no bytes are left. Vectors are joined, so that they share segments.
 fn piece<'a>(
     memory: &'a mut AddressSpace,
     vectors: &[Iovec],
     skip: u64,
 ) -> Result<Option<Cow<'a, [u8]>>, Errno> {
-    /// Most bytes that are taken at once.
+    /// The most bytes taken at once.
     const PIECE: u64 = 256 << 10;
     let mut rest = behind(vectors, skip);
     let Some(first) = rest.next() else {
@@ -87,7 +87,7 @@ fn piece<'a>(
         let length = vector.iov_len.min(PIECE - bytes.len() as u64);
         match user::slice(memory, vector.iov_base, length) {
             Ok(more) if length > 0 => bytes.extend_from_slice(more),
-            // What comes before a bad address is sent.
+            // The bytes before a bad address are sent.
             _ => break,
         }
     }
@@ -99,7 +99,7 @@ fn total(vectors: &[Iovec]) -> u64 {
 }
 
 impl Kernel {
-    /// All bytes of vectors.
+    /// Copies all bytes of vectors.
     fn gather(&mut self, vectors: &[Iovec]) -> Result<Vec<u8>, Errno> {
         let mut bytes = Vec::new();
         let length = usize::try_from(total(vectors)).map_err(|_| Errno::EMSGSIZE)?;
@@ -116,7 +116,7 @@ impl Kernel {
         Ok(bytes)
     }
 
-    /// Sends one message, or all bytes of a stream, waiting if it must.
+    /// Sends one message, or all bytes of a stream; waits if there is no room.
     fn send_message(&mut self, fd: u64, message: &Outgoing<'_>) -> Result<u64, Errno> {
         if message.flags & MSG_OOB != 0 {
             return Err(Errno::EOPNOTSUPP);
@@ -140,9 +140,9 @@ impl Kernel {
         result
     }
 
-    /// Sends a message with its boundaries.
+    /// Sends a message whose boundaries are kept.
     fn send_boundaries(&mut self, id: SocketId, message: &Outgoing<'_>) -> Result<u64, Errno> {
-        /// No message is longer than the largest send buffer, bytes.
+        /// The largest send buffer, bytes; a longer message is refused.
         const LONGEST: u64 = 16 << 20;
         if total(message.vectors) > LONGEST {
             return Err(Errno::EMSGSIZE);
@@ -170,7 +170,7 @@ impl Kernel {
         })
     }
 
-    /// Calls `send` with descriptions that the message owns once it is sent.
+    /// Calls `send` with descriptions that the message owns after it is sent.
     fn with_rights(
         &mut self,
         control: &Control,
@@ -242,8 +242,8 @@ impl Kernel {
         }
     }
 
-    /// Receives one message, or bytes of a stream, waiting if it must: the result is what
-    /// came besides bytes, and their number.
+    /// Receives one message, or bytes of a stream; waits if there are none. Returns the ancillary
+    /// data and the number of bytes.
     fn receive_message(
         &mut self,
         fd: u64,
@@ -261,7 +261,7 @@ impl Kernel {
         let kind = self.socket(id)?.kind;
         let most = total(vectors);
         let before = self.progress();
-        // What is here goes to the program, or stays: a bad address loses nothing.
+        // The buffers are checked first, so that a bad address loses no received bytes.
         let here = self.socket(id)?.queue.len() as u64;
         for vector in behind(vectors, before) {
             user::slice_mut(
@@ -294,7 +294,7 @@ impl Kernel {
         }
     }
 
-    /// Copies bytes to vectors, behind their first `skip` bytes.
+    /// Copies bytes to vectors, after their first `skip` bytes.
     fn scatter(&mut self, vectors: &[Iovec], skip: u64, bytes: &[u8]) -> Result<(), Errno> {
         let mut rest = bytes;
         for vector in behind(vectors, skip) {
@@ -327,14 +327,14 @@ impl Kernel {
         self.send_message(fd, &message)
     }
 
-    /// Closes descriptions that came with a message and that nobody wants.
+    /// Closes the descriptions that came with a message if the caller takes no descriptors.
     fn drop_rights(&mut self, received: Received) {
         for id in received.rights {
             self.files.vfs.release(id);
         }
     }
 
-    /// The address that a program sends to; none if it gives none.
+    /// Returns the address that a program sends to; none if it gives none.
     fn target(&mut self, fd: u64, address: u64, length: u64) -> Result<Option<Address>, Errno> {
         if address == 0 || length as u32 == 0 {
             return Ok(None);
@@ -360,7 +360,7 @@ impl Kernel {
         let control = match (socket.family, socket.kind) {
             (Family::Unix, _) => self.read_control(&header)?,
             (Family::Inet | Family::Inet6, Type::Datagram) => self.read_udp_control(&header)?,
-            // Hints for packets: there are none.
+            // These control messages are packet hints, which are ignored.
             _ => Control::default(),
         };
         let to = self.target(fd, header.msg_name, u64::from(header.msg_namelen))?;
@@ -472,7 +472,7 @@ fn recvmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     kernel.receive_header(a[0], a[1], a[2] as u32)
 }
 
-/// Notes the length of a message in its `struct mmsghdr`.
+/// Stores the length of a message in its `struct mmsghdr`.
 fn set_length(kernel: &mut Kernel, at: u64, length: u64) -> Result<(), Errno> {
     user::write(
         &mut kernel.memory,
@@ -486,7 +486,7 @@ fn sendmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let count = u64::from(a[2] as u32).min(UIO_MAXIOV);
     for n in 0..count {
         let at = a[1].wrapping_add(n * MMSG_SIZE);
-        // Only the first message waits: those before are not sent again.
+        // Only the first message may wait: a restarted call would send earlier messages again.
         let flags = a[3] as u32 | if n > 0 { MSG_DONTWAIT } else { 0 };
         match kernel.send_header(a[0], at, flags) {
             Ok(length) => set_length(kernel, at, length)?,
@@ -506,7 +506,7 @@ fn recvmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let mut done = kernel.progress();
     while done < wanted {
         let at = a[1].wrapping_add(done * MMSG_SIZE);
-        // Bytes of a stream that came before do not count here.
+        // The progress of the first stream message does not count for this one.
         if let Some(retry) = &mut kernel.task.retry {
             retry.progress = 0;
         }

@@ -12,31 +12,31 @@ use hartline_linux::socket::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Most descriptors of one message (`SCM_MAX_FD`).
+/// The most descriptors of one message (`SCM_MAX_FD`).
 const MAX_RIGHTS: usize = 253;
-/// Longest control data of one message, bytes (`optmem_max` is about that).
+/// The most control data of one message, bytes (Linux's `optmem_max` is similar).
 const MAX_CONTROL: u64 = 64 << 10;
 
 const HEADER: usize = size_of::<Cmsghdr>();
 
-/// What a program sends beside bytes.
+/// Ancillary data that a program sends.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     /// Descriptions, not retained.
     pub rights: Vec<FileId>,
-    /// Who it says that it is.
+    /// Credentials that the program sends.
     pub who: Option<Ucred>,
-    /// Bytes of each datagram that is made of the message (`UDP_SEGMENT`).
+    /// The bytes in each datagram that the message is split into (`UDP_SEGMENT`).
     pub segment: Option<u16>,
 }
 
 /// A control message: level, type, and data.
 type ControlMessage<'a> = (i32, i32, &'a [u8]);
 
-/// Takes the next control message off the front of control data.
+/// Splits the next control message off the front of control data.
 ///
 /// # Errors
-/// `EINVAL` if its length cannot be.
+/// `EINVAL` if its length is impossible.
 fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<ControlMessage<'a>>, Errno> {
     let Ok((header, _)) = Cmsghdr::read_from_prefix(rest) else {
         return Ok(None);
@@ -49,7 +49,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<ControlMessage<'a>>, Errno> {
 }
 
 impl Kernel {
-    /// The control data of a message that is to be sent.
+    /// Reads the control data of a message to send.
     fn control_bytes(&mut self, header: &Msghdr) -> Result<Vec<u8>, Errno> {
         if header.msg_controllen > MAX_CONTROL {
             return Err(Errno::ENOBUFS);
@@ -58,7 +58,7 @@ impl Kernel {
         Ok(bytes.to_vec())
     }
 
-    /// Reads the control data of a message that is to be sent to a Unix socket.
+    /// Reads the control data of a message to a Unix socket.
     pub(super) fn read_control(&mut self, header: &Msghdr) -> Result<Control, Errno> {
         let mut control = Control::default();
         let bytes = self.control_bytes(header)?;
@@ -80,7 +80,7 @@ impl Kernel {
         Ok(control)
     }
 
-    /// The same for UDP.
+    /// Reads the control data of a UDP message.
     pub(super) fn read_udp_control(&mut self, header: &Msghdr) -> Result<Control, Errno> {
         let mut control = Control::default();
         let bytes = self.control_bytes(header)?;
@@ -91,7 +91,7 @@ impl Kernel {
                     control.segment = Some(u16::from_le_bytes([low, high]));
                 }
                 (IPPROTO_UDP, ..) => return Err(Errno::EINVAL),
-                // Hints for packets: there are none.
+                // These control messages are packet hints, which are ignored.
                 _ => {}
             }
         }
@@ -109,10 +109,9 @@ impl Kernel {
         Ok(())
     }
 
-    /// Gives the program the control data of a message that it receives: credentials if it
-    /// wants them, the length of datagrams if they are several, and descriptors, which it owns
-    /// then. What has no room is dropped.
-    /// The result is the length of the data and the flags of the message.
+    /// Writes the control data of a received message: credentials if the program wants them, the
+    /// segment length if there are several datagrams, and descriptors, which the program then owns.
+    /// Data without room is dropped. Returns the length of the data and the message flags.
     pub(super) fn write_control(
         &mut self,
         header: &Msghdr,
@@ -146,8 +145,8 @@ impl Kernel {
         Ok((bytes.len() as u64, told))
     }
 
-    /// Gives descriptions that came with a message descriptors, at most `most`. Whether all
-    /// got one; the others are closed.
+    /// Opens descriptors for the descriptions of a message, at most `most`; closes the other
+    /// descriptions. The flag says whether all got a descriptor.
     fn install_rights(
         &mut self,
         rights: Vec<FileId>,
@@ -181,7 +180,7 @@ impl Kernel {
     }
 }
 
-/// Adds a control message, cut to what fits `room`; [`MSG_CTRUNC`] if that is less than all.
+/// Appends a control message, truncated to `room`; returns [`MSG_CTRUNC`] if it was truncated.
 fn append(bytes: &mut Vec<u8>, room: usize, (level, kind): (i32, i32), data: &[u8]) -> u32 {
     let Some(left) = room.checked_sub(bytes.len()).filter(|left| *left >= HEADER) else {
         return MSG_CTRUNC;

@@ -24,9 +24,9 @@ use zerocopy::IntoBytes;
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[(nr::setsockopt, setsockopt), (nr::getsockopt, getsockopt)];
 
-/// Level of the options of `AF_VSOCK` sockets.
+/// The level of options of `AF_VSOCK` sockets.
 const VSOCK: i32 = AF_VSOCK as i32;
-/// The algorithm of `TCP_CONGESTION` that Linux has without settings.
+/// Linux's default algorithm for `TCP_CONGESTION`.
 const CUBIC: &[u8; 16] = b"cubic\0\0\0\0\0\0\0\0\0\0\0";
 
 fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -107,13 +107,13 @@ fn check_length(length: usize, least: usize) -> Result<(), Errno> {
     }
 }
 
-/// A `struct timeval`; zero is for ever.
+/// Converts a `struct timeval`; zero means no limit.
 fn parse_timeout([seconds, microseconds]: [i64; 2]) -> Result<Option<u64>, Errno> {
     let microseconds = match u64::try_from(microseconds) {
         Ok(us @ 0..1_000_000) => us,
         _ => return Err(Errno::EDOM),
     };
-    // A negative time is over at once.
+    // A negative time expires at once.
     let seconds = u64::try_from(seconds).unwrap_or(0);
     let time = seconds.saturating_mul(SECOND) + microseconds * 1000;
     Ok((time != 0).then_some(time))
@@ -149,7 +149,7 @@ fn getsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// The bytes of an option's value.
+/// Returns the bytes of an option's value.
 fn value(kernel: &mut Kernel, id: SocketId, level: i32, name: i32) -> Result<Vec<u8>, Errno> {
     let socket = kernel.net().get_mut(id)?;
     let number = match (level, name) {
@@ -180,7 +180,7 @@ fn value(kernel: &mut Kernel, id: SocketId, level: i32, name: i32) -> Result<Vec
     Ok(number.to_le_bytes().to_vec())
 }
 
-/// The bytes of an option's value of an `AF_VSOCK` socket.
+/// Returns the bytes of an `AF_VSOCK` option's value.
 fn vsock_value(socket: &Socket, name: i32) -> Result<Vec<u8>, Errno> {
     let options = &socket.options.vsock;
     match name {
@@ -198,7 +198,7 @@ fn vsock_value(socket: &Socket, name: i32) -> Result<Vec<u8>, Errno> {
 /// `ioctl` on `/dev/vsock`.
 ///
 /// # Errors
-/// `ENOTTY` for a request that it does not know, `EFAULT`.
+/// `ENOTTY` for an unknown request, `EFAULT`.
 pub(super) fn vsock_ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
     if request != IOCTL_VM_SOCKETS_GET_LOCAL_CID {
         return Err(Errno::ENOTTY);

@@ -26,7 +26,7 @@ pub const CALLS: &[Entry] = &[
 /// All flags.
 const SPLICE_F_ALL: u32 = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT;
 
-/// Most bytes that go through a pipe at once.
+/// The most bytes that go through a pipe at once.
 const PIECE: usize = 64 << 10;
 
 fn check_flags(flags: u64) -> Result<u32, Errno> {
@@ -40,12 +40,12 @@ fn check_flags(flags: u64) -> Result<u32, Errno> {
 #[derive(Debug, Clone, Copy)]
 struct End {
     ino: Ino,
-    /// Calls wait for it.
+    /// Calls on this end block.
     waits: bool,
 }
 
 impl Kernel {
-    /// The end of a pipe that a description is, if it is one.
+    /// Returns the pipe end that a description refers to, if it is a pipe.
     fn pipe_end(&self, id: FileId, flags: u32) -> Result<Option<End>, Errno> {
         let file = self.files.vfs.files.get(id)?;
         let waits = flags & SPLICE_F_NONBLOCK == 0 && !file.is_nonblocking();
@@ -61,7 +61,7 @@ impl Kernel {
         }
     }
 
-    /// Waits for something to happen to a pipe.
+    /// Waits for an event on a pipe.
     fn wait_for_pipe(&mut self, end: End) -> Errno {
         match end.waits {
             true => self.block(Wait::for_event(Event::File(end.ino)), 0),
@@ -69,7 +69,7 @@ impl Kernel {
         }
     }
 
-    /// How many bytes a pipe has to read; 0 only at its end.
+    /// Returns the number of bytes readable from a pipe; 0 only at its end.
     fn filled(&mut self, end: End) -> Result<usize, Errno> {
         let pipe = self.pipe_mut(end)?;
         match pipe.len() {
@@ -78,7 +78,7 @@ impl Kernel {
         }
     }
 
-    /// How many bytes a pipe has room for.
+    /// Returns the number of bytes a pipe has room for.
     fn room(&mut self, end: End, id: FileId) -> Result<usize, Errno> {
         let pipe = self.pipe_mut(end)?;
         if pipe.readers == 0 {
@@ -93,14 +93,14 @@ impl Kernel {
         }
     }
 
-    /// Notes that something happened to pipes.
+    /// Records that pipes changed.
     fn pipes_changed(&mut self, ends: &[End]) {
         let changed = ends.iter().map(|end| end.ino);
         self.files.vfs.changed.extend(changed);
     }
 }
 
-/// The position that a program gave at `address`, if it did.
+/// Reads the position at `address`, if the program passes one.
 fn offset(kernel: &mut Kernel, address: u64) -> Result<Option<u64>, Errno> {
     match address {
         0 => Ok(None),
@@ -136,7 +136,7 @@ fn splice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
 }
 
-/// Copies bytes of one pipe into another. They stay in the first.
+/// Copies bytes of one pipe into another; they stay in the first.
 fn between(
     kernel: &mut Kernel,
     input: End,
@@ -155,7 +155,7 @@ fn between(
     Ok(done)
 }
 
-/// Moves bytes of a pipe to a file, at the position that the program has at `address`.
+/// Moves bytes of a pipe to a file, at the position stored at `address`.
 fn from_pipe(
     kernel: &mut Kernel,
     input: End,
@@ -183,7 +183,7 @@ fn from_pipe(
     tell_offset(kernel, address, start, done)
 }
 
-/// Moves bytes of a file, from the position that the program has at `address`, to a pipe.
+/// Moves bytes of a file, from the position stored at `address`, to a pipe.
 fn to_pipe(
     kernel: &mut Kernel,
     (from, address): (FileId, u64),
@@ -211,13 +211,13 @@ fn to_pipe(
     tell_offset(kernel, address, start, got as u64)
 }
 
-/// Whether a call between a pipe and a file that would block waits: for storage it always does.
+/// Whether a call between a pipe and a file may wait; for storage it always may.
 fn may_wait(kernel: &Kernel, pipe: End, file: FileId) -> Result<bool, Errno> {
     let is_storage = files_io::is_storage(kernel.files.vfs.files.get(file)?);
     Ok(is_storage || pipe.waits && files_io::waits(kernel, file)?)
 }
 
-/// Gives the program the position behind `done` bytes from `start`.
+/// Stores the position after `done` bytes from `start` in the program.
 fn tell_offset(
     kernel: &mut Kernel,
     address: u64,
@@ -253,7 +253,7 @@ fn vmsplice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
     let end = kernel.pipe_end(id, flags)?.ok_or(Errno::EBADF)?;
     let writes = kernel.files.vfs.files.get(id)?.check_writable().is_ok();
-    // What would wait is asked before: the calls below look at the description only.
+    // A call that would block is refused here: the calls below check only the description's flags.
     if flags & SPLICE_F_NONBLOCK != 0 && a[2] != 0 {
         match writes {
             true => kernel.room(end, id)?,

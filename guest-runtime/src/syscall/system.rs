@@ -1,4 +1,4 @@
-//! The system: its names, its size, the processor's properties.
+//! The system: its names, its size, the CPU's properties.
 
 use super::Entry;
 use crate::arch::clock::{self, SECOND};
@@ -55,7 +55,7 @@ fn not_permitted(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn sysinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    /// From the bits behind the point of a load average to those that are told.
+    /// The shift from the kernel's load-average fraction to `SI_LOAD_SHIFT`.
     const SHIFT: u32 = SI_LOAD_SHIFT - FRACTION;
     kernel.account_time();
     let (total, used) = {
@@ -116,7 +116,7 @@ fn riscv_hwprobe(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno
         let address = pairs.wrapping_add(index * PAIR);
         let RiscvHwprobe { key, value: asked } = user::read(&mut kernel.memory, address)?;
         let value = match hardware_property(key) {
-            // The clock that `rdtime` reads.
+            // The frequency of the clock that `rdtime` reads.
             Some(_) if key == RISCV_HWPROBE_KEY_TIME_CSR_FREQ => Some(kernel.host.boot().tsc_hz),
             value => value,
         };
@@ -135,7 +135,7 @@ fn riscv_hwprobe(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno
         user::write(&mut kernel.memory, address, &pair)?;
     }
     if which {
-        // All harts are the same.
+        // All harts are identical.
         let cpus = if all_match { cpus } else { 0 };
         let mut bytes = alloc::vec![0; set_length.min(MAX_SET) as usize];
         let count = bytes.len().min(8);
@@ -151,11 +151,11 @@ const IS_SET: [i64; 3] = [
     RISCV_HWPROBE_KEY_IMA_EXT_0,
     RISCV_HWPROBE_KEY_CPUPERF_0,
 ];
-/// Longest set of vCPUs that is looked at (`cpumask_size` is less), bytes.
+/// The longest vCPU set that is examined, bytes (Linux's `cpumask_size` is smaller).
 const MAX_SET: u64 = 1024;
 
-/// The vCPUs that `riscv_hwprobe` is asked about, as a set of bits: all of them without a
-/// set, and if none is in it when it asks which.
+/// Returns the vCPUs that `riscv_hwprobe` is asked about, as a bit set. All vCPUs if no set is
+/// given, or if the set is empty and the call asks which vCPUs match.
 fn probed_cpus(kernel: &mut Kernel, (set, length): (u64, u64), which: bool) -> Result<u64, Errno> {
     let online = u64::MAX >> (64 - kernel.host.boot().cpus.clamp(1, 64));
     if set == 0 || length == 0 {

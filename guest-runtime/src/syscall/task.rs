@@ -1,4 +1,4 @@
-//! The task: its end, identity and limits.
+//! The task: its exit, identity and limits.
 
 use super::Entry;
 use crate::arch::clock;
@@ -79,7 +79,7 @@ pub const CALLS: &[Entry] = &[
     (nr::membarrier, membarrier),
 ];
 
-/// Ends the thread; the last one's end is the end of the process.
+/// Ends the thread; if it is the last one, ends the process.
 fn exit(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if kernel.process.threads == 1 {
         return exit_group(kernel, arguments);
@@ -99,7 +99,7 @@ fn set_tid_address(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
     Ok(u64::from(kernel.task.tid))
 }
 
-/// The task that a number means; 0 is the caller.
+/// Returns the task with the number `tid`; 0 is the caller.
 pub(super) fn find_task(kernel: &mut Kernel, tid: u64) -> Result<u32, Errno> {
     match tid as u32 {
         0 => Ok(kernel.task.tid),
@@ -110,7 +110,7 @@ pub(super) fn find_task(kernel: &mut Kernel, tid: u64) -> Result<u32, Errno> {
     }
 }
 
-/// Checks that a number means a task.
+/// Checks that a task has the number `tid`.
 fn check_task(kernel: &mut Kernel, tid: u64) -> Result<(), Errno> {
     match tid as i32 {
         ..0 => Err(Errno::EINVAL),
@@ -118,7 +118,7 @@ fn check_task(kernel: &mut Kernel, tid: u64) -> Result<(), Errno> {
     }
 }
 
-/// The process that a number means; 0 is the caller's.
+/// Returns the process with the number `pid`; 0 is the caller's.
 pub(super) fn find_process(kernel: &mut Kernel, pid: u64) -> Result<&mut Process, Errno> {
     match pid as u32 {
         0 => Ok(&mut kernel.process),
@@ -126,7 +126,7 @@ pub(super) fn find_process(kernel: &mut Kernel, pid: u64) -> Result<&mut Process
     }
 }
 
-/// Checks a priority at `address` for a scheduling policy.
+/// Checks that the priority at `address` is valid for a scheduling policy.
 fn check_policy(kernel: &mut Kernel, policy: u64, address: u64) -> Result<(), Errno> {
     if address == 0 {
         return Err(Errno::EINVAL);
@@ -139,14 +139,14 @@ fn check_policy(kernel: &mut Kernel, policy: u64, address: u64) -> Result<(), Er
     }
 }
 
-/// All tasks are scheduled as `SCHED_OTHER` has it.
+/// Checks the parameters; every task stays `SCHED_OTHER`.
 fn sched_setparam(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_task(kernel, arguments[0])?;
     check_policy(kernel, SCHED_OTHER, arguments[1])?;
     Ok(0)
 }
 
-/// Other policies are accepted and change nothing.
+/// Checks the arguments; other policies are accepted and have no effect.
 fn sched_setscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_task(kernel, arguments[0])?;
     check_policy(kernel, arguments[1] & !SCHED_RESET_ON_FORK, arguments[2])?;
@@ -159,7 +159,7 @@ fn sched_getscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, 
 }
 
 fn sched_yield(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
-    // The result, for when another task runs first.
+    // The result must be stored before another task runs.
     kernel.hart().x[10] = 0;
     if kernel.yield_now() {
         kernel.control = Control::Replaced;
@@ -167,7 +167,7 @@ fn sched_yield(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// A priority of a policy: `real_time` if that has any.
+/// Returns the priority for a policy: `real_time` if the policy has priorities.
 fn sched_priority(policy: u64, real_time: u64) -> Result<u64, Errno> {
     match policy {
         SCHED_OTHER | SCHED_BATCH | SCHED_IDLE => Ok(0),
@@ -185,7 +185,7 @@ fn sched_getparam(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errn
     Ok(0)
 }
 
-/// Bits of the processors that the program runs on.
+/// Returns the mask of the program's vCPUs.
 fn cpu_mask(kernel: &Kernel) -> u64 {
     let cpus = kernel.host.boot().cpus.clamp(1, 64);
     u64::MAX >> (64 - cpus)
@@ -204,7 +204,7 @@ fn sched_setaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, E
     if let Some(task) = kernel.task_mut(tid) {
         task.affinity = mask;
     }
-    // It may have to go on elsewhere.
+    // The task may have to move to another vCPU.
     kernel.ask_task(tid);
     Ok(0)
 }
@@ -230,7 +230,7 @@ fn getcpu(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Notes the nice value; the scheduler treats all tasks alike.
+/// Stores the nice value; the scheduler ignores it.
 fn setpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_priority(kernel, arguments)?;
     let wanted = (arguments[2] as i32).clamp(-20, 19) as i8;
@@ -241,7 +241,7 @@ fn setpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> 
     Ok(0)
 }
 
-/// The nice value, as the system call encodes it: 20 less it.
+/// Returns the nice value as the system call encodes it: 20 minus the value.
 fn getpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_priority(kernel, arguments)?;
     Ok((20 - i64::from(kernel.process.nice)).cast_unsigned())
@@ -255,7 +255,7 @@ fn check_priority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errn
     }
 }
 
-/// Whether the program may take an identity on: only root may take another.
+/// Whether the program may take an identity: only root may change it.
 fn check_identity(kernel: &Kernel, current: u32, wanted: &[u64]) -> Result<(), Errno> {
     let allowed = kernel.process.uid == 0
         || wanted
@@ -264,7 +264,7 @@ fn check_identity(kernel: &Kernel, current: u32, wanted: &[u64]) -> Result<(), E
     allowed.then_some(()).ok_or(Errno::EPERM)
 }
 
-/// The identity a call asks for; −1 leaves it.
+/// Returns the identity that a call sets; −1 keeps the current one.
 fn new_identity(current: u32, wanted: u64) -> u32 {
     match wanted as u32 {
         u32::MAX => current,
@@ -296,7 +296,7 @@ fn setregid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Real, effective and saved identity are one here: the effective one counts.
+/// Sets the effective identity; the real and the saved one are the same here.
 fn setresuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_identity(kernel, kernel.process.uid, &arguments[..3])?;
     kernel.process.uid = new_identity(kernel.process.uid, arguments[1]);
@@ -353,7 +353,7 @@ fn setgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// All capabilities for root, none for others.
+/// Reports all capabilities for root, none for other users.
 fn capget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [version, pid]: [u32; 2] = user::read(&mut kernel.memory, arguments[0])?;
     if version != _LINUX_CAPABILITY_VERSION_3 {
@@ -423,8 +423,8 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// The resources of a processor time, ns. All of it counts as the program's: the library OS is
-/// part of it.
+/// The resource usage for a CPU time, ns. All of it counts as user time: the library OS is part of
+/// the program.
 pub(super) fn usage_of(time: u64) -> Rusage {
     Rusage {
         ru_utime: Timeval {
@@ -478,7 +478,7 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         PR_SET_NAME => {
             let name = user::cstr(&mut kernel.memory, argument, 16);
             let name = match name {
-                // Longer names are cut.
+                // Longer names are truncated.
                 Err(Errno::ENAMETOOLONG) => user::slice(&mut kernel.memory, argument, 15)?.to_vec(),
                 name => name?,
             };
@@ -499,7 +499,7 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// A vCPU that comes to a stop has done all that it did before, as far as others can see.
+/// Serves `membarrier`: a halted vCPU has made all its earlier memory accesses visible.
 fn membarrier(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let others: Vec<usize> = match arguments[0] {
         MEMBARRIER_CMD_QUERY => {

@@ -23,7 +23,7 @@ pub const CALLS: &[Entry] = &[
     (nr::gettimeofday, gettimeofday),
 ];
 
-/// The time of a clock, nanoseconds.
+/// Returns the time of a clock, ns.
 pub(super) fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
     match id {
         CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_TAI => Ok(clock::realtime()),
@@ -37,8 +37,8 @@ pub(super) fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
     }
 }
 
-/// What a clock of processor time shows: `CLOCK_PROCESS_CPUTIME_ID`,
-/// `CLOCK_THREAD_CPUTIME_ID`, and those of clock_getcpuclockid(3).
+/// Returns the CPU-time clock `id`: `CLOCK_PROCESS_CPUTIME_ID`, `CLOCK_THREAD_CPUTIME_ID`, or a
+/// clock of clock_getcpuclockid(3).
 ///
 /// # Errors
 /// `EINVAL` for another clock, or if there is no such process or thread.
@@ -56,7 +56,7 @@ pub(super) fn cpu_clock(kernel: &mut Kernel, id: u64) -> Result<CpuClock, Errno>
         }
         _ => {}
     }
-    // The other bits are the complement of the process or thread.
+    // The other bits are the complement of the process or thread number.
     let number = !(id >> 3);
     let number = number.cast_unsigned();
     if id & CPUCLOCK_PERTHREAD_MASK != 0 {
@@ -76,7 +76,7 @@ pub(super) fn cpu_clock(kernel: &mut Kernel, id: u64) -> Result<CpuClock, Errno>
 /// Reads a `struct timespec` as nanoseconds.
 ///
 /// # Errors
-/// `EINVAL` unless it is not negative and in range, `EFAULT`.
+/// `EINVAL` if a field is negative or out of range, `EFAULT`.
 pub fn read_timespec(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
     let [seconds, nanoseconds]: [u64; 2] = user::read(&mut kernel.memory, address)?;
     if seconds > i64::MAX as u64 || nanoseconds >= SECOND {
@@ -90,11 +90,11 @@ fn write_timespec(kernel: &mut Kernel, address: u64, time: u64) -> Result<(), Er
     user::write(&mut kernel.memory, address, &value)
 }
 
-/// Sleeps until a time of `CLOCK_MONOTONIC` ([`task::NEVER`](crate::kernel::task::NEVER): for
-/// ever); the first time counts if the call is made again.
+/// Sleeps until a time of `CLOCK_MONOTONIC`; [`task::NEVER`](crate::kernel::task::NEVER) means for
+/// ever. A restarted call keeps its first deadline.
 ///
 /// # Errors
-/// `EINTR` if a signal comes first.
+/// `EINTR` if a signal interrupts the sleep.
 pub fn sleep_until(kernel: &mut Kernel, until: u64) -> Result<(), Errno> {
     let until = kernel.task.retry.map_or(until, |retry| retry.deadline);
     match until <= clock::monotonic() {
@@ -134,7 +134,7 @@ fn nanosleep(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     sleep_for(kernel, time, arguments[1])
 }
 
-/// Sleeps; the rest goes to `rest` if a signal comes first.
+/// Sleeps for `time` ns; if a signal interrupts the sleep, stores the remaining time at `rest`.
 fn sleep_for(kernel: &mut Kernel, time: u64, rest: u64) -> Result<u64, Errno> {
     let until = kernel.deadline(time.min(u64::MAX - 1));
     let result = sleep_until(kernel, until);

@@ -34,7 +34,7 @@ pub const CALLS: &[Entry] = &[
     (nr::timer_delete, timer_delete),
 ];
 
-/// Clocks of timers.
+/// The clocks that timers accept.
 const CLOCKS: [u64; 5] = [
     CLOCK_REALTIME,
     CLOCK_MONOTONIC,
@@ -42,10 +42,10 @@ const CLOCKS: [u64; 5] = [
     CLOCK_REALTIME_ALARM,
     CLOCK_BOOTTIME_ALARM,
 ];
-/// Most timers of a process.
+/// The most timers of a process.
 const MAX_TIMERS: usize = 8192;
 
-/// The time now of a timer's clock, which runs like `CLOCK_MONOTONIC`, ns.
+/// Returns the current time of a timer's clock, which runs at the rate of `CLOCK_MONOTONIC`, ns.
 fn now_of(clock: u64) -> u64 {
     match clock {
         CLOCK_REALTIME | CLOCK_REALTIME_ALARM => clock::realtime(),
@@ -73,7 +73,7 @@ fn write_spec(kernel: &mut Kernel, address: u64, timer: Timer, now: u64) -> Resu
     user::write(&mut kernel.memory, address, &value)
 }
 
-/// The timer of processor time, which is `now`, that a `struct itimerspec` asks for.
+/// Returns the CPU-time timer for a `struct itimerspec`, where `now` is the current CPU time.
 fn cpu_timer_of([interval, value]: [u64; 2], now: u64, flags: u64) -> Timer {
     let next = match (value, flags & TIMER_ABSTIME) {
         (0, _) => return Timer::default(),
@@ -83,7 +83,7 @@ fn cpu_timer_of([interval, value]: [u64; 2], now: u64, flags: u64) -> Timer {
     Timer { next, interval }
 }
 
-/// The timer, of `CLOCK_MONOTONIC`, that a `struct itimerspec` asks for.
+/// Returns the `CLOCK_MONOTONIC` timer for a `struct itimerspec`.
 fn timer_of([interval, value]: [u64; 2], clock: u64, flags: u64) -> Timer {
     let now = clock::monotonic();
     let left = match flags & TIMER_ABSTIME {
@@ -111,7 +111,7 @@ fn timerfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     kernel.open_anonymous("[timerfd]", Object::Timer(timer), flags)
 }
 
-/// A timerfd and its description.
+/// Returns a timerfd and its description.
 fn timerfd(kernel: &mut Kernel, fd: u64) -> Result<(FileId, &mut TimerFd), Errno> {
     let id = kernel.files.id(fd)?;
     match &mut kernel.files.vfs.files.get_mut(id)?.object {
@@ -145,16 +145,16 @@ fn timerfd_gettime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// A `struct itimerval` of a timer.
+/// Writes a timer as a `struct itimerval`.
 fn write_interval(kernel: &mut Kernel, address: u64, timer: Timer, now: u64) -> Result<(), Errno> {
-    // Rounded up: what is armed has time left.
+    // Rounded up, so that an armed timer never shows zero.
     let left = timer.left(now).div_ceil(1000) * 1000;
     let split = |time: u64| [time / SECOND, time % SECOND / 1000];
     let value = [split(timer.interval), split(left)];
     user::write(&mut kernel.memory, address, &value)
 }
 
-/// An interval timer of the running process, and the time now of its clock.
+/// Returns an interval timer of the running process, and the current time of its clock.
 fn interval_timer(kernel: &mut Kernel, which: u64) -> Result<(Timer, u64), Errno> {
     match which {
         ITIMER_REAL => {
@@ -254,7 +254,7 @@ fn timer_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         clock => Some(cpu_clock(kernel, clock)?),
     };
     if matches!(cpu, Some(CpuClock::Process(pid)) if pid != kernel.process.pid) {
-        // Nobody looks at the time of other processes.
+        // The CPU time of other processes is not watched.
         return Err(Errno::EOPNOTSUPP);
     }
     let timers = &kernel.process.timers.posix;
@@ -290,7 +290,7 @@ fn timer_gettime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// The time now of what a POSIX timer counts: `CLOCK_MONOTONIC`, or processor time.
+/// Returns the current time of a POSIX timer's clock: `CLOCK_MONOTONIC`, or CPU time.
 fn now_of_timer(kernel: &mut Kernel, cpu: Option<CpuClock>) -> u64 {
     match cpu {
         Some(cpu) => kernel.cpu_time(cpu),

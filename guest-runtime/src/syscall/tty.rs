@@ -1,4 +1,4 @@
-//! `ioctl`: terminals, and the few requests that any descriptor understands.
+//! `ioctl`: terminals, and the requests that every descriptor supports.
 
 use super::files::Files;
 use super::interfaces;
@@ -29,7 +29,7 @@ use hartline_linux::termbits::{Termios, Winsize};
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[(nr::ioctl, ioctl)];
 
-/// Sizes of the structures of terminals, bytes.
+/// Sizes of the terminal structures, bytes.
 const TERMIOS: usize = size_of::<Termios>();
 const WINSIZE: usize = size_of::<Winsize>();
 
@@ -88,7 +88,7 @@ fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
 }
 
-/// Bytes that can be read without waiting.
+/// Returns the number of bytes that can be read without blocking.
 fn waiting(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
     let file = kernel.files.file(fd)?;
     let (ino, offset) = (file.ino, file.offset);
@@ -111,7 +111,7 @@ fn waiting(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
         Object::Notify => kernel.files.vfs.fs.notify.waiting(ino) as u64,
         Object::Master(id) => kernel.files.vfs.ptys.get(*id)?.line.screen_length() as u64,
         Object::Slave(id) => kernel.files.vfs.ptys.get(*id)?.line.input_length() as u64,
-        // The host tells whether there is something, not how much.
+        // The host reports whether there is input, not how much.
         Object::Console(0) => kernel.files.streams.wait(INPUT_READY, 0)? & INPUT_READY,
         _ => return Err(Errno::ENOTTY),
     };
@@ -139,7 +139,7 @@ fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<
         TCSETS | TCSETSW | TCSETSF => {
             let foreground = kernel.foreground;
             kernel.check_background_write(FIRST, foreground)?;
-            // Output that was written before is shown with the old settings.
+            // Earlier output is shown with the old settings.
             let streams = &mut kernel.files.streams;
             streams.flush()?;
             data = user::read(&mut kernel.memory, address)?;
@@ -169,11 +169,11 @@ fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<
 }
 
 impl Kernel {
-    /// The process group that `TIOCSPGRP` puts into the foreground of the terminal of
+    /// Returns the process group that `TIOCSPGRP` makes the foreground group of the terminal of
     /// `session`, in place of `foreground`.
     ///
     /// # Errors
-    /// `ESRCH`, `EPERM`, `EFAULT`; those of
+    /// `ESRCH`, `EPERM`, `EFAULT`; the errors of
     /// [`check_background_write`](Self::check_background_write).
     pub(super) fn new_foreground(
         &mut self,
@@ -192,11 +192,11 @@ impl Kernel {
         }
     }
 
-    /// Checks that the running process may write to the terminal of `session`, or change
-    /// it: one in the background stops, unless it blocks or ignores `SIGTTOU`.
+    /// Checks that the running process may write to or change the terminal of `session`: a
+    /// background process is stopped unless it blocks or ignores `SIGTTOU`.
     ///
     /// # Errors
-    /// `EIO` if it cannot be stopped, `EINTR` if it is.
+    /// `EIO` if the process cannot be stopped, `EINTR` if it is.
     pub(super) fn check_background_write(
         &mut self,
         session: u32,
@@ -212,11 +212,11 @@ impl Kernel {
         }
     }
 
-    /// Checks that the running process may read from `id`: a background process that
-    /// reads from the terminal stops.
+    /// Checks that the running process may read from `id`: a background process that reads from the
+    /// terminal is stopped.
     ///
     /// # Errors
-    /// `EIO` if it cannot be stopped, `EINTR` if it is.
+    /// `EIO` if the process cannot be stopped, `EINTR` if it is.
     pub(super) fn check_foreground(&mut self, id: FileId) -> Result<(), Errno> {
         let is_terminal = |stream| self.files.streams.is_terminal(stream);
         let (controlled, foreground) = match self.files.vfs.files.get(id)?.object {
@@ -238,8 +238,8 @@ impl Kernel {
         self.stop_background(SIGTTIN)
     }
 
-    /// Sends the signal of job control to the running process's group, unless the process
-    /// blocks or ignores it.
+    /// Sends a job-control signal to the running process's group, unless the process blocks or
+    /// ignores it.
     fn stop_background(&mut self, signal: u8) -> Result<(), Errno> {
         if self.signals.is_held(signal) {
             return Ok(());

@@ -16,7 +16,7 @@ use hartline_linux::wait::{
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[(nr::waitid, waitid), (nr::wait4, wait4)];
 
-/// Which children are waited for.
+/// The children that a call waits for.
 #[derive(Debug, Clone, Copy)]
 enum Which {
     Any,
@@ -24,17 +24,17 @@ enum Which {
     Group(u32),
 }
 
-/// A child and what it has to tell.
+/// A child with a status change to report.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     pid: u32,
     uid: u32,
     status: Status,
-    /// Its processor time and that of its children, ns.
+    /// The CPU time of the child and of its own children, ns.
     cpu_time: u64,
 }
 
-/// What a child has to tell of what is asked for.
+/// The status change of a child that `options` ask for.
 fn news(child: &Process, options: u64) -> Option<Status> {
     let status = match child.state {
         State::Zombie(status) => status,
@@ -48,7 +48,7 @@ fn news(child: &Process, options: u64) -> Option<Status> {
     (wanted != 0).then_some(status)
 }
 
-/// Finds a child with something to tell; none if the call does not wait for one.
+/// Finds a child with a status change; none if the call does not wait.
 fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>, Errno> {
     let own = kernel.process.pid;
     let is_asked_for = |child: &&Process| {
@@ -78,7 +78,7 @@ fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>
     }
 }
 
-/// What was found is told: it is not found again.
+/// Marks a status change as reported: it is not found again.
 fn take(kernel: &mut Kernel, found: Found) {
     if matches!(found.status, Status::Exited(_) | Status::Signaled(_)) {
         kernel.reap(found.pid);
@@ -134,7 +134,7 @@ fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         P_PID if (id as i32) > 0 => Which::Process(id),
         P_PIDFD => {
             let pid = kernel.pidfd(u64::from(id))?;
-            // A descriptor that does not wait gives EAGAIN in place of waiting.
+            // With a nonblocking pidfd the call fails with EAGAIN instead of waiting.
             if kernel.files.file(u64::from(id))?.is_nonblocking() && options & WNOHANG == 0 {
                 let found = find(kernel, Which::Process(pid), options | WNOHANG)?;
                 found.ok_or(Errno::EAGAIN)?;
@@ -147,7 +147,7 @@ fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     };
     let found = find(kernel, which, options)?;
     if info != 0 {
-        // Without a child only the signal and the number are set, to zero.
+        // Without a child, all fields are set to zero.
         let bytes = match found {
             Some(found) => found.status.info(found.pid, found.uid).to_bytes(),
             None => [0; 128],

@@ -1,6 +1,6 @@
-//! Encodings to [`Instruction`]s. Strict: what RV64GC_Zba_Zbb_Zbc_Zbs_Zicond
-//! reserves, and what user mode may not execute, is rejected; hints are the
-//! instructions that they are encoded as.
+//! Decodes encodings to [`Instruction`]s. The decoder is strict: it rejects encodings that
+//! RV64GC_Zba_Zbb_Zbc_Zbs_Zicond reserves and instructions that user mode may not execute. A hint
+//! decodes to the instruction that it is encoded as.
 
 mod compressed;
 mod float;
@@ -24,8 +24,8 @@ pub const fn instruction_length(low: u16) -> u8 {
     if low & 3 == 3 { 4 } else { 2 }
 }
 
-/// Decodes the instruction in `bits`; if it is a 16-bit one, the upper half is
-/// ignored. `None`: an illegal instruction.
+/// Decodes the instruction in `bits`. For a 16-bit instruction, the upper half is ignored. `None`
+/// if the instruction is illegal.
 #[must_use]
 pub fn decode(bits: u32) -> Option<Instruction> {
     if bits & 3 != 3 {
@@ -147,7 +147,7 @@ fn register(bits: u32) -> Option<Operation> {
 
 fn misc_mem(bits: u32) -> Option<Operation> {
     match funct3(bits) {
-        // Reserved values of rd and rs1 are to be ignored.
+        // The specification requires reserved values of rd and rs1 to be ignored.
         0 => Some(Operation::Fence(fence(bits))),
         1 => Some(Operation::FenceI),
         _ => None,

@@ -1,5 +1,5 @@
-//! C extension: the mnemonic comes from the encoding, the operands are those of the operation
-//! that it expands to, without the ones that the encoding implies.
+//! C extension: the mnemonic comes from the encoding. The operands are the operands of the expanded
+//! operation, without the ones that the encoding implies.
 
 use crate::{Operands, Operation, Syntax};
 

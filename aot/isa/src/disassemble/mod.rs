@@ -30,7 +30,7 @@ impl Instruction {
     }
 }
 
-/// The assembler's idiom for an instruction that is illegal on every machine.
+/// The assembler's idiom for an always illegal instruction.
 const UNIMP: Operation = Operation::Csr {
     op: CsrOp::Write,
     rd: XReg::ZERO,
@@ -93,7 +93,7 @@ fn print(f: &mut fmt::Formatter<'_>, operands: &Operands, pc: u64) -> fmt::Resul
     }
 }
 
-/// Operands with what stands between them.
+/// Operands and their separators.
 struct List<'a, 'f> {
     f: &'a mut fmt::Formatter<'f>,
     separator: char,
@@ -132,7 +132,7 @@ impl List<'_, '_> {
             Immediate::U(value) => self.add(format_args!("{:#x}", value as u32 >> 12)),
             Immediate::Amount(amount) => self.add(format_args!("{amount:#x}")),
             Immediate::Csr(value) => self.add(value),
-            // The mnemonic says it.
+            // The mnemonic already includes the mode.
             Immediate::Fence(fence) if fence.tso => Ok(()),
             Immediate::Fence(fence) => {
                 self.add(Set(fence.predecessor))?;
@@ -149,7 +149,7 @@ impl List<'_, '_> {
         }
     }
 
-    /// The dynamic rounding mode is not written.
+    /// Adds the rounding mode, unless it is the dynamic one.
     fn rounding(&mut self, rounding: Rounding) -> fmt::Result {
         match rounding {
             Rounding::Dyn => Ok(()),

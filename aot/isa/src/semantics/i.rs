@@ -113,7 +113,7 @@ fn word<M: Machine>(m: &mut M, op: BinOp, a: M::Int, b: M::Int) -> M::Int {
     sign_extend_word(m, value)
 }
 
-/// The low five bits, which count in a shift or rotation of words.
+/// Masks an amount to the low five bits, which word shifts and rotations use.
 pub(super) fn word_amount<M: Machine>(m: &mut M, amount: M::Int) -> M::Int {
     let mask = m.int(31);
     m.bin(BinOp::And, amount, mask)

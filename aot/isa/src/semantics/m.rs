@@ -36,9 +36,9 @@ fn divide_words<M: Machine>(m: &mut M, op: DivOp, a: M::Int, b: M::Int) -> M::In
     sign_extend_word(m, value)
 }
 
-/// Divides values that are extended from `width`. Dividing by 1 in place of the
-/// divisors that the machine does not accept gives the right result on overflow,
-/// and for the remainder all but the division by zero.
+/// Divides values that are extended from `width`. Divisors that the machine does not accept are
+/// replaced by 1: on overflow that gives the right result, and the result of a division by zero is
+/// selected afterwards.
 fn divide<M: Machine>(m: &mut M, op: DivOp, width: Width, a: M::Int, b: M::Int) -> M::Int {
     let (zero, one, ones) = (m.int(0), m.int(1), m.int(u64::MAX));
     let by_zero = m.cmp(Cmp::Eq, b, zero);

@@ -1,5 +1,5 @@
-//! The effect of every instruction, in terms of [`Machine`] operations. One file
-//! per extension; C has none, its instructions expand to others.
+//! The effect of every instruction, in terms of [`Machine`] operations. One file per extension; C
+//! has none, since its instructions expand to others.
 
 mod a;
 mod fd;
@@ -19,8 +19,8 @@ use crate::{
 
 /// Executes `instruction` on `machine`, whose current pc is its address.
 ///
-/// Control-flow operations of the machine come last; if none is called,
-/// execution goes on at the next instruction.
+/// Control-flow operations of the machine come last; if none is called, execution continues at the
+/// next instruction.
 pub fn execute<M: Machine>(instruction: &Instruction, machine: &mut M) {
     use Operation as O;
     let m = machine;

@@ -60,7 +60,7 @@ pub(super) fn not<M: Machine>(m: &mut M, a: M::Int) -> M::Int {
     m.bin(BinOp::Xor, a, ones)
 }
 
-/// The low word in both halves: rotating it is then shifting.
+/// Repeats the low word in both halves, so that a rotation of it is a shift.
 fn repeat_word<M: Machine>(m: &mut M, a: M::Int) -> M::Int {
     let (low, half) = (zero_extend_word(m, a), m.int(32));
     let high = m.bin(BinOp::Shl, low, half);

@@ -10,8 +10,8 @@ pub(super) fn csr<M: Machine>(
     source: CsrSource,
     raw: &Instruction,
 ) {
-    // Setting or clearing no bits by x0 or a zero immediate does not write at all,
-    // so that it is allowed on read-only registers.
+    // Setting or clearing no bits (x0 or a zero immediate) does not write the CSR, so it is allowed
+    // on read-only registers.
     let reads_only = op != CsrOp::Write
         && matches!(
             source,

@@ -1,13 +1,13 @@
-//! Which registers a translated function takes and returns in host registers.
+//! Calling conventions: the registers that a translated function takes and returns in host
+//! registers.
 //!
-//! All functions have those of [`PINNED_X`] there, so that any may call any. But where all
-//! callers of a function are known, it is also known which host registers of arguments hold
-//! nothing of use at its entry and at its return. Instead, those hold registers of the caller
-//! that the function saves first and restores last, which would go through the `Hart`
-//! structure otherwise.
+//! By default these are the registers of [`PINNED_X`], so that any function may call any other. If
+//! all callers of a function are known, some host registers of arguments are known to be unused at
+//! its entry and its return. They then hold registers of the caller that the function saves first
+//! and restores last, which would go through the `Hart` structure otherwise.
 //!
-//! Code that reaches such a function in another way (the dispatch table, if a pointer to the
-//! function was overlooked, or the interpreter) enters an adapter that moves the registers.
+//! Other code reaches such a function through an adapter that moves the registers: the dispatch
+//! table, if a pointer to the function was overlooked, or the interpreter.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,16 +19,15 @@ use super::register_set::{RegisterSet, uses};
 use super::returns::is_plain;
 use crate::cfg::{Block, ControlFlow, Function, Terminator};
 
-/// Registers whose host registers may hold others: `a2`–`a6`. An unwinder passes `a0` and
-/// `a1`.
+/// Registers whose host registers may hold others: `a2`–`a6`. An unwinder passes `a0` and `a1`.
 const REPLACED: [u8; 5] = [12, 13, 14, 15, 16];
-/// Registers that may be there instead: `s2`–`s11`.
+/// Registers that may take their slots: `s2`–`s11`.
 const SAVED: u32 = 0x0ffc_0000;
 
 /// The integer registers that a function takes and returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convention {
-    /// The register that each one of [`PINNED_X`] is replaced by, or that one itself.
+    /// The register in each slot of [`PINNED_X`]: a replacement, or the standard register.
     slots: [u8; PINNED_X.len()],
 }
 
@@ -36,7 +35,7 @@ impl Convention {
     /// The convention of functions that any code may call.
     pub const STANDARD: Self = Self { slots: PINNED_X };
 
-    /// With registers of `saved` in the slots of those of `free`, as far as they go.
+    /// Puts registers of `saved` into the slots of `free`, as many as fit.
     fn with(saved: RegisterSet, free: u32) -> Self {
         let mut saved = saved.x_numbers();
         let slots = PINNED_X.map(|standard| match free >> standard & 1 {
@@ -51,7 +50,7 @@ impl Convention {
         self.slots.into_iter().map(usize::from)
     }
 
-    /// The registers of slots in which this convention and the standard differ, in that order.
+    /// Pairs of the own and the standard register, in slots where the two conventions differ.
     fn replaced(&self) -> impl Iterator<Item = (u8, u8)> {
         let pairs = self.slots.into_iter().zip(PINNED_X);
         pairs.filter(|(own, standard)| own != standard)
@@ -78,12 +77,12 @@ impl Convention {
     }
 }
 
-/// Conventions of the functions that have one of their own, by entry.
+/// Nonstandard conventions of functions, by entry.
 #[derive(Debug, Clone, Default)]
 pub struct Conventions(HashMap<u64, Convention>);
 
 impl Conventions {
-    /// Chooses one for each function whose callers are all known.
+    /// Chooses a convention for each function whose callers are all known.
     #[must_use]
     pub fn of(flow: &ControlFlow, liveness: &Liveness, features: &Features) -> Self {
         let called = called_only(flow);
@@ -96,32 +95,32 @@ impl Conventions {
         Self(chosen.collect())
     }
 
-    /// The convention in which the function at `entry` is called.
+    /// The convention used to call the function at `entry`.
     #[must_use]
     pub fn of_callee(&self, entry: u64) -> Convention {
         self.0.get(&entry).copied().unwrap_or(Convention::STANDARD)
     }
 
-    /// Whether the function at `entry` has one of its own.
+    /// Whether the function at `entry` has a nonstandard convention.
     #[must_use]
     pub fn is_own(&self, entry: u64) -> bool {
         self.0.contains_key(&entry)
     }
 
-    /// Only functions with these entries are translated; others are called through the
+    /// Keeps only the conventions of translated functions; other functions are called through the
     /// dispatcher.
     pub fn retain(&mut self, translated: &HashSet<u64>) {
         self.0.retain(|entry, _| translated.contains(entry));
     }
 
-    /// Number of functions that have one of their own.
+    /// Number of functions that have a nonstandard convention.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// Entries of functions that nothing leads to but calls by other functions of the file.
+/// Entries of functions that are reached only by calls from other functions of the file.
 fn called_only(flow: &ControlFlow) -> HashSet<u64> {
     let (mut called, mut jumped) = (HashSet::new(), HashSet::new());
     for block in flow.functions.iter().flat_map(|f| &f.blocks) {
@@ -146,8 +145,8 @@ fn choose(function: &Function, liveness: &Liveness, features: &Features) -> Conv
     Convention::with(saved.intersection(needed), free)
 }
 
-/// Whether the block leaves the function other than by a return or a trap, or calls a
-/// function that may return twice.
+/// Whether the block leaves the function other than by a return or a trap, or calls a function that
+/// may return twice.
 fn leaves_otherwise(block: &Block) -> bool {
     match &block.terminator {
         Terminator::JumpIndirect => true,
@@ -157,8 +156,7 @@ fn leaves_otherwise(block: &Block) -> bool {
     }
 }
 
-/// Registers of [`SAVED`] that the function reads before it does anything else with them, on
-/// all paths.
+/// Registers of [`SAVED`] that the function reads before it writes them, on all paths.
 fn saved_first(function: &Function, features: &Features) -> RegisterSet {
     let (mut read, mut written) = (RegisterSet::default(), RegisterSet::default());
     let first = function.blocks.iter().find(|b| b.start == function.entry);

@@ -1,4 +1,4 @@
-//! Which functions get a convention of their own.
+//! Tests of the choice of nonstandard conventions.
 
 use super::*;
 use crate::analysis::testing::{CALLEE, CALLER, SAVES_S2, calls_callee, file, saves_s2};

@@ -1,17 +1,17 @@
-//! Which registers hold something that is still needed where control passes from
-//! one function to another.
+//! Liveness at function boundaries: the registers that are needed where control passes from one
+//! function to another.
 //!
-//! At a direct call, the registers that the callee reads, or passes on to code that reads
-//! them, are known from the callee's code. Code that is not known (an indirect call's
-//! callee, the kernel) may read any register, but after a call that may change registers
-//! which the psABI does not preserve, those are no use to it: they count as needed
-//! only if an instruction of the file reads them. Such instructions are looked for
-//! after each call, though not in further callees if it is a register of arguments,
-//! because compilers use what they know of a callee (GCC's `-fipa-ra`) and assembly has
-//! conventions of its own.
+//! At a direct call, the callee's code shows which registers it reads, or passes on to code that
+//! reads them. Unknown code (an indirect call's callee, the kernel) may read any register. But a
+//! call may change the registers that the psABI does not preserve: after it, unknown code cannot
+//! use them. They count as needed only if an instruction of the file reads them.
 //!
-//! What is left to trust is that callers which are not in the file, or which
-//! control-flow recovery did not find, follow the psABI.
+//! The search for such instructions starts after each call. It follows further callees except for
+//! argument registers, because compilers use what they know of a callee (GCC's `-fipa-ra`) and
+//! assembly code uses private conventions.
+//!
+//! One assumption remains: callers outside the file, and callers that control-flow recovery did not
+//! find, follow the psABI.
 
 mod solver;
 
@@ -28,25 +28,25 @@ pub struct Liveness {
     functions: HashMap<u64, Ends>,
 }
 
-/// Registers that are needed somewhere.
+/// A set of needed registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Need {
-    /// Some instruction reads them.
+    /// Registers that some instruction reads.
     read: RegisterSet,
-    /// These, and those that unknown code may read.
+    /// Registers of `read`, and those registers that unknown code may read.
     any: RegisterSet,
 }
 
 impl Need {
-    /// Unknown code goes on.
+    /// Execution continues in unknown code.
     const UNKNOWN: Self = Self {
         read: RegisterSet { x: 0, f: 0 },
         any: RegisterSet::ALL,
     };
 
-    /// Before a call, if this is at the callee's entry. That a callee reads registers
-    /// does not mean that it was given anything in them: functions with a variable
-    /// number of arguments save all that there could be.
+    /// Converts the need at a callee's entry to the need before the call. A callee that reads
+    /// registers was not necessarily passed values in them: functions with a variable number of
+    /// arguments save all possible ones.
     fn of_callee(self) -> Self {
         Self {
             read: RegisterSet::default(),
@@ -61,7 +61,7 @@ impl Need {
         }
     }
 
-    /// Before a call that may change `changed`, if this is after it.
+    /// Converts the need after a call that may change `changed` to the need before the call.
     fn across_call(self, changed: RegisterSet) -> Self {
         let lost = changed.difference(PSABI).difference(self.read);
         Self {
@@ -75,7 +75,7 @@ impl Need {
 struct Ends {
     entry: Need,
     returned: Need,
-    /// Registers that the function, or what it calls, may change.
+    /// Registers that the function, or its callees, may change.
     changed: RegisterSet,
     /// Whether it may return.
     returns: bool,
@@ -94,17 +94,17 @@ impl Liveness {
         self.returned(entry).any
     }
 
-    /// Registers that are of no use after a call, though they may be passed on: those
-    /// that it may have changed, but for the ones that are read at `needed`.
+    /// Registers without a useful value after a call: registers that it may have changed, except
+    /// those that are read at `needed`.
     #[must_use]
     pub fn lost(&self, callee: Option<u64>, needed: &Inside, return_to: u64) -> RegisterSet {
         let read = needed.at(return_to).read;
         self.changed(callee).difference(PSABI).difference(read)
     }
 
-    /// Registers needed where a call of the function at `entry` returned to another
-    /// address than that of the instruction after it: the address is not known, but `longjmp`
-    /// and unwinders take no more there than the psABI has.
+    /// Registers needed where a call of the function at `entry` did not return to the next
+    /// instruction. The address is not known, but `longjmp` and unwinders rely only on the psABI's
+    /// registers there.
     #[must_use]
     pub fn at_mismatched_return(&self, entry: u64) -> RegisterSet {
         self.at_return(entry).union(PSABI)
@@ -132,8 +132,7 @@ impl Liveness {
             .map_or(Need::UNKNOWN, |ends| ends.returned)
     }
 
-    /// Registers that a call may change; nothing is known of files that were not
-    /// analysed.
+    /// Registers that a call may change; empty if the file was not analysed.
     fn changed(&self, callee: Option<u64>) -> RegisterSet {
         if self.functions.is_empty() {
             return RegisterSet::default();
@@ -168,7 +167,7 @@ impl Liveness {
         changed
     }
 
-    /// What is needed after a block by what follows it, a callee aside.
+    /// Returns the need at a block's successors; a callee's need is not included.
     fn after(&self, block: &Summary, live: &[Need]) -> Need {
         let inside = block.next.iter().map(|&next| live[next]);
         let outside = block.leaves.iter().map(|&pc| self.entry(pc).of_callee());
@@ -176,7 +175,7 @@ impl Liveness {
     }
 }
 
-/// What is needed at the start of each block of a function.
+/// Registers needed at the start of each block of a function.
 #[derive(Debug)]
 pub struct Inside(HashMap<u64, Need>);
 
@@ -192,32 +191,32 @@ impl Inside {
     }
 }
 
-/// A block as the data flow sees it.
+/// Summary of a block for the data flow.
 struct Summary {
     /// Registers read before they are written.
     read: RegisterSet,
-    /// These, and all that are not written before the runtime takes over.
+    /// Registers of `read`, and all that are not written before the runtime takes over.
     any: RegisterSet,
     written: RegisterSet,
-    /// Indices of the blocks that follow.
+    /// Indices of the successors.
     next: Vec<usize>,
-    /// Addresses outside the function that follow.
+    /// Addresses outside the function that are successors.
     leaves: Vec<u64>,
     end: End,
 }
 
 enum End {
-    /// Goes on at one of the successors.
+    /// Continues at a successor.
     Flow,
     Return,
-    /// Goes on at one of the successors, in code that was not found, or where a `ret`
-    /// of a function that is not plain leads.
+    /// Continues at a successor, in code that was not found, or at the target of a `ret` in a
+    /// function that is not plain.
     Untracked,
     /// Ends in a trap.
     Trap,
-    /// Goes on at an address in a register.
+    /// Continues at an address in a register.
     Unknown,
-    /// Goes on at one of the successors after a call, to a known place or not.
+    /// Calls a function, known or not, and continues at a successor.
     Call(Option<u64>),
 }
 

@@ -1,4 +1,4 @@
-//! The data flow over all functions of a file, until nothing changes.
+//! The data flow over all functions of a file, solved to its fixed point.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -7,8 +7,8 @@ use crate::analysis::features::Features;
 use crate::analysis::register_set::{PSABI, RegisterSet};
 use crate::cfg::Function;
 
-/// Evaluations of a block, as a multiple of the number of blocks, after which
-/// every register counts as needed everywhere.
+/// The limit of block evaluations, as a multiple of the number of blocks. Beyond it, every register
+/// counts as needed everywhere.
 const EFFORT: usize = 256;
 
 impl Liveness {
@@ -24,7 +24,7 @@ impl Liveness {
     }
 }
 
-/// The data flow over all functions. Sets only grow, so it ends.
+/// The data flow over all functions. Sets only grow, so it terminates.
 struct Solver<'f> {
     functions: &'f [Function],
     liveness: Liveness,
@@ -34,11 +34,11 @@ struct Solver<'f> {
     index: HashMap<u64, usize>,
     /// Functions that call or jump to a function, by its entry.
     users: HashMap<u64, Vec<usize>>,
-    /// Whether blocks may be executed: not those after calls that do not return.
+    /// Whether each block is reachable: blocks after calls that do not return are not.
     reached: Vec<Vec<bool>>,
     /// See [`continued`].
     continued: Vec<Vec<u64>>,
-    /// Needed after returns from functions whose caller is not known.
+    /// Registers needed after returns from functions whose caller is not known.
     after_unknown: Need,
     work: VecDeque<usize>,
     queued: Vec<bool>,
@@ -92,15 +92,15 @@ impl<'f> Solver<'f> {
             users,
             continued,
             after_unknown: results,
-            // Callees tend to come before their callers.
+            // Callees tend to precede their callers.
             work: (0..functions.len()).collect(),
             queued: vec![true; functions.len()],
             blocks,
         }
     }
 
-    /// Finds what functions may change, with what they call, and whether they return.
-    /// `false` if it takes too long.
+    /// Computes the registers that functions and their callees may change, and whether the
+    /// functions return. `false` if the effort exceeds its limit.
     fn find_changed(&mut self) -> bool {
         let mut effort = self.effort();
         while let Some(number) = self.work.pop_front() {
@@ -181,7 +181,7 @@ impl<'f> Solver<'f> {
         }
     }
 
-    /// `false` if it takes too long.
+    /// Solves the liveness; `false` if the effort exceeds its limit.
     fn solve(&mut self) -> bool {
         let mut effort = self.effort();
         while let Some(number) = self.work.pop_front() {
@@ -206,10 +206,10 @@ impl<'f> Solver<'f> {
         true
     }
 
-    /// Whether code after an indirect call takes results from registers that the psABI
-    /// does not use for them. Then a compiler has a convention of its own (Go), and
-    /// may do the same where it is harder to see. Only blocks count whose one predecessor is
-    /// the call: others may never be returned to.
+    /// Whether code after an indirect call takes results from registers that the psABI does not use
+    /// for results. The compiler (Go) then has its own convention, and may use it in less visible
+    /// ways. Only blocks whose single predecessor is the call count: others may never be returned
+    /// to.
     fn finds_other_convention(&self) -> bool {
         let functions = self.blocks.iter().zip(&self.reached);
         functions.into_iter().any(|(blocks, reached)| {
@@ -233,7 +233,7 @@ impl<'f> Solver<'f> {
         }
     }
 
-    /// Tells the callers of a function what it needs.
+    /// Propagates the need at a function's entry to its callers.
     fn publish_entry(&mut self, number: usize, entry: u64) {
         let first = self.functions[number]
             .blocks
@@ -248,8 +248,7 @@ impl<'f> Solver<'f> {
         }
     }
 
-    /// Tells the functions that `number` calls, or leaves to, what is needed after
-    /// they return.
+    /// Propagates the need after returns to the functions that `number` calls or jumps to.
     fn publish_returns(&mut self, number: usize, returned: Need) {
         let mut found = Vec::new();
         let reached = self.reached[number].iter();
@@ -295,7 +294,7 @@ impl<'f> Solver<'f> {
         }
     }
 
-    /// Something may be needed after the return of any function.
+    /// Adds registers that may be needed after the return of any function.
     fn add_unknown(&mut self, needed: Need) {
         let all = self.after_unknown.union(needed);
         if std::mem::replace(&mut self.after_unknown, all) != all {
@@ -306,9 +305,9 @@ impl<'f> Solver<'f> {
     }
 }
 
-/// For each function, entries of others that the interpreter may change over to
-/// while it is in this one: those at or after which they have code in common. A loop
-/// that several functions have is entered in any of them.
+/// For each function, entries of others that the interpreter may change over to while it is in this
+/// function: functions with common code at or after their entry. A loop that several functions
+/// share is entered in any of them.
 fn continued(functions: &[Function]) -> Vec<Vec<u64>> {
     let entries: HashSet<u64> = functions.iter().map(|function| function.entry).collect();
     let mut headers: HashMap<u64, usize> = HashMap::new();

@@ -31,7 +31,7 @@ const T1: u32 = 1 << 6;
 const A2: u32 = 1 << 12;
 const A3: u32 = 1 << 13;
 
-/// Calls 0x1000, and executes `word` when it has returned.
+/// A function that calls 0x1000 and executes `word` after the return.
 fn caller(entry: u64, word: u32) -> Function {
     let return_to = Edge {
         target: entry + 4,
@@ -59,7 +59,7 @@ fn only_what_is_read_is_needed() {
     let entry = live.at_entry(0x1000).x;
     assert_eq!(entry & (A2 | A3 | T0 | T1), A3 | T0);
     assert_eq!(live.at_return(0x1000), PSABI);
-    // The caller lets a3 and t0 through.
+    // The caller does not change a3 and t0, so their need passes through.
     assert_eq!(live.at_entry(0x2000).x & (A2 | A3 | T0 | T1), A3 | T0);
     assert_eq!(live.at_entry(0x9999), RegisterSet::ALL);
 }

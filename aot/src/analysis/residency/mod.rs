@@ -1,19 +1,19 @@
-//! Register residency: which registers that are not passed in host registers a block finds in
-//! their variables. Those are *resident*; of them the *dirty* ones are changed there only, and
-//! their words in the `Hart` structure are out of date.
+//! Register residency: the unpinned registers that a block finds in their variables. These are
+//! *resident*. A resident register is *dirty* if it was changed only in its variable, so that its
+//! word in the `Hart` structure is out of date.
 //!
-//! After a call such a register is in the `Hart` structure only. It is loaded where the guest
-//! reads it, not before: a function with more of them than the host has registers would load
-//! all after each call to put most of them onto the host's stack. Where paths join of which
-//! some have loaded the register, the other predecessors load it before the join
+//! After a call an unpinned register is in the `Hart` structure only. It is loaded where the guest
+//! reads it, not before: a function with more of them than the host has registers would load all of
+//! them after each call, only to spill most of them to the host's stack. At a join where some
+//! predecessors have loaded the register, the other predecessors load it before the join
 //!
 //! - if it is dirty on all of them,
-//! - if all code from there on reads it before the next call, so that no load is in vain,
-//! - at the header of a loop without calls that uses it, which would load it each round.
+//! - if all code from there on reads it before the next call, so that no load is wasted,
+//! - at the header of a loop without calls that uses it, which would load it in each iteration.
 //!
-//! Else it is loaded again where it is read. A register that is dirty on only some of the
-//! paths is stored on these, so that the other paths need not have it. But a loop without
-//! calls keeps in variables what it changes.
+//! Otherwise it is loaded again where it is read. A register that is dirty on only some of the
+//! paths is stored on these paths, so that the other paths need not have it. But a loop without
+//! calls keeps the registers that it changes in variables.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
@@ -43,18 +43,18 @@ impl RegisterSets {
         }
     }
 
-    /// At the start of the block at `pc`.
+    /// Returns the set at the start of the block at `pc`.
     pub(super) fn at_start(&self, pc: u64) -> RegisterSet {
         self.at_start.get(&pc).copied().unwrap_or_default()
     }
 
-    /// In the switch that tables with these targets share.
+    /// Returns the set in the switch that tables with these targets share.
     pub(super) fn in_switch(&self, targets: &[u64]) -> RegisterSet {
         self.in_switches.get(targets).copied().unwrap_or_default()
     }
 }
 
-/// Unpinned registers that are dirty, of those that are `needed`.
+/// Returns the unpinned registers that are dirty and `needed`.
 pub(super) fn dirty(
     summary: &FunctionSummary<'_>,
     needed: impl Fn(u64) -> RegisterSet,
@@ -92,8 +92,8 @@ pub(super) fn dirty(
     RegisterSets::new(summary, dirty, switches)
 }
 
-/// Unpinned registers that are resident, if at the start of blocks these are `dirty` and
-/// these `live`.
+/// Returns the unpinned registers that are resident, given the `dirty` and `live` registers at the
+/// start of each block.
 pub(super) fn resident(
     summary: &FunctionSummary<'_>,
     dirty: impl Fn(u64) -> RegisterSet,
@@ -166,8 +166,8 @@ impl Search<'_> {
             .union(self.dirty[number])
     }
 
-    /// In a shared switch everything is resident that any of its targets finds dirty, so that no
-    /// edge from it has to load that.
+    /// In a shared switch, a register is resident if any of the targets finds it dirty, so that no
+    /// edge from the switch has to load it.
     fn in_switch(&self, switch: &SharedSwitch, resident: &[RegisterSet]) -> RegisterSet {
         let users = switch.users.iter().map(|&user| self.after(user, resident));
         let all = users.fold(unpinned(), RegisterSet::intersection);

@@ -48,7 +48,7 @@ fn analyse(blocks: Vec<Block>) -> Vec<(bool, bool)> {
         .collect()
 }
 
-/// Two paths, through blocks of `left` and `right`, to one of `after`.
+/// The state after a diamond of two paths, at a block of `after`.
 fn diamond(left: &[u32], right: &[u32], after: &[u32]) -> (bool, bool) {
     analyse(diamond_blocks(left, right, after))[3]
 }
@@ -62,7 +62,7 @@ fn diamond_blocks(left: &[u32], right: &[u32], after: &[u32]) -> Vec<Block> {
     ]
 }
 
-/// A loop that may call each time round; the header is the block at 0x1100.
+/// A loop that may call in each iteration; the header is the block at 0x1100.
 fn looping(call: Option<Terminator>, round: &[u32]) -> (bool, bool) {
     let mut header = block(
         0x1100,
@@ -132,7 +132,7 @@ fn loops_with_calls_do_not() {
     assert_eq!(looping(call(), &[ADDI_S2_S2_1]), (false, false));
 }
 
-/// Whether `s2` is in the `Hart` structure after the two paths, and whether it may be nowhere.
+/// Whether `s2` is in the `Hart` structure after the two paths, and whether it may be unavailable.
 fn after_join(left: &[u32], right: &[u32], after: &[u32]) -> (bool, bool) {
     let (function, unit) = function(diamond_blocks(left, right, after), false);
     let found = whereabouts(&function, 0x1300, &unit);
@@ -146,7 +146,7 @@ fn a_crash_finds_registers_where_the_paths_left_them() {
     assert_eq!(at(&[NOP], &[NOP], &[NOP]), (true, false));
     assert_eq!(at(change, &[NOP], &[MV_A0_S2]), (true, false));
     assert_eq!(at(change, change, &[MV_A0_S2]), (false, false));
-    // Nobody needs it, so nobody stored it.
+    // Nothing needs the register, so no path stored it.
     assert_eq!(at(change, &[NOP], &[LI_S2_1]), (false, true));
     assert_eq!(at(&[NOP], &[NOP], &[LI_S2_1]), (true, false));
 }

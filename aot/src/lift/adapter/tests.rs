@@ -1,4 +1,4 @@
-//! The code of functions with a convention of their own, and of their adapters.
+//! The code of functions with a nonstandard convention, and of their adapters.
 
 use inkwell::context::Context;
 

@@ -1,4 +1,4 @@
-//! Accesses to memory: the program's, the hart state's, the image's.
+//! Accesses to the program's memory, the hart state and the image.
 
 use super::{Ir, built};
 use hartline_abi::hart::MIDDLE_OFFSET;
@@ -10,7 +10,7 @@ use inkwell::values::{
     PointerValue,
 };
 
-/// Which memory an access belongs to; accesses of different kinds do not alias.
+/// The memory that an access belongs to; accesses of different kinds do not alias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     /// Memory of the RISC-V program. Accesses are at any alignment, one instruction each, and
@@ -26,7 +26,7 @@ impl<'ctx> Ir<'ctx> {
     fn annotate(&self, access: InstructionValue<'ctx>, memory: Memory) {
         let stores = access.get_opcode() == InstructionOpcode::Store;
         let checkpoint = self.precise.get() && stores && memory == Memory::Hart;
-        // No load may come into the middle of a checkpoint.
+        // No load may be moved into a checkpoint.
         if !checkpoint {
             access
                 .set_metadata(self.tags[memory as usize], self.kinds.tbaa)
@@ -69,12 +69,12 @@ impl<'ctx> Ir<'ctx> {
             .into_int_value()
     }
 
-    /// Makes the load that gave `value` stay, and no other value known before take its place.
+    /// Keeps the load that produced `value`, and prevents LLVM from using a known value instead.
     pub fn keep(&self, value: BasicValueEnum<'ctx>) {
         order(instruction(value));
     }
 
-    /// Keeps the atomic access to guest memory that gave `value` in the guest's order.
+    /// Keeps the atomic access to guest memory that produced `value` in the guest's order.
     pub fn order_atomic(&self, value: impl BasicValue<'ctx>) {
         order(instruction(value.as_basic_value_enum()));
     }
@@ -88,7 +88,7 @@ impl<'ctx> Ir<'ctx> {
         self.annotate(access, memory);
     }
 
-    /// A constant array of 32-bit words in the image: its address.
+    /// Adds a constant array of 32-bit words to the image and returns its address.
     pub fn word_array(&self, words: impl Iterator<Item = u32>) -> IntValue<'ctx> {
         let word = self.int_of(32);
         let words: Vec<_> = words
@@ -102,19 +102,20 @@ impl<'ctx> Ir<'ctx> {
         self.address(global.as_pointer_value())
     }
 
-    /// The word at `index` of the array at `address`.
+    /// Returns the word at `index` of the array at `address`.
     pub fn element(&self, address: IntValue<'ctx>, index: IntValue<'ctx>) -> IntValue<'ctx> {
         let scaled = built(self.builder.build_left_shift(index, self.constant(2), ""));
         let address = built(self.builder.build_int_add(address, scaled, ""));
         self.load_int(32, self.guest_pointer(address), Memory::Image)
     }
 
-    /// The word of the `Hart` structure at `offset`.
+    /// Returns the word of the `Hart` structure at `offset`.
     pub fn hart_slot(&self, offset: u64) -> PointerValue<'ctx> {
         self.constant(offset).const_to_pointer(self.hart_pointer)
     }
 
-    /// The same by the address of the middle of its integer registers, `middle`.
+    /// Returns the word of the `Hart` structure at `offset`, addressed from `middle`, the address
+    /// of the middle of the integer registers.
     pub fn hart_slot_from(&self, middle: IntValue<'ctx>, offset: u64) -> PointerValue<'ctx> {
         let distance = self.constant(offset.wrapping_sub(MIDDLE_OFFSET));
         self.guest_pointer(built(self.builder.build_int_add(middle, distance, "")))
@@ -130,9 +131,9 @@ impl<'ctx> Ir<'ctx> {
         self.store(self.hart_slot(offset), value, Memory::Hart);
     }
 
-    /// A guest address as a pointer. A sum with a constant becomes an offset from a
-    /// pointer: then LLVM sees which accesses from one base do not overlap, and which
-    /// bytes make a word.
+    /// Converts a guest address to a pointer. A sum with a constant becomes an offset from a
+    /// pointer, so that LLVM sees which accesses from one base do not overlap, and which bytes form
+    /// a word.
     pub fn guest_pointer(&self, address: IntValue<'ctx>) -> PointerValue<'ctx> {
         let sum = address
             .as_instruction()
@@ -147,20 +148,20 @@ impl<'ctx> Ir<'ctx> {
             return pointer;
         };
         let byte = self.int_of(8);
-        // SAFETY: one index for a type that is no structure.
+        // SAFETY: one index for a type that is not a structure.
         let moved = unsafe { self.builder.build_gep(byte, pointer, &[offset], "") };
         built(moved)
     }
 
-    /// A pointer as an address.
+    /// Converts a pointer to an address.
     pub fn address(&self, pointer: PointerValue<'ctx>) -> IntValue<'ctx> {
         built(self.builder.build_ptr_to_int(pointer, self.int, ""))
     }
 }
 
-/// Makes an access volatile: LLVM neither drops, repeats, splits, joins nor widens it, and
-/// keeps its order among the volatile ones. The program's accesses are in their order then,
-/// which is stronger than RVWMO asks for but where x86 itself is weaker: see "Memory order" in
+/// Makes an access volatile: LLVM neither drops, repeats, splits, joins nor widens it, and keeps
+/// its order among the volatile ones. The program's accesses are then in program order, which is
+/// stronger than RVWMO requires except where x86 itself is weaker: see "Memory order" in
 /// docs/translator.md.
 fn order(access: InstructionValue<'_>) {
     access
@@ -174,7 +175,7 @@ fn instruction(value: BasicValueEnum<'_>) -> InstructionValue<'_> {
         .expect("a load is an instruction")
 }
 
-/// Type-based alias analysis tags of [`Memory`]'s kinds: siblings under one root.
+/// Returns the type-based alias analysis tags of [`Memory`]'s kinds: siblings under one root.
 pub(super) fn access_tags(context: &Context) -> [MetadataValue<'_>; 3] {
     let root = context.metadata_node(&[context.metadata_string("hartline").into()]);
     ["guest", "hart", "image"].map(|name| {

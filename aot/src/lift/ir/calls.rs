@@ -14,14 +14,14 @@ const X86_REGCALL: u32 = 92;
 /// LLVM's number of `preserve_allcc`.
 const PRESERVE_ALL: u32 = 15;
 
-/// How often LLVM is told that functions are executed; all alike.
+/// The execution count that LLVM gets for every function.
 const ENTRY_COUNT: u64 = 1000;
 
-/// Which pinned registers a function takes and returns.
+/// The pinned registers that a function takes and returns.
 ///
-/// A function without floating-point code does not touch the SSE registers at
-/// all, so that what its caller and its callees have there passes through it;
-/// both kinds may call each other with either signature.
+/// A function without floating-point code does not use the SSE registers, so the values that its
+/// caller and its callees have there pass through it. Functions of both kinds may call each other
+/// with either signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signature {
     /// Integer registers.
@@ -40,14 +40,14 @@ impl Signature {
 }
 
 impl<'ctx> Ir<'ctx> {
-    /// The host function of the guest function at `guest`, for calls with a
-    /// signature. The linker of images resolves the name; no function of the
-    /// module has it, so that signatures need not agree.
+    /// Returns the host function of the guest function at `guest`, for calls with a signature. The
+    /// linker of images resolves the name. No function of the module has this name, so signatures
+    /// need not agree.
     pub fn callee(&self, guest: u64, signature: Signature) -> PointerValue<'ctx> {
         self.declared(&format!("{}_{guest:x}", signature.prefix()), signature)
     }
 
-    /// The same for a call in the function's own convention.
+    /// Returns the host function for a call in the function's nonstandard convention.
     pub fn own_callee(&self, guest: u64, signature: Signature) -> PointerValue<'ctx> {
         self.declared(&format!("o{}_{guest:x}", signature.prefix()), signature)
     }
@@ -80,8 +80,8 @@ impl<'ctx> Ir<'ctx> {
             let attribute = self.context.create_enum_attribute(kind, 0);
             function.add_attribute(AttributeLoc::Function, attribute);
         }
-        // With a profile, LLVM keeps blocks that are almost never executed (polls) out
-        // of the loops that they belong to.
+        // With a profile, LLVM keeps blocks that are almost never executed (polls) out of their
+        // loops.
         let count = self.context.metadata_node(&[
             self.context.metadata_string("function_entry_count").into(),
             self.constant(ENTRY_COUNT).into(),
@@ -126,7 +126,7 @@ impl<'ctx> Ir<'ctx> {
             .into_struct_value()
     }
 
-    /// Calls a function that changes no register.
+    /// Calls a function that preserves all registers.
     pub fn call_preserving(&self, callee: PointerValue<'ctx>) {
         let r#type = self.context.void_type().fn_type(&[], false);
         let call = built(self.builder.build_indirect_call(r#type, callee, &[], ""));
@@ -134,7 +134,7 @@ impl<'ctx> Ir<'ctx> {
         call.add_attribute(AttributeLoc::Function, self.strict);
     }
 
-    /// Jumps to a function of the translated-code convention, for good.
+    /// Tail-calls a function of the translated-code convention.
     pub fn tail_call_guest(
         &self,
         signature: Signature,
@@ -157,7 +157,7 @@ impl<'ctx> Ir<'ctx> {
         built(self.builder.build_return(Some(&state)));
     }
 
-    /// Returns a state as it is.
+    /// Returns a state unchanged.
     pub fn return_state(&self, state: StructValue<'ctx>) {
         built(self.builder.build_return(Some(&state)));
     }
@@ -173,36 +173,35 @@ impl<'ctx> Ir<'ctx> {
         self.return_state(state);
     }
 
-    /// The pinned register at `index` of a returned state.
+    /// Returns the pinned register at `index` of a returned state.
     pub fn extract(&self, state: StructValue<'ctx>, index: usize) -> BasicValueEnum<'ctx> {
         let index = u32::try_from(index).expect("27 pinned registers");
         built(self.builder.build_extract_value(state, index, ""))
     }
 }
 
-/// Name of the host function of the guest function at link-time address `guest`.
+/// Returns the name of the host function of the guest function at link-time address `guest`.
 pub fn function_name(guest: u64) -> String {
     format!("f_{guest:x}")
 }
 
-/// Name of the host function that has a convention of its own, besides the one named by
-/// [`function_name`] which anybody can call.
+/// Returns the name of the host function with a nonstandard convention. Any code can call the
+/// function named by [`function_name`] instead.
 pub fn own_function_name(guest: u64) -> String {
     format!("of_{guest:x}")
 }
 
-/// The host function that a symbol stands for.
+/// The host function that a symbol names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostFunction {
     /// Link-time address of the guest function.
     pub guest: u64,
-    /// Whether it is the one with a convention of its own.
+    /// Whether it is the function with a nonstandard convention.
     pub own: bool,
 }
 
 impl HostFunction {
-    /// That of a name made by [`function_name`], [`Ir::callee`] or
-    /// [`Ir::own_callee`].
+    /// Parses a name made by [`function_name`], [`Ir::callee`] or [`Ir::own_callee`].
     pub fn of_symbol(name: &str) -> Option<Self> {
         let (kind, digits) = name.split_once('_')?;
         let guest = u64::from_str_radix(digits, 16).ok()?;
@@ -213,7 +212,7 @@ impl HostFunction {
         }
     }
 
-    /// Name of its definition.
+    /// Returns the name of its definition.
     pub fn name(self) -> String {
         match self.own {
             true => own_function_name(self.guest),

@@ -29,10 +29,10 @@ use inkwell::{FloatPredicate, GlobalVisibility, InlineAsmDialect, IntPredicate};
 /// LLVM address space of `gs:`-relative addresses.
 const GS: u16 = 256;
 
-/// How likely a conditional branch is taken.
+/// The probability that a conditional branch is taken.
 #[derive(Debug, Clone, Copy)]
 pub enum Likely {
-    /// Nothing is known.
+    /// Unknown.
     Unknown,
     /// Almost always.
     Taken,
@@ -59,7 +59,7 @@ pub struct Ir<'ctx> {
     pub single: FloatType<'ctx>,
     pointer: PointerType<'ctx>,
     hart_pointer: PointerType<'ctx>,
-    /// Results by [`Signature`].
+    /// Result types by [`Signature`].
     states: [StructType<'ctx>; 2],
     functions: [FunctionType<'ctx>; 2],
     kinds: Kinds,
@@ -78,14 +78,14 @@ struct Kinds {
     invariant: u32,
 }
 
-/// The value of an operation that fails only when the builder has no position,
-/// which [`Ir`] rules out.
+/// Unwraps the value of an operation that fails only if the builder has no position, which [`Ir`]
+/// rules out.
 fn built<T>(result: Result<T, BuilderError>) -> T {
     result.expect("the builder is positioned and operand types agree")
 }
 
 impl<'ctx> Ir<'ctx> {
-    /// An empty module.
+    /// Creates an empty module.
     pub fn new(context: &'ctx Context, name: &str) -> Self {
         let int = context.i64_type();
         let double = context.f64_type();
@@ -124,8 +124,8 @@ impl<'ctx> Ir<'ctx> {
         }
     }
 
-    /// From here on, whether stores to guest memory and to the `Hart` structure stay and
-    /// keep their order, and no load passes one.
+    /// Sets whether stores to guest memory and to the `Hart` structure built from here on stay,
+    /// keep their order, and are not passed by loads.
     pub fn set_precise(&self, precise: bool) {
         self.precise.set(precise);
     }
@@ -145,12 +145,12 @@ impl<'ctx> Ir<'ctx> {
         global
     }
 
-    /// A new basic block at the end of `function`.
+    /// Adds a basic block at the end of `function`.
     pub fn block(&self, function: FunctionValue<'ctx>, name: &str) -> BasicBlock<'ctx> {
         self.context.append_basic_block(function, name)
     }
 
-    /// Goes on building at the end of `block`.
+    /// Continues building at the end of `block`.
     pub fn position(&self, block: BasicBlock<'ctx>) {
         self.builder.position_at_end(block);
     }
@@ -174,7 +174,7 @@ impl<'ctx> Ir<'ctx> {
         self.int.const_int(value, false)
     }
 
-    /// An uninitialised variable; LLVM turns it into SSA values.
+    /// Makes an uninitialised variable; LLVM turns it into SSA values.
     pub fn variable(&self, r#type: impl BasicType<'ctx>, name: &str) -> PointerValue<'ctx> {
         built(self.builder.build_alloca(r#type, name))
     }
@@ -240,9 +240,9 @@ impl<'ctx> Ir<'ctx> {
         built(self.builder.build_int_compare(predicate, a, b, ""))
     }
 
-    /// Compares floating-point values, quietly and without ordering against others, but in
-    /// the precise variant: a signalling NaN raises a flag, which must not show before a
-    /// fault that comes earlier.
+    /// Compares floating-point values, quietly and without ordering against other operations. In
+    /// the precise variant the order is kept: a signalling NaN raises a flag, which must not be
+    /// visible before an earlier fault.
     pub fn compare_float(
         &self,
         predicate: FloatPredicate,
@@ -319,8 +319,8 @@ impl<'ctx> Ir<'ctx> {
         built(self.builder.build_call(declaration, arguments, ""))
     }
 
-    /// Calls a constrained floating-point intrinsic (`llvm.experimental.constrained.*`)
-    /// in the dynamic rounding mode, exceptions observed.
+    /// Calls a constrained floating-point intrinsic (`llvm.experimental.constrained.*`) in the
+    /// dynamic rounding mode, with observable exceptions.
     pub fn constrained(
         &self,
         name: &str,
@@ -346,7 +346,7 @@ impl<'ctx> Ir<'ctx> {
         self.context.metadata_string(text).into()
     }
 
-    /// Assembly that reads or writes memory or the state of the processor.
+    /// Adds assembly that reads or writes memory or the state of the processor.
     pub fn assembly(&self, text: &str) {
         let r#type = self.context.void_type().fn_type(&[], false);
         let memory = "~{memory}".to_owned();
@@ -362,7 +362,7 @@ impl<'ctx> Ir<'ctx> {
         built(self.builder.build_indirect_call(r#type, code, &[], ""));
     }
 
-    /// `value`, but LLVM does not see where it comes from, and computes it in a register.
+    /// Returns `value`, computed in a register, such that LLVM does not see its origin.
     pub fn opaque(&self, value: IntValue<'ctx>) -> IntValue<'ctx> {
         let kind = value.get_type();
         let r#type = kind.fn_type(&[kind.into()], false);
@@ -380,7 +380,8 @@ impl<'ctx> Ir<'ctx> {
             self.builder
                 .build_indirect_call(r#type, code, &arguments, ""),
         );
-        // It goes if nobody needs the value. The number says that no memory is accessed.
+        // The code is dropped if the value is unused. The number 0 means that it accesses no
+        // memory.
         for name in ["memory", "nounwind", "willreturn"] {
             let kind = Attribute::get_named_enum_kind_id(name);
             let attribute = self.context.create_enum_attribute(kind, 0);
