@@ -43,7 +43,7 @@ fuzz() {
     fi
     mkdir -p "work/$target" artifacts
     if ! "$target_dir/x86_64-unknown-linux-gnu/release/$target" \
-        -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len="$longest" \
+        -max_total_time="$seconds" -timeout=120 -rss_limit_mb=2048 -max_len="$longest" \
         -print_final_stats=1 "-artifact_prefix=artifacts/$target-" \
         "work/$target" "corpus/$target" >"$log" 2>&1; then
         tail -n 40 "$log"
