@@ -1,4 +1,5 @@
-//! The parts of the `hartline` command that do not depend on its arguments.
+//! The library of the `hartline` command: the daemon's client, the form of error messages, and the
+//! examination of a host.
 
 #[cfg(feature = "client")]
 pub mod client;

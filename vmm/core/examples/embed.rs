@@ -1,8 +1,8 @@
 //! Runs a riscv64 program in a virtual machine and prints its exit status:
 //! `cargo run --release -p hartline-vmm --example embed -- PROGRAM [ARGUMENT…]`.
 //!
-//! The program is the only file in its file system. `Settings` takes what else a VM can have:
-//! devices, volumes, limits, and translations, without which the code is interpreted.
+//! The program is the only file in its file system. `Settings` has fields for more: devices,
+//! volumes, limits, and translations. Without translations the guest interprets the code.
 
 use hartline_vmm::boot::Arguments;
 use hartline_vmm::interrupts::Mode;

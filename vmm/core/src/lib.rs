@@ -1,6 +1,6 @@
-//! The virtual machine monitor: KVM, the guest's memory, its run and its end. A program runs a VM of
-//! its own as `examples/embed.rs` does: [`machine::Blank`] is the VM, [`machine::Settings`] says what
-//! runs in it, and [`report::judge`] how that ended.
+//! The virtual machine monitor: KVM, the guest's memory, its run and its end. `examples/embed.rs`
+//! shows the way: [`machine::Blank`] is a VM, [`machine::Settings`] describes its program and its
+//! devices, [`report::judge`] gives the exit code.
 
 pub mod affinity;
 mod attention;

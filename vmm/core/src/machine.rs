@@ -96,11 +96,11 @@ pub struct Settings<'a> {
 }
 
 impl<'a> Settings<'a> {
-    /// RAM of [`Settings::new`], bytes.
+    /// Length of RAM in [`Settings::new`], bytes.
     pub const RAM: u64 = 2 << 30;
 
-    /// A VM with one vCPU and [`RAM`](Self::RAM), without files, devices and limits, in which the
-    /// guest runtime that this VMM was built with starts the program.
+    /// Settings of a VM with one vCPU and [`RAM`](Self::RAM) bytes of memory, without files, devices
+    /// and limits. Its runtime is [`RUNTIME`].
     #[must_use]
     pub fn new(arguments: &'a Arguments) -> Self {
         Self {

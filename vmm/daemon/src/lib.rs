@@ -11,7 +11,7 @@
 //! collect       deletion of old entries
 //! pool          VMMs that wait for a program      process    jailed processes
 //! processors    those that are one machine's alone
-//! spawner       the connection to it              jailed     what jailed processes do
+//! spawner       the connection to it              jailed     the work of jailed processes
 //! ```
 //! This is the service, a process without privileges. What needs some, the
 //! [spawner](hartline_jail::spawner) does. The service maps no guest memory and reads no upload:

@@ -1,4 +1,4 @@
-//! The command line of `hartlined`.
+//! `hartlined` as a command. With this test a build of all tests has the program too.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! What jailed processes may use.
+//! Resource limits of jailed processes, by their role.
 
 use super::Role;
 
@@ -7,7 +7,7 @@ pub const MAX_OUTPUT: u64 = 16 << 20;
 /// Most bytes of a tree or image that a worker makes.
 pub const MAX_WORKER_FILE: u64 = 4 << 30;
 
-/// Resource limits of the process (setrlimit(2)).
+/// Resource limits of a process (setrlimit(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Open descriptors.

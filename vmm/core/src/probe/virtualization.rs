@@ -1,4 +1,4 @@
-//! What the module of KVM that is loaded may use of the processor, by its parameters in `/sys`.
+//! Settings of the KVM module that is loaded: its parameters in `/sys/module`.
 
 use super::KvmKind;
 use serde::Serialize;

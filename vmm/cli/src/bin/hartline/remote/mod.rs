@@ -27,7 +27,7 @@ use tenants::{Tenant, tenant};
 use top::{Top, top};
 use volumes::{Volume, Volumes, list as volumes, volume};
 
-/// The commands.
+/// Commands that talk to the daemon.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Upload a program to the daemon
@@ -66,10 +66,10 @@ pub enum Command {
     Attach(Attach),
 }
 
-/// Does what a command says.
+/// Runs a command.
 ///
 /// # Errors
-/// There is no daemon, or it refuses.
+/// There is no daemon, or it refuses the request.
 pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Push(arguments) => push(arguments),
