@@ -1,15 +1,18 @@
 //! Examines a host: whether it can run programs, how well, and possible improvements.
 
 mod advice;
+#[cfg(feature = "client")]
+mod service;
 mod system;
 mod text;
 mod tuning;
 
 pub use advice::Advice;
+#[cfg(feature = "client")]
+pub use service::Service;
 pub use system::Memory;
 pub use tuning::Tuning;
 
-use hartline_jail::spawner;
 use hartline_vmm::interrupts::Mode;
 use hartline_vmm::platform::{CoreScheduling, Kvm};
 use hartline_vmm::probe::{Costs, Finding, Host, ProbeError, Virtualization, probe};
@@ -83,12 +86,12 @@ pub struct Report {
     pub memory: Memory,
     /// Settings that matter to hosts with many machines.
     pub tuning: Tuning,
-    /// The reason why `hartlined` cannot limit machines; absent if it can.
-    pub limits: Option<String>,
+    /// Abilities of the daemon, unless this is built without its client.
+    #[cfg(feature = "client")]
+    #[serde(flatten)]
+    pub service: Service,
     /// The reason why `hartlined` cannot keep tenants off each other's cores; absent if it can.
     pub core_scheduling: Option<String>,
-    /// The reason why `hartlined` cannot make networks of tenants; absent if it can.
-    pub networks: Option<String>,
     /// Instruction-set extensions that translated code may use, and the reasons against the others.
     pub features: Vec<Finding>,
     /// Features that programs are translated for, as LLVM names them.
@@ -142,9 +145,9 @@ pub fn examine(device: &Path) -> Report {
         capabilities: BTreeMap::new(),
         memory: Memory::detect(),
         tuning: Tuning::detect(),
-        limits: spawner::check_host().err().map(|why| why.to_string()),
+        #[cfg(feature = "client")]
+        service: Service::detect(),
         core_scheduling: CoreScheduling::detect().err().map(|why| why.to_string()),
-        networks: spawner::lacking().map(|why| why.to_string()),
         features: Vec::new(),
         target_features: String::new(),
         costs: None,

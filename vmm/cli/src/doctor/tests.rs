@@ -74,9 +74,9 @@ fn ideal() -> Report {
             favordynmods: Some(true),
             ..Tuning::default()
         },
-        limits: None,
+        #[cfg(feature = "client")]
+        service: Service::default(),
         core_scheduling: None,
-        networks: None,
         features: Vec::new(),
         target_features: String::new(),
         costs: None,
@@ -90,6 +90,7 @@ fn advise(report: &Report, kind: KvmKind, processor: ProcessorSupport) -> Vec<Ad
     advice::advise(report, kind, processor, Path::new("/dev/kvm"))
 }
 
+#[cfg(feature = "client")]
 #[test]
 fn what_the_daemon_lacks_is_shown() {
     let mut report = ideal();
@@ -98,7 +99,7 @@ fn what_the_daemon_lacks_is_shown() {
             .to_string()
             .contains("limits of machines    possible\n")
     );
-    report.networks = Some("no nft".into());
+    report.service.networks = Some("no nft".into());
     report.core_scheduling = Some("no kernel".into());
     let text = report.to_string();
     assert!(

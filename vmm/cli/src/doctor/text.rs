@@ -105,9 +105,12 @@ impl Report {
             None => "possible".to_owned(),
             Some(why) => format!("not possible: {why}"),
         };
-        row(f, "limits of machines", &possible(&self.limits))?;
-        row(f, "core scheduling", &possible(&self.core_scheduling))?;
-        row(f, "networks of tenants", &possible(&self.networks))
+        #[cfg(feature = "client")]
+        {
+            row(f, "limits of machines", &possible(&self.service.limits))?;
+            row(f, "networks of tenants", &possible(&self.service.networks))?;
+        }
+        row(f, "core scheduling", &possible(&self.core_scheduling))
     }
 
     fn write_features(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
