@@ -13,6 +13,9 @@ use std::mem::MaybeUninit;
 const SYSCALL: u64 = 2;
 
 /// Makes the main thread of another process, which waits in a system call, make another one next.
+///
+/// # Errors
+/// `WouldBlock`: the thread is in no system call.
 fn inject(pid: i32, number: i64) -> io::Result<()> {
     let done = |result: libc::c_long| match result {
         -1 => Err(io::Error::last_os_error()),
@@ -29,6 +32,11 @@ fn inject(pid: i32, number: i64) -> io::Result<()> {
         let to = registers.as_mut_ptr();
         done(libc::ptrace(libc::PTRACE_GETREGS, pid, none, to))?;
         let mut registers = registers.assume_init();
+        // Outside of a system call there is no instruction to repeat.
+        if registers.orig_rax.cast_signed() < 0 {
+            done(libc::ptrace(libc::PTRACE_DETACH, pid, none, none))?;
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         registers.rip -= SYSCALL;
         registers.rax = number.unsigned_abs();
         // No system call must be restarted.
@@ -53,8 +61,9 @@ pub fn forbidden_call() -> Result<()> {
     let filtered: Vec<_> = jailed.into_iter().filter(|&pid| is_filtered(pid)).collect();
     for &pid in &filtered {
         let pid = pid.try_into()?;
-        // A process that has ended meanwhile was not a waiting VMM.
-        let _ = inject(pid, libc::SYS_socket);
+        // Another error: the process has ended, so it was not a waiting VMM.
+        let is_busy = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        until(|| !inject(pid, libc::SYS_socket).is_err_and(is_busy))?;
     }
     await_state(&daemon, &idle, "failed")?;
     let told = daemon.request("GET", &idle, b"")?.text("message");
