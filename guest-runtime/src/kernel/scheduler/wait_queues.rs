@@ -5,6 +5,10 @@ use crate::kernel::task::{Event, Wait};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+/// Empty queues are kept if there are at most this many queues: tasks that wait for the same file
+/// again and again would allocate a queue each time.
+const EMPTY_QUEUES: usize = 64;
+
 /// The queues, in each of which the task that has waited longest comes first.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueues {
@@ -45,7 +49,7 @@ impl WaitQueues {
                         continue;
                     };
                     queue.retain(|&other| other != tid);
-                    if queue.is_empty() {
+                    if queue.is_empty() && self.files.len() > EMPTY_QUEUES {
                         self.files.remove(ino);
                     }
                 }
@@ -117,6 +121,7 @@ mod tests {
         queues.remove(1, &one, &[]);
         queues.remove(3, &some, &[]);
         queues.remove(4, &child, &[]);
-        assert!(queues.files.is_empty() && queues.any_file.is_empty() && queues.input.is_empty());
+        assert!(queues.files.values().all(Vec::is_empty));
+        assert!(queues.any_file.is_empty() && queues.input.is_empty());
     }
 }
