@@ -349,7 +349,7 @@ calls! {
     113 clock_gettime(Choice(CLOCK), OutTime): Partial(CLOCKS);
     114 clock_getres(Choice(CLOCK), OutTime):
         Partial("no `CLOCK_REALTIME_ALARM`, `CLOCK_BOOTTIME_ALARM`, clocks of devices; \
-            `CLOCK_TAI` is `CLOCK_REALTIME`; the resolution is told as 1 ns");
+            `CLOCK_TAI` is `CLOCK_REALTIME`; the reported resolution is 1 ns");
     115 clock_nanosleep(Choice(CLOCK), Flags(TIMER), Time, OutTime) restart AfterStop:
         Partial("no `CLOCK_REALTIME_ALARM`, `CLOCK_BOOTTIME_ALARM`, clocks of devices; \
             `CLOCK_TAI` is `CLOCK_REALTIME`; processor time is slept in real time");

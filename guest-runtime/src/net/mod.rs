@@ -221,6 +221,21 @@ impl Network {
         self.touch(id, [1, 0]);
     }
 
+    /// Sets the size of the receive (0) or send (1) buffer of a socket, bytes. The socket and its
+    /// peer may have room for sending then.
+    ///
+    /// # Errors
+    /// `EBADF` if the socket is closed.
+    pub fn set_buffer(&mut self, id: SocketId, which: usize, bytes: i32) -> Result<(), Errno> {
+        let socket = self.get_mut(id)?;
+        socket.options.set_buffer(which, bytes);
+        let peer = socket.peer;
+        self.touch_output(id);
+        // The peer's own buffers are as before: a change, but no edge.
+        peer.into_iter().for_each(|peer| self.touch(peer, [0, 0]));
+        Ok(())
+    }
+
     /// Reports that a socket has room for sending, or that its state changed.
     fn touch_output(&mut self, id: SocketId) {
         self.touch(id, [0, 1]);

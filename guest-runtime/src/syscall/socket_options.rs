@@ -123,8 +123,8 @@ fn set_number(kernel: &mut Kernel, id: SocketId, key: (i32, i32), value: i32) ->
     let socket = kernel.net().get_mut(id)?;
     let (family, kind) = (socket.family, socket.kind);
     match key {
-        (SOL_SOCKET, SO_RCVBUF | SO_RCVBUFFORCE) => socket.options.set_buffer(0, value),
-        (SOL_SOCKET, SO_SNDBUF | SO_SNDBUFFORCE) => socket.options.set_buffer(1, value),
+        (SOL_SOCKET, SO_RCVBUF | SO_RCVBUFFORCE) => kernel.net().set_buffer(id, 0, value)?,
+        (SOL_SOCKET, SO_SNDBUF | SO_SNDBUFFORCE) => kernel.net().set_buffer(id, 1, value)?,
         (
             SOL_SOCKET,
             SO_TYPE | SO_ERROR | SO_ACCEPTCONN | SO_PROTOCOL | SO_DOMAIN | SO_PEERCRED,

@@ -132,6 +132,22 @@ static void room(int type) {
     close(ends[0]), close(epoll);
 }
 
+/* A larger buffer makes room too. */
+static void larger_buffer(void) {
+    int epoll = epoll_create1(0), ends[2], size = 4096;
+    char bytes[256] = {0};
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+    GIVES(setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size), 0);
+    watch(epoll, ends[0], EPOLLOUT, 1);
+    GIVES(next(epoll), 1);
+    while (write(ends[0], bytes, sizeof bytes) > 0) {}
+    GIVES(epoll_wait(epoll, got, 8, 0), 0);
+    size = 100000;
+    GIVES(setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size), 0);
+    GIVES(next(epoll), 1);
+    close(ends[0]), close(ends[1]), close(epoll);
+}
+
 /* A description that is closed by its last descriptor, in whatever way, is watched no more. */
 static void ends_of_watches(void) {
     int epoll = epoll_create1(0), other = epoll_create1(0), fd = eventfd(1, 0), copy = dup(fd);
@@ -275,6 +291,7 @@ int main(int count, char **arguments) {
     one_shots();
     room(SOCK_STREAM);
     room(SOCK_DGRAM);
+    larger_buffer();
     ends_of_watches();
     wakes_by_files();
     wakes_by_others();

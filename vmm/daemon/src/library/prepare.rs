@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// The operation in messages about trees.
 const WHAT: &str = "keeping the tree";
-/// The pause before a failed database update is tried again.
+/// The pause before a failed database update is retried.
 const NOTE_AGAIN: Duration = Duration::from_secs(2);
 /// Problems that can pass by themselves, the most important one first.
 const PASSING: [&str; 3] = [STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET];
