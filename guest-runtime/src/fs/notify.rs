@@ -12,8 +12,10 @@ use hartline_linux::errno::Errno;
 use hartline_linux::inotify::{
     IN_ALL_EVENTS, IN_ATTRIB, IN_DELETE_SELF, IN_EXCL_UNLINK, IN_IGNORED, IN_ISDIR, IN_MASK_ADD,
     IN_MASK_CREATE, IN_MOVE_SELF, IN_MOVED_FROM, IN_MOVED_TO, IN_ONESHOT, IN_Q_OVERFLOW,
+    InotifyEvent,
 };
 use hartline_linux::stat::{S_IFDIR, S_IFMT};
+use zerocopy::IntoBytes;
 
 /// Most queued events of one instance (`fs.inotify.max_queued_events`).
 pub const MAX_EVENTS: usize = 16384;
@@ -22,7 +24,7 @@ pub const MAX_WATCHES: usize = 65536;
 /// Most instances (`fs.inotify.max_user_instances`).
 pub const MAX_INSTANCES: usize = 1024;
 /// Length of `struct inotify_event` before the name, bytes.
-const HEADER: usize = 16;
+const HEADER: usize = size_of::<InotifyEvent>();
 
 /// A queued event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,12 +49,15 @@ impl Event {
     }
 
     fn write(&self, to: &mut [u8]) {
-        let length = self.name_length() as u32;
-        let words = [self.watch.cast_unsigned(), self.mask, self.cookie, length];
-        for (to, word) in to.chunks_exact_mut(4).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        let (name, padding) = to[HEADER..].split_at_mut(self.name.len());
+        let header = InotifyEvent {
+            wd: self.watch,
+            mask: self.mask,
+            cookie: self.cookie,
+            len: self.name_length() as u32,
+        };
+        let (to_header, to_name) = to.split_at_mut(HEADER);
+        to_header.copy_from_slice(header.as_bytes());
+        let (name, padding) = to_name.split_at_mut(self.name.len());
         name.copy_from_slice(&self.name);
         padding.fill(0);
     }
