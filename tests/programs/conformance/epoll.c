@@ -142,7 +142,7 @@ static void larger_buffer(void) {
     GIVES(next(epoll), 1);
     while (write(ends[0], bytes, sizeof bytes) > 0) {}
     GIVES(epoll_wait(epoll, got, 8, 0), 0);
-    size = 100000;
+    size = 212992;
     GIVES(setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size), 0);
     GIVES(next(epoll), 1);
     close(ends[0]), close(ends[1]), close(epoll);
