@@ -10,6 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output, Stdio};
+use std::thread;
 use std::time::Duration;
 
 fn client(daemon: &Daemon, arguments: &[&str], input: &str) -> Result<Output> {
@@ -141,12 +142,20 @@ pub fn service() -> Result<()> {
         &told,
     )?;
     spawner_hangs(&daemon, &manager)?;
-    daemon.terminate()?;
-    let mut last = receive()?;
-    while last == "WATCHDOG=1" {
-        last = receive()?;
-    }
-    check("stopping", last.starts_with("STOPPING=1\n"), &last)?;
+    manager_hangs(&mut daemon)?;
+    daemon.restart()?;
+    let last = thread::scope(|scope| -> Result<String> {
+        let reader = scope.spawn(|| -> Result<String> {
+            let mut last = receive()?;
+            while !last.starts_with("STOPPING=1\n") {
+                last = receive()?;
+            }
+            Ok(last)
+        });
+        daemon.terminate()?;
+        reader.join().map_err(|_| "the reader panicked")?
+    })?;
+    check("stopping", last.contains("machines go on"), &last)?;
     daemon.restart()?;
     let running = super::state(&daemon, &ticking)?;
     check("machines go on", running == "running", &running)
@@ -174,6 +183,14 @@ fn spawner_hangs(daemon: &Daemon, manager: &UnixDatagram) -> Result<()> {
     )?;
     manager.recv(&mut message)?;
     Ok(())
+}
+
+/// A daemon whose notifications are not taken serves requests and ends.
+fn manager_hangs(daemon: &mut Daemon) -> Result<()> {
+    // Notifications of a second and more fill the socket's queue (net.unix.max_dgram_qlen).
+    thread::sleep(Duration::from_secs(2));
+    daemon.request("GET", "/readyz", b"")?.expect(200)?;
+    daemon.terminate()
 }
 
 /// Limits are enforced, or it is said why not, and a daemon of which they are demanded does not

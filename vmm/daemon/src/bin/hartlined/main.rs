@@ -14,6 +14,7 @@ use hartline_daemon::{Daemon, Given};
 use hartline_jail::Channel;
 use hartline_jail::spawner::{self, Hello, confine};
 use hartline_vmm::report;
+use service::Manager;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
@@ -107,6 +108,7 @@ fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("the runtime")?;
+    let manager = Manager::start().context("the thread for systemd")?;
     runtime.block_on(async {
         let daemon = Daemon::start(config, Arc::clone(&spawner), given)?;
         let config = &daemon.config;
@@ -116,11 +118,7 @@ fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
             tcp = listeners.address().map(|address| address.to_string()),
             "ready"
         );
-        let guard = tokio::spawn(service::keep_alive(
-            Arc::clone(&daemon),
-            Arc::clone(&spawner),
-        ));
-        service::ready("serving requests");
+        manager.ready("serving requests");
         let (stop, stopped) = watch::channel(false);
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -130,14 +128,19 @@ fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
                 _ = interrupt.recv() => {}
             }
             tracing::info!("stopping; machines go on");
-            service::stopping();
+            manager.stopping();
             daemon.scheduler.drain();
             stop.send_replace(true);
         };
-        tokio::join!(listeners.serve(&daemon, stopped), ended);
-        guard.abort();
+        let served = async { tokio::join!(listeners.serve(&daemon, stopped), ended) };
+        tokio::select! {
+            _ = served => {}
+            () = manager.keep_alive(&daemon, &spawner) => {}
+        }
         anyhow::Ok(())
-    })
+    })?;
+    manager.finish();
+    Ok(())
 }
 
 /// Ends the service: without the spawner no process can be started or ended.

@@ -6,9 +6,13 @@ use anyhow::Context;
 use hartline_daemon::Daemon;
 use hartline_daemon::spawner::Spawner;
 use sd_notify::NotifyState;
+use std::future;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread;
 use std::time::Duration;
+use tokio::time::{self, MissedTickBehavior};
 use tracing::{Level, Metadata};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
@@ -41,32 +45,85 @@ fn is_journal() -> bool {
     error.is_ok_and(|error| stream == format!("{}:{}", error.dev(), error.ino()))
 }
 
-/// Notifies systemd that requests are served.
-pub fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+/// Notifications that may wait for systemd, which may be busy; further ones are dropped.
+const WAITING: usize = 4;
+/// Time that an ending daemon waits until systemd has taken its notifications.
+const LAST: Duration = Duration::from_secs(2);
+
+/// The connection to systemd. A thread sends the notifications, because sending waits for as long as
+/// the queue of systemd's socket is full (unix(7)), and requests must not wait for that.
+#[derive(Debug)]
+pub struct Manager {
+    states: SyncSender<Vec<NotifyState<'static>>>,
+    /// Disconnected once all has been sent.
+    sent: Receiver<()>,
 }
 
-/// Notifies systemd that the daemon is ending.
-pub fn stopping() {
-    tell(&[
-        NotifyState::Stopping,
-        NotifyState::Status("answering the last requests; machines go on"),
-    ]);
-}
+impl Manager {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The host starts no thread.
+    pub fn start() -> std::io::Result<Self> {
+        let (states, waiting) = mpsc::sync_channel::<Vec<NotifyState<'static>>>(WAITING);
+        let (sending, sent) = mpsc::channel::<()>();
+        let send = move || {
+            let _sending = sending;
+            for states in waiting {
+                // Without systemd there is no receiver, which is no error here.
+                if let Err(error) = sd_notify::notify(&states) {
+                    tracing::warn!("systemd could not be notified: {error}");
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("sd_notify".to_owned())
+            .spawn(send)?;
+        Ok(Self { states, sent })
+    }
 
-/// Notifies systemd's watchdog periodically that the daemon works: tasks run, and the database and
-/// the spawner answer. Never returns if there is a watchdog.
-pub async fn keep_alive(daemon: Arc<Daemon>, spawner: Arc<Spawner>) {
-    let Some(time) = sd_notify::watchdog_enabled() else {
-        return;
-    };
-    // As sd_watchdog_enabled(3) recommends.
-    let mut ticks = tokio::time::interval((time / 2).max(Duration::from_millis(1)));
-    loop {
-        ticks.tick().await;
-        match check(&daemon, &spawner).await {
-            Ok(()) => tell(&[NotifyState::Watchdog]),
-            Err(error) => tracing::error!("the watchdog is not notified: {error:#}"),
+    /// Notifies systemd that requests are served.
+    pub fn ready(&self, status: &'static str) {
+        self.notify(vec![NotifyState::Ready, NotifyState::Status(status)]);
+    }
+
+    /// Notifies systemd that the daemon is ending.
+    pub fn stopping(&self) {
+        self.notify(vec![
+            NotifyState::Stopping,
+            NotifyState::Status("answering the last requests; machines go on"),
+        ]);
+    }
+
+    /// Waits, not long, until systemd has taken all notifications.
+    pub fn finish(self) {
+        drop(self.states);
+        // No message comes: either the thread has ended, or the time is over.
+        let _ = self.sent.recv_timeout(LAST);
+    }
+
+    /// Notifies systemd's watchdog periodically that the daemon works: tasks run, and the database
+    /// and the spawner answer. Never returns.
+    pub async fn keep_alive(&self, daemon: &Arc<Daemon>, spawner: &Spawner) {
+        let Some(limit) = sd_notify::watchdog_enabled() else {
+            return future::pending().await;
+        };
+        // As sd_watchdog_enabled(3) recommends.
+        let mut ticks = time::interval((limit / 2).max(Duration::from_millis(1)));
+        // After a long check, one notification is as good as all those that were due.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            match check(daemon, spawner).await {
+                Ok(()) => self.notify(vec![NotifyState::Watchdog]),
+                Err(error) => tracing::error!("the watchdog is not notified: {error:#}"),
+            }
+        }
+    }
+
+    fn notify(&self, states: Vec<NotifyState<'static>>) {
+        if self.states.try_send(states).is_err() {
+            tracing::warn!("systemd takes no notifications: one is dropped");
         }
     }
 }
@@ -78,11 +135,4 @@ async fn check(daemon: &Daemon, spawner: &Spawner) -> anyhow::Result<()> {
         .await?
         .context("the database")?;
     spawner.ping().await.context("the spawner")
-}
-
-fn tell(states: &[NotifyState<'_>]) {
-    // Without systemd there is no receiver, which is no error here.
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!("systemd could not be told: {error}");
-    }
 }
