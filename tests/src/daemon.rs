@@ -1,7 +1,7 @@
 //! A daemon for one test, and requests to it.
 
 use crate::tree::Scratch;
-use crate::{Result, hartline};
+use crate::{Result, hartline, process};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -234,13 +234,14 @@ impl Daemon {
     /// Ends the daemon by SIGTERM, as a service manager does.
     ///
     /// # Errors
-    /// Any I/O error of the host; the daemon does not end with exit code 0.
+    /// Any I/O error of the host; the daemon does not end, or not with exit code 0.
     pub fn terminate(&mut self) -> Result<()> {
         // SAFETY: no memory is involved.
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
-        match self.child.wait()? {
-            status if status.success() => Ok(()),
-            status => Err(format!("{status}: {}", self.log()).into()),
+        match process::wait(&mut self.child)? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(format!("{status}: {}", self.log()).into()),
+            None => Err(format!("it does not end: {}", self.log()).into()),
         }
     }
 

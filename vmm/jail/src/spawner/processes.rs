@@ -3,14 +3,14 @@
 use super::cgroup::{Cgroups, Group};
 use super::protocol::{Done, Outcome, Part, ProcessId, Refused, Signal, Start, refused};
 use super::volumes::VolumeDirectory;
-use crate::{COUNTERS_FD, Child, INPUT_FD, Limits, NETWORK_FD, Role, mount, spawn};
+use crate::{COUNTERS_FD, Channel, Child, INPUT_FD, Limits, NETWORK_FD, Role, mount, spawn};
 use hartline_vmm::platform::{CoreMember, CoreScheduling};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The maximum time that the kernel takes to end a process.
@@ -40,11 +40,66 @@ pub(super) struct Starter {
     pub volumes: Arc<VolumeDirectory>,
 }
 
-/// All processes. One thread uses this, the spawner's first: the kernel ends the processes that do
-/// not outlive the daemon when the thread that started them ends.
+impl Starter {
+    /// Starts a process with a user.
+    fn spawn(&self, start: &Start, uid: u32) -> Result<(Child, Channel), Refused> {
+        let volumes = match start {
+            Start::VmmWithVolumes(volumes) => volumes.as_slice(),
+            Start::VolumeWorker { volume, .. } => std::slice::from_ref(volume),
+            Start::Vmm | Start::Worker { .. } => &[],
+        };
+        let mounts = volumes.iter().map(|volume| {
+            let directory = self.volumes.open(&volume.id)?;
+            Ok(mount(&directory, uid, volume.read_only)?)
+        });
+        let mounts = mounts.collect::<Result<Vec<_>, Refused>>()?;
+        let role = role_of(start);
+        let device = match role {
+            Role::Vmm | Role::VmmWithVolumes => Some(self.device.as_fd()),
+            Role::Worker | Role::VolumeWorker => None,
+        };
+        let (program, root) = (&self.program, &self.root);
+        Ok(spawn(program, role, root, uid, device, &mounts)?)
+    }
+}
+
+/// Starts a process. The lock is not held meanwhile, because new namespaces take the kernel a
+/// millisecond. The thread must not end before the spawner: the kernel ends the processes that do
+/// not outlive the daemon together with the thread that started them (PR_SET_PDEATHSIG(2const)).
+pub(super) fn start(all: &Mutex<Processes>, start: &Start) -> Answer {
+    let (starter, uid) = {
+        let mut all = lock(all);
+        (Arc::clone(&all.starter), all.take_user()?)
+    };
+    let spawned = starter.spawn(start, uid);
+    let mut all = lock(all);
+    match spawned {
+        Ok(spawned) => all.add(start, uid, spawned),
+        Err(refused) => {
+            all.taken.remove(&uid);
+            Err(refused)
+        }
+    }
+}
+
+/// Locks the processes.
+pub(super) fn lock(all: &Mutex<Processes>) -> MutexGuard<'_, Processes> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn role_of(start: &Start) -> Role {
+    match start {
+        Start::Vmm => Role::Vmm,
+        Start::VmmWithVolumes(_) => Role::VmmWithVolumes,
+        Start::Worker { .. } => Role::Worker,
+        Start::VolumeWorker { .. } => Role::VolumeWorker,
+    }
+}
+
+/// All processes.
 #[derive(Debug)]
 pub(super) struct Processes {
-    starter: Starter,
+    starter: Arc<Starter>,
     last: ProcessId,
     known: HashMap<ProcessId, Process>,
     /// Users of known processes, and of processes that are about to end.
@@ -68,42 +123,26 @@ impl Processes {
     /// An empty set of processes.
     pub(super) fn new(starter: Starter) -> Self {
         Self {
-            starter,
+            starter: Arc::new(starter),
             last: 0,
             known: HashMap::new(),
             taken: BTreeSet::new(),
         }
     }
 
-    /// Starts a process.
-    pub(super) fn start(&mut self, start: &Start) -> Answer {
-        let uid = self.starter.uids.clone();
-        let uid = uid.into_iter().find(|uid| !self.taken.contains(uid));
+    /// Takes a user for a process that is about to be started.
+    fn take_user(&mut self) -> Result<u32, Refused> {
+        let mut uids = self.starter.uids.clone();
+        let uid = uids.find(|uid| !self.taken.contains(uid));
         let uid = uid.ok_or(Refused::NoUser)?;
-        let role = match start {
-            Start::Vmm => Role::Vmm,
-            Start::VmmWithVolumes(_) => Role::VmmWithVolumes,
-            Start::Worker { .. } => Role::Worker,
-            Start::VolumeWorker { .. } => Role::VolumeWorker,
-        };
-        let volumes = match start {
-            Start::VmmWithVolumes(volumes) => volumes.as_slice(),
-            Start::VolumeWorker { volume, .. } => std::slice::from_ref(volume),
-            Start::Vmm | Start::Worker { .. } => &[],
-        };
-        let mounts = volumes.iter().map(|volume| {
-            let directory = self.starter.volumes.open(&volume.id)?;
-            Ok(mount(&directory, uid, volume.read_only)?)
-        });
-        let mounts = mounts.collect::<Result<Vec<_>, Refused>>()?;
-        let device = match role {
-            Role::Vmm | Role::VmmWithVolumes => Some(self.starter.device.as_fd()),
-            Role::Worker | Role::VolumeWorker => None,
-        };
-        let (program, root) = (&self.starter.program, &self.starter.root);
-        let (child, channel) = spawn(program, role, root, uid, device, &mounts)?;
+        self.taken.insert(uid);
+        Ok(uid)
+    }
+
+    /// Adds a process that was started with a taken user, with its limits.
+    fn add(&mut self, start: &Start, uid: u32, (child, channel): (Child, Channel)) -> Answer {
         let process = self.insert(child, uid);
-        let limited = self.limit_worker(process, role);
+        let limited = self.limit_worker(process, role_of(start));
         let limited = limited.and_then(|()| match start.tenant() {
             Some(tenant) => self.keep_to_cores_of(process, tenant),
             // `limit` does this once the tenant is known.

@@ -2,8 +2,8 @@
 
 use super::data::Data;
 use super::network::{Networks, Unavailable};
-use super::processes::{Answer, Processes, Starter};
-use super::protocol::{Action, Done, ProcessId, Refused, Reply, check, decode};
+use super::processes::{self, Answer, Processes, Starter, lock};
+use super::protocol::{Action, Done, ProcessId, Refused, Reply, Start, check, decode};
 use super::service::{Hello, Service};
 use super::volumes::VolumeDirectory;
 use super::{NetworkSettings, PREFIX, Settings, SpawnerError, cgroup, host, listen};
@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
@@ -133,15 +133,23 @@ enum Job {
     Volume(u64, Action),
 }
 
+/// Work of the thread that starts processes.
+enum Next {
+    Start(u64, Start),
+    /// Shows that both threads work.
+    Ping(u64),
+}
+
 struct Server {
     settings: Settings,
     networks: u32,
     service: Service,
     channel: Arc<Channel>,
-    processes: Processes,
+    processes: Arc<Mutex<Processes>>,
     /// The pidfds of ending processes, which are registered with epoll.
     ending: HashMap<ProcessId, OwnedFd>,
     jobs: mpsc::Sender<Job>,
+    starts: mpsc::Sender<Next>,
     epoll: Epoll,
     signals: OwnedFd,
 }
@@ -161,6 +169,12 @@ impl Server {
         let worker = move || work_off(&received, networks, &volumes, &answers);
         let thread = thread::Builder::new().name("slow".into()).spawn(worker);
         thread.map_err(host("a thread"))?;
+        let processes = Arc::new(Mutex::new(processes));
+        let (starts, received) = mpsc::channel();
+        let (all, answers) = (Arc::clone(&processes), Arc::clone(&channel));
+        let starter = move || start_all(&received, &all, &answers);
+        let thread = thread::Builder::new().name("start".into()).spawn(starter);
+        thread.map_err(host("a thread"))?;
         let server = Self {
             networks: count_networks(settings.networks.as_ref()),
             settings,
@@ -168,6 +182,7 @@ impl Server {
             processes,
             ending: HashMap::new(),
             jobs,
+            starts,
             epoll: Epoll::new().map_err(host("epoll"))?,
             signals,
             service,
@@ -210,7 +225,7 @@ impl Server {
                     process => {
                         if let Some(descriptor) = self.ending.remove(&process) {
                             self.forget(descriptor.as_fd());
-                            self.processes.remove(process);
+                            lock(&self.processes).remove(process);
                         }
                     }
                 }
@@ -266,7 +281,9 @@ impl Server {
             | Action::Traffic { .. }
             | Action::ForgetNetwork { .. }
             | Action::LoadRules => Job::Network(number, action),
-            Action::AdoptNetwork { index, process } => match self.processes.tap(process) {
+            Action::Start(start) => return self.start(Next::Start(number, start)),
+            Action::Ping => return self.start(Next::Ping(number)),
+            Action::AdoptNetwork { index, process } => match lock(&self.processes).tap(process) {
                 Ok(tap) => Job::Adopt(number, index, tap),
                 Err(refused) => return Some(Err(refused)),
             },
@@ -276,31 +293,40 @@ impl Server {
         self.jobs.send(job).map_err(gone).err().map(Err)
     }
 
+    /// Passes work to the thread that starts processes, which answers.
+    fn start(&self, next: Next) -> Option<Answer> {
+        let gone = |_| io::Error::other("the spawner's thread that starts has ended").into();
+        self.starts.send(next).map_err(gone).err().map(Err)
+    }
+
     fn act_now(&mut self, action: &Action) -> Answer {
+        let mut processes = lock(&self.processes);
         match action {
-            Action::Start(start) => self.processes.start(start),
-            Action::Adopt { pid, start, tenant } => self.processes.adopt(*pid, *start, tenant),
-            Action::Signal { process, signal } => self.processes.signal(*process, *signal),
+            Action::Adopt { pid, start, tenant } => processes.adopt(*pid, *start, tenant),
+            Action::Signal { process, signal } => processes.signal(*process, *signal),
             Action::Limit {
                 process,
                 tenant,
                 weight,
                 memory,
-            } => self.processes.limit(*process, (tenant, *weight), *memory),
-            Action::Duplicate { process, part } => self.processes.duplicate(*process, *part),
-            Action::Outcome { process } => self.processes.outcome(*process),
+            } => processes.limit(*process, (tenant, *weight), *memory),
+            Action::Duplicate { process, part } => processes.duplicate(*process, *part),
+            Action::Outcome { process } => processes.outcome(*process),
             Action::End { process } => {
-                let ending = self.processes.end(*process)?;
+                let ending = processes.end(*process)?;
+                drop(processes);
                 self.watch_end(*process, ending)
             }
             Action::Forget { process } => {
-                let ending = self.processes.forget(*process)?;
+                let ending = processes.forget(*process)?;
+                drop(processes);
                 self.watch_end(*process, ending)
             }
             Action::Listen => listen::listen(&self.settings),
-            Action::Ping => Ok((Done::Nothing, Vec::new())),
-            // The other thread does these.
-            Action::MakeVolume { .. }
+            // The other threads do these.
+            Action::Start(_)
+            | Action::Ping
+            | Action::MakeVolume { .. }
             | Action::RemoveVolume { .. }
             | Action::MakeNetwork { .. }
             | Action::Interface { .. }
@@ -318,6 +344,17 @@ impl Server {
             self.ending.insert(process, descriptor);
         }
         Ok((Done::Nothing, Vec::new()))
+    }
+}
+
+/// Starts processes, one after the other. Other requests do not wait for this.
+fn start_all(starts: &mpsc::Receiver<Next>, processes: &Mutex<Processes>, channel: &Channel) {
+    for next in starts {
+        let (number, answer) = match next {
+            Next::Start(number, start) => (number, processes::start(processes, &start)),
+            Next::Ping(number) => (number, Ok((Done::Nothing, Vec::new()))),
+        };
+        reply(channel, number, answer);
     }
 }
 
