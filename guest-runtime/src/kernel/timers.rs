@@ -11,8 +11,9 @@ use crate::kernel::signals::SigInfo;
 use crate::kernel::task::NEVER;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use hartline_linux::resource::{RLIM_INFINITY, RLIMIT_CPU};
 use hartline_linux::siginfo::SI_KERNEL;
-use hartline_linux::signal::{SIGALRM, SIGPROF, SIGVTALRM};
+use hartline_linux::signal::{SIGALRM, SIGKILL, SIGPROF, SIGVTALRM, SIGXCPU};
 
 /// Length of the queue above which stale entries are removed.
 const CROWDED: usize = 4096;
@@ -302,8 +303,9 @@ impl Kernel {
         }
     }
 
-    /// Sends the signals of interval timers in CPU time.
+    /// Sends the signals of interval timers in CPU time, and of `RLIMIT_CPU`.
     pub(crate) fn run_cpu_timers(&mut self) {
+        self.check_cpu_limit();
         self.run_posix_cpu_timers();
         if self.process.timers.cpu == [Timer::default(); 2] {
             return;
@@ -320,6 +322,26 @@ impl Kernel {
 }
 
 impl Kernel {
+    /// Enforces `RLIMIT_CPU` of the running process: `SIGXCPU` at the soft limit and each second
+    /// after it, `SIGKILL` at the hard limit.
+    fn check_cpu_limit(&mut self) {
+        let limit = self.process.limits[RLIMIT_CPU];
+        if limit.rlim_cur == RLIM_INFINITY {
+            return;
+        }
+        let pid = self.process.pid;
+        let used = self.cpu_time(CpuClock::Process(pid)) / clock::SECOND;
+        let signal = match used {
+            _ if used >= limit.rlim_max => SIGKILL,
+            _ if used >= limit.rlim_cur => {
+                self.process.limits[RLIMIT_CPU].rlim_cur += 1;
+                SIGXCPU
+            }
+            _ => return,
+        };
+        self.signal_process(pid, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+    }
+
     /// Handles expired POSIX timers in CPU time of the running process.
     fn run_posix_cpu_timers(&mut self) {
         if !self.process.timers.has_cpu {

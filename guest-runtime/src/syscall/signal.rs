@@ -231,18 +231,15 @@ fn rt_sigtimedwait(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
     };
     let deadline = kernel.deadline(timeout);
     // Blocked signals of the set must end the wait too, so they are unblocked while it lasts.
-    if kernel.task.retry.is_some() {
-        kernel.signals.restore_mask();
-    }
+    kernel.signals.end_wait();
     if kernel.signals.pending() & set == 0 {
         if deadline <= clock::monotonic() {
             return Err(Errno::EAGAIN);
         }
-        let blocked = kernel.signals.blocked();
-        kernel.signals.set_temporary(blocked & !set);
+        kernel.signals.begin_wait(set);
         let error = kernel.block(Wait::until(deadline), 0);
         if error == Errno::EINTR {
-            kernel.signals.restore_mask();
+            kernel.signals.end_wait();
             // The signal that interrupted the wait may be in the set.
             if kernel.signals.pending() & set == 0 {
                 return Err(error);

@@ -22,8 +22,8 @@ use hartline_linux::prctl::{
     PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG,
 };
 use hartline_linux::resource::{
-    PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF, RUSAGE_THREAD,
-    Rlimit64, Rusage, Timeval,
+    PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_CPU, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF,
+    RUSAGE_THREAD, Rlimit64, Rusage, Timeval,
 };
 use hartline_linux::sched::{
     SCHED_BATCH, SCHED_FIFO, SCHED_IDLE, SCHED_OTHER, SCHED_RESET_ON_FORK, SCHED_RR,
@@ -414,6 +414,10 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         }
         if (wanted.rlim_max > current.rlim_max && !is_root) || too_many {
             return Err(Errno::EPERM);
+        }
+        if index == RLIMIT_CPU {
+            // Programs that compute are to notice it.
+            kernel.start_ticking();
         }
         find_process(kernel, pid)?.limits[index] = wanted;
     }

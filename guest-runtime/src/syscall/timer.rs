@@ -48,7 +48,7 @@ const MAX_TIMERS: usize = 8192;
 /// Returns the current time of a timer's clock, which runs at the rate of `CLOCK_MONOTONIC`, ns.
 fn now_of(clock: u64) -> u64 {
     match clock {
-        CLOCK_REALTIME | CLOCK_REALTIME_ALARM => clock::realtime(),
+        CLOCK_REALTIME | CLOCK_REALTIME_ALARM | CLOCK_TAI => clock::realtime(),
         _ => clock::monotonic(),
     }
 }
