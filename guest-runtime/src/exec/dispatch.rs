@@ -13,8 +13,8 @@ use crate::exec::interp::Step;
 use crate::exec::profile::{self, Frame};
 use crate::kernel::{Control, Kernel};
 use core::ptr::addr_of_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use hartline_abi::hart::{Hart, PASSED_OVER, PATIENCE, Pending, is_urgent};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use hartline_abi::hart::{Hart, Kick, PASSED_OVER, PATIENCE, Pending, is_urgent};
 use hartline_abi::layout::{STACK_BASE, STACK_SIZE, STACK_SLACK, STACK_STRIDE};
 use hartline_abi::port;
 use hartline_abi::profile::Place;
@@ -82,13 +82,6 @@ pub const fn stack_limit(id: u64) -> u64 {
     STACK_BASE + (id + 1) * STACK_STRIDE - STACK_SIZE + STACK_SLACK
 }
 
-/// Returns `poll_limit`, which the host may raise at any time.
-fn poll_limit(hart: *mut Hart) -> &'static AtomicU64 {
-    // SAFETY: the hart lives as long as the program; the field is accessed atomically
-    // or by single instructions of translated code.
-    unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).poll_limit)) }
-}
-
 /// How the interpreter ended.
 enum Left {
     /// The guest continues at this host function, with the existing frames.
@@ -133,14 +126,15 @@ unsafe fn wait_for_task() {
     if kernel.take_task() {
         return;
     }
-    let (hart, deadline) = kernel.begin_idle();
+    let deadline = kernel.begin_idle();
+    let kick = kernel.kick();
     kernel.leave();
-    while !attention(hart) && clock::monotonic() < deadline {
+    while !attention(kick) && clock::monotonic() < deadline {
         core::hint::spin_loop();
     }
     // SAFETY: as above.
     let kernel = unsafe { enter_kernel() };
-    if attention(hart) || kernel.take_task() {
+    if attention(kick) || kernel.take_task() {
         return;
     }
     let Some(host) = kernel.begin_sleep() else {
@@ -160,10 +154,10 @@ unsafe fn enter(host: u64) {
     // SAFETY: the caller's contract; the hart is this vCPU's, and no guest code runs on it
     // afterwards.
     unsafe {
-        let hart = kernel().hart_pointer();
+        let hart = kernel().hart();
         leave_kernel(kernel());
         thunks::enter_translated(host);
-        (*hart).pc = (*hart).x[RA] & !1;
+        hart.pc.set(hart.x(RA) & !1);
         enter_kernel().leave_shadow();
     }
 }
@@ -210,7 +204,7 @@ unsafe fn interpret(nested: bool) -> Left {
         }
         let Some(kind) = kind else { continue };
         let hart = kernel.hart();
-        let at_ra = hart.pc == hart.x[RA] & !1;
+        let at_ra = hart.pc.get() == hart.x(RA) & !1;
         if kind == JumpKind::Return {
             if depth == 0 && nested && at_ra {
                 return Left::Returned;
@@ -226,7 +220,7 @@ unsafe fn interpret(nested: bool) -> Left {
             return Left::Tail(host);
         }
         let expected = match kind {
-            JumpKind::Call => kernel.hart().x[RA] & !1,
+            JumpKind::Call => kernel.hart().x(RA) & !1,
             _ => {
                 depth = depth.saturating_sub(1);
                 u64::MAX
@@ -236,7 +230,7 @@ unsafe fn interpret(nested: bool) -> Left {
         unsafe { enter(host) };
         // SAFETY: no guest code is running now.
         let kernel = unsafe { self::kernel() };
-        let elsewhere = expected != u64::MAX && kernel.hart().pc != expected;
+        let elsewhere = expected != u64::MAX && kernel.hart().pc.get() != expected;
         if elsewhere && nested {
             return Left::Returned;
         }
@@ -273,10 +267,10 @@ unsafe fn run_instructions() -> Step {
                 (*raw).fetch_fault();
                 thunks::restart();
             }
-            let hart = (*raw).hart_pointer();
+            let hart = (*raw).hart();
             let end = (*raw).fetch_end();
             addr_of_mut!((*raw).interpreting).write_volatile(true);
-            let (step, last) = (*raw).interpreter.run_straight(&mut *hart, end);
+            let (step, last) = (*raw).interpreter.run_straight(hart, end);
             addr_of_mut!((*raw).interpreting).write_volatile(false);
             if step != Step::Next {
                 return step;
@@ -286,7 +280,7 @@ unsafe fn run_instructions() -> Step {
             if (*raw).translated_entry().is_some() {
                 return Step::Jump(JumpKind::Jump);
             }
-            let pc = (*hart).pc;
+            let pc = hart.pc.get();
             if pc <= last {
                 (*raw).count_interpreted();
             }
@@ -420,9 +414,9 @@ pub(crate) extern "C" fn interpret_one() {
     let step = unsafe {
         enter_kernel().leave_shadow();
         let raw = KERNEL.load(Ordering::Acquire);
-        let hart = (*raw).hart_pointer();
+        let hart = (*raw).hart();
         addr_of_mut!((*raw).interpreting).write_volatile(true);
-        let step = (*raw).interpreter.step(&mut *hart);
+        let step = (*raw).interpreter.step(hart);
         addr_of_mut!((*raw).interpreting).write_volatile(false);
         step
     };
@@ -448,26 +442,24 @@ fn drop_frames_if_deep(kernel: &mut Kernel) {
 }
 
 /// Clears the kick before its causes are checked, so that a later kick is not lost.
-pub(crate) fn clear_attention(hart: *mut Hart) {
-    // SAFETY: the hart lives as long as the program.
-    let id = unsafe { (*hart).id };
-    poll_limit(hart).store(stack_limit(id), Ordering::SeqCst);
+pub(crate) fn clear_attention(hart: &Hart) {
+    set_poll_limit(&hart.kick, stack_limit(hart.id));
 }
 
 /// Whether the hart was kicked.
-pub(crate) fn attention(hart: *mut Hart) -> bool {
-    poll_limit(hart).load(Ordering::Relaxed) == u64::MAX
+pub(crate) fn attention(kick: &Kick) -> bool {
+    kick.poll_limit.load(Ordering::Relaxed) == u64::MAX
 }
 
 /// Sets the limit below which a stack pointer counts as a kick.
-pub(crate) fn set_poll_limit(hart: *mut Hart, limit: u64) {
-    poll_limit(hart).store(limit, Ordering::SeqCst);
+pub(crate) fn set_poll_limit(kick: &Kick, limit: u64) {
+    kick.poll_limit.store(limit, Ordering::SeqCst);
 }
 
 /// Sets the attempt at which the host raises the limit for reasons other than a signal: the first
 /// one, or the one with this number (at most [`PATIENCE`]). Resets the count of attempts. A signal
 /// that was not [taken](take_interruption) stays.
-pub(crate) fn set_patience(hart: *mut Hart, attempts: Option<u64>) {
+pub(crate) fn set_patience(kick: &Kick, attempts: Option<u64>) {
     let bits = match attempts {
         Some(attempts) => {
             Pending::Patient as u64 | (PATIENCE.saturating_sub(attempts) * PASSED_OVER)
@@ -476,25 +468,20 @@ pub(crate) fn set_patience(hart: *mut Hart, attempts: Option<u64>) {
     };
     let change = |old| Some(old & Pending::Signal as u64 | bits);
     // This never fails, because there is always a new value.
-    let _ = pending(hart).fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
+    let _ = (kick.pending).fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
 }
 
 /// Whether the host interrupts a patient hart: it raises the limit, or has done so.
-pub(crate) fn is_interrupted(hart: *mut Hart) -> bool {
-    is_urgent(pending(hart).load(Ordering::SeqCst))
+pub(crate) fn is_interrupted(kick: &Kick) -> bool {
+    is_urgent(kick.pending.load(Ordering::SeqCst))
 }
 
 /// As [`is_interrupted`], and clears the request. The caller checks its causes afterwards.
-pub(crate) fn take_interruption(hart: *mut Hart) -> bool {
-    is_urgent(pending(hart).swap(0, Ordering::SeqCst))
-}
-
-fn pending<'a>(hart: *mut Hart) -> &'a AtomicU64 {
-    // SAFETY: as in `poll_limit`.
-    unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).pending)) }
+pub(crate) fn take_interruption(kick: &Kick) -> bool {
+    is_urgent(kick.pending.swap(0, Ordering::SeqCst))
 }
 
 /// Kicks a hart: it enters the library OS at its next safepoint.
-pub(crate) fn ask_attention(hart: *mut Hart) {
-    poll_limit(hart).store(u64::MAX, Ordering::SeqCst);
+pub(crate) fn ask_attention(kick: &Kick) {
+    set_poll_limit(kick, u64::MAX);
 }

@@ -208,7 +208,7 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
         kernel.process.space
     } else {
         // Parent and child continue in the same stack frame.
-        let sp = kernel.hart().x[SP];
+        let sp = kernel.hart().x(SP);
         let hot = sp.saturating_sub(HOT_STACK)..sp.saturating_add(HOT_STACK);
         let mut memory = kernel.memory.fork(hot).map_err(|_| Errno::ENOMEM)?;
         // As on Linux, a bad address is no error.

@@ -160,7 +160,7 @@ fn sched_getscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, 
 
 fn sched_yield(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     // The result must be stored before another task runs.
-    kernel.hart().x[10] = 0;
+    kernel.hart().set_x(10, 0);
     if kernel.yield_now() {
         kernel.control = Control::Replaced;
     }

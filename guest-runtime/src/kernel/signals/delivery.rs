@@ -61,7 +61,7 @@ impl Signals {
     }
 
     /// Delivers a pending signal, if there is one that is not blocked.
-    pub fn deliver(&mut self, hart: &mut Hart, memory: &mut AddressSpace) -> Delivery {
+    pub fn deliver(&mut self, hart: &Hart, memory: &mut AddressSpace) -> Delivery {
         while let Some(signal) = self.next_deliverable() {
             let Some(info) = self.take(bit(signal)) else {
                 return Delivery::Nothing;
@@ -84,13 +84,13 @@ impl Signals {
     /// Pushes the frame of a handler, and enters the handler.
     fn enter_handler(
         &mut self,
-        hart: &mut Hart,
+        hart: &Hart,
         memory: &mut AddressSpace,
         action: Sigaction,
         info: SigInfo,
     ) -> Result<(), Errno> {
         let signal = info.signal();
-        let sp = hart.x[2];
+        let sp = hart.x(2);
         let stack = self.thread.stack;
         let use_alternate = action.sa_flags & SA_ONSTACK != 0
             && stack.ss_flags & SS_DISABLE == 0
@@ -117,12 +117,12 @@ impl Signals {
         if action.sa_flags & SA_RESETHAND != 0 {
             self.actions[usize::from(signal - 1)].sa_handler = SIG_DFL;
         }
-        hart.pc = action.sa_handler & !1;
-        hart.x[1] = self.trampoline;
-        hart.x[2] = address;
-        hart.x[10] = u64::from(signal);
-        hart.x[11] = address + RtSigframe::INFO;
-        hart.x[12] = address + RtSigframe::CONTEXT;
+        hart.pc.set(action.sa_handler & !1);
+        hart.set_x(1, self.trampoline);
+        hart.set_x(2, address);
+        hart.set_x(10, u64::from(signal));
+        hart.set_x(11, address + RtSigframe::INFO);
+        hart.set_x(12, address + RtSigframe::CONTEXT);
         Ok(())
     }
 
@@ -163,15 +163,11 @@ impl Signals {
     ///
     /// # Errors
     /// `EFAULT` if the frame cannot be read: the program ends by `SIGSEGV`.
-    pub fn leave_handler(
-        &mut self,
-        hart: &mut Hart,
-        memory: &mut AddressSpace,
-    ) -> Result<(), Errno> {
-        let frame: RtSigframe = user::read(memory, hart.x[2])?;
+    pub fn leave_handler(&mut self, hart: &Hart, memory: &mut AddressSpace) -> Result<(), Errno> {
+        let frame: RtSigframe = user::read(memory, hart.x(2))?;
         frame.restore(hart);
         self.set_blocked(frame.context.uc_sigmask);
-        let sp = hart.x[2];
+        let sp = hart.x(2);
         // As on Linux, an alternate stack that cannot be restored is not an error.
         let _ = self.set_stack(frame.context.uc_stack, sp);
         Ok(())

@@ -215,8 +215,8 @@ impl RtSigframe {
     /// The frame for the current state of `hart`.
     #[must_use]
     pub fn new(hart: &Hart, info: SigInfo, stack: StackT, mask: u64) -> RtSigframe {
-        let mut registers = hart.x;
-        registers[0] = hart.pc;
+        let mut registers = hart.x.get();
+        registers[0] = hart.pc.get();
         RtSigframe {
             info,
             context: Ucontext {
@@ -229,7 +229,7 @@ impl RtSigframe {
                 uc_mcontext: Sigcontext {
                     sc_regs: registers,
                     sc_fpregs: RiscvFpState {
-                        f: hart.f,
+                        f: hart.f.get(),
                         fcsr: fcsr::fcsr_read(hart),
                         reserved: [0; 67],
                     },
@@ -239,12 +239,12 @@ impl RtSigframe {
     }
 
     /// Restores the registers.
-    pub fn restore(&self, hart: &mut Hart) {
+    pub fn restore(&self, hart: &Hart) {
         let context = &self.context.uc_mcontext;
-        hart.x = context.sc_regs;
-        hart.x[0] = 0;
-        hart.pc = context.sc_regs[0] & !1;
-        hart.f = context.sc_fpregs.f;
+        hart.x.set(context.sc_regs);
+        hart.set_x(0, 0);
+        hart.pc.set(context.sc_regs[0] & !1);
+        hart.f.set(context.sc_fpregs.f);
         fcsr::fcsr_write(hart, context.sc_fpregs.fcsr);
     }
 }
