@@ -8,6 +8,7 @@ use crate::arch::host::{Doorbell, Host};
 use crate::arch::thunks;
 use crate::drivers::vectors;
 use crate::exec::dispatch;
+use crate::exec::guard;
 use crate::exec::interp::fcsr;
 use crate::fs::tree::Tree;
 use crate::kernel::Kernel;
@@ -144,7 +145,7 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
         };
         fail(kind, format_args!("{error}"));
     }
-    dispatch::set_kernel(kernel);
+    guard::set_kernel(kernel);
     let ram = frames.lock().ram();
     for (number, hart) in harts.iter().enumerate() {
         let offset = ram.offset(core::ptr::from_ref(*hart).cast());

@@ -163,7 +163,10 @@ fn try_lock(this: usize) -> bool {
 }
 
 /// Releases the lock.
-pub(crate) fn unlock() {
+///
+/// # Safety
+/// This vCPU holds the lock, and has no reference to the kernel.
+pub(crate) unsafe fn unlock() {
     OWNER.store(0, Ordering::SeqCst);
 }
 

@@ -21,7 +21,6 @@ use core::ptr::addr_of;
 use core::sync::atomic::Ordering;
 use hartline_abi::boot::CpuWait;
 use hartline_abi::hart::{Hart, Kick};
-use hartline_abi::port;
 
 /// The activity of a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,20 +159,6 @@ impl Kernel {
         }
     }
 
-    /// Releases the lock, after idle vCPUs were told of ready tasks.
-    #[inline]
-    pub(crate) fn leave(&mut self) {
-        if !cpus::several() {
-            return;
-        }
-        let host = self.host;
-        let wakes = self.rouse();
-        cpus::unlock();
-        if wakes {
-            host.ring(port::WAKE);
-        }
-    }
-
     /// Whether another vCPU waits for the lock, or could run a ready task, and this one has held
     /// the lock for a while.
     #[inline]
@@ -198,7 +183,7 @@ impl Kernel {
 
     /// Tells idle vCPUs of ready tasks, and one of them of new times to wait for. Returns whether
     /// the host must wake any.
-    fn rouse(&mut self) -> bool {
+    pub(crate) fn rouse(&mut self) -> bool {
         let news = core::mem::take(&mut self.scheduler.has_news);
         let mut idle = 0u64;
         for (number, cpu) in self.cpus.iter().enumerate() {
