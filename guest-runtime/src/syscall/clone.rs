@@ -75,7 +75,7 @@ fn clone3(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let args: CloneArgs = user::read(&mut kernel.memory, address)?;
     // Nonzero fields of later versions request features that are missing here.
     let rest = user::slice(&mut kernel.memory, address + SIZE, size - SIZE)?;
-    if rest.iter().any(|&byte| byte != 0) {
+    if rest.to_vec().iter().any(|&byte| byte != 0) {
         return Err(Errno::EINVAL);
     }
     if (args.stack == 0) != (args.stack_size == 0) {
