@@ -1,14 +1,17 @@
 //! Delivery of signals: selection, entry into a handler, return from it, and the alternate stack.
 
-use super::{Disposition, FRAME_SIZE, NO_STACK, RtSigframe, SigInfo, Signals, bit, is_on_stack};
+use super::frame::{self, FRAME_SIZE};
+use super::{Disposition, NO_STACK, SigInfo, Signals, bit, is_on_stack};
 use crate::mm::AddressSpace;
 use crate::mm::user;
+use core::mem::offset_of;
 use hartline_abi::hart::Hart;
 use hartline_linux::errno::Errno;
 use hartline_linux::signal::{
     MINSIGSTKSZ, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SIG_DFL, SIGSEGV, SS_AUTODISARM,
     SS_DISABLE, SS_ONSTACK, Sigaction, StackT,
 };
+use hartline_linux::ucontext::RtSigframe;
 
 /// The result of [`Signals::deliver`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +108,7 @@ impl Signals {
             return Err(Errno::EFAULT);
         }
         let mask = self.thread.saved.take().unwrap_or(self.thread.blocked);
-        let frame = RtSigframe::new(hart, info, self.stack_status(sp), mask);
+        let frame = frame::frame(hart, info, self.stack_status(sp), mask);
         user::write(memory, address, &frame)?;
         if stack.ss_flags & SS_AUTODISARM != 0 {
             self.thread.stack = NO_STACK;
@@ -121,8 +124,8 @@ impl Signals {
         hart.set_x(1, self.trampoline);
         hart.set_x(2, address);
         hart.set_x(10, u64::from(signal));
-        hart.set_x(11, address + RtSigframe::INFO);
-        hart.set_x(12, address + RtSigframe::CONTEXT);
+        hart.set_x(11, address + offset_of!(RtSigframe, info) as u64);
+        hart.set_x(12, address + offset_of!(RtSigframe, uc) as u64);
         Ok(())
     }
 
@@ -165,11 +168,11 @@ impl Signals {
     /// `EFAULT` if the frame cannot be read: the program ends by `SIGSEGV`.
     pub fn leave_handler(&mut self, hart: &Hart, memory: &mut AddressSpace) -> Result<(), Errno> {
         let frame: RtSigframe = user::read(memory, hart.x(2))?;
-        frame.restore(hart);
-        self.set_blocked(frame.context.uc_sigmask);
+        frame::restore(&frame, hart);
+        self.set_blocked(frame.uc.uc_sigmask);
         let sp = hart.x(2);
         // As on Linux, an alternate stack that cannot be restored is not an error.
-        let _ = self.set_stack(frame.context.uc_stack, sp);
+        let _ = self.set_stack(frame.uc.uc_stack, sp);
         Ok(())
     }
 }

@@ -131,7 +131,7 @@ fn frames_hold_all_registers() {
     }
     hart.pc.set(0x1_2344);
     hart.fflags.set(5);
-    let frame = RtSigframe::new(&hart, sent(SIGINT), NO_STACK, 0x55);
+    let frame = frame::frame(&hart, sent(SIGINT), NO_STACK, 0x55);
     let bytes = frame.as_bytes();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     // siginfo_t: number, and sender; ucontext: mask at 40, pc at 176, f0 after 32 words.
@@ -143,7 +143,7 @@ fn frames_hold_all_registers() {
     assert_eq!(word(128 + 176 + 256), 200);
     assert_eq!(word(128 + 176 + 256 + 256) & 31, 5);
     let other = Hart::default();
-    frame.restore(&other);
+    frame::restore(&frame, &other);
     assert_eq!(other.pc, hart.pc);
     assert_eq!((other.x, other.f), (hart.x, hart.f));
     assert_eq!(other.fflags.get(), 5);
