@@ -16,6 +16,7 @@ use super::tree::Tree;
 use super::types::{Credentials, Ino, Timestamp, device_number};
 use super::volume::{self, Volumes};
 use super::xattr;
+use crate::mm::UserSliceMut;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -233,7 +234,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`Inode::data`], or an error of the host.
-    pub fn read(&self, ino: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
+    pub fn read(&self, ino: Ino, offset: u64, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         match volume::is_volume(ino) {
             true => self.volume_read(ino, offset, to),
             false => Ok(self.inode(ino)?.data()?.read(offset, to)),

@@ -8,6 +8,7 @@ use super::process::FileId;
 use super::seals;
 use super::types::{Ino, MAX_RW_COUNT};
 use super::volume;
+use crate::mm::{UserSlice, UserSliceMut};
 use crate::net::queue::NOBODY;
 use hartline_abi::call::CALL_DATA;
 use hartline_linux::errno::Errno;
@@ -24,28 +25,28 @@ pub trait Outside {
     ///
     /// # Errors
     /// `EAGAIN` if reading would block and `nonblocking` is set, `EINTR`, or an error of the host.
-    fn read_input(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno>;
+    fn read_input(&mut self, to: UserSliceMut<'_>, nonblocking: bool) -> Result<usize, Errno>;
 
     /// Writes to standard output (1) or error (2).
     ///
     /// # Errors
     /// `EPIPE`, `EINTR`, or an error of the host.
-    fn write_output(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno>;
+    fn write_output(&mut self, stream: u32, from: UserSlice<'_>) -> Result<usize, Errno>;
 
     /// The stream that `/dev/tty` writes to; none without a terminal.
     fn terminal(&self) -> Option<u32>;
 
     /// Fills memory with random bytes.
-    fn random(&mut self, to: &mut [u8]);
+    fn random(&mut self, to: UserSliceMut<'_>);
 
     /// Mixes these bytes into the random number generator.
-    fn mix(&mut self, from: &[u8]);
+    fn mix(&mut self, from: UserSlice<'_>);
 
     /// Fills the start of a buffer with bytes of the entropy device; returns their number.
     ///
     /// # Errors
     /// `ENODEV` if there is none, `EIO`.
-    fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno>;
+    fn entropy(&mut self, to: UserSliceMut<'_>) -> Result<usize, Errno>;
 }
 
 impl Vfs {
@@ -57,7 +58,7 @@ impl Vfs {
         &mut self,
         id: FileId,
         offset: Option<u64>,
-        to: &mut [u8],
+        mut to: UserSliceMut<'_>,
         outside: &mut dyn Outside,
     ) -> Result<usize, Errno> {
         let file = self.files.get_mut(id)?;
@@ -84,8 +85,7 @@ impl Vfs {
             Object::Proc(text) => {
                 let start = usize::try_from(at).unwrap_or(usize::MAX);
                 let rest = text.get(start..).unwrap_or(&[]);
-                let done = rest.len().min(to.len());
-                to[..done].copy_from_slice(&rest[..done]);
+                let done = to.copy_start(rest);
                 self.advance(id, offset, done)
             }
             // The terminal has input only if standard input is one.
@@ -116,8 +116,7 @@ impl Vfs {
             // Sockets have their own calls; this branch is for copies between files.
             Object::Socket(socket) => {
                 let received = self.net.receive(*socket, to.len(), false)?;
-                let done = received.bytes.len();
-                to[..done].copy_from_slice(&received.bytes);
+                let done = to.copy_start(&received.bytes);
                 received.rights.into_iter().for_each(|id| self.release(id));
                 Ok(done)
             }
@@ -127,12 +126,13 @@ impl Vfs {
                 Ok(done)
             }
             Object::Timer(timer) => {
-                let to = to.get_mut(..8).ok_or(Errno::EINVAL)?;
-                match core::mem::take(&mut timer.expirations) {
-                    0 => return Err(Errno::EAGAIN),
-                    count => to.copy_from_slice(&count.to_le_bytes()),
+                if to.len() < 8 {
+                    return Err(Errno::EINVAL);
                 }
-                Ok(8)
+                match core::mem::take(&mut timer.expirations) {
+                    0 => Err(Errno::EAGAIN),
+                    count => Ok(to.copy_start(&count.to_le_bytes())),
+                }
             }
             Object::Notify => self.fs.notify.read(ino, to),
             Object::Pipe => match &mut self.fs.inode_mut(ino)?.kind {
@@ -148,11 +148,17 @@ impl Vfs {
 
     /// Reads a file of a volume for task `who`. Returns fewer bytes than `to` has room for at the
     /// end of the file, or if one request cannot transfer them.
-    fn read_volume(&mut self, ino: Ino, who: u32, at: u64, to: &mut [u8]) -> Result<usize, Errno> {
+    fn read_volume(
+        &mut self,
+        ino: Ino,
+        who: u32,
+        at: u64,
+        mut to: UserSliceMut<'_>,
+    ) -> Result<usize, Errno> {
         let node = self.fs.node(ino)?;
-        let done = self.disks.volumes()?.read(who, node, at, to)?;
+        let done = self.disks.volumes()?.read(who, node, at, to.reborrow())?;
         if let Some(memory) = self.fs.mapped_volume(ino) {
-            memory.overlay(at, &mut to[..done]);
+            memory.overlay(at, to.part(0, done));
         }
         Ok(done)
     }
@@ -206,7 +212,7 @@ impl Vfs {
         &mut self,
         id: FileId,
         offset: Option<u64>,
-        from: &[u8],
+        from: UserSlice<'_>,
         outside: &mut dyn Outside,
     ) -> Result<usize, Errno> {
         let file = self.files.get_mut(id)?;
@@ -275,7 +281,7 @@ impl Vfs {
         id: FileId,
         ino: Ino,
         offset: Option<u64>,
-        from: &[u8],
+        from: UserSlice<'_>,
     ) -> Result<usize, Errno> {
         let file = self.files.get(id)?;
         let appends = file.flags & O_APPEND != 0;
@@ -386,14 +392,14 @@ impl Vfs {
 
 fn read_device(
     device: Device,
-    to: &mut [u8],
+    mut to: UserSliceMut<'_>,
     nonblocking: bool,
     outside: &mut dyn Outside,
 ) -> Result<usize, Errno> {
     match device {
         Device::Null => return Ok(0),
         Device::Zero | Device::Full => to.fill(0),
-        Device::Random => outside.random(to),
+        Device::Random => outside.random(to.reborrow()),
         Device::HardwareRandom => return outside.entropy(to),
         Device::Vsock => return Err(Errno::EINVAL),
         Device::Terminal => return outside.read_input(to, nonblocking),
@@ -403,21 +409,21 @@ fn read_device(
     Ok(to.len())
 }
 
-fn read_event(event: &mut EventFd, to: &mut [u8]) -> Result<usize, Errno> {
-    let to = to.get_mut(..8).ok_or(Errno::EINVAL)?;
+fn read_event(event: &mut EventFd, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {
+    if to.len() < 8 {
+        return Err(Errno::EINVAL);
+    }
     if event.count == 0 {
         return Err(Errno::EAGAIN);
     }
     let taken = if event.semaphore { 1 } else { event.count };
     event.count -= taken;
     event.edges[1] = event.edges[1].wrapping_add(1);
-    to.copy_from_slice(&taken.to_le_bytes());
-    Ok(8)
+    Ok(to.copy_start(&taken.to_le_bytes()))
 }
 
-fn write_event(event: &mut EventFd, from: &[u8]) -> Result<usize, Errno> {
-    let added = from.first_chunk().ok_or(Errno::EINVAL)?;
-    let added = u64::from_le_bytes(*added);
+fn write_event(event: &mut EventFd, from: UserSlice<'_>) -> Result<usize, Errno> {
+    let added: u64 = from.value().ok_or(Errno::EINVAL)?;
     if added == u64::MAX {
         return Err(Errno::EINVAL);
     }

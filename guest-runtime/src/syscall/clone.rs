@@ -75,7 +75,7 @@ fn clone3(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let args: CloneArgs = user::read(&mut kernel.memory, address)?;
     // Nonzero fields of later versions request features that are missing here.
     let rest = user::slice(&mut kernel.memory, address + SIZE, size - SIZE)?;
-    if rest.iter().any(|&byte| byte != 0) {
+    if rest.to_vec().iter().any(|&byte| byte != 0) {
         return Err(Errno::EINVAL);
     }
     if (args.stack == 0) != (args.stack_size == 0) {
@@ -208,7 +208,7 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
         kernel.process.space
     } else {
         // Parent and child continue in the same stack frame.
-        let sp = kernel.hart().x[SP];
+        let sp = kernel.hart().x(SP);
         let hot = sp.saturating_sub(HOT_STACK)..sp.saturating_add(HOT_STACK);
         let mut memory = kernel.memory.fork(hot).map_err(|_| Errno::ENOMEM)?;
         // As on Linux, a bad address is no error.

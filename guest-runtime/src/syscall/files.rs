@@ -15,10 +15,11 @@ use crate::fs::walk::Options;
 use crate::kernel::Kernel;
 use crate::kernel::loader::ElfFile;
 use crate::kernel::process;
-use crate::kernel::random::Random;
-use crate::mm::user;
+use crate::kernel::random::{self, Random};
+use crate::mm::{UserSlice, UserSliceMut, user};
 use alloc::borrow::Cow;
 use alloc::rc::Rc;
+use alloc::vec;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
@@ -49,11 +50,11 @@ impl Outside for World<'_> {
         self.task
     }
 
-    fn read_input(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno> {
+    fn read_input(&mut self, to: UserSliceMut<'_>, nonblocking: bool) -> Result<usize, Errno> {
         self.streams.read(to, nonblocking)
     }
 
-    fn write_output(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
+    fn write_output(&mut self, stream: u32, from: UserSlice<'_>) -> Result<usize, Errno> {
         self.streams.write(stream, from)
     }
 
@@ -63,16 +64,18 @@ impl Outside for World<'_> {
             .find(|&stream| self.streams.is_terminal(stream))
     }
 
-    fn random(&mut self, to: &mut [u8]) {
-        self.random.fill(to);
+    fn random(&mut self, mut to: UserSliceMut<'_>) {
+        to.fill_with(|part| self.random.fill(part));
     }
 
-    fn mix(&mut self, from: &[u8]) {
+    fn mix(&mut self, from: UserSlice<'_>) {
         self.random.mix(from);
     }
 
-    fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
-        self.random.entropy(to)
+    fn entropy(&mut self, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {
+        let mut bytes = vec![0; to.len().min(random::MOST)];
+        let count = self.random.entropy(&mut bytes)?;
+        Ok(to.copy_start(&bytes[..count]))
     }
 }
 
@@ -148,7 +151,7 @@ impl Files {
                 let size = usize::try_from(vfs.fs.size(ino)?).map_err(|_| Errno::ENOMEM)?;
                 bytes.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
                 bytes.resize(size, 0);
-                let length = vfs.fs.read(ino, 0, &mut bytes)?;
+                let length = vfs.fs.read(ino, 0, (&mut bytes).into())?;
                 bytes.truncate(length);
                 Cow::Owned(bytes)
             }
@@ -208,7 +211,7 @@ impl Files {
         (task, random): (u32, &mut Random),
         id: FileId,
         offset: Option<u64>,
-        to: &mut [u8],
+        to: UserSliceMut<'_>,
     ) -> Result<usize, Errno> {
         let streams = &mut self.streams;
         let mut world = World {
@@ -224,7 +227,7 @@ impl Files {
         (task, random): (u32, &mut Random),
         id: FileId,
         offset: Option<u64>,
-        from: &[u8],
+        from: UserSlice<'_>,
     ) -> Result<usize, Errno> {
         let streams = &mut self.streams;
         let mut world = World {
@@ -255,7 +258,7 @@ impl Kernel {
         &mut self,
         id: FileId,
         offset: Option<u64>,
-        to: &mut [u8],
+        to: UserSliceMut<'_>,
     ) -> Result<usize, Errno> {
         let who = (self.task.tid, &mut self.random);
         self.files.read(who, id, offset, to)
@@ -279,7 +282,7 @@ impl Kernel {
         &mut self,
         id: FileId,
         offset: Option<u64>,
-        from: &[u8],
+        from: UserSlice<'_>,
     ) -> Result<usize, Errno> {
         let who = (self.task.tid, &mut self.random);
         self.files.write(who, id, offset, from)

@@ -359,7 +359,7 @@ pub(super) fn write_vectors(
     let total: u64 = vectors.iter().map(|vector| vector.iov_len).sum();
     if vectors.len() > 1 && total <= GATHER && !waits_for_room(kernel, id)? {
         let bytes = gather(kernel, &vectors)?;
-        let result = kernel.write_file(id, offset, &bytes);
+        let result = kernel.write_file(id, offset, (&bytes).into());
         return check_pipe(kernel, result);
     }
     let before = kernel.progress();
@@ -404,11 +404,7 @@ fn waits_for_room(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
 fn gather(kernel: &mut Kernel, vectors: &[Iovec]) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     for vector in vectors {
-        bytes.extend_from_slice(user::slice(
-            &mut kernel.memory,
-            vector.iov_base,
-            vector.iov_len,
-        )?);
+        user::slice(&mut kernel.memory, vector.iov_base, vector.iov_len)?.append_to(&mut bytes);
     }
     Ok(bytes)
 }
@@ -547,10 +543,10 @@ fn copy(
     while done < count {
         let wanted = usize::try_from(count - done).map_or(COPY, |n| n.min(COPY));
         let (waiting, result) =
-            match kernel.read_file(from, Some(first + done), &mut buffer[..wanted]) {
+            match kernel.read_file(from, Some(first + done), (&mut buffer[..wanted]).into()) {
                 Ok(got) => {
                     let at = target.map(|target| target + done);
-                    (to, kernel.write_file(to, at, &buffer[..got]))
+                    (to, kernel.write_file(to, at, (&buffer[..got]).into()))
                 }
                 error => (from, error),
             };

@@ -97,7 +97,7 @@ fn open_how(kernel: &mut Kernel, address: u64, size: u64) -> Result<OpenHow, Err
     }
     let more = address.checked_add(KNOWN).ok_or(Errno::EFAULT)?;
     let rest = user::slice(&mut kernel.memory, more, size - KNOWN)?;
-    if rest.iter().any(|&byte| byte != 0) {
+    if rest.to_vec().iter().any(|&byte| byte != 0) {
         return Err(Errno::E2BIG);
     }
     user::read(&mut kernel.memory, address)

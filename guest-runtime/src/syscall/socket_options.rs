@@ -50,7 +50,7 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
         (IPPROTO_TCP, TCP_CONGESTION) if kernel.socket(id)?.is_tcp() => {
             let length = length.min(CUBIC.len()) as u64;
-            let wanted = user::slice(&mut kernel.memory, address, length)?;
+            let wanted = user::slice(&mut kernel.memory, address, length)?.to_vec();
             let end = wanted.iter().position(|&byte| byte == 0);
             if wanted[..end.unwrap_or(wanted.len())] != *b"cubic" {
                 return Err(Errno::ENOENT);

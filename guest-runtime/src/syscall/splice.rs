@@ -172,7 +172,7 @@ fn from_pipe(
     let length = kernel.filled(input)?.min(count).min(PIECE);
     let mut bytes = vec![0; length];
     kernel.pipe_mut(input)?.peek(&mut bytes);
-    let done = match kernel.write_file(to, start, &bytes) {
+    let done = match kernel.write_file(to, start, (&bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, input, to)? => {
             return Err(files_io::block(kernel, to, 0)?);
         }
@@ -198,7 +198,7 @@ fn to_pipe(
     kernel.refresh_text(from, start)?;
     let length = kernel.room(output, to)?.min(count).min(PIECE);
     let mut bytes = vec![0; length];
-    let got = match kernel.read_file(from, start, &mut bytes) {
+    let got = match kernel.read_file(from, start, (&mut bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, output, from)? => {
             return Err(files_io::block(kernel, from, 0)?);
         }

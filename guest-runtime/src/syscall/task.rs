@@ -160,7 +160,7 @@ fn sched_getscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, 
 
 fn sched_yield(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     // The result must be stored before another task runs.
-    kernel.hart().x[10] = 0;
+    kernel.hart().set_x(10, 0);
     if kernel.yield_now() {
         kernel.control = Control::Replaced;
     }
@@ -196,7 +196,7 @@ fn sched_setaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, E
     let mut mask = [0; 8];
     let length = arguments[1].min(8);
     let bytes = user::slice(&mut kernel.memory, arguments[2], length)?;
-    mask[..bytes.len()].copy_from_slice(bytes);
+    bytes.copy_to(&mut mask[..bytes.len()]);
     let mask = u64::from_le_bytes(mask);
     if mask & cpu_mask(kernel) == 0 {
         return Err(Errno::EINVAL);
@@ -344,10 +344,7 @@ fn setgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         0 => arguments[0] & 0xffff_ffff,
         _ => return Err(Errno::EPERM),
     };
-    let bytes = user::slice(&mut kernel.memory, arguments[1], count * 4)?;
-    let groups = bytes.chunks_exact(4);
-    let groups = groups.map(|group| u32::from_le_bytes([group[0], group[1], group[2], group[3]]));
-    let mut groups: Vec<u32> = groups.collect();
+    let mut groups: Vec<u32> = user::read_array(&mut kernel.memory, arguments[1], count)?;
     groups.sort_unstable();
     kernel.process.groups = groups.into();
     Ok(0)

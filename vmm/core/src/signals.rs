@@ -265,7 +265,7 @@ fn bit(signal: i32) -> u64 {
 mod tests {
     use super::*;
     use crate::timers::GuestClock;
-    use hartline_abi::hart::Hart;
+    use hartline_abi::hart::offset;
 
     fn watched() -> (Signals<'static>, Arc<Control>) {
         let ram = Arc::new(Mapping::anonymous("ram", 2 << 20).unwrap());
@@ -291,15 +291,15 @@ mod tests {
         let (mut signals, control) = watched();
         set_hart(&signals, 0x4000);
         signals.signal(libc::SIGINT, Instant::now());
-        let at = |o: usize| {
+        let at = |o: u64| {
             signals
                 .ram
-                .atomic_u64(0x4000 + o as u64)
+                .atomic_u64(0x4000 + o)
                 .unwrap()
                 .load(Ordering::SeqCst)
         };
-        assert_eq!(at(offset_of!(Hart, pending)), Pending::Signal as u64);
-        assert_eq!(at(offset_of!(Hart, poll_limit)), u64::MAX);
+        assert_eq!(at(offset::PENDING), Pending::Signal as u64);
+        assert_eq!(at(offset::POLL_LIMIT), u64::MAX);
         assert!(signals.untaken(libc::SIGINT));
         assert_eq!(control.stopped(), None);
     }

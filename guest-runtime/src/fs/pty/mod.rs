@@ -11,6 +11,7 @@ use super::file::{Object, OpenFile};
 use super::filesystem::{NewInode, Place};
 use super::process::Process;
 use super::types::{Credentials, Ino, device_number, major, minor};
+use crate::mm::{UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
@@ -341,21 +342,25 @@ impl Vfs {
     ///
     /// # Errors
     /// `EAGAIN` if that would block, `EIO` if the slave was closed.
-    pub(super) fn read_master(&mut self, id: PtyId, to: &mut [u8]) -> Result<usize, Errno> {
+    pub(super) fn read_master(
+        &mut self,
+        id: PtyId,
+        mut to: UserSliceMut<'_>,
+    ) -> Result<usize, Errno> {
         let pair = self.ptys.get_mut(id)?;
         let full = !pair.line.takes_output();
-        let done = match to.split_first_mut() {
-            Some((kind, _)) if pair.packets && pair.line.has_news() => {
-                *kind = pair.line.take_news();
-                return Ok(1);
+        let is_empty = to.is_empty();
+        let done = match pair.packets && !is_empty {
+            true if pair.line.has_news() => {
+                return Ok(to.copy_start(&[pair.line.take_news()]));
             }
-            Some((kind, rest)) if pair.packets && pair.line.screen_length() > 0 => {
-                *kind = 0;
-                1 + pair.line.take_screen(rest)
+            true if pair.line.screen_length() > 0 => {
+                let kind = to.copy_start(&[0]);
+                kind + pair.line.take_screen(to.split_at(kind).1)
             }
             _ => pair.line.take_screen(to),
         };
-        if done == 0 && !to.is_empty() {
+        if done == 0 && !is_empty {
             let closed = pair.was_opened && pair.slaves == 0;
             return Err(if closed { Errno::EIO } else { Errno::EAGAIN });
         }
@@ -367,9 +372,14 @@ impl Vfs {
     ///
     /// # Errors
     /// `EAGAIN` if that would block, `ENOMEM`.
-    pub(super) fn write_master(&mut self, id: PtyId, from: &[u8]) -> Result<usize, Errno> {
+    pub(super) fn write_master(&mut self, id: PtyId, from: UserSlice<'_>) -> Result<usize, Errno> {
         let pair = self.ptys.get_mut(id)?;
-        let (done, signals) = pair.line.type_bytes(from)?;
+        let mut signals = Vec::new();
+        let done = in_parts(from, |bytes| {
+            let (done, more) = pair.line.type_bytes(bytes)?;
+            signals.extend(more);
+            Ok(done)
+        })?;
         let foreground = pair.foreground;
         let signals = signals.into_iter().filter(|_| foreground != 0);
         let signals = signals.map(|signal| TerminalSignal::Group(foreground, signal));
@@ -385,7 +395,12 @@ impl Vfs {
     ///
     /// # Errors
     /// `EAGAIN` if that would block.
-    pub fn read_slave(&mut self, id: PtyId, to: &mut [u8], at_once: bool) -> Result<usize, Errno> {
+    pub fn read_slave(
+        &mut self,
+        id: PtyId,
+        mut to: UserSliceMut<'_>,
+        at_once: bool,
+    ) -> Result<usize, Errno> {
         let pair = self.ptys.get_mut(id)?;
         if to.is_empty() {
             return Ok(0);
@@ -398,7 +413,7 @@ impl Vfs {
             };
         };
         let full = !pair.line.takes_input();
-        let done = pair.line.take_input(&mut to[..count]);
+        let done = pair.line.take_input(to.part(0, count));
         self.pty_changed(id, None, full.then_some(MASTER));
         Ok(done)
     }
@@ -407,12 +422,12 @@ impl Vfs {
     ///
     /// # Errors
     /// `EAGAIN` if that would block, `EIO` if the master is closed, `ENOMEM`.
-    pub(super) fn write_slave(&mut self, id: PtyId, from: &[u8]) -> Result<usize, Errno> {
+    pub(super) fn write_slave(&mut self, id: PtyId, from: UserSlice<'_>) -> Result<usize, Errno> {
         let pair = self.ptys.get_mut(id)?;
         if !pair.master {
             return Err(Errno::EIO);
         }
-        let done = pair.line.write(from)?;
+        let done = in_parts(from, |bytes| pair.line.write(bytes))?;
         self.pty_changed(id, Some(MASTER), None);
         Ok(done)
     }
@@ -486,4 +501,25 @@ impl Vfs {
             let _ = self.fs.unlink(place, ino, &Credentials::root());
         }
     }
+}
+
+/// Has `write` take all bytes, through a buffer of the library OS, until it takes no more. Returns
+/// the number of bytes taken.
+fn in_parts(
+    from: UserSlice<'_>,
+    mut write: impl FnMut(&[u8]) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    const PART: usize = 4096;
+    let mut done = 0;
+    for part in from.chunks(PART) {
+        let count = match write(&part.to_vec()) {
+            Err(_) if done > 0 => break,
+            count => count?,
+        };
+        done += count;
+        if count < part.len() {
+            break;
+        }
+    }
+    Ok(done)
 }

@@ -19,6 +19,7 @@ use super::transfer::Outside;
 use super::tree::Tree;
 use super::types::{Credentials, Ino};
 use super::walk::{Options, Resolved};
+use crate::mm::{UserSlice, UserSliceMut};
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::tree::MAGIC;
 use hartline_linux::errno::Errno;
@@ -175,18 +176,18 @@ impl Outside for World {
         1
     }
 
-    fn read_input(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno> {
+    fn read_input(&mut self, mut to: UserSliceMut<'_>, nonblocking: bool) -> Result<usize, Errno> {
         if self.input.is_empty() && nonblocking {
             return Err(Errno::EAGAIN);
         }
         let n = to.len().min(self.input.len());
-        to[..n].copy_from_slice(&self.input[..n]);
+        to.copy_start(&self.input);
         self.input.drain(..n);
         Ok(n)
     }
 
-    fn write_output(&mut self, _: u32, from: &[u8]) -> Result<usize, Errno> {
-        self.output.extend_from_slice(from);
+    fn write_output(&mut self, _: u32, from: UserSlice<'_>) -> Result<usize, Errno> {
+        from.append_to(&mut self.output);
         Ok(from.len())
     }
 
@@ -194,13 +195,13 @@ impl Outside for World {
         None
     }
 
-    fn random(&mut self, to: &mut [u8]) {
+    fn random(&mut self, mut to: UserSliceMut<'_>) {
         to.fill(4);
     }
 
-    fn mix(&mut self, _: &[u8]) {}
+    fn mix(&mut self, _: UserSlice<'_>) {}
 
-    fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
+    fn entropy(&mut self, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {
         to.fill(5);
         Ok(to.len())
     }
@@ -314,14 +315,16 @@ impl Machine {
     pub fn read(&mut self, fd: u32, count: usize) -> Result<Vec<u8>, Errno> {
         let mut buffer = vec![0; count];
         let id = self.id(fd)?;
-        let n = self.vfs.read(id, None, &mut buffer, &mut self.world)?;
+        let n = self
+            .vfs
+            .read(id, None, (&mut buffer).into(), &mut self.world)?;
         buffer.truncate(n);
         Ok(buffer)
     }
 
     pub fn write(&mut self, fd: u32, bytes: &[u8]) -> Result<usize, Errno> {
         let id = self.id(fd)?;
-        self.vfs.write(id, None, bytes, &mut self.world)
+        self.vfs.write(id, None, bytes.into(), &mut self.world)
     }
 
     /// Returns the contents of a file.

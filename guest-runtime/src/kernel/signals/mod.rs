@@ -4,7 +4,7 @@ mod delivery;
 mod frame;
 
 pub use delivery::Delivery;
-pub use frame::{FRAME_SIZE, RtSigframe, SigInfo};
+pub use frame::{FRAME_SIZE, SigInfo};
 
 use alloc::collections::VecDeque;
 use hartline_linux::errno::Errno;
