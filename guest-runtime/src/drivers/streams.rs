@@ -96,6 +96,15 @@ impl Streams {
         self.input_ready || self.wait(INPUT_READY, 0).unwrap_or(INPUT_READY) != 0
     }
 
+    /// Number of bytes of standard input that can be read without blocking, 0 or 1: the host reports
+    /// whether there is input, not how much.
+    ///
+    /// # Errors
+    /// An error of the host.
+    pub fn waiting(&mut self) -> Result<u64, Errno> {
+        Ok(self.wait(INPUT_READY, 0)? & INPUT_READY)
+    }
+
     /// Whether host descriptor `stream` is a terminal.
     pub fn is_terminal(&self, stream: u32) -> bool {
         stream < 3 && self.host.boot().terminals & (1 << stream) != 0

@@ -11,7 +11,6 @@ mod tests;
 
 pub use requests::Request;
 
-use super::process::FileId;
 use super::types::Credentials;
 use super::volume::{Transport, Waiting};
 use super::{Vfs, devices};
@@ -395,19 +394,5 @@ impl Vfs {
         devices::add_disk(&mut self.fs, self.dev, name, number, who)?;
         self.disks.units.push(Requests::new(disk));
         Ok(())
-    }
-
-    /// Writes to a block device for task `who`: at `offset`, or at the file position, which then
-    /// moves.
-    pub(super) fn write_disk(
-        &mut self,
-        id: FileId,
-        (number, who): (u32, u32),
-        offset: Option<u64>,
-        from: UserSlice<'_>,
-    ) -> Result<usize, Errno> {
-        let at = offset.unwrap_or(self.files.get(id)?.offset);
-        let done = self.disks.write(number, who, at, from)?;
-        self.advance(id, offset, done)
     }
 }

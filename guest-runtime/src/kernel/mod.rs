@@ -3,6 +3,7 @@
 pub(crate) mod chaos;
 pub mod exit;
 pub mod futex;
+pub(crate) mod job_control;
 pub mod lifecycle;
 pub mod loader;
 pub(crate) mod oom;

@@ -1,7 +1,7 @@
 //! Making processes and threads: `clone`, `clone3`.
 
 use super::Entry;
-use crate::fs::file::Object;
+use crate::file::pidfd::PidFd;
 use crate::kernel::Kernel;
 use crate::kernel::process::Parked;
 use crate::kernel::scheduler::Space;
@@ -9,6 +9,7 @@ use crate::kernel::signals::check_number;
 use crate::kernel::task::{Registers, Task};
 use crate::mm::Access;
 use crate::mm::user;
+use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_CLOEXEC;
 use hartline_linux::resource::RLIMIT_NPROC;
@@ -172,7 +173,7 @@ fn open_pidfd(kernel: &mut Kernel, args: &CloneArgs, pid: u32) -> Result<(), Err
     }
     // If the address is bad, the call fails before a descriptor is opened.
     user::write(&mut kernel.memory, args.pidfd, &u32::MAX)?;
-    let fd = kernel.open_anonymous("[pidfd]", Object::Process(pid), O_CLOEXEC)?;
+    let fd = kernel.open_anonymous(Rc::new(PidFd(pid)), O_CLOEXEC)?;
     user::write(&mut kernel.memory, args.pidfd, &(fd as u32))
 }
 

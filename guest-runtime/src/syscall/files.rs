@@ -4,8 +4,9 @@ use crate::arch::clock;
 use crate::arch::host::Host;
 use crate::drivers::streams::Streams;
 use crate::drivers::volume::HostChannel;
+use crate::file::proc::ProcText;
 use crate::fs::Vfs;
-use crate::fs::file::{MAX_FILES, Object, OpenFile};
+use crate::fs::file::{MAX_FILES, OpenFile};
 use crate::fs::inode::MAY_EXEC;
 use crate::fs::process::{FileId, Process};
 use crate::fs::transfer::Outside;
@@ -90,7 +91,8 @@ impl Files {
         let who = Credentials::new(boot.uid, boot.gid);
         let terminals = boot.terminals & 7;
         let clock = clock::realtime;
-        let (vfs, process) = Vfs::new(tree, limit, clock, who, process::FIRST, terminals)?;
+        let (mut vfs, mut process) = Vfs::new(tree, limit, clock, who, process::FIRST, terminals)?;
+        vfs.open_streams(&mut process)?;
         let streams = Streams::new(host);
         let mut files = Self {
             vfs,
@@ -337,16 +339,12 @@ impl Kernel {
     /// Regenerates the text of a `/proc` file when it is read from its start.
     pub(super) fn refresh_text(&mut self, id: FileId, offset: Option<u64>) -> Result<(), Errno> {
         let file = self.files.vfs.files.get(id)?;
+        let (object, ino) = (Rc::clone(&file.object), file.ino);
         let at = offset.unwrap_or(file.offset);
-        let Object::Proc(text) = &file.object else {
-            return Ok(());
-        };
-        if at != 0 && !text.is_empty() {
-            return Ok(());
-        }
-        let text = self.proc_text(file.ino)?;
-        if let Object::Proc(old) = &mut self.files.vfs.files.get_mut(id)?.object {
-            *old = text;
+        if let Some(text) = object.downcast::<ProcText>()
+            && (at == 0 || text.is_empty())
+        {
+            text.set(self.proc_text(ino)?);
         }
         Ok(())
     }

@@ -3,10 +3,10 @@
 
 use super::Entry;
 use super::files::Files;
+use crate::file::open::{OtherEnd, Request};
 use crate::fs::filesystem::NewInode;
 use crate::fs::inode::MAY_EXEC;
 use crate::fs::names::Rename;
-use crate::fs::open::{OtherEnd, Request};
 use crate::fs::types::Ino;
 use crate::fs::types::VALID_OPEN_FLAGS;
 use crate::fs::walk::{Last, Options, Resolved};

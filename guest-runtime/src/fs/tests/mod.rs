@@ -10,15 +10,15 @@ mod opening;
 mod proc;
 
 use super::Vfs;
-use super::file::Object;
 use super::filesystem::{NewInode, Place};
 use super::inode::Attributes;
-use super::open::Request;
+use super::operations::File;
 use super::process::{FileId, Process};
 use super::transfer::Outside;
 use super::tree::Tree;
 use super::types::{Credentials, Ino};
 use super::walk::{Options, Resolved};
+use crate::file::open::Request;
 use crate::mm::{UserSlice, UserSliceMut};
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::tree::MAGIC;
@@ -216,8 +216,9 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(tree: Option<Tree>, limit: u64) -> Self {
-        let (vfs, process) =
+        let (mut vfs, mut process) =
             Vfs::new(tree, limit, clock, Credentials::root(), 2, 0).expect("a good image");
+        vfs.open_streams(&mut process).expect("standard streams");
         Self {
             vfs,
             process,
@@ -349,7 +350,7 @@ impl Machine {
         Ok(names)
     }
 
-    pub fn object(&self, fd: u32) -> &Object {
-        &self.vfs.file(&self.process, fd).expect("open").object
+    pub fn object(&self, fd: u32) -> &dyn File {
+        &*self.vfs.file(&self.process, fd).expect("open").object
     }
 }

@@ -58,7 +58,7 @@ impl FileSystem {
     }
 
     /// Checks that a file of a volume can be read, or written if `writes`.
-    pub(in crate::fs) fn volume_open(&mut self, ino: Ino, writes: bool) -> Result<(), Errno> {
+    pub(crate) fn volume_open(&mut self, ino: Ino, writes: bool) -> Result<(), Errno> {
         let flags = if writes { OPEN_WRITE } else { 0 };
         let args = [self.node(ino)?, flags, 0, 0, 0, 0];
         self.ask(Operation::Open, args, &[], &mut []).map(|_| ())

@@ -72,7 +72,7 @@ impl FileSystem {
     }
 
     /// Creates a file without a name in a directory of a volume.
-    pub(in crate::fs) fn volume_create_unnamed(
+    pub(crate) fn volume_create_unnamed(
         &mut self,
         directory: Ino,
         mode: u32,
