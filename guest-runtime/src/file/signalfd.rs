@@ -8,6 +8,7 @@ use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
 use core::cell::Cell;
 use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::O_NONBLOCK;
 use hartline_linux::uio::Iovec;
 
 /// Size of a `struct signalfd_siginfo`, bytes.
@@ -33,7 +34,7 @@ impl File for SignalFd {
     fn read_iter(
         &self,
         kernel: &mut Kernel,
-        fd: u64,
+        flags: u32,
         vectors: &[Iovec],
     ) -> Result<Option<u64>, Errno> {
         let mut done = 0;
@@ -53,7 +54,7 @@ impl File for SignalFd {
         }
         match done {
             0 if vectors.iter().all(|vector| vector.iov_len < RECORD) => Err(Errno::EINVAL),
-            0 if kernel.files.file(fd)?.is_nonblocking() => Err(Errno::EAGAIN),
+            0 if flags & O_NONBLOCK != 0 => Err(Errno::EAGAIN),
             0 => Err(kernel.block(Wait::for_event(Event::AnyFile), 0)),
             done => Ok(Some(done)),
         }

@@ -34,7 +34,7 @@ impl File for TimerFd {
     }
 
     /// Runs the timers, so that the read counts all expirations.
-    fn read_iter(&self, kernel: &mut Kernel, _: u64, _: &[Iovec]) -> Result<Option<u64>, Errno> {
+    fn read_iter(&self, kernel: &mut Kernel, _: u32, _: &[Iovec]) -> Result<Option<u64>, Errno> {
         kernel.run_timers();
         Ok(None)
     }

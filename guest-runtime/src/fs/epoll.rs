@@ -150,6 +150,12 @@ impl Epoll {
         Ref::map(self.0.borrow(), |list| &list.interests)
     }
 
+    /// The keys of the interests in the file `ino`.
+    fn keys(&self, ino: Ino) -> Vec<Key> {
+        let list = self.0.borrow();
+        list.by_ino.get(&ino).cloned().unwrap_or_default()
+    }
+
     /// Whether a task that waits for the list must check it after each change of any file.
     pub fn needs_any_change(&self) -> bool {
         let list = self.0.borrow();
@@ -302,12 +308,8 @@ impl Vfs {
             let Ok(list) = self.epoll(epoll) else {
                 continue;
             };
-            let keys = list.0.borrow().by_ino.get(&ino).cloned();
-            for key in keys
-                .unwrap_or_default()
-                .into_iter()
-                .filter(|&(_, file)| file == id)
-            {
+            let keys = list.keys(ino);
+            for key in keys.into_iter().filter(|&(_, file)| file == id) {
                 // The key exists: the list has just returned it.
                 let _ = self.remove_interest(epoll, key);
             }

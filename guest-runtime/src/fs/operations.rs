@@ -161,7 +161,7 @@ pub trait File: Any + Debug {
     fn read_iter(
         &self,
         _kernel: &mut Kernel,
-        _fd: u64,
+        _flags: u32,
         _vectors: &[Iovec],
     ) -> Result<Option<u64>, Errno> {
         Ok(None)

@@ -253,11 +253,15 @@ impl Kernel {
         fd: u64,
         vectors: &[Iovec],
     ) -> Result<Option<u64>, Errno> {
-        match self.files.vfs.files.get(id)?.mode {
-            mode if mode.has(Mode::SOCKET) => self.read_socket(fd, vectors).map(Some),
-            mode if mode.has(Mode::READ_ITER) => object(self, id)?.read_iter(self, fd, vectors),
-            _ => Ok(None),
+        let file = self.files.vfs.files.get(id)?;
+        if file.mode.has(Mode::SOCKET) {
+            return self.read_socket(fd, vectors).map(Some);
         }
+        if !file.mode.has(Mode::READ_ITER) {
+            return Ok(None);
+        }
+        let (object, flags) = (Rc::clone(&file.object), file.flags);
+        object.read_iter(self, flags, vectors)
     }
 }
 

@@ -7,6 +7,7 @@ mod image;
 mod model;
 mod names;
 mod opening;
+mod operations;
 mod proc;
 
 use super::Vfs;
