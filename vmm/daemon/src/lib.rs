@@ -295,12 +295,6 @@ fn capacity(config: &Config) -> Resources {
 
 /// Memory of the host, bytes.
 fn total_memory() -> u64 {
-    // SAFETY: no memory is involved.
-    let (pages, size) = unsafe {
-        (
-            libc::sysconf(libc::_SC_PHYS_PAGES),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
-    };
-    u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
+    let memory = rustix::system::sysinfo();
+    memory.totalram * u64::from(memory.mem_unit)
 }

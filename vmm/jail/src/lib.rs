@@ -12,6 +12,7 @@ mod call_names;
 mod channel;
 mod enter;
 mod filter;
+mod fork;
 mod limits;
 mod mount;
 mod policy;
@@ -20,13 +21,14 @@ pub mod spawner;
 mod violation;
 
 pub use channel::{Channel, MAX_DESCRIPTORS, MAX_MESSAGE};
-pub use enter::{Jail, JailError, enter, set_parent_death_signal};
-pub(crate) use enter::{become_user, drop_capabilities};
+pub use enter::{Jail, JailError, enter};
+pub(crate) use enter::{become_user, drop_capabilities, failed};
 pub use filter::{FilterError, Filters, Kind, Role};
 pub use limits::{Limits, MAX_OUTPUT, MAX_WORKER_FILE};
 pub use mount::mount;
 pub use policy::{CallCount, call_counts};
 pub use spawn::{
-    CHANNEL_FD, COUNTERS_FD, Child, DEVICE_FD, INPUT_FD, NETWORK_FD, RESULT_FD, VOLUME_FD, spawn,
+    CHANNEL_FD, COUNTERS_FD, Child, DEVICE_FD, INPUT_FD, NETWORK_FD, RESULT_FD, USER_HZ, VOLUME_FD,
+    spawn,
 };
 pub use violation::Violation;

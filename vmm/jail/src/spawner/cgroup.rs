@@ -316,7 +316,11 @@ fn delegated(own: String) -> String {
 /// disks can be limited.
 fn disk_of(directory: &Path) -> Option<String> {
     let device = fs::metadata(directory).ok()?.dev();
-    let number = format!("{}:{}", libc::major(device), libc::minor(device));
+    let number = format!(
+        "{}:{}",
+        rustix::fs::major(device),
+        rustix::fs::minor(device)
+    );
     let entry = Path::new("/sys/dev/block").join(number);
     let whole = match entry.join("partition").exists() {
         true => entry.canonicalize().ok()?.parent()?.join("dev"),

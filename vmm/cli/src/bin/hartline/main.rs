@@ -92,7 +92,8 @@ fn leave(result: anyhow::Result<u8>) -> ! {
         say(&command_line::one_line(error.as_ref()));
         FAILURE
     });
-    // SAFETY: no memory is involved; nothing is buffered, because runs write to descriptors.
+    // SAFETY: the call ends all threads and runs no handlers of the C library, so nothing that they
+    // use is freed before. Nothing is buffered, because runs write to descriptors.
     unsafe { libc::_exit(code.into()) }
 }
 

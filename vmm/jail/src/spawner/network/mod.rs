@@ -25,10 +25,12 @@ use hartline_devices::net::Tap;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use namespace::{Namespace, run};
 use rules::INTERFACE;
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -233,7 +235,10 @@ impl Networks {
 
 /// Whether there is a network interface of this name.
 fn exists(name: &str) -> io::Result<bool> {
-    let name = CString::new(name)?;
-    // SAFETY: a NUL-terminated string.
-    Ok(unsafe { libc::if_nametoindex(name.as_ptr()) } != 0)
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    match name_to_index(&socket, name) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODEV) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
