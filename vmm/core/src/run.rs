@@ -309,7 +309,8 @@ pub(crate) fn start_volumes(
     let failed = |request| move |source| platform::Error::Request { request, source };
     let address = part_of(shared, offset_of!(Shared, volumes))
         .ok_or_else(|| failed("volumes")(io::Error::from_raw_os_error(libc::EFAULT)))?;
-    // SAFETY: inside the shared pages, which the thread keeps mapped.
+    // SAFETY: the field is inside the shared pages, which are writable and which the thread keeps
+    // mapped longer than the channel. The guest changes it at any time.
     let channel = unsafe { Channel::new(address.cast()) };
     let (shared, volumes) = (Arc::clone(shared), Arc::clone(volumes));
     let serve = move || {

@@ -344,7 +344,8 @@ fn try_here(what: &str) {
         "fill the channel" => {
             let data = [1_u8; 4096];
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: the pointer and length describe `data`.
+            // SAFETY: the pointer and the length are those of `data`, which the kernel only reads and which
+            // outlives the call.
             let send =
                 || unsafe { libc::send(CHANNEL_FD, data.as_ptr().cast(), data.len(), flags) };
             while send() > 0 {}
