@@ -17,6 +17,15 @@
 //! [spawner](hartline_jail::spawner) does. The service maps no guest memory and reads no upload:
 //! jailed processes do.
 
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
+
 pub mod api;
 pub mod auth;
 mod collect;

@@ -8,6 +8,15 @@
 //! directories of the host, if it is to have some ([`mount`]), when it is started. The processes
 //! of the daemon are started by its privileged part, the [`spawner`].
 
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
+
 mod call_names;
 mod channel;
 mod enter;

@@ -1,5 +1,14 @@
 //! The `hartline` command.
 
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
+
 mod bench;
 mod build;
 mod disasm;

@@ -213,7 +213,7 @@ impl Arguments {
     /// The error names the option and its value.
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!(
-            (1..=MAX_CPUS as u32).contains(&self.cpus),
+            (1..=MAX_CPUS).contains(&(self.cpus as usize)),
             "--cpus {}: a VM has 1 to {MAX_CPUS} vCPUs",
             self.cpus
         );
