@@ -19,12 +19,16 @@ mod memory;
 mod neighbour;
 #[path = "hostile_tenant/network.rs"]
 mod network;
+#[path = "hostile_tenant/results.rs"]
+mod results;
 #[path = "hostile_tenant/sharing.rs"]
 mod sharing;
 #[path = "hostile_tenant/storage.rs"]
 mod storage;
 #[path = "hostile_tenant/translator.rs"]
 mod translator;
+#[path = "hostile_tenant/vmm.rs"]
+mod vmm;
 #[path = "hostile_tenant/volumes.rs"]
 mod volumes;
 
@@ -43,6 +47,7 @@ const TESTS: &[&[(&str, Test)]] = &[
     logs::TESTS,
     memory::TESTS,
     network::TESTS,
+    results::TESTS,
     sharing::TESTS,
     storage::TESTS,
     translator::TESTS,

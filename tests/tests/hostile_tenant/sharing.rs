@@ -1,7 +1,7 @@
 //! A tenant watches pages that it shares with another tenant's VM (Flush+Reload).
 
-use super::Test;
 use super::neighbour::Scene;
+use super::{Test, vmm};
 use hartline_tests::daemon::until;
 use hartline_tests::{Result, compile};
 use serde_json::json;
@@ -31,26 +31,13 @@ fn files(path: &Path, found: &mut BTreeSet<Identity>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the process of a machine, whose standard output is the machine's file.
-fn process(scene: &Scene, machine: &str) -> Result<String> {
-    let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
-    let output = scene.daemon.data().join("machines").join(machine);
-    let output = identity(&output.join("stdout"))?;
-    let has_output = |process: &fs::DirEntry| {
-        identity(&process.path().join("fd/1")).is_ok_and(|found| found == output)
-    };
-    let process = fs::read_dir("/proc")?.flatten().find(has_output);
-    let process = process.ok_or("the machine has no process")?;
-    Ok(process.path().display().to_string())
-}
-
 /// Returns the program files that a machine's VMM has open, to map them into the VM.
 fn mapped(scene: &Scene, machine: &str) -> Result<BTreeSet<Identity>> {
     let mut known = BTreeSet::new();
     for name in ["trees", "images"] {
         files(&scene.daemon.data().join(name), &mut known)?;
     }
-    let open = fs::read_dir(format!("{}/fd", process(scene, machine)?))?;
+    let open = fs::read_dir(format!("/proc/{}/fd", vmm::of_machine(scene, machine)?))?;
     let found = open.flatten().filter_map(|file| {
         let metadata = fs::metadata(file.path()).ok()?;
         Some((metadata.dev(), metadata.ino()))
