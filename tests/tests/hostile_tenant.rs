@@ -7,6 +7,8 @@
 
 #[path = "hostile_tenant/connections.rs"]
 mod connections;
+#[path = "hostile_tenant/frames.rs"]
+mod frames;
 #[path = "hostile_tenant/ledger.rs"]
 mod ledger;
 #[path = "hostile_tenant/links.rs"]
@@ -23,6 +25,8 @@ mod network;
 mod results;
 #[path = "hostile_tenant/sharing.rs"]
 mod sharing;
+#[path = "hostile_tenant/spoofing.rs"]
+mod spoofing;
 #[path = "hostile_tenant/storage.rs"]
 mod storage;
 #[path = "hostile_tenant/translator.rs"]
@@ -49,6 +53,7 @@ const TESTS: &[&[(&str, Test)]] = &[
     network::TESTS,
     results::TESTS,
     sharing::TESTS,
+    spoofing::TESTS,
     storage::TESTS,
     translator::TESTS,
     volumes::TESTS,
