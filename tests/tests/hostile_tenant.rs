@@ -21,6 +21,8 @@ mod memory;
 mod neighbour;
 #[path = "hostile_tenant/network.rs"]
 mod network;
+#[path = "hostile_tenant/rates.rs"]
+mod rates;
 #[path = "hostile_tenant/results.rs"]
 mod results;
 #[path = "hostile_tenant/sharing.rs"]
@@ -51,6 +53,7 @@ const TESTS: &[&[(&str, Test)]] = &[
     logs::TESTS,
     memory::TESTS,
     network::TESTS,
+    rates::TESTS,
     results::TESTS,
     sharing::TESTS,
     spoofing::TESTS,
