@@ -195,11 +195,11 @@ impl Jailed {
         &self.line
     }
 
-    /// Whether the process has ended.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        let process = self.process.as_ref();
-        process.is_none_or(|watched| watched.process().wait(Duration::ZERO))
+    /// Returns when the process has ended.
+    pub async fn ended(&self) {
+        if let Some(process) = &self.process {
+            process.ended().await;
+        }
     }
 
     /// Whether the kernel has killed the process because of its memory limit.

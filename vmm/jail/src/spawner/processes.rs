@@ -16,6 +16,9 @@ use std::time::Duration;
 
 /// The maximum time that the kernel takes to end a process.
 const LAST_BREATH: Duration = Duration::from_secs(5);
+/// The highest OOM score (proc_pid_oom_score_adj(5)): if the host runs out of memory, the kernel ends
+/// such a process before others.
+const OOM_FIRST: &str = "1000";
 /// Standard output of a VMM's program.
 const OUTPUT_FD: i32 = 1;
 
@@ -169,12 +172,14 @@ impl Processes {
             Role::Vmm | Role::VmmWithVolumes => return Ok(()),
             Role::Worker | Role::VolumeWorker => Limits::of(role),
         };
-        let Some(cgroups) = &self.starter.cgroups else {
-            return Ok(());
-        };
         let known = self.known.get_mut(&process);
         let known = known.ok_or(Refused::NoProcess(process))?;
         let (pid, memory) = (known.child.pid(), limits.address_space);
+        // Nothing is lost with a worker. The child has not been reaped, so the number is its own.
+        fs::write(format!("/proc/{pid}/oom_score_adj"), OOM_FIRST)?;
+        let Some(cgroups) = &self.starter.cgroups else {
+            return Ok(());
+        };
         known.group = Some(cgroups.limit_worker(pid, known.uid, memory, limits.threads)?);
         Ok(())
     }
