@@ -290,12 +290,13 @@ impl Vfs {
         for index in 0..changed.len() {
             let ino = changed[index];
             for epoll in self.watchers.of(ino) {
-                if let Ok(list) = self.epoll(epoll) {
+                let Ok(file) = self.files.get(epoll) else {
+                    continue;
+                };
+                if let Some(list) = file.object.downcast::<Epoll>() {
                     list.0.borrow_mut().note_change(ino);
                 }
-                if let Ok(file) = self.files.get(epoll) {
-                    changed.push(file.ino);
-                }
+                changed.push(file.ino);
             }
         }
     }

@@ -109,10 +109,13 @@ fn collect(
     most: usize,
 ) -> Result<(Vec<EpollEvent>, bool), Errno> {
     kernel.wake_for_files();
-    let last = kernel.files.vfs.epoll(epoll)?.begin_look();
+    // Held, so that the list is looked up once for all candidates.
+    let object = Rc::clone(&kernel.files.vfs.files.get(epoll)?.object);
+    let list: &Epoll = object.downcast().ok_or(Errno::EINVAL)?;
+    let last = list.begin_look();
     let (mut events, mut wants_input) = (Vec::new(), false);
     while events.len() < most
-        && let Some((key, interest)) = kernel.files.vfs.epoll(epoll)?.next_candidate(last)
+        && let Some((key, interest)) = list.next_candidate(last)
     {
         let mut watch = [Watch {
             file: Some(key.1),
@@ -126,7 +129,6 @@ fn collect(
             0 => ready,
             _ => interest.news(ready, edges),
         };
-        let list = kernel.files.vfs.epoll(epoll)?;
         if news == 0 {
             list.pass(key, ready);
             continue;
