@@ -52,9 +52,9 @@ fn files_without_a_position_refuse_one() {
     for (reads, writes) in [(fd, fd), (read, write), (0, 1)] {
         let (reads, writes) = (m.id(reads).unwrap(), m.id(writes).unwrap());
         let world = &mut m.world;
-        let got = m.vfs.read(reads, Some(0), &mut [0; 8], world);
+        let got = m.vfs.read(reads, Some(0), (&mut [0; 8]).into(), world);
         assert_eq!(got, Err(Errno::ESPIPE));
-        let put = m.vfs.write(writes, Some(0), &[0; 8], world);
+        let put = m.vfs.write(writes, Some(0), (&[0; 8]).into(), world);
         assert_eq!(put, Err(Errno::ESPIPE));
     }
 }
