@@ -79,6 +79,8 @@ pub struct Host {
     cache: Vec<Entry>,
     length: u64,
     code_offset: usize,
+    /// Number of times that translated code was entered.
+    pub entered: u64,
     pub translation: Translation,
     /// The extensions that code may use.
     pub features: Features,
@@ -97,6 +99,7 @@ impl Host {
             cache: vec![Entry::EMPTY; ENTRIES as usize],
             length: 0,
             code_offset: 0,
+            entered: 0,
             translation: Translation::default(),
             features: Features::host(),
             position_independent: false,
@@ -111,6 +114,11 @@ impl Host {
     /// Address of the middle of the data.
     pub fn data(&self) -> u64 {
         self.data.address() + DATA as u64 / 2
+    }
+
+    /// Writes the program's bytes without translating them.
+    pub fn write(&mut self, code: &[u8]) {
+        self.guest.write(code);
     }
 
     /// Translates a program that starts at [`start`](Self::start). Functions and blocks are
@@ -156,11 +164,6 @@ impl Host {
         Some(self.code() + u64::from(entries[index].host))
     }
 
-    /// The dispatch cache.
-    pub fn cache(&mut self) -> &mut [Entry] {
-        &mut self.cache
-    }
-
     /// Contents of the data.
     pub fn data_bytes(&self) -> Vec<u8> {
         self.data.read()
@@ -200,17 +203,27 @@ impl Host {
                     None => continue,
                 }
             };
+            self.entered += 1;
             // SAFETY: an entry of the code in place.
             match unsafe { thunks::enter(hart, host) } {
                 Reason::Returned => hart.pc = hart.x[1] & !1,
                 Reason::Ecall => return Stop::Ecall,
                 Reason::Trap => return Stop::Trap,
-                Reason::Dispatch | Reason::Site => {}
+                Reason::Dispatch => {}
+                Reason::Site => self.remember(hart),
                 Reason::PollEntry => hart.poll_limit = 0,
                 Reason::Fault => panic!("fault at {:#x}", hart.pc),
             }
         }
         Stop::Limit
+    }
+
+    /// Fills the cache entry of the last indirect jump.
+    fn remember(&mut self, hart: &Hart) {
+        if let Some(host) = self.entry(hart.pc) {
+            let entry = Entry { pc: hart.pc, host };
+            self.cache[hart.site as usize / size_of::<Entry>()] = entry;
+        }
     }
 
     /// Interprets, at most `limit` instructions.

@@ -7,5 +7,6 @@ mod host;
 mod input;
 mod instructions;
 mod link;
+mod output;
 mod sequences;
 mod thunks;

@@ -149,6 +149,8 @@ thread_local! {
     pub static INTERPRETER: RefCell<Box<Interpreter>> = RefCell::new(Box::default());
     /// Number of polls in loops.
     pub static POLLS: Cell<u64> = const { Cell::new(0) };
+    /// Whether an instruction that the interpreter executes requests a poll.
+    pub static KICKS: Cell<bool> = const { Cell::new(false) };
     /// Number of instructions that translated code left to the interpreter.
     pub static INTERPRETED: Cell<u64> = const { Cell::new(0) };
 }
@@ -173,6 +175,10 @@ extern "C" fn resume() -> u64 {
 
 extern "C" fn interpret_one() -> u64 {
     INTERPRETED.set(INTERPRETED.get() + 1);
+    if KICKS.get() {
+        // SAFETY: as below.
+        unsafe { (*current()).poll_limit = u64::MAX };
+    }
     // SAFETY: the hart outlives the run, and translated code waits; the guest addresses the test's
     // buffers only.
     let step = unsafe { INTERPRETER.with_borrow_mut(|one| one.step(&mut *current())) };
