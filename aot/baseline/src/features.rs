@@ -1,6 +1,6 @@
 //! The x86-64 extensions that code may use, and the instructions that are left to the interpreter.
 
-use hartline_isa::{Format, Instruction, Operation, RegisterOp, Rounding, UnaryOp};
+use hartline_isa::{CSR_FFLAGS, Format, Instruction, Operation, RegisterOp, Rounding, UnaryOp};
 
 /// Extensions of the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,7 +48,8 @@ impl Features {
     #[must_use]
     pub fn interprets(&self, instruction: &Instruction) -> bool {
         match instruction.operation() {
-            Operation::Csr { .. } | Operation::FenceI | Operation::FloatClass { .. } => true,
+            Operation::Csr { csr, .. } => csr != CSR_FFLAGS,
+            Operation::FenceI | Operation::FloatClass { .. } => true,
             Operation::FloatBinary { rounding, .. } | Operation::FloatSqrt { rounding, .. } => {
                 rounding != Rounding::Dyn
             }

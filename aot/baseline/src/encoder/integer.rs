@@ -109,11 +109,7 @@ impl Assembler {
 
     /// `mov register, source`; 32 or 64 bits.
     pub fn mov(&mut self, size: Size, register: Gpr, source: impl Into<Rm>) {
-        self.modrm(
-            one(0x8b).wide(wide(size)),
-            register.number(),
-            source.into(),
-        );
+        self.modrm(one(0x8b).wide(wide(size)), register.number(), source.into());
     }
 
     /// `mov [memory], register`.

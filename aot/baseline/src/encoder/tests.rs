@@ -238,7 +238,15 @@ fn moves() {
         );
     }
     for register in Gpr::ALL {
-        for value in [0, 1, u32::MAX.into(), 1 << 32, 1 << 63, u64::MAX, 0x7fff_ffff] {
+        for value in [
+            0,
+            1,
+            u32::MAX.into(),
+            1 << 32,
+            1 << 63,
+            u64::MAX,
+            0x7fff_ffff,
+        ] {
             let text = decoded(|asm| asm.mov_imm(register, value));
             let (size, shown) = match u32::try_from(value) {
                 Ok(word) => (Size::Word, i64::from(word as i32)),
@@ -451,7 +459,10 @@ fn labels_lead_forward_and_back() {
     let code = asm.finish();
     assert_eq!(code.offset(forward), 10);
     let mut decoder = Decoder::with_ip(64, &code.bytes, 0, DecoderOptions::NONE);
-    let texts: Vec<String> = decoder.iter().map(|instruction| text(&instruction)).collect();
+    let texts: Vec<String> = decoder
+        .iter()
+        .map(|instruction| text(&instruction))
+        .collect();
     assert_eq!(texts, ["jmp 0xa", "call 0x0"]);
 }
 

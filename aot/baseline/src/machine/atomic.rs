@@ -141,8 +141,7 @@ impl Emitter<'_> {
         self.displace(Gpr::Rax);
         self.asm.mov(Size::Double, Gpr::Rax, RESERVED_VALUE);
         self.note_access();
-        self.asm
-            .lock_cmpxchg(size(width), Mem::Base(base, 0), new);
+        self.asm.lock_cmpxchg(size(width), Mem::Base(base, 0), new);
         self.asm.mov_imm(result, 0);
         self.asm.set(Condition::NotEqual, result);
         self.replace(Gpr::Rax);

@@ -88,9 +88,7 @@ impl Emitter<'_> {
         if self.region.position_independent {
             self.with_bias(|asm, bias| asm.mov(Size::Double, Gpr::R11, bias));
             match i32::try_from(expected) {
-                Ok(expected) => self
-                    .asm
-                    .alu_imm(Alu::Add, Size::Double, Gpr::R11, expected),
+                Ok(expected) => self.asm.alu_imm(Alu::Add, Size::Double, Gpr::R11, expected),
                 Err(_) => {
                     self.asm.mov_imm(Gpr::R10, expected);
                     self.asm.alu(Alu::Add, Size::Double, Gpr::R11, Gpr::R10);

@@ -19,7 +19,7 @@ const BOX: u64 = 0xffff_ffff_0000_0000;
 impl Emitter<'_> {
     /// Notes whether the register that the instruction wrote contains a boxed single.
     pub(super) fn note_boxed(&mut self, instruction: &Instruction) {
-        let written = instruction.register_use().f_written;
+        let written = self.registers.f_written;
         match writes_single(instruction) {
             true => self.boxed |= written,
             false => self.boxed &= !written,
@@ -83,8 +83,7 @@ impl Emitter<'_> {
 
     /// Returns the floating-point register that the instruction writes.
     fn destination(&self) -> Option<FReg> {
-        let written = self.instruction?.register_use().f_written;
-        FReg::new(written.trailing_zeros() as u8)
+        FReg::new(self.registers.f_written.trailing_zeros() as u8)
     }
 
     /// Loads the value of a register into an SSE register.

@@ -415,9 +415,7 @@ impl Emitter<'_> {
         let (operand, held) = self.operand(a);
         match (operand, immediate) {
             (Rm::Reg(register), 0) => self.asm.test(Size::Double, register, register),
-            _ => self
-                .asm
-                .alu_imm(Alu::Cmp, Size::Double, operand, immediate),
+            _ => self.asm.alu_imm(Alu::Cmp, Size::Double, operand, immediate),
         }
         self.release_held(held);
     }

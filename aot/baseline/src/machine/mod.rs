@@ -2,6 +2,7 @@
 
 mod atomic;
 mod control;
+mod flags;
 mod float;
 mod float_convert;
 mod integer;
@@ -13,7 +14,7 @@ mod values;
 
 use hartline_isa::{
     AmoOp, BinOp, Cmp, CsrOp, DivOp, FBinOp, FCmp, FMinMax, FReg, Fence, Fma, Format, Instruction,
-    IntFormat, Machine, Ordering, Rounding, Trap, UnOp, Width, XReg, execute,
+    IntFormat, Machine, Ordering, RegisterUse, Rounding, Trap, UnOp, Width, XReg, execute,
 };
 
 use crate::encoder::{Assembler, Code, Condition, Label, Mark, Mem, Xmm};
@@ -59,6 +60,7 @@ pub(crate) struct Emitter<'a> {
     pc: u64,
     next_pc: u64,
     instruction: Option<Instruction>,
+    registers: RegisterUse,
     values: Values,
     in_use: InUse,
     /// The instruction cannot be translated.
@@ -105,6 +107,7 @@ impl<'a> Emitter<'a> {
             pc: 0,
             next_pc: 0,
             instruction: None,
+            registers: RegisterUse::default(),
             values: Values::default(),
             in_use: InUse::default(),
             failed: false,
@@ -137,8 +140,9 @@ impl<'a> Emitter<'a> {
     fn start(&mut self, pc: u64, length: u8, instruction: Option<Instruction>) {
         (self.pc, self.next_pc) = (pc, pc + u64::from(length));
         self.instruction = instruction;
+        self.registers = instruction.map_or_else(RegisterUse::default, |i| i.register_use());
         self.values.clear();
-        self.in_use = InUse::of(instruction.as_ref());
+        self.in_use = InUse::of(&self.registers);
         (self.failed, self.ended) = (false, false);
     }
 
@@ -374,8 +378,8 @@ impl Machine for Emitter<'_> {
         Float::Bits(a)
     }
 
-    fn csr(&mut self, _: u16, _: CsrOp, _: Option<Int>, _: XReg, _: &Instruction) {
-        self.give_up();
+    fn csr(&mut self, csr: u16, op: CsrOp, write: Option<Int>, rd: XReg, _: &Instruction) {
+        self.access_flags(csr, op, write, rd);
     }
 
     fn jump(&mut self, link: XReg, offset: i64) {

@@ -5,7 +5,7 @@
 //! operands find it, and loaded again afterwards.
 
 use hartline_abi::hart::{PINNED_F, PINNED_X, offset};
-use hartline_isa::{FReg, Instruction, XReg};
+use hartline_isa::{FReg, RegisterUse, XReg};
 
 use super::Emitter;
 use crate::encoder::{Gpr, Mem, Precision, Rm, Size, Xmm, XmmRm};
@@ -112,15 +112,19 @@ fn slot_of_f(host: Xmm) -> Mem {
 }
 
 impl InUse {
-    /// The registers that an instruction reads: they are displaced only by instructions with
+    /// The state at the start of an instruction. The registers that it reads are displaced only for
     /// implicit operands.
-    pub fn of(instruction: Option<&Instruction>) -> Self {
-        let reads = instruction.map(Instruction::register_use).unwrap_or_default();
-        let x = XReg::all().filter(|register| reads.x_read & register.mask() != 0);
-        let f = FReg::all().filter(|register| reads.f_read & register.mask() != 0);
+    pub fn of(registers: &RegisterUse) -> Self {
+        let (mut x, mut f) = (0, 0);
+        for number in numbers(registers.x_read) {
+            x |= X[number].map_or(0, Gpr::mask);
+        }
+        for number in numbers(registers.f_read) {
+            f |= F[number].map_or(0, Xmm::mask);
+        }
         Self {
-            x: x.filter_map(host).fold(0, |set, host| set | host.mask()),
-            f: f.filter_map(host_f).fold(0, |set, host| set | host.mask()),
+            x,
+            f,
             ..Self::default()
         }
     }
@@ -132,6 +136,16 @@ impl InUse {
             .filter(|(host, _)| self.displaced_x & host.mask() != 0)
             .fold(0, |set, (_, guest)| set | 1 << guest)
     }
+}
+
+/// The numbers of the registers in a set.
+fn numbers(set: u32) -> impl Iterator<Item = usize> {
+    let mut rest = set;
+    core::iter::from_fn(move || {
+        let number = rest.trailing_zeros();
+        rest &= rest.checked_sub(1)?;
+        Some(number as usize)
+    })
 }
 
 impl Emitter<'_> {

@@ -3,8 +3,8 @@
 use hartline_abi::hart::offset;
 use hartline_isa::Format;
 
-use super::registers::InUse;
 use super::Emitter;
+use super::registers::InUse;
 use crate::encoder::{Alu, Condition, Gpr, Label, Mem, Size, Xmm};
 use crate::output::Service;
 use crate::sweep::Facts;
@@ -170,14 +170,12 @@ impl Emitter<'_> {
             }
             StubKind::MissedJump { entry } => {
                 self.store_site(entry);
-                self.asm
-                    .jmp_at(Mem::Gs(offset::FN_DISPATCH_SITE as u32));
+                self.asm.jmp_at(Mem::Gs(offset::FN_DISPATCH_SITE as u32));
             }
             StubKind::MissedCall { entry, back } => {
                 self.store_site(entry);
                 self.asm.push(Gpr::Rax);
-                self.asm
-                    .call_at(Mem::Gs(offset::FN_DISPATCH_SITE as u32));
+                self.asm.call_at(Mem::Gs(offset::FN_DISPATCH_SITE as u32));
                 self.asm.jmp(back);
             }
         }
@@ -186,8 +184,7 @@ impl Emitter<'_> {
     /// Stores the target and the cache entry of a jump for the dispatcher.
     fn store_site(&mut self, entry: i32) {
         let (pc, site) = (offset::PC as u32, offset::SITE as u32);
-        self.asm
-            .mov_store(Size::Double, Mem::Gs(pc), Gpr::R11);
+        self.asm.mov_store(Size::Double, Mem::Gs(pc), Gpr::R11);
         self.asm.mov_store_imm(Size::Double, Mem::Gs(site), entry);
     }
 }

@@ -1,9 +1,7 @@
 //! Loops, polls, calls, returns and indirect jumps.
 
 use hartline_abi::hart::Hart;
-use hartline_isa::{
-    Cmp, ImmediateOp, IntegerOp, Operation, RegisterOp, Width, encode,
-};
+use hartline_isa::{Cmp, ImmediateOp, IntegerOp, Operation, RegisterOp, Width, encode};
 
 use crate::generator::x;
 use crate::host::{Host, Stop};

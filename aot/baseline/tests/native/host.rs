@@ -126,7 +126,11 @@ impl Host {
     pub fn load(&mut self, code: &[u8], functions: &[u64], blocks: &[u64]) {
         self.guest.write(code);
         self.length = code.len() as u64;
-        let bias = if self.position_independent { 0x1234_5678_0000 } else { 0 };
+        let bias = if self.position_independent {
+            0x1234_5678_0000
+        } else {
+            0
+        };
         let start = self.start().wrapping_sub(bias);
         let at = |offsets: &[u64]| -> Vec<u64> { offsets.iter().map(|o| start + o).collect() };
         let (functions, blocks) = (at(functions), at(blocks));
@@ -160,7 +164,9 @@ impl Host {
     /// Host address of the entry at the guest address `pc`.
     pub fn entry(&self, pc: u64) -> Option<u64> {
         let entries = &self.translation.entries;
-        let index = entries.binary_search_by_key(&pc, |entry| entry.guest).ok()?;
+        let index = entries
+            .binary_search_by_key(&pc, |entry| entry.guest)
+            .ok()?;
         Some(self.code() + u64::from(entries[index].host))
     }
 
@@ -261,7 +267,11 @@ impl Host {
             (actual, expected)
         };
         let (a, e) = (&actual.0, &expected.0);
-        assert_eq!(actual.1, expected.1, "end of {what}, pc {:#x} {:#x}", a.pc, e.pc);
+        assert_eq!(
+            actual.1, expected.1,
+            "end of {what}, pc {:#x} {:#x}",
+            a.pc, e.pc
+        );
         assert_ne!(actual.1, Stop::Limit, "{what}");
         for number in 0..32 {
             let (a, e) = (a.x[number], e.x[number]);

@@ -96,7 +96,11 @@ impl Random {
     /// Returns bytes.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let words = (0..length / 8).flat_map(|_| {
-            let word = if self.below(2) == 0 { self.next() } else { self.float() };
+            let word = if self.below(2) == 0 {
+                self.next()
+            } else {
+                self.float()
+            };
             word.to_le_bytes()
         });
         words.collect()

@@ -89,7 +89,10 @@ fn register_register() {
 #[test]
 fn register_immediate() {
     check_all(ROUNDS, |draw| {
-        let mut all: Vec<_> = ImmediateOp::ALL.iter().map(|&op| draw.immediate(op)).collect();
+        let mut all: Vec<_> = ImmediateOp::ALL
+            .iter()
+            .map(|&op| draw.immediate(op))
+            .collect();
         all.extend(ShiftOp::ALL.iter().map(|&op| draw.shift(op)));
         all.extend(UnaryOp::ALL.iter().map(|&op| draw.unary(op)));
         all.push(draw.upper());
@@ -156,7 +159,9 @@ fn control_and_status() {
 
 #[test]
 fn traps() {
-    check_all(1, |_| vec![Operation::Ecall, Operation::Ebreak, Operation::FenceI]);
+    check_all(1, |_| {
+        vec![Operation::Ecall, Operation::Ebreak, Operation::FenceI]
+    });
     let mut host = Host::new(true);
     for illegal in [0u32, 0xffff_ffff, 0x7f] {
         host.load(&illegal.to_le_bytes(), &[0], &[]);

@@ -11,7 +11,9 @@ pub fn link(translation: &Translation, bias: u64) -> (Vec<u8>, usize) {
     bytes.extend_from_slice(&translation.code);
     let mut stubs: Vec<(Target, usize)> = vec![(Target::Bias, 0)];
     for relocation in &translation.relocations {
-        let known = stubs.iter().find(|(target, _)| *target == relocation.target);
+        let known = stubs
+            .iter()
+            .find(|(target, _)| *target == relocation.target);
         let target = match known {
             Some(&(_, at)) => at,
             None => {
@@ -58,4 +60,3 @@ fn stub(bytes: &mut Vec<u8>, target: Target) {
     bytes.extend([0x65, 0xff, 0x24, 0x25]); // jmp gs:[service]
     bytes.extend((service as u32).to_le_bytes());
 }
-

@@ -30,8 +30,16 @@ fn checked(region: &Region<'_>, features: &Features) -> Translation {
         region.code.len()
     );
     let end = length as u32;
-    assert!(translation.relocations.is_sorted_by(|a, b| a.offset + 4 <= b.offset));
-    assert!(translation.accesses.is_sorted_by(|a, b| a.offset < b.offset));
+    assert!(
+        translation
+            .relocations
+            .is_sorted_by(|a, b| a.offset + 4 <= b.offset)
+    );
+    assert!(
+        translation
+            .accesses
+            .is_sorted_by(|a, b| a.offset < b.offset)
+    );
     assert!(translation.entries.is_sorted_by(|a, b| a.guest < b.guest));
     assert!(translation.entries.iter().all(|entry| entry.host < end));
     for relocation in &translation.relocations {
@@ -57,7 +65,9 @@ fn random_bytes() {
         let code: Vec<u8> = random.bytes(length + 8)[..length].to_vec();
         let mut addresses = |count: u64| -> Vec<u64> {
             let slots = (length / 2) as u64;
-            (0..count).map(|_| START + 2 * random.below(slots)).collect()
+            (0..count)
+                .map(|_| START + 2 * random.below(slots))
+                .collect()
         };
         let (functions, blocks) = (addresses(4), addresses(6));
         let mut region = region(&code, &functions, &blocks);
@@ -83,7 +93,9 @@ fn each_instruction_is_within_the_bound() {
         let code = repeated(bytes);
         // Every unit is an entry, and addresses take 64 bits.
         let start = 0x7000_0000_0000;
-        let entries: Vec<u64> = (0..code.len() as u64 / 2).map(|slot| start + 2 * slot).collect();
+        let entries: Vec<u64> = (0..code.len() as u64 / 2)
+            .map(|slot| start + 2 * slot)
+            .collect();
         for (functions, blocks) in [(&entries[..], &[][..]), (&[][..], &entries[..])] {
             for features in [Features::ALL, Features::default()] {
                 let region = Region {
@@ -119,7 +131,10 @@ fn bad_regions() {
     assert_eq!(error(&region(&[], &[], &[])), Error::Empty(START));
     assert_eq!(error(&region(&[1], &[], &[])), Error::Empty(START));
     let long = vec![0; MAX_REGION + 1];
-    assert_eq!(error(&region(&long, &[], &[])), Error::TooLong(MAX_REGION + 1));
+    assert_eq!(
+        error(&region(&long, &[], &[])),
+        Error::TooLong(MAX_REGION + 1)
+    );
     for entry in [START - 2, START + 1, START + 4, 0, u64::MAX] {
         assert_eq!(error(&region(&code, &[entry], &[])), Error::Entry(entry));
         assert_eq!(error(&region(&code, &[], &[entry])), Error::Entry(entry));
