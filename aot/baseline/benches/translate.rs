@@ -86,6 +86,7 @@ fn translate_all((start, code): &Text) -> usize {
             functions: &[start],
             blocks: &[],
             position_independent: false,
+            write_through: false,
             text_length: 1 << 20,
         };
         translate(&region, &Features::ALL).map(|translation| translation.code.len())

@@ -5,7 +5,8 @@
 pub struct Translation {
     /// The host code, position-independent.
     pub code: Vec<u8>,
-    /// The entries, sorted by guest address.
+    /// The entries, sorted by guest address: functions and blocks of the region, targets of calls,
+    /// and headers of loops, at which the dispatcher goes on after it has dropped host frames.
     pub entries: Vec<Entry>,
     /// Fields to fill in, sorted by offset.
     pub relocations: Vec<Relocation>,
@@ -56,8 +57,8 @@ pub enum Target {
     /// `Hart.pc` as the region has it, adds the bias, and jumps to the entry point in the `Hart`
     /// structure.
     Service(Service),
-    /// The host code of the guest code at this address, outside the region; or code that stores the
-    /// address to `Hart.pc` and jumps to `Hart.fn_dispatch`.
+    /// The host code of the guest code at this address, outside the region, with the standard
+    /// convention; or code that stores the address to `Hart.pc` and jumps to `Hart.fn_dispatch`.
     Guest(u64),
     /// The first word of the image's data page: the run-time address minus the address that the
     /// region has. Only position-independent regions refer to it.

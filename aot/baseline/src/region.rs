@@ -28,6 +28,9 @@ pub struct Region<'a> {
     /// The code runs at another address than `start`: the bias is in the image's data page
     /// ([`Target::Bias`](crate::Target::Bias)).
     pub position_independent: bool,
+    /// Pinned registers are also stored to the `Hart` structure where they are written. Code of
+    /// LLVM's precise variant expects them there when it is called and when its calls return.
+    pub write_through: bool,
     /// Length of the text that the region is part of, bytes. It takes part in choosing the entries
     /// of jumps in the dispatch cache ([`hartline_abi::dispatch::site_offset`]).
     pub text_length: u64,

@@ -104,11 +104,16 @@ impl Sweep {
                 kind,
             });
             // An entry in the middle of an instruction starts another one.
-            let inside = self.facts.get(slot + 1);
-            slot += match inside {
-                Some(facts) if facts.has(Facts::START) => 1,
-                _ => usize::from(length),
-            };
+            let next = slot + usize::from(length);
+            match self.facts.get(slot + 1) {
+                Some(inside) if slot + 1 < next && inside.has(Facts::START) => {
+                    slot += 1;
+                    if let Some(after) = self.facts.get_mut(next) {
+                        after.add(Facts::TARGET);
+                    }
+                }
+                _ => slot = next,
+            }
         }
     }
 

@@ -269,6 +269,10 @@ impl Emitter<'_> {
             }
             Float::Result(format, result) => self.write_result(register, format, result),
         }
+        if let (true, Some(host)) = (self.region.write_through, host_f(register)) {
+            self.asm
+                .movs_store(Precision::Double, slot_f(register), host);
+        }
     }
 
     fn copy_float(&mut self, register: FReg, source: FReg) {

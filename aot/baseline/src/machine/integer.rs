@@ -43,6 +43,9 @@ impl Emitter<'_> {
                 // The destination is no scratch register from here on.
                 self.in_use.x |= host.mask();
                 self.compute(value, host);
+                if self.region.write_through {
+                    self.asm.mov_store(Size::Double, slot(register), host);
+                }
             }
             None => self.write_word(register, value),
         }

@@ -68,12 +68,13 @@ impl Emitter<'_> {
         self.stub(StubKind::Interpret { displaced, next })
     }
 
-    /// Starts the code of an instruction: binds its label and polls where other code or a loop
-    /// enters. Returns the offset at which other code may enter, if it may.
+    /// Starts the code of an instruction: binds its label, and polls where other code or a loop
+    /// enters. Returns the label at which other code may enter, if it may.
     pub fn begin(&mut self, slot: usize) -> Option<Label> {
         let facts = self.facts[slot];
+        let label = self.labels[slot];
         self.start(self.region.address(slot), 0, None);
-        self.asm.bind(self.labels[slot]);
+        self.asm.bind(label);
         let joins = Facts::FUNCTION.or(Facts::BLOCK).or(Facts::TARGET);
         if facts.has(joins) {
             self.boxed = 0;
@@ -82,7 +83,7 @@ impl Emitter<'_> {
             self.compare_with_limit();
             let slow = self.stub(StubKind::PollEntry);
             self.asm.jcc(Condition::Below, slow);
-            return Some(self.labels[slot]);
+            return Some(label);
         }
         if facts.has(Facts::LOOP) {
             self.compare_with_limit();
@@ -90,12 +91,11 @@ impl Emitter<'_> {
             let slow = self.stub(StubKind::PollLoop { back });
             self.asm.jcc(Condition::Below, slow);
             self.asm.bind(back);
+            return Some(label);
         }
-        facts.has(Facts::BLOCK).then(|| {
-            let body = self.asm.label();
-            self.asm.bind(body);
-            self.stub(StubKind::EnterBlock { body })
-        })
+        facts
+            .has(Facts::BLOCK)
+            .then(|| self.stub(StubKind::EnterBlock { body: label }))
     }
 
     fn compare_with_limit(&mut self) {

@@ -228,7 +228,7 @@ fn repeated_indirect_calls_hit_the_cache() {
 }
 
 #[test]
-fn loops_and_entries_poll() {
+fn loops_poll_and_can_be_entered() {
     let program = [
         Operation::FenceI,
         addi(S0, 0, 50),
@@ -244,15 +244,34 @@ fn loops_and_entries_poll() {
             check(&mut host, &program, &[0], blocks);
             KICKS.set(false);
             assert_eq!(POLLS.get(), 1, "the header of the loop polls");
+            let entries = host.translation.entries.iter();
+            let entries = entries.map(|entry| (entry.guest - host.start(), entry.is_function));
+            assert_eq!(entries.collect::<Vec<_>>(), [(0, true), (8, false)]);
+
+            let mut hart = host.hart();
+            (hart.pc, hart.poll_limit) = (hart.pc + 8, u64::MAX);
+            hart.x[usize::from(S0)] = 3;
+            host.entered = 0;
+            assert_eq!(host.run(&mut hart, 10), Stop::Ecall);
+            assert_eq!((host.entered, hart.x[usize::from(A0)]), (1, 6));
+            assert_eq!(POLLS.get(), 2, "on entry");
         }
-        // A block that other code enters polls too, and all registers are in the hart.
-        host.load(&assemble(&program), &[0], &[8]);
-        let mut hart = host.hart();
-        (hart.pc, hart.poll_limit) = (hart.pc + 8, u64::MAX);
-        hart.x[usize::from(S0)] = 3;
-        host.entered = 0;
-        assert_eq!(host.run(&mut hart, 10), Stop::Ecall);
-        assert_eq!((host.entered, hart.x[usize::from(A0)]), (2, 6));
+    }
+}
+
+#[test]
+fn functions_and_blocks_poll() {
+    let program = [addi(A0, A0, 1), addi(A0, A0, 2), Operation::Ecall];
+    for mut host in hosts() {
+        host.load(&assemble(&program), &[0], &[4]);
+        for (offset, expected) in [(0, 3), (4, 2)] {
+            let mut hart = host.hart();
+            (hart.pc, hart.poll_limit) = (hart.pc + offset, u64::MAX);
+            host.entered = 0;
+            assert_eq!(host.run(&mut hart, 10), Stop::Ecall);
+            // The first time ends with the poll, before the first instruction.
+            assert_eq!((host.entered, hart.x[usize::from(A0)]), (2, expected));
+        }
     }
 }
 

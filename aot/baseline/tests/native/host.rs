@@ -86,6 +86,8 @@ pub struct Host {
     pub features: Features,
     /// Whether the code is translated for another address.
     pub position_independent: bool,
+    /// Whether pinned registers are in the hart too.
+    pub write_through: bool,
 }
 
 impl Host {
@@ -103,6 +105,7 @@ impl Host {
             translation: Translation::default(),
             features: Features::host(),
             position_independent: false,
+            write_through: false,
         }
     }
 
@@ -140,6 +143,7 @@ impl Host {
             functions: &functions,
             blocks: &blocks,
             position_independent: self.position_independent,
+            write_through: self.write_through,
             text_length: self.length,
         };
         self.translation = translate(&region, &self.features).expect("a valid region");

@@ -3,7 +3,10 @@
 use hartline_baseline::{
     Error, Features, MAX_EXPANSION, MAX_FIXED, MAX_REGION, Region, Target, Translation, translate,
 };
-use hartline_isa::decode;
+use hartline_isa::{
+    Cmp, ImmediateOp, IntegerOp, Operation, RegisterOp, Width, XReg, decode, encode,
+};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 use crate::input::Random;
 
@@ -16,6 +19,7 @@ fn region<'a>(code: &'a [u8], functions: &'a [u64], blocks: &'a [u64]) -> Region
         functions,
         blocks,
         position_independent: false,
+        write_through: false,
         text_length: code.len() as u64,
     }
 }
@@ -73,6 +77,7 @@ fn random_bytes() {
         let mut region = region(&code, &functions, &blocks);
         for position_independent in [false, true] {
             region.position_independent = position_independent;
+            region.write_through = position_independent;
             for features in [Features::ALL, Features::default()] {
                 checked(&region, &features);
             }
@@ -101,6 +106,7 @@ fn each_instruction_is_within_the_bound() {
                 let region = Region {
                     start,
                     position_independent: true,
+                    write_through: true,
                     ..region(&code, functions, blocks)
                 };
                 let translation = checked(&region, &features);
@@ -122,6 +128,89 @@ fn each_instruction_is_within_the_bound() {
     }
     println!("longest expansion: {longest:.1} bytes per byte");
     assert!(longest > 20.0, "the test finds long code");
+}
+
+#[test]
+fn only_the_listed_instructions_are_interpreted() {
+    let mut random = Random::seeded();
+    for round in 0..100_000 {
+        let bits = match round % 3 {
+            0 => random.next() as u32 & 0xffff,
+            _ => random.next() as u32 | 3,
+        };
+        let Some(instruction) = decode(bits) else {
+            continue;
+        };
+        let code = bits.to_le_bytes();
+        let code = &code[..usize::from(instruction.length())];
+        for features in [Features::ALL, Features::default()] {
+            let translation = checked(&region(code, &[], &[]), &features);
+            let expected = u32::from(features.interprets(&instruction));
+            assert_eq!(translation.interpreted, expected, "{instruction:?}");
+        }
+    }
+}
+
+/// Number of host instructions of one guest instruction, up to the jump out of the region.
+fn host_instructions(operation: Operation) -> usize {
+    let code = encode(operation).to_le_bytes();
+    let translation = checked(&region(&code, &[], &[]), &Features::ALL);
+    let mut decoder = Decoder::with_ip(64, &translation.code, 0, DecoderOptions::NONE);
+    let instructions = decoder.iter();
+    let main = instructions.take_while(|one| one.mnemonic() != Mnemonic::Jmp);
+    main.count()
+}
+
+#[test]
+fn common_instructions_are_short() {
+    let x = |number| XReg::new(number).expect("below 32");
+    let addi = |rd, rs1| Operation::Immediate {
+        op: ImmediateOp::Addi,
+        rd: x(rd),
+        rs1: x(rs1),
+        immediate: 24,
+    };
+    let add = |rd, rs1, rs2| Operation::Register {
+        op: RegisterOp::I(IntegerOp::Add),
+        rd: x(rd),
+        rs1: x(rs1),
+        rs2: x(rs2),
+    };
+    let branch = |rs1, rs2| Operation::Branch {
+        condition: Cmp::LtU,
+        rs1: x(rs1),
+        rs2: x(rs2),
+        offset: 64,
+    };
+    let load = |rd, rs1| Operation::Load {
+        width: Width::Word,
+        signed: true,
+        rd: x(rd),
+        rs1: x(rs1),
+        offset: 8,
+    };
+    // a0, a1 and a2 are pinned; t0 and t1 are not.
+    let (a0, a1, a2, t0, t1) = (10, 11, 12, 5, 6);
+    for (operation, expected) in [
+        (addi(a0, a0), 1),
+        (addi(a0, a1), 1),
+        (addi(t0, t0), 1),
+        (addi(a0, t0), 2),
+        (addi(t0, a0), 2),
+        (addi(a0, 0), 1),
+        (add(a0, a0, a1), 1),
+        (add(a0, a1, a0), 1),
+        (add(a0, a1, a2), 1),
+        (add(a0, t0, t1), 2),
+        (branch(a0, a1), 2),
+        (branch(t0, a1), 2),
+        (branch(t0, t1), 3),
+        (load(a0, a0), 1),
+        (load(a0, t0), 2),
+        (load(t0, a0), 2),
+    ] {
+        assert_eq!(host_instructions(operation), expected, "{operation:?}");
+    }
 }
 
 #[test]

@@ -156,7 +156,7 @@ thread_local! {
 }
 
 /// Returns the hart of the running code.
-fn current() -> *mut Hart {
+pub fn current() -> *mut Hart {
     let hart;
     // SAFETY: GS base is a hart, whose field is its address.
     unsafe {
