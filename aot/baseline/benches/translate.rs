@@ -111,6 +111,8 @@ fn translation(criterion: &mut Criterion) {
         Some(text) => ("busybox", text),
         None => ("generated", generated()),
     };
+    let expansion = translate_all(&text) as f64 / text.1.len() as f64;
+    println!("{name}: {expansion:.2} bytes of host code per byte");
     let mut group = criterion.benchmark_group("baseline");
     group.throughput(Throughput::Elements(instructions(&text.1)));
     group.bench_function(name, |bencher| {
