@@ -1,9 +1,11 @@
 //! Loops, polls, calls, returns and indirect jumps.
 
 use hartline_abi::hart::Hart;
-use hartline_isa::{Cmp, ImmediateOp, IntegerOp, Operation, RegisterOp, Width, encode};
+use hartline_isa::{
+    Cmp, FBinOp, Format, ImmediateOp, IntegerOp, Operation, RegisterOp, Rounding, Width, encode,
+};
 
-use crate::generator::x;
+use crate::generator::{f, x};
 use crate::host::{Host, Stop};
 use crate::input::Random;
 use crate::instructions::State;
@@ -301,6 +303,40 @@ fn an_instruction_beyond_the_end_is_interpreted() {
         INTERPRETED.set(0);
         host.compare(|_| {}, &[], 0, "a cut instruction");
         assert_eq!(INTERPRETED.get(), 1);
+    }
+}
+
+#[test]
+fn a_join_knows_nothing_of_skipped_singles() {
+    let add = |rd, rs| Operation::FloatBinary {
+        op: FBinOp::Add,
+        format: Format::Single,
+        rounding: Rounding::Dyn,
+        rd: f(rd),
+        rs1: f(rs),
+        rs2: f(rs),
+    };
+    // One register is in a host register, the other is not.
+    for register in [10, 20] {
+        let program = [
+            branch(Cmp::Eq, A0, A1, 8),
+            add(register, 11),
+            add(12, register),
+            Operation::Ecall,
+        ];
+        for mut host in hosts() {
+            host.load(&assemble(&program), &[0], &[]);
+            for skips in [false, true] {
+                let prepare = |hart: &mut Hart| {
+                    hart.x[usize::from(A0)] = u64::from(skips);
+                    hart.x[usize::from(A1)] = 1;
+                    hart.f.fill(0xffff_ffff_3f80_0000);
+                    // Not NaN-boxed: it counts as a NaN.
+                    hart.f[usize::from(register)] = 0x3f80_0000;
+                };
+                host.compare(prepare, &[], 0, &format!("f{register}, skipped: {skips}"));
+            }
+        }
     }
 }
 
