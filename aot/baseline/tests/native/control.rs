@@ -5,7 +5,7 @@ use hartline_isa::{
     Cmp, FBinOp, Format, ImmediateOp, IntegerOp, Operation, RegisterOp, Rounding, Width, encode,
 };
 
-use crate::generator::{f, x};
+use crate::generator::{COUNTER, f, x};
 use crate::host::{Host, Stop};
 use crate::input::Random;
 use crate::instructions::State;
@@ -345,25 +345,23 @@ fn random_loops() {
     let mut random = Random::seeded();
     for mut host in hosts() {
         for round in 0..300 {
-            // The body may use all registers but the counter, which is in the data.
             let length = 1 + random.below(20) as usize;
             let mut code = sequence(&mut random, length);
             code.truncate(code.len() - 4);
-            let counter = 2000;
             let tail = [
-                load(3, T0, counter),
-                addi(3, 3, -1),
-                store(3, T0, counter),
-                branch(Cmp::Lt, 0, 3, -12 - code.len() as i32),
+                addi(COUNTER, COUNTER, -1),
+                branch(Cmp::Lt, 0, COUNTER, -4 - code.len() as i32),
                 Operation::Ecall,
             ];
             code.extend(assemble(&tail));
             host.load(&code, &[0], &[]);
-            let mut state = State::random(&mut random, &host);
-            let at = (1 << 12) + counter as usize;
-            state.data[at..at + 8].copy_from_slice(&(1 + random.below(6)).to_le_bytes());
+            let (state, rounds) = (State::random(&mut random, &host), 1 + random.below(6));
+            let prepare = |hart: &mut Hart| {
+                state.apply(hart);
+                hart.x[usize::from(COUNTER)] = rounds;
+            };
             let what = format!("loop {round}");
-            host.compare(|hart| state.apply(hart), &state.data, state.fcsr, &what);
+            host.compare(prepare, &state.data, state.fcsr, &what);
         }
     }
 }

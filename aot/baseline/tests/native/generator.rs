@@ -14,6 +14,8 @@ use crate::input::Random;
 pub const POINTERS: [u8; 2] = [5, 12];
 /// As these, aligned to 8 bytes.
 pub const ALIGNED: [u8; 2] = [6, 13];
+/// Counts the rounds of a loop; never written by random operations either.
+pub const COUNTER: u8 = 4;
 
 pub fn x(number: u8) -> XReg {
     XReg::new(number).expect("below 32")
@@ -53,7 +55,8 @@ impl Generator<'_> {
                 0 => self.random.pick(&[10, 15, 1]),
                 _ => self.random.below(32) as u8,
             };
-            if !POINTERS.contains(&number) && !ALIGNED.contains(&number) {
+            let is_pointer = POINTERS.contains(&number) || ALIGNED.contains(&number);
+            if !is_pointer && number != COUNTER {
                 return x(number);
             }
         }

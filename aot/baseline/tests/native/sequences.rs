@@ -2,7 +2,7 @@
 
 use hartline_isa::{Operation, decode, encode};
 
-use crate::generator::{ALIGNED, Generator, POINTERS};
+use crate::generator::{ALIGNED, COUNTER, Generator, POINTERS};
 use crate::host::Host;
 use crate::input::Random;
 use crate::instructions::State;
@@ -12,7 +12,7 @@ fn compressed(random: &mut Random) -> Option<u16> {
     let bits = random.next() as u16;
     let instruction = decode(bits.into()).filter(|one| one.is_compressed())?;
     let uses = instruction.register_use();
-    let pointers = POINTERS.iter().chain(&ALIGNED);
+    let pointers = POINTERS.iter().chain(&ALIGNED).chain(&[COUNTER]);
     let pointers = pointers.fold(0, |set, number| set | 1u32 << number);
     let computes = matches!(
         instruction.operation(),
