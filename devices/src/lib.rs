@@ -3,6 +3,7 @@
 pub mod block;
 pub mod console;
 pub(crate) mod epoll;
+pub mod event;
 pub mod lateness;
 pub mod limiter;
 pub mod net;

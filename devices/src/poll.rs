@@ -19,7 +19,7 @@ pub(crate) fn wait(descriptor: BorrowedFd<'_>, events: PollFlags, time: Option<D
     let timeout = time.map_or(-1, |time| {
         i32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
     });
-    // SAFETY: the pointer is to one initialised entry, and the count is 1.
+    // SAFETY: the pointer is to one initialised entry, which outlives the call, and the count is 1.
     unsafe { libc::poll(&raw mut entry, 1, timeout) };
     entry.revents != 0
 }

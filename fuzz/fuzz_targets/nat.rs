@@ -8,6 +8,7 @@ mod packet;
 use hartline_abi::virtio::{MAX_FRAME, NetHeader};
 use hartline_devices::net::Backend;
 use hartline_devices::net::user::{GATEWAY, GUEST, GUEST_MAC, User};
+use hartline_devices::virtio::{Buffers, Memory};
 use libfuzzer_sys::fuzz_target;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -20,7 +21,9 @@ fuzz_target!(|input: &[u8]| {
     let Ok(mut user) = User::with_policy(&[], nowhere) else {
         return;
     };
-    let mut taken = vec![0; NetHeader::LENGTH + MAX_FRAME];
+    let length = NetHeader::LENGTH + MAX_FRAME;
+    let memory = Memory::anonymous(2 * length, 0).expect("memory");
+    let taken = buffer(&memory, 0, length);
     let mut rest = input;
     // The first byte gives the length of the next packet, and the parts of it that are repaired.
     while let Some((&length, after)) = rest.split_first() {
@@ -36,28 +39,24 @@ fuzz_target!(|input: &[u8]| {
                 None,
             );
         }
-        let buffer = io(&mut packet);
-        // SAFETY: the buffer is a local variable.
-        let _ = unsafe { user.write(&[buffer]) };
+        let sent = buffer(&memory, taken.length(), packet.len());
+        sent.store(0, &packet);
+        let _ = user.write(&sent);
         if length & 2 == 0 {
-            let buffer = io(&mut taken);
-            // SAFETY: as above.
-            let _ = unsafe { user.read(&[buffer]) };
+            let _ = user.read(&taken);
         }
     }
     let mut left = 0;
-    let buffer = io(&mut taken);
-    // SAFETY: as above.
-    while let Ok(length) = unsafe { user.read(&[buffer]) } {
+    while let Ok(length) = user.read(&taken) {
         assert!((NetHeader::LENGTH + 14..=NetHeader::LENGTH + MAX_FRAME).contains(&length));
         left += 1;
         assert!(left < 10_000);
     }
 });
 
-fn io(bytes: &mut [u8]) -> libc::iovec {
-    libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    }
+/// A buffer at an address.
+fn buffer(memory: &Memory, at: usize, length: usize) -> Buffers {
+    let mut buffers = Buffers::new(memory);
+    buffers.push(at as u64, length).expect("inside the memory");
+    buffers
 }

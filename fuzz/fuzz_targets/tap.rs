@@ -14,7 +14,7 @@ use guest::{Ram, Watcher, begin, read};
 use hartline_abi::virtio::{register, status};
 use hartline_devices::limiter::OwnLimits;
 use hartline_devices::net::{Backend, Batch, Counters, Net, Tap};
-use hartline_devices::virtio::Guest;
+use hartline_devices::virtio::{Buffers, Guest};
 use hartline_devices::virtio::mmio::Transport;
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
@@ -49,28 +49,21 @@ impl Backend for Interface {
         Ok(())
     }
 
-    unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize> {
-        // SAFETY: the caller keeps the contract of `read`.
-        unsafe { self.0.read(buffers) }
+    fn read(&mut self, buffers: &Buffers) -> io::Result<usize> {
+        self.0.read(buffers)
     }
 
-    unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
-        // SAFETY: the caller keeps the contract of `write`.
-        unsafe { self.0.write(buffers) }
+    fn write(&mut self, buffers: &Buffers) -> io::Result<()> {
+        self.0.write(buffers)
     }
 
-    unsafe fn write_all(
-        &mut self,
-        packets: &[&[libc::iovec]],
-        done: &mut dyn FnMut(usize, io::Result<()>),
-    ) {
+    fn write_all(&mut self, packets: &[&Buffers], done: &mut dyn FnMut(usize, io::Result<()>)) {
         let mut told = vec![false; packets.len()];
         let mut tell = |number: usize, result| {
             assert!(!std::mem::replace(&mut told[number], true));
             done(number, result);
         };
-        // SAFETY: the caller keeps the contract of `write_all`.
-        unsafe { self.0.write_all(packets, &mut tell) };
+        self.0.write_all(packets, &mut tell);
         assert!(told.iter().all(|&told| told));
     }
 

@@ -115,16 +115,15 @@ fn doubles() -> Vec<u32> {
 
 /// Runs `code` to its `ebreak`.
 fn run(interpreter: &mut Interpreter, code: &[u32], memory: &mut [u64]) -> Hart {
-    // SAFETY: all fields are integers.
-    let mut hart: Hart = unsafe { core::mem::zeroed() };
-    hart.reservation = NO_RESERVATION;
-    fcsr::fcsr_reset(&mut hart);
-    hart.pc = code.as_ptr() as u64;
-    hart.x[10] = TURNS;
-    hart.x[11] = memory.as_mut_ptr() as u64;
+    let hart = Hart::default();
+    hart.reservation.set(NO_RESERVATION);
+    fcsr::fcsr_reset(&hart);
+    hart.pc.set(code.as_ptr() as u64);
+    hart.set_x(10, TURNS);
+    hart.set_x(11, memory.as_mut_ptr() as u64);
     loop {
         // SAFETY: `code` addresses `memory` only, at offsets up to 1016.
-        match unsafe { interpreter.run(&mut hart, u64::MAX) } {
+        match unsafe { interpreter.run(&hart, u64::MAX) } {
             Step::Trap(Trap::Breakpoint) => return hart,
             Step::Trap(trap) => panic!("{trap:?}"),
             Step::Next | Step::Jump(_) => {}
@@ -140,7 +139,7 @@ fn interpreter(criterion: &mut Criterion) {
         run(&mut interpreter, &code, &mut memory);
         group.throughput(Throughput::Elements(interpreter.executed()));
         group.bench_function(name, |bencher| {
-            bencher.iter(|| run(&mut interpreter, &code, &mut memory).x[12]);
+            bencher.iter(|| run(&mut interpreter, &code, &mut memory).x(12));
         });
     }
     group.finish();

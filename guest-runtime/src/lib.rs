@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod arch;
 pub mod drivers;
 pub mod exec;
+pub mod file;
 pub mod fs;
 pub mod kernel;
 pub mod mm;

@@ -58,6 +58,7 @@ const TESTS: &[(&str, Test)] = &[
     ("deleted while running", faults::deleted_while_running),
     ("tar tricks", faults::tar_tricks),
     ("VMM killed", faults::vmm_killed),
+    ("waiting VMMs killed", faults::pool_killed),
     ("killed under load", faults::killed_under_load),
     ("its description", described::description_holds),
     ("lists and events", lists::lists),

@@ -7,6 +7,8 @@
 
 #[path = "hostile_tenant/connections.rs"]
 mod connections;
+#[path = "hostile_tenant/frames.rs"]
+mod frames;
 #[path = "hostile_tenant/ledger.rs"]
 mod ledger;
 #[path = "hostile_tenant/links.rs"]
@@ -19,12 +21,20 @@ mod memory;
 mod neighbour;
 #[path = "hostile_tenant/network.rs"]
 mod network;
+#[path = "hostile_tenant/rates.rs"]
+mod rates;
+#[path = "hostile_tenant/results.rs"]
+mod results;
 #[path = "hostile_tenant/sharing.rs"]
 mod sharing;
+#[path = "hostile_tenant/spoofing.rs"]
+mod spoofing;
 #[path = "hostile_tenant/storage.rs"]
 mod storage;
 #[path = "hostile_tenant/translator.rs"]
 mod translator;
+#[path = "hostile_tenant/vmm.rs"]
+mod vmm;
 #[path = "hostile_tenant/volumes.rs"]
 mod volumes;
 
@@ -43,7 +53,10 @@ const TESTS: &[&[(&str, Test)]] = &[
     logs::TESTS,
     memory::TESTS,
     network::TESTS,
+    rates::TESTS,
+    results::TESTS,
     sharing::TESTS,
+    spoofing::TESTS,
     storage::TESTS,
     translator::TESTS,
     volumes::TESTS,

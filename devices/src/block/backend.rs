@@ -1,6 +1,6 @@
 //! The image of a block device: a file or block device of the host.
 
-use crate::virtio::buffers::{advance, length};
+use crate::virtio::Buffers;
 use hartline_abi::virtio::SECTOR;
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek, SeekFrom};
@@ -120,25 +120,16 @@ impl Image {
     ///
     /// # Errors
     /// The host's; `UnexpectedEof` if the file became shorter.
-    ///
-    /// # Safety
-    /// The buffers are mapped for reading if `writes`, otherwise for writing.
-    pub unsafe fn transfer(
-        &self,
-        mut at: u64,
-        buffers: &mut [libc::iovec],
-        writes: bool,
-    ) -> io::Result<()> {
+    pub(super) fn transfer(&self, mut at: u64, rest: &mut Buffers, writes: bool) -> io::Result<()> {
         if writes && self.read_only {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
         }
         let fd = self.file.as_raw_fd();
-        let mut rest = buffers;
-        while !rest.is_empty() {
-            let (first, count) = (rest.as_ptr(), rest.len() as libc::c_int);
+        while rest.count() > 0 {
+            let (first, count) = (rest.vectors().as_ptr(), rest.vector_count());
             let offset = at.cast_signed();
-            // SAFETY: `first` and `count` are a slice of vectors, and the caller promises that their
-            // memory is mapped for this direction.
+            // SAFETY: `first` and `count` are the list of buffers, which stay mapped for reading and
+            // writing as long as it. The guest may use them meanwhile; the kernel only copies.
             let result = unsafe {
                 match writes {
                     true => libc::pwritev(fd, first, count, offset),
@@ -151,26 +142,23 @@ impl Image {
                     error => return Err(error),
                 }
             };
-            if done == 0 && length(rest) > 0 {
+            if done == 0 && rest.length() > 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             at += done as u64;
-            rest = advance(rest, done);
+            rest.advance(done);
         }
         Ok(())
     }
 
     /// Fills all of the buffers from `at` on, if these bytes are in the host's page cache. If they
     /// are not, the host starts to read them, and the contents of the buffers are undefined.
-    ///
-    /// # Safety
-    /// The buffers are mapped for writing.
-    pub(super) unsafe fn try_read(&self, at: u64, buffers: &[libc::iovec]) -> TryRead {
-        let wanted = length(buffers);
-        let (first, count) = (buffers.as_ptr(), buffers.len() as libc::c_int);
+    pub(super) fn try_read(&self, at: u64, buffers: &Buffers) -> TryRead {
+        let wanted = buffers.length();
+        let (first, count) = (buffers.vectors().as_ptr(), buffers.vector_count());
         let (fd, at) = (self.file.as_raw_fd(), at.cast_signed());
-        // SAFETY: `first` and `count` are a slice of vectors, and the caller promises that their
-        // memory is mapped for writing.
+        // SAFETY: `first` and `count` are the list of buffers, which stay mapped for writing as long
+        // as it. The guest's own writes to them may be overwritten.
         let read = unsafe { libc::preadv2(fd, first, count, at, libc::RWF_NOWAIT) };
         match usize::try_from(read) {
             Ok(read) if read == wanted => TryRead::Done,

@@ -2,9 +2,8 @@
 
 use super::backend::{Image, TryRead};
 use super::stats::Counters;
-use crate::virtio::buffers::{copy_from, copy_to, length, split};
 use crate::virtio::stats::count;
-use crate::virtio::{Chain, DeviceError};
+use crate::virtio::{Buffers, DeviceError};
 use hartline_abi::virtio::{BlockHeader, BlockRange, SECTOR};
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -43,29 +42,27 @@ pub(super) enum Served {
 pub(super) struct Request {
     header: BlockHeader,
     /// The driver's data, without the header.
-    data: Vec<libc::iovec>,
+    data: Buffers,
     /// The buffers of the response, without the status.
-    into: Vec<libc::iovec>,
+    into: Buffers,
     /// The buffer of the status: one byte.
-    status: Vec<libc::iovec>,
+    status: Buffers,
 }
 
 impl Request {
-    /// Parses a chain.
+    /// Parses the buffers of a chain, of which the first `readable` ones are device-readable.
     ///
     /// # Errors
     /// There is no room for header or status.
-    ///
-    /// # Safety
-    /// The buffers of the chain are mapped for reading and writing as long as the result lives.
-    pub unsafe fn new(chain: &Chain) -> Result<Self, DeviceError> {
-        let (readable, writable) = chain.buffers.split_at(chain.readable);
-        let (header, data) = split(readable, BlockHeader::LENGTH).ok_or(DeviceError::Buffer)?;
-        let room = length(writable).checked_sub(1).ok_or(DeviceError::Buffer)?;
-        let (into, status) = split(writable, room).ok_or(DeviceError::Buffer)?;
+    pub fn new(mut buffers: Buffers, readable: usize) -> Result<Self, DeviceError> {
+        let writable = buffers.split_off(readable);
+        let parts = buffers.split(BlockHeader::LENGTH);
+        let (header, data) = parts.ok_or(DeviceError::Buffer)?;
+        let room = writable.length().checked_sub(1);
+        let parts = room.and_then(|room| writable.split(room));
+        let (into, status) = parts.ok_or(DeviceError::Buffer)?;
         let mut bytes = [0; BlockHeader::LENGTH];
-        // SAFETY: the caller promises that the buffers are mapped for reading.
-        unsafe { copy_from(&header, &mut bytes) };
+        header.copy_from(&mut bytes);
         Ok(Self {
             header: BlockHeader::from_bytes(bytes),
             data,
@@ -78,12 +75,11 @@ impl Request {
     pub fn try_serve(&mut self, image: &Image, counters: &Counters) -> Served {
         match self.header.kind {
             VIRTIO_BLK_T_IN => {
-                let room = length(&self.into);
+                let room = self.into.length();
                 let Ok(at) = image.position(self.header.sector, room as u64) else {
                     return Served::WouldBlock;
                 };
-                // SAFETY: the caller of `new` promised that the buffers are mapped for writing.
-                match unsafe { image.try_read(at, &self.into) } {
+                match image.try_read(at, &self.into) {
                     TryRead::Done => {
                         counted(&counters.reads, &counters.read_bytes, room);
                         Served::Done(self.complete(Ok(room), counters))
@@ -94,7 +90,7 @@ impl Request {
             }
             // Whole pages go to the page cache without waiting.
             VIRTIO_BLK_T_OUT => {
-                let (sectors, length) = (PAGE / SECTOR, length(&self.data) as u64);
+                let (sectors, length) = (PAGE / SECTOR, self.data.length() as u64);
                 let is_whole =
                     self.header.sector.is_multiple_of(sectors) && length.is_multiple_of(PAGE);
                 match is_whole {
@@ -135,8 +131,7 @@ impl Request {
                 (value, 0)
             }
         };
-        // SAFETY: the caller of `new` promised that the buffers are mapped for writing.
-        unsafe { copy_to(&self.status, &[value as u8]) };
+        self.status.copy_to(&[value as u8]);
         u32::try_from(written).map_or(u32::MAX, |written| written.saturating_add(1))
     }
 
@@ -145,18 +140,16 @@ impl Request {
     fn dispatch(&mut self, image: &Image, counters: &Counters) -> io::Result<usize> {
         match self.header.kind {
             VIRTIO_BLK_T_IN => {
-                let room = length(&self.into);
+                let room = self.into.length();
                 let at = image.position(self.header.sector, room as u64)?;
-                // SAFETY: the caller of `new` promised that the buffers are mapped for writing.
-                unsafe { image.transfer(at, &mut self.into, false) }?;
+                image.transfer(at, &mut self.into, false)?;
                 counted(&counters.reads, &counters.read_bytes, room);
                 Ok(room)
             }
             VIRTIO_BLK_T_OUT => {
-                let length = length(&self.data);
+                let length = self.data.length();
                 let at = image.position(self.header.sector, length as u64)?;
-                // SAFETY: the caller of `new` promised that the buffers are mapped for reading.
-                unsafe { image.transfer(at, &mut self.data, true) }?;
+                image.transfer(at, &mut self.data, true)?;
                 counted(&counters.writes, &counters.written_bytes, length);
                 Ok(0)
             }
@@ -165,9 +158,8 @@ impl Request {
                 image.flush().map(|()| 0)
             }
             VIRTIO_BLK_T_GET_ID => {
-                let room = length(&self.into).min(ID_BYTES);
-                // SAFETY: the caller of `new` promised that the buffers are mapped for writing.
-                unsafe { copy_to(&self.into, &ID[..room]) };
+                let room = self.into.length().min(ID_BYTES);
+                self.into.copy_to(&ID[..room]);
                 Ok(room)
             }
             kind @ (VIRTIO_BLK_T_DISCARD | VIRTIO_BLK_T_WRITE_ZEROES) => {
@@ -183,22 +175,17 @@ impl Request {
 
     /// The ranges of a discard or write-zeroes request.
     fn ranges(&self) -> io::Result<Vec<BlockRange>> {
-        let length = length(&self.data);
+        let length = self.data.length();
         let most = MAX_RANGES as usize * BlockRange::LENGTH;
         if !length.is_multiple_of(BlockRange::LENGTH) || !(1..=most).contains(&length) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let mut bytes = vec![0; length];
-        // SAFETY: the caller of `new` promised that the buffers are mapped for reading.
-        unsafe { copy_from(&self.data, &mut bytes) };
+        self.data.copy_from(&mut bytes);
         let (chunks, _) = bytes.as_chunks();
         Ok(chunks.iter().copied().map(BlockRange::from_bytes).collect())
     }
 }
-
-// SAFETY: the vectors point into the guest's RAM. It is not bound to a thread, and the caller of
-// `new` promised that it stays mapped.
-unsafe impl Send for Request {}
 
 /// Counts a request and its bytes.
 fn counted(requests: &AtomicU64, bytes: &AtomicU64, length: usize) {

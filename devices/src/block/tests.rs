@@ -2,7 +2,8 @@
 
 use super::request::{Request, Served};
 use super::*;
-use crate::virtio::{Chain, DeviceError};
+use crate::virtio::tests::{contents, filled};
+use crate::virtio::{Buffers, DeviceError};
 use hartline_abi::virtio::{BlockHeader, BlockRange, SECTOR};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -46,34 +47,30 @@ fn ask(
     data: &[&[u8]],
     into: &mut [&mut [u8]],
 ) -> Result<(u8, u32), DeviceError> {
-    let mut header = BlockHeader { kind, sector }.to_bytes();
-    let mut status = [0xff];
-    let io = |bytes: &mut [u8]| libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
+    let header = BlockHeader { kind, sector }.to_bytes();
     // The header is cut into two buffers.
-    let (first, second) = header.split_at_mut(5);
-    let mut buffers = vec![io(first), io(second)];
-    let mut data: Vec<Vec<u8>> = data.iter().map(|bytes| bytes.to_vec()).collect();
-    buffers.extend(data.iter_mut().map(|bytes| io(bytes)));
-    let readable = buffers.len();
-    buffers.extend(into.iter_mut().map(|bytes| io(bytes)));
-    buffers.push(io(&mut status));
-    let chain = Chain {
-        head: 0,
-        length: 0,
-        readable,
-        buffers,
-    };
-    // SAFETY: the buffers are memory of this function and outlive the request.
-    let mut request = unsafe { Request::new(&chain) }?;
+    let (first, second) = header.split_at(5);
+    let mut parts = vec![first, second];
+    parts.extend(data);
+    let readable = parts.len();
+    parts.extend(into.iter().map(|bytes| &**bytes));
+    parts.push(&[0xff]);
+    let mut buffers = filled(&parts);
+    let mut request = Request::new(buffers.clone(), readable)?;
     let counters = Counters::default();
     let written = match request.try_serve(image, &counters) {
         Served::Done(written) => written,
         Served::InProgress | Served::WouldBlock => request.serve(image, &counters),
     };
-    Ok((status[0], written))
+    let mut written_to = contents(&buffers.split_off(readable));
+    let status = written_to.pop().unwrap();
+    let mut rest = &written_to[..];
+    for bytes in into {
+        let (now, later) = rest.split_at(bytes.len());
+        bytes.copy_from_slice(now);
+        rest = later;
+    }
+    Ok((status, written))
 }
 
 const SECTOR_BYTES: usize = SECTOR as usize;
@@ -111,30 +108,19 @@ fn a_read_in_progress_is_completed_later() {
     host.sync_all().unwrap();
     rustix::fs::fadvise(&host, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let image = Image::open(&file.0, true).unwrap();
-    let mut header = BlockHeader {
+    let header = BlockHeader {
         kind: VIRTIO_BLK_T_IN,
         sector: SECTORS / 2,
     }
     .to_bytes();
-    let (mut into, mut status) = ([0; 8 * SECTOR_BYTES], [0xff]);
-    let io = |bytes: &mut [u8]| libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
-    let chain = Chain {
-        head: 0,
-        length: 0,
-        readable: 1,
-        buffers: vec![io(&mut header), io(&mut into), io(&mut status)],
-    };
-    // SAFETY: the buffers are memory of this function and outlive the request.
-    let mut request = unsafe { Request::new(&chain) }.unwrap();
+    let mut buffers = filled(&[&header, &[0; 8 * SECTOR_BYTES], &[0xff]]);
+    let mut request = Request::new(buffers.clone(), 1).unwrap();
     let counters = Counters::default();
     let start = Instant::now();
     loop {
         match request.try_serve(&image, &counters) {
             Served::Done(written) => {
-                assert_eq!(written as usize, into.len() + 1);
+                assert_eq!(written as usize, 8 * SECTOR_BYTES + 1);
                 break;
             }
             Served::InProgress => assert!(start.elapsed() < Duration::from_secs(10)),
@@ -142,7 +128,9 @@ fn a_read_in_progress_is_completed_later() {
             Served::WouldBlock => return,
         }
     }
-    assert_eq!((status[0], into), (OK, [7; 8 * SECTOR_BYTES]));
+    let mut expected = vec![7; 8 * SECTOR_BYTES];
+    expected.push(OK);
+    assert_eq!(contents(&buffers.split_off(1)), expected);
     assert_eq!(counters.read().reads, 1);
 }
 
@@ -163,14 +151,7 @@ fn requests_outside_or_in_parts_of_sectors_fail() {
     let result = ask(&image, (77, 0), &[], &mut []);
     assert_eq!(result, Ok((UNSUPPORTED, 1)));
     // No header and no status.
-    let chain = Chain {
-        head: 0,
-        buffers: Vec::new(),
-        readable: 0,
-        length: 0,
-    };
-    // SAFETY: the chain has no buffers.
-    let result = unsafe { Request::new(&chain) };
+    let result = Request::new(Buffers::default(), 0);
     assert_eq!(result.err(), Some(DeviceError::Buffer));
     assert_eq!(fs::metadata(&file.0).unwrap().len(), 8 * SECTOR);
 }

@@ -70,9 +70,7 @@ impl Worker {
             if self.has_waited {
                 self.parallel_left = PARALLEL_REQUESTS;
             }
-            // SAFETY: `next_chain` has found the buffers in the guest's RAM. It stays mapped as
-            // long as `shared.memory`, and each thread that serves requests keeps `shared`.
-            let mut request = unsafe { Request::new(&chain) }?;
+            let mut request = Request::new(chain.buffers, chain.readable)?;
             match request.try_serve(&shared.image, &shared.counters) {
                 Served::Done(written) => {
                     shared.add_used(chain.head, written)?;

@@ -1,10 +1,10 @@
 //! The outputs of a console: descriptors of the host.
 
 use crate::poll;
-use crate::virtio::buffers::advance;
+use crate::virtio::Buffers;
 use rustix::event::PollFlags;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The descriptor of a port.
 #[derive(Debug)]
@@ -26,69 +26,39 @@ impl Output {
         }
     }
 
-    /// Writes all bytes of the vectors. After a failed write, bytes are dropped. Returns whether
-    /// the output accepts more.
-    ///
-    /// # Safety
-    /// The vectors are mapped for reading, and there are at most 1024 (`IOV_MAX`).
-    pub unsafe fn write(&mut self, vectors: &mut [libc::iovec]) -> bool {
+    /// Writes all bytes of the buffers, of which there are at most 1024 (`IOV_MAX`). After a failed
+    /// write, bytes are dropped. Returns whether the output accepts more.
+    pub fn write(&mut self, buffers: &mut Buffers) -> bool {
         let descriptor = self.descriptor.as_fd();
-        // SAFETY: the caller promises what `write_all` needs.
-        self.is_broken =
-            self.is_broken || unsafe { write_all(descriptor, vectors, &mut self.left) }.is_err();
+        self.is_broken = self.is_broken || write_all(descriptor, buffers, &mut self.left).is_err();
         !self.is_broken
     }
 }
 
-/// Writes all bytes of the vectors, but at most `left` bytes.
+/// Writes all bytes of the buffers, but at most `left` bytes.
 ///
 /// # Errors
 /// The host's; `FileTooLarge` if the limit is reached.
-///
-/// # Safety
-/// As [`Output::write`].
-unsafe fn write_all(
-    descriptor: BorrowedFd<'_>,
-    mut vectors: &mut [libc::iovec],
-    left: &mut u64,
-) -> io::Result<()> {
-    let fits = cut(vectors, *left);
-    while !vectors.is_empty() {
-        let (first, count) = (vectors.as_ptr(), vectors.len() as libc::c_int);
-        // SAFETY: `first` and `count` are a slice of vectors, and the caller promises that their
-        // memory is mapped for reading. `cut` and `advance` only make them shorter.
-        let written = unsafe { libc::writev(descriptor.as_raw_fd(), first, count) };
-        if written >= 0 {
-            *left -= written.unsigned_abs() as u64;
-            vectors = advance(vectors, written.unsigned_abs());
-            continue;
-        }
-        let error = io::Error::last_os_error();
-        match error.kind() {
-            io::ErrorKind::Interrupted => {}
-            io::ErrorKind::WouldBlock => {
-                // After a signal or an error, the next write decides.
-                poll::wait(descriptor, PollFlags::OUT, None);
+fn write_all(descriptor: BorrowedFd<'_>, rest: &mut Buffers, left: &mut u64) -> io::Result<()> {
+    let fits = rest.truncate(*left);
+    while rest.count() > 0 {
+        match rest.write_into(descriptor) {
+            Ok(written) => {
+                *left -= written as u64;
+                rest.advance(written);
             }
-            _ => return Err(error),
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock => {
+                    // After a signal or an error, the next write decides.
+                    poll::wait(descriptor, PollFlags::OUT, None);
+                }
+                _ => return Err(error),
+            },
         }
     }
     match fits {
         true => Ok(()),
         false => Err(io::ErrorKind::FileTooLarge.into()),
     }
-}
-
-/// Shortens vectors to `left` bytes together. Returns whether all of their bytes fit.
-fn cut(vectors: &mut [libc::iovec], mut left: u64) -> bool {
-    let mut fits = true;
-    for vector in vectors {
-        let length = vector
-            .iov_len
-            .min(usize::try_from(left).unwrap_or(usize::MAX));
-        fits &= length == vector.iov_len;
-        vector.iov_len = length;
-        left -= length as u64;
-    }
-    fits
 }

@@ -5,7 +5,6 @@
 //! the driver need not sleep when it starts.
 
 use super::ports::Port;
-use crate::virtio::buffers::{copy_from, copy_to};
 use crate::virtio::{
     DeviceError, Direction, Guest, MAX_QUEUE_SIZE, Memory, add_used, enable_notification,
     next_chain, notify_used,
@@ -64,9 +63,7 @@ impl Controls {
                 if chain.length < bytes.len() {
                     return Err(DeviceError::Buffer);
                 }
-                // SAFETY: `next_chain` has found the buffers in the guest's RAM, which stays mapped
-                // as long as `memory`.
-                unsafe { copy_from(&chain.buffers, &mut bytes) };
+                chain.buffers.copy_from(&mut bytes);
                 add_used(&mut self.tx, memory, chain.head, 0)?;
                 taken += 1;
                 self.reply(Control::from_bytes(bytes), ports, closed);
@@ -130,9 +127,7 @@ impl Controls {
             if chain.length < message.len() {
                 return Err(DeviceError::Buffer);
             }
-            // SAFETY: `next_chain` has found the buffers in the guest's RAM, which stays mapped as
-            // long as `memory`.
-            unsafe { copy_to(&chain.buffers, message) };
+            chain.buffers.copy_to(message);
             // Messages are short.
             let length = message.len() as u32;
             add_used(&mut self.rx, memory, chain.head, length)?;

@@ -94,7 +94,8 @@ fn shares_position(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
     const KCMP_FILE: libc::c_long = 0;
     let own = libc::c_long::from(std::process::id());
     let [a, b] = [a, b].map(|fd| libc::c_long::from(fd.as_raw_fd()));
-    // SAFETY: all arguments of `kcmp` are numbers, and it changes nothing.
+    // SAFETY: all arguments of `kcmp` are numbers, so the kernel accesses no memory of this process,
+    // and it changes nothing. `rustix` lacks this call.
     let order = unsafe { libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, a, b) };
     order <= 0
 }

@@ -5,8 +5,8 @@ use super::shared::Shared;
 use crate::virtio::stats::count;
 use crate::virtio::worker::{self, Work};
 use crate::virtio::{
-    DeviceError, Direction, Guest, MAX_BUFFERS, Memory, add_used, enable_notification, next_chain,
-    notify_used,
+    Buffers, DeviceError, Direction, Guest, MAX_BUFFERS, Memory, add_used, enable_notification,
+    next_chain, notify_used,
 };
 use std::mem;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct Worker {
 #[derive(Default)]
 struct Batch {
     heads: Vec<u16>,
-    buffers: Vec<libc::iovec>,
+    buffers: Buffers,
     length: usize,
 }
 
@@ -39,7 +39,7 @@ impl Batch {
     /// Takes available chains of a queue until the batch is full.
     fn take(queue: &mut Queue, memory: &Memory) -> Result<Self, DeviceError> {
         let mut batch = Self::default();
-        while batch.buffers.len() < BATCH
+        while batch.buffers.count() < BATCH
             && batch.heads.len() < BATCH
             && let Some(chain) = next_chain(queue, memory, Direction::Read)?
         {
@@ -97,9 +97,8 @@ impl Worker {
         if batch.heads.is_empty() {
             return Ok(false);
         }
-        // SAFETY: `next_chain` has found the buffers in the guest's RAM, which stays mapped as long
-        // as `memory`. There are fewer than BATCH and MAX_BUFFERS together.
-        let is_open = unsafe { self.outputs[port].write(&mut batch.buffers) };
+        // There are fewer buffers than BATCH and MAX_BUFFERS together.
+        let is_open = self.outputs[port].write(&mut batch.buffers);
         count(&counters.sent_buffers, batch.heads.len() as u64);
         count(&counters.sent_bytes, batch.length as u64);
         let mut state = self.shared.lock();

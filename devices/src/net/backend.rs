@@ -1,5 +1,6 @@
 //! The backend of a pair of queues: where its packets go and come from.
 
+use crate::virtio::Buffers;
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -37,33 +38,19 @@ pub trait Backend: Send + Debug {
     ///
     /// # Errors
     /// The host's; `WouldBlock` if there is no packet, `EBADFD` if the network is disconnected.
-    ///
-    /// # Safety
-    /// The buffers are mapped for writing.
-    unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize>;
+    fn read(&mut self, buffers: &Buffers) -> io::Result<usize>;
 
     /// Writes a packet with its header.
     ///
     /// # Errors
     /// The host's; the packet is lost.
-    ///
-    /// # Safety
-    /// The buffers are mapped for reading.
-    unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()>;
+    fn write(&mut self, buffers: &Buffers) -> io::Result<()>;
 
     /// Writes several packets, each with its header. Calls `done` once for each packet with its
     /// index and result. After an error the packet is lost.
-    ///
-    /// # Safety
-    /// The buffers are mapped for reading as long as this backend lives.
-    unsafe fn write_all(
-        &mut self,
-        packets: &[&[libc::iovec]],
-        done: &mut dyn FnMut(usize, io::Result<()>),
-    ) {
+    fn write_all(&mut self, packets: &[&Buffers], done: &mut dyn FnMut(usize, io::Result<()>)) {
         for (number, packet) in packets.iter().enumerate() {
-            // SAFETY: the caller promises that the buffers are mapped for reading.
-            done(number, unsafe { self.write(packet) });
+            done(number, self.write(packet));
         }
     }
 

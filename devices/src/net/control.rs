@@ -3,9 +3,8 @@
 //! The queue has no thread. Commands are rare, so the vCPU thread that handles the driver's
 //! notification executes them before it returns.
 
-use crate::virtio::buffers::{copy_from, copy_to, length};
 use crate::virtio::{
-    Chain, DeviceError, Direction, Guest, MAX_QUEUE_SIZE, Memory, add_used, enable_notification,
+    Buffers, DeviceError, Direction, Guest, MAX_QUEUE_SIZE, Memory, add_used, enable_notification,
     next_chain, notify_used,
 };
 use virtio_bindings::virtio_net::{
@@ -32,19 +31,17 @@ pub(super) fn serve(
     let mut done = 0;
     loop {
         while done < BATCH
-            && let Some(chain) = next_chain(queue, memory, Direction::Both)?
+            && let Some(mut chain) = next_chain(queue, memory, Direction::Both)?
         {
-            let ack = &chain.buffers[chain.readable..];
-            if length(ack) == 0 {
+            let ack = chain.buffers.split_off(chain.readable);
+            if ack.length() == 0 {
                 return Err(DeviceError::Buffer);
             }
-            let result = match pairs(&chain) {
+            let result = match pairs(&chain.buffers) {
                 Some(pairs) if set_pairs(pairs) => VIRTIO_NET_OK,
                 _ => VIRTIO_NET_ERR,
             };
-            // SAFETY: `next_chain` has found the buffers in the guest's RAM, which stays mapped as
-            // long as `memory`.
-            unsafe { copy_to(ack, &[result as u8]) };
+            ack.copy_to(&[result as u8]);
             add_used(queue, memory, chain.head, 1)?;
             done += 1;
         }
@@ -56,15 +53,12 @@ pub(super) fn serve(
 }
 
 /// The number of pairs that a command sets. `None` if it is another command or has a wrong length.
-fn pairs(command: &Chain) -> Option<u16> {
-    let readable = &command.buffers[..command.readable];
-    if length(readable) != LENGTH {
+fn pairs(command: &Buffers) -> Option<u16> {
+    if command.length() != LENGTH {
         return None;
     }
     let mut bytes = [0; LENGTH];
-    // SAFETY: `next_chain` has found the buffers in the guest's RAM. The caller has a `Memory`,
-    // which keeps it mapped.
-    unsafe { copy_from(readable, &mut bytes) };
+    command.copy_from(&mut bytes);
     let [class, command, low, high] = bytes;
     let is_set = (u32::from(class), u32::from(command))
         == (VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET);

@@ -66,9 +66,7 @@ impl Rx {
         if self.lacks_buffers {
             return Ok(false);
         }
-        // SAFETY: `next_chain` has found the buffers in the guest's RAM, which stays mapped as long
-        // as the `Memory` in `shared`.
-        let length = match unsafe { endpoint.backend.read(self.buffers.pieces()) } {
+        let length = match endpoint.backend.read(self.buffers.pieces()) {
             Ok(length) => length,
             Err(error) => {
                 endpoint.is_disconnected |= is_disconnect(&error);

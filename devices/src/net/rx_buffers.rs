@@ -1,6 +1,6 @@
 //! RX buffers: chains that were taken from the available ring and have no packet yet.
 
-use crate::virtio::{Chain, DeviceError, Direction, Memory, next_chain};
+use crate::virtio::{Buffers, Chain, DeviceError, Direction, Memory, next_chain};
 use hartline_abi::virtio::NetHeader;
 use std::collections::VecDeque;
 use virtio_queue::{Queue, QueueT};
@@ -16,7 +16,7 @@ pub(super) struct RxBuffers {
     room: usize,
     /// The memory of the chains, with adjacent pieces joined. Empty until there is room for a
     /// packet.
-    pieces: Vec<libc::iovec>,
+    pieces: Buffers,
     /// Largest length of a packet with its header, bytes.
     needed: usize,
     /// Smallest length of a chain, bytes.
@@ -30,7 +30,7 @@ impl RxBuffers {
         Self {
             chains: VecDeque::new(),
             room: 0,
-            pieces: Vec::new(),
+            pieces: Buffers::default(),
             needed,
             // Section 5.1.6.3.1.
             least: if merges { NetHeader::LENGTH } else { needed },
@@ -44,7 +44,7 @@ impl RxBuffers {
     /// The ring is broken, a chain is too short, all chains of a full ring are too short together,
     /// or the chains have more than `IOV_MAX` pieces.
     pub fn fill(&mut self, queue: &mut Queue, memory: &Memory) -> Result<bool, DeviceError> {
-        if !self.pieces.is_empty() {
+        if self.pieces.count() > 0 {
             return Ok(true);
         }
         while self.room < self.needed {
@@ -68,23 +68,17 @@ impl RxBuffers {
     /// handles one large piece faster than several small ones.
     fn join(&mut self) -> Result<(), DeviceError> {
         self.pieces.clear();
-        for buffer in self.chains.iter().flat_map(|chain| &chain.buffers) {
-            match self.pieces.last_mut() {
-                Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == buffer.iov_base => {
-                    last.iov_len += buffer.iov_len;
-                }
-                _ if buffer.iov_len == 0 => {}
-                _ => self.pieces.push(*buffer),
-            }
+        for chain in &self.chains {
+            self.pieces.join(&chain.buffers);
         }
-        match self.pieces.len() > MAX_PIECES {
+        match self.pieces.count() > MAX_PIECES {
             true => Err(DeviceError::Buffer),
             false => Ok(()),
         }
     }
 
     /// The memory of all chains, after [`fill`](Self::fill) has found room.
-    pub fn pieces(&self) -> &[libc::iovec] {
+    pub fn pieces(&self) -> &Buffers {
         &self.pieces
     }
 
@@ -102,7 +96,8 @@ impl RxBuffers {
         }
         self.room -= covered;
         if let Some(first) = self.chains.front() {
-            first.store(NetHeader::BUFFERS_OFFSET, (count as u16).to_le_bytes());
+            let count = (count as u16).to_le_bytes();
+            first.buffers.store(NetHeader::BUFFERS_OFFSET, &count);
         }
         let mut left = length;
         self.chains.drain(..count).map(move |chain| {
@@ -113,34 +108,12 @@ impl RxBuffers {
     }
 }
 
-impl Chain {
-    /// Stores bytes at an offset in the chain, wherever the chain is cut into buffers.
-    fn store(&self, offset: usize, bytes: [u8; 2]) {
-        for (at, byte) in (offset..).zip(bytes) {
-            let mut left = at;
-            for buffer in &self.buffers {
-                if left < buffer.iov_len {
-                    // SAFETY: `left` is below the buffer's length, and `next_chain` has found the
-                    // buffer in the guest's RAM. A volatile write tolerates the guest's own writes.
-                    unsafe { buffer.iov_base.cast::<u8>().add(left).write_volatile(byte) };
-                    break;
-                }
-                left -= buffer.iov_len;
-            }
-        }
-    }
-}
-
-// SAFETY: the pieces point into the guest's RAM, which is not bound to a thread. The device keeps
-// it mapped by its `Memory`.
-unsafe impl Send for RxBuffers {}
-
 /// Properties of all chains. Kani proves them for up to three chains of up to [`properties::MOST`]
 /// bytes; tests try all of these.
 #[cfg(any(test, kani))]
 mod properties {
     use super::*;
-    use crate::virtio::buffers::properties::assert_same;
+    use crate::virtio::properties::assert_same;
 
     /// Largest length of a chain, bytes, and largest number of chains.
     pub const MOST: usize = NetHeader::LENGTH + 3;
@@ -161,9 +134,12 @@ mod properties {
             };
             let cut = cut.min(length);
             rx.room += length;
+            let list = vec![buffer(0, cut), buffer(cut, length - cut)];
             rx.chains.push_back(Chain {
                 head,
-                buffers: vec![buffer(0, cut), buffer(cut, length - cut)],
+                // SAFETY: `lengths` are at most MOST, so the buffers are inside `bytes`, which the
+                // caller has as long as the result.
+                buffers: unsafe { Buffers::of_test(list) },
                 readable: 0,
                 length,
             });
@@ -208,10 +184,10 @@ mod properties {
         let buffers: Vec<_> = rx
             .chains
             .iter()
-            .flat_map(|chain| chain.buffers.iter().copied())
+            .flat_map(|chain| chain.buffers.vectors().iter().copied())
             .collect();
-        assert_same(&buffers, rx.pieces());
-        for pair in rx.pieces().windows(2) {
+        assert_same(&buffers, rx.pieces().vectors());
+        for pair in rx.pieces().vectors().windows(2) {
             assert_ne!(
                 pair[0].iov_base.wrapping_byte_add(pair[0].iov_len),
                 pair[1].iov_base
@@ -310,7 +286,7 @@ mod tests {
         ] {
             assert_eq!(rx.fill(&mut queue, &memory), Ok(true));
             // Adjacent buffers are one piece.
-            let [piece] = rx.pieces() else {
+            let [piece] = rx.pieces().vectors() else {
                 panic!("{:?}", rx.pieces())
             };
             assert_eq!(piece.iov_len, 100);
@@ -323,7 +299,7 @@ mod tests {
         assert_eq!(rx.take(60).count(), 2);
         // No buffers are left, which is no error.
         assert_eq!(rx.fill(&mut queue, &memory), Ok(false));
-        assert!(rx.pieces().is_empty());
+        assert_eq!(rx.pieces().count(), 0);
     }
 
     #[test]
@@ -333,10 +309,10 @@ mod tests {
         let mut queue = ring(&memory, &buffers, 3);
         let mut rx = RxBuffers::new(100, true);
         assert_eq!(rx.fill(&mut queue, &memory), Ok(true));
-        assert_eq!(rx.pieces().len(), 2);
+        assert_eq!(rx.pieces().count(), 2);
         assert_eq!(rx.take(12).collect::<Vec<_>>(), [(0, 12)]);
         assert_eq!(rx.fill(&mut queue, &memory), Ok(true));
-        assert_eq!(rx.pieces().len(), 1);
+        assert_eq!(rx.pieces().count(), 1);
         assert_eq!(rx.take(13).collect::<Vec<_>>(), [(1, 13)]);
         assert_eq!(rx.fill(&mut queue, &memory), Ok(true));
         assert_eq!(rx.take(100).collect::<Vec<_>>(), [(2, 100)]);
@@ -374,7 +350,7 @@ mod tests {
         let mut chain = queue(&memory, &pieces, 1);
         let mut rx = RxBuffers::new(101, true);
         assert_eq!(rx.fill(&mut chain, &memory), Ok(true));
-        assert_eq!(rx.pieces().len(), 3);
+        assert_eq!(rx.pieces().count(), 3);
         assert_eq!(rx.take(100).collect::<Vec<_>>(), [(0, 100)]);
         let bytes: [u8; 2] = [0x205, 0x300].map(|at| {
             let at = GuestAddress(AT + at);
@@ -394,7 +370,7 @@ mod tests {
         let mut rx = RxBuffers::new(usize::MAX, true);
         assert_eq!(rx.fill(&mut queue, &memory), Ok(false));
         let chain = rx.chains.pop_back().unwrap();
-        let count = MAX_PIECES / chain.buffers.len();
+        let count = MAX_PIECES / chain.buffers.count();
         for number in 0..=count {
             assert_eq!(rx.join(), Ok(()), "{number}");
             rx.chains.push_back(Chain {

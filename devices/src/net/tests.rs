@@ -4,7 +4,7 @@ use super::device::{CTRL_VQ, MQ};
 use super::*;
 use crate::limiter::OwnLimits;
 use crate::virtio::tests::{AVAILABLE, BASE, Watcher, memory, queue, queue_at};
-use crate::virtio::{ActivateError, Device, DeviceError, Guest, Memory};
+use crate::virtio::{ActivateError, Buffers, Device, DeviceError, Guest, Memory};
 use hartline_abi::virtio::NetHeader;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -43,11 +43,11 @@ impl Backend for Wire {
         Ok(())
     }
 
-    unsafe fn read(&mut self, _: &[libc::iovec]) -> io::Result<usize> {
+    fn read(&mut self, _: &Buffers) -> io::Result<usize> {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    unsafe fn write(&mut self, _: &[libc::iovec]) -> io::Result<()> {
+    fn write(&mut self, _: &Buffers) -> io::Result<()> {
         Ok(())
     }
 

@@ -79,7 +79,7 @@ fn write(batch: &[Chain], endpoint: &mut Endpoint, counters: &Counters) {
     let whole: Vec<_> = batch.iter().filter(is_whole).collect();
     let mut lost = batch.len() - whole.len();
     if !whole.is_empty() {
-        let packets: Vec<_> = whole.iter().map(|chain| &chain.buffers[..]).collect();
+        let packets: Vec<_> = whole.iter().map(|chain| &chain.buffers).collect();
         let mut done = |number: usize, result: io::Result<()>| match result {
             Ok(()) => {
                 let length = whole[number].length - NetHeader::LENGTH;
@@ -90,9 +90,7 @@ fn write(batch: &[Chain], endpoint: &mut Endpoint, counters: &Counters) {
                 lost += 1;
             }
         };
-        // SAFETY: `next_chain` has found the buffers in the guest's RAM. It stays mapped as long as
-        // the `Memory` in `Shared`, which the device keeps longer than its backends.
-        unsafe { backend.write_all(&packets, &mut done) };
+        backend.write_all(&packets, &mut done);
     }
     count(&counters.sent_packets, (batch.len() - lost) as u64);
     count(&counters.dropped, lost as u64);

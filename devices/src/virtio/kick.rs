@@ -1,17 +1,17 @@
 //! The kick of a device's thread: an eventfd that wakes it, and a flag that ends it.
 
+use crate::event::Event;
 use crate::poll;
-use rustix::event::{EventfdFlags, PollFlags, eventfd};
-use rustix::io::{read, write};
+use rustix::event::PollFlags;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// An eventfd that wakes a device's thread, and a flag that ends the thread.
 #[derive(Debug)]
 pub(crate) struct Kick {
-    event: OwnedFd,
+    event: Event,
     stop: AtomicBool,
 }
 
@@ -22,15 +22,14 @@ impl Kick {
     /// The host has no descriptor left.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
-            event: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+            event: Event::new()?,
             stop: AtomicBool::new(false),
         })
     }
 
     /// Wakes the thread.
     pub fn notify(&self) {
-        // Fails only if the counter is at its limit: then it is signalled already.
-        let _: Result<usize, _> = write(&self.event, &1_u64.to_ne_bytes());
+        self.event.signal();
     }
 
     /// Sets whether the thread is to end, and wakes it.
@@ -54,7 +53,7 @@ impl Kick {
     /// Resets the eventfd. The thread calls this before it looks at the rings: a later kick then
     /// wakes it again.
     pub fn clear(&self) {
-        let _: Result<usize, _> = read(&self.event, &mut [0; size_of::<u64>()]);
+        self.event.take();
     }
 }
 

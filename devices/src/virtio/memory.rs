@@ -4,14 +4,19 @@ use super::DeviceError;
 use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+use vm_memory::{
+    GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion, VolatileSlice,
+};
 
-/// The guest's private RAM.
+/// The guest's private RAM. It stays mapped as long as this value or a clone lives.
 #[derive(Debug, Clone)]
-pub struct Memory {
-    map: Arc<GuestMemoryMmap<()>>,
-    /// Keeps the memory mapped.
-    _owner: Arc<dyn Owner>,
+pub struct Memory(Arc<Mapped>);
+
+#[derive(Debug)]
+struct Mapped {
+    map: GuestMemoryMmap<()>,
+    /// Keeps the memory mapped, unless the map does.
+    _owner: Option<Arc<dyn Owner>>,
 }
 
 /// A value that keeps memory mapped.
@@ -38,29 +43,42 @@ impl Memory {
         // SAFETY: the caller promises that the range is mapped for reading and writing as long as
         // `owner` lives. The result keeps `owner`.
         let region = unsafe { MmapRegion::build_raw(base.as_ptr(), length, protection, flags) };
-        let region = GuestRegionMmap::new(region.ok()?, GuestAddress(gpa))?;
+        Self::of(region.ok()?, gpa, Some(owner))
+    }
+
+    /// Memory of its own, `length` zeros, for a driver in this process. `None` if the host has no
+    /// memory left, or the addresses would wrap.
+    #[must_use]
+    pub fn anonymous(length: usize, gpa: u64) -> Option<Self> {
+        Self::of(MmapRegion::new(length).ok()?, gpa, None)
+    }
+
+    fn of(region: MmapRegion, gpa: u64, owner: Option<Arc<dyn Owner>>) -> Option<Self> {
+        let region = GuestRegionMmap::new(region, GuestAddress(gpa))?;
         let map = GuestMemoryMmap::from_regions(vec![region]).ok()?;
-        Some(Self {
-            map: Arc::new(map),
-            _owner: owner,
-        })
+        Some(Self(Arc::new(Mapped { map, _owner: owner })))
+    }
+
+    /// Whether both are the same memory.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The memory in the form that `virtio_queue` takes.
     pub(crate) fn map(&self) -> &GuestMemoryMmap<()> {
-        &self.map
+        &self.0.map
     }
 
-    /// The buffer at a guest-physical address, for a system call.
+    /// The buffer at a guest-physical address.
     ///
     /// # Errors
     /// [`DeviceError::Buffer`]: the buffer is not in RAM.
-    pub(super) fn buffer(&self, address: u64, length: u32) -> Result<libc::iovec, DeviceError> {
-        let slice = self.map.get_slice(GuestAddress(address), length as usize);
-        let slice = slice.map_err(|_| DeviceError::Buffer)?;
-        Ok(libc::iovec {
-            iov_base: slice.ptr_guard_mut().as_ptr().cast(),
-            iov_len: length as usize,
-        })
+    pub(super) fn slice(
+        &self,
+        address: u64,
+        length: usize,
+    ) -> Result<VolatileSlice<'_>, DeviceError> {
+        let slice = self.map().get_slice(GuestAddress(address), length);
+        slice.map_err(|_| DeviceError::Buffer)
     }
 }

@@ -3,7 +3,7 @@
 
 #[cfg(test)]
 mod abi_tests;
-pub(crate) mod buffers;
+mod buffers;
 mod device;
 pub(crate) mod kick;
 mod memory;
@@ -15,6 +15,9 @@ pub(crate) mod tests;
 pub(crate) mod used_ring;
 pub(crate) mod worker;
 
+pub use buffers::Buffers;
+#[cfg(any(test, kani))]
+pub(crate) use buffers::properties;
 pub(crate) use device::feature_bit;
 pub use device::{ActivateError, Device, DeviceError, Guest, MAX_QUEUE_SIZE, ThreadInit};
 pub use memory::{Memory, Owner};

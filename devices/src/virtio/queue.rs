@@ -1,6 +1,6 @@
 //! Virtqueues: descriptor chains that the driver made available, and their return to the driver.
 
-use super::{DeviceError, Guest, Memory};
+use super::{Buffers, DeviceError, Guest, Memory};
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 
 /// Largest number of buffers of one descriptor chain.
@@ -12,16 +12,12 @@ pub(crate) struct Chain {
     /// Index of the first descriptor, which identifies the chain in the used ring.
     pub head: u16,
     /// The buffers.
-    pub buffers: Vec<libc::iovec>,
+    pub buffers: Buffers,
     /// Number of device-readable buffers. The device-writable ones follow them.
     pub readable: usize,
     /// Length of all buffers, bytes.
     pub length: usize,
 }
-
-// SAFETY: the vectors point into the guest's RAM, which is not bound to a thread. The device keeps
-// it mapped by its `Memory`.
-unsafe impl Send for Chain {}
 
 /// Directions of the buffers that a device accepts in a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +45,7 @@ pub(crate) fn next_chain(
     };
     let mut chain = Chain {
         head: descriptors.head_index(),
-        buffers: Vec::with_capacity(1),
+        buffers: Buffers::new(memory),
         readable: 0,
         length: 0,
     };
@@ -58,15 +54,15 @@ pub(crate) fn next_chain(
             (Direction::Read, is_written) => !is_written,
             (Direction::Write, is_written) => is_written,
             (Direction::Both, true) => true,
-            (Direction::Both, false) => chain.readable == chain.buffers.len(),
+            (Direction::Both, false) => chain.readable == chain.buffers.count(),
         };
-        if !is_allowed || chain.buffers.len() == MAX_BUFFERS {
+        if !is_allowed || chain.buffers.count() == MAX_BUFFERS {
             return Err(DeviceError::Buffer);
         }
-        let buffer = memory.buffer(descriptor.addr().0, descriptor.len())?;
-        chain.length += buffer.iov_len;
+        let length = descriptor.len() as usize;
+        chain.buffers.push(descriptor.addr().0, length)?;
+        chain.length += length;
         chain.readable += usize::from(!descriptor.is_write_only());
-        chain.buffers.push(buffer);
     }
     Ok(Some(chain))
 }

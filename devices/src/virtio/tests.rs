@@ -3,7 +3,6 @@
 use super::mmio::Transport;
 use super::*;
 use hartline_abi::virtio::MAGIC;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock};
 use virtio_bindings::virtio_config::{
     VIRTIO_CONFIG_S_ACKNOWLEDGE, VIRTIO_CONFIG_S_DRIVER, VIRTIO_CONFIG_S_DRIVER_OK,
@@ -25,13 +24,6 @@ pub const AVAILABLE: u64 = BASE + 0x1000;
 pub const USED: u64 = BASE + 0x2000;
 pub const SIZE: u16 = 8;
 
-/// A page, which is only accessed by its address.
-#[derive(Debug, Clone)]
-#[repr(align(4096))]
-struct Page {
-    _bytes: [u8; 4096],
-}
-
 /// A guest that remembers why the device stopped.
 #[derive(Debug, Default)]
 pub struct Watcher(OnceLock<DeviceError>);
@@ -52,13 +44,28 @@ impl Guest for Watcher {
 }
 
 pub fn memory() -> Memory {
-    let pages = Arc::new(Mutex::new(vec![
-        Page { _bytes: [0; 4096] };
-        LENGTH / size_of::<Page>()
-    ]));
-    let base = NonNull::new(pages.lock().unwrap().as_mut_ptr().cast()).unwrap();
-    // SAFETY: the memory owns the vector, which nobody changes, so its pages stay mapped.
-    unsafe { Memory::new(base, LENGTH, BASE, pages) }.unwrap()
+    Memory::anonymous(LENGTH, BASE).unwrap()
+}
+
+/// Buffers with these contents, one after the other in a memory of their own.
+pub fn filled(parts: &[&[u8]]) -> Buffers {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let memory = Memory::anonymous(length + 1, BASE).unwrap();
+    let mut buffers = Buffers::new(&memory);
+    let mut at = BASE;
+    for part in parts {
+        buffers.push(at, part.len()).unwrap();
+        at += part.len() as u64;
+    }
+    buffers.copy_to(&parts.concat());
+    buffers
+}
+
+/// The bytes of buffers.
+pub fn contents(buffers: &Buffers) -> Vec<u8> {
+    let mut bytes = vec![0; buffers.length()];
+    buffers.copy_from(&mut bytes);
+    bytes
 }
 
 /// A device with one queue that records with which features it was activated.
@@ -241,7 +248,10 @@ fn chains_are_followed_and_become_used() {
     let chain = next_chain(&mut queue, &memory, Direction::Read)
         .unwrap()
         .unwrap();
-    assert_eq!((chain.head, chain.length, chain.buffers.len()), (0, 150, 2));
+    assert_eq!(
+        (chain.head, chain.length, chain.buffers.count()),
+        (0, 150, 2)
+    );
     assert!(
         next_chain(&mut queue, &memory, Direction::Read)
             .unwrap()
@@ -284,7 +294,7 @@ fn bad_chains_are_errors() {
     let chain = next_chain(&mut queue, &memory, Direction::Read)
         .unwrap()
         .unwrap();
-    assert!(chain.buffers.len() <= SIZE.into());
+    assert!(chain.buffers.count() <= SIZE.into());
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::OnceLock;
+use vm_memory::VolatileSlice;
 
 /// A Linux error number. The numbers of x86-64 and of riscv64 are the same.
 pub type Errno = i32;
@@ -251,81 +251,57 @@ pub fn read_directory(fd: BorrowedFd<'_>, cookie: u64, length: usize) -> Result<
 }
 
 /// Reads into memory that the guest may change.
-///
-/// # Safety
-/// `to` is writable for `length` bytes.
-pub unsafe fn read(
-    fd: BorrowedFd<'_>,
-    offset: u64,
-    to: NonNull<u8>,
-    length: usize,
-) -> Result<u64, Errno> {
-    let offset = offset.cast_signed();
-    // SAFETY: the caller promises that `to` is writable for `length` bytes. No reference to this
-    // memory exists, so the guest may change it meanwhile.
-    check_size(unsafe { libc::pread(fd.as_raw_fd(), to.as_ptr().cast(), length, offset) })
+pub fn read(fd: BorrowedFd<'_>, offset: u64, to: &VolatileSlice<'_>) -> Result<u64, Errno> {
+    let (offset, guard) = (offset.cast_signed(), to.ptr_guard_mut());
+    let (at, length) = (guard.as_ptr().cast(), guard.len());
+    // SAFETY: the kernel writes at most the length of the slice, which is mapped for writing as long
+    // as `to`. The guest may write there meanwhile: no reference to these bytes exists.
+    check_size(unsafe { libc::pread(fd.as_raw_fd(), at, length, offset) })
 }
 
 /// Reads as [`read`] if the read need not wait for storage. Returns the number of bytes. `None` if
 /// the read must wait or fails: a later [`read`] reports the error.
-///
-/// # Safety
-/// As [`read`].
-pub unsafe fn try_read(
-    fd: BorrowedFd<'_>,
-    offset: u64,
-    to: NonNull<u8>,
-    length: usize,
-) -> Option<u64> {
-    let mut done = 0;
+pub fn try_read(fd: BorrowedFd<'_>, offset: u64, to: VolatileSlice<'_>) -> Option<u64> {
+    let (length, mut rest) = (to.len(), to);
     loop {
+        let done = length - rest.len();
+        let guard = rest.ptr_guard_mut();
         let part = libc::iovec {
-            iov_base: to.as_ptr().wrapping_add(done).cast(),
-            iov_len: length - done,
+            iov_base: guard.as_ptr().cast(),
+            iov_len: guard.len(),
         };
         let at = i64::try_from(offset).ok()?.checked_add(done as i64)?;
-        // SAFETY: one vector, the rest of the memory that the caller promises is writable.
+        // SAFETY: one vector, the rest of the slice, which is mapped for writing as long as `to`.
+        // The guest may write there meanwhile: no reference to these bytes exists.
         let read =
             unsafe { libc::preadv2(fd.as_raw_fd(), &raw const part, 1, at, libc::RWF_NOWAIT) };
-        done += usize::try_from(read).ok()?;
+        rest = rest.offset(usize::try_from(read).ok()?).ok()?;
         // A short read does not mean the end of the file: the rest may not be in the page cache.
-        if read == 0 || done == length {
-            return Some(done as u64);
+        if read == 0 || rest.is_empty() {
+            return Some((length - rest.len()) as u64);
         }
     }
 }
 
 /// Writes from memory that the guest may change.
-///
-/// # Safety
-/// `from` is readable for `length` bytes.
-pub unsafe fn write(
-    fd: BorrowedFd<'_>,
-    offset: u64,
-    from: NonNull<u8>,
-    length: usize,
-) -> Result<u64, Errno> {
-    let offset = offset.cast_signed();
-    // SAFETY: the caller promises that `from` is readable for `length` bytes. No reference to this
-    // memory exists, so the guest may change it meanwhile.
-    check_size(unsafe { libc::pwrite(fd.as_raw_fd(), from.as_ptr().cast(), length, offset) })
+pub fn write(fd: BorrowedFd<'_>, offset: u64, from: &VolatileSlice<'_>) -> Result<u64, Errno> {
+    let (offset, guard) = (offset.cast_signed(), from.ptr_guard());
+    let (at, length) = (guard.as_ptr().cast(), guard.len());
+    // SAFETY: the kernel reads the slice, which is mapped as long as `from`. The guest may change
+    // the bytes meanwhile; the kernel copies each once.
+    check_size(unsafe { libc::pwrite(fd.as_raw_fd(), at, length, offset) })
 }
 
 /// Writes at the end. Returns the number of bytes, and the position after them.
-///
-/// # Safety
-/// As [`write()`].
-pub unsafe fn append(
-    fd: BorrowedFd<'_>,
-    from: NonNull<u8>,
-    length: usize,
-) -> Result<(u64, u64), Errno> {
+pub fn append(fd: BorrowedFd<'_>, from: &VolatileSlice<'_>) -> Result<(u64, u64), Errno> {
+    let guard = from.ptr_guard();
     let vector = libc::iovec {
-        iov_base: from.as_ptr().cast(),
-        iov_len: length,
+        iov_base: guard.as_ptr().cast_mut().cast(),
+        iov_len: guard.len(),
     };
-    // SAFETY: one vector, whose memory the caller promises is readable. An offset of −1 means the
-    // descriptor's position, which moves.
+    // SAFETY: one vector, the slice, which is mapped as long as `from` and which the kernel only
+    // reads. The guest may change the bytes meanwhile; the kernel copies each once. An offset of −1
+    // means the descriptor's position, which moves.
     let count = check_size(unsafe {
         libc::pwritev2(fd.as_raw_fd(), &raw const vector, 1, -1, libc::RWF_APPEND)
     })?;

@@ -7,15 +7,19 @@ use hartline_abi::volume::{
 };
 use std::ptr::{NonNull, addr_of, addr_of_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
+use vm_memory::VolatileSlice;
 
 /// The data of a request: memory that the guest may change at any time.
 #[derive(Debug, Clone, Copy)]
 pub struct Data(NonNull<u8>);
 
 impl Data {
-    /// Pointer to the [`VOLUME_DATA`] bytes, for a system call.
-    pub fn pointer(self) -> NonNull<u8> {
-        self.0
+    /// The first `length` bytes, of at most [`VOLUME_DATA`].
+    pub fn slice(&self, length: usize) -> VolatileSlice<'_> {
+        // SAFETY: the data has VOLUME_DATA bytes. They are in the channel, which is mapped for
+        // reading and writing as long as anything serves its requests. The guest may change them at
+        // any time, which a volatile slice allows.
+        unsafe { VolatileSlice::new(self.0.as_ptr(), length.min(VOLUME_DATA)) }
     }
 
     /// A copy of `length` bytes from `offset`. `None` if the data is shorter.
@@ -25,20 +29,15 @@ impl Data {
             return None;
         }
         let mut bytes = vec![0; length as usize];
-        // SAFETY: `end` is at most VOLUME_DATA, so the source is inside the data. If the guest changes
-        // the bytes meanwhile, the copy has other bytes, which are valid too.
-        unsafe {
-            let from = self.0.as_ptr().add(offset as usize);
-            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
-        }
+        let all = self.slice(VOLUME_DATA);
+        all.offset(offset as usize).ok()?.copy_to(&mut bytes);
         Some(bytes)
     }
 
     /// Stores bytes at the start, as many as fit. Returns their number.
     pub fn put(self, bytes: &[u8]) -> u64 {
         let length = bytes.len().min(VOLUME_DATA);
-        // SAFETY: `length` is at most VOLUME_DATA, so the target is inside the data.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_ptr(), length) };
+        self.slice(length).copy_from(&bytes[..length]);
         length as u64
     }
 }
@@ -59,25 +58,29 @@ impl Slot {
 
     /// The request.
     pub fn request(self) -> Request {
-        // SAFETY: the slot is in the channel, which is mapped. Any bytes are a valid request.
+        // SAFETY: the slot is in the channel, which is mapped as long as it is served, and aligned.
+        // The read is volatile because the guest may write meanwhile. Any bytes are a valid request.
         unsafe { addr_of!((*self.0.as_ptr()).request).read_volatile() }
     }
 
     /// The data of the request.
     pub fn data(self) -> Data {
-        // SAFETY: the slot is in the channel, so the address of its field is not null.
+        // SAFETY: the slot is in the channel, which is mapped as long as it is served, so the address
+        // of its field is inside a mapping and not null.
         Data(unsafe { NonNull::new_unchecked(addr_of_mut!((*self.0.as_ptr()).data).cast()) })
     }
 
     /// Answers the request.
     pub fn answer(self, answer: Answer) {
-        // SAFETY: the slot is in the channel, which is mapped for writing.
+        // SAFETY: the slot is in the channel, which is mapped for writing as long as it is served, and
+        // aligned. Only the server writes answers; the guest reads one after the state is set.
         unsafe { addr_of_mut!((*self.0.as_ptr()).answer).write_volatile(answer) };
         self.state().store(ANSWERED, Ordering::SeqCst);
     }
 
     fn state(&self) -> &AtomicU32 {
-        // SAFETY: the field is mapped and aligned, and both ends access it only as an atomic.
+        // SAFETY: the field is aligned and in the channel, which is mapped as long as it is served.
+        // The guest's code and this process access it only as an atomic.
         unsafe { &*addr_of!((*self.0.as_ptr()).state) }
     }
 }
@@ -86,7 +89,8 @@ impl Slot {
 #[derive(Debug)]
 pub struct Channel(NonNull<Shared>);
 
-// SAFETY: the channel is memory that is shared with the guest and not bound to a thread.
+// SAFETY: the channel is memory that is shared with the guest and not bound to a thread. All accesses
+// are atomic, volatile or copies.
 unsafe impl Send for Channel {}
 
 impl Channel {
@@ -131,7 +135,8 @@ impl Channel {
 
     /// Whether the guest waits for an answer. Clears the flag.
     pub(super) fn take_guest_waits(&self) -> bool {
-        // SAFETY: the field is mapped and aligned, and both ends access it only as an atomic.
+        // SAFETY: the field is aligned and in the channel, which is mapped as long as it is served.
+        // The guest's code and this process access it only as an atomic.
         let waits = unsafe { &*addr_of!((*self.0.as_ptr()).guest_waits) };
         waits.swap(0, Ordering::SeqCst) == 1
     }

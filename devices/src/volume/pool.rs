@@ -26,9 +26,7 @@ impl Work {
     pub fn serve(&self, data: Data) -> Answer {
         let result = match self {
             Self::Read(file, offset, length) => {
-                // SAFETY: `length` is at most that of the data, which is mapped as long as the
-                // channel.
-                unsafe { backend::read(file.as_fd(), *offset, data.pointer(), *length) }
+                backend::read(file.as_fd(), *offset, &data.slice(*length))
             }
             Self::Sync(file, only_data) => backend::sync(file.as_fd(), *only_data).map(|()| 0),
             #[cfg(test)]

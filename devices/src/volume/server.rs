@@ -82,8 +82,7 @@ impl Server {
             return Ok(self.serve(request, data));
         };
         let length = args[2].min(VOLUME_DATA as u64) as usize;
-        // SAFETY: the data has VOLUME_DATA bytes, and `length` is at most that.
-        let read = || unsafe { backend::try_read(file, offset, data.pointer(), length) };
+        let read = || backend::try_read(file, offset, data.slice(length));
         if let Some(count) = reads.then(read).flatten() {
             return Ok(Answer {
                 result: backend::number(Ok(count)),
@@ -337,8 +336,7 @@ impl Server {
         let length = args[2].min(VOLUME_DATA as u64) as usize;
         let offset = position(args[1])?;
         let file = self.files.nodes.get_mut(args[0])?.reader()?;
-        // SAFETY: the data has VOLUME_DATA bytes, and `length` is at most that.
-        unsafe { backend::read(file, offset, data.pointer(), length) }
+        backend::read(file, offset, &data.slice(length))
     }
 
     fn write(&mut self, args: &[u64; 6], data: Data, answer: &mut Answer) -> Result<u64, Errno> {
@@ -356,13 +354,11 @@ impl Server {
             false => args[1].saturating_add(args[2]),
         };
         let write = || match appends {
-            // SAFETY: the data has VOLUME_DATA bytes, and `length` is at most that.
-            false => unsafe {
-                let count = backend::write(file, offset, data.pointer(), length)?;
+            false => {
+                let count = backend::write(file, offset, &data.slice(length))?;
                 Ok((count, args[1].saturating_add(count)))
-            },
-            // SAFETY: the data has VOLUME_DATA bytes, and `length` is at most that.
-            true => unsafe { backend::append(file, data.pointer(), length) },
+            }
+            true => backend::append(file, &data.slice(length)),
         };
         let (count, end) = self.files.limits.resize(volume, file, grown, write)?;
         answer.args[0] = end;

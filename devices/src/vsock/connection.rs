@@ -1,6 +1,6 @@
 //! A connection: a stream of the guest, and a Unix socket of the host that carries its bytes on.
 
-use crate::virtio::buffers;
+use crate::virtio::Buffers;
 use hartline_abi::vsock::{Credit, VsockHeader, op, shutdown};
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
@@ -225,11 +225,8 @@ impl Connection {
     }
 
     /// Handles bytes of the guest.
-    ///
-    /// # Safety
-    /// The buffers are mapped for reading.
-    pub unsafe fn take(&mut self, data: &[libc::iovec]) {
-        let length = buffers::length(data);
+    pub fn take(&mut self, data: &Buffers) {
+        let length = data.length();
         if self.guest_shutdown & shutdown::SEND != 0 || self.credit.receive(length).is_err() {
             return self.reset();
         }
@@ -238,8 +235,7 @@ impl Connection {
         }
         let mut done = 0;
         if self.unwritten.is_empty() && self.writable {
-            // SAFETY: the caller promises that the buffers are mapped for reading.
-            match unsafe { send(&self.stream, data) } {
+            match send(&self.stream, data) {
                 Ok(count) => done = count,
                 Err(error) => self.handle_write_error(&error),
             }
@@ -248,10 +244,9 @@ impl Connection {
         if self.host_shutdown & shutdown::RECEIVE != 0 {
             return self.credit.forward(length - done);
         }
-        if let Some((_, rest)) = buffers::split(data, done) {
+        if let Some((_, rest)) = data.split(done) {
             let mut bytes = vec![0; length - done];
-            // SAFETY: the caller promises that the buffers are mapped for reading.
-            unsafe { buffers::copy_from(&rest, &mut bytes) };
+            rest.copy_from(&mut bytes);
             self.unwritten.extend(bytes);
         }
         self.flush();
@@ -313,10 +308,7 @@ impl Connection {
 
     /// The next packet for the guest, whose bytes go into `room`: operation, flags, and number of
     /// bytes. `None` if there is no packet after all.
-    ///
-    /// # Safety
-    /// The buffers are mapped for writing.
-    pub unsafe fn next_packet(&mut self, room: &[libc::iovec]) -> Option<(u16, u32, usize)> {
+    pub fn next_packet(&mut self, room: &Buffers) -> Option<(u16, u32, usize)> {
         match self.phase {
             Phase::Requesting => {
                 self.phase = Phase::Requested;
@@ -333,12 +325,10 @@ impl Connection {
             Phase::Command(_) | Phase::Requested | Phase::Over => return None,
             Phase::Open => {}
         }
-        if self.can_read() {
-            // SAFETY: the caller promises that the buffers are mapped for writing.
-            let read = unsafe { self.read(room) };
-            if let Some(count) = read {
-                return Some((op::DATA, 0, count));
-            }
+        if self.can_read()
+            && let Some(count) = self.read(room)
+        {
+            return Some((op::DATA, 0, count));
         }
         if self.host_shutdown != self.host_shutdown_sent {
             self.host_shutdown_sent = self.host_shutdown;
@@ -356,42 +346,31 @@ impl Connection {
 
     /// Reads bytes of the host, as many as the guest has credit for. Returns their number; `None` if
     /// there are none.
-    ///
-    /// # Safety
-    /// The buffers are mapped for writing.
-    unsafe fn read(&mut self, room: &[libc::iovec]) -> Option<usize> {
-        let most = buffers::length(room).min(self.credit.room());
-        let (room, _) = buffers::split(room, most)?;
+    fn read(&mut self, room: &Buffers) -> Option<usize> {
+        let most = room.length().min(self.credit.room());
+        let (room, _) = room.split(most)?;
         loop {
-            // SAFETY: the pointer and the count are a slice of vectors, and the caller promises that
-            // their memory is mapped for writing. MAX_BUFFERS is below the kernel's limit.
-            let count = unsafe {
-                let (first, count) = (room.as_ptr(), room.len() as libc::c_int);
-                libc::readv(self.stream.as_raw_fd(), first, count)
-            };
-            match count {
-                1.. => {
-                    let count = count.unsigned_abs();
+            match room.read_from(&self.stream) {
+                Ok(0) => {
+                    self.host_shutdown |= shutdown::SEND;
+                    return None;
+                }
+                Ok(count) => {
                     self.credit.send(count);
                     return Some(count);
                 }
-                0 => {
-                    self.host_shutdown |= shutdown::SEND;
-                    return None;
-                }
-                _ => {}
-            }
-            match io::Error::last_os_error().kind() {
-                io::ErrorKind::Interrupted => {}
-                io::ErrorKind::WouldBlock => {
-                    self.readable = false;
-                    return None;
-                }
-                // The other end has reset the connection.
-                _ => {
-                    self.host_shutdown |= shutdown::SEND;
-                    return None;
-                }
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock => {
+                        self.readable = false;
+                        return None;
+                    }
+                    // The other end has reset the connection.
+                    _ => {
+                        self.host_shutdown |= shutdown::SEND;
+                        return None;
+                    }
+                },
             }
         }
     }
@@ -408,22 +387,21 @@ fn parse(line: &[u8]) -> Command {
 }
 
 /// Writes to a socket without a signal if its other end is disconnected.
-///
-/// # Safety
-/// The buffers are mapped for reading.
-unsafe fn send(stream: &UnixStream, data: &[libc::iovec]) -> io::Result<usize> {
-    // SAFETY: the structure has integers and pointers, and zeros are valid values of them.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = data.as_ptr().cast_mut();
-    message.msg_iovlen = data.len();
-    // SAFETY: `message` has the slice of vectors and no address or control data. The caller promises
-    // that the buffers are mapped for reading; `sendmsg` only reads them.
+fn send(stream: &UnixStream, data: &Buffers) -> io::Result<usize> {
+    let message = libc::msghdr {
+        msg_name: std::ptr::null_mut(),
+        msg_namelen: 0,
+        msg_iov: data.vectors().as_ptr().cast_mut(),
+        msg_iovlen: data.count(),
+        msg_control: std::ptr::null_mut(),
+        msg_controllen: 0,
+        msg_flags: 0,
+    };
+    // SAFETY: `message` has the list of vectors and no address or control data. `sendmsg` only reads
+    // the list and the buffers, which stay mapped as long as `data`; the guest may change them.
     let count =
         unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
-    match usize::try_from(count) {
-        Ok(count) => Ok(count),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
 #[cfg(test)]

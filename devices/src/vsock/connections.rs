@@ -4,6 +4,7 @@ use super::backend::{Host, LISTENER};
 use super::connection::{Command, Connection, Ends, Phase};
 use super::stats::Counters;
 use crate::epoll;
+use crate::virtio::Buffers;
 use crate::virtio::stats::count;
 use hartline_abi::vsock::{CID_HOST, STREAM, VsockHeader, op};
 use rustix::event::epoll::EventFlags;
@@ -91,10 +92,7 @@ impl Connections {
     }
 
     /// Handles a packet of the guest.
-    ///
-    /// # Safety
-    /// The buffers of the packet's `data` are mapped for reading.
-    pub unsafe fn handle_packet(&mut self, header: &VsockHeader, data: &[libc::iovec]) {
+    pub fn handle_packet(&mut self, header: &VsockHeader, data: &Buffers) {
         if header.src_cid != self.cid {
             // A forged sender gets no reply.
             return;
@@ -119,8 +117,7 @@ impl Connections {
                         connection.open();
                         count(&self.counters.connections, 1);
                     }
-                    // SAFETY: the caller promises that the buffers are mapped for reading.
-                    (op::DATA, Phase::Open) => unsafe { connection.take(data) },
+                    (op::DATA, Phase::Open) => connection.take(data),
                     (op::SHUTDOWN, Phase::Open) => connection.guest_shuts_down(header.flags),
                     (op::CREDIT_UPDATE, Phase::Open) => {}
                     (op::CREDIT_REQUEST, Phase::Open) => connection.request_credit_update(),
@@ -269,18 +266,14 @@ impl Connections {
 
     /// The header of the next packet for the guest, whose bytes go into `room`. `None` if the next
     /// connection has no packet after all.
-    ///
-    /// # Safety
-    /// The buffers are mapped for writing.
-    pub unsafe fn next_packet(&mut self, room: &[libc::iovec]) -> Option<VsockHeader> {
+    pub fn next_packet(&mut self, room: &Buffers) -> Option<VsockHeader> {
         if let Some(reply) = self.replies.pop_front() {
             return Some(reply);
         }
         let id = self.queued.pop_front()?;
         let connection = self.connections.get_mut(&id)?;
         connection.is_queued = false;
-        // SAFETY: the caller promises that the buffers are mapped for writing.
-        let packet = unsafe { connection.next_packet(room) };
+        let packet = connection.next_packet(room);
         let header = packet.map(|(op, flags, length)| {
             let mut header = VsockHeader {
                 src_cid: CID_HOST.into(),

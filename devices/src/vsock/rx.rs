@@ -4,8 +4,8 @@ use super::connections::Connections;
 use super::stats::Counters;
 use crate::virtio::stats::count;
 use crate::virtio::{
-    Chain, DeviceError, Direction, Guest, Memory, add_used, buffers, enable_notification,
-    next_chain, notify_used,
+    Chain, DeviceError, Direction, Guest, Memory, add_used, enable_notification, next_chain,
+    notify_used,
 };
 use hartline_abi::vsock::VsockHeader;
 use virtio_queue::Queue;
@@ -66,19 +66,16 @@ impl Rx {
         memory: &Memory,
         counters: &Counters,
     ) -> Result<bool, DeviceError> {
-        let (start, room) =
-            buffers::split(&chain.buffers, VsockHeader::LENGTH).ok_or(DeviceError::Buffer)?;
-        if room.is_empty() {
+        let parts = chain.buffers.split(VsockHeader::LENGTH);
+        let (start, room) = parts.ok_or(DeviceError::Buffer)?;
+        if room.count() == 0 {
             return Err(DeviceError::Buffer);
         }
-        // SAFETY: `next_chain` has found the buffers in the guest's RAM, which stays mapped as long
-        // as `memory`.
-        let Some(header) = (unsafe { connections.next_packet(&room) }) else {
+        let Some(header) = connections.next_packet(&room) else {
             self.buffer = Some(chain);
             return Ok(false);
         };
-        // SAFETY: `start` is a part of the same chain.
-        unsafe { buffers::copy_to(&start, &header.to_bytes()) };
+        start.copy_to(&header.to_bytes());
         count(&counters.received_packets, 1);
         count(&counters.received_bytes, header.length.into());
         let length = VsockHeader::LENGTH as u32 + header.length;

@@ -4,8 +4,8 @@ use super::connections::Connections;
 use super::stats::Counters;
 use crate::virtio::stats::count;
 use crate::virtio::{
-    Chain, DeviceError, Direction, Guest, Memory, add_used, buffers, enable_notification,
-    next_chain, notify_used,
+    Chain, DeviceError, Direction, Guest, Memory, add_used, enable_notification, next_chain,
+    notify_used,
 };
 use hartline_abi::vsock::VsockHeader;
 use virtio_queue::Queue;
@@ -58,17 +58,15 @@ fn handle(
     connections: &mut Connections,
     counters: &Counters,
 ) -> Result<(), DeviceError> {
-    let (start, data) =
-        buffers::split(&chain.buffers, VsockHeader::LENGTH).ok_or(DeviceError::Buffer)?;
+    let parts = chain.buffers.split(VsockHeader::LENGTH);
+    let (start, data) = parts.ok_or(DeviceError::Buffer)?;
     let mut bytes = [0; VsockHeader::LENGTH];
-    // SAFETY: `next_chain` has found the buffers in the guest's RAM. The caller's `Memory` keeps it
-    // mapped.
-    unsafe { buffers::copy_from(&start, &mut bytes) };
+    start.copy_from(&mut bytes);
     let header = VsockHeader::from_bytes(&bytes);
-    let (data, _) = buffers::split(&data, header.length as usize).ok_or(DeviceError::Buffer)?;
+    let parts = data.split(header.length as usize);
+    let (data, _) = parts.ok_or(DeviceError::Buffer)?;
     count(&counters.sent_packets, 1);
     count(&counters.sent_bytes, header.length.into());
-    // SAFETY: `data` is a part of the same chain.
-    unsafe { connections.handle_packet(&header, &data) };
+    connections.handle_packet(&header, &data);
     Ok(())
 }

@@ -8,7 +8,7 @@ use hartline_devices::limiter::OwnLimits;
 use hartline_devices::net::{Backend, Net};
 use hartline_devices::rng::Rng;
 use hartline_devices::virtio::mmio::Transport;
-use hartline_devices::virtio::{Device, Guest};
+use hartline_devices::virtio::{Buffers, Device, Guest};
 use hartline_devices::vsock::{Host, Vsock};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -56,13 +56,13 @@ struct Wire {
 }
 
 impl Wire {
-    fn check(&self, buffers: &[libc::iovec]) -> usize {
-        for buffer in buffers {
+    fn check(&self, buffers: &Buffers) -> usize {
+        for buffer in buffers.vectors() {
             let start = buffer.iov_base as usize;
             let end = start.checked_add(buffer.iov_len).expect("no end");
             assert!(self.ram.start <= start && end <= self.ram.end);
         }
-        buffers.iter().map(|buffer| buffer.iov_len).sum()
+        buffers.length()
     }
 }
 
@@ -84,7 +84,7 @@ impl Backend for Wire {
         Ok(())
     }
 
-    unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize> {
+    fn read(&mut self, buffers: &Buffers) -> io::Result<usize> {
         assert!(self.used);
         let room = self.check(buffers);
         self.packets = self
@@ -94,7 +94,7 @@ impl Backend for Wire {
         Ok(room.min(NetHeader::LENGTH + 150 * self.packets))
     }
 
-    unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
+    fn write(&mut self, buffers: &Buffers) -> io::Result<()> {
         self.check(buffers);
         Ok(())
     }

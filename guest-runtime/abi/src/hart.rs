@@ -4,7 +4,9 @@
 //! everything else here, addressed as `gs:[offset]`. While control is in the runtime, all of `x`
 //! and `f` are here.
 
+use core::cell::Cell;
 use core::mem::{offset_of, size_of};
+use core::sync::atomic::AtomicU64;
 
 /// Integer registers that translated functions take and return, in the order of
 /// the `x86_regcallcc` argument registers rax, rcx, rdx, rdi, rsi, r8, r9, r12,
@@ -31,31 +33,41 @@ pub const PINNED_F: [u8; 16] = [
     8, 9, // fs0, fs1
 ];
 
-/// The state of one hart. Only its own vCPU writes it, except [`poll_limit`](Hart::poll_limit) and
-/// [`pending`](Hart::pending), which others may set at any time.
-#[repr(C, align(64))]
-#[derive(Debug, Clone)]
-pub struct Hart {
-    /// `x0`–`x31`; `x0` is always zero.
-    pub x: [u64; 32],
-    /// `f0`–`f31`, raw 64-bit images, singles NaN-boxed.
-    pub f: [u64; 32],
-    /// Guest pc, valid when translated code hands over to the runtime.
-    pub pc: u64,
+/// The words of a hart that the host and other vCPUs may write at any time.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Kick {
     /// Translated code enters the runtime if `rsp` is below this value: normally the lowest usable
     /// host stack address; `u64::MAX` requests a safepoint.
-    pub poll_limit: u64,
+    pub poll_limit: AtomicU64,
     /// Bits of [`Pending`]; valid after `poll_limit` was raised.
-    pub pending: u64,
+    pub pending: AtomicU64,
+}
+
+/// The state of one hart. Only its own vCPU accesses it, except [`kick`](Hart::kick).
+///
+/// Translated code and the CPL 0 stubs write the cells, so the runtime has shared references only.
+/// The other fields do not change after the hart has started.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Hart {
+    /// `x0`–`x31`; `x0` is always zero.
+    pub x: Cell<[u64; 32]>,
+    /// `f0`–`f31`, raw 64-bit images, singles NaN-boxed.
+    pub f: Cell<[u64; 32]>,
+    /// Guest pc, valid when translated code hands over to the runtime.
+    pub pc: Cell<u64>,
+    /// Requests to enter the runtime.
+    pub kick: Kick,
     /// Address of the reservation made by `lr`, or [`NO_RESERVATION`].
-    pub reservation: u64,
+    pub reservation: Cell<u64>,
     /// The value that `lr` read, sign-extended from a word.
-    pub reserved_value: u64,
+    pub reserved_value: Cell<u64>,
     /// Accrued exception flags, bits 4..0 = NV DZ OF UF NX; the sticky flags of MXCSR must be
     /// added.
-    pub fflags: u32,
+    pub fflags: Cell<u32>,
     /// Dynamic rounding mode, 0–7. MXCSR.RC follows it, except for RMM.
-    pub frm: u32,
+    pub frm: Cell<u32>,
     /// Dispatches [`pc`](Hart::pc): regcall signature, tail-called.
     pub fn_dispatch: u64,
     /// Serves an `ecall` at `pc`: regcall signature, called.
@@ -86,17 +98,17 @@ pub struct Hart {
     pub id: u64,
     /// Where a translated function that is entered with `poll_limit` raised continues: a link-time
     /// address inside it, or 0 for its entry. The function resets it.
-    pub resume: u64,
+    pub resume: Cell<u64>,
     /// Address of the cache of indirect jumps ([`crate::dispatch`]), which
     /// [`fn_dispatch`](Hart::fn_dispatch) reads first.
-    pub dispatch_cache: u64,
+    pub dispatch_cache: Cell<u64>,
     /// The last checkpoint of translated code of the precise variant: the offset of its instruction
     /// from the start of the text, bytes. `x` and `f` are as before this instruction. With
     /// [`FAULT_PLACE_STORE`] the instruction is a store, which has been done unless it is the
     /// faulting one. With [`FAULT_PLACE_LONG`] as well, the store has four bytes, otherwise two.
-    pub fault_place: u32,
+    pub fault_place: Cell<u32>,
     /// Memory that translated code stores MXCSR to and loads it from.
-    pub mxcsr: u32,
+    pub mxcsr: Cell<u32>,
     /// As [`fn_poll`](Hart::fn_poll), called with all registers in `x` and `f`.
     pub fn_poll_float: u64,
     /// Safepoint at an entry into the middle of a function: regcall signature, called.
@@ -104,12 +116,43 @@ pub struct Hart {
     /// Address of the byte at [`MIDDLE_OFFSET`]: all of `x` is within 128 bytes of it.
     pub middle: u64,
     /// Number of device interrupts that were delivered by a vector. Incremented at CPL 0.
-    pub interrupts: u64,
+    pub interrupts: Cell<u64>,
     /// As [`fn_dispatch`](Hart::fn_dispatch), for a jump with a cache entry at
     /// [`site`](Hart::site).
     pub fn_dispatch_site: u64,
     /// Offset from [`dispatch_cache`](Hart::dispatch_cache) of the entry of a jump.
-    pub site: u64,
+    pub site: Cell<u64>,
+}
+
+impl Hart {
+    /// The value of `xn`.
+    ///
+    /// # Panics
+    /// If `n` is not a register number, as the other functions.
+    #[inline(always)]
+    #[must_use]
+    pub fn x(&self, n: usize) -> u64 {
+        self.x.as_array_of_cells()[n].get()
+    }
+
+    /// Sets `xn`, which is not `x0`.
+    #[inline(always)]
+    pub fn set_x(&self, n: usize, value: u64) {
+        self.x.as_array_of_cells()[n].set(value);
+    }
+
+    /// The value of `fn`.
+    #[inline(always)]
+    #[must_use]
+    pub fn f(&self, n: usize) -> u64 {
+        self.f.as_array_of_cells()[n].get()
+    }
+
+    /// Sets `fn`.
+    #[inline(always)]
+    pub fn set_f(&self, n: usize, value: u64) {
+        self.f.as_array_of_cells()[n].set(value);
+    }
 }
 
 /// Offset of the middle of [`Hart::x`].
@@ -127,7 +170,7 @@ pub const FAULT_PLACE_STORE: u32 = 1;
 /// Bit of [`Hart::fault_place`]. Text is shorter than this.
 pub const FAULT_PLACE_LONG: u32 = 1 << 31;
 
-/// Bits of [`Hart::pending`].
+/// Bits of [`Kick::pending`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Pending {
@@ -141,19 +184,19 @@ pub enum Pending {
     Tick = 8,
     /// A device interrupt ([`crate::boot::Shared::interrupts`]).
     Device = 16,
-    /// Set by the guest: the host raises [`Hart::poll_limit`] only at the [`PATIENCE`]th attempt,
+    /// Set by the guest: the host raises [`Kick::poll_limit`] only at the [`PATIENCE`]th attempt,
     /// or for a signal ([`crate::chaos`]).
     Patient = 32,
 }
 
 /// Whether the host must raise the limit of a hart with [`Pending::Patient`] now, given the hart's
-/// [`Hart::pending`].
+/// [`Kick::pending`].
 #[must_use]
 pub fn is_urgent(pending: u64) -> bool {
     pending / PASSED_OVER >= PATIENCE || pending & Pending::Signal as u64 != 0
 }
 
-/// The host adds this to [`Hart::pending`] for each attempt at which it did not raise the limit.
+/// The host adds this to [`Kick::pending`] for each attempt at which it did not raise the limit.
 pub const PASSED_OVER: u64 = 1 << 32;
 
 /// Number of attempts, which is 2 s with ticks of 10 ms: a busy host may not schedule a vCPU for a
@@ -194,10 +237,10 @@ pub mod offset {
     pub const F: u64 = offset_of!(Hart, f) as u64;
     /// [`Hart::pc`].
     pub const PC: u64 = offset_of!(Hart, pc) as u64;
-    /// [`Hart::poll_limit`].
-    pub const POLL_LIMIT: u64 = offset_of!(Hart, poll_limit) as u64;
-    /// [`Hart::pending`].
-    pub const PENDING: u64 = offset_of!(Hart, pending) as u64;
+    /// [`Kick::poll_limit`].
+    pub const POLL_LIMIT: u64 = offset_of!(Hart, kick.poll_limit) as u64;
+    /// [`Kick::pending`].
+    pub const PENDING: u64 = offset_of!(Hart, kick.pending) as u64;
     /// [`Hart::interrupts`].
     pub const INTERRUPTS: u64 = offset_of!(Hart, interrupts) as u64;
     /// [`Hart::resume`].
@@ -244,4 +287,6 @@ pub mod offset {
 
 const _: () = assert!(size_of::<Hart>() == 768);
 const _: () = assert!(offset::X == 0 && offset::F == 256 && offset::PC == 512);
+const _: () = assert!(offset::POLL_LIMIT == 520 && offset::PENDING == 528);
+const _: () = assert!(offset::RESERVATION == 536);
 const _: () = assert!(size_of::<ExceptionFrame>() == 72);

@@ -1,5 +1,9 @@
-//! `linux/in.h`, `linux/in6.h`, `linux/tcp.h`, `linux/udp.h`: Internet protocols.
+//! `linux/in.h`, `linux/tcp.h`, `linux/udp.h`: Internet protocols.
 #![allow(missing_docs, reason = "the names are Linux's")]
+
+use core::mem::offset_of;
+use zerocopy::big_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 // Protocols, which are levels of options too.
 pub const IPPROTO_IP: i32 = 0;
@@ -19,16 +23,6 @@ pub const IP_FREEBIND: i32 = 15;
 pub const IP_BIND_ADDRESS_NO_PORT: i32 = 24;
 pub const IP_MULTICAST_TTL: i32 = 33;
 pub const IP_MULTICAST_LOOP: i32 = 34;
-
-// Options of `IPPROTO_IPV6`.
-pub const IPV6_UNICAST_HOPS: i32 = 16;
-pub const IPV6_MULTICAST_HOPS: i32 = 18;
-pub const IPV6_MULTICAST_LOOP: i32 = 19;
-pub const IPV6_MTU_DISCOVER: i32 = 23;
-pub const IPV6_RECVERR: i32 = 25;
-pub const IPV6_V6ONLY: i32 = 26;
-pub const IPV6_RECVPKTINFO: i32 = 49;
-pub const IPV6_TCLASS: i32 = 67;
 
 // Options of `IPPROTO_TCP`.
 pub const TCP_NODELAY: i32 = 1;
@@ -51,3 +45,16 @@ pub const TCP_NOTSENT_LOWAT: i32 = 25;
 pub const UDP_CORK: i32 = 1;
 pub const UDP_SEGMENT: i32 = 103;
 pub const UDP_GRO: i32 = 104;
+
+/// `struct sockaddr_in`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct SockaddrIn {
+    pub sin_family: u16,
+    pub sin_port: U16,
+    pub sin_addr: [u8; 4],
+    pub sin_zero: [u8; 8],
+}
+
+const _: () = assert!(size_of::<SockaddrIn>() == 16);
+const _: () = assert!(offset_of!(SockaddrIn, sin_addr) == 4);

@@ -39,3 +39,25 @@ pub struct Nlmsghdr {
 }
 
 const _: () = assert!(size_of::<Nlmsghdr>() == 16);
+
+/// `struct nlmsgerr`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Nlmsgerr {
+    pub error: i32,
+    pub msg: Nlmsghdr,
+}
+
+const _: () = assert!(size_of::<Nlmsgerr>() == 20);
+
+/// `struct sockaddr_nl`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct SockaddrNl {
+    pub nl_family: u16,
+    pub nl_pad: u16,
+    pub nl_pid: u32,
+    pub nl_groups: u32,
+}
+
+const _: () = assert!(size_of::<SockaddrNl>() == 12);

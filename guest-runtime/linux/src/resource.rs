@@ -4,6 +4,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 // Limits, and their number.
+pub const RLIMIT_CPU: usize = 0;
 pub const RLIMIT_STACK: usize = 3;
 pub const RLIMIT_CORE: usize = 4;
 pub const RLIMIT_NPROC: usize = 6;

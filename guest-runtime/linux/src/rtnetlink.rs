@@ -1,5 +1,7 @@
-//! `linux/rtnetlink.h`, `linux/if_link.h` and `linux/if_addr.h`: interfaces, addresses and routes.
+//! `linux/rtnetlink.h`: interfaces, addresses and routes.
 #![allow(missing_docs, reason = "the names are Linux's")]
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 // Types of messages.
 pub const RTM_NEWLINK: u16 = 16;
@@ -8,31 +10,6 @@ pub const RTM_NEWADDR: u16 = 20;
 pub const RTM_GETADDR: u16 = 22;
 pub const RTM_NEWROUTE: u16 = 24;
 pub const RTM_GETROUTE: u16 = 26;
-
-// Attributes of an interface.
-pub const IFLA_ADDRESS: u16 = 1;
-pub const IFLA_BROADCAST: u16 = 2;
-pub const IFLA_IFNAME: u16 = 3;
-pub const IFLA_MTU: u16 = 4;
-pub const IFLA_QDISC: u16 = 6;
-pub const IFLA_STATS: u16 = 7;
-pub const IFLA_TXQLEN: u16 = 13;
-pub const IFLA_OPERSTATE: u16 = 16;
-pub const IFLA_LINKMODE: u16 = 17;
-pub const IFLA_STATS64: u16 = 23;
-pub const IFLA_GROUP: u16 = 27;
-pub const IFLA_CARRIER: u16 = 33;
-
-// Attributes of an address.
-pub const IFA_ADDRESS: u16 = 1;
-pub const IFA_LOCAL: u16 = 2;
-pub const IFA_LABEL: u16 = 3;
-pub const IFA_BROADCAST: u16 = 4;
-pub const IFA_CACHEINFO: u16 = 6;
-pub const IFA_FLAGS: u16 = 8;
-
-// A flag of an address.
-pub const IFA_F_PERMANENT: u8 = 0x80;
 
 // Attributes of a route.
 pub const RTA_DST: u16 = 1;
@@ -49,3 +26,44 @@ pub const RT_TABLE_MAIN: u8 = 254;
 pub const RTPROT_KERNEL: u8 = 2;
 pub const RTPROT_BOOT: u8 = 3;
 pub const RTN_UNICAST: u8 = 1;
+
+/// `struct rtattr`; the data follow it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Rtattr {
+    pub rta_len: u16,
+    pub rta_type: u16,
+}
+
+const _: () = assert!(size_of::<Rtattr>() == 4);
+
+/// `struct ifinfomsg`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Ifinfomsg {
+    pub ifi_family: u8,
+    pub pad: u8,
+    pub ifi_type: u16,
+    pub ifi_index: u32,
+    pub ifi_flags: u32,
+    pub ifi_change: u32,
+}
+
+const _: () = assert!(size_of::<Ifinfomsg>() == 16);
+
+/// `struct rtmsg`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Rtmsg {
+    pub rtm_family: u8,
+    pub rtm_dst_len: u8,
+    pub rtm_src_len: u8,
+    pub rtm_tos: u8,
+    pub rtm_table: u8,
+    pub rtm_protocol: u8,
+    pub rtm_scope: u8,
+    pub rtm_type: u8,
+    pub rtm_flags: u32,
+}
+
+const _: () = assert!(size_of::<Rtmsg>() == 12);

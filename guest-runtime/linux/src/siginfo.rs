@@ -1,6 +1,7 @@
 //! `asm-generic/siginfo.h`: signal codes (`si_code`), and the targets of notifications.
 #![allow(missing_docs, reason = "the names are Linux's")]
 
+use core::mem::offset_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 // Codes that any signal can have.
@@ -47,3 +48,72 @@ pub struct Sigevent {
 }
 
 const _: () = assert!(size_of::<Sigevent>() == 64);
+
+/// `siginfo_t`. `_sifields` is a union: [`Rt`], [`Timer`], [`Sigchld`], [`Sigfault`] or [`Sigpoll`],
+/// which have its size.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Siginfo {
+    pub si_signo: i32,
+    pub si_errno: i32,
+    pub si_code: i32,
+    pub pad: u32,
+    pub _sifields: [u64; 14],
+}
+
+const _: () = assert!(size_of::<Siginfo>() == 128);
+const _: () = assert!(offset_of!(Siginfo, si_code) == 8);
+const _: () = assert!(offset_of!(Siginfo, _sifields) == 16);
+
+/// Member `_rt` of the fields of a [`Siginfo`]; `_kill` is its start.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Rt {
+    pub si_pid: u32,
+    pub si_uid: u32,
+    pub si_value: u64,
+    pub pad: [u64; 12],
+}
+
+/// Member `_timer` of the fields of a [`Siginfo`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Timer {
+    pub si_tid: u32,
+    pub si_overrun: i32,
+    pub si_value: u64,
+    pub pad: [u64; 12],
+}
+
+/// Member `_sigchld` of the fields of a [`Siginfo`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Sigchld {
+    pub si_pid: u32,
+    pub si_uid: u32,
+    pub si_status: i32,
+    pub pad1: u32,
+    pub si_utime: i64,
+    pub si_stime: i64,
+    pub pad2: [u64; 10],
+}
+
+const _: () = assert!(offset_of!(Sigchld, si_utime) == 16);
+
+/// Member `_sigfault` of the fields of a [`Siginfo`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Sigfault {
+    pub si_addr: u64,
+    pub pad: [u64; 13],
+}
+
+/// Member `_sigpoll` of the fields of a [`Siginfo`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Sigpoll {
+    pub si_band: u64,
+    pub si_fd: u32,
+    pub pad1: u32,
+    pub pad2: [u64; 12],
+}

@@ -88,6 +88,16 @@ pub const SOMAXCONN: usize = 4096;
 // Size of `struct sockaddr_storage`, the longest address, bytes.
 pub const _K_SS_MAXSIZE: usize = 128;
 
+/// `struct sockaddr`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Sockaddr {
+    pub sa_family: u16,
+    pub sa_data: [u8; 14],
+}
+
+const _: () = assert!(size_of::<Sockaddr>() == 16);
+
 /// `struct msghdr`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]

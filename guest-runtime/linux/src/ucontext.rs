@@ -1,6 +1,8 @@
-//! `asm/ucontext.h`, `asm/sigcontext.h` and `asm/ptrace.h` of riscv: registers at a signal.
+//! `asm/ucontext.h`, `asm/sigcontext.h` and `asm/ptrace.h` of riscv: registers at a signal; and the
+//! frame that the kernel pushes for a handler (`arch/riscv/kernel/signal.c`).
 #![allow(missing_docs, reason = "the names are Linux's")]
 
+use crate::siginfo::Siginfo;
 use crate::signal::StackT;
 use core::mem::offset_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -42,3 +44,14 @@ pub struct Ucontext {
 
 const _: () = assert!(offset_of!(Ucontext, uc_sigmask) == 40);
 const _: () = assert!(offset_of!(Ucontext, uc_mcontext) == 176);
+
+/// `struct rt_sigframe`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct RtSigframe {
+    pub info: Siginfo,
+    pub uc: Ucontext,
+}
+
+const _: () = assert!(size_of::<RtSigframe>() == 1088);
+const _: () = assert!(offset_of!(RtSigframe, uc) == 128);

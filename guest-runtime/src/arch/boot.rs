@@ -8,6 +8,7 @@ use crate::arch::host::{Doorbell, Host};
 use crate::arch::thunks;
 use crate::drivers::vectors;
 use crate::exec::dispatch;
+use crate::exec::guard;
 use crate::exec::interp::fcsr;
 use crate::fs::tree::Tree;
 use crate::kernel::Kernel;
@@ -95,11 +96,9 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     // SAFETY: as this function's; this is the only value made of the shared pages.
     let host = unsafe { Host::new(shared, doorbell as Doorbell) };
     let count = u64::from(boot.cpus).clamp(1, MAX_CPUS as u64);
-    let harts: Vec<NonNull<Hart>> = (0..count)
-        .map(|number| NonNull::from(Box::leak(new_hart(boot, number, stack_top))))
-        .collect();
-    // SAFETY: leaked just now; the only reference for this vCPU.
-    let hart = unsafe { &mut *harts[0].as_ptr() };
+    let hart = new_hart(boot, 0, stack_top);
+    let others = (1..count).map(|number| new_hart(boot, number, stack_top));
+    let harts: Vec<&'static Hart> = core::iter::once(hart).chain(others).collect();
     // SAFETY: FSGSBASE is enabled, and nothing else uses the GS base.
     unsafe { core::arch::asm!("wrgsbase {}", in(reg) core::ptr::from_ref(hart)) };
     fcsr::fcsr_reset(hart);
@@ -110,7 +109,7 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     if table.share_outside(&mut frames.lock(), images).is_err() {
         fail(ExitKind::OutOfMemory, format_args!("the VM has no memory"));
     }
-    cpus::set_up(harts.iter().map(|hart| hart.as_ptr()), boot.page_table);
+    cpus::set_up(&harts, boot.page_table);
     let (memory, idle) = address_spaces(AddressSpace::new(table, frames, &PROCESSORS));
     // SAFETY: the VMM mapped the file as its entry says.
     let tree = unsafe { loader::file_bytes(&boot.files[0]) };
@@ -146,10 +145,10 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
         };
         fail(kind, format_args!("{error}"));
     }
-    dispatch::set_kernel(kernel);
+    guard::set_kernel(kernel);
     let ram = frames.lock().ram();
     for (number, hart) in harts.iter().enumerate() {
-        let offset = ram.offset(hart.as_ptr().cast_const().cast());
+        let offset = ram.offset(core::ptr::from_ref(*hart).cast());
         // SAFETY: the word is only accessed atomically.
         unsafe { (&(*shared.as_ptr()).harts)[number].store(offset, Ordering::SeqCst) };
     }
@@ -204,20 +203,19 @@ unsafe fn set_up_frames(boot: &BootInfo) -> Frames {
 }
 
 /// Creates the hart of vCPU `number`; `stack_top` is the end of vCPU 0's host stack.
-fn new_hart(boot: &BootInfo, number: u64, stack_top: u64) -> Box<Hart> {
+fn new_hart(boot: &BootInfo, number: u64, stack_top: u64) -> &'static Hart {
     let exception_stack = vec![0u8; EXCEPTION_STACK_SIZE].leak();
-    // SAFETY: all fields are integers.
-    let mut hart: Box<Hart> = unsafe { Box::new_zeroed().assume_init() };
-    hart.poll_limit = u64::MAX;
-    hart.reservation = NO_RESERVATION;
+    let hart = Box::leak(Box::<Hart>::default());
+    hart.kick.poll_limit.store(u64::MAX, Ordering::Relaxed);
+    hart.reservation.set(NO_RESERVATION);
     hart.exception_entry = exception::entry_address();
     hart.exception_stack = (exception_stack.as_ptr_range().end as u64) & !15;
     hart.exception_frame = boot.exception_frame + number * CPL0_STRIDE;
     hart.stack_base = (stack_top + number * STACK_STRIDE) & !15;
     hart.id = number;
-    hart.self_address = core::ptr::from_ref(&*hart) as u64;
+    hart.self_address = core::ptr::from_ref(hart) as u64;
     hart.middle = hart.self_address + MIDDLE_OFFSET;
-    thunks::install(&mut hart);
+    thunks::install(hart);
     hart
 }
 

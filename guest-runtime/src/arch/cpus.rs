@@ -17,7 +17,7 @@ use core::hint::spin_loop;
 use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use hartline_abi::hart::Hart;
+use hartline_abi::hart::{Hart, Kick};
 use hartline_abi::limits::MAX_CPUS;
 
 /// Number of spins, each 40 to 150 cycles, before the vCPU yields to the host, because the awaited
@@ -75,23 +75,29 @@ pub static PROCESSORS: Processors = Processors {
 
 /// Sets the harts of all vCPUs; this vCPU is the first. `table` is the boot page table, which all
 /// of them use.
-pub(crate) fn set_up(harts: impl Iterator<Item = *mut Hart>, table: u64) {
+pub(crate) fn set_up(harts: &[&'static Hart], table: u64) {
     BOOT_TABLE.store(table, Ordering::Relaxed);
-    let mut count = 0;
-    for (cpu, hart) in CPUS.iter().zip(harts) {
-        cpu.hart.store(hart, Ordering::Release);
+    for (cpu, &hart) in CPUS.iter().zip(harts) {
+        cpu.hart
+            .store(ptr::from_ref(hart).cast_mut(), Ordering::Release);
         cpu.table.store(table, Ordering::Relaxed);
-        count += 1;
     }
-    if count > 1 {
+    if harts.len() > 1 {
         OWNER.store(1, Ordering::Relaxed);
         SEVERAL.store(true, Ordering::SeqCst);
     }
 }
 
-/// The hart of a vCPU.
-pub(crate) fn hart(cpu: usize) -> *mut Hart {
+/// The hart of a vCPU, which only code on that vCPU may access; null if there is no such vCPU.
+pub(crate) fn hart(cpu: usize) -> *const Hart {
     CPUS[cpu].hart.load(Ordering::Acquire)
+}
+
+/// The words with which other vCPUs kick a vCPU, if there is such a vCPU.
+pub(crate) fn kick(cpu: usize) -> Option<&'static Kick> {
+    let hart = hart(cpu);
+    // SAFETY: harts are never freed, and the reference is to the atomic words only.
+    (!hart.is_null()).then(|| unsafe { &(*hart).kick })
 }
 
 /// Whether there is more than one vCPU.
@@ -157,7 +163,10 @@ fn try_lock(this: usize) -> bool {
 }
 
 /// Releases the lock.
-pub(crate) fn unlock() {
+///
+/// # Safety
+/// This vCPU holds the lock, and has no reference to the kernel.
+pub(crate) unsafe fn unlock() {
     OWNER.store(0, Ordering::SeqCst);
 }
 
@@ -207,10 +216,11 @@ fn have_loaded(which: impl Fn(usize) -> bool, table: u64) {
     let this = this();
     let mut asked = 0u64;
     for (number, cpu) in CPUS.iter().enumerate() {
-        if number != this && !hart(number).is_null() && which(number) {
+        let Some(kick) = kick(number) else { break };
+        if number != this && which(number) {
             cpu.table.store(table, Ordering::Relaxed);
             cpu.load.store(table, Ordering::SeqCst);
-            dispatch::ask_attention(hart(number));
+            dispatch::ask_attention(kick);
             asked |= 1 << number;
         }
     }
@@ -266,5 +276,5 @@ pub(crate) fn load_boot_table() {
 /// The other vCPUs that use a page table.
 pub(crate) fn users_of(table: u64) -> impl Iterator<Item = usize> {
     let this = this();
-    (0..MAX_CPUS).filter(move |&cpu| cpu != this && !hart(cpu).is_null() && table_of(cpu) == table)
+    (0..MAX_CPUS).filter(move |&cpu| cpu != this && kick(cpu).is_some() && table_of(cpu) == table)
 }

@@ -3,7 +3,7 @@
 
 use crate::arch::cpus;
 use crate::arch::thunks;
-use crate::exec::dispatch;
+use crate::exec::guard::KernelGuard;
 use crate::kernel::exit::{Cause, End, Fault, HostFault};
 use crate::kernel::{Kernel, fault_signal};
 use crate::mm::{self, Access};
@@ -136,19 +136,20 @@ fn registers(pushed: &Pushed, frame: &ExceptionFrame) -> [u64; 16] {
 /// hold.
 fn locked(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
     if cpus::is_owner() {
-        // SAFETY: the interrupted code is the interpreter, or code that never faults. It uses no
-        // reference while it accesses guest memory.
-        return outcome(unsafe { dispatch::kernel() }, frame, registers);
+        // SAFETY: the interrupted code is translated code, which has no guard, or the interpreter,
+        // which has no reference to the kernel while it accesses guest memory.
+        let mut kernel = unsafe { KernelGuard::of_owner() };
+        return outcome(&mut kernel, frame, registers);
     }
     cpus::lock();
-    // SAFETY: the interrupted code is translated code, which holds no reference.
-    let kernel = unsafe { dispatch::kernel() };
+    // SAFETY: the interrupted code is translated code, which has no guard.
+    let mut kernel = unsafe { KernelGuard::of_owner() };
     if kernel.arrive_from_exception() {
         return Outcome::Restart;
     }
-    let outcome = outcome(kernel, frame, registers);
+    let outcome = outcome(&mut kernel, frame, registers);
     if matches!(outcome, Outcome::Resume) {
-        kernel.leave();
+        kernel.release();
     }
     outcome
 }

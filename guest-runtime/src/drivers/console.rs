@@ -5,6 +5,7 @@ use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
 use crate::arch::host::Host;
 use crate::drivers::streams::Ports;
+use crate::mm::UserSlice;
 use alloc::vec::Vec;
 use hartline_abi::console::{
     CONTROL_RECEIVE, CONTROL_TRANSMIT, Control, MAX_PORTS, console_feature, event, transmit_queue,
@@ -110,14 +111,14 @@ impl Port {
     }
 
     /// Sends the start of `bytes`. Returns how many bytes; 0 if there is no room.
-    fn give(&mut self, bytes: &[u8]) -> usize {
+    fn give(&mut self, bytes: UserSlice<'_>) -> usize {
         let free = ROOM - (self.filled - self.freed);
         if free < bytes.len().min(MIN_PART) || self.next - self.oldest == PARTS.into() {
             return 0;
         }
         let at = self.filled % ROOM;
         let length = bytes.len().min(free).min(ROOM - at);
-        self.queue.fill_part(at, &bytes[..length]);
+        self.queue.fill_part(at, bytes.first(length));
         self.queue.give_part(at, length);
         self.lengths[self.next % usize::from(PARTS)] = length;
         self.next += 1;
@@ -202,7 +203,7 @@ impl Ports for Console {
             .is_some_and(|port| port.is_open)
     }
 
-    fn send(&mut self, port: u32, bytes: &[u8]) -> usize {
+    fn send(&mut self, port: u32, bytes: UserSlice<'_>) -> usize {
         let number = transmit_queue(port as u16);
         let Some(port) = self.ports.get_mut(port as usize) else {
             return 0;

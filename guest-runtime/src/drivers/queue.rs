@@ -2,6 +2,7 @@
 //! buffer uses the descriptor of the same number. If requests have several parts, each buffer has
 //! [`PARTS`] descriptors.
 
+use crate::mm::{UserSlice, UserSliceMut};
 use alloc::alloc::{alloc_zeroed, handle_alloc_error};
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -196,13 +197,11 @@ impl Queue {
     }
 
     /// Copies bytes to an offset in the only buffer, into a part that is not in flight.
-    pub fn fill_part(&mut self, offset: usize, bytes: &[u8]) {
+    pub fn fill_part(&mut self, offset: usize, bytes: UserSlice<'_>) {
         assert!(offset + bytes.len() <= self.buffer_length);
         // SAFETY: inside the buffer, as asserted; nothing else in the guest refers to it.
-        unsafe {
-            let to = self.buffer_pointer(0).add(offset);
-            to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-        }
+        let mut to = unsafe { UserSliceMut::new(self.buffer_pointer(0).add(offset), bytes.len()) };
+        to.copy_from(bytes);
     }
 
     /// As [`give`](Self::give), for a request with up to [`PARTS`] parts of one buffer: offset,

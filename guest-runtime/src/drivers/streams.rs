@@ -7,6 +7,7 @@
 
 use crate::arch::host::Host;
 use crate::drivers;
+use crate::mm::{UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use core::cell::RefCell;
 use core::fmt::Debug;
@@ -40,7 +41,7 @@ pub trait Ports: Debug {
 
     /// Sends the start of `bytes`, which must not be empty. Returns how many bytes; 0 only if there
     /// is no room now.
-    fn send(&mut self, port: u32, bytes: &[u8]) -> usize;
+    fn send(&mut self, port: u32, bytes: UserSlice<'_>) -> usize;
 }
 
 /// The console device, which is started on first use.
@@ -95,6 +96,15 @@ impl Streams {
         self.input_ready || self.wait(INPUT_READY, 0).unwrap_or(INPUT_READY) != 0
     }
 
+    /// Number of bytes of standard input that can be read without blocking, 0 or 1: the host reports
+    /// whether there is input, not how much.
+    ///
+    /// # Errors
+    /// An error of the host.
+    pub fn waiting(&mut self) -> Result<u64, Errno> {
+        Ok(self.wait(INPUT_READY, 0)? & INPUT_READY)
+    }
+
     /// Whether host descriptor `stream` is a terminal.
     pub fn is_terminal(&self, stream: u32) -> bool {
         stream < 3 && self.host.boot().terminals & (1 << stream) != 0
@@ -137,7 +147,12 @@ impl Streams {
     /// # Errors
     /// `EAGAIN` if reading would block and `nonblocking` is set or there are other tasks, `EINTR`,
     /// or an error of the host.
-    pub fn read(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno> {
+    pub fn read<'a>(
+        &mut self,
+        to: impl Into<UserSliceMut<'a>>,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        let mut to = to.into();
         if to.is_empty() {
             return Ok(0);
         }
@@ -149,8 +164,7 @@ impl Streams {
         let mut args = [0, wanted as u64, 0, 0, 0, 0];
         let got = self.host.call(Operation::Read, &mut args)?;
         let got = usize::try_from(got).map_or(wanted, |got| got.min(wanted));
-        to[..got].copy_from_slice(&self.host.call_data()[..got]);
-        Ok(got)
+        Ok(to.copy_start(&self.host.call_data()[..got]))
     }
 
     /// Makes a terminal request on host descriptor `stream`; `data` is its structure.
@@ -190,10 +204,15 @@ impl Streams {
     /// # Errors
     /// `EPIPE` if the host cannot write there any more, `EIO` if there is no console, or an error
     /// of the host.
-    pub fn write(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
+    pub fn write<'a>(
+        &mut self,
+        stream: u32,
+        from: impl Into<UserSlice<'a>>,
+    ) -> Result<usize, Errno> {
+        let from = from.into();
         let mut done = 0;
         while done < from.len() {
-            match self.send(stream, &from[done..]) {
+            match self.send(stream, from.skip(done)) {
                 Ok(n) => done += n,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -216,7 +235,7 @@ impl Streams {
     }
 
     /// Sends the start of `from` to a stream.
-    fn send(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
+    fn send(&mut self, stream: u32, from: UserSlice<'_>) -> Result<usize, Errno> {
         match self.try_send(stream, from)? {
             // After the flush there is room.
             0 => self.flush()?,
@@ -229,7 +248,7 @@ impl Streams {
     }
 
     /// As `send`, but returns 0 if there is no room in time.
-    fn try_send(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
+    fn try_send(&mut self, stream: u32, from: UserSlice<'_>) -> Result<usize, Errno> {
         let (host, port) = (self.host, self.port(stream));
         let device = self.device.get_mut();
         if let Device::Unused = device {
@@ -290,11 +309,11 @@ mod tests {
             vmm(|vmm| !vmm.closed[port as usize])
         }
 
-        fn send(&mut self, port: u32, bytes: &[u8]) -> usize {
+        fn send(&mut self, port: u32, bytes: UserSlice<'_>) -> usize {
             vmm(|vmm| {
                 let (output, used) = &mut vmm.output[port as usize];
                 let count = bytes.len().min(ROOM - *used);
-                output.extend(&bytes[..count]);
+                output.extend(bytes.first(count).to_vec());
                 *used += count;
                 count
             })

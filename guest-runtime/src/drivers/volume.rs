@@ -4,6 +4,7 @@ use crate::arch::clock;
 use crate::arch::host::Host;
 use crate::drivers::interrupt::Interrupt;
 use crate::fs::volume::Transport;
+use crate::mm::{UserSlice, UserSliceMut};
 use core::ptr::{NonNull, addr_of, addr_of_mut};
 use core::sync::atomic::{AtomicU32, Ordering};
 use hartline_abi::boot::Shared;
@@ -95,16 +96,15 @@ impl HostChannel {
     }
 
     /// Reads the answer in a slot, and copies its data to `into` as far as it fits.
-    fn collect(&self, number: usize, into: &mut [u8]) -> Result<Answer, Errno> {
+    fn collect(&self, number: usize, mut into: UserSliceMut<'_>) -> Result<Answer, Errno> {
         // SAFETY: inside the channel; the host has written it.
         let answer = unsafe { addr_of!((*self.place(number)).answer).read_volatile() };
         let result = Errno::check(answer.result);
         if let Ok(result) = result {
             let length = into.len().min(VOLUME_DATA).min(result as usize);
             // SAFETY: inside the data, which the host has written.
-            unsafe {
-                core::ptr::copy_nonoverlapping(self.data(number), into.as_mut_ptr(), length);
-            }
+            let data = unsafe { UserSlice::new(self.data(number), length) };
+            into.part(0, length).copy_from(data);
         }
         self.state(number).store(IDLE, Ordering::SeqCst);
         result.map(|_| answer)
@@ -116,8 +116,8 @@ impl Transport for HostChannel {
         &self,
         operation: Operation,
         args: [u64; 6],
-        data: &[&[u8]],
-        into: &mut [u8],
+        data: &[UserSlice<'_>],
+        into: UserSliceMut<'_>,
     ) -> Result<Answer, Errno> {
         let mut room = VOLUME_DATA;
         for part in data {
@@ -127,7 +127,7 @@ impl Transport for HostChannel {
         for part in data {
             // SAFETY: all parts together fit the data, as was just checked.
             unsafe {
-                core::ptr::copy_nonoverlapping(part.as_ptr(), at, part.len());
+                UserSliceMut::new(at, part.len()).copy_from(*part);
                 at = at.add(part.len());
             }
         }
@@ -153,7 +153,7 @@ impl Transport for HostChannel {
         self.is_answered(FIRST + 1 + place)
     }
 
-    fn take(&self, place: usize, into: &mut [u8]) -> Result<Answer, Errno> {
+    fn take(&self, place: usize, into: UserSliceMut<'_>) -> Result<Answer, Errno> {
         self.collect(FIRST + 1 + place, into)
     }
 

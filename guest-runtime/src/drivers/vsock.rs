@@ -4,6 +4,7 @@ use super::interrupt::Interrupt;
 use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
 use crate::arch::host::Host;
+use crate::mm::UserSlice;
 use crate::net::vsock::Channel;
 use alloc::vec::Vec;
 use hartline_abi::virtio::{VSOCK_DEVICE, device};
@@ -127,7 +128,7 @@ impl Channel for VsockDevice {
         BUFFER - VsockHeader::LENGTH
     }
 
-    fn send(&mut self, header: &VsockHeader, bytes: &[u8]) -> bool {
+    fn send(&mut self, header: &VsockHeader, bytes: UserSlice<'_>) -> bool {
         if !self.has_room() {
             return false;
         }
@@ -137,7 +138,7 @@ impl Channel for VsockDevice {
         let length = VsockHeader::LENGTH + bytes.len();
         let buffer = self.transmit.buffer_mut(number);
         buffer[..VsockHeader::LENGTH].copy_from_slice(&header.to_bytes());
-        buffer[VsockHeader::LENGTH..length].copy_from_slice(bytes);
+        bytes.copy_to(&mut buffer[VsockHeader::LENGTH..length]);
         self.transmit.give_filled(number, length);
         if self.transmit.publish() {
             self.registers.ring(VSOCK_TRANSMIT);

@@ -9,12 +9,13 @@
 use crate::arch::clock;
 use crate::arch::cpus;
 use crate::arch::thunks;
+use crate::exec::guard::KernelGuard;
 use crate::exec::interp::Step;
 use crate::exec::profile::{self, Frame};
 use crate::kernel::{Control, Kernel};
 use core::ptr::addr_of_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use hartline_abi::hart::{Hart, PASSED_OVER, PATIENCE, Pending, is_urgent};
+use core::sync::atomic::Ordering;
+use hartline_abi::hart::{Hart, Kick, PASSED_OVER, PATIENCE, Pending, is_urgent};
 use hartline_abi::layout::{STACK_BASE, STACK_SIZE, STACK_SLACK, STACK_STRIDE};
 use hartline_abi::port;
 use hartline_abi::profile::Place;
@@ -23,55 +24,14 @@ use hartline_isa::{JumpKind, Trap};
 /// Number of x1, the return address.
 const RA: usize = 1;
 
-/// The kernel of the one program in this VM.
-static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Sets the kernel that the entry points use.
-pub fn set_kernel(kernel: *mut Kernel) {
-    KERNEL.store(kernel, Ordering::Release);
-}
-
-/// Returns the kernel, for the vCPU that holds the lock.
-///
-/// # Safety
-/// [`set_kernel`] was called, and this vCPU holds the lock ([`cpus::lock`]). The reference must be
-/// dead before guest code runs (interpreted or translated) and before another reference is made.
-pub(crate) unsafe fn kernel<'a>() -> &'a mut Kernel {
-    // SAFETY: the caller's contract is this function's.
-    unsafe { &mut *KERNEL.load(Ordering::Acquire) }
-}
-
-/// Enters the library OS from guest code. If another vCPU has changed the images or the task of
-/// this vCPU, its host frames are dropped.
-///
-/// # Safety
-/// As [`kernel`], but without the lock, which this function takes; no caller up the stack may own
-/// anything that must be dropped.
-unsafe fn enter_kernel<'a>() -> &'a mut Kernel {
-    cpus::lock();
-    // SAFETY: the caller's contract.
-    let kernel = unsafe { kernel() };
-    if kernel.arrive() {
-        // SAFETY: as above.
-        unsafe { thunks::restart() };
-    }
-    kernel
-}
-
-/// Leaves the library OS for translated code, which continues at `Hart::pc`.
-fn leave_kernel(kernel: &mut Kernel) {
-    kernel.enter_shadow();
-    kernel.leave();
-}
-
 /// Starts a vCPU other than the first, without a task.
 ///
 /// # Safety
-/// GS base is the vCPU's hart; [`set_kernel`] was called.
+/// GS base is the vCPU's hart; [`guard::set_kernel`](crate::exec::guard::set_kernel) was called.
 pub(crate) unsafe fn start_secondary() -> ! {
     // SAFETY: the caller's contract; nothing is on the stack.
     unsafe {
-        enter_kernel();
+        KernelGuard::enter();
         thunks::restart()
     }
 }
@@ -80,13 +40,6 @@ pub(crate) unsafe fn start_secondary() -> ! {
 #[must_use]
 pub const fn stack_limit(id: u64) -> u64 {
     STACK_BASE + (id + 1) * STACK_STRIDE - STACK_SIZE + STACK_SLACK
-}
-
-/// Returns `poll_limit`, which the host may raise at any time.
-fn poll_limit(hart: *mut Hart) -> &'static AtomicU64 {
-    // SAFETY: the hart lives as long as the program; the field is accessed atomically
-    // or by single instructions of translated code.
-    unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).poll_limit)) }
 }
 
 /// How the interpreter ended.
@@ -99,102 +52,87 @@ enum Left {
 
 /// Runs the program from `Hart::pc` forever, without any host frame.
 pub(crate) extern "C" fn base_loop() -> ! {
+    // SAFETY: the frames and their guards were dropped, and code that drops frames holds the lock.
+    let mut kernel = unsafe { KernelGuard::of_owner() };
     loop {
-        // SAFETY: the frames were dropped, so no other reference exists, and this one ends below.
-        // Code that drops frames holds the lock.
-        let kernel = unsafe { kernel() };
         if kernel.is_idle() {
-            // SAFETY: no reference is used from here on.
-            unsafe { wait_for_task() };
+            kernel = wait_for_task(kernel);
             continue;
         }
         let control = kernel.resume();
-        finish(kernel, control);
-        let entry = kernel.translated_entry();
-        let left = match entry {
+        finish(&mut kernel, control);
+        let left = match kernel.translated_entry() {
             Some(host) => Left::Tail(host),
-            // SAFETY: no reference to the kernel is used from here on.
-            None => unsafe { interpret(false) },
+            None => {
+                let left;
+                (left, kernel) = interpret(kernel, false);
+                left
+            }
         };
         if let Left::Tail(host) = left {
             // SAFETY: an entry of an image; GS base is the hart.
-            unsafe { enter(host) };
+            kernel = unsafe { enter(kernel, host) };
         }
     }
 }
 
 /// Takes a task for this idle vCPU, or waits for a while.
-///
-/// # Safety
-/// No reference to the kernel may be alive.
-unsafe fn wait_for_task() {
-    // SAFETY: the caller's contract; the frames were dropped.
-    let kernel = unsafe { kernel() };
+fn wait_for_task(mut kernel: KernelGuard) -> KernelGuard {
     if kernel.take_task() {
-        return;
+        return kernel;
     }
-    let (hart, deadline) = kernel.begin_idle();
-    kernel.leave();
-    while !attention(hart) && clock::monotonic() < deadline {
+    let deadline = kernel.begin_idle();
+    let kick = kernel.kick();
+    kernel.release();
+    while !attention(kick) && clock::monotonic() < deadline {
         core::hint::spin_loop();
     }
-    // SAFETY: as above.
-    let kernel = unsafe { enter_kernel() };
-    if attention(hart) || kernel.take_task() {
-        return;
+    // SAFETY: the guard was released, and the frames own nothing.
+    let mut kernel = unsafe { KernelGuard::enter() };
+    if attention(kick) || kernel.take_task() {
+        return kernel;
     }
     let Some(host) = kernel.begin_sleep() else {
-        return;
+        return kernel;
     };
-    kernel.leave();
+    kernel.release();
     host.ring(port::WAIT);
     // SAFETY: as above.
-    unsafe { enter_kernel() }.end_sleep();
+    let mut kernel = unsafe { KernelGuard::enter() };
+    kernel.end_sleep();
+    kernel
 }
 
 /// Runs translated code until it returns; the guest then continues at `Hart::pc`.
 ///
 /// # Safety
-/// As [`thunks::enter_translated`]; no reference to the kernel may be alive.
-unsafe fn enter(host: u64) {
-    // SAFETY: the caller's contract; the hart is this vCPU's, and no guest code runs on it
-    // afterwards.
-    unsafe {
-        let hart = kernel().hart_pointer();
-        leave_kernel(kernel());
-        thunks::enter_translated(host);
-        (*hart).pc = (*hart).x[RA] & !1;
-        enter_kernel().leave_shadow();
-    }
+/// As [`thunks::enter_translated`].
+unsafe fn enter(kernel: KernelGuard, host: u64) -> KernelGuard {
+    let hart = kernel.hart();
+    kernel.leave();
+    // SAFETY: the caller's contract.
+    unsafe { thunks::enter_translated(host) };
+    hart.pc.set(hart.x(RA) & !1);
+    // SAFETY: the guard was released, and the frames own nothing.
+    let mut kernel = unsafe { KernelGuard::enter() };
+    kernel.leave_shadow();
+    kernel
 }
 
 /// Interprets from `Hart::pc`. With `nested` a host caller waits for the return to `ra`.
-///
-/// # Safety
-/// No reference to the kernel may be alive.
-unsafe fn interpret(nested: bool) -> Left {
+fn interpret(mut kernel: KernelGuard, nested: bool) -> (Left, KernelGuard) {
     // Number of calls in interpreted code that have not returned.
     let mut depth = 0u64;
-    // SAFETY: no reference is alive, and the new ones end with their statements.
-    unsafe {
-        kernel().begin_slice();
-        kernel().count_interpreted();
-    }
+    kernel.begin_slice();
+    kernel.count_interpreted();
     loop {
-        // SAFETY: no reference is alive, and the new ones end with their statements.
-        unsafe {
-            if kernel().has_interpreted_enough() {
-                give_way();
-            }
+        if kernel.has_interpreted_enough() {
+            kernel = give_way(kernel);
         }
-        // SAFETY: the references are made anew for each call and are dead while instructions run.
-        let step = unsafe { run_instructions() };
-        // SAFETY: no guest code is running now.
-        let kernel = unsafe { kernel() };
-        let kind = match step {
+        let kind = match run_instructions(&mut kernel) {
             Step::Trap(trap) => {
                 let control = kernel.trap(trap);
-                finish(kernel, control);
+                finish(&mut kernel, control);
                 // Other vCPUs get the lock after a system call, as without the interpreter.
                 kernel.end_slice();
                 continue;
@@ -204,16 +142,16 @@ unsafe fn interpret(nested: bool) -> Left {
         };
         if kernel.is_attention_due(false) {
             // SAFETY: no frame is needed.
-            unsafe { profile::answer(kernel, Place::Interpreter, core::ptr::null()) };
+            unsafe { profile::answer(&mut kernel, Place::Interpreter, core::ptr::null()) };
             let control = kernel.attend();
-            finish(kernel, control);
+            finish(&mut kernel, control);
         }
         let Some(kind) = kind else { continue };
         let hart = kernel.hart();
-        let at_ra = hart.pc == hart.x[RA] & !1;
+        let at_ra = hart.pc.get() == hart.x(RA) & !1;
         if kind == JumpKind::Return {
             if depth == 0 && nested && at_ra {
-                return Left::Returned;
+                return (Left::Returned, kernel);
             }
             depth = depth.saturating_sub(1);
         }
@@ -223,60 +161,53 @@ unsafe fn interpret(nested: bool) -> Left {
             continue;
         };
         if depth == 0 && kind != JumpKind::Call {
-            return Left::Tail(host);
+            return (Left::Tail(host), kernel);
         }
         let expected = match kind {
-            JumpKind::Call => kernel.hart().x[RA] & !1,
+            JumpKind::Call => hart.x(RA) & !1,
             _ => {
                 depth = depth.saturating_sub(1);
                 u64::MAX
             }
         };
         // SAFETY: an entry of an image; GS base is the hart.
-        unsafe { enter(host) };
-        // SAFETY: no guest code is running now.
-        let kernel = unsafe { self::kernel() };
-        let elsewhere = expected != u64::MAX && kernel.hart().pc != expected;
+        kernel = unsafe { enter(kernel, host) };
+        let elsewhere = expected != u64::MAX && hart.pc.get() != expected;
         if elsewhere && nested {
-            return Left::Returned;
+            return (Left::Returned, kernel);
         }
     }
 }
 
 /// Lets another vCPU take the lock.
-///
-/// # Safety
-/// No reference to the kernel may be alive.
-unsafe fn give_way() {
-    // SAFETY: the caller's contract.
-    unsafe {
-        kernel().leave();
-        cpus::give_way();
-        enter_kernel().begin_slice();
-    }
+fn give_way(kernel: KernelGuard) -> KernelGuard {
+    kernel.release();
+    cpus::give_way();
+    // SAFETY: the guard was released, and the frames own nothing.
+    let mut kernel = unsafe { KernelGuard::enter() };
+    kernel.begin_slice();
+    kernel
 }
 
 /// Interprets until a step other than [`Step::Next`], or until a limit, after which the caller
 /// checks for kicks.
-///
-/// # Safety
-/// No reference to the kernel may be alive.
-unsafe fn run_instructions() -> Step {
+fn run_instructions(kernel: &mut KernelGuard) -> Step {
     /// Most stretches of straight-line code, which are short.
     const LIMIT: u32 = 1 << 10;
-    // SAFETY: `raw` is the kernel of `set_kernel`. Only this function uses the interpreter and the
-    // hart until it returns or a fault drops its frame.
+    let raw = kernel.as_ptr();
+    // SAFETY: the guard is borrowed. Only this function uses the interpreter and the hart until it
+    // returns or a fault drops its frame. It has no reference to the kernel during an instruction,
+    // whose fault makes a guard of its own.
     unsafe {
-        let raw = KERNEL.load(Ordering::Acquire);
         for _ in 0..LIMIT {
             if !(*raw).fetch_allowed() {
                 (*raw).fetch_fault();
                 thunks::restart();
             }
-            let hart = (*raw).hart_pointer();
+            let hart = (*raw).hart();
             let end = (*raw).fetch_end();
             addr_of_mut!((*raw).interpreting).write_volatile(true);
-            let (step, last) = (*raw).interpreter.run_straight(&mut *hart, end);
+            let (step, last) = (*raw).interpreter.run_straight(hart, end);
             addr_of_mut!((*raw).interpreting).write_volatile(false);
             if step != Step::Next {
                 return step;
@@ -286,8 +217,7 @@ unsafe fn run_instructions() -> Step {
             if (*raw).translated_entry().is_some() {
                 return Step::Jump(JumpKind::Jump);
             }
-            let pc = (*hart).pc;
-            if pc <= last {
+            if hart.pc.get() <= last {
                 (*raw).count_interpreted();
             }
         }
@@ -311,24 +241,24 @@ fn finish(kernel: &mut Kernel, control: Control) {
 
 /// Serves `ecall` in translated code.
 pub(crate) extern "C" fn ecall(frame: Frame) {
-    // SAFETY: translated code called; it does not run until this returns.
-    let kernel = unsafe { enter_kernel() };
+    // SAFETY: translated code called; it has no guard, and does not run until this returns.
+    let mut kernel = unsafe { KernelGuard::enter() };
     kernel.leave_shadow();
     let control = kernel.trap(Trap::EnvironmentCall);
     // Requests that arrive during the call are answered after it.
     // SAFETY: the thunk's frame.
-    unsafe { profile::answer(kernel, Place::Inside, frame) };
-    finish(kernel, control);
-    leave_kernel(kernel);
+    unsafe { profile::answer(&mut kernel, Place::Inside, frame) };
+    finish(&mut kernel, control);
+    kernel.leave();
 }
 
 /// Serves a kick at a loop back-edge of translated code.
 pub(crate) extern "C" fn poll(frame: Frame) {
-    // SAFETY: translated code called; it does not run until this returns.
-    let kernel = unsafe { enter_kernel() };
+    // SAFETY: as in `ecall`.
+    let mut kernel = unsafe { KernelGuard::enter() };
     kernel.leave_shadow();
-    attend_at(kernel, Place::Inside, frame);
-    leave_kernel(kernel);
+    attend_at(&mut kernel, Place::Inside, frame);
+    kernel.leave();
 }
 
 fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame) {
@@ -345,59 +275,45 @@ fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame) {
 
 /// Serves a kick, or a host stack overflow, at the entry of a translated function.
 pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
-    // SAFETY: translated code called; it does not run until this returns.
-    let kernel = unsafe { enter_kernel() };
+    // SAFETY: as in `ecall`.
+    let mut kernel = unsafe { KernelGuard::enter() };
     kernel.leave_shadow();
     // The thunk has pushed one register.
     let stack = frame as u64 + 8;
-    attend_at(kernel, Place::Entry, frame);
-    // SAFETY: `kernel` is not used any more.
-    unsafe { go_on(Some(stack)) }
+    attend_at(&mut kernel, Place::Entry, frame);
+    go_on(kernel, Some(stack))
 }
 
 /// Serves a jump of translated code to an address outside its image.
 pub(crate) extern "C" fn dispatch() -> u64 {
-    // SAFETY: translated code jumped here; it does not run until this returns.
-    unsafe {
-        let kernel = enter_kernel();
-        kernel.leave_shadow();
-        kernel.arm_safepoints();
-        go_on(None)
-    }
+    // SAFETY: as in `ecall`.
+    let mut kernel = unsafe { KernelGuard::enter() };
+    kernel.leave_shadow();
+    kernel.arm_safepoints();
+    go_on(kernel, None)
 }
 
 /// Returns the host function for `Hart::pc`, or 0 after interpreting up to the return to the
 /// caller. Leaves the library OS. `stack` is the stack pointer at the entry of a function that was
 /// kicked.
-///
-/// # Safety
-/// As [`kernel`]; the caller returns to translated code.
-unsafe fn go_on(stack: Option<u64>) -> u64 {
-    // SAFETY: the caller's contract.
-    let kernel = unsafe { kernel() };
-    drop_frames_if_deep(kernel);
+fn go_on(mut kernel: KernelGuard, stack: Option<u64>) -> u64 {
+    drop_frames_if_deep(&mut kernel);
     if let Some(host) = kernel.jump_entry() {
         if let Some(stack) = stack {
             kernel.let_in(stack);
         }
-        leave_kernel(kernel);
+        kernel.leave();
         return host;
     }
     kernel.interpreter_entries += 1;
-    // SAFETY: `kernel` is not used any more.
-    unsafe { interpret_nested() }
+    interpret_nested(kernel)
 }
 
 /// Interprets code that translated code called. Returns a host function to continue with, or 0 to
 /// return. Leaves the library OS.
-///
-/// # Safety
-/// As [`go_on`].
-unsafe fn interpret_nested() -> u64 {
-    // SAFETY: the caller's contract.
-    let left = unsafe { interpret(true) };
-    // SAFETY: as above; no guest code is running.
-    leave_kernel(unsafe { kernel() });
+fn interpret_nested(kernel: KernelGuard) -> u64 {
+    let (left, kernel) = interpret(kernel, true);
+    kernel.leave();
     match left {
         Left::Tail(host) => host,
         Left::Returned => 0,
@@ -407,34 +323,33 @@ unsafe fn interpret_nested() -> u64 {
 /// Serves a trapping instruction in translated code.
 pub(crate) extern "C" fn trap() -> u64 {
     // The interpreter finds the same trap, and determines its kind.
-    // SAFETY: translated code called; it does not run until this returns.
-    unsafe {
-        enter_kernel().leave_shadow();
-        interpret_nested()
-    }
+    // SAFETY: as in `ecall`.
+    let mut kernel = unsafe { KernelGuard::enter() };
+    kernel.leave_shadow();
+    interpret_nested(kernel)
 }
 
 /// Interprets one instruction for translated code.
 pub(crate) extern "C" fn interpret_one() {
-    // SAFETY: translated code called, so no reference to the kernel is alive.
+    // SAFETY: as in `ecall`.
+    let mut kernel = unsafe { KernelGuard::enter() };
+    kernel.leave_shadow();
+    let raw = kernel.as_ptr();
+    // SAFETY: as in `run_instructions`.
     let step = unsafe {
-        enter_kernel().leave_shadow();
-        let raw = KERNEL.load(Ordering::Acquire);
-        let hart = (*raw).hart_pointer();
+        let hart = (*raw).hart();
         addr_of_mut!((*raw).interpreting).write_volatile(true);
-        let step = (*raw).interpreter.step(&mut *hart);
+        let step = (*raw).interpreter.step(hart);
         addr_of_mut!((*raw).interpreting).write_volatile(false);
         step
     };
-    // SAFETY: no guest code is running.
-    let kernel = unsafe { kernel() };
     let control = match step {
         Step::Trap(trap) => kernel.trap(trap),
         Step::Next if kernel.may_translate() => Control::Continue,
         Step::Next | Step::Jump(_) => Control::Restart,
     };
-    finish(kernel, control);
-    leave_kernel(kernel);
+    finish(&mut kernel, control);
+    kernel.leave();
 }
 
 /// Drops all host frames if they leave too little stack.
@@ -448,26 +363,24 @@ fn drop_frames_if_deep(kernel: &mut Kernel) {
 }
 
 /// Clears the kick before its causes are checked, so that a later kick is not lost.
-pub(crate) fn clear_attention(hart: *mut Hart) {
-    // SAFETY: the hart lives as long as the program.
-    let id = unsafe { (*hart).id };
-    poll_limit(hart).store(stack_limit(id), Ordering::SeqCst);
+pub(crate) fn clear_attention(hart: &Hart) {
+    set_poll_limit(&hart.kick, stack_limit(hart.id));
 }
 
 /// Whether the hart was kicked.
-pub(crate) fn attention(hart: *mut Hart) -> bool {
-    poll_limit(hart).load(Ordering::Relaxed) == u64::MAX
+pub(crate) fn attention(kick: &Kick) -> bool {
+    kick.poll_limit.load(Ordering::Relaxed) == u64::MAX
 }
 
 /// Sets the limit below which a stack pointer counts as a kick.
-pub(crate) fn set_poll_limit(hart: *mut Hart, limit: u64) {
-    poll_limit(hart).store(limit, Ordering::SeqCst);
+pub(crate) fn set_poll_limit(kick: &Kick, limit: u64) {
+    kick.poll_limit.store(limit, Ordering::SeqCst);
 }
 
 /// Sets the attempt at which the host raises the limit for reasons other than a signal: the first
 /// one, or the one with this number (at most [`PATIENCE`]). Resets the count of attempts. A signal
 /// that was not [taken](take_interruption) stays.
-pub(crate) fn set_patience(hart: *mut Hart, attempts: Option<u64>) {
+pub(crate) fn set_patience(kick: &Kick, attempts: Option<u64>) {
     let bits = match attempts {
         Some(attempts) => {
             Pending::Patient as u64 | (PATIENCE.saturating_sub(attempts) * PASSED_OVER)
@@ -476,25 +389,20 @@ pub(crate) fn set_patience(hart: *mut Hart, attempts: Option<u64>) {
     };
     let change = |old| Some(old & Pending::Signal as u64 | bits);
     // This never fails, because there is always a new value.
-    let _ = pending(hart).fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
+    let _ = (kick.pending).fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
 }
 
 /// Whether the host interrupts a patient hart: it raises the limit, or has done so.
-pub(crate) fn is_interrupted(hart: *mut Hart) -> bool {
-    is_urgent(pending(hart).load(Ordering::SeqCst))
+pub(crate) fn is_interrupted(kick: &Kick) -> bool {
+    is_urgent(kick.pending.load(Ordering::SeqCst))
 }
 
 /// As [`is_interrupted`], and clears the request. The caller checks its causes afterwards.
-pub(crate) fn take_interruption(hart: *mut Hart) -> bool {
-    is_urgent(pending(hart).swap(0, Ordering::SeqCst))
-}
-
-fn pending<'a>(hart: *mut Hart) -> &'a AtomicU64 {
-    // SAFETY: as in `poll_limit`.
-    unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).pending)) }
+pub(crate) fn take_interruption(kick: &Kick) -> bool {
+    is_urgent(kick.pending.swap(0, Ordering::SeqCst))
 }
 
 /// Kicks a hart: it enters the library OS at its next safepoint.
-pub(crate) fn ask_attention(hart: *mut Hart) {
-    poll_limit(hart).store(u64::MAX, Ordering::SeqCst);
+pub(crate) fn ask_attention(kick: &Kick) {
+    set_poll_limit(kick, u64::MAX);
 }

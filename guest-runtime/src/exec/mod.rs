@@ -3,6 +3,7 @@
 
 pub mod dispatch;
 pub mod dispatch_cache;
+pub mod guard;
 pub mod hotness;
 pub mod images;
 pub mod interp;

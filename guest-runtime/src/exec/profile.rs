@@ -34,7 +34,7 @@ pub(crate) unsafe fn answer(kernel: &mut Kernel, place: Place, frame: Frame) {
 /// As [`answer`]; `sample` is the mailbox.
 #[cold]
 unsafe fn fill(kernel: &mut Kernel, sample: *mut Sample, place: Place, frame: Frame) {
-    let (pc, end) = (kernel.hart().pc, kernel.hart().stack_base);
+    let (pc, end) = (kernel.hart().pc.get(), kernel.hart().stack_base);
     let (inode, file_offset) = kernel.file_at(pc).unwrap_or_default();
     let mut words = 0;
     if place != Place::Interpreter {

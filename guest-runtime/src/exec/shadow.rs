@@ -83,15 +83,15 @@ impl Register {
 
     fn of(self, hart: &Hart) -> u64 {
         match self {
-            Self::X(number) => hart.x[number],
-            Self::F(number) => hart.f[number],
+            Self::X(number) => hart.x(number),
+            Self::F(number) => hart.f(number),
         }
     }
 
-    fn set(self, hart: &mut Hart, value: u64) {
+    fn set(self, hart: &Hart, value: u64) {
         match self {
-            Self::X(number) => hart.x[number] = value,
-            Self::F(number) => hart.f[number] = value,
+            Self::X(number) => hart.set_x(number, value),
+            Self::F(number) => hart.set_f(number, value),
         }
     }
 }
@@ -311,9 +311,9 @@ fn written_by(instruction: &Instruction) -> Option<Register> {
 }
 
 impl Shadow {
-    pub fn new(hart: &Hart) -> Self {
+    pub fn new() -> Self {
         Self {
-            hart: Box::new(hart.clone()),
+            hart: Box::default(),
             interpreter: Box::default(),
             is_ready: false,
             steps: Vec::new(),
@@ -338,9 +338,13 @@ impl Shadow {
         self.interpreter.set_code(code);
         self.steps.clear();
         self.stores.clear();
-        let own = &mut self.hart;
-        (own.x, own.f, own.pc, own.frm) = (hart.x, hart.f, hart.pc, hart.frm);
-        (own.reservation, own.reserved_value) = (hart.reservation, hart.reserved_value);
+        let own = &self.hart;
+        own.x.set(hart.x.get());
+        own.f.set(hart.f.get());
+        own.pc.set(hart.pc.get());
+        own.frm.set(hart.frm.get());
+        own.reservation.set(hart.reservation.get());
+        own.reserved_value.set(hart.reserved_value.get());
         let mut dead = Registers::dead(own);
         let mut ahead = Ahead {
             memory,
@@ -352,7 +356,7 @@ impl Shadow {
         };
         self.end = End::Limit;
         while self.steps.len() < self.limit {
-            let (pc, stores) = (own.pc, ahead.stores.len());
+            let (pc, stores) = (own.pc.get(), ahead.stores.len());
             // SAFETY: `Ahead` checks each access.
             let fetched = unsafe { self.interpreter.fetch(&mut ahead, pc) };
             let Some(instruction) = fetched.filter(|_| !ahead.failed) else {
@@ -375,7 +379,7 @@ impl Shadow {
                 if let Some((register, old)) = register {
                     register.set(own, old);
                 }
-                own.pc = pc;
+                own.pc.set(pc);
                 self.end = End::Unknown;
                 break;
             }
@@ -387,7 +391,7 @@ impl Shadow {
                 panic!(
                     "check: the instruction at {pc:#x} relies on {register}, which liveness \
                      called dead at {:#x}",
-                    hart.pc
+                    hart.pc.get()
                 );
             }
             dead.follow(read_by(&instruction), written);
@@ -410,9 +414,9 @@ impl Shadow {
         }
         let mut best: Option<Vec<Difference>> = None;
         let mut index = self.steps.len();
-        let (mut pc, mut stores) = (self.hart.pc, self.stores.len());
+        let (mut pc, mut stores) = (self.hart.pc.get(), self.stores.len());
         loop {
-            if pc == hart.pc {
+            if pc == hart.pc.get() {
                 let mut differences = self.registers(hart);
                 if differences.is_empty() {
                     differences = different_bytes(&self.stores[..stores]);
@@ -433,7 +437,7 @@ impl Shadow {
             let done = &self.steps[index];
             (pc, stores) = (done.pc, done.stores);
             if let Some((register, old)) = done.register {
-                register.set(&mut self.hart, old);
+                register.set(&self.hart, old);
             }
         }
         if self.end == End::Trap {
@@ -502,7 +506,7 @@ impl Kernel {
 
     #[cold]
     fn run_ahead(&mut self) {
-        let hart = self.hart().clone();
+        let hart = self.hart();
         let Kernel {
             shadow,
             memory,
@@ -512,7 +516,7 @@ impl Kernel {
         if let Some(shadow) = shadow
             && !cpus::several()
         {
-            shadow.run_ahead(&hart, interpreter.code(), memory);
+            shadow.run_ahead(hart, interpreter.code(), memory);
         }
     }
 
@@ -529,12 +533,12 @@ impl Kernel {
 
     #[cold]
     fn compare(&mut self) {
-        let hart = self.hart().clone();
+        let hart = self.hart();
         let Some(shadow) = &mut self.shadow else {
             return;
         };
-        if let Err(differences) = shadow.compare(&hart) {
-            let from = shadow.steps.first().map_or(hart.pc, |step| step.pc);
+        if let Err(differences) = shadow.compare(hart) {
+            let from = shadow.steps.first().map_or(hart.pc.get(), |step| step.pc);
             let mut text = alloc::string::String::new();
             for difference in differences.iter().take(8) {
                 text += &alloc::format!("; {difference}");
@@ -542,7 +546,7 @@ impl Kernel {
             panic!(
                 "check: translated code came from {from:#x} to {:#x}, where the interpreter was \
                  {}{text}",
-                hart.pc,
+                hart.pc.get(),
                 match differences.is_empty() {
                     true => "not",
                     false => "with other values",
@@ -567,15 +571,14 @@ mod tests {
     const LEFT_AT: u64 = 0x1000;
 
     fn hart(pc: u64) -> Hart {
-        // SAFETY: integers only.
-        let mut hart: Hart = unsafe { core::mem::zeroed() };
-        hart.pc = pc;
+        let hart = Hart::default();
+        hart.pc.set(pc);
         hart
     }
 
     /// The interpreter has executed `addi x5, x5, 1` at [`LEFT_AT`] three times in a loop.
     fn counted(end: End) -> Shadow {
-        let mut shadow = Shadow::new(&hart(LEFT_AT));
+        let mut shadow = Shadow::new();
         for old in 0..3 {
             shadow.steps.push(Done {
                 pc: LEFT_AT,
@@ -583,16 +586,16 @@ mod tests {
                 stores: 0,
             });
         }
-        shadow.hart.x[5] = 3;
-        shadow.hart.pc = LEFT_AT + 4;
+        shadow.hart.set_x(5, 3);
+        shadow.hart.pc.set(LEFT_AT + 4);
         shadow.end = end;
         shadow.is_ready = true;
         shadow
     }
 
     fn back_with(value: u64) -> Hart {
-        let mut back = hart(LEFT_AT);
-        back.x[5] = value;
+        let back = hart(LEFT_AT);
+        back.set_x(5, value);
         back
     }
 

@@ -47,7 +47,7 @@ impl Kernel {
     fn copy_of(&mut self, ino: Ino) -> Option<u32> {
         let fs = &mut self.files.vfs.fs;
         let mut magic = [0; ELF.len()];
-        if fs.read(ino, 0, &mut magic) != Ok(ELF.len()) || magic != *ELF {
+        if fs.read(ino, 0, (&mut magic).into()) != Ok(ELF.len()) || magic != *ELF {
             return None;
         }
         let origin = fs.volume_copy(ino).ok()?;

@@ -2,7 +2,7 @@
 //! signal on an event, and to which process or group.
 
 use super::Vfs;
-use super::file::{Object, OpenFile};
+use super::operations::Mode;
 use super::process::{FileId, Process};
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
@@ -55,40 +55,6 @@ pub struct FileEvent {
     pub kinds: [bool; 2],
 }
 
-impl OpenFile {
-    /// Whether the file can send signals. Regular files, which never block, cannot.
-    fn can_tell(&self) -> bool {
-        matches!(
-            self.object,
-            Object::Pipe
-                | Object::Socket(_)
-                | Object::Master(_)
-                | Object::Slave(_)
-                | Object::Notify
-                | Object::Console(0)
-        )
-    }
-
-    /// Masks the edges of the other end: both ends of a pipe share their counters.
-    fn own_edges(&self, edges: [u32; 2]) -> [u32; 2] {
-        match self.object {
-            Object::Pipe => [
-                if self.check_readable().is_ok() {
-                    edges[0]
-                } else {
-                    0
-                },
-                if self.check_writable().is_ok() {
-                    edges[1]
-                } else {
-                    0
-                },
-            ],
-            _ => edges,
-        }
-    }
-}
-
 impl Vfs {
     /// Sets or clears `O_ASYNC` on the description behind `fd`.
     ///
@@ -102,13 +68,13 @@ impl Vfs {
             return Ok(());
         }
         let is_regular = self.fs.inode(file.ino)?.mode & S_IFMT == S_IFREG;
-        if is_regular || !file.can_tell() {
+        if is_regular || !file.mode.has(Mode::ASYNC) {
             return Err(Errno::ENOTTY);
         }
         file.flags ^= FASYNC;
         file.notice.fd = fd;
-        file.notice.seen = file.own_edges(edges);
-        let is_input = matches!(file.object, Object::Console(0));
+        file.notice.seen = file.object.own_edges(file.flags, edges);
+        let is_input = file.object.is_standard_input();
         let default = self.terminal_owner(id, process);
         let file = self.files.get_mut(id)?;
         file.notice.owner = file.notice.owner.or(default.filter(|_| on));
@@ -120,10 +86,7 @@ impl Vfs {
     /// Returns the default owner of a terminal: its foreground process group.
     fn terminal_owner(&self, id: FileId, process: &Process) -> Option<FileOwner> {
         let file = self.files.get(id).ok()?;
-        let (Object::Master(pty) | Object::Slave(pty)) = file.object else {
-            return None;
-        };
-        let whom = match self.ptys.get(pty).ok()?.foreground {
+        let whom = match file.object.foreground(self)? {
             0 => Whom::Process(process.pid),
             group => Whom::Group(group),
         };
@@ -139,7 +102,7 @@ impl Vfs {
             let Ok(file) = self.files.get_mut(id) else {
                 continue;
             };
-            let edges = file.own_edges(edges);
+            let edges = file.object.own_edges(file.flags, edges);
             let seen = core::mem::replace(&mut file.notice.seen, edges);
             let kinds = [edges[0] != seen[0], edges[1] != seen[1]];
             if let (
@@ -163,6 +126,11 @@ impl Vfs {
         events
     }
 
+    /// Number of arrivals of standard input; wraps around.
+    pub(crate) fn input_edges(&self) -> u32 {
+        self.input_edges
+    }
+
     /// Counts an arrival of standard input. Returns whether a signal is to be sent.
     pub fn input_came(&mut self) -> bool {
         self.input_edges = self.input_edges.wrapping_add(1);
@@ -173,7 +141,7 @@ impl Vfs {
     pub fn input_was_read(&mut self) {
         let tells = |id: &FileId| {
             let file = self.files.get(*id);
-            file.is_ok_and(|file| matches!(file.object, Object::Console(0)))
+            file.is_ok_and(|file| file.object.is_standard_input())
         };
         self.awaits_input = self.files.telling().iter().any(tells);
     }

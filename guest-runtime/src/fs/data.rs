@@ -7,6 +7,7 @@
 use super::budget::Budget;
 use super::pages::Pages;
 use crate::mm::{SharedFrames, SharedMemory};
+use crate::mm::{UserSlice, UserSliceMut};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
@@ -60,16 +61,17 @@ impl FileData {
 
     /// Reads from `offset`. Returns how many bytes of `to` were filled: fewer than all only at the
     /// end of the file.
-    pub fn read(&self, offset: u64, to: &mut [u8]) -> usize {
+    pub fn read<'a>(&self, offset: u64, to: impl Into<UserSliceMut<'a>>) -> usize {
+        let mut to = to.into();
         let available = self.size.saturating_sub(offset);
         let length = usize::try_from(available).map_or(to.len(), |n| n.min(to.len()));
         let mut done = 0;
         while done < length {
             let at = offset + done as u64;
             let (index, within) = (at / PAGE, (at % PAGE) as usize);
-            let part = &mut to[done..length];
+            let mut part = to.part(done, length - done);
             let n = part.len().min(PAGE as usize - within);
-            done += match self.pages.copy_out(index, within, &mut part[..n]) {
+            done += match self.pages.copy_out(index, within, part.part(0, n)) {
                 true => n,
                 false => self.read_base(index, at, part),
             };
@@ -78,16 +80,15 @@ impl FileData {
     }
 
     /// Reads at `at`, in page `index`, up to the next page in memory.
-    fn read_base(&self, index: u64, at: u64, to: &mut [u8]) -> usize {
+    fn read_base(&self, index: u64, at: u64, mut to: UserSliceMut<'_>) -> usize {
         let next = self.pages.next(index);
         let limit = next.map_or(u64::MAX, |index| index * PAGE - at);
         let n = usize::try_from(limit).map_or(to.len(), |n| n.min(to.len()));
-        let to = &mut to[..n];
+        let mut to = to.part(0, n);
         let base = usize::try_from(at).ok().and_then(|at| self.base.get(at..));
         let base = base.unwrap_or(&[]);
-        let copied = base.len().min(n);
-        to[..copied].copy_from_slice(&base[..copied]);
-        to[copied..].fill(0);
+        let copied = to.copy_start(base);
+        to.part(copied, n - copied).fill(0);
         n
     }
 
@@ -95,7 +96,13 @@ impl FileData {
     ///
     /// # Errors
     /// `EFBIG` beyond [`MAX_SIZE`], `ENOSPC` if there is no space for the first byte.
-    pub fn write(&mut self, budget: &mut Budget, offset: u64, from: &[u8]) -> Result<usize, Errno> {
+    pub fn write<'a>(
+        &mut self,
+        budget: &mut Budget,
+        offset: u64,
+        from: impl Into<UserSlice<'a>>,
+    ) -> Result<usize, Errno> {
+        let from = from.into();
         if from.is_empty() {
             return Ok(0);
         }
@@ -115,7 +122,8 @@ impl FileData {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
-            self.pages.copy_in(at / PAGE, within, &from[done..done + n]);
+            self.pages
+                .copy_in(at / PAGE, within, from.skip(done).first(n));
             done += n;
         }
         self.size = self.size.max(offset + done as u64);
@@ -143,7 +151,7 @@ impl FileData {
         let base = start.and_then(|start| self.base.get(start..));
         if let (Some(base), false) = (base, overwritten) {
             let n = base.len().min(PAGE as usize);
-            self.pages.copy_in(index, 0, &base[..n]);
+            self.pages.copy_in(index, 0, (&base[..n]).into());
         }
         Ok(())
     }

@@ -1,31 +1,10 @@
-//! `/dev`: its contents, and the devices behind its nodes.
+//! `/dev`: its contents. [`crate::file`] has the devices behind its nodes.
 
 use super::disks;
 use super::filesystem::{DEV_DEVICE, FileSystem, NewInode, Place};
-use super::types::{Credentials, Ino, device_number, major, minor};
+use super::types::{Credentials, Ino, device_number};
 use hartline_linux::errno::Errno;
-use hartline_linux::stat::{S_IFBLK, S_IFCHR, S_IFMT, S_ISVTX};
-
-/// A device that the library OS drives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Device {
-    /// `/dev/null`
-    Null,
-    /// `/dev/zero`
-    Zero,
-    /// `/dev/full`
-    Full,
-    /// `/dev/random` and `/dev/urandom`
-    Random,
-    /// `/dev/hwrng`
-    HardwareRandom,
-    /// `/dev/tty` and `/dev/console`
-    Terminal,
-    /// `/dev/vsock`
-    Vsock,
-    /// A block device ([`super::disks`]).
-    Disk(u32),
-}
+use hartline_linux::stat::{S_IFBLK, S_IFCHR, S_ISVTX};
 
 /// Name, major, minor, permissions.
 const NODES: &[(&[u8], u64, u64, u32)] = &[
@@ -47,37 +26,6 @@ const LINKS: &[(&[u8], &[u8])] = &[
     (b"stdin", b"/proc/self/fd/0"),
     (b"stdout", b"/proc/self/fd/1"),
 ];
-
-impl Device {
-    /// Returns the device behind a device node.
-    ///
-    /// # Errors
-    /// `ENXIO` if there is no such device.
-    pub fn open(mode: u32, rdev: u64) -> Result<Self, Errno> {
-        match mode & S_IFMT {
-            S_IFCHR => {}
-            S_IFBLK if major(rdev) == disks::MAJOR => {
-                return match minor(rdev) {
-                    minor if minor.is_multiple_of(disks::MINORS) => {
-                        Ok(Self::Disk((minor / disks::MINORS) as u32))
-                    }
-                    _ => Err(Errno::ENXIO),
-                };
-            }
-            _ => return Err(Errno::ENXIO),
-        }
-        match (major(rdev), minor(rdev)) {
-            (1, 3) => Ok(Self::Null),
-            (1, 5) => Ok(Self::Zero),
-            (1, 7) => Ok(Self::Full),
-            (1, 8 | 9) => Ok(Self::Random),
-            (10, 183) => Ok(Self::HardwareRandom),
-            (10, 122) => Ok(Self::Vsock),
-            (5, 0 | 1) => Ok(Self::Terminal),
-            _ => Err(Errno::ENXIO),
-        }
-    }
-}
 
 /// Creates the tree of `/dev`; returns its root.
 ///

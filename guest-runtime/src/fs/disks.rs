@@ -11,10 +11,10 @@ mod tests;
 
 pub use requests::Request;
 
-use super::process::FileId;
 use super::types::Credentials;
 use super::volume::{Transport, Waiting};
 use super::{Vfs, devices};
+use crate::mm::{UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -153,7 +153,14 @@ impl Disks {
     ///
     /// # Errors
     /// `EAGAIN` if no request is complete; `EIO`, `ENXIO`.
-    pub fn read(&mut self, number: u32, who: u32, at: u64, to: &mut [u8]) -> Result<usize, Errno> {
+    pub fn read<'a>(
+        &mut self,
+        number: u32,
+        who: u32,
+        at: u64,
+        to: impl Into<UserSliceMut<'a>>,
+    ) -> Result<usize, Errno> {
+        let mut to = to.into();
         let parts = self.parts(number, at, to.len(), false)?;
         let unit = self.unit(number)?;
         for part in parts {
@@ -167,8 +174,8 @@ impl Disks {
         let mut done = 0;
         for part in parts {
             let (sector, count) = (part.sector, part.count);
-            let to = &mut to[done..done + part.length];
-            let copy = |buffer: &[u8]| to.copy_from_slice(&buffer[part.from..][..part.length]);
+            let mut to = to.part(done, part.length);
+            let copy = |buffer: &[u8]| to.copy_from(&buffer[part.from..][..part.length]);
             match unit.finish(who, Request::Read { sector, count }, copy) {
                 Ok(()) => done += part.length,
                 Err(_) if done > 0 => break,
@@ -182,7 +189,14 @@ impl Disks {
     ///
     /// # Errors
     /// `EAGAIN` if no request is complete; `ENOSPC` at the end of the disk, `EIO`, `ENXIO`.
-    pub fn write(&mut self, number: u32, who: u32, at: u64, from: &[u8]) -> Result<usize, Errno> {
+    pub fn write<'a>(
+        &mut self,
+        number: u32,
+        who: u32,
+        at: u64,
+        from: impl Into<UserSlice<'a>>,
+    ) -> Result<usize, Errno> {
+        let from = from.into();
         let parts = self.parts(number, at, from.len(), true)?;
         if parts.at == parts.end && !from.is_empty() {
             return Err(Errno::ENOSPC);
@@ -196,12 +210,12 @@ impl Disks {
             let request = Request::Write { sector, count };
             let fill = |buffer: &mut [u8]| match data.len() % SECTOR {
                 0 => {
-                    buffer[..data.len()].copy_from_slice(data);
+                    data.copy_to(&mut buffer[..data.len()]);
                     (State::Runs, request)
                 }
                 // The rest of the sector must be read first.
                 _ => {
-                    buffer[SECTOR + part.from..][..data.len()].copy_from_slice(data);
+                    data.copy_to(&mut buffer[SECTOR + part.from..][..data.len()]);
                     let state = State::Fills(part.from, data.len());
                     (state, Request::Read { sector, count })
                 }
@@ -380,19 +394,5 @@ impl Vfs {
         devices::add_disk(&mut self.fs, self.dev, name, number, who)?;
         self.disks.units.push(Requests::new(disk));
         Ok(())
-    }
-
-    /// Writes to a block device for task `who`: at `offset`, or at the file position, which then
-    /// moves.
-    pub(super) fn write_disk(
-        &mut self,
-        id: FileId,
-        (number, who): (u32, u32),
-        offset: Option<u64>,
-        from: &[u8],
-    ) -> Result<usize, Errno> {
-        let at = offset.unwrap_or(self.files.get(id)?.offset);
-        let done = self.disks.write(number, who, at, from)?;
-        self.advance(id, offset, done)
     }
 }

@@ -4,11 +4,12 @@
 //! nothing to report. So `epoll_wait` looks at candidates only, however many files are watched.
 
 use super::Vfs;
-use super::file::Object;
+use super::file::OpenFile;
 use super::process::FileId;
 use super::types::Ino;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::cell::{Ref, RefCell};
 use hartline_linux::errno::Errno;
 use hartline_linux::eventpoll::{EPOLLET, EPOLLONESHOT};
 
@@ -67,7 +68,11 @@ impl Interest {
 
 /// An interest list.
 #[derive(Debug, Default)]
-pub struct Epoll {
+pub struct Epoll(RefCell<List>);
+
+/// The state of an interest list.
+#[derive(Debug, Default)]
+struct List {
     interests: BTreeMap<Key, Interest>,
     /// Interests that may be ready, by turn.
     candidates: BTreeMap<u64, Key>,
@@ -78,7 +83,7 @@ pub struct Epoll {
     last_turn: u64,
 }
 
-impl Epoll {
+impl List {
     fn add(&mut self, key: Key, interest: Interest) -> Result<(), Errno> {
         if self.interests.contains_key(&key) {
             return Err(Errno::EEXIST);
@@ -137,17 +142,24 @@ impl Epoll {
             self.make_candidate(key);
         }
     }
+}
 
-    /// Every interest.
-    pub fn iter(&self) -> impl Iterator<Item = (Key, &Interest)> {
-        self.interests
-            .iter()
-            .map(|(&key, interest)| (key, interest))
+impl Epoll {
+    /// The interests.
+    pub fn interests(&self) -> Ref<'_, BTreeMap<Key, Interest>> {
+        Ref::map(self.0.borrow(), |list| &list.interests)
+    }
+
+    /// The keys of the interests in the file `ino`.
+    fn keys(&self, ino: Ino) -> Vec<Key> {
+        let list = self.0.borrow();
+        list.by_ino.get(&ino).cloned().unwrap_or_default()
     }
 
     /// Whether a task that waits for the list must check it after each change of any file.
     pub fn needs_any_change(&self) -> bool {
-        let mut interests = self.unannounced.iter().map(|key| self.interests.get(key));
+        let list = self.0.borrow();
+        let mut interests = list.unannounced.iter().map(|key| list.interests.get(key));
         interests.any(|interest| {
             interest.is_some_and(|interest| interest.announcement == Announcement::Nothing)
         })
@@ -155,32 +167,35 @@ impl Epoll {
 
     /// Begins a pass over the candidates, which include all unannounced interests. Pass the result
     /// to [`next_candidate`](Self::next_candidate).
-    pub fn begin_look(&mut self) -> u64 {
-        for key in self.unannounced.clone() {
-            self.make_candidate(key);
+    pub fn begin_look(&self) -> u64 {
+        let mut list = self.0.borrow_mut();
+        for key in list.unannounced.clone() {
+            list.make_candidate(key);
         }
-        self.last_turn
+        list.last_turn
     }
 
     /// Removes the first candidate whose turn is at most `last`.
-    pub fn next_candidate(&mut self, last: u64) -> Option<(Key, Interest)> {
-        let (&turn, &key) = self.candidates.range(..=last).next()?;
-        self.candidates.remove(&turn);
-        let interest = self.interests.get_mut(&key)?;
+    pub fn next_candidate(&self, last: u64) -> Option<(Key, Interest)> {
+        let mut list = self.0.borrow_mut();
+        let (&turn, &key) = list.candidates.range(..=last).next()?;
+        list.candidates.remove(&turn);
+        let interest = list.interests.get_mut(&key)?;
         interest.turn = None;
         Some((key, *interest))
     }
 
     /// Records that an interest had nothing new to report; `ready` masks the last report.
-    pub fn pass(&mut self, key: Key, ready: u32) {
-        if let Some(interest) = self.interests.get_mut(&key) {
+    pub fn pass(&self, key: Key, ready: u32) {
+        if let Some(interest) = self.0.borrow_mut().interests.get_mut(&key) {
             interest.reported &= ready;
         }
     }
 
     /// Records a report of `ready`, with the edges at that time.
-    pub fn report(&mut self, key: Key, ready: u32, seen: [u32; 2]) {
-        let Some(interest) = self.interests.get_mut(&key) else {
+    pub fn report(&self, key: Key, ready: u32, seen: [u32; 2]) {
+        let mut list = self.0.borrow_mut();
+        let Some(interest) = list.interests.get_mut(&key) else {
             return;
         };
         interest.reported = ready;
@@ -189,7 +204,7 @@ impl Epoll {
             interest.events &= EPOLLONESHOT | EPOLLET;
         } else if interest.events & EPOLLET == 0 {
             // A level-triggered interest stays a candidate until a pass finds it not ready.
-            self.make_candidate(key);
+            list.make_candidate(key);
         }
     }
 }
@@ -211,11 +226,9 @@ impl Vfs {
     ///
     /// # Errors
     /// `EBADF`; `EINVAL` if the description is not an interest list.
-    pub fn epoll(&mut self, id: FileId) -> Result<&mut Epoll, Errno> {
-        match &mut self.files.get_mut(id)?.object {
-            Object::Epoll(epoll) => Ok(epoll),
-            _ => Err(Errno::EINVAL),
-        }
+    pub fn epoll(&self, id: FileId) -> Result<&Epoll, Errno> {
+        let file = self.files.get(id)?;
+        file.object.downcast().ok_or(Errno::EINVAL)
     }
 
     /// Adds an interest (`EPOLL_CTL_ADD`).
@@ -228,7 +241,7 @@ impl Vfs {
         key: Key,
         interest: Interest,
     ) -> Result<(), Errno> {
-        self.epoll(epoll)?.add(key, interest)?;
+        self.epoll(epoll)?.0.borrow_mut().add(key, interest)?;
         self.watchers.0.insert((interest.ino, epoll));
         self.announce_epoll(epoll)
     }
@@ -243,7 +256,7 @@ impl Vfs {
         key: Key,
         interest: Interest,
     ) -> Result<(), Errno> {
-        self.epoll(epoll)?.modify(key, interest)?;
+        self.epoll(epoll)?.0.borrow_mut().modify(key, interest)?;
         self.announce_epoll(epoll)
     }
 
@@ -252,9 +265,11 @@ impl Vfs {
     /// # Errors
     /// `ENOENT`; errors of [`epoll`](Self::epoll).
     pub fn remove_interest(&mut self, epoll: FileId, key: Key) -> Result<(), Errno> {
-        let list = self.epoll(epoll)?;
+        let mut list = self.epoll(epoll)?.0.borrow_mut();
         let Interest { ino, .. } = list.remove(key).ok_or(Errno::ENOENT)?;
-        if !list.by_ino.contains_key(&ino) {
+        let is_last = !list.by_ino.contains_key(&ino);
+        drop(list);
+        if is_last {
             self.watchers.0.remove(&(ino, epoll));
         }
         Ok(())
@@ -275,31 +290,33 @@ impl Vfs {
         for index in 0..changed.len() {
             let ino = changed[index];
             for epoll in self.watchers.of(ino) {
-                if let Ok(list) = self.epoll(epoll) {
-                    list.note_change(ino);
+                let Ok(file) = self.files.get(epoll) else {
+                    continue;
+                };
+                if let Some(list) = file.object.downcast::<Epoll>() {
+                    list.0.borrow_mut().note_change(ino);
                 }
-                if let Ok(file) = self.files.get(epoll) {
-                    changed.push(file.ino);
-                }
+                changed.push(file.ino);
             }
         }
     }
 
     /// Removes all interests in a closed description and, if that was an interest list, its entries
     /// among the watchers.
-    pub(super) fn forget_interests(&mut self, id: FileId, ino: Ino, object: &Object) {
+    pub(super) fn forget_interests(&mut self, id: FileId, closed: &OpenFile) {
+        let ino = closed.ino;
         for epoll in self.watchers.of(ino) {
             let Ok(list) = self.epoll(epoll) else {
                 continue;
             };
-            let keys = list.by_ino.get(&ino).cloned().unwrap_or_default();
+            let keys = list.keys(ino);
             for key in keys.into_iter().filter(|&(_, file)| file == id) {
                 // The key exists: the list has just returned it.
                 let _ = self.remove_interest(epoll, key);
             }
         }
-        if let Object::Epoll(list) = object {
-            for &ino in list.by_ino.keys() {
+        if let Some(list) = closed.object.downcast::<Epoll>() {
+            for &ino in list.0.borrow().by_ino.keys() {
                 self.watchers.0.remove(&(ino, id));
             }
         }

@@ -1,64 +1,13 @@
 //! Open file descriptions.
 
 use super::asynchronous::Notice;
-use super::devices::Device;
-use super::epoll::Epoll;
+use super::operations::{File, Mode};
 use super::process::FileId;
-use super::pty::PtyId;
 use super::types::Ino;
-use crate::kernel::timers::TimerFd;
-use crate::net::socket::SocketId;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
-use hartline_linux::fcntl::{FASYNC, O_ACCMODE, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY};
-
-/// The object behind an open file description.
-#[derive(Debug)]
-pub enum Object {
-    /// A location (`O_PATH`).
-    Path,
-    /// A regular file.
-    File,
-    /// A directory.
-    Directory,
-    /// An end of a pipe.
-    Pipe,
-    /// A device.
-    Device(Device),
-    /// A standard stream.
-    Console(u32),
-    /// The master side of a pseudo-terminal.
-    Master(PtyId),
-    /// The slave side of a pseudo-terminal.
-    Slave(PtyId),
-    /// A counter (`eventfd2`).
-    Event(EventFd),
-    /// An interest list (`epoll_create1`).
-    Epoll(Epoll),
-    /// A socket.
-    Socket(SocketId),
-    /// A timer (`timerfd_create`).
-    Timer(TimerFd),
-    /// The pending signals in this set of the reading process (`signalfd4`).
-    Signal(u64),
-    /// An inotify instance, known by its inode.
-    Notify,
-    /// A process (`pidfd_open`).
-    Process(u32),
-    /// A file of `/proc` with its text, which a read from the start generates.
-    Proc(Vec<u8>),
-}
-
-/// State of an eventfd.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EventFd {
-    /// The counter; at most `u64::MAX - 1`.
-    pub count: u64,
-    /// Reads take one instead of all (`EFD_SEMAPHORE`).
-    pub semaphore: bool,
-    /// Counters of writes and reads.
-    pub edges: [u32; 2],
-}
+use hartline_linux::fcntl::{FASYNC, O_ACCMODE, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
 
 /// An open file description.
 #[derive(Debug)]
@@ -69,21 +18,37 @@ pub struct OpenFile {
     pub flags: u32,
     /// Position, bytes; for a directory, the cookie of the next entry.
     pub offset: u64,
-    /// The object behind the description.
-    pub object: Object,
+    /// The operations of the file.
+    pub object: Rc<dyn File>,
+    /// Properties of the file.
+    pub mode: Mode,
     /// Settings for signals on events (`O_ASYNC`).
     pub notice: Notice,
     /// Number of descriptors that refer to the description.
     references: u32,
 }
 
+/// Whether a description with these flags may be read. One that was opened with `O_PATH` is only a
+/// location.
+#[must_use]
+pub fn reads(flags: u32) -> bool {
+    flags & O_PATH == 0 && matches!(flags & O_ACCMODE, O_RDONLY | O_RDWR)
+}
+
+/// Whether a description with these flags may be written.
+#[must_use]
+pub fn writes(flags: u32) -> bool {
+    flags & O_PATH == 0 && matches!(flags & O_ACCMODE, O_WRONLY | O_RDWR)
+}
+
 impl OpenFile {
     /// A description without descriptors.
-    pub fn new(ino: Ino, flags: u32, object: Object) -> Self {
+    pub fn new(ino: Ino, flags: u32, object: Rc<dyn File>) -> Self {
         Self {
             ino,
             flags,
             offset: 0,
+            mode: object.mode(),
             object,
             notice: Notice::default(),
             references: 0,
@@ -95,10 +60,9 @@ impl OpenFile {
     /// # Errors
     /// `EBADF` if not.
     pub fn check_readable(&self) -> Result<(), Errno> {
-        self.check_located()?;
-        match self.flags & O_ACCMODE {
-            O_RDONLY | O_RDWR => Ok(()),
-            _ => Err(Errno::EBADF),
+        match reads(self.flags) {
+            true => Ok(()),
+            false => Err(Errno::EBADF),
         }
     }
 
@@ -107,10 +71,9 @@ impl OpenFile {
     /// # Errors
     /// `EBADF` if not.
     pub fn check_writable(&self) -> Result<(), Errno> {
-        self.check_located()?;
-        match self.flags & O_ACCMODE {
-            O_WRONLY | O_RDWR => Ok(()),
-            _ => Err(Errno::EBADF),
+        match writes(self.flags) {
+            true => Ok(()),
+            false => Err(Errno::EBADF),
         }
     }
 
@@ -119,9 +82,9 @@ impl OpenFile {
     /// # Errors
     /// `EBADF` for a description that was opened with `O_PATH`.
     pub fn check_located(&self) -> Result<(), Errno> {
-        match self.object {
-            Object::Path => Err(Errno::EBADF),
-            _ => Ok(()),
+        match self.flags & O_PATH {
+            0 => Ok(()),
+            _ => Err(Errno::EBADF),
         }
     }
 

@@ -12,16 +12,19 @@ use super::inode::{Attributes, Inode, Kind};
 use super::notify::Notifications;
 use super::proc;
 use super::process::Process;
+use super::seals;
 use super::tree::Tree;
 use super::types::{Credentials, Ino, Timestamp, device_number};
 use super::volume::{self, Volumes};
 use super::xattr;
+use crate::mm::{UserSlice, UserSliceMut};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::F_SEAL_SEAL;
+use hartline_linux::inotify::IN_MODIFY;
 use hartline_linux::stat::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG};
 
 /// The root directory.
@@ -233,11 +236,58 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`Inode::data`], or an error of the host.
-    pub fn read(&self, ino: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
+    pub fn read(&self, ino: Ino, offset: u64, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         match volume::is_volume(ino) {
             true => self.volume_read(ino, offset, to),
             false => Ok(self.inode(ino)?.data()?.read(offset, to)),
         }
+    }
+
+    /// Writes to a regular file at `at`, or at its end. Returns the number of bytes and the position
+    /// behind them.
+    ///
+    /// # Errors
+    /// `EINVAL` for another kind of file; `EPERM`, `ENOSPC`, `EFBIG`; errors of the host.
+    pub fn write(
+        &mut self,
+        ino: Ino,
+        at: Option<u64>,
+        from: UserSlice<'_>,
+    ) -> Result<(usize, u64), Errno> {
+        if volume::is_volume(ino) {
+            return self.volume_write(ino, at, from);
+        }
+        let now = self.now();
+        let (inode, budget) = self.parts(ino)?;
+        let Kind::File(data) = &mut inode.kind else {
+            return Err(Errno::EINVAL);
+        };
+        let at = at.unwrap_or_else(|| data.size());
+        let end = at.saturating_add(from.len() as u64);
+        seals::check_write(inode.seals, data.size(), end)?;
+        let done = data.write(budget, at, from)?;
+        if done > 0 {
+            inode.drop_privileges();
+            self.changed(ino, now)?;
+            self.tell(ino, IN_MODIFY);
+        }
+        Ok((done, at + done as u64))
+    }
+
+    /// Finds the next data at or after `from` in a regular file, or the next hole.
+    ///
+    /// # Errors
+    /// `ENXIO` if there is none; errors of the host.
+    pub fn seek_data(&self, ino: Ino, from: u64, hole: bool) -> Result<u64, Errno> {
+        if volume::is_volume(ino) {
+            return self.volume_seek(ino, from, hole);
+        }
+        let data = self.inode(ino)?.data()?;
+        let found = match hole {
+            true => data.next_hole(from),
+            false => data.next_data(from),
+        };
+        found.ok_or(Errno::ENXIO)
     }
 
     /// The attributes that `stat` returns.

@@ -1,5 +1,5 @@
 //! The virtual file system: a read-only image under an in-memory overlay, `/dev`,
-//! `/proc`, pipes, and open files.
+//! `/proc`, pipes, and the table of open files, whose kinds are in [`crate::file`].
 //!
 //! This module does not access the program's memory and does not leave the VM: the system calls in
 //! [`crate::syscall`] do that and pass bytes to it.
@@ -20,7 +20,7 @@ pub mod locks;
 pub mod lookup;
 pub mod names;
 pub mod notify;
-pub mod open;
+pub mod operations;
 mod origin;
 pub mod pages;
 pub mod pipe;
@@ -44,18 +44,17 @@ pub mod xattr;
 mod tests;
 
 use crate::net::Network;
-use crate::net::socket::SocketId;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use disks::Disks;
-use file::{Object, OpenFile, OpenFiles};
-use filesystem::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, Place, ROOT};
+use file::{OpenFile, OpenFiles, writes};
+use filesystem::{Clock, FileSystem, NewInode, Place, ROOT};
 use hartline_linux::errno::Errno;
-use hartline_linux::fcntl::{AT_FDCWD, O_RDONLY, O_RDWR, O_WRONLY};
+use hartline_linux::fcntl::AT_FDCWD;
 use hartline_linux::inotify::{IN_CLOSE_NOWRITE, IN_CLOSE_WRITE};
 use hartline_linux::stat::{S_IFCHR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK};
-use inode::Kind;
 use locks::{Locks, Owner};
+use operations::Mode;
 use process::{Descriptor, FileId, Process};
 use pty::Ptys;
 use tree::Tree;
@@ -96,8 +95,8 @@ pub struct Vfs {
 
 impl Vfs {
     /// The files of a VM with the root `tree`, or a minimal one; changes take at most `limit`
-    /// bytes. Also returns its first process, with the standard streams open. Bit n of `terminals`:
-    /// stream n is the terminal, `/dev/console`.
+    /// bytes. Also returns its first process, without open files. Bit n of `terminals`: stream n is
+    /// the terminal, `/dev/console`.
     ///
     /// # Errors
     /// `EIO` for a damaged image, `ENOSPC` if `limit` is too small.
@@ -124,7 +123,7 @@ impl Vfs {
             awaits_input: false,
             resolver: None,
         };
-        let mut process = Process::new(&mut vfs.fs, who, pid);
+        let process = Process::new(&mut vfs.fs, who, pid);
         if tree.is_none() {
             let place = Place {
                 directory: ROOT,
@@ -142,17 +141,6 @@ impl Vfs {
             [b"pts".as_slice(), b"ptmx"].map(|name| vfs.fs.lookup(dev, name, &process));
         if let (Some(directory), Some(multiplexer)) = (directory?, multiplexer?) {
             vfs.ptys.set_places(directory, multiplexer);
-        }
-        let console = Place {
-            directory: dev,
-            name: b"console",
-        };
-        for stream in 0..3 {
-            let terminal = match terminals & (1 << stream) {
-                0 => None,
-                _ => vfs.fs.lookup(console.directory, console.name, &process)?,
-            };
-            vfs.open_stream(&mut process, stream, terminal)?;
         }
         Ok((vfs, process))
     }
@@ -212,27 +200,26 @@ impl Vfs {
         Ok(ino)
     }
 
-    /// Opens a standard stream: the device node `terminal`, if given.
-    fn open_stream(
+    /// The device node of the terminal, if standard stream `stream` is the terminal.
+    pub(crate) fn terminal_node(
         &mut self,
-        process: &mut Process,
+        process: &Process,
         stream: u32,
-        terminal: Option<Ino>,
-    ) -> Result<(), Errno> {
-        let (ino, access) = match terminal {
-            Some(ino) => (ino, O_RDWR),
-            None => {
-                let new = NewInode {
-                    kind: Kind::Console(stream),
-                    mode: S_IFIFO | 0o600,
-                    rdev: 0,
-                };
-                let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
-                (ino, if stream == 0 { O_RDONLY } else { O_WRONLY })
-            }
-        };
-        let file = OpenFile::new(ino, access, Object::Console(stream));
-        self.install(process, file, false).map(|_| ())
+    ) -> Result<Option<Ino>, Errno> {
+        match self.terminals & (1 << stream) {
+            0 => Ok(None),
+            _ => self.fs.lookup(self.dev, b"console", process),
+        }
+    }
+
+    /// Whether a standard stream is the terminal.
+    pub(crate) fn has_terminal(&self) -> bool {
+        self.terminals != 0
+    }
+
+    /// Whether standard input is the terminal.
+    pub(crate) fn has_terminal_input(&self) -> bool {
+        self.terminals & 1 != 0
     }
 
     /// Installs an open file description at the lowest free descriptor; the description keeps its
@@ -246,7 +233,7 @@ impl Vfs {
         file: OpenFile,
         close_on_exec: bool,
     ) -> Result<u32, Errno> {
-        let (ino, ends) = (file.ino, PipeEnds::of(&file));
+        let (ino, flags, object) = (file.ino, file.flags, Rc::clone(&file.object));
         self.fs.retain(ino);
         let id = match self.files.insert(file) {
             Ok(id) => id,
@@ -255,11 +242,7 @@ impl Vfs {
                 return Err(error);
             }
         };
-        self.count_pipe_ends(ino, ends, |count| count.saturating_add(1));
-        self.count_opens(ino, ends);
-        if let Ok(file) = self.files.get(id) {
-            self.ptys.opened(&file.object);
-        }
+        object.open(self, ino, flags);
         self.files.retain(id);
         let descriptor = Descriptor {
             file: id,
@@ -270,37 +253,6 @@ impl Vfs {
             .fds
             .insert(0, descriptor)
             .inspect_err(|_| self.release(id))
-    }
-
-    /// Counts opens of the ends of a pipe.
-    fn count_opens(&mut self, ino: Ino, ends: PipeEnds) {
-        if let Ok(inode) = self.fs.inode_mut(ino)
-            && let Kind::Fifo(pipe) = &mut inode.kind
-        {
-            for (opens, end) in pipe.opens.iter_mut().zip([ends.reads, ends.writes]) {
-                *opens = opens.wrapping_add(u32::from(end));
-            }
-        }
-    }
-
-    /// Counts readers and writers of a pipe.
-    fn count_pipe_ends(&mut self, ino: Ino, ends: PipeEnds, change: fn(u32) -> u32) {
-        if !ends.reads && !ends.writes {
-            return;
-        }
-        self.changed.push(ino);
-        let Ok(inode) = self.fs.inode_mut(ino) else {
-            return;
-        };
-        if let Kind::Fifo(pipe) = &mut inode.kind {
-            if ends.reads {
-                pipe.readers = change(pipe.readers);
-            }
-            if ends.writes {
-                pipe.writers = change(pipe.writers);
-            }
-            pipe.note_last_end();
-        }
     }
 
     /// Closes a descriptor of a process, and removes the process's locks on the file, as POSIX
@@ -314,71 +266,36 @@ impl Vfs {
 
     /// Counts one descriptor of a description less; the last one closes it.
     pub fn release(&mut self, id: FileId) {
-        if let Some(file) = self.files.release(id) {
-            self.forget_interests(id, file.ino, &file.object);
-            let ends = PipeEnds::of(&file);
-            self.count_pipe_ends(file.ino, ends, |count| count.saturating_sub(1));
-            if self.locks.release(file.ino, id) {
-                self.changed.push(file.ino);
-            }
-            match file.object {
-                Object::Path => {}
-                Object::Notify => self.fs.notify.remove_instance(file.ino),
-                _ if file.check_writable().is_ok() => self.fs.tell(file.ino, IN_CLOSE_WRITE),
-                _ => self.fs.tell(file.ino, IN_CLOSE_NOWRITE),
-            }
-            self.close_pty(&file.object);
-            self.fs.release(file.ino);
-            if let Object::Socket(socket) = file.object {
-                self.close_socket(socket);
-            }
+        let Some(file) = self.files.release(id) else {
+            return;
+        };
+        self.forget_interests(id, &file);
+        if self.locks.release(file.ino, id) {
+            self.changed.push(file.ino);
         }
+        if !file.mode.has(Mode::NO_NOTIFY) {
+            let event = match writes(file.flags) {
+                true => IN_CLOSE_WRITE,
+                false => IN_CLOSE_NOWRITE,
+            };
+            self.fs.tell(file.ino, event);
+        }
+        file.object.release(self, file.ino, file.flags);
+        self.fs.release(file.ino);
     }
 
-    /// Closes a socket and the descriptions in its received messages, which may be sockets too.
-    pub fn close_socket(&mut self, socket: SocketId) {
-        let mut closing = Vec::from([socket]);
-        while let Some(socket) = closing.pop() {
-            let left = self.net.close(socket);
-            left.files.into_iter().for_each(|ino| self.fs.release(ino));
-            for id in left.rights {
-                match self
-                    .files
-                    .get(id)
-                    .map(|file| (&file.object, file.is_last()))
-                {
-                    Ok((&Object::Socket(socket), true)) => {
-                        if let Some(file) = self.files.release(id) {
-                            self.forget_interests(id, file.ino, &file.object);
-                            self.fs.release(file.ino);
-                        }
-                        closing.push(socket);
-                    }
-                    _ => self.release(id),
-                }
-            }
+    /// Removes the last descriptor of a description whose file the caller closes itself.
+    pub(crate) fn forget(&mut self, id: FileId) {
+        if let Some(file) = self.files.release(id) {
+            self.forget_interests(id, &file);
+            self.fs.release(file.ino);
         }
     }
 
     /// Counters of input, and of new room for output, of a description. Both wrap around.
     pub fn edges(&self, id: FileId) -> [u32; 2] {
-        let Ok(file) = self.files.get(id) else {
-            return [0; 2];
-        };
-        match &file.object {
-            Object::Event(event) => event.edges,
-            Object::Timer(timer) => [timer.edges, 0],
-            Object::Notify => [self.fs.notify.edges(file.ino), 0],
-            Object::Console(0) => [self.input_edges, 0],
-            Object::Master(id) => self.ptys.get(*id).map_or([0; 2], |pty| pty.edges(true)),
-            Object::Slave(id) => self.ptys.get(*id).map_or([0; 2], |pty| pty.edges(false)),
-            Object::Socket(socket) => self.net.get(*socket).map_or([0; 2], |socket| socket.edges),
-            Object::Pipe => match self.fs.inode(file.ino).map(|inode| &inode.kind) {
-                Ok(Kind::Fifo(pipe)) => pipe.edges,
-                _ => [0; 2],
-            },
-            _ => [0; 2],
-        }
+        let file = self.files.get(id);
+        file.map_or([0; 2], |file| file.object.edges(self, file.ino))
     }
 
     /// Whether files that tasks may wait for have changed.
@@ -527,23 +444,6 @@ impl Vfs {
             inode.rdev = rdev;
         }
         Ok(())
-    }
-}
-
-/// The ends of a pipe that a description refers to.
-#[derive(Debug, Clone, Copy)]
-struct PipeEnds {
-    reads: bool,
-    writes: bool,
-}
-
-impl PipeEnds {
-    fn of(file: &OpenFile) -> Self {
-        let is_pipe = matches!(file.object, Object::Pipe);
-        Self {
-            reads: is_pipe && file.check_readable().is_ok(),
-            writes: is_pipe && file.check_writable().is_ok(),
-        }
     }
 }
 

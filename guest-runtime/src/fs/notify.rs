@@ -5,6 +5,7 @@
 
 use super::filesystem::{ANONYMOUS_DEVICE, FileSystem, Place};
 use super::types::Ino;
+use crate::mm::UserSliceMut;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -48,17 +49,16 @@ impl Event {
         HEADER + self.name_length()
     }
 
-    fn write(&self, to: &mut [u8]) {
+    fn write(&self, mut to: UserSliceMut<'_>) {
         let header = InotifyEvent {
             wd: self.watch,
             mask: self.mask,
             cookie: self.cookie,
             len: self.name_length() as u32,
         };
-        let (to_header, to_name) = to.split_at_mut(HEADER);
-        to_header.copy_from_slice(header.as_bytes());
-        let (name, padding) = to_name.split_at_mut(self.name.len());
-        name.copy_from_slice(&self.name);
+        to.copy_start(header.as_bytes());
+        let (mut name, mut padding) = to.split_at(HEADER).1.split_at(self.name.len());
+        name.copy_start(&self.name);
         padding.fill(0);
     }
 }
@@ -199,14 +199,14 @@ impl Notifications {
     ///
     /// # Errors
     /// `EAGAIN` if there are none, `EINVAL` if the first does not fit.
-    pub fn read(&mut self, instance: Ino, to: &mut [u8]) -> Result<usize, Errno> {
+    pub fn read(&mut self, instance: Ino, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {
         let known = self.instances.get_mut(&instance).ok_or(Errno::EINVAL)?;
         let mut done = 0;
         while let Some(event) = known.events.front() {
-            let Some(part) = to.get_mut(done..done + event.length()) else {
+            if to.len() - done < event.length() {
                 break;
-            };
-            event.write(part);
+            }
+            event.write(to.part(done, event.length()));
             done += event.length();
             known.events.pop_front();
         }

@@ -1,7 +1,7 @@
 //! Pages of a file in memory: on the heap, or in memory that programs can map.
 
 use super::data::PAGE;
-use crate::mm::{SharedFrames, SharedMemory};
+use crate::mm::{SharedFrames, SharedMemory, UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
@@ -90,11 +90,11 @@ impl Pages {
     }
 
     /// Copies from page `index`. Returns whether it exists.
-    pub fn copy_out(&self, index: u64, within: usize, to: &mut [u8]) -> bool {
+    pub fn copy_out(&self, index: u64, within: usize, mut to: UserSliceMut<'_>) -> bool {
         match self {
             Self::Heap(pages) => match pages.get(&index) {
                 Some(page) => {
-                    to.copy_from_slice(&page[within..within + to.len()]);
+                    to.copy_from(&page[within..within + to.len()]);
                     true
                 }
                 None => false,
@@ -104,11 +104,11 @@ impl Pages {
     }
 
     /// Copies into page `index`, which must exist.
-    pub fn copy_in(&mut self, index: u64, within: usize, from: &[u8]) {
+    pub fn copy_in(&mut self, index: u64, within: usize, from: UserSlice<'_>) {
         match self {
             Self::Heap(pages) => {
                 if let Some(page) = pages.get_mut(&index) {
-                    page[within..within + from.len()].copy_from_slice(from);
+                    from.copy_to(&mut page[within..within + from.len()]);
                 }
             }
             Self::Shared(memory) => {
@@ -120,7 +120,7 @@ impl Pages {
     /// Zeroes bytes `from` up to `to` of page `index`, if it exists.
     pub fn clear(&mut self, index: u64, from: usize, to: usize) {
         const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
-        self.copy_in(index, from, &ZEROS[..to - from]);
+        self.copy_in(index, from, (&ZEROS[..to - from]).into());
     }
 
     /// The pages as memory that programs can map; `size` is the length of the file.
@@ -139,7 +139,7 @@ impl Pages {
         let memory = Rc::new(SharedMemory::new(frames, size, None));
         for (&index, page) in pages.iter() {
             memory.insert(index * PAGE).map_err(|_| Errno::ENOMEM)?;
-            memory.copy_in(index * PAGE, 0, page);
+            memory.copy_in(index * PAGE, 0, (&**page).into());
         }
         *self = Self::Shared(Rc::clone(&memory));
         Ok(memory)

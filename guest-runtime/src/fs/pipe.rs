@@ -1,6 +1,8 @@
 //! Pipes and FIFOs.
 
+use crate::mm::{UserSlice, UserSliceMut};
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::limits::PIPE_BUF;
 
@@ -12,7 +14,12 @@ pub const MAX_CAPACITY: usize = 1 << 20;
 /// A pipe.
 #[derive(Debug)]
 pub struct Pipe {
-    bytes: VecDeque<u8>,
+    /// Blocks of bytes. Only the first one may be empty, if it is the only one.
+    blocks: VecDeque<Vec<u8>>,
+    /// Number of bytes of the first block that were read.
+    read: usize,
+    /// Number of bytes in the pipe.
+    length: usize,
     capacity: usize,
     /// Number of bytes that were ever read.
     taken: u64,
@@ -33,7 +40,9 @@ pub struct Pipe {
 impl Default for Pipe {
     fn default() -> Self {
         Self {
-            bytes: VecDeque::new(),
+            blocks: VecDeque::new(),
+            read: 0,
+            length: 0,
             capacity: CAPACITY,
             taken: 0,
             packets: VecDeque::new(),
@@ -49,12 +58,12 @@ impl Default for Pipe {
 impl Pipe {
     /// Number of bytes in the pipe.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.length
     }
 
     /// Whether the pipe is empty.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.length == 0
     }
 
     /// Capacity, bytes.
@@ -69,8 +78,7 @@ impl Pipe {
 
     /// Number of bytes that fit.
     pub fn room(&self) -> usize {
-        self.capacity
-            .saturating_sub(self.bytes.len() + self.padding)
+        self.capacity.saturating_sub(self.length + self.padding)
     }
 
     /// Handles the open or close of an end: if one side has no description left, the tasks that
@@ -84,12 +92,16 @@ impl Pipe {
     }
 
     /// Copies the first bytes without removing them; the pipe must have enough bytes to fill `to`.
-    pub fn peek(&self, to: &mut [u8]) {
-        let (front, back) = self.bytes.as_slices();
-        let first = to.len().min(front.len());
-        let rest = to.len() - first;
-        to[..first].copy_from_slice(&front[..first]);
-        to[first..].copy_from_slice(&back[..rest]);
+    pub fn peek<'a>(&self, to: impl Into<UserSliceMut<'a>>) {
+        let (mut to, mut read) = (to.into(), self.read);
+        for block in &self.blocks {
+            let copied = to.copy_start(&block[read..]);
+            to = to.split_at(copied).1;
+            read = 0;
+            if to.is_empty() {
+                break;
+            }
+        }
     }
 
     /// Removes the first `count` bytes, which must exist.
@@ -97,7 +109,7 @@ impl Pipe {
         if !self.is_writable() {
             self.edges[1] = self.edges[1].wrapping_add(1);
         }
-        self.bytes.drain(..count);
+        self.drop_bytes(count);
         self.taken += count as u64;
         while let Some(&[start, end]) = self.packets.front()
             && end <= self.taken
@@ -105,8 +117,21 @@ impl Pipe {
             self.packets.pop_front();
             self.padding -= padding(start, end);
         }
-        if self.bytes.is_empty() {
-            self.bytes.shrink_to(PIPE_BUF);
+    }
+
+    fn drop_bytes(&mut self, count: usize) {
+        self.length -= count;
+        self.read += count;
+        while let Some(first) = self.blocks.front_mut()
+            && self.read >= first.len()
+        {
+            self.read -= first.len();
+            if self.length == 0 && self.read == 0 && first.capacity() <= PIPE_BUF {
+                // The next write needs no new block.
+                first.clear();
+                break;
+            }
+            self.blocks.pop_front();
         }
     }
 
@@ -114,11 +139,25 @@ impl Pipe {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn fill(&mut self, from: &[u8]) -> Result<usize, Errno> {
-        self.bytes
-            .try_reserve(from.len())
-            .map_err(|_| Errno::ENOMEM)?;
-        self.bytes.extend(from);
+    pub fn fill<'a>(&mut self, from: impl Into<UserSlice<'a>>) -> Result<usize, Errno> {
+        let from = from.into();
+        let last = self.blocks.back_mut();
+        match last.filter(|last| last.capacity() - last.len() >= from.len()) {
+            Some(last) => from.append_to(last),
+            None => {
+                let mut block = Vec::new();
+                (self.blocks.try_reserve(1))
+                    .and_then(|()| block.try_reserve_exact(from.len().max(PIPE_BUF)))
+                    .map_err(|_| Errno::ENOMEM)?;
+                from.append_to(&mut block);
+                if self.length == 0 {
+                    self.blocks.clear();
+                    self.read = 0;
+                }
+                self.blocks.push_back(block);
+            }
+        }
+        self.length += from.len();
         self.edges[0] = self.edges[0].wrapping_add(1);
         Ok(from.len())
     }
@@ -127,11 +166,12 @@ impl Pipe {
     ///
     /// # Errors
     /// `EAGAIN` if the pipe is empty but has a writer.
-    pub fn read(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
+    pub fn read<'a>(&mut self, to: impl Into<UserSliceMut<'a>>) -> Result<usize, Errno> {
+        let mut to = to.into();
         if to.is_empty() {
             return Ok(0);
         }
-        if self.bytes.is_empty() && self.writers > 0 {
+        if self.length == 0 && self.writers > 0 {
             return Err(Errno::EAGAIN);
         }
         let (n, gone) = match self.packets.front() {
@@ -140,13 +180,12 @@ impl Pipe {
                 (rest.min(to.len()), rest)
             }
             first => {
-                let before =
-                    first.map_or(self.bytes.len(), |[start, _]| (start - self.taken) as usize);
+                let before = first.map_or(self.length, |[start, _]| (start - self.taken) as usize);
                 let n = before.min(to.len());
                 (n, n)
             }
         };
-        self.peek(&mut to[..n]);
+        self.peek(to.part(0, n));
         self.consume(gone);
         Ok(n)
     }
@@ -155,18 +194,19 @@ impl Pipe {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn write_packets(&mut self, from: &[u8]) -> Result<usize, Errno> {
+    pub fn write_packets<'a>(&mut self, from: impl Into<UserSlice<'a>>) -> Result<usize, Errno> {
+        let from = from.into();
         // As on Linux, the first bytes are appended to the last page if that is not a packet.
-        let tail = self.taken + self.bytes.len() as u64;
+        let tail = self.taken + self.length as u64;
         let is_plain = self.packets.back().is_none_or(|[_, end]| *end < tail);
         let mut done = from.len() % PIPE_BUF;
-        if self.bytes.is_empty() || !is_plain || done > self.room() || self.readers == 0 {
+        if self.length == 0 || !is_plain || done > self.room() || self.readers == 0 {
             done = 0;
         }
         if done > 0 {
-            self.fill(&from[..done])?;
+            self.fill(from.first(done))?;
         }
-        for packet in from[done..].chunks(PIPE_BUF) {
+        for packet in from.skip(done).chunks(PIPE_BUF) {
             if self.readers == 0 {
                 return Err(Errno::EPIPE);
             }
@@ -174,7 +214,7 @@ impl Pipe {
                 break;
             }
             self.packets.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-            let start = self.taken + self.bytes.len() as u64;
+            let start = self.taken + self.length as u64;
             self.fill(packet)?;
             let end = start + packet.len() as u64;
             self.packets.push_back([start, end]);
@@ -191,7 +231,8 @@ impl Pipe {
     ///
     /// # Errors
     /// `EPIPE` without a reader, `EAGAIN` if full, `ENOMEM`.
-    pub fn write(&mut self, from: &[u8]) -> Result<usize, Errno> {
+    pub fn write<'a>(&mut self, from: impl Into<UserSlice<'a>>) -> Result<usize, Errno> {
+        let from = from.into();
         if from.is_empty() {
             return Ok(0);
         }
@@ -202,7 +243,7 @@ impl Pipe {
         if n == 0 || (from.len() <= PIPE_BUF && n < from.len()) {
             return Err(Errno::EAGAIN);
         }
-        self.fill(&from[..n])
+        self.fill(from.first(n))
     }
 
     /// Changes the capacity to at least `bytes`, rounded up to a power-of-two number of pages;
@@ -215,7 +256,7 @@ impl Pipe {
             return Err(Errno::EPERM);
         }
         let capacity = bytes.max(PIPE_BUF).next_power_of_two();
-        if capacity < self.bytes.len() + self.padding {
+        if capacity < self.length + self.padding {
             return Err(Errno::EBUSY);
         }
         self.capacity = capacity;
@@ -231,6 +272,7 @@ fn padding(start: u64, end: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     #[test]
     fn packets_are_read_one_by_one_and_take_a_page_each() {
@@ -259,5 +301,34 @@ mod tests {
         assert_eq!(pipe.set_capacity(CAPACITY / 2), Err(Errno::EBUSY));
         pipe.consume(1);
         assert!(pipe.is_writable() && pipe.len() == packets - 1);
+    }
+    #[test]
+    fn bytes_come_out_in_order_whatever_the_sizes_of_writes_and_reads() {
+        let mut pipe = Pipe {
+            readers: 1,
+            writers: 1,
+            ..Pipe::default()
+        };
+        let (mut written, mut read) = (0_u32, 0_u32);
+        let mut to = vec![0; CAPACITY];
+        for step in 0..3000_usize {
+            let size = [1, 100, 4096, 5000, 33][step % 5];
+            let bytes: Vec<u8> = (written..).map(|n| n as u8).take(size).collect();
+            if let Ok(count) = pipe.write(&bytes) {
+                written += count as u32;
+            }
+            // At times the pipe is emptied by one read, or is left to fill up.
+            let most = [0, 0, CAPACITY, 1, 777, 0, 4096][step / 40 % 7];
+            if step % 3 == 0
+                && most > 0
+                && let Ok(count) = pipe.read(&mut to[..most])
+            {
+                let expected = (read..).map(|n| n as u8);
+                assert!(to[..count].iter().copied().eq(expected.take(count)));
+                read += count as u32;
+            }
+            assert_eq!(pipe.len(), (written - read) as usize);
+        }
+        assert!(read > 100_000);
     }
 }

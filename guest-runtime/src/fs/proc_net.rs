@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{Result, Write};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
-use hartline_linux::rtnetlink::IFA_F_PERMANENT;
+use hartline_linux::if_addr::IFA_F_PERMANENT;
 
 /// Appends the contents of a file of `/proc/net`; nothing for another file.
 pub(super) fn write(out: &mut String, text: Text, net: &Network) {

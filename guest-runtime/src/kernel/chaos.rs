@@ -286,7 +286,7 @@ impl Kernel {
 
     #[cold]
     fn is_event_due(&mut self, is_entry: bool) -> bool {
-        if dispatch::take_interruption(self.hart_pointer()) {
+        if dispatch::take_interruption(self.kick()) {
             self.chaos.interrupt();
             // A loop that calls one function again and again looks like a function that calls for
             // the second time.
@@ -294,7 +294,7 @@ impl Kernel {
         }
         self.arm_safepoints();
         let hart = self.hart();
-        let (pc, sp) = (hart.pc, hart.x[SP]);
+        let (pc, sp) = (hart.pc.get(), hart.x(SP));
         if !is_entry {
             self.chaos.entries.forget();
         } else if self.chaos.entries.ask(pc, sp) {
@@ -307,7 +307,7 @@ impl Kernel {
     pub(crate) fn arm_safepoints(&mut self) {
         if self.chaos.is_on() {
             self.ask_attention();
-            dispatch::set_patience(self.hart_pointer(), None);
+            dispatch::set_patience(self.kick(), None);
         }
     }
 
@@ -317,16 +317,16 @@ impl Kernel {
         if !self.chaos.is_on() {
             return;
         }
-        let pc = self.hart().pc;
+        let pc = self.hart().pc.get();
         let lowest = dispatch::stack_limit(self.hart().id);
         let frame = u64::from(*self.chaos.entries.frame(pc));
         let limit = stack.saturating_sub(frame).max(lowest);
         // With several vCPUs no seed determines the run, and vCPUs kick each other.
         let patience = (!cpus::several()).then_some(self.chaos.patience);
-        dispatch::set_patience(self.hart_pointer(), patience);
-        dispatch::set_poll_limit(self.hart_pointer(), limit);
+        dispatch::set_patience(self.kick(), patience);
+        dispatch::set_poll_limit(self.kick(), limit);
         // A kick by the host from before it saw the limit must not be lost.
-        if dispatch::is_interrupted(self.hart_pointer()) {
+        if dispatch::is_interrupted(self.kick()) {
             self.ask_attention();
         }
     }

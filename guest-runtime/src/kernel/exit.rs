@@ -119,10 +119,10 @@ fn fill_fault(report: &mut ExitReport, kernel: &mut Kernel, fault: &Fault) {
     report.code = u32::from(fault.signal);
     report.cause = fault.cause as u32;
     report.address = fault.address;
-    report.x = kernel.hart().x;
+    report.x = kernel.hart().x.get();
     match &fault.host {
         None => {
-            report.pc = kernel.hart().pc;
+            report.pc = kernel.hart().pc.get();
             report.pc_exact = 1;
         }
         Some(host) => {

@@ -5,7 +5,7 @@ use crate::kernel::Kernel;
 use crate::kernel::exit::{self, End};
 use crate::kernel::futex;
 use crate::kernel::process::{FIRST, INIT, Process, State, Status};
-use crate::kernel::signals::{SigInfo, Signals, bit};
+use crate::kernel::signals::{SigInfo, Signals, ThreadSignals, bit};
 use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
 use alloc::vec::Vec;
@@ -52,14 +52,14 @@ impl Kernel {
     pub fn signal_process(&mut self, pid: u32, info: SigInfo) {
         let signal = info.signal();
         let threads = self.threads(pid);
-        let blocked = threads
-            .iter()
-            .fold(0, |set, &tid| set | self.blocked_by(tid));
+        let kept = threads.iter().fold(0, |set, &tid| {
+            set | self.thread_signals(tid).map_or(0, ThreadSignals::kept)
+        });
         self.change_state_by(pid, signal);
         let Some(signals) = self.signals_of(pid) else {
             return;
         };
-        signals.send(info, blocked);
+        signals.send(info, kept);
         for tid in threads {
             self.notice(tid, signal);
         }
@@ -101,16 +101,18 @@ impl Kernel {
         !members.is_empty()
     }
 
-    fn blocked_by(&mut self, tid: u32) -> u64 {
+    /// The signal state of a thread, if the thread exists.
+    fn thread_signals(&mut self, tid: u32) -> Option<&ThreadSignals> {
         match tid == self.task.tid {
-            true => self.signals.blocked(),
-            false => (self.scheduler.task(tid)).map_or(0, |task| task.signals.blocked()),
+            true => Some(&self.signals.thread),
+            false => self.scheduler.task(tid).map(|task| &task.signals),
         }
     }
 
     /// Kicks or wakes a task to which a signal was sent.
     fn notice(&mut self, tid: u32, signal: u8) {
-        if self.blocked_by(tid) & bit(signal) != 0 {
+        let blocked = self.thread_signals(tid).map_or(0, ThreadSignals::blocked);
+        if blocked & bit(signal) != 0 {
             // The task may wait for a signalfd.
             let wait = self.task_mut(tid).and_then(|task| task.wait);
             if wait.is_some_and(|wait| wait.event == Event::AnyFile) {

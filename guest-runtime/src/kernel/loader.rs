@@ -162,8 +162,9 @@ pub(crate) fn load_files(
     };
     let sp = fill_stack(kernel, &program, strings, at, stack)?;
     let hart = kernel.hart();
-    hart.pc = interpreter.map_or(entry + bias, |loaded| loaded.entry);
-    hart.x[2] = sp;
+    hart.pc
+        .set(interpreter.map_or(entry + bias, |loaded| loaded.entry));
+    hart.set_x(2, sp);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod chaos;
 pub mod exit;
 pub mod futex;
+pub(crate) mod job_control;
 pub mod lifecycle;
 pub mod loader;
 pub(crate) mod oom;
@@ -38,11 +39,9 @@ use crate::syscall::files::Files;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
-use hartline_abi::boot::Shared;
+use core::sync::atomic::Ordering;
 use hartline_abi::chaos::Kind;
-use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart};
+use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart, Kick};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_isa::Trap;
 use hartline_linux::errno::Errno;
@@ -120,7 +119,7 @@ pub struct Kernel {
     pub(crate) cpu: usize,
     /// When the interpreter started since this vCPU took the lock, ns.
     pub(crate) arrived: u64,
-    hart: NonNull<Hart>,
+    hart: &'static Hart,
     pub(crate) interpret_only: bool,
     /// Memory around the last fetch from which the interpreter may fetch.
     fetch: Range<u64>,
@@ -135,13 +134,13 @@ pub struct Kernel {
 impl Kernel {
     /// Creates the library OS for a program that runs on `hart`, with nothing loaded yet.
     #[must_use]
-    pub fn new(host: Host, memory: AddressSpace, files: Files, hart: &'static mut Hart) -> Kernel {
+    pub fn new(host: Host, memory: AddressSpace, files: Files, hart: &'static Hart) -> Kernel {
         let boot = host.boot();
         let mut seed = [0; 32];
         seed.copy_from_slice(&boot.seed[32..]);
         let images = Images::new(boot.variant);
-        let shadow = (boot.chaos.check != 0).then(|| Box::new(Shadow::new(hart)));
-        hart.dispatch_cache = images.cache_address(0);
+        let shadow = (boot.chaos.check != 0).then(|| Box::new(Shadow::new()));
+        hart.dispatch_cache.set(images.cache_address(0));
         Kernel {
             host,
             memory,
@@ -167,7 +166,7 @@ impl Kernel {
             cpus: Vec::new(),
             cpu: 0,
             arrived: 0,
-            hart: NonNull::from(hart),
+            hart,
             interpret_only: boot.interpret_only != 0,
             fetch: 0..0,
             replaying: false,
@@ -177,32 +176,31 @@ impl Kernel {
     }
 
     /// The hart that made the current call.
-    pub fn hart(&mut self) -> &mut Hart {
-        // SAFETY: the caller of `new` has given the reference up for ever. Guest code, the only
-        // other user, does not run while the kernel does, except for the fields that are accessed
-        // atomically through `hart_pointer`.
-        unsafe { self.hart.as_mut() }
+    #[must_use]
+    pub fn hart(&self) -> &'static Hart {
+        self.hart
     }
 
     /// Sets the hart of the vCPU that the kernel works for.
-    pub(crate) fn set_hart(&mut self, hart: NonNull<Hart>) {
+    pub(crate) fn set_hart(&mut self, hart: &'static Hart) {
         self.hart = hart;
     }
 
-    pub(crate) fn hart_pointer(&self) -> *mut Hart {
-        self.hart.as_ptr()
+    /// The words with which this vCPU is kicked.
+    pub(crate) fn kick(&self) -> &'static Kick {
+        &self.hart.kick
     }
 
     /// Whether translated code may run: MXCSR must have its rounding mode, and it has neither RMM
     /// nor the reserved modes.
     #[must_use]
     pub fn may_translate(&mut self) -> bool {
-        !self.interpret_only && !self.replaying && self.hart().frm < 4
+        !self.interpret_only && !self.replaying && self.hart().frm.get() < 4
     }
 
     /// The host function for `Hart::pc`, if there is one.
     pub(crate) fn translated_entry(&mut self) -> Option<u64> {
-        let pc = self.hart().pc;
+        let pc = self.hart().pc.get();
         if !self.may_translate() || self.chaos.refuses_translation() {
             return None;
         }
@@ -212,7 +210,7 @@ impl Kernel {
     /// As [`translated_entry`](Self::translated_entry), for a jump from translated code, which is
     /// likely to be repeated.
     pub(crate) fn jump_entry(&mut self) -> Option<u64> {
-        let pc = self.hart().pc;
+        let pc = self.hart().pc.get();
         if !self.may_translate() || self.chaos.refuses_translation() {
             return None;
         }
@@ -222,7 +220,7 @@ impl Kernel {
     /// Counts that execution reached `Hart::pc`, where there is no translation.
     #[inline]
     pub(crate) fn count_interpreted(&mut self) {
-        let pc = self.hart().pc;
+        let pc = self.hart().pc.get();
         self.hotness.count(pc, self.images.variant);
     }
 
@@ -255,7 +253,7 @@ impl Kernel {
     /// Whether the instruction at `Hart::pc` may be fetched.
     #[inline]
     pub(crate) fn fetch_allowed(&mut self) -> bool {
-        let pc = self.hart().pc;
+        let pc = self.hart().pc.get();
         self.fetch.contains(&pc) || self.look_up_fetch(pc)
     }
 
@@ -278,7 +276,7 @@ impl Kernel {
 
     /// Sends the signal of a forbidden fetch at `Hart::pc`.
     pub(crate) fn fetch_fault(&mut self) {
-        let pc = self.hart().pc;
+        let pc = self.hart().pc.get();
         let why = self.memory.check(pc, Access::Execute);
         let (signal, code) = fault_signal(why.err().unwrap_or(mm::Fault::NotMapped));
         self.fault(Fault {
@@ -295,7 +293,7 @@ impl Kernel {
     /// the store, which has been done.
     pub(crate) fn roll_back(&mut self, text: u64, behind: bool) {
         let hart = self.hart();
-        let place = hart.fault_place;
+        let place = hart.fault_place.get();
         let distance = place & !(FAULT_PLACE_STORE | FAULT_PLACE_LONG);
         let is_store = place & FAULT_PLACE_STORE != 0;
         let length = match place & FAULT_PLACE_LONG {
@@ -303,14 +301,12 @@ impl Kernel {
             0 => 2,
             _ => 4,
         };
-        hart.pc = text.wrapping_add(u64::from(distance) + length);
+        hart.pc.set(text.wrapping_add(u64::from(distance) + length));
     }
 
     /// The address that the interpreted instruction accesses, and whether it writes there.
     pub(crate) fn interpreted_access(&mut self) -> Option<(u64, bool)> {
-        // SAFETY: as `hart()`; the interrupted interpreter does not continue.
-        let hart = unsafe { self.hart.as_ref() };
-        self.interpreter.access(hart)
+        self.interpreter.access(self.hart)
     }
 
     /// Makes the interpreter execute instructions up to a fault.
@@ -335,17 +331,19 @@ impl Kernel {
     }
 
     pub(crate) fn ask_attention(&self) {
-        dispatch::ask_attention(self.hart_pointer());
+        dispatch::ask_attention(self.kick());
     }
 
     /// Whether the host or the kernel has kicked the hart ([`attend`](Self::attend)).
     pub(crate) fn attention(&self) -> bool {
-        dispatch::attention(self.hart_pointer())
+        dispatch::attention(self.kick())
     }
 
     /// Sets the dispatch cache of the running process's images for translated code.
     pub(crate) fn use_dispatch_cache(&mut self) {
-        self.hart().dispatch_cache = self.images.cache_address(self.cpu);
+        self.hart()
+            .dispatch_cache
+            .set(self.images.cache_address(self.cpu));
     }
 
     /// Drops the fetch permissions, because another program may be at the same addresses.
@@ -357,9 +355,9 @@ impl Kernel {
     /// others for the first process.
     pub(crate) fn absorb_signals(&mut self) {
         let shared = self.host.shared().as_ptr();
-        // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
-        let word = unsafe { AtomicU64::from_ptr(&raw mut (*shared).signals as *mut u64) };
-        let mut set = word.swap(0, Ordering::SeqCst);
+        // SAFETY: the shared pages stay mapped; the word is atomic.
+        let signals = unsafe { &(*shared).signals };
+        let mut set = signals.swap(0, Ordering::SeqCst);
         while set != 0 {
             let signal = set.trailing_zeros() as u8 + 1;
             set &= set - 1;
@@ -399,7 +397,7 @@ impl Kernel {
         if !self.attention() {
             return Control::Continue;
         }
-        dispatch::clear_attention(self.hart_pointer());
+        dispatch::clear_attention(self.hart);
         self.arm_safepoints();
         if self.host.has_new_images() {
             self.renew_translations();
@@ -433,10 +431,7 @@ impl Kernel {
         {
             self.trace_signal(&info);
         }
-        let mut hart = self.hart;
-        // SAFETY: as `hart()`; the reference is not kept.
-        let hart = unsafe { hart.as_mut() };
-        match self.signals.deliver(hart, &mut self.memory) {
+        match self.signals.deliver(self.hart, &mut self.memory) {
             Delivery::Nothing => Control::Continue,
             Delivery::Stop(signal) => {
                 self.stop_process(signal);
@@ -460,7 +455,7 @@ impl Kernel {
 
     /// Handles a trap of the instruction at `Hart::pc`.
     pub(crate) fn trap(&mut self, trap: Trap) -> Control {
-        let pc = self.hart().pc;
+        let pc = self.hart().pc.get();
         let (signal, cause, address) = match trap {
             Trap::EnvironmentCall => return self.system_call(),
             Trap::Breakpoint => (SIGTRAP, Cause::Breakpoint, pc),
@@ -485,10 +480,9 @@ impl Kernel {
     fn system_call(&mut self) -> Control {
         self.arm_safepoints();
         let hart = self.hart();
-        hart.pc = hart.pc.wrapping_add(ECALL_LENGTH);
-        let number = hart.x[A7];
-        let mut arguments = [0; 6];
-        arguments.copy_from_slice(&hart.x[A0..A0 + 6]);
+        hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
+        let number = hart.x(A7);
+        let arguments = core::array::from_fn(|n| hart.x(A0 + n));
         if self.traces {
             self.trace_entry(number, &arguments);
         }
@@ -515,16 +509,16 @@ impl Kernel {
             }
             // Other vCPUs see a waiting task before its `ecall`.
             let hart = self.hart();
-            hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
+            hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
             if !self.wait() {
                 return Control::Restart;
             }
             let hart = self.hart();
-            hart.pc = hart.pc.wrapping_add(ECALL_LENGTH);
+            hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
         };
         if result == Err(Errno::EINTR) && self.goes_on_after_stop(number) {
             let hart = self.hart();
-            hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
+            hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
             return self.deliver();
         }
         self.task.retry = None;
@@ -559,7 +553,8 @@ impl Kernel {
     }
 
     fn set_result(&mut self, result: Result<u64, Errno>) {
-        self.hart().x[A0] = result.unwrap_or_else(Errno::as_result);
+        self.hart()
+            .set_x(A0, result.unwrap_or_else(Errno::as_result));
     }
 
     /// Whether the interrupted call is repeated, with its old time limit, when the process
@@ -580,8 +575,8 @@ impl Kernel {
         let restart = find(number).map(|call| call.restart);
         if restart.is_some_and(|restart| restart.after_handler(arguments, sa_restart)) {
             let hart = self.hart();
-            hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
-            hart.x[A0] = arguments[0];
+            hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
+            hart.set_x(A0, arguments[0]);
         }
     }
 }
@@ -603,8 +598,6 @@ impl core::fmt::Debug for Kernel {
             .finish_non_exhaustive()
     }
 }
-
-const _: () = assert!(core::mem::offset_of!(Shared, signals) % 8 == 0);
 
 /// The pages that a range overlaps.
 fn whole_pages(range: Range<u64>) -> Range<u64> {

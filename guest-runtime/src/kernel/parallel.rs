@@ -17,11 +17,10 @@ use crate::kernel::signals::Signals;
 use crate::kernel::task::Task;
 use crate::mm::AddressSpace;
 use alloc::vec::Vec;
-use core::ptr::{NonNull, addr_of};
+use core::ptr::addr_of;
 use core::sync::atomic::Ordering;
 use hartline_abi::boot::CpuWait;
-use hartline_abi::hart::Hart;
-use hartline_abi::port;
+use hartline_abi::hart::{Hart, Kick};
 
 /// The activity of a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +36,9 @@ enum Activity {
 /// The state of a vCPU.
 #[derive(Debug)]
 pub(crate) struct CpuState {
-    hart: NonNull<Hart>,
+    /// Only code on the vCPU may access it.
+    hart: *const Hart,
+    kick: &'static Kick,
     /// Number of the running task.
     pub running: u32,
     activity: Activity,
@@ -55,7 +56,7 @@ pub(crate) struct CpuState {
 
 impl Kernel {
     /// Adds the vCPUs with their harts and idle tasks; idle vCPUs use `memory`.
-    pub(crate) fn add_cpus(&mut self, harts: &[NonNull<Hart>], memory: AddressSpace) {
+    pub(crate) fn add_cpus(&mut self, harts: &[&'static Hart], memory: AddressSpace) {
         let space = self.scheduler.add_space(Space {
             memory,
             images: Images::default(),
@@ -77,6 +78,7 @@ impl Kernel {
             let is_first = number == 0;
             self.cpus.push(CpuState {
                 hart,
+                kick: &hart.kick,
                 running: if is_first { self.task.tid } else { idle },
                 activity: match is_first {
                     true => Activity::Busy,
@@ -122,7 +124,7 @@ impl Kernel {
         self.change_cpu(cpus::this());
         self.use_dispatch_cache();
         if self.cpus[self.cpu].restart {
-            dispatch::ask_attention(self.hart_pointer());
+            dispatch::ask_attention(self.kick());
         }
         false
     }
@@ -148,25 +150,12 @@ impl Kernel {
         self.scheduler.started = new.started;
         self.replaying = new.replaying;
         let (hart, running) = (new.hart, new.running);
-        self.set_hart(hart);
+        // SAFETY: harts are never freed, and this is the vCPU of this one.
+        self.set_hart(unsafe { &*hart });
         self.forget_fetch();
         if let Some(task) = self.scheduler.take_task(running) {
             let previous = self.exchange_task(task);
             self.scheduler.keep_task(previous);
-        }
-    }
-
-    /// Releases the lock, after idle vCPUs were told of ready tasks.
-    #[inline]
-    pub(crate) fn leave(&mut self) {
-        if !cpus::several() {
-            return;
-        }
-        let host = self.host;
-        let wakes = self.rouse();
-        cpus::unlock();
-        if wakes {
-            host.ring(port::WAKE);
         }
     }
 
@@ -194,7 +183,7 @@ impl Kernel {
 
     /// Tells idle vCPUs of ready tasks, and one of them of new times to wait for. Returns whether
     /// the host must wake any.
-    fn rouse(&mut self) -> bool {
+    pub(crate) fn rouse(&mut self) -> bool {
         let news = core::mem::take(&mut self.scheduler.has_news);
         let mut idle = 0u64;
         for (number, cpu) in self.cpus.iter().enumerate() {
@@ -220,7 +209,7 @@ impl Kernel {
             let cpu = &mut self.cpus[number];
             match cpu.activity {
                 Activity::Busy => {}
-                Activity::Idle => dispatch::ask_attention(cpu.hart.as_ptr()),
+                Activity::Idle => dispatch::ask_attention(cpu.kick),
                 Activity::Asleep => {
                     wakes = true;
                     wait_of(self.host, number).wake.store(1, Ordering::SeqCst);
@@ -244,7 +233,7 @@ impl Kernel {
 
     /// Makes this idle vCPU run a task, if there is one. Returns whether there was.
     pub(crate) fn take_task(&mut self) -> bool {
-        dispatch::clear_attention(self.hart_pointer());
+        dispatch::clear_attention(self.hart());
         self.absorb_signals();
         self.poll_network();
         self.attend_disks();
@@ -258,16 +247,16 @@ impl Kernel {
     }
 
     /// Starts polling for a task, until `poll_limit` is raised or the time is over.
-    pub(crate) fn begin_idle(&mut self) -> (*mut Hart, u64) {
+    /// Returns the end of that time, ns.
+    pub(crate) fn begin_idle(&mut self) -> u64 {
         self.cpus[self.cpu].activity = Activity::Idle;
         let now = clock::monotonic();
         let soon = now + SPIN.max(self.most_watching());
-        let deadline = match self.first_time() {
+        match self.first_time() {
             // Leaving the VM would take longer.
             Some(at) if at < soon + SPIN => at,
             _ => soon,
-        };
-        (self.hart_pointer(), deadline)
+        }
     }
 
     /// Prepares this vCPU to leave the VM until it is woken, unless a timer expires soon.
@@ -327,9 +316,9 @@ impl Kernel {
     /// Kicks the vCPU that runs a task, if one does.
     pub(crate) fn ask_task(&self, tid: u32) {
         if tid == self.task.tid {
-            dispatch::ask_attention(self.hart_pointer());
+            dispatch::ask_attention(self.kick());
         } else if let Some(cpu) = self.cpu_of(tid) {
-            dispatch::ask_attention(self.cpus[cpu].hart.as_ptr());
+            dispatch::ask_attention(self.cpus[cpu].kick);
         }
     }
 

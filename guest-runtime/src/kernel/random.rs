@@ -4,6 +4,7 @@
 use crate::arch::clock;
 use crate::arch::host::Host;
 use crate::drivers;
+use crate::mm::UserSlice;
 use alloc::boxed::Box;
 use core::fmt::Debug;
 use hartline_linux::errno::Errno;
@@ -13,7 +14,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 /// Length of the generator's state, bytes.
 const STATE: usize = 32;
 /// Most bytes of the device for one call: each page is an exit.
-const MOST: usize = 64 << 10;
+pub const MOST: usize = 64 << 10;
 /// Time between reseeds, ns (`CRNG_RESEED_INTERVAL`).
 const INTERVAL: u64 = 60_000_000_000;
 
@@ -81,11 +82,12 @@ impl Random {
     }
 
     /// Mixes `bytes` into the state. A program that knows them learns nothing about the numbers.
-    pub fn mix(&mut self, bytes: &[u8]) {
-        for part in bytes.chunks(STATE) {
-            let mut seed = [0; STATE];
+    pub fn mix<'a>(&mut self, bytes: impl Into<UserSlice<'a>>) {
+        for part in bytes.into().chunks(STATE) {
+            let (mut seed, mut more) = ([0; STATE], [0; STATE]);
             self.generator.fill_bytes(&mut seed);
-            for (to, from) in seed.iter_mut().zip(part) {
+            part.copy_to(&mut more[..part.len()]);
+            for (to, from) in seed.iter_mut().zip(more) {
                 *to ^= from;
             }
             self.generator = ChaCha20Rng::from_seed(seed);

@@ -92,20 +92,20 @@ impl Registers {
     #[must_use]
     pub fn save(hart: &Hart) -> Registers {
         Registers {
-            x: hart.x,
-            f: hart.f,
-            pc: hart.pc,
+            x: hart.x.get(),
+            f: hart.f.get(),
+            pc: hart.pc.get(),
             fcsr: fcsr::fcsr_read(hart),
         }
     }
 
     /// Restores the registers to `hart`. A reservation does not survive a task switch.
-    pub fn restore(&self, hart: &mut Hart) {
-        hart.x = self.x;
-        hart.f = self.f;
-        hart.pc = self.pc;
-        hart.reservation = NO_RESERVATION;
-        hart.resume = 0;
+    pub fn restore(&self, hart: &Hart) {
+        hart.x.set(self.x);
+        hart.f.set(self.f);
+        hart.pc.set(self.pc);
+        hart.reservation.set(NO_RESERVATION);
+        hart.resume.set(0);
         fcsr::fcsr_write(hart, self.fcsr);
     }
 }

@@ -4,15 +4,16 @@
 //! contains expiration times; a stale entry is dropped when its time comes.
 
 use crate::arch::clock;
-use crate::fs::file::Object;
 use crate::fs::process::FileId;
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
 use crate::kernel::task::NEVER;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::cell::Cell;
+use hartline_linux::resource::{RLIM_INFINITY, RLIMIT_CPU};
 use hartline_linux::siginfo::SI_KERNEL;
-use hartline_linux::signal::{SIGALRM, SIGPROF, SIGVTALRM};
+use hartline_linux::signal::{SIGALRM, SIGKILL, SIGPROF, SIGVTALRM, SIGXCPU};
 
 /// Length of the queue above which stale entries are removed.
 const CROWDED: usize = 4096;
@@ -61,16 +62,16 @@ impl Timer {
 }
 
 /// A timerfd.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct TimerFd {
     /// Number of the clock.
     pub clock: u64,
     /// The timer, in time of `CLOCK_MONOTONIC`.
-    pub timer: Timer,
+    pub timer: Cell<Timer>,
     /// Expirations that were not read.
-    pub expirations: u64,
+    pub expirations: Cell<u64>,
     /// Counter of all expirations, for edges.
-    pub edges: u32,
+    pub edges: Cell<u32>,
 }
 
 /// The notification of a POSIX timer.
@@ -159,27 +160,31 @@ impl TimerQueue {
 }
 
 impl Kernel {
-    /// The timer of an owner, if it exists.
-    fn timer(&mut self, owner: Owner) -> Option<&mut Timer> {
+    /// Calls `change` with the timer of an owner, if it exists.
+    fn with_timer<T>(&mut self, owner: Owner, change: impl FnOnce(&mut Timer) -> T) -> Option<T> {
         match owner {
-            Owner::File(id) => match &mut self.files.vfs.files.get_mut(id).ok()?.object {
-                Object::Timer(file) => Some(&mut file.timer),
-                _ => None,
-            },
-            Owner::Real(pid) => Some(&mut self.process_mut(pid)?.timers.real),
+            Owner::File(id) => {
+                let file = self.files.vfs.files.get(id).ok()?;
+                let TimerFd { timer, .. } = file.object.downcast()?;
+                let mut new = timer.get();
+                let result = change(&mut new);
+                timer.set(new);
+                Some(result)
+            }
+            Owner::Real(pid) => Some(change(&mut self.process_mut(pid)?.timers.real)),
             Owner::Posix(pid, number) => {
                 let timers = &mut self.process_mut(pid)?.timers;
-                timers.posix.get_mut(&number).map(|posix| &mut posix.timer)
+                Some(change(&mut timers.posix.get_mut(&number)?.timer))
             }
         }
     }
 
     /// Sets a timer of `CLOCK_MONOTONIC`; returns the old one.
     pub(crate) fn arm(&mut self, owner: Owner, new: Timer) -> Timer {
-        let Some(timer) = self.timer(owner) else {
+        let replaced = self.with_timer(owner, |timer| core::mem::replace(timer, new));
+        let Some(old) = replaced else {
             return Timer::default();
         };
-        let old = core::mem::replace(timer, new);
         self.timers.entries.remove(&(old.next, owner));
         if new.next != 0 {
             if self.timers.entries.len() >= CROWDED {
@@ -196,7 +201,10 @@ impl Kernel {
 
     fn forget_stale_timers(&mut self) {
         let mut entries = core::mem::take(&mut self.timers.entries);
-        entries.retain(|&(at, owner)| self.timer(owner).is_some_and(|timer| timer.next == at));
+        entries.retain(|&(at, owner)| {
+            let is_current = self.with_timer(owner, |timer| timer.next == at);
+            is_current.unwrap_or(false)
+        });
         self.timers.entries = entries;
     }
 
@@ -240,11 +248,10 @@ impl Kernel {
         }
         let before = self.scheduler.begin_urgent();
         while let Some(owner) = self.timers.pop(now) {
-            let Some(timer) = self.timer(owner) else {
+            let expired = self.with_timer(owner, |timer| (timer.expire(now), timer.next));
+            let Some((count, next)) = expired else {
                 continue;
             };
-            let count = timer.expire(now);
-            let next = timer.next;
             if next != 0 {
                 self.timers.entries.insert((next, owner));
             }
@@ -260,13 +267,14 @@ impl Kernel {
     fn act(&mut self, owner: Owner, count: u64) {
         match owner {
             Owner::File(id) => {
-                let Ok(file) = self.files.vfs.files.get_mut(id) else {
+                let Ok(file) = self.files.vfs.files.get(id) else {
                     return;
                 };
                 let ino = file.ino;
-                if let Object::Timer(timer) = &mut file.object {
-                    timer.expirations = timer.expirations.saturating_add(count);
-                    timer.edges = timer.edges.wrapping_add(1);
+                if let Some(timer) = file.object.downcast::<TimerFd>() {
+                    let unread = timer.expirations.get();
+                    timer.expirations.set(unread.saturating_add(count));
+                    timer.edges.set(timer.edges.get().wrapping_add(1));
                 }
                 self.files.vfs.changed.push(ino);
             }
@@ -302,8 +310,9 @@ impl Kernel {
         }
     }
 
-    /// Sends the signals of interval timers in CPU time.
+    /// Sends the signals of interval timers in CPU time, and of `RLIMIT_CPU`.
     pub(crate) fn run_cpu_timers(&mut self) {
+        self.check_cpu_limit();
         self.run_posix_cpu_timers();
         if self.process.timers.cpu == [Timer::default(); 2] {
             return;
@@ -320,6 +329,26 @@ impl Kernel {
 }
 
 impl Kernel {
+    /// Enforces `RLIMIT_CPU` of the running process: `SIGXCPU` at the soft limit and each second
+    /// after it, `SIGKILL` at the hard limit.
+    fn check_cpu_limit(&mut self) {
+        let limit = self.process.limits[RLIMIT_CPU];
+        if limit.rlim_cur == RLIM_INFINITY {
+            return;
+        }
+        let pid = self.process.pid;
+        let used = self.cpu_time(CpuClock::Process(pid)) / clock::SECOND;
+        let signal = match used {
+            _ if used >= limit.rlim_max => SIGKILL,
+            _ if used >= limit.rlim_cur => {
+                self.process.limits[RLIMIT_CPU].rlim_cur += 1;
+                SIGXCPU
+            }
+            _ => return,
+        };
+        self.signal_process(pid, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+    }
+
     /// Handles expired POSIX timers in CPU time of the running process.
     fn run_posix_cpu_timers(&mut self) {
         if !self.process.timers.has_cpu {

@@ -2,7 +2,7 @@
 
 use super::page_table::Window;
 use super::space::AddressSpace;
-use alloc::vec;
+use super::user_slice::UserSlice;
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
@@ -25,13 +25,10 @@ impl AddressSpace {
                 break;
             };
             let length = (PAGE_SIZE - at % PAGE_SIZE).min(end - at);
-            let mut part = vec![0; length as usize];
             // SAFETY: inside the frame of a mapped page, which stays mapped while the address space
-            // is borrowed. A program that changes it meanwhile is another hart.
-            unsafe {
-                core::ptr::copy_nonoverlapping(ram.pointer(offset), part.as_mut_ptr(), part.len());
-            }
-            bytes.extend_from_slice(&part);
+            // is borrowed.
+            let part = unsafe { UserSlice::new(ram.pointer(offset), length as usize) };
+            part.append_to(&mut bytes);
             at += length;
         }
         bytes

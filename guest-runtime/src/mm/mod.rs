@@ -11,6 +11,7 @@ mod page_table;
 mod shared;
 mod space;
 pub mod user;
+mod user_slice;
 mod vma;
 
 pub use frames::{Chunk, Frames, Ram, chunk_table_size, share_table_size};
@@ -18,4 +19,5 @@ pub use map::{MapPlace, MapRequest};
 pub use page_table::{Exhausted, Leaf, PageTable, Window};
 pub use shared::{PageStore, SharedMemory};
 pub use space::{Access, AddressSpace, Fault, SharedFrames};
+pub use user_slice::{UserSlice, UserSliceMut};
 pub use vma::{Backing, Label, MappedFile, Protection, Vma, VmaTree};

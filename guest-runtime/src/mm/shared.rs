@@ -2,6 +2,7 @@
 
 use super::page_table::Exhausted;
 use super::space::SharedFrames;
+use super::user_slice::{UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -141,7 +142,7 @@ impl SharedMemory {
                 self.allocator.lock().free_small(frame);
                 return Err(Exhausted);
             }
-            self.copy_to_frame(frame, 0, &bytes);
+            self.copy_to_frame(frame, 0, (&bytes).into());
         }
         self.pages.borrow_mut().insert(offset, page);
         Ok(page)
@@ -181,34 +182,32 @@ impl SharedMemory {
         }
     }
 
-    fn copy_to_frame(&self, frame: u64, within: u64, from: &[u8]) {
+    fn copy_to_frame(&self, frame: u64, within: u64, from: UserSlice<'_>) {
         debug_assert!(within + from.len() as u64 <= PAGE_SIZE);
         let ram = self.allocator.lock().ram();
         // SAFETY: inside a frame that this memory owns. The program may have it mapped, and then
         // sees the bytes as stores of another process.
-        unsafe {
-            let to = ram.pointer(frame).add(within as usize);
-            core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
-        }
+        let mut to =
+            unsafe { UserSliceMut::new(ram.pointer(frame).add(within as usize), from.len()) };
+        to.copy_from(from);
     }
 
     /// Copies from the page at `offset`, from byte `within`. Returns whether the page exists.
-    pub fn copy_out(&self, offset: u64, within: u64, to: &mut [u8]) -> bool {
+    pub fn copy_out(&self, offset: u64, within: u64, mut to: UserSliceMut<'_>) -> bool {
         let Some(page) = self.present(offset) else {
             return false;
         };
         debug_assert!(within + to.len() as u64 <= PAGE_SIZE);
         let ram = self.allocator.lock().ram();
         // SAFETY: as in `copy_to_frame`.
-        unsafe {
-            let from = ram.pointer(page.frame).add(within as usize);
-            core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len());
-        }
+        let from =
+            unsafe { UserSlice::new(ram.pointer(page.frame).add(within as usize), to.len()) };
+        to.copy_from(from);
         true
     }
 
     /// Copies into the page at `offset`, from byte `within`. Returns whether the page exists.
-    pub fn copy_in(&self, offset: u64, within: u64, from: &[u8]) -> bool {
+    pub fn copy_in(&self, offset: u64, within: u64, from: UserSlice<'_>) -> bool {
         let page = self.present(offset);
         if let Some(page) = page {
             self.copy_to_frame(page.frame, within, from);
@@ -217,15 +216,17 @@ impl SharedMemory {
     }
 
     /// Copies `from`, or zeros, into the existing pages of `range`.
-    fn fill(&self, range: Range<u64>, from: Option<&[u8]>) {
+    fn fill(&self, range: Range<u64>, from: Option<UserSlice<'_>>) {
         const ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
         let mut at = range.start;
         while at < range.end {
             let (offset, within) = (at & !(PAGE_SIZE - 1), at % PAGE_SIZE);
             let length = (PAGE_SIZE - within).min(range.end - at);
             let part = match from {
-                Some(from) => &from[(at - range.start) as usize..][..length as usize],
-                None => &ZEROS[..length as usize],
+                Some(from) => from
+                    .skip((at - range.start) as usize)
+                    .first(length as usize),
+                None => (&ZEROS[..length as usize]).into(),
             };
             self.copy_in(offset, within, part);
             at += length;
@@ -233,12 +234,12 @@ impl SharedMemory {
     }
 
     /// Updates existing pages after a write to the store at `offset`.
-    pub fn stored(&self, offset: u64, bytes: &[u8]) {
+    pub fn stored(&self, offset: u64, bytes: UserSlice<'_>) {
         self.fill(offset..offset + bytes.len() as u64, Some(bytes));
     }
 
     /// Overlays bytes that were read from the store at `offset` with the existing pages.
-    pub fn overlay(&self, offset: u64, bytes: &mut [u8]) {
+    pub fn overlay(&self, offset: u64, mut bytes: UserSliceMut<'_>) {
         let end = offset + bytes.len() as u64;
         let first = offset & !(PAGE_SIZE - 1);
         let dirty: alloc::vec::Vec<u64> = (self.pages.borrow().range(first..end))
@@ -247,7 +248,7 @@ impl SharedMemory {
             .collect();
         for at in dirty {
             let (from, to) = (at.max(offset), (at + PAGE_SIZE).min(end));
-            let part = &mut bytes[(from - offset) as usize..(to - offset) as usize];
+            let part = bytes.part((from - offset) as usize, (to - from) as usize);
             self.copy_out(at, from - at, part);
         }
     }
@@ -271,7 +272,7 @@ impl SharedMemory {
         let mut complete = true;
         for at in dirty {
             let part = &mut bytes[..PAGE_SIZE.min(size - at) as usize];
-            complete &= self.copy_out(at, 0, part) && store.write(at, part);
+            complete &= self.copy_out(at, 0, part.into()) && store.write(at, part);
         }
         complete
     }

@@ -4,6 +4,7 @@
 use super::frames::Frames;
 use super::page_table::{Exhausted, Leaf, PageTable, Window};
 use super::shared::SharedMemory;
+use super::user_slice::UserSliceMut;
 use super::vma::{Backing, Protection, Vma, VmaTree};
 use crate::arch::cpus::Processors;
 use alloc::rc::Rc;
@@ -222,9 +223,8 @@ impl AddressSpace {
             let room = (PAGE_SIZE - at % PAGE_SIZE) as usize;
             let (part, next) = rest.split_at(room.min(rest.len()));
             // SAFETY: the frame belongs to this page, and the part does not cross its end.
-            unsafe {
-                core::ptr::copy_nonoverlapping(part.as_ptr(), ram.pointer(offset), part.len());
-            }
+            let mut to = unsafe { UserSliceMut::new(ram.pointer(offset), part.len()) };
+            to.copy_from(part);
             at += part.len() as u64;
             rest = next;
         }

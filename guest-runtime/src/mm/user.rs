@@ -4,7 +4,7 @@
 //! result can be accessed without a fault. A range that the program could not access in the same
 //! way returns `EFAULT`.
 
-use crate::mm::{Access, AddressSpace};
+use crate::mm::{Access, AddressSpace, UserSlice, UserSliceMut};
 use alloc::vec::Vec;
 use core::arch::asm;
 use core::ops::Range;
@@ -21,31 +21,35 @@ pub const MAX_TRANSFER: u64 = 0x7fff_f000;
 ///
 /// # Errors
 /// `EFAULT` unless the program may read all of them, `ENOMEM` when RAM is used up.
-pub fn slice(memory: &mut AddressSpace, address: u64, length: u64) -> Result<&[u8], Errno> {
+pub fn slice(memory: &mut AddressSpace, address: u64, length: u64) -> Result<UserSlice<'_>, Errno> {
     if length == 0 {
-        return Ok(&[]);
+        return Ok((&[]).into());
     }
     memory.prepare(address, length, Access::Read)?;
     // SAFETY: `prepare` made the range present and readable, and it stays so while
     // the address space is borrowed.
-    Ok(unsafe { core::slice::from_raw_parts(address as *const u8, length as usize) })
+    Ok(unsafe { UserSlice::new(address as *const u8, length as usize) })
 }
 
 /// The `length` bytes at `address`, mutably.
 ///
 /// # Errors
 /// `EFAULT` unless the program may write all of them, `ENOMEM` when RAM is used up.
-pub fn slice_mut(memory: &mut AddressSpace, address: u64, length: u64) -> Result<&mut [u8], Errno> {
+pub fn slice_mut(
+    memory: &mut AddressSpace,
+    address: u64,
+    length: u64,
+) -> Result<UserSliceMut<'_>, Errno> {
     if length == 0 {
-        return Ok(&mut []);
+        return Ok(UserSliceMut::default());
     }
     memory.prepare(address, length, Access::Write)?;
     if memory.take_replaced() {
         touch(address..address + length);
     }
     // SAFETY: `prepare` made the range present and writable, and it stays so while
-    // the address space is borrowed; the slice borrows it mutably.
-    Ok(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, length as usize) })
+    // the address space is borrowed. Rust references never refer to the program's memory.
+    Ok(unsafe { UserSliceMut::new(address as *mut u8, length as usize) })
 }
 
 /// Stores to each page of a range that is prepared for stores, without a change. Pages may have new
@@ -67,7 +71,7 @@ fn touch(range: Range<u64>) {
 /// As [`slice()`].
 pub fn read<T: FromBytes>(memory: &mut AddressSpace, address: u64) -> Result<T, Errno> {
     let bytes = slice(memory, address, size_of::<T>() as u64)?;
-    T::read_from_bytes(bytes).map_err(|_| Errno::EFAULT)
+    bytes.value().ok_or(Errno::EFAULT)
 }
 
 /// Writes a value; `address` need not be aligned.
@@ -87,7 +91,7 @@ pub fn write<T: IntoBytes + Immutable>(
 /// # Errors
 /// As [`slice_mut`].
 pub fn write_bytes(memory: &mut AddressSpace, address: u64, bytes: &[u8]) -> Result<(), Errno> {
-    slice_mut(memory, address, bytes.len() as u64)?.copy_from_slice(bytes);
+    slice_mut(memory, address, bytes.len() as u64)?.copy_from(bytes);
     Ok(())
 }
 
@@ -102,10 +106,7 @@ pub fn read_array<T: FromBytes>(
 ) -> Result<Vec<T>, Errno> {
     let size = size_of::<T>() as u64;
     let length = count.checked_mul(size).ok_or(Errno::EINVAL)?;
-    slice(memory, address, length)?
-        .chunks_exact(size_of::<T>())
-        .map(|bytes| T::read_from_bytes(bytes).map_err(|_| Errno::EFAULT))
-        .collect()
+    Ok(slice(memory, address, length)?.values())
 }
 
 /// Reads the NUL-terminated string at `address`, without its NUL.
@@ -113,6 +114,8 @@ pub fn read_array<T: FromBytes>(
 /// # Errors
 /// `ENAMETOOLONG` if there is no NUL in the first `limit` bytes, otherwise as [`slice()`].
 pub fn cstr(memory: &mut AddressSpace, address: u64, limit: usize) -> Result<Vec<u8>, Errno> {
+    /// Length of most paths, bytes: the bytes that are copied before the search for the NUL.
+    const PART: usize = 64;
     let mut string = Vec::new();
     while string.len() < limit {
         let from = address
@@ -120,11 +123,14 @@ pub fn cstr(memory: &mut AddressSpace, address: u64, limit: usize) -> Result<Vec
             .ok_or(Errno::EFAULT)?;
         let room = (limit - string.len()) as u64;
         let bytes = slice(memory, from, room.min(PAGE_SIZE - from % PAGE_SIZE))?;
-        if let Some(end) = bytes.iter().position(|&byte| byte == 0) {
-            string.extend_from_slice(&bytes[..end]);
-            return Ok(string);
+        for part in bytes.chunks(PART) {
+            let start = string.len();
+            part.append_to(&mut string);
+            if let Some(end) = string[start..].iter().position(|&byte| byte == 0) {
+                string.truncate(start + end);
+                return Ok(string);
+            }
         }
-        string.extend_from_slice(bytes);
     }
     Err(Errno::ENAMETOOLONG)
 }

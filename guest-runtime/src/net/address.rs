@@ -2,21 +2,17 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::mem::offset_of;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use hartline_abi::vsock::CID_ANY;
 use hartline_linux::errno::Errno;
+use hartline_linux::in_::SockaddrIn;
+use hartline_linux::in6::{SIN6_LEN_RFC2133, SockaddrIn6};
+use hartline_linux::netlink::SockaddrNl;
 use hartline_linux::socket::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_VSOCK};
-use hartline_linux::un::UNIX_PATH_MAX;
-use hartline_linux::vm_sockets::{VMADDR_FLAG_TO_HOST, VMADDR_PORT_ANY};
-
-/// Size of `struct sockaddr_in`, bytes.
-const INET: usize = 16;
-/// Size of `struct sockaddr_in6` without and with its scope, bytes.
-const INET6: (usize, usize) = (24, 28);
-/// Size of `struct sockaddr_nl`, bytes.
-const NETLINK: usize = 12;
-/// Size of `struct sockaddr_vm`, bytes.
-const VSOCK: usize = 16;
+use hartline_linux::un::{SockaddrUn, UNIX_PATH_MAX};
+use hartline_linux::vm_sockets::{SockaddrVm, VMADDR_FLAG_TO_HOST, VMADDR_PORT_ANY};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The address family of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,35 +78,37 @@ impl Address {
         let number = Address::family_of(bytes)?;
         match family {
             Family::Unix if number != AF_UNIX => Err(Errno::EINVAL),
-            Family::Unix => parse_unix(&bytes[2..]),
-            Family::Inet if bytes.len() < INET => Err(Errno::EINVAL),
-            Family::Inet6 if bytes.len() < INET6.0 => Err(Errno::EINVAL),
-            Family::Netlink if bytes.len() < NETLINK || number != AF_NETLINK => Err(Errno::EINVAL),
-            Family::Vsock if bytes.len() < VSOCK || number != AF_VSOCK => Err(Errno::EINVAL),
-            Family::Vsock if bytes[12] & !VMADDR_FLAG_TO_HOST != 0 => Err(Errno::EINVAL),
-            _ if number != family.number() => Err(Errno::EAFNOSUPPORT),
-            Family::Netlink => {
-                let field = |at| u32::from_le_bytes(array(bytes, at));
-                Ok(Address::Netlink(field(4), field(8)))
-            }
-            Family::Vsock => {
-                let field = |at| u32::from_le_bytes(array(bytes, at));
-                Ok(Address::Vsock(field(8), field(4)))
-            }
+            Family::Unix => parse_unix(&bytes[offset_of!(SockaddrUn, sun_path)..]),
             Family::Inet => {
-                let address = array::<4>(bytes, 4);
-                Ok(Address::inet(Ipv4Addr::from(address).into(), port(bytes)))
+                let address: SockaddrIn = start(bytes)?;
+                check_family(number, family, Errno::EAFNOSUPPORT)?;
+                let ip = Ipv4Addr::from(address.sin_addr);
+                Ok(Address::inet(ip.into(), address.sin_port.get()))
             }
             Family::Inet6 => {
-                let address = Ipv6Addr::from(array::<16>(bytes, 8));
-                let scope = match bytes.len() < INET6.1 {
-                    true => 0,
-                    false => u32::from_le_bytes(array(bytes, 24)),
-                };
-                Ok(match address.to_ipv4_mapped() {
-                    Some(address) => Address::inet(address.into(), port(bytes)),
-                    None => Address::Inet(SocketAddrV6::new(address, port(bytes), 0, scope).into()),
+                let address = inet6(bytes)?;
+                check_family(number, family, Errno::EAFNOSUPPORT)?;
+                let (ip, port) = (Ipv6Addr::from(address.sin6_addr), address.sin6_port.get());
+                Ok(match ip.to_ipv4_mapped() {
+                    Some(ip) => Address::inet(ip.into(), port),
+                    None => {
+                        let scope = address.sin6_scope_id;
+                        Address::Inet(SocketAddrV6::new(ip, port, 0, scope).into())
+                    }
                 })
+            }
+            Family::Netlink => {
+                let address: SockaddrNl = start(bytes)?;
+                check_family(number, family, Errno::EINVAL)?;
+                Ok(Address::Netlink(address.nl_pid, address.nl_groups))
+            }
+            Family::Vsock => {
+                let address: SockaddrVm = start(bytes)?;
+                check_family(number, family, Errno::EINVAL)?;
+                match address.svm_flags & !VMADDR_FLAG_TO_HOST {
+                    0 => Ok(Address::Vsock(address.svm_cid, address.svm_port)),
+                    _ => Err(Errno::EINVAL),
+                }
             }
         }
     }
@@ -145,62 +143,89 @@ impl Address {
     /// Encodes the address for a socket of `family`.
     #[must_use]
     pub fn encode(&self, family: Family) -> Vec<u8> {
-        let mut bytes = family.number().to_le_bytes().to_vec();
+        let number = family.number();
         match (self, family) {
-            (Address::Path(path), _) => {
-                bytes.extend_from_slice(path);
-                bytes.push(0);
-            }
-            (Address::Abstract(name), _) => {
-                bytes.push(0);
-                bytes.extend_from_slice(name);
-            }
+            (Address::Path(path), _) => [number.as_bytes(), path, &[0]].concat(),
+            (Address::Abstract(name), _) => [number.as_bytes(), &[0], name].concat(),
             (Address::Inet(address), Family::Inet6) => {
                 let (ip, scope) = match address {
                     SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
                     SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
                 };
-                bytes.extend_from_slice(&address.port().to_be_bytes());
-                bytes.extend_from_slice(&[0; 4]);
-                bytes.extend_from_slice(&ip.octets());
-                bytes.extend_from_slice(&scope.to_le_bytes());
+                let address = SockaddrIn6 {
+                    sin6_family: number,
+                    sin6_port: address.port().into(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: ip.octets(),
+                    sin6_scope_id: scope,
+                };
+                address.as_bytes().to_vec()
             }
             (Address::Inet(address), _) => {
                 let ip = match address.ip() {
                     IpAddr::V4(ip) => ip,
                     IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
                 };
-                bytes.extend_from_slice(&address.port().to_be_bytes());
-                bytes.extend_from_slice(&ip.octets());
-                bytes.extend_from_slice(&[0; 8]);
+                sockaddr_in(ip, address.port()).as_bytes().to_vec()
             }
             (Address::Netlink(port, groups), _) => {
-                bytes.extend_from_slice(&[0; 2]);
-                bytes.extend_from_slice(&port.to_le_bytes());
-                bytes.extend_from_slice(&groups.to_le_bytes());
+                let address = SockaddrNl {
+                    nl_family: number,
+                    nl_pad: 0,
+                    nl_pid: *port,
+                    nl_groups: *groups,
+                };
+                address.as_bytes().to_vec()
             }
             (Address::Vsock(cid, port), _) => {
-                bytes.extend_from_slice(&[0; 2]);
-                bytes.extend_from_slice(&port.to_le_bytes());
-                bytes.extend_from_slice(&cid.to_le_bytes());
-                bytes.extend_from_slice(&[0; 4]);
+                let address = SockaddrVm {
+                    svm_family: number,
+                    svm_reserved1: 0,
+                    svm_port: *port,
+                    svm_cid: *cid,
+                    svm_flags: 0,
+                    svm_zero: [0; 3],
+                };
+                address.as_bytes().to_vec()
             }
-            (Address::Unnamed, Family::Unix) => {}
-            (Address::Unnamed, _) => return Address::unbound(family).encode(family),
+            (Address::Unnamed, Family::Unix) => number.as_bytes().to_vec(),
+            (Address::Unnamed, _) => Address::unbound(family).encode(family),
         }
-        bytes
     }
 }
 
-/// Returns the `N` bytes at `at`, which must be within `bytes`.
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut array = [0; N];
-    array.copy_from_slice(&bytes[at..at + N]);
-    array
+/// Returns the structure of an IPv4 address.
+#[must_use]
+pub fn sockaddr_in(ip: Ipv4Addr, port: u16) -> SockaddrIn {
+    SockaddrIn {
+        sin_family: AF_INET,
+        sin_port: port.into(),
+        sin_addr: ip.octets(),
+        sin_zero: [0; 8],
+    }
 }
 
-fn port(bytes: &[u8]) -> u16 {
-    u16::from_be_bytes(array(bytes, 2))
+/// Reads the structure that `bytes` start with.
+fn start<T: FromBytes>(bytes: &[u8]) -> Result<T, Errno> {
+    match T::read_from_prefix(bytes) {
+        Ok((value, _)) => Ok(value),
+        Err(_) => Err(Errno::EINVAL),
+    }
+}
+
+/// Reads an IPv6 address, which may lack its scope.
+fn inet6(bytes: &[u8]) -> Result<SockaddrIn6, Errno> {
+    if bytes.len() < SIN6_LEN_RFC2133 {
+        return Err(Errno::EINVAL);
+    }
+    start(bytes).or_else(|_| start(&[&bytes[..SIN6_LEN_RFC2133], &[0; 4]].concat()))
+}
+
+fn check_family(number: u16, family: Family, error: Errno) -> Result<(), Errno> {
+    match number == family.number() {
+        true => Ok(()),
+        false => Err(error),
+    }
 }
 
 /// Parses the part of a `struct sockaddr_un` that follows the family.
@@ -246,7 +271,7 @@ mod tests {
     #[test]
     fn wrong_addresses_are_refused() {
         let inet = Address::inet(Ipv4Addr::LOCALHOST.into(), 80).encode(Family::Inet);
-        for length in 0..INET {
+        for length in 0..size_of::<SockaddrIn>() {
             assert_eq!(
                 Address::parse(&inet[..length], Family::Inet),
                 Err(Errno::EINVAL)
@@ -259,7 +284,7 @@ mod tests {
             Err(Errno::EAFNOSUPPORT)
         );
         let mut vsock = Address::Vsock(2, 3).encode(Family::Vsock);
-        assert_eq!(vsock.len(), VSOCK);
+        assert_eq!(vsock.len(), size_of::<SockaddrVm>());
         assert_eq!(
             Address::parse(&vsock[..15], Family::Vsock),
             Err(Errno::EINVAL)

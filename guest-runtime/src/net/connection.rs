@@ -5,6 +5,7 @@ use super::queue::{Message, NOBODY};
 use super::socket::{Listener, Socket, SocketId, State, Type};
 use super::{Network, Route, overlaps};
 use crate::fs::process::FileId;
+use crate::mm::UserSlice;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use hartline_abi::vsock::CID_LOCAL;
@@ -369,13 +370,14 @@ impl Network {
     ///
     /// # Errors
     /// `EAGAIN` if the other end takes none now, `EPIPE`, `ENOTCONN`, a pending error.
-    pub fn send(
+    pub fn send<'a>(
         &mut self,
         id: SocketId,
-        bytes: &[u8],
+        bytes: impl Into<UserSlice<'a>>,
         rights: &[FileId],
         who: Ucred,
     ) -> Result<usize, Errno> {
+        let bytes = bytes.into();
         self.check_sending(id)?;
         let socket = self.get(id)?;
         match socket.state {
@@ -411,7 +413,7 @@ impl Network {
         }
         let mut copy = Vec::new();
         copy.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
-        copy.extend_from_slice(&bytes[..count]);
+        bytes.first(count).append_to(&mut copy);
         let message = Message {
             bytes: copy,
             read: 0,

@@ -10,20 +10,25 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use hartline_linux::errno::Errno;
 use hartline_linux::if_::{ARPHRD_ETHER, ARPHRD_LOOPBACK, IF_OPER_UNKNOWN, IF_OPER_UP};
+use hartline_linux::if_addr::{
+    IFA_ADDRESS, IFA_BROADCAST, IFA_CACHEINFO, IFA_F_PERMANENT, IFA_FLAGS, IFA_LABEL, IFA_LOCAL,
+    IfaCacheinfo, Ifaddrmsg,
+};
+use hartline_linux::if_link::{
+    IFLA_ADDRESS, IFLA_BROADCAST, IFLA_CARRIER, IFLA_GROUP, IFLA_IFNAME, IFLA_LINKMODE, IFLA_MTU,
+    IFLA_OPERSTATE, IFLA_QDISC, IFLA_STATS, IFLA_STATS64, IFLA_TXQLEN, RtnlLinkStats64,
+};
 use hartline_linux::netlink::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_MIN_TYPE,
-    Nlmsghdr,
+    Nlmsgerr, Nlmsghdr,
 };
 use hartline_linux::rtnetlink::{
-    IFA_ADDRESS, IFA_BROADCAST, IFA_CACHEINFO, IFA_F_PERMANENT, IFA_FLAGS, IFA_LABEL, IFA_LOCAL,
-    IFLA_ADDRESS, IFLA_BROADCAST, IFLA_CARRIER, IFLA_GROUP, IFLA_IFNAME, IFLA_LINKMODE, IFLA_MTU,
-    IFLA_OPERSTATE, IFLA_QDISC, IFLA_STATS, IFLA_STATS64, IFLA_TXQLEN, RT_SCOPE_HOST,
-    RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY, RTA_OIF, RTA_PREFSRC,
-    RTA_TABLE, RTM_GETADDR, RTM_GETLINK, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE,
-    RTN_UNICAST, RTPROT_BOOT, RTPROT_KERNEL,
+    Ifinfomsg, RT_SCOPE_HOST, RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_DST,
+    RTA_GATEWAY, RTA_OIF, RTA_PREFSRC, RTA_TABLE, RTM_GETADDR, RTM_GETLINK, RTM_GETROUTE,
+    RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTN_UNICAST, RTPROT_BOOT, RTPROT_KERNEL, Rtattr, Rtmsg,
 };
 use hartline_linux::socket::{AF_INET, AF_INET6, Ucred};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes, transmute};
 
 const HEADER: usize = size_of::<Nlmsghdr>();
 
@@ -37,6 +42,7 @@ pub(super) struct Facts {
 struct Builder<'a> {
     bytes: &'a mut Vec<u8>,
     start: usize,
+    header: Nlmsghdr,
 }
 
 impl<'a> Builder<'a> {
@@ -44,20 +50,26 @@ impl<'a> Builder<'a> {
         let start = bytes.len();
         bytes.extend_from_slice(header.as_bytes());
         bytes.extend_from_slice(body);
-        Builder { bytes, start }
+        Builder {
+            bytes,
+            start,
+            header,
+        }
     }
 
     /// Adds an attribute.
     fn attribute(&mut self, kind: u16, data: &[u8]) {
-        let length = 4 + data.len();
-        self.bytes.extend_from_slice(&(length as u16).to_le_bytes());
-        self.bytes.extend_from_slice(&kind.to_le_bytes());
+        let head = Rtattr {
+            rta_len: (size_of::<Rtattr>() + data.len()) as u16,
+            rta_type: kind,
+        };
+        self.bytes.extend_from_slice(head.as_bytes());
         self.bytes.extend_from_slice(data);
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
     fn number(&mut self, kind: u16, value: u32) {
-        self.attribute(kind, &value.to_le_bytes());
+        self.attribute(kind, value.as_bytes());
     }
 
     fn text(&mut self, kind: u16, text: &str) {
@@ -74,8 +86,10 @@ impl<'a> Builder<'a> {
 
 impl Drop for Builder<'_> {
     fn drop(&mut self) {
-        let length = (self.bytes.len() - self.start) as u32;
-        self.bytes[self.start..self.start + 4].copy_from_slice(&length.to_le_bytes());
+        let message = &mut self.bytes[self.start..];
+        self.header.nlmsg_len = message.len() as u32;
+        // This never fails, because the message starts with its header.
+        let _ = self.header.write_to_prefix(message);
     }
 }
 
@@ -97,12 +111,15 @@ fn link(bytes: &mut Vec<u8>, header: Nlmsghdr, interface: &Interface) {
     const QUEUE: u32 = 1000;
     const STATES: [u8; 2] = [IF_OPER_UP, IF_OPER_UNKNOWN];
     let is_loopback = usize::from(interface.is_loopback());
-    // `struct ifinfomsg`
-    let mut body = [0; 16];
-    body[2..4].copy_from_slice(&TYPES[is_loopback].to_le_bytes());
-    body[4..8].copy_from_slice(&interface.index.to_le_bytes());
-    body[8..12].copy_from_slice(&interface.flags.to_le_bytes());
-    let mut message = Builder::new(bytes, header, &body);
+    let body = Ifinfomsg {
+        ifi_family: 0,
+        pad: 0,
+        ifi_type: TYPES[is_loopback],
+        ifi_index: interface.index,
+        ifi_flags: interface.flags,
+        ifi_change: 0,
+    };
+    let mut message = Builder::new(bytes, header, body.as_bytes());
     message.text(IFLA_IFNAME, interface.name);
     message.number(IFLA_TXQLEN, QUEUE);
     message.attribute(IFLA_OPERSTATE, &[STATES[is_loopback]]);
@@ -116,16 +133,19 @@ fn link(bytes: &mut Vec<u8>, header: Nlmsghdr, interface: &Interface) {
         IFLA_BROADCAST,
         &[if interface.is_loopback() { 0 } else { 0xff }; 6],
     );
-    // `struct rtnl_link_stats64` and its 32-bit form; the rest are errors of other kinds.
     let [received, sent] = interface.traffic;
-    let counts = [
-        [received.packets, sent.packets],
-        [received.bytes, sent.bytes],
-        [received.errors, sent.errors],
-    ];
-    let mut wide = [0; 25];
-    wide[..6].copy_from_slice(counts.as_flattened());
-    message.attribute(IFLA_STATS64, wide.as_bytes());
+    let counts = RtnlLinkStats64 {
+        rx_packets: received.packets,
+        tx_packets: sent.packets,
+        rx_bytes: received.bytes,
+        tx_bytes: sent.bytes,
+        rx_errors: received.errors,
+        tx_errors: sent.errors,
+        // Errors of other kinds.
+        ..RtnlLinkStats64::default()
+    };
+    message.attribute(IFLA_STATS64, counts.as_bytes());
+    let wide: [u64; 25] = transmute!(counts);
     message.attribute(IFLA_STATS, wide.map(|count| count as u32)[..24].as_bytes());
 }
 
@@ -137,10 +157,14 @@ fn address(bytes: &mut Vec<u8>, header: Nlmsghdr, interface: &Interface, entry: 
         IpAddr::V6(ip) if ip.is_unicast_link_local() => RT_SCOPE_LINK,
         _ => RT_SCOPE_UNIVERSE,
     };
-    // `struct ifaddrmsg`
-    let mut body = [family(ip), prefix, IFA_F_PERMANENT, scope, 0, 0, 0, 0];
-    body[4..].copy_from_slice(&interface.index.to_le_bytes());
-    let mut message = Builder::new(bytes, header, &body);
+    let body = Ifaddrmsg {
+        ifa_family: family(ip),
+        ifa_prefixlen: prefix,
+        ifa_flags: IFA_F_PERMANENT,
+        ifa_scope: scope,
+        ifa_index: interface.index,
+    };
+    let mut message = Builder::new(bytes, header, body.as_bytes());
     message.ip(IFA_ADDRESS, ip);
     if ip.is_ipv4() {
         message.ip(IFA_LOCAL, ip);
@@ -150,8 +174,13 @@ fn address(bytes: &mut Vec<u8>, header: Nlmsghdr, interface: &Interface, entry: 
         message.text(IFA_LABEL, interface.name);
     }
     message.number(IFA_FLAGS, IFA_F_PERMANENT.into());
-    // `struct ifa_cacheinfo`: valid for ever.
-    message.attribute(IFA_CACHEINFO, [u32::MAX, u32::MAX, 0, 0].as_bytes());
+    let valid = IfaCacheinfo {
+        ifa_prefered: u32::MAX,
+        ifa_valid: u32::MAX,
+        cstamp: 0,
+        tstamp: 0,
+    };
+    message.attribute(IFA_CACHEINFO, valid.as_bytes());
 }
 
 /// `RTM_NEWROUTE` of a route.
@@ -163,22 +192,18 @@ fn route(bytes: &mut Vec<u8>, header: Nlmsghdr, entry: &RouteEntry) {
         _ => RT_SCOPE_UNIVERSE,
     };
     let made_by = MADE_BY[usize::from(entry.gateway.is_some())];
-    // `struct rtmsg`
-    let body = [
-        family(network),
-        prefix,
-        0,
-        0,
-        RT_TABLE_MAIN,
-        made_by,
-        scope,
-        RTN_UNICAST,
-        0,
-        0,
-        0,
-        0,
-    ];
-    let mut message = Builder::new(bytes, header, &body);
+    let body = Rtmsg {
+        rtm_family: family(network),
+        rtm_dst_len: prefix,
+        rtm_src_len: 0,
+        rtm_tos: 0,
+        rtm_table: RT_TABLE_MAIN,
+        rtm_protocol: made_by,
+        rtm_scope: scope,
+        rtm_type: RTN_UNICAST,
+        rtm_flags: 0,
+    };
+    let mut message = Builder::new(bytes, header, body.as_bytes());
     message.number(RTA_TABLE, RT_TABLE_MAIN.into());
     if prefix != 0 {
         message.ip(RTA_DST, network);
@@ -194,25 +219,22 @@ fn route(bytes: &mut Vec<u8>, header: Nlmsghdr, entry: &RouteEntry) {
 
 /// Returns the interface that an `RTM_GETLINK` request without a dump asks for.
 fn find<'f>(body: &[u8], facts: &'f Facts) -> Result<&'f Interface, Errno> {
-    const BODY: usize = 16;
-    let body = body.get(..).filter(|body| body.len() >= BODY);
-    let (fixed, mut attributes) = body.ok_or(Errno::EINVAL)?.split_at(BODY);
-    let number = |at: usize| u16::from_le_bytes([fixed[at], fixed[at + 1]]);
-    let index = u32::from(number(4)) | u32::from(number(6)) << 16;
+    let body = Ifinfomsg::read_from_prefix(body);
+    let (message, mut attributes) = body.map_err(|_| Errno::EINVAL)?;
     let mut name = None;
-    while let [l0, l1, k0, k1, ..] = *attributes {
-        let length = usize::from(u16::from_le_bytes([l0, l1]));
-        let Some(data) = attributes.get(4..length) else {
+    while let Ok((head, _)) = Rtattr::read_from_prefix(attributes) {
+        let length = usize::from(head.rta_len);
+        let Some(data) = attributes.get(size_of::<Rtattr>()..length) else {
             break;
         };
-        if u16::from_le_bytes([k0, k1]) == IFLA_IFNAME {
+        if head.rta_type == IFLA_IFNAME {
             name = data.split(|&byte| byte == 0).next();
         }
         let next = length.next_multiple_of(4);
         attributes = attributes.get(next..).unwrap_or(&[]);
     }
     let mut interfaces = facts.interfaces.iter();
-    let found = match (index, name) {
+    let found = match (message.ifi_index, name) {
         (0, None) => return Err(Errno::EINVAL),
         (0, Some(name)) => interfaces.find(|interface| interface.name.as_bytes() == name),
         (index, _) => interfaces.find(|interface| interface.index == index),
@@ -298,12 +320,16 @@ pub(super) fn answer(bytes: &[u8], port: u32, facts: &Facts) -> Vec<Vec<u8>> {
             Ok(false) if request.nlmsg_flags & NLM_F_ACK == 0 => {}
             // `struct nlmsgerr`: of a request that failed all of it comes back.
             Ok(false) => {
-                let body = [&[0; 4], &whole[..HEADER]].concat();
-                drop(Builder::new(&mut bytes, header(NLMSG_ERROR, 0), &body));
+                let body = Nlmsgerr {
+                    error: 0,
+                    msg: request,
+                };
+                let header = header(NLMSG_ERROR, 0);
+                drop(Builder::new(&mut bytes, header, body.as_bytes()));
             }
             Err(error) => {
                 let number = -(error.number() as i32);
-                let body = [&number.to_le_bytes(), whole].concat();
+                let body = [number.as_bytes(), whole].concat();
                 bytes.clear();
                 drop(Builder::new(&mut bytes, header(NLMSG_ERROR, 0), &body));
             }

@@ -6,6 +6,7 @@ use super::connection::Connecting;
 use super::queue::{Message, NOBODY};
 use super::socket::{Socket, SocketId, State, Type};
 use super::wire::{FlowId, Patience, Wire};
+use crate::mm::UserSlice;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddr};
@@ -97,7 +98,7 @@ impl Network {
         &mut self,
         id: SocketId,
         flow: FlowId,
-        bytes: &[u8],
+        bytes: UserSlice<'_>,
     ) -> Result<usize, Errno> {
         let socket = self.get(id)?;
         let (family, kind) = (socket.family, socket.kind);

@@ -190,8 +190,8 @@ impl Kernel {
     fn show_bytes(&mut self, address: u64, length: u64) -> String {
         let shown = length.min(SHOWN as u64);
         match user::slice(&mut self.memory, address, shown) {
-            Ok(bytes) if shown == length => quoted(bytes, SHOWN),
-            Ok(bytes) => format!("{}...", quoted(bytes, SHOWN)),
+            Ok(bytes) if shown == length => quoted(&bytes.to_vec(), SHOWN),
+            Ok(bytes) => format!("{}...", quoted(&bytes.to_vec(), SHOWN)),
             Err(_) => pointer(address),
         }
     }

@@ -1,7 +1,7 @@
 //! Making processes and threads: `clone`, `clone3`.
 
 use super::Entry;
-use crate::fs::file::Object;
+use crate::file::pidfd::PidFd;
 use crate::kernel::Kernel;
 use crate::kernel::process::Parked;
 use crate::kernel::scheduler::Space;
@@ -9,6 +9,7 @@ use crate::kernel::signals::check_number;
 use crate::kernel::task::{Registers, Task};
 use crate::mm::Access;
 use crate::mm::user;
+use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_CLOEXEC;
 use hartline_linux::resource::RLIMIT_NPROC;
@@ -75,7 +76,7 @@ fn clone3(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let args: CloneArgs = user::read(&mut kernel.memory, address)?;
     // Nonzero fields of later versions request features that are missing here.
     let rest = user::slice(&mut kernel.memory, address + SIZE, size - SIZE)?;
-    if rest.iter().any(|&byte| byte != 0) {
+    if rest.to_vec().iter().any(|&byte| byte != 0) {
         return Err(Errno::EINVAL);
     }
     if (args.stack == 0) != (args.stack_size == 0) {
@@ -172,7 +173,7 @@ fn open_pidfd(kernel: &mut Kernel, args: &CloneArgs, pid: u32) -> Result<(), Err
     }
     // If the address is bad, the call fails before a descriptor is opened.
     user::write(&mut kernel.memory, args.pidfd, &u32::MAX)?;
-    let fd = kernel.open_anonymous("[pidfd]", Object::Process(pid), O_CLOEXEC)?;
+    let fd = kernel.open_anonymous(Rc::new(PidFd(pid)), O_CLOEXEC)?;
     user::write(&mut kernel.memory, args.pidfd, &(fd as u32))
 }
 
@@ -208,7 +209,7 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
         kernel.process.space
     } else {
         // Parent and child continue in the same stack frame.
-        let sp = kernel.hart().x[SP];
+        let sp = kernel.hart().x(SP);
         let hot = sp.saturating_sub(HOT_STACK)..sp.saturating_add(HOT_STACK);
         let mut memory = kernel.memory.fork(hot).map_err(|_| Errno::ENOMEM)?;
         // As on Linux, a bad address is no error.

@@ -2,13 +2,15 @@
 
 use super::Entry;
 use super::files::Files;
-use super::poll::{ALWAYS, MAX_NESTING, WRITABLE, Watch};
+use super::poll::Watch;
 use crate::arch::clock;
+use crate::file::epoll::{ALWAYS, MAX_NESTING};
 use crate::fs::epoll::{Epoll, Interest};
-use crate::fs::file::Object;
+use crate::fs::operations::{Mode, WRITABLE};
 use crate::fs::process::FileId;
 use crate::kernel::Kernel;
 use crate::mm::user;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::eventpoll::{
@@ -33,11 +35,11 @@ fn epoll_create1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.open_anonymous("[eventpoll]", Object::Epoll(Epoll::default()), flags)
+    kernel.open_anonymous(Rc::new(Epoll::default()), flags)
 }
 
 /// The description behind a descriptor of an interest list.
-fn list_id(files: &mut Files, fd: u64) -> Result<FileId, Errno> {
+fn list_id(files: &Files, fd: u64) -> Result<FileId, Errno> {
     let id = files.id(fd)?;
     files.vfs.epoll(id)?;
     Ok(id)
@@ -51,20 +53,20 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     };
     kernel.files.id(a[0])?;
     let target = kernel.files.id(a[2])?;
-    match kernel.files.file(a[2])?.object {
-        // Linux has no poll operation for these.
-        Object::File | Object::Directory | Object::Proc(_) => return Err(Errno::EPERM),
-        _ if target == kernel.files.id(a[0])? => return Err(Errno::EINVAL),
+    let own = kernel.files.id(a[0])?;
+    match kernel.files.file(a[2])?.mode {
+        mode if mode.has(Mode::NO_POLL) => return Err(Errno::EPERM),
+        _ if target == own => return Err(Errno::EINVAL),
         _ => {}
     }
-    let own = kernel.files.id(a[0])?;
     if a[1] == EPOLL_CTL_ADD && leads_to(&kernel.files, target, own, MAX_NESTING) {
         return Err(Errno::ELOOP);
     }
     check_exclusive(kernel, a[1], target, event.events)?;
     let file = kernel.files.vfs.files.get(target)?;
+    let announcement = file.object.announcement(&kernel.files.vfs);
     let events = event.events | ALWAYS & !POLLNVAL;
-    let interest = Interest::new(file.ino, kernel.announcement(file), events, event.data);
+    let interest = Interest::new(file.ino, announcement, events, event.data);
     let key = (a[2] as u32, target);
     let vfs = &mut kernel.files.vfs;
     match a[1] {
@@ -78,10 +80,11 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 /// Whether one instance watches another, directly or through others; also true if the nesting
 /// exceeds `depth`.
 fn leads_to(files: &Files, from: FileId, to: FileId, depth: u32) -> bool {
-    let Ok(Object::Epoll(epoll)) = files.vfs.files.get(from).map(|file| &file.object) else {
+    let Ok(epoll) = files.vfs.epoll(from) else {
         return false;
     };
-    let mut targets = epoll.iter().map(|((_, file), _)| file);
+    let interests = epoll.interests();
+    let mut targets = interests.keys().map(|&(_, file)| file);
     from == to || depth == 0 || targets.any(|next| leads_to(files, next, to, depth - 1))
 }
 
@@ -92,8 +95,7 @@ fn check_exclusive(kernel: &Kernel, action: u64, target: FileId, events: u32) ->
     if events & EPOLLEXCLUSIVE == 0 {
         return Ok(());
     }
-    let object = &kernel.files.vfs.files.get(target)?.object;
-    let is_nested = matches!(object, Object::Epoll(_));
+    let is_nested = kernel.files.vfs.files.get(target)?.object.is::<Epoll>();
     match action != EPOLL_CTL_ADD || is_nested || events & !ALLOWED != 0 {
         true => Err(Errno::EINVAL),
         false => Ok(()),
@@ -107,10 +109,13 @@ fn collect(
     most: usize,
 ) -> Result<(Vec<EpollEvent>, bool), Errno> {
     kernel.wake_for_files();
-    let last = kernel.files.vfs.epoll(epoll)?.begin_look();
+    // Held, so that the list is looked up once for all candidates.
+    let object = Rc::clone(&kernel.files.vfs.files.get(epoll)?.object);
+    let list: &Epoll = object.downcast().ok_or(Errno::EINVAL)?;
+    let last = list.begin_look();
     let (mut events, mut wants_input) = (Vec::new(), false);
     while events.len() < most
-        && let Some((key, interest)) = kernel.files.vfs.epoll(epoll)?.next_candidate(last)
+        && let Some((key, interest)) = list.next_candidate(last)
     {
         let mut watch = [Watch {
             file: Some(key.1),
@@ -124,7 +129,6 @@ fn collect(
             0 => ready,
             _ => interest.news(ready, edges),
         };
-        let list = kernel.files.vfs.epoll(epoll)?;
         if news == 0 {
             list.pass(key, ready);
             continue;
@@ -146,7 +150,7 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
         return Err(Errno::EINVAL);
     }
     let deadline = kernel.deadline(timeout_ns);
-    let epoll = list_id(&mut kernel.files, a[0])?;
+    let epoll = list_id(&kernel.files, a[0])?;
     let (events, input) = collect(kernel, epoll, most as usize)?;
     if !events.is_empty() {
         user::write_bytes(&mut kernel.memory, a[1], events.as_bytes())?;
@@ -167,13 +171,13 @@ fn epoll_pwait(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         Ok(ms) => ms * 1_000_000,
         Err(_) => u64::MAX,
     };
-    list_id(&mut kernel.files, a[0])?;
+    list_id(&kernel.files, a[0])?;
     kernel.with_mask(a[4], a[5], |kernel| wait(kernel, a, timeout))
 }
 
 fn epoll_pwait2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let timeout = kernel.timeout(a[3])?;
-    list_id(&mut kernel.files, a[0])?;
+    list_id(&kernel.files, a[0])?;
     kernel.with_mask(a[4], a[5], |kernel| wait(kernel, a, timeout))
 }
 

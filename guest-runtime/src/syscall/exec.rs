@@ -192,8 +192,10 @@ fn forget_program(kernel: &mut Kernel) {
     kernel.task.robust_list = [0; 2];
     kernel.task.retry = None;
     let hart = kernel.hart();
-    (hart.x, hart.f) = ([0; 32], [0; 32]);
-    (hart.reservation, hart.resume) = (NO_RESERVATION, 0);
+    hart.x.set([0; 32]);
+    hart.f.set([0; 32]);
+    hart.reservation.set(NO_RESERVATION);
+    hart.resume.set(0);
     fcsr::fcsr_reset(hart);
 }
 

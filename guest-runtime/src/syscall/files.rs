@@ -4,8 +4,9 @@ use crate::arch::clock;
 use crate::arch::host::Host;
 use crate::drivers::streams::Streams;
 use crate::drivers::volume::HostChannel;
+use crate::file::proc::ProcText;
 use crate::fs::Vfs;
-use crate::fs::file::{MAX_FILES, Object, OpenFile};
+use crate::fs::file::{MAX_FILES, OpenFile};
 use crate::fs::inode::MAY_EXEC;
 use crate::fs::process::{FileId, Process};
 use crate::fs::transfer::Outside;
@@ -15,10 +16,11 @@ use crate::fs::walk::Options;
 use crate::kernel::Kernel;
 use crate::kernel::loader::ElfFile;
 use crate::kernel::process;
-use crate::kernel::random::Random;
-use crate::mm::user;
+use crate::kernel::random::{self, Random};
+use crate::mm::{UserSlice, UserSliceMut, user};
 use alloc::borrow::Cow;
 use alloc::rc::Rc;
+use alloc::vec;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
@@ -49,11 +51,11 @@ impl Outside for World<'_> {
         self.task
     }
 
-    fn read_input(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno> {
+    fn read_input(&mut self, to: UserSliceMut<'_>, nonblocking: bool) -> Result<usize, Errno> {
         self.streams.read(to, nonblocking)
     }
 
-    fn write_output(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
+    fn write_output(&mut self, stream: u32, from: UserSlice<'_>) -> Result<usize, Errno> {
         self.streams.write(stream, from)
     }
 
@@ -63,16 +65,18 @@ impl Outside for World<'_> {
             .find(|&stream| self.streams.is_terminal(stream))
     }
 
-    fn random(&mut self, to: &mut [u8]) {
-        self.random.fill(to);
+    fn random(&mut self, mut to: UserSliceMut<'_>) {
+        to.fill_with(|part| self.random.fill(part));
     }
 
-    fn mix(&mut self, from: &[u8]) {
+    fn mix(&mut self, from: UserSlice<'_>) {
         self.random.mix(from);
     }
 
-    fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
-        self.random.entropy(to)
+    fn entropy(&mut self, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {
+        let mut bytes = vec![0; to.len().min(random::MOST)];
+        let count = self.random.entropy(&mut bytes)?;
+        Ok(to.copy_start(&bytes[..count]))
     }
 }
 
@@ -87,7 +91,8 @@ impl Files {
         let who = Credentials::new(boot.uid, boot.gid);
         let terminals = boot.terminals & 7;
         let clock = clock::realtime;
-        let (vfs, process) = Vfs::new(tree, limit, clock, who, process::FIRST, terminals)?;
+        let (mut vfs, mut process) = Vfs::new(tree, limit, clock, who, process::FIRST, terminals)?;
+        vfs.open_streams(&mut process)?;
         let streams = Streams::new(host);
         let mut files = Self {
             vfs,
@@ -148,7 +153,7 @@ impl Files {
                 let size = usize::try_from(vfs.fs.size(ino)?).map_err(|_| Errno::ENOMEM)?;
                 bytes.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
                 bytes.resize(size, 0);
-                let length = vfs.fs.read(ino, 0, &mut bytes)?;
+                let length = vfs.fs.read(ino, 0, (&mut bytes).into())?;
                 bytes.truncate(length);
                 Cow::Owned(bytes)
             }
@@ -208,7 +213,7 @@ impl Files {
         (task, random): (u32, &mut Random),
         id: FileId,
         offset: Option<u64>,
-        to: &mut [u8],
+        to: UserSliceMut<'_>,
     ) -> Result<usize, Errno> {
         let streams = &mut self.streams;
         let mut world = World {
@@ -224,7 +229,7 @@ impl Files {
         (task, random): (u32, &mut Random),
         id: FileId,
         offset: Option<u64>,
-        from: &[u8],
+        from: UserSlice<'_>,
     ) -> Result<usize, Errno> {
         let streams = &mut self.streams;
         let mut world = World {
@@ -255,7 +260,7 @@ impl Kernel {
         &mut self,
         id: FileId,
         offset: Option<u64>,
-        to: &mut [u8],
+        to: UserSliceMut<'_>,
     ) -> Result<usize, Errno> {
         let who = (self.task.tid, &mut self.random);
         self.files.read(who, id, offset, to)
@@ -279,7 +284,7 @@ impl Kernel {
         &mut self,
         id: FileId,
         offset: Option<u64>,
-        from: &[u8],
+        from: UserSlice<'_>,
     ) -> Result<usize, Errno> {
         let who = (self.task.tid, &mut self.random);
         self.files.write(who, id, offset, from)
@@ -334,16 +339,12 @@ impl Kernel {
     /// Regenerates the text of a `/proc` file when it is read from its start.
     pub(super) fn refresh_text(&mut self, id: FileId, offset: Option<u64>) -> Result<(), Errno> {
         let file = self.files.vfs.files.get(id)?;
+        let (object, ino) = (Rc::clone(&file.object), file.ino);
         let at = offset.unwrap_or(file.offset);
-        let Object::Proc(text) = &file.object else {
-            return Ok(());
-        };
-        if at != 0 && !text.is_empty() {
-            return Ok(());
-        }
-        let text = self.proc_text(file.ino)?;
-        if let Object::Proc(old) = &mut self.files.vfs.files.get_mut(id)?.object {
-            *old = text;
+        if let Some(text) = object.downcast::<ProcText>()
+            && (at == 0 || text.is_empty())
+        {
+            text.set(self.proc_text(ino)?);
         }
         Ok(())
     }

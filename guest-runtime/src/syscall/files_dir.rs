@@ -2,9 +2,9 @@
 
 use super::Entry;
 use super::files::Files;
+use crate::file::directory::Directory;
 use crate::fs::Vfs;
 use crate::fs::directory::FIRST_COOKIE;
-use crate::fs::file::Object;
 use crate::fs::inode::directory_type;
 use crate::fs::proc;
 use crate::fs::process::Process;
@@ -110,9 +110,9 @@ fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let Files { vfs, process, .. } = &mut kernel.files;
     let file = vfs.files.get(id)?;
     file.check_located()?;
-    let Object::Directory = file.object else {
+    if !file.object.is::<Directory>() {
         return Err(Errno::ENOTDIR);
-    };
+    }
     let (directory, mut cookie) = (file.ino, file.offset);
     if vfs.fs.attributes(directory, process)?.nlink == 0 {
         return Err(Errno::ENOENT);

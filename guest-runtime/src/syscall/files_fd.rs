@@ -4,13 +4,16 @@ use super::Entry;
 use super::files::Files;
 use super::files_lock::{LockCall, set_lock, test_lock};
 use super::signal_io;
+use crate::file::eventfd::EventFd;
+use crate::file::pipe::PipeEnd;
 use crate::fs::Target;
-use crate::fs::file::{EventFd, Object};
 use crate::fs::inode::Kind;
+use crate::fs::operations::File;
 use crate::fs::pipe::Pipe;
 use crate::fs::types::SETFL_MASK;
 use crate::kernel::Kernel;
 use crate::mm::user;
+use alloc::rc::Rc;
 use hartline_linux::close_range::{CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE};
 use hartline_linux::errno::Errno;
 use hartline_linux::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EFD_SEMAPHORE};
@@ -174,7 +177,7 @@ fn add_seals(kernel: &mut Kernel, fd: u64, argument: u64) -> Result<u64, Errno> 
 
 fn pipe(kernel: &mut Kernel, fd: u64) -> Result<&mut Pipe, Errno> {
     let file = kernel.files.file(fd)?;
-    let (ino, is_pipe) = (file.ino, matches!(file.object, Object::Pipe));
+    let (ino, is_pipe) = (file.ino, file.object.is::<PipeEnd>());
     match &mut kernel.files.vfs.fs.inode_mut(ino)?.kind {
         Kind::Fifo(pipe) if is_pipe => Ok(pipe),
         _ => Err(Errno::EBADF),
@@ -204,25 +207,16 @@ fn eventfd2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(EFD_SEMAPHORE | EFD_CLOEXEC | EFD_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    let event = EventFd {
-        count: u64::from(a[0] as u32),
-        semaphore: flags & EFD_SEMAPHORE != 0,
-        edges: [0; 2],
-    };
-    kernel.open_anonymous("[eventfd]", Object::Event(event), flags & !EFD_SEMAPHORE)
+    let event = EventFd::new(a[0] as u32, flags & EFD_SEMAPHORE != 0);
+    kernel.open_anonymous(Rc::new(event), flags & !EFD_SEMAPHORE)
 }
 
 impl Kernel {
-    /// Opens an object that has no inode in the file system, for reading and writing.
-    pub(super) fn open_anonymous(
-        &mut self,
-        name: &'static str,
-        object: Object,
-        flags: u32,
-    ) -> Result<u64, Errno> {
+    /// Opens a file that is not in the file system, for reading and writing.
+    pub(super) fn open_anonymous(&mut self, file: Rc<dyn File>, flags: u32) -> Result<u64, Errno> {
         self.sync_identity();
         let Files { vfs, process, .. } = &mut self.files;
-        let fd = vfs.open_anonymous(process, name, object, flags | O_RDWR)?;
+        let fd = vfs.open_anonymous(process, file, flags | O_RDWR)?;
         Ok(u64::from(fd))
     }
 }

@@ -2,19 +2,19 @@
 
 use super::Entry;
 use super::files::Files;
-use crate::fs::devices::Device;
-use crate::fs::disks::WINDOW;
-use crate::fs::file::{Object, OpenFile};
+use crate::file::directory::Directory;
+use crate::file::pipe::PipeEnd;
+use crate::file::regular::Regular;
+use crate::fs::operations::{File, Mode, Storage};
 use crate::fs::process::FileId;
 use crate::fs::types::MAX_RW_COUNT;
-use crate::fs::volume::is_volume;
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
 use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
+use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
-use hartline_abi::volume::VOLUME_DATA;
 use hartline_linux::errno::Errno;
 use hartline_linux::fadvise::POSIX_FADV_NOREUSE;
 use hartline_linux::fcntl::O_APPEND;
@@ -69,26 +69,21 @@ pub(super) fn position(offset: u64) -> Result<Option<u64>, Errno> {
 /// Checks the position of `pread64` and its like; `ESPIPE` if the file has no position.
 fn place(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
     let at = position(a[3])?;
-    match kernel.files.file(a[0])?.object {
-        Object::File | Object::Directory | Object::Proc(_) | Object::Device(_) => Ok(at),
-        _ => Err(Errno::ESPIPE),
+    match kernel.files.file(a[0])?.mode.has(Mode::PREAD) {
+        true => Ok(at),
+        false => Err(Errno::ESPIPE),
     }
 }
 
 /// Whether a call that would block waits. For storage it always does.
 pub(super) fn waits(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
     let file = kernel.files.vfs.files.get(id)?;
-    Ok(!file.is_nonblocking() || is_storage(file))
+    Ok(!file.is_nonblocking() || file.mode.has(Mode::STORAGE))
 }
 
-/// Whether reading an open file may wait for the host's storage: a disk, or a file of a volume.
-pub(super) fn is_storage(file: &OpenFile) -> bool {
-    is_disk(&file.object) || matches!(file.object, Object::File) && is_volume(file.ino)
-}
-
-/// Whether an open file is a disk.
-pub(super) fn is_disk(object: &Object) -> bool {
-    matches!(object, Object::Device(Device::Disk(_)))
+/// The operations of an open file description.
+fn object(kernel: &Kernel, id: FileId) -> Result<Rc<dyn File>, Errno> {
+    Ok(Rc::clone(&kernel.files.vfs.files.get(id)?.object))
 }
 
 /// Reads; waits if there is nothing to read.
@@ -99,18 +94,27 @@ fn read_at(
     address: u64,
     count: u64,
 ) -> Result<u64, Errno> {
-    if is_storage(kernel.files.vfs.files.get(id)?) {
+    let mode = kernel.files.vfs.files.get(id)?.mode;
+    if mode.has(Mode::STORAGE) {
         return read_storage(kernel, id, offset, &[whole(address, count)]);
     }
-    kernel.refresh_text(id, offset)?;
-    kernel.check_foreground(id)?;
+    if mode.has(Mode::TEXT) {
+        kernel.refresh_text(id, offset)?;
+    }
+    if mode.has(Mode::TERMINAL) {
+        object(kernel, id)?.check_input(kernel)?;
+    }
     let limit = kernel.files.vfs.read_limit(id, offset, count)?;
     match kernel.read_into(id, offset, address, limit) {
         Err(Errno::EAGAIN) if waits(kernel, id)? => {
-            match kernel.read_with_limit(id, address, limit)? {
-                Some(done) => Ok(done),
-                None => Err(block(kernel, id, 0)?),
+            if mode.has(Mode::TERMINAL) {
+                let ino = kernel.files.vfs.files.get(id)?.ino;
+                let timed = object(kernel, id)?.read_timed(kernel, ino, address, limit)?;
+                if let Some(done) = timed {
+                    return Ok(done);
+                }
             }
+            Err(block(kernel, id, 0)?)
         }
         result => result.map(|done| done as u64),
     }
@@ -125,8 +129,7 @@ fn read_storage(
 ) -> Result<u64, Errno> {
     let file = kernel.files.vfs.files.get(id)?;
     file.check_readable()?;
-    let is_file = matches!(file.object, Object::File);
-    let window = if is_file { VOLUME_DATA } else { WINDOW };
+    let Storage { window, short_ends } = file.object.storage().ok_or(Errno::EINVAL)?;
     let mut skipped = kernel.progress();
     let mut done = skipped;
     for &Iovec {
@@ -141,8 +144,7 @@ fn read_storage(
             let most = (length - inside).min(window as u64);
             match kernel.read_into(id, at, base.wrapping_add(inside), most) {
                 Ok(0) => return Ok(done),
-                // A short read means the end of the file.
-                Ok(got) if is_file && (got as u64) < most => return Ok(done + got as u64),
+                Ok(got) if short_ends && (got as u64) < most => return Ok(done + got as u64),
                 Ok(got) => (done, inside) = (done + got as u64, inside + got as u64),
                 Err(Errno::EAGAIN) => return Err(kernel.await_disk(done)),
                 Err(_) if done > 0 => return Ok(done),
@@ -156,14 +158,11 @@ fn read_storage(
 /// Waits until reading or writing may continue; the caller passes the result on.
 pub(super) fn block(kernel: &mut Kernel, id: FileId, progress: u64) -> Result<Errno, Errno> {
     let file = kernel.files.vfs.files.get(id)?;
-    if is_storage(file) {
+    if file.mode.has(Mode::STORAGE) {
         return Ok(kernel.await_disk(progress));
     }
     let wait = Wait {
-        input: matches!(
-            file.object,
-            Object::Console(_) | Object::Device(Device::Terminal)
-        ),
+        input: file.mode.has(Mode::INPUT),
         ..Wait::for_event(Event::File(file.ino))
     };
     Ok(kernel.block(wait, progress))
@@ -188,10 +187,13 @@ fn write_at(
     count: u64,
     before: u64,
 ) -> Result<u64, Errno> {
-    kernel.check_output(id)?;
+    let mode = kernel.files.vfs.files.get(id)?.mode;
+    if mode.has(Mode::TERMINAL) {
+        object(kernel, id)?.check_output(kernel)?;
+    }
     let count = count.min(MAX_RW_COUNT as u64);
-    let most = match is_disk(&kernel.files.vfs.files.get(id)?.object) {
-        true => WINDOW as u64,
+    let most = match mode.has(Mode::STORAGE) {
+        true => object(kernel, id)?.write_window(),
         false => count,
     };
     let mut done = 0;
@@ -211,10 +213,7 @@ fn write_at(
             Err(_) if done > 0 => return Ok(done),
             Err(error) => return check_pipe(kernel, Err(error)),
         }
-        let object = &kernel.files.vfs.files.get(id)?.object;
-        let fills = is_disk(object)
-            || matches!(object, Object::Pipe | Object::Master(_) | Object::Slave(_));
-        if done == count || !fills || !waits(kernel, id)? {
+        if done == count || !mode.has(Mode::PARTIAL) || !waits(kernel, id)? {
             return Ok(done);
         }
     }
@@ -242,29 +241,27 @@ fn whole(base: u64, length: u64) -> Iovec {
 
 impl Kernel {
     fn is_socket(&self, id: FileId) -> Result<bool, Errno> {
-        Ok(matches!(
-            self.files.vfs.files.get(id)?.object,
-            Object::Socket(_)
-        ))
+        Ok(self.files.vfs.files.get(id)?.mode.has(Mode::SOCKET))
     }
 
-    /// Reads from a socket or a signalfd; `None` for other objects. Runs the timers before a timerfd
-    /// is read.
+    /// Reads from a socket, or by [`File::read_iter`]; `None` if [`Vfs::read`] is to follow.
+    ///
+    /// [`Vfs::read`]: crate::fs::Vfs::read
     fn read_special(
         &mut self,
         id: FileId,
         fd: u64,
         vectors: &[Iovec],
     ) -> Result<Option<u64>, Errno> {
-        match self.files.vfs.files.get(id)?.object {
-            Object::Socket(_) => self.read_socket(fd, vectors).map(Some),
-            Object::Signal(set) => self.read_signals(fd, set, vectors).map(Some),
-            Object::Timer(_) => {
-                self.run_timers();
-                Ok(None)
-            }
-            _ => Ok(None),
+        let file = self.files.vfs.files.get(id)?;
+        if file.mode.has(Mode::SOCKET) {
+            return self.read_socket(fd, vectors).map(Some);
         }
+        if !file.mode.has(Mode::READ_ITER) {
+            return Ok(None);
+        }
+        let (object, flags) = (Rc::clone(&file.object), file.flags);
+        object.read_iter(self, flags, vectors)
     }
 }
 
@@ -308,7 +305,7 @@ pub(super) fn read_vectors(
     mut offset: Option<u64>,
 ) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
-    if is_storage(kernel.files.vfs.files.get(id)?) {
+    if kernel.files.vfs.files.get(id)?.mode.has(Mode::STORAGE) {
         let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
         return read_storage(kernel, id, offset, &vectors);
     }
@@ -359,7 +356,7 @@ pub(super) fn write_vectors(
     let total: u64 = vectors.iter().map(|vector| vector.iov_len).sum();
     if vectors.len() > 1 && total <= GATHER && !waits_for_room(kernel, id)? {
         let bytes = gather(kernel, &vectors)?;
-        let result = kernel.write_file(id, offset, &bytes);
+        let result = kernel.write_file(id, offset, (&bytes).into());
         return check_pipe(kernel, result);
     }
     let before = kernel.progress();
@@ -393,22 +390,14 @@ pub(super) fn write_vectors(
 
 /// Whether a write may have to wait for room and is therefore done in parts.
 fn waits_for_room(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
-    let object = &kernel.files.vfs.files.get(id)?.object;
-    let fills = matches!(
-        object,
-        Object::Pipe | Object::Event(_) | Object::Master(_) | Object::Slave(_)
-    );
-    Ok(fills || is_disk(object))
+    let mode = kernel.files.vfs.files.get(id)?.mode;
+    Ok(mode.has_any(Mode::PARTIAL.with(Mode::SINGLE)))
 }
 
 fn gather(kernel: &mut Kernel, vectors: &[Iovec]) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     for vector in vectors {
-        bytes.extend_from_slice(user::slice(
-            &mut kernel.memory,
-            vector.iov_base,
-            vector.iov_len,
-        )?);
+        user::slice(&mut kernel.memory, vector.iov_base, vector.iov_len)?.append_to(&mut bytes);
     }
     Ok(bytes)
 }
@@ -462,8 +451,8 @@ fn sendfile(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         0 => None,
         address => position(user::read(&mut kernel.memory, address)?)?,
     };
-    let object = &kernel.files.vfs.files.get(from)?.object;
-    if !matches!(object, Object::File | Object::Proc(_) | Object::Device(_)) {
+    let mode = kernel.files.vfs.files.get(from)?.mode;
+    if !mode.has(Mode::PREAD.with(Mode::SPLICE_READ)) {
         return Err(Errno::EINVAL);
     }
     if kernel.files.vfs.files.get(to)?.flags & O_APPEND != 0 {
@@ -506,8 +495,7 @@ fn check_range(
 ) -> Result<(), Errno> {
     let files = &kernel.files.vfs.files;
     let (input, output) = (files.get(from)?, files.get(to)?);
-    let is_directory = |object: &Object| matches!(object, Object::Directory);
-    if is_directory(&input.object) || is_directory(&output.object) {
+    if input.object.is::<Directory>() || output.object.is::<Directory>() {
         return Err(Errno::EISDIR);
     }
     input.check_readable()?;
@@ -515,10 +503,7 @@ fn check_range(
     if output.flags & O_APPEND != 0 {
         return Err(Errno::EBADF);
     }
-    if !matches!(
-        (&input.object, &output.object),
-        (Object::File, Object::File)
-    ) {
+    if !input.object.is::<Regular>() || !output.object.is::<Regular>() {
         return Err(Errno::EINVAL);
     }
     let device = |ino| Ok::<_, Errno>(kernel.files.vfs.fs.inode(ino)?.device);
@@ -547,10 +532,10 @@ fn copy(
     while done < count {
         let wanted = usize::try_from(count - done).map_or(COPY, |n| n.min(COPY));
         let (waiting, result) =
-            match kernel.read_file(from, Some(first + done), &mut buffer[..wanted]) {
+            match kernel.read_file(from, Some(first + done), (&mut buffer[..wanted]).into()) {
                 Ok(got) => {
                     let at = target.map(|target| target + done);
-                    (to, kernel.write_file(to, at, &buffer[..got]))
+                    (to, kernel.write_file(to, at, (&buffer[..got]).into()))
                 }
                 error => (from, error),
             };
@@ -584,23 +569,16 @@ fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
 
 fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno> {
     let file = kernel.files.file(fd)?;
-    match file.object {
-        Object::File | Object::Directory if is_volume(file.ino) => {
-            let (ino, tid) = (file.ino, kernel.task.tid);
-            match kernel.files.vfs.sync_volume(ino, tid, only_data) {
-                Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
-                result => result.map(|()| 0),
-            }
-        }
-        Object::Device(Device::Disk(number)) => {
-            let tid = kernel.task.tid;
-            match kernel.files.vfs.disks.flush(number, tid) {
-                Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
-                result => result.map(|()| 0),
-            }
-        }
-        Object::File | Object::Directory | Object::Device(_) => Ok(0),
-        _ => Err(Errno::EINVAL),
+    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task.tid);
+    let result = object.fsync(&mut kernel.files.vfs, ino, task, only_data);
+    synced(kernel, result)
+}
+
+/// The result of a call that makes a file durable; the call waits if that is not done.
+fn synced(kernel: &mut Kernel, result: Result<(), Errno>) -> Result<u64, Errno> {
+    match result {
+        Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
+        result => result.map(|()| 0),
     }
 }
 
@@ -622,26 +600,25 @@ fn sync_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[3] & !FLAGS != 0 || i64::try_from(a[1]).is_err() || end.is_none() {
         return Err(Errno::EINVAL);
     }
-    match file.object {
-        Object::File | Object::Directory | Object::Device(_) => sync_file(kernel, a[0], true),
-        _ => Err(Errno::ESPIPE),
-    }
+    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task.tid);
+    let result = object.sync_file_range(&mut kernel.files.vfs, ino, task);
+    synced(kernel, result)
 }
 
 /// Reading ahead has no effect: there is no disk, or the host reads ahead.
 fn readahead(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let file = kernel.files.file(a[0])?;
     file.check_readable()?;
-    match file.object {
-        Object::File => Ok(0),
-        _ => Err(Errno::EINVAL),
+    match file.object.is::<Regular>() {
+        true => Ok(0),
+        false => Err(Errno::EINVAL),
     }
 }
 
 fn fadvise64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    match kernel.files.file(a[0])?.object {
-        Object::Pipe => Err(Errno::ESPIPE),
-        _ if a[3] > POSIX_FADV_NOREUSE => Err(Errno::EINVAL),
+    match kernel.files.file(a[0])?.object.is::<PipeEnd>() {
+        true => Err(Errno::ESPIPE),
+        false if a[3] > POSIX_FADV_NOREUSE => Err(Errno::EINVAL),
         _ => Ok(0),
     }
 }

@@ -3,10 +3,10 @@
 
 use super::Entry;
 use super::files::Files;
+use crate::file::open::{OtherEnd, Request};
 use crate::fs::filesystem::NewInode;
 use crate::fs::inode::MAY_EXEC;
 use crate::fs::names::Rename;
-use crate::fs::open::{OtherEnd, Request};
 use crate::fs::types::Ino;
 use crate::fs::types::VALID_OPEN_FLAGS;
 use crate::fs::walk::{Last, Options, Resolved};
@@ -97,7 +97,7 @@ fn open_how(kernel: &mut Kernel, address: u64, size: u64) -> Result<OpenHow, Err
     }
     let more = address.checked_add(KNOWN).ok_or(Errno::EFAULT)?;
     let rest = user::slice(&mut kernel.memory, more, size - KNOWN)?;
-    if rest.iter().any(|&byte| byte != 0) {
+    if rest.to_vec().iter().any(|&byte| byte != 0) {
         return Err(Errno::E2BIG);
     }
     user::read(&mut kernel.memory, address)

@@ -3,18 +3,17 @@
 use super::Entry;
 use super::files::Files;
 use crate::fs::attributes::NewTime;
-use crate::fs::data::MAX_SIZE;
-use crate::fs::file::Object;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
-use crate::fs::inode::{Attributes, Kind, MAY_WRITE};
+use crate::fs::inode::{Attributes, MAY_WRITE};
+use crate::fs::operations::Mapped;
 use crate::fs::types::{Ino, Timestamp};
 use crate::fs::volume::is_volume_device;
 use crate::kernel::Kernel;
 use crate::mm::user;
+use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{
     AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
-    O_ACCMODE, O_RDWR,
 };
 use hartline_linux::limits::NAME_MAX;
 use hartline_linux::magic::{
@@ -177,14 +176,8 @@ fn fallocate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (from, to) = (offset.cast_unsigned(), end.cast_unsigned());
     let file = kernel.files.file(a[0])?;
     file.check_writable()?;
-    match file.object {
-        Object::File if to <= MAX_SIZE => {}
-        Object::File => return Err(Errno::EFBIG),
-        Object::Pipe => return Err(Errno::ESPIPE),
-        _ => return Err(Errno::ENODEV),
-    }
-    let ino = file.ino;
-    kernel.files.vfs.fs.allocate(ino, a[1], from, to)?;
+    let (object, ino) = (Rc::clone(&file.object), file.ino);
+    object.fallocate(&mut kernel.files.vfs, ino, a[1], from..to)?;
     Ok(0)
 }
 
@@ -305,27 +298,8 @@ impl Files {
     pub fn mapped(&mut self, fd: u64, code: bool) -> Result<Mapped, Errno> {
         let file = self.file(fd)?;
         file.check_readable().map_err(|_| Errno::EACCES)?;
-        let (ino, writable) = (file.ino, file.flags & O_ACCMODE == O_RDWR);
-        match &file.object {
-            Object::Device(crate::fs::devices::Device::Zero) => return Ok(Mapped::Zero),
-            Object::File => {}
-            _ => return Err(Errno::ENODEV),
-        }
-        self.vfs.fs.accessed(ino);
-        let fs = &self.vfs.fs;
-        let image = match &fs.inode(ino)?.kind {
-            Kind::File(data) => (data.as_image()).map(|bytes| (bytes, fs.unchanged_origin(ino))),
-            Kind::Volume(_) if code => fs
-                .unchanged_origin(ino)
-                .and_then(|origin| Some((fs.origin_bytes(origin)?, Some(origin)))),
-            Kind::Volume(_) => None,
-            _ => return Err(Errno::ENODEV),
-        };
-        Ok(Mapped::File {
-            ino,
-            writable,
-            image,
-        })
+        let (object, ino, flags) = (Rc::clone(&file.object), file.ino, file.flags);
+        object.mmap(&mut self.vfs, ino, flags, code)
     }
 
     /// Returns the path of a descriptor's file, for `/proc/self/maps`.
@@ -333,21 +307,4 @@ impl Files {
         let ino = self.process.fds.get(fd as u32).ok()?.ino;
         self.vfs.fs.path(ino, self.process.root, &self.process)
     }
-}
-
-/// Contents of a file mapping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mapped {
-    /// A file.
-    File {
-        /// Its inode.
-        ino: Ino,
-        /// The descriptor is open for reading and writing, so a shared mapping may be writable.
-        writable: bool,
-        /// The file's bytes, if they are in the root image, and its inode there, if the file is
-        /// unchanged.
-        image: Option<(&'static [u8], Option<u32>)>,
-    },
-    /// `/dev/zero`: the mapping is anonymous.
-    Zero,
 }

@@ -2,10 +2,11 @@
 
 use super::Entry;
 use super::files::Files;
-use crate::fs::file::Object;
+use crate::file::inotify::Inotify;
 use crate::fs::inode::MAY_READ;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
+use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_NONBLOCK, O_RDONLY};
 use hartline_linux::inotify::{
@@ -28,7 +29,7 @@ fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     kernel.sync_identity();
     let Files { vfs, process, .. } = &mut kernel.files;
-    let fd = vfs.open_anonymous(process, "inotify", Object::Notify, flags | O_RDONLY)?;
+    let fd = vfs.open_anonymous(process, Rc::new(Inotify), flags | O_RDONLY)?;
     let instance = process.fds.get(fd)?.ino;
     if let Err(error) = vfs.fs.notify.add_instance(instance) {
         vfs.close(process, fd)?;
@@ -40,9 +41,9 @@ fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 /// Returns the instance behind a descriptor.
 fn instance(kernel: &Kernel, fd: u64) -> Result<Ino, Errno> {
     let file = kernel.files.file(fd)?;
-    match file.object {
-        Object::Notify => Ok(file.ino),
-        _ => Err(Errno::EINVAL),
+    match file.object.is::<Inotify>() {
+        true => Ok(file.ino),
+        false => Err(Errno::EINVAL),
     }
 }
 

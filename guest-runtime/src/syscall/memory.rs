@@ -1,12 +1,12 @@
 //! Memory mapping: `mmap`, `munmap`, `mremap`, `mprotect` and their relatives.
 
 use super::Entry;
+use crate::fs::operations::Mapped;
 use crate::kernel::Kernel;
 use crate::mm::user;
 use crate::mm::{
     Access, Backing, Label, MapPlace, MapRequest, MappedFile, Protection, SharedMemory,
 };
-use crate::syscall::files_stat::Mapped;
 use core::ops::Range;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
 use hartline_linux::cacheflush::SYS_RISCV_FLUSH_ICACHE_LOCAL;

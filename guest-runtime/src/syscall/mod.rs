@@ -18,10 +18,10 @@ mod futex;
 mod group;
 mod inotify;
 mod interfaces;
+mod ioctl;
 mod memory;
 mod notify;
 mod poll;
-mod pty;
 mod random;
 mod signal;
 mod signal_io;
@@ -34,7 +34,6 @@ mod system;
 mod task;
 mod time;
 mod timer;
-mod tty;
 mod wait;
 
 use crate::kernel::Kernel;
@@ -75,7 +74,7 @@ const AREAS: &[&[Entry]] = &[
     task::CALLS,
     time::CALLS,
     timer::CALLS,
-    tty::CALLS,
+    ioctl::CALLS,
     wait::CALLS,
 ];
 

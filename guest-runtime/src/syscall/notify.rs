@@ -1,16 +1,17 @@
 //! Descriptors for signals and processes: `signalfd4`, `pidfd_open`, `pidfd_send_signal`.
 
 use super::Entry;
-use crate::fs::file::Object;
+use crate::file::pidfd::PidFd;
+use crate::file::signalfd::SignalFd;
 use crate::kernel::Kernel;
 use crate::kernel::signals::{SigInfo, UNBLOCKABLE, check_number};
-use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
+use alloc::rc::Rc;
+use core::cell::Cell;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_CLOEXEC, O_NONBLOCK};
 use hartline_linux::siginfo::SI_USER;
 use hartline_linux::syscall::nr;
-use hartline_linux::uio::Iovec;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
@@ -18,9 +19,6 @@ pub const CALLS: &[Entry] = &[
     (nr::pidfd_send_signal, pidfd_send_signal),
     (nr::pidfd_open, pidfd_open),
 ];
-
-/// Size of a `struct signalfd_siginfo`, bytes.
-const RECORD: u64 = 128;
 
 fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = a[3] as u32;
@@ -30,62 +28,23 @@ fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let set: u64 = user::read(&mut kernel.memory, a[1])?;
     let set = set & !UNBLOCKABLE;
     if a[0] as i32 == -1 {
-        return kernel.open_anonymous("[signalfd]", Object::Signal(set), flags);
+        let set = Cell::new(set);
+        return kernel.open_anonymous(Rc::new(SignalFd { set }), flags);
     }
     let id = kernel.files.id(a[0])?;
-    match &mut kernel.files.vfs.files.get_mut(id)?.object {
-        Object::Signal(old) => *old = set,
-        _ => return Err(Errno::EINVAL),
-    }
+    let file = kernel.files.vfs.files.get(id)?;
+    let signals = file.object.downcast::<SignalFd>().ok_or(Errno::EINVAL)?;
+    signals.set.set(set);
     Ok(u64::from(a[0] as u32))
 }
 
 impl Kernel {
-    /// Reads signals of `set` that are pending for the reader; waits for the first if the
-    /// descriptor blocks.
-    pub(super) fn read_signals(
-        &mut self,
-        fd: u64,
-        set: u64,
-        vectors: &[Iovec],
-    ) -> Result<u64, Errno> {
-        let mut done = 0;
-        for vector in vectors {
-            let mut at = 0;
-            while vector.iov_len - at >= RECORD {
-                let address = vector.iov_base.wrapping_add(at);
-                // The address is checked first, so that a bad one loses no signal.
-                user::slice_mut(&mut self.memory, address, RECORD)?;
-                let Some(info) = self.signals.take(set) else {
-                    break;
-                };
-                user::write(&mut self.memory, address, &info.to_signalfd())?;
-                at += RECORD;
-                done += RECORD;
-            }
-        }
-        match done {
-            0 if vectors.iter().all(|vector| vector.iov_len < RECORD) => Err(Errno::EINVAL),
-            0 if self.files.file(fd)?.is_nonblocking() => Err(Errno::EAGAIN),
-            0 => Err(self.block(Wait::for_event(Event::AnyFile), 0)),
-            done => Ok(done),
-        }
-    }
-
-    /// Whether a process has ended.
-    pub(super) fn has_ended(&self, pid: u32) -> bool {
-        let mut processes = self.processes();
-        processes
-            .find(|process| process.pid == pid)
-            .is_none_or(|process| process.is_zombie())
-    }
-
     /// Returns the process behind a pidfd.
     pub(super) fn pidfd(&self, fd: u64) -> Result<u32, Errno> {
-        match self.files.file(fd)?.object {
-            Object::Process(pid) => Ok(pid),
-            _ => Err(Errno::EBADF),
-        }
+        let &PidFd(pid) = (self.files.file(fd)?.object)
+            .downcast()
+            .ok_or(Errno::EBADF)?;
+        Ok(pid)
     }
 }
 
@@ -103,7 +62,7 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             Errno::ESRCH
         });
     }
-    kernel.open_anonymous("[pidfd]", Object::Process(pid), flags | O_CLOEXEC)
+    kernel.open_anonymous(Rc::new(PidFd(pid)), flags | O_CLOEXEC)
 }
 
 fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

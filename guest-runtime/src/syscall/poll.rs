@@ -1,41 +1,24 @@
 //! Waiting for descriptors: `ppoll`, `pselect6`.
 
 use super::Entry;
-use super::files::Files;
 use crate::arch::clock;
-use crate::fs::devices::Device;
+use crate::file::epoll::ALWAYS;
 use crate::fs::epoll::Announcement;
-use crate::fs::file::{Object, OpenFile};
-use crate::fs::inode::Kind;
+use crate::fs::operations::{PollTable, READABLE, WRITABLE};
 use crate::fs::process::FileId;
-use crate::fs::pty::PtyId;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::user;
-use crate::net::address::Family;
-use crate::net::socket::{SocketId, State, Type};
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
-use hartline_linux::poll::{
-    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, Pollfd,
-};
+use hartline_linux::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, Pollfd};
 use hartline_linux::syscall::nr;
 use hartline_linux::time::Timespec;
 use zerocopy::IntoBytes;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[(nr::pselect6, pselect6), (nr::ppoll, ppoll)];
-
-/// All events that mean "readable".
-const READABLE: u32 = POLLIN | POLLRDNORM;
-/// All events that mean "writable".
-pub const WRITABLE: u32 = POLLOUT | POLLWRNORM;
-/// Events that are reported without being requested.
-pub const ALWAYS: u32 = POLLERR | POLLHUP | POLLNVAL;
-
-/// Deepest nesting of epoll instances (`EP_MAX_NESTS`).
-pub(super) const MAX_NESTING: u32 = 4;
 
 /// A descriptor to poll.
 #[derive(Debug, Clone, Copy)]
@@ -48,119 +31,6 @@ pub(super) struct Watch {
     pub ready: u32,
 }
 
-/// Returns the events ready on a description. `input` is set if it reads standard input, whose
-/// readiness only the host knows.
-fn readiness(kernel: &Kernel, file: &OpenFile, input: &mut bool, depth: u32) -> u32 {
-    let files = &kernel.files;
-    let writable = |on: bool| if on { WRITABLE } else { 0 };
-    let readable = |on: bool| if on { READABLE } else { 0 };
-    match &file.object {
-        Object::Path => POLLNVAL,
-        Object::File | Object::Directory | Object::Proc(_) => READABLE | WRITABLE,
-        Object::Device(Device::Terminal) | Object::Console(0) => {
-            *input = true;
-            WRITABLE
-        }
-        Object::Device(_) => READABLE | WRITABLE,
-        Object::Console(stream) => match files.streams.is_broken(*stream) {
-            true => WRITABLE | POLLERR,
-            false => WRITABLE,
-        },
-        Object::Master(id) => pty_readiness(files, *id, true),
-        Object::Slave(id) => pty_readiness(files, *id, false),
-        Object::Event(event) => readable(event.count > 0) | writable(event.count < u64::MAX - 1),
-        Object::Pipe => match files.vfs.fs.inode(file.ino).map(|inode| &inode.kind) {
-            Ok(Kind::Fifo(pipe)) => {
-                let mut ready = 0;
-                if file.check_readable().is_ok() {
-                    ready |= readable(!pipe.is_empty());
-                    ready |= if pipe.writers == 0 { POLLHUP } else { 0 };
-                }
-                if file.check_writable().is_ok() {
-                    ready |= writable(pipe.is_writable());
-                    ready |= if pipe.readers == 0 { POLLERR } else { 0 };
-                }
-                ready
-            }
-            _ => POLLERR,
-        },
-        Object::Socket(id) => socket_readiness(files, *id),
-        Object::Timer(timer) => readable(timer.expirations > 0),
-        Object::Notify => readable(files.vfs.fs.notify.waiting(file.ino) > 0),
-        Object::Signal(set) => readable(kernel.signals.pending() & set != 0),
-        Object::Process(pid) => readable(kernel.has_ended(*pid)),
-        Object::Epoll(epoll) => {
-            let is_ready =
-                depth < MAX_NESTING
-                    && epoll.iter().any(|((_, id), interest)| {
-                        let wanted = interest.events | ALWAYS;
-                        files.vfs.files.get(id).is_ok_and(|file| {
-                            readiness(kernel, file, input, depth + 1) & wanted != 0
-                        })
-                    });
-            readable(is_ready)
-        }
-    }
-}
-
-/// Returns the events ready on a side of a pseudo-terminal.
-fn pty_readiness(files: &Files, id: PtyId, is_master: bool) -> u32 {
-    let Ok(pty) = files.vfs.ptys.get(id) else {
-        return POLLERR;
-    };
-    let can = pty.readiness(is_master);
-    let mut ready = 0;
-    for (is, bits) in [
-        (can.readable, READABLE),
-        (can.writable, WRITABLE),
-        (can.hung_up, POLLHUP),
-        (can.hung_up && !is_master, POLLERR),
-        (can.urgent, POLLPRI),
-    ] {
-        ready |= if is { bits } else { 0 };
-    }
-    ready
-}
-
-/// Returns the events ready on a socket.
-fn socket_readiness(files: &Files, id: SocketId) -> u32 {
-    let net = &files.vfs.net;
-    let Ok(socket) = net.get(id) else {
-        return POLLERR;
-    };
-    if let State::Listening(listener) = &socket.state {
-        return if listener.accepted.is_empty() {
-            0
-        } else {
-            READABLE
-        };
-    }
-    let mut ready = 0;
-    if !socket.queue.is_empty() || socket.read_closed {
-        ready |= READABLE;
-    }
-    if socket.read_closed {
-        ready |= POLLRDHUP;
-    }
-    if socket.error.is_some() {
-        ready |= POLLERR | READABLE;
-    }
-    let has_ends = socket.kind != Type::Datagram;
-    let ended = match socket.state {
-        State::Connected => socket.read_closed && socket.write_closed,
-        State::Connecting(_) | State::Asking => false,
-        _ if socket.family == Family::Vsock => socket.read_closed && socket.write_closed,
-        _ => true,
-    };
-    if has_ends && ended {
-        ready |= POLLHUP;
-    }
-    if net.can_send(socket) || socket.write_closed {
-        ready |= WRITABLE;
-    }
-    ready
-}
-
 impl Kernel {
     /// Fills [`Watch::ready`]. Returns the number of ready descriptors and whether standard input
     /// is waited for.
@@ -168,13 +38,13 @@ impl Kernel {
         let mut wants_input = false;
         let mut count = 0;
         for watch in watches {
-            let mut input = false;
+            let mut table = PollTable::default();
             let file = watch.file.map(|id| self.files.vfs.files.get(id));
             let mut ready = match file {
-                Some(Ok(file)) => readiness(self, file, &mut input, 0),
+                Some(Ok(file)) => file.object.poll(self, file, &mut table),
                 _ => POLLNVAL,
             };
-            input &= watch.events & READABLE != 0;
+            let input = table.input && watch.events & READABLE != 0;
             if input && input_ready {
                 ready |= READABLE;
             }
@@ -219,29 +89,13 @@ impl Kernel {
         for watch in watches {
             let file = watch.file.map(|id| self.files.vfs.files.get(id));
             let Some(Ok(file)) = file else { continue };
-            match self.announcement(file) {
+            match file.object.announcement(&self.files.vfs) {
                 Announcement::Change => inodes.push(file.ino),
                 Announcement::Input => {}
                 Announcement::Nothing => return Vec::new(),
             }
         }
         inodes
-    }
-
-    /// How a task is notified that a description is ready.
-    pub(super) fn announcement(&self, file: &OpenFile) -> Announcement {
-        match &file.object {
-            Object::Event(_) | Object::Pipe | Object::Timer(_) => Announcement::Change,
-            Object::Socket(id) => match self.files.vfs.net.get(*id) {
-                // Room appears when another socket's queue shrinks.
-                Ok(socket) if socket.family == Family::Unix && socket.has_messages() => {
-                    Announcement::Nothing
-                }
-                _ => Announcement::Change,
-            },
-            Object::Console(_) | Object::Device(_) => Announcement::Input,
-            _ => Announcement::Nothing,
-        }
     }
 
     /// Whether a read would not block.

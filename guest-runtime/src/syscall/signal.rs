@@ -151,7 +151,7 @@ fn rt_tgsigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, E
 }
 
 fn sigaltstack(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let sp = kernel.hart().x[2];
+    let sp = kernel.hart().x(2);
     let old = kernel.signals.stack_status(sp);
     if arguments[0] != 0 {
         let new: StackT = user::read(&mut kernel.memory, arguments[0])?;
@@ -231,18 +231,15 @@ fn rt_sigtimedwait(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
     };
     let deadline = kernel.deadline(timeout);
     // Blocked signals of the set must end the wait too, so they are unblocked while it lasts.
-    if kernel.task.retry.is_some() {
-        kernel.signals.restore_mask();
-    }
+    kernel.signals.end_wait();
     if kernel.signals.pending() & set == 0 {
         if deadline <= clock::monotonic() {
             return Err(Errno::EAGAIN);
         }
-        let blocked = kernel.signals.blocked();
-        kernel.signals.set_temporary(blocked & !set);
+        kernel.signals.begin_wait(set);
         let error = kernel.block(Wait::until(deadline), 0);
         if error == Errno::EINTR {
-            kernel.signals.restore_mask();
+            kernel.signals.end_wait();
             // The signal that interrupted the wait may be in the set.
             if kernel.signals.pending() & set == 0 {
                 return Err(error);
@@ -259,15 +256,10 @@ fn rt_sigtimedwait(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
 }
 
 fn rt_sigreturn(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
-    let mut hart = kernel.hart().clone();
-    let result = kernel.signals.leave_handler(&mut hart, &mut kernel.memory);
+    let hart = kernel.hart();
+    let result = kernel.signals.leave_handler(hart, &mut kernel.memory);
     kernel.control = match result {
-        Ok(()) => {
-            let place = kernel.hart();
-            (place.x, place.f, place.pc) = (hart.x, hart.f, hart.pc);
-            (place.fflags, place.frm) = (hart.fflags, hart.frm);
-            Control::Restart
-        }
+        Ok(()) => Control::Restart,
         Err(_) => Control::End(End::Signaled(SIGSEGV)),
     };
     Ok(0)

@@ -3,7 +3,7 @@
 use super::Entry;
 use super::files::Files;
 use crate::arch::clock;
-use crate::fs::file::Object;
+use crate::file;
 use crate::fs::filesystem::NewInode;
 use crate::fs::inode::{MAY_EXEC, MAY_WRITE};
 use crate::fs::walk::Options;
@@ -140,10 +140,10 @@ impl Kernel {
 
     /// Returns the socket behind a descriptor.
     pub(super) fn socket_id(&self, fd: u64) -> Result<SocketId, Errno> {
-        match self.files.file(fd)?.object {
-            Object::Socket(id) => Ok(id),
-            _ => Err(Errno::ENOTSOCK),
-        }
+        let &file::socket::Socket(id) = (self.files.file(fd)?.object)
+            .downcast()
+            .ok_or(Errno::ENOTSOCK)?;
+        Ok(id)
     }
 
     /// Returns the socket `id`.

@@ -6,13 +6,11 @@ use crate::arch::clock;
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
 use crate::kernel::task::NEVER;
-use crate::mm::AddressSpace;
-use crate::mm::user;
+use crate::mm::{AddressSpace, UserSlice, user};
 use crate::net::Received;
 use crate::net::address::{Address, Family};
 use crate::net::queue::NOBODY;
 use crate::net::socket::{SocketId, Type};
-use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use hartline_linux::errno::Errno;
@@ -59,13 +57,30 @@ fn behind(vectors: &[Iovec], skip: u64) -> impl Iterator<Item = Iovec> {
     })
 }
 
+/// Bytes that a stream takes at once.
+enum Piece<'a> {
+    /// In one vector.
+    Whole(UserSlice<'a>),
+    /// Joined from several vectors.
+    Joined(Vec<u8>),
+}
+
+impl Piece<'_> {
+    fn bytes(&self) -> UserSlice<'_> {
+        match self {
+            Self::Whole(bytes) => *bytes,
+            Self::Joined(bytes) => bytes.into(),
+        }
+    }
+}
+
 /// Returns the next bytes of `vectors`, after the first `skip`, that a stream takes at once; `None`
 /// if no bytes are left. Vectors are joined, so that they share segments.
 fn piece<'a>(
     memory: &'a mut AddressSpace,
     vectors: &[Iovec],
     skip: u64,
-) -> Result<Option<Cow<'a, [u8]>>, Errno> {
+) -> Result<Option<Piece<'a>>, Errno> {
     /// The most bytes taken at once.
     const PIECE: u64 = 256 << 10;
     let mut rest = behind(vectors, skip);
@@ -75,23 +90,23 @@ fn piece<'a>(
     let mut rest = rest.peekable();
     if first.iov_len >= PIECE || rest.peek().is_none() {
         let length = first.iov_len.min(PIECE);
-        return user::slice(memory, first.iov_base, length).map(|bytes| Some(Cow::Borrowed(bytes)));
+        return user::slice(memory, first.iov_base, length).map(|bytes| Some(Piece::Whole(bytes)));
     }
     let mut bytes = Vec::new();
     let length = total(vectors).saturating_sub(skip).min(PIECE);
     bytes
         .try_reserve_exact(length as usize)
         .map_err(|_| Errno::ENOBUFS)?;
-    bytes.extend_from_slice(user::slice(memory, first.iov_base, first.iov_len)?);
+    user::slice(memory, first.iov_base, first.iov_len)?.append_to(&mut bytes);
     for vector in rest {
         let length = vector.iov_len.min(PIECE - bytes.len() as u64);
         match user::slice(memory, vector.iov_base, length) {
-            Ok(more) if length > 0 => bytes.extend_from_slice(more),
+            Ok(more) if length > 0 => more.append_to(&mut bytes),
             // The bytes before a bad address are sent.
             _ => break,
         }
     }
-    Ok(Some(Cow::Owned(bytes)))
+    Ok(Some(Piece::Joined(bytes)))
 }
 
 fn total(vectors: &[Iovec]) -> u64 {
@@ -107,11 +122,7 @@ impl Kernel {
             .try_reserve_exact(length)
             .map_err(|_| Errno::ENOBUFS)?;
         for vector in vectors {
-            bytes.extend_from_slice(user::slice(
-                &mut self.memory,
-                vector.iov_base,
-                vector.iov_len,
-            )?);
+            user::slice(&mut self.memory, vector.iov_base, vector.iov_len)?.append_to(&mut bytes);
         }
         Ok(bytes)
     }
@@ -224,7 +235,7 @@ impl Kernel {
                 &[]
             };
             rights.iter().for_each(|&right| vfs.files.retain(right));
-            let result = vfs.net.send(id, &bytes, rights, who);
+            let result = vfs.net.send(id, bytes.bytes(), rights, who);
             if result.is_err() {
                 rights.iter().for_each(|&right| vfs.release(right));
             }

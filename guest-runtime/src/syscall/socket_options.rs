@@ -16,8 +16,7 @@ use hartline_linux::socket::{
 };
 use hartline_linux::syscall::nr;
 use hartline_linux::vm_sockets::{
-    IOCTL_VM_SOCKETS_GET_LOCAL_CID, SO_VM_SOCKETS_CONNECT_TIMEOUT_NEW,
-    SO_VM_SOCKETS_CONNECT_TIMEOUT_OLD,
+    SO_VM_SOCKETS_CONNECT_TIMEOUT_NEW, SO_VM_SOCKETS_CONNECT_TIMEOUT_OLD,
 };
 use zerocopy::IntoBytes;
 
@@ -50,7 +49,7 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
         (IPPROTO_TCP, TCP_CONGESTION) if kernel.socket(id)?.is_tcp() => {
             let length = length.min(CUBIC.len()) as u64;
-            let wanted = user::slice(&mut kernel.memory, address, length)?;
+            let wanted = user::slice(&mut kernel.memory, address, length)?.to_vec();
             let end = wanted.iter().position(|&byte| byte == 0);
             if wanted[..end.unwrap_or(wanted.len())] != *b"cubic" {
                 return Err(Errno::ENOENT);
@@ -193,17 +192,4 @@ fn vsock_value(socket: &Socket, name: i32) -> Result<Vec<u8>, Errno> {
             Ok(size.to_le_bytes().to_vec())
         }
     }
-}
-
-/// `ioctl` on `/dev/vsock`.
-///
-/// # Errors
-/// `ENOTTY` for an unknown request, `EFAULT`.
-pub(super) fn vsock_ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
-    if request != IOCTL_VM_SOCKETS_GET_LOCAL_CID {
-        return Err(Errno::ENOTTY);
-    }
-    let cid = kernel.net().cid();
-    user::write(&mut kernel.memory, address, &cid)?;
-    Ok(0)
 }

@@ -2,8 +2,10 @@
 
 use super::Entry;
 use super::files_io::{self, position, read_vectors, write_vectors};
-use crate::fs::file::Object;
+use crate::file::pipe::PipeEnd;
+use crate::file::regular::Regular;
 use crate::fs::inode::Kind;
+use crate::fs::operations::Mode;
 use crate::fs::pipe::Pipe;
 use crate::fs::process::FileId;
 use crate::fs::types::{Ino, MAX_RW_COUNT};
@@ -50,7 +52,7 @@ impl Kernel {
         let file = self.files.vfs.files.get(id)?;
         let waits = flags & SPLICE_F_NONBLOCK == 0 && !file.is_nonblocking();
         let ino = file.ino;
-        let is_pipe = matches!(file.object, Object::Pipe);
+        let is_pipe = file.object.is::<PipeEnd>();
         Ok(is_pipe.then_some(End { ino, waits }))
     }
 
@@ -163,16 +165,15 @@ fn from_pipe(
     count: usize,
 ) -> Result<u64, Errno> {
     let file = kernel.files.vfs.files.get(to)?;
-    match file.object {
-        Object::File if file.flags & O_APPEND != 0 => return Err(Errno::EINVAL),
-        Object::File | Object::Device(_) | Object::Console(_) | Object::Socket(_) => {}
-        _ => return Err(Errno::EINVAL),
+    let appends = file.flags & O_APPEND != 0 && file.object.is::<Regular>();
+    if appends || !file.mode.has(Mode::SPLICE_WRITE) {
+        return Err(Errno::EINVAL);
     }
     let start = offset(kernel, address)?;
     let length = kernel.filled(input)?.min(count).min(PIECE);
     let mut bytes = vec![0; length];
     kernel.pipe_mut(input)?.peek(&mut bytes);
-    let done = match kernel.write_file(to, start, &bytes) {
+    let done = match kernel.write_file(to, start, (&bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, input, to)? => {
             return Err(files_io::block(kernel, to, 0)?);
         }
@@ -190,15 +191,21 @@ fn to_pipe(
     (output, to): (End, FileId),
     count: usize,
 ) -> Result<u64, Errno> {
-    match kernel.files.vfs.files.get(from)?.object {
-        Object::File | Object::Proc(_) | Object::Device(_) | Object::Socket(_) => {}
-        _ => return Err(Errno::EINVAL),
+    if !kernel
+        .files
+        .vfs
+        .files
+        .get(from)?
+        .mode
+        .has(Mode::SPLICE_READ)
+    {
+        return Err(Errno::EINVAL);
     }
     let start = offset(kernel, address)?;
     kernel.refresh_text(from, start)?;
     let length = kernel.room(output, to)?.min(count).min(PIECE);
     let mut bytes = vec![0; length];
-    let got = match kernel.read_file(from, start, &mut bytes) {
+    let got = match kernel.read_file(from, start, (&mut bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, output, from)? => {
             return Err(files_io::block(kernel, from, 0)?);
         }
@@ -213,7 +220,7 @@ fn to_pipe(
 
 /// Whether a call between a pipe and a file may wait; for storage it always may.
 fn may_wait(kernel: &Kernel, pipe: End, file: FileId) -> Result<bool, Errno> {
-    let is_storage = files_io::is_storage(kernel.files.vfs.files.get(file)?);
+    let is_storage = kernel.files.vfs.files.get(file)?.mode.has(Mode::STORAGE);
     Ok(is_storage || pipe.waits && files_io::waits(kernel, file)?)
 }
 

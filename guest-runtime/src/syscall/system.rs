@@ -164,7 +164,7 @@ fn probed_cpus(kernel: &mut Kernel, (set, length): (u64, u64), which: bool) -> R
             false => Err(Errno::EINVAL),
         };
     }
-    let bytes = user::slice(&mut kernel.memory, set, length.min(MAX_SET))?;
+    let bytes = user::slice(&mut kernel.memory, set, length.min(MAX_SET))?.to_vec();
     let mut low = [0; 8];
     let count = bytes.len().min(8);
     low[..count].copy_from_slice(&bytes[..count]);

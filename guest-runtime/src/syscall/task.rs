@@ -22,8 +22,8 @@ use hartline_linux::prctl::{
     PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG,
 };
 use hartline_linux::resource::{
-    PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF, RUSAGE_THREAD,
-    Rlimit64, Rusage, Timeval,
+    PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_CPU, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF,
+    RUSAGE_THREAD, Rlimit64, Rusage, Timeval,
 };
 use hartline_linux::sched::{
     SCHED_BATCH, SCHED_FIFO, SCHED_IDLE, SCHED_OTHER, SCHED_RESET_ON_FORK, SCHED_RR,
@@ -160,7 +160,7 @@ fn sched_getscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, 
 
 fn sched_yield(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     // The result must be stored before another task runs.
-    kernel.hart().x[10] = 0;
+    kernel.hart().set_x(10, 0);
     if kernel.yield_now() {
         kernel.control = Control::Replaced;
     }
@@ -196,7 +196,7 @@ fn sched_setaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, E
     let mut mask = [0; 8];
     let length = arguments[1].min(8);
     let bytes = user::slice(&mut kernel.memory, arguments[2], length)?;
-    mask[..bytes.len()].copy_from_slice(bytes);
+    bytes.copy_to(&mut mask[..bytes.len()]);
     let mask = u64::from_le_bytes(mask);
     if mask & cpu_mask(kernel) == 0 {
         return Err(Errno::EINVAL);
@@ -344,10 +344,7 @@ fn setgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         0 => arguments[0] & 0xffff_ffff,
         _ => return Err(Errno::EPERM),
     };
-    let bytes = user::slice(&mut kernel.memory, arguments[1], count * 4)?;
-    let groups = bytes.chunks_exact(4);
-    let groups = groups.map(|group| u32::from_le_bytes([group[0], group[1], group[2], group[3]]));
-    let mut groups: Vec<u32> = groups.collect();
+    let mut groups: Vec<u32> = user::read_array(&mut kernel.memory, arguments[1], count)?;
     groups.sort_unstable();
     kernel.process.groups = groups.into();
     Ok(0)
@@ -414,6 +411,10 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         }
         if (wanted.rlim_max > current.rlim_max && !is_root) || too_many {
             return Err(Errno::EPERM);
+        }
+        if index == RLIMIT_CPU {
+            // Programs that compute are to notice it.
+            kernel.start_ticking();
         }
         find_process(kernel, pid)?.limits[index] = wanted;
     }

@@ -9,9 +9,10 @@ use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::syscall::nr;
 use hartline_linux::time::{
-    CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE, CLOCK_MONOTONIC_RAW,
-    CLOCK_PROCESS_CPUTIME_ID, CLOCK_REALTIME, CLOCK_REALTIME_COARSE, CLOCK_TAI,
-    CLOCK_THREAD_CPUTIME_ID, CPUCLOCK_CLOCK_MASK, CPUCLOCK_PERTHREAD_MASK, TIMER_ABSTIME,
+    CLOCK_BOOTTIME, CLOCK_BOOTTIME_ALARM, CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE,
+    CLOCK_MONOTONIC_RAW, CLOCK_PROCESS_CPUTIME_ID, CLOCK_REALTIME, CLOCK_REALTIME_ALARM,
+    CLOCK_REALTIME_COARSE, CLOCK_TAI, CLOCK_THREAD_CPUTIME_ID, CPUCLOCK_CLOCK_MASK,
+    CPUCLOCK_PERTHREAD_MASK, TIMER_ABSTIME,
 };
 
 /// The calls of this area.
@@ -23,13 +24,20 @@ pub const CALLS: &[Entry] = &[
     (nr::gettimeofday, gettimeofday),
 ];
 
+/// Least time between two looks at a CPU-time clock, ns.
+const LEAST_PAUSE: u64 = 1_000_000;
+
 /// Returns the time of a clock, ns.
 pub(super) fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
     match id {
-        CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_TAI => Ok(clock::realtime()),
-        CLOCK_MONOTONIC | CLOCK_MONOTONIC_RAW | CLOCK_MONOTONIC_COARSE | CLOCK_BOOTTIME => {
-            Ok(clock::monotonic())
+        CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_REALTIME_ALARM | CLOCK_TAI => {
+            Ok(clock::realtime())
         }
+        CLOCK_MONOTONIC
+        | CLOCK_MONOTONIC_RAW
+        | CLOCK_MONOTONIC_COARSE
+        | CLOCK_BOOTTIME
+        | CLOCK_BOOTTIME_ALARM => Ok(clock::monotonic()),
         _ => {
             let clock = cpu_clock(kernel, id)?;
             Ok(kernel.cpu_time(clock))
@@ -148,10 +156,56 @@ fn sleep_for(kernel: &mut Kernel, time: u64, rest: u64) -> Result<u64, Errno> {
 fn clock_nanosleep(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, flags, request, rest, ..] = *arguments;
     let now = read_clock(kernel, id)?;
+    // Linux cannot sleep by these clocks.
+    if matches!(
+        id,
+        CLOCK_MONOTONIC_RAW
+            | CLOCK_REALTIME_COARSE
+            | CLOCK_MONOTONIC_COARSE
+            | CLOCK_THREAD_CPUTIME_ID
+    ) {
+        return Err(Errno::EOPNOTSUPP);
+    }
     let time = read_timespec(kernel, request)?;
+    if let Ok(clock) = cpu_clock(kernel, id) {
+        return sleep_by_cpu_time(kernel, clock, flags, time, rest);
+    }
     if flags & TIMER_ABSTIME == 0 {
         return sleep_for(kernel, time, rest);
     }
     let until = clock::monotonic().saturating_add(time.saturating_sub(now));
     sleep_until(kernel, until).map(|()| 0)
+}
+
+/// Sleeps until a process has used CPU time: up to `time` ns of its clock, or `time` ns from now on.
+fn sleep_by_cpu_time(
+    kernel: &mut Kernel,
+    of: CpuClock,
+    flags: u64,
+    time: u64,
+    rest: u64,
+) -> Result<u64, Errno> {
+    // The caller itself uses no CPU time while it sleeps.
+    if of == CpuClock::Thread(kernel.task.tid) {
+        return Err(Errno::EINVAL);
+    }
+    let now = kernel.cpu_time(of);
+    let is_absolute = flags & TIMER_ABSTIME != 0;
+    let until = match kernel.progress() {
+        _ if is_absolute => time,
+        0 => now.saturating_add(time),
+        until => until,
+    };
+    let left = until.saturating_sub(now);
+    if left == 0 {
+        return Ok(0);
+    }
+    // The threads of a process may use CPU time on all vCPUs.
+    let pause = (left / kernel.cpus.len().max(1) as u64).max(LEAST_PAUSE);
+    let again = clock::monotonic().saturating_add(pause);
+    let error = kernel.block(Wait::until(again), until);
+    if error == Errno::EINTR && rest != 0 && !is_absolute {
+        write_timespec(kernel, rest, left)?;
+    }
+    Err(error)
 }

@@ -3,12 +3,12 @@
 use super::Entry;
 use super::time::cpu_clock;
 use crate::arch::clock::{self, SECOND};
-use crate::fs::file::Object;
 use crate::fs::process::FileId;
 use crate::kernel::Kernel;
 use crate::kernel::signals::check_number;
 use crate::kernel::timers::{CpuClock, Notification, Owner, PosixTimer, Timer, TimerFd};
 use crate::mm::user;
+use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_CLOEXEC, O_NONBLOCK};
 use hartline_linux::siginfo::{SIGEV_NONE, SIGEV_SIGNAL, SIGEV_THREAD_ID, Sigevent};
@@ -48,7 +48,7 @@ const MAX_TIMERS: usize = 8192;
 /// Returns the current time of a timer's clock, which runs at the rate of `CLOCK_MONOTONIC`, ns.
 fn now_of(clock: u64) -> u64 {
     match clock {
-        CLOCK_REALTIME | CLOCK_REALTIME_ALARM => clock::realtime(),
+        CLOCK_REALTIME | CLOCK_REALTIME_ALARM | CLOCK_TAI => clock::realtime(),
         _ => clock::monotonic(),
     }
 }
@@ -104,20 +104,17 @@ fn timerfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     let timer = TimerFd {
         clock: a[0],
-        timer: Timer::default(),
-        expirations: 0,
-        edges: 0,
+        ..TimerFd::default()
     };
-    kernel.open_anonymous("[timerfd]", Object::Timer(timer), flags)
+    kernel.open_anonymous(Rc::new(timer), flags)
 }
 
 /// Returns a timerfd and its description.
-fn timerfd(kernel: &mut Kernel, fd: u64) -> Result<(FileId, &mut TimerFd), Errno> {
+fn timerfd(kernel: &Kernel, fd: u64) -> Result<(FileId, &TimerFd), Errno> {
     let id = kernel.files.id(fd)?;
-    match &mut kernel.files.vfs.files.get_mut(id)?.object {
-        Object::Timer(timer) => Ok((id, timer)),
-        _ => Err(Errno::EINVAL),
-    }
+    let file = kernel.files.vfs.files.get(id)?;
+    let timer = file.object.downcast().ok_or(Errno::EINVAL)?;
+    Ok((id, timer))
 }
 
 fn timerfd_settime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -128,7 +125,7 @@ fn timerfd_settime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let spec = read_spec(kernel, a[2])?;
     kernel.run_timers();
     let (id, timer) = timerfd(kernel, a[0])?;
-    timer.expirations = 0;
+    timer.expirations.set(0);
     let new = timer_of(spec, timer.clock, a[1]);
     let old = kernel.arm(Owner::File(id), new);
     kernel.run_timers();
@@ -140,7 +137,7 @@ fn timerfd_settime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn timerfd_gettime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     kernel.run_timers();
-    let timer = timerfd(kernel, a[0])?.1.timer;
+    let timer = timerfd(kernel, a[0])?.1.timer.get();
     write_spec(kernel, a[1], timer, clock::monotonic())?;
     Ok(0)
 }

@@ -4,6 +4,7 @@ use super::Entry;
 use super::task::usage_of;
 use crate::kernel::Kernel;
 use crate::kernel::process::{Process, State, Status};
+use crate::kernel::signals::SigInfo;
 use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
 use hartline_linux::errno::Errno;
@@ -12,6 +13,7 @@ use hartline_linux::wait::{
     __WALL, __WCLONE, __WNOTHREAD, P_ALL, P_PGID, P_PID, P_PIDFD, WCONTINUED, WEXITED, WNOHANG,
     WNOWAIT, WSTOPPED,
 };
+use zerocopy::FromZeros;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[(nr::waitid, waitid), (nr::wait4, wait4)];
@@ -148,11 +150,11 @@ fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let found = find(kernel, which, options)?;
     if info != 0 {
         // Without a child, all fields are set to zero.
-        let bytes = match found {
-            Some(found) => found.status.info(found.pid, found.uid).to_bytes(),
-            None => [0; 128],
+        let about = match found {
+            Some(found) => found.status.info(found.pid, found.uid),
+            None => SigInfo::new_zeroed(),
         };
-        user::write(&mut kernel.memory, info, &bytes)?;
+        user::write(&mut kernel.memory, info, &about)?;
     }
     if let Some(found) = found {
         write_usage(kernel, usage, found)?;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -27,6 +28,24 @@ static void resources(void) {
     FAILS(prlimit(99999, RLIMIT_NOFILE, NULL, &limit), ESRCH);
     // A limit is the children's too.
     CHILD_EXITS(0, getrlimit(RLIMIT_NOFILE, &limit); _exit(limit.rlim_cur != 64));
+}
+
+static volatile int exceeded;
+
+static void exceed(int signal) {
+    (void)signal;
+    exceeded++;
+}
+
+static void processor_time(void) {
+    struct rlimit limit = {0, 0};
+    CHILD_DIES(SIGKILL, setrlimit(RLIMIT_CPU, &limit); for (;;) continue);
+    limit = (struct rlimit){1, RLIM_INFINITY};
+    CHILD_DIES(SIGXCPU, setrlimit(RLIMIT_CPU, &limit); for (;;) continue);
+    // The soft limit moves on when it was told.
+    CHILD_EXITS(0, signal(SIGXCPU, exceed); limit.rlim_cur = 0;
+                setrlimit(RLIMIT_CPU, &limit); while (!exceeded) continue;
+                getrlimit(RLIMIT_CPU, &limit); _exit(limit.rlim_cur != 1));
 }
 
 static void descriptors(void) {
@@ -101,6 +120,7 @@ int main(int count, char **arguments) {
     vectors();
     depths();
     resources();
+    processor_time();
     descriptors();
     return finish("limits");
 }

@@ -145,6 +145,38 @@ static void waiting(void) {
     close(ends[0]), close(ends[1]);
 }
 
+// An ignored signal that is blocked is not dropped, also while a thread waits for it.
+static void ignored(void) {
+    sigset_t set, old;
+    siginfo_t info;
+    struct timespec patience = {60, 0};
+    pid_t parent = getpid(), child;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    signal(SIGCHLD, SIG_DFL);
+    signal(SIGUSR2, SIG_IGN);
+    child = CHILD(wait_until_asleep(parent));
+    GIVES(sigtimedwait(&set, &info, &patience), SIGCHLD);
+    CHECK(info.si_pid == child && info.si_code == CLD_EXITED);
+    GIVES(status_of(child), 0);
+    child = CHILD(wait_until_asleep(parent); kill(parent, SIGUSR2); usleep(1000));
+    GIVES(sigtimedwait(&set, &info, &patience), SIGUSR2);
+    CHECK(info.si_pid == child);
+    GIVES(status_of(child), 0);
+    GIVES(sigtimedwait(&set, &info, &patience), SIGCHLD);
+    // The mask is as it was.
+    kill(parent, SIGUSR2);
+    sigpending(&set);
+    GIVES(sigismember(&set, SIGUSR2), 1);
+    signal(SIGUSR2, SIG_IGN);
+    sigpending(&set);
+    GIVES(sigismember(&set, SIGUSR2), 0);
+    signal(SIGUSR2, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+}
+
 static void stacks(void) {
     stack_t mine = {.ss_sp = stack, .ss_size = sizeof stack}, old;
     GIVES(sigaltstack(&mine, NULL), 0);
@@ -192,6 +224,7 @@ int main(int count, char **arguments) {
     actions();
     masks();
     waiting();
+    ignored();
     stacks();
     children();
     return finish("signals");

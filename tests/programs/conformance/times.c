@@ -1,6 +1,7 @@
 // Clocks, sleeping, timers.
 #define _GNU_SOURCE
 #include "check.h"
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/resource.h>
@@ -13,6 +14,51 @@ static int64_t nanoseconds(clockid_t clock) {
     struct timespec time = {0, 0};
     clock_gettime(clock, &time);
     return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+// Sleeping by each clock that Linux can sleep by; an error for the others.
+static void sleeping(void) {
+    static const clockid_t clocks[] = {CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_TAI};
+    struct timespec time;
+    for (unsigned i = 0; i < sizeof clocks / sizeof *clocks; i++) {
+        int64_t begin = nanoseconds(CLOCK_MONOTONIC), until = nanoseconds(clocks[i]) + 10000000;
+        time = (struct timespec){until / 1000000000, until % 1000000000};
+        GIVES(clock_nanosleep(clocks[i], TIMER_ABSTIME, &time, NULL), 0);
+        CHECK(nanoseconds(CLOCK_MONOTONIC) - begin >= 9000000);
+        GIVES(clock_nanosleep(clocks[i], TIMER_ABSTIME, &time, NULL), 0);
+        time = (struct timespec){0, 10000000};
+        begin = nanoseconds(CLOCK_MONOTONIC);
+        GIVES(clock_nanosleep(clocks[i], 0, &time, NULL), 0);
+        CHECK(nanoseconds(CLOCK_MONOTONIC) - begin >= 10000000);
+    }
+    GIVES(clock_nanosleep(CLOCK_MONOTONIC_RAW, 0, &time, NULL), EOPNOTSUPP);
+    GIVES(clock_nanosleep(CLOCK_MONOTONIC_COARSE, 0, &time, NULL), EOPNOTSUPP);
+}
+
+static volatile int spins;
+
+static void *spin(void *unused) {
+    while (spins) continue;
+    return unused;
+}
+
+// Processor time passes while another thread computes.
+static void processor_time(void) {
+    pthread_t thread;
+    struct timespec time = {0, 30000000};
+    spins = 1;
+    GIVES(pthread_create(&thread, NULL, spin, NULL), 0);
+    int64_t start = nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
+    GIVES(clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, &time, NULL), 0);
+    int64_t end = nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
+    CHECK(end - start >= 30000000);
+    end += 20000000;
+    time = (struct timespec){end / 1000000000, end % 1000000000};
+    GIVES(clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, TIMER_ABSTIME, &time, NULL), 0);
+    CHECK(nanoseconds(CLOCK_PROCESS_CPUTIME_ID) >= end);
+    spins = 0;
+    pthread_join(thread, NULL);
+    GIVES(clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, TIMER_ABSTIME, &time, NULL), 0);
 }
 
 static volatile sig_atomic_t rings;
@@ -73,6 +119,20 @@ int main(int count, char **arguments) {
     GIVES(timer_gettime(id, &interval), 0);
     CHECK(interval.it_value.tv_sec == 0 && interval.it_value.tv_nsec == 0);
     GIVES(timer_delete(id), 0);
+    // Absolute times are those of the timer's clock.
+    static const clockid_t absolute[] = {CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_TAI};
+    for (unsigned i = 0; i < sizeof absolute / sizeof *absolute; i++) {
+        GIVES(timer_create(absolute[i], &event, &id), 0);
+        int64_t until = nanoseconds(absolute[i]) + 5000000;
+        interval = (struct itimerspec){.it_value = {until / 1000000000, until % 1000000000}};
+        rings = 0;
+        GIVES(timer_settime(id, TIMER_ABSTIME, &interval, NULL), 0);
+        for (int wait = 0; rings == 0 && wait < 5000; wait++) usleep(1000);
+        GIVES(rings, 1);
+        GIVES(timer_delete(id), 0);
+    }
+    sleeping();
+    processor_time();
     struct rusage usage;
     GIVES(getrusage(RUSAGE_SELF, &usage), 0);
     FAILS(getrusage(99, &usage), EINVAL);

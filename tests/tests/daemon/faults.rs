@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -472,4 +473,39 @@ pub fn vmm_killed() -> Result<()> {
         .request("POST", &format!("{path}/start"), b"")?
         .expect(200)?;
     await_state(&daemon, &path, "running")
+}
+
+/// VMMs of the pool that end are reaped and replaced at once, also if no run needs one.
+pub fn pool_killed() -> Result<()> {
+    const SIZE: usize = 3;
+    let daemon = Daemon::start(&format!("pool = {SIZE}"))?;
+    let full = || {
+        let answer = daemon.request("GET", "/readyz", b"");
+        let ready = answer.is_ok_and(|answer| answer.json()["vmms_ready"] == SIZE);
+        ready && daemon.jailed().len() == SIZE
+    };
+    until(full)?;
+    let mut fastest = Duration::MAX;
+    // Other tests may use the processors meanwhile, so the fastest of several attempts counts.
+    for kills in [1, SIZE, 1, SIZE] {
+        let killed = &daemon.jailed()[..kills];
+        let begin = Instant::now();
+        for &pid in killed {
+            // SAFETY: no memory is involved; the process is a child of the daemon.
+            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+        }
+        let reaped = || {
+            let mut left = killed.iter();
+            left.all(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+        };
+        let deadline = || begin.elapsed() > Duration::from_secs(30);
+        until(|| deadline() || reaped() && full())?;
+        check(
+            "reaped and replaced",
+            !deadline(),
+            &(killed, daemon.jailed()),
+        )?;
+        fastest = fastest.min(begin.elapsed());
+    }
+    check("time", fastest < Duration::from_secs(1), &fastest)
 }

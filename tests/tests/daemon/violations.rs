@@ -89,7 +89,7 @@ fn is_filtered(pid: u32) -> bool {
     status.is_ok_and(|status| status.contains("\nSeccomp:\t2\n"))
 }
 
-/// Whether a process has ended. The pool reaps a VMM only when it takes it out.
+/// Whether a process has ended, even if it has not been reaped yet.
 fn has_ended(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
     status.map_or(true, |status| status.contains("\nState:\tZ"))

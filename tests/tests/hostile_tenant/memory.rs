@@ -17,7 +17,10 @@ const RUNS: usize = 16;
 const MOST: u64 = 64 << 20;
 
 /// Returns the peak memory of a process, bytes.
-fn peak(pid: u32) -> Result<u64> {
+///
+/// # Errors
+/// The process has ended.
+pub fn peak(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());

@@ -1,24 +1,21 @@
 //! CPU affinity of threads (sched_setaffinity(2)).
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
+
+/// Numbers of processors are below this (`CPU_SETSIZE`).
+pub const MAX_CPUS: u32 = 1024;
+
+const _: () = assert!(MAX_CPUS as usize == CpuSet::MAX_CPU);
 
 /// Processors that the calling thread may run on.
 ///
 /// # Errors
 /// Any I/O error of the host.
 pub fn of_this_thread() -> io::Result<Vec<u32>> {
-    // SAFETY: all zeros are an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a set of the length that is passed.
-    let got = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
-    match got {
-        // SAFETY: numbers within the set.
-        0 => Ok((0..libc::CPU_SETSIZE)
-            .filter(|&number| unsafe { libc::CPU_ISSET(number as usize, &set) })
-            .map(|number| number as u32)
-            .collect()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let set = sched_getaffinity(None)?;
+    let available = |&number: &u32| set.is_set(number as usize);
+    Ok((0..MAX_CPUS).filter(available).collect())
 }
 
 /// Pins the calling thread, and the threads that it starts from now on, to these processors.
@@ -26,20 +23,14 @@ pub fn of_this_thread() -> io::Result<Vec<u32>> {
 /// # Errors
 /// None of the processors is available, or a number is not below 1024.
 pub fn run_on(processors: &[u32]) -> io::Result<()> {
-    // SAFETY: all zeros are an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let mut set = CpuSet::new();
     for &number in processors {
-        if number >= libc::CPU_SETSIZE as u32 {
+        if number >= MAX_CPUS {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: a number within the set.
-        unsafe { libc::CPU_SET(number as usize, &mut set) };
+        set.set(number as usize);
     }
-    // SAFETY: a set of the length that is passed.
-    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 #[cfg(test)]

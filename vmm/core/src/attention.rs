@@ -2,7 +2,7 @@
 
 use crate::platform::Mapping;
 use hartline_abi::boot::Shared;
-use hartline_abi::hart::{Hart, PASSED_OVER, Pending, is_urgent};
+use hartline_abi::hart::{PASSED_OVER, Pending, is_urgent, offset};
 use hartline_abi::limits::MAX_CPUS;
 use hartline_devices::lateness;
 use std::mem::{offset_of, size_of};
@@ -26,11 +26,9 @@ pub(crate) fn raise_one(shared: &Mapping, ram: &Mapping, cpu: usize, why: Pendin
     let hart = hart.load(Ordering::SeqCst);
     // The guest may have written anything. Accesses outside RAM fail below, and RAM is the guest's
     // own.
-    let field = |offset: usize| hart.checked_add(offset as u64).filter(|_| hart != 0);
-    if let (Some(pending), Some(limit)) = (
-        field(offset_of!(Hart, pending)),
-        field(offset_of!(Hart, poll_limit)),
-    ) && let (Ok(pending), Ok(limit)) = (ram.atomic_u64(pending), ram.atomic_u64(limit))
+    let field = |offset: u64| hart.checked_add(offset).filter(|_| hart != 0);
+    if let (Some(pending), Some(limit)) = (field(offset::PENDING), field(offset::POLL_LIMIT))
+        && let (Ok(pending), Ok(limit)) = (ram.atomic_u64(pending), ram.atomic_u64(limit))
     {
         let seen = limit.load(Ordering::SeqCst);
         let before = pending.fetch_or(why as u64, Ordering::SeqCst);

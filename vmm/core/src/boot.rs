@@ -11,6 +11,8 @@ use hartline_abi::chaos::Settings;
 use hartline_abi::console::STREAMS;
 use hartline_abi::layout::SHARED_BASE;
 use hartline_abi::limits::MAX_DISKS;
+use rustix::process::{getegid, geteuid};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::io::{self, IsTerminal};
 use std::mem::offset_of;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -111,10 +113,8 @@ pub fn write(
         interpret_only: interpret_only.into(),
         variant,
         strace: strace.into(),
-        // SAFETY: no preconditions.
-        uid: unsafe { libc::geteuid() },
-        // SAFETY: no preconditions.
-        gid: unsafe { libc::getegid() },
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
         terminals: terminals(),
         console,
         argument_count: arguments.arguments.len() as u32,
@@ -171,11 +171,10 @@ fn seed(chaos: Settings) -> Result<[u8; 64], Error> {
         return Ok(seed);
     }
     // Not from /dev/urandom: a jailed VMM has no files.
-    // SAFETY: a buffer of this length, of which the kernel fills all or nothing.
-    let length = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
-    match usize::try_from(length) {
-        Ok(length) if length == seed.len() => Ok(seed),
-        _ => Err(Error::Random(io::Error::last_os_error())),
+    match getrandom(&mut seed, GetRandomFlags::empty()) {
+        // The kernel fills so few bytes, or none.
+        Ok(_) => Ok(seed),
+        Err(error) => Err(Error::Random(error.into())),
     }
 }
 
@@ -203,7 +202,8 @@ fn monotonic_ns() -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: a valid structure; this clock always exists.
+    // SAFETY: the call writes the local structure, which outlives it, and every kernel has this
+    // clock. `rustix` asks the kernel for the vDSO first, which a jailed VMM may not.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }

@@ -14,10 +14,14 @@ use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, 
 use hartline_abi::interrupt::TABLE_LENGTH;
 use hartline_abi::layout::{PAGE_SIZE, RAM_GPA};
 use hartline_abi::volume::{Channel, Place, SUBMITTED};
+use hartline_devices::event::Event;
 use hartline_devices::volume::Volumes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::fstat;
+use rustix::stdio::{stderr, stdin, stdout};
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -85,8 +89,7 @@ impl Calls {
     /// Only if the mailbox is not in the shared pages: a bug of the VMM.
     pub fn serve(&mut self, cpu: usize) -> Result<(), platform::Error> {
         let operation = self.shared.atomic_u32(OPERATION)?.load(Ordering::Acquire);
-        // SAFETY: integers.
-        let mut args = unsafe { self.shared.read_value::<[u64; 6]>(ARGS) }?;
+        let mut args = self.shared.read_value::<[u64; 6]>(ARGS)?;
         let result = self.dispatch(cpu, operation, &mut args)?;
         self.shared.write_value(ARGS, args)?;
         let result = result.unwrap_or_else(|errno| -i64::from(errno));
@@ -167,10 +170,7 @@ impl Calls {
             if let Err(errno) = self.wait_for(cpu, (INPUT, false), None)? {
                 return Ok(Err(errno));
             }
-            match self
-                .shared
-                .read_descriptor(DATA, libc::STDIN_FILENO, length)
-            {
+            match self.shared.read_descriptor(DATA, stdin(), length) {
                 Ok(count) => return Ok(Ok(count as i64)),
                 // Another reader of the same terminal or pipe was faster.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -199,11 +199,6 @@ impl Calls {
         (set, interrupts): (u64, bool),
         deadline: Option<Instant>,
     ) -> Result<Result<i64, Errno>, platform::Error> {
-        let input = if set & INPUT != 0 {
-            libc::STDIN_FILENO
-        } else {
-            -1
-        };
         let (_, wake) = self.control.of_cpu(cpu);
         loop {
             // Checked after this vCPU is counted as waiting, so that no interrupt is missed.
@@ -211,13 +206,13 @@ impl Calls {
                 return Ok(Ok(0));
             }
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            let [ready, woken] = poll_readable([input, wake.as_raw_fd()], left);
+            let [ready, woken] = poll_readable(set & INPUT != 0, wake, left);
             if ready {
                 return Ok(Ok(INPUT as i64));
             }
             if woken {
                 // Emptied before the check, so that a later wake is noticed.
-                let _: io::Result<u64> = wake.read();
+                wake.take();
             }
             if self.interrupted()? {
                 return Ok(Err(libc::EINTR));
@@ -255,9 +250,9 @@ impl Calls {
             if self.interrupted()? {
                 return Ok(Err(libc::EINTR));
             }
-            poll_readable([-1, wake.as_raw_fd()], None);
+            poll_readable(false, wake, None);
             // Emptied before the check, so that a later wake is noticed.
-            let _: io::Result<u64> = wake.read();
+            wake.take();
         }
     }
 
@@ -325,23 +320,19 @@ impl Calls {
 }
 
 /// The host descriptor, if it is 0, 1 or 2.
-fn standard_descriptor(number: u64) -> Option<i32> {
-    i32::try_from(number).ok().filter(|fd| (0..=2).contains(fd))
+fn standard_descriptor(number: u64) -> Option<BorrowedFd<'static>> {
+    match number {
+        0 => Some(stdin()),
+        1 => Some(stdout()),
+        2 => Some(stderr()),
+        _ => None,
+    }
 }
 
 /// [`Operation::Status`].
 fn status(args: &mut [u64; 6]) -> Result<i64, Errno> {
     let descriptor = standard_descriptor(args[0]).ok_or(libc::EBADF)?;
-    // SAFETY: all zeros are a valid stat structure, which the call fills.
-    let (result, stat) = unsafe {
-        let mut stat = std::mem::zeroed::<libc::stat>();
-        (libc::fstat(descriptor, &mut stat), stat)
-    };
-    if result != 0 {
-        return Err(io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO));
-    }
+    let stat = fstat(descriptor).map_err(rustix::io::Errno::raw_os_error)?;
     args[..4].copy_from_slice(&[
         u64::from(stat.st_mode),
         stat.st_size.unsigned_abs(),
@@ -351,32 +342,25 @@ fn status(args: &mut [u64; 6]) -> Result<i64, Errno> {
     Ok(0)
 }
 
-/// Which descriptors can be read without waiting, or are at their end, after waiting up to `time`
-/// for one of them. −1 is never ready.
-pub(crate) fn poll_readable(descriptors: [i32; 2], time: Option<Duration>) -> [bool; 2] {
-    let mut polls = descriptors.map(|fd| libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    });
-    wait_for(&mut polls, time);
-    polls.map(|p| p.revents != 0)
+/// Whether standard input and an event can be read without waiting, or are at their end, after
+/// waiting up to `time` for one of them. If `input` is false, standard input is not waited for and
+/// counts as not readable.
+pub(crate) fn poll_readable(input: bool, event: &Event, time: Option<Duration>) -> [bool; 2] {
+    let mut polls = [
+        PollFd::new(event, PollFlags::IN),
+        PollFd::from_borrowed_fd(stdin(), PollFlags::IN),
+    ];
+    wait_for(&mut polls[..1 + usize::from(input)], time);
+    let [event, input] = polls.map(|entry| !entry.revents().is_empty());
+    [input, event]
 }
 
 /// Calls `ppoll`. If it is interrupted, nothing is ready.
-pub(crate) fn wait_for(polls: &mut [libc::pollfd], time: Option<Duration>) {
-    let time = time.map(|t| libc::timespec {
-        tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: t.subsec_nanos().into(),
-    });
-    let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the entries are valid, and so is the time if it is not null.
-    unsafe {
-        libc::ppoll(
-            polls.as_mut_ptr(),
-            polls.len() as libc::nfds_t,
-            pointer,
-            std::ptr::null(),
-        )
+pub(crate) fn wait_for(polls: &mut [PollFd<'_>], time: Option<Duration>) {
+    let longest = Timespec {
+        tv_sec: i64::MAX,
+        tv_nsec: 0,
     };
+    let time = time.map(|time| Timespec::try_from(time).unwrap_or(longest));
+    let _ = poll(polls, time.as_ref());
 }

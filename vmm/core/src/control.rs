@@ -3,11 +3,10 @@
 use crate::idt::GateError;
 use crate::platform::{self, Kicker};
 use hartline_abi::handshake;
+use hartline_devices::event::Event;
 use hartline_devices::virtio::DeviceError;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 /// The reason why a VM was stopped from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +29,7 @@ pub struct Control {
     stop: OnceLock<Stop>,
     /// The guest has ended by itself.
     ended: AtomicBool,
-    vcpus: Vec<(Arc<Kicker>, EventFd)>,
+    vcpus: Vec<(Arc<Kicker>, Event)>,
     /// Whether the guest has requested ticks.
     ticking: AtomicBool,
     /// Waiting vCPUs, a bit for each.
@@ -42,7 +41,7 @@ pub struct Control {
     /// Whether the watching thread sleeps although the guest has requested ticks, because all vCPUs
     /// wait.
     asleep: AtomicBool,
-    busy: EventFd,
+    busy: Event,
     /// Whether the program has changed the settings of the terminal.
     manages_terminal: AtomicBool,
 }
@@ -54,7 +53,7 @@ impl Control {
     /// If the host has no event descriptor left.
     pub fn new(cpus: usize) -> Result<Self, platform::Error> {
         let event = || {
-            EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC).map_err(|source| platform::Error::Request {
+            Event::new().map_err(|source| platform::Error::Request {
                 request: "eventfd",
                 source,
             })
@@ -104,8 +103,7 @@ impl Control {
     /// Wakes one vCPU.
     pub fn wake_cpu(&self, cpu: usize) {
         if let Some((_, event)) = self.vcpus.get(cpu) {
-            // Fails only if the counter is at its limit: the event is then signalled already.
-            let _: io::Result<()> = event.write(1);
+            event.signal();
         }
     }
 
@@ -147,7 +145,7 @@ impl Control {
     /// Makes the watching thread check the guest's next time.
     pub fn look(&self) {
         // As in `wake_cpu`.
-        let _: io::Result<()> = self.busy.write(1);
+        self.busy.signal();
     }
 
     /// Whether all vCPUs wait.
@@ -212,7 +210,7 @@ impl Control {
 
     /// Readable when [`Control::ticks`] may have changed, until it is read.
     #[must_use]
-    pub fn busy_event(&self) -> &EventFd {
+    pub fn busy_event(&self) -> &Event {
         &self.busy
     }
 
@@ -237,7 +235,7 @@ impl Control {
     /// The kicker of vCPU `cpu`, and an event that is readable when the vCPU must wake, until it is
     /// read. For a larger number, the ones of the last vCPU.
     #[must_use]
-    pub fn of_cpu(&self, cpu: usize) -> (&Arc<Kicker>, &EventFd) {
+    pub fn of_cpu(&self, cpu: usize) -> (&Arc<Kicker>, &Event) {
         let (kicker, event) = &self.vcpus[cpu.min(self.vcpus.len() - 1)];
         (kicker, event)
     }

@@ -197,7 +197,8 @@ impl Devices {
         let ram = &reach.ram;
         let length = usize::try_from(ram.length())
             .map_err(|_| failed(io::Error::from_raw_os_error(libc::ENOMEM)))?;
-        // SAFETY: the range is the whole mapping, which the value keeps.
+        // SAFETY: the range is the whole mapping, which is writable and which the result keeps, so it
+        // stays mapped.
         let memory = unsafe { Memory::new(ram.base(), length, RAM_GPA, Arc::clone(ram) as Arc<_>) }
             .ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
         let begin = |thread| -> ThreadInit {

@@ -146,12 +146,10 @@ impl Mailbox {
         self.control.wake();
         self.volumes.notify();
         self.calls.serve(0)?;
-        // SAFETY: an integer.
-        let result = unsafe { self.shared.read_value::<i64>(RESULT) }?;
+        let result = self.shared.read_value::<i64>(RESULT)?;
         assert!(result >= LEAST_RESULT, "{operation}: {result}");
         if operation == hartline_abi::call::Operation::Image as u32 && result == 0 {
-            // SAFETY: integers.
-            let [gpa, length, ..] = unsafe { self.shared.read_value::<[u64; 6]>(ARGS) }?;
+            let [gpa, length, ..] = self.shared.read_value::<[u64; 6]>(ARGS)?;
             assert!(gpa >= FILE_GPA && length > 0 && length <= FILE_GPA_END - gpa);
             self.has_placed = true;
         }

@@ -23,9 +23,11 @@ use hartline_abi::limits::MAX_CPUS;
 use hartline_devices::console::Outputs;
 use hartline_devices::lateness;
 use hartline_devices::volume::{Copies, Server, Volume};
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::stdio::{stderr, stdout};
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -162,8 +164,7 @@ impl Outcome {
     pub fn windows(&self) -> Vec<(u64, u64)> {
         let window = |number| {
             let at = offset_of!(Shared, windows) as u64 + number * size_of::<u64>() as u64;
-            // SAFETY: integers.
-            let gpa = unsafe { self.shared.read_value::<u64>(at) };
+            let gpa = self.shared.read_value::<u64>(at);
             Some((number, gpa.ok().filter(|&gpa| gpa != 0)?))
         };
         (0..IMAGE_WINDOWS).filter_map(window).collect()
@@ -299,12 +300,10 @@ impl Blank {
 fn delivered(shared: &Mapping, ram: &Mapping) -> u64 {
     let count = |cpu: usize| {
         let place = offset_of!(Shared, harts) + cpu * size_of::<u64>();
-        // SAFETY: integers.
-        let hart = unsafe { shared.read_value::<u64>(place as u64) };
+        let hart = shared.read_value::<u64>(place as u64);
         let field = hart.ok().filter(|&hart| hart != 0)?;
         let field = field.checked_add(offset_of!(Hart, interrupts) as u64)?;
-        // SAFETY: integers.
-        unsafe { ram.read_value::<u64>(field) }.ok()
+        ram.read_value::<u64>(field).ok()
     };
     (0..MAX_CPUS).filter_map(count).fold(0, u64::saturating_add)
 }
@@ -415,7 +414,8 @@ fn tree_memory(tree: &Arc<TreeImage>) -> Result<Option<Arc<Mapping>>, platform::
     fn bytes(tree: &TreeImage) -> &[u8] {
         tree.memory().unwrap_or(&[])
     }
-    // SAFETY: an image does not change, and its memory does not move.
+    // SAFETY: the image is complete, so its memory neither changes nor moves until the last owner of
+    // the image drops it, and the mapping is one.
     let memory = unsafe { Mapping::of(TREE, Arc::clone(tree), bytes) }?;
     Ok(Some(Arc::new(memory)))
 }
@@ -442,19 +442,16 @@ fn guest_file<'a>(
 
 /// The destinations of output: standard output and standard error, and `trace` for traces.
 fn outputs(trace: Option<OwnedFd>) -> Result<Outputs, platform::Error> {
-    let [output, error] = [standard_output(1)?, standard_output(2)?];
+    let [output, error] = [standard_output(stdout())?, standard_output(stderr())?];
     // Without `--strace` nothing is written there.
-    let trace = trace.map_or_else(|| standard_output(2), Ok)?;
+    let trace = trace.map_or_else(|| standard_output(stderr()), Ok)?;
     Ok(Outputs::new([output, error, trace]))
 }
 
 /// A duplicate of descriptor 1 or 2; one that is closed is replaced by `/dev/null`.
-fn standard_output(descriptor: i32) -> Result<OwnedFd, platform::Error> {
-    // SAFETY: no preconditions; a fresh descriptor or an error.
-    let fd = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
-    if fd >= 0 {
-        // SAFETY: fresh, with no other owner.
-        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+fn standard_output(descriptor: BorrowedFd<'_>) -> Result<OwnedFd, platform::Error> {
+    if let Ok(duplicate) = fcntl_dupfd_cloexec(descriptor, 3) {
+        return Ok(duplicate);
     }
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
     null.map(Into::into)

@@ -61,7 +61,8 @@ impl ThreadClock {
     /// If there is none.
     pub fn of_this_thread() -> Result<Self, platform::Error> {
         let mut clock = 0;
-        // SAFETY: a valid thread handle and place for the result.
+        // SAFETY: the handle is that of the calling thread, which lives. The call writes the local
+        // variable.
         let error = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) };
         match error {
             0 => Ok(Self(clock)),
@@ -78,7 +79,8 @@ impl ThreadClock {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: a valid structure; a clock that is gone is an error.
+        // SAFETY: the call writes the local structure. If the thread of the clock has ended, the call
+        // fails and writes nothing.
         let result = unsafe { libc::clock_gettime(self.0, &mut time) };
         let seconds = u64::try_from(time.tv_sec).ok()?;
         let nanoseconds = u32::try_from(time.tv_nsec).ok()?;
@@ -213,8 +215,7 @@ fn sample(
 }
 
 fn take(shared: &Mapping, time: Duration) -> Result<Taken, platform::Error> {
-    // SAFETY: integers, here and below.
-    let word = |field: usize| unsafe { shared.read_value::<u64>(SAMPLE + field as u64) };
+    let word = |field: usize| shared.read_value::<u64>(SAMPLE + field as u64);
     let length = word(offset_of!(Sample, length))?.min(STACK_WORDS as u64);
     let mut bytes = vec![0; length as usize * 8];
     shared.read(SAMPLE + offset_of!(Sample, stack) as u64, &mut bytes)?;

@@ -1,13 +1,14 @@
 //! Finding and reading the program: a host file, or a path inside a root file
 //! system tree ([`hartline_abi::tree`]).
 
+use crate::platform::Plain;
 use crate::tree::{Stamp, TreeImage};
 use hartline_abi::elf::{self, ElfError};
 use hartline_abi::tree::{TreeEntry, TreeHeader, TreeInode};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::mem::{MaybeUninit, size_of};
+use std::mem::size_of;
 use std::ops::{Deref, Range};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
@@ -350,8 +351,7 @@ struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     fn open(file: &'a TreeImage) -> io::Result<Self> {
-        // SAFETY: integers.
-        let header = unsafe { read_at::<TreeHeader>(file, 0) }?;
+        let header = read_at(file, 0)?;
         Ok(Self { file, header })
     }
 
@@ -360,8 +360,7 @@ impl<'a> Tree<'a> {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let offset = u64::from(number) * size_of::<TreeInode>() as u64;
-        // SAFETY: integers.
-        unsafe { read_at(self.file, self.header.inodes_offset.saturating_add(offset)) }
+        read_at(self.file, self.header.inodes_offset.saturating_add(offset))
     }
 
     /// The number of the inode at a path, following symbolic links.
@@ -435,9 +434,7 @@ impl<'a> Tree<'a> {
     /// Inode and name of an entry.
     fn entry_at(&self, directory: &TreeInode, index: u64) -> io::Result<(u32, Vec<u8>)> {
         let offset = index.saturating_mul(size_of::<TreeEntry>() as u64);
-        // SAFETY: integers.
-        let entry =
-            unsafe { read_at::<TreeEntry>(self.file, directory.offset.saturating_add(offset)) }?;
+        let entry: TreeEntry = read_at(self.file, directory.offset.saturating_add(offset))?;
         if entry.name_length > NAME_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -457,17 +454,8 @@ fn components(path: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Reads a structure from an image.
-///
-/// # Safety
-/// Any bytes must be a valid `T`: it consists of integers.
-unsafe fn read_at<T>(file: &TreeImage, offset: u64) -> io::Result<T> {
-    let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: the bytes of the value, which are initialised and exclusively borrowed.
-    let bytes =
-        unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast(), size_of::<T>()) };
-    file.read_exact_at(bytes, offset)?;
-    // SAFETY: any bytes are valid by the caller's promise.
-    Ok(unsafe { value.assume_init() })
+fn read_at<T: Plain>(file: &TreeImage, offset: u64) -> io::Result<T> {
+    T::read(|bytes| file.read_exact_at(bytes, offset))
 }
 
 #[cfg(test)]

@@ -277,10 +277,15 @@ fn message(report: &ExitReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::platform::Plain;
+    use std::convert::Infallible;
 
     fn report(kind: u32, code: u32) -> Box<ExitReport> {
-        // SAFETY: integers, of which all zeros are valid.
-        let mut report: Box<ExitReport> = Box::new(unsafe { std::mem::zeroed() });
+        let zeros = |bytes: &mut [u8]| -> Result<(), Infallible> {
+            bytes.fill(0);
+            Ok(())
+        };
+        let mut report: Box<ExitReport> = Box::new(Plain::read(zeros).unwrap());
         (report.kind, report.code) = (kind, code);
         report
     }

@@ -20,17 +20,17 @@ use hartline_abi::port;
 use hartline_abi::report::ExitReport;
 use hartline_abi::volume::VOLUME_DEVICE;
 use hartline_devices::console::{Console, Outputs};
+use hartline_devices::event::Event;
 use hartline_devices::virtio::Guest;
 use hartline_devices::volume::{Channel, Server, Volumes};
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
 
 /// How long output may still be written after a forced stop of the VM.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
@@ -113,7 +113,7 @@ impl Running<'_> {
         let failed = |request| move |source| platform::Error::Request { request, source };
         let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
         let control = Arc::new(Control::new(self.vcpus.len())?);
-        let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
+        let done = Event::new().map_err(failed("eventfd"))?;
         // Before any thread starts, because all threads must have them blocked.
         let set = SignalSet::block(self.statistics.is_some()).map_err(failed("signalfd"))?;
         let reach = Reach {
@@ -136,7 +136,7 @@ impl Running<'_> {
         let files: Vec<CounterFile> = files?;
         if let Some(live) = &self.live {
             for (cpu, file) in files.iter().enumerate() {
-                live.set_descriptor(cpu, file.as_raw_fd());
+                live.set_descriptor(cpu, file.as_fd().as_raw_fd());
             }
         }
         let tell = self.statistics.map(|take| {
@@ -222,7 +222,7 @@ impl Running<'_> {
             let sampler = self.profile.map(|profile| {
                 profile::start(scope, profile, &self.ram, &self.shared, &service.clocks)
             });
-            signals.watch(done.as_raw_fd());
+            signals.watch(done.as_fd());
             let ended: (Vec<_>, Vec<_>) = threads.into_iter().map(joined).unzip();
             if let Some(sampler) = sampler {
                 match sampler {
@@ -259,12 +259,11 @@ impl Running<'_> {
 }
 
 /// Signals an event when it is dropped, also in a panic, so that no waiting thread waits for ever.
-struct SignalOnDrop<'a>(&'a EventFd);
+struct SignalOnDrop<'a>(&'a Event);
 
 impl Drop for SignalOnDrop<'_> {
     fn drop(&mut self) {
-        // Cannot fail: the counter is far from its limit.
-        let _: io::Result<()> = self.0.write(1);
+        self.0.signal();
     }
 }
 
@@ -310,7 +309,8 @@ pub(crate) fn start_volumes(
     let failed = |request| move |source| platform::Error::Request { request, source };
     let address = part_of(shared, offset_of!(Shared, volumes))
         .ok_or_else(|| failed("volumes")(io::Error::from_raw_os_error(libc::EFAULT)))?;
-    // SAFETY: inside the shared pages, which the thread keeps mapped.
+    // SAFETY: the field is inside the shared pages, which are writable and which the thread keeps
+    // mapped longer than the channel. The guest changes it at any time.
     let channel = unsafe { Channel::new(address.cast()) };
     let (shared, volumes) = (Arc::clone(shared), Arc::clone(volumes));
     let serve = move || {
@@ -405,8 +405,7 @@ impl Service<'_> {
             match exit {
                 Ok(Exit::PortWrite(port::EXIT)) => {
                     let at = offset_of!(Shared, report) as u64;
-                    // SAFETY: the report consists of integers.
-                    let report = unsafe { self.shared.read_value(at) }?;
+                    let report = self.shared.read_value(at)?;
                     return Ok(Some(End::Report(Box::new(report))));
                 }
                 Ok(Exit::PortWrite(port::CALL)) => {

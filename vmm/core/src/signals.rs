@@ -4,12 +4,14 @@ use crate::attention;
 use crate::calls::wait_for;
 use crate::control::{Control, Stop};
 use crate::platform::Mapping;
+use crate::signal_fd::{SignalFd, change_mask, sigset};
 use crate::timers::{self, Times};
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::Pending;
+use rustix::event::{PollFd, PollFlags};
 use std::io;
-use std::mem::{MaybeUninit, offset_of, size_of};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -35,10 +37,7 @@ const DOUBLE_INTERRUPT: Duration = Duration::from_secs(1);
 /// The passed signals, blocked in this process (threads started later inherit the mask) and
 /// readable from a descriptor. Signals that were ignored (`nohup`) stay ignored.
 #[derive(Debug)]
-pub struct SignalSet {
-    descriptor: OwnedFd,
-    before: libc::sigset_t,
-}
+pub struct SignalSet(SignalFd);
 
 impl SignalSet {
     /// Blocks the signals, and the one that requests statistics if `statistics` is set.
@@ -46,66 +45,23 @@ impl SignalSet {
     /// # Errors
     /// If the host has no descriptor left.
     pub fn block(statistics: bool) -> io::Result<Self> {
-        let mut set = empty_set();
         let statistics = statistics.then_some(STATISTICS);
-        for signal in PASSED
-            .into_iter()
-            .chain(statistics)
-            .filter(|&s| !ignored(s))
-        {
-            // SAFETY: a valid set and signal number.
-            unsafe { libc::sigaddset(&mut set, signal) };
-        }
-        let mut before = empty_set();
-        // SAFETY: valid sets; the descriptor is checked.
-        let fd = unsafe {
-            libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
-            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: fresh, with no other owner.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { descriptor, before })
-    }
-
-    /// The next pending signal.
-    fn next(&self) -> Option<i32> {
-        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
-        let size = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the kernel writes at most `size` bytes, and always whole structures.
-        let count =
-            unsafe { libc::read(self.descriptor.as_raw_fd(), info.as_mut_ptr().cast(), size) };
-        if count != size as isize {
-            return None;
-        }
-        // SAFETY: filled completely.
-        i32::try_from(unsafe { info.assume_init() }.ssi_signo).ok()
+        let passed = PASSED.into_iter().chain(statistics);
+        let passed: Vec<_> = passed.filter(|&signal| !ignored(signal)).collect();
+        Ok(Self(SignalFd::block(&passed)?))
     }
 }
 
 impl Drop for SignalSet {
     fn drop(&mut self) {
-        // SAFETY: the set that `block` saved.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());
-        }
-    }
-}
-
-fn empty_set() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        set.assume_init()
+        self.0.restore();
     }
 }
 
 fn ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a query into a valid structure; all zeros are a valid one.
+    // SAFETY: no new action is passed, so nothing changes. The kernel writes the present one to the
+    // local structure, which is a valid one before: zeros are no flags and an empty mask.
     unsafe {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
         action.assume_init().sa_sigaction == libc::SIG_IGN
@@ -115,15 +71,15 @@ fn ignored(signal: i32) -> bool {
 /// Stops this process as the default action of `SIGTSTP` does, until it gets `SIGCONT`. It does not
 /// stop if no process could continue it, or if it ignores the signal.
 pub(crate) fn stop_process() {
-    let mut set = empty_set();
-    let mut before = empty_set();
-    // SAFETY: valid sets and signal number. The signal is for this thread, which does not block it
-    // then. Its action, the default one, stops the whole process.
-    unsafe {
-        libc::sigaddset(&mut set, libc::SIGTSTP);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut before);
-        libc::pthread_kill(libc::pthread_self(), libc::SIGTSTP);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+    let Ok(set) = sigset(&[libc::SIGTSTP]) else {
+        return;
+    };
+    if let Ok(before) = change_mask(libc::SIG_UNBLOCK, &set) {
+        // SAFETY: the handle is that of the calling thread, which lives. The thread does not block
+        // the signal, whose action, the default one, stops the whole process.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTSTP) };
+        // The set is one that the C library made, so the call cannot fail.
+        let _ = change_mask(libc::SIG_SETMASK, &before);
     }
 }
 
@@ -167,7 +123,7 @@ impl<'a> Signals<'a> {
     }
 
     /// Returns when `done` is readable.
-    pub fn watch(&mut self, done: RawFd) {
+    pub fn watch(&mut self, done: BorrowedFd<'_>) {
         timers::sleep_precisely();
         loop {
             let ticks = self.control.ticks();
@@ -181,7 +137,7 @@ impl<'a> Signals<'a> {
                 attention::raise(&self.shared, &self.ram, Pending::Tick);
             }
             if signalled {
-                while let Some(signal) = self.set.next() {
+                while let Some(signal) = self.set.0.next() {
                     self.signal(signal, Instant::now());
                 }
             }
@@ -192,25 +148,21 @@ impl<'a> Signals<'a> {
     }
 
     /// Waits for the end, a signal, the deadline, the end of `time`, or a change of the time.
-    fn wait(&self, done: RawFd, time: Option<Duration>) -> (bool, bool) {
-        let entry = |fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
+    fn wait(&self, done: BorrowedFd<'_>, time: Option<Duration>) -> (bool, bool) {
         let busy = self.control.busy_event();
         let mut polls = [
-            entry(done),
-            entry(self.set.descriptor.as_raw_fd()),
-            entry(busy.as_raw_fd()),
+            PollFd::from_borrowed_fd(done, PollFlags::IN),
+            PollFd::new(&self.set.0, PollFlags::IN),
+            PollFd::new(busy, PollFlags::IN),
         ];
         let deadline = (self.deadline).map(|(at, _)| at.saturating_duration_since(Instant::now()));
         wait_for(&mut polls, time.into_iter().chain(deadline).min());
-        if polls[2].revents != 0 {
+        let [ended, signalled, is_busy] = polls.map(|entry| !entry.revents().is_empty());
+        if is_busy {
             // Emptied; the caller checks the conditions next.
-            let _: io::Result<u64> = busy.read();
+            busy.take();
         }
-        (polls[0].revents != 0, polls[1].revents != 0)
+        (ended, signalled)
     }
 
     /// Passes a signal on, and decides whether the VM must end.
@@ -265,7 +217,7 @@ fn bit(signal: i32) -> u64 {
 mod tests {
     use super::*;
     use crate::timers::GuestClock;
-    use hartline_abi::hart::Hart;
+    use hartline_abi::hart::offset;
 
     fn watched() -> (Signals<'static>, Arc<Control>) {
         let ram = Arc::new(Mapping::anonymous("ram", 2 << 20).unwrap());
@@ -291,15 +243,15 @@ mod tests {
         let (mut signals, control) = watched();
         set_hart(&signals, 0x4000);
         signals.signal(libc::SIGINT, Instant::now());
-        let at = |o: usize| {
+        let at = |o: u64| {
             signals
                 .ram
-                .atomic_u64(0x4000 + o as u64)
+                .atomic_u64(0x4000 + o)
                 .unwrap()
                 .load(Ordering::SeqCst)
         };
-        assert_eq!(at(offset_of!(Hart, pending)), Pending::Signal as u64);
-        assert_eq!(at(offset_of!(Hart, poll_limit)), u64::MAX);
+        assert_eq!(at(offset::PENDING), Pending::Signal as u64);
+        assert_eq!(at(offset::POLL_LIMIT), u64::MAX);
         assert!(signals.untaken(libc::SIGINT));
         assert_eq!(control.stopped(), None);
     }

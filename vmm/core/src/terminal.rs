@@ -1,6 +1,8 @@
 //! Terminal requests of the program, and restoring the terminal at the end.
 
-use std::io;
+use rustix::stdio::{stderr, stdin, stdout};
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 const TCGETS: u64 = 0x5401;
 const TCSETS: u64 = 0x5402;
@@ -34,14 +36,14 @@ impl Terminal {
         }
     }
 
-    /// Makes a request, for which [`Terminal::argument_size`] is known, on
-    /// descriptor 0, 1 or 2.
+    /// Makes a request, for which [`Terminal::argument_size`] is known, on standard input, output or
+    /// error.
     ///
     /// # Errors
     /// The error number of the host, `ENOTTY` if the descriptor is no terminal.
     pub fn request(
         &mut self,
-        descriptor: i32,
+        descriptor: BorrowedFd<'_>,
         request: u64,
         argument: &mut [u8; Self::MAX_ARGUMENT],
     ) -> Result<(), i32> {
@@ -60,13 +62,15 @@ impl Terminal {
     /// Calls `stop`, which returns when this process continues after a stop, with the settings from
     /// before the program's changes. Without a terminal `stop` is not called.
     pub fn while_stopped(&mut self, stop: impl FnOnce()) {
-        // SAFETY: no preconditions.
-        let is_terminal = |descriptor| unsafe { libc::isatty(descriptor) == 1 };
-        if !(0..3).any(is_terminal) {
+        if !standard().iter().any(IsTerminal::is_terminal) {
             return;
         }
         let mut of_program = [None; 3];
-        for ((descriptor, saved), current) in (0..).zip(&mut self.saved).zip(&mut of_program) {
+        for ((descriptor, saved), current) in standard()
+            .into_iter()
+            .zip(&mut self.saved)
+            .zip(&mut of_program)
+        {
             let mut settings = [0; TERMIOS];
             if let Some(saved) = saved
                 && ioctl(descriptor, TCGETS, &mut settings).is_ok()
@@ -77,7 +81,11 @@ impl Terminal {
             }
         }
         stop();
-        for ((descriptor, saved), current) in (0..).zip(&mut self.saved).zip(&mut of_program) {
+        for ((descriptor, saved), current) in standard()
+            .into_iter()
+            .zip(&mut self.saved)
+            .zip(&mut of_program)
+        {
             if let (Some(saved), Some(current)) = (saved, current) {
                 // Another process may have changed the settings during the stop.
                 let _ = ioctl(descriptor, TCGETS, saved);
@@ -86,8 +94,8 @@ impl Terminal {
         }
     }
 
-    fn save(&mut self, descriptor: i32) -> Result<(), i32> {
-        let slot = usize::try_from(descriptor)
+    fn save(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), i32> {
+        let slot = usize::try_from(descriptor.as_raw_fd())
             .ok()
             .and_then(|n| self.saved.get_mut(n));
         let slot = slot.ok_or(libc::EBADF)?;
@@ -102,7 +110,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        for (descriptor, saved) in (0..).zip(&mut self.saved) {
+        for (descriptor, saved) in standard().into_iter().zip(&mut self.saved) {
             if let Some(settings) = saved {
                 // A terminal that is gone needs no settings.
                 let _ = ioctl(descriptor, TCSETS, settings);
@@ -111,9 +119,19 @@ impl Drop for Terminal {
     }
 }
 
-fn ioctl(descriptor: i32, request: u64, argument: &mut [u8; TERMIOS]) -> Result<(), i32> {
-    // SAFETY: the requests passed here read or write at most TERMIOS bytes.
-    if unsafe { libc::ioctl(descriptor, request, argument.as_mut_ptr()) } == 0 {
+/// The standard descriptors, by number.
+fn standard() -> [BorrowedFd<'static>; 3] {
+    [stdin(), stdout(), stderr()]
+}
+
+fn ioctl(
+    descriptor: BorrowedFd<'_>,
+    request: u64,
+    argument: &mut [u8; TERMIOS],
+) -> Result<(), i32> {
+    // SAFETY: `Terminal` passes no request that reads or writes more than TERMIOS bytes, which
+    // `argument` has, and nothing else uses it during the call.
+    if unsafe { libc::ioctl(descriptor.as_raw_fd(), request, argument.as_mut_ptr()) } == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error()

@@ -3,8 +3,10 @@
 
 use crate::platform::{self, Mapping};
 use hartline_abi::boot::{NextTime, Shared};
+use rustix::thread::set_current_timer_slack;
 use std::arch::x86_64::_rdtsc;
 use std::mem::offset_of;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -63,15 +65,14 @@ impl GuestClock {
 }
 
 fn tsc() -> u64 {
-    // SAFETY: the instruction only reads the counter.
+    // SAFETY: every x86-64 CPU has the instruction, and it only reads the counter.
     unsafe { _rdtsc() }
 }
 
 /// Lets sleeps of the calling thread end on time, not up to 50 µs later. If the kernel refuses,
 /// they end late.
 pub(crate) fn sleep_precisely() {
-    // SAFETY: no memory is involved.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
 }
 
 /// The times at which the guest is kicked. One thread sleeps until they come. Threads of devices

@@ -7,9 +7,7 @@ use crate::interrupts;
 use crate::platform::{self, Mapping};
 use hartline_abi::boot::{CpuWait, Shared};
 use hartline_abi::limits::MAX_CPUS;
-use std::io;
 use std::mem::{offset_of, size_of};
-use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -37,20 +35,17 @@ pub(crate) fn sleep(
         u64::MAX => None,
         ns => Some(Duration::from_nanos(ns)),
     };
-    let input = match input.load(Ordering::SeqCst) {
-        0 => -1,
-        _ => libc::STDIN_FILENO,
-    };
+    let input = input.load(Ordering::SeqCst) != 0;
     let (_, event) = control.of_cpu(cpu);
     let [ready, woken] = control.while_idle(cpu, || {
         // Checked after this vCPU is counted as waiting, so that no interrupt is missed.
         match interrupts::is_pending(control, shared, cpu)? {
             true => Ok([false; 2]),
-            false => Ok(poll_readable([input, event.as_raw_fd()], time)),
+            false => Ok(poll_readable(input, event, time)),
         }
     })?;
     if woken {
-        let _: io::Result<u64> = event.read();
+        event.take();
     }
     let place = place(cpu, offset_of!(CpuWait, ready));
     shared
@@ -72,8 +67,8 @@ pub(crate) fn wait_for_start(
     let (_, event) = control.of_cpu(cpu);
     control.while_idle(cpu, || {
         loop {
-            poll_readable([-1, event.as_raw_fd()], None);
-            let _: io::Result<u64> = event.read();
+            poll_readable(false, event, None);
+            event.take();
             if control.is_over() || hart.load(Ordering::SeqCst) != 0 {
                 return Ok(());
             }
@@ -106,8 +101,8 @@ mod tests {
         let word = |cpu, field| shared.atomic_u32(place(cpu, field)).unwrap();
         word(1, offset_of!(CpuWait, wake)).store(1, Ordering::SeqCst);
         wake(&control, &shared).unwrap();
-        assert_eq!(control.of_cpu(1).1.read().unwrap(), 1);
-        assert!(control.of_cpu(0).1.read().is_err());
+        assert_eq!(control.of_cpu(1).1.take(), 1);
+        assert_eq!(control.of_cpu(0).1.take(), 0);
         assert_eq!(word(1, offset_of!(CpuWait, wake)).load(Ordering::SeqCst), 0);
         // Without a timeout and input it does not sleep.
         sleep(&control, &shared, 1).unwrap();

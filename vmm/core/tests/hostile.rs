@@ -43,8 +43,7 @@ fn with_vectors(name: &str) -> Guest {
 
 /// Whether tests may make network interfaces. If not, the test is reported as skipped.
 fn network_available(test: &str) -> bool {
-    // SAFETY: no preconditions.
-    let available = unsafe { libc::geteuid() } == 0 && Path::new("/dev/net/tun").exists();
+    let available = rustix::process::geteuid().is_root() && Path::new("/dev/net/tun").exists();
     if !available {
         eprintln!("skipped: {test}: needs root and /dev/net/tun");
     }
@@ -221,11 +220,5 @@ kvm_tests! {
 
 /// Pins this thread, and all threads that it starts, to one processor.
 fn pin() {
-    // SAFETY: all zeros are an empty set; a valid structure is passed.
-    let result = unsafe {
-        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
-        libc::CPU_SET(0, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
-    };
-    assert_eq!(result, 0, "processor 0");
+    hartline_vmm::affinity::run_on(&[0]).expect("processor 0");
 }

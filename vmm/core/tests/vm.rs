@@ -158,7 +158,7 @@ kvm_test! {
         register_signal_handler(signal, ignore).expect("a handler");
         let kvm = Kvm::open(Path::new(Kvm::DEVICE)).expect("KVM");
         let ends = AtomicBool::new(false);
-        // SAFETY: no preconditions.
+        // SAFETY: the calling thread was made by the C library, which knows it.
         let thread = unsafe { libc::pthread_self() };
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -181,9 +181,9 @@ impl Order {
     /// If the daemon ends later, a VMM whose order outlives the daemon continues.
     ///
     /// # Errors
-    /// `UnexpectedEof`: the VMM ended before it took the order.
+    /// `UnexpectedEof`: the VMM ended before it took the order. `InvalidData`: an invalid message.
     pub async fn taken(&self, vmm: &Line) -> io::Result<()> {
-        match serde_json::from_slice(&vmm.receive().await?.0)? {
+        match understood(&vmm.receive().await?.0)? {
             FromVmm::Started => Ok(()),
             FromVmm::Ready | FromVmm::Wants(_) | FromVmm::Ended(_) => {
                 Err(io::ErrorKind::InvalidData.into())
@@ -195,12 +195,12 @@ impl Order {
     /// [taken](Self::taken) the order.
     ///
     /// # Errors
-    /// `UnexpectedEof`: the VMM ended without a result.
+    /// `UnexpectedEof`: the VMM ended without a result. `InvalidData`: an invalid message.
     pub async fn result(&self, vmm: &Line) -> io::Result<RunResult> {
         let mut wanted = FuturesUnordered::new();
         loop {
             tokio::select! {
-                message = vmm.receive() => match serde_json::from_slice(&message?.0)? {
+                message = vmm.receive() => match understood(&message?.0)? {
                     FromVmm::Ended(result) => return Ok(*result),
                     // An honest VMM requests each image once, and no more than this number.
                     FromVmm::Wants(name) if wanted.len() < MAX_WANTED => {
@@ -222,6 +222,12 @@ impl Order {
     async fn image(&self, name: ImageName) -> (ImageName, Option<File>) {
         (name, self.library.image(&self.files, name).await)
     }
+}
+
+/// Parses a message of a VMM. Incomplete JSON is invalid too, and not the VMM's end.
+fn understood(message: &[u8]) -> io::Result<FromVmm> {
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    serde_json::from_slice(message).map_err(invalid)
 }
 
 /// Checks that a spec fits its program. Result: path of the program in the tree.

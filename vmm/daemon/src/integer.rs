@@ -61,6 +61,11 @@ impl<T: TryFrom<u64>> Visitor<'_> for Unsigned<T> {
         // number can hold do fit, exactly.
         const END: f64 = 18_446_744_073_709_551_616.0;
         match value.fract() == 0.0 && (0.0..END).contains(&value) {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the value is an integer from 0 to below 2^64"
+            )]
             true => self.visit_u64(value as u64),
             false => Err(E::invalid_value(Unexpected::Float(value), &self)),
         }

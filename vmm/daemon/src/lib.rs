@@ -17,6 +17,15 @@
 //! [spawner](hartline_jail::spawner) does. The service maps no guest memory and reads no upload:
 //! jailed processes do.
 
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
+
 pub mod api;
 pub mod auth;
 mod collect;
@@ -295,12 +304,6 @@ fn capacity(config: &Config) -> Resources {
 
 /// Memory of the host, bytes.
 fn total_memory() -> u64 {
-    // SAFETY: no memory is involved.
-    let (pages, size) = unsafe {
-        (
-            libc::sysconf(libc::_SC_PHYS_PAGES),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
-    };
-    u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
+    let memory = rustix::system::sysinfo();
+    memory.totalram * u64::from(memory.mem_unit)
 }

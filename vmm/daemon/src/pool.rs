@@ -6,8 +6,9 @@ use crate::jailed::protocol::FromVmm;
 use hartline_jail::spawner::protocol::{Start, VolumeMount};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// VMMs that are started at the same time.
 const STARTING: usize = 2;
@@ -15,35 +16,50 @@ const STARTING: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause after a failed start.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The pause after the end of a waiting VMM.
+const BREATH: Duration = Duration::from_millis(100);
 
 /// Keeps VMMs ready. Each is used once.
 #[derive(Debug)]
 pub struct Pool {
-    ready: Mutex<mpsc::Receiver<Jailed>>,
-    sender: mpsc::Sender<Jailed>,
+    /// A permit for each VMM, from its start until it is taken or has ended.
+    places: Arc<Semaphore>,
+    ready: Arc<AtomicUsize>,
+    requests: mpsc::UnboundedSender<Request>,
+    /// The VMM that has waited longest for the lock takes the next request.
+    waiting: Arc<Mutex<mpsc::UnboundedReceiver<Request>>>,
     /// Number of VMMs that are started at a time.
     starting: usize,
 }
+
+/// A request for a VMM.
+type Request = oneshot::Sender<Jailed>;
 
 impl Pool {
     /// A pool of `size` VMMs, at least one. It is empty before [`fill`](Self::fill).
     #[must_use]
     pub fn new(size: usize) -> Self {
-        // Each filling task holds one more VMM.
-        let starting = STARTING.min(size.max(1));
-        let (sender, ready) = mpsc::channel(size.saturating_sub(starting).max(1));
-        let ready = Mutex::new(ready);
+        let size = size.max(1);
+        let (requests, waiting) = mpsc::unbounded_channel();
         Self {
-            ready,
-            sender,
-            starting,
+            places: Arc::new(Semaphore::new(size)),
+            ready: Arc::default(),
+            requests,
+            waiting: Arc::new(Mutex::new(waiting)),
+            starting: STARTING.min(size),
         }
     }
 
     /// Keeps VMMs ready from now on.
     pub fn fill(&self, launcher: &Arc<Launcher>) {
         for _ in 0..self.starting {
-            tokio::spawn(fill(Arc::clone(launcher), self.sender.clone()));
+            let filler = Filler {
+                launcher: Arc::clone(launcher),
+                places: Arc::clone(&self.places),
+                ready: Arc::clone(&self.ready),
+                waiting: Arc::clone(&self.waiting),
+            };
+            tokio::spawn(filler.run());
         }
     }
 
@@ -52,38 +68,95 @@ impl Pool {
     /// # Errors
     /// The daemon is being stopped.
     pub async fn take(&self) -> io::Result<Jailed> {
-        let mut ready = self.ready.lock().await;
-        loop {
-            let vmm = ready.recv().await;
-            let vmm = vmm.ok_or_else(|| io::Error::other("no VMMs are started any more"))?;
-            // The VMM may have been killed while it waited.
-            if !vmm.has_ended() {
-                return Ok(vmm);
-            }
-        }
+        let stopped = || io::Error::other("no VMMs are started any more");
+        let (request, vmm) = oneshot::channel();
+        self.requests.send(request).map_err(|_| stopped())?;
+        vmm.await.map_err(|_| stopped())
     }
 
     /// The number of ready VMMs.
     #[must_use]
     pub fn ready(&self) -> usize {
-        self.sender.max_capacity() - self.sender.capacity()
+        self.ready.load(Ordering::Relaxed)
     }
 }
 
-async fn fill(launcher: Arc<Launcher>, sender: mpsc::Sender<Jailed>) {
-    loop {
-        match start(&launcher, Start::Vmm).await {
-            Ok(vmm) => {
-                if sender.send(vmm).await.is_err() {
-                    return;
+/// Starts VMMs, one at a time, for the places of the pool that are free.
+#[derive(Debug)]
+struct Filler {
+    launcher: Arc<Launcher>,
+    places: Arc<Semaphore>,
+    ready: Arc<AtomicUsize>,
+    waiting: Arc<Mutex<mpsc::UnboundedReceiver<Request>>>,
+}
+
+impl Filler {
+    async fn run(self) {
+        // The semaphore is never closed.
+        while let Ok(place) = Arc::clone(&self.places).acquire_owned().await {
+            match start(&self.launcher, Start::Vmm).await {
+                Ok(vmm) => {
+                    let ready = Ready::new(&self.ready);
+                    let waiting = Arc::clone(&self.waiting);
+                    tokio::spawn(keep(vmm, waiting, (place, ready)));
                 }
-            }
-            Err(error) => {
-                tracing::error!("a VMM could not be started: {error}");
-                tokio::time::sleep(PAUSE).await;
+                Err(error) => {
+                    tracing::error!("a VMM could not be started: {error}");
+                    tokio::time::sleep(PAUSE).await;
+                }
             }
         }
     }
+}
+
+/// Counts a ready VMM until this is dropped.
+#[derive(Debug)]
+struct Ready(Arc<AtomicUsize>);
+
+impl Ready {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Keeps a ready VMM until a request takes it, or until it ends, which frees its place at once.
+async fn keep(
+    mut vmm: Jailed,
+    waiting: Arc<Mutex<mpsc::UnboundedReceiver<Request>>>,
+    (place, ready): (OwnedSemaphorePermit, Ready),
+) {
+    loop {
+        let request = async { waiting.lock().await.recv().await };
+        let request = tokio::select! {
+            biased;
+            () = vmm.ended() => {
+                drop(ready);
+                tracing::warn!("a VMM that waited for a program has ended and is replaced");
+                // The violation is logged and counted.
+                let _ = vmm.violation("a VMM that waited", None).await;
+                drop(vmm);
+                // VMMs that end by themselves must not use up a processor.
+                tokio::time::sleep(BREATH).await;
+                break;
+            }
+            request = request => request,
+        };
+        // The pool is gone.
+        let Some(request) = request else { break };
+        match request.send(vmm) {
+            Ok(()) => break,
+            // Nothing waits for this request any more.
+            Err(unused) => vmm = unused,
+        }
+    }
+    drop(place);
 }
 
 /// The origin of a VMM.

@@ -185,7 +185,7 @@ impl IntoResponse for Problem {
         let kind = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, kind);
         if let Some(wait) = self.retry_after {
-            let seconds = wait.as_secs_f64().ceil() as u64;
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             headers.insert(header::RETRY_AFTER, seconds.max(1).into());
         }
         if status == StatusCode::UNAUTHORIZED {

@@ -96,7 +96,8 @@ impl Watched {
     /// Any I/O error of the host.
     pub fn new(process: Process) -> io::Result<Self> {
         let descriptor = RawDescriptor(process.descriptor().try_clone_to_owned()?);
-        // SAFETY: the descriptor is owned, and its number does not change.
+        // SAFETY: `RawDescriptor` owns the descriptor and always returns its number. Tokio keeps the
+        // value as long as the descriptor is registered.
         let end = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?;
         Ok(Self { process, end })
     }
@@ -120,7 +121,8 @@ pub struct Line(Arc<AsyncFd<Channel>>);
 
 impl Line {
     fn new(channel: Channel) -> io::Result<Self> {
-        // SAFETY: the channel owns its descriptor, whose number does not change.
+        // SAFETY: the channel owns its descriptor and always returns its number. Tokio keeps the
+        // channel as long as the descriptor is registered.
         let channel = unsafe { AsyncFd::register(channel) }?;
         Ok(Self(Arc::new(channel)))
     }
@@ -193,11 +195,11 @@ impl Jailed {
         &self.line
     }
 
-    /// Whether the process has ended.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        let process = self.process.as_ref();
-        process.is_none_or(|watched| watched.process().wait(Duration::ZERO))
+    /// Returns when the process has ended.
+    pub async fn ended(&self) {
+        if let Some(process) = &self.process {
+            process.ended().await;
+        }
     }
 
     /// Whether the kernel has killed the process because of its memory limit.

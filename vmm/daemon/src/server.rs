@@ -154,8 +154,7 @@ async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<(TcpStream, So
 
 /// The source of a connection over the unix socket.
 fn source_of(stream: &UnixStream) -> io::Result<Source> {
-    // SAFETY: no preconditions.
-    let own = unsafe { libc::geteuid() };
+    let own = rustix::process::geteuid().as_raw();
     Ok(match stream.peer_cred()?.uid() {
         uid if uid == 0 || uid == own => Source::Root,
         uid => Source::User(uid),

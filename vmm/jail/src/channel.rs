@@ -1,8 +1,14 @@
 //! Messages with open descriptors between the daemon and a jailed process.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+use rustix::cmsg_space;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// Longest message, bytes. With default socket buffers, the kernel takes such a message whole.
 pub const MAX_MESSAGE: usize = 128 << 10;
@@ -19,15 +25,9 @@ impl Channel {
     /// # Errors
     /// The host has no descriptors left.
     pub fn pair() -> io::Result<(Self, Self)> {
-        let mut ends = [-1; 2];
-        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-        // SAFETY: the kernel writes two descriptors to the array.
-        if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: fresh descriptors that have no other owner.
-        let own = |fd| Self(unsafe { OwnedFd::from_raw_fd(fd) });
-        Ok((own(ends[0]), own(ends[1])))
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (here, there) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(here), Self(there)))
     }
 
     /// Makes sending and receiving fail with [`io::ErrorKind::WouldBlock`] instead of waiting.
@@ -35,15 +35,8 @@ impl Channel {
     /// # Errors
     /// Any I/O error of the host.
     pub fn set_nonblocking(&self) -> io::Result<()> {
-        // SAFETY: no memory is involved; the descriptor is open.
-        let flags = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETFL) };
-        // SAFETY: as above.
-        let done =
-            unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) };
-        match done {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let flags = fcntl_getfl(&self.0)? | OFlags::NONBLOCK;
+        Ok(fcntl_setfl(&self.0, flags)?)
     }
 
     /// Sends a message and duplicates of descriptors.
@@ -58,15 +51,17 @@ impl Channel {
         }
         if descriptors.is_empty() {
             // This is one message too. Every confined thread may make this call.
-            let (data, length) = (message.as_ptr().cast(), message.len());
-            // SAFETY: the pointer and length describe `message`.
-            return match unsafe { libc::write(self.0.as_raw_fd(), data, length) } {
-                -1 => Err(io::Error::last_os_error()),
-                _ => Ok(()),
-            };
+            rustix::io::write(&self.0, message)?;
+            return Ok(());
         }
-        let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
-        self.send_with_fds(&[message], &raw)?;
+        let rights = SendAncillaryMessage::ScmRights(descriptors);
+        let mut space = vec![MaybeUninit::uninit(); rights.size()];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(rights) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let pieces = [IoSlice::new(message)];
+        sendmsg(&self.0, &pieces, &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
@@ -76,25 +71,18 @@ impl Channel {
     /// Any I/O error of the host.
     pub fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         let mut message = vec![0; MAX_MESSAGE];
-        let mut raw = vec![-1; MAX_DESCRIPTORS];
-        let mut pieces = [libc::iovec {
-            iov_base: message.as_mut_ptr().cast(),
-            iov_len: message.len(),
-        }];
-        // SAFETY: the piece is the vector's memory. The kernel writes at most its length, and any
-        // bytes are valid there.
-        let (length, count) = unsafe { self.recv_with_fds(&mut pieces, &mut raw) }?;
-        message.truncate(length);
-        let descriptors = raw.iter().take(count);
-        // SAFETY: the descriptors have just been received and have no other owner.
-        let descriptors = descriptors.map(|&fd| unsafe { OwnedFd::from_raw_fd(fd) });
-        Ok((message, descriptors.collect()))
-    }
-}
-
-impl ScmSocket for Channel {
-    fn socket_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        let mut space = vec![MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut pieces = [IoSliceMut::new(&mut message)];
+        let received = recvmsg(&self.0, &mut pieces, &mut control, RecvFlags::empty())?;
+        let mut descriptors = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = part {
+                descriptors.extend(rights);
+            }
+        }
+        message.truncate(received.bytes);
+        Ok((message, descriptors))
     }
 }
 

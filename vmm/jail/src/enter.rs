@@ -5,14 +5,29 @@ use super::{FilterError, Filters, Limits, Role};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
 };
-use std::ffi::{CStr, CString, OsStr};
+use rustix::fs::{CWD, Mode};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, OpenTreeFlags, UnmountFlags, mount, mount_bind,
+    mount_change, mount_remount, open_tree, unmount,
+};
+use rustix::process::{
+    Gid, Resource, Rlimit, Signal, Uid, chdir, pivot_root, set_parent_process_death_signal,
+    setrlimit, umask,
+};
+use rustix::system::sethostname;
+use rustix::thread::{
+    CapabilitySet, clear_ambient_capability_set, remove_capability_from_bounding_set,
+    set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 /// Mount flags of everything that a jailed process may see.
-const CLOSED: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+const CLOSED: MountFlags = MountFlags::NOSUID
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC);
 
 /// The newest Landlock ABI whose rights are restricted, if the kernel supports them.
 const LANDLOCK: ABI = ABI::V7;
@@ -46,9 +61,6 @@ pub enum JailError {
     /// User 0 is not allowed in a jail.
     #[error("a jailed process may not have user 0")]
     Root,
-    /// The path of the root directory contains a NUL byte.
-    #[error("the path of the root directory contains a NUL byte")]
-    Path,
     /// Landlock refused its rules.
     #[error("Landlock: {0}")]
     Landlock(#[from] landlock::RulesetError),
@@ -69,119 +81,73 @@ pub fn enter(jail: &Jail, filters: &Filters) -> Result<Option<OwnedFd>, JailErro
         return Err(JailError::Root);
     }
     // The guest decides the permissions of files in volumes.
-    // SAFETY: no memory is involved.
-    unsafe { libc::umask(0) };
+    umask(Mode::empty());
     let descriptors = empty_root(jail)?;
     limit(&jail.limits)?;
     drop_capabilities()?;
     become_user(jail.uid)?;
     // Landlock and seccomp need this, and nothing here is to be executed anyway.
-    check("PR_SET_NO_NEW_PRIVS", prctl(libc::PR_SET_NO_NEW_PRIVS, 1))?;
+    set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))?;
     // After the change of the user, which would reset this signal. A VMM that shall outlive the
     // daemon resets it later.
-    check("PR_SET_PDEATHSIG", set_parent_death_signal(libc::SIGKILL))?;
+    let ended = set_parent_process_death_signal(Some(Signal::KILL));
+    ended.map_err(failed("PR_SET_PDEATHSIG"))?;
     restrict_paths(&jail.volumes)?;
     report_violations()?;
     filters.confine_process(jail.role)?;
     Ok(descriptors)
 }
 
-/// Has the kernel send this process a signal when the daemon ends; 0: none.
-pub fn set_parent_death_signal(signal: i32) -> i32 {
-    prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong)
-}
-
 /// Replaces the host's files by an empty, read-only root directory. Result, if there are volumes:
 /// the directory of this process's descriptors.
 fn empty_root(jail: &Jail) -> Result<Option<OwnedFd>, JailError> {
-    let path = |path: &OsStr| CString::new(path.as_bytes()).map_err(|_| JailError::Path);
-    let root = path(jail.root.as_os_str())?;
-    mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE)?;
+    let root = jail.root.as_path();
+    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    mount_change("/", private).map_err(failed("mount"))?;
     let mut descriptors = None;
     if !jail.volumes.is_empty() {
-        mount_as(c"proc", &root, c"proc", CLOSED)?;
-        let own = path(jail.root.join("self/fd").as_os_str())?;
-        descriptors = Some(mount_of(&own)?);
-        // SAFETY: a NUL-terminated path.
-        check("umount2", unsafe {
-            libc::umount2(root.as_ptr(), libc::MNT_DETACH)
-        })?;
+        mount("proc", root, "proc", CLOSED, None).map_err(failed("mount"))?;
+        // A mount that exists only as the descriptor, so its parent cannot be reached.
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let own = open_tree(CWD, root.join("self/fd"), flags);
+        descriptors = Some(own.map_err(failed("open_tree"))?);
+        unmount(root, UnmountFlags::DETACH).map_err(failed("umount2"))?;
     }
-    mount(&root, &root, libc::MS_BIND)?;
-    let closed = libc::MS_RDONLY | CLOSED;
-    mount(c"none", &root, libc::MS_BIND | libc::MS_REMOUNT | closed)?;
-    // SAFETY: NUL-terminated paths. The old root ends up on top of the new one, at the same
-    // location, and is unmounted.
-    unsafe {
-        check("chdir", libc::chdir(root.as_ptr()))?;
-        let here = c".".as_ptr();
-        let pivoted = libc::syscall(libc::SYS_pivot_root, here, here);
-        check("pivot_root", pivoted as i32)?;
-        check("umount2", libc::umount2(here, libc::MNT_DETACH))?;
-        check("chdir", libc::chdir(c"/".as_ptr()))?;
-        // uname(2) would report the host's name.
-        check("sethostname", libc::sethostname(here, 0))?;
-    }
+    mount_bind(root, root).map_err(failed("mount"))?;
+    let closed = MountFlags::BIND | MountFlags::RDONLY | CLOSED;
+    mount_remount(root, closed, "").map_err(failed("mount"))?;
+    chdir(root).map_err(failed("chdir"))?;
+    // The old root ends up on top of the new one, at the same location, and is unmounted.
+    pivot_root(".", ".").map_err(failed("pivot_root"))?;
+    unmount(".", UnmountFlags::DETACH).map_err(failed("umount2"))?;
+    chdir("/").map_err(failed("chdir"))?;
+    // uname(2) would report the host's name.
+    sethostname(b"").map_err(failed("sethostname"))?;
     Ok(descriptors)
-}
-
-fn mount(source: &CStr, target: &CStr, flags: libc::c_ulong) -> Result<(), JailError> {
-    mount_as(source, target, c"", flags)
-}
-
-/// Mounts a file system of type `kind`; an empty `kind` means none.
-fn mount_as(
-    source: &CStr,
-    target: &CStr,
-    kind: &CStr,
-    flags: libc::c_ulong,
-) -> Result<(), JailError> {
-    let none = std::ptr::null();
-    // SAFETY: NUL-terminated strings; no data are passed.
-    let done = unsafe {
-        let (source, target, kind) = (source.as_ptr(), target.as_ptr(), kind.as_ptr());
-        libc::mount(source, target, kind, flags, none)
-    };
-    check("mount", done)
-}
-
-/// A mount of a directory that exists only as the descriptor, so its parent cannot be reached.
-fn mount_of(directory: &CStr) -> Result<OwnedFd, JailError> {
-    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
-    // SAFETY: a NUL-terminated path; a fresh descriptor or an error.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_open_tree,
-            libc::AT_FDCWD,
-            directory.as_ptr(),
-            flags,
-        )
-    };
-    check("open_tree", fd as i32)?;
-    // SAFETY: fresh, with no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 fn limit(limits: &Limits) -> Result<(), JailError> {
     for (resource, most) in [
-        (libc::RLIMIT_NOFILE, limits.descriptors),
-        (libc::RLIMIT_NPROC, limits.threads),
-        (libc::RLIMIT_AS, limits.address_space),
-        (libc::RLIMIT_CPU, limits.processor_time),
-        (libc::RLIMIT_FSIZE, limits.file_length),
-        (libc::RLIMIT_CORE, 0),
-        (libc::RLIMIT_MEMLOCK, 0),
-        (libc::RLIMIT_MSGQUEUE, 0),
+        (Resource::Nofile, limits.descriptors),
+        (Resource::Nproc, limits.threads),
+        (Resource::As, limits.address_space),
+        (Resource::Cpu, limits.processor_time),
+        (Resource::Fsize, limits.file_length),
+        (Resource::Core, 0),
+        (Resource::Memlock, 0),
+        (Resource::Msgqueue, 0),
     ] {
-        let limit = libc::rlimit {
-            rlim_cur: most,
-            rlim_max: most,
+        // `RLIM_INFINITY` is a number here, and none in `Rlimit`.
+        let most = (most != libc::RLIM_INFINITY).then_some(most);
+        let limit = Rlimit {
+            current: most,
+            maximum: most,
         };
-        // SAFETY: a valid structure.
-        check("setrlimit", unsafe { libc::setrlimit(resource, &limit) })?;
+        setrlimit(resource, limit).map_err(failed("setrlimit"))?;
     }
     // A write beyond the limit must fail, not end the process.
-    // SAFETY: no handler is installed.
+    // SAFETY: the signal is ignored from now on: no handler runs, and nothing in this process relies
+    // on the default action, which would end it. `rustix` leaves signal actions to the C library.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     Ok(())
 }
@@ -189,29 +155,24 @@ fn limit(limits: &Limits) -> Result<(), JailError> {
 /// Removes all capabilities from the bounding set, also for programs that would gain them. The
 /// process's own capabilities are lost when it changes its user.
 pub(crate) fn drop_capabilities() -> Result<(), JailError> {
-    for capability in 0..libc::c_ulong::from(u64::BITS) {
-        if prctl(libc::PR_CAPBSET_DROP, capability) != 0 {
-            let source = io::Error::last_os_error();
+    for number in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        match remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
             // The last capability has been dropped.
-            if capability > 0 && source.raw_os_error() == Some(libc::EINVAL) {
-                break;
-            }
-            let call = "PR_CAPBSET_DROP";
-            return Err(JailError::Call { call, source });
+            Err(Errno::INVAL) if number > 0 => break,
+            Err(error) => return Err(failed("PR_CAPBSET_DROP")(error)),
         }
     }
-    let clear = libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong;
-    check("PR_CAP_AMBIENT", prctl(libc::PR_CAP_AMBIENT, clear))
+    clear_ambient_capability_set().map_err(failed("PR_CAP_AMBIENT"))
 }
 
-/// Changes user and group to `uid` for good.
+/// Changes user and group to `uid` for good. The process must have one thread.
 pub(crate) fn become_user(uid: u32) -> Result<(), JailError> {
-    // SAFETY: no groups are passed; integers.
-    unsafe {
-        check("setgroups", libc::setgroups(0, std::ptr::null()))?;
-        check("setresgid", libc::setresgid(uid, uid, uid))?;
-        check("setresuid", libc::setresuid(uid, uid, uid))
-    }
+    let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+    set_thread_groups(&[]).map_err(failed("setgroups"))?;
+    set_thread_res_gid(group, group, group).map_err(failed("setresgid"))?;
+    set_thread_res_uid(user, user, user).map_err(failed("setresuid"))
 }
 
 /// Restricts the process with Landlock: paths only into volumes, no TCP, no signals and abstract
@@ -231,18 +192,10 @@ fn restrict_paths(volumes: &[OwnedFd]) -> Result<(), JailError> {
     Ok(())
 }
 
-fn prctl(operation: i32, argument: libc::c_ulong) -> i32 {
-    let zero: libc::c_ulong = 0;
-    // SAFETY: the operations used here take an integer.
-    unsafe { libc::prctl(operation, argument, zero, zero, zero) }
-}
-
-fn check(call: &'static str, result: i32) -> Result<(), JailError> {
-    match result {
-        -1 => Err(JailError::Call {
-            call,
-            source: io::Error::last_os_error(),
-        }),
-        _ => Ok(()),
+/// The error of a system call.
+pub(crate) fn failed(call: &'static str) -> impl FnOnce(Errno) -> JailError {
+    move |error| JailError::Call {
+        call,
+        source: error.into(),
     }
 }

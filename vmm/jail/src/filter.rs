@@ -174,7 +174,8 @@ fn apply(filter: &BpfProgram, flags: libc::c_ulong) -> Result<(), FilterError> {
         filter: filter.as_ptr().cast_mut().cast(),
     };
     let mode = libc::SECCOMP_SET_MODE_FILTER;
-    // SAFETY: the pointer and length describe the filter; the kernel copies it.
+    // SAFETY: `program` points at the instructions of `filter`, of the length that it says. Both
+    // outlive the call; the kernel copies the instructions and never writes them.
     match unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) } {
         0 => Ok(()),
         _ => Err(FilterError::Kernel(io::Error::last_os_error())),
@@ -183,10 +184,10 @@ fn apply(filter: &BpfProgram, flags: libc::c_ulong) -> Result<(), FilterError> {
 
 /// Makes the kernel report in a `SIGSYS` which filter sent it.
 fn name_in_traps(filter: &mut BpfProgram, kind: Kind) {
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
     let data = kind.data().unsigned_abs();
     for instruction in filter {
-        if instruction.code == RETURN && instruction.k == libc::SECCOMP_RET_TRAP {
+        if u32::from(instruction.code) == RETURN && instruction.k == libc::SECCOMP_RET_TRAP {
             instruction.k |= data & libc::SECCOMP_RET_DATA;
         }
     }

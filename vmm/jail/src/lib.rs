@@ -8,10 +8,20 @@
 //! directories of the host, if it is to have some ([`mount`]), when it is started. The processes
 //! of the daemon are started by its privileged part, the [`spawner`].
 
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
+
 mod call_names;
 mod channel;
 mod enter;
 mod filter;
+mod fork;
 mod limits;
 mod mount;
 mod policy;
@@ -20,13 +30,14 @@ pub mod spawner;
 mod violation;
 
 pub use channel::{Channel, MAX_DESCRIPTORS, MAX_MESSAGE};
-pub use enter::{Jail, JailError, enter, set_parent_death_signal};
-pub(crate) use enter::{become_user, drop_capabilities};
+pub use enter::{Jail, JailError, enter};
+pub(crate) use enter::{become_user, drop_capabilities, failed};
 pub use filter::{FilterError, Filters, Kind, Role};
 pub use limits::{Limits, MAX_OUTPUT, MAX_WORKER_FILE};
 pub use mount::mount;
 pub use policy::{CallCount, call_counts};
 pub use spawn::{
-    CHANNEL_FD, COUNTERS_FD, Child, DEVICE_FD, INPUT_FD, NETWORK_FD, RESULT_FD, VOLUME_FD, spawn,
+    CHANNEL_FD, COUNTERS_FD, Child, DEVICE_FD, INPUT_FD, NETWORK_FD, RESULT_FD, USER_HZ, VOLUME_FD,
+    spawn,
 };
 pub use violation::Violation;

@@ -1,9 +1,12 @@
 //! Directories of the host for a jailed process: mounts that exist only as descriptors.
 
-use super::Child;
+use super::fork::fork;
+use rustix::event::pause;
+use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -19,13 +22,8 @@ const LAST_BREATH: Duration = Duration::from_secs(5);
 /// (mount_setattr(2), `MOUNT_ATTR_IDMAP`).
 pub fn mount(directory: &File, uid: u32, read_only: bool) -> io::Result<OwnedFd> {
     let owner = directory.metadata()?.uid();
-    let flags =
-        libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH as libc::c_uint;
-    // SAFETY: a NUL-terminated path; a fresh descriptor or an error.
-    let mount = own(unsafe {
-        let (directory, path) = (directory.as_raw_fd(), c"".as_ptr());
-        libc::syscall(libc::SYS_open_tree, directory, path, flags)
-    })?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let mount = open_tree(directory, c"", flags | OpenTreeFlags::AT_EMPTY_PATH)?;
     let users = user_namespace(owner, uid)?;
     let closed = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
     let attributes = libc::mount_attr {
@@ -38,9 +36,10 @@ pub fn mount(directory: &File, uid: u32, read_only: bool) -> io::Result<OwnedFd>
             },
         attr_clr: 0,
         propagation: 0,
-        userns_fd: users.as_raw_fd() as u64,
+        userns_fd: u64::from(users.as_raw_fd().unsigned_abs()),
     };
-    // SAFETY: a NUL-terminated path, and a structure of the length that is passed.
+    // SAFETY: the path ends with NUL, and the kernel only reads the structure, of the length that is
+    // passed. Both outlive the call, and no other thread has them. `rustix` lacks this call.
     let set = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -59,49 +58,26 @@ pub fn mount(directory: &File, uid: u32, read_only: bool) -> io::Result<OwnedFd>
 
 /// A user namespace with one user and group: `inside` in it, `outside` in the host.
 fn user_namespace(inside: u32, outside: u32) -> io::Result<OwnedFd> {
-    let mut descriptor: RawFd = -1;
-    let flags = libc::c_long::from(libc::CLONE_NEWUSER | libc::CLONE_PIDFD | libc::SIGCHLD);
-    // SAFETY: as fork(2), without shared memory. The child makes two system calls and takes no
-    // lock; the kernel writes a descriptor where the third argument points.
-    let pid = unsafe {
-        let (stack, child_tid, tls) = (0usize, 0usize, 0usize);
-        let pidfd = &raw mut descriptor;
-        let pid = libc::syscall(libc::SYS_clone, flags, stack, pidfd, child_tid, tls);
-        if pid == 0 {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
-            loop {
-                libc::pause();
-            }
+    // SAFETY: the child makes nothing but two system calls.
+    let Some(child) = unsafe { fork(libc::CLONE_NEWUSER) }? else {
+        // If this fails, the kill below ends the process too.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        loop {
+            pause();
         }
-        pid
     };
-    let pid = match libc::pid_t::try_from(pid) {
-        Ok(pid) if pid > 0 => pid,
-        _ => return Err(io::Error::last_os_error()),
-    };
-    // SAFETY: a fresh descriptor that has no other owner.
-    let child = Child::new(pid, unsafe { OwnedFd::from_raw_fd(descriptor) });
-    let made = map_user(pid, inside, outside);
-    child.signal(libc::SIGKILL)?;
+    let made = map_user(child.pid(), inside, outside);
+    child.signal(Signal::KILL)?;
     // Dropping `child` reaps a process that has ended.
     let _ = child.wait(LAST_BREATH);
     Ok(made?.into())
 }
 
 /// Maps the user and group of the user namespace of a process. Result: the namespace.
-fn map_user(pid: libc::pid_t, inside: u32, outside: u32) -> io::Result<File> {
+fn map_user(pid: i32, inside: u32, outside: u32) -> io::Result<File> {
     let process = Path::new("/proc").join(pid.to_string());
     let map = format!("{inside} {outside} 1\n");
     fs::write(process.join("uid_map"), &map)?;
     fs::write(process.join("gid_map"), &map)?;
     File::open(process.join("ns/user"))
-}
-
-/// The descriptor that a system call made.
-fn own(result: libc::c_long) -> io::Result<OwnedFd> {
-    match RawFd::try_from(result) {
-        // SAFETY: fresh, with no other owner.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

@@ -111,18 +111,20 @@ pub(super) fn report_violations() -> Result<(), JailError> {
     // Rust's runtime has installed a handler for it.
     set_action(libc::SIGSEGV, libc::SIG_DFL, 0)?;
     let handler = report_and_end as *const () as usize;
-    set_action(libc::SIGSYS, handler, libc::SA_SIGINFO as u64 | SA_RESTORER)?;
+    set_action(
+        libc::SIGSYS,
+        handler,
+        u64::from(libc::SA_SIGINFO.unsigned_abs()) | SA_RESTORER,
+    )?;
     seal(handler)
 }
 
 /// Seals the pages of the handler against moving and changing, if the kernel can.
 fn seal(handler: usize) -> Result<(), JailError> {
-    // SAFETY: no memory is involved.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page = usize::try_from(page).unwrap_or(4096);
-    let first = handler / page * page;
-    let length = (handler + HANDLER).next_multiple_of(page) - first;
-    // SAFETY: removes the rights to change a mapping of code, which nothing changes.
+    let first = handler / PAGE * PAGE;
+    let length = (handler + HANDLER).next_multiple_of(PAGE) - first;
+    // SAFETY: the pages are code of this program, mapped until the process ends. Nothing unmaps,
+    // moves or changes them, which is all that the call forbids.
     let done = unsafe { libc::syscall(libc::SYS_mseal, first, length, 0) };
     match io::Error::last_os_error() {
         _ if done == 0 => Ok(()),
@@ -137,6 +139,8 @@ fn seal(handler: usize) -> Result<(), JailError> {
 
 /// The kernel requires a return address (`sa_restorer`).
 const SA_RESTORER: u64 = 0x0400_0000;
+/// Length of a page on x86-64, bytes.
+const PAGE: usize = 4096;
 /// Length of the handler, bytes.
 const HANDLER: usize = 128;
 
@@ -158,7 +162,9 @@ fn set_action(signal: i32, handler: usize, flags: u64) -> Result<(), JailError> 
     };
     let none = std::ptr::null_mut::<Action>();
     let size = size_of::<u64>();
-    // SAFETY: a valid `struct sigaction` of the kernel; the handler does not return, or is SIG_DFL.
+    // SAFETY: `action` has the layout of the kernel's `struct sigaction`, outlives the call, and is
+    // only read; no old action is requested. The handler is SIG_DFL, or `report_and_end`, which
+    // lives as long as the program, touches no memory and never returns to interrupted code.
     let done = unsafe {
         libc::syscall(
             libc::SYS_rt_sigaction,

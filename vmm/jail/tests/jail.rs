@@ -7,15 +7,18 @@ use hartline_jail::{
 use hartline_vmm::confine::{Confine, Thread};
 use hartline_vmm::platform::memory_file;
 use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::fs::{Mode, OFlags, openat};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 const UID: u32 = 0x7000_0123;
+/// Mode of files that the jailed process makes.
+const MODE: Mode = Mode::from_raw_mode(0o666);
 /// The maximum time for a process to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,8 +29,7 @@ fn main() -> ExitCode {
     {
         return inside(role, root, uid);
     }
-    // SAFETY: no preconditions.
-    let is_root = unsafe { libc::geteuid() } == 0;
+    let is_root = rustix::process::geteuid().is_root();
     let trial = |name: &str, test: fn() -> Result<(), Failed>| {
         Trial::test(name, test).with_ignored_flag(!is_root)
     };
@@ -206,7 +208,7 @@ fn refuses_root() -> Result<(), Failed> {
 
 /// The main function of the jailed process.
 fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
-    // SAFETY: the process was started with this descriptor.
+    // SAFETY: the process was started with this descriptor, which it takes once, here.
     let channel = Channel::from(unsafe { OwnedFd::from_raw_fd(CHANNEL_FD) });
     let report = |text: &str| {
         // There is no other channel for a failure.
@@ -228,7 +230,7 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
         },
         volumes: match role {
             Role::VmmWithVolumes | Role::VolumeWorker => {
-                // SAFETY: the process was started with this descriptor.
+                // SAFETY: the process was started with this descriptor, which it takes once, here.
                 vec![unsafe { OwnedFd::from_raw_fd(VOLUME_FD) }]
             }
             Role::Vmm | Role::Worker => Vec::new(),
@@ -255,30 +257,37 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
             report(&format!("escape: {what}"));
         }
         None if message.is_empty() => {}
-        None => work(role, descriptors.as_ref(), &filters, &report),
+        None => {
+            let volume = (jail.volumes.first(), descriptors.as_ref());
+            work(role, volume, &filters, &report);
+        }
     }
     ExitCode::SUCCESS
 }
 
 /// Does what is allowed, and reports the results.
-fn work(role: Role, descriptors: Option<&OwnedFd>, filters: &Filters, report: &dyn Fn(&str)) {
-    // SAFETY: no preconditions.
-    report(&format!("pid {}", unsafe { libc::getpid() }));
+fn work(
+    role: Role,
+    (volume, descriptors): (Option<&OwnedFd>, Option<&OwnedFd>),
+    filters: &Filters,
+    report: &dyn Fn(&str),
+) {
+    report(&format!("pid {}", std::process::id()));
     let owner = match role {
         // It makes no memory files, but owns the files that it makes in its volume.
-        Role::VolumeWorker => file_in_volume(),
+        Role::VolumeWorker => file_in_volume(volume),
         Role::Vmm | Role::VmmWithVolumes | Role::Worker => memory_file(c"mine", b""),
     };
     let owner = owner.and_then(|file| file.metadata());
     report(&format!("uid {}", owner.map_or(0, |file| file.uid())));
-    if let Some(descriptors) = descriptors {
-        for escape in ways_out_of_volume(descriptors) {
+    if let (Some(volume), Some(descriptors)) = (volume, descriptors) {
+        for escape in ways_out_of_volume(volume, descriptors) {
             report(&format!("escape: {escape}"));
         }
     }
     // Only the standard descriptors, the channel and the device may still be open.
     for fd in (5..64).filter(|_| descriptors.is_none()) {
-        // SAFETY: no bytes are read.
+        // SAFETY: the length is 0, so the kernel does not use the pointer.
         if unsafe { libc::read(fd, std::ptr::null_mut(), 0) } != -1 {
             report("escape: an open descriptor");
         }
@@ -335,7 +344,8 @@ fn try_here(what: &str) {
         "fill the channel" => {
             let data = [1_u8; 4096];
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: the pointer and length describe `data`.
+            // SAFETY: the pointer and the length are those of `data`, which the kernel only reads and which
+            // outlives the call.
             let send =
                 || unsafe { libc::send(CHANNEL_FD, data.as_ptr().cast(), data.len(), flags) };
             while send() > 0 {}
@@ -414,7 +424,7 @@ fn is_for_files(kind: Kind, name: &str) -> bool {
 fn writes_packets(filters: &Filters) -> bool {
     let write = || {
         filters.confine(Thread::Network);
-        // SAFETY: no memory is involved.
+        // SAFETY: no descriptor has so large a number, so the call fails before it uses a ring.
         let result = unsafe { libc::syscall(libc::SYS_io_uring_enter, 1000, 1, 0, 0, 0) };
         let error = io::Error::last_os_error().raw_os_error();
         result == -1 && error == Some(libc::EBADF)
@@ -423,53 +433,40 @@ fn writes_packets(filters: &Filters) -> bool {
 }
 
 /// A file in the volume, which is created if it is missing.
-fn file_in_volume() -> io::Result<File> {
-    let flags = libc::O_CREAT | libc::O_RDWR;
-    // SAFETY: a valid path; a fresh descriptor or an error.
-    let fd = unsafe { libc::openat(VOLUME_FD, c"file".as_ptr(), flags, 0o666) };
-    match fd {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: as above.
-        fd => Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) })),
-    }
+fn file_in_volume(volume: Option<&OwnedFd>) -> io::Result<File> {
+    let volume = volume.ok_or(io::ErrorKind::NotFound)?;
+    let flags = OFlags::CREATE | OFlags::RDWR;
+    Ok(openat(volume, "file", flags, MODE)?.into())
 }
 
 /// Faults of the volume, and open ways out of it.
-fn ways_out_of_volume(descriptors: &OwnedFd) -> Vec<&'static str> {
-    let open = |directory: i32, path: &std::ffi::CStr, flags: i32| {
-        // SAFETY: a valid path; a fresh descriptor or an error.
-        let fd = unsafe { libc::openat(directory, path.as_ptr(), flags, 0o666) };
-        // SAFETY: as above.
-        (fd >= 0).then(|| File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+fn ways_out_of_volume(volume: &OwnedFd, descriptors: &OwnedFd) -> Vec<&'static str> {
+    let open = |directory: &OwnedFd, path: &str, flags: OFlags| {
+        openat(directory, path, flags, MODE).ok().map(File::from)
     };
     let identity = |file: File| file.metadata().ok().map(|file| (file.dev(), file.ino()));
-    let directory = libc::O_RDONLY | libc::O_DIRECTORY;
+    let directory = OFlags::RDONLY | OFlags::DIRECTORY;
     let mut wrong = Vec::new();
-    if open(VOLUME_FD, c"file", libc::O_CREAT | libc::O_RDWR).is_none() {
+    if open(volume, "file", OFlags::CREATE | OFlags::RDWR).is_none() {
         wrong.push("no file can be made");
     }
     // As what it is, whatever its name.
-    let name = std::ffi::CString::new(VOLUME_FD.to_string()).expect("a number");
-    let own = open(descriptors.as_raw_fd(), &name, directory).and_then(identity);
+    let name = VOLUME_FD.to_string();
+    let own = open(descriptors, &name, directory).and_then(identity);
     if own.is_none() {
         wrong.push("its descriptor cannot be opened anew");
     }
     // The volume has no parent directory.
-    if open(VOLUME_FD, c"..", directory).and_then(identity) != own {
+    if open(volume, "..", directory).and_then(identity) != own {
         wrong.push("what is above the volume");
     }
-    for path in [
-        c"../secret",
-        c"/etc/passwd",
-        c"/proc/self/status",
-        c"/dev/kvm",
-    ] {
-        if open(VOLUME_FD, path, libc::O_RDONLY).is_some() {
+    for path in ["../secret", "/etc/passwd", "/proc/self/status", "/dev/kvm"] {
+        if open(volume, path, OFlags::RDONLY).is_some() {
             wrong.push("a file outside the volume");
         }
     }
-    for path in [c"../status", c"../mem", c"../../cpuinfo", c"../root"] {
-        if open(descriptors.as_raw_fd(), path, libc::O_RDONLY).is_some() {
+    for path in ["../status", "../mem", "../../cpuinfo", "../root"] {
+        if open(descriptors, path, OFlags::RDONLY).is_some() {
             wrong.push("more of /proc than its descriptors");
         }
     }

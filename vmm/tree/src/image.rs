@@ -9,10 +9,11 @@ use crate::storage::Storage;
 use crate::{MAX_LENGTH, Source};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::{ABI_VERSION, tree as abi};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileExt;
 
 /// Bytes copied at a time.
@@ -158,7 +159,7 @@ impl Image {
         source: Source<'_>,
     ) -> Result<bool, TreeError> {
         let Some(place) = self.storage.place(to, length) else {
-            file.seek(SeekFrom::Start(from))
+            file.seek(std::io::SeekFrom::Start(from))
                 .map_err(|error| source.error("seek in", error))?;
             return self.copy(file, to, length, source);
         };
@@ -241,21 +242,16 @@ fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 /// The next piece of `file` from `at` that is not a hole, cut at `size`. File
 /// systems that know no holes report one piece.
 fn next_data(file: &File, at: u64, size: u64) -> Option<(u64, u64)> {
-    let seek = |from: u64, whence| {
-        let from = i64::try_from(from).ok()?;
-        // SAFETY: lseek takes integers; the descriptor is open.
-        let found = unsafe { libc::lseek(file.as_raw_fd(), from, whence) };
-        u64::try_from(found).ok()
-    };
-    match seek(at, libc::SEEK_DATA) {
-        Some(data) if data >= size => None,
-        Some(data) => {
-            let hole = seek(data, libc::SEEK_HOLE).filter(|&hole| hole > data);
+    match seek(file, SeekFrom::Data(at)) {
+        Ok(data) if data >= size => None,
+        Ok(data) => {
+            let hole = seek(file, SeekFrom::Hole(data)).ok();
+            let hole = hole.filter(|&hole| hole > data);
             Some((data, hole.unwrap_or(size).min(size)))
         }
-        // ENXIO: only a hole follows.
-        None if io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => None,
-        None => Some((at, size)),
+        // Only a hole follows.
+        Err(Errno::NXIO) => None,
+        Err(_) => Some((at, size)),
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::error::TreeError;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use memmap2::{Advice, MmapMut, MmapOptions};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 
 const PAGE: usize = PAGE_SIZE as usize;
@@ -68,14 +68,10 @@ impl Memory {
 impl Storage {
     /// An empty memory file.
     pub fn file() -> Result<Self, TreeError> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a NUL-terminated string; nothing else is passed.
-        let fd = unsafe { libc::memfd_create(c"hartline-tree".as_ptr(), flags) };
-        if fd < 0 {
-            return Err(TreeError::image("create")(io::Error::last_os_error()));
-        }
-        // SAFETY: `memfd_create` has just returned `fd`, so it has no other owner.
-        Ok(Self::File(unsafe { File::from_raw_fd(fd) }))
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let made = memfd_create("hartline-tree", flags).map_err(io::Error::from);
+        let file = made.map_err(TreeError::image("create"))?;
+        Ok(Self::File(file.into()))
     }
 
     /// Empty memory of this process.
@@ -140,12 +136,9 @@ impl Storage {
         let Self::File(file) = self else {
             return Ok(());
         };
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
-        // SAFETY: F_ADD_SEALS takes an integer and touches no memory of ours.
-        match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
-            0 => Ok(()),
-            _ => Err(TreeError::image("seal")(io::Error::last_os_error())),
-        }
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+        let sealed = fcntl_add_seals(file, seals).map_err(io::Error::from);
+        sealed.map_err(TreeError::image("seal"))
     }
 
     /// Fills `bytes` from offset `at`.

@@ -2,6 +2,7 @@
 
 use crate::{TreeBuilder, TreeError, TreeImage};
 use hartline_abi::{ABI_VERSION, tree as abi};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -154,9 +155,8 @@ pub(super) fn sample() -> tempfile::TempDir {
     sparse.write_all_at(b"middle", 5 << 20).unwrap();
     sparse.set_len(9 << 20).unwrap();
     drop(std::os::unix::net::UnixListener::bind(at("socket")).unwrap());
-    let fifo = std::ffi::CString::new(at("fifo").as_os_str().as_bytes()).unwrap();
-    // SAFETY: the path is a NUL-terminated string.
-    assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o640) }, 0);
+    let mode = Mode::from_raw_mode(0o640);
+    mknodat(CWD, at("fifo"), FileType::Fifo, mode, 0).unwrap();
     root
 }
 

@@ -3,12 +3,12 @@
 use super::batch::Batch;
 use super::ioctl::{self, DEVICE};
 use crate::net::backend::Backend;
-use crate::virtio::feature_bit;
+use crate::virtio::{Buffers, feature_bit};
 use hartline_abi::virtio::NetHeader;
 use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use virtio_bindings::virtio_net::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6,
@@ -220,42 +220,25 @@ impl Backend for Tap {
         ioctl::set_offloads(self.file.as_fd(), offloads)
     }
 
-    unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize> {
-        let count = buffers.len() as libc::c_int;
-        // SAFETY: the pointer and the count are a slice of vectors, and the caller promises that their
-        // memory is mapped for writing.
-        let result = unsafe { libc::readv(self.file.as_raw_fd(), buffers.as_ptr(), count) };
-        usize::try_from(result).map_err(|_| io::Error::last_os_error())
+    fn read(&mut self, buffers: &Buffers) -> io::Result<usize> {
+        buffers.read_from(&self.file)
     }
 
-    unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
-        let count = buffers.len() as libc::c_int;
-        // SAFETY: the pointer and the count are a slice of vectors, and the caller promises that their
-        // memory is mapped for reading.
-        match unsafe { libc::writev(self.file.as_raw_fd(), buffers.as_ptr(), count) } {
-            ..0 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        }
+    fn write(&mut self, buffers: &Buffers) -> io::Result<()> {
+        buffers.write_into(&self.file).map(drop)
     }
 
-    unsafe fn write_all(
-        &mut self,
-        packets: &[&[libc::iovec]],
-        done: &mut dyn FnMut(usize, io::Result<()>),
-    ) {
+    fn write_all(&mut self, packets: &[&Buffers], done: &mut dyn FnMut(usize, io::Result<()>)) {
         if let Some(batch) = &mut self.batch
             && packets.len() > 1
         {
-            // SAFETY: the caller promises that the buffers stay mapped for reading as long as this
-            // backend lives, and so longer than the ring.
-            if unsafe { batch.write(&self.file, packets, done) }.is_err() {
+            if batch.write(&self.file, packets, done).is_err() {
                 self.batch = None;
             }
             return;
         }
         for (number, packet) in packets.iter().enumerate() {
-            // SAFETY: the caller promises that the buffers are mapped for reading.
-            done(number, unsafe { self.write(packet) });
+            done(number, self.write(packet));
         }
     }
 

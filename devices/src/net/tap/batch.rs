@@ -4,6 +4,7 @@
 //! before the device's thread writes the next packet, so both threads alternate for each packet.
 //! Within one system call this does not happen.
 
+use crate::virtio::Buffers;
 use io_uring::register::Restriction;
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode};
@@ -22,6 +23,9 @@ const ENTRIES: usize = 64;
 /// some time after the end of the process.
 pub struct Batch {
     ring: IoUring,
+    /// Packets whose result is unknown after an error. The kernel may still read them, so they stay
+    /// mapped longer than the ring.
+    unknown: Vec<Buffers>,
 }
 
 impl Batch {
@@ -37,7 +41,10 @@ impl Batch {
         let mut allowed = [Restriction::sqe_op(opcode::Writev::CODE)];
         ring.submitter().register_restrictions(&mut allowed)?;
         ring.submitter().register_enable_rings()?;
-        Ok(Self { ring })
+        Ok(Self {
+            ring,
+            unknown: Vec::new(),
+        })
     }
 
     /// Whether the ring can write to a file without waiting. TAP interfaces can since Linux 5.11.
@@ -46,9 +53,9 @@ impl Batch {
         let mut done = |_, result: io::Result<()>| {
             can = !result.is_err_and(|error| error.raw_os_error() == Some(libc::EOPNOTSUPP));
         };
-        // SAFETY: the packet has no buffers. The interface refuses an empty packet with another error
-        // than the one for files without `RWF_NOWAIT`.
-        let tried = unsafe { self.write(file, &[&[]], &mut done) };
+        // The interface refuses an empty packet with another error than the one for files without
+        // `RWF_NOWAIT`.
+        let tried = self.write(file, &[&Buffers::default()], &mut done);
         tried.is_ok() && can
     }
 
@@ -57,13 +64,10 @@ impl Batch {
     /// # Errors
     /// The kernel's. The results of some packets are unknown then, and they count as lost. The ring
     /// must not be used any more.
-    ///
-    /// # Safety
-    /// The buffers are mapped for reading, even after an error.
-    pub(super) unsafe fn write(
+    pub(super) fn write(
         &mut self,
         file: &File,
-        packets: &[&[libc::iovec]],
+        packets: &[&Buffers],
         done: &mut dyn FnMut(usize, io::Result<()>),
     ) -> io::Result<()> {
         let mut outcome = Ok(());
@@ -72,8 +76,10 @@ impl Batch {
             let mut pending = u64::MAX >> (ENTRIES - packets.len());
             if outcome.is_ok() {
                 let mut done = |number, result| done(first + number, result);
-                // SAFETY: the caller promises that the buffers stay mapped for reading.
-                outcome = unsafe { self.write_part(file, packets, &mut pending, &mut done) };
+                outcome = self.write_part(file, packets, &mut pending, &mut done);
+                if outcome.is_err() {
+                    self.unknown.extend(packets.iter().copied().cloned());
+                }
             }
             // The kernel may still write these packets. Losing a packet is better than writing it
             // twice.
@@ -86,25 +92,25 @@ impl Batch {
 
     /// Writes up to [`ENTRIES`] packets as [`write`](Self::write). `pending` is a set of packets, a
     /// bit each; packets without a result stay in it.
-    ///
-    /// # Safety
-    /// As [`write`](Self::write).
-    unsafe fn write_part(
+    fn write_part(
         &mut self,
         file: &File,
-        packets: &[&[libc::iovec]],
+        packets: &[&Buffers],
         pending: &mut u64,
         done: &mut dyn FnMut(usize, io::Result<()>),
     ) -> io::Result<()> {
         let fd = Fd(file.as_raw_fd());
         for (number, packet) in packets.iter().enumerate() {
             // Without waiting: a full queue of the host loses the packet.
-            let entry = opcode::Writev::new(fd, packet.as_ptr(), packet.len() as u32)
+            let (first, count) = (packet.vectors().as_ptr(), packet.count() as u32);
+            let entry = opcode::Writev::new(fd, first, count)
                 .rw_flags(libc::RWF_NOWAIT)
                 .build()
                 .user_data(number as u64);
-            // SAFETY: the caller promises that the buffers stay mapped. The kernel copies the list of
-            // vectors when it takes the entry, in the system call below that consumes all entries.
+            // SAFETY: the kernel copies the list of vectors when it takes the entry, in the system call
+            // below that consumes all entries, and `packets` outlives that. Its buffers stay mapped
+            // until the result is there: the caller has them until this returns, and after an error
+            // `unknown` keeps them.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             pushed.map_err(io::Error::other)?;
         }
@@ -139,6 +145,7 @@ impl fmt::Debug for Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::virtio::tests::filled;
     use io_uring::squeue::Flags;
     use rustix::pipe::{PipeFlags, pipe_with};
     use std::io::Read;
@@ -155,30 +162,20 @@ mod tests {
         Some((out, into, batch))
     }
 
-    fn buffer(bytes: &[u8]) -> [libc::iovec; 1] {
-        [libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        }]
-    }
-
     #[test]
     fn packets_are_written_in_order_and_each_has_a_result() {
         let Some((mut out, into, mut batch)) = pipe() else {
             return;
         };
         let bytes: Vec<u8> = (0..150).collect();
-        let buffers: Vec<_> = bytes.chunks(1).map(buffer).collect();
-        let packets: Vec<&[libc::iovec]> = buffers.iter().map(|one| &one[..]).collect();
+        let buffers: Vec<_> = bytes.chunks(1).map(|byte| filled(&[byte])).collect();
+        let packets: Vec<_> = buffers.iter().collect();
         let mut results = Vec::new();
-        // SAFETY: `bytes` outlives the call and stays mapped.
-        unsafe {
-            batch.write(&into, &packets, &mut |number, result| {
-                result.unwrap();
-                results.push(number);
-            })
-        }
-        .unwrap();
+        let mut done = |number, result: io::Result<()>| {
+            result.unwrap();
+            results.push(number);
+        };
+        batch.write(&into, &packets, &mut done).unwrap();
         assert_eq!(results, (0..150).collect::<Vec<_>>());
         let mut came = [0; 200];
         assert_eq!(out.read(&mut came).unwrap(), 150);
@@ -190,22 +187,20 @@ mod tests {
         let Some((out, into, mut batch)) = pipe() else {
             return;
         };
-        let bytes = vec![7; 40 << 10];
-        let buffers = [buffer(&bytes), buffer(&bytes), buffer(&bytes)];
-        let packets = buffers.each_ref().map(|one| &one[..]);
+        let buffer = filled(&[&[7; 40 << 10]]);
+        let packets = [&buffer; 3];
         let mut write = || {
             let mut results = Vec::new();
             let mut done =
                 |_, result: io::Result<()>| results.push(result.err().map(|error| error.kind()));
-            // SAFETY: `bytes` outlives the call and stays mapped.
-            unsafe { batch.write(&into, &packets, &mut done) }.unwrap();
+            batch.write(&into, &packets, &mut done).unwrap();
             results
         };
         let results = write();
         assert_eq!(results.len(), 3);
         assert_eq!(results[2], Some(io::ErrorKind::WouldBlock), "{results:?}");
         drop(out);
-        // SAFETY: `SIG_IGN` is no function. Rust's runtime ignores this signal too.
+        // SAFETY: the signal is ignored, so no handler runs, as Rust's runtime has it too.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         assert_eq!(write(), [Some(io::ErrorKind::BrokenPipe); 3]);
     }
@@ -217,8 +212,8 @@ mod tests {
         };
         let mut byte = 0u8;
         let read = opcode::Read::new(Fd(out.as_raw_fd()), &raw mut byte, 1).build();
-        let text = buffer(&[1]);
-        let later = opcode::Writev::new(Fd(2), text.as_ptr(), 1).build();
+        let text = filled(&[&[1]]);
+        let later = opcode::Writev::new(Fd(2), text.vectors().as_ptr(), 1).build();
         let later = later.flags(Flags::ASYNC);
         for entry in [read, later, opcode::Nop::new().build()] {
             // SAFETY: the byte and the text outlive the call; the ring refuses the operation.

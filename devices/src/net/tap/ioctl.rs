@@ -34,7 +34,7 @@ fn ifreq(name: &CStr) -> libc::ifreq {
 
 fn ioctl(fd: BorrowedFd<'_>, number: IfreqRequest, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: all requests of this type take a pointer to a `struct ifreq`, read it and may write
-    // it.
+    // it. `request` is one, is borrowed mutably, and outlives the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), number.0, std::ptr::from_mut(request)) })
 }
 
@@ -69,14 +69,14 @@ pub(super) fn attach(
 
 /// Sets the length of the header that precedes each packet, bytes.
 pub(super) fn set_header_length(file: BorrowedFd<'_>, length: libc::c_int) -> io::Result<()> {
-    // SAFETY: the request reads an `int`.
+    // SAFETY: the request reads an `int`: `length`, which outlives the call.
     check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const length) })
 }
 
 /// Sets the offloads (`TUN_F_…`) of packets that are read from a TAP interface.
 pub(super) fn set_offloads(file: BorrowedFd<'_>, offloads: libc::c_uint) -> io::Result<()> {
     let offloads = libc::c_ulong::from(offloads);
-    // SAFETY: the argument is a number.
+    // SAFETY: the argument is a number, so the kernel accesses no memory of this process.
     check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) })
 }
 
@@ -108,7 +108,7 @@ pub(super) fn index(name: &CStr) -> io::Result<libc::c_int> {
 /// The index of the interface whose name a request has.
 pub(super) fn index_of(mut request: libc::ifreq) -> io::Result<libc::c_int> {
     ioctl(socket()?.as_fd(), SIOCGIFINDEX, &mut request)?;
-    // SAFETY: the request has set this field.
+    // SAFETY: the request has set this field of the union, and any bytes are a valid integer.
     Ok(unsafe { request.ifr_ifru.ifru_ifindex })
 }
 
@@ -129,7 +129,7 @@ pub(super) fn set_up(mut request: libc::ifreq) -> io::Result<()> {
 /// `u16::MAX` count as `u16::MAX`.
 pub(super) fn mtu(mut request: libc::ifreq) -> io::Result<u16> {
     ioctl(socket()?.as_fd(), SIOCGIFMTU, &mut request)?;
-    // SAFETY: the request has set this field.
+    // SAFETY: the request has set this field of the union, and any bytes are a valid integer.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
 }

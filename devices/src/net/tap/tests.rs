@@ -6,6 +6,7 @@ use super::ioctl::{self, DEVICE};
 use super::*;
 use crate::net::backend::Backend;
 use crate::virtio::feature_bit;
+use crate::virtio::tests::filled;
 use hartline_abi::virtio::NetHeader;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -34,7 +35,8 @@ fn interface(test: &str) -> Option<(Tap, Socket)> {
         eprintln!("skipped: {test}: needs root and {DEVICE}");
         return None;
     }
-    // SAFETY: only the network namespace of this thread changes, which is the test's own.
+    // SAFETY: the table of descriptors stays shared. Only the network namespace of this thread
+    // changes, which is the test's own.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
     let (file, made) = attach(c"tap%d", false).unwrap();
     let index = ioctl::index_of(made).unwrap();
@@ -55,7 +57,8 @@ fn packet_socket(index: libc::c_int) -> Socket {
         .set_read_timeout(Some(Duration::from_secs(10)))
         .unwrap();
     let on: libc::c_int = 1;
-    // SAFETY: the option takes an `int` of this length.
+    // SAFETY: the option is an `int` of this length, which the kernel only reads and which outlives
+    // the call.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -71,7 +74,8 @@ fn packet_socket(index: libc::c_int) -> Socket {
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = all;
     address.sll_ifindex = index;
-    // SAFETY: the pointer and the length are those of an initialised address.
+    // SAFETY: the pointer and the length are those of an initialised address, which the kernel only
+    // reads and which outlives the call.
     let bound = unsafe {
         let length = size_of_val(&address) as u32;
         libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)
@@ -100,18 +104,8 @@ fn taken(socket: &Socket) -> io::Result<(NetHeader, Vec<u8>)> {
     }
 }
 
-fn piece(bytes: &mut [u8]) -> libc::iovec {
-    libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    }
-}
-
 fn write(tap: &mut Tap, header: NetHeader, frame: &[u8]) -> io::Result<()> {
-    let mut header = header.to_bytes();
-    let mut frame = frame.to_vec();
-    // SAFETY: both outlive the call.
-    unsafe { tap.write(&[piece(&mut header), piece(&mut frame)]) }
+    tap.write(&filled(&[&header.to_bytes(), frame]))
 }
 
 /// A TCP segment over IPv6 with `payload` bytes, and its header.
@@ -168,7 +162,7 @@ fn several_at_once_come_in_order_but_for_bad_ones() {
     tap.set_offloads(tap.offloads()).unwrap();
     // More packets than one system call takes.
     let bad = [3, 100];
-    let mut packets: Vec<_> = (0..150)
+    let packets: Vec<_> = (0..150)
         .map(|number| {
             let (mut header, mut frame) = segment(100 + number);
             header.gso_type = NetHeader::GSO_NONE;
@@ -179,19 +173,16 @@ fn several_at_once_come_in_order_but_for_bad_ones() {
             (header.to_bytes(), frame)
         })
         .collect();
-    let pieces: Vec<_> = packets
-        .iter_mut()
-        .map(|(header, frame)| [piece(header), piece(frame)])
+    let buffers: Vec<_> = packets
+        .iter()
+        .map(|(header, frame)| filled(&[header, frame]))
         .collect();
-    let pieces: Vec<_> = pieces.iter().map(|pieces| &pieces[..]).collect();
+    let buffers: Vec<_> = buffers.iter().collect();
     for _ in 0..2 {
         let mut results = Vec::new();
-        // SAFETY: the packets outlive the call and the ring.
-        unsafe {
-            tap.write_all(&pieces, &mut |number, result| {
-                results.push((number, result.is_ok()))
-            })
-        };
+        tap.write_all(&buffers, &mut |number, result| {
+            results.push((number, result.is_ok()))
+        });
         results.sort_unstable();
         let wanted = (0..150).map(|number| (number, !bad.contains(&number)));
         assert_eq!(results, wanted.collect::<Vec<_>>());

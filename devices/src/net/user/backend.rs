@@ -10,12 +10,11 @@ use super::policy::{self, Policy};
 use super::streams::Streams;
 use crate::epoll;
 use crate::net::backend::Backend;
-use crate::virtio::{buffers, feature_bit};
+use crate::virtio::{Buffers, feature_bit};
 use hartline_abi::virtio::{MAX_FRAME, NetHeader};
 use rustix::event::epoll::EventFlags;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::ptr;
 use std::time::Duration;
 use virtio_bindings::virtio_net::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_HOST_TSO4,
@@ -134,37 +133,27 @@ impl Backend for User {
         Ok(())
     }
 
-    unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize> {
+    fn read(&mut self, buffers: &Buffers) -> io::Result<usize> {
         if self.link.is_empty() {
             self.poll()?;
         }
         let frame = self.link.pop().ok_or(io::ErrorKind::WouldBlock)?;
-        let length = frame.len().min(buffers::length(buffers));
-        // SAFETY: the caller promises that the buffers are mapped for writing.
-        unsafe { buffers::copy_to(buffers, &frame) };
+        let length = frame.len().min(buffers.length());
+        buffers.copy_to(&frame);
         self.link.recycle(frame);
         Ok(length)
     }
 
-    unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
-        let length = buffers::length(buffers);
+    fn write(&mut self, buffers: &Buffers) -> io::Result<()> {
+        let length = buffers.length();
         if !(NetHeader::LENGTH..=NetHeader::LENGTH + MAX_FRAME).contains(&length) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let mut packet = std::mem::take(&mut self.packet);
-        packet.clear();
-        for buffer in buffers {
-            let at = packet.len();
-            packet.reserve(buffer.iov_len);
-            // SAFETY: the caller promises that the buffer is mapped for reading. `reserve` has made
-            // room behind the `at` bytes, and the copy initialises them before `set_len`.
-            unsafe {
-                let to = packet.as_mut_ptr().add(at);
-                ptr::copy_nonoverlapping(buffer.iov_base.cast(), to, buffer.iov_len);
-                packet.set_len(at + buffer.iov_len);
-            }
-        }
-        self.handle_frame(&packet[NetHeader::LENGTH..]);
+        // Grows only: most packets are shorter than the longest one before them.
+        packet.resize(packet.len().max(length), 0);
+        buffers.copy_from(&mut packet[..length]);
+        self.handle_frame(&packet[NetHeader::LENGTH..length]);
         self.packet = packet;
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::net::backend::Backend;
+use crate::virtio::tests::{contents, filled};
 use hartline_abi::virtio::NetHeader;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -85,15 +86,10 @@ fn udp_frame(from: u16, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
 /// Packets for the guest, without their virtio header. Waits up to 5 s for `wanted` packets.
 fn answers(user: &mut User, wanted: usize) -> Vec<Vec<u8>> {
     let (start, mut all) = (Instant::now(), Vec::new());
-    let mut buffer = vec![0; NetHeader::LENGTH + hartline_abi::virtio::MAX_FRAME];
+    let buffer = filled(&[&[0; NetHeader::LENGTH + hartline_abi::virtio::MAX_FRAME]]);
     while all.len() < wanted && start.elapsed() < Duration::from_secs(5) {
-        let io = [libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        }];
-        // SAFETY: `buffer` outlives the call.
-        if let Ok(length) = unsafe { user.read(&io) } {
-            all.push(buffer[NetHeader::LENGTH..length].to_vec());
+        if let Ok(length) = user.read(&buffer) {
+            all.push(contents(&buffer)[NetHeader::LENGTH..length].to_vec());
         }
     }
     all
@@ -193,10 +189,5 @@ fn damaged_packets_are_dropped() {
         changed[length] ^= 0xff;
         user.handle_frame(&changed);
     }
-    let io = [libc::iovec {
-        iov_base: std::ptr::null_mut(),
-        iov_len: 0,
-    }];
-    // SAFETY: the buffer has no bytes.
-    assert!(unsafe { user.write(&io) }.is_err());
+    assert!(user.write(&filled(&[&[]])).is_err());
 }

@@ -42,20 +42,20 @@ pub fn read_fflags(hart: &Hart) -> u32 {
     FLAG_PAIRS
         .iter()
         .filter(|(bit, _)| mxcsr >> bit & 1 == 1)
-        .fold(hart.fflags & 31, |flags, (_, flag)| flags | flag)
+        .fold(hart.fflags.get() & 31, |flags, (_, flag)| flags | flag)
 }
 
 /// Sets the accrued exception flags to the low five bits of `flags`.
-pub fn write_fflags(hart: &mut Hart, flags: u32) {
-    hart.fflags = flags & 31;
+pub fn write_fflags(hart: &Hart, flags: u32) {
+    hart.fflags.set(flags & 31);
     set_mxcsr(mxcsr() & !MXCSR_FLAGS);
 }
 
 /// Sets the dynamic rounding mode to the low three bits of `mode`. MXCSR follows, except for RMM
 /// and reserved values, which it does not have.
-pub fn write_frm(hart: &mut Hart, mode: u32) {
-    hart.frm = mode & 7;
-    let control = match hart.frm {
+pub fn write_frm(hart: &Hart, mode: u32) {
+    hart.frm.set(mode & 7);
+    let control = match hart.frm.get() {
         1 => 3,
         2 => 1,
         3 => 2,
@@ -68,18 +68,19 @@ pub fn write_frm(hart: &mut Hart, mode: u32) {
 /// `fcsr`: `frm` in bits 7..5, `fflags` in bits 4..0.
 #[must_use]
 pub fn fcsr_read(hart: &Hart) -> u32 {
-    (hart.frm & 7) << 5 | read_fflags(hart)
+    (hart.frm.get() & 7) << 5 | read_fflags(hart)
 }
 
 /// Writes `frm` and `fflags` from the low eight bits.
-pub fn fcsr_write(hart: &mut Hart, value: u32) {
+pub fn fcsr_write(hart: &Hart, value: u32) {
     write_fflags(hart, value);
     write_frm(hart, value >> 5);
 }
 
 /// Sets `fcsr` to 0 and MXCSR to match, the state at the start of a program.
-pub fn fcsr_reset(hart: &mut Hart) {
-    (hart.fflags, hart.frm) = (0, 0);
+pub fn fcsr_reset(hart: &Hart) {
+    hart.fflags.set(0);
+    hart.frm.set(0);
     set_mxcsr(MXCSR_DEFAULT);
 }
 

@@ -16,7 +16,7 @@ use super::softfloat::{Environment, canonical_nan, classify};
 
 /// One instruction in execution.
 pub(super) struct Execution<'a, M> {
-    pub hart: &'a mut Hart,
+    pub hart: &'a Hart,
     pub memory: &'a mut M,
     /// Address of the instruction.
     pub pc: u64,
@@ -58,19 +58,21 @@ fn width(format: Format) -> Width {
 impl<M: GuestMemory> Execution<'_, M> {
     /// Performs a floating-point operation and accrues its flags.
     fn float<T>(&mut self, rounding: Rounding, f: impl FnOnce(&mut Environment) -> T) -> T {
-        let Some(rounding) = fcsr::resolve(rounding, self.hart.frm) else {
+        let Some(rounding) = fcsr::resolve(rounding, self.hart.frm.get()) else {
             unreachable!("checked before the instruction is executed");
         };
         let mut environment = Environment::new(rounding);
         let value = f(&mut environment);
-        self.hart.fflags |= environment.flags;
+        self.hart
+            .fflags
+            .set(self.hart.fflags.get() | environment.flags);
         value
     }
 
     fn read_csr(&self, csr: u16, writes: bool) -> Option<u64> {
         match csr {
             CSR_FFLAGS => Some(fcsr::read_fflags(self.hart).into()),
-            CSR_FRM => Some((self.hart.frm & 7).into()),
+            CSR_FRM => Some((self.hart.frm.get() & 7).into()),
             CSR_FCSR => Some(fcsr::fcsr_read(self.hart).into()),
             CSR_CYCLE | CSR_TIME | CSR_INSTRET if !writes => {
                 // SAFETY: the instruction exists on every x86-64 processor.
@@ -98,23 +100,23 @@ impl<M: GuestMemory> Machine for Execution<'_, M> {
 
     #[inline(always)]
     fn read_x(&mut self, register: XReg) -> u64 {
-        self.hart.x[register.index()]
+        self.hart.x(register.index())
     }
 
     #[inline(always)]
     fn write_x(&mut self, register: XReg, value: u64) {
-        self.hart.x[register.index()] = value;
-        self.hart.x[0] = 0;
+        self.hart.set_x(register.index(), value);
+        self.hart.set_x(0, 0);
     }
 
     #[inline(always)]
     fn read_f(&mut self, register: FReg) -> u64 {
-        self.hart.f[register.index()]
+        self.hart.f(register.index())
     }
 
     #[inline(always)]
     fn write_f(&mut self, register: FReg, value: u64) {
-        self.hart.f[register.index()] = value;
+        self.hart.set_f(register.index(), value);
     }
 
     #[inline(always)]
@@ -251,17 +253,17 @@ impl<M: GuestMemory> Machine for Execution<'_, M> {
         // Loads are acquire loads on x86; release orders earlier stores before it.
         fence(atomic::Ordering::SeqCst);
         let value = self.load(width, true, address);
-        self.hart.reservation = address;
-        self.hart.reserved_value = value;
+        self.hart.reservation.set(address);
+        self.hart.reserved_value.set(value);
         value
     }
 
     fn store_conditional(&mut self, width: Width, _: Ordering, address: u64, value: u64) -> u64 {
-        let reserved = self.hart.reservation == address;
-        let expected = self.hart.reserved_value;
+        let reserved = self.hart.reservation.get() == address;
+        let expected = self.hart.reserved_value.get();
         // SAFETY: `Interpreter::step` has the contract that guest memory needs.
         let done = reserved && unsafe { self.memory.replace(width, address, expected, value) };
-        self.hart.reservation = NO_RESERVATION;
+        self.hart.reservation.set(NO_RESERVATION);
         u64::from(!done)
     }
 

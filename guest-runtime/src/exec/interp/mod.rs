@@ -98,9 +98,9 @@ impl Interpreter {
 
     /// The address that the fetched instruction at `hart.pc` accesses, and whether it writes.
     pub(crate) fn access(&self, hart: &Hart) -> Option<(u64, bool)> {
-        let entry = self.cache[slot(hart.pc)].filter(|entry| entry.pc == hart.pc)?;
+        let entry = self.cache[slot(hart.pc.get())].filter(|entry| entry.pc == hart.pc.get())?;
         let (base, offset) = entry.instruction.memory_operand()?;
-        let address = hart.x[base.index()].wrapping_add_signed(offset.into());
+        let address = hart.x(base.index()).wrapping_add_signed(offset.into());
         Some((address, entry.instruction.is_store()))
     }
 
@@ -119,7 +119,7 @@ impl Interpreter {
     /// Rust code accesses by assembly or atomically only, or raise a fault that is
     /// handled without returning into this call.
     #[inline]
-    pub unsafe fn step(&mut self, hart: &mut Hart) -> Step {
+    pub unsafe fn step(&mut self, hart: &Hart) -> Step {
         // SAFETY: the caller's contract.
         unsafe { self.step_in(&mut Direct, hart) }
     }
@@ -129,17 +129,13 @@ impl Interpreter {
     /// # Safety
     /// The contract of each access of `memory`.
     #[inline(always)]
-    pub(crate) unsafe fn step_in(
-        &mut self,
-        memory: &mut impl GuestMemory,
-        hart: &mut Hart,
-    ) -> Step {
-        let pc = hart.pc;
+    pub(crate) unsafe fn step_in(&mut self, memory: &mut impl GuestMemory, hart: &Hart) -> Step {
+        let pc = hart.pc.get();
         // SAFETY: the caller's contract.
         let Some(instruction) = (unsafe { self.fetch(memory, pc) }) else {
             return Step::Trap(Trap::IllegalInstruction);
         };
-        if hart.frm > 4 && instruction.rounding() == Some(Rounding::Dyn) {
+        if hart.frm.get() > 4 && instruction.rounding() == Some(Rounding::Dyn) {
             return Step::Trap(Trap::IllegalInstruction);
         }
         let next_pc = pc.wrapping_add(instruction.length().into());
@@ -158,7 +154,7 @@ impl Interpreter {
             flush,
             ..
         } = execution;
-        hart.pc = next_pc;
+        hart.pc.set(next_pc);
         if flush {
             self.flush();
         }
@@ -173,15 +169,15 @@ impl Interpreter {
     ///
     /// # Safety
     /// As for [`step`](Self::step).
-    pub unsafe fn run_straight(&mut self, hart: &mut Hart, end: u64) -> (Step, u64) {
+    pub unsafe fn run_straight(&mut self, hart: &Hart, end: u64) -> (Step, u64) {
         /// Longest instruction, bytes.
         const LONGEST: u64 = 4;
         loop {
-            let pc = hart.pc;
+            let pc = hart.pc.get();
             // SAFETY: the caller's contract.
             let step = unsafe { self.step(hart) };
-            let follows = hart.pc.wrapping_sub(pc).wrapping_sub(1) < LONGEST;
-            if step != Step::Next || !follows || hart.pc >= end {
+            let follows = hart.pc.get().wrapping_sub(pc).wrapping_sub(1) < LONGEST;
+            if step != Step::Next || !follows || hart.pc.get() >= end {
                 return (step, pc);
             }
         }
@@ -192,7 +188,7 @@ impl Interpreter {
     ///
     /// # Safety
     /// As for [`step`](Self::step).
-    pub unsafe fn run(&mut self, hart: &mut Hart, limit: u64) -> Step {
+    pub unsafe fn run(&mut self, hart: &Hart, limit: u64) -> Step {
         let mut left = limit;
         loop {
             // SAFETY: the caller's contract.

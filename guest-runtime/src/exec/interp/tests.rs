@@ -45,40 +45,40 @@ fn f(number: u8) -> FReg {
 }
 
 pub(super) fn hart() -> Hart {
-    // SAFETY: all fields are integers.
-    let mut hart: Hart = unsafe { core::mem::zeroed() };
-    hart.reservation = NO_RESERVATION;
+    let hart = Hart::default();
+    hart.reservation.set(NO_RESERVATION);
     hart
 }
 
-fn step(hart: &mut Hart) -> Step {
+fn step(hart: &Hart) -> Step {
     // SAFETY: the tests address only buffers of their own.
     unsafe { Interpreter::new().step(hart) }
 }
 
 /// Executes one encoding on a hart.
-fn execute(bits: u32, hart: &mut Hart) -> Step {
+fn execute(bits: u32, hart: &Hart) -> Step {
     let code = bits.to_le_bytes();
-    hart.pc = code.as_ptr() as u64;
-    let start = hart.pc;
+    hart.pc.set(code.as_ptr() as u64);
+    let start = hart.pc.get();
     let step = step(hart);
-    hart.pc = hart.pc.wrapping_sub(start);
+    hart.pc.set(hart.pc.get().wrapping_sub(start));
     step
 }
 
 /// The result of a register-register operation.
 fn register(op: RegisterOp, a: u64, b: u64) -> u64 {
-    let mut hart = hart();
-    (hart.x[11], hart.x[12]) = (a, b);
+    let hart = hart();
+    hart.set_x(11, a);
+    hart.set_x(12, b);
     let bits = encode(Operation::Register {
         op,
         rd: x(10),
         rs1: x(11),
         rs2: x(12),
     });
-    assert_eq!(execute(bits, &mut hart), Step::Next);
-    assert_eq!(hart.pc, 4);
-    hart.x[10]
+    assert_eq!(execute(bits, &hart), Step::Next);
+    assert_eq!(hart.pc.get(), 4);
+    hart.x(10)
 }
 
 const MIN: u64 = i64::MIN as u64;
@@ -221,10 +221,10 @@ fn unary_operations_and_shifts() {
         (OrcB, 0x0100_8000_0000_0010, 0xff00_ff00_0000_00ff),
     ];
     let check = |operation, a, expected| {
-        let mut hart = hart();
-        hart.x[11] = a;
-        assert_eq!(execute(encode(operation), &mut hart), Step::Next);
-        assert_eq!(hart.x[10], expected, "{operation:?} {a:#x}");
+        let hart = hart();
+        hart.set_x(11, a);
+        assert_eq!(execute(encode(operation), &hart), Step::Next);
+        assert_eq!(hart.x(10), expected, "{operation:?} {a:#x}");
     };
     let (rd, rs1) = (x(10), x(11));
     for (op, a, expected) in cases {
@@ -255,24 +255,24 @@ fn unary_operations_and_shifts() {
 
 #[test]
 fn jumps_tell_calls_from_returns() {
-    let mut hart = hart();
+    let hart = hart();
     let call = Operation::Jal {
         rd: XReg::RA,
         offset: -8,
     };
-    assert_eq!(execute(encode(call), &mut hart), Step::Jump(JumpKind::Call));
-    assert_eq!(hart.pc as i64, -8);
+    assert_eq!(execute(encode(call), &hart), Step::Jump(JumpKind::Call));
+    assert_eq!(hart.pc.get() as i64, -8);
 
     let ret = Operation::Jalr {
         rd: XReg::ZERO,
         rs1: XReg::RA,
         offset: 0,
     };
-    hart.x[1] = 0x1001;
+    hart.set_x(1, 0x1001);
     let code = encode(ret).to_le_bytes();
-    hart.pc = code.as_ptr() as u64;
-    assert_eq!(step(&mut hart), Step::Jump(JumpKind::Return));
-    assert_eq!((hart.pc, hart.x[0]), (0x1000, 0));
+    hart.pc.set(code.as_ptr() as u64);
+    assert_eq!(step(&hart), Step::Jump(JumpKind::Return));
+    assert_eq!((hart.pc.get(), hart.x(0)), (0x1000, 0));
 
     // The link register is also the base: the old value is the branch target.
     let same = Operation::Jalr {
@@ -281,9 +281,13 @@ fn jumps_tell_calls_from_returns() {
         offset: 4,
     };
     let code = encode(same).to_le_bytes();
-    (hart.pc, hart.x[1]) = (code.as_ptr() as u64, 0x2000);
-    assert_eq!(step(&mut hart), Step::Jump(JumpKind::Call));
-    assert_eq!((hart.pc, hart.x[1]), (0x2004, code.as_ptr() as u64 + 4));
+    hart.pc.set(code.as_ptr() as u64);
+    hart.set_x(1, 0x2000);
+    assert_eq!(step(&hart), Step::Jump(JumpKind::Call));
+    assert_eq!(
+        (hart.pc.get(), hart.x(1)),
+        (0x2004, code.as_ptr() as u64 + 4)
+    );
 }
 
 #[test]
@@ -297,9 +301,9 @@ fn traps_leave_the_pc() {
         (0xc000_1073, Trap::IllegalInstruction),
         (0x3000_2573, Trap::IllegalInstruction),
     ] {
-        let mut hart = hart();
-        assert_eq!(execute(bits, &mut hart), Step::Trap(trap), "{bits:#x}");
-        assert_eq!(hart.pc, 0);
+        let hart = hart();
+        assert_eq!(execute(bits, &hart), Step::Trap(trap), "{bits:#x}");
+        assert_eq!(hart.pc.get(), 0);
     }
 }
 
@@ -314,9 +318,9 @@ fn reserved_dynamic_rounding_is_illegal() {
         rs2: f(0),
     };
     for frm in 0..8 {
-        let mut hart = hart();
-        hart.frm = frm;
-        let legal = execute(encode(add), &mut hart) == Step::Next;
+        let hart = hart();
+        hart.frm.set(frm);
+        let legal = execute(encode(add), &hart) == Step::Next;
         assert_eq!(legal, frm <= 4, "frm {frm}");
     }
 }
@@ -331,10 +335,10 @@ fn the_second_half_is_fetched_only_if_needed() {
         memory.add(page - 2).cast::<u16>().write(0x4505);
         protect_none(memory.add(page), page);
     }
-    let mut hart = hart();
-    hart.pc = memory as u64 + page as u64 - 2;
-    assert_eq!(step(&mut hart), Step::Next);
-    assert_eq!(hart.x[10], 1);
+    let hart = hart();
+    hart.pc.set(memory as u64 + page as u64 - 2);
+    assert_eq!(step(&hart), Step::Next);
+    assert_eq!(hart.x(10), 1);
 }
 
 /// `mmap` of private anonymous memory; `hint` is the address, or 0 for any.
@@ -363,10 +367,10 @@ unsafe fn protect_none(address: *mut u8, length: usize) {
 }
 
 /// Executes a program of encodings until its `ebreak`.
-fn run(program: &[u32], hart: &mut Hart) -> Interpreter {
+fn run(program: &[u32], hart: &Hart) -> Interpreter {
     let mut code: Vec<u8> = program.iter().flat_map(|bits| bits.to_le_bytes()).collect();
     code.extend(encode(Operation::Ebreak).to_le_bytes());
-    hart.pc = code.as_ptr() as u64;
+    hart.pc.set(code.as_ptr() as u64);
     let mut interpreter = Interpreter::new();
     loop {
         // SAFETY: the program addresses only buffers of the test.
@@ -381,8 +385,9 @@ fn run(program: &[u32], hart: &mut Hart) -> Interpreter {
 #[test]
 fn loads_and_stores_of_any_alignment() {
     let mut buffer = [0_u8; 32];
-    let mut hart = hart();
-    (hart.x[10], hart.x[11]) = (buffer.as_mut_ptr() as u64 + 3, 0x8877_6655_8483_8281);
+    let hart = hart();
+    hart.set_x(10, buffer.as_mut_ptr() as u64 + 3);
+    hart.set_x(11, 0x8877_6655_8483_8281);
     run(
         &[
             0x00b5_3023,                        // sd x11,0(x10)
@@ -398,10 +403,10 @@ fn loads_and_stores_of_any_alignment() {
             0x0005_3587,                        // fld f11,0(x10)
             0x00a5_2427 & !0xf80 | 0x0000_0c00, // fsw f10,24(x10)
         ],
-        &mut hart,
+        &hart,
     );
     assert_eq!(
-        hart.x[12..19],
+        hart.x.get()[12..19],
         [
             0xffff_ffff_ffff_ff81,
             0x81,
@@ -413,7 +418,7 @@ fn loads_and_stores_of_any_alignment() {
         ]
     );
     assert_eq!(
-        hart.f[10..12],
+        hart.f.get()[10..12],
         [0xffff_ffff_8483_8281, 0x8877_6655_8483_8281]
     );
     assert_eq!(buffer[19..23], [0x81, 0x82, 0, 0]);
@@ -441,8 +446,9 @@ fn atomics() {
     ];
     for (op, before, operand, after) in word_cases {
         let mut memory = [before, 0xdead_beef_u32];
-        let mut hart = hart();
-        (hart.x[10], hart.x[11]) = (memory.as_mut_ptr() as u64, operand | 0x7 << 32);
+        let hart = hart();
+        hart.set_x(10, memory.as_mut_ptr() as u64);
+        hart.set_x(11, operand | 0x7 << 32);
         run(
             &[encode(Operation::Amo {
                 op,
@@ -452,14 +458,15 @@ fn atomics() {
                 rs1,
                 rs2,
             })],
-            &mut hart,
+            &hart,
         );
         assert_eq!(memory, [after, 0xdead_beef], "{op:?}");
-        assert_eq!(hart.x[12], before as i32 as u64);
+        assert_eq!(hart.x(12), before as i32 as u64);
     }
     let mut memory = MIN;
-    let mut hart = hart();
-    (hart.x[10], hart.x[11]) = (&raw mut memory as u64, 1);
+    let hart = hart();
+    hart.set_x(10, &raw mut memory as u64);
+    hart.set_x(11, 1);
     let op = AmoOp::Max;
     run(
         &[encode(Operation::Amo {
@@ -470,41 +477,43 @@ fn atomics() {
             rs1,
             rs2,
         })],
-        &mut hart,
+        &hart,
     );
-    assert_eq!((memory, hart.x[12]), (1, MIN));
+    assert_eq!((memory, hart.x(12)), (1, MIN));
 }
 
 #[test]
 fn store_conditional_needs_the_reservation() {
     let mut memory = 5_u64;
-    let mut hart = hart();
-    (hart.x[10], hart.x[11]) = (&raw mut memory as u64, 7);
+    let hart = hart();
+    hart.set_x(10, &raw mut memory as u64);
+    hart.set_x(11, 7);
     let (lr, sc) = (0x1005_352f | 0x680, 0x18b5_362f);
     let lr = lr & !0xf80 | 13 << 7;
-    assert_eq!(execute(lr, &mut hart), Step::Next);
-    assert_eq!((hart.x[13], hart.reservation), (5, hart.x[10]));
-    execute(sc, &mut hart);
+    assert_eq!(execute(lr, &hart), Step::Next);
+    assert_eq!((hart.x(13), hart.reservation.get()), (5, hart.x(10)));
+    execute(sc, &hart);
     assert_eq!(
-        (memory, hart.x[12], hart.reservation),
+        (memory, hart.x(12), hart.reservation.get()),
         (7, 0, NO_RESERVATION)
     );
     // Without a reservation.
-    execute(sc, &mut hart);
-    assert_eq!((memory, hart.x[12]), (7, 1));
+    execute(sc, &hart);
+    assert_eq!((memory, hart.x(12)), (7, 1));
     // After a store of another hart.
-    execute(lr, &mut hart);
+    execute(lr, &hart);
     memory = 9;
-    execute(sc, &mut hart);
-    assert_eq!((memory, hart.x[12]), (9, 1));
+    execute(sc, &hart);
+    assert_eq!((memory, hart.x(12)), (9, 1));
 }
 
 #[test]
 fn singles_must_be_boxed() {
     let nan = 0xffff_ffff_7fc0_0000;
     let sign = |op, a, b| {
-        let mut hart = hart();
-        (hart.f[1], hart.f[2]) = (a, b);
+        let hart = hart();
+        hart.set_f(1, a);
+        hart.set_f(2, b);
         let operation = Operation::FloatSign {
             op,
             format: Format::Single,
@@ -512,8 +521,8 @@ fn singles_must_be_boxed() {
             rs1: f(1),
             rs2: f(2),
         };
-        execute(encode(operation), &mut hart);
-        hart.f[3]
+        execute(encode(operation), &hart);
+        hart.f(3)
     };
     let boxed = |value: f32| 0xffff_ffff_0000_0000 | u64::from(value.to_bits());
     assert_eq!(sign(SignOp::Copy, boxed(1.0), boxed(-2.0)), boxed(-1.0));
@@ -522,25 +531,25 @@ fn singles_must_be_boxed() {
     assert_eq!(sign(SignOp::Copy, 0x3f80_0000, boxed(1.0)), nan);
     assert_eq!(sign(SignOp::Copy, boxed(-1.0), 0x8000_0000), boxed(1.0));
 
-    let mut hart = hart();
-    hart.f[1] = 0x3f80_0000;
-    hart.x[11] = 0x1_8000_0000;
+    let hart = hart();
+    hart.set_f(1, 0x3f80_0000);
+    hart.set_x(11, 0x1_8000_0000);
     run(
         &[
             0xe000_8553, // fmv.x.w x10,f1
             0xf005_8153, // fmv.w.x f2,x11
             0xe000_9653, // fclass.s x12,f1
         ],
-        &mut hart,
+        &hart,
     );
-    assert_eq!(hart.x[10], 0x3f80_0000);
-    assert_eq!(hart.f[2], 0xffff_ffff_8000_0000);
-    assert_eq!(hart.x[12], 1 << 9);
+    assert_eq!(hart.x(10), 0x3f80_0000);
+    assert_eq!(hart.f(2), 0xffff_ffff_8000_0000);
+    assert_eq!(hart.x(12), 1 << 9);
 }
 
 #[test]
 fn fcsr_is_shared_with_mxcsr() {
-    let write = |csr, value, hart: &mut Hart| {
+    let write = |csr, value, hart: &Hart| {
         let source = CsrSource::Immediate(value);
         let operation = Operation::Csr {
             op: CsrOp::Write,
@@ -549,24 +558,24 @@ fn fcsr_is_shared_with_mxcsr() {
             source,
         };
         assert_eq!(execute(encode(operation), hart), Step::Next);
-        hart.x[10]
+        hart.x(10)
     };
-    let mut hart = hart();
-    fcsr::fcsr_reset(&mut hart);
+    let hart = hart();
+    fcsr::fcsr_reset(&hart);
     let inexact = |a: f64, b: f64| std::hint::black_box(std::hint::black_box(a) / b);
     inexact(1.0, 3.0);
-    hart.fflags = fflags::NV;
+    hart.fflags.set(fflags::NV);
     assert_eq!(fcsr::fcsr_read(&hart), fflags::NV | fflags::NX);
     assert_eq!(
-        write(CSR_FFLAGS, 8, &mut hart),
+        write(CSR_FFLAGS, 8, &hart),
         u64::from(fflags::NV | fflags::NX)
     );
     assert_eq!(fcsr::read_fflags(&hart), fflags::DZ);
     // Round up: the quotient is the next larger double.
-    assert_eq!(write(CSR_FRM, 3, &mut hart), 0);
+    assert_eq!(write(CSR_FRM, 3, &hart), 0);
     let above = inexact(1.0, 3.0);
     assert_eq!(
-        write(CSR_FCSR, 0, &mut hart),
+        write(CSR_FCSR, 0, &hart),
         u64::from(3 << 5 | fflags::DZ | fflags::NX)
     );
     assert_eq!(above.to_bits(), (1.0_f64 / 3.0).to_bits() + 1);
@@ -576,17 +585,17 @@ fn fcsr_is_shared_with_mxcsr() {
 #[test]
 fn counters_are_read_only() {
     let source = CsrSource::Register(XReg::ZERO);
-    let mut hart = hart();
+    let hart = hart();
     let read = Operation::Csr {
         op: CsrOp::Set,
         rd: x(10),
         csr: CSR_CYCLE,
         source,
     };
-    assert_eq!(execute(encode(read), &mut hart), Step::Next);
-    let first = hart.x[10];
-    execute(encode(read), &mut hart);
-    assert!(first != 0 && hart.x[10] > first);
+    assert_eq!(execute(encode(read), &hart), Step::Next);
+    let first = hart.x(10);
+    execute(encode(read), &hart);
+    assert!(first != 0 && hart.x(10) > first);
     let write = Operation::Csr {
         op: CsrOp::Write,
         rd: x(10),
@@ -594,7 +603,7 @@ fn counters_are_read_only() {
         source,
     };
     assert_eq!(
-        execute(encode(write), &mut hart),
+        execute(encode(write), &hart),
         Step::Trap(Trap::IllegalInstruction)
     );
 }
@@ -604,18 +613,18 @@ fn fence_i_shows_new_code() {
     // Both programs at the same address: li x10,1 and li x10,2.
     let mut code: [u32; 2] = [0x0010_0513, 0x0000_100f];
     let mut interpreter = Box::new(Interpreter::new());
-    let mut hart = hart();
+    let hart = hart();
     let start = code.as_mut_ptr();
     for (flushed, expected) in [(false, 1), (true, 2)] {
-        hart.pc = start as u64;
+        hart.pc.set(start as u64);
         // SAFETY: the instructions access no data memory, and only this thread uses `code`.
         unsafe {
-            assert_eq!(interpreter.step(&mut hart), Step::Next);
+            assert_eq!(interpreter.step(&hart), Step::Next);
             start.write_volatile(0x0020_0513);
-            hart.pc = start as u64;
-            interpreter.step(&mut hart);
-            assert_eq!(hart.x[10], expected, "after a flush: {flushed}");
-            interpreter.step(&mut hart);
+            hart.pc.set(start as u64);
+            interpreter.step(&hart);
+            assert_eq!(hart.x(10), expected, "after a flush: {flushed}");
+            interpreter.step(&hart);
         }
     }
     assert_eq!(interpreter.executed(), 6);
@@ -636,9 +645,9 @@ fn the_instructions_of_a_loop_are_counted() {
         0xfc09_1ee3, // bne x18,x0,-36
     ];
     let mut memory = 0_u64;
-    let mut hart = hart();
-    hart.x[14] = &raw mut memory as u64;
-    hart.x[18] = 20_000;
-    let interpreter = run(&program, &mut hart);
-    assert_eq!((interpreter.executed(), hart.x[10]), (200_000, 20_000));
+    let hart = hart();
+    hart.set_x(14, &raw mut memory as u64);
+    hart.set_x(18, 20_000);
+    let interpreter = run(&program, &hart);
+    assert_eq!((interpreter.executed(), hart.x(10)), (200_000, 20_000));
 }

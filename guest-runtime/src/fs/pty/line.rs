@@ -6,6 +6,7 @@ mod screen;
 #[cfg(test)]
 mod tests;
 
+use crate::mm::UserSliceMut;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
@@ -186,8 +187,8 @@ impl Line {
     }
 
     /// Removes bytes for the program; [`available`](Self::available) has returned their number.
-    pub fn take_input(&mut self, to: &mut [u8]) -> usize {
-        let count = take(&mut self.ready, to);
+    pub fn take_input<'a>(&mut self, to: impl Into<UserSliceMut<'a>>) -> usize {
+        let count = take(&mut self.ready, to.into());
         self.taken += count as u64;
         if self.termios.has_local(ICANON) && self.ends.front() == Some(&self.taken) {
             self.ends.pop_front();
@@ -269,11 +270,11 @@ impl Line {
     }
 }
 
-fn take(from: &mut VecDeque<u8>, to: &mut [u8]) -> usize {
-    let count = from.len().min(to.len());
-    for (to, byte) in to.iter_mut().zip(from.drain(..count)) {
-        *to = byte;
-    }
+fn take(from: &mut VecDeque<u8>, mut to: UserSliceMut<'_>) -> usize {
+    let (front, back) = from.as_slices();
+    let first = to.copy_start(front);
+    let count = first + to.split_at(first).1.copy_start(back);
+    from.drain(..count);
     count
 }
 

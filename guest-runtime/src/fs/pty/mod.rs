@@ -7,15 +7,15 @@
 pub mod line;
 
 use super::Vfs;
-use super::file::{Object, OpenFile};
 use super::filesystem::{NewInode, Place};
 use super::process::Process;
 use super::types::{Credentials, Ino, device_number, major, minor};
+use crate::mm::{UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
-use hartline_linux::fcntl::{O_ACCMODE, O_NOCTTY, O_NONBLOCK};
+use hartline_linux::fcntl::O_NOCTTY;
 use hartline_linux::signal::{SIGCONT, SIGHUP, SIGWINCH};
 use hartline_linux::stat::{S_IFCHR, S_IFMT};
 use hartline_linux::termbits::Winsize;
@@ -165,21 +165,18 @@ impl Ptys {
         }
     }
 
-    /// Counts an open description, if it is of a side of a pair.
-    pub(super) fn opened(&mut self, object: &Object) {
-        match *object {
-            Object::Master(id) => {
-                if let Ok(pair) = self.get_mut(id) {
-                    pair.master = true;
-                }
-            }
-            Object::Slave(id) => {
-                if let Ok(pair) = self.get_mut(id) {
-                    pair.slaves += 1;
-                    pair.was_opened = true;
-                }
-            }
-            _ => {}
+    /// Records that the master of a pair is open.
+    pub fn opened_master(&mut self, id: PtyId) {
+        if let Ok(pair) = self.get_mut(id) {
+            pair.master = true;
+        }
+    }
+
+    /// Counts an open description of a slave.
+    pub fn opened_slave(&mut self, id: PtyId) {
+        if let Ok(pair) = self.get_mut(id) {
+            pair.slaves += 1;
+            pair.was_opened = true;
         }
     }
 }
@@ -234,12 +231,13 @@ impl Pty {
 }
 
 impl Vfs {
-    /// Creates a pair; returns its master, which is not open yet.
+    /// Creates a pair, whose master is not open yet; returns the inode of `/dev/ptmx`, under which
+    /// tasks wait for a master, and the pair.
     ///
     /// # Errors
     /// `ENOSPC` if there are too many (4096), or without memory for the node.
-    pub(super) fn make_pty(&mut self, process: &Process) -> Result<Object, Errno> {
-        let [directory, _] = self.ptys.places.ok_or(Errno::ENXIO)?;
+    pub(crate) fn make_pty(&mut self, process: &Process) -> Result<(Ino, PtyId), Errno> {
+        let [directory, multiplexer] = self.ptys.places.ok_or(Errno::ENXIO)?;
         let id = self.ptys.free_number()?;
         let name = format!("{}", id.0);
         let place = Place {
@@ -274,20 +272,20 @@ impl Vfs {
             Some(free) => *free = Some(pair),
             None => self.ptys.pairs.push(Some(pair)),
         }
-        Ok(Object::Master(id))
+        Ok((multiplexer, id))
     }
 
     /// Opens a slave. It becomes the controlling terminal of a session leader without one, unless
-    /// `flags` contains `O_NOCTTY`.
+    /// `flags` contains `O_NOCTTY`. Returns the inode of its node, under which tasks wait for it.
     ///
     /// # Errors
     /// `EIO` if there is no such pair, its master is closed, or it is locked.
-    pub(super) fn open_slave(
+    pub(crate) fn open_slave(
         &mut self,
         process: &Process,
         id: PtyId,
         flags: u32,
-    ) -> Result<Object, Errno> {
+    ) -> Result<Ino, Errno> {
         let controls = self.ptys.of_session(process.session).is_some();
         let pair = self.ptys.get_mut(id)?;
         if pair.locked || !pair.master {
@@ -298,26 +296,7 @@ impl Vfs {
             pair.session = process.session;
             pair.foreground = process.session;
         }
-        Ok(Object::Slave(id))
-    }
-
-    /// Opens the slave of a pair (`TIOCGPTPEER`).
-    ///
-    /// # Errors
-    /// As `open_slave`.
-    pub fn peer(&mut self, process: &Process, id: PtyId, flags: u32) -> Result<OpenFile, Errno> {
-        let object = self.open_slave(process, id, flags)?;
-        let kept = flags & (O_ACCMODE | O_NONBLOCK);
-        Ok(OpenFile::new(self.ptys.get(id)?.ino, kept, object))
-    }
-
-    /// The inode that tasks wait on for a side of a pair; none for other objects.
-    pub(super) fn pty_inode(&self, object: &Object) -> Option<Ino> {
-        match *object {
-            Object::Master(_) => self.ptys.places.map(|[_, ptmx]| ptmx),
-            Object::Slave(id) => self.ptys.get(id).ok().map(|pair| pair.ino),
-            _ => None,
-        }
+        Ok(pair.ino)
     }
 
     /// Reports a change that both sides may wait for. `reads` and `writes` are the sides with new
@@ -341,21 +320,25 @@ impl Vfs {
     ///
     /// # Errors
     /// `EAGAIN` if that would block, `EIO` if the slave was closed.
-    pub(super) fn read_master(&mut self, id: PtyId, to: &mut [u8]) -> Result<usize, Errno> {
+    pub(crate) fn read_master(
+        &mut self,
+        id: PtyId,
+        mut to: UserSliceMut<'_>,
+    ) -> Result<usize, Errno> {
         let pair = self.ptys.get_mut(id)?;
         let full = !pair.line.takes_output();
-        let done = match to.split_first_mut() {
-            Some((kind, _)) if pair.packets && pair.line.has_news() => {
-                *kind = pair.line.take_news();
-                return Ok(1);
+        let is_empty = to.is_empty();
+        let done = match pair.packets && !is_empty {
+            true if pair.line.has_news() => {
+                return Ok(to.copy_start(&[pair.line.take_news()]));
             }
-            Some((kind, rest)) if pair.packets && pair.line.screen_length() > 0 => {
-                *kind = 0;
-                1 + pair.line.take_screen(rest)
+            true if pair.line.screen_length() > 0 => {
+                let kind = to.copy_start(&[0]);
+                kind + pair.line.take_screen(to.split_at(kind).1)
             }
             _ => pair.line.take_screen(to),
         };
-        if done == 0 && !to.is_empty() {
+        if done == 0 && !is_empty {
             let closed = pair.was_opened && pair.slaves == 0;
             return Err(if closed { Errno::EIO } else { Errno::EAGAIN });
         }
@@ -367,9 +350,14 @@ impl Vfs {
     ///
     /// # Errors
     /// `EAGAIN` if that would block, `ENOMEM`.
-    pub(super) fn write_master(&mut self, id: PtyId, from: &[u8]) -> Result<usize, Errno> {
+    pub(crate) fn write_master(&mut self, id: PtyId, from: UserSlice<'_>) -> Result<usize, Errno> {
         let pair = self.ptys.get_mut(id)?;
-        let (done, signals) = pair.line.type_bytes(from)?;
+        let mut signals = Vec::new();
+        let done = in_parts(from, |bytes| {
+            let (done, more) = pair.line.type_bytes(bytes)?;
+            signals.extend(more);
+            Ok(done)
+        })?;
         let foreground = pair.foreground;
         let signals = signals.into_iter().filter(|_| foreground != 0);
         let signals = signals.map(|signal| TerminalSignal::Group(foreground, signal));
@@ -385,7 +373,12 @@ impl Vfs {
     ///
     /// # Errors
     /// `EAGAIN` if that would block.
-    pub fn read_slave(&mut self, id: PtyId, to: &mut [u8], at_once: bool) -> Result<usize, Errno> {
+    pub fn read_slave(
+        &mut self,
+        id: PtyId,
+        mut to: UserSliceMut<'_>,
+        at_once: bool,
+    ) -> Result<usize, Errno> {
         let pair = self.ptys.get_mut(id)?;
         if to.is_empty() {
             return Ok(0);
@@ -398,7 +391,7 @@ impl Vfs {
             };
         };
         let full = !pair.line.takes_input();
-        let done = pair.line.take_input(&mut to[..count]);
+        let done = pair.line.take_input(to.part(0, count));
         self.pty_changed(id, None, full.then_some(MASTER));
         Ok(done)
     }
@@ -407,12 +400,12 @@ impl Vfs {
     ///
     /// # Errors
     /// `EAGAIN` if that would block, `EIO` if the master is closed, `ENOMEM`.
-    pub(super) fn write_slave(&mut self, id: PtyId, from: &[u8]) -> Result<usize, Errno> {
+    pub(crate) fn write_slave(&mut self, id: PtyId, from: UserSlice<'_>) -> Result<usize, Errno> {
         let pair = self.ptys.get_mut(id)?;
         if !pair.master {
             return Err(Errno::EIO);
         }
-        let done = pair.line.write(from)?;
+        let done = in_parts(from, |bytes| pair.line.write(bytes))?;
         self.pty_changed(id, Some(MASTER), None);
         Ok(done)
     }
@@ -447,22 +440,16 @@ impl Vfs {
         Ok(())
     }
 
-    /// Counts a closed description of a side.
-    pub(super) fn close_pty(&mut self, object: &Object) {
-        match *object {
-            Object::Master(id) => self.close_master(id),
-            Object::Slave(id) => {
-                if let Ok(pair) = self.ptys.get_mut(id) {
-                    pair.slaves = pair.slaves.saturating_sub(1);
-                }
-                self.pty_changed(id, Some(MASTER), None);
-            }
-            _ => {}
+    /// Counts a closed description of a slave.
+    pub(crate) fn close_slave(&mut self, id: PtyId) {
+        if let Ok(pair) = self.ptys.get_mut(id) {
+            pair.slaves = pair.slaves.saturating_sub(1);
         }
+        self.pty_changed(id, Some(MASTER), None);
     }
 
     /// Closes the master: sends signals to the session leader, and removes the node.
-    fn close_master(&mut self, id: PtyId) {
+    pub(crate) fn close_master(&mut self, id: PtyId) {
         let Ok(pair) = self.ptys.get_mut(id) else {
             return;
         };
@@ -486,4 +473,25 @@ impl Vfs {
             let _ = self.fs.unlink(place, ino, &Credentials::root());
         }
     }
+}
+
+/// Has `write` take all bytes, through a buffer of the library OS, until it takes no more. Returns
+/// the number of bytes taken.
+fn in_parts(
+    from: UserSlice<'_>,
+    mut write: impl FnMut(&[u8]) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    const PART: usize = 4096;
+    let mut done = 0;
+    for part in from.chunks(PART) {
+        let count = match write(&part.to_vec()) {
+            Err(_) if done > 0 => break,
+            count => count?,
+        };
+        done += count;
+        if count < part.len() {
+            break;
+        }
+    }
+    Ok(done)
 }

@@ -1,12 +1,13 @@
 //! The descriptor table, pipes, eventfds.
 
 use super::Machine;
+use crate::file::eventfd::EventFd;
 use crate::fs::Target;
-use crate::fs::file::{EventFd, Object};
 use crate::fs::pipe::CAPACITY;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_RDONLY, O_RDWR};
 use hartline_linux::limits::PIPE_BUF;
+use std::rc::Rc;
 
 #[test]
 fn the_lowest_free_descriptor() {
@@ -119,14 +120,9 @@ fn a_pipe_keeps_the_order_of_bytes() {
 fn eventfds() {
     let mut m = Machine::empty();
     let mut open = |semaphore| {
-        let event = EventFd {
-            count: 2,
-            semaphore,
-            edges: [0; 2],
-        };
-        m.vfs
-            .open_anonymous(&mut m.process, "[eventfd]", Object::Event(event), O_RDWR)
-            .unwrap()
+        let event = Rc::new(EventFd::new(2, semaphore));
+        let opened = m.vfs.open_anonymous(&mut m.process, event, O_RDWR);
+        opened.unwrap()
     };
     let (counter, semaphore) = (open(false), open(true));
     assert_eq!(m.read(counter, 7), Err(Errno::EINVAL));

@@ -1,12 +1,13 @@
 //! Interest lists: which interests a look at one meets, and when they end.
 
 use super::Machine;
+use crate::file::eventfd::EventFd;
 use crate::fs::epoll::{Announcement, Epoll, Interest, Key};
-use crate::fs::file::{EventFd, Object};
 use crate::fs::process::FileId;
 use hartline_linux::errno::Errno;
 use hartline_linux::eventpoll::{EPOLLET, EPOLLONESHOT};
 use hartline_linux::fcntl::O_RDWR;
+use std::rc::Rc;
 
 struct List {
     m: Machine,
@@ -16,25 +17,16 @@ struct List {
 impl List {
     fn new() -> List {
         let mut m = Machine::empty();
-        let object = Object::Epoll(Epoll::default());
-        let fd = m
-            .vfs
-            .open_anonymous(&mut m.process, "[eventpoll]", object, O_RDWR);
+        let list = Rc::new(Epoll::default());
+        let fd = m.vfs.open_anonymous(&mut m.process, list, O_RDWR);
         let epoll = m.process.fds.get(fd.unwrap()).unwrap().file;
         List { m, epoll }
     }
 
     fn eventfd(&mut self) -> Key {
-        let event = EventFd {
-            count: 0,
-            semaphore: false,
-            edges: [0; 2],
-        };
-        let object = Object::Event(event);
+        let event = Rc::new(EventFd::new(0, false));
         let m = &mut self.m;
-        let fd = m
-            .vfs
-            .open_anonymous(&mut m.process, "[eventfd]", object, O_RDWR);
+        let fd = m.vfs.open_anonymous(&mut m.process, event, O_RDWR);
         let fd = fd.unwrap();
         (fd, m.process.fds.get(fd).unwrap().file)
     }
@@ -161,7 +153,7 @@ fn interests_end_with_their_files_and_watches_with_their_list() {
     list.watch(kept, 1).unwrap();
     list.m.close(closed.0).unwrap();
     assert_eq!(list.look(1), [kept.0]);
-    assert_eq!(list.m.vfs.epoll(list.epoll).unwrap().iter().count(), 1);
+    assert_eq!(list.m.vfs.epoll(list.epoll).unwrap().interests().len(), 1);
     list.m.vfs.release(list.epoll);
     list.write(kept);
     assert_eq!(

@@ -143,7 +143,12 @@ fn random_damage_never_panics() {
             continue;
         };
         let made = crate::fs::Vfs::new(Some(tree), LIMIT, super::clock, Credentials::root(), 2, 0);
-        let Ok((vfs, process)) = made else { continue };
+        let Ok((mut vfs, mut process)) = made else {
+            continue;
+        };
+        if vfs.open_streams(&mut process).is_err() {
+            continue;
+        }
         let mut m = Machine {
             vfs,
             process,

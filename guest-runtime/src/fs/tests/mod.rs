@@ -7,18 +7,20 @@ mod image;
 mod model;
 mod names;
 mod opening;
+mod operations;
 mod proc;
 
 use super::Vfs;
-use super::file::Object;
 use super::filesystem::{NewInode, Place};
 use super::inode::Attributes;
-use super::open::Request;
+use super::operations::File;
 use super::process::{FileId, Process};
 use super::transfer::Outside;
 use super::tree::Tree;
 use super::types::{Credentials, Ino};
 use super::walk::{Options, Resolved};
+use crate::file::open::Request;
+use crate::mm::{UserSlice, UserSliceMut};
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::tree::MAGIC;
 use hartline_linux::errno::Errno;
@@ -175,18 +177,18 @@ impl Outside for World {
         1
     }
 
-    fn read_input(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno> {
+    fn read_input(&mut self, mut to: UserSliceMut<'_>, nonblocking: bool) -> Result<usize, Errno> {
         if self.input.is_empty() && nonblocking {
             return Err(Errno::EAGAIN);
         }
         let n = to.len().min(self.input.len());
-        to[..n].copy_from_slice(&self.input[..n]);
+        to.copy_start(&self.input);
         self.input.drain(..n);
         Ok(n)
     }
 
-    fn write_output(&mut self, _: u32, from: &[u8]) -> Result<usize, Errno> {
-        self.output.extend_from_slice(from);
+    fn write_output(&mut self, _: u32, from: UserSlice<'_>) -> Result<usize, Errno> {
+        from.append_to(&mut self.output);
         Ok(from.len())
     }
 
@@ -194,13 +196,13 @@ impl Outside for World {
         None
     }
 
-    fn random(&mut self, to: &mut [u8]) {
+    fn random(&mut self, mut to: UserSliceMut<'_>) {
         to.fill(4);
     }
 
-    fn mix(&mut self, _: &[u8]) {}
+    fn mix(&mut self, _: UserSlice<'_>) {}
 
-    fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
+    fn entropy(&mut self, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {
         to.fill(5);
         Ok(to.len())
     }
@@ -215,8 +217,9 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(tree: Option<Tree>, limit: u64) -> Self {
-        let (vfs, process) =
+        let (mut vfs, mut process) =
             Vfs::new(tree, limit, clock, Credentials::root(), 2, 0).expect("a good image");
+        vfs.open_streams(&mut process).expect("standard streams");
         Self {
             vfs,
             process,
@@ -314,14 +317,16 @@ impl Machine {
     pub fn read(&mut self, fd: u32, count: usize) -> Result<Vec<u8>, Errno> {
         let mut buffer = vec![0; count];
         let id = self.id(fd)?;
-        let n = self.vfs.read(id, None, &mut buffer, &mut self.world)?;
+        let n = self
+            .vfs
+            .read(id, None, (&mut buffer).into(), &mut self.world)?;
         buffer.truncate(n);
         Ok(buffer)
     }
 
     pub fn write(&mut self, fd: u32, bytes: &[u8]) -> Result<usize, Errno> {
         let id = self.id(fd)?;
-        self.vfs.write(id, None, bytes, &mut self.world)
+        self.vfs.write(id, None, bytes.into(), &mut self.world)
     }
 
     /// Returns the contents of a file.
@@ -346,7 +351,7 @@ impl Machine {
         Ok(names)
     }
 
-    pub fn object(&self, fd: u32) -> &Object {
-        &self.vfs.file(&self.process, fd).expect("open").object
+    pub fn object(&self, fd: u32) -> &dyn File {
+        &*self.vfs.file(&self.process, fd).expect("open").object
     }
 }

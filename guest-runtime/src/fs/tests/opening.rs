@@ -1,7 +1,7 @@
 //! Opening, reading, writing, seeking.
 
 use super::{Machine, user};
-use crate::fs::file::Object;
+use crate::file::path::Path;
 use crate::fs::filesystem::NewInode;
 use crate::fs::types::Credentials;
 use hartline_linux::errno::Errno;
@@ -99,7 +99,7 @@ fn unnamed_files_and_locations() {
     m.vfs.fs.link(place, ino, &m.process.who).unwrap();
     assert_eq!(m.contents("/tmp/now").unwrap(), b"data");
     let path = m.open("/tmp/now", O_PATH | O_RDWR, 0).unwrap();
-    assert!(matches!(m.object(path), Object::Path));
+    assert!(m.object(path).is::<Path>());
     assert_eq!(m.read(path, 1), Err(Errno::EBADF));
     assert_eq!(m.write(path, b"x"), Err(Errno::EBADF));
 }
@@ -163,6 +163,7 @@ fn the_terminal() {
     assert_eq!(m.open("/dev/tty", O_RDWR, 0), Err(Errno::ENXIO));
     let made = crate::fs::Vfs::new(None, 1 << 20, super::clock, Credentials::root(), 2, 0b110);
     (m.vfs, m.process) = made.unwrap();
+    m.vfs.open_streams(&mut m.process).unwrap();
     for stream in [1, 2] {
         let link = m.at(&format!("/proc/self/fd/{stream}")).unwrap();
         let path = m.vfs.read_link(link, &m.process).unwrap();

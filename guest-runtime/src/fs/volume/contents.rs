@@ -5,6 +5,7 @@ use super::super::inode::Kind;
 use super::super::types::Ino;
 use super::{FIRST, Transport};
 use crate::mm::{PageStore, SharedFrames, SharedMemory};
+use crate::mm::{UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use hartline_abi::volume::{OPEN_WRITE, Operation, VOLUME_DATA, WRITE_APPEND};
@@ -21,14 +22,14 @@ struct MappedNode {
 impl PageStore for MappedNode {
     fn read(&self, offset: u64, to: &mut [u8]) -> bool {
         let args = [self.node, offset, to.len() as u64, 0, 0, 0];
-        self.transport.call(Operation::Read, args, &[], to).is_ok()
+        let answer = self.transport.call(Operation::Read, args, &[], to.into());
+        answer.is_ok()
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> bool {
         let args = [self.node, offset, from.len() as u64, 0, 0, 0];
-        let answer = self
-            .transport
-            .call(Operation::Write, args, &[from], &mut []);
+        let data = [from.into()];
+        let answer = (self.transport).call(Operation::Write, args, &data, UserSliceMut::default());
         answer.is_ok_and(|answer| answer.result == from.len() as i64)
     }
 }
@@ -57,7 +58,7 @@ impl FileSystem {
     }
 
     /// Checks that a file of a volume can be read, or written if `writes`.
-    pub(in crate::fs) fn volume_open(&mut self, ino: Ino, writes: bool) -> Result<(), Errno> {
+    pub(crate) fn volume_open(&mut self, ino: Ino, writes: bool) -> Result<(), Errno> {
         let flags = if writes { OPEN_WRITE } else { 0 };
         let args = [self.node(ino)?, flags, 0, 0, 0, 0];
         self.ask(Operation::Open, args, &[], &mut []).map(|_| ())
@@ -68,12 +69,14 @@ impl FileSystem {
         &self,
         ino: Ino,
         offset: u64,
-        to: &mut [u8],
+        mut to: UserSliceMut<'_>,
     ) -> Result<usize, Errno> {
         let node = self.node(ino)?;
         let mut done = 0;
-        for part in to.chunks_mut(VOLUME_DATA) {
-            let (at, length) = (offset.saturating_add(done as u64), part.len());
+        while done < to.len() {
+            let length = VOLUME_DATA.min(to.len() - done);
+            let part = to.part(done, length);
+            let at = offset.saturating_add(done as u64);
             let args = [node, at, length as u64, 0, 0, 0];
             let answer = match self.ask(Operation::Read, args, &[], part) {
                 Err(_) if done > 0 => break,
@@ -86,7 +89,7 @@ impl FileSystem {
             }
         }
         if let Some(memory) = self.volume_inode(ino)?.memory.upgrade() {
-            memory.overlay(offset, &mut to[..done]);
+            memory.overlay(offset, to.part(0, done));
         }
         Ok(done)
     }
@@ -141,7 +144,7 @@ impl FileSystem {
         &mut self,
         ino: Ino,
         offset: Option<u64>,
-        from: &[u8],
+        from: UserSlice<'_>,
     ) -> Result<(usize, u64), Errno> {
         let node = self.node(ino)?;
         let (mut at, flags) = match offset {
@@ -158,7 +161,7 @@ impl FileSystem {
             let count = usize::try_from(answer.result).map_or(0, |n| n.min(part.len()));
             at = answer.args[0];
             if let Some(memory) = self.mapped_volume(ino) {
-                memory.stored(at.saturating_sub(count as u64), &part[..count]);
+                memory.stored(at.saturating_sub(count as u64), part.first(count));
             }
             done += count;
             if count < part.len() {

@@ -25,8 +25,13 @@ impl FileSystem {
         };
         let lengths = [name.len() as u64, value.len() as u64];
         let args = [self.node(ino)?, lengths[0], lengths[1], flags, 0, 0];
-        self.ask(Operation::SetExtended, args, &[name, value], &mut [])
-            .map(|_| ())
+        self.ask(
+            Operation::SetExtended,
+            args,
+            &[name.into(), value.into()],
+            &mut [],
+        )
+        .map(|_| ())
     }
 
     pub(in crate::fs) fn volume_extended(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
@@ -39,7 +44,7 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<(), Errno> {
         let args = [self.node(ino)?, name.len() as u64, 0, 0, 0, 0];
-        self.ask(Operation::RemoveExtended, args, &[name], &mut [])
+        self.ask(Operation::RemoveExtended, args, &[name.into()], &mut [])
             .map(|_| ())
     }
 
@@ -51,7 +56,7 @@ impl FileSystem {
     fn extended_data(&self, what: Operation, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let args = [self.node(ino)?, name.len() as u64, 0, 0, 0, 0];
         let mut data = vec![0; XATTR_SIZE_MAX];
-        let answer = self.ask(what, args, &[name], &mut data)?;
+        let answer = self.ask(what, args, &[name.into()], &mut data)?;
         data.truncate(usize::try_from(answer.result).unwrap_or(0));
         Ok(data)
     }

@@ -17,6 +17,7 @@ use super::filesystem::{FileSystem, NewInode};
 use super::inode::{Inode, Kind};
 use super::types::{Credentials, Ino, Timestamp, device_number};
 use crate::mm::SharedMemory;
+use crate::mm::{UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::{Rc, Weak};
@@ -49,8 +50,8 @@ pub trait Transport: core::fmt::Debug {
         &self,
         operation: Operation,
         args: [u64; 6],
-        data: &[&[u8]],
-        into: &mut [u8],
+        data: &[UserSlice<'_>],
+        into: UserSliceMut<'_>,
     ) -> Result<Answer, Errno>;
 
     /// Number of slots for asynchronous requests, which tasks wait for.
@@ -66,7 +67,7 @@ pub trait Transport: core::fmt::Debug {
     ///
     /// # Errors
     /// The error that the host returned.
-    fn take(&self, place: usize, into: &mut [u8]) -> Result<Answer, Errno>;
+    fn take(&self, place: usize, into: UserSliceMut<'_>) -> Result<Answer, Errno>;
 
     /// Begins a batch of completions: the host need not interrupt for later ones.
     fn begin(&self);
@@ -221,15 +222,15 @@ impl FileSystem {
         self.volumes.as_ref()
     }
 
-    fn ask(
+    fn ask<'a>(
         &self,
         operation: Operation,
         args: [u64; 6],
-        data: &[&[u8]],
-        into: &mut [u8],
+        data: &[UserSlice<'_>],
+        into: impl Into<UserSliceMut<'a>>,
     ) -> Result<Answer, Errno> {
         let volumes = self.volumes.as_ref().ok_or(Errno::EIO)?;
-        volumes.transport.call(operation, args, data, into)
+        (volumes.transport).call(operation, args, data, into.into())
     }
 
     /// The volume part of an inode.

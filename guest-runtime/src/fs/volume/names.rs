@@ -21,7 +21,7 @@ impl FileSystem {
     ) -> Result<Option<Ino>, Errno> {
         let (volume, node) = self.volume_and_node(directory)?;
         let args = [node, name.len() as u64, 0, 0, 0, 0];
-        match self.ask(Operation::Lookup, args, &[name], &mut []) {
+        match self.ask(Operation::Lookup, args, &[name.into()], &mut []) {
             Ok(answer) => self
                 .add_node(volume, &answer.attributes, directory, name)
                 .map(Some),
@@ -65,14 +65,14 @@ impl FileSystem {
             // The guest's devices, FIFOs and sockets have no counterpart on the host.
             _ => return Err(Errno::EPERM),
         };
-        let answer = self.ask(operation, args, &[at.name, target], &mut [])?;
+        let answer = self.ask(operation, args, &[at.name.into(), target.into()], &mut [])?;
         let ino = self.add_node(volume, &answer.attributes, at.directory, at.name)?;
         self.tell_place(at, IN_CREATE, operation == Operation::MakeDirectory);
         Ok(ino)
     }
 
     /// Creates a file without a name in a directory of a volume.
-    pub(in crate::fs) fn volume_create_unnamed(
+    pub(crate) fn volume_create_unnamed(
         &mut self,
         directory: Ino,
         mode: u32,
@@ -120,7 +120,7 @@ impl FileSystem {
             0,
             0,
         ];
-        let answer = self.ask(Operation::Link, args, &[at.name], &mut [])?;
+        let answer = self.ask(Operation::Link, args, &[at.name.into()], &mut [])?;
         let inode = self.inode_mut(ino)?;
         inode.describe(&answer.attributes);
         inode.nameable = false;
@@ -143,7 +143,7 @@ impl FileSystem {
             false => Operation::Unlink,
         };
         let args = [self.node(at.directory)?, at.name.len() as u64, 0, 0, 0, 0];
-        self.ask(operation, args, &[at.name], &mut [])?;
+        self.ask(operation, args, &[at.name.into()], &mut [])?;
         if !is_directory {
             self.tell_self(ino, IN_ATTRIB);
         }
@@ -180,7 +180,12 @@ impl FileSystem {
             flags,
             0,
         ];
-        self.ask(Operation::Rename, args, &[from.name, to.name], &mut [])?;
+        self.ask(
+            Operation::Rename,
+            args,
+            &[from.name.into(), to.name.into()],
+            &mut [],
+        )?;
         let mut place = |ino: Ino, at: Place<'_>| {
             if let Ok(inode) = self.inode_mut(ino) {
                 inode.parent = at.directory;

@@ -3,6 +3,7 @@
 //! repeats the call, which then finds the answer.
 
 use super::Transport;
+use crate::mm::UserSliceMut;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::volume::{Answer, Operation, VOLUME_DATA};
@@ -50,10 +51,17 @@ impl Waiting {
     ///
     /// # Errors
     /// `EAGAIN` if the request is not complete; an error of the host.
-    pub fn read(&mut self, who: u32, node: u64, at: u64, to: &mut [u8]) -> Result<usize, Errno> {
+    pub fn read<'a>(
+        &mut self,
+        who: u32,
+        node: u64,
+        at: u64,
+        to: impl Into<UserSliceMut<'a>>,
+    ) -> Result<usize, Errno> {
+        let mut to = to.into();
         let length = to.len().min(VOLUME_DATA);
         let args = [node, at, length as u64, 0, 0, 0];
-        let answer = self.ask(who, Operation::Read, args, &mut to[..length])?;
+        let answer = self.ask(who, Operation::Read, args, to.part(0, length))?;
         Ok(usize::try_from(answer.result).map_or(0, |count| count.min(length)))
     }
 
@@ -63,7 +71,8 @@ impl Waiting {
     /// `EAGAIN` if the request is not complete; an error of the host.
     pub fn sync(&mut self, who: u32, node: u64, only_data: bool) -> Result<(), Errno> {
         let args = [node, only_data.into(), 0, 0, 0, 0];
-        self.ask(who, Operation::Sync, args, &mut []).map(drop)
+        self.ask(who, Operation::Sync, args, UserSliceMut::default())
+            .map(drop)
     }
 
     fn ask(
@@ -71,7 +80,7 @@ impl Waiting {
         who: u32,
         operation: Operation,
         args: [u64; 6],
-        into: &mut [u8],
+        into: UserSliceMut<'_>,
     ) -> Result<Answer, Errno> {
         let is_it =
             |job: &Job| job.owner == Some(who) && job.operation == operation && job.args == args;
@@ -191,7 +200,7 @@ impl Waiting {
     fn drop_job(&mut self, at: usize) {
         let place = self.jobs.swap_remove(at).place;
         // No task is left to report an error to.
-        let _ = self.transport.take(place, &mut []);
+        let _ = self.transport.take(place, UserSliceMut::default());
         self.release(place);
     }
 }

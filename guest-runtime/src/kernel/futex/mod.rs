@@ -267,9 +267,9 @@ fn update(
     address: u64,
     change: impl FnMut(u32) -> Option<u32>,
 ) -> Result<Result<u32, u32>, Errno> {
-    let bytes = user::slice_mut(&mut kernel.memory, address, 4)?;
+    let word = user::slice_mut(&mut kernel.memory, address, 4)?.as_mut_ptr();
     // SAFETY: four writable bytes at an aligned address; the program's threads on other vCPUs also
     // access them atomically.
-    let word = unsafe { AtomicU32::from_ptr(bytes.as_mut_ptr().cast()) };
+    let word = unsafe { AtomicU32::from_ptr(word.cast()) };
     Ok(word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change))
 }

@@ -66,7 +66,7 @@ impl Kernel {
             if let Some(tid) = self.take_ready() {
                 if self.arm_disks() {
                     // Tasks that become ready replace the idle task at the next safepoint.
-                    dispatch::ask_attention(self.hart_pointer());
+                    dispatch::ask_attention(self.kick());
                 }
                 return tid;
             }
@@ -167,7 +167,7 @@ impl Kernel {
         let alone = self.scheduler.is_alone() && !self.files.vfs.net.has_device();
         self.files.streams.set_alone(alone);
         if self.signals.is_deliverable() {
-            dispatch::ask_attention(self.hart_pointer());
+            dispatch::ask_attention(self.kick());
         }
     }
 

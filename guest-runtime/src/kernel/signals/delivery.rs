@@ -1,14 +1,17 @@
 //! Delivery of signals: selection, entry into a handler, return from it, and the alternate stack.
 
-use super::{Disposition, FRAME_SIZE, NO_STACK, RtSigframe, SigInfo, Signals, bit, is_on_stack};
+use super::frame::{self, FRAME_SIZE};
+use super::{Disposition, NO_STACK, SigInfo, Signals, bit, is_on_stack};
 use crate::mm::AddressSpace;
 use crate::mm::user;
+use core::mem::offset_of;
 use hartline_abi::hart::Hart;
 use hartline_linux::errno::Errno;
 use hartline_linux::signal::{
     MINSIGSTKSZ, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SIG_DFL, SIGSEGV, SS_AUTODISARM,
     SS_DISABLE, SS_ONSTACK, Sigaction, StackT,
 };
+use hartline_linux::ucontext::RtSigframe;
 
 /// The result of [`Signals::deliver`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +64,7 @@ impl Signals {
     }
 
     /// Delivers a pending signal, if there is one that is not blocked.
-    pub fn deliver(&mut self, hart: &mut Hart, memory: &mut AddressSpace) -> Delivery {
+    pub fn deliver(&mut self, hart: &Hart, memory: &mut AddressSpace) -> Delivery {
         while let Some(signal) = self.next_deliverable() {
             let Some(info) = self.take(bit(signal)) else {
                 return Delivery::Nothing;
@@ -84,13 +87,13 @@ impl Signals {
     /// Pushes the frame of a handler, and enters the handler.
     fn enter_handler(
         &mut self,
-        hart: &mut Hart,
+        hart: &Hart,
         memory: &mut AddressSpace,
         action: Sigaction,
         info: SigInfo,
     ) -> Result<(), Errno> {
         let signal = info.signal();
-        let sp = hart.x[2];
+        let sp = hart.x(2);
         let stack = self.thread.stack;
         let use_alternate = action.sa_flags & SA_ONSTACK != 0
             && stack.ss_flags & SS_DISABLE == 0
@@ -105,7 +108,7 @@ impl Signals {
             return Err(Errno::EFAULT);
         }
         let mask = self.thread.saved.take().unwrap_or(self.thread.blocked);
-        let frame = RtSigframe::new(hart, info, self.stack_status(sp), mask);
+        let frame = frame::frame(hart, info, self.stack_status(sp), mask);
         user::write(memory, address, &frame)?;
         if stack.ss_flags & SS_AUTODISARM != 0 {
             self.thread.stack = NO_STACK;
@@ -117,12 +120,12 @@ impl Signals {
         if action.sa_flags & SA_RESETHAND != 0 {
             self.actions[usize::from(signal - 1)].sa_handler = SIG_DFL;
         }
-        hart.pc = action.sa_handler & !1;
-        hart.x[1] = self.trampoline;
-        hart.x[2] = address;
-        hart.x[10] = u64::from(signal);
-        hart.x[11] = address + RtSigframe::INFO;
-        hart.x[12] = address + RtSigframe::CONTEXT;
+        hart.pc.set(action.sa_handler & !1);
+        hart.set_x(1, self.trampoline);
+        hart.set_x(2, address);
+        hart.set_x(10, u64::from(signal));
+        hart.set_x(11, address + offset_of!(RtSigframe, info) as u64);
+        hart.set_x(12, address + offset_of!(RtSigframe, uc) as u64);
         Ok(())
     }
 
@@ -163,17 +166,13 @@ impl Signals {
     ///
     /// # Errors
     /// `EFAULT` if the frame cannot be read: the program ends by `SIGSEGV`.
-    pub fn leave_handler(
-        &mut self,
-        hart: &mut Hart,
-        memory: &mut AddressSpace,
-    ) -> Result<(), Errno> {
-        let frame: RtSigframe = user::read(memory, hart.x[2])?;
-        frame.restore(hart);
-        self.set_blocked(frame.context.uc_sigmask);
-        let sp = hart.x[2];
+    pub fn leave_handler(&mut self, hart: &Hart, memory: &mut AddressSpace) -> Result<(), Errno> {
+        let frame: RtSigframe = user::read(memory, hart.x(2))?;
+        frame::restore(&frame, hart);
+        self.set_blocked(frame.uc.uc_sigmask);
+        let sp = hart.x(2);
         // As on Linux, an alternate stack that cannot be restored is not an error.
-        let _ = self.set_stack(frame.context.uc_stack, sp);
+        let _ = self.set_stack(frame.uc.uc_stack, sp);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ mod delivery;
 mod frame;
 
 pub use delivery::Delivery;
-pub use frame::{FRAME_SIZE, RtSigframe, SigInfo};
+pub use frame::{FRAME_SIZE, SigInfo};
 
 use alloc::collections::VecDeque;
 use hartline_linux::errno::Errno;
@@ -80,6 +80,9 @@ pub struct ThreadSignals {
     /// Mask to restore when the handler that interrupts `rt_sigsuspend` or `ppoll` is
     /// entered.
     saved: Option<u64>,
+    /// While `rt_sigtimedwait` waits, the mask that it will restore; otherwise empty. An ignored
+    /// signal of this mask is not dropped.
+    real_blocked: u64,
     /// Alternate stack.
     stack: StackT,
 }
@@ -90,6 +93,7 @@ impl Default for ThreadSignals {
             blocked: 0,
             pending: VecDeque::new(),
             saved: None,
+            real_blocked: 0,
             stack: NO_STACK,
         }
     }
@@ -113,6 +117,13 @@ impl ThreadSignals {
     #[must_use]
     pub fn blocked(&self) -> u64 {
         self.blocked
+    }
+
+    /// The signals that are not dropped if they are ignored: those that are blocked, or will be
+    /// after `rt_sigtimedwait`.
+    #[must_use]
+    pub fn kept(&self) -> u64 {
+        self.blocked | self.real_blocked
     }
 
     /// The pending signals of the thread alone.
@@ -240,6 +251,17 @@ impl Signals {
         }
     }
 
+    /// Unblocks the signals of `set` while `rt_sigtimedwait` waits for them.
+    pub fn begin_wait(&mut self, set: u64) {
+        self.thread.real_blocked = self.thread.blocked;
+        self.thread.blocked &= !set;
+    }
+
+    /// Restores the mask before [`begin_wait`](Self::begin_wait).
+    pub fn end_wait(&mut self) {
+        self.thread.blocked |= core::mem::take(&mut self.thread.real_blocked);
+    }
+
     /// The pending signals of the thread and of the process.
     #[must_use]
     pub fn pending(&self) -> u64 {
@@ -252,30 +274,30 @@ impl Signals {
         self.pending() & !self.thread.blocked != 0
     }
 
-    /// Sends a signal to the process. `others` are the signals that any other thread of it blocks.
-    /// An ignored signal is dropped, unless it is blocked.
+    /// Sends a signal to the process. `others` are the signals that any other thread of it
+    /// [keeps](ThreadSignals::kept). An ignored signal is dropped, unless it is blocked.
     pub fn send(&mut self, info: SigInfo, others: u64) {
-        if !self.is_dropped(info.signal(), self.thread.blocked | others) {
+        if !self.is_dropped(info.signal(), self.thread.kept() | others) {
             push(&mut self.shared, info);
         }
     }
 
     /// Sends a signal to the running thread.
     pub fn send_to_thread(&mut self, info: SigInfo) {
-        if !self.is_dropped(info.signal(), self.thread.blocked) {
+        if !self.is_dropped(info.signal(), self.thread.kept()) {
             push(&mut self.thread.pending, info);
         }
     }
 
     /// Sends a signal to a thread of the process that is not running.
     pub fn send_to_other(&self, thread: &mut ThreadSignals, info: SigInfo) {
-        if !self.is_dropped(info.signal(), thread.blocked) {
+        if !self.is_dropped(info.signal(), thread.kept()) {
             push(&mut thread.pending, info);
         }
     }
 
-    fn is_dropped(&self, signal: u8, blocked: u64) -> bool {
-        blocked & bit(signal) == 0 && self.disposition(signal) == Disposition::Ignore
+    fn is_dropped(&self, signal: u8, kept: u64) -> bool {
+        kept & bit(signal) == 0 && self.disposition(signal) == Disposition::Ignore
     }
 
     /// Sends a signal that an instruction has caused. If it is blocked or ignored, it ends the

@@ -11,6 +11,7 @@ mod tests;
 
 use super::Network;
 use super::socket::SocketId;
+use crate::mm::UserSlice;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -45,7 +46,7 @@ pub trait Channel: Debug {
     fn most(&self) -> usize;
 
     /// Sends a packet of at most [`most`](Self::most) bytes. Returns whether there was room.
-    fn send(&mut self, header: &VsockHeader, bytes: &[u8]) -> bool;
+    fn send(&mut self, header: &VsockHeader, bytes: UserSlice<'_>) -> bool;
 }
 
 /// The endpoints of a connection; this VM has one CID only.
@@ -142,7 +143,7 @@ impl Vsock {
             self.reset(ends, Some(Errno::ETIMEDOUT), net);
         }
         while let Some(header) = self.waiting.front()
-            && self.channel.send(header, &[])
+            && self.channel.send(header, (&[]).into())
         {
             self.waiting.pop_front();
         }
@@ -156,7 +157,7 @@ impl Vsock {
 
     /// Sends a packet without bytes, now or when there is room.
     fn tell(&mut self, header: VsockHeader) {
-        if !self.waiting.is_empty() || !self.channel.send(&header, &[]) {
+        if !self.waiting.is_empty() || !self.channel.send(&header, (&[]).into()) {
             self.waiting.push_back(header);
         }
     }
@@ -291,7 +292,7 @@ impl Vsock {
     ///
     /// # Errors
     /// `EAGAIN` if there is no room, `EPIPE` if the connection is gone.
-    fn send(&mut self, ends: Ends, bytes: &[u8]) -> Result<usize, Errno> {
+    fn send(&mut self, ends: Ends, bytes: UserSlice<'_>) -> Result<usize, Errno> {
         let mut header = self.header(ends, op::DATA);
         let connection = self.connections.get_mut(&ends).ok_or(Errno::EPIPE)?;
         let mut done = 0;
@@ -308,7 +309,7 @@ impl Vsock {
             }
             header.length = count as u32;
             connection.credit.tell(&mut header);
-            if !self.channel.send(&header, &bytes[done..done + count]) {
+            if !self.channel.send(&header, bytes.skip(done).first(count)) {
                 break;
             }
             connection.credit.send(count);

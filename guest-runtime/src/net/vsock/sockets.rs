@@ -1,6 +1,7 @@
 //! `AF_VSOCK` sockets: their ports, and the events of the device's connections.
 
 use super::{Ends, Vsock};
+use crate::mm::UserSlice;
 use crate::net::address::Address;
 use crate::net::connection::Connecting;
 use crate::net::queue::{Message, NOBODY};
@@ -179,7 +180,11 @@ impl Network {
     }
 
     /// Sends bytes to the host.
-    pub(in crate::net) fn send_vsock(&mut self, ends: Ends, bytes: &[u8]) -> Result<usize, Errno> {
+    pub(in crate::net) fn send_vsock(
+        &mut self,
+        ends: Ends,
+        bytes: UserSlice<'_>,
+    ) -> Result<usize, Errno> {
         self.with_vsock(|vsock, _| vsock.send(ends, bytes))
             .unwrap_or(Err(Errno::EPIPE))
     }

@@ -1,6 +1,7 @@
 //! Connections with a simulated host.
 
 use super::*;
+use crate::mm::UserSlice;
 use crate::net::address::{Address, Family};
 use crate::net::connection::Connecting;
 use crate::net::socket::{Socket, Type};
@@ -64,7 +65,7 @@ impl Channel for Device {
         400
     }
 
-    fn send(&mut self, header: &VsockHeader, bytes: &[u8]) -> bool {
+    fn send(&mut self, header: &VsockHeader, bytes: UserSlice<'_>) -> bool {
         assert_eq!(header.length as usize, bytes.len());
         assert!(bytes.len() <= self.most());
         let has_room = self.has_room();

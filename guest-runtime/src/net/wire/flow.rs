@@ -5,6 +5,7 @@ use super::frame::{self, Ends, Segment, acknowledgement, as_acknowledgement};
 use super::patience::{Patience, Step, Vigil};
 use super::window::Window;
 use super::{Arrival, Stack, Wire, now, remove};
+use crate::mm::UserSlice;
 use crate::net::Network;
 use crate::net::socket::SocketId;
 use alloc::vec;
@@ -499,14 +500,27 @@ impl Wire {
     pub(in crate::net) fn send(
         &mut self,
         id: FlowId,
-        bytes: &[u8],
+        bytes: UserSlice<'_>,
         quick: bool,
         net: &mut Network,
     ) -> Result<usize, Errno> {
         let flow = self.flows.get_mut(&id).ok_or(Errno::EPIPE)?;
         let socket = flow.socket();
         socket.set_nagle_enabled(!quick);
-        let count = socket.send_slice(bytes).map_err(|_| Errno::EPIPE)?;
+        let mut count = 0;
+        loop {
+            let rest = bytes.skip(count);
+            let copy = |room: &mut [u8]| {
+                let length = room.len().min(rest.len());
+                rest.first(length).copy_to(&mut room[..length]);
+                (length, length)
+            };
+            // The free part of the buffer may be in two pieces.
+            match socket.send(copy).map_err(|_| Errno::EPIPE)? {
+                0 => break,
+                copied => count += copied,
+            }
+        }
         flow.full |= count < bytes.len();
         if count > 0 {
             self.settle(id, net);

@@ -1,6 +1,7 @@
 //! The share of the host that background translation takes.
 
 use hartline_aot::order::Size;
+use rustix::process::setpriority_process;
 use std::num::NonZero;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -9,7 +10,7 @@ use std::time::Duration;
 /// Niceness of compiler threads against threads that run guests. On a processor that both want, the
 /// compiler gets two fifths: an interpreted guest gains more from the compiler's time than from its
 /// own.
-const NICENESS: libc::c_int = 2;
+const NICENESS: i32 = 2;
 
 /// How long a waiting thread relies on its priority before it computes it again.
 const RECHECK: Duration = Duration::from_millis(50);
@@ -127,8 +128,8 @@ impl Drop for LeaveOnDrop<'_> {
 
 /// Lowers the priority of the calling thread and of threads that it starts.
 pub fn step_back() {
-    // SAFETY: no memory is involved. 0 is the calling thread. A refusal does no harm.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+    // A refusal does no harm.
+    let _ = setpriority_process(None, NICENESS);
 }
 
 #[cfg(test)]

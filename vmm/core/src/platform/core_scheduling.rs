@@ -7,20 +7,17 @@
 //! so no permanent thread of this process keeps a cookie. Processes and threads that are started
 //! later inherit the cookie.
 
+use rustix::io::Errno;
+use rustix::process::Pid;
+use rustix::thread::{
+    CoreSchedulingScope, core_scheduling_cookie, create_core_scheduling_cookie, gettid,
+    pull_core_scheduling_cookie, push_core_scheduling_cookie,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-
-/// The receiver of a cookie (`enum pid_type` of the kernel).
-#[derive(Debug, Clone, Copy)]
-enum Scope {
-    /// One thread.
-    Thread = 0,
-    /// All threads of a process.
-    Process = 1,
-}
 
 /// Whether processes of different tenants are kept off the same core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +103,7 @@ impl CoreScheduling {
         let mut tenants = self.lock();
         let of_tenant = tenants.entry(tenant.to_owned()).or_default();
         if !of_tenant.share(pid)? {
-            control(libc::PR_SCHED_CORE_CREATE, pid, Scope::Process)?;
+            create_core_scheduling_cookie(named(pid)?, CoreSchedulingScope::ThreadGroup)?;
             of_tenant.cookie = on_own_thread(|| take(pid))?;
             of_tenant.members.clear();
         }
@@ -162,7 +159,7 @@ impl Tenant {
             if !self.members.iter().any(takes) {
                 return Ok(false);
             }
-            control(libc::PR_SCHED_CORE_SHARE_TO, pid, Scope::Process)?;
+            push_core_scheduling_cookie(named(pid)?, CoreSchedulingScope::ThreadGroup)?;
             Ok(true)
         })
     }
@@ -191,47 +188,21 @@ fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Re
 
 /// Gives the calling thread the cookie of a process. Result: the cookie's number; 0: none.
 fn take(pid: i32) -> io::Result<u64> {
-    control(libc::PR_SCHED_CORE_SHARE_FROM, pid, Scope::Thread)?;
+    pull_core_scheduling_cookie(named(pid)?, CoreSchedulingScope::Thread)?;
     cookie_of_this_thread()
 }
 
 /// Number of the calling thread's cookie, for comparison; 0: none.
 fn cookie_of_this_thread() -> io::Result<u64> {
-    let mut cookie: u64 = 0;
-    let (command, thread) = (libc::PR_SCHED_CORE_GET, 0);
-    // SAFETY: the kernel writes a number, which is aligned.
-    let done = unsafe {
-        libc::prctl(
-            libc::PR_SCHED_CORE,
-            libc::c_ulong::from(command.unsigned_abs()),
-            libc::c_long::from(thread),
-            Scope::Thread as libc::c_ulong,
-            &raw mut cookie,
-        )
-    };
-    match done {
-        0 => Ok(cookie),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(core_scheduling_cookie(
+        gettid(),
+        CoreSchedulingScope::Thread,
+    )?)
 }
 
-/// One of the commands that take no pointer.
-fn control(command: i32, pid: i32, scope: Scope) -> io::Result<()> {
-    let none: libc::c_ulong = 0;
-    // SAFETY: integers only.
-    let done = unsafe {
-        libc::prctl(
-            libc::PR_SCHED_CORE,
-            libc::c_ulong::from(command.unsigned_abs()),
-            libc::c_long::from(pid),
-            scope as libc::c_ulong,
-            none,
-        )
-    };
-    match done {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+/// The process with a number.
+fn named(pid: i32) -> io::Result<Pid> {
+    Ok(Pid::from_raw(pid.max(0)).ok_or(Errno::INVAL)?)
 }
 
 #[cfg(test)]

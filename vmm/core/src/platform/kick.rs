@@ -45,7 +45,7 @@ impl Kicker {
             request: "handler of the kick signal",
             source: io::Error::from_raw_os_error(e.errno()),
         })?;
-        // SAFETY: no preconditions.
+        // SAFETY: the calling thread was made by the C library, which knows it.
         let thread = unsafe { libc::pthread_self() };
         *self.lock() = Some(Target {
             thread,
@@ -62,7 +62,8 @@ impl Kicker {
     /// Makes the vCPU leave the guest.
     pub fn kick(&self) {
         if let Some(target) = &*self.lock() {
-            // SAFETY: valid while registered; only ever accessed as an atomic byte.
+            // SAFETY: the vCPU's `kvm_run` stays mapped while the target is registered, which the lock
+            // ensures here. The kernel and this process access the byte only as an atomic one.
             let byte = unsafe { AtomicU8::from_ptr(target.immediate_exit.as_ptr()) };
             byte.store(1, Ordering::SeqCst);
             // SAFETY: the thread unregisters before it ends, so the handle is valid.

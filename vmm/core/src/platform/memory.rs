@@ -1,17 +1,24 @@
 //! Host memory that the guest sees. The guest may change it at any time, so there are no references
-//! to its contents here: bytes are copied in and out, and words that both sides use at once are
-//! atomics.
+//! to its contents here: bytes are copied in and out of volatile slices, and words that both sides
+//! use at once are atomics.
 
 use super::Error;
+use super::plain::Plain;
 use hartline_abi::layout::PAGE_SIZE;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::any::Any;
 use std::fs::File;
 use std::io;
-use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use vm_memory::{
+    AtomicInteger, MmapRegion, ReadVolatile, VolatileMemory, VolatileMemoryError, VolatileSlice,
+};
 
 /// Alignment of every mapping: the size of a huge page.
 const ALIGNMENT: usize = 2 << 20;
@@ -21,18 +28,19 @@ const PAGE: usize = PAGE_SIZE as usize;
 /// A mapping of host memory, aligned to 2 MiB, unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
-    base: NonNull<u8>,
-    length: usize,
-    writable: bool,
-    /// The owner that unmaps the memory instead.
-    owner: Option<Arc<dyn Any + Send + Sync>>,
+    region: MmapRegion,
+    /// Keeps the memory of `region` mapped.
+    _owner: Owner,
 }
 
-// SAFETY: a mapping is memory of the process, not of a thread, and every access
-// goes through raw copies or atomics.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
+/// The owner of the memory of a mapping.
+#[derive(Debug)]
+enum Owner {
+    /// The mapping itself.
+    Reservation { _unmaps: Reservation },
+    /// A value that has the memory, and drops it itself.
+    Other { _keeps: Arc<dyn Any + Send + Sync> },
+}
 
 impl Mapping {
     /// Private zeroed memory, allocated on the first access, in huge pages if the host has them.
@@ -40,17 +48,13 @@ impl Mapping {
     /// # Errors
     /// [`Error::Memory`] if the host refuses.
     pub fn anonymous(what: &'static str, length: u64) -> Result<Self, Error> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let mapping = Self::map(what, length, protection, flags, -1)?;
-        // SAFETY: the range has just been mapped. Advice may be refused without harm.
-        unsafe {
-            libc::madvise(
-                mapping.base.as_ptr().cast(),
-                mapping.length,
-                libc::MADV_HUGEPAGE,
-            );
-        }
+        let mapping = Self::map(what, length, true, None)?;
+        let (base, length) = (mapping.base().as_ptr(), mapping.region.size());
+        // SAFETY: the range has just been mapped, and nothing else knows it yet. The advice changes
+        // the size of pages, not their contents.
+        let advised = unsafe { madvise(base.cast(), length, Advice::LinuxHugepage) };
+        // Without huge pages the memory is only slower.
+        let _ = advised;
         Ok(mapping)
     }
 
@@ -59,13 +63,7 @@ impl Mapping {
     /// # Errors
     /// [`Error::Memory`] if the host refuses.
     pub fn file(what: &'static str, file: &File, length: u64) -> Result<Self, Error> {
-        Self::map(
-            what,
-            length,
-            libc::PROT_READ,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-        )
+        Self::map(what, length, false, Some(file))
     }
 
     /// The first `length` bytes of a file, shared with other processes that map it.
@@ -73,8 +71,7 @@ impl Mapping {
     /// # Errors
     /// [`Error::Memory`] if the host refuses.
     pub fn shared_file(what: &'static str, file: &File, length: u64) -> Result<Self, Error> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        Self::map(what, length, protection, libc::MAP_SHARED, file.as_raw_fd())
+        Self::map(what, length, true, Some(file))
     }
 
     /// Maps read-only memory of `owner`, which `bytes` returns: whole pages that begin at a
@@ -94,85 +91,93 @@ impl Mapping {
         let (base, length) = (bytes.cast::<u8>(), bytes.len());
         let is_aligned = base.addr().get().is_multiple_of(ALIGNMENT);
         if length == 0 || !is_aligned || !length.is_multiple_of(PAGE) {
-            let length = length as u64;
-            let source = io::Error::from_raw_os_error(libc::EINVAL);
+            let (length, source) = (length as u64, Errno::INVAL.into());
             return Err(Error::Memory {
                 what,
                 length,
                 source,
             });
         }
+        // SAFETY: the caller promises that the memory stays where it is until `owner` is dropped,
+        // which the result keeps. The protection makes `Mapping` refuse writes.
+        let region = unsafe { region(base.as_ptr(), length, ProtFlags::READ) };
         Ok(Self {
-            base,
-            length,
-            writable: false,
-            owner: Some(owner),
+            region: region.map_err(failed(what, length as u64))?,
+            _owner: Owner::Other { _keeps: owner },
         })
     }
 
+    /// Maps a file, or anonymous memory, at an aligned address of the kernel's choice.
     fn map(
         what: &'static str,
         length: u64,
-        protection: i32,
-        flags: i32,
-        file: i32,
+        writable: bool,
+        file: Option<&File>,
     ) -> Result<Self, Error> {
-        let failed = |source| Error::Memory {
-            what,
-            length,
-            source,
+        let failed = || failed(what, length);
+        let size = whole_pages(length).ok_or(Errno::INVAL);
+        let size = size.map_err(io::Error::from).map_err(failed())?;
+        let reservation = Reservation::new(size);
+        let reservation = reservation.map_err(io::Error::from).map_err(failed())?;
+        let base = reservation.aligned();
+        let protection = match writable {
+            true => ProtFlags::READ | ProtFlags::WRITE,
+            false => ProtFlags::READ,
         };
-        let size = whole_pages(length)
-            .ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
-        let base = reserve_aligned(size).map_err(failed)?;
-        // SAFETY: the range was reserved for this mapping and is in no other use.
-        let address = unsafe {
-            libc::mmap(
-                base.as_ptr().cast(),
-                size,
-                protection,
-                flags | libc::MAP_FIXED,
-                file,
-                0,
-            )
+        // SAFETY: the `size` bytes from `base` on are inside the reservation, which nothing else
+        // uses, so the call replaces no other mapping.
+        let mapped = unsafe {
+            let (at, fixed) = (base.cast(), MapFlags::FIXED);
+            match file {
+                Some(file) => mmap(at, size, protection, MapFlags::SHARED | fixed, file, 0),
+                None => {
+                    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | fixed;
+                    mmap_anonymous(at, size, protection, flags)
+                }
+            }
         };
-        if address == libc::MAP_FAILED {
-            let error = io::Error::last_os_error();
-            // SAFETY: releases the reservation; nothing refers to it.
-            unsafe { libc::munmap(base.as_ptr().cast(), size) };
-            return Err(failed(error));
-        }
+        mapped.map_err(io::Error::from).map_err(failed())?;
+        // SAFETY: the range has just been mapped with this protection. It stays mapped until the
+        // reservation is dropped, which the result keeps.
+        let region = unsafe { region(base, size, protection) };
         Ok(Self {
-            base,
-            length: size,
-            writable: protection & libc::PROT_WRITE != 0,
-            owner: None,
+            region: region.map_err(failed())?,
+            _owner: Owner::Reservation {
+                _unmaps: reservation,
+            },
         })
     }
 
     /// Length, bytes, a multiple of 4 KiB.
     #[must_use]
     pub fn length(&self) -> u64 {
-        self.length as u64
+        self.region.size() as u64
     }
 
     /// Start of the mapping, whose contents may change at any time.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
-        self.base
+        NonNull::new(self.region.as_ptr()).unwrap_or(NonNull::dangling())
     }
 
     /// Whether the VMM (and with it the guest) may write.
     #[must_use]
     pub fn writable(&self) -> bool {
-        self.writable
+        self.region.prot() & libc::PROT_WRITE != 0
     }
 
-    fn pointer(&self, offset: u64, length: usize) -> Result<*mut u8, Error> {
-        match start_of(self.length, offset, length) {
-            // SAFETY: the offset is inside the mapping.
-            Some(start) => Ok(unsafe { self.base.as_ptr().add(start) }),
-            None => Err(self.out_of_bounds(offset, length)),
+    /// Part of the memory.
+    fn slice(&self, offset: u64, length: usize) -> Result<VolatileSlice<'_>, Error> {
+        let slice = start_of(self.region.size(), offset, length)
+            .and_then(|start| self.region.get_slice(start, length).ok());
+        slice.ok_or_else(|| self.out_of_bounds(offset, length))
+    }
+
+    /// Part of the memory, which may be written.
+    fn slice_mut(&self, offset: u64, length: usize) -> Result<VolatileSlice<'_>, Error> {
+        match self.writable() {
+            true => self.slice(offset, length),
+            false => Err(self.out_of_bounds(offset, usize::MAX)),
         }
     }
 
@@ -180,7 +185,7 @@ impl Mapping {
         Error::Bounds {
             offset,
             length: length as u64,
-            mapped: self.length as u64,
+            mapped: self.length(),
         }
     }
 
@@ -189,17 +194,7 @@ impl Mapping {
     /// # Errors
     /// [`Error::Bounds`] if it does not fit or the mapping is read-only.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
-        let target = self.pointer(
-            offset,
-            if self.writable {
-                data.len()
-            } else {
-                usize::MAX
-            },
-        )?;
-        // SAFETY: the target range was checked and is writable; `data` cannot overlap
-        // it, since no reference into a mapping exists.
-        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), target, data.len()) };
+        self.slice_mut(offset, data.len())?.copy_from(data);
         Ok(())
     }
 
@@ -208,28 +203,26 @@ impl Mapping {
     /// # Errors
     /// Any I/O error of the host; a shorter file is an unexpected end.
     pub fn read_file(&self, offset: u64, file: &File, from: u64, length: u64) -> io::Result<()> {
-        let from = libc::off_t::try_from(from).map_err(io::Error::other)?;
+        let mut from = libc::off_t::try_from(from).map_err(io::Error::other)?;
         let size = usize::try_from(length).map_err(io::Error::other)?;
-        let size = if self.writable { size } else { usize::MAX };
-        let target = self.pointer(offset, size).map_err(io::Error::other)?;
-        let mut done = 0;
-        while done < size {
-            // SAFETY: the rest of the checked target range; the kernel writes at most
-            // its length.
+        let mut rest = self.slice_mut(offset, size).map_err(io::Error::other)?;
+        while !rest.is_empty() {
+            let target = rest.ptr_guard_mut();
+            // SAFETY: the kernel writes at most the length of the slice, which is writable and
+            // mapped as long as `self`. Other writers, the guest too, may be overwritten.
             let count = unsafe {
-                libc::pread(
-                    file.as_raw_fd(),
-                    target.add(done).cast(),
-                    size - done,
-                    from.saturating_add(done as libc::off_t),
-                )
+                let at = target.as_ptr().cast();
+                libc::pread(file.as_raw_fd(), at, target.len(), from)
             };
-            match count {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                n if n > 0 => done += n.unsigned_abs(),
-                _ => match io::Error::last_os_error() {
-                    e if e.kind() == io::ErrorKind::Interrupted => {}
-                    e => return Err(e),
+            match usize::try_from(count) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    rest = rest.offset(count).map_err(io::Error::other)?;
+                    from = from.saturating_add_unsigned(count as u64);
+                }
+                Err(_) => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
                 },
             }
         }
@@ -241,12 +234,18 @@ impl Mapping {
     ///
     /// # Errors
     /// Any I/O error of the host.
-    pub fn read_descriptor(&self, offset: u64, fd: RawFd, length: usize) -> io::Result<usize> {
-        let size = if self.writable { length } else { usize::MAX };
-        let target = self.pointer(offset, size).map_err(io::Error::other)?;
-        // SAFETY: a checked range, of which the kernel writes at most the length.
-        let count = unsafe { libc::read(fd, target.cast(), length) };
-        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    pub fn read_descriptor(
+        &self,
+        offset: u64,
+        mut from: BorrowedFd<'_>,
+        length: usize,
+    ) -> io::Result<usize> {
+        let mut target = self.slice_mut(offset, length).map_err(io::Error::other)?;
+        from.read_volatile(&mut target)
+            .map_err(|error| match error {
+                VolatileMemoryError::IOError(error) => error,
+                other => io::Error::other(other),
+            })
     }
 
     /// Copies bytes from `offset`.
@@ -254,9 +253,7 @@ impl Mapping {
     /// # Errors
     /// [`Error::Bounds`] if the range is not inside the mapping.
     pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), Error> {
-        let source = self.pointer(offset, data.len())?;
-        // SAFETY: the source range was checked; `data` is exclusive memory elsewhere.
-        unsafe { ptr::copy_nonoverlapping(source, data.as_mut_ptr(), data.len()) };
+        self.slice(offset, data.len())?.copy_to(data);
         Ok(())
     }
 
@@ -265,33 +262,23 @@ impl Mapping {
     /// # Errors
     /// [`Error::Bounds`] if it does not fit, is misaligned, or the mapping is read-only.
     pub fn write_value<T>(&self, offset: u64, value: T) -> Result<(), Error> {
-        let length = if self.writable {
-            size_of::<T>()
-        } else {
-            usize::MAX
-        };
-        let target = self.aligned::<T>(offset, length)?;
-        // SAFETY: checked range, alignment and permission.
+        let slice = self.slice_mut(offset, size_of::<T>())?;
+        let target = slice.ptr_guard_mut().as_ptr().cast::<T>();
+        if !target.is_aligned() {
+            return Err(self.out_of_bounds(offset, size_of::<T>()));
+        }
+        // SAFETY: the slice has the length of `T`, is aligned for it, writable, and mapped as long
+        // as `self`. No reference to it exists; other writers, the guest too, may be overwritten.
         unsafe { ptr::write_volatile(target, value) };
         Ok(())
     }
 
     /// Copies a structure from `offset`.
     ///
-    /// # Safety
-    /// Any bytes must be a valid `T`: it consists of integers.
-    ///
     /// # Errors
-    /// [`Error::Bounds`] if the range is misaligned or not inside the mapping.
-    pub unsafe fn read_value<T>(&self, offset: u64) -> Result<T, Error> {
-        let source = self.aligned::<T>(offset, size_of::<T>())?;
-        let mut value = MaybeUninit::<T>::uninit();
-        // SAFETY: checked range; the bytes are copied once, and are a valid `T` as the caller
-        // guarantees.
-        unsafe {
-            ptr::copy_nonoverlapping(source.cast_const(), value.as_mut_ptr(), 1);
-            Ok(value.assume_init())
-        }
+    /// [`Error::Bounds`] if the range is not inside the mapping.
+    pub fn read_value<T: Plain>(&self, offset: u64) -> Result<T, Error> {
+        T::read(|bytes| self.read(offset, bytes))
     }
 
     /// A 64-bit word used by both sides at once.
@@ -299,10 +286,7 @@ impl Mapping {
     /// # Errors
     /// [`Error::Bounds`] if the word is misaligned or not inside, or the mapping is read-only.
     pub fn atomic_u64(&self, offset: u64) -> Result<&AtomicU64, Error> {
-        let word = self.aligned::<u64>(offset, if self.writable { 8 } else { usize::MAX })?;
-        // SAFETY: in range, aligned, writable, alive as long as `self`; the VMM
-        // accesses words that are shared only as atomics.
-        Ok(unsafe { AtomicU64::from_ptr(word) })
+        self.atomic(offset)
     }
 
     /// A 32-bit word used by both sides at once.
@@ -310,29 +294,35 @@ impl Mapping {
     /// # Errors
     /// As [`Mapping::atomic_u64`].
     pub fn atomic_u32(&self, offset: u64) -> Result<&AtomicU32, Error> {
-        let word = self.aligned::<u32>(offset, if self.writable { 4 } else { usize::MAX })?;
-        // SAFETY: as in `atomic_u64`.
-        Ok(unsafe { AtomicU32::from_ptr(word) })
+        self.atomic(offset)
     }
 
-    fn aligned<T>(&self, offset: u64, length: usize) -> Result<*mut T, Error> {
-        let pointer = self.pointer(offset, length)?.cast::<T>();
-        if pointer.is_aligned() {
-            Ok(pointer)
-        } else {
-            Err(self.out_of_bounds(offset, length))
-        }
+    fn atomic<T: AtomicInteger>(&self, offset: u64) -> Result<&T, Error> {
+        let word = start_of(self.region.size(), offset, size_of::<T>())
+            .filter(|_| self.writable())
+            .and_then(|start| self.region.get_atomic_ref(start).ok());
+        word.ok_or_else(|| self.out_of_bounds(offset, size_of::<T>()))
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        if self.owner.is_none() {
-            // SAFETY: the range belongs to this mapping, and every reference to it
-            // borrows from `self`.
-            unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
-        }
+/// The error of a mapping that cannot be made.
+fn failed(what: &'static str, length: u64) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::Memory {
+        what,
+        length,
+        source,
     }
+}
+
+/// Mapped memory as a region, which does not unmap it.
+///
+/// # Safety
+/// The range must be mapped with this protection as long as the result lives.
+unsafe fn region(base: *mut u8, length: usize, protection: ProtFlags) -> io::Result<MmapRegion> {
+    let protection = protection.bits().cast_signed();
+    // SAFETY: the caller promises that the range is mapped, and stays so.
+    let region = unsafe { MmapRegion::build_raw(base, length, protection, libc::MAP_SHARED) };
+    region.map_err(io::Error::other)
 }
 
 /// The length of a mapping for `length` bytes. `None` if that is 0, or too large together with the
@@ -351,27 +341,47 @@ fn start_of(mapped: usize, offset: u64, length: usize) -> Option<usize> {
     (end <= mapped).then_some(start)
 }
 
-/// Reserves `size` bytes of address space at a multiple of [`ALIGNMENT`].
-fn reserve_aligned(size: usize) -> io::Result<NonNull<u8>> {
-    let reserved = size + ALIGNMENT;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
-    let start = unsafe { libc::mmap(ptr::null_mut(), reserved, libc::PROT_NONE, flags, -1, 0) };
-    if start == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
+/// Address space with room for a mapping at a multiple of [`ALIGNMENT`], unmapped when dropped.
+/// `vm-memory` cannot align a mapping; KVM maps huge pages only if the host's and the guest's
+/// address are aligned alike.
+#[derive(Debug)]
+struct Reservation {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the address space belongs to the process, not to a thread, and only dropping the
+// reservation uses the pointer.
+unsafe impl Send for Reservation {}
+// SAFETY: a shared reservation does nothing.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    /// Reserves room for `size` bytes, which no access may use yet.
+    fn new(size: usize) -> rustix::io::Result<Self> {
+        let length = size + ALIGNMENT;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: without MAP_FIXED the kernel chooses free addresses, so no mapping changes.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), flags) }?;
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { start, length })
     }
-    let start = start.cast::<u8>();
-    let head = start.align_offset(ALIGNMENT);
-    let tail = ALIGNMENT - head;
-    // SAFETY: head and tail lie inside the reservation, outside the part that is
-    // kept; `head < ALIGNMENT`, so the kept part lies inside the reservation.
-    unsafe {
-        if head > 0 {
-            libc::munmap(start.cast(), head);
-        }
-        let kept = start.add(head);
-        libc::munmap(kept.add(size).cast(), tail);
-        Ok(NonNull::new_unchecked(kept))
+
+    /// The first multiple of [`ALIGNMENT`] in the reservation.
+    fn aligned(&self) -> *mut u8 {
+        let start = self.start.as_ptr();
+        start.wrapping_add(start.align_offset(ALIGNMENT))
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the range, with what was mapped into it, belongs to this reservation. The
+        // [`Mapping`] that has it is being dropped, and everything that was taken from it borrows
+        // from it or keeps it.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
+        // Fails only if the kernel cannot split a mapping; this range is whole ones.
+        let _ = unmapped;
     }
 }
 
@@ -381,13 +391,7 @@ fn reserve_aligned(size: usize) -> io::Result<NonNull<u8>> {
 /// Any I/O error of the host.
 pub fn memory_file(name: &std::ffi::CStr, contents: &[u8]) -> io::Result<File> {
     use std::io::Write;
-    // SAFETY: a valid NUL-terminated name; the result is checked.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a fresh descriptor that has no other owner.
-    let mut file = unsafe { File::from_raw_fd(fd) };
+    let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
     file.write_all(contents)?;
     Ok(file)
 }
@@ -493,11 +497,13 @@ mod tests {
         let owner = Arc::new(Mapping::anonymous("test", 2 << 20).unwrap());
         owner.write(5, b"bytes").unwrap();
         fn part(owner: &Mapping, from: usize, length: usize) -> &[u8] {
-            // SAFETY: inside the mapping, which nothing writes meanwhile.
+            // SAFETY: the callers pass ranges inside the mapping, which `owner` keeps, and nothing
+            // writes it as long as the result lives.
             unsafe { std::slice::from_raw_parts(owner.base().as_ptr().add(from), length) }
         }
         let of = |from, length| {
-            // SAFETY: as above; the memory stays mapped until the owner is dropped.
+            // SAFETY: a mapping does not move, nothing writes this one any more, and it stays mapped
+            // until its owner is dropped.
             unsafe {
                 Mapping::of("test", Arc::clone(&owner), |owner| {
                     part(owner, from, length)

@@ -6,6 +6,7 @@ mod interrupts;
 mod kick;
 mod memory;
 mod msrs;
+mod plain;
 mod stats;
 mod vcpu;
 mod vm;
@@ -16,6 +17,7 @@ pub use core_scheduling::{
 pub use interrupts::Message;
 pub use kick::Kicker;
 pub use memory::{Mapping, memory_file};
+pub use plain::Plain;
 pub use stats::{CounterFile, Counters};
 pub use vcpu::{Exit, Mmio, UserEntry, Vcpu, VmFailure};
 pub use vm::{Access, Kvm, Vm};

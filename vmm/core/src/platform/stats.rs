@@ -5,7 +5,7 @@ use super::{Error, Vcpu, Vm};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use vmm_sys_util::ioctl::ioctl;
@@ -59,9 +59,9 @@ impl CounterFile {
     }
 }
 
-impl AsRawFd for CounterFile {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+impl AsFd for CounterFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -73,12 +73,12 @@ fn failed(source: io::Error) -> Error {
 }
 
 fn open(owner: RawFd) -> io::Result<File> {
-    // SAFETY: the ioctl takes no argument and returns a descriptor.
+    // SAFETY: the ioctl takes no argument, so the kernel accesses no memory of this process.
     let fd = unsafe { ioctl(&owner, KVM_GET_STATS_FD()) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that has no other owner.
+    // SAFETY: the ioctl has made the descriptor, which has no other owner.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 

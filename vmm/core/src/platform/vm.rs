@@ -49,7 +49,7 @@ impl Kvm {
     /// # Errors
     /// [`Error::NotKvm`].
     pub fn from_descriptor(device: OwnedFd) -> Result<Self, Error> {
-        // SAFETY: an open descriptor, whose ownership is passed on.
+        // SAFETY: `into_raw_fd` gives up the ownership of an open descriptor, which the result takes.
         let system = unsafe { kvm_ioctls::Kvm::from_raw_fd(device.into_raw_fd()) };
         Self::check(system, Path::new(Self::DEVICE))
     }
@@ -157,8 +157,8 @@ impl Vm {
             memory_size: memory.length(),
             userspace_addr: memory.base().as_ptr() as u64,
         };
-        // SAFETY: the mapping covers the whole region and is kept alive in `slots`
-        // at least as long as the VM's descriptor.
+        // SAFETY: the mapping covers the whole region, and `slots` keeps it mapped at least as long as
+        // the VM's descriptor. No reference to its bytes exists, so the guest may change them.
         unsafe { self.fd.set_user_memory_region(region) }
             .map_err(Error::request("KVM_SET_USER_MEMORY_REGION"))?;
         self.slots.push((gpa, memory));

@@ -60,7 +60,8 @@ pub(super) fn bytes() -> &'static [u8] {
         &raw const hartline_probe_start,
         &raw const hartline_probe_end,
     );
-    // SAFETY: both symbols are the ends of the contents of one read-only section, below.
+    // SAFETY: both symbols are the ends of the contents of one read-only section, below, which is
+    // mapped and unchanged as long as the program runs.
     unsafe { std::slice::from_raw_parts(start, end.addr() - start.addr()) }
 }
 

@@ -200,7 +200,8 @@ impl Guest {
 /// that unsaved contents are lost.
 fn disturb(step: u64) {
     if is_x86_feature_detected!("avx512f") {
-        // SAFETY: the instructions exist, and the registers are declared as changed.
+        // SAFETY: this CPU has the instructions, they access no memory, and all registers that they
+        // change are declared.
         unsafe {
             std::arch::asm!(
                 ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, \
@@ -224,7 +225,8 @@ fn disturb(step: u64) {
             );
         }
     } else if is_x86_feature_detected!("avx") {
-        // SAFETY: as above.
+        // SAFETY: this CPU has the instructions, they access no memory, and all registers that they
+        // change are declared.
         unsafe {
             std::arch::asm!(
                 ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
@@ -238,7 +240,8 @@ fn disturb(step: u64) {
             );
         }
     } else {
-        // SAFETY: the baseline has these instructions; the registers are declared.
+        // SAFETY: every x86-64 CPU has the instruction, it accesses no memory, and all registers that
+        // it changes are declared.
         unsafe {
             std::arch::asm!(
                 ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",

@@ -1,5 +1,6 @@
 //! The kind of the host.
 
+use rustix::system::uname;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::fmt;
 use std::path::Path;
@@ -98,13 +99,5 @@ fn brand() -> String {
 }
 
 fn kernel_release() -> String {
-    // SAFETY: all-zero bytes are a valid utsname, which uname fills.
-    let names = unsafe {
-        let mut names: libc::utsname = std::mem::zeroed();
-        libc::uname(&raw mut names);
-        names
-    };
-    let release = names.release.iter().take_while(|&&byte| byte != 0);
-    let bytes: Vec<u8> = release.map(|&byte| byte as u8).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    uname().release().to_string_lossy().into_owned()
 }

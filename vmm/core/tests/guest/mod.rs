@@ -170,7 +170,7 @@ impl Interface {
         const SET_PERSISTENT: libc::c_ulong = 0x4004_54cb;
         let mut options = OpenOptions::new();
         let device = options.read(true).write(true).open("/dev/net/tun")?;
-        // SAFETY: all zeros are valid.
+        // SAFETY: the structure has integers and pointers, of which zeros are valid values.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         for (to, from) in request.ifr_name.iter_mut().zip(self.0.bytes()) {
             *to = from as libc::c_char;
@@ -178,7 +178,8 @@ impl Interface {
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
         request.ifr_ifru.ifru_flags = flags as i16;
         let stays = libc::c_ulong::from(stays);
-        // SAFETY: the first request takes this structure, the second a number.
+        // SAFETY: the first request reads and writes this structure, which outlives it; the argument
+        // of the second is a number.
         let results = unsafe {
             [
                 libc::ioctl(device.as_raw_fd(), SET_INTERFACE, &raw mut request),

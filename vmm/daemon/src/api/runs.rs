@@ -365,6 +365,13 @@ async fn run(
         Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
             RunResult::not_run(FAILURE, died)
         }
+        Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            tracing::warn!(
+                "the VMM of a run of tenant {} sent an invalid message",
+                caller.tenant
+            );
+            RunResult::not_run(FAILURE, "the VMM sent an invalid message and was ended")
+        }
         Ok(Err(error)) => return Err(error.into()),
         Err(_) => RunResult::not_run(FAILURE, "the VMM did not answer and was ended"),
     };

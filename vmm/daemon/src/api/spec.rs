@@ -23,7 +23,7 @@ const MOUNT_PATH: &str = "a volume's path begins with a slash, and each part of 
 /// # Errors
 /// [`Problem`] with the field's name.
 pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
-    if !(1..=MAX_CPUS as u32).contains(&spec.cpus) {
+    if !(1..=MAX_CPUS).contains(&(spec.cpus as usize)) {
         return Err(Problem::field(
             "cpus",
             format!("must be from 1 to {MAX_CPUS}"),

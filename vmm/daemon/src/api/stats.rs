@@ -5,6 +5,8 @@ use super::lookup::find;
 use crate::jailed::protocol::{Exits, KvmReasons, Traffic};
 use crate::problem::Problem;
 use crate::store::Kind;
+use hartline_abi::layout::PAGE_SIZE;
+use hartline_jail::USER_HZ;
 use hartline_vmm::live::exits_per_operation;
 use serde::Serialize;
 use std::fs;
@@ -96,14 +98,6 @@ fn usage(pid: i32) -> Option<(u64, u64)> {
         .split_whitespace()
         .map(|field| field.parse().unwrap_or(0))
         .collect();
-    // SAFETY: no memory is involved.
-    let (ticks, page) = unsafe {
-        (
-            libc::sysconf(libc::_SC_CLK_TCK),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
-    };
-    let (ticks, page) = (u64::try_from(ticks).ok()?, u64::try_from(page).ok()?);
     let time = fields.get(11)? + fields.get(12)?;
-    Some((time * 1000 / ticks.max(1), fields.get(21)? * page))
+    Some((time * 1000 / USER_HZ, fields.get(21)? * PAGE_SIZE))
 }

@@ -18,8 +18,10 @@ use hartline_jail::{
 use hartline_tree::TreeImage;
 use hartline_vmm::platform::Kvm;
 use protocol::{FromWorker, WorkerJob};
+use rustix::io::fcntl_getfd;
+use rustix::stdio::{dup2_stderr, stdin};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -83,8 +85,8 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
         hartline_devices::volume::use_descriptors(descriptors);
     }
     // Files of tenants must not make this process write to the daemon's standard error.
-    // SAFETY: descriptor 0 is /dev/null, and nothing owns descriptor 2.
-    unsafe { libc::dup2(0, 2) };
+    // Descriptor 0 is /dev/null.
+    dup2_stderr(stdin()).map_err(io::Error::from)?;
     match role {
         Role::Vmm | Role::VmmWithVolumes => {
             let kvm = Kvm::from_descriptor(inherited(DEVICE_FD)?)?;
@@ -97,11 +99,11 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
 
 /// Takes a descriptor that the daemon put at a number.
 fn inherited(fd: RawFd) -> Result<OwnedFd, JailedError> {
-    // SAFETY: no memory is involved; the call fails if the descriptor is not open.
-    if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
-        return Err(JailedError::Usage);
-    }
-    // SAFETY: the descriptor is open, and has no other owner in this process: it is taken once.
+    // SAFETY: used for one call, which fails if the descriptor is not open.
+    let passed = unsafe { BorrowedFd::borrow_raw(fd) };
+    fcntl_getfd(passed).map_err(|_| JailedError::Usage)?;
+    // SAFETY: the descriptor is open, and has no other owner in this process: each number is taken
+    // once, before the process opens descriptors that could get it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

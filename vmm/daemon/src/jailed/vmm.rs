@@ -10,10 +10,7 @@ use hartline_abi::image::variant;
 use hartline_devices::limiter::Limits;
 use hartline_devices::net::{Batch, Tap};
 use hartline_devices::volume::{Usage, Volume};
-use hartline_jail::{
-    COUNTERS_FD, Channel, Filters, INPUT_FD, MAX_OUTPUT, NETWORK_FD, RESULT_FD,
-    set_parent_death_signal,
-};
+use hartline_jail::{COUNTERS_FD, Channel, Filters, INPUT_FD, MAX_OUTPUT, NETWORK_FD, RESULT_FD};
 use hartline_tree::TreeImage;
 use hartline_vmm::SignalSet;
 use hartline_vmm::UserExits;
@@ -27,6 +24,7 @@ use hartline_vmm::placement::Placement;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::program;
 use hartline_vmm::report::{self, FAILURE, Program, judge};
+use rustix::process::set_parent_process_death_signal;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
@@ -64,7 +62,8 @@ pub fn serve(
     let threads = Arc::new(Placement::begin(job.processors.clone(), Some(filters)));
     // Before the VMM takes its output: the output shows another daemon that this process continues.
     if job.outlives_daemon {
-        set_parent_death_signal(0);
+        // If this fails, the process ends with the daemon, which reports it then.
+        let _ = set_parent_process_death_signal(None);
     }
     let (mut result_file, given) = take_descriptors(descriptors, &job)?;
     let volumes = volumes_of(&job, volumes)?;
@@ -191,8 +190,8 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
 /// Puts a descriptor at a number for good.
 fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
     let descriptor = descriptor.ok_or(JailedError::Descriptor)?;
-    // SAFETY: replaces a standard descriptor, which nothing owns, or takes a number above all that
-    // are in use.
+    // SAFETY: the number is a standard one, whose descriptor has no owner in this process, or one of
+    // those that `hartline_jail` reserves above all that are in use: no owner's descriptor changes.
     match unsafe { libc::dup2(descriptor.as_raw_fd(), number) } {
         -1 => Err(std::io::Error::last_os_error().into()),
         _ => Ok(()),

@@ -29,6 +29,7 @@ use super::store::{Program, Quota, Store, StoreError};
 use crate::jailed::protocol::ImageName;
 use error::host;
 use hartline_abi::image::variant;
+use hartline_jail::{Limits, Role};
 use images::{Failures, Want, Wanted};
 use opened::Opened;
 use queue::Lane;
@@ -53,6 +54,13 @@ const PACKING: Limit = Limit {
     time: Duration::from_secs(600),
     at_once: PACKINGS,
 };
+
+/// The number of workers of a kind that may work at once on a host with `memory` bytes: the sum of
+/// their memory limits is at most the host's memory. There is always one, and at most `most`.
+fn at_once(most: u32, memory: u64) -> usize {
+    let fitting = memory / Limits::of(Role::Worker).address_space;
+    fitting.clamp(1, most.into()) as usize
+}
 
 /// Names the normal image of a file.
 fn normal(inode: u32) -> ImageName {
@@ -128,7 +136,9 @@ impl Library {
             removed.map_err(&failed)?;
         }
         let shelf = |name| Shelf::open(directory.join(name), settings.share_files);
-        let translations = Turns::new(TRANSLATIONS as usize, settings.translation_budget);
+        let memory = crate::total_memory();
+        let translations = at_once(TRANSLATIONS, memory);
+        let translations = Turns::new(translations, settings.translation_budget);
         let translations = translations.charged(settings.ledger.clone());
         let library = Self {
             store,
@@ -137,7 +147,7 @@ impl Library {
             trees: shelf("trees").map_err(&failed)?,
             images: shelf("images").map_err(&failed)?,
             settings,
-            packing: Turns::new(PACKINGS as usize, None),
+            packing: Turns::new(at_once(PACKINGS, memory), None),
             translations,
             open: Mutex::default(),
             wanted: Mutex::default(),
@@ -257,4 +267,26 @@ impl Library {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_at_once_fit_into_memory() {
+        let limit = Limits::of(Role::Worker).address_space;
+        for (memory, expected) in [
+            (0, 1),
+            (limit - 1, 1),
+            (2 * limit - 1, 1),
+            (2 * limit, 2),
+            (4 * limit, 4),
+            (64 * limit, 4),
+        ] {
+            let workers = at_once(TRANSLATIONS, memory);
+            assert_eq!(workers, expected, "{memory}");
+            assert!(workers == 1 || workers as u64 * limit <= memory);
+        }
+    }
 }

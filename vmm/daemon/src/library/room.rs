@@ -2,11 +2,9 @@
 //! until there is room.
 
 use super::{LibraryError, lock};
+use rustix::fs::statvfs;
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -58,17 +56,8 @@ impl Missing {
 
 /// Free bytes for files in a directory.
 fn room(directory: &Path) -> io::Result<u64> {
-    let path = CString::new(directory.as_os_str().as_bytes())?;
-    let mut found = MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: a NUL-terminated string, and room for the structure.
-    match unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } {
-        0 => {
-            // SAFETY: the call has filled the structure.
-            let found = unsafe { found.assume_init() };
-            Ok(found.f_bavail.saturating_mul(found.f_frsize))
-        }
-        _ => Err(io::Error::last_os_error()),
-    }
+    let found = statvfs(directory)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 #[cfg(test)]

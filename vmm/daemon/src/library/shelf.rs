@@ -4,10 +4,11 @@
 //! own reads what the other one has read. So each tenant has its own files: another tenant's files
 //! are copied, unless the operator wants shared files.
 
+use rustix::fs::{SeekFrom, ioctl_ficlone, seek};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -188,9 +189,9 @@ pub(super) fn allocated(metadata: &fs::Metadata) -> u64 {
 fn write(path: &Path, source: &File, most: u64) -> io::Result<File> {
     let mut options = File::options();
     let target = options.read(true).write(true).create_new(true).open(path)?;
-    // SAFETY: integers; both descriptors are open. A file system that supports FICLONE shares the
-    // blocks on the disk, but not the pages in memory.
-    if unsafe { libc::ioctl(target.as_raw_fd(), libc::FICLONE, source.as_raw_fd()) } == 0 {
+    // A file system that supports FICLONE shares the blocks on the disk, but not the pages in
+    // memory.
+    if ioctl_ficlone(&target, source).is_ok() {
         return Ok(target);
     }
     let length = source.metadata()?.len();
@@ -217,21 +218,15 @@ fn write(path: &Path, source: &File, most: u64) -> io::Result<File> {
 
 /// The next piece of a file from `at` on that is not a hole, up to `length`.
 fn next_data(file: &File, at: u64, length: u64) -> io::Result<Option<(u64, u64)>> {
-    let seek = |from: u64, whence| {
-        let from = i64::try_from(from).map_err(io::Error::other)?;
-        // SAFETY: integers; the descriptor is open.
-        let found = unsafe { libc::lseek(file.as_raw_fd(), from, whence) };
-        u64::try_from(found).map_err(|_| io::Error::last_os_error())
-    };
     if at >= length {
         return Ok(None);
     }
-    let start = match seek(at, libc::SEEK_DATA) {
+    let start = match seek(file, SeekFrom::Data(at)) {
         // Only a hole follows.
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
+        Err(Errno::NXIO) => return Ok(None),
         start => start?,
     };
-    let end = seek(start, libc::SEEK_HOLE)?.min(length);
+    let end = seek(file, SeekFrom::Hole(start))?.min(length);
     Ok((start < end).then_some((start, end)))
 }
 

@@ -19,6 +19,20 @@ use std::sync::Arc;
 /// Most bytes of a result, as of a message. A compromised VMM may write as many bytes to it as to
 /// its output.
 const MAX_RESULT: u64 = MAX_MESSAGE as u64;
+/// The reason why the result of a VMM is not known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoResult {
+    /// The VMM has written nothing.
+    #[error("no result")]
+    Missing,
+    /// The file is longer than an honest VMM's result.
+    #[error("an invalid result: it is longer than {MAX_RESULT} bytes")]
+    Long,
+    /// The file has something else. (The message does not quote it.)
+    #[error("an invalid result: line {}, column {}", .0.line(), .0.column())]
+    Invalid(#[from] serde_json::Error),
+}
+
 /// Name of the file with standard input.
 const INPUT: &str = "stdin";
 /// Name of the file with the result.
@@ -130,14 +144,20 @@ impl Machines {
         Ok(write_network_limits(&file, limits)?)
     }
 
-    /// The VMM's result, if it is complete and not longer than an honest VMM's result.
-    pub(super) fn read_result(&self, id: &str) -> Option<RunResult> {
-        let file = File::open(self.file(id, RESULT)).ok()?;
+    /// The VMM's result.
+    ///
+    /// # Errors
+    /// [`NoResult`].
+    pub(super) fn read_result(&self, id: &str) -> Result<RunResult, NoResult> {
+        let missing = |_| NoResult::Missing;
+        let file = File::open(self.file(id, RESULT)).map_err(missing)?;
         let mut bytes = Vec::new();
-        file.take(MAX_RESULT + 1).read_to_end(&mut bytes).ok()?;
+        let read = file.take(MAX_RESULT + 1).read_to_end(&mut bytes);
+        read.map_err(missing)?;
         match bytes.len() as u64 {
-            0..=MAX_RESULT => serde_json::from_slice(&bytes).ok(),
-            _ => None,
+            0 => Err(NoResult::Missing),
+            1..=MAX_RESULT => Ok(serde_json::from_slice(&bytes)?),
+            _ => Err(NoResult::Long),
         }
     }
 

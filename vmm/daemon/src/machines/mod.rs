@@ -14,7 +14,7 @@
 mod files;
 mod recover;
 
-use self::files::MAX_OUTPUTS;
+use self::files::{MAX_OUTPUTS, NoResult};
 use super::events::Events;
 use super::execute::{Order, VMM_PATIENCE, why_it_died};
 use super::library::Library;
@@ -27,6 +27,7 @@ use super::store::{Machine, MachineState, NetworkKind, Quota, Store, StoreError,
 use super::violations::told_by;
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::RunResult;
+use hartline_jail::Violation;
 use hartline_jail::spawner::protocol::Signal;
 use std::collections::HashMap;
 use std::fs;
@@ -362,13 +363,12 @@ impl Machines {
         }
         let out_of_memory = process.process().is_out_of_memory();
         let violation = self.violation(&machine.id, process.process(), None);
-        let died = why_it_died(out_of_memory, violation);
         drop(held);
         match self.store.machine(&machine.id)? {
-            Some(now) if hung && !now.killed && self.read_result(&now.id).is_none() => {
+            Some(now) if hung && !now.killed && self.read_result(&now.id).is_err() => {
                 self.fail(now, "the VMM did not answer and was ended".to_owned())
             }
-            Some(now) => self.finish(now, &died),
+            Some(now) => self.finish(now, out_of_memory, violation),
             None => Ok(()),
         }
     }
@@ -391,23 +391,38 @@ impl Machines {
         }
     }
 
-    /// Notes the end of a machine whose process is gone. `died` is the reason if there is no
-    /// result.
-    fn finish(&self, mut machine: Machine, died: &str) -> Result<(), MachineError> {
+    /// Notes the end of a machine whose process is gone: with the result, or without one because of
+    /// the memory limit, a violation or something else.
+    fn finish(
+        &self,
+        mut machine: Machine,
+        out_of_memory: bool,
+        violation: Option<Violation>,
+    ) -> Result<(), MachineError> {
         match self.read_result(&machine.id) {
-            Some(result) => {
+            Ok(result) => {
                 machine.state = MachineState::Exited;
                 machine.message.clone_from(&result.message);
                 machine.result = Some(result);
             }
-            None if machine.killed => return self.end_killed(machine),
+            Err(_) if machine.killed => return self.end_killed(machine),
             // The daemon ended during the start: as far as is known, nothing was run.
-            None if machine.state == MachineState::Starting => {
+            Err(_) if machine.state == MachineState::Starting => {
                 machine.state = MachineState::Queued;
                 machine.process = None;
                 return self.change(&machine);
             }
-            None => return self.fail(machine, died.to_owned()),
+            Err(NoResult::Missing) => {
+                return self.fail(machine, why_it_died(out_of_memory, violation));
+            }
+            // The report of a violation is in the file too.
+            Err(_) if out_of_memory || violation.is_some() => {
+                return self.fail(machine, why_it_died(out_of_memory, violation));
+            }
+            Err(invalid) => {
+                tracing::warn!(machine = %machine.id, "its VMM ended with {invalid}");
+                return self.fail(machine, format!("the VMM ended with {invalid}"));
+            }
         }
         machine.ended_ms = Some(now_ms());
         self.change(&machine)

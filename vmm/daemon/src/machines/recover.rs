@@ -1,7 +1,6 @@
 //! Recovery of the machines of an earlier daemon.
 
 use super::{MachineError, Machines};
-use crate::execute::why_it_died;
 use crate::network::Lease;
 use crate::process::Watched;
 use crate::processors::Claim;
@@ -46,7 +45,7 @@ impl Machines {
                 }
                 None if machine.state == MachineState::Queued
                     || machine.state == MachineState::Starting
-                        && self.read_result(&machine.id).is_none() =>
+                        && self.read_result(&machine.id).is_err() =>
                 {
                     let id = machine.id.clone();
                     if let Err(error) = self.queue(machine, quota) {
@@ -56,7 +55,7 @@ impl Machines {
                 // Its cgroup is gone, and with it the out-of-memory flag.
                 None => {
                     let violation = self.told(&machine.id);
-                    self.finish(machine, &why_it_died(false, violation))?;
+                    self.finish(machine, false, violation)?;
                 }
             }
         }

@@ -167,10 +167,10 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
         let path = path.to_path_buf();
         return Err(StoreError::Newer { path, version });
     }
-    for (index, statements) in MIGRATIONS.iter().enumerate().skip(version) {
+    for (number, statements) in (1_i64..).zip(MIGRATIONS).skip(version) {
         let transaction = connection.transaction()?;
         transaction.execute_batch(statements)?;
-        transaction.pragma_update(None, "user_version", index as i64 + 1)?;
+        transaction.pragma_update(None, "user_version", number)?;
         transaction.commit()?;
     }
     Ok(())

@@ -316,7 +316,11 @@ fn delegated(own: String) -> String {
 /// disks can be limited.
 fn disk_of(directory: &Path) -> Option<String> {
     let device = fs::metadata(directory).ok()?.dev();
-    let number = format!("{}:{}", libc::major(device), libc::minor(device));
+    let number = format!(
+        "{}:{}",
+        rustix::fs::major(device),
+        rustix::fs::minor(device)
+    );
     let entry = Path::new("/sys/dev/block").join(number);
     let whole = match entry.join("partition").exists() {
         true => entry.canonicalize().ok()?.parent()?.join("dev"),
@@ -354,6 +358,44 @@ mod tests {
         fs::write(&swap, "max").unwrap();
         forbid_swap(directory.path()).unwrap();
         assert_eq!(fs::read_to_string(&swap).unwrap(), "0");
+    }
+
+    /// The group of a VM, and of a worker, in a directory that has the files of the kernel's.
+    #[test]
+    fn groups_have_all_limits() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path();
+        let cgroups = Cgroups {
+            base: base.to_path_buf(),
+            disk: Some(("8:0".to_owned(), 1000)),
+        };
+        let groups = ["tenants/a/7", "workers/8"].map(|group| base.join(group));
+        for group in &groups {
+            fs::create_dir_all(group).unwrap();
+            fs::write(group.join(SWAP), "max").unwrap();
+        }
+        // The directories are not empty, so the kernel's operation of deleting a group would fail.
+        let vm = cgroups.limit_vm((70, 7), ("a", 300), 64 << 20, 512);
+        let worker = cgroups.limit_worker(80, 8, 1 << 30, 64);
+        let _groups = [vm, worker].map(|group| std::mem::ManuallyDrop::new(group.unwrap()));
+        let memory = ((64_u64 + 256) << 20).to_string();
+        for (file, expected) in [
+            ("tenants/a/cpu.weight", "300"),
+            ("tenants/a/cgroup.subtree_control", "+memory +pids +io"),
+            ("tenants/a/7/memory.max", memory.as_str()),
+            ("tenants/a/7/memory.swap.max", "0"),
+            ("tenants/a/7/memory.oom.group", "1"),
+            ("tenants/a/7/pids.max", "512"),
+            ("tenants/a/7/io.max", "8:0 rbps=1000 wbps=1000"),
+            ("tenants/a/7/cgroup.procs", "70"),
+            ("workers/8/memory.max", "1073741824"),
+            ("workers/8/memory.swap.max", "0"),
+            ("workers/8/pids.max", "64"),
+            ("workers/8/cgroup.procs", "80"),
+        ] {
+            let found = fs::read_to_string(base.join(file)).unwrap();
+            assert_eq!(found, expected, "{file}");
+        }
     }
 
     #[test]

@@ -2,21 +2,25 @@
 
 use super::reach::make_reachable;
 use super::service::CHANNEL_FD;
-use crate::{Channel, JailError, become_user, drop_capabilities, set_parent_death_signal};
+use crate::{Channel, JailError, become_user, drop_capabilities, failed};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{
+    DumpableBehavior, Signal, set_dumpable_behavior, set_parent_process_death_signal,
+};
+use rustix::thread::{
+    CapabilitiesSecureBits, set_capabilities_secure_bits, set_name, set_no_new_privs,
+};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Programs get no capabilities by their user, and none can be kept (capabilities(7), "The
 /// securebits flags").
-const SECURE_BITS: libc::c_ulong = SECBIT_NOROOT
-    | SECBIT_NOROOT << 1
-    | SECBIT_KEEP_CAPS << 1
-    | SECBIT_NO_CAP_AMBIENT_RAISE
-    | SECBIT_NO_CAP_AMBIENT_RAISE << 1;
-const SECBIT_NOROOT: libc::c_ulong = 1 << 0;
-const SECBIT_KEEP_CAPS: libc::c_ulong = 1 << 4;
-const SECBIT_NO_CAP_AMBIENT_RAISE: libc::c_ulong = 1 << 6;
+const SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
+    .union(CapabilitiesSecureBits::NO_ROOT_LOCKED)
+    .union(CapabilitiesSecureBits::KEEP_CAPS_LOCKED)
+    .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE)
+    .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
 
 /// The reason why the service cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -48,45 +52,37 @@ pub fn enter(arguments: &[String]) -> Result<(Channel, PathBuf), ConfineError> {
     };
     let uid: u32 = uid.parse().map_err(|_| ConfineError::Usage)?;
     let data = Path::new(data);
-    // SAFETY: no memory is involved; fails if the descriptor is not open, and makes exec close it.
-    if uid == 0 || unsafe { libc::fcntl(CHANNEL_FD, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
+    let channel = channel().ok_or(ConfineError::Usage)?;
+    if uid == 0 {
         return Err(ConfineError::Usage);
     }
-    // SAFETY: the descriptor is open, and nothing else in this process owns it.
-    let channel = Channel::from(unsafe { OwnedFd::from_raw_fd(CHANNEL_FD) });
     // The process was executed by a path without a useful name.
-    // SAFETY: a NUL-terminated string.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"hartlined".as_ptr()) };
+    let _ = set_name(c"hartlined");
     make_reachable(data).map_err(|source| ConfineError::Reach {
         path: data.to_path_buf(),
         source,
     })?;
     drop_capabilities()?;
-    prctl("PR_SET_SECUREBITS", libc::PR_SET_SECUREBITS, SECURE_BITS)?;
+    set_capabilities_secure_bits(SECURE_BITS).map_err(failed("PR_SET_SECUREBITS"))?;
     become_user(uid)?;
-    prctl("PR_SET_NO_NEW_PRIVS", libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))?;
     // Other processes of the same user must not read its memory, which contains keys.
-    prctl("PR_SET_DUMPABLE", libc::PR_SET_DUMPABLE, 0)?;
+    let undumpable = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    undumpable.map_err(failed("PR_SET_DUMPABLE"))?;
     // After the change of the user, which would reset this signal. If the spawner has ended
     // already, the channel's end shows it.
-    check("PR_SET_PDEATHSIG", set_parent_death_signal(libc::SIGKILL))?;
+    let ended = set_parent_process_death_signal(Some(Signal::KILL));
+    ended.map_err(failed("PR_SET_PDEATHSIG"))?;
     Ok((channel, data.to_path_buf()))
 }
 
-fn prctl(call: &'static str, operation: i32, argument: libc::c_ulong) -> Result<(), JailError> {
-    let zero: libc::c_ulong = 0;
-    // SAFETY: the operations used here take an integer.
-    check(call, unsafe {
-        libc::prctl(operation, argument, zero, zero, zero)
-    })
-}
-
-fn check(call: &'static str, result: i32) -> Result<(), JailError> {
-    match result {
-        -1 => Err(JailError::Call {
-            call,
-            source: io::Error::last_os_error(),
-        }),
-        _ => Ok(()),
-    }
+/// The channel that the spawner put at its number; `None` if nothing is open there. The process
+/// must not have taken it before.
+fn channel() -> Option<Channel> {
+    // SAFETY: used for one call, which fails if the descriptor is not open.
+    let passed = unsafe { BorrowedFd::borrow_raw(CHANNEL_FD) };
+    fcntl_setfd(passed, FdFlags::CLOEXEC).ok()?;
+    // SAFETY: the descriptor is open, and this process has opened nothing yet that owns it: it is
+    // taken once, at the start.
+    Some(Channel::from(unsafe { OwnedFd::from_raw_fd(CHANNEL_FD) }))
 }

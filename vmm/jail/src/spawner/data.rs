@@ -14,11 +14,11 @@
 
 use super::volumes::{VolumeDirectory, open_directory};
 use super::{Settings, SpawnerError, host};
-use std::ffi::{CString, OsStr};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, openat};
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -187,7 +187,7 @@ impl Hand {
     /// Gives the service the file `name` of a directory of the daemon's, and the contents of a
     /// directory down to `depth` levels. Files of other owners or with several links stay.
     fn over(&self, parent: &File, name: &OsStr, depth: u32) -> io::Result<()> {
-        let file = match open(parent, name, libc::O_PATH) {
+        let file = match open(parent, name, OFlags::PATH) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             file => file?,
         };
@@ -197,7 +197,7 @@ impl Hand {
             return Ok(());
         }
         if status.is_dir() && depth > 0 {
-            let directory = open(parent, name, libc::O_DIRECTORY)?;
+            let directory = open(parent, name, OFlags::DIRECTORY)?;
             for entry in fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))? {
                 self.over(&directory, &entry?.file_name(), depth - 1)?;
             }
@@ -207,27 +207,17 @@ impl Hand {
     }
 
     fn give(&self, file: &File) -> io::Result<()> {
-        let (fd, service) = (file.as_raw_fd(), self.service);
-        let flags = libc::AT_EMPTY_PATH;
-        // SAFETY: an empty NUL-terminated path: the open file itself.
-        match unsafe { libc::fchownat(fd, c"".as_ptr(), service, service, flags) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let (user, group) = (Uid::from_raw(self.service), Gid::from_raw(self.service));
+        // The empty path is the open file itself.
+        let flags = AtFlags::EMPTY_PATH;
+        Ok(chownat(file, "", Some(user), Some(group), flags)?)
     }
 }
 
 /// Opens the file `name` of a directory. No link is followed.
-fn open(directory: &File, name: &OsStr, flags: libc::c_int) -> io::Result<File> {
-    let name = CString::new(name.as_bytes())?;
-    let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: a NUL-terminated path; a fresh descriptor or an error.
-    let fd = unsafe { libc::openat(directory.as_raw_fd(), name.as_ptr(), flags) };
-    match fd {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: fresh, with no other owner.
-        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into()),
-    }
+fn open(directory: &File, name: &OsStr, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(directory, name, flags, Mode::empty())?.into())
 }
 
 #[cfg(test)]
@@ -238,8 +228,7 @@ mod tests {
 
     /// Only root can give files away.
     fn is_root() -> bool {
-        // SAFETY: no preconditions.
-        unsafe { libc::geteuid() == 0 }
+        rustix::process::geteuid().is_root()
     }
 
     fn settings(data: &Path) -> Settings {

@@ -5,16 +5,20 @@ use super::protocol::{Done, Outcome, Part, ProcessId, Refused, Signal, Start, re
 use super::volumes::VolumeDirectory;
 use crate::{COUNTERS_FD, Channel, Child, INPUT_FD, Limits, NETWORK_FD, Role, mount, spawn};
 use hartline_vmm::platform::{CoreMember, CoreScheduling};
+use rustix::process;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The maximum time that the kernel takes to end a process.
 const LAST_BREATH: Duration = Duration::from_secs(5);
+/// The highest OOM score (proc_pid_oom_score_adj(5)): if the host runs out of memory, the kernel ends
+/// such a process before others.
+const OOM_FIRST: &str = "1000";
 /// Standard output of a VMM's program.
 const OUTPUT_FD: i32 = 1;
 
@@ -151,7 +155,7 @@ impl Processes {
         let descriptor = limited.and_then(|()| self.descriptor(process));
         if descriptor.is_err() {
             let child = &self.get(process)?.child;
-            child.signal(libc::SIGKILL)?;
+            child.signal(process::Signal::KILL)?;
             // If the kernel does not end the process, its user stays taken.
             if child.wait(LAST_BREATH) {
                 self.remove(process);
@@ -168,12 +172,14 @@ impl Processes {
             Role::Vmm | Role::VmmWithVolumes => return Ok(()),
             Role::Worker | Role::VolumeWorker => Limits::of(role),
         };
-        let Some(cgroups) = &self.starter.cgroups else {
-            return Ok(());
-        };
         let known = self.known.get_mut(&process);
         let known = known.ok_or(Refused::NoProcess(process))?;
         let (pid, memory) = (known.child.pid(), limits.address_space);
+        // Nothing is lost with a worker. The child has not been reaped, so the number is its own.
+        fs::write(format!("/proc/{pid}/oom_score_adj"), OOM_FIRST)?;
+        let Some(cgroups) = &self.starter.cgroups else {
+            return Ok(());
+        };
         known.group = Some(cgroups.limit_worker(pid, known.uid, memory, limits.threads)?);
         Ok(())
     }
@@ -251,10 +257,10 @@ impl Processes {
     /// Sends a signal.
     pub(super) fn signal(&self, process: ProcessId, signal: Signal) -> Answer {
         let signal = match signal {
-            Signal::Terminate => libc::SIGTERM,
-            Signal::Kill => libc::SIGKILL,
-            Signal::Stop => libc::SIGSTOP,
-            Signal::Continue => libc::SIGCONT,
+            Signal::Terminate => process::Signal::TERM,
+            Signal::Kill => process::Signal::KILL,
+            Signal::Stop => process::Signal::STOP,
+            Signal::Continue => process::Signal::CONT,
         };
         self.get(process)?.child.signal(signal)?;
         Ok((Done::Nothing, Vec::new()))
@@ -291,10 +297,7 @@ impl Processes {
             Part::Output => child.take_file(OUTPUT_FD)?.into(),
             Part::Counters => child.take_file(COUNTERS_FD)?.into(),
             Part::VcpuCounters(number) => {
-                let counters = child.take_counters(number)?;
-                // SAFETY: open as long as `counters` is.
-                let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(counters.as_raw_fd()) };
-                fd.try_clone_to_owned()?
+                child.take_counters(number)?.as_fd().try_clone_to_owned()?
             }
         };
         Ok((Done::Duplicate, vec![duplicate]))
@@ -318,7 +321,7 @@ impl Processes {
 
     /// Ends a process, and forgets it.
     pub(super) fn end(&mut self, process: ProcessId) -> Result<Option<OwnedFd>, Refused> {
-        self.get(process)?.child.signal(libc::SIGKILL)?;
+        self.get(process)?.child.signal(process::Signal::KILL)?;
         self.forget(process)
     }
 

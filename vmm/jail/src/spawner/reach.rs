@@ -1,16 +1,20 @@
 //! Access for the service to a data directory below directories that only root may walk through,
 //! for example a user's home.
 
-use std::ffi::{CStr, CString};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount,
+};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Flags of the mounts on the path.
-const FLAGS: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+const FLAGS: MountFlags = MountFlags::NOSUID
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC);
 /// Mode of directories that all users may walk through, and none but root may list.
 const WALKED: u32 = 0o711;
 
@@ -23,20 +27,17 @@ pub(super) fn make_reachable(path: &Path) -> io::Result<()> {
     let Some(blocked) = first_blocked(path)? else {
         return Ok(());
     };
-    // SAFETY: integers.
-    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
-    mount(
-        c"none",
-        Path::new("/"),
-        c"",
-        libc::MS_REC | libc::MS_PRIVATE,
-    )?;
+    // SAFETY: the table of descriptors stays as it is: only the mount namespace of this process,
+    // which has one thread, changes.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    mount_change("/", private)?;
     let mut options = File::options();
     options
         .read(true)
         .custom_flags(libc::O_PATH | libc::O_DIRECTORY);
     let target = options.open(path)?;
-    mount(c"hartlined", &blocked, c"tmpfs", FLAGS)?;
+    mount("hartlined", &blocked, "tmpfs", FLAGS, None)?;
     walkable(&blocked)?;
     let below = path.strip_prefix(&blocked).map_err(io::Error::other)?;
     let mut at = blocked.clone();
@@ -45,10 +46,9 @@ pub(super) fn make_reachable(path: &Path) -> io::Result<()> {
         fs::create_dir(&at)?;
         walkable(&at)?;
     }
-    let source = CString::new(format!("/proc/self/fd/{}", target.as_raw_fd()))?;
-    mount(&source, path, c"", libc::MS_BIND)?;
-    let closed = libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY;
-    mount(c"none", &blocked, c"", closed | FLAGS)
+    mount_bind(format!("/proc/self/fd/{}", target.as_raw_fd()), path)?;
+    let closed = MountFlags::BIND | MountFlags::RDONLY;
+    Ok(mount_remount(&blocked, closed | FLAGS, "")?)
 }
 
 /// The first parent directory of a path that not all users may walk through.
@@ -65,22 +65,6 @@ fn first_blocked(path: &Path) -> io::Result<Option<PathBuf>> {
 
 fn walkable(directory: &Path) -> io::Result<()> {
     fs::set_permissions(directory, Permissions::from_mode(WALKED))
-}
-
-fn mount(source: &CStr, target: &Path, kind: &CStr, flags: libc::c_ulong) -> io::Result<()> {
-    let target = CString::new(target.as_os_str().as_bytes())?;
-    // SAFETY: NUL-terminated strings; no data are passed.
-    check(unsafe {
-        let none = std::ptr::null();
-        libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, none)
-    })
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -8,12 +8,13 @@ use super::service::{Hello, Service};
 use super::volumes::VolumeDirectory;
 use super::{NetworkSettings, PREFIX, Settings, SpawnerError, cgroup, host, listen};
 use crate::Channel;
-use hartline_vmm::affinity;
 use hartline_vmm::platform::{CoreScheduling, CoreSchedulingMode, Kvm};
+use hartline_vmm::{SignalFd, affinity};
+use rustix::process::Signal;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -24,6 +25,8 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 const CHANNEL: u64 = u64::MAX;
 const SIGNALS: u64 = u64::MAX - 1;
 const SERVICE: u64 = u64::MAX - 2;
+/// Signals that end the daemon.
+const ENDING: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
 /// Most events per call of `epoll_wait`.
 const EVENTS: usize = 64;
 
@@ -34,8 +37,7 @@ const EVENTS: usize = 64;
 /// # Errors
 /// [`SpawnerError`].
 pub fn run(mut settings: Settings, configuration: String) -> Result<u8, SpawnerError> {
-    // SAFETY: no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
+    if !rustix::process::geteuid().is_root() {
         return Err(SpawnerError::NotRoot);
     }
     let data = Data::open(&settings)?;
@@ -151,7 +153,7 @@ struct Server {
     jobs: mpsc::Sender<Job>,
     starts: mpsc::Sender<Next>,
     epoll: Epoll,
-    signals: OwnedFd,
+    signals: SignalFd,
 }
 
 impl Server {
@@ -161,7 +163,7 @@ impl Server {
         processes: Processes,
         (networks, volumes): (Result<Networks, Unavailable>, Arc<VolumeDirectory>),
     ) -> Result<Self, SpawnerError> {
-        let signals = block_signals().map_err(host("signals"))?;
+        let signals = SignalFd::block(&ENDING).map_err(host("signals"))?;
         let channel = service.channel.as_fd().try_clone_to_owned();
         let channel = Arc::new(Channel::from(channel.map_err(host("the channel"))?));
         let (jobs, received) = mpsc::channel();
@@ -235,16 +237,9 @@ impl Server {
 
     /// Passes a signal to the service, which ends then.
     fn pass_signal(&self) -> io::Result<()> {
-        let mut info = std::mem::MaybeUninit::<libc::signalfd_siginfo>::zeroed();
-        let size = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the kernel writes at most `size` bytes; all zeros are a valid structure.
-        let info = unsafe {
-            libc::read(self.signals.as_raw_fd(), info.as_mut_ptr().cast(), size);
-            info.assume_init()
-        };
-        match i32::try_from(info.ssi_signo) {
-            Ok(signal) if signal > 0 => self.service.signal(signal),
-            _ => Ok(()),
+        match self.signals.next().and_then(Signal::from_named_raw) {
+            Some(signal) => self.service.signal(signal),
+            None => Ok(()),
         }
     }
 
@@ -255,7 +250,7 @@ impl Server {
             Ok(_) | Err(_) => {
                 self.forget(self.channel.as_fd());
                 // The service may have ended already.
-                let _ = self.service.signal(libc::SIGKILL);
+                let _ = self.service.signal(Signal::KILL);
                 return;
             }
         };
@@ -420,23 +415,5 @@ fn reply(channel: &Channel, number: u64, answer: Answer) {
     if let Err(error) = sent {
         // The service has ended, or waits for this answer and will end soon.
         tracing::warn!("an answer to the service: {error}");
-    }
-}
-
-/// Blocks the signals that end the daemon. Result: a descriptor that they are read from.
-fn block_signals() -> io::Result<OwnedFd> {
-    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the set is made before it is used; a fresh descriptor or an error.
-    let fd: RawFd = unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
-        libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-        libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC)
-    };
-    match fd {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: fresh, with no other owner.
-        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
     }
 }

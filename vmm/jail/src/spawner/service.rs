@@ -4,6 +4,7 @@ use super::network::Unavailable;
 use super::{SpawnerError, Unenforced, host};
 use crate::{Channel, Child};
 use hartline_vmm::platform::NoCoreScheduling;
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -68,7 +69,8 @@ impl Service {
                 .arg(data)
                 .env_remove(WATCHDOG_PID);
             let fd = theirs.as_fd().as_raw_fd();
-            // SAFETY: `pass` only makes system calls.
+            // SAFETY: `pass` runs in the forked child. It only makes system calls, so it needs no lock
+            // that another thread may have held, and `theirs` is open until `spawn` returns.
             unsafe { command.pre_exec(move || pass(fd)) };
             let process = command.spawn()?;
             let pid = i32::try_from(process.id()).map_err(io::Error::other)?;
@@ -88,7 +90,7 @@ impl Service {
     }
 
     /// Sends a signal to the service.
-    pub(super) fn signal(&self, signal: i32) -> io::Result<()> {
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
         self.child.signal(signal)
     }
 
@@ -108,7 +110,9 @@ impl Service {
 /// Puts the channel at the service's number, closes all other descriptors except the standard ones,
 /// and unblocks signals. Runs in a newly forked process.
 fn pass(channel: RawFd) -> io::Result<()> {
-    // SAFETY: system calls with integers, and a set on the stack.
+    // SAFETY: this process is newly forked and executes a program next: nothing in it uses the
+    // descriptors that are replaced or closed by that. The set of signals is on the stack, and is
+    // emptied before it is read.
     unsafe {
         let after = CHANNEL_FD + 1;
         let flags = libc::CLOSE_RANGE_CLOEXEC;

@@ -1,10 +1,10 @@
 //! Directories of volumes, `DATA/volumes/ID/`: one user owns all files in them.
 
 use super::protocol::{ID_LENGTH, Refused, is_volume_id, refused};
-use std::ffi::CString;
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, unlinkat};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -36,25 +36,10 @@ impl VolumeDirectory {
     /// [`Refused`]: the id is invalid, or its entry is no directory or has another owner.
     pub(super) fn open(&self, id: &str) -> Result<File, Refused> {
         let name = self.name(id)?;
-        // SAFETY: all zeros are a valid structure.
-        let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-        how.flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
-        how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS;
-        // SAFETY: a NUL-terminated path, and a structure of the length that is passed.
-        let opened = unsafe {
-            libc::syscall(
-                libc::SYS_openat2,
-                self.directory.as_raw_fd(),
-                name.as_ptr(),
-                &raw const how,
-                size_of_val(&how),
-            )
-        };
-        let directory = match i32::try_from(opened) {
-            // SAFETY: fresh, with no other owner.
-            Ok(fd) if fd >= 0 => File::from(unsafe { OwnedFd::from_raw_fd(fd) }),
-            _ => return Err(io::Error::last_os_error().into()),
-        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let opened = openat2(&self.directory, name, flags, Mode::empty(), resolve);
+        let directory = File::from(opened.map_err(io::Error::from)?);
         match directory.metadata()?.uid() == self.owner {
             true => Ok(directory),
             false => Err(refused("volume", id, "is not the volumes' owner's")),
@@ -67,17 +52,13 @@ impl VolumeDirectory {
     /// [`Refused`].
     pub(super) fn make(&self, id: &str) -> Result<(), Refused> {
         let name = self.name(id)?;
-        let parent = self.directory.as_raw_fd();
-        // SAFETY: a NUL-terminated path; an existing entry of that name is not followed.
-        check(unsafe { libc::mkdirat(parent, name.as_ptr(), 0o700) })?;
+        // An existing entry of that name is not followed.
+        mkdirat(&self.directory, name, Mode::RWXU).map_err(io::Error::from)?;
         let made = (|| {
             // Before the owner changes: root may not be allowed to open another user's directory.
-            let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-            // SAFETY: a NUL-terminated path; a fresh descriptor or an error.
-            let fd = unsafe { libc::openat(parent, name.as_ptr(), flags) };
-            check(fd)?;
-            // SAFETY: fresh, with no other owner.
-            let directory = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let directory = openat(&self.directory, name, flags, Mode::empty())?;
+            let directory = File::from(directory);
             std::os::unix::fs::fchown(&directory, Some(self.owner), Some(self.owner))?;
             directory.sync_all()?;
             self.directory.sync_all()
@@ -95,25 +76,17 @@ impl VolumeDirectory {
     /// [`Refused`].
     pub(super) fn remove(&self, id: &str) -> Result<bool, Refused> {
         let name = self.name(id)?;
-        // SAFETY: a NUL-terminated path; the entry is not followed.
-        let removed = unsafe {
-            libc::unlinkat(
-                self.directory.as_raw_fd(),
-                name.as_ptr(),
-                libc::AT_REMOVEDIR,
-            )
-        };
-        match check(removed) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
-            Err(error) => Err(error.into()),
+        // The entry is not followed.
+        match unlinkat(&self.directory, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Err(Errno::NOTEMPTY) => Ok(false),
+            Err(error) => Err(io::Error::from(error).into()),
         }
     }
 
-    fn name(&self, id: &str) -> Result<CString, Refused> {
+    fn name<'a>(&self, id: &'a str) -> Result<&'a str, Refused> {
         match is_volume_id(id) {
-            true => CString::new(id).map_err(|error| io::Error::from(error).into()),
+            true => Ok(id),
             false => Err(refused("volume", format!("of {} bytes", id.len()), {
                 format!("its id does not have {ID_LENGTH} hex digits")
             })),
@@ -127,13 +100,6 @@ pub(super) fn open_directory(path: &Path) -> io::Result<File> {
     options.read(true);
     options.custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
     options.open(path)
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ mod generator;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use hartline_abi::hart::Hart;
 use hartline_isa::{
     CSR_FCSR, CsrOp, CsrSource, FReg, Format, ImmediateOp, IntegerOp, Operation, RegisterOp, Trap,
     Width, XReg, encode,
@@ -270,19 +269,19 @@ fn run_interpreter(image: &[u8]) -> Vec<u8> {
     let address = super::tests::map_pages(BASE, image.len());
     // SAFETY: a fresh mapping of that length.
     unsafe { address.copy_from_nonoverlapping(image.as_ptr(), image.len()) };
-    let mut hart: Hart = hart();
-    fcsr::fcsr_reset(&mut hart);
-    hart.pc = BASE + CODE;
+    let hart = hart();
+    fcsr::fcsr_reset(&hart);
+    hart.pc.set(BASE + CODE);
     let mut interpreter = Box::new(Interpreter::new());
     loop {
         // SAFETY: the program addresses only its image.
-        match unsafe { interpreter.run(&mut hart, u64::MAX) } {
+        match unsafe { interpreter.run(&hart, u64::MAX) } {
             Step::Trap(Trap::EnvironmentCall) => break,
-            Step::Trap(trap) => panic!("{trap:?} at {:#x}", hart.pc),
+            Step::Trap(trap) => panic!("{trap:?} at {:#x}", hart.pc.get()),
             _ => {}
         }
     }
-    assert_eq!((hart.x[17], hart.x[11]), (nr::write, BASE + OUTPUT));
+    assert_eq!((hart.x(17), hart.x(11)), (nr::write, BASE + OUTPUT));
     // SAFETY: within the mapping.
     let output = unsafe { address.add(OUTPUT as usize) };
     // SAFETY: as before; nothing writes there any more.

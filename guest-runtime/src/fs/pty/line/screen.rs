@@ -1,6 +1,7 @@
 //! Output for the screen: what the program writes, and the echo.
 
 use super::{CAPACITY, DELETE, Line, ROOM, TAB, take};
+use crate::mm::UserSliceMut;
 use hartline_linux::errno::Errno;
 use hartline_linux::termbits::{IUTF8, OCRNL, OLCUC, ONLCR, ONLRET, ONOCR, OPOST, TABDLY};
 
@@ -99,8 +100,8 @@ impl Line {
     }
 
     /// Removes bytes for the screen, as many as there are.
-    pub fn take_screen(&mut self, to: &mut [u8]) -> usize {
-        take(&mut self.screen, to)
+    pub fn take_screen<'a>(&mut self, to: impl Into<UserSliceMut<'a>>) -> usize {
+        take(&mut self.screen, to.into())
     }
 
     /// Number of bytes for the screen.

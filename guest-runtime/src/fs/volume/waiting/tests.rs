@@ -1,6 +1,7 @@
 //! A simulated host that answers on demand.
 
 use super::*;
+use crate::mm::{UserSlice, UserSliceMut};
 use alloc::vec;
 use core::cell::{Cell, RefCell};
 
@@ -29,7 +30,13 @@ impl Host {
 }
 
 impl Transport for Host {
-    fn call(&self, _: Operation, _: [u64; 6], _: &[&[u8]], _: &mut [u8]) -> Result<Answer, Errno> {
+    fn call(
+        &self,
+        _: Operation,
+        _: [u64; 6],
+        _: &[UserSlice<'_>],
+        _: UserSliceMut<'_>,
+    ) -> Result<Answer, Errno> {
         Err(Errno::ENOSYS)
     }
 
@@ -46,11 +53,11 @@ impl Transport for Host {
         self.answers.borrow()[place].is_some()
     }
 
-    fn take(&self, place: usize, into: &mut [u8]) -> Result<Answer, Errno> {
+    fn take(&self, place: usize, mut into: UserSliceMut<'_>) -> Result<Answer, Errno> {
         self.requests.borrow_mut()[place] = None;
         let result = self.answers.borrow_mut()[place].take().expect("an answer");
         let count = Errno::check(result)? as usize;
-        into[..count].fill(7);
+        into.part(0, count).fill(7);
         Ok(Answer {
             result,
             ..Answer::default()

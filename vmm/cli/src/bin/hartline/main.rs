@@ -1,5 +1,14 @@
 //! The `hartline` command.
 
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
+
 mod bench;
 mod build;
 mod disasm;
@@ -92,7 +101,8 @@ fn leave(result: anyhow::Result<u8>) -> ! {
         say(&command_line::one_line(error.as_ref()));
         FAILURE
     });
-    // SAFETY: no memory is involved; nothing is buffered, because runs write to descriptors.
+    // SAFETY: the call ends all threads and runs no handlers of the C library, so nothing that they
+    // use is freed before. Nothing is buffered, because runs write to descriptors.
     unsafe { libc::_exit(code.into()) }
 }
 

@@ -24,7 +24,7 @@ pub struct Arguments {
 /// of Linux).
 const MAGIC: &[u8; 8] = b"PERFILE2";
 /// Offset in the header of offset and length of the records.
-const DATA_SECTION: u64 = 40;
+const DATA_SECTION: usize = 40;
 /// Length of a record's header: type, flags, length.
 const RECORD_HEADER: usize = 8;
 
@@ -67,7 +67,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// Marks the samples. Result: the number of changed samples.
 fn mark(file: &File) -> anyhow::Result<u64> {
-    let mut header = [0; DATA_SECTION as usize + 16];
+    let mut header = [0; DATA_SECTION + 16];
     match file.read_exact_at(&mut header, 0) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
         result => result?,
@@ -78,7 +78,7 @@ fn mark(file: &File) -> anyhow::Result<u64> {
             .first_chunk()
             .map_or(0, |b| u64::from_le_bytes(*b))
     };
-    let (start, length) = (word(DATA_SECTION as usize), word(DATA_SECTION as usize + 8));
+    let (start, length) = (word(DATA_SECTION), word(DATA_SECTION + 8));
     ensure!(
         length != 0,
         "has no records: perf record did not end properly"

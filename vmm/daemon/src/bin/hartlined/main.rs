@@ -1,6 +1,15 @@
 //! The daemon: the spawner, which is the started process, and the service, which the spawner
 //! starts.
 
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
+
 mod escape;
 mod service;
 

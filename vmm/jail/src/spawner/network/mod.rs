@@ -25,10 +25,12 @@ use hartline_devices::net::Tap;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use namespace::{Namespace, run};
 use rules::INTERFACE;
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -151,7 +153,17 @@ impl Networks {
 
     /// Reloads the rules: an administrator may have flushed them.
     pub(super) fn load_rules(&self) -> io::Result<()> {
-        run("nft", &["-f", "-"], &self.rules)
+        self.load_rules_with(None)
+    }
+
+    /// Loads the rules for the existing networks and another one.
+    fn load_rules_with(&self, new: Option<u32>) -> io::Result<()> {
+        let (range, range6) = (self.settings.range, self.settings.range6);
+        let indices = self.namespaces.keys().copied().chain(new);
+        let network = |index| Some((index, Subnet::of(range, range6, index)?.v4));
+        let networks: Vec<_> = indices.filter_map(network).collect();
+        let rules = self.rules.clone() + &rules::senders(&networks);
+        run("nft", &["-f", "-"], &rules)
     }
 
     /// Makes the network `index`, if it does not exist.
@@ -167,7 +179,7 @@ impl Networks {
         let (range, range6) = (self.settings.range, self.settings.range6);
         let addresses = Subnet::of(range, range6, index);
         let addresses = addresses.ok_or_else(|| refused("network", index, "is out of range"))?;
-        self.load_rules()?;
+        self.load_rules_with(Some(index))?;
         let host = format!("{INTERFACE}{index}");
         // The interface belongs to a namespace that the kernel is about to delete.
         if exists(&host)? {
@@ -207,6 +219,8 @@ impl Networks {
     pub(super) fn adopt(&mut self, index: u32, tap: File) -> Answer {
         if let Entry::Vacant(free) = self.namespaces.entry(index) {
             free.insert(Namespace::of_tap(&tap)?);
+            // Its senders may have been flushed.
+            self.load_rules()?;
         }
         let name = Tap::name(&tap).map_err(io::Error::other)?;
         Ok((Done::Interface { name }, vec![tap.into()]))
@@ -233,7 +247,10 @@ impl Networks {
 
 /// Whether there is a network interface of this name.
 fn exists(name: &str) -> io::Result<bool> {
-    let name = CString::new(name)?;
-    // SAFETY: a NUL-terminated string.
-    Ok(unsafe { libc::if_nametoindex(name.as_ptr()) } != 0)
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    match name_to_index(&socket, name) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODEV) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -1,8 +1,9 @@
 //! Network namespaces of the host, and programs that set them up.
 
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -28,8 +29,9 @@ impl Namespace {
     /// Any I/O error of the host.
     pub fn make() -> io::Result<Self> {
         let make = || {
-            // SAFETY: no memory is involved; this thread ends soon.
-            check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+            // SAFETY: the table of descriptors stays shared with other threads. Only the network
+            // namespace of this thread changes, and the thread ends soon.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
             File::open(OWN)
         };
         Ok(on_thread(make)?.into())
@@ -40,10 +42,12 @@ impl Namespace {
     /// # Errors
     /// `tap` is no TAP interface, or this process lacks `CAP_NET_ADMIN`.
     pub fn of_tap(tap: &File) -> io::Result<Self> {
-        // SAFETY: the request takes no argument; a fresh descriptor or an error.
+        // SAFETY: the request takes no argument, so the kernel accesses no memory of this process.
         let fd = unsafe { libc::ioctl(tap.as_raw_fd(), libc::SIOCGSKNS) };
-        check(fd)?;
-        // SAFETY: fresh, with no other owner.
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the request has made the descriptor, which has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -53,10 +57,9 @@ impl Namespace {
     /// # Errors
     /// Errors of `work`, and any I/O error of the host.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        let fd: RawFd = self.0.as_raw_fd();
+        let namespace = self.0.as_fd();
         on_thread(move || {
-            // SAFETY: integers; this thread ends soon.
-            check(unsafe { libc::setns(fd, libc::CLONE_NEWNET) })?;
+            move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?;
             work()
         })
     }
@@ -94,13 +97,6 @@ pub fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<()> {
             let text = String::from_utf8_lossy(&output.stderr);
             Err(io::Error::other(format!("{program}: {}", text.trim())))
         }
-    }
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    match result {
-        ..0 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
     }
 }
 

@@ -105,6 +105,29 @@ table inet hartline {{
     )
 }
 
+/// The table of senders of ARP packets, for nft(8). The host knows neighbours on an interface only by
+/// addresses of its own network: entries for other addresses could fill the neighbour table, which
+/// all tenants share. The set keeps its elements when the table is loaded again.
+pub fn senders(networks: &[(u32, Ipv4Net)]) -> String {
+    let element = |(index, network): &(u32, Ipv4Net)| {
+        format!("add element arp hartline_senders own {{ \"{INTERFACE}{index}\" . {network} }}\n")
+    };
+    let elements: String = networks.iter().map(element).collect();
+    format!(
+        r#"table arp hartline_senders {{
+    set own {{ type ifname . ipv4_addr; flags interval; }}
+    chain arriving {{ type filter hook input priority filter; policy accept; }}
+}}
+flush chain arp hartline_senders arriving
+table arp hartline_senders {{
+    chain arriving {{
+        iifname "{INTERFACE}*" iifname . arp saddr ip != @own drop
+    }}
+}}
+{elements}"#
+    )
+}
+
 /// Limits of the traffic of one tenant's machines together beyond their own network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -216,6 +239,16 @@ mod tests {
             assert!(!text.contains("delete"), "{text}");
         }
         assert!(some.contains("ct count over 20"), "{some}");
+    }
+
+    #[test]
+    fn networks_have_their_own_senders() {
+        let networks = [(0, "10.213.0.0/24"), (7, "10.213.7.0/24")];
+        let networks = networks.map(|(index, network)| (index, network.parse().unwrap()));
+        let text = senders(&networks);
+        assert!(text.contains("own { \"hlt0\" . 10.213.0.0/24 }"), "{text}");
+        assert!(text.contains("own { \"hlt7\" . 10.213.7.0/24 }"), "{text}");
+        assert!(!senders(&[]).contains("add element"), "{text}");
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Arguments {
     /// The error names the option and its value.
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!(
-            (1..=MAX_CPUS as u32).contains(&self.cpus),
+            (1..=MAX_CPUS).contains(&(self.cpus as usize)),
             "--cpus {}: a VM has 1 to {MAX_CPUS} vCPUs",
             self.cpus
         );
@@ -303,7 +303,7 @@ fn parse_volume(text: &str) -> anyhow::Result<Volume> {
 fn parse_processors(text: &str) -> anyhow::Result<Processors> {
     let number = |text: &str| {
         let number = text.parse().ok();
-        let number = number.filter(|number| *number < libc::CPU_SETSIZE as u32);
+        let number = number.filter(|number| *number < hartline_vmm::affinity::MAX_CPUS);
         number.with_context(|| format!("{text:?}: not a CPU number"))
     };
     let mut all = Vec::new();

@@ -5,10 +5,11 @@ use anyhow::Context;
 use hartline_abi::layout::{IMAGE_BASE, PAGE_SIZE, STACK_BASE};
 use hartline_vmm::machine::RUNTIME;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::{process, ptr};
@@ -103,23 +104,18 @@ fn text(entries: Vec<Entry>) -> String {
 fn announce(range: &Range<u64>) -> anyhow::Result<()> {
     let start = range.start / PAGE_SIZE * PAGE_SIZE;
     let length = (range.end - start).next_multiple_of(PAGE_SIZE);
-    let flags =
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: uses free addresses, and replaces no mapping.
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    let (at, length) = (usize::try_from(start)?, usize::try_from(length)?);
+    // SAFETY: the flags make the call fail if any address is in use, so no mapping is replaced.
     let mapped = unsafe {
-        libc::mmap(
-            ptr::without_provenance_mut(start as usize),
-            length as usize,
-            libc::PROT_EXEC,
+        mmap_anonymous(
+            ptr::without_provenance_mut(at),
+            length,
+            ProtFlags::EXEC,
             flags,
-            -1,
-            0,
         )
     };
-    if mapped == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error())
-            .with_context(|| format!("--perf-map: memory at {start:#x}"));
-    }
+    mapped.with_context(|| format!("--perf-map: memory at {start:#x}"))?;
     Ok(())
 }
 

@@ -25,12 +25,12 @@ struct Raw {
 
 impl Raw {
     fn new(taken: &Taken) -> Self {
-        let words = taken.stack.iter().enumerate();
+        let words = (0..).zip(&taken.stack);
         let addresses = words.filter(|(_, word)| (IMAGE_BASE..STACK_BASE).contains(word));
         Self {
             interpreted: taken.place == Place::Interpreter,
             leaf: (taken.place != Place::Inside).then_some((taken.pc, taken.file)),
-            stack: addresses.map(|(at, &word)| (at as u32, word)).collect(),
+            stack: addresses.map(|(at, &word)| (at, word)).collect(),
             cut: taken.cut,
         }
     }
@@ -58,7 +58,8 @@ impl Raw {
         while let Some(frame) = self.word(at).and_then(|word| ran.frame(word)) {
             let function = frame.function;
             names.extend(function.map(|(inode, entry)| ran.name(inode, entry)));
-            at += 1 + (frame.size / 8) as u32;
+            let words = u32::try_from(frame.size / 8).unwrap_or(u32::MAX);
+            at = at.saturating_add(words).saturating_add(1);
         }
         if self.cut {
             names.push("[more callers]".to_owned());

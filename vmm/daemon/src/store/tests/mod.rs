@@ -1,3 +1,5 @@
+mod migrations;
+
 use super::*;
 use crate::jailed::protocol::UploadKind;
 

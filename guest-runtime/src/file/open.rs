@@ -1,25 +1,35 @@
 //! Opening files by path.
 
-use super::Vfs;
-use super::devices::Device;
-use super::file::{Object, OpenFile};
-use super::filesystem::{NewInode, PIPE_DEVICE};
-use super::inode::{Kind, MAY_EXEC, MAY_READ, MAY_WRITE};
-use super::proc;
-use super::process::Process;
-use super::pty;
-use super::types::{Ino, VALID_OPEN_FLAGS};
-use super::volume;
-use super::walk::{Options, Resolved};
+use super::console::{Console, Terminal};
+use super::device::Device;
+use super::directory::Directory;
+use super::disk::Disk;
+use super::path::Path;
+use super::pipe::PipeEnd;
+use super::proc::ProcText;
+use super::pty::{Master, Slave};
+use super::regular::Regular;
+use crate::fs::Vfs;
+use crate::fs::disks;
+use crate::fs::file::OpenFile;
+use crate::fs::filesystem::{NewInode, PIPE_DEVICE};
+use crate::fs::inode::{Kind, MAY_EXEC, MAY_READ, MAY_WRITE};
+use crate::fs::operations::File;
+use crate::fs::proc;
+use crate::fs::process::Process;
+use crate::fs::pty;
+use crate::fs::types::{Ino, VALID_OPEN_FLAGS, major, minor};
+use crate::fs::volume;
+use crate::fs::walk::{Options, Resolved};
 use crate::kernel::process::FIRST;
-use alloc::vec::Vec;
+use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{
     __O_TMPFILE, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_LARGEFILE, O_NOATIME,
     O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_TRUNC, O_WRONLY,
 };
 use hartline_linux::inotify::IN_OPEN;
-use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use hartline_linux::stat::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
 /// The arguments of `openat` and similar calls.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +90,7 @@ impl Vfs {
                 if volume::is_volume(ino) {
                     self.fs.volume_open(ino, flags & O_ACCMODE != O_RDONLY)?;
                 }
-                OpenFile::new(ino, flags & KEPT | O_LARGEFILE, Object::File)
+                OpenFile::new(ino, flags & KEPT | O_LARGEFILE, Regular::new(ino))
             }
         };
         let ino = file.ino;
@@ -94,9 +104,9 @@ impl Vfs {
     /// The other end of a FIFO that opening `fd` must wait for; none if it need not wait.
     pub fn other_end(&self, process: &Process, fd: u32) -> Option<OtherEnd> {
         let file = self.file(process, fd).ok()?;
-        let Object::Pipe = file.object else {
+        if !file.object.is::<PipeEnd>() {
             return None;
-        };
+        }
         let inode = self.fs.inode(file.ino).ok()?;
         let Kind::Fifo(pipe) = &inode.kind else {
             return None;
@@ -165,7 +175,7 @@ impl Vfs {
         };
         self.fs.inode_mut(ino)?.nameable = flags & O_EXCL == 0;
         let kept = flags & KEPT | O_LARGEFILE;
-        let file = OpenFile::new(ino, kept, Object::File);
+        let file = OpenFile::new(ino, kept, Regular::new(ino));
         self.install(process, file, flags & O_CLOEXEC != 0)
     }
 
@@ -183,7 +193,7 @@ impl Vfs {
             return Err(Errno::ENOTDIR);
         }
         if flags & O_PATH != 0 {
-            return Ok(OpenFile::new(ino, flags & KEPT, Object::Path));
+            return Ok(OpenFile::new(ino, flags & KEPT, Rc::new(Path)));
         }
         if kind == S_IFLNK {
             return Err(Errno::ELOOP);
@@ -201,75 +211,112 @@ impl Vfs {
         if flags & O_NOATIME != 0 && !owns {
             return Err(Errno::EPERM);
         }
-        let object = self.object(process, ino, flags)?;
-        // All descriptions of a terminal share one inode, under which tasks wait for it.
-        let ino = self.pty_inode(&object).unwrap_or(ino);
-        if flags & O_TRUNC != 0 && matches!(object, Object::File) {
+        let (ino, object) = self.object(process, ino, flags)?;
+        if flags & O_TRUNC != 0 && object.is::<Regular>() {
             self.fs.truncate(ino, 0)?;
         }
         Ok(OpenFile::new(ino, flags & KEPT | O_LARGEFILE, object))
     }
 
-    /// The object behind an opened inode.
-    fn object(&mut self, process: &Process, ino: Ino, flags: u32) -> Result<Object, Errno> {
-        if let Some(node) = proc::Node::from_ino(ino) {
+    /// The file behind an opened inode, and the inode of its description.
+    fn object(
+        &mut self,
+        process: &Process,
+        ino: Ino,
+        flags: u32,
+    ) -> Result<(Ino, Rc<dyn File>), Errno> {
+        let file: Rc<dyn File> = if let Some(node) = proc::Node::from_ino(ino) {
             let is_text = node.text().is_some() || node.described().is_some();
-            return match is_text {
-                true if flags & O_ACCMODE != O_RDONLY => Err(Errno::EACCES),
-                true => Ok(Object::Proc(Vec::new())),
-                false => Ok(Object::Directory),
-            };
-        }
-        if volume::is_volume(ino) {
+            match is_text {
+                true if flags & O_ACCMODE != O_RDONLY => return Err(Errno::EACCES),
+                true => Rc::new(ProcText::default()),
+                false => Rc::new(Directory),
+            }
+        } else if volume::is_volume(ino) {
             let kind = self.fs.inode(ino)?.mode & S_IFMT;
             let writes = flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0;
-            return match kind {
-                S_IFDIR => Ok(Object::Directory),
-                S_IFREG => self.fs.volume_open(ino, writes).map(|()| Object::File),
-                _ => Err(Errno::ENXIO),
-            };
-        }
-        let inode = self.fs.inode(ino)?;
-        match &inode.kind {
-            Kind::File(_) => Ok(Object::File),
-            Kind::Volume(_) => Err(Errno::ENXIO),
-            Kind::Directory(_) => Ok(Object::Directory),
-            Kind::Link(_) => Err(Errno::ELOOP),
-            Kind::Node => match pty::Node::of(inode.mode, inode.rdev) {
-                Some(pty::Node::Multiplexer) => self.make_pty(process),
-                Some(pty::Node::Slave(id)) => self.open_slave(process, id, flags),
-                None => match Device::open(inode.mode, inode.rdev)? {
-                    Device::Terminal => self.open_terminal(process, flags),
-                    Device::Disk(number) => {
-                        let writes = flags & O_ACCMODE != O_RDONLY;
-                        match self.disks.get(number)?.is_read_only() && writes {
-                            true => Err(Errno::EACCES),
-                            false => Ok(Object::Device(Device::Disk(number))),
-                        }
+            match kind {
+                S_IFDIR => Rc::new(Directory),
+                S_IFREG => {
+                    self.fs.volume_open(ino, writes)?;
+                    Regular::new(ino)
+                }
+                _ => return Err(Errno::ENXIO),
+            }
+        } else {
+            let inode = self.fs.inode(ino)?;
+            match &inode.kind {
+                Kind::File(_) => Regular::new(ino),
+                Kind::Directory(_) => Rc::new(Directory),
+                Kind::Link(_) => return Err(Errno::ELOOP),
+                Kind::Node => {
+                    let (mode, rdev) = (inode.mode, inode.rdev);
+                    return self.open_node(process, ino, (mode, rdev), flags);
+                }
+                Kind::Console(stream) => Rc::new(Console(*stream)),
+                Kind::Volume(_) | Kind::Anonymous(_) => return Err(Errno::ENXIO),
+                Kind::Fifo(pipe) => {
+                    let nonblocking = flags & O_NONBLOCK != 0;
+                    match flags & O_ACCMODE {
+                        O_WRONLY if pipe.readers == 0 && nonblocking => return Err(Errno::ENXIO),
+                        _ => Rc::new(PipeEnd),
                     }
-                    device => Ok(Object::Device(device)),
-                },
-            },
-            Kind::Console(stream) => Ok(Object::Console(*stream)),
-            Kind::Anonymous(_) => Err(Errno::ENXIO),
-            Kind::Fifo(pipe) => {
-                let nonblocking = flags & O_NONBLOCK != 0;
-                match flags & O_ACCMODE {
-                    O_WRONLY if pipe.readers == 0 && nonblocking => Err(Errno::ENXIO),
-                    _ => Ok(Object::Pipe),
                 }
             }
-        }
+        };
+        Ok((ino, file))
     }
 
-    /// The controlling terminal of a process.
-    fn open_terminal(&mut self, process: &Process, flags: u32) -> Result<Object, Errno> {
-        match self.ptys.of_session(process.session) {
-            Some(id) => self.open_slave(process, id, flags | O_NOCTTY),
-            // The VM's own terminal is that of its first process's session.
-            None if process.session == FIRST && self.terminals != 0 => {
-                Ok(Object::Device(Device::Terminal))
+    /// The file behind the device node `ino` with this mode and device number, and the inode of its
+    /// description: all descriptions of a pseudo-terminal share one, under which tasks wait for it.
+    fn open_node(
+        &mut self,
+        process: &Process,
+        ino: Ino,
+        (mode, rdev): (u32, u64),
+        flags: u32,
+    ) -> Result<(Ino, Rc<dyn File>), Errno> {
+        match pty::Node::of(mode, rdev) {
+            Some(pty::Node::Multiplexer) => {
+                let (multiplexer, id) = self.make_pty(process)?;
+                return Ok((multiplexer, Rc::new(Master(id))));
             }
+            Some(pty::Node::Slave(id)) => {
+                let node = self.open_slave(process, id, flags)?;
+                return Ok((node, Rc::new(Slave(id))));
+            }
+            None => {}
+        }
+        let file: Rc<dyn File> = match (mode & S_IFMT, major(rdev), minor(rdev)) {
+            (S_IFCHR, 5, 0 | 1) => return self.open_terminal(process, ino, flags),
+            (S_IFCHR, major, minor) => Rc::new(Device::of(major, minor)?),
+            (S_IFBLK, disks::MAJOR, minor) if minor.is_multiple_of(disks::MINORS) => {
+                let number = (minor / disks::MINORS) as u32;
+                let writes = flags & O_ACCMODE != O_RDONLY;
+                if self.disks.get(number)?.is_read_only() && writes {
+                    return Err(Errno::EACCES);
+                }
+                Rc::new(Disk(number))
+            }
+            _ => return Err(Errno::ENXIO),
+        };
+        Ok((ino, file))
+    }
+
+    /// The controlling terminal of a process, opened through the node `ino`.
+    fn open_terminal(
+        &mut self,
+        process: &Process,
+        ino: Ino,
+        flags: u32,
+    ) -> Result<(Ino, Rc<dyn File>), Errno> {
+        match self.ptys.of_session(process.session) {
+            Some(id) => {
+                let node = self.open_slave(process, id, flags | O_NOCTTY)?;
+                Ok((node, Rc::new(Slave(id))))
+            }
+            // The VM's own terminal is that of its first process's session.
+            None if process.session == FIRST && self.has_terminal() => Ok((ino, Rc::new(Terminal))),
             None => Err(Errno::ENXIO),
         }
     }

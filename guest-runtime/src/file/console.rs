@@ -1,0 +1,249 @@
+//! Standard streams, and the terminal behind them (`/dev/tty`, `/dev/console`).
+
+use crate::fs::Vfs;
+use crate::fs::epoll::Announcement;
+use crate::fs::file::OpenFile;
+use crate::fs::filesystem::{ANONYMOUS_DEVICE, NewInode};
+use crate::fs::inode::Kind;
+use crate::fs::operations::{File, Mode, PollTable, WRITABLE};
+use crate::fs::process::Process;
+use crate::fs::transfer::Transfer;
+use crate::fs::types::Ino;
+use crate::kernel::Kernel;
+use crate::kernel::process::FIRST;
+use crate::mm::user;
+use crate::mm::{UserSlice, UserSliceMut};
+use alloc::rc::Rc;
+use core::ops::Range;
+use hartline_abi::call::CALL_DATA;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{O_RDONLY, O_RDWR, O_WRONLY};
+use hartline_linux::ioctls::{
+    TCGETS, TCSETS, TCSETSF, TCSETSW, TIOCGPGRP, TIOCGSID, TIOCGWINSZ, TIOCNOTTY, TIOCSPGRP,
+};
+use hartline_linux::poll::POLLERR;
+use hartline_linux::stat::S_IFIFO;
+use hartline_linux::termbits::{Termios, Winsize};
+
+/// Sizes of the terminal structures, bytes.
+const TERMIOS: usize = size_of::<Termios>();
+const WINSIZE: usize = size_of::<Winsize>();
+
+/// The standard stream of this number.
+#[derive(Debug)]
+pub struct Console(pub u32);
+
+impl File for Console {
+    fn mode(&self) -> Mode {
+        const MODE: Mode = Mode::SPLICE_WRITE.with(Mode::INPUT).with(Mode::TERMINAL);
+        match self.0 {
+            0 => MODE.with(Mode::ASYNC),
+            _ => MODE,
+        }
+    }
+
+    fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
+        transfer.check_stream()?;
+        if self.0 != 0 && !transfer.vfs.has_terminal_input() {
+            return Err(Errno::EIO);
+        }
+        let nonblocking = transfer.is_nonblocking();
+        let got = transfer.outside.read_input(to, nonblocking)?;
+        transfer.vfs.input_was_read();
+        Ok(got)
+    }
+
+    fn read_limit(&self, _: &Vfs, _: Ino, _: u64) -> Result<u64, Errno> {
+        Ok(CALL_DATA as u64)
+    }
+
+    fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
+        transfer.check_stream()?;
+        let stream = match self.0 {
+            0 => transfer.outside.terminal().ok_or(Errno::EBADF)?,
+            stream => stream,
+        };
+        transfer.outside.write_output(stream, from)
+    }
+
+    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+        match self.0 {
+            0 => {
+                table.input = true;
+                WRITABLE
+            }
+            stream if kernel.files.streams.is_broken(stream) => WRITABLE | POLLERR,
+            _ => WRITABLE,
+        }
+    }
+
+    fn announcement(&self, _: &Vfs) -> Announcement {
+        Announcement::Input
+    }
+
+    fn edges(&self, vfs: &Vfs, _: Ino) -> [u32; 2] {
+        match self.0 {
+            0 => [vfs.input_edges(), 0],
+            _ => [0; 2],
+        }
+    }
+
+    fn is_standard_input(&self) -> bool {
+        self.0 == 0
+    }
+
+    fn check_input(&self, kernel: &mut Kernel) -> Result<(), Errno> {
+        check_input(kernel, self.0)
+    }
+
+    fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
+        ioctl(kernel, self.0..self.0 + 1, request, address)
+    }
+
+    fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
+        match self.0 {
+            0 => kernel.files.streams.waiting(),
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+}
+
+/// The VM's terminal.
+#[derive(Debug)]
+pub struct Terminal;
+
+impl File for Terminal {
+    fn mode(&self) -> Mode {
+        Mode::PREAD
+            .with(Mode::SPLICE_READ)
+            .with(Mode::SPLICE_WRITE)
+            .with(Mode::INPUT)
+            .with(Mode::TERMINAL)
+    }
+
+    fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
+        // The terminal has input only if standard input is one.
+        if !transfer.vfs.has_terminal_input() {
+            return Err(Errno::EIO);
+        }
+        let nonblocking = transfer.is_nonblocking();
+        transfer.outside.read_input(to, nonblocking)
+    }
+
+    fn read_limit(&self, _: &Vfs, _: Ino, _: u64) -> Result<u64, Errno> {
+        Ok(CALL_DATA as u64)
+    }
+
+    fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
+        let stream = transfer.outside.terminal().ok_or(Errno::EIO)?;
+        transfer.outside.write_output(stream, from)
+    }
+
+    fn poll(&self, _: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+        table.input = true;
+        WRITABLE
+    }
+
+    fn announcement(&self, _: &Vfs) -> Announcement {
+        Announcement::Input
+    }
+
+    fn check_input(&self, kernel: &mut Kernel) -> Result<(), Errno> {
+        check_input(kernel, 0)
+    }
+
+    fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
+        ioctl(kernel, 0..3, request, address)
+    }
+
+    fn fsync(&self, _: &mut Vfs, _: Ino, _: u32, _: bool) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn sync_file_range(&self, _: &mut Vfs, _: Ino, _: u32) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+/// Checks that the running process may read from a stream, if that is the VM's terminal.
+fn check_input(kernel: &mut Kernel, stream: u32) -> Result<(), Errno> {
+    match kernel.files.streams.is_terminal(stream) {
+        true => kernel.check_background_read(FIRST, kernel.foreground),
+        false => Ok(()),
+    }
+}
+
+/// Serves a request on the first terminal among the streams `candidates`.
+fn ioctl(
+    kernel: &mut Kernel,
+    mut candidates: Range<u32>,
+    request: u32,
+    address: u64,
+) -> Result<u64, Errno> {
+    let streams = &mut kernel.files.streams;
+    let stream = candidates.find(|&stream| streams.is_terminal(stream));
+    let stream = stream.ok_or(Errno::ENOTTY)?;
+    let mut data = [0; TERMIOS];
+    match request {
+        TCGETS => {
+            streams.ioctl(stream, request, &mut data)?;
+            user::write(&mut kernel.memory, address, &data)?;
+        }
+        TCSETS | TCSETSW | TCSETSF => {
+            let foreground = kernel.foreground;
+            kernel.check_background_write(FIRST, foreground)?;
+            // Earlier output is shown with the old settings.
+            let streams = &mut kernel.files.streams;
+            streams.flush()?;
+            data = user::read(&mut kernel.memory, address)?;
+            streams.ioctl(stream, request, &mut data)?;
+        }
+        TIOCGWINSZ => {
+            streams.ioctl(stream, request, &mut data[..WINSIZE])?;
+            user::write_bytes(&mut kernel.memory, address, &data[..WINSIZE])?;
+        }
+        // The terminal belongs to the session of the first process.
+        TIOCGPGRP | TIOCGSID | TIOCSPGRP | TIOCNOTTY
+            if kernel.process.terminal_session() != FIRST =>
+        {
+            return Err(Errno::ENOTTY);
+        }
+        TIOCGPGRP => {
+            user::write(&mut kernel.memory, address, &kernel.foreground)?;
+        }
+        TIOCGSID => user::write(&mut kernel.memory, address, &FIRST)?,
+        TIOCNOTTY if kernel.process.pid != FIRST => kernel.leave_own_terminal(),
+        TIOCSPGRP => {
+            kernel.foreground = kernel.new_foreground(FIRST, kernel.foreground, address)?;
+        }
+        _ => return Err(Errno::ENOTTY),
+    }
+    Ok(0)
+}
+
+impl Vfs {
+    /// Opens the standard streams of the first process: `/dev/console` for a stream that is the
+    /// terminal.
+    ///
+    /// # Errors
+    /// Errors of [`install`](Self::install).
+    pub fn open_streams(&mut self, process: &mut Process) -> Result<(), Errno> {
+        for stream in 0..3 {
+            let (ino, access) = match self.terminal_node(process, stream)? {
+                Some(ino) => (ino, O_RDWR),
+                None => {
+                    let new = NewInode {
+                        kind: Kind::Console(stream),
+                        mode: S_IFIFO | 0o600,
+                        rdev: 0,
+                    };
+                    let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
+                    (ino, if stream == 0 { O_RDONLY } else { O_WRONLY })
+                }
+            };
+            let file = OpenFile::new(ino, access, Rc::new(Console(stream)));
+            self.install(process, file, false)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! Character devices without state: `/dev/null` and its like, random numbers, vsock.
+
+use crate::fs::Vfs;
+use crate::fs::epoll::Announcement;
+use crate::fs::operations::{File, Mapped, Mode};
+use crate::fs::process::FileId;
+use crate::fs::transfer::Transfer;
+use crate::fs::types::Ino;
+use crate::kernel::Kernel;
+use crate::mm::user;
+use crate::mm::{UserSlice, UserSliceMut};
+use hartline_linux::errno::Errno;
+use hartline_linux::random::{
+    RNDADDENTROPY, RNDADDTOENTCNT, RNDCLEARPOOL, RNDGETENTCNT, RNDRESEEDCRNG, RNDZAPENTCNT,
+};
+use hartline_linux::vm_sockets::IOCTL_VM_SOCKETS_GET_LOCAL_CID;
+
+/// The entropy that the generator reports, bits: it is always seeded.
+const BITS: i32 = 256;
+
+/// A character device without state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Device {
+    /// `/dev/null`
+    Null,
+    /// `/dev/zero`
+    Zero,
+    /// `/dev/full`
+    Full,
+    /// `/dev/random` and `/dev/urandom`
+    Random,
+    /// `/dev/hwrng`
+    HardwareRandom,
+    /// `/dev/vsock`
+    Vsock,
+}
+
+impl Device {
+    /// The device with this number.
+    ///
+    /// # Errors
+    /// `ENXIO` if there is no such device.
+    pub fn of(major: u64, minor: u64) -> Result<Self, Errno> {
+        match (major, minor) {
+            (1, 3) => Ok(Self::Null),
+            (1, 5) => Ok(Self::Zero),
+            (1, 7) => Ok(Self::Full),
+            (1, 8 | 9) => Ok(Self::Random),
+            (10, 183) => Ok(Self::HardwareRandom),
+            (10, 122) => Ok(Self::Vsock),
+            _ => Err(Errno::ENXIO),
+        }
+    }
+}
+
+impl File for Device {
+    fn mode(&self) -> Mode {
+        Mode::PREAD.with(Mode::SPLICE_READ).with(Mode::SPLICE_WRITE)
+    }
+
+    fn read(&self, transfer: &mut Transfer<'_>, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {
+        match self {
+            Self::Null => return Ok(0),
+            Self::Zero | Self::Full => to.fill(0),
+            Self::Random => transfer.outside.random(to.reborrow()),
+            Self::HardwareRandom => return transfer.outside.entropy(to),
+            Self::Vsock => return Err(Errno::EINVAL),
+        }
+        Ok(to.len())
+    }
+
+    fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
+        match self {
+            Self::Null | Self::Zero => {}
+            Self::Full => return Err(Errno::ENOSPC),
+            Self::Random => transfer.outside.mix(from),
+            Self::HardwareRandom | Self::Vsock => return Err(Errno::EINVAL),
+        }
+        Ok(from.len())
+    }
+
+    fn llseek(&self, _: &mut Vfs, _: FileId, _: i64, _: u32) -> Result<u64, Errno> {
+        Ok(0)
+    }
+
+    fn announcement(&self, _: &Vfs) -> Announcement {
+        Announcement::Input
+    }
+
+    fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
+        match (self, request) {
+            (Self::Random, _) => random_ioctl(kernel, request, address),
+            (Self::Vsock, IOCTL_VM_SOCKETS_GET_LOCAL_CID) => {
+                let cid = kernel.files.vfs.net.cid();
+                user::write(&mut kernel.memory, address, &cid)?;
+                Ok(0)
+            }
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+
+    fn fsync(&self, _: &mut Vfs, _: Ino, _: u32, _: bool) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn sync_file_range(&self, _: &mut Vfs, _: Ino, _: u32) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn mmap(&self, _: &mut Vfs, _: Ino, _: u32, _: bool) -> Result<Mapped, Errno> {
+        match self {
+            Self::Zero => Ok(Mapped::Zero),
+            _ => Err(Errno::ENODEV),
+        }
+    }
+}
+
+/// Serves a request on `/dev/random` or `/dev/urandom` (random(4)).
+///
+/// # Errors
+/// `EINVAL` for an unknown request, `EPERM` for a request reserved for root, and the errors of the
+/// device.
+fn random_ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
+    let is_root = kernel.process.uid == 0;
+    match request {
+        RNDGETENTCNT => user::write(&mut kernel.memory, address, &BITS)?,
+        RNDADDTOENTCNT | RNDZAPENTCNT | RNDCLEARPOOL if is_root => {}
+        RNDRESEEDCRNG if is_root => kernel.random.reseed()?,
+        RNDADDENTROPY if is_root => {
+            let [bits, length]: [i32; 2] = user::read(&mut kernel.memory, address)?;
+            let (Ok(_), Ok(length)) = (u32::try_from(bits), u32::try_from(length)) else {
+                return Err(Errno::EINVAL);
+            };
+            let from = user::slice(&mut kernel.memory, address.wrapping_add(8), length.into())?;
+            kernel.random.mix(from);
+        }
+        RNDADDTOENTCNT | RNDZAPENTCNT | RNDCLEARPOOL | RNDRESEEDCRNG | RNDADDENTROPY => {
+            return Err(Errno::EPERM);
+        }
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
+}

@@ -1,0 +1,125 @@
+//! Block devices, and `ioctl` on them (linux/fs.h).
+
+use crate::fs::Vfs;
+use crate::fs::disks::{SECTOR, WINDOW};
+use crate::fs::epoll::Announcement;
+use crate::fs::operations::{File, Mode, Storage};
+use crate::fs::process::FileId;
+use crate::fs::transfer::Transfer;
+use crate::fs::types::Ino;
+use crate::kernel::Kernel;
+use crate::mm::user;
+use crate::mm::{UserSlice, UserSliceMut};
+use hartline_linux::errno::Errno;
+use hartline_linux::fs::{
+    BLKBSZGET, BLKDISCARD, BLKFLSBUF, BLKGETSIZE, BLKGETSIZE64, BLKIOMIN, BLKIOOPT, BLKPBSZGET,
+    BLKROGET, BLKSSZGET,
+};
+
+/// The unit in which Linux caches the contents of a disk, bytes.
+const BLOCK: i32 = 4096;
+
+/// The block device of this number ([`crate::fs::disks`]).
+#[derive(Debug)]
+pub struct Disk(pub u32);
+
+impl File for Disk {
+    fn mode(&self) -> Mode {
+        Mode::PREAD
+            .with(Mode::STORAGE)
+            .with(Mode::PARTIAL)
+            .with(Mode::SPLICE_READ)
+            .with(Mode::SPLICE_WRITE)
+    }
+
+    fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
+        let (task, at) = (transfer.outside.task(), transfer.at());
+        let done = transfer.vfs.disks.read(self.0, task, at, to)?;
+        transfer.advance(done)
+    }
+
+    fn storage(&self) -> Option<Storage> {
+        Some(Storage {
+            window: WINDOW,
+            short_ends: false,
+        })
+    }
+
+    fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
+        let (task, at) = (transfer.outside.task(), transfer.at());
+        let done = transfer.vfs.disks.write(self.0, task, at, from)?;
+        transfer.advance(done)
+    }
+
+    fn write_window(&self) -> u64 {
+        WINDOW as u64
+    }
+
+    fn llseek(&self, vfs: &mut Vfs, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
+        let size = vfs.disks.size(self.0)?;
+        vfs.generic_llseek(id, size, offset, whence)
+    }
+
+    fn announcement(&self, _: &Vfs) -> Announcement {
+        Announcement::Input
+    }
+
+    fn fsync(&self, vfs: &mut Vfs, _: Ino, task: u32, _: bool) -> Result<(), Errno> {
+        vfs.disks.flush(self.0, task)
+    }
+
+    fn sync_file_range(&self, vfs: &mut Vfs, ino: Ino, task: u32) -> Result<(), Errno> {
+        self.fsync(vfs, ino, task, true)
+    }
+
+    fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
+        let disk = kernel.files.vfs.disks.get(self.0)?;
+        let (sectors, read_only) = (disk.sectors(), disk.is_read_only());
+        match request {
+            BLKGETSIZE => user::write(&mut kernel.memory, address, &sectors)?,
+            BLKGETSIZE64 => {
+                user::write(&mut kernel.memory, address, &(sectors * SECTOR as u64))?;
+            }
+            BLKROGET => user::write(&mut kernel.memory, address, &i32::from(read_only))?,
+            BLKSSZGET | BLKPBSZGET | BLKIOMIN => {
+                user::write(&mut kernel.memory, address, &(SECTOR as i32))?;
+            }
+            BLKIOOPT => user::write(&mut kernel.memory, address, &0i32)?,
+            BLKBSZGET => user::write(&mut kernel.memory, address, &BLOCK)?,
+            BLKFLSBUF => match kernel.files.vfs.disks.flush(self.0, kernel.task.tid) {
+                Err(Errno::EAGAIN) => return Err(kernel.await_disk(0)),
+                result => result?,
+            },
+            BLKDISCARD => {
+                let [start, length]: [u64; 2] = user::read(&mut kernel.memory, address)?;
+                let end = start.checked_add(length).ok_or(Errno::EINVAL)?;
+                let unit = SECTOR as u64;
+                if read_only {
+                    return Err(Errno::EACCES);
+                }
+                if !start.is_multiple_of(unit)
+                    || !length.is_multiple_of(unit)
+                    || end > sectors * unit
+                {
+                    return Err(Errno::EINVAL);
+                }
+                return discard(kernel, self.0, start / unit, length / unit);
+            }
+            _ => return Err(Errno::ENOTTY),
+        }
+        Ok(0)
+    }
+}
+
+/// Discards `sectors` sectors from `sector` on.
+fn discard(kernel: &mut Kernel, number: u32, sector: u64, sectors: u64) -> Result<u64, Errno> {
+    let (mut done, tid) = (kernel.progress(), kernel.task.tid);
+    while done < sectors {
+        let disks = &mut kernel.files.vfs.disks;
+        done += match disks.discard(number, tid, sector + done, sectors - done) {
+            Err(Errno::EAGAIN) => return Err(kernel.await_disk(done)),
+            result => result?,
+        };
+    }
+    Ok(0)
+}

@@ -1,0 +1,46 @@
+//! inotify instances (`inotify_init1`).
+
+use super::readable;
+use crate::fs::Vfs;
+use crate::fs::file::OpenFile;
+use crate::fs::operations::{File, Mode, PollTable};
+use crate::fs::transfer::Transfer;
+use crate::fs::types::Ino;
+use crate::kernel::Kernel;
+use crate::mm::UserSliceMut;
+use hartline_linux::errno::Errno;
+
+/// An inotify instance, known by its inode ([`crate::fs::notify`]).
+#[derive(Debug)]
+pub struct Inotify;
+
+impl File for Inotify {
+    fn mode(&self) -> Mode {
+        Mode::NO_NOTIFY.with(Mode::ASYNC)
+    }
+
+    fn name(&self) -> &'static str {
+        "inotify"
+    }
+
+    fn release(&self, vfs: &mut Vfs, ino: Ino, _: u32) {
+        vfs.fs.notify.remove_instance(ino);
+    }
+
+    fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
+        transfer.check_stream()?;
+        transfer.vfs.fs.notify.read(transfer.ino, to)
+    }
+
+    fn poll(&self, kernel: &Kernel, file: &OpenFile, _: &mut PollTable) -> u32 {
+        readable(kernel.files.vfs.fs.notify.waiting(file.ino) > 0)
+    }
+
+    fn edges(&self, vfs: &Vfs, ino: Ino) -> [u32; 2] {
+        [vfs.fs.notify.edges(ino), 0]
+    }
+
+    fn waiting(&self, kernel: &mut Kernel, ino: Ino, _: u64) -> Result<u64, Errno> {
+        Ok(kernel.files.vfs.fs.notify.waiting(ino) as u64)
+    }
+}

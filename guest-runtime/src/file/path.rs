@@ -1,0 +1,20 @@
+//! Locations (`O_PATH`): descriptors that only name a file.
+
+use crate::fs::file::OpenFile;
+use crate::fs::operations::{File, Mode, PollTable};
+use crate::kernel::Kernel;
+use hartline_linux::poll::POLLNVAL;
+
+/// A location. The flag `O_PATH` of its description makes all other operations fail with `EBADF`.
+#[derive(Debug)]
+pub struct Path;
+
+impl File for Path {
+    fn mode(&self) -> Mode {
+        Mode::NO_NOTIFY
+    }
+
+    fn poll(&self, _: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
+        POLLNVAL
+    }
+}

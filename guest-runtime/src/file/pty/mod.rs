@@ -1,0 +1,212 @@
+//! The two sides of a pseudo-terminal.
+
+mod ioctl;
+
+use crate::arch::clock;
+use crate::fs::Vfs;
+use crate::fs::file::OpenFile;
+use crate::fs::operations::{File, Mode, PollTable, READABLE, WRITABLE};
+use crate::fs::process::Process;
+use crate::fs::pty::PtyId;
+use crate::fs::transfer::Transfer;
+use crate::fs::types::Ino;
+use crate::kernel::Kernel;
+use crate::kernel::task::{Event, Wait};
+use crate::mm::user;
+use crate::mm::{UserSlice, UserSliceMut};
+use alloc::rc::Rc;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{O_ACCMODE, O_NONBLOCK};
+use hartline_linux::poll::{POLLERR, POLLHUP, POLLPRI};
+use hartline_linux::termbits::{ICANON, TOSTOP};
+use ioctl::Side;
+
+/// The master side of a pair.
+#[derive(Debug)]
+pub struct Master(pub PtyId);
+
+impl File for Master {
+    fn mode(&self) -> Mode {
+        Mode::PARTIAL.with(Mode::ASYNC)
+    }
+
+    fn open(&self, vfs: &mut Vfs, _: Ino, _: u32) {
+        vfs.ptys.opened_master(self.0);
+    }
+
+    fn release(&self, vfs: &mut Vfs, _: Ino, _: u32) {
+        vfs.close_master(self.0);
+    }
+
+    fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
+        transfer.check_stream()?;
+        transfer.vfs.read_master(self.0, to)
+    }
+
+    fn read_limit(&self, vfs: &Vfs, _: Ino, _: u64) -> Result<u64, Errno> {
+        // In packet mode, one byte precedes them.
+        Ok(vfs.ptys.get(self.0)?.line.screen_length() as u64 + 1)
+    }
+
+    fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
+        transfer.check_stream()?;
+        transfer.vfs.write_master(self.0, from)
+    }
+
+    fn poll(&self, kernel: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
+        readiness(kernel, self.0, true)
+    }
+
+    fn edges(&self, vfs: &Vfs, _: Ino) -> [u32; 2] {
+        let pair = vfs.ptys.get(self.0);
+        pair.map_or([0; 2], |pair| pair.edges(true))
+    }
+
+    fn foreground(&self, vfs: &Vfs) -> Option<u32> {
+        Some(vfs.ptys.get(self.0).ok()?.foreground)
+    }
+
+    fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
+        let side = Side {
+            id: self.0,
+            is_master: true,
+        };
+        ioctl::ioctl(kernel, side, request, address)
+    }
+
+    fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
+        Ok(kernel.files.vfs.ptys.get(self.0)?.line.screen_length() as u64)
+    }
+}
+
+/// The slave side of a pair.
+#[derive(Debug)]
+pub struct Slave(pub PtyId);
+
+impl Slave {
+    /// Opens the slave of a pair (`TIOCGPTPEER`).
+    ///
+    /// # Errors
+    /// `EIO` if there is no such pair, its master is closed, or it is locked.
+    fn peer(vfs: &mut Vfs, process: &Process, id: PtyId, flags: u32) -> Result<OpenFile, Errno> {
+        let ino = vfs.open_slave(process, id, flags)?;
+        let kept = flags & (O_ACCMODE | O_NONBLOCK);
+        Ok(OpenFile::new(ino, kept, Rc::new(Self(id))))
+    }
+}
+
+impl File for Slave {
+    fn mode(&self) -> Mode {
+        Mode::PARTIAL.with(Mode::ASYNC).with(Mode::TERMINAL)
+    }
+
+    fn open(&self, vfs: &mut Vfs, _: Ino, _: u32) {
+        vfs.ptys.opened_slave(self.0);
+    }
+
+    fn release(&self, vfs: &mut Vfs, _: Ino, _: u32) {
+        vfs.close_slave(self.0);
+    }
+
+    fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
+        transfer.check_stream()?;
+        transfer.vfs.read_slave(self.0, to, false)
+    }
+
+    fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
+        transfer.check_stream()?;
+        transfer.vfs.write_slave(self.0, from)
+    }
+
+    fn poll(&self, kernel: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
+        readiness(kernel, self.0, false)
+    }
+
+    fn edges(&self, vfs: &Vfs, _: Ino) -> [u32; 2] {
+        let pair = vfs.ptys.get(self.0);
+        pair.map_or([0; 2], |pair| pair.edges(false))
+    }
+
+    fn foreground(&self, vfs: &Vfs) -> Option<u32> {
+        Some(vfs.ptys.get(self.0).ok()?.foreground)
+    }
+
+    fn check_input(&self, kernel: &mut Kernel) -> Result<(), Errno> {
+        let pair = kernel.files.vfs.ptys.get(self.0)?;
+        let (session, foreground) = (pair.session, pair.foreground);
+        kernel.check_background_read(session, foreground)
+    }
+
+    /// A background process is stopped if the terminal has `TOSTOP` set.
+    fn check_output(&self, kernel: &mut Kernel) -> Result<(), Errno> {
+        let pair = kernel.files.vfs.ptys.get(self.0)?;
+        if !pair.line.termios.has_local(TOSTOP) {
+            return Ok(());
+        }
+        let (session, foreground) = (pair.session, pair.foreground);
+        kernel.check_background_write(session, foreground)
+    }
+
+    fn read_timed(
+        &self,
+        kernel: &mut Kernel,
+        ino: Ino,
+        address: u64,
+        count: u64,
+    ) -> Result<Option<u64>, Errno> {
+        /// The unit of `VTIME`, ns.
+        const TENTH: u64 = clock::SECOND / 10;
+        let line = &kernel.files.vfs.ptys.get(self.0)?.line;
+        let ((least, time), waiting) = (line.termios.raw_read(), line.input_length() as u64);
+        if line.termios.has_local(ICANON) || time == 0 || (least > 0 && waiting == 0) {
+            return Ok(None);
+        }
+        let now = clock::monotonic();
+        let deadline = match kernel.task.retry {
+            // The timer restarts with each byte.
+            Some(retry) if retry.progress == waiting => retry.deadline,
+            _ => now.saturating_add(time * TENTH),
+        };
+        if deadline > now {
+            let wait = Wait {
+                deadline,
+                ..Wait::for_event(Event::File(ino))
+            };
+            return Err(kernel.block(wait, waiting));
+        }
+        let to = user::slice_mut(&mut kernel.memory, address, count)?;
+        let done = kernel.files.vfs.read_slave(self.0, to, true)?;
+        Ok(Some(done as u64))
+    }
+
+    fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
+        let side = Side {
+            id: self.0,
+            is_master: false,
+        };
+        ioctl::ioctl(kernel, side, request, address)
+    }
+
+    fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
+        Ok(kernel.files.vfs.ptys.get(self.0)?.line.input_length() as u64)
+    }
+}
+
+/// Returns the events ready on a side of a pair.
+fn readiness(kernel: &Kernel, id: PtyId, is_master: bool) -> u32 {
+    let Ok(pty) = kernel.files.vfs.ptys.get(id) else {
+        return POLLERR;
+    };
+    let can = pty.readiness(is_master);
+    let mut ready = 0;
+    for (is, bits) in [
+        (can.readable, READABLE),
+        (can.writable, WRITABLE),
+        (can.hung_up, POLLHUP),
+        (can.hung_up && !is_master, POLLERR),
+        (can.urgent, POLLPRI),
+    ] {
+        ready |= if is { bits } else { 0 };
+    }
+    ready
+}

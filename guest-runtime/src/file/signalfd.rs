@@ -1,0 +1,66 @@
+//! Pending signals of the reading process (`signalfd4`).
+
+use super::readable;
+use crate::fs::file::OpenFile;
+use crate::fs::operations::{File, Mode, PollTable};
+use crate::kernel::Kernel;
+use crate::kernel::task::{Event, Wait};
+use crate::mm::user;
+use core::cell::Cell;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::O_NONBLOCK;
+use hartline_linux::uio::Iovec;
+
+/// Size of a `struct signalfd_siginfo`, bytes.
+const RECORD: u64 = 128;
+
+/// A signalfd.
+#[derive(Debug)]
+pub struct SignalFd {
+    /// The signals that it reads, a bit for each.
+    pub set: Cell<u64>,
+}
+
+impl File for SignalFd {
+    fn mode(&self) -> Mode {
+        Mode::READ_ITER
+    }
+
+    fn name(&self) -> &'static str {
+        "[signalfd]"
+    }
+
+    /// Reads pending signals; waits for the first if the descriptor blocks.
+    fn read_iter(
+        &self,
+        kernel: &mut Kernel,
+        flags: u32,
+        vectors: &[Iovec],
+    ) -> Result<Option<u64>, Errno> {
+        let mut done = 0;
+        for vector in vectors {
+            let mut at = 0;
+            while vector.iov_len - at >= RECORD {
+                let address = vector.iov_base.wrapping_add(at);
+                // The address is checked first, so that a bad one loses no signal.
+                user::slice_mut(&mut kernel.memory, address, RECORD)?;
+                let Some(info) = kernel.signals.take(self.set.get()) else {
+                    break;
+                };
+                user::write(&mut kernel.memory, address, &info.to_signalfd())?;
+                at += RECORD;
+                done += RECORD;
+            }
+        }
+        match done {
+            0 if vectors.iter().all(|vector| vector.iov_len < RECORD) => Err(Errno::EINVAL),
+            0 if flags & O_NONBLOCK != 0 => Err(Errno::EAGAIN),
+            0 => Err(kernel.block(Wait::for_event(Event::AnyFile), 0)),
+            done => Ok(Some(done)),
+        }
+    }
+
+    fn poll(&self, kernel: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
+        readable(kernel.signals.pending() & self.set.get() != 0)
+    }
+}

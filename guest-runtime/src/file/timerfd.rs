@@ -1,0 +1,53 @@
+//! Timers (`timerfd_create`).
+
+use super::readable;
+use crate::fs::Vfs;
+use crate::fs::epoll::Announcement;
+use crate::fs::file::OpenFile;
+use crate::fs::operations::{File, Mode, PollTable};
+use crate::fs::transfer::Transfer;
+use crate::fs::types::Ino;
+use crate::kernel::Kernel;
+use crate::kernel::timers::TimerFd;
+use crate::mm::UserSliceMut;
+use hartline_linux::errno::Errno;
+use hartline_linux::uio::Iovec;
+
+impl File for TimerFd {
+    fn mode(&self) -> Mode {
+        Mode::READ_ITER
+    }
+
+    fn name(&self) -> &'static str {
+        "[timerfd]"
+    }
+
+    fn read(&self, transfer: &mut Transfer<'_>, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {
+        transfer.check_stream()?;
+        if to.len() < size_of::<u64>() {
+            return Err(Errno::EINVAL);
+        }
+        match self.expirations.take() {
+            0 => Err(Errno::EAGAIN),
+            count => Ok(to.copy_start(&count.to_le_bytes())),
+        }
+    }
+
+    /// Runs the timers, so that the read counts all expirations.
+    fn read_iter(&self, kernel: &mut Kernel, _: u32, _: &[Iovec]) -> Result<Option<u64>, Errno> {
+        kernel.run_timers();
+        Ok(None)
+    }
+
+    fn poll(&self, _: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
+        readable(self.expirations.get() > 0)
+    }
+
+    fn announcement(&self, _: &Vfs) -> Announcement {
+        Announcement::Change
+    }
+
+    fn edges(&self, _: &Vfs, _: Ino) -> [u32; 2] {
+        [self.edges.get(), 0]
+    }
+}

@@ -1,0 +1,73 @@
+//! `ioctl`: the requests that every descriptor or every socket supports. All others are those of
+//! the file.
+
+use super::files::Files;
+use super::interfaces;
+use super::{Entry, signal_io};
+use crate::kernel::Kernel;
+use crate::mm::user;
+use alloc::rc::Rc;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::O_NONBLOCK;
+use hartline_linux::ioctls::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
+use hartline_linux::sockios::{FIOGETOWN, FIOSETOWN, SIOCGPGRP, SIOCSPGRP};
+use hartline_linux::syscall::nr;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[(nr::ioctl, ioctl)];
+
+fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let (request, address) = (a[1] as u32, a[2]);
+    kernel.files.file(a[0])?;
+    match request {
+        FIOCLEX | FIONCLEX => {
+            let on = request == FIOCLEX;
+            let fds = &mut kernel.files.process.fds;
+            fds.set_close_on_exec(a[0] as u32, on)?;
+            Ok(0)
+        }
+        FIONBIO => {
+            let on: i32 = user::read(&mut kernel.memory, address)?;
+            let Files { vfs, process, .. } = &mut kernel.files;
+            let file = vfs.file_mut(process, a[0] as u32)?;
+            file.flags &= !O_NONBLOCK;
+            if on != 0 {
+                file.flags |= O_NONBLOCK;
+            }
+            Ok(0)
+        }
+        FIOASYNC => {
+            let on: i32 = user::read(&mut kernel.memory, address)?;
+            kernel.set_asynchronous(a[0], on != 0)?;
+            Ok(0)
+        }
+        FIOSETOWN | SIOCSPGRP => {
+            kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
+            let who: i32 = user::read(&mut kernel.memory, address)?;
+            signal_io::set_owner(kernel, a[0], who)
+        }
+        FIOGETOWN | SIOCGPGRP => {
+            kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
+            let owner = signal_io::owner(kernel, a[0])?;
+            user::write(&mut kernel.memory, address, &owner)?;
+            Ok(0)
+        }
+        FIONREAD => {
+            let file = kernel.files.file(a[0])?;
+            let (object, ino, offset) = (Rc::clone(&file.object), file.ino, file.offset);
+            let waiting = object.waiting(kernel, ino, offset)?;
+            let waiting = i32::try_from(waiting).unwrap_or(i32::MAX);
+            user::write(&mut kernel.memory, address, &waiting)?;
+            Ok(0)
+        }
+        _ if interfaces::REQUESTS.contains(&request) => {
+            let id = kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
+            let family = kernel.socket(id)?.family;
+            interfaces::ioctl(kernel, family, request, address)
+        }
+        _ => {
+            let object = Rc::clone(&kernel.files.file(a[0])?.object);
+            object.ioctl(kernel, request, address)
+        }
+    }
+}
