@@ -1,5 +1,7 @@
 //! Loops, polls, calls, returns and indirect jumps.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use hartline_abi::hart::Hart;
 use hartline_isa::{
     Cmp, FBinOp, Format, ImmediateOp, IntegerOp, Operation, RegisterOp, Rounding, Width, encode,
@@ -97,9 +99,9 @@ fn check(host: &mut Host, program: &[Operation], functions: &[u64], blocks: &[u6
     host.load(&assemble(program), functions, blocks);
     host.entered = 0;
     let (data, start) = (host.data(), host.start());
-    let prepare = |hart: &mut Hart| {
-        hart.x[usize::from(SP)] = data;
-        hart.x[usize::from(A1)] = start;
+    let prepare = |hart: &Hart| {
+        hart.set_x(SP.into(), data);
+        hart.set_x(A1.into(), start);
     };
     host.compare(prepare, &[], 0, &format!("{program:?}"));
     host.entered
@@ -250,12 +252,13 @@ fn loops_poll_and_can_be_entered() {
             let entries = entries.map(|entry| (entry.guest - host.start(), entry.is_function));
             assert_eq!(entries.collect::<Vec<_>>(), [(0, true), (8, false)]);
 
-            let mut hart = host.hart();
-            (hart.pc, hart.poll_limit) = (hart.pc + 8, u64::MAX);
-            hart.x[usize::from(S0)] = 3;
+            let hart = host.hart();
+            hart.pc.set(hart.pc.get() + 8);
+            hart.kick.poll_limit.store(u64::MAX, Relaxed);
+            hart.set_x(S0.into(), 3);
             host.entered = 0;
-            assert_eq!(host.run(&mut hart, 10), Stop::Ecall);
-            assert_eq!((host.entered, hart.x[usize::from(A0)]), (1, 6));
+            assert_eq!(host.run(&hart, 10), Stop::Ecall);
+            assert_eq!((host.entered, hart.x(A0.into())), (1, 6));
             assert_eq!(POLLS.get(), 2, "on entry");
         }
     }
@@ -267,12 +270,13 @@ fn functions_and_blocks_poll() {
     for mut host in hosts() {
         host.load(&assemble(&program), &[0], &[4]);
         for (offset, expected) in [(0, 3), (4, 2)] {
-            let mut hart = host.hart();
-            (hart.pc, hart.poll_limit) = (hart.pc + offset, u64::MAX);
+            let hart = host.hart();
+            hart.pc.set(hart.pc.get() + offset);
+            hart.kick.poll_limit.store(u64::MAX, Relaxed);
             host.entered = 0;
-            assert_eq!(host.run(&mut hart, 10), Stop::Ecall);
+            assert_eq!(host.run(&hart, 10), Stop::Ecall);
             // The first time ends with the poll, before the first instruction.
-            assert_eq!((host.entered, hart.x[usize::from(A0)]), (2, expected));
+            assert_eq!((host.entered, hart.x(A0.into())), (2, expected));
         }
     }
 }
@@ -288,7 +292,7 @@ fn an_entry_in_the_middle_of_an_instruction() {
         assert_eq!(host.translation.instructions, 4);
         let start = host.start();
         for offset in [0, 2] {
-            let prepare = |hart: &mut Hart| hart.pc = start + offset;
+            let prepare = |hart: &Hart| hart.pc.set(start + offset);
             host.compare(prepare, &[], 0, &format!("entry at {offset}"));
         }
     }
@@ -327,12 +331,12 @@ fn a_join_knows_nothing_of_skipped_singles() {
         for mut host in hosts() {
             host.load(&assemble(&program), &[0], &[]);
             for skips in [false, true] {
-                let prepare = |hart: &mut Hart| {
-                    hart.x[usize::from(A0)] = u64::from(skips);
-                    hart.x[usize::from(A1)] = 1;
-                    hart.f.fill(0xffff_ffff_3f80_0000);
+                let prepare = |hart: &Hart| {
+                    hart.set_x(A0.into(), u64::from(skips));
+                    hart.set_x(A1.into(), 1);
+                    hart.f.set([0xffff_ffff_3f80_0000; 32]);
                     // Not NaN-boxed: it counts as a NaN.
-                    hart.f[usize::from(register)] = 0x3f80_0000;
+                    hart.set_f(register.into(), 0x3f80_0000);
                 };
                 host.compare(prepare, &[], 0, &format!("f{register}, skipped: {skips}"));
             }
@@ -356,9 +360,9 @@ fn random_loops() {
             code.extend(assemble(&tail));
             host.load(&code, &[0], &[]);
             let (state, rounds) = (State::random(&mut random, &host), 1 + random.below(6));
-            let prepare = |hart: &mut Hart| {
+            let prepare = |hart: &Hart| {
                 state.apply(hart);
-                hart.x[usize::from(COUNTER)] = rounds;
+                hart.set_x(COUNTER.into(), rounds);
             };
             let what = format!("loop {round}");
             host.compare(prepare, &state.data, state.fcsr, &what);

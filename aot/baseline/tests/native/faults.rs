@@ -12,7 +12,7 @@ use crate::generator::{ALIGNED, Generator, POINTERS};
 use crate::host::Host;
 use crate::input::Random;
 use crate::instructions::State;
-use crate::thunks::{self, Reason};
+use crate::thunks::{self, Reason, TestHart};
 
 thread_local! {
     /// Host address of the last fault, and the integer registers in the order of [`PINNED_X`].
@@ -46,7 +46,7 @@ extern "C" fn on_fault(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut li
     let values = PINNED.map(|register| registers[register as usize] as u64);
     FAULT.set((registers[libc::REG_RIP as usize] as u64, values));
     // SAFETY: the hart outlives the run, which waits for this handler.
-    HART_F.set(unsafe { (*thunks::current()).f });
+    HART_F.set(unsafe { (*thunks::current()).f.get() });
     registers[libc::REG_RIP as usize] = thunks::fault_address() as i64;
 }
 
@@ -78,38 +78,38 @@ fn access(draw: &mut Generator<'_>) -> Operation {
 }
 
 /// Runs the program until the fault, and returns the hart as the runtime would see it.
-fn run(host: &mut Host, state: &State) -> Hart {
+fn run(host: &mut Host, state: &State) -> TestHart {
     host.set_data(&state.data);
-    let mut hart = host.hart();
-    prepare(state, &mut hart);
-    let entry = host.entry(hart.pc).expect("the program's start");
+    let hart = host.hart();
+    prepare(state, &hart);
+    let entry = host.entry(hart.pc.get()).expect("the program's start");
     // SAFETY: an entry of the code in place.
-    assert_eq!(unsafe { thunks::enter(&mut hart, entry) }, Reason::Fault);
+    assert_eq!(unsafe { thunks::enter(&hart, entry) }, Reason::Fault);
     let (rip, pinned) = FAULT.get();
     let offset = u32::try_from(rip - host.code()).expect("in the code");
     let access = host.translation.access_at(offset).expect("an access");
     if host.write_through {
-        hart.f = HART_F.get();
+        hart.f.set(HART_F.get());
     } else {
         for (register, value) in PINNED_X.into_iter().zip(pinned) {
             if access.in_hart >> register & 1 == 0 {
-                hart.x[usize::from(register)] = value;
+                hart.set_x(register.into(), value);
             }
         }
     }
-    hart.pc = access.pc;
+    hart.pc.set(access.pc);
     hart
 }
 
-fn prepare(state: &State, hart: &mut Hart) {
+fn prepare(state: &State, hart: &Hart) {
     state.apply(hart);
     for pointer in POINTERS.iter().chain(&ALIGNED) {
-        hart.x[usize::from(*pointer)] = NOWHERE;
+        hart.set_x((*pointer).into(), NOWHERE);
     }
-    hart.x[0] = 0;
     fcsr::fcsr_reset(hart);
     // The conditional store takes place.
-    (hart.reservation, hart.reserved_value) = (NOWHERE, 5);
+    hart.reservation.set(NOWHERE);
+    hart.reserved_value.set(5);
 }
 
 #[test]
@@ -141,12 +141,12 @@ fn registers_are_exact() {
             let state = State::random(&mut random, &host);
             let actual = run(&mut host, &state);
 
-            let mut expected = host.hart();
-            prepare(&state, &mut expected);
-            host.interpret(&mut expected, operations.len() as u64 - 2);
-            assert_eq!(actual.x, expected.x, "{operations:?}");
-            assert_eq!(actual.f, expected.f, "{operations:?}");
-            assert_eq!(actual.pc, expected.pc, "{operations:?}");
+            let expected = host.hart();
+            prepare(&state, &expected);
+            host.interpret(&expected, operations.len() as u64 - 2);
+            assert_eq!(actual.x.get(), expected.x.get(), "{operations:?}");
+            assert_eq!(actual.f.get(), expected.f.get(), "{operations:?}");
+            assert_eq!(actual.pc.get(), expected.pc.get(), "{operations:?}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Memory for guest and host code, and runs of both executions of one program.
 
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
 
 use hartline_abi::dispatch::{ENTRIES, Entry};
 use hartline_abi::hart::{Hart, NO_RESERVATION};
@@ -9,7 +10,7 @@ use hartline_guest::exec::interp::{Step, fcsr};
 use hartline_isa::Trap;
 
 use crate::link::link;
-use crate::thunks::{self, INTERPRETER, Reason};
+use crate::thunks::{self, INTERPRETER, Reason, TestHart};
 
 /// Length of each area, bytes.
 const GUEST: usize = 1 << 16;
@@ -190,24 +191,21 @@ impl Host {
     }
 
     /// Returns a hart at the start of the program.
-    pub fn hart(&mut self) -> Hart {
-        // SAFETY: all fields are integers.
-        let mut hart: Hart = unsafe { core::mem::zeroed() };
-        hart.reservation = NO_RESERVATION;
-        hart.pc = self.start();
-        hart.dispatch_cache = self.cache.as_ptr() as u64;
-        hart.middle = core::ptr::from_ref(&hart.x[16]) as u64;
-        thunks::install(&mut hart);
+    pub fn hart(&mut self) -> TestHart {
+        let hart = TestHart::default();
+        hart.reservation.set(NO_RESERVATION);
+        hart.pc.set(self.start());
+        hart.dispatch_cache.set(self.cache.as_ptr() as u64);
         hart
     }
 
     /// Runs translated code as the dispatcher does, at most `limit` entries.
-    pub fn run(&mut self, hart: &mut Hart, limit: u64) -> Stop {
+    pub fn run(&mut self, hart: &TestHart, limit: u64) -> Stop {
         for _ in 0..limit {
-            if !self.contains(hart.pc) {
+            if !self.contains(hart.pc.get()) {
                 return Stop::Outside;
             }
-            let Some(host) = self.entry(hart.pc) else {
+            let Some(host) = self.entry(hart.pc.get()) else {
                 match interpret(hart) {
                     Some(stop) => return stop,
                     None => continue,
@@ -216,13 +214,13 @@ impl Host {
             self.entered += 1;
             // SAFETY: an entry of the code in place.
             match unsafe { thunks::enter(hart, host) } {
-                Reason::Returned => hart.pc = hart.x[1] & !1,
+                Reason::Returned => hart.pc.set(hart.x(1) & !1),
                 Reason::Ecall => return Stop::Ecall,
                 Reason::Trap => return Stop::Trap,
                 Reason::Dispatch => {}
                 Reason::Site => self.remember(hart),
-                Reason::PollEntry => hart.poll_limit = 0,
-                Reason::Fault => panic!("fault at {:#x}", hart.pc),
+                Reason::PollEntry => hart.kick.poll_limit.store(0, Relaxed),
+                Reason::Fault => panic!("fault at {:#x}", hart.pc.get()),
             }
         }
         Stop::Limit
@@ -230,16 +228,17 @@ impl Host {
 
     /// Fills the cache entry of the last indirect jump.
     fn remember(&mut self, hart: &Hart) {
-        if let Some(host) = self.entry(hart.pc) {
-            let entry = Entry { pc: hart.pc, host };
-            self.cache[hart.site as usize / size_of::<Entry>()] = entry;
+        let pc = hart.pc.get();
+        if let Some(host) = self.entry(pc) {
+            let entry = Entry { pc, host };
+            self.cache[hart.site.get() as usize / size_of::<Entry>()] = entry;
         }
     }
 
     /// Interprets, at most `limit` instructions.
-    pub fn interpret(&mut self, hart: &mut Hart, limit: u64) -> Stop {
+    pub fn interpret(&mut self, hart: &Hart, limit: u64) -> Stop {
         for _ in 0..limit {
-            if !self.contains(hart.pc) {
+            if !self.contains(hart.pc.get()) {
                 return Stop::Outside;
             }
             if let Some(stop) = interpret(hart) {
@@ -250,20 +249,19 @@ impl Host {
     }
 
     /// Runs a program in both ways from the same state, and compares the results.
-    pub fn compare(&mut self, prepare: impl Fn(&mut Hart), data: &[u8], fcsr: u32, what: &str) {
+    pub fn compare(&mut self, prepare: impl Fn(&Hart), data: &[u8], fcsr: u32, what: &str) {
         let mut results = [false, true].map(|translated| {
             self.set_data(data);
-            let mut hart = self.hart();
-            prepare(&mut hart);
-            hart.x[0] = 0;
-            fcsr::fcsr_reset(&mut hart);
-            fcsr::fcsr_write(&mut hart, fcsr);
+            let hart = self.hart();
+            prepare(&hart);
+            fcsr::fcsr_reset(&hart);
+            fcsr::fcsr_write(&hart, fcsr);
             let stop = match translated {
-                true => self.run(&mut hart, 1 << 16),
-                false => self.interpret(&mut hart, 1 << 16),
+                true => self.run(&hart, 1 << 16),
+                false => self.interpret(&hart, 1 << 16),
             };
             let control = fcsr::fcsr_read(&hart);
-            fcsr::fcsr_reset(&mut hart);
+            fcsr::fcsr_reset(&hart);
             (hart, stop, control, self.data_bytes())
         });
         let (actual, expected) = {
@@ -272,28 +270,34 @@ impl Host {
         };
         let (a, e) = (&actual.0, &expected.0);
         assert_eq!(
-            actual.1, expected.1,
+            actual.1,
+            expected.1,
             "end of {what}, pc {:#x} {:#x}",
-            a.pc, e.pc
+            a.pc.get(),
+            e.pc.get()
         );
         assert_ne!(actual.1, Stop::Limit, "{what}");
         for number in 0..32 {
-            let (a, e) = (a.x[number], e.x[number]);
+            let (a, e) = (a.x(number), e.x(number));
             assert_eq!(a, e, "x{number} is {a:#x} and not {e:#x} after {what}");
         }
         for number in 0..32 {
-            let (a, e) = (a.f[number], e.f[number]);
+            let (a, e) = (a.f(number), e.f(number));
             assert_eq!(a, e, "f{number} is {a:#x} and not {e:#x} after {what}");
         }
-        assert_eq!(a.pc, e.pc, "pc after {what}");
+        assert_eq!(a.pc.get(), e.pc.get(), "pc after {what}");
         assert_eq!(actual.2, expected.2, "fcsr after {what}");
-        assert_eq!(a.reservation, e.reservation, "reservation after {what}");
+        assert_eq!(
+            a.reservation.get(),
+            e.reservation.get(),
+            "reservation after {what}"
+        );
         assert!(actual.3 == expected.3, "memory after {what}");
     }
 }
 
 /// Interprets one instruction; returns how the run ends, if it does.
-fn interpret(hart: &mut Hart) -> Option<Stop> {
+fn interpret(hart: &Hart) -> Option<Stop> {
     // SAFETY: the tests address only their own buffers.
     match unsafe { INTERPRETER.with_borrow_mut(|one| one.step(hart)) } {
         Step::Next | Step::Jump(_) => None,

@@ -19,6 +19,7 @@ pub struct State {
 impl State {
     pub fn random(random: &mut Random, host: &Host) -> Self {
         let mut x = core::array::from_fn(|_| random.integer());
+        x[0] = 0;
         for pointer in POINTERS {
             x[usize::from(pointer)] = host.data();
         }
@@ -33,8 +34,9 @@ impl State {
         }
     }
 
-    pub fn apply(&self, hart: &mut Hart) {
-        (hart.x, hart.f) = (self.x, self.f);
+    pub fn apply(&self, hart: &Hart) {
+        hart.x.set(self.x);
+        hart.f.set(self.f);
     }
 }
 
@@ -125,10 +127,10 @@ fn misaligned_atomics_trap() {
         host.load(&encode(operation).to_le_bytes(), &[0], &[]);
         let state = State::random(&mut random, &host);
         let by = 1 + random.below(width - 1);
-        let prepare = |hart: &mut Hart| {
+        let prepare = |hart: &Hart| {
             state.apply(hart);
-            for pointer in ALIGNED {
-                hart.x[usize::from(pointer)] += by;
+            for pointer in ALIGNED.map(usize::from) {
+                hart.set_x(pointer, hart.x(pointer) + by);
             }
         };
         host.compare(prepare, &state.data, 0, &format!("{operation:?} at {by}"));

@@ -1,6 +1,9 @@
 //! The transition to translated code, and entry points of a `Hart` that end a run, in assembly.
 
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
+use core::mem::offset_of;
+use core::ops::Deref;
+use core::sync::atomic::Ordering::Relaxed;
 use std::cell::{Cell, RefCell};
 
 use hartline_abi::hart::{Hart, PINNED_F, PINNED_X, offset};
@@ -16,6 +19,43 @@ const fn f(index: usize) -> u64 {
 
 /// Values that translated code must keep in rbx and rbp.
 const KEPT: u64 = 0x5bad_c0de;
+
+/// A hart that translated code may run on. GS base is its address during a run.
+///
+/// Translated code and the assembly here write only cells, because shared references to the
+/// structure exist during a run.
+#[repr(C)]
+pub struct TestHart {
+    hart: Hart,
+    /// Host stack pointer of the running [`enter`].
+    stack: Cell<u64>,
+}
+
+impl Default for TestHart {
+    /// Returns a hart with the entry points of this file.
+    fn default() -> Self {
+        let hart = Hart {
+            fn_ecall: baseline_ecall as *const () as u64,
+            fn_dispatch: baseline_dispatch as *const () as u64,
+            fn_trap: baseline_trap as *const () as u64,
+            fn_poll_entry: baseline_poll_entry as *const () as u64,
+            fn_dispatch_site: baseline_site as *const () as u64,
+            fn_resume: baseline_resume as *const () as u64,
+            fn_interpret_one: baseline_interpret_one as *const () as u64,
+            ..Hart::default()
+        };
+        let stack = Cell::new(0);
+        Self { hart, stack }
+    }
+}
+
+impl Deref for TestHart {
+    type Target = Hart;
+
+    fn deref(&self) -> &Hart {
+        &self.hart
+    }
+}
 
 /// Why a run of translated code ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,19 +128,19 @@ global_asm!(
     ".globl baseline_enter", "baseline_enter:",
     "push rbx", "push rbp", "push r12", "push r13", "push r14", "push r15",
     "sub rsp, 8",
-    "mov gs:[{stack_base}], rsp",
+    "mov gs:[{stack}], rsp",
     "mov r11, rdi",
     "mov rbx, {kept}", "mov rbp, {kept}",
     "baseline_load",
     "call r11",
     "baseline_store",
-    "cmp rsp, gs:[{stack_base}]",
+    "cmp rsp, gs:[{stack}]",
     "jne 3f",
     "xor eax, eax",
     "baseline_out:",
     "cmp rbx, {kept}", "jne 3f",
     "cmp rbp, {kept}", "jne 3f",
-    "mov rsp, gs:[{stack_base}]",
+    "mov rsp, gs:[{stack}]",
     "add rsp, 8",
     "pop r15", "pop r14", "pop r13", "pop r12", "pop rbp", "pop rbx",
     "cld",
@@ -126,7 +166,7 @@ global_asm!(
     f5 = const f(5), f6 = const f(6), f7 = const f(7), f8 = const f(8), f9 = const f(9),
     f10 = const f(10), f11 = const f(11), f12 = const f(12), f13 = const f(13),
     f14 = const f(14), f15 = const f(15),
-    stack_base = const core::mem::offset_of!(Hart, stack_base),
+    stack = const offset_of!(TestHart, stack),
     kept = const KEPT,
     resume = sym resume,
     interpret_one = sym interpret_one,
@@ -153,23 +193,19 @@ thread_local! {
     pub static KICKS: Cell<bool> = const { Cell::new(false) };
     /// Number of instructions that translated code left to the interpreter.
     pub static INTERPRETED: Cell<u64> = const { Cell::new(0) };
+    /// The hart of the last run on this thread.
+    static CURRENT: Cell<*const Hart> = const { Cell::new(core::ptr::null()) };
 }
 
 /// Returns the hart of the running code.
-pub fn current() -> *mut Hart {
-    let hart;
-    // SAFETY: GS base is a hart, whose field is its address.
-    unsafe {
-        asm!("mov {}, gs:[{}]", out(reg) hart,
-            const core::mem::offset_of!(Hart, self_address), options(nostack, readonly));
-    }
-    hart
+pub fn current() -> *const Hart {
+    CURRENT.get()
 }
 
 extern "C" fn resume() -> u64 {
     POLLS.set(POLLS.get() + 1);
     // SAFETY: the hart outlives the run, and translated code waits.
-    unsafe { (*current()).poll_limit = 0 };
+    unsafe { (*current()).kick.poll_limit.store(0, Relaxed) };
     0
 }
 
@@ -177,27 +213,16 @@ extern "C" fn interpret_one() -> u64 {
     INTERPRETED.set(INTERPRETED.get() + 1);
     if KICKS.get() {
         // SAFETY: as below.
-        unsafe { (*current()).poll_limit = u64::MAX };
+        unsafe { (*current()).kick.poll_limit.store(u64::MAX, Relaxed) };
     }
     // SAFETY: the hart outlives the run, and translated code waits; the guest addresses the test's
     // buffers only.
-    let step = unsafe { INTERPRETER.with_borrow_mut(|one| one.step(&mut *current())) };
+    let step = unsafe { INTERPRETER.with_borrow_mut(|one| one.step(&*current())) };
     match step {
         Step::Next => 0,
         Step::Jump(_) => Reason::Dispatch as u64,
         Step::Trap(_) => Reason::Trap as u64,
     }
-}
-
-/// Sets the entry points of a hart.
-pub fn install(hart: &mut Hart) {
-    hart.fn_ecall = baseline_ecall as *const () as u64;
-    hart.fn_dispatch = baseline_dispatch as *const () as u64;
-    hart.fn_trap = baseline_trap as *const () as u64;
-    hart.fn_poll_entry = baseline_poll_entry as *const () as u64;
-    hart.fn_dispatch_site = baseline_site as *const () as u64;
-    hart.fn_resume = baseline_resume as *const () as u64;
-    hart.fn_interpret_one = baseline_interpret_one as *const () as u64;
 }
 
 /// Address of the code that ends a run after a fault.
@@ -209,11 +234,12 @@ pub fn fault_address() -> u64 {
 ///
 /// # Safety
 /// `host` is an entry of code for this hart.
-pub unsafe fn enter(hart: &mut Hart, host: u64) -> Reason {
+pub unsafe fn enter(hart: &TestHart, host: u64) -> Reason {
     const ARCH_SET_GS: libc::c_int = 0x1001;
-    hart.self_address = core::ptr::from_mut(hart) as u64;
+    CURRENT.set(&hart.hart);
+    let address = core::ptr::from_ref(hart) as u64;
     // SAFETY: nothing else uses GS in this thread.
-    let result = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, hart.self_address) };
+    let result = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, address) };
     assert_eq!(result, 0);
     // SAFETY: the caller's contract.
     match unsafe { baseline_enter(host) } {
