@@ -619,7 +619,7 @@ fn what_is_left() -> Result<()> {
     // The pool is full again.
     let settled = || {
         let ready = daemon.request("GET", "/readyz", b"");
-        ready.is_ok_and(|ready| ready.json()["vmms_ready"] == 1)
+        ready.is_ok_and(|ready| ready.json()["vmms_ready"] == 2)
     };
     until(settled)?;
     std::thread::sleep(std::time::Duration::from_millis(500));
