@@ -59,7 +59,8 @@ const PACKING: Limit = Limit {
 /// their memory limits is at most the host's memory. There is always one, and at most `most`.
 fn at_once(most: u32, memory: u64) -> usize {
     let fitting = memory / Limits::of(Role::Worker).address_space;
-    fitting.clamp(1, most.into()) as usize
+    let number = fitting.clamp(1, most.into());
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// Names the normal image of a file.
