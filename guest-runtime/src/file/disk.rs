@@ -8,8 +8,7 @@ use crate::fs::process::FileId;
 use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
-use crate::mm::user;
-use crate::mm::{UserSlice, UserSliceMut};
+use crate::mm::{UserSlice, UserSliceMut, user};
 use hartline_linux::errno::Errno;
 use hartline_linux::fs::{
     BLKBSZGET, BLKDISCARD, BLKFLSBUF, BLKGETSIZE, BLKGETSIZE64, BLKIOMIN, BLKIOOPT, BLKPBSZGET,

@@ -71,8 +71,8 @@ pub trait Disk: Debug {
     fn want_interrupt(&mut self) -> bool;
 }
 
-/// The disks, by the number in [`Device::Disk`](super::devices::Device), and the requests to
-/// volumes that tasks wait for.
+/// The disks, by the number that an open file of a disk has, and the requests to volumes that tasks
+/// wait for.
 #[derive(Debug, Default)]
 pub struct Disks {
     units: Vec<Requests>,
