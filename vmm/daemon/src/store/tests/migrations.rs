@@ -123,7 +123,10 @@ fn databases_of_all_versions_are_brought_up_to_date() {
         let dangling = rows(&connection, "PRAGMA foreign_key_check");
         assert!(dangling.is_empty(), "version {version}: {dangling:?}");
         let now = rows(&connection, "PRAGMA user_version");
-        assert_eq!(now, [[Value::Integer(MIGRATIONS.len().try_into().unwrap())]]);
+        assert_eq!(
+            now,
+            [[Value::Integer(MIGRATIONS.len().try_into().unwrap())]]
+        );
         assert_eq!(
             definitions(&path),
             definitions(&fresh),
