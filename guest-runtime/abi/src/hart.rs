@@ -237,9 +237,9 @@ pub mod offset {
     pub const F: u64 = offset_of!(Hart, f) as u64;
     /// [`Hart::pc`].
     pub const PC: u64 = offset_of!(Hart, pc) as u64;
-    /// [`Kick::poll_limit`].
+    /// [`super::Kick::poll_limit`].
     pub const POLL_LIMIT: u64 = offset_of!(Hart, kick.poll_limit) as u64;
-    /// [`Kick::pending`].
+    /// [`super::Kick::pending`].
     pub const PENDING: u64 = offset_of!(Hart, kick.pending) as u64;
     /// [`Hart::interrupts`].
     pub const INTERRUPTS: u64 = offset_of!(Hart, interrupts) as u64;

@@ -21,7 +21,7 @@ pub const STUB_STRIDE: u64 = PAGE_SIZE / MAX_DEVICES as u64;
 /// Interrupt stack table entry of all device gates: an interrupt must not overwrite the frame of an
 /// exception that is being handled.
 pub const STACK: u8 = 1;
-/// Bits that the stubs set in [`crate::hart::Hart::pending`].
+/// Bits that the stubs set in [`crate::hart::Kick::pending`].
 pub const PENDING: u64 = Pending::Device as u64;
 
 /// Type of a 64-bit interrupt gate, which masks further interrupts.
