@@ -1,6 +1,8 @@
 //! Bad input causes one line on standard error that names the problem, and exit code 125. It leaves
 //! nothing in the cache and causes no panic and no hang.
 
+#[path = "bad_input/cache.rs"]
+mod cache;
 #[path = "bad_input/interpreter.rs"]
 mod interpreter;
 
@@ -10,12 +12,10 @@ use hartline_tests::process::{self, Outcome};
 use hartline_tests::random::Random;
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
-use hartline_tests::{Result, hartline, paths};
+use hartline_tests::{Result, hartline};
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
 
 /// A way to damage the valid file, and words of which the error has at least one.
 type Row = (&'static str, fn(Elf) -> Elf, &'static [&'static str]);
@@ -274,15 +274,15 @@ fn main() -> ExitCode {
         check_good(&Place::new(&Elf::position_independent()?)?.run("run")?)
     });
     suite.add_kvm("section headers cut off", without_sections);
-    suite.add_kvm("damaged cache entries", damaged_cache);
-    suite.add_kvm("changes of what is known", known_files);
-    suite.add_kvm("many builds at once", many_builds);
-    suite.add_kvm("killed build", killed_build);
+    suite.add_kvm("damaged cache entries", cache::damaged_cache);
+    suite.add_kvm("changes of what is known", cache::known_files);
+    suite.add_kvm("many builds at once", cache::many_builds);
+    suite.add_kvm("killed build", cache::killed_build);
     suite.add_kvm("build: cache folder cannot be written", || {
-        unwritable_cache("build")
+        cache::unwritable_cache("build")
     });
     suite.add_kvm("run: cache folder cannot be written", || {
-        unwritable_cache("run")
+        cache::unwritable_cache("run")
     });
     suite.add_kvm("no /dev/kvm", || without_kvm("", &["/dev/kvm"]));
     suite.add_kvm("/dev/kvm is something else", || {
@@ -431,7 +431,7 @@ fn good_file() -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
     check_good(&place.run("run")?)?;
     for _ in 0..2 {
-        built(&place)?;
+        cache::built(&place)?;
         check_good(&place.run("run")?)?;
         if place.cached()?.len() != 1 {
             return Err(format!("in the cache: {:?}", place.cached()?).into());
@@ -445,184 +445,6 @@ fn without_sections() -> Result<()> {
     let elf = Elf::good()?;
     let end = elf.boundaries().last().copied().unwrap_or(0) + 1;
     check_good(&Place::new(&elf.truncated(end))?.run("run")?)
-}
-
-/// Translates the program ahead.
-fn built(place: &Place) -> Result<()> {
-    match place.run("build")? {
-        outcome if outcome.code == 0 => Ok(()),
-        outcome => Err(format!("{outcome:?}").into()),
-    }
-}
-
-/// A damaged entry is detected, not used, and made again.
-fn damaged_cache() -> Result<()> {
-    let place = Place::new(&Elf::good()?)?;
-    built(&place)?;
-    let [entry] = place
-        .cached()?
-        .try_into()
-        .map_err(|files| format!("in the cache: {files:?}"))?;
-    let original = fs::read(&entry)?;
-    let length = original.len();
-    let mut damaged = vec![
-        vec![],
-        original[..1].to_vec(),
-        original[..length / 2].to_vec(),
-        original[..length - 1].to_vec(),
-    ];
-    damaged.push([&original[..], b"more"].concat());
-    damaged.push(vec![0; length]);
-    for at in [
-        0,
-        8,
-        12,
-        16,
-        48,
-        80,
-        88,
-        96,
-        104,
-        112,
-        120,
-        128,
-        136,
-        4096,
-        length / 2,
-        length - 1,
-    ] {
-        let mut bytes = original.clone();
-        bytes[at] ^= 0x41;
-        damaged.push(bytes);
-    }
-    for (number, bytes) in damaged.iter().enumerate() {
-        fs::write(&entry, bytes)?;
-        check_good(&place.run("run")?)
-            .map_err(|error| format!("damage {number}: {}", error.message().unwrap_or_default()))?;
-        if entry.exists() {
-            return Err(format!("damage {number} is still in the cache").into());
-        }
-        built(&place)?;
-        if place.cached()? != [entry.clone()] || fs::read(&entry)? == *bytes {
-            return Err(format!("damage {number} is still in the cache").into());
-        }
-    }
-    Ok(())
-}
-
-/// A file and its translation are checked once. They are checked again when one of them or the
-/// validated-image cache changes.
-fn known_files() -> Result<()> {
-    let place = Place::new(&Elf::good()?)?;
-    built(&place)?;
-    // A file that was just written is checked at each start.
-    let settle = || std::thread::sleep(Duration::from_millis(2200));
-    settle();
-    check_good(&place.run("run")?)?;
-    let known = fs::read(place.known())?;
-    check_good(&place.run("run")?)?;
-    if fs::read(place.known())? != known {
-        return Err("it was checked again".into());
-    }
-    fs::write(place.known(), vec![b'x'; known.len()])?;
-    check_good(&place.run("run")?)?;
-    fs::write(place.known(), &known[..known.len() - 1])?;
-    check_good(&place.run("run")?)?;
-    // Change the translation.
-    let [entry] = place
-        .cached()?
-        .try_into()
-        .map_err(|files| format!("in the cache: {files:?}"))?;
-    let length = fs::metadata(&entry)?.len();
-    let file = fs::File::options().write(true).open(&entry)?;
-    file.write_all_at(b"damage", length / 2)?;
-    check_good(&place.run("run")?)?;
-    if entry.exists() {
-        return Err("the damage was not noticed".into());
-    }
-    // Change one instruction of the program, but keep its modification time.
-    built(&place)?;
-    settle();
-    check_good(&place.run("run")?)?;
-    // addi a0, t0, code
-    let exits_with = |code: u32| (0x0002_8513 | code << 20).to_le_bytes();
-    let program = fs::read(place.program())?;
-    let at = program.windows(4).position(|word| word == exits_with(7));
-    let at = at.ok_or("the program does not load its exit code")?;
-    let file = fs::File::options().write(true).open(place.program())?;
-    let modified = file.metadata()?.modified()?;
-    file.write_all_at(&exits_with(8), at as u64)?;
-    file.set_modified(modified)?;
-    for _ in 0..2 {
-        match place.run("run")?.code {
-            8 => settle(),
-            code => return Err(format!("the program before ran: exit code {code}").into()),
-        }
-    }
-    Ok(())
-}
-
-/// Several processes translate the same file at once: all succeed and make one entry.
-fn many_builds() -> Result<()> {
-    let place = Place::new(&Elf::good()?)?;
-    let mut children = Vec::new();
-    for _ in 0..6 {
-        children.push(
-            place
-                .command("build")?
-                .arg(place.program())
-                .stderr(std::process::Stdio::null())
-                .stdout(std::process::Stdio::null())
-                .spawn()?,
-        );
-    }
-    for child in &mut children {
-        match process::wait(child)?.map(process::shell_code) {
-            Some(0) => {}
-            other => return Err(format!("exit code {other:?}").into()),
-        }
-    }
-    match place.cached()?.as_slice() {
-        [_] => Ok(()),
-        files => Err(format!("in the cache: {files:?}").into()),
-    }
-}
-
-/// A later build clears away what a killed build leaves behind.
-fn killed_build() -> Result<()> {
-    let place = Place::new(&Elf::good()?)?;
-    let mut child = place
-        .command("build")?
-        .arg(paths::busybox())
-        .stderr(std::process::Stdio::null())
-        .stdout(std::process::Stdio::null())
-        .spawn()?;
-    std::thread::sleep(Duration::from_millis(700));
-    child.kill()?;
-    child.wait()?;
-    let images = place
-        .cached()?
-        .iter()
-        .filter(|path| path.extension().is_some_and(|end| end == "img"))
-        .count();
-    if images != 0 {
-        return Err("busybox was translated in 0.7 s, or a part of it was stored".into());
-    }
-    let outcome = place.run("build")?;
-    match place.cached()?.as_slice() {
-        [_] if outcome.code == 0 => Ok(()),
-        files => Err(format!("{outcome:?}; in the cache: {files:?}").into()),
-    }
-}
-
-/// The error names a cache folder that cannot be made.
-fn unwritable_cache(subcommand: &str) -> Result<()> {
-    let place = Place::new(&Elf::good()?)?;
-    let mut command = place.command(subcommand)?;
-    command.env("HARTLINE_CACHE", place.program().join("cache"));
-    // Nothing is translated before, so there is no other line.
-    let outcome = process::run(command.arg(place.program()), b"")?;
-    check_refusal(&outcome, &["good-or-bad/cache"])
 }
 
 /// Packs the contents of a root directory into a file.

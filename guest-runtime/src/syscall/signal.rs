@@ -223,6 +223,8 @@ fn rt_sigsuspend(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno
 
 fn rt_sigtimedwait(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [set, info, timeout, size, ..] = *arguments;
+    // The call is made again after a wait, and then it may fail.
+    kernel.signals.end_wait();
     check_size(size)?;
     let set: u64 = user::read(&mut kernel.memory, set)?;
     let timeout = match timeout {
@@ -230,12 +232,11 @@ fn rt_sigtimedwait(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
         _ => read_timespec(kernel, timeout)?,
     };
     let deadline = kernel.deadline(timeout);
-    // Blocked signals of the set must end the wait too, so they are unblocked while it lasts.
-    kernel.signals.end_wait();
     if kernel.signals.pending() & set == 0 {
         if deadline <= clock::monotonic() {
             return Err(Errno::EAGAIN);
         }
+        // Blocked signals of the set must end the wait too.
         kernel.signals.begin_wait(set);
         let error = kernel.block(Wait::until(deadline), 0);
         if error == Errno::EINTR {
