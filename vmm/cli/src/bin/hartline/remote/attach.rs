@@ -17,11 +17,11 @@ pub struct Attach {
     #[command(flatten)]
     remote: Remote,
 
-    /// Output only
+    /// Attach to the output only
     #[arg(long)]
     no_stdin: bool,
 
-    /// Begin with what the program has written already
+    /// Print the earlier output first
     #[arg(long)]
     logs: bool,
 
