@@ -32,7 +32,7 @@ const CLOSED: MountFlags = MountFlags::NOSUID
 /// The newest Landlock ABI whose rights are restricted, if the kernel supports them.
 const LANDLOCK: ABI = ABI::V7;
 
-/// What a process is to be locked into.
+/// The jail of a process.
 #[derive(Debug)]
 pub struct Jail {
     /// The role of the process.
@@ -47,7 +47,7 @@ pub struct Jail {
     pub volumes: Vec<OwnedFd>,
 }
 
-/// The reason why a process could not be locked in. The process must then end.
+/// The reason why a process could not enter its jail. The process must then end.
 #[derive(Debug, thiserror::Error)]
 pub enum JailError {
     /// A system call failed.
@@ -69,7 +69,7 @@ pub enum JailError {
     Filter(#[from] FilterError),
 }
 
-/// Locks the calling process in for good. The process must have one thread, be in its own mount,
+/// Moves the calling process into its jail for good. The process must have one thread, be in its own mount,
 /// PID and network namespaces, and have the capabilities `CAP_SYS_ADMIN`, `CAP_SETPCAP`,
 /// `CAP_SETUID` and `CAP_SETGID`. Result, if it has volumes: the directory of its own descriptors
 /// (`/proc/self/fd`). No path leads to that directory, and it has no parent.

@@ -57,7 +57,7 @@ pub enum Error {
     NotKvm {
         /// The device file.
         path: PathBuf,
-        /// What KVM_GET_API_VERSION returned.
+        /// The result of `KVM_GET_API_VERSION`.
         version: i32,
     },
     /// The number of vCPUs exceeds the limit of the host's KVM.

@@ -2,9 +2,9 @@
 //! service, the other process, which has no privileges.
 //!
 //! ```text
-//! server      answers requests, waits for ends       protocol    requests, and what is wrong with them
+//! server      answers requests, waits for ends       protocol    requests, and their errors
 //! processes   jailed processes, their users          service     starts the service
-//! volumes     directories of volumes                 confine     what the service gives up
+//! volumes     directories of volumes                 confine     rights that the service drops
 //! network     networks of tenants                    reach       paths that the service may walk
 //! cgroup      limits of processes                    listen      sockets for requests
 //! data        owners in the data directory
@@ -88,7 +88,7 @@ impl Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnerError {
     /// Namespaces and users of their own need root.
-    #[error("hartlined must be started by root: it gives each VMM a user of its own")]
+    #[error("hartlined must be started by root: it gives each VMM a separate user")]
     NotRoot,
     /// Another daemon has locked the data directory.
     #[error("{0}: another hartlined uses this data directory: stop it, or give another one")]

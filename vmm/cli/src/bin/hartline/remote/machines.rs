@@ -270,10 +270,10 @@ pub struct Logs {
     machine: String,
 }
 
-/// Prints what a machine wrote.
+/// Prints the output of a machine.
 ///
 /// # Errors
-/// The daemon refuses, or standard output takes nothing.
+/// The daemon refuses, or standard output cannot be written.
 pub fn logs(arguments: &Logs) -> anyhow::Result<ExitCode> {
     wait(async {
         let stream = if arguments.stderr { "stderr" } else { "stdout" };
