@@ -198,7 +198,7 @@ impl From<Statistics> for Traffic {
 pub struct Exits {
     /// Host calls of the guest runtime.
     pub calls: u64,
-    /// Notifications of devices by port.
+    /// Notifications by port: of volumes, and of timers.
     pub doorbells: u64,
     /// Kicks by the VMM.
     pub interruptions: u64,
