@@ -3,7 +3,7 @@
 //!
 //! It is the third implementation of [`hartline_isa::Machine`], next to the interpreter and the
 //! lifter. [`translate`] takes a [`Region`] of guest code as plain data and returns a
-//! [`Translation`]: host code, its entries, what a linker has to fill in, and the guest pc of each
+//! [`Translation`]: host code, its entries, fields for the linker to fill in, and the guest pc of each
 //! memory access.
 //!
 //! The code keeps to the convention of LLVM's translated code, so that both call each other

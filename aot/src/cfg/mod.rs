@@ -8,7 +8,6 @@
 //! Recovery assumes that memory that the file maps read-only keeps its contents. It also assumes
 //! that calls preserve the psABI's saved registers in functions that keep the address of a jump
 //! table in such a register across calls.
-//! function keeps the address of a jump table in one across them.
 
 mod blocks;
 mod constants;
