@@ -10,7 +10,7 @@
 //! directly: the registers of [`hartline_abi::hart::PINNED_X`] and
 //! [`PINNED_F`](hartline_abi::hart::PINNED_F) are in the same host registers, the others in the
 //! `Hart` structure, and at each host return the guest continues at `ra`. The code is always
-//! precise: between two guest instructions each register is in its place, so that a region can be
+//! precise: between two guest instructions each register is in its location, so that a region can be
 //! entered anywhere and a fault has exact registers.
 #![forbid(unsafe_code)]
 

@@ -110,7 +110,7 @@ pub enum DaemonError {
     #[error("volumes: {0}")]
     Volumes(#[from] VolumeError),
     /// The existing machines cannot be recovered.
-    #[error("the machines that there were: {0}")]
+    #[error("cannot recover the machines: {0}")]
     Machines(#[from] MachineError),
 }
 

@@ -53,7 +53,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The device answers, but not with KVM's stable API version.
-    #[error("{path}: not a KVM device of API version 12 (it answers {version})")]
+    #[error("{path}: not a KVM device of API version 12 (it has {version})")]
     NotKvm {
         /// The device file.
         path: PathBuf,

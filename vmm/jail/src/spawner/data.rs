@@ -93,7 +93,7 @@ impl Data {
         {
             return Err(SpawnerError::Data {
                 path: empty.display().to_string(),
-                why: "must be empty: delete what is in it",
+                why: "must be empty: delete its contents",
             });
         }
         let volumes = own_directory(&path.join(VOLUMES), 0o750, service)?;

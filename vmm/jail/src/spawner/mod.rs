@@ -121,7 +121,7 @@ pub enum SpawnerError {
     )]
     Cores(NoCoreScheduling),
     /// The configuration dedicates a processor that does not exist.
-    #[error("dedicated_cpus: this host has no processor {0}, or the daemon may not use it")]
+    #[error("dedicated_cpus: this host has no CPU {0}, or the daemon may not use it")]
     Processor(u32),
     /// The service was ended by a signal.
     #[error("the service was ended by signal {0}")]

@@ -93,5 +93,5 @@ async fn print_output(mut output: Output) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    anyhow::bail!("the daemon ended the connection; the machine may go on")
+    anyhow::bail!("the daemon closed the connection; the machine may still run")
 }

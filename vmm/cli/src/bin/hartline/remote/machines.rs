@@ -116,7 +116,7 @@ impl What {
             "args": self.arguments,
             "env": map(&self.environment),
             "cpus": self.cpus,
-            "memory": memory.context("--mem is more than there can be")?,
+            "memory": memory.context("--mem: too large")?,
             "network": self.network,
             "cpu_class": if self.dedicated { "dedicated" } else { "shared" },
         }))

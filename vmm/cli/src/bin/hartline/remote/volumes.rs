@@ -75,7 +75,7 @@ pub fn volume(command: &Volume) -> anyhow::Result<ExitCode> {
                 name,
             } => {
                 let size = size.checked_mul(1 << 20);
-                let size = size.context("--size is more than there can be")?;
+                let size = size.context("--size: too large")?;
                 let mut request = json!({ "name": name, "size": size });
                 if let Some(inodes) = inodes {
                     request["inodes"] = (*inodes).into();

@@ -213,7 +213,7 @@ impl Arguments {
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!(
             (1..=MAX_CPUS).contains(&(self.cpus as usize)),
-            "--cpus {}: a VM has 1 to {MAX_CPUS} vCPUs",
+            "--cpus {}: must be between 1 and {MAX_CPUS}",
             self.cpus
         );
         self.interrupt_mode()?;
@@ -224,12 +224,12 @@ impl Arguments {
         let disks = self.volumes.iter().filter_map(Volume::disk).count();
         ensure!(
             disks <= MAX_DISKS,
-            "--volume: {disks} block devices are more than {MAX_DISKS}"
+            "--volume: {disks} block devices: must be at most {MAX_DISKS}"
         );
         let volumes = self.volumes.len() - disks;
         ensure!(
             volumes <= MAX_VOLUMES,
-            "--volume: {volumes} volumes are more than {MAX_VOLUMES}"
+            "--volume: {volumes} volumes: must be at most {MAX_VOLUMES}"
         );
         Ok(())
     }
@@ -286,13 +286,13 @@ fn parse_volume(text: &str) -> anyhow::Result<Volume> {
     };
     ensure!(
         limits == [0; 2] || volume.disk().is_some(),
-        "rate and ops are for block devices, at /dev/NAME"
+        "rate and ops need a block device, at /dev/NAME"
     );
     if let Some(name) = volume.disk() {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         ensure!(
             name.len() <= DISK_NAME && name.bytes().all(is_plain),
-            "the name of a block device has at most {DISK_NAME} letters and digits"
+            "the name of a block device must have at most {DISK_NAME} letters and digits"
         );
     }
     Ok(volume)
@@ -324,14 +324,13 @@ fn check_processors(processors: &[u32], cpus: u32) -> anyhow::Result<()> {
     let (needed, given) = (cpus as usize + 1, processors.len());
     ensure!(
         given == needed,
-        "{given} processors: {needed} are needed, one for each vCPU (--cpus) and one for all other \
-         threads"
+        "{given} CPUs: must be {needed}, one for each vCPU (--cpus) and one for all other threads"
     );
-    let usable = affinity::of_this_thread().context("which processors may be used")?;
+    let usable = affinity::of_this_thread().context("cannot read the CPU affinity")?;
     match processors.iter().find(|number| !usable.contains(number)) {
         None => Ok(()),
         Some(number) => {
-            bail!("processor {number} is not there or may not be used: see taskset -p $$")
+            bail!("CPU {number} does not exist, or this process may not use it: see taskset -p $$")
         }
     }
 }
