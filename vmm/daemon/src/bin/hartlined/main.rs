@@ -136,7 +136,7 @@ fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            tracing::info!("stopping; machines go on");
+            tracing::info!("stopping; machines keep running");
             manager.stopping();
             daemon.scheduler.drain();
             stop.send_replace(true);

@@ -91,7 +91,7 @@ impl Manager {
     pub fn stopping(&self) {
         self.notify(vec![
             NotifyState::Stopping,
-            NotifyState::Status("answering the last requests; machines go on"),
+            NotifyState::Status("answering the last requests; machines keep running"),
         ]);
     }
 
