@@ -14,10 +14,9 @@ pub const PROGRAM_PATH: &str = "/program";
 /// Largest IP packet of a VM's network interface, bytes.
 pub const MTU: u16 = 1500;
 
-/// Job for a VMM. Descriptors that come with it: standard input, output and error of the program,
-/// the file that gets the [`RunResult`], the tree, the other end of standard input if it is
-/// interactive, the TAP interface if it has a network, and the translation images in the order of
-/// `images`.
+/// Job for a VMM. Its descriptors are, in this order: standard input, output and error of the
+/// program; the file for the [`RunResult`]; the tree; the other end of standard input, if
+/// interactive; the TAP interface, if there is a network; the translation images, as in `images`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunJob {
     /// RAM, bytes.
