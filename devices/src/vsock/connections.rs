@@ -241,7 +241,7 @@ impl Connections {
         }
     }
 
-    /// Removes a connection that is over. Queues a connection with a packet for the guest.
+    /// Removes a connection that has ended. Queues a connection with a packet for the guest.
     fn settle(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;

@@ -25,7 +25,7 @@ pub struct Config {
     pub tls_key: Option<PathBuf>,
     /// vCPUs that may run at once, for each processor of the host.
     pub cpu_overcommit: u32,
-    /// Numbers of processors that machines can have exclusively; all other threads keep off them.
+    /// Numbers of CPUs that machines can reserve; all other threads avoid them.
     pub dedicated_cpus: Vec<u32>,
     /// Memory for machines, bytes; three quarters of the host's by default.
     pub memory: Option<u64>,

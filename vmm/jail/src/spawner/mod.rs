@@ -87,7 +87,7 @@ impl Settings {
 /// The reason why the spawner cannot start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnerError {
-    /// Namespaces and users of their own need root.
+    /// Separate namespaces and users need root.
     #[error("hartlined must be started by root: it gives each VMM a separate user")]
     NotRoot,
     /// Another daemon has locked the data directory.

@@ -98,7 +98,7 @@ impl Manager {
     /// Waits, not long, until systemd has taken all notifications.
     pub fn finish(self) {
         drop(self.states);
-        // No message comes: either the thread has ended, or the time is over.
+        // No message arrives: the thread has ended, or the time has passed.
         let _ = self.sent.recv_timeout(LAST);
     }
 
