@@ -42,7 +42,7 @@ pub enum ImageError {
     #[error("image of ABI version {0}, not {ABI_VERSION}")]
     Version(u32),
     /// A variant that does not exist.
-    #[error("image of variant {0}, which is not known")]
+    #[error("image of unknown variant {0}")]
     Variant(u32),
     /// The image of another file, or made with other options.
     #[error("image of another key")]
@@ -54,7 +54,7 @@ pub enum ImageError {
     #[error("image part of {0:#x} bytes is too large")]
     TooLarge(u64),
     /// The parts are not at their expected offsets.
-    #[error("image parts are not laid out as they should be")]
+    #[error("image parts are not at their expected offsets")]
     Layout,
     /// The function at this guest address is out of order, outside the text, or
     /// its code outside the image's.

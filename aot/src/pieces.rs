@@ -5,7 +5,7 @@
 //! magic "HARTPCS\0", SHA-256 of the cache key, SHA-256 of the file with this field
 //! zero, number of pieces (u64); then for each piece: number of functions, number of
 //! resume points, length of the object file (u64 each), link-time entry of each
-//! function, place and function of each resume point (u64), the object file, padding
+//! function, address and function of each resume point (u64), the object file, padding
 //! to 8 bytes
 //! ```
 

@@ -31,7 +31,7 @@ pub enum ReadError {
     #[error(transparent)]
     Elf(#[from] ElfError),
     /// Its code spans more than [`MAX_TEXT`].
-    #[error("code spans {0} bytes, more than the {MAX_TEXT} that can be translated")]
+    #[error("code spans {0} bytes, more than the limit of {MAX_TEXT}")]
     TextTooLarge(u64),
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Linker driver for cargo. Host programs are linked statically (.cargo/config.toml)
 # with lld over the libraries in .toolchain/ (toolchain.sh). Build scripts and
-# procedural macros come here too, without -static: they are the machine's own.
+# procedural macros are linked here too, without -static: they run on this machine.
 case " $* " in
 *" -static "*) ;;
 *) exec cc "$@" ;;

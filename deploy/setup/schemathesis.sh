@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install schemathesis, which tests the daemon's API by its description, into
-# .venv (a Python environment of its own).
+# .venv (a separate Python environment).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

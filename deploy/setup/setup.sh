@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Prepare a Debian machine for building and testing Hartline. Installs what is
-# missing and nothing else, so running it again costs a second.
+# Prepare a Debian machine for building and testing Hartline. Installs only missing
+# packages, so a second run takes a second.
 #
-#   setup.sh           what building and running need
-#   setup.sh test      also what the tests need
-#   setup.sh emulated  what make test-emulated needs besides
+#   setup.sh           requirements of building and running
+#   setup.sh test      also requirements of the tests
+#   setup.sh emulated  additional requirements of make test-emulated
 #   setup.sh --packages
 #                      print "ARCH PACKAGE..." of everything that fetch-debian.sh fetches
 #                      here, for update-lock.sh

@@ -26,7 +26,7 @@
 # upstream versions are refused unless HARTLINE_BENCH_MIXED=1.
 set -euo pipefail
 
-# What Debian's programs need, libraries included.
+# Packages of Debian's programs, with their libraries.
 packages=(
     libc6 bc bzip2 libbz2-1.0 libcrypt1 libexpat1 liblua5.4-0 liblz4-1 liblzma5 libxxhash0
     libpython3.13-minimal libreadline8t64 libsqlite3-0 libssl3t64 libtinfo6 lua5.4 openssl

@@ -1,6 +1,6 @@
-# Writes what the compressors are given: prose of an invented language some of whose words
-# are frequent, a table of numbers, and program text, in turn. A linear congruential
-# generator of its own keeps the file independent of the awk that runs it.
+# Writes the compressors' input: prose of an invented language with some frequent words, a
+# table of numbers, and program text, in turn. A built-in linear congruential generator
+# keeps the file independent of the awk that runs it.
 function random(limit) {
     state = (state * 1103515245 + 12345) % 2147483648
     return int(state / 65536) % limit

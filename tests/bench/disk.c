@@ -2,8 +2,8 @@
 //
 //   disk PATH THREADS READS [direct]
 //
-// reads 4 KiB at random places of a file or block device, READS times on each of some threads
-// (with O_DIRECT), and prints how many reads were done a second.
+// reads 4 KiB at random offsets of a file or block device, READS times on each of THREADS threads
+// (with `direct`: O_DIRECT), and prints the number of reads per second.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-# Writes `lines` lines in the form of a web server's log. A linear congruential
-# generator of its own keeps the text independent of the awk that runs it.
+# Writes `lines` lines in the form of a web server's log. A built-in linear
+# congruential generator keeps the text independent of the awk that runs it.
 function random(limit) {
     state = (state * 1103515245 + 12345) % 2147483648
     return int(state / 65536) % limit

@@ -2,10 +2,9 @@
 //
 //   syscalls OPERATION COUNT
 //
-// does one COUNT times, on one processor, and prints how many nanoseconds that took. For
-// operations whose names begin with `late` it prints how much later than asked for things
-// happened. What an operation needs is prepared before, and it is done once before the clock
-// starts.
+// does one COUNT times, on one CPU, and prints the time in nanoseconds. For operations whose
+// names begin with `late` it prints the delays after the requested times. The program prepares
+// an operation, and does it once, before the clock starts.
 // `data`, a file of some pages, is in the working directory.
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -46,8 +45,8 @@ static uint64_t now(void) {
     return time.tv_sec * 1000000000ull + time.tv_nsec;
 }
 
-// Without arguments and hardly any work in the kernel; not the one of the C library, which
-// might remember the answer.
+// Without arguments and with hardly any work in the kernel. Not through the C library, which
+// might cache the result.
 static void call_getppid(unsigned long count) {
     while (count--) check(syscall(SYS_getppid) > 0, "getppid");
 }
@@ -67,7 +66,7 @@ static void read_page(unsigned long count) {
         check(pread(data, page, PAGE, at) == PAGE, "pread");
 }
 
-// Two pipes, and somebody at their other ends who sends every byte back.
+// Two pipes, and a partner at their other ends that sends every byte back.
 static int to[2], back[2];
 
 static void open_pipes(void) { check(!pipe(to) && !pipe(back), "pipe"); }
@@ -101,7 +100,7 @@ static void ping_pong(unsigned long count) {
         check(write(to[1], &byte, 1) == 1 && read(back[0], &byte, 1) == 1, "ping-pong");
 }
 
-// A word that two threads pass to each other: 0 is the main thread's turn.
+// A word that two threads set in turn: at 0 the main thread continues.
 static _Atomic uint32_t turn;
 
 static void wait_for_turn(uint32_t own) {
@@ -133,7 +132,7 @@ static void futex_turns(unsigned long count) {
     }
 }
 
-// Nobody waits.
+// No thread waits.
 static void futex_wake(unsigned long count) {
     while (count--) check(!syscall(SYS_futex, &turn, FUTEX_WAKE_PRIVATE, 1), "FUTEX_WAKE");
 }
@@ -187,7 +186,7 @@ static void fork_exec(unsigned long count) {
     }
 }
 
-// As `posix_spawn` does it: nothing is copied.
+// As `posix_spawn`: nothing is copied.
 static void vfork_exec(unsigned long count) {
     while (count--) {
         pid_t child = vfork();
@@ -196,8 +195,8 @@ static void vfork_exec(unsigned long count) {
     }
 }
 
-// Sockets that one epoll instance watches, and the one that sends to them. One of them becomes
-// ready per operation, and another one each time.
+// Sockets that one epoll instance watches, and the socket that sends to them. In each operation,
+// a different one becomes ready.
 enum { MOST_SOCKETS = 10000 };
 static int watcher, sender, sockets, watched[MOST_SOCKETS];
 static struct sockaddr_in addresses[MOST_SOCKETS];
@@ -230,7 +229,7 @@ static void watch_ten_thousand(void) { watch_sockets(MOST_SOCKETS); }
 static void epoll_one(unsigned long count) {
     static unsigned next;
     while (count--) {
-        // A step that has no divisor in common with the number of sockets.
+        // A step that is coprime to the number of sockets.
         next = (next + 7919) % sockets;
         char byte = 1;
         struct epoll_event events[16];
@@ -241,7 +240,7 @@ static void epoll_one(unsigned long count) {
     }
 }
 
-// How late things were, all together.
+// The sum of all delays.
 static uint64_t late;
 
 enum { PERIOD = 1000000 };
@@ -273,7 +272,7 @@ static void prepare_timer(void) {
     check(!timer_create(CLOCK_MONOTONIC, &event, &timer), "timer_create");
 }
 
-// Signals of a timer to a program that computes.
+// Signals of a timer to a computing program.
 static void late_timer(unsigned long count) {
     if (!count) return;
     left = count;
@@ -326,7 +325,7 @@ static const struct {
 };
 
 int main(int argc, char **argv) {
-    // Without arguments it is what `fork-exec` executes.
+    // Without arguments, it is the program that `fork-exec` executes.
     if (argc != 3) return argc > 1;
     cpu_set_t one;
     CPU_ZERO(&one);

@@ -1,5 +1,5 @@
 // Switches of several shapes (dense, sparse, ranges, nested, computed goto): a
-// small stack machine run in four ways that have to agree.
+// small stack machine, run in four ways that must agree.
 #include <stdint.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-// Dies in the way its argument names. What was written before must come out.
+// Dies in the way that its argument names. Earlier output must not be lost.
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>

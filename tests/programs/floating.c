@@ -56,8 +56,8 @@ static const uint64_t odd[] = {
 };
 #define ODD (int)(sizeof odd / sizeof *odd)
 
-// What is seen of NaNs between operations, in the other format or as bits; comparisons
-// that put flags back.
+// NaNs between operations, in the other format or as bits; comparisons that restore the
+// flags.
 static void chains(uint64_t a, uint64_t b, unsigned long flags) {
     uint64_t r[8];
     unsigned long f[4];

@@ -1,5 +1,5 @@
-// Handlers of the signals that instructions cause: what they are told, what they may
-// change, and how they are left.
+// Handlers of signals that instructions cause: the reported state, changes to it, and ways
+// to leave a handler.
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -11,11 +11,11 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-// A function that runs one instruction with a known value in every register but sp, gp
-// and tp; the places of the instruction and of what follows it.
+// A function that runs one instruction with a known value in every register except sp, gp
+// and tp; the addresses of this instruction and of the next one.
 #define FAULTING(name, text) FAULTING_IN(name, "", text, "")
 
-// The same with something before and after it.
+// The same with code before and after it.
 #define FAULTING_IN(name, before, text, after)                                       \
     extern const char name##_at[], name##_next[];                                    \
     __attribute__((noinline, naked)) void name(void *address) {                      \
@@ -74,7 +74,7 @@ FAULTING(do_fsd, "fsd fa5, 8(a0)")
 FAULTING(do_amo, "amoadd.d a1, a2, (a0)")
 FAULTING(do_amo_w, "amomaxu.w.aqrl a1, a2, (a0)")
 FAULTING(do_lr, "lr.d a1, (a0)")
-// Several stores to the stack, registers that change between them, and what they leave.
+// Several stores to the stack, registers that change between them, and the results.
 FAULTING_IN(do_ld_after_stores,
     "sd t0, 104(sp)\n addi t0, t0, 1\n sd t0, 112(sp)\n li t1, 0x77\n sd t1, 120(sp)\n li t2, 0x78\n",
     "ld a1, 8(a0)",
@@ -84,8 +84,8 @@ FAULTING_IN(do_sd_stack,
     "sd sp, -48(a0)\n mv sp, a0\n sd t0, -40(sp)\n addi t0, t0, 1\n sd t0, -32(sp)\n li t1, 0x77\n",
     "sd t1, 8(sp)",
     "ld t6, -32(sp)\n ld sp, -48(sp)\n")
-// Words that are put together from bytes, of which only some can be read, and loads of which
-// less is used than is read; in the second of each kind nothing of that is left.
+// Words that are combined from bytes, of which only some can be read; and loads of which only a
+// part is used. In the second function of each kind the result is dead.
 #define LITTLE                                                                       \
     "lbu a1, 0(a0)\n lbu a2, 1(a0)\n slli a2, a2, 8\n or a1, a1, a2\n"               \
     "lbu a3, 2(a0)\n slli a3, a3, 16\n or a1, a1, a3\n"                             \
@@ -130,7 +130,7 @@ static void show(int signal, siginfo_t *info, void *context) {
     ucontext_t *u = context;
     unsigned long *x = u->uc_mcontext.__gregs;
     printf("  signal %d code %d", signal, info->si_code);
-    // The reference does not know an address that x86-64 does not have.
+    // qemu does not report an address that is not canonical on x86-64.
     if ((x[10] >> 48) != 0) printf(" address none");
     else if (signal == SIGSEGV || signal == SIGBUS) printf(" address %lx", place((unsigned long)info->si_addr));
     else printf(" address %s", info->si_addr == current->at ? "pc" : "other");
@@ -164,11 +164,11 @@ static void every_instruction(void) {
     };
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
         current = &rows[i];
-        // The last one is no address of x86-64.
+        // The last address is not canonical on x86-64.
         char *places[] = {unmapped, read_only + 64, none + 64, (char *)0x1234567812345600};
         int lr = !strncmp(current->name, "do_lr", 5), amo = !strncmp(current->name, "do_amo", 6);
         for (int p = 0; p < 4; p++) {
-            // Which of load and store faults is not the same for all kernels.
+            // Kernels differ in whether the load or the store faults.
             if ((lr || amo) && p == 1) continue;
             printf("%s %d\n", current->name, p);
             skip = 1;
@@ -213,7 +213,7 @@ static void words(void) {
     }
 }
 
-// A run of stores to a stack that ends inside the run. The handler needs another one.
+// A run of stores to a stack that ends inside the run. The handler needs an alternate stack.
 static void stack_end(void) {
     static const struct row row = ROW(do_sd_stack);
     current = &row;
@@ -222,8 +222,8 @@ static void stack_end(void) {
     printf("  left %lx %lx\n", *(long *)(edge + 4096 - 40), *(long *)(edge + 4096 - 32));
 }
 
-// A collector's write barrier: pages are protected again and again, and the handler
-// opens the one that is written.
+// A garbage collector's write barrier: pages are protected repeatedly, and the handler
+// makes the written page writable.
 static char *heap;
 static volatile unsigned faults;
 enum { PAGES = 100, ROUNDS = 100 };

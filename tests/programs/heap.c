@@ -60,7 +60,7 @@ int main(void) {
             free(slot[i]);
         }
     printf("allocated %lu freed %lu resized %lu\n", allocated, freed, moved);
-    // Large blocks come from mmap and go back.
+    // Large blocks come from mmap and are unmapped.
     for (int i = 1; i <= 40; i++) {
         size_t bytes = (size_t)i << 20;
         char *p = malloc(bytes);

@@ -1,7 +1,7 @@
-// What threads that share memory may see of one another: message passing, store and
-// load buffering, independent reads of independent writes, locks made of LR/SC and AMOs,
-// a sequence lock. Exact also where threads are interrupted between two instructions.
-// The argument is how many times each is tried.
+// Memory order between threads: message passing, store and load buffering, independent
+// reads of independent writes, locks made of LR/SC and AMOs, a sequence lock. The output is
+// exact, also if threads are interrupted between two instructions. The argument is the
+// number of rounds of each test.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

@@ -63,7 +63,7 @@ int main(void) {
     sbrk(1 << 20);
     printf("brk again zero %d\n", all(top, 0, 1 << 20));
 
-    // Reserved but hardly used: costs address space, not memory.
+    // Reserved but hardly used: this uses address space, not memory.
     char *huge = anonymous((size_t)1 << 30, MAP_NORESERVE);
     for (size_t i = 0; i < (size_t)1 << 30; i += 64 << 20) huge[i] = 1;
     printf("sparse %d\n", huge[0] + huge[(size_t)64 << 20]);

@@ -1,13 +1,13 @@
 // Litmus tests of RVWMO: outcomes that the specification forbids must never appear, whichever
-// processor the threads run on. The accesses are assembly, so what is tested is what becomes of
-// these instructions. Names are those of the litmus tests' literature: MP is message passing, SB
-// store buffering, LB load buffering, and so on.
+// CPU the threads run on. The accesses are assembly, so the test covers the translation of exactly
+// these instructions. The names are from the literature about litmus tests: MP is message passing,
+// SB store buffering, LB load buffering, and so on.
 //
 //   order [ROUNDS [counts]]
 //
-// Each round gives every thread a row of cells, of which it executes its part one by one, so
-// that the threads meet in some of them. With `counts` it tells how often SB without a fence had
-// the outcome that is allowed.
+// In each round, every thread executes its part of a test on each cell of an array, so that the
+// threads meet in some cells. With `counts`, the program prints how often SB without a fence had
+// the allowed outcome.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -16,20 +16,20 @@
 #include <string.h>
 
 #define CELLS 1024
-// So many cells later the threads meet again.
+// Number of cells after which the threads meet again.
 #define RUN 128
 #define THREADS 4
 
 struct location {
     long value;
-    // Of x, in z: the address is not known to be the same.
+    // The address of x, in z: the compiler cannot know that the addresses are equal.
     long *alias;
     long apart[14];
 };
 
 struct cell {
     struct location x, y, z;
-    // Of each thread.
+    // The values that each thread read.
     long seen[THREADS][2];
 } __attribute__((aligned(128)));
 
@@ -38,13 +38,13 @@ typedef void part(struct cell *cell, long *seen);
 struct test {
     const char *name;
     part *parts[THREADS];
-    // Of the values seen and the final ones of x, y and z.
+    // Whether the values read and the final values of x, y and z are forbidden.
     int (*forbidden)(const struct cell *cell);
     int allowed;
 };
 
 #ifdef __riscv
-// r0 and r1 are what the thread sees; t and u are free. x, y and z are addresses.
+// r0 and r1 are the values that the thread reads; t and u are free. x, y and z are addresses.
 #define PART(name, code)                                                                       \
     static void name(struct cell *cell, long *seen) {                                          \
         long r0 = -1, r1 = -1, t = 0, u = 0;                                                   \
@@ -57,14 +57,14 @@ struct test {
         seen[1] = r1;                                                                          \
     }
 #else
-// Compiled elsewhere, only the table is of interest.
+// On other architectures, only the table is needed.
 #define PART(name, code)                                                                       \
     static void name(struct cell *cell, long *seen) { (void)cell, (void)seen; }
 #endif
 
 #define W(where, value) "sd %[" #value "], 0(%[" #where "])\n"
 #define R(where, register) "ld %[" #register "], 0(%[" #where "])\n"
-// Depends on r0 without making use of its value.
+// Depends on r0 without use of its value.
 #define NOTHING_OF(register) "xor %[t], %[" #register "], %[" #register "]\n"
 #define R_AFTER(register, where, result)                                                       \
     NOTHING_OF(register) "add %[t], %[t], %[" #where "]\nld %[" #result "], 0(%[t])\n"
@@ -72,7 +72,7 @@ struct test {
     NOTHING_OF(register) "addi %[t], %[t], 1\nsd %[t], 0(%[" #where "])\n"
 #define W_ADDR(register, where)                                                                \
     NOTHING_OF(register) "add %[t], %[t], %[" #where "]\nsd %[one], 0(%[t])\n"
-// Depends on a branch of which both ways lead there.
+// Depends on a branch; both edges lead there.
 #define W_CTRL(register, where) "bnez %[" #register "], 1f\n1:\n" W(where, one)
 #define FENCE(predecessor, successor) "fence " #predecessor ", " #successor "\n"
 #define FENCE_TSO "fence.tso\n"
@@ -100,13 +100,13 @@ PART(yx_lr_aq, LR(".aq", y, r0) R(x, r1))
 PART(yx_lr_aqrl, LR(".aqrl", y, r0) R(x, r1))
 PART(yx_amo_aq, AMO_R(".aq", y, r0) R(x, r1))
 PART(yx_amo_aqrl, AMO_R(".aqrl", y, r0) R(x, r1))
-// x was read before the acquiring load: that value may not be taken for the later one.
+// x is read before the acquiring load; the later load must not use this value.
 PART(xyx_lr_aq, R(x, u) LR(".aq", y, r0) R(x, r1))
 PART(xyx_addr, R(x, u) R(y, r0) R_AFTER(r0, x, r1))
 PART(xy_fence_rr, R(x, r0) FENCE(r, r) R(y, r1))
 PART(xy_addr, R(x, r0) R_AFTER(r0, y, r1))
 
-// y holds the address of x, which the reader compares with it.
+// y contains the address of x; the reader compares it with the address of x.
 PART(publish, W(x, one) FENCE(w, w) W(y, x))
 PART(compare, R(x, u) R(y, r0) "bne %[r0], %[x], 1f\nld %[r1], 0(%[r0])\nli %[r0], 1\n1:\n")
 
@@ -147,7 +147,7 @@ PART(zx_lr, LR(".aq", z, r0) R(x, r1))
 // Coherence.
 PART(x_one_two, W(x, one) W(x, two))
 PART(xx, R(x, r0) R(x, r1))
-// By another address, and the second value used first.
+// Through another address, and the second value is used first.
 #define ALIAS "ld %[u], 8(%[z])\n"
 PART(xx_alias, ALIAS "ld %[r0], 0(%[x])\nld %[r1], 0(%[u])\nsub %[t], %[r1], %[r0]\n")
 PART(xxx_alias, ALIAS "ld %[t], 0(%[x])\nld %[r0], 0(%[u])\nld %[r1], 0(%[x])\n")
@@ -160,7 +160,7 @@ PART(x_two_y_one, W(x, two) FENCE(w, w) W(y, one))
 PART(y_x_data, R(y, r0) W_DATA(r0, x))
 PART(y_two_x, W(y, two) FENCE(rw, rw) R(x, r0))
 
-// A store of its own that the thread reads back.
+// The thread reads its own store back.
 PART(ppoca, R(y, r0) "beqz %[r0], 1f\n1:\nsd %[one], 0(%[z])\nld %[u], 0(%[z])\n" R_AFTER(u, x, r1))
 PART(ppoaa, R(y, r0) W_ADDR(r0, z) "ld %[u], 0(%[z])\n" R_AFTER(u, x, r1))
 
@@ -226,7 +226,7 @@ static const struct test tests[] = {
     {"CoWW", {x_one_two, xx}, first_is_last, 0},
     {"CoRW", {x_read_one, x_two}, from_the_future, 0},
     {"CoWR", {x_one_read, x_two}, overtaken, 0},
-    // RVWMO allows this one; x86 has no such outcome.
+    // RVWMO allows this outcome; x86 does not show it.
     {"PPOCA", {xy_fence, ppoca}, message, 0},
     {"PPOAA", {xy_fence, ppoaa}, message, 0},
 };
@@ -243,8 +243,8 @@ static void clear(void) {
     for (int i = 0; i < CELLS; i++) cells[i].z.alias = &cells[i].x.value;
 }
 
-// Goes on when `count` have come, so that all go on at the same moment: if they run at the same
-// time at all, for which nobody waits for long.
+// Returns when `count` threads have arrived, so that all continue at the same moment. It does not
+// wait long, because the threads may not run at the same time.
 static void meet(int count) {
     __atomic_fetch_add(&arrived, 1, __ATOMIC_SEQ_CST);
     for (int i = 1; i < 4000 && __atomic_load_n(&arrived, __ATOMIC_RELAXED) < count; i++)

@@ -1,7 +1,6 @@
-// Threads on several processors that change what they share: mappings and their
-// permissions under the eyes of others, copies of the address space, signals from one
-// thread to another that computes, and the end of a process whose threads are busy.
-// Exact with one processor too.
+// Threads on several CPUs that change shared state: mappings and permissions that other
+// threads use, copies of the address space, signals to a computing thread, and the end of a
+// process whose threads are busy. The output is the same with one CPU.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

@@ -59,7 +59,7 @@ static void memory(void) {
     show("copied memory", status);
     for (int i = 0; i < SIZE; i += 4096) sum += private[i] != 'p';
     printf("value %d, changed %d, shared %d %d\n", value, sum, shared[0], shared[8192]);
-    // Grandchildren, each of which changes what its parent has.
+    // Grandchildren: each changes its copy of its parent's memory.
     for (int depth = 0; depth < 5; depth++) {
         if ((pid = start()) != 0) {
             waitpid(pid, &status, 0);
@@ -84,7 +84,7 @@ static void pipes(void) {
     if (pid == 0) {
         close(ends[0]);
         memset(buffer, 'x', sizeof buffer);
-        // More than fits: waits for the reader.
+        // More than fits the pipe: it waits for the reader.
         for (int i = 0; i < 10; i++)
             if (write(ends[1], buffer, sizeof buffer) != sizeof buffer) _exit(1);
         _exit(0);
@@ -108,7 +108,7 @@ static void pipes(void) {
     waitpid(pid, &status, 0);
     show("reader", status);
 
-    // Nobody reads.
+    // There is no reader.
     close(ends[0]);
     if (pipe(ends) != 0) abort();
     close(ends[0]);
@@ -223,7 +223,7 @@ static void signalling(void) {
     printf("children %d\n", (int)children);
     signal(SIGCHLD, SIG_DFL);
 
-    // A handler in the child, and one that its parent has.
+    // A handler in the child, and a handler inherited from its parent.
     signal(SIGUSR1, on_signal);
     sigaddset(&all, SIGUSR1);
     sigprocmask(SIG_BLOCK, &all, &old);
@@ -248,7 +248,7 @@ static void signalling(void) {
         sigaction(SIGUSR1, &on, NULL);
         pid = start();
         if (pid == 0) {
-            // Until it came while the parent read: before, it interrupts nothing.
+            // Repeat until the signal arrives during the read: before, it interrupts nothing.
             struct pollfd poll_fd = {.fd = seen[0], .events = POLLIN};
             do {
                 usleep(20000);
@@ -261,7 +261,7 @@ static void signalling(void) {
         long count = read(ends[0], &byte, 1);
         printf("restart %d: %ld %s\n", restart, count, count < 0 ? strerror(errno) : "");
         if (count < 0) {
-            // More of them may come: these are not to count.
+            // Further signals may arrive; they must not count.
             action.sa_handler = SIG_IGN;
             sigaction(SIGUSR1, &action, NULL);
             if (write(seen[1], "s", 1) != 1 || read(ends[0], &byte, 1) != 1) abort();
@@ -269,7 +269,7 @@ static void signalling(void) {
         waitpid(pid, &status, 0);
     }
 
-    // Stopping and going on.
+    // Stop and continue.
     pid = start();
     if (pid == 0)
         for (;;) pause();
@@ -284,7 +284,7 @@ static void signalling(void) {
     show("child", status);
     printf("gone: %d %s\n", kill(pid, 0), strerror(errno));
 
-    // A group at once.
+    // A whole process group.
     pid_t first = start();
     if (first == 0) {
         setpgid(0, 0);
@@ -331,7 +331,7 @@ static void orphans(void) {
     close(ends[1]);
     long count = read(ends[0], &byte, 1);
     printf("orphan %ld %c\n", count, byte);
-    // One without a zombie.
+    // A child that leaves no zombie.
     signal(SIGCHLD, SIG_IGN);
     pid = start();
     if (pid == 0) _exit(9);
@@ -346,7 +346,7 @@ static void orphans(void) {
     show("vfork", status);
 }
 
-// Two that compute take turns.
+// Two computing processes alternate.
 static void sharing(void) {
     volatile int *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int status;

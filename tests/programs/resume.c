@@ -1,6 +1,6 @@
-// A main loop that goes on after its host frames are gone: a signal handler returned,
-// recursion used up the host stack, longjmp came out of nested calls. And a function that
-// only this file calls, whose loop signals interrupt.
+// A main loop that continues after its host frames are dropped: a signal handler returns,
+// recursion uses up the host stack, longjmp leaves nested calls. And a function that only
+// this file calls, whose loop signals interrupt.
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -29,8 +29,8 @@ __attribute__((noinline)) static unsigned step(unsigned x) {
     return x * 1664525u + 1013904223u;
 }
 
-// Saves registers at its start, and has as many numbers in its loop as there are registers
-// of arguments.
+// Saves registers at its start, and uses as many values in its loop as there are argument
+// registers.
 __attribute__((noinline)) static unsigned churn(unsigned seed, unsigned rounds) {
     unsigned a = step(seed), b = step(a), c = step(b), d = step(c), e = step(d), f = step(e);
     for (unsigned i = 0; i < rounds; i++) {

@@ -1,5 +1,5 @@
-// Sockets: Unix ones of all types, TCP and UDP over loopback, what passes over them, how
-// they end, options, and what bad calls give.
+// Sockets: Unix sockets of all types, TCP and UDP over loopback, their data, their end,
+// options, and errors of bad calls.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -116,7 +116,7 @@ static void passing(void) {
     socklen_t length = sizeof who;
     show("peer", getsockopt(s[0], SOL_SOCKET, SO_PEERCRED, &who, &length));
     printf("peer %d %d\n", who.pid == getpid(), who.uid == getuid());
-    // One that nobody receives is closed with the socket.
+    // A descriptor that is not received is closed with the socket.
     if (pipe(pipe_fds)) return;
     message = (struct msghdr){.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(sizeof(int))};
     vector.iov_len = 1;
@@ -264,7 +264,7 @@ static void tcp(int family) {
     show("connect", connect(fd, (void *)&address, length));
     close(fd);
     pthread_join(server, NULL);
-    // Without waiting.
+    // Nonblocking.
     fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK, 0);
     show("connect", connect(fd, (void *)&address, length));
     struct pollfd poll_fd = {fd, POLLOUT, 0};
@@ -280,7 +280,7 @@ static void tcp(int family) {
     int accepted = accept(listener, (void *)&from, &from_length);
     getsockname(fd, (void *)&peer, &peer_length);
     printf("same %d %d\n", from_length == peer_length, memcmp(&from, &peer, from_length));
-    // A close with bytes unread resets.
+    // A close with unread bytes resets the connection.
     show("send", send(fd, "unread", 6, 0));
     usleep(10000);
     close(accepted);
@@ -290,7 +290,7 @@ static void tcp(int family) {
     show("read", read(fd, in, 10));
     show("send", send(fd, "x", 1, MSG_NOSIGNAL));
     close(fd);
-    // An orderly close: what is written after it breaks the connection.
+    // An orderly close: a write after it breaks the connection.
     fd = socket(family, SOCK_STREAM, 0);
     connect(fd, (void *)&address, length);
     accepted = accept(listener, NULL, NULL);
@@ -302,7 +302,7 @@ static void tcp(int family) {
     usleep(10000);
     show("send", send(fd, "x", 1, MSG_NOSIGNAL));
     close(fd);
-    // Nobody listens any more.
+    // No socket listens any more.
     int again = socket(family, SOCK_STREAM, 0);
     show("bound twice", bind(again, (void *)&address, length));
     close(again);
@@ -355,7 +355,7 @@ static void udp(void) {
     int count = recvmmsg(one, messages, 4, MSG_WAITFORONE, NULL);
     show("recvmmsg", count);
     for (int i = 0; i < count; i++) printf("%u %x\n", messages[i].msg_len, messages[i].msg_hdr.msg_flags);
-    // A connected one hears that nobody is there.
+    // A connected socket gets an error if its peer is missing.
     show("connect", connect(two, (void *)&address, length));
     close(one);
     show("send", send(two, "x", 1, 0));

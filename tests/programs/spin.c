@@ -1,4 +1,4 @@
-// Never ends: ARG says whether in a plain loop, in calls, or asleep.
+// Never ends. ARG selects a plain loop, calls, or sleep.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// What a program does with a terminal. raw: takes single bytes without echo, until `q`;
+// Use of a terminal. raw: reads single bytes without echo, until `q`;
 // wait: reads lines until the end of the input; size: rows and columns.
 #include <stdio.h>
 #include <string.h>

@@ -55,7 +55,7 @@ static void level_and_edge(void) {
     show("write", write(event, &one, 8));
     events("all", epoll, 0);
     events("level only", epoll, 0);
-    // More of the same is an edge, though nothing was read.
+    // More data is an edge, although nothing was read.
     show("write", write(pair[1], "d", 1));
     events("edge", epoll, 0);
     events("level only", epoll, 0);
@@ -77,7 +77,7 @@ static void level_and_edge(void) {
     events("ended", epoll, 0);
     show("delete", epoll_ctl(epoll, EPOLL_CTL_DEL, pair[0], NULL));
     show("delete", epoll_ctl(epoll, EPOLL_CTL_DEL, pair[0], NULL));
-    // One in another.
+    // Nested epolls.
     int outer = epoll_create1(0);
     show("nested", add(outer, epoll, EPOLLIN, 9));
     show("itself", add(epoll, epoll, EPOLLIN, 9));
@@ -167,7 +167,7 @@ static void signals(void) {
     for (int i = 0; i < result / 128; i++)
         printf("%d code %d value %d pid %d\n", info[i].ssi_signo, info[i].ssi_code, info[i].ssi_int, info[i].ssi_pid == (uint32_t)getpid());
     show("short", read(fd, info, 100));
-    // A child tells while we wait.
+    // A child sends an event during the wait.
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
@@ -178,7 +178,7 @@ static void signals(void) {
     show("read", read(fd, info, sizeof info));
     printf("%d status %d pid %d\n", info[0].ssi_signo, info[0].ssi_status, info[0].ssi_pid == (uint32_t)pid);
     waitpid(pid, NULL, 0);
-    // Queued ones come in order, with their values.
+    // Queued signals arrive in order, with their values.
     siginfo_t queued;
     sigset_t one;
     sigemptyset(&one);

@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
     int n = scandir(argv[1], &list, hidden, alphasort);
     for (int i = 0; i < n; i++) printf("%s type %d\n", list[i]->d_name, list[i]->d_type);
 
-    // Seeking in a directory goes back to the same entry.
+    // Seeking in a directory returns to the same entry.
     DIR *d = opendir(argv[1]);
     readdir(d);
     long place = telldir(d);

@@ -1,5 +1,5 @@
-// Words put together from bytes, in all orders, and searches for the highest byte: what
-// compilers write for processors without misaligned accesses and bit manipulation.
+// Words combined from bytes, in all orders, and searches for the highest byte: code that
+// compilers generate for CPUs without misaligned accesses and bit manipulation.
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static NOINLINE int64_t big(const unsigned char *p, int bytes) {
     }
 }
 
-// The bytes are used besides, before and after.
+// The bytes have other uses, before and after.
 static NOINLINE uint64_t besides(const unsigned char *p, unsigned char *q) {
     uint32_t first = p[2], all = p[0] | p[1] << 8 | p[2] << 16 | (uint32_t)p[3] << 24;
     q[0] = p[1];
@@ -39,8 +39,8 @@ static NOINLINE uint64_t besides(const unsigned char *p, unsigned char *q) {
     return all ^ (uint64_t)again << 20 ^ (uint64_t)first << 40 ^ (uint64_t)p[3] << 50;
 }
 
-// In a fixed order of instructions: the register of the address is overwritten, a store
-// between the bytes, bytes that are in two places, holes.
+// In a fixed order of instructions: an overwritten address register, a store between the
+// byte loads, bytes in two positions, holes.
 static NOINLINE uint64_t fixed(unsigned char *p) {
     uint64_t a, b, c, d, e;
     __asm__ volatile("mv t0, %5\n"
@@ -61,7 +61,7 @@ static NOINLINE uint64_t fixed(unsigned char *p) {
                      "lbu t2, 8(t0)\n"
                      "slli t2, t2, 8\n"
                      "add %2, t1, t2\n"
-                     // A byte in two places is no word.
+                     // One byte in two positions is not a word.
                      "lbu t1, 10(%5)\n"
                      "slli t2, t1, 8\n"
                      "or %3, t1, t2\n"
@@ -79,7 +79,7 @@ static NOINLINE uint64_t fixed(unsigned char *p) {
     return a ^ b << 16 ^ c << 32 ^ d << 48 ^ e;
 }
 
-// As libgcc has it, with the registers that it leaves.
+// As in libgcc, with all its output registers.
 static NOINLINE uint64_t top_byte(uint64_t value) {
     uint64_t shifted, byte, count;
     __asm__ volatile("li %2, 56\n"

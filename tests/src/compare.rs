@@ -7,7 +7,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What to run.
+/// A program, and the way to run it.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// The program, a file on this machine.

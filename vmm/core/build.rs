@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// What the runtime is made of, relative to the workspace.
+/// Sources of the runtime, relative to the workspace.
 const SOURCES: [&str; 6] = [
     "guest-runtime/Cargo.toml",
     "guest-runtime/src",

@@ -1,5 +1,5 @@
-//! Speed of translation, instructions per second of processor time. The input is the text of Debian's riscv64 busybox, or
-//! instructions of common kinds if it was not fetched.
+//! Speed of translation, in instructions per second of CPU time. The input is the text of Debian's
+//! riscv64 busybox, or common instructions if busybox was not fetched.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hartline_baseline::{Features, Region, translate};

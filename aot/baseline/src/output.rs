@@ -1,4 +1,4 @@
-//! The output: host code, and what a linker and the runtime need to know about it.
+//! The output: host code, and its description for the linker and the runtime.
 
 /// A translated region.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -6,7 +6,7 @@ pub struct Translation {
     /// The host code, position-independent.
     pub code: Vec<u8>,
     /// The entries, sorted by guest address: functions and blocks of the region, targets of calls,
-    /// and headers of loops, at which the dispatcher goes on after it has dropped host frames.
+    /// and headers of loops, at which the dispatcher continues after it has dropped host frames.
     pub entries: Vec<Entry>,
     /// Fields to fill in, sorted by offset.
     pub relocations: Vec<Relocation>,

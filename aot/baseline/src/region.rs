@@ -22,7 +22,7 @@ pub struct Region<'a> {
     /// Addresses of functions: indirect jumps and calls from other code enter here. An instruction
     /// starts at each.
     pub functions: &'a [u64],
-    /// Addresses of other places that indirect jumps lead to, such as targets of jump tables. An
+    /// Other targets of indirect jumps, such as targets of jump tables. An
     /// instruction starts at each.
     pub blocks: &'a [u64],
     /// The code runs at another address than `start`: the bias is in the image's data page

@@ -1,4 +1,4 @@
-//! The sweep over a region: where instructions start, and what leads to them.
+//! The sweep over a region: the starts of instructions, and the control flow to them.
 
 use hartline_isa::{Flow, Instruction, JumpKind, XReg, decode, instruction_length};
 
@@ -9,7 +9,7 @@ use crate::region::Region;
 pub(crate) struct Facts(u8);
 
 impl Facts {
-    /// An instruction starts here whatever is before it.
+    /// An instruction starts here, even in the middle of another one.
     pub const START: Self = Self(1);
     /// An instruction that is translated starts here.
     pub const TRANSLATED: Self = Self(2);
@@ -45,11 +45,11 @@ pub(crate) struct Found {
     pub slot: u32,
     /// Its length, in 16-bit units.
     pub length: u8,
-    /// What is at its place.
+    /// The contents of its location.
     pub kind: Kind,
 }
 
-/// What is at the place of an instruction.
+/// The contents of an instruction's location.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     /// An instruction.

@@ -1,5 +1,5 @@
-//! Analyses of recovered control flow: what a function's registers hold, which of them are
-//! needed, and where its code polls, saves registers or can be entered.
+//! Analyses of recovered control flow: contents and liveness of a function's registers, and the
+//! locations where its code polls, saves registers or can be entered.
 //!
 //! An analysis takes a [`Function`](crate::cfg::Function) and the file's [`Unit`] and returns plain
 //! data. Analyses generate no code: [`lift`](crate::lift) generates it from their results.

@@ -1,14 +1,13 @@
 //! Control-flow recovery: finds the functions and basic blocks in an ELF file's text.
 //!
 //! The result need not be complete to be correct: an address that was not found is dispatched at
-//! run time and, in the end, interpreted. But the result is exact: the instructions of a block are
-//! what a hart would execute from its start, and its terminator lists every successor (an indirect
-//! jump's list may be partial, and has a fallback).
+//! run time and, in the end, interpreted. But the result is exact. A hart that starts at a block
+//! executes exactly its instructions. The block's terminator lists every successor; the list of an
+//! indirect jump may be partial, and has a fallback.
 //!
 //! Recovery assumes that memory that the file maps read-only keeps its contents. It also assumes
 //! that calls preserve the psABI's saved registers in functions that keep the address of a jump
 //! table in such a register across calls.
-//! function keeps the address of a jump table in one across them.
 
 mod blocks;
 mod constants;

@@ -4,7 +4,6 @@
 //! registers of [`hartline_abi::hart::PINNED_X`] and [`PINNED_F`](hartline_abi::hart::PINNED_F) are
 //! arguments and results. Other registers that were written are stored to the `Hart` structure, and
 //! loaded again where they are read. [`analysis`](crate::analysis) finds these locations.
-//! again where they are read. [`analysis`](crate::analysis) finds where.
 
 mod adapter;
 mod calls;

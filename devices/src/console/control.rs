@@ -15,8 +15,8 @@ use virtio_queue::Queue;
 
 /// Most messages of the driver per notification: as many as a driver can have in the ring.
 const BATCH: u16 = MAX_QUEUE_SIZE;
-/// Most pending messages for the driver. While there are so many, the device takes no messages from
-/// the driver.
+/// Most pending messages for the driver. At this limit, the device takes no messages from the
+/// driver.
 const MAX_PENDING: usize = 64;
 
 /// The two control queues.

@@ -152,8 +152,8 @@ impl Net {
 /// Starts or stops pairs until `count` of them are active.
 ///
 /// # Errors
-/// `InvalidInput`: there are not so many pairs, or none is wanted. The host's, if a backend refuses
-/// or a thread does not start.
+/// `InvalidInput`: `count` is 0 or exceeds the number of pairs. Errors of the host: a backend
+/// refuses, or a thread does not start.
 fn set_active_pairs(
     pairs: &mut [QueuePair],
     active: &mut usize,

@@ -256,7 +256,7 @@ mod tests {
     const WRITE: u16 = VRING_DESC_F_WRITE as u16;
     const AT: u64 = BASE + 0x4000;
 
-    /// A queue of 8 entries. Each buffer is a chain of its own, and `count` chains are available.
+    /// A queue of 8 entries. Each buffer is a separate chain, and `count` chains are available.
     fn ring(memory: &Memory, buffers: &[(u64, u32)], count: u16) -> Queue {
         let chain = |&(at, length): &(u64, u32)| (at, length, WRITE, 0);
         let chains: Vec<_> = buffers.iter().map(chain).collect();

@@ -17,10 +17,10 @@ pub(crate) const fn feature_bit(number: u32) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The available index is too far ahead, or a ring is not in RAM.
-    #[error("the guest broke a ring of a device")]
+    #[error("the guest's driver used an invalid ring")]
     Ring,
     /// A buffer is not in RAM, too short, or of the wrong direction.
-    #[error("the guest gave a device a bad buffer")]
+    #[error("the guest's driver used an invalid buffer")]
     Buffer,
 }
 
@@ -29,7 +29,7 @@ pub enum DeviceError {
 /// `device` is the device's name and `queue` the number of one of its queues.
 #[derive(Debug, thiserror::Error)]
 pub enum ActivateError {
-    /// The driver has not settled the features before.
+    /// The driver has not negotiated the features before.
     #[error("{device}: cannot activate: status {status:#x} lacks FEATURES_OK")]
     Status {
         /// Name of the device.

@@ -46,7 +46,7 @@ impl Memory {
         Self::of(region.ok()?, gpa, Some(owner))
     }
 
-    /// Memory of its own, `length` zeros, for a driver in this process. `None` if the host has no
+    /// Private memory, `length` zeros, for a driver in this process. `None` if the host has no
     /// memory left, or the addresses would wrap.
     #[must_use]
     pub fn anonymous(length: usize, gpa: u64) -> Option<Self> {

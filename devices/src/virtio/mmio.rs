@@ -49,7 +49,7 @@ impl Transport {
         transport
     }
 
-    /// Stops the device and forgets what the driver has set.
+    /// Stops the device and resets the driver's settings.
     pub fn reset(&mut self) {
         self.device.reset();
         self.status = 0;

@@ -47,7 +47,7 @@ pub fn memory() -> Memory {
     Memory::anonymous(LENGTH, BASE).unwrap()
 }
 
-/// Buffers with these contents, one after the other in a memory of their own.
+/// Buffers with these contents, one after the other in separate memory.
 pub fn filled(parts: &[&[u8]]) -> Buffers {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let memory = Memory::anonymous(length + 1, BASE).unwrap();

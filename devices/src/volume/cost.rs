@@ -10,9 +10,9 @@ pub const NODE: u64 = 4096;
 /// Cost of each name besides its letters, bytes. Btrfs needs the most: three items in a tree,
 /// whose leaves may be half empty.
 const NAME: u64 = 512;
-/// Cost of each letter of a name, bytes: Btrfs has a name in four places.
+/// Cost of each letter of a name, bytes: Btrfs stores a name four times.
 const LETTER: u64 = 4;
-/// Unit of what a name costs, bytes.
+/// Unit of the cost of a name, bytes.
 const NAME_UNIT: u64 = 64;
 /// Unit in which `stat` counts blocks, bytes.
 const BLOCK: u64 = 512;

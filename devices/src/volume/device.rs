@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Interval at which [`Volumes::wait`] asks whether to give up.
 const GIVE_UP_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The volumes of one VM. [`Volumes::serve`] runs on a thread of its own.
+/// The volumes of one VM. [`Volumes::serve`] runs on a separate thread.
 #[derive(Debug, Default)]
 pub struct Volumes {
     pub(super) state: Mutex<State>,

@@ -34,7 +34,7 @@ pub struct Volume {
 impl Volume {
     /// A volume with a limit: the open directory `path` (`O_PATH` is enough), which the guest sees
     /// at the absolute path `guest`. `usage` has its contents and its limit. Unless the volume is
-    /// `read_only`, nobody else may change the directory meanwhile.
+    /// `read_only`, no other process may change the directory meanwhile.
     #[must_use]
     pub fn limited(path: OwnedFd, guest: &str, read_only: bool, usage: Usage) -> Self {
         Self {

@@ -541,7 +541,7 @@ fn submit(
 
 /// The answer in a slot, if there is one.
 fn answer(shared: NonNull<Shared>, slot: usize) -> Option<Answer> {
-    // SAFETY: the channel is mapped, and nobody writes an answer after its state is set.
+    // SAFETY: the channel is mapped, and no thread writes an answer after its state is set.
     unsafe {
         let slot = &raw mut (*shared.as_ptr()).places[slot];
         let is_there = (*slot).state.load(Ordering::SeqCst) == ANSWERED;

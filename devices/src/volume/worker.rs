@@ -76,7 +76,7 @@ impl Volumes {
     }
 }
 
-/// Gives the calling thread a umask of its own, which is 0: requests contain the guest's umask.
+/// Gives the calling thread a separate umask, which is 0: requests contain the guest's umask.
 /// Other threads keep theirs. A jailed process has a umask of 0 and may not call `unshare`.
 fn clear_umask() {
     // SAFETY: `CLONE_FS` does not change the table of descriptors. Only the umask and the working

@@ -36,7 +36,7 @@ pub(super) enum Phase {
     Open,
     /// A RST for the guest is pending.
     Resetting,
-    /// The connection is over for both ends.
+    /// The connection has ended at both ends.
     Over,
 }
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 const BATCH: usize = 64;
 /// Most connections: each has a descriptor and a buffer of the host.
 pub(super) const MAX_CONNECTIONS: usize = 1024;
-/// Most pending replies to packets without a connection. While there are so many, the device takes
-/// no packets from the guest.
+/// Most pending replies to packets without a connection. At this limit, the device takes no packets
+/// from the guest.
 const MAX_REPLIES: usize = 256;
 /// First port of the host that represents one of its clients. The guest connects to ports below.
 const FIRST_PORT: u32 = 1 << 30;
@@ -241,7 +241,7 @@ impl Connections {
         }
     }
 
-    /// Removes a connection that is over. Queues a connection with a packet for the guest.
+    /// Removes a connection that has ended. Queues a connection with a packet for the guest.
     fn settle(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;

@@ -1,4 +1,4 @@
-// Chases of pointers: every load needs the result of the one before. A cycle that the
+// Pointer chasing: every load needs the result of the previous one. A cycle that the
 // second-level cache holds, and a binary tree with lookups and insertions.
 #include "kernels.h"
 

@@ -8,7 +8,7 @@ typedef struct {
 } complex_number;
 
 // roots[k] is the angle 2πk / LENGTH. Angles are halved and added, because libm's sine
-// need not be the same everywhere, and a square root is.
+// may differ between libraries, but a square root does not.
 static void make_roots(complex_number *roots) {
     roots[0] = (complex_number){1, 0};
     double cosine = 0, sine = 1;
@@ -56,7 +56,7 @@ void fft(unsigned rounds) {
         data[i] = (complex_number){next_fraction(&random), next_fraction(&random)};
     for (unsigned round = 0; round < rounds; round++) {
         transform(data, roots, -1);
-        // A low-pass filter, so that every round has another input.
+        // A low-pass filter, so that every round has a different input.
         for (unsigned i = LENGTH / 4; i < 3 * LENGTH / 4; i++)
             data[i].re *= 0.75, data[i].im *= 0.75;
         transform(data, roots, 1);

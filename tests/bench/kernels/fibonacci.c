@@ -1,4 +1,4 @@
-// The Fibonacci function as its definition says: nothing but calls and returns.
+// The Fibonacci function by its definition: only calls and returns.
 #include "kernels.h"
 
 static NOINLINE uint64_t fib(unsigned n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }

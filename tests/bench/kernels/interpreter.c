@@ -56,7 +56,7 @@ static NOINLINE void execute(struct machine *machine, const struct instruction *
     }
 }
 
-// r1: how often; r0: a value that the arithmetic stirs.
+// r1: number of iterations; r0: the value that the arithmetic changes.
 static const struct instruction arithmetic[] = {
     {SET, 2, 0, 29},        {MULTIPLY, 0, 2, 0},  {ADD_CONSTANT, 0, 0, 17}, {MOVE, 3, 0, 0},
     {SHIFT_RIGHT, 3, 0, 7}, {XOR, 0, 3, 0},       {MOVE, 4, 0, 0},          {AND, 4, 2, 0},
@@ -65,7 +65,7 @@ static const struct instruction arithmetic[] = {
     {JUMP_NOT_ZERO, 1, 0, -17}, {COUNT, 7, 0, 0}, {HALT, 0, 0, 0},
 };
 
-// r1: the numbers from r1 down to 1; r8: lengths of their sequences together.
+// r1: the numbers from r1 down to 1; r8: total length of their sequences.
 static const struct instruction collatz[] = {
     {SET, 2, 0, 1},
     {MOVE, 3, 1, 0},

@@ -19,7 +19,7 @@ void mandelbrot(unsigned rounds) {
     static uint16_t picture[HEIGHT][WIDTH];
     uint64_t sum = 0;
     for (unsigned round = 0; round < rounds; round++) {
-        // Every round looks a little closer at the same place.
+        // Every round zooms in a little at the same point.
         double scale = 3.0 / (1 + round / 16.0);
         for (int row = 0; row < HEIGHT; row++)
             for (int column = 0; column < WIDTH; column++)

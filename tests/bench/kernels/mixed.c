@@ -89,7 +89,7 @@ static NOINLINE uint32_t matrices(uint32_t *random, uint32_t sum) {
     for (int i = 0; i < SIDE; i++)
         for (int j = 0; j < SIDE; j++) {
             uint32_t value = product[i][j];
-            // Two bit fields of the value, as a controller takes them out of a register.
+            // Two bit fields of the value, as a controller extracts them from a register.
             sum += ((value >> 2) & 0xf) * ((value >> 5) & 0x7f);
         }
     return crc(sum, ~sum);

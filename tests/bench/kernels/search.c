@@ -1,5 +1,5 @@
 // Search in text, byte by byte: Horspool's algorithm, a finite automaton for several
-// words at once, and the plain comparison at every place.
+// words at once, and plain comparison at every position.
 #include "kernels.h"
 
 enum { LENGTH = 1 << 20, STATES = 64, WORDS = 6 };
@@ -41,8 +41,8 @@ struct automaton {
     unsigned char next[STATES][256], output[STATES];
 };
 
-// Aho and Corasick's automaton: a trie whose missing edges go where the longest proper
-// suffix would.
+// Aho and Corasick's automaton: a trie whose missing edges follow the longest proper
+// suffix.
 static void build(struct automaton *automaton) {
     unsigned char failure[STATES] = {0}, queue[STATES];
     unsigned states = 1, head = 0, tail = 0;

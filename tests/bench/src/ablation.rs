@@ -1,4 +1,4 @@
-//! `hartline bench ablation` measures what each technique of the translator is worth. For large
+//! `hartline bench ablation` measures the effect of each technique of the translator. For large
 //! programs, each variant translates only the functions that the benchmarks execute often, not the
 //! whole program. These images are in a separate cache next to the programs.
 

@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Print the commands and run nothing
     #[arg(long, conflicts_with = "json")]
     commands: bool,
-    /// Translate without this technique, to see what it is worth (repeatable)
+    /// Translate without this technique, to measure its effect (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     disable: Vec<Technique>,
     /// Take the programs from this directory, which `make bench-programs` prepares

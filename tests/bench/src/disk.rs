@@ -37,7 +37,7 @@ pub struct Arguments {
     programs: PathBuf,
 }
 
-/// What is read, and how.
+/// The reads of a benchmark.
 #[derive(Debug, Clone, Copy)]
 struct Workload {
     name: &'static str,

@@ -21,7 +21,7 @@ use std::io::{self as stdio, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Compare with native programs and with qemu-user, and measure the daemon
+/// Compare the speed with native programs and qemu-user, and measure the daemon
 #[derive(Debug, Parser)]
 #[command(name = "hartline-bench", bin_name = "hartline bench", version)]
 struct Arguments {
@@ -33,13 +33,13 @@ struct Arguments {
 enum Benchmark {
     /// Compare computation: native code, qemu-riscv64 and Hartline run the same programs
     Compute(compute::Arguments),
-    /// Measure what each technique of the translator is worth
+    /// Measure the effect of each technique of the translator
     Ablation(ablation::Arguments),
     /// Compare system calls: the same operations natively and under Hartline, with exits of the VM
     Syscalls(syscalls::Arguments),
     /// Compare network servers: native code, qemu-riscv64 and a VM serve the same client
     Io(io::Arguments),
-    /// Compare disks: a native program and a VM read 4 KiB at random places
+    /// Compare disks: a native program and a VM read 4 KiB at random offsets
     Disk(disk::Arguments),
     /// Measure the daemon: times of runs, leaked resources, idle machines and restart (as root)
     Service(service::Arguments),

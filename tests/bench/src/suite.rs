@@ -3,7 +3,7 @@
 use Group::{Assembly, FloatingPoint, General};
 use Program::{Debian, Script, Static};
 
-/// What a benchmark measures.
+/// A group of benchmarks with a common purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {

@@ -1,5 +1,5 @@
-// Processor time: its clocks and timers, of processes and threads; and locks that are
-// their owner's (priority inheritance).
+// CPU time: its clocks and timers, for processes and threads; and priority-inheritance
+// locks.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -43,7 +43,7 @@ static struct timespec time_of(int64_t ns) {
     return (struct timespec){ns / 1000000000, ns % 1000000000};
 }
 
-// Computes until a timer of processor time has expired three times.
+// Computes until a CPU-time timer has expired three times.
 static void timer(const char *name, clockid_t clock) {
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
     timer_t timer;
@@ -68,7 +68,7 @@ static void timer(const char *name, clockid_t clock) {
     timer_settime(timer, 0, &spec, &old);
     printf("%s: interval %ld, delete %d\n", name, old.it_interval.tv_nsec / MS,
            timer_delete(timer));
-    // An absolute time that is over.
+    // An absolute time in the past.
     timer_create(clock, &event, &timer);
     expired = 0;
     struct itimerspec over = {{0, 0}, {0, 1}};
@@ -108,7 +108,7 @@ static void threads(void) {
     pthread_create(&thread, NULL, busy, NULL);
     pthread_barrier_wait(&barrier);
     own = now(CLOCK_THREAD_CPUTIME_ID) - own, all = now(CLOCK_PROCESS_CPUTIME_ID) - all;
-    // What a busy host takes from a vCPU counts as the time of the thread that it runs.
+    // Time that a busy host takes from a vCPU counts as CPU time of the vCPU's thread.
     printf("own less %d, all at least %d, of the thread %d\n", own < 800 * MS,
            all >= 1000 * MS, now(busy_clock) >= 1000 * MS);
     getrusage(RUSAGE_THREAD, &usage);
@@ -117,7 +117,7 @@ static void threads(void) {
     printf("usage %d\n", of_thread <= usage.ru_utime.tv_sec + usage.ru_stime.tv_sec);
     pthread_barrier_wait(&barrier);
     pthread_join(thread, NULL);
-    // Linux wakes who joins a moment before the thread is gone.
+    // Linux wakes the joining thread a moment before the other thread is gone.
     struct timespec moment = time_of(MS);
     for (int i = 0; i < 1000 && now(busy_clock) >= 0; i++) nanosleep(&moment, NULL);
     printf("ended %lld\n", (long long)now(busy_clock));

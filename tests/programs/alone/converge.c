@@ -25,7 +25,7 @@ static void handle(int signal) {
     abort();
 }
 
-// It needs the precise variant: the program handles SIGSEGV.
+// The program needs the precise variant: it handles SIGSEGV.
 static uint64_t handler(uint64_t rounds) {
     struct sigaction action = {.sa_handler = handle};
     sigaction(SIGSEGV, &action, NULL);
@@ -35,7 +35,7 @@ static uint64_t handler(uint64_t rounds) {
     return x;
 }
 
-// The interpreter is in one loop all the time, which calls nothing.
+// The interpreter stays in one loop, which calls nothing.
 static __attribute__((noinline)) uint64_t loop(uint64_t rounds) {
     uint64_t x = 1;
     for (uint64_t i = 0; i < 100 * rounds; i++)

@@ -1,4 +1,4 @@
-// Executing programs: this one again by several ways, scripts, and what cannot be
+// Executing programs: this program in several ways, scripts, and files that cannot be
 // executed. Run as `exec FOLDER SELF`, where SELF is this program's file.
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,7 +26,7 @@ static void end(const char *what, pid_t pid) {
     fflush(stdout);
 }
 
-// The new program: shows what it got.
+// The new program: prints its arguments and environment.
 static int show(int count, char **arguments) {
     printf("  %d:", count);
     for (int i = 2; i < count; i++) printf(" [%s]", arguments[i]);
@@ -87,7 +87,7 @@ static void ways(void) {
         for (;;) pause();
     }
     end("thread", pid);
-    // Twice in one process, and what one leaves in memory the next does not see.
+    // Twice in one process: the second program does not see memory of the first.
     pid = fork();
     if (pid == 0) {
         char *again[] = {"exec", "again", (char *)self, NULL};
@@ -155,7 +155,7 @@ static void files(void) {
     }
     end("copy", pid);
 
-    // Too much.
+    // Too many arguments.
     static char *many[200001];
     static char large[200000];
     memset(large, 'x', sizeof large - 1);

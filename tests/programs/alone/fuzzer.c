@@ -1,5 +1,5 @@
-// Random system calls: children make calls with arguments that are right, nearly right and
-// wrong, and end or are killed. Arguments: seed, milliseconds.
+// Random system calls: children make calls with valid, nearly valid and invalid arguments,
+// and end or are killed. Arguments: seed, milliseconds.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +64,7 @@ static uint64_t number(void) {
     }
 }
 
-// An address: mostly one that can be used, with something there.
+// An address, mostly a valid one with contents.
 static uint64_t address(void) {
     uint64_t at = (uint64_t)region + below(REGION - 4096);
     switch (below(10)) {
@@ -107,7 +107,7 @@ static uint64_t argument(void) {
     }
 }
 
-// Calls that end the process or wait where no signal reaches it, or reach others.
+// Calls that end the process, wait without a signal reaching them, or affect other processes.
 static int is_left_out(long call) {
     switch (call) {
     case SYS_exit: case SYS_exit_group: case SYS_rt_sigreturn: case SYS_kill: case SYS_tkill:
@@ -160,7 +160,7 @@ static void prepare(void) {
 
 static void ignore(int signal) { (void)signal; }
 
-// What a child does: calls that wait are interrupted.
+// The work of a child. A timer interrupts blocking calls.
 static void child(void) {
     struct sigaction action = {.sa_handler = ignore};
     sigaction(SIGALRM, &action, NULL);
@@ -174,7 +174,7 @@ static void child(void) {
         if (is_left_out(call)) continue;
         uint64_t a[6];
         for (int n = 0; n < 6; n++) a[n] = argument();
-        // The form that most calls have.
+        // The argument types of most calls.
         if (below(2)) a[0] = descriptor();
         if (below(3) == 0) a[1] = path(), a[0] = (uint64_t)AT_FDCWD;
         syscall(call, a[0], a[1], a[2], a[3], a[4], a[5]);

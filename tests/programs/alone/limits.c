@@ -1,4 +1,4 @@
-// Uses something up until it is refused, and goes on.
+// Uses up a resource until a request is refused, and continues.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static void processes(void) {
     int count = 0;
     struct rlimit limit = {300, 300};
     setrlimit(RLIMIT_NPROC, &limit);
-    // Only other users than root are limited.
+    // Only users other than root are limited.
     if (getuid() == 0 && setuid(1000) != 0) abort();
     pid_t pid;
     while ((pid = fork()) > 0) count++;
@@ -48,7 +48,7 @@ static void processes(void) {
     printf("ended %s\n", ended == count ? "all" : "some");
 }
 
-// Everybody makes children until the system has no room for more; the first process ends them.
+// All processes make children until the system has no room for more; the first one kills them.
 static void bomb(void) {
     pid_t first = getpid(), pid;
     while ((pid = fork()) >= 0) {}
@@ -64,7 +64,7 @@ static void bomb(void) {
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 3) printf("there is no room again\n");
 }
 
-// The file system is full: what is there stays, and there is room again when it is gone.
+// The file system is full: files stay intact, and there is room again after deletion.
 static void space(void) {
     static char block[1 << 16];
     long written = 0, got;
@@ -79,7 +79,7 @@ static void space(void) {
         printf("there is no room again\n");
 }
 
-// So many files that there is no room for more.
+// As many files as there is room for.
 static void inodes(void) {
     char name[32];
     long made = 0, gone = 0;
@@ -98,7 +98,7 @@ static void inodes(void) {
     if (gone != made || fd < 0) printf("there is no room again\n");
 }
 
-// All open files that the system has, though each process could have more.
+// All open files of the system, although the limit of each process is higher.
 static void files(void) {
     int first = -1, last = -1, fd, ready[2], status;
     struct rlimit limit;
@@ -130,7 +130,7 @@ static void files(void) {
     if (open("/dev/null", O_RDONLY) < 0) printf("there is no room again\n");
 }
 
-// Of several that use memory the largest ends, whoever asks for more.
+// Of several processes that use memory, the largest is killed, whichever requests more.
 static void largest(void) {
     int ready[2], status;
     size_t sizes[2] = {(size_t)240 << 20, (size_t)60 << 20};
@@ -157,7 +157,7 @@ static void largest(void) {
     kill(pids[1], SIGKILL);
 }
 
-// A child that uses more than there is ends; its parent does not.
+// A child that uses more memory than there is gets killed; its parent does not.
 static void memory(void) {
     size_t size = (size_t)1 << 30;
     pid_t pid = fork();

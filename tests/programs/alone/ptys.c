@@ -31,7 +31,7 @@ static void show(const char *what, const char *bytes, size_t count) {
     putchar('\n');
 }
 
-// Reads `count` bytes, in as many pieces as they come.
+// Reads `count` bytes, in any number of pieces.
 static void take(const char *what, int fd, size_t count) {
     char bytes[256];
     size_t done = 0;
@@ -57,7 +57,7 @@ static void type(const char *keys) {
     if (write(master, keys, strlen(keys)) != (ssize_t)strlen(keys)) fail("type");
 }
 
-// What poll says, without waiting longer than until something is there.
+// The result of poll, which waits until there is an event.
 static void ready(const char *what, int fd, short events) {
     struct pollfd poll_fd = {fd, events, 0};
     int count = poll(&poll_fd, 1, 1000);
@@ -110,7 +110,7 @@ static void lines(void) {
     take("echo", master, 5 + 7 + 10);
     if (write(slave, "out\n\tput\n", 9) != 9) fail("write");
     take("output", master, 11);
-    // Settings seen and made through the master.
+    // Settings read and changed through the master.
     settings.c_lflag &= ~ECHO;
     if (tcsetattr(master, TCSANOW, &settings) || tcgetattr(slave, &settings)) fail("tcsetattr");
     printf("echo %d\n", (settings.c_lflag & ECHO) != 0);
@@ -201,7 +201,7 @@ static void leader(void) {
     int tty = open("/dev/tty", O_RDWR);
     dprintf(1, "%d%d%d%d%d\n", tcgetpgrp(0) == self, tcgetsid(0) == self, getsid(0) == self,
             tty >= 0, tcgetpgrp(tty) == self);
-    // Blocked but while it waits: it may come before that.
+    // The signal is blocked except while this waits, because it may arrive earlier.
     sigset_t window, before;
     sigemptyset(&window);
     sigaddset(&window, SIGWINCH);
@@ -226,8 +226,8 @@ static void stop_and_go(void) {
     dprintf(1, "%zd\n", count);
 }
 
-// A shell in small: a job in the foreground that is stopped, put into the background where
-// it stops when it reads, and into the foreground again.
+// A minimal shell. A foreground job stops, continues in the background, stops there when it
+// reads, and continues in the foreground.
 static void shell(void) {
     char line[20];
     int status;
@@ -245,7 +245,7 @@ static void shell(void) {
     dprintf(1, "stopped %d\n", WIFSTOPPED(status) ? WSTOPSIG(status) : -1);
     tcsetpgrp(0, getpid());
     kill(-job, SIGCONT);
-    // It reads on at once, and is stopped by that: then nothing tells that it went on.
+    // If it reads at once, that stops it, and waitpid does not report that it continued.
     waitpid(job, &status, WCONTINUED | WUNTRACED);
     int has_stopped = WIFSTOPPED(status);
     dprintf(1, "continued %d\n", has_stopped || WIFCONTINUED(status));
@@ -259,7 +259,7 @@ static void shell(void) {
     dprintf(1, "read %zd\n", read(0, line, sizeof line));
 }
 
-// Ends while a job of it is stopped: that is told.
+// A session leader that ends while a job is stopped: the job gets SIGHUP.
 static void leave_stopped_job(void) {
     int status;
     pid_t between = fork();
@@ -270,7 +270,7 @@ static void leave_stopped_job(void) {
             signal(SIGHUP, note);
             write(1, ".", 1);
             raise(SIGSTOP);
-            // The leader tells first.
+            // The leader reports first.
             usleep(50000);
             dprintf(1, "hung up %d\n", signalled == SIGHUP);
             _exit(0);
@@ -280,7 +280,7 @@ static void leave_stopped_job(void) {
     }
     waitpid(between, &status, 0);
     dprintf(1, "left %d\n", WEXITSTATUS(status));
-    // The job writes before the terminal goes.
+    // The job writes before the terminal is gone.
     usleep(200000);
 }
 
@@ -354,7 +354,7 @@ static void hang_up(void) {
     close(master);
 }
 
-// More than there is room for: who writes waits, and nothing is lost.
+// More data than there is room for: the writer waits, and nothing is lost.
 static void volume(void) {
     enum { TOTAL = 300000 };
     char bytes[1000];
@@ -384,7 +384,7 @@ static void volume(void) {
     close(master);
 }
 
-// A master in packet mode: a byte before what is written, or one that tells what happens.
+// A master in packet mode: a zero byte before data, or a single byte that reports an event.
 static void packets(void) {
     int on = 1;
     struct termios settings;
@@ -422,7 +422,7 @@ static void packets(void) {
     close(master);
 }
 
-// One process of a session gives its terminal up; the others keep it.
+// One process of a session releases its terminal; the others keep it.
 static void give_up(void) {
     fresh_pair();
     fflush(stdout);
@@ -454,7 +454,7 @@ static void give_up(void) {
 
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    // Sessions start with what a terminal's programs expect.
+    // Sessions start with the settings that terminal programs expect.
     signal(SIGHUP, SIG_DFL);
     signal(SIGTTIN, SIG_DFL);
     open_pair();

@@ -1,4 +1,4 @@
-// Random numbers: those of the device, and the generator that it feeds.
+// Random numbers: of the entropy device, and of the generator that it seeds.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/random.h>

@@ -1,5 +1,5 @@
-// Files of a folder (argument 2) that may be a volume: what calls answer and what is left
-// behind must be the same there as on any Linux file system. Argument 1 says what to do.
+// Files of a folder (argument 2) that may be a volume: results of calls, and the files left
+// behind, must be the same as on any Linux file system. Argument 1 selects the test.
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -213,7 +213,7 @@ static void attributes(void) {
     SHOW(fstatfs(fd, &fs));
     printf("%d\n", fs.f_bfree <= fs.f_blocks && fs.f_bsize > 0);
     SHOW(unlink("attributes"));
-    // The file goes on without a name.
+    // The file continues to exist without a name.
     SHOW(write(fd, "gone", 4));
     contents(fd);
     SHOW(fstat(fd, &s));
@@ -307,7 +307,7 @@ static void other_process(int fd, int parent) {
 
 static void whole_file(int fd, int parent) {
     (void)parent;
-    // The same description: the same lock. Another one: in the way.
+    // The same open file description holds the lock already. Another description conflicts.
     SHOW(flock(fd, LOCK_EX | LOCK_NB));
     int other = open("locks", O_RDWR);
     SHOW(flock(other, LOCK_EX | LOCK_NB));
@@ -327,7 +327,7 @@ static void locks(void) {
     SHOW(lock(fd, F_SETLK, F_RDLCK, 25, 20));
     SHOW(lock(fd, F_SETLK, F_WRLCK, 150, 0));
     in_child(other_process, fd);
-    // Closing any descriptor of the file gives all of them back.
+    // Closing any descriptor of the file releases all of its locks.
     close(open("locks", O_RDONLY));
     in_child(other_process, fd);
     int reader = open("locks", O_RDONLY);
@@ -361,7 +361,7 @@ static void locks(void) {
     fflush(stdout);
     waitpid(pid, NULL, 0);
     contents(fd);
-    // Two processes that wait for each other.
+    // Deadlock of two processes.
     SHOW(lock(fd, F_SETLK, F_WRLCK, 0, 1));
     fflush(stdout);
     pid = fork();
@@ -416,7 +416,7 @@ static void maps(void) {
     puts(shared);
     puts(private);
     puts(reader);
-    // Stores to the file and to shared memory are seen everywhere.
+    // Stores to the file and to shared memory are visible everywhere.
     strcpy(shared, "stored");
     strcpy(shared + 4096, "second");
     puts(private);
@@ -424,7 +424,7 @@ static void maps(void) {
     contents(fd);
     SHOW(pwrite(fd, "written", 7, 0));
     puts(shared);
-    // Private ones are not.
+    // Stores to private memory are not.
     strcpy(private + 4096, "mine");
     puts(reader);
     SHOW(pwrite(fd, "theirs", 6, 4096));
@@ -440,7 +440,7 @@ static void maps(void) {
     SHOW(mprotect(shared, 4096, PROT_READ | PROT_WRITE));
     touch(shared, 1);
     contents(fd);
-    // The file ends within the third page: the fourth is not there.
+    // The file ends within the third page: the fourth page is missing.
     touch(shared + 2 * 4096 + 2000, 0);
     touch(shared + 3 * 4096, 0);
     touch(shared + 3 * 4096, 1);
@@ -470,7 +470,7 @@ static void maps(void) {
     fd = open("maps", O_WRONLY);
     SHOW((long)mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0));
     close(fd);
-    // What is never unmapped reaches the file too.
+    // A mapping that is never unmapped reaches the file too.
     fd = open("maps", O_RDWR);
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     strcpy(shared, "left");
@@ -487,7 +487,7 @@ static void events(int fd) {
     }
 }
 
-// What a program of this machine does is told; the watched directory is emptied and removed.
+// Changes by programs of this machine are reported; the watched directory is emptied and removed.
 static void watching(void) {
     int notify = inotify_init1(IN_NONBLOCK);
     SHOW(mkdir("w", 0755));
@@ -592,8 +592,8 @@ static int execute(const char *path) {
     return code ? -1 : 0;
 }
 
-// Files that lose their name while they are open: only when the host hears that they are no
-// longer used is there room for all of them.
+// Files that lose their name while they are open: there is room for all of them only if the host
+// learns when they are closed.
 static int fill_and_forget(void) {
     static char bytes[1 << 20];
     for (int i = 0; i < 40; i++) {
@@ -696,7 +696,7 @@ static void operations(void) {
     list(".");
 }
 
-// Names of one file until there is room for no more.
+// Names of one file until there is no room for another.
 static void names_of_one(void) {
     char name[256];
     long names = 0;
@@ -708,7 +708,7 @@ static void names_of_one(void) {
     show("names", -1);
 }
 
-// Directories in each other until one is refused; then trees that are moved into each other.
+// Nested directories until one is refused; then trees that are moved into each other.
 static void deep(void) {
     long levels = 0;
     int top = open(".", O_RDONLY | O_DIRECTORY);
@@ -723,7 +723,7 @@ static void deep(void) {
 }
 
 static _Atomic int is_done;
-// A thread waits for storage; calls that the other one made meanwhile.
+// Counts the calls that one thread makes while the other waits for storage.
 static _Atomic int is_waiting, calls_beside;
 
 static double now(void) {
@@ -743,7 +743,7 @@ static void *use_storage(void *unused) {
     SHOW(preadv(file, parts, 2, 0));
     printf("%s\n", bytes);
     SHOW(read(file, bytes, sizeof bytes));
-    // On a busy machine the VM may get no processor during one wait, but not during all.
+    // On a busy machine the VM may get no CPU during one wait, but not during all waits.
     for (int i = 0; i < 50 && calls_beside < 10; i++) {
         is_waiting = 1;
         fsync(file);

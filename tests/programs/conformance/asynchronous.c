@@ -24,13 +24,13 @@ static void handle(int number) {
     GIVES(sigaction(number, &action, NULL), 0);
 }
 
-// How many signals there have been since the last time; waits for the first.
+// Number of signals since the last call; waits for the first.
 static int signals(void) {
     for (int i = 0; i < 2000 && !seen; i++) usleep(1000);
     return seen;
 }
 
-// None comes in a while.
+// Whether no signal arrives for a while.
 static int silence(void) {
     usleep(30000);
     return !seen;
@@ -43,7 +43,7 @@ static void owners(void) {
     GIVES(fcntl(ends[0], F_SETOWN, getpid()), 0);
     GIVES(fcntl(ends[0], F_GETOWN), getpid());
     GIVES(fcntl(ends[1], F_GETOWN), 0);
-    // The library asks for it in another way, because a group is negative.
+    // The C library uses `F_GETOWN_EX`, because a group is negative.
     GIVES(fcntl(ends[0], F_SETOWN, -getpgrp()), 0);
     struct f_owner_ex owner = {9, 9};
     GIVES(fcntl(ends[0], F_GETOWN_EX, &owner), 0);
@@ -67,7 +67,7 @@ static void owners(void) {
         GIVES(ioctl(ends[0], SIOCGPGRP, &id), 0);
         CHECK(id == getpid());
     }
-    // Who has ended is nobody's owner.
+    // A process that has ended is not an owner any more.
     pid_t child = CHILD(pause());
     GIVES(fcntl(ends[0], F_SETOWN, child), 0);
     GIVES(fcntl(ends[0], F_GETOWN), child);
@@ -81,7 +81,7 @@ static void owners(void) {
 
 static void flags(void) {
     int file = open("file", O_CREAT | O_RDWR, 0600), on = 1, ends[2];
-    // A regular file has no signals: the flag does not stay.
+    // A regular file has no signals: the flag is not kept.
     GIVES(fcntl(file, F_SETFL, O_ASYNC | O_APPEND), 0);
     CHECK((fcntl(file, F_GETFL) & (O_ASYNC | O_APPEND)) == O_APPEND);
     FAILS(ioctl(file, FIOASYNC, &on), ENOTTY);
@@ -101,7 +101,7 @@ static void pipes(void) {
     char bytes[4096] = "";
     GIVES(pipe2(ends, O_NONBLOCK), 0);
     GIVES(fcntl(ends[0], F_SETOWN, getpid()), 0);
-    // An owner alone is told nothing.
+    // Without `O_ASYNC`, the owner gets no signal.
     seen = 0;
     CHECK(write(ends[1], "a", 1) == 1 && silence());
     GIVES(fcntl(ends[0], F_SETFL, O_ASYNC | O_NONBLOCK), 0);
@@ -110,14 +110,14 @@ static void pipes(void) {
     CHECK(code == SI_KERNEL);
     seen = 0;
     CHECK(read(ends[0], bytes, 2) == 2 && silence());
-    // The other end: room in what was full.
+    // The other end: room in a full pipe.
     GIVES(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
     GIVES(fcntl(ends[1], F_SETOWN, getpid()), 0);
     GIVES(fcntl(ends[1], F_SETFL, O_ASYNC | O_NONBLOCK), 0);
     while (write(ends[1], bytes, sizeof bytes) > 0) {}
     CHECK(silence());
     CHECK(read(ends[0], bytes, sizeof bytes) == sizeof bytes && signals() == 1);
-    // The last reader goes.
+    // The last reader closes its end.
     seen = 0;
     close(ends[0]);
     CHECK(signals() == 1);
@@ -133,7 +133,7 @@ static void sockets(void) {
     seen = 0;
     CHECK(write(ends[1], "x", 1) == 1 && signals() >= 1);
     CHECK(read(ends[0], &byte, 1) == 1);
-    // With the signal chosen, it says for which file.
+    // With `F_SETSIG`, the signal names the file.
     GIVES(fcntl(ends[0], F_SETSIG, SIGIO), 0);
     GIVES(fcntl(ends[0], F_GETSIG), SIGIO);
     seen = 0;
@@ -150,7 +150,7 @@ static void sockets(void) {
     for (int i = 0; i < 3; i++) CHECK(write(ends[1], "z", 1) == 1);
     sigprocmask(SIG_UNBLOCK, &set, NULL);
     CHECK(signals() == 3);
-    // The end of the other side.
+    // The other side closes.
     seen = 0;
     GIVES(fcntl(ends[0], F_SETSIG, 0), 0);
     close(ends[1]);
@@ -159,7 +159,7 @@ static void sockets(void) {
 }
 
 static void child(void) {
-    // Another process is told; the description is shared.
+    // Another process gets the signal; the open file description is shared.
     int ends[2], on = 1;
     GIVES(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     pid_t pid = CHILD({
@@ -168,7 +168,7 @@ static void child(void) {
         _exit(signals() >= 1 ? 5 : 6);
     });
     char byte;
-    // The child has written before its owner is set: it is told of what comes then.
+    // The child writes before its owner is set: it gets signals for later events only.
     CHECK(read(ends[0], &byte, 1) == 1);
     GIVES(fcntl(ends[0], F_SETOWN, pid), 0);
     GIVES(ioctl(ends[0], FIOASYNC, &on), 0);
@@ -178,7 +178,7 @@ static void child(void) {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
     CHECK(!seen);
     close(ends[0]), close(ends[1]);
-    // Without a handler it ends who owns the file.
+    // Without a handler, the signal ends the owner.
     CHILD_DIES(SIGIO, {
         signal(SIGIO, SIG_DFL);
         socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
@@ -213,7 +213,7 @@ static void terminals(void) {
     int master, slave, on = 1;
     GIVES(openpty(&master, &slave, NULL, NULL, NULL), 0);
     GIVES(ioctl(slave, FIOASYNC, &on), 0);
-    // Nobody was said to own it.
+    // No owner was set.
     GIVES(fcntl(slave, F_GETOWN), getpid());
     seen = 0;
     CHECK(write(master, "line\n", 5) == 5 && signals() >= 1);
@@ -222,7 +222,7 @@ static void terminals(void) {
 
 int main(int count, char **arguments) {
     enter(count, arguments);
-    // The group may be that of a process in another namespace, and have no number here.
+    // The group may be in another PID namespace, and have no number here.
     setpgid(0, 0);
     handle(SIGIO);
     handle(SIGRTMIN + 1);

@@ -1,5 +1,5 @@
 // Counting assertions. A program of this folder checks one area of the system calls in the
-// directory that its argument names, and prints how many assertions held.
+// directory that its argument names, and prints the number of assertions that held.
 #pragma once
 #include <errno.h>
 #include <stdio.h>
@@ -10,8 +10,8 @@
 
 static int checks, failures;
 
-// The reference, an emulator, answers some calls itself, and not as Linux does: such
-// assertions are left out there.
+// qemu-riscv64 handles some calls itself, differently from Linux. These assertions are
+// skipped there.
 static int emulated;
 
 static inline int check(int holds, const char *text, const char *file, int line) {
@@ -68,7 +68,7 @@ static inline int check(int holds, const char *text, const char *file, int line)
         child_;                                                                              \
     })
 
-// How a child ended, as wait tells it.
+// The status of an ended child, as reported by wait.
 static inline int status_of(pid_t child) {
     int status = -1;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}

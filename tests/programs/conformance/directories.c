@@ -113,7 +113,7 @@ static void working(void) {
     close(fd), close(file);
 }
 
-// Names that begin with `user.` are everybody's on files and directories.
+// All users may set `user.` attributes of files and directories.
 static void extended(void) {
     char buffer[64];
     int fd = open("extended", O_CREAT | O_RDWR, 0600);

@@ -1,4 +1,4 @@
-// epoll: the order of events, edges, and what each kind of file does to a thread that waits.
+// epoll: the order of events, edges, and the effect of each kind of file on a waiting thread.
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>

@@ -192,7 +192,7 @@ static int become_user(size_t count, const gid_t *groups) {
 
 static int refuses(int result, int error) { return result == -1 && errno == error; }
 
-// Supplementary groups open what their permissions open. Only root can take them on.
+// Supplementary groups give access by the group permissions. Only root can set them.
 static void groups(void) {
     if (geteuid() != 0) return;
     const gid_t own[] = {4000, GROUP};
@@ -221,7 +221,7 @@ static void groups(void) {
     CHILD_EXITS(0, _exit(!(become_user(1, own) && chmod("mine", 02755) == 0)));
     CHECK(!(of("mine").st_mode & S_ISGID));
     CHILD_EXITS(0, _exit(!(become_user(2, own) && refuses(chown("mine", -1, OTHER_GROUP), EPERM))));
-    // A child has its parent's.
+    // A child inherits its parent's groups.
     CHILD_EXITS(0, int status = -1; if (!become_user(2, own)) _exit(1);
                 if (fork() == 0) _exit(open("grouped", O_RDONLY) < 0);
                 wait(&status); _exit(status != 0));

@@ -72,7 +72,7 @@ static void owned(void) {
     GIVES(futex(&lock, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0), 0);
 }
 
-// Waits at `word` to be given `lock`, and gives it back.
+// Waits at `word` until it owns `lock`, and unlocks it.
 static void *waiter(void *limit) {
     stage++;
     struct timespec time = after((long)limit);
@@ -87,7 +87,7 @@ static void *waiter(void *limit) {
     return NULL;
 }
 
-// Time in which a thread that has begun to wait does.
+// Waits until the threads are blocked in their calls.
 static void settle(unsigned threads) {
     while (stage < threads) sched_yield();
     usleep(50000);
@@ -102,7 +102,7 @@ static void condition(void) {
     FAILS(futex(&word, FUTEX_CMP_REQUEUE_PI, 1, NULL, (void *)&lock, 8), EAGAIN);
     FAILS(futex(&word, FUTEX_CMP_REQUEUE_PI, 1, NULL, (void *)&word, 7), EINVAL);
     GIVES(futex(&word, FUTEX_CMP_REQUEUE_PI, 1, NULL, (void *)&lock, 7), 0);
-    // The lock is free: the first gets it, the others wait for it.
+    // The lock is free: the first thread gets it, the others wait for it.
     result = stage = 0;
     for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, waiter, (void *)10000L);
     settle(THREADS);
@@ -111,7 +111,7 @@ static void condition(void) {
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     GIVES(result, THREADS);
     GIVES(lock, 0);
-    // It is taken: all wait for it.
+    // The lock is held: all threads wait for it.
     GIVES(futex(&lock, FUTEX_LOCK_PI, 0, NULL, NULL, 0), 0);
     result = stage = 0;
     for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, waiter, (void *)10000L);
@@ -124,7 +124,7 @@ static void condition(void) {
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     GIVES(result, THREADS);
     GIVES(lock, 0);
-    // Its time is over, before it was moved and behind that.
+    // The timeout expires, before and after the requeue.
     result = stage = 0;
     pthread_create(&threads[0], NULL, waiter, (void *)1L);
     pthread_join(threads[0], NULL);

@@ -1,6 +1,6 @@
 // Hostile arguments: each system call with bad pointers, descriptors, lengths, flags and
-// numbers fails as Linux says, and the program goes on. A second argument `complete` asks
-// that every number without a row is no system call.
+// numbers fails as on Linux, and the program continues. A second argument `complete` requires
+// that every number without a row is not a system call.
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
@@ -23,18 +23,18 @@
 #endif
 
 enum {
-    BAD = 8,       // An address where nothing is.
-    FD = 9999,     // No descriptor.
+    BAD = 8,       // An unmapped address.
+    FD = 9999,     // Not a descriptor.
     FLAGS = 1 << 29,
     HERE = AT_FDCWD,
 };
 
-// Filled in by `main`: addresses and descriptors that are good.
+// Valid addresses and descriptors, set by `main`.
 static long zeros, end, file, directory, pipe_in, epoll, sock;
 static char page[8192];
 static const char missing[] = "missing/file";
 
-// Places in `arguments` for what is only known at run time.
+// Placeholders in `arguments` for values that are known only at run time.
 enum { ZEROS = 0x7e57000, END, FILE_, DIRECTORY, PIPE, EPOLL, SOCKET, MISSING };
 
 static const struct {
@@ -357,15 +357,15 @@ static const struct {
 #endif
 };
 
-// Calls that do not fail, or not come back, whatever their arguments are.
+// Calls that never fail, or never return, whatever their arguments are.
 static const int harmless[] = {
     SYS_getpid, SYS_getppid, SYS_gettid, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid,
     SYS_sync, SYS_umask, SYS_personality, SYS_exit, SYS_exit_group, SYS_set_tid_address,
     SYS_sched_yield, SYS_rt_sigreturn, SYS_setsid, SYS_brk, SYS_munlockall, SYS_setdomainname,
-    // The user's own: what they answer depends on who that is.
+    // The result depends on the user.
     SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid, SYS_setresgid,
     SYS_setgroups, SYS_sethostname,
-    // There is none.
+    // Not implemented.
     SYS_rseq,
 };
 
@@ -395,7 +395,7 @@ int main(int count, char **arguments) {
     enter(count, arguments);
     int ends[2];
     CHECK(pipe(ends) == 0);
-    // A page of zeros, and after it nothing.
+    // A page of zeros, and an unmapped page after it.
     char *map = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(munmap(map + 4096, 4096) == 0);
     memset(map + 4000, 'x', 96);

@@ -1,4 +1,4 @@
-// Limits: descriptors, resources, names, and what happens when they are reached.
+// Limits: descriptors, resources, names, and the effect of reaching them.
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
@@ -26,7 +26,7 @@ static void resources(void) {
     GIVES(prlimit(0, RLIMIT_NOFILE, NULL, &limit), 0);
     GIVES(limit.rlim_cur, 64);
     FAILS(prlimit(99999, RLIMIT_NOFILE, NULL, &limit), ESRCH);
-    // A limit is the children's too.
+    // Children inherit limits.
     CHILD_EXITS(0, getrlimit(RLIMIT_NOFILE, &limit); _exit(limit.rlim_cur != 64));
 }
 
@@ -42,7 +42,7 @@ static void processor_time(void) {
     CHILD_DIES(SIGKILL, setrlimit(RLIMIT_CPU, &limit); for (;;) continue);
     limit = (struct rlimit){1, RLIM_INFINITY};
     CHILD_DIES(SIGXCPU, setrlimit(RLIMIT_CPU, &limit); for (;;) continue);
-    // The soft limit moves on when it was told.
+    // After SIGXCPU, the soft limit increases by a second.
     CHILD_EXITS(0, signal(SIGXCPU, exceed); limit.rlim_cur = 0;
                 setrlimit(RLIMIT_CPU, &limit); while (!exceeded) continue;
                 getrlimit(RLIMIT_CPU, &limit); _exit(limit.rlim_cur != 1));
@@ -87,7 +87,7 @@ static void vectors(void) {
 static void depths(void) {
     char start[4096];
     CHECK(getcwd(start, sizeof start) != NULL);
-    // Deeper than any path is long.
+    // Deeper than the longest path.
     int depth = 0;
     static const char name[] = "0123456789012345678901234567890123456789";
     while (depth < 120 && mkdir(name, 0755) == 0 && chdir(name) == 0) depth++;

@@ -44,10 +44,10 @@ int main(int count, char **arguments) {
     FAILS(set(fd, F_SETLK, F_RDLCK, -1, 1), EINVAL);
     FAILS(fcntl(fd, F_SETLK, (void *)8), EFAULT);
     FAILS(set(9999, F_SETLK, F_RDLCK, 0, 1), EBADF);
-    // Closing any descriptor of the file gives the process's locks up.
+    // Closing any descriptor of the file releases the process's locks.
     GIVES(close(dup(fd)), 0);
     CHILD_EXITS(0, _exit(set(fd, F_SETLK, F_WRLCK, 0, 0)));
-    // Who waits gets it when it is free.
+    // The waiting process gets the lock when it is free.
     GIVES(set(fd, F_SETLK, F_WRLCK, 0, 0), 0);
     pid_t child = CHILD(_exit(set(fd, F_SETLKW, F_WRLCK, 0, 0)));
     usleep(20000);
@@ -55,7 +55,7 @@ int main(int count, char **arguments) {
     GIVES(waitpid(child, &status, WNOHANG), 0);
     GIVES(set(fd, F_SETLK, F_UNLCK, 0, 0), 0);
     GIVES(status_of(child), 0);
-    // A circle of waiting processes is refused.
+    // A deadlock is refused.
     GIVES(set(fd, F_SETLK, F_WRLCK, 0, 1), 0);
     int ready[2];
     char byte;
@@ -67,7 +67,7 @@ int main(int count, char **arguments) {
     FAILS(set(fd, F_SETLKW, F_WRLCK, 1, 1), EDEADLK);
     GIVES(set(fd, F_SETLK, F_UNLCK, 0, 0), 0);
     GIVES(status_of(child), 0);
-    // Locks of descriptions.
+    // Locks of open file descriptions.
     GIVES(set(fd, F_OFD_SETLK, F_WRLCK, 0, 10), 0);
     FAILS(set(other, F_OFD_SETLK, F_WRLCK, 5, 1), EAGAIN);
     FAILS(set(other, F_OFD_SETLK, F_RDLCK, 5, 1), EAGAIN);
@@ -80,7 +80,7 @@ int main(int count, char **arguments) {
     lock = range(F_WRLCK, 0, 1);
     lock.l_pid = 1;
     FAILS(fcntl(fd, F_OFD_SETLK, &lock), EINVAL);
-    // Of whole files.
+    // Locks of whole files.
     GIVES(flock(fd, LOCK_EX), 0);
     FAILS(flock(other, LOCK_SH | LOCK_NB), EAGAIN);
     GIVES(flock(fd, LOCK_SH), 0);

@@ -20,7 +20,7 @@ static void caught(int signal, siginfo_t *info, void *context) {
     siglongjmp(back, 1);
 }
 
-// What an access gives: 0, or the signal and its code.
+// The result of an access: 0, or the signal and its code.
 static int load(volatile char *at) {
     code = 0;
     if (!sigsetjmp(back, 1)) (void)*at;
@@ -149,7 +149,7 @@ static void files(void) {
     munmap(zero, PAGE), close(fd);
 }
 
-// More than there is can be mapped if it is not to be written, or need not be there.
+// More memory than exists can be mapped if it is not writable, or with MAP_NORESERVE.
 static void promising(void) {
     size_t much = 1ul << 37;
     char *a = mmap(NULL, much, PROT_NONE, OWN, -1, 0);

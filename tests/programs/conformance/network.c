@@ -101,7 +101,7 @@ static struct {
     char attributes[64];
 } question;
 
-// Asks, and gives the type of the first message of the answer.
+// Sends a request; the result is the type of the answer's first message.
 static int ask(int fd, int kind, int flags, size_t body) {
     question.head.nlmsg_len = NLMSG_LENGTH(body);
     question.head.nlmsg_type = kind;
@@ -119,7 +119,7 @@ static int ask(int fd, int kind, int flags, size_t body) {
     return head->nlmsg_type;
 }
 
-// The error of an answer that is one.
+// The error in an error message.
 static int error(void) { return -((struct nlmsgerr *)NLMSG_DATA(text))->error; }
 
 static void netlink(void) {
@@ -159,7 +159,7 @@ static void netlink(void) {
     GIVES(error(), ENODEV);
     memset(&question.link, 0, sizeof question.link);
     GIVES(ask(fd, RTM_GETLINK, NLM_F_DUMP, sizeof question.link), RTM_NEWLINK);
-    // What it said before the end of the list.
+    // The messages before the end of the list.
     while (recv(fd, text, sizeof text, MSG_DONTWAIT) > 0) {}
     question.any.rtgen_family = AF_INET;
     GIVES(ask(fd, RTM_GETADDR, NLM_F_DUMP, sizeof question.any), RTM_NEWADDR);

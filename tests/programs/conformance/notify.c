@@ -1,4 +1,4 @@
-// inotify: what happens to files and directories, told in order.
+// inotify: events of files and directories, in order.
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 static char buffer[65536];
 static size_t at, filled;
 
-// The next event; reads more when there is none left.
+// The next event; reads more events if none is left.
 static const struct inotify_event *next(int fd) {
     if (at >= filled) {
         long got = read(fd, buffer, sizeof buffer);
@@ -94,7 +94,7 @@ static void files(int fd) {
     int file = open("outside", O_WRONLY);
     CHECK(write(file, "1", 1) == 1 && write(file, "2", 1) == 1);
     close(file);
-    // Equal events that follow one another are one.
+    // Consecutive equal events are merged.
     EVENT(fd, watch, IN_MODIFY, "");
     EVENT(fd, watch, IN_CLOSE_WRITE, "");
     GIVES(inotify_add_watch(fd, "outside", IN_ATTRIB), watch);
@@ -136,7 +136,7 @@ static void waiting(int fd) {
     FAILS(read(fd, buffer, 16), EINVAL);
     EVENT(fd, watch, IN_CREATE, "new");
     close(epoll);
-    // A reader waits until something happens.
+    // A reader waits for an event.
     int blocking = inotify_init();
     int other = inotify_add_watch(blocking, ".", IN_DELETE);
     child = CHILD(usleep(20000); unlink("new"));
@@ -158,7 +158,7 @@ static void errors(int fd) {
     FAILS(write(fd, "x", 1), EBADF);
 }
 
-// A program that is executed is opened and read.
+// execve opens and reads the program.
 static void executing(void) {
     int fd = inotify_init1(IN_NONBLOCK);
     int script = open("script", O_CREAT | O_WRONLY, 0700);
@@ -174,7 +174,7 @@ static void executing(void) {
     close(fd);
 }
 
-// More events than the queue takes: the last that is told says so.
+// More events than the queue holds: the last event reports the overflow.
 static void overflow(void) {
     int fd = inotify_init1(IN_NONBLOCK), count = 0;
     CHECK(inotify_add_watch(fd, ".", IN_ATTRIB) > 0);

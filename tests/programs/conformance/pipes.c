@@ -49,7 +49,7 @@ static void pipes(void) {
     FAILS(pipe((int *)8), EFAULT);
 }
 
-// Pipes that keep the boundaries of writes.
+// Pipes that keep the boundaries of writes (packet mode).
 static void packets(void) {
     int ends[2], waiting;
     GIVES(pipe2(ends, O_DIRECT | O_NONBLOCK), 0);
@@ -59,7 +59,7 @@ static void packets(void) {
     GIVES(ioctl(ends[0], FIONREAD, &waiting), 0);
     GIVES(waiting, 8);
     GIVES(read(ends[0], buffer, 100), 3);
-    // What a packet has more than is asked for is lost.
+    // The rest of a packet beyond the requested length is lost.
     GIVES(read(ends[0], buffer, 2), 2);
     FAILS(read(ends[0], buffer, 100), EAGAIN);
     GIVES(write(ends[1], buffer, 5000), 5000);
@@ -71,7 +71,7 @@ static void packets(void) {
     GIVES(read(ends[0], buffer, 100), 1);
     GIVES(write(ends[1], "y", 1), 1);
     for (; count > 0; count--) GIVES(read(ends[0], buffer, 100), 1);
-    // The flag counts when something is written.
+    // The flag applies at the time of the write.
     GIVES(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
     GIVES(write(ends[1], "ab", 2), 2);
     GIVES(write(ends[1], "cd", 2), 2);
@@ -138,7 +138,7 @@ static void splicing(void) {
     GIVES(pipe(second), 0);
     int file = open("spliced", O_CREAT | O_RDWR | O_TRUNC, 0600);
     GIVES(write(file, "0123456789", 10), 10);
-    // From a file to a pipe, with and without a position of its own.
+    // From a file to a pipe, with and without an explicit position.
     loff_t at = 2;
     GIVES(splice(file, &at, first[1], NULL, 4, 0), 4);
     GIVES(at, 6);
@@ -146,7 +146,7 @@ static void splicing(void) {
     GIVES(splice(file, NULL, first[1], NULL, 100, 0), 2);
     GIVES(lseek(file, 0, SEEK_CUR), 10);
     GIVES(splice(file, NULL, first[1], NULL, 100, 0), 0);
-    // tee copies and takes nothing out.
+    // tee copies and consumes nothing.
     GIVES(tee(first[0], second[1], 100, 0), 6);
     GIVES(read(first[0], buffer, 100), 6);
     CHECK(!memcmp(buffer, "234589", 6));
@@ -167,7 +167,7 @@ static void splicing(void) {
     struct iovec into = {buffer, 100};
     GIVES(vmsplice(first[0], &into, 1, 0), 9);
     CHECK(!memcmp(buffer, "to memory", 9));
-    // What is wrong.
+    // Errors.
     FAILS(splice(file, NULL, file, NULL, 1, 0), EINVAL);
     FAILS(splice(first[0], &at, second[1], NULL, 1, 0), ESPIPE);
     FAILS(splice(first[0], NULL, first[1], NULL, 1, 0), EINVAL);
@@ -183,7 +183,7 @@ static void splicing(void) {
     GIVES(write(first[1], "x", 1), 1);
     FAILS(splice(first[0], NULL, appending, NULL, 1, 0), EINVAL);
     close(appending);
-    // It waits for what is to come.
+    // It waits for data.
     GIVES(read(first[0], buffer, 1), 1);
     pid_t child = CHILD(usleep(20000); (void)!write(first[1], "late", 4));
     at = 0;

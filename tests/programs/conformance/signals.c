@@ -125,7 +125,7 @@ static void waiting(void) {
     install(SIGALRM, 0);
     alarm(1);
     GIVES(alarm(0), 1);
-    // A call that waits is interrupted, or is made again with SA_RESTART.
+    // A blocking call is interrupted, or restarted with SA_RESTART.
     int ends[2];
     char byte;
     CHECK(pipe(ends) == 0);
@@ -213,7 +213,7 @@ static void children(void) {
     CHILD_EXITS(0, signal(SIGTERM, SIG_IGN); kill(getpid(), SIGTERM));
     int count = 0;
     install(SIGUSR1, 0);
-    // A storm of signals.
+    // Many signals in a short time.
     child = CHILD(for (int i = 0; i < 2000; i++) kill(getppid(), SIGUSR1));
     while (waitpid(child, &status, WNOHANG) == 0) count++;
     CHECK(WIFEXITED(status) && handled > 0 && handled <= 2000 && count >= 0);

@@ -133,7 +133,7 @@ static long send_with(int fd, int type, const void *value, size_t length) {
     return sendmsg(fd, &message, 0);
 }
 
-// Receives a message; the result is how long the datagrams are of which it is made, if it says so.
+// Receives a message; the result is the length of its datagrams, if the message has it.
 static int length_of_parts(int fd, long expected) {
     union {
         struct cmsghdr header;
@@ -187,7 +187,7 @@ static void several_datagrams(const struct sockaddr *own, socklen_t length) {
     GIVES(length_of_parts(b, 1000), 0);
     GIVES(send(a, several, 0, 0), 0);
     GIVES(length_of_parts(b, 0), 0);
-    // With a message of its own length.
+    // With a control message for the length.
     unsigned short part = 40;
     GIVES(send_with(a, UDP_SEGMENT, &part, sizeof part), 100);
     GIVES(length_of_parts(b, 100), 40);
@@ -197,7 +197,7 @@ static void several_datagrams(const struct sockaddr *own, socklen_t length) {
     FAILS(send_with(a, UDP_SEGMENT, &value, sizeof value), EINVAL);
     FAILS(send_with(a, UDP_SEGMENT, &value, 1), EINVAL);
     FAILS(send_with(a, UDP_GRO, &part, sizeof part), EINVAL);
-    // Too many, and too much.
+    // Too many datagrams, and too many bytes.
     GIVES(set(b, UDP_GRO, 0), 0);
     GIVES(set(a, UDP_SEGMENT, 10), 0);
     GIVES(send(a, several, 640, 0), 640);

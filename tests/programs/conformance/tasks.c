@@ -1,4 +1,4 @@
-// Processes and threads: making them, waiting for them, groups, identity, futexes.
+// Processes and threads: creation, waiting, groups, identity, futexes.
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
@@ -72,7 +72,7 @@ static void families(void) {
     CHILD_EXITS(0, setpgid(0, 0); _exit(!(setsid() == -1 && errno == EPERM)));
     FAILS(setpgid(99999, 0), ESRCH);
     FAILS(setpgid(0, -1), EINVAL);
-    // An orphan finds itself another parent.
+    // An orphan gets another parent.
     int ends[2];
     CHECK(pipe(ends) == 0);
     CHILD_EXITS(0, pid_t parent_of_orphan = getpid(); if (fork() == 0) {
@@ -121,7 +121,7 @@ static void identity(void) {
 }
 
 #ifdef __riscv
-// Which processors are as asked: RISCV_HWPROBE_WHICH_CPUS of Documentation/arch/riscv/hwprobe.rst.
+// CPUs with given properties: RISCV_HWPROBE_WHICH_CPUS (Documentation/arch/riscv/hwprobe.rst).
 static void probing(void) {
     enum { HWPROBE = 258, WHICH_CPUS = 1, MVENDORID = 0, BASE_BEHAVIOR = 3, IMA_EXT_0 = 4 };
     struct {
@@ -131,11 +131,11 @@ static void probing(void) {
     GIVES(syscall(HWPROBE, pairs, 2, 0, NULL, 0), 0);
     uint64_t extensions = pairs[1].value;
     CHECK(pairs[0].value == 1 && (extensions & 1));
-    // The reference knows no flags.
+    // qemu supports no flags.
     if (emulated) return;
     cpu_set_t all, set;
     GIVES(sched_getaffinity(0, sizeof all, &all), 0);
-    // An empty set stands for all; a part of what they have is enough.
+    // An empty set means all CPUs; a subset of their extensions matches.
     CPU_ZERO(&set);
     pairs[1].value = 1;
     GIVES(syscall(HWPROBE, pairs, 2, sizeof set, &set, WHICH_CPUS), 0);
@@ -148,12 +148,12 @@ static void probing(void) {
     pairs[1].value = ~extensions;
     GIVES(syscall(HWPROBE, pairs, 2, sizeof set, &set, WHICH_CPUS), 0);
     GIVES(CPU_COUNT(&set), 0);
-    // What is no set has to be equal.
+    // A value that is not a bit mask must be equal.
     pairs[1].key = MVENDORID;
     pairs[1].value = 12345;
     GIVES(syscall(HWPROBE, pairs, 2, sizeof set, &set, WHICH_CPUS), 0);
     GIVES(CPU_COUNT(&set), 0);
-    // Nobody is known to have what is not known.
+    // No CPU has an unknown property.
     pairs[0].key = 1 << 20;
     GIVES(syscall(HWPROBE, pairs, 1, sizeof set, &set, WHICH_CPUS), 0);
     CHECK(pairs[0].key == -1 && CPU_COUNT(&set) == 0);
@@ -199,7 +199,7 @@ static void threads(void) {
     CHECK(futex(&word, FUTEX_WAKE, 100, NULL) <= 1);
     GIVES(pthread_join(thread, NULL), 0);
     GIVES(stage, 1);
-    // Threads that many functions make are many.
+    // Many threads from many functions.
     pthread_t many[50];
     pid_t tids[50];
     int made = 0;

@@ -16,7 +16,7 @@ static int64_t nanoseconds(clockid_t clock) {
     return time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
-// Sleeping by each clock that Linux can sleep by; an error for the others.
+// Sleeping with each clock that Linux can sleep with; an error for the others.
 static void sleeping(void) {
     static const clockid_t clocks[] = {CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_TAI};
     struct timespec time;
@@ -42,7 +42,7 @@ static void *spin(void *unused) {
     return unused;
 }
 
-// Processor time passes while another thread computes.
+// CPU time passes while another thread computes.
 static void processor_time(void) {
     pthread_t thread;
     struct timespec time = {0, 30000000};
@@ -119,7 +119,7 @@ int main(int count, char **arguments) {
     GIVES(timer_gettime(id, &interval), 0);
     CHECK(interval.it_value.tv_sec == 0 && interval.it_value.tv_nsec == 0);
     GIVES(timer_delete(id), 0);
-    // Absolute times are those of the timer's clock.
+    // Absolute times refer to the timer's clock.
     static const clockid_t absolute[] = {CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_TAI};
     for (unsigned i = 0; i < sizeof absolute / sizeof *absolute; i++) {
         GIVES(timer_create(absolute[i], &event, &id), 0);
@@ -141,7 +141,7 @@ int main(int count, char **arguments) {
     struct sysinfo info;
     GIVES(sysinfo(&info), 0);
     CHECK(info.totalram > 0 && info.procs > 0 && info.uptime >= 0);
-    // Time that a child computes is its parent's after waiting.
+    // The CPU time of a child counts for its parent after the wait.
     CHILD_EXITS(0, int64_t end = nanoseconds(CLOCK_PROCESS_CPUTIME_ID) + 30000000;
                 while (nanoseconds(CLOCK_PROCESS_CPUTIME_ID) < end) {});
     GIVES(getrusage(RUSAGE_CHILDREN, &usage), 0);

@@ -1,12 +1,12 @@
-// Jump tables that nobody changes, which are changed: one that is read-only after
-// relocation, one of distances in constants. Between that, jumps through them.
+// Jump tables that programs do not change are changed here: a table that is read-only after
+// relocation, and a table of offsets in constants. In between, jumps go through them.
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
 
 #define PAGE 4096
 
-// Each table has a page of its own. `pick_` functions return 10, 20, 30 for 0, 1, 2, else 0.
+// Each table has a separate page. `pick_` functions return 10, 20, 30 for 0, 1, 2, else 0.
 __asm__(
     ".section .data.rel.ro,\"aw\"\n.balign 4096\n"
     "places: .dword 1f, 2f, 3f\n.balign 4096\n"
@@ -35,7 +35,7 @@ static void show(const char *when) {
     puts("");
 }
 
-// The compiler must not see what it is the address of.
+// The compiler must not see that this is the address of a table.
 __attribute__((noipa)) static void *page(void *table) { return table; }
 
 static void protect(void *table, int protection) {

@@ -53,7 +53,7 @@ __attribute__((noinline)) static unsigned changing(unsigned rounds) {
     return value;
 }
 
-// Labels given out to a driver, which chooses among them.
+// Labels passed to a driver, which selects one of them.
 static void *choose(void *const *labels, unsigned value) { return labels[value * 7 % 5]; }
 static void *(*volatile chooser)(void *const *, unsigned) = choose;
 

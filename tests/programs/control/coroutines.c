@@ -1,4 +1,4 @@
-// Several stacks in one thread: ucontext, and a switch written by hand as Boost's.
+// Several stacks in one thread: ucontext, and a hand-written switch like Boost's.
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ static void *new_stack(void) {
     return p;
 }
 
-// ucontext: tasks hand on to each other in an order of their own; each ends in main.
+// ucontext: tasks switch to each other in their own order; each ends in main.
 static ucontext_t main_context, contexts[TASKS];
 static unsigned trace;
 static int ended[TASKS];
@@ -51,8 +51,8 @@ static void ucontexts(void) {
     }
 }
 
-// void *jump(void **save_sp, void *sp, void *value): saves what is callee-saved, changes
-// the stack, goes on there. `start` is the first return address of a new stack.
+// void *jump(void **save_sp, void *sp, void *value): saves the callee-saved registers, changes
+// the stack, continues there. `start` is the first return address of a new stack.
 void *jump(void **save_sp, void *sp, void *value);
 void start(void);
 __asm__(
@@ -126,7 +126,7 @@ static void generators(void) {
     printf("generators: %ld values, %ld\n", values, sum);
 }
 
-// A task is left for good by longjmp from its own stack to main's.
+// longjmp leaves a task for good, from its own stack to main's.
 static jmp_buf back;
 static void leaver(void *argument) {
     volatile long depth[32] = {(long)(uintptr_t)argument};

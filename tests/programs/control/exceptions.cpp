@@ -1,5 +1,5 @@
-// C++ exceptions: across many frames, through the C library, rethrown, kept, out of
-// constructors; destructors in order; and where no exception may pass.
+// C++ exceptions: across many frames, through the C library, rethrown, stored, from
+// constructors; destructors in order; and noexcept functions.
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
@@ -64,7 +64,7 @@ __attribute__((noinline)) static void again(unsigned n) {
     }
 }
 
-// What is thrown while another one unwinds, and how many are under way.
+// An exception during unwinding, and the number of uncaught exceptions.
 struct Thrower {
     ~Thrower() noexcept(false) {
         int before = std::uncaught_exceptions();
@@ -166,7 +166,7 @@ extern "C" int main() {
     unsigned sum = 0;
     for (int i = 0; i < 3000; i++) sum += unsigned(attempt(unsigned(i % 13), i % 6));
     std::printf("many %u %u\n", sum, order);
-    // Through noexcept: terminate is called, and left by longjmp.
+    // Through noexcept: terminate is called, and its handler leaves by longjmp.
     std::set_terminate([] { std::longjmp(escape, 6); });
     int code = setjmp(escape);
     if (code == 0) quiet(0);

@@ -32,7 +32,7 @@ static void *pages(size_t count, int protection) {
 static long call(const void *code, long a, long b) { return ((function *)(uintptr_t)code)(a, b); }
 static long helper(long a, long b) { return a * 1000 + b; }
 
-// One instruction changed over and over, in a page that is writable and executable.
+// One instruction changed repeatedly, in a page that is writable and executable.
 static void patched(void) {
     uint32_t *code = pages(1, PROT_READ | PROT_WRITE | PROT_EXEC);
     code[1] = RET;
@@ -47,7 +47,7 @@ static void patched(void) {
     munmap(code, 4096);
 }
 
-// Written, then made executable; never both.
+// Written, then made executable; never both at once.
 static void exclusive(void) {
     uint32_t *code = pages(1, PROT_READ | PROT_WRITE);
     long sum = 0;
@@ -62,7 +62,7 @@ static void exclusive(void) {
     printf("exclusive %ld\n", sum);
 }
 
-// An instruction that lies half in one page and half in the next, at every change.
+// An instruction across a page boundary, for each change.
 static void across(void) {
     unsigned char *area = pages(2, PROT_READ | PROT_WRITE | PROT_EXEC);
     uint16_t *code = (uint16_t *)(area + 4094);
@@ -98,7 +98,7 @@ static void remapped(void) {
     printf("remapped %ld\n", sum);
 }
 
-// Generated code calls the program and is called by it, in turns; it moves itself.
+// Generated code and the program call each other; the code moves itself.
 static long rounds;
 static uint32_t *bouncer;
 static long bounce(long a, long b) {
@@ -118,7 +118,7 @@ static void turns(void) {
     printf("tail %ld\n", call(bouncer, 9, (long)(uintptr_t)helper) / 1000);
 }
 
-// Code that changes the code after it, then runs into it.
+// Code that changes the code after it, then executes it.
 static void itself(void) {
     uint32_t *code = pages(1, PROT_READ | PROT_WRITE | PROT_EXEC);
     // sw a1, 12(a0); fence.i; li a0, 1 (skipped over); <word>; ret
@@ -131,7 +131,7 @@ static void itself(void) {
     printf("itself %ld\n", sum);
 }
 
-// A loop long enough to become hot, made anew with another body.
+// A loop long enough to become hot, written again with another body.
 static void loops(void) {
     uint32_t *code = pages(1, PROT_READ | PROT_WRITE | PROT_EXEC);
     for (int i = 0; i < 4; i++) {
@@ -143,7 +143,7 @@ static void loops(void) {
     }
 }
 
-// On the stack, which has to be made executable.
+// On the stack, which must be made executable.
 __attribute__((noinline)) static long on_stack(void) {
     uint32_t code[4] __attribute__((aligned(64))) = {mul(A0, A0, A1), addi(A0, A0, 1), RET};
     uintptr_t page = (uintptr_t)code & ~4095ul;
@@ -177,8 +177,8 @@ static void chain(void) {
     printf("chain %ld\n", sum);
 }
 
-// A function that gives its results in temporary registers, which by the psABI are of no
-// use to callers. Only the generated code, its one caller, knows better.
+// A function that returns results in temporary registers, which callers must not use by the
+// psABI. Only its one caller, generated code, uses them.
 long own_way(void);
 __asm__(".text\n.type own_way, @function\nown_way: li t3, 40\n li t4, 2\n li a5, 100\n ret\n"
         ".size own_way, .-own_way\n");

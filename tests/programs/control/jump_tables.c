@@ -1,5 +1,5 @@
-// Jump tables of the shapes that compilers and people make. The ones in assembly are
-// functions long shape(long index) that return a number per case, 0 for none.
+// Jump tables of the shapes that compilers and programmers make. The functions in assembly,
+// long shape(long index), return a number for each case, and 0 for no case.
 #include <stdint.h>
 #include <stdio.h>
 
@@ -35,7 +35,7 @@ __asm__(
     "la t1, 1f\n slli t2, a0, 3\n add t2, t2, t1\n ld t2, 0(t2)\n add t1, t1, t2\n jr t1\n"
     ".section .rodata\n.balign 8\n1: .dword 10f - 1b, 11f - 1b, 12f - 1b, 13f - 1b\n.text\n" CASES
     END(double_offsets)
-    // Addresses, in constants that are relocated and in data that may be written.
+    // Addresses, in relocated constants and in writable data.
     FUNCTION(absolute) BELOW(4)
     "la t1, 1f\n slli t2, a0, 3\n add t2, t2, t1\n ld t2, 0(t2)\n jr t2\n"
     ".section .data.rel.ro, \"aw\"\n.balign 8\n1: .dword 10f, 11f, 12f, 13f\n.text\n" CASES
@@ -49,21 +49,21 @@ __asm__(
     "la t1, 1f\n slli t2, a0, 2\n add t2, t2, t1\n lw t2, 0(t2)\n add t1, t1, t2\n jr t1\n"
     ".balign 4\n1: .word 10f - 1b, 11f - 1b, 12f - 1b, 13f - 1b\n" CASES
     END(in_text)
-    // No table: every case is as long as the others.
+    // No table: all cases have the same length.
     FUNCTION(steps) BELOW(4)
     ".option push\n.option norvc\n.option norelax\n"
     "slli t2, a0, 3\n1: auipc t1, 0\n add t1, t1, t2\n jr 12(t1)\n"
     "li a0, 111\n ret\n li a0, 222\n ret\n li a0, 333\n ret\n li a0, 444\n ret\n"
     "9: li a0, 0\n ret\n.option pop\n"
     END(steps)
-    // The index through a table of bytes, then the jump.
+    // The index goes through a table of bytes first.
     FUNCTION(two_levels) BELOW(8)
     "la t1, 2f\n add t2, t1, a0\n lbu t2, 0(t2)\n la t1, 1f\n sh2add t2, t2, t1\n lw t2, 0(t2)\n"
     "add t1, t1, t2\n jr t1\n"
     ".section .rodata\n.balign 4\n1: .word 10f - 1b, 11f - 1b, 12f - 1b, 13f - 1b\n"
     "2: .byte 0, 3, 1, 1, 2, 0, 3, 2\n.text\n" CASES
     END(two_levels)
-    // No comparison: the index is masked, or a remainder.
+    // No comparison: the index is a masked value or a remainder.
     FUNCTION(masked)
     "andi a0, a0, 3\n la t1, 1f\n slli t2, a0, 2\n add t2, t2, t1\n lw t2, 0(t2)\n add t1, t1, t2\n"
     "jr t1\n.section .rodata\n.balign 4\n1: .word 10f - 1b, 11f - 1b, 12f - 1b, 13f - 1b\n.text\n" CASES
@@ -91,7 +91,7 @@ __asm__(
     "9: li a0, 0\n ret\n" END(elsewhere)
     FUNCTION(host_of_entries)
     "li a0, 1\n2: addi a0, a0, 50\n3: slli a0, a0, 2\n ret\n" END(host_of_entries)
-    // Calls, not jumps, through a table; linked in t0 and in ra.
+    // Calls through a table, with t0 and with ra as link register.
     FUNCTION(calls) BELOW(4)
     "addi sp, sp, -16\n sd ra, 8(sp)\n la t1, 1f\n slli t2, a0, 2\n add t2, t2, t1\n lw t2, 0(t2)\n"
     "add t1, t1, t2\n jalr ra, t1\n ld ra, 8(sp)\n addi sp, sp, 16\n addi a0, a0, 7\n ret\n"
@@ -105,7 +105,7 @@ __asm__(
     "11: addi a0, a1, 600\n ret\n12: slli a1, a1, 1\n13: addi a1, a1, 1\n j 10b\n9: li a0, 0\n ret\n"
     ".section .rodata\n.balign 4\n1: .word 10b - 1b, 11b - 1b, 12b - 1b, 13b - 1b\n"
     "2: .word 13b - 2b, 10b - 2b, 11b - 2b\n.text\n" END(shared)
-    // The table is most likely the first one, but a variable may tell another.
+    // The table is most likely the first one, but a variable may select another.
     FUNCTION(two_bases) BELOW(8)
     "la t1, 1f\n li t0, 4\n bltu a0, t0, 3f\n addi a0, a0, -4\n la t1, 4f\n ld t1, 0(t1)\n"
     "3: bgeu a0, t0, 9f\n slli t2, a0, 2\n add t2, t2, t1\n lw t2, 0(t2)\n add t2, t2, t1\n jr t2\n"
@@ -113,7 +113,7 @@ __asm__(
     "2: .word 13f - 2b, 12f - 2b, 11f - 2b, 10f - 2b\n"
     ".data\n.balign 8\n4: .dword 2b\n.text\n" CASES
     END(two_bases)
-    // The entry's address was computed early, and was in memory meanwhile.
+    // The entry's address is computed early and spilled to memory.
     FUNCTION(spilled) BELOW(4)
     "la t1, 1f\n slli t2, a0, 2\n add t2, t2, t1\n addi sp, sp, -16\n sd t2, 8(sp)\n ld t2, 8(sp)\n"
     "addi sp, sp, 16\n la t1, 1f\n lw t2, 0(t2)\n add t2, t2, t1\n jr t2\n"

@@ -47,7 +47,7 @@ static void signals(void) {
     }
     printf("handled %d\n", handled);
 
-    // Without the mask saved the signal stays blocked.
+    // Without a saved mask, the signal stays blocked.
     int code = sigsetjmp(from_handler, 0);
     if (code == 0) dig(3, raise_it);
     printf("code %d, blocked %d\n", code, is_blocked(SIGUSR1));
@@ -56,7 +56,7 @@ static void signals(void) {
     sigaddset(&set, SIGUSR1);
     sigprocmask(SIG_UNBLOCK, &set, NULL);
 
-    // A handler interrupts a handler; both are left at once.
+    // A handler interrupts a handler; one longjmp leaves both.
     struct sigaction action = {.sa_handler = nested};
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGUSR2, &action, NULL);
@@ -109,8 +109,8 @@ __attribute__((noinline)) static int two(void) {
     return trace;
 }
 
-// long saved(set, jump, environment): all callee-saved registers hold something across
-// setjmp and must come back. Gives them folded into one number.
+// long saved(set, jump, environment): all callee-saved registers hold values across setjmp
+// and must be restored. Returns a checksum of them.
 long saved(int (*set)(jmp_buf), void (*jump)(jmp_buf, int), jmp_buf environment);
 __asm__(
     ".macro each op\n .irp r, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11\n \\op \\r\n .endr\n .endm\n"

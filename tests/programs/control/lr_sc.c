@@ -48,12 +48,12 @@ static void reservations(void) {
     }
     printf("pairs: %d %ld, failed %d\n", w, (long)d, failed);
 
-    // Without a reservation, and with one that was used.
+    // Without a reservation, and with a used reservation.
     cells[0] = 1;
     LOAD_RESERVED("d", &cells[0]);
     printf("%ld", (long)STORE_CONDITIONAL("d", &cells[0], 2));
     printf(" %ld %lu", (long)STORE_CONDITIONAL("d", &cells[0], 3), (unsigned long)cells[0]);
-    // Of another address; then of the first one, whose reservation is gone.
+    // For another address; then for the first one, whose reservation is gone.
     LOAD_RESERVED("d", &cells[0]);
     printf(" %ld", (long)STORE_CONDITIONAL("d", &cells[7], 4));
     printf(" %ld %lu %lu\n", (long)STORE_CONDITIONAL("d", &cells[0], 5), (unsigned long)cells[0],
@@ -155,7 +155,7 @@ static void caught(int number, siginfo_t *info, void *context) {
     siglongjmp(faulted, 1);
 }
 
-// A misaligned LR is refused, wherever it is.
+// A misaligned LR is refused at every address.
 static void refused(void) {
     struct sigaction action = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO};
     sigaction(SIGBUS, &action, NULL);

@@ -1,5 +1,5 @@
-// Code that does not keep to functions: entered in the middle, computed jumps into runs
-// of stores, `ra` as any other register, other link registers, overlapping instructions.
+// Code without function boundaries: entries in the middle, computed jumps into runs of
+// stores, `ra` as a general register, other link registers, overlapping instructions.
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 
 __asm__(
     ".text\n.option push\n.option norelax\n.option norvc\n"
-    // void fill(char *p, int c, size_t n): a loop of 16 stores that is entered where the
-    // remainder says, as newlib's memset does for short lengths.
+    // void fill(char *p, int c, size_t n): a loop of 16 stores, entered at the remainder, as
+    // in newlib's memset for short lengths.
     FUNCTION(fill)
     "andi a1, a1, 255\n beqz a2, 3f\n"
     "1: andi t0, a2, 15\n sub a2, a2, t0\n bnez t0, 2f\n li t0, 16\n addi a2, a2, -16\n"
@@ -45,7 +45,7 @@ __asm__(
     "lla t1, entry_c\n addi t1, t1, 4\n andi t2, a1, 1\n slli t2, t2, 2\n add t1, t1, t2\n li t0, 3\n"
     "jr t1\n" END(into_computed)
 
-    // ra counts, is a factor and an address.
+    // ra is a counter, a factor and an address.
     FUNCTION(ra_counts)
     "mv t3, ra\n li ra, 10\n mv t0, a0\n li a0, 0\n"
     "1: add a0, a0, t0\n xor t0, t0, ra\n addi ra, ra, -1\n bnez ra, 1b\n jr t3\n" END(ra_counts)
@@ -53,21 +53,21 @@ __asm__(
     "addi sp, sp, -16\n sd ra, 0(sp)\n li ra, 77\n mul a0, a0, ra\n mv ra, a0\n srli ra, ra, 3\n"
     "add a0, a0, ra\n sd a0, 8(sp)\n addi ra, sp, 8\n ld a0, 0(ra)\n ld ra, 0(sp)\n addi sp, sp, 16\n"
     "ret\n" END(ra_factor)
-    // A call through ra itself, and one that is linked in the register it jumps by.
+    // A call through ra itself, and a call whose link register is its target register.
     FUNCTION(through_ra)
     "addi sp, sp, -16\n sd ra, 0(sp)\n lla ra, ra_factor\n jalr ra, 0(ra)\n lla t0, t0_helper\n"
     "jalr t0, 0(t0)\n ld ra, 0(sp)\n addi sp, sp, 16\n ret\n" END(through_ra)
-    // The link in t0; it comes back to what follows.
+    // The link register is t0; the callee returns to the next instruction.
     FUNCTION(t0_helper) "addi a0, a0, 4\n jr t0\n" END(t0_helper)
     FUNCTION(t0_link)
     "jal t0, t0_helper\n jal t0, t0_helper\n slli a0, a0, 1\n jal t0, t0_helper\n ret\n" END(t0_link)
-    // Links in a register that is none.
+    // Link registers that the psABI does not use for links.
     FUNCTION(a5_link) "jal a5, 1f\n addi a0, a0, 1\n ret\n1: slli a0, a0, 3\n jr a5\n" END(a5_link)
     // Words after the call, which the callee reads and steps over.
     FUNCTION(inline_data)
     "mv t2, ra\n call 1f\n .word 1000, 7\n call 1f\n .word 2000, 3\n jr t2\n"
     "1: lw t0, 0(ra)\n lw t1, 4(ra)\n mul a0, a0, t1\n add a0, a0, t0\n jr 8(ra)\n" END(inline_data)
-    // Changes its own return address, so that one of three places is next.
+    // Changes its own return address to one of three addresses.
     FUNCTION(chooses)
     "mv t2, ra\n call 2f\n addi a0, a0, 1\n addi a0, a0, 10\n addi a0, a0, 100\n jr t2\n"
     "2: andi t0, a0, 3\n slli t0, t0, 2\n add ra, ra, t0\n ret\n" END(chooses)
@@ -79,7 +79,7 @@ __asm__(
     "addi sp, sp, -16\n sd ra, 8(sp)\n call 1f\n addi a0, a0, 1000\n ld ra, 8(sp)\n addi sp, sp, 16\n ret\n"
     "1: addi a0, a0, 5\n andi t0, a0, 1\n beqz t0, 2f\n ret\n2: ld ra, 8(sp)\n addi sp, sp, 16\n ret\n"
     END(skips)
-    // Return addresses put on the stack beforehand: each ret goes to the next step.
+    // Return addresses pushed in advance: each ret goes to the next step.
     FUNCTION(chained)
     "addi sp, sp, -48\n sd ra, 32(sp)\n lla t0, 1f\n sd t0, 0(sp)\n lla t0, 2f\n sd t0, 8(sp)\n"
     "lla t0, 1f\n sd t0, 16(sp)\n lla t0, 3f\n sd t0, 24(sp)\n"
@@ -87,7 +87,7 @@ __asm__(
     "1: addi a0, a0, 7\n ld ra, 0(sp)\n addi sp, sp, 8\n ret\n"
     "2: slli a0, a0, 2\n ld ra, 0(sp)\n addi sp, sp, 8\n ret\n"
     "3: ld ra, 0(sp)\n addi sp, sp, 16\n ret\n" END(chained)
-    // A call as the last instruction: what follows belongs to another function.
+    // A call as the last instruction: the code after it belongs to another function.
     FUNCTION(ends_in_call)
     "lla ra, landed\n mv t2, a1\n j 1f\n1: jal zero, ra_counts_by_t2\n" END(ends_in_call)
     FUNCTION(ra_counts_by_t2) "add a0, a0, t2\n ret\n" END(ra_counts_by_t2)
@@ -141,7 +141,7 @@ int main(void) {
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
         printf("%s:", rows[i].name);
         for (long a = -2; a < 6; a++) printf(" %ld", rows[i].function(a, a & 1, a & 2));
-        // And often, so that what is hot is not what is tested.
+        // And often, so that the hot code differs from the tested code.
         long sum = 0;
         for (long a = 0; a < 3000; a++) sum = sum * 3 + rows[i].function(a, a % 5, a % 3);
         printf(" %ld\n", sum);

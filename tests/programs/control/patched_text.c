@@ -1,5 +1,5 @@
-// The program's own code changed after it was translated: its text made writable, a
-// function replaced, put back; a writable section of code; the running function itself.
+// The program changes its own code after it was translated: it makes the text writable,
+// replaces a function and restores it; a writable section of code; the running function.
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ __asm__(
     FUNCTION(caller)
     "addi sp, sp, -16\n sd ra, 8(sp)\n call victim\n slli a0, a0, 1\n ld ra, 8(sp)\n"
     "addi sp, sp, 16\n ret\n" END(caller)
-    // Stores a1 over the instruction at 1, which is behind it, and runs into it.
+    // Stores a1 over the instruction at label 1 and then executes it.
     FUNCTION(changes_itself)
     "lla t0, 1f\n sw a1, 0(t0)\n fence.i\n li t1, 3\n2: addi a0, a0, 100\n1: addi a0, a0, 0\n"
     "addi t1, t1, -1\n bnez t1, 2b\n ret\n" END(changes_itself)
@@ -36,7 +36,7 @@ static void patch(const void *at, uint32_t word) {
     fence();
 }
 
-// Under the loop that calls it.
+// From the loop that calls it.
 __attribute__((noinline)) static long in_loop(void) {
     long sum = 0;
     for (int i = 0; i < 50; i++) {
@@ -51,7 +51,7 @@ __attribute__((noinline)) static long in_loop(void) {
 }
 
 int main(void) {
-    // In pages that are code and data from the start.
+    // In pages that contain code and data from the start.
     printf("writable section: %ld", in_writable(1));
     for (int i = 10; i < 13; i++) {
         patch((const void *)in_writable, addi_a0(i));

@@ -1,5 +1,5 @@
-// Constants that change after all: their pages made writable and written, replaced by
-// others, taken away. Between that, code that was translated while they were as in the file.
+// Constants that change: their pages are made writable and written, replaced, or unmapped.
+// In between runs code that was translated while the constants were as in the file.
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -22,14 +22,14 @@ struct constants {
     double nan;
 };
 
-// Of another language, so that the compiler does not know them. On a page of their own, and
-// hidden: their address is not loaded.
+// In assembly, so that the compiler does not know the values. On a separate page, and hidden, so
+// that the code computes their address.
 extern const struct constants constants __attribute__((visibility("hidden")));
 __asm__(
     ".section .rodata\n.balign 4096\n.globl constants\n.hidden constants\nconstants:\n"
     ".dword 0x8123456789abcdef\n.word 0x87654321, 0x87654321\n.half 0x8765, 0x8765\n"
     ".byte 0x87, 0x87\n.balign 4\n.word 0x3fc00000\n.balign 8\n.dword 0x4004000000000000\n"
-    // Signalling, with bits of its own.
+    // A signalling NaN with a payload.
     ".dword 0x7ff4000000012345\n.balign 4096\n.text\n");
 
 #define READER(type, field) \
@@ -62,7 +62,7 @@ static void show(const char *when) {
            read_single(), read_wide(), (long)bits, polynomial(0.5, 5));
 }
 
-// The compiler must not see what it is the address of.
+// The compiler must not see that this is the address of the constants.
 __attribute__((noipa)) static void *page(void) { return (void *)(uintptr_t)&constants; }
 
 static void protect(int protection) {
@@ -82,7 +82,7 @@ static void change(int by) {
     changed->wide += by;
 }
 
-// Under a function that goes on, and has read the constant before.
+// In a function that has read the constant before and continues.
 __attribute__((noipa)) static int64_t in_between(int protection) {
     int64_t before = read_word() + constants.word;
     protect(PROT_READ | PROT_WRITE);

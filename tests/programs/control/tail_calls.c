@@ -16,12 +16,12 @@ __asm__(
     "addi sp, sp, -32\n sd ra, 24(sp)\n sd s0, 16(sp)\n mv s0, a1\n beqz a0, 1f\n"
     "addi a0, a0, -1\n add a1, s0, a0\n ld ra, 24(sp)\n ld s0, 16(sp)\n addi sp, sp, 32\n tail frames\n"
     "1: mv a0, s0\n ld ra, 24(sp)\n ld s0, 16(sp)\n addi sp, sp, 32\n ret\n" END(frames)
-    // Continuation passing: a2 is where to go on, with the value in a1.
+    // Continuation passing: a2 is the continuation, a1 the value.
     FUNCTION(step_one) "beqz a0, 1f\n addi a0, a0, -1\n slli a1, a1, 1\n lla a2, step_two\n jr a2\n1: mv a0, a1\n ret\n"
     END(step_one)
     FUNCTION(step_two) "beqz a0, 1f\n addi a0, a0, -1\n xori a1, a1, 5\n lla a2, step_one\n jr a2\n1: mv a0, a1\n ret\n"
     END(step_two)
-    // A jump by t1, as procedure linkage tables do, leaves ra to the target.
+    // A jump through t1, as in procedure linkage tables, leaves ra to the target.
     FUNCTION(by_t1) "lla t1, linkage\n ld t1, 0(t1)\n jr t1\n" END(by_t1)
     ".data\n.balign 8\nlinkage: .dword frames\n.text\n"
     // A conditional tail call.

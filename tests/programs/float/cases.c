@@ -4,8 +4,8 @@
 //   cases SEED RANDOM STRIDE LINE         that line's checksums, one per block of cases
 //   cases SEED RANDOM STRIDE LINE BLOCK   that block's cases: operands, results, flags
 //
-// Directed are all combinations of the special values, every STRIDE-th of them. RANDOM
-// is the number of cases after them. There is no C library: little code to translate.
+// The directed cases are every STRIDE-th combination of the special values. RANDOM random
+// cases follow. There is no C library, so there is little code to translate.
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,7 +27,7 @@ static const uint64_t doubles[] = {
     0x7fefffffffffffff, 0xffefffffffffffff, 0x7ff0000000000000, 0xfff0000000000000,
     0x7ff8000000000000, 0xfff8000000000000, 0x7ff0000000000001, 0xfff7ffffffffffff,
     0x7fffffffffffffff,
-    // 2^31, 2^32, 2^53, 2^63, 2^64 and what is next to them.
+    // 2^31, 2^32, 2^53, 2^63, 2^64 and their neighbours.
     0x41dfffffffc00000, 0x41dfffffffe00000, 0x41e0000000000000, 0xc1e0000000000000,
     0xc1e0000000100000, 0xc1e0000000200000, 0x41efffffffe00000, 0x41effffffff00000,
     0x41f0000000000000, 0x4340000000000001, 0x43dfffffffffffff, 0x43e0000000000000,
@@ -169,7 +169,7 @@ static uint64_t block(const struct kernel *kernel, uint64_t mode, uint64_t first
                       uint64_t limit) {
     size_t count = end - first < BLOCK ? end - first : BLOCK;
     for (size_t i = 0; i < count; i++) fill(kernel->kinds, first + i, limit, in[i]);
-    // Only the kernel runs in this mode: one of them makes everything be interpreted.
+    // Only the kernel runs in this mode: RMM makes the interpreter execute all code.
     __asm__ volatile("fscsr %0" : : "r"(mode << 5) : "memory");
     kernel->run((const void *)in, out, count);
     __asm__ volatile("fscsr zero" : : : "memory");
@@ -207,7 +207,7 @@ static uint64_t argument(char **arguments, int index, int count, uint64_t otherw
 }
 
 static int is_dynamic(const struct kernel *kernel) {
-    // The name says a mode, or there is none to say: those that chain and take part.
+    // Kernels that use the dynamic mode: their names have it, or they have several instructions.
     for (const char *p = kernel->name; *p; p++)
         if (*p == ';' || (p[0] == 'd' && p[1] == 'y') || (p[0] == 'b' && p[1] == 'e')) return 1;
     return 0;
@@ -223,7 +223,7 @@ void run_all(long *stack) {
     uint64_t part = argument(arguments, 5, count, chosen_line == ~0ull ? ~0ull : ~1ull);
     uint64_t line = 0, other = 0;
     for (const struct kernel *kernel = __start_kernels; kernel < __stop_kernels; kernel++) {
-        // A static mode has to win over any dynamic one.
+        // A static mode overrides the dynamic one.
         uint64_t first = 0, last = 4;
         if (!is_dynamic(kernel)) first = last = other++ % 4;
         for (uint64_t mode = first; mode <= last; mode++, line++)

@@ -5,7 +5,7 @@
 
 .option arch, rv64gc
 
-// kinds: a letter per operand: d, s or x (integer). clear: what comes before each case.
+// kinds: a letter per operand: d, s or x (integer). clear: code before each case.
 .macro define kinds, name, clear, first, second, third, fourth, fifth
     .section .rodata
 891: .asciz "\name"
@@ -55,7 +55,7 @@ kernel\@:
     .endr
 .endm
 
-// An instruction whose result goes into the next one, flags accruing over the cases.
+// An instruction whose result is an operand of the next one; the flags accrue over the cases.
 .macro chained kinds, first, second
     define \kinds, "\first; \second", "nop", "\first", "\second"
 .endm
@@ -128,14 +128,14 @@ kernel s, "fcvt.d.s fa3, fa0"
 chained d, "fcvt.s.d fa4, fa0", "fcvt.d.s fa3, fa4"
 chained s, "fcvt.d.s fa4, fa0", "fcvt.s.d fa3, fa4"
 
-// Moves, and what a register holds after them.
+// Moves, and the contents of a register after them.
 kernel x, "fmv.w.x fa3, a4"
 kernel x, "fmv.d.x fa3, a4"
 kernel d, "fmv.x.w a3, fa0"
 kernel s, "fmv.x.w a3, fa0"
 kernel d, "fmv.x.d a3, fa0"
 kernel s, "fmv.x.d a3, fa0"
-// Doubles and singles taken for each other.
+// Doubles used as singles, and the reverse.
 kernel dd, "fadd.s fa3, fa0, fa1, rne"
 kernel ds, "fmul.s fa3, fa0, fa1, dyn"
 kernel ss, "fadd.d fa3, fa0, fa1, dyn"
@@ -152,7 +152,7 @@ chained sd, "fadd.s fa4, fa0, fa1", "fmul.d fa3, fa4, fa0"
 define s, "fsw, flw", "fsflags zero", "fsw fa0, 0(a1)", "sw a4, 4(a1)", "flw fa3, 0(a1)", "ld a3, 0(a1)"
 define d, "fsw of a double", "fsflags zero", "fsd fa0, 0(a1)", "fsw fa0, 4(a1)", "flw fa3, 4(a1)", "lwu a3, 0(a1)"
 
-// The control and status register changed between operations. The low bits of the
+// The control and status register changes between operations. The low bits of the
 // second operand give flags, and a rounding mode from 0 to 3.
 define dx, "fsflags between", "nop", "fdiv.d fa3, fa0, fa0", "fsflags a3, a5", "fadd.d fa3, fa0, fa3", "slli a3, a3, 5"
 define dx, "csrs fflags between", "fsflags zero", "fsqrt.d fa3, fa0", "csrrs a3, fflags, a5", "fmul.d fa3, fa0, fa0"

@@ -1,4 +1,4 @@
-// Ends a program at the first thing that is not as it should be, and says what it was.
+// Ends the program at the first failed check, and prints the check.
 #pragma once
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// Code of shared libraries that comes, goes and changes: what was translated of it must
-// be used no longer, and used again when it is back.
+// Code of shared libraries that is mapped, unmapped and changed: its translation must not be
+// used meanwhile, and must be used again when the code is back.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -66,7 +66,7 @@ static void opened_again_and_again(void) {
     int sum = 0, counted = 0;
     for (int i = 0; i < 40; i++) {
         void *library = open_library(i % 3 ? first : second);
-        // Every other time the next one goes elsewhere.
+        // Every second time, the next library is mapped elsewhere.
         void *block = i % 2 ? mmap(0, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : 0;
         sum = sum * 3 + ((function *)dlsym(library, "answer"))();
         counted += ((function *)dlsym(library, "count"))();
@@ -78,7 +78,7 @@ static void opened_again_and_again(void) {
 
 static atomic_int stop, turns;
 
-// Calls through pointers, between the program and a library, until it is told to stop.
+// Calls through pointers, between the program and a library, until the stop flag is set.
 static void *calling(void *library) {
     function *answer = dlsym(library, "answer");
     int (*apply)(int (*)(int), int, int) = dlsym(library, "apply");
@@ -174,7 +174,7 @@ static void changed_in_the_file(void) {
     close(to);
     void *library = open_library("/scratch/changed.so");
     printf("changed file: %d\n", ((function *)dlsym(library, "answer"))());
-    // The original is written over too.
+    // The original file is overwritten too.
     to = open(second, O_WRONLY);
     if (to < 0 || write(to, bytes, length) != length) printf("not written\n");
     close(to);

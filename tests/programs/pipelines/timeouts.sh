@@ -1,5 +1,5 @@
 #!/bin/bash
-# The shell tells process numbers of what was killed.
+# The shell prints the process numbers of killed processes.
 exec 2>/dev/null
 timeout 0.2 sleep 60; echo $?
 timeout -s KILL 0.2 sleep 60; echo $?

@@ -1,5 +1,5 @@
-// What the daemon's tests run. It has no C library, so that it is translated in a moment.
-// The first argument says what it does; without one it greets.
+// The program of the daemon's tests. It has no C library, so it is translated quickly. The
+// first argument selects the action; without one it prints a greeting.
 
 static long call4(long number, long a, long b, long c, long d) {
     register long a0 __asm__("a0") = a;
@@ -39,7 +39,7 @@ static void copy(void) {
 
 enum { WRITE_ONLY = 1, CREATE = 0100, APPEND = 02000 };
 
-// Ends with the error's number if there is one.
+// Exits with the error number, if there is an error.
 static long checked(long result) {
     if (result < 0) call(EXIT_GROUP, -result, 0, 0);
     return result;
@@ -60,7 +60,7 @@ static void put(const char *path, const char *text) {
     checked(call(WRITE, open(path, WRITE_ONLY | CREATE | APPEND), (long)text, length(text)));
 }
 
-// Until there is no room left.
+// Writes until there is no room left.
 static void fill(const char *path) {
     static char buffer[1 << 16];
     long file = open(path, WRITE_ONLY | CREATE | APPEND);
@@ -73,7 +73,7 @@ static unsigned long number(const char **text) {
     return n;
 }
 
-// That of IPv4 is shorter.
+// The length of an IPv4 address is less.
 struct address {
     unsigned short family, port;
     union {
@@ -131,7 +131,7 @@ static struct address address(const char *host, const char *port) {
 
 static long size(const struct address *address) { return address->family == INET ? 16 : 28; }
 
-// Tells its name to everybody who connects.
+// Sends its name to every client that connects.
 static void serve(const char *host, const char *port, const char *name) {
     struct address own = address(host, port);
     long listener = checked(call(SOCKET, own.family, STREAM, 0));
@@ -145,7 +145,7 @@ static void serve(const char *host, const char *port, const char *name) {
     }
 }
 
-// Prints what a server tells.
+// Prints the data of a server.
 static void ask(const char *host, const char *port) {
     static char buffer[4096];
     struct address peer = address(host, port);
@@ -157,7 +157,7 @@ static void ask(const char *host, const char *port) {
 
 enum { NONBLOCK = 04000, IN_PROGRESS = -115 };
 
-// Begins connections, as many as it is told, and keeps them.
+// Opens the given number of connections and keeps them.
 static void hold(const char *host, const char *port, const char *count) {
     struct address peer = address(host, port);
     for (unsigned long left = number(&count); left; left--) {
@@ -175,7 +175,7 @@ static void rest(long milliseconds) {
 
 static void leave(int signal) { call(EXIT_GROUP, signal, 0, 0); }
 
-// From here on faults are exact, so another variant of the translation is wanted.
+// From here on faults are exact, so the precise variant of the translation is needed.
 static void handle_fault(void) {
     struct {
         void (*handler)(int);

@@ -155,10 +155,10 @@ pub fn service() -> Result<()> {
         daemon.terminate()?;
         reader.join().map_err(|_| "the reader panicked")?
     })?;
-    check("stopping", last.contains("machines go on"), &last)?;
+    check("stopping", last.contains("machines keep running"), &last)?;
     daemon.restart()?;
     let running = super::state(&daemon, &ticking)?;
-    check("machines go on", running == "running", &running)
+    check("machines keep running", running == "running", &running)
 }
 
 /// The watchdog is not notified while the spawner does not answer.

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// What the server sends for a path.
+/// The server's answer for a path.
 #[derive(Clone)]
 pub enum Answer {
     /// A file.

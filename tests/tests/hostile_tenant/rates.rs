@@ -1,5 +1,5 @@
 //! A tenant that sends, and requests, more packets, bytes and connections per second than it may.
-//! The host limits it, and not the neighbour. The VMMs write without limits of their own.
+//! The host limits it, and not the neighbour. The VMMs write without their own limits.
 
 use super::frames::{self, Mac, Tap, mac_of};
 use super::neighbour::Scene;
@@ -24,12 +24,12 @@ const LEAST_BURST: u64 = 1 << 20;
 /// Bytes of the payload of a large packet, and of the whole packet.
 const PAYLOAD: usize = 1400;
 const PACKET: u64 = 28 + PAYLOAD as u64;
-/// Time for the answer that makes a connection an established one.
+/// Time for the answer that makes a connection established.
 const ANSWER: Duration = Duration::from_millis(100);
 /// Time for the packets of a burst to arrive.
 const ARRIVAL: Duration = Duration::from_millis(500);
 
-/// A machine, as the test sends in its place.
+/// A machine whose packets the test sends.
 struct Sender<'a> {
     world: &'a World,
     tap: Tap,
@@ -56,8 +56,8 @@ impl<'a> Sender<'a> {
         self.tap.send(&frame)
     }
 
-    /// Sends packets of `length` bytes at once, each over a connection of its own if `new`, otherwise
-    /// over one that the world has answered. Result: the number that arrived in the world, and the
+    /// Sends packets of `length` bytes at once, each over a separate connection if `new`, otherwise
+    /// over one connection that has had an answer. Result: the number that arrived in the world, and the
     /// time.
     fn burst(&self, count: u16, length: usize, new: bool) -> Result<(u64, Duration)> {
         let received = self.world.receive()?;

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 /// The reason why a VM was stopped from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// The time limit of `--timeout` is over.
+    /// The time limit of `--timeout` has expired.
     Timeout,
     /// This signal was sent to the VMM, and did not end the program.
     Signal(i32),

@@ -87,7 +87,7 @@ impl Attached {
 /// Devices that every VM has.
 const ALWAYS: u32 = 1 << RNG_DEVICE | 1 << CONSOLE_DEVICE;
 
-/// The devices that interrupt. The entropy device is done when the write to its doorbell returns,
+/// The devices that interrupt. The entropy device is done when the write of its notification returns,
 /// and a caller that waits for the console does nothing else meanwhile ([`Console::flush`]).
 pub(crate) fn interrupting(numbers: u32) -> u32 {
     numbers & !ALWAYS

@@ -9,7 +9,7 @@ use hartline_abi::port;
 pub enum ExitReason {
     /// A call of the runtime to the host.
     Call,
-    /// A doorbell of the volumes, or for a time in the near future.
+    /// A notification of the volumes, or of a timer in the near future.
     Doorbell,
     /// An interruption by the VMM: a signal, the time limit.
     Interruption,
@@ -19,7 +19,7 @@ pub enum ExitReason {
     Wake,
     /// The vCPU yielded to another one.
     Yield,
-    /// An access to registers of a device: its driver's start, or a doorbell.
+    /// An access to registers of a device: its driver's start, or a notification.
     Device,
 }
 

@@ -16,11 +16,11 @@ pub enum GateError {
     #[error("the guest's interrupt descriptor table is not in its memory")]
     Place,
     /// The vector is one of the processor's exceptions, or belongs to no device of this VM.
-    #[error("the guest asked for interrupt vector {0}, which no device of it has")]
+    #[error("the guest requested interrupt vector {0}, which belongs to none of its devices")]
     Vector(u8),
     /// The handler is not the entry point of a device, or the gate is of another kind.
     #[error(
-        "the guest asked for a gate of interrupt vector {vector} to {handler:#x}, which it may not have"
+        "the guest requested a gate of interrupt vector {vector} to {handler:#x}, which is not allowed"
     )]
     Gate {
         /// The vector.

@@ -131,7 +131,7 @@ impl<'a> Settings<'a> {
     }
 }
 
-/// How a VM ended, and what it cost.
+/// The end of a VM, and its costs.
 #[derive(Debug)]
 pub struct Outcome {
     /// The end.

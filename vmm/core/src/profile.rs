@@ -61,7 +61,7 @@ impl ThreadClock {
     /// If there is none.
     pub fn of_this_thread() -> Result<Self, platform::Error> {
         let mut clock = 0;
-        // SAFETY: the handle is that of the calling thread, which lives. The call writes the local
+        // SAFETY: the handle belongs to the calling thread, which lives. The call writes the local
         // variable.
         let error = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) };
         match error {

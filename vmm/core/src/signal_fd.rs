@@ -19,7 +19,7 @@ impl SignalFd {
     /// Blocks signals in the calling thread, and in threads that it starts from now on.
     ///
     /// # Errors
-    /// A number is not that of a signal, or the host has no descriptor left.
+    /// A number is not a signal number, or the host has no free descriptor.
     pub fn block(signals: &[libc::c_int]) -> io::Result<Self> {
         let set = sigset(signals)?;
         let before = change_mask(libc::SIG_BLOCK, &set)?;

@@ -75,7 +75,7 @@ pub(crate) fn stop_process() {
         return;
     };
     if let Ok(before) = change_mask(libc::SIG_UNBLOCK, &set) {
-        // SAFETY: the handle is that of the calling thread, which lives. The thread does not block
+        // SAFETY: the handle belongs to the calling thread, which lives. The thread does not block
         // the signal, whose action, the default one, stops the whole process.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTSTP) };
         // The set is one that the C library made, so the call cannot fail.

@@ -52,7 +52,7 @@ kvm_test! {
 
 kvm_test! {
     /// #UD goes through the stub to the handler at CPL 3, which checks vector and
-    /// rip in the frame and goes on after the instruction by its own `iretq`.
+    /// rip in the frame and continues after the instruction by its own `iretq`.
     fn exceptions_reach_cpl_3_and_resume() {
         assert_eq!(exit_code(&run_guest(&named("exception")).end), Some(6));
     }

@@ -25,7 +25,7 @@ pub struct Config {
     pub tls_key: Option<PathBuf>,
     /// vCPUs that may run at once, for each processor of the host.
     pub cpu_overcommit: u32,
-    /// Numbers of processors that machines can have exclusively; all other threads keep off them.
+    /// Numbers of CPUs that machines can reserve; all other threads avoid them.
     pub dedicated_cpus: Vec<u32>,
     /// Memory for machines, bytes; three quarters of the host's by default.
     pub memory: Option<u64>,
@@ -226,10 +226,7 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |name, why| Err(ConfigError::Value { name, why });
         if self.tls_certificate.is_some() != self.tls_key.is_some() {
-            return wrong(
-                "tls_certificate",
-                "needs tls_key too, and the other way round",
-            );
+            return wrong("tls_certificate", "must be set together with tls_key");
         }
         let is_local = |address: SocketAddr| address.ip().is_loopback();
         if self.tls_key.is_none() && !self.listen.is_none_or(is_local) {
@@ -246,18 +243,18 @@ impl Config {
         }
         let distinct: BTreeSet<_> = self.dedicated_cpus.iter().collect();
         if distinct.len() != self.dedicated_cpus.len() {
-            return wrong("dedicated_cpus", "must have each processor once");
+            return wrong("dedicated_cpus", "must not list a CPU twice");
         }
         if self.first_uid < 1000 {
             return wrong(
                 "first_uid",
-                "must be a range of users that no other service has",
+                "must be at least 1000, in a range of users that no other service has",
             );
         }
         if self.uids < 3 {
             return wrong(
                 "uids",
-                "must be at least 3: one owns what is in volumes, one is the daemon's own",
+                "must be at least 3: one owns the files in volumes, one runs the service",
             );
         }
         if self
@@ -265,7 +262,7 @@ impl Config {
             .checked_add(self.uids)
             .is_none_or(|end| end == u32::MAX)
         {
-            return wrong("uids", "the range of users goes beyond the last one");
+            return wrong("uids", "the range of users exceeds the highest user ID");
         }
         if self.collect_every_s == 0 {
             return wrong("collect_every_s", "must be at least 1");
@@ -314,7 +311,7 @@ impl Config {
             ("network_tenant_packets", self.network_tenant_packets.into()),
         ];
         match limits.into_iter().find(|(_, limit)| *limit == 0) {
-            Some((name, _)) => wrong(name, "limits of 0 leave nothing to do"),
+            Some((name, _)) => wrong(name, "must be at least 1"),
             None => Ok(()),
         }
     }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// One in so many connections is for root only.
+/// One in this many connections is for root only.
 const RESERVED: usize = 16;
 /// Most connections that are for root only.
 const MAX_RESERVED: usize = 32;
@@ -83,7 +83,7 @@ impl Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
     /// All slots have connections with requests in progress.
-    #[error("the daemon has as many connections as it may have")]
+    #[error("the daemon has no free slot for a connection")]
     Full,
     /// The tenant has reached its limit.
     #[error(transparent)]

@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 /// Events that a slow reader may lag behind before it misses some.
 const BEHIND: usize = 4096;
 
-/// A machine came into a state.
+/// A machine has a new state.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct Event {
     /// The machine's tenant.
@@ -17,7 +17,7 @@ pub struct Event {
     pub machine: String,
     /// The state.
     pub state: MachineState,
-    /// When, milliseconds since 1970.
+    /// Time of the change, milliseconds since 1970.
     pub time_ms: i64,
 }
 

@@ -1,21 +1,20 @@
-//! `hartlined`: takes programs of many tenants over a REST API and runs them, each in a VM
-//! of its own, whose VMM is in a [jail](hartline_jail) of its own.
+//! `hartlined` receives programs of many tenants over a REST API and runs each in its own VM. Each
+//! VMM is in its own [jail](hartline_jail).
 //!
 //! ```text
 //! server, api   connections, requests             auth       keys
 //! connections   limits of connections             ledger     resources that tenants use
 //! library       uploads, trees, translations      store      the database
 //! machines      VMs that outlive the daemon       scheduler  the order of starts
-//! volumes       directories that outlast machines
+//! volumes       directories that outlive machines
 //! network       networks of tenants
 //! collect       deletion of old entries
 //! pool          VMMs that wait for a program      process    jailed processes
-//! processors    those that are one machine's alone
-//! spawner       the connection to it              jailed     the work of jailed processes
+//! processors    dedicated CPUs of machines
+//! spawner       the connection to the spawner     jailed     the work of jailed processes
 //! ```
-//! This is the service, a process without privileges. What needs some, the
-//! [spawner](hartline_jail::spawner) does. The service maps no guest memory and reads no upload:
-//! jailed processes do.
+//! This is the service, a process without privileges. The [spawner](hartline_jail::spawner) does
+//! the privileged work. Jailed processes map guest memory and read uploads; the service does not.
 
 #![warn(
     clippy::borrow_as_ptr,
@@ -111,7 +110,7 @@ pub enum DaemonError {
     #[error("volumes: {0}")]
     Volumes(#[from] VolumeError),
     /// The existing machines cannot be recovered.
-    #[error("the machines that there were: {0}")]
+    #[error("cannot recover the machines: {0}")]
     Machines(#[from] MachineError),
 }
 

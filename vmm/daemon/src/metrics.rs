@@ -47,24 +47,15 @@ impl Metrics {
             ready: Gauge::default(),
         };
         let registry = &mut metrics.registry;
-        registry.register("runs", "Runs that ended, by how", metrics.runs.clone());
-        let help =
-            "Jailed processes that a system call ended which their jail does not allow, by filter";
+        registry.register("runs", "Ended runs, by outcome", metrics.runs.clone());
+        let help = "Jailed processes killed for a forbidden system call, by filter";
         registry.register("jail_violations", help, violations.counters());
         for (name, help, gauge) in [
-            (
-                "vms_running",
-                "Machines and runs that run",
-                &metrics.running,
-            ),
-            (
-                "vms_waiting",
-                "Machines and runs that wait",
-                &metrics.waiting,
-            ),
+            ("vms_running", "Running machines and runs", &metrics.running),
+            ("vms_waiting", "Waiting machines and runs", &metrics.waiting),
             (
                 "free_memory_bytes",
-                "Memory that is left for machines and runs",
+                "Free memory for machines and runs",
                 &metrics.free_memory,
             ),
             ("vmms_ready", "VMMs that wait for a program", &metrics.ready),
@@ -113,7 +104,7 @@ impl Metrics {
         }
         // A new registry for each request, because tenants are added and deleted.
         let mut of_tenants = Registry::with_prefix("hartline");
-        let help = "What a tenant uses: bytes, milliseconds or things, by resource";
+        let help = "Resources that a tenant uses: bytes, milliseconds or counts, by resource";
         of_tenants.register("tenant_used", help, used);
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;

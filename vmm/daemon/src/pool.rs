@@ -81,7 +81,7 @@ impl Pool {
     }
 }
 
-/// Starts VMMs, one at a time, for the places of the pool that are free.
+/// Starts VMMs, one at a time, for the free slots of the pool.
 #[derive(Debug)]
 struct Filler {
     launcher: Arc<Launcher>,
@@ -126,7 +126,7 @@ impl Drop for Ready {
     }
 }
 
-/// Keeps a ready VMM until a request takes it, or until it ends, which frees its place at once.
+/// Keeps a ready VMM until a request takes it, or until it ends, which frees its slot at once.
 async fn keep(
     mut vmm: Jailed,
     waiting: Arc<Mutex<mpsc::UnboundedReceiver<Request>>>,

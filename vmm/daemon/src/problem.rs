@@ -114,7 +114,7 @@ impl Problem {
     #[must_use]
     pub fn rate_limited(wait: Duration) -> Self {
         let status = StatusCode::TOO_MANY_REQUESTS;
-        let detail = "this API key is used more often than it may be";
+        let detail = "this API key has exceeded its request rate";
         let mut problem = Self::new(status, "rate-limited", "Too many requests", detail);
         problem.retry_after = Some(wait);
         problem
@@ -130,7 +130,7 @@ impl Problem {
     /// The body is too long.
     #[must_use]
     pub fn too_large(most: u64) -> Self {
-        let detail = format!("the body may have {most} bytes");
+        let detail = format!("the body must have at most {most} bytes");
         let status = StatusCode::PAYLOAD_TOO_LARGE;
         Self::new(status, "too-large", "The body is too large", detail)
     }
@@ -138,7 +138,7 @@ impl Problem {
     /// The request is malformed.
     #[must_use]
     pub fn bad_request(detail: impl ToString) -> Self {
-        let title = "The request is not understood";
+        let title = "The request is malformed";
         Self::new(StatusCode::BAD_REQUEST, "bad-request", title, detail)
     }
 
@@ -146,7 +146,7 @@ impl Problem {
     #[must_use]
     pub fn method_not_allowed() -> Self {
         let status = StatusCode::METHOD_NOT_ALLOWED;
-        let detail = "this path does not have this method";
+        let detail = "this path does not support this method";
         Self::new(status, "method-not-allowed", "Method not allowed", detail)
     }
 
@@ -160,7 +160,7 @@ impl Problem {
     /// The host's disk is full, which is logged too.
     fn storage_full(error: &dyn std::fmt::Display) -> Self {
         tracing::error!("{error}");
-        let detail = "the host has no room left for this";
+        let detail = "the host's disk has no room for this";
         let status = StatusCode::INSUFFICIENT_STORAGE;
         Self::new(status, STORAGE_FULL, "The disk is full", detail)
     }
@@ -170,7 +170,7 @@ impl Problem {
     pub fn internal(error: impl std::fmt::Display) -> Self {
         tracing::error!("{error}");
         let status = StatusCode::INTERNAL_SERVER_ERROR;
-        let detail = "the daemon's log says more";
+        let detail = "the daemon's log has the reason";
         Self::new(status, "internal", "The daemon failed", detail)
     }
 }

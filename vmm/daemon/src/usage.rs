@@ -9,15 +9,15 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Use {
     /// The resource: `memory`, `cpus`, `runs`, `connections`, `storage`, `inodes`, or
-    /// `translation`, which is processor time since the daemon was started.
+    /// `translation`, which is CPU time since the start of the daemon.
     #[schema(value_type = String)]
     pub resource: &'static str,
-    /// The unit of both numbers: `bytes`, `milliseconds`, or empty if they count things.
+    /// The unit of both numbers: `bytes`, `milliseconds`, or empty for a count.
     #[schema(value_type = String)]
     pub unit: &'static str,
     /// The amount that the tenant uses.
     pub used: u64,
-    /// The amount that the tenant may use at once; null if it has no limit of its own.
+    /// The tenant's limit at one time; null if the tenant has none.
     pub limit: Option<u64>,
 }
 

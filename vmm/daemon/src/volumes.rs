@@ -34,7 +34,7 @@ const WORK_TIME: Duration = Duration::from_secs(3600);
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     /// The tenant has a volume of this name.
-    #[error("there is a volume of this name")]
+    #[error("a volume of this name exists already")]
     Exists,
     /// The volume was deleted.
     #[error("there is no volume {0}")]

@@ -32,7 +32,7 @@ const CLOSED: MountFlags = MountFlags::NOSUID
 /// The newest Landlock ABI whose rights are restricted, if the kernel supports them.
 const LANDLOCK: ABI = ABI::V7;
 
-/// What a process is to be locked into.
+/// The jail of a process.
 #[derive(Debug)]
 pub struct Jail {
     /// The role of the process.
@@ -47,7 +47,7 @@ pub struct Jail {
     pub volumes: Vec<OwnedFd>,
 }
 
-/// The reason why a process could not be locked in. The process must then end.
+/// The reason why a process could not enter its jail. The process must then end.
 #[derive(Debug, thiserror::Error)]
 pub enum JailError {
     /// A system call failed.
@@ -69,10 +69,10 @@ pub enum JailError {
     Filter(#[from] FilterError),
 }
 
-/// Locks the calling process in for good. The process must have one thread, be in its own mount,
-/// PID and network namespaces, and have the capabilities `CAP_SYS_ADMIN`, `CAP_SETPCAP`,
-/// `CAP_SETUID` and `CAP_SETGID`. Result, if it has volumes: the directory of its own descriptors
-/// (`/proc/self/fd`). No path leads to that directory, and it has no parent.
+/// Moves the calling process into its jail permanently. The process must have one thread, be in
+/// its own mount, PID and network namespaces, and have the capabilities `CAP_SYS_ADMIN`,
+/// `CAP_SETPCAP`, `CAP_SETUID` and `CAP_SETGID`. Result, if the process has volumes: the directory
+/// of its descriptors (`/proc/self/fd`). No path leads to that directory, and it has no parent.
 ///
 /// # Errors
 /// [`JailError`]; some rights may be lost by then.
@@ -86,7 +86,7 @@ pub fn enter(jail: &Jail, filters: &Filters) -> Result<Option<OwnedFd>, JailErro
     limit(&jail.limits)?;
     drop_capabilities()?;
     become_user(jail.uid)?;
-    // Landlock and seccomp need this, and nothing here is to be executed anyway.
+    // Landlock and seccomp need this. The process executes no programs.
     set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))?;
     // After the change of the user, which would reset this signal. A VMM that shall outlive the
     // daemon resets it later.
@@ -167,7 +167,7 @@ pub(crate) fn drop_capabilities() -> Result<(), JailError> {
     clear_ambient_capability_set().map_err(failed("PR_CAP_AMBIENT"))
 }
 
-/// Changes user and group to `uid` for good. The process must have one thread.
+/// Changes user and group to `uid` permanently. The process must have one thread.
 pub(crate) fn become_user(uid: u32) -> Result<(), JailError> {
     let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
     set_thread_groups(&[]).map_err(failed("setgroups"))?;

@@ -72,7 +72,7 @@ pub enum FilterError {
 /// The subject of a filter: a kind of process, or a kind of thread in a VMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// All threads of a process that have no filter of their own.
+    /// All threads of a process without a separate filter.
     Role(Role),
     /// A thread of a VMM.
     Thread(Thread),

@@ -1,7 +1,7 @@
 //! The jail of a process that works on untrusted data: a VMM, or a worker that packs or translates
 //! files.
 //!
-//! The daemon starts it in namespaces of its own ([`spawn`]) with one socket to talk over
+//! The daemon starts it in its own namespaces ([`spawn`]) with one socket to talk over
 //! ([`Channel`]). The process then takes everything away from itself ([`enter`]): the file
 //! system, its user, capabilities, and the system calls that it does not need
 //! ([`Filters`]). All that it works with comes through the socket, as open descriptors;

@@ -35,8 +35,8 @@ impl Limits {
     }
 }
 
-/// Limits of a VMM. Its address space is that of the guest's memory, up to 252 GiB, the
-/// images and its own; what it touches of it counts, and that is the guest's.
+/// Limits of a VMM. Its address space contains the guest's memory, up to 252 GiB, the images, and
+/// its own memory; only touched memory is allocated, and most of it is the guest's.
 const VMM: Limits = Limits {
     descriptors: 1024,
     threads: 512,

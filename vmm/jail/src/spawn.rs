@@ -29,7 +29,7 @@ pub const DEVICE_FD: RawFd = 4;
 pub const VOLUME_FD: RawFd = 5;
 
 /// Descriptor of an interactive VMM that keeps its program's standard input open: the other
-/// end of the socket that the program reads. The daemon takes a duplicate when somebody
+/// end of the socket that the program reads. The daemon takes a duplicate when a client
 /// attaches, also one that was started later. Above all that a VMM opens itself.
 pub const INPUT_FD: RawFd = 1000;
 /// Descriptor of a VMM that is open on its network interface, by which a daemon that was

@@ -65,7 +65,7 @@ impl TreeImage {
         }
     }
 
-    /// The image's own file; what the base shows is zeros there.
+    /// The image's own file; the parts that the base provides are zeros there.
     ///
     /// # Errors
     /// `Unsupported`: the image is in memory.

@@ -1,4 +1,4 @@
-//! Each instruction is decoded by iced-x86 and compared with what it should be.
+//! iced-x86 decodes each instruction; the result must be the expected text.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
 
@@ -57,7 +57,7 @@ fn memory(instruction: &Instruction) -> String {
         let index = name(instruction.memory_index());
         text += &format!("+{index}*{}", instruction.memory_index_scale());
     }
-    // Its name ends with the number of bits, such as `UInt64`, except that of an address of code.
+    // The name ends with the number of bits, as in `UInt64`, except for an address of code.
     let size = format!("{:?}", instruction.memory_size()).replace("QwordOffset", "64");
     let bits = size.trim_start_matches(|c: char| !c.is_ascii_digit());
     let size = bits.parse().unwrap_or(0) / 8;

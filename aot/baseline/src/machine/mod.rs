@@ -78,7 +78,7 @@ struct Checkpoint {
     boxed: u32,
 }
 
-/// What a finished emission consists of.
+/// The result of an emission.
 pub(crate) struct Emission {
     pub code: Code,
     pub relocations: Vec<Relocation>,

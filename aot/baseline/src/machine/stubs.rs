@@ -29,7 +29,7 @@ pub(super) struct Stub {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum StubKind {
     /// Has the interpreter execute the instruction, after loading the registers that it has
-    /// displaced, and goes on at the next one.
+    /// displaced, and continues at the next one.
     Interpret { displaced: InUse, next: u64 },
     /// Replaces a NaN by the canonical one.
     CanonicalNan {

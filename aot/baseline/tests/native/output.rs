@@ -24,7 +24,7 @@ fn region<'a>(code: &'a [u8], functions: &'a [u64], blocks: &'a [u64]) -> Region
     }
 }
 
-/// Translates, and checks what holds for each translation.
+/// Translates, and checks the invariants of every translation.
 fn checked(region: &Region<'_>, features: &Features) -> Translation {
     let translation = translate(region, features).expect("a valid region");
     let length = translation.code.len();

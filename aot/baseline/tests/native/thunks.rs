@@ -120,7 +120,7 @@ global_asm!(
     "test rax, rax",
     "jnz baseline_out",
     "baseline_load",
-    // r10 and r11 belong to nobody here.
+    // r10 and r11 are free here.
     "mov r10, -1", "mov r11, -1",
     "ret",
     ".endm",

@@ -1,5 +1,5 @@
 //! UDP. Each pair of a port of the guest and a remote host has a connected socket of the host, which
-//! accepts datagrams only from there. Forwarded ports have sockets of their own.
+//! accepts datagrams only from there. Forwarded ports have separate sockets.
 
 use super::events::{Events, Source};
 use super::forward::{Forward, ForwardError, Listener};

@@ -1,4 +1,4 @@
-//! Readiness of the host's sockets, by what each socket is for.
+//! Readiness of the host's sockets, by the purpose of each socket.
 
 use crate::epoll::{Buffer, Epoll};
 use rustix::event::epoll::{Event, EventFlags};

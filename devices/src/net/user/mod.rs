@@ -5,7 +5,7 @@
 //! its bytes on. So no packet of the guest reaches the host's network, and the host's stack handles
 //! loss, congestion and routes. The ring loses no packets and allows the largest IP packet, so
 //! segments have the maximum length and are never cut. smoltcp searches all sockets for each packet,
-//! so each connection has a socket set of its own, as in the guest.
+//! so each connection has its own socket set, as in the guest.
 
 mod backend;
 mod datagrams;

@@ -280,7 +280,7 @@ impl Streams {
         })
     }
 
-    /// Moves bytes in both directions, removes a connection that is over, and sets its timer.
+    /// Moves bytes in both directions, removes a connection that has ended, and sets its timer.
     fn settle(&mut self, id: u64, link: &mut Link) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;

@@ -1,4 +1,4 @@
-//! Starts servers and measures what they cost.
+//! Starts servers and measures their costs.
 
 use super::Configuration;
 use super::pin::Pin;
@@ -204,7 +204,7 @@ impl Server {
         }
     }
 
-    /// Returns what the server has cost so far.
+    /// Returns the costs of the server so far.
     ///
     /// # Errors
     /// The server has ended, or the VM sends no statistics.

@@ -1,4 +1,4 @@
-//! Workloads: the clients and what they measure.
+//! Workloads: the clients and their measurements.
 
 use super::server::Programs;
 use anyhow::{Context, bail};

@@ -37,7 +37,7 @@ pub(super) fn advise(
     }
     for name in report.missing_capabilities() {
         advice.push(Advice::new(
-            format!("this KVM has no KVM_CAP_{name}, without which no program runs"),
+            format!("this KVM has no KVM_CAP_{name}, which every program needs"),
             "use Linux 5.10 or newer",
         ));
     }
@@ -52,8 +52,10 @@ pub(super) fn advise(
     let missing: Vec<_> = missing.map(|finding| finding.name.as_str()).collect();
     if !missing.is_empty() {
         let change = match &report.hypervisor {
-            Some(name) => format!("let {name} pass the processor's features on (QEMU: -cpu host)"),
-            None => "nothing but a newer processor".to_owned(),
+            Some(name) => {
+                format!("configure {name} to expose the CPU's features (QEMU: -cpu host)")
+            }
+            None => "use a newer CPU".to_owned(),
         };
         let missing = missing.join(", ");
         advice.push(Advice::new(
@@ -92,11 +94,11 @@ fn kind_of_kvm(report: &Report, kind: KvmKind, processor: ProcessorSupport) -> O
     match (kind, processor) {
         (KvmKind::Pvm, ProcessorSupport::None) => Some(Advice::new(
             format!("KVM is paravirtual: leaving a VM costs {exit:.0} µs instead of 1 to 2 µs"),
-            "for many VMs, a machine whose processor shows vmx or svm in /proc/cpuinfo \
+            "for many VMs, use a machine whose CPU shows vmx or svm in /proc/cpuinfo \
              (bare metal, or nested virtualization)",
         )),
         (KvmKind::Pvm, support) => Some(Advice::new(
-            "KVM is paravirtual although the processor has hardware virtualization",
+            "KVM is paravirtual although the CPU has hardware virtualization",
             match support {
                 ProcessorSupport::Svm => "modprobe -r kvm_pvm && modprobe kvm_amd",
                 _ => "modprobe -r kvm_pvm && modprobe kvm_intel",
@@ -107,7 +109,7 @@ fn kind_of_kvm(report: &Report, kind: KvmKind, processor: ProcessorSupport) -> O
                 format!(
                     "this host is itself a VM under {name}: leaving a VM costs several times more"
                 ),
-                "bare metal, for the best times of I/O",
+                "use bare metal for the fastest I/O",
             )
         }),
         (KvmKind::Unknown, _) => None,
@@ -125,7 +127,7 @@ fn module_parameters(report: &Report, kind: KvmKind) -> Vec<Advice> {
     let reload = |parameter: &str| {
         format!(
             "echo options {module} {parameter}=1 > /etc/modprobe.d/{module}.conf && \
-             modprobe -r {module} && modprobe {module} (and see whether the processor has it)"
+             modprobe -r {module} && modprobe {module} (and check whether the CPU supports it)"
         )
     };
     let mut advice = Vec::new();
@@ -162,7 +164,7 @@ fn memory(report: &Report) -> Vec<Advice> {
         "always" | "madvise" => {}
         "" => advice.push(Advice::new(
             "the kernel has no transparent huge pages: guest memory is mapped in 4 KiB pages",
-            "a kernel with CONFIG_TRANSPARENT_HUGEPAGE",
+            "use a kernel with CONFIG_TRANSPARENT_HUGEPAGE",
         )),
         _ => advice.push(Advice::new(
             "transparent huge pages are off: guest memory is mapped in 4 KiB pages",
@@ -171,13 +173,13 @@ fn memory(report: &Report) -> Vec<Advice> {
     }
     if memory.defragmentation == "never" {
         advice.push(Advice::new(
-            "memory is never compacted for huge pages: on a host that is up for long there are none",
+            "memory is never compacted: a host that has run for long has no free huge pages",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/defrag",
         ));
     }
     if memory.overcommit == 2 {
         advice.push(Advice::new(
-            "memory is never overcommitted: a VM takes all of its --mem at once",
+            "memory is never overcommitted: a VM allocates all of its --mem at once",
             "sysctl vm.overcommit_memory=0, or give --mem",
         ));
     }

@@ -1,4 +1,4 @@
-//! What `hartlined` can do on this host.
+//! Checks which features of `hartlined` this host supports.
 
 use hartline_jail::spawner;
 use serde::Serialize;

@@ -62,36 +62,37 @@ impl Tuning {
         if !missing.is_empty() {
             let missing = missing.join(", ");
             advice.push(Advice::new(
-                format!("hartlined: cgroup version 2 has no {missing}: no limits by cgroups"),
+                format!(
+                    "hartlined: cgroup version 2 has no {missing}: cgroups cannot limit machines"
+                ),
                 "boot with systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all",
             ));
         } else if self.favordynmods == Some(false) {
             advice.push(Advice::new(
-                "hartlined: cgroups are mounted without favordynmods: making a VM waits for \
-                 a grace period of the kernel, milliseconds each time",
+                "hartlined: cgroups are mounted without favordynmods: each start of a VM waits \
+                 milliseconds for an RCU grace period",
                 "mount -o remount,favordynmods /sys/fs/cgroup (Linux 6.0 or newer)",
             ));
         }
         if self.smt == Some(true) {
             advice.push(Advice::new(
                 "hartlined: machines of different tenants may run on two threads of one core, \
-                 which see more of each other than those of two cores",
+                 which share its caches and buffers",
                 "echo off > /sys/devices/system/cpu/smt/control, if tenants do not trust one \
                  another",
             ));
         }
         if self.same_page_merging {
             advice.push(Advice::new(
-                "KSM is on: it costs processor time, and lets a machine find out what pages \
-                 others have",
+                "KSM is on: it costs CPU time, and a machine can find out which pages others have",
                 "echo 2 > /sys/kernel/mm/ksm/run",
             ));
         }
         if self.swap > 0 {
             advice.push(Advice::new(
                 format!(
-                    "hartlined: there are {} MiB of swap: memory of machines may be written to \
-                     the disk, and they stop while it is read back",
+                    "hartlined: the host has {} MiB of swap: memory of machines may be written \
+                     to the disk, and machines wait while it is read back",
                     self.swap >> 20
                 ),
                 "swapoff -a, and no swap in /etc/fstab; or encrypted swap",

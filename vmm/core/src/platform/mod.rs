@@ -53,11 +53,11 @@ pub enum Error {
         source: io::Error,
     },
     /// The device answers, but not with KVM's stable API version.
-    #[error("{path}: not a KVM device of API version 12 (it answers {version})")]
+    #[error("{path}: not a KVM device of API version 12 (it has {version})")]
     NotKvm {
         /// The device file.
         path: PathBuf,
-        /// What KVM_GET_API_VERSION returned.
+        /// The result of `KVM_GET_API_VERSION`.
         version: i32,
     },
     /// The number of vCPUs exceeds the limit of the host's KVM.

@@ -99,7 +99,7 @@ hartline_probe_trap:
     out dx, eax
     ud2
 
-# Compare a result with what it must be and end the test, or go on if it is not the last.
+# Compare a result with the expected one. End the test, or continue if it is not the last.
 .macro expect register, value
     mov r15, \value
     cmp \register, r15

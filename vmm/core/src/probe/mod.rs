@@ -42,7 +42,7 @@ pub enum ProbeError {
     #[error("feature probe: programs cannot run on this KVM: {0}")]
     Baseline(String),
     /// The probe guest behaved in an impossible way.
-    #[error("feature probe: the guest left its way")]
+    #[error("feature probe: the guest behaved unexpectedly")]
     Confused,
 }
 

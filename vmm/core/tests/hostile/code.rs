@@ -1,5 +1,5 @@
 //! Guests that attack the interrupt path and the rings of devices. Most of them first take over CPL
-//! 0: they replace the page of exception stubs by a page of their own. The page tables are the
+//! 0: they replace the page of exception stubs by their own page. The page tables are the
 //! guest's and allow that.
 
 use crate::guest::{Guest, blob, common};

@@ -23,19 +23,19 @@ use tokio::sync::Mutex;
 
 /// How long to wait for a machine that is about to start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Period of the checks whether it has started.
+/// Period of the checks whether the machine has started.
 const RETRY: Duration = Duration::from_millis(50);
 /// Longest message of a client, bytes.
 const MAX_MESSAGE: usize = 64 << 10;
 /// First byte of messages with standard output, and with standard error.
 const TAGS: [(LogStream, u8); 2] = [(LogStream::Stdout, 1), (LogStream::Stderr, 2)];
 
-/// From where on.
+/// What to attach to.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {
-    /// Begin with what the program has written already.
+    /// Send the earlier output first.
     #[serde(default)]
     logs: bool,
     /// Send input: the machine must be interactive.
@@ -46,9 +46,9 @@ pub struct Attach {
 /// Attach to a running machine, as a WebSocket
 ///
 /// Binary messages of the daemon are output: the first byte is 1 for standard output and 2
-/// for standard error. Binary messages of the client are standard input, an empty one its
-/// end. When the program has ended a text message holds the machine, and the daemon
-/// closes. The machine does not end with the connection.
+/// for standard error. Binary messages of the client are standard input; an empty message
+/// closes it. When the program ends, the daemon sends the machine in a text message and
+/// closes the connection. A closed connection does not end the machine.
 #[utoipa::path(get, path = "/v1/machines/{id}/attach", params(("id" = String, Path), Attach),
     responses((status = 101),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]

@@ -41,25 +41,25 @@ impl LogStream {
     }
 }
 
-/// Which part of a log.
+/// The requested part of a log.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct Log {
-    /// Which output.
+    /// The output.
     #[serde(default)]
     #[param(inline)]
     stream: LogStream,
-    /// From this byte on.
+    /// Offset of the first byte.
     #[serde(default)]
     #[param(maximum = 16777216)]
     offset: u64,
-    /// Go on until the machine has ended.
+    /// Continue until the machine ends.
     #[serde(default)]
     follow: bool,
 }
 
-/// Output of the program
+/// Get the output of a machine's program
 #[utoipa::path(get, path = "/v1/machines/{id}/logs", params(("id" = String, Path), Log),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]

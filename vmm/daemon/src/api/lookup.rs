@@ -17,15 +17,15 @@ const MAX_IDEMPOTENCY_KEY: usize = 255;
 /// Longest wait of one request, seconds.
 pub const MAX_WAIT: u64 = 300;
 
-/// Which part of a list.
+/// The requested part of a list.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
-    /// Those after this id.
+    /// Only entries after this id.
     #[serde(default)]
     pub after: String,
-    /// So many at most.
+    /// Most entries of the answer.
     #[serde(default = "default_limit")]
     #[param(minimum = 1, maximum = 1000)]
     pub limit: u32,
@@ -89,7 +89,7 @@ pub fn check_network(daemon: &Daemon, spec: &Spec) -> Result<(), Problem> {
 /// The idempotency key of a request, if it has one.
 ///
 /// # Errors
-/// The key is no text, or too long.
+/// The key is not text, or too long.
 pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let key = headers.get(IDEMPOTENCY_KEY).map(|key| key.to_str());
     let key = key.transpose().map_err(Problem::bad_request)?;

@@ -34,7 +34,7 @@ pub struct MachineView {
     /// Its address in the network of its tenant, while it runs there.
     #[schema(value_type = Option<String>, format = "ipv4")]
     address: Option<Ipv4Addr>,
-    /// Its IPv6 address there, if the network has such.
+    /// Its IPv6 address in the network of its tenant, if the network has IPv6.
     #[schema(value_type = Option<String>, format = "ipv6")]
     address6: Option<Ipv6Addr>,
     /// The error that ended it; empty if there was none.
@@ -68,26 +68,26 @@ impl MachineView {
 
 type Answer = Result<axum::Json<MachineView>, Problem>;
 
-/// Which machines.
+/// The requested machines.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct Which {
-    /// Those after this id.
+    /// Only machines after this id.
     #[serde(default)]
     after: String,
-    /// So many at most.
+    /// Most machines of the answer.
     #[serde(default = "default_limit")]
     #[param(minimum = 1, maximum = 1000)]
     limit: u32,
-    /// Those in this state.
+    /// Only machines in this state.
     state: Option<MachineState>,
-    /// Those with this label, as `name=value`.
+    /// Only machines with this label, as `name=value`.
     #[param(pattern = "^[^=]+=.*$")]
     label: Option<String>,
 }
 
-/// The machines of the tenant, by id
+/// List the tenant's machines, by id
 #[utoipa::path(get, path = "/v1/machines", params(Which),
     responses((status = 200, body = [MachineView]),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -135,7 +135,7 @@ pub async fn list(
 pub struct MachineRequest {
     #[serde(flatten)]
     pub(super) spec: Spec,
-    /// Start it too.
+    /// Start the machine too.
     #[schema(required = false)]
     start: bool,
 }
@@ -155,9 +155,9 @@ impl TryFrom<Map<String, Value>> for MachineRequest {
     }
 }
 
-/// Make a machine, and start it if that is wanted
+/// Create a machine, and start it on request
 ///
-/// The same request again with the same `Idempotency-Key` makes no second one.
+/// A repeated request with the same `Idempotency-Key` does not create a second machine.
 #[utoipa::path(post, path = "/v1/machines", request_body = MachineRequest,
     params(("Idempotency-Key" = Option<String>, Header, max_length = 255)),
     responses((status = 201, body = MachineView), (status = 200, body = MachineView),
@@ -202,7 +202,7 @@ pub async fn create(
     Ok((status, axum::Json(MachineView::new(&daemon, machine))))
 }
 
-/// A machine of the tenant
+/// Get a machine
 #[utoipa::path(get, path = "/v1/machines/{id}", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -215,7 +215,7 @@ fn show(target: &Target) -> Answer {
     Ok(axum::Json(MachineView::new(&target.daemon, machine)))
 }
 
-/// Delete a machine that is not running, and its output
+/// Delete a machine that is not running, with its output
 #[utoipa::path(delete, path = "/v1/machines/{id}", params(("id" = String, Path)),
     responses((status = 204),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -236,7 +236,7 @@ fn act(
     show(target)
 }
 
-/// Start a machine, or start it again
+/// Start a machine, or restart one that has ended
 #[utoipa::path(post, path = "/v1/machines/{id}/start", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -246,7 +246,7 @@ pub async fn start(target: Target) -> Answer {
     })
 }
 
-/// Ask the program to end (`SIGTERM`); two seconds later it is ended
+/// Stop a machine: send `SIGTERM` to its program, and kill it two seconds later
 #[utoipa::path(post, path = "/v1/machines/{id}/stop", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -254,7 +254,7 @@ pub async fn stop(target: Target) -> Answer {
     act(&target, |machines, machine| machines.stop(&machine))
 }
 
-/// End a machine by force
+/// Kill a machine
 #[utoipa::path(post, path = "/v1/machines/{id}/kill", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -262,7 +262,7 @@ pub async fn kill(target: Target) -> Answer {
     act(&target, |machines, machine| machines.kill(&machine))
 }
 
-/// Give a running machine no more processor time
+/// Pause a running machine: it gets no CPU time
 #[utoipa::path(post, path = "/v1/machines/{id}/pause", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -272,7 +272,7 @@ pub async fn pause(target: Target) -> Answer {
     })
 }
 
-/// Let a paused machine go on
+/// Resume a paused machine
 #[utoipa::path(post, path = "/v1/machines/{id}/resume", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -310,12 +310,12 @@ pub async fn limit_network(
     Ok(Json(limits))
 }
 
-/// Time to wait.
+/// The longest wait.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct Wait {
-    /// Seconds; after them the machine is answered as it is.
+    /// Longest wait, seconds; then the answer has the present state.
     #[serde(default = "default_wait")]
     #[param(minimum = 0, maximum = 300)]
     seconds: u64,

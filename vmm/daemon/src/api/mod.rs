@@ -33,7 +33,7 @@ pub const MAX_JSON: usize = 256 << 10;
 #[openapi(
     info(
         title = "Hartline",
-        description = "Runs Linux/riscv64 programs, each in a virtual machine of its own."
+        description = "Runs Linux/riscv64 programs, each in its own virtual machine."
     ),
     components(schemas(Problem)),
     security(("key" = []))

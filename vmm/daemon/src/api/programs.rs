@@ -26,15 +26,15 @@ const MAX_NAME: usize = 255;
 const DISCARDED: usize = 16 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 
-/// A program, and how far it is.
+/// A program, and the progress of its preparation.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ProgramStatus {
     #[serde(flatten)]
     program: Program,
-    /// While it is translated: guest instructions done in the file that is being worked on.
+    /// During translation: translated guest instructions of the present file.
     #[serde(skip_serializing_if = "Option::is_none")]
     instructions_done: Option<usize>,
-    /// While it is translated: guest instructions of that file.
+    /// During translation: all guest instructions of the present file.
     #[serde(skip_serializing_if = "Option::is_none")]
     instructions: Option<usize>,
 }
@@ -48,7 +48,7 @@ fn status(daemon: &Daemon, program: Program) -> axum::Json<ProgramStatus> {
     })
 }
 
-/// The programs of the tenant, by id
+/// List the tenant's programs, by id
 #[utoipa::path(get, path = "/v1/programs", params(Page),
     responses((status = 200, body = [Program]),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -65,7 +65,7 @@ pub async fn list(
     Ok(axum::Json(programs))
 }
 
-/// A program of the tenant
+/// Get a program
 #[utoipa::path(get, path = "/v1/programs/{id}", params(("id" = String, Path)),
     responses((status = 200, body = ProgramStatus),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -92,24 +92,23 @@ pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     }
 }
 
-/// The name of an upload, and the files of it to translate.
+/// The name of an upload, and the files in it to translate.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct Upload {
-    /// Name of the upload; the name that a single program gets as its first argument.
+    /// Name of the upload. A single program gets it as its first argument.
     #[param(min_length = 1, max_length = 255)]
     name: String,
-    /// Of a root file system: paths of programs to translate ahead, separated by commas.
-    /// Other code is interpreted.
+    /// For a root file system: paths of programs to translate ahead of time, separated by commas.
     #[serde(default)]
     programs: String,
 }
 
 /// Upload a program: an ELF file, or a tar file (also with gzip) of a root file system
 ///
-/// The program is prepared after the upload; its state becomes `ready` or `failed`. The
-/// same bytes again are the same program.
+/// The daemon prepares the program after the upload; then the state is `ready` or `failed`.
+/// A second upload of the same bytes is the same program.
 #[utoipa::path(post, path = "/v1/programs", params(Upload),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 201, body = ProgramStatus), (status = 200, body = ProgramStatus),

@@ -50,7 +50,7 @@ pub struct RunRequest {
     /// Standard input of the program.
     #[schema(max_length = 131072, required = false)]
     stdin: String,
-    /// Answer when the program has ended; otherwise the answer says where to ask for it.
+    /// Answer when the program has ended. If false, the answer has the location of the run.
     #[schema(required = false, default = true)]
     wait: bool,
 }
@@ -84,31 +84,31 @@ pub struct Output {
     /// The bytes in base64, if they are not.
     #[serde(skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
-    /// There was more than these.
+    /// The program wrote more than this.
     truncated: bool,
 }
 
 /// The end of a run.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct RunOutcome {
-    /// Exit code of the program; 128 and the signal's number if a signal ended it, 124
-    /// after its time, 125 if it could not be run to its end.
+    /// Exit code of the program; 128 plus the signal number if a signal killed it, 124 after
+    /// the time limit, 125 if it could not run to its end.
     exit_code: u8,
-    /// Why it did not end by itself; empty if it did.
+    /// Why the program did not end by itself; empty if it did.
     message: String,
     /// Standard output.
     stdout: Output,
     /// Standard error.
     stderr: Output,
-    /// Milliseconds that it waited for its turn.
+    /// Milliseconds that the run waited for the scheduler.
     queued_ms: f64,
-    /// Milliseconds from its turn until the program was entered.
+    /// Milliseconds from then to the start of the program.
     boot_ms: f64,
-    /// Milliseconds from then to its end.
+    /// Milliseconds that the program ran.
     run_ms: f64,
     /// Exits of its vCPUs to the VMM, by reason.
     exits: Exits,
-    /// Exits that KVM counted.
+    /// Exits by KVM's count.
     #[serde(skip_serializing_if = "Option::is_none")]
     kvm_exits: Option<u64>,
     /// Traffic of its network interface, if it had one.
@@ -144,7 +144,7 @@ pub struct RunStatus {
     state: MachineState,
     /// The error that ended it; empty if there was none.
     message: String,
-    /// Its end, when it has ended.
+    /// The outcome, when the run has ended.
     outcome: Option<RunOutcome>,
     /// Time of the request, milliseconds since 1970.
     created_ms: i64,
@@ -184,11 +184,11 @@ impl RunStatus {
 
 /// Run a program
 ///
-/// The answer is how it ended, and nothing is kept of it; if the caller goes away the program
-/// is ended. With `"wait": false` or the header `Prefer: respond-async` the run is
-/// asynchronous: the answer comes at once, and its `Location` tells how it ended when it
-/// has. With an `Idempotency-Key` the run is kept too, and the same request again makes no
-/// second one: it has the same answer.
+/// The answer has the outcome, and the daemon keeps nothing. If the client disconnects, the
+/// program is killed. With `"wait": false` or the header `Prefer: respond-async` the run is
+/// asynchronous: the answer comes at once, and `Location` has the path of the run. With an
+/// `Idempotency-Key` the run is kept too, and a repeated request gets the same answer without
+/// a second run.
 #[utoipa::path(post, path = "/v1/runs", request_body = RunRequest,
     params(("Prefer" = Option<String>, Header),
     ("Idempotency-Key" = Option<String>, Header, max_length = 255)),
@@ -380,18 +380,18 @@ async fn run(
     Ok(RunOutcome::new(result, outputs, queued_ms)?)
 }
 
-/// Time to wait.
+/// The longest wait.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct Wait {
-    /// Seconds to wait for its end; after them the run is answered as it is.
+    /// Longest wait for the end, seconds; then the answer has the present state.
     #[serde(default)]
     #[param(minimum = 0, maximum = 300)]
     seconds: u64,
 }
 
-/// An asynchronous run of the tenant, with its output when it has ended
+/// Get an asynchronous run, with its output if it has ended
 #[utoipa::path(get, path = "/v1/runs/{id}", params(("id" = String, Path), Wait),
     responses((status = 200, body = RunStatus),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -404,7 +404,7 @@ pub async fn get(
     Ok(axum::Json(RunStatus::new(&target.daemon, run)?))
 }
 
-/// Delete an asynchronous run; one that has not ended is ended
+/// Delete an asynchronous run, and end it first if necessary
 #[utoipa::path(delete, path = "/v1/runs/{id}", params(("id" = String, Path)),
     responses((status = 204),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]

@@ -54,7 +54,7 @@ impl Stats {
     }
 }
 
-/// Resources that a machine uses while it runs, or used when it has ended
+/// Get the resources that a machine uses, or has used if it has ended
 #[utoipa::path(get, path = "/v1/machines/{id}/stats", params(("id" = String, Path)),
     responses((status = 200, body = Stats),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]

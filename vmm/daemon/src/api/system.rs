@@ -15,7 +15,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::sync::broadcast::error::RecvError;
 
-/// That the daemon answers
+/// Check that the daemon answers
 #[utoipa::path(get, path = "/healthz", security(()), responses((status = 200, body = String)))]
 pub async fn health() -> &'static str {
     "ok\n"
@@ -30,21 +30,21 @@ pub struct Readiness {
     vmms_ready: usize,
     /// Whether cgroup limits are enforced.
     limits_enforced: bool,
-    /// Why not; empty if they are.
+    /// The reason if not; otherwise empty.
     limits: String,
     /// Whether tenants are kept off each other's cores (`core_scheduling`).
     core_scheduling: bool,
-    /// Why not; empty if they are.
+    /// The reason if not; otherwise empty.
     cores: String,
     /// Whether tenants can have networks.
     networks_available: bool,
-    /// Why not; empty if they can.
+    /// The reason if not; otherwise empty.
     networks: String,
 }
 
-/// Whether programs can be run now
+/// Check whether the daemon can run programs
 ///
-/// Needs a key, unless the configuration says `public_health`.
+/// Needs a key, unless the configuration has `public_health`.
 #[utoipa::path(get, path = "/readyz",
     responses((status = 200, body = Readiness), (status = 503, body = Readiness),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -85,13 +85,13 @@ pub async fn ready(
 /// Version of the daemon.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Version {
-    /// Of this program.
+    /// Version of the daemon.
     version: &'static str,
-    /// Of its translator: images of another one are not used.
+    /// Version of the translator: images of other versions are not used.
     translator: &'static str,
 }
 
-/// Version of the daemon
+/// Get the version of the daemon
 #[utoipa::path(get, path = "/version", security(()), responses((status = 200, body = Version)))]
 pub async fn version() -> axum::Json<Version> {
     axum::Json(Version {
@@ -100,10 +100,10 @@ pub async fn version() -> axum::Json<Version> {
     })
 }
 
-/// Metrics for Prometheus
+/// Get metrics for Prometheus
 ///
-/// Needs a key with the scope `admin`. If the configuration says `public_health`, others get the
-/// metrics that are not about single tenants.
+/// Needs a key with the scope `admin`. If the configuration has `public_health`, other clients get
+/// the metrics without figures of single tenants.
 #[utoipa::path(get, path = "/metrics",
     responses((status = 200, content_type = "application/openmetrics-text", body = String),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -129,10 +129,10 @@ pub async fn metrics(
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// States that machines come into, as they do
+/// Follow the state changes of machines
 ///
-/// A stream of server-sent events named `machine`. An event named `missed` says how many
-/// were lost because the reader was too slow.
+/// A stream of server-sent events named `machine`. If the reader is too slow, an event named
+/// `missed` has the number of lost events.
 #[utoipa::path(get, path = "/v1/events",
     responses((status = 200, content_type = "text/event-stream", body = Event),
         (status = 401, body = Problem, content_type = "application/problem+json")))]

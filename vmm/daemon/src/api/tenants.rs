@@ -23,7 +23,7 @@ fn check_name(name: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// All tenants
+/// List all tenants
 #[utoipa::path(get, path = "/v1/tenants", responses((status = 200, body = [Tenant]),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 pub async fn list(
@@ -34,7 +34,7 @@ pub async fn list(
     Ok(Json(daemon.store.tenants()?))
 }
 
-/// A tenant and its quota
+/// Get a tenant with its quota
 #[utoipa::path(get, path = "/v1/tenants/{tenant}", params(("tenant" = String, Path)),
     responses((status = 200, body = Tenant),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -50,9 +50,9 @@ pub async fn get(
     tenant.map(Json).ok_or_else(|| Problem::not_found("tenant"))
 }
 
-/// Resources that a tenant uses, and their limits
+/// Get the resources that a tenant uses, and their limits
 ///
-/// A key without the scope `admin` shows that of its own tenant.
+/// A key without the scope `admin` shows only its own tenant.
 #[utoipa::path(get, path = "/v1/tenants/{tenant}/usage", params(("tenant" = String, Path)),
     responses((status = 200, body = [Use]),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -69,7 +69,7 @@ pub async fn usage(
     Ok(Json(daemon.usage(&tenant)?))
 }
 
-/// Make a tenant, or change its quota
+/// Create a tenant, or change its quota
 #[utoipa::path(put, path = "/v1/tenants/{tenant}",
     params(("tenant" = String, Path, pattern = "^[a-z0-9-]{1,63}$")),
     request_body = Quota, responses((status = 200, body = Tenant),
@@ -101,7 +101,7 @@ pub async fn put(
     Ok(Json(tokio::task::block_in_place(put)?))
 }
 
-/// The keys of a tenant, without their secrets
+/// List the keys of a tenant, without their secrets
 #[utoipa::path(get, path = "/v1/tenants/{tenant}/keys", params(("tenant" = String, Path)),
     responses((status = 200, body = [ApiKey]),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -117,7 +117,7 @@ pub async fn keys(
     Ok(Json(daemon.store.keys(&tenant)?))
 }
 
-/// A key to be made.
+/// A request for a key.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRequest {
@@ -129,17 +129,17 @@ pub struct KeyRequest {
     label: String,
 }
 
-/// A key that was made.
+/// A new key.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct KeyMade {
-    /// The key as the daemon keeps it.
+    /// The key's entry in the database.
     #[serde(flatten)]
     kept: ApiKey,
-    /// The key itself. It is shown this once.
+    /// The key itself. The daemon shows it only once.
     key: String,
 }
 
-/// Make a key for a tenant
+/// Create a key for a tenant
 #[utoipa::path(post, path = "/v1/tenants/{tenant}/keys", params(("tenant" = String, Path)),
     request_body = KeyRequest, responses((status = 201, body = KeyMade),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -163,7 +163,7 @@ pub async fn create_key(
     Ok((StatusCode::CREATED, Json(KeyMade { kept, key })))
 }
 
-/// Take a key back
+/// Revoke a key
 #[utoipa::path(delete, path = "/v1/tenants/{tenant}/keys/{key}",
     params(("tenant" = String, Path), ("key" = String, Path)), responses((status = 204),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]

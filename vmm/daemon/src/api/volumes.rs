@@ -40,7 +40,7 @@ pub(super) fn check_mounts(daemon: &Daemon, caller: &Caller, spec: &Spec) -> Res
     Ok(())
 }
 
-/// The volumes of the tenant, by name
+/// List the tenant's volumes, by name
 #[utoipa::path(get, path = "/v1/volumes", params(Page),
     responses((status = 200, body = [Volume]),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -57,25 +57,25 @@ pub async fn list(
     Ok(axum::Json(volumes))
 }
 
-/// A volume to be made.
+/// A request for a volume.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeRequest {
     /// Name of the volume.
     #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,62}$")]
     name: String,
-    /// Bytes that it may hold. They count in the tenant's quota, used or not.
+    /// Size limit, bytes. It counts toward the tenant's quota, used or not.
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 1048576, maximum = 1099511627776i64)]
     size: u64,
-    /// Files, directories and links that it may hold; as many as its size has room for if nothing
-    /// or more is said. They count in the tenant's quota too.
+    /// Limit of files, directories and links; the default, and the maximum, is as many as fit the
+    /// size. They count toward the tenant's quota too.
     #[serde(default, deserialize_with = "integer::optional")]
     #[schema(minimum = 1, maximum = 268435456)]
     inodes: Option<u64>,
 }
 
-/// Make a volume, which is empty
+/// Create an empty volume
 #[utoipa::path(post, path = "/v1/volumes", request_body = VolumeRequest,
     responses((status = 201, body = Volume),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -113,7 +113,7 @@ pub async fn create(
     Ok((StatusCode::CREATED, axum::Json(volume)))
 }
 
-/// A volume of the tenant
+/// Get a volume
 #[utoipa::path(get, path = "/v1/volumes/{name}", params(("name" = String, Path)),
     responses((status = 200, body = Volume),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
@@ -127,9 +127,10 @@ fn find(target: &Target) -> Result<Volume, Problem> {
     volume.ok_or_else(|| Problem::not_found("volume"))
 }
 
-/// Delete a volume that no machine has, and what it holds
+/// Delete a volume that no machine uses, with its contents
 ///
-/// Many files may go after the answer. The volume counts in the tenant's quota until they are gone.
+/// If there are many files, their deletion continues after the answer. The volume counts toward
+/// the tenant's quota until they are gone.
 #[utoipa::path(delete, path = "/v1/volumes/{name}", params(("name" = String, Path)),
     responses((status = 204),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]

@@ -1,5 +1,5 @@
-//! What runs in a [jail]: a VMM, or a worker that packs uploads, translates, or
-//! measures and empties volumes. The daemon starts the same program again for each, as `hartlined jailed ROLE ROOT UID`.
+//! The processes in a [jail]: a VMM, or a worker that packs uploads, translates, or measures and
+//! empties volumes. The daemon starts its own program for each, as `hartlined jailed ROLE ROOT UID`.
 
 mod find;
 mod images;
@@ -31,7 +31,7 @@ pub enum JailedError {
     /// The daemon did not start the process.
     #[error("usage: jailed ROLE ROOT UID, by hartlined only")]
     Usage,
-    /// The process could not lock itself in.
+    /// The process could not enter its jail.
     #[error(transparent)]
     Jail(#[from] jail::JailError),
     /// The filters could not be compiled or installed.

@@ -1,5 +1,5 @@
 //! Messages between the daemon and jailed processes, as JSON. Both are the same program,
-//! but the daemon believes nothing that a jailed process says about more than its own job.
+//! but the daemon accepts from a jailed process only data about its own job.
 
 use hartline_devices::net::Statistics;
 use hartline_devices::volume::Space;
@@ -14,10 +14,9 @@ pub const PROGRAM_PATH: &str = "/program";
 /// Largest IP packet of a VM's network interface, bytes.
 pub const MTU: u16 = 1500;
 
-/// Job for a VMM. Descriptors that come with it: standard input, output and error of the program,
-/// the file that gets the [`RunResult`], the tree, the other end of standard input if it is
-/// interactive, the TAP interface if it has a network, and the translation images in the order of
-/// `images`.
+/// Job for a VMM. Its descriptors are, in this order: standard input, output and error of the
+/// program; the file for the [`RunResult`]; the tree; the other end of standard input, if
+/// interactive; the TAP interface, if there is a network; the translation images, as in `images`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunJob {
     /// RAM, bytes.
@@ -161,21 +160,21 @@ pub struct RunResult {
     pub network: Option<Traffic>,
 }
 
-/// What went over a network interface.
+/// Traffic of a network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Traffic {
     /// Packets that the program's machine received.
     pub received_packets: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// Packets that it sent.
+    /// Packets that the program's machine sent.
     pub sent_packets: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Packets that it sent and the host did not take, once it has ended.
+    /// Sent packets that the host dropped, once the machine has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
-    /// Times that packets waited for the limits, once it has ended.
+    /// Number of times that packets waited for the limits, once the machine has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttled: Option<u64>,
 }
@@ -196,19 +195,19 @@ impl From<Statistics> for Traffic {
 /// Exits by reason.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Exits {
-    /// Calls of the guest runtime to the host.
+    /// Host calls of the guest runtime.
     pub calls: u64,
-    /// Doorbells of devices.
+    /// Notifications by port: of volumes, and of timers.
     pub doorbells: u64,
-    /// Interruptions by the VMM.
+    /// Kicks by the VMM.
     pub interruptions: u64,
-    /// Times that a vCPU had nothing to do and slept.
+    /// Sleeps of idle vCPUs.
     pub sleeps: u64,
-    /// Times that one vCPU woke another one.
+    /// Wake-ups of one vCPU by another one.
     pub wakes: u64,
-    /// Times that one vCPU gave way to another one.
+    /// Yields of one vCPU to another one.
     pub yields: u64,
-    /// Accesses to registers of devices: their drivers' starts, and doorbells.
+    /// Accesses to registers of devices: starts of drivers, and notifications.
     #[serde(default)]
     pub devices: u64,
 }
@@ -247,7 +246,7 @@ impl From<&Counters> for KvmReasons {
 }
 
 impl RunResult {
-    /// The result of a program that its VMM did not run to the end.
+    /// The result of a program that its VMM did not run to its end.
     #[must_use]
     pub fn not_run(code: u8, message: impl Into<String>) -> Self {
         Self {
@@ -278,7 +277,7 @@ impl From<UserExits> for Exits {
     }
 }
 
-/// What an upload is.
+/// The kind of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UploadKind {
@@ -288,7 +287,7 @@ pub enum UploadKind {
     Rootfs,
 }
 
-/// Most files of a program that are translated ahead.
+/// Most files of a program that are translated ahead of time.
 pub const MAX_AHEAD: usize = 200;
 
 /// A file of a tree that can be translated.
@@ -310,7 +309,7 @@ pub enum WorkerJob {
         /// Bytes of data that the tree may have.
         limit: u64,
     },
-    /// Find the files to translate ahead. Descriptor: the tree.
+    /// Find the files to translate ahead of time. Descriptor: the tree.
     ///
     /// The worker that packed the tree does not do this: a compromised packer could give a false
     /// digest of a file. The digest names its translation, which other tenants use too.

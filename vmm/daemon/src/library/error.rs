@@ -28,7 +28,7 @@ pub enum LibraryError {
         bytes: u64,
     },
     /// The tenant's quota has no room for a result.
-    #[error("{what}: the tenant has {left} bytes left for what it stores")]
+    #[error("{what}: the tenant has {left} bytes of storage left")]
     Quota {
         /// The result.
         what: &'static str,
@@ -38,7 +38,7 @@ pub enum LibraryError {
         left: u64,
     },
     /// The tenant has used up its processor time for translations.
-    #[error("the tenant has used its processor time for translations of an hour")]
+    #[error("the tenant has used its CPU time for translations (translation_budget_s)")]
     Budget,
     /// The program was deleted during the work.
     #[error("the program was deleted")]

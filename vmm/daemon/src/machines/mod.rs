@@ -50,7 +50,7 @@ pub enum MachineError {
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The machine's standard input is not kept open.
-    #[error("the machine was not made interactive: its standard input is empty")]
+    #[error("the machine is not interactive: its standard input is empty")]
     NoInput,
     /// The machine has no network interface.
     #[error("the machine has no network interface")]
@@ -59,7 +59,7 @@ pub enum MachineError {
     #[error(transparent)]
     Processors(#[from] NotEnough),
     /// Another machine may change one of its volumes.
-    #[error("volume {0}: another machine that is active may change it: attach it read-only")]
+    #[error("volume {0}: another active machine may write to it: attach it read-only")]
     VolumeInUse(String),
     /// An operation on the machine's volumes failed.
     #[error(transparent)]

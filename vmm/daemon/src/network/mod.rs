@@ -1,4 +1,4 @@
-//! Networks of tenants: who has which address. The [spawner](hartline_jail::spawner) makes the networks
+//! Networks of tenants: the assignment of addresses. The [spawner](hartline_jail::spawner) makes the networks
 //! and their rules.
 
 mod traffic;

@@ -4,17 +4,17 @@ use super::{Store, StoreError, now_ms, parse_column};
 use rusqlite::{OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
-/// What a key allows. Each scope includes those before it.
+/// The rights of a key. Each scope includes the scopes before it.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Look at what the tenant has.
+    /// Read the tenant's objects.
     Read,
-    /// Change it, and run programs.
+    /// Change the tenant's objects, and run programs.
     Write,
-    /// Tenants, keys and quotas too, and all tenants' things.
+    /// Manage tenants, keys and quotas, and use the objects of all tenants.
     Admin,
 }
 
@@ -39,15 +39,15 @@ impl Scope {
 /// A key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct ApiKey {
-    /// Names it; the part of the key that is no secret.
+    /// Id of the key, which is the public part of the key.
     pub id: String,
-    /// Whose it is.
+    /// The key's tenant.
     pub tenant: String,
-    /// What it allows.
+    /// The key's rights.
     pub scope: Scope,
-    /// What somebody called it.
+    /// Label of the key.
     pub label: String,
-    /// When it was made, milliseconds since 1970.
+    /// Creation time, milliseconds since 1970.
     pub created_ms: i64,
 }
 

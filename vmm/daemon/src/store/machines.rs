@@ -13,15 +13,15 @@ use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, Type};
 /// Bytes of a machine in the database besides its spec.
 const ROW: u64 = 4096;
 
-/// What a machine is to run, and with what.
+/// The program of a machine, with its resources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// Id of an uploaded program.
     #[schema(pattern = "^[0-9a-f]{64}$")]
     pub program: String,
-    /// Path of the program in an uploaded root file system; nothing for an upload that is
-    /// one ELF file.
+    /// Path of the program in an uploaded root file system; empty for an upload that is one ELF
+    /// file.
     #[serde(default)]
     #[schema(pattern = "^[^\\x00]+$")]
     pub path: Option<String>,
@@ -41,14 +41,14 @@ pub struct Spec {
     #[serde(default = "default_memory", deserialize_with = "integer::unsigned")]
     #[schema(minimum = 67108864, maximum = 270582939648i64)]
     pub memory: u64,
-    /// Ends it with exit code 124 when it has run so many milliseconds.
+    /// Time limit, milliseconds. After it, the program ends with exit code 124.
     #[serde(default, deserialize_with = "integer::optional")]
     #[schema(minimum = 1, maximum = 2592000000i64)]
     pub timeout_ms: Option<u64>,
-    /// Labels to find it by.
+    /// Labels of the machine.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Keep standard input open for those who attach; otherwise it is empty.
+    /// Keep standard input open for clients that attach; otherwise it is empty.
     #[serde(default)]
     pub interactive: bool,
     /// Volumes of the tenant, each once.
@@ -56,22 +56,22 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 8)]
     pub volumes: Vec<Mount>,
-    /// What processors it runs on.
+    /// The CPUs that the machine runs on.
     #[serde(default, skip_serializing_if = "CpuClass::is_shared")]
     pub cpu_class: CpuClass,
-    /// What its network interface leads to.
+    /// The network of the machine.
     #[serde(default, skip_serializing_if = "NetworkKind::is_none")]
     pub network: NetworkKind,
 }
 
-/// What processors a machine runs on.
+/// The CPUs that a machine runs on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuClass {
-    /// Those that others run on too.
+    /// CPUs that other machines use too.
     #[default]
     Shared,
-    /// One of its own for each vCPU, and one for its devices.
+    /// A dedicated CPU for each vCPU, and one for the devices.
     Dedicated,
 }
 
@@ -81,11 +81,11 @@ impl CpuClass {
     }
 }
 
-/// What a network interface leads to.
+/// The network of a machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkKind {
-    /// There is none.
+    /// No network interface.
     #[default]
     None,
     /// The network of the tenant.
@@ -123,23 +123,23 @@ fn default_memory() -> u64 {
     256 << 20
 }
 
-/// Where a machine is in its life.
+/// The state of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MachineState {
     /// Never started.
     Created,
-    /// Waits until there is room for it.
+    /// Waits for the scheduler.
     Queued,
-    /// Its process is being given the program.
+    /// Its process receives the program.
     Starting,
     /// Runs.
     Running,
-    /// Runs, but gets no processor time.
+    /// Paused: it gets no CPU time.
     Paused,
     /// Has ended with an exit code.
     Exited,
-    /// Could not be run to its end: the message says why.
+    /// Could not run to its end; the message has the reason.
     Failed,
 }
 
@@ -231,7 +231,7 @@ pub struct Machine {
     pub address: Option<Ipv4Addr>,
     /// The machine's dedicated processors.
     pub processors: Vec<u32>,
-    /// Whether a client has requested the machine's end by force.
+    /// Whether a client has killed the machine.
     pub killed: bool,
     /// The machine's result.
     pub result: Option<RunResult>,
@@ -300,12 +300,12 @@ pub struct NewMachine<'a> {
     pub input: u64,
 }
 
-/// The result of a request to make a machine.
+/// The result of a request to create a machine.
 #[derive(Debug)]
 pub enum Created {
     /// A new machine.
     New(Machine),
-    /// A machine that the same request made before.
+    /// A machine that the same request created before.
     Before(Machine),
     /// Another request used this idempotency key, or its machine was deleted since.
     Conflict,
@@ -417,7 +417,7 @@ impl Store {
         Ok(machines.collect::<Result<_, _>>()?)
     }
 
-    /// All machines that are queued or have a process, as last noted.
+    /// All machines that are queued or have a process, as last recorded.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -493,7 +493,7 @@ impl Store {
         Ok(changed == 1)
     }
 
-    /// Notes that an active machine is to be ended by force.
+    /// Records that an active machine is to be killed.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -538,7 +538,7 @@ impl Store {
         Ok(())
     }
 
-    /// Runs that were made but not queued.
+    /// Runs that were created but not queued.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -6,17 +6,17 @@ use crate::jailed::protocol::UploadKind;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 
-/// How far a program is.
+/// The state of a program's preparation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProgramState {
     /// Its files are being read.
     Packing,
-    /// It is being translated.
+    /// Its files are being translated.
     Translating,
-    /// It can run. If the message is not empty, some of it was not translated and is interpreted.
+    /// It can run. If the message is not empty, some of its code is interpreted.
     Ready,
-    /// It cannot run: the message says why.
+    /// It cannot run; the message has the reason.
     Failed,
 }
 
@@ -45,29 +45,29 @@ pub struct Program {
     pub tenant: String,
     /// SHA-256 of the upload, hexadecimal.
     pub id: String,
-    /// What its owner called it.
+    /// Name of the upload.
     pub name: String,
-    /// What was uploaded.
+    /// The kind of the upload.
     pub kind: UploadKind,
     /// Length of the upload, bytes.
     pub size: u64,
-    /// Bytes of the file system that was unpacked from it, as far as they take room. They count
-    /// in the tenant's storage, as the upload and translations do.
+    /// Bytes of the unpacked file system, without holes. They count toward the tenant's storage,
+    /// like the upload and translations.
     pub tree_size: u64,
-    /// Programs of a root file system that are translated ahead.
+    /// Programs of a root file system that are translated ahead of time.
     pub programs: Vec<String>,
-    /// How far it is.
+    /// The state of the program's preparation.
     pub state: ProgramState,
-    /// What went wrong; empty if nothing did.
+    /// The error; empty if there is none.
     pub message: String,
-    /// Stable code of that: `bad-upload`, `too-slow`, `storage-full`, `storage-quota` or
-    /// `translation-budget` (these three are tried again when there is room, or budget), or
-    /// `internal`; empty if nothing went wrong.
+    /// Stable code of the error: `bad-upload`, `too-slow`, `storage-full`, `storage-quota`,
+    /// `translation-budget` or `internal`; empty if there is none. After `storage-full`,
+    /// `storage-quota` and `translation-budget` the daemon tries again later.
     pub problem: String,
     /// Inodes of the files that are translated.
     #[serde(skip)]
     pub files: Vec<u32>,
-    /// When it was uploaded first, milliseconds since 1970.
+    /// Time of the first upload, milliseconds since 1970.
     pub created_ms: i64,
 }
 
@@ -216,7 +216,8 @@ impl Store {
     }
 
     /// Counts the tree of a program in its tenant's storage, before it is written; 0: there is
-    /// none. If it `is_there` already, it counts even without room. `false`: the program is gone.
+    /// none. An existing tree (`is_there`) counts even without room. Result: whether the program
+    /// still exists.
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for it.
@@ -244,7 +245,7 @@ impl Store {
         Ok(is_known)
     }
 
-    /// Notes that a program is being used.
+    /// Records that a program is being used.
     ///
     /// # Errors
     /// [`StoreError`].

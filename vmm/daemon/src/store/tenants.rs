@@ -8,31 +8,32 @@ use serde::{Deserialize, Serialize};
 /// The tenant that always exists.
 pub const DEFAULT_TENANT: &str = "default";
 
-/// What a tenant may use at most, all its machines and runs together.
+/// Limits of a tenant, for all its machines and runs together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quota {
-    /// Share of the processors when tenants compete, compared with others'.
+    /// Weight of the tenant's share of the CPUs when tenants compete.
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 1, maximum = 10000)]
     pub weight: u32,
-    /// Machines and runs that run at once.
+    /// Most machines and runs that run at once.
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1000000)]
     pub max_machines: u32,
-    /// Memory of those, bytes.
+    /// Memory of the running machines and runs, bytes.
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1125899906842624i64)]
     pub max_memory: u64,
-    /// Machines and runs that wait to be started.
+    /// Most machines and runs that wait for the scheduler.
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1000000)]
     pub max_queued: u32,
-    /// Uploaded programs, what is made of them, volumes, and what machines and runs keep, bytes.
+    /// Storage, bytes: uploads, their trees and translations, volumes, and kept data of machines
+    /// and runs.
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1125899906842624i64)]
     pub max_storage: u64,
-    /// Files, directories and links that those may have on the host.
+    /// Files, directories and links of this storage on the host.
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1099511627776i64)]
     pub max_inodes: u64,
@@ -58,7 +59,7 @@ pub struct Tenant {
     pub name: String,
     /// Its quota.
     pub quota: Quota,
-    /// When it was made, milliseconds since 1970.
+    /// Creation time, milliseconds since 1970.
     pub created_ms: i64,
 }
 
@@ -87,7 +88,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a tenant, or changes its quota.
+    /// Creates a tenant, or changes its quota.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -1,4 +1,4 @@
-//! Volumes: directories that outlast machines.
+//! Volumes: directories that outlive machines.
 
 use super::storage::{self, Storage};
 use super::{Machine, Store, StoreError, now_ms};
@@ -12,10 +12,10 @@ pub struct Mount {
     /// Name of the volume.
     #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,62}$")]
     pub volume: String,
-    /// Absolute path where the program finds it. Directories that are not there are made.
+    /// Absolute path of the volume in the machine. Missing directories are created.
     #[schema(pattern = "^(/[.]?[A-Za-z0-9_][A-Za-z0-9_.@+-]*)+$", max_length = 1024)]
     pub path: String,
-    /// The program may change nothing in it.
+    /// Whether the program may only read the volume.
     #[serde(default)]
     pub read_only: bool,
 }
@@ -28,12 +28,12 @@ pub struct Volume {
     /// Name of the volume's directory.
     #[serde(skip)]
     pub id: String,
-    /// Bytes that it may hold: the lengths of its files, and 4 KiB for each of them and for
-    /// each directory and link.
+    /// Size limit, bytes: the lengths of its files, 4 KiB for each file, directory and link, and
+    /// a charge for each name.
     pub size: u64,
-    /// Files, directories and links that it may hold.
+    /// Limit of files, directories and links.
     pub inodes: u64,
-    /// When it was made, milliseconds since 1970.
+    /// Creation time, milliseconds since 1970.
     pub created_ms: i64,
 }
 
@@ -146,7 +146,7 @@ impl Store {
         }))
     }
 
-    /// Notes that a directory without a volume is to be deleted.
+    /// Records that a directory without a volume is to be deleted.
     ///
     /// # Errors
     /// [`StoreError`].

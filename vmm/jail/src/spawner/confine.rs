@@ -29,7 +29,7 @@ pub enum ConfineError {
     #[error("usage: service UID DATA, by hartlined only")]
     Usage,
     /// The data directory cannot be made reachable.
-    #[error("{}: the service cannot be let into the data directory: {source}", path.display())]
+    #[error("{}: cannot give the service access to the data directory: {source}", path.display())]
     Reach {
         /// The directory.
         path: PathBuf,

@@ -8,7 +8,8 @@
 //! DATA/volumes    root, readable for the service: names of volumes
 //! all else        the service
 //! ```
-//! A data directory of a version whose daemon was root is handed over when it is first opened.
+//! If a version whose daemon was root made the data directory, the first start gives it to the
+//! service.
 //! Until that is done, only root can enter it. Later, only the names at the top are checked,
 //! because an administrator may have restored them from a backup.
 
@@ -30,7 +31,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_PERIOD: Duration = Duration::from_millis(20);
 /// Mode of the directory: sticky, for root and the service's group.
 const MODE: u32 = 0o1770;
-/// Mode of a directory that is not handed over yet.
+/// Mode of a directory that the service does not own yet.
 const CLOSED: u32 = 0o700;
 const LOCK: &str = "lock";
 const EMPTY: &str = "empty";
@@ -93,7 +94,7 @@ impl Data {
         {
             return Err(SpawnerError::Data {
                 path: empty.display().to_string(),
-                why: "must be empty: delete what is in it",
+                why: "must be empty: delete its contents",
             });
         }
         let volumes = own_directory(&path.join(VOLUMES), 0o750, service)?;

@@ -2,9 +2,9 @@
 //! service, the other process, which has no privileges.
 //!
 //! ```text
-//! server      answers requests, waits for ends       protocol    requests, and what is wrong with them
+//! server      answers requests, waits for ends       protocol    requests, and their errors
 //! processes   jailed processes, their users          service     starts the service
-//! volumes     directories of volumes                 confine     what the service gives up
+//! volumes     directories of volumes                 confine     rights that the service drops
 //! network     networks of tenants                    reach       paths that the service may walk
 //! cgroup      limits of processes                    listen      sockets for requests
 //! data        owners in the data directory
@@ -87,8 +87,8 @@ impl Settings {
 /// The reason why the spawner cannot start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnerError {
-    /// Namespaces and users of their own need root.
-    #[error("hartlined must be started by root: it gives each VMM a user of its own")]
+    /// Separate namespaces and users need root.
+    #[error("hartlined must be started by root: it gives each VMM a separate user")]
     NotRoot,
     /// Another daemon has locked the data directory.
     #[error("{0}: another hartlined uses this data directory: stop it, or give another one")]
@@ -121,7 +121,7 @@ pub enum SpawnerError {
     )]
     Cores(NoCoreScheduling),
     /// The configuration dedicates a processor that does not exist.
-    #[error("dedicated_cpus: this host has no processor {0}, or the daemon may not use it")]
+    #[error("dedicated_cpus: this host has no CPU {0}, or the daemon may not use it")]
     Processor(u32),
     /// The service was ended by a signal.
     #[error("the service was ended by signal {0}")]

@@ -269,7 +269,7 @@ pub enum Refused {
         why: String,
     },
     /// The spawner knows no process of this number.
-    #[error("there is no process {0} of the spawner's")]
+    #[error("the spawner has no process {0}")]
     NoProcess(ProcessId),
     /// All users are taken.
     #[error("no user is left for another jailed process: raise uids in the configuration")]

@@ -38,7 +38,7 @@ pub(super) struct Image<'a> {
     metadata: u64,
     /// Inode of the root directory.
     pub root: u64,
-    /// Modification time of inodes that have none of their own: seconds, nanoseconds.
+    /// Modification time of inodes without one: seconds, nanoseconds.
     built: (i64, u32),
 }
 

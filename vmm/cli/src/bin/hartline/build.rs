@@ -16,22 +16,22 @@ use std::time::Instant;
 /// Arguments of `hartline build`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Translate without a technique, to see what it is worth (repeatable)
+    /// Translate without a technique, to measure its effect (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     disable: Vec<Technique>,
 
-    /// Make the precise variant, which programs use that handle SIGSEGV or SIGBUS
+    /// Make the precise variant, for programs that handle SIGSEGV or SIGBUS
     #[arg(long)]
     precise: bool,
 
-    /// Translate only functions that runs of the program have translated on their way (without
-    /// --disable); the interpreter executes the others from then on. For measuring techniques
-    /// without translating large programs whole
+    /// Translate only functions that earlier runs of the program have translated (without
+    /// --disable); the interpreter executes the others. For measurements of techniques that do not
+    /// translate whole large programs
     #[arg(long)]
     ran: bool,
 
-    /// Root file system: a directory or a tar file; each ELF is a program inside it, and
-    /// its interpreter and shared libraries are translated too
+    /// Root file system: a directory or a tar file. Each ELF is the path of a program inside it;
+    /// its program interpreter and its shared libraries are translated too
     #[arg(long, value_name = "DIR|TAR")]
     rootfs: Option<PathBuf>,
 

@@ -13,10 +13,10 @@ use std::process::ExitCode;
 /// Arguments of `hartline disasm`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Translate without a technique, to see what it is worth (repeatable)
+    /// Translate without a technique, to measure its effect (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     disable: Vec<Technique>,
-    /// Look at the precise variant, which programs use that handle SIGSEGV or SIGBUS
+    /// Show the precise variant, for programs that handle SIGSEGV or SIGBUS
     #[arg(long)]
     precise: bool,
     /// Print a stage of translation instead of RISC-V and x86-64 side by side

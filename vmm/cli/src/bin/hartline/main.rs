@@ -30,7 +30,7 @@ use std::process::ExitCode;
 /// Exit code of Hartline's own failures; programs' exit codes pass through.
 const FAILURE: u8 = hartline_vmm::report::FAILURE;
 
-/// Runs unmodified Linux/riscv64 programs on x86-64 in KVM virtual machines
+/// Run unmodified Linux/riscv64 programs on x86-64 in KVM virtual machines
 #[derive(Debug, Parser)]
 #[command(name = "hartline", version)]
 struct Arguments {
@@ -40,7 +40,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a program in a virtual machine of its own
+    /// Run a program in its own virtual machine
     Run(Box<run::Arguments>),
     /// Translate programs ahead of time, into the cache
     Build(build::Arguments),
@@ -48,16 +48,16 @@ enum Command {
     Inspect(inspect::Arguments),
     /// Print RISC-V and x86-64 code side by side, or a stage of the translation
     Disasm(disasm::Arguments),
-    /// Tell whether and how well this host can run programs
+    /// Check whether this host can run programs, and how fast
     Doctor(doctor::Arguments),
-    /// Have perf name the functions of programs run with --perf-map
+    /// Add the function names of programs that ran with --perf-map to a file of perf record
     PerfData(perf_data::Arguments),
-    /// Compare with native programs and with qemu-user; measure the daemon
+    /// Compare the speed with native programs and qemu-user, or measure the daemon
     Bench(bench::Arguments),
     #[cfg(feature = "client")]
     #[command(flatten)]
     Remote(remote::Command),
-    /// Print what makes a shell complete commands and options
+    /// Print the completion script of a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,

@@ -86,7 +86,7 @@ fn mark(file: &File) -> anyhow::Result<u64> {
     let length = usize::try_from(length).context("is too long")?;
     ensure!(
         start.saturating_add(length as u64) <= file.metadata()?.len(),
-        "is shorter than it says"
+        "is shorter than its header says"
     );
     let mut records = vec![0; length];
     file.read_exact_at(&mut records, start)?;

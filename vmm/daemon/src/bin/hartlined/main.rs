@@ -34,7 +34,7 @@ use tokio::sync::watch;
 /// The first argument of a jailed process.
 const JAILED: &str = "jailed";
 
-/// Runs riscv64 programs of many tenants, each in a jailed virtual machine
+/// Run riscv64 programs of many tenants, each in a jailed virtual machine
 #[derive(Debug, Parser)]
 #[command(name = "hartlined", version)]
 struct Arguments {
@@ -42,15 +42,15 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Where to keep the database, uploads, translations and logs
+    /// Directory of the database, uploads, translations and logs
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Unix socket to listen at
+    /// Unix socket to listen on
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// TCP address to listen at (without TLS a loopback one), for instance 127.0.0.1:8720
+    /// TCP address to listen on, for example 127.0.0.1:8720; without TLS, a loopback address
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 }
@@ -136,7 +136,7 @@ fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            tracing::info!("stopping; machines go on");
+            tracing::info!("stopping; machines keep running");
             manager.stopping();
             daemon.scheduler.drain();
             stop.send_replace(true);

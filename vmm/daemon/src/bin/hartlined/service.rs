@@ -91,14 +91,14 @@ impl Manager {
     pub fn stopping(&self) {
         self.notify(vec![
             NotifyState::Stopping,
-            NotifyState::Status("answering the last requests; machines go on"),
+            NotifyState::Status("answering the last requests; machines keep running"),
         ]);
     }
 
     /// Waits, not long, until systemd has taken all notifications.
     pub fn finish(self) {
         drop(self.states);
-        // No message comes: either the thread has ended, or the time is over.
+        // No message arrives: the thread has ended, or the time has passed.
         let _ = self.sent.recv_timeout(LAST);
     }
 

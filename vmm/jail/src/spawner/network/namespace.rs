@@ -51,7 +51,7 @@ impl Namespace {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Runs `work` in the namespace, on a thread of its own. Programs that it starts are in the
+    /// Runs `work` in the namespace, on a separate thread. Programs that it starts are in the
     /// namespace too.
     ///
     /// # Errors

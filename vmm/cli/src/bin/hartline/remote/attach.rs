@@ -17,11 +17,11 @@ pub struct Attach {
     #[command(flatten)]
     remote: Remote,
 
-    /// Output only
+    /// Attach to the output only
     #[arg(long)]
     no_stdin: bool,
 
-    /// Begin with what the program has written already
+    /// Print the earlier output first
     #[arg(long)]
     logs: bool,
 
@@ -93,5 +93,5 @@ async fn print_output(mut output: Output) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    anyhow::bail!("the daemon ended the connection; the machine may go on")
+    anyhow::bail!("the daemon closed the connection; the machine may still run")
 }

@@ -17,7 +17,7 @@ pub struct Ps {
     #[command(flatten)]
     remote: Remote,
 
-    /// Only those in this state
+    /// List only machines in this state
     #[arg(long)]
     state: Option<String>,
 }
@@ -87,7 +87,7 @@ pub(super) struct What {
     #[arg(long = "mem", value_name = "MIB", default_value_t = 256)]
     memory: u64,
 
-    /// Processors of its own, one for each vCPU and one for its devices
+    /// Use dedicated CPUs: one for each vCPU, and one for the devices
     #[arg(long)]
     dedicated: bool,
 
@@ -95,10 +95,10 @@ pub(super) struct What {
     #[arg(long, value_name = "NETWORK", value_parser = ["none", "tenant"], default_value = "none")]
     network: String,
 
-    /// Id of the program, as push printed it
+    /// Id of the program, as printed by push
     program: String,
 
-    /// Its arguments
+    /// Arguments of the program
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -116,7 +116,7 @@ impl What {
             "args": self.arguments,
             "env": map(&self.environment),
             "cpus": self.cpus,
-            "memory": memory.context("--mem is more than there can be")?,
+            "memory": memory.context("--mem: too large")?,
             "network": self.network,
             "cpu_class": if self.dedicated { "dedicated" } else { "shared" },
         }))
@@ -153,15 +153,15 @@ pub struct Create {
     #[command(flatten)]
     what: What,
 
-    /// Label to find it by (repeatable)
+    /// Label of the machine (repeatable)
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
 
-    /// Volume of the daemon at an absolute path of the machine (repeatable)
+    /// Volume, and its absolute path in the machine (repeatable)
     #[arg(long = "volume", value_name = "NAME:PATH[:ro]", value_parser = mount)]
     volumes: Vec<Value>,
 
-    /// Start it too
+    /// Start the machine too
     #[arg(long)]
     start: bool,
 
@@ -258,11 +258,11 @@ pub struct Logs {
     #[command(flatten)]
     remote: Remote,
 
-    /// Go on until the machine has ended
+    /// Continue until the machine ends
     #[arg(short, long)]
     follow: bool,
 
-    /// Standard error instead of standard output
+    /// Print standard error instead of standard output
     #[arg(long)]
     stderr: bool,
 
@@ -270,10 +270,10 @@ pub struct Logs {
     machine: String,
 }
 
-/// Prints what a machine wrote.
+/// Prints the output of a machine.
 ///
 /// # Errors
-/// The daemon refuses, or standard output takes nothing.
+/// The daemon refuses, or standard output cannot be written.
 pub fn logs(arguments: &Logs) -> anyhow::Result<ExitCode> {
     wait(async {
         let stream = if arguments.stderr { "stderr" } else { "stdout" };

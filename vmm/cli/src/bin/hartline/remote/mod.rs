@@ -32,37 +32,37 @@ use volumes::{Volume, Volumes, list as volumes, volume};
 pub enum Command {
     /// Upload a program to the daemon
     Push(Push),
-    /// List the programs that the daemon has
+    /// List the daemon's programs
     Programs(Programs),
-    /// List the machines of the daemon
+    /// List the daemon's machines
     Ps(Ps),
-    /// Make a machine of the daemon
+    /// Create a machine
     Create(Box<Create>),
     /// Start machines
     Start(Named),
-    /// Ask the programs of machines to end
+    /// Stop machines: ask their programs to end
     Stop(Named),
-    /// End machines by force
+    /// Kill machines: end them at once
     Kill(Named),
     /// Delete machines that have ended
     Rm(Named),
-    /// Print what a machine wrote
+    /// Print the output of a machine
     Logs(Logs),
-    /// Show what the running machines use, again and again
+    /// Show the resources of running machines continuously
     Top(Top),
-    /// Run a program on the daemon and print its output; nothing of it is kept
+    /// Run a program on the daemon and print its output; the daemon keeps nothing
     Submit(Box<Submit>),
-    /// Make an API key of the daemon
+    /// Create an API key
     Key(Key),
-    /// Show what tenants of the daemon use
+    /// Show the resources and quotas of tenants
     #[command(subcommand)]
     Tenant(Tenant),
-    /// List the volumes that the daemon has
+    /// List the daemon's volumes
     Volumes(Volumes),
-    /// Make or delete volumes of the daemon
+    /// Create or delete volumes
     #[command(subcommand)]
     Volume(Volume),
-    /// Be the input and output of a machine
+    /// Attach to a machine's standard input and output
     Attach(Attach),
 }
 
@@ -103,7 +103,7 @@ pub struct Remote {
     )]
     host: Host,
 
-    /// API key; not needed by root over the unix socket
+    /// API key; root needs none over the Unix socket
     #[arg(long, value_name = "KEY", env = "HARTLINE_KEY", hide_env_values = true)]
     key: Option<String>,
 

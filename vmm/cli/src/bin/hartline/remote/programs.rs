@@ -16,11 +16,11 @@ pub struct Push {
     #[arg(long)]
     name: Option<String>,
 
-    /// Program of a root file system to translate ahead (repeatable)
+    /// Program of a root file system to translate ahead of time (repeatable)
     #[arg(long = "program", value_name = "PATH")]
     programs: Vec<String>,
 
-    /// Do not wait until it is ready
+    /// Do not wait until the program is ready
     #[arg(long)]
     no_wait: bool,
 

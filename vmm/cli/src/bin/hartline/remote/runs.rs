@@ -21,11 +21,11 @@ pub struct Submit {
     #[command(flatten)]
     what: super::machines::What,
 
-    /// End it with exit code 124 after so many seconds
+    /// End the program after this many seconds, with exit code 124
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
 
-    /// Give it this command's standard input, 128 KiB of UTF-8 text at most
+    /// Pass this command's standard input to the program: UTF-8 text, at most 128 KiB
     #[arg(long)]
     stdin: bool,
 

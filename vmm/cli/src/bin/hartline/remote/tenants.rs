@@ -9,7 +9,7 @@ use std::process::ExitCode;
 /// Subcommands of `hartline tenant`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Tenant {
-    /// Show what a tenant uses, and what it may use
+    /// Show the resources that a tenant uses, and its quotas
     Show {
         #[command(flatten)]
         remote: Remote,

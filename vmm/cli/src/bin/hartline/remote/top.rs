@@ -19,11 +19,11 @@ pub struct Top {
     #[command(flatten)]
     remote: Remote,
 
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(short, long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
 
-    /// Look so many times, not for ever
+    /// Stop after this many updates
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
 }
@@ -42,7 +42,7 @@ struct Usage {
     id: String,
     program: String,
     state: String,
-    /// Processor time in percent of one processor, since the last look or the machine's start.
+    /// Processor time in percent of one processor, since the last update or the machine's start.
     cpu_percent: f64,
     /// Processor time since its start, milliseconds.
     cpu_ms: u64,
@@ -50,7 +50,7 @@ struct Usage {
     memory: u64,
     /// Exits that KVM counted since its start, if it counts them.
     kvm_exits: Option<u64>,
-    /// KVM's exits per second, since the last look or the machine's start.
+    /// KVM's exits per second, since the last update or the machine's start.
     exits_per_second: Option<f64>,
 }
 

@@ -34,23 +34,23 @@ pub fn list(arguments: &Volumes) -> anyhow::Result<ExitCode> {
 /// Subcommands of `hartline volume`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Volume {
-    /// Make a volume
+    /// Create a volume
     Create {
         #[command(flatten)]
         remote: Remote,
 
-        /// Limit of its contents, in MiB
+        /// Size limit of the contents, in MiB
         #[arg(long, value_name = "MIB", default_value_t = 1024)]
         size: u64,
 
-        /// Limit of its files, directories and links (default: as many as it has room for)
+        /// Limit of files, directories and links (default: as many as fit the size)
         #[arg(long, value_name = "N")]
         inodes: Option<u64>,
 
         /// Name of the volume
         name: String,
     },
-    /// Delete volumes that no machine has, and what they hold
+    /// Delete volumes that no machine uses, with their contents
     Rm {
         #[command(flatten)]
         remote: Remote,
@@ -75,7 +75,7 @@ pub fn volume(command: &Volume) -> anyhow::Result<ExitCode> {
                 name,
             } => {
                 let size = size.checked_mul(1 << 20);
-                let size = size.context("--size is more than there can be")?;
+                let size = size.context("--size: too large")?;
                 let mut request = json!({ "name": name, "size": size });
                 if let Some(inodes) = inodes {
                     request["inodes"] = (*inodes).into();

@@ -13,7 +13,7 @@ const CHECK: &str = "check";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The seed is invalid.
-    #[error("HARTLINE_CHAOS={0}: begin with a number below 2^64, the seed")]
+    #[error("HARTLINE_CHAOS={0}: must begin with the seed, a number below 2^64")]
     Seed(String),
     /// The kind is unknown.
     #[error("HARTLINE_CHAOS: `{0}` is not one of {names}, {CHECK}", names = names())]

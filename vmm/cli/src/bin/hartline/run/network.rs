@@ -129,7 +129,7 @@ pub fn parse(text: &str) -> anyhow::Result<Net> {
             "mac" => net.mac = Some(parse_mac(value)?),
             "queues" => net.queues = parse_queues(value)?,
             _ if net.pace.set(key, value)? => {}
-            _ => bail!("unknown key {key:?}: there are ip, gw, mac, queues, rate, ops and poll"),
+            _ => bail!("unknown key {key:?}: must be ip, gw, mac, queues, rate, ops or poll"),
         }
     }
     Ok(Net::Tap(net))
@@ -142,7 +142,7 @@ fn parse_user<'a>(parts: impl Iterator<Item = &'a str>) -> anyhow::Result<Net> {
         let (key, value) = part.split_once('=').context("needs the form KEY=VALUE")?;
         ensure!(
             pace.set(key, value)?,
-            "unknown key {key:?}: of user there are rate, ops and poll"
+            "unknown key {key:?}: must be rate, ops or poll"
         );
     }
     Ok(Net::User(pace))
@@ -199,7 +199,7 @@ fn parse_mac(text: &str) -> anyhow::Result<[u8; 6]> {
     let mac: [u8; 6] = bytes.try_into().ok().with_context(form)?;
     ensure!(
         mac[0] & 1 == 0 && mac != [0; 6],
-        "{text:?} is the address of a group"
+        "{text:?} is a multicast address"
     );
     Ok(mac)
 }
@@ -230,7 +230,7 @@ pub(super) fn parse_limit(text: &str) -> anyhow::Result<u64> {
     let number = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
     number
         .filter(|&number| number > 0)
-        .with_context(|| format!("{text:?}: not a number a second (suffixes: K, M, G)"))
+        .with_context(|| format!("{text:?}: not a number per second (suffixes: K, M, G)"))
 }
 
 /// A random, locally administered address.
@@ -253,7 +253,7 @@ impl Net {
         match self {
             Self::None if !forwards.is_empty() => Ok(Self::User(Pace::default())),
             Self::Tap(_) if !forwards.is_empty() => {
-                bail!("-p: over a TAP interface the VM has an address of its own")
+                bail!("-p: not with a TAP interface: connect to the address of the VM")
             }
             net => Ok(net.clone()),
         }

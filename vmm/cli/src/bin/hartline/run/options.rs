@@ -23,9 +23,9 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR|TAR|EROFS")]
     pub rootfs: Option<PathBuf>,
 
-    /// File or directory of the host for the program to read and write; with :ro it can only
-    /// be read. At /dev/NAME a file or block device of the host is a block device; rate=BYTES and
-    /// ops=REQUESTS, behind the same colon, limit it to so many a second
+    /// Mount a file or directory of the host for reading and writing, or with :ro only for reading.
+    /// At /dev/NAME, a file or block device of the host becomes a block device; rate=BYTES and
+    /// ops=REQUESTS, after the same colon, limit it per second
     #[arg(
         long = "volume",
         value_name = "HOST:GUEST[:ro][,rate=…][,ops=…]",
@@ -37,7 +37,7 @@ pub struct Arguments {
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_environment)]
     pub environment: Vec<String>,
 
-    /// Memory of the VM (suffixes K, M, G); taken from the host when it is used
+    /// Memory of the VM (suffixes K, M, G); the host allocates it when the program touches it
     #[arg(long = "mem", value_name = "SIZE", default_value = "2G", value_parser = parse_size)]
     pub memory: u64,
 
@@ -45,16 +45,16 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub cpus: u32,
 
-    /// Keep threads in their places: processors of the host for each vCPU, and one more for all
-    /// other threads of the VM; one may be named more than once
+    /// Pin threads to CPUs of the host: the list has one CPU for each vCPU, and one more for all
+    /// other threads of the VM; a CPU may be in the list more than once
     #[arg(long, value_name = "LIST", value_parser = parse_processors)]
     pub pin: Option<Processors>,
 
-    /// Network: none; user, over sockets of this process; or a TAP interface of the host,
-    /// where without ip=ADDRESS/PREFIX addresses come by DHCP; queues=N (with ip tuntap's
-    /// multi_queue, at most --cpus) has N threads move packets; rate=BYTES and ops=PACKETS
-    /// limit a second in each direction; poll=MICROSECONDS is how long rings are watched
-    /// before sleeping
+    /// Network: none; user, through sockets of this process; or a TAP interface of the host.
+    /// Without ip=ADDRESS/PREFIX, a TAP interface gets its addresses by DHCP. queues=N (at most
+    /// --cpus; the interface needs multi_queue of ip tuntap) uses N threads for packets. rate=BYTES
+    /// and ops=PACKETS limit each direction per second. poll=MICROSECONDS is how long the rings are
+    /// polled before sleeping
     #[arg(
         long,
         value_name = "none|user|tap:NAME[,ip=…][,gw=…][,mac=…][,queues=…][,rate=…][,ops=…][,poll=…]",
@@ -63,8 +63,7 @@ pub struct Arguments {
     )]
     pub net: Net,
 
-    /// Forward a port of the host to the program, from 127.0.0.1 unless there is an address;
-    /// implies --net user
+    /// Forward a port of the host to the program (default ADDRESS: 127.0.0.1); implies --net user
     #[arg(
         short = 'p',
         long = "publish",
@@ -73,8 +72,8 @@ pub struct Arguments {
     )]
     pub ports: Vec<Forward>,
 
-    /// Socket device: the program's AF_VSOCK sockets and Unix sockets of the host. A client that
-    /// connects to PATH and sends "CONNECT PORT" is connected to that port of the program; a
+    /// Connect AF_VSOCK sockets of the program with Unix sockets of the host. A client that
+    /// connects to PATH and sends "CONNECT PORT" is connected to that port of the program. A
     /// connection of the program to port P of the host (CID 2) goes to PATH_P
     #[arg(
         long,
@@ -83,7 +82,7 @@ pub struct Arguments {
     )]
     pub vsock: Option<Vsock>,
 
-    /// Translate without a technique, to see what it is worth (repeatable)
+    /// Translate without a technique, to measure its effect (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub disable: Vec<Technique>,
 
@@ -106,7 +105,7 @@ pub struct Arguments {
     )]
     pub stats: Option<StatsFormat>,
 
-    /// Write names of all code for perf (default file: /tmp/perf-PID.map)
+    /// Write the names of all functions for perf (default file: /tmp/perf-PID.map)
     #[arg(
         long,
         value_name = "FILE",
@@ -115,7 +114,7 @@ pub struct Arguments {
     )]
     pub perf_map: Option<Option<PathBuf>>,
 
-    /// Check memory's records, and translated code against the interpreter: slow
+    /// Check the runtime's data structures, and translated code against the interpreter; slow
     #[arg(long, hide = true)]
     pub check: bool,
 
@@ -132,11 +131,11 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE.json")]
     pub profile: Option<PathBuf>,
 
-    /// Processor time between samples of the profile, in milliseconds
+    /// CPU time between samples of the profile, in milliseconds
     #[arg(long, value_name = "MS", default_value = "1", value_parser = parse_period)]
     pub profile_period: Duration,
 
-    /// Translate so that faults are exact, as for programs that handle them; slower
+    /// Use the precise variant of translations, whose faults are exact; slower
     #[arg(long, conflicts_with = "interpret")]
     pub precise: bool,
 
@@ -147,7 +146,7 @@ pub struct Arguments {
     /// The riscv64 program
     pub program: PathBuf,
 
-    /// Its arguments
+    /// Arguments of the program
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub arguments: Vec<OsString>,
 }
@@ -214,7 +213,7 @@ impl Arguments {
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!(
             (1..=MAX_CPUS).contains(&(self.cpus as usize)),
-            "--cpus {}: a VM has 1 to {MAX_CPUS} vCPUs",
+            "--cpus {}: must be between 1 and {MAX_CPUS}",
             self.cpus
         );
         self.interrupt_mode()?;
@@ -225,12 +224,12 @@ impl Arguments {
         let disks = self.volumes.iter().filter_map(Volume::disk).count();
         ensure!(
             disks <= MAX_DISKS,
-            "--volume: {disks} block devices are more than {MAX_DISKS}"
+            "--volume: {disks} block devices: must be at most {MAX_DISKS}"
         );
         let volumes = self.volumes.len() - disks;
         ensure!(
             volumes <= MAX_VOLUMES,
-            "--volume: {volumes} volumes are more than {MAX_VOLUMES}"
+            "--volume: {volumes} volumes: must be at most {MAX_VOLUMES}"
         );
         Ok(())
     }
@@ -287,13 +286,13 @@ fn parse_volume(text: &str) -> anyhow::Result<Volume> {
     };
     ensure!(
         limits == [0; 2] || volume.disk().is_some(),
-        "rate and ops are for block devices, at /dev/NAME"
+        "rate and ops need a block device, at /dev/NAME"
     );
     if let Some(name) = volume.disk() {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         ensure!(
             name.len() <= DISK_NAME && name.bytes().all(is_plain),
-            "the name of a block device has at most {DISK_NAME} letters and digits"
+            "the name of a block device must have at most {DISK_NAME} letters and digits"
         );
     }
     Ok(volume)
@@ -325,14 +324,13 @@ fn check_processors(processors: &[u32], cpus: u32) -> anyhow::Result<()> {
     let (needed, given) = (cpus as usize + 1, processors.len());
     ensure!(
         given == needed,
-        "{given} processors: {needed} are needed, one for each vCPU (--cpus) and one for all other \
-         threads"
+        "{given} CPUs: must be {needed}, one for each vCPU (--cpus) and one for all other threads"
     );
-    let usable = affinity::of_this_thread().context("which processors may be used")?;
+    let usable = affinity::of_this_thread().context("cannot read the CPU affinity")?;
     match processors.iter().find(|number| !usable.contains(number)) {
         None => Ok(()),
         Some(number) => {
-            bail!("processor {number} is not there or may not be used: see taskset -p $$")
+            bail!("CPU {number} does not exist, or this process may not use it: see taskset -p $$")
         }
     }
 }

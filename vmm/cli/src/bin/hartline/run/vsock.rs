@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> anyhow::Result<Vsock> {
             "cid" => cid = Some(parse_cid(value)?),
             "socket" => socket = Some(PathBuf::from(value)),
             "poll" => polling = parse_polling(value)?,
-            _ => bail!("unknown key {key:?}: there are cid, socket and poll"),
+            _ => bail!("unknown key {key:?}: must be cid, socket or poll"),
         }
     }
     let socket = socket.context("needs socket=PATH")?;
