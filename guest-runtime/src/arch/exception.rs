@@ -180,7 +180,7 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
                 Err(mm::Fault::Exhausted) if kernel.free_memory() => return Outcome::Resume,
                 Err(mm::Fault::Exhausted) => {
                     kernel.interpreting = false;
-                    kernel.forget_shadow();
+                    forget_shadow(kernel);
                     kernel.end_process(&End::OutOfMemory);
                     return Outcome::Restart;
                 }
@@ -213,7 +213,7 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
         address,
         host: None,
     };
-    kernel.forget_shadow();
+    forget_shadow(kernel);
     if translated {
         let Some(text) = kernel.images.precise_text(frame.rip) else {
             end_translated(kernel, frame, registers, fault);
@@ -227,6 +227,13 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
     kernel.interpreting = false;
     kernel.fault(fault);
     Outcome::Restart
+}
+
+/// Discards the interpreter's run ahead of translated code, which does not continue.
+fn forget_shadow(kernel: &mut Kernel) {
+    if let Some(shadow) = &mut kernel.shadow {
+        shadow.forget();
+    }
 }
 
 /// Ends the program by a fault in translated code of the normal variant. Its registers are spread

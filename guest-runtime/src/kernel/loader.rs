@@ -1,6 +1,7 @@
 //! Program loading: the segments of the program and its program interpreter, and the initial stack.
 
 use crate::kernel::Kernel;
+use crate::kernel::executable::{self, ElfFile};
 use crate::kernel::stack::{Auxiliary, InitialStack};
 use crate::mm::user;
 use crate::mm::{Backing, Label, MapPlace, MapRequest, MappedFile, Protection};
@@ -125,7 +126,7 @@ pub fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
 /// `path`, which may be in a volume.
 fn first_program(kernel: &mut Kernel, inode: u32, path: &[u8]) -> Result<ElfFile, LoadError> {
     if inode == 0 {
-        let found = kernel.executable(AT_FDCWD, path);
+        let found = executable::open(kernel, AT_FDCWD, path);
         return found.map(|(_, file)| file).map_err(LoadError::File);
     }
     let bytes = kernel.files.vfs.fs.origin_bytes(inode);
@@ -168,27 +169,6 @@ pub(crate) fn load_files(
     Ok(())
 }
 
-/// An ELF file.
-#[derive(Debug)]
-pub(crate) struct ElfFile {
-    /// Path of the file, for `/proc/self/maps`.
-    pub path: Rc<[u8]>,
-    /// Inode in the root file system tree, if the file is from the tree.
-    pub inode: Option<u32>,
-    /// Contents of the file; contents in the tree are not copied.
-    pub bytes: Cow<'static, [u8]>,
-}
-
-impl ElfFile {
-    /// Parses the file.
-    ///
-    /// # Errors
-    /// If the file is not a program.
-    pub fn program(&self) -> Result<Program<'_>, ElfError> {
-        Program::parse(&self.bytes)
-    }
-}
-
 /// Load biases of the program's files: load address minus link-time address.
 struct Places {
     bias: u64,
@@ -216,7 +196,7 @@ pub(crate) fn open_interpreter(
         path: alloc::string::String::from_utf8_lossy(path).into_owned(),
         why,
     };
-    let file = kernel.executable(AT_FDCWD, path);
+    let file = executable::open(kernel, AT_FDCWD, path);
     let (_, file) = file.map_err(|error| failed(InterpreterError::File(error)))?;
     let interpreter = file.program();
     let interpreter = interpreter.map_err(|error| failed(InterpreterError::Elf(error)))?;

@@ -1,7 +1,11 @@
 //! The state of the library OS, and the events that interrupt the running task.
 
 pub(crate) mod chaos;
+mod code;
+mod devices;
+pub(crate) mod executable;
 pub mod exit;
+pub(crate) mod file_signals;
 pub mod futex;
 pub(crate) mod job_control;
 pub mod lifecycle;
@@ -15,6 +19,7 @@ pub mod signals;
 pub mod stack;
 pub mod task;
 pub mod timers;
+mod trace;
 
 use crate::arch::host::Host;
 use crate::exec::dispatch;
@@ -42,7 +47,6 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use hartline_abi::chaos::Kind;
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart, Kick};
-use hartline_abi::layout::PAGE_SIZE;
 use hartline_isa::Trap;
 use hartline_linux::errno::Errno;
 use hartline_linux::siginfo::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SI_USER};
@@ -191,89 +195,6 @@ impl Kernel {
         &self.hart.kick
     }
 
-    /// Whether translated code may run: MXCSR must have its rounding mode, and it has neither RMM
-    /// nor the reserved modes.
-    #[must_use]
-    pub fn may_translate(&mut self) -> bool {
-        !self.interpret_only && !self.replaying && self.hart().frm.get() < 4
-    }
-
-    /// The host function for `Hart::pc`, if there is one.
-    pub(crate) fn translated_entry(&mut self) -> Option<u64> {
-        let pc = self.hart().pc.get();
-        if !self.may_translate() || self.chaos.refuses_translation() {
-            return None;
-        }
-        self.images.lookup(pc)
-    }
-
-    /// As [`translated_entry`](Self::translated_entry), for a jump from translated code, which is
-    /// likely to be repeated.
-    pub(crate) fn jump_entry(&mut self) -> Option<u64> {
-        let pc = self.hart().pc.get();
-        if !self.may_translate() || self.chaos.refuses_translation() {
-            return None;
-        }
-        self.images.lookup_jump(pc, self.cpu)
-    }
-
-    /// Counts that execution reached `Hart::pc`, where there is no translation.
-    #[inline]
-    pub(crate) fn count_interpreted(&mut self) {
-        let pc = self.hart().pc.get();
-        self.hotness.count(pc, self.images.variant);
-    }
-
-    /// Drops decoded instructions and fetch permissions, because code or its permissions have
-    /// changed.
-    pub fn forget_decoded(&mut self) {
-        self.interpreter.flush();
-        self.fetch = 0..0;
-    }
-
-    /// Drops everything that depends on code and constants in `range`, whose memory is about to
-    /// change.
-    pub fn forget_code(&mut self, range: Range<u64>) {
-        let range = whole_pages(range);
-        let mut overlapping = self.memory.vmas().overlapping(range.clone());
-        let executable = overlapping.any(|(_, vma)| vma.protection.executable());
-        drop(overlapping);
-        if !executable && !self.images.depend_on(&range) {
-            return;
-        }
-        self.forget_decoded();
-        self.stop_sharers();
-        if self.images.invalidate(&range) {
-            self.release_images();
-            self.use_dispatch_cache();
-            self.control = Control::Restart;
-        }
-    }
-
-    /// Whether the instruction at `Hart::pc` may be fetched.
-    #[inline]
-    pub(crate) fn fetch_allowed(&mut self) -> bool {
-        let pc = self.hart().pc.get();
-        self.fetch.contains(&pc) || self.look_up_fetch(pc)
-    }
-
-    /// End of the memory around `Hart::pc` from which instructions may be fetched; valid after
-    /// [`fetch_allowed`](Self::fetch_allowed).
-    pub(crate) fn fetch_end(&self) -> u64 {
-        self.fetch.end
-    }
-
-    #[cold]
-    fn look_up_fetch(&mut self, pc: u64) -> bool {
-        match self.memory.vmas().find(pc) {
-            Some((start, vma)) if vma.protection.executable() => {
-                self.fetch = start..vma.end;
-                true
-            }
-            _ => false,
-        }
-    }
-
     /// Sends the signal of a forbidden fetch at `Hart::pc`.
     pub(crate) fn fetch_fault(&mut self) {
         let pc = self.hart().pc.get();
@@ -337,18 +258,6 @@ impl Kernel {
     /// Whether the host or the kernel has kicked the hart ([`attend`](Self::attend)).
     pub(crate) fn attention(&self) -> bool {
         dispatch::attention(self.kick())
-    }
-
-    /// Sets the dispatch cache of the running process's images for translated code.
-    pub(crate) fn use_dispatch_cache(&mut self) {
-        self.hart()
-            .dispatch_cache
-            .set(self.images.cache_address(self.cpu));
-    }
-
-    /// Drops the fetch permissions, because another program may be at the same addresses.
-    pub(crate) fn forget_fetch(&mut self) {
-        self.fetch = 0..0;
     }
 
     /// Takes the signals of the host: signals of the terminal are for its foreground process group,
@@ -597,10 +506,4 @@ impl core::fmt::Debug for Kernel {
             .field("memory", &self.memory)
             .finish_non_exhaustive()
     }
-}
-
-/// The pages that a range overlaps.
-fn whole_pages(range: Range<u64>) -> Range<u64> {
-    let end = range.end.checked_next_multiple_of(PAGE_SIZE);
-    range.start & !(PAGE_SIZE - 1)..end.unwrap_or(u64::MAX)
 }

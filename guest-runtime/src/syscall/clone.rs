@@ -1,6 +1,7 @@
 //! Making processes and threads: `clone`, `clone3`.
 
 use super::Entry;
+use super::files_fd::open_anonymous;
 use crate::file::pidfd::PidFd;
 use crate::kernel::Kernel;
 use crate::kernel::process::Parked;
@@ -173,7 +174,7 @@ fn open_pidfd(kernel: &mut Kernel, args: &CloneArgs, pid: u32) -> Result<(), Err
     }
     // If the address is bad, the call fails before a descriptor is opened.
     user::write(&mut kernel.memory, args.pidfd, &u32::MAX)?;
-    let fd = kernel.open_anonymous(Rc::new(PidFd(pid)), O_CLOEXEC)?;
+    let fd = open_anonymous(kernel, Rc::new(PidFd(pid)), O_CLOEXEC)?;
     user::write(&mut kernel.memory, args.pidfd, &(fd as u32))
 }
 

@@ -2,7 +2,8 @@
 
 use super::Entry;
 use super::files::Files;
-use super::poll::Watch;
+use super::files_fd::open_anonymous;
+use super::poll::{Watch, read_timeout, watch_now, with_mask};
 use crate::arch::clock;
 use crate::file::epoll::{ALWAYS, MAX_NESTING};
 use crate::fs::epoll::{Epoll, Interest};
@@ -35,7 +36,7 @@ fn epoll_create1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.open_anonymous(Rc::new(Epoll::default()), flags)
+    open_anonymous(kernel, Rc::new(Epoll::default()), flags)
 }
 
 /// The description behind a descriptor of an interest list.
@@ -122,7 +123,7 @@ fn collect(
             events: interest.wanted(),
             ready: 0,
         }];
-        wants_input |= kernel.watch_now(&mut watch).1;
+        wants_input |= watch_now(kernel, &mut watch).1;
         let ready = watch[0].ready & interest.wanted();
         let edges = kernel.files.vfs.edges(key.1);
         let news = match interest.events & EPOLLET {
@@ -172,13 +173,13 @@ fn epoll_pwait(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         Err(_) => u64::MAX,
     };
     list_id(&kernel.files, a[0])?;
-    kernel.with_mask(a[4], a[5], |kernel| wait(kernel, a, timeout))
+    with_mask(kernel, a[4], a[5], |kernel| wait(kernel, a, timeout))
 }
 
 fn epoll_pwait2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let timeout = kernel.timeout(a[3])?;
+    let timeout = read_timeout(&mut kernel.memory, a[3])?;
     list_id(&kernel.files, a[0])?;
-    kernel.with_mask(a[4], a[5], |kernel| wait(kernel, a, timeout))
+    with_mask(kernel, a[4], a[5], |kernel| wait(kernel, a, timeout))
 }
 
 impl Interest {

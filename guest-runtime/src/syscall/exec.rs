@@ -1,11 +1,13 @@
 //! Replacing the program of a process: `execve`, `execveat`.
 
 use super::Entry;
+use super::files::{inode_at, read_path};
 use crate::exec::images::Images;
 use crate::exec::interp::fcsr;
 use crate::fs::types::Ino;
+use crate::kernel::executable::{self, ElfFile};
 use crate::kernel::exit::End;
-use crate::kernel::loader::{self, ElfFile, InterpreterError, LoadError, Strings};
+use crate::kernel::loader::{self, InterpreterError, LoadError, Strings};
 use crate::kernel::scheduler::Space;
 use crate::kernel::{Control, Kernel};
 use crate::mm::user;
@@ -31,9 +33,9 @@ const MAX_NESTING: usize = 4;
 
 fn execve(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [path, argv, envp, ..] = *arguments;
-    let path = kernel.path(path)?;
+    let path = read_path(kernel, path)?;
     let strings = strings(kernel, path, argv, envp)?;
-    let (ino, file) = kernel.executable(AT_FDCWD, &strings.path)?;
+    let (ino, file) = executable::open(kernel, AT_FDCWD, &strings.path)?;
     execute(kernel, ino, file, strings)
 }
 
@@ -43,8 +45,8 @@ fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(dirfd, path, flags)?;
-    let mut path = kernel.path(path)?;
+    let ino = inode_at(kernel, dirfd, path, flags)?;
+    let mut path = read_path(kernel, path)?;
     if !path.starts_with(b"/") && dirfd as i32 != AT_FDCWD {
         // Linux passes this name to the interpreter of a script.
         let prefix = alloc::format!("/dev/fd/{}", dirfd as u32).into_bytes();
@@ -54,7 +56,7 @@ fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         };
     }
     let strings = strings(kernel, path, argv, envp)?;
-    let file = kernel.executable_inode(ino, &strings.path)?;
+    let file = executable::open_inode(kernel, ino, &strings.path)?;
     execute(kernel, ino, file, strings)
 }
 
@@ -131,7 +133,7 @@ fn resolve_scripts(
         arguments.push(core::mem::replace(&mut strings.path, interpreter.to_vec()));
         arguments.extend(strings.arguments.drain(..).skip(1));
         strings.arguments = arguments;
-        found = kernel.executable(AT_FDCWD, &strings.path)?;
+        found = executable::open(kernel, AT_FDCWD, &strings.path)?;
     }
     Err(Errno::ELOOP)
 }

@@ -1,8 +1,9 @@
 //! Calls on descriptors themselves: closing, duplicating, flags, pipes.
 
 use super::Entry;
-use super::files::Files;
+use super::files::{Files, sync_identity};
 use super::files_lock::{LockCall, set_lock, test_lock};
+use super::memory::is_stored_to;
 use super::signal_io;
 use crate::file::eventfd::EventFd;
 use crate::file::pipe::PipeEnd;
@@ -68,7 +69,7 @@ fn dup(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn duplicate(kernel: &mut Kernel, fd: u64, to: Target, close_on_exec: bool) -> Result<u64, Errno> {
-    kernel.sync_identity();
+    sync_identity(kernel);
     let Files { vfs, process, .. } = &mut kernel.files;
     let new = vfs.duplicate(process, fd as u32, to, close_on_exec)?;
     Ok(u64::from(new))
@@ -112,7 +113,7 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
     match command {
         F_SETFL => {
             let flags = argument as u32;
-            match kernel.set_asynchronous(fd, flags & FASYNC != 0) {
+            match signal_io::set_asynchronous(kernel, fd, flags & FASYNC != 0) {
                 // The flag stays off for a file that cannot send signals.
                 Ok(()) | Err(Errno::ENOTTY) => {}
                 Err(error) => return Err(error),
@@ -168,7 +169,7 @@ fn add_seals(kernel: &mut Kernel, fd: u64, argument: u64) -> Result<u64, Errno> 
     kernel.files.vfs.fs.seals(ino)?;
     file.check_writable().map_err(|_| Errno::EPERM)?;
     let mapped = match kernel.files.vfs.fs.shared(ino) {
-        Some(memory) => kernel.is_stored_to(&memory),
+        Some(memory) => is_stored_to(kernel, &memory),
         None => false,
     };
     kernel.files.vfs.fs.add_seals(ino, seals, mapped)?;
@@ -189,7 +190,7 @@ fn pipe2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(O_CLOEXEC | O_NONBLOCK | O_DIRECT) != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.sync_identity();
+    sync_identity(kernel);
     let status = flags & (O_NONBLOCK | O_DIRECT);
     let Files { vfs, process, .. } = &mut kernel.files;
     let ends = vfs.pipe(process, status, flags & O_CLOEXEC != 0)?;
@@ -208,17 +209,19 @@ fn eventfd2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let event = EventFd::new(a[0] as u32, flags & EFD_SEMAPHORE != 0);
-    kernel.open_anonymous(Rc::new(event), flags & !EFD_SEMAPHORE)
+    open_anonymous(kernel, Rc::new(event), flags & !EFD_SEMAPHORE)
 }
 
-impl Kernel {
-    /// Opens a file that is not in the file system, for reading and writing.
-    pub(super) fn open_anonymous(&mut self, file: Rc<dyn File>, flags: u32) -> Result<u64, Errno> {
-        self.sync_identity();
-        let Files { vfs, process, .. } = &mut self.files;
-        let fd = vfs.open_anonymous(process, file, flags | O_RDWR)?;
-        Ok(u64::from(fd))
-    }
+/// Opens a file that is not in the file system, for reading and writing.
+pub(super) fn open_anonymous(
+    kernel: &mut Kernel,
+    file: Rc<dyn File>,
+    flags: u32,
+) -> Result<u64, Errno> {
+    sync_identity(kernel);
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let fd = vfs.open_anonymous(process, file, flags | O_RDWR)?;
+    Ok(u64::from(fd))
 }
 
 fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -238,7 +241,7 @@ fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         Errno::ENAMETOOLONG => Errno::EINVAL,
         error => error,
     })?;
-    kernel.sync_identity();
+    sync_identity(kernel);
     let Files { vfs, process, .. } = &mut kernel.files;
     let fd = vfs.open_memory(process, &name, seals, flags & MFD_CLOEXEC != 0)?;
     Ok(u64::from(fd))

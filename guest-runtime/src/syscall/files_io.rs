@@ -1,7 +1,9 @@
 //! Calls that move bytes: `read`, `write` and their like, `lseek`, `sendfile`.
 
 use super::Entry;
-use super::files::Files;
+use super::files::{Files, read_file, read_into, refresh_text, write_file, write_from};
+use super::poll::is_readable;
+use super::socket_io::{read_socket, write_socket};
 use crate::file::directory::Directory;
 use crate::file::pipe::PipeEnd;
 use crate::file::regular::Regular;
@@ -99,13 +101,13 @@ fn read_at(
         return read_storage(kernel, id, offset, &[whole(address, count)]);
     }
     if mode.has(Mode::TEXT) {
-        kernel.refresh_text(id, offset)?;
+        refresh_text(kernel, id, offset)?;
     }
     if mode.has(Mode::TERMINAL) {
         object(kernel, id)?.check_input(kernel)?;
     }
     let limit = kernel.files.vfs.read_limit(id, offset, count)?;
-    match kernel.read_into(id, offset, address, limit) {
+    match read_into(kernel, id, offset, address, limit) {
         Err(Errno::EAGAIN) if waits(kernel, id)? => {
             if mode.has(Mode::TERMINAL) {
                 let ino = kernel.files.vfs.files.get(id)?.ino;
@@ -142,7 +144,7 @@ fn read_storage(
         while inside < length {
             let at = offset.map(|offset| offset.saturating_add(done));
             let most = (length - inside).min(window as u64);
-            match kernel.read_into(id, at, base.wrapping_add(inside), most) {
+            match read_into(kernel, id, at, base.wrapping_add(inside), most) {
                 Ok(0) => return Ok(done),
                 Ok(got) if short_ends && (got as u64) < most => return Ok(done + got as u64),
                 Ok(got) => (done, inside) = (done + got as u64, inside + got as u64),
@@ -200,7 +202,7 @@ fn write_at(
     loop {
         let at = offset.map(|offset| offset.saturating_add(done));
         let length = (count - done).min(most);
-        let result = kernel.write_from(id, at, address.wrapping_add(done), length);
+        let result = write_from(kernel, id, at, address.wrapping_add(done), length);
         match result {
             Ok(n) => done += n as u64,
             Err(Errno::EAGAIN) if waits(kernel, id)? => {
@@ -239,35 +241,33 @@ fn whole(base: u64, length: u64) -> Iovec {
     }
 }
 
-impl Kernel {
-    fn is_socket(&self, id: FileId) -> Result<bool, Errno> {
-        Ok(self.files.vfs.files.get(id)?.mode.has(Mode::SOCKET))
-    }
+fn is_socket(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
+    Ok(kernel.files.vfs.files.get(id)?.mode.has(Mode::SOCKET))
+}
 
-    /// Reads from a socket, or by [`File::read_iter`]; `None` if [`Vfs::read`] is to follow.
-    ///
-    /// [`Vfs::read`]: crate::fs::Vfs::read
-    fn read_special(
-        &mut self,
-        id: FileId,
-        fd: u64,
-        vectors: &[Iovec],
-    ) -> Result<Option<u64>, Errno> {
-        let file = self.files.vfs.files.get(id)?;
-        if file.mode.has(Mode::SOCKET) {
-            return self.read_socket(fd, vectors).map(Some);
-        }
-        if !file.mode.has(Mode::READ_ITER) {
-            return Ok(None);
-        }
-        let (object, flags) = (Rc::clone(&file.object), file.flags);
-        object.read_iter(self, flags, vectors)
+/// Reads from a socket, or by [`File::read_iter`]; `None` if [`Vfs::read`] is to follow.
+///
+/// [`Vfs::read`]: crate::fs::Vfs::read
+fn read_special(
+    kernel: &mut Kernel,
+    id: FileId,
+    fd: u64,
+    vectors: &[Iovec],
+) -> Result<Option<u64>, Errno> {
+    let file = kernel.files.vfs.files.get(id)?;
+    if file.mode.has(Mode::SOCKET) {
+        return read_socket(kernel, fd, vectors).map(Some);
     }
+    if !file.mode.has(Mode::READ_ITER) {
+        return Ok(None);
+    }
+    let (object, flags) = (Rc::clone(&file.object), file.flags);
+    object.read_iter(kernel, flags, vectors)
 }
 
 fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
-    if let Some(result) = kernel.read_special(id, a[0], &[whole(a[1], a[2])])? {
+    if let Some(result) = read_special(kernel, id, a[0], &[whole(a[1], a[2])])? {
         return Ok(result);
     }
     read_at(kernel, id, None, a[1], a[2])
@@ -275,8 +275,8 @@ fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (id, before) = (kernel.files.id(a[0])?, kernel.progress());
-    if kernel.is_socket(id)? {
-        return kernel.write_socket(a[0], &[whole(a[1], a[2])]);
+    if is_socket(kernel, id)? {
+        return write_socket(kernel, a[0], &[whole(a[1], a[2])]);
     }
     let (address, count) = (a[1].wrapping_add(before), a[2].saturating_sub(before));
     let result = write_at(kernel, id, None, address, count, before);
@@ -311,7 +311,7 @@ pub(super) fn read_vectors(
     }
     if offset.is_none() {
         let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
-        if let Some(result) = kernel.read_special(id, a[0], &vectors)? {
+        if let Some(result) = read_special(kernel, id, a[0], &vectors)? {
             return Ok(result);
         }
     }
@@ -325,7 +325,7 @@ pub(super) fn read_vectors(
             continue;
         }
         // The bytes already read are returned, so no further part waits.
-        if total > 0 && !kernel.is_readable(id) {
+        if total > 0 && !is_readable(kernel, id) {
             break;
         }
         let done = match read_at(kernel, id, offset, base, length) {
@@ -350,13 +350,13 @@ pub(super) fn write_vectors(
 ) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
     let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
-    if offset.is_none() && kernel.is_socket(id)? {
-        return kernel.write_socket(a[0], &vectors);
+    if offset.is_none() && is_socket(kernel, id)? {
+        return write_socket(kernel, a[0], &vectors);
     }
     let total: u64 = vectors.iter().map(|vector| vector.iov_len).sum();
     if vectors.len() > 1 && total <= GATHER && !waits_for_room(kernel, id)? {
         let bytes = gather(kernel, &vectors)?;
-        let result = kernel.write_file(id, offset, (&bytes).into());
+        let result = write_file(kernel, id, offset, (&bytes).into());
         return check_pipe(kernel, result);
     }
     let before = kernel.progress();
@@ -458,7 +458,7 @@ fn sendfile(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if kernel.files.vfs.files.get(to)?.flags & O_APPEND != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.refresh_text(from, start)?;
+    refresh_text(kernel, from, start)?;
     let done = copy(kernel, (from, start), (to, None), a[3])?;
     if let Some(start) = start {
         user::write(&mut kernel.memory, a[2], &(start + done))?;
@@ -531,14 +531,18 @@ fn copy(
     let mut done = kernel.progress();
     while done < count {
         let wanted = usize::try_from(count - done).map_or(COPY, |n| n.min(COPY));
-        let (waiting, result) =
-            match kernel.read_file(from, Some(first + done), (&mut buffer[..wanted]).into()) {
-                Ok(got) => {
-                    let at = target.map(|target| target + done);
-                    (to, kernel.write_file(to, at, (&buffer[..got]).into()))
-                }
-                error => (from, error),
-            };
+        let (waiting, result) = match read_file(
+            kernel,
+            from,
+            Some(first + done),
+            (&mut buffer[..wanted]).into(),
+        ) {
+            Ok(got) => {
+                let at = target.map(|target| target + done);
+                (to, write_file(kernel, to, at, (&buffer[..got]).into()))
+            }
+            error => (from, error),
+        };
         let written = match result {
             Err(Errno::EAGAIN) if waits(kernel, waiting)? => match block(kernel, waiting, done)? {
                 Errno::EINTR if done > 0 => break,

@@ -2,7 +2,7 @@
 //! working directory.
 
 use super::Entry;
-use super::files::Files;
+use super::files::{Files, inode_at, read_path};
 use crate::file::open::{OtherEnd, Request};
 use crate::fs::filesystem::NewInode;
 use crate::fs::inode::MAY_EXEC;
@@ -75,7 +75,7 @@ fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
 }
 
 fn openat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let path = kernel.path(a[1])?;
+    let path = read_path(kernel, a[1])?;
     let request = Request {
         dirfd: a[0] as i32,
         path: &path,
@@ -122,7 +122,7 @@ fn openat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let has = |bit| how.resolve & bit != 0;
-    let path = kernel.path(a[1])?;
+    let path = read_path(kernel, a[1])?;
     let request = Request {
         dirfd: a[0] as i32,
         path: &path,
@@ -142,7 +142,7 @@ fn openat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Resolves the path of a new directory entry; `EEXIST` if it exists.
 fn resolve_new(kernel: &mut Kernel, dirfd: u64, address: u64) -> Result<Resolved, Errno> {
-    let path = kernel.path(address)?;
+    let path = read_path(kernel, address)?;
     let Files { vfs, process, .. } = &mut kernel.files;
     let options = Options::following(false);
     let resolved = vfs.resolve(process, dirfd as i32, &path, options)?;
@@ -194,7 +194,7 @@ fn mknodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn symlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let target = kernel.path(a[0])?;
+    let target = read_path(kernel, a[0])?;
     if target.is_empty() {
         return Err(Errno::ENOENT);
     }
@@ -212,7 +212,7 @@ fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         0 => AT_SYMLINK_NOFOLLOW,
         _ => 0,
     };
-    let ino = kernel.inode_at(a[0], a[1], flags & AT_EMPTY_PATH | nofollow)?;
+    let ino = inode_at(kernel, a[0], a[1], flags & AT_EMPTY_PATH | nofollow)?;
     let resolved = resolve_new_file(kernel, a[2], a[3])?;
     let place = resolved.place(Errno::EEXIST)?;
     let Files { vfs, process, .. } = &mut kernel.files;
@@ -230,7 +230,7 @@ fn unlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !AT_REMOVEDIR != 0 {
         return Err(Errno::EINVAL);
     }
-    let path = kernel.path(a[1])?;
+    let path = read_path(kernel, a[1])?;
     let Files { vfs, process, .. } = &mut kernel.files;
     let options = Options::following(false);
     let start = vfs.start(process, a[0] as i32, &path)?;
@@ -266,7 +266,7 @@ fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         RENAME_EXCHANGE => Rename::Exchange,
         _ => return Err(Errno::EINVAL),
     };
-    let (from, to) = (kernel.path(a[1])?, kernel.path(a[3])?);
+    let (from, to) = (read_path(kernel, a[1])?, read_path(kernel, a[3])?);
     let Files { vfs, process, .. } = &mut kernel.files;
     let options = Options::following(false);
     let source = vfs.resolve(process, a[0] as i32, &from, options)?;
@@ -287,7 +287,7 @@ fn readlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[3] as i32 <= 0 {
         return Err(Errno::EINVAL);
     }
-    let path = kernel.path(a[1])?;
+    let path = read_path(kernel, a[1])?;
     let Files { vfs, process, .. } = &mut kernel.files;
     let ino = if path.is_empty() && a[0] as i32 != AT_FDCWD {
         process.fds.get(a[0] as u32)?.ino
@@ -340,7 +340,7 @@ fn set_cwd(kernel: &mut Kernel, ino: Ino) -> Result<u64, Errno> {
 }
 
 fn chdir(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
+    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
     set_cwd(kernel, ino)
 }
 
@@ -350,7 +350,7 @@ fn fchdir(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn chroot(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
+    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
     check_enter(kernel, ino)?;
     if kernel.process.uid != 0 {
         return Err(Errno::EPERM);

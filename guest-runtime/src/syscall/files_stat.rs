@@ -1,7 +1,7 @@
 //! Calls that show or change attributes.
 
 use super::Entry;
-use super::files::Files;
+use super::files::{Files, inode_at, sync_identity};
 use crate::fs::attributes::NewTime;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
 use crate::fs::inode::{Attributes, MAY_WRITE};
@@ -61,7 +61,7 @@ fn newfstatat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) != 0 {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let ino = inode_at(kernel, a[0], a[1], flags)?;
     let stat = Stat::from(&attributes(kernel, ino)?);
     user::write(&mut kernel.memory, a[2], &stat)?;
     Ok(0)
@@ -76,7 +76,7 @@ fn statx(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let ino = inode_at(kernel, a[0], a[1], flags)?;
     let statx = Statx::from(&attributes(kernel, ino)?);
     user::write(&mut kernel.memory, a[4], &statx)?;
     Ok(0)
@@ -128,7 +128,7 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
 }
 
 fn statfs(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
+    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
     write_statfs(kernel, ino, a[1])
 }
 
@@ -139,7 +139,7 @@ fn fstatfs(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let size = i64::try_from(a[1]).map_err(|_| Errno::EINVAL)?;
-    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
+    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
     let Files { vfs, process, .. } = &mut kernel.files;
     let attributes = vfs.fs.attributes(ino, process)?;
     if attributes.is_directory() {
@@ -187,7 +187,7 @@ fn access(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
     if mask & !7 != 0 || flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let ino = inode_at(kernel, a[0], a[1], flags)?;
     let Files { vfs, process, .. } = &kernel.files;
     vfs.fs.attributes(ino, process)?.check(&process.who, mask)?;
     Ok(0)
@@ -202,7 +202,7 @@ fn faccessat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn set_mode(kernel: &mut Kernel, ino: Ino, mode: u64) -> Result<u64, Errno> {
-    kernel.sync_identity();
+    sync_identity(kernel);
     let Files { vfs, process, .. } = &mut kernel.files;
     vfs.fs.set_mode(ino, mode as u32, &process.who)?;
     Ok(0)
@@ -214,7 +214,7 @@ fn fchmod(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn fchmodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.inode_at(a[0], a[1], 0)?;
+    let ino = inode_at(kernel, a[0], a[1], 0)?;
     set_mode(kernel, ino, a[2])
 }
 
@@ -223,12 +223,12 @@ fn fchmodat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let ino = inode_at(kernel, a[0], a[1], flags)?;
     set_mode(kernel, ino, a[2])
 }
 
 fn set_owner(kernel: &mut Kernel, ino: Ino, uid: u64, gid: u64) -> Result<u64, Errno> {
-    kernel.sync_identity();
+    sync_identity(kernel);
     let id = |id: u64| Some(id as u32).filter(|&id| id != u32::MAX);
     let Files { vfs, process, .. } = &mut kernel.files;
     vfs.fs.set_owner(ino, id(uid), id(gid), &process.who)?;
@@ -240,7 +240,7 @@ fn fchownat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let ino = inode_at(kernel, a[0], a[1], flags)?;
     set_owner(kernel, ino, a[2], a[3])
 }
 
@@ -280,7 +280,7 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let ino = match (a[1], a[0] as i32) {
         (0, AT_FDCWD) => return Err(Errno::EFAULT),
         (0, fd) => kernel.files.process.fds.get(fd.cast_unsigned())?.ino,
-        _ => kernel.inode_at(a[0], a[1], flags)?,
+        _ => inode_at(kernel, a[0], a[1], flags)?,
     };
     let Files { vfs, process, .. } = &mut kernel.files;
     let attributes = vfs.fs.attributes(ino, process)?;

@@ -1,7 +1,7 @@
 //! Extended attributes: `setxattr` and its like.
 
 use super::Entry;
-use super::files::Files;
+use super::files::{Files, inode_at, sync_identity};
 use crate::fs::types::Ino;
 use crate::fs::xattr::When;
 use crate::kernel::Kernel;
@@ -54,8 +54,8 @@ enum Target {
 fn inode(kernel: &mut Kernel, argument: u64, target: Target) -> Result<Ino, Errno> {
     let here = AT_FDCWD as u64;
     match target {
-        Target::Path => kernel.inode_at(here, argument, 0),
-        Target::Link => kernel.inode_at(here, argument, AT_SYMLINK_NOFOLLOW),
+        Target::Path => inode_at(kernel, here, argument, 0),
+        Target::Link => inode_at(kernel, here, argument, AT_SYMLINK_NOFOLLOW),
         Target::Descriptor => Ok(kernel.files.file(argument)?.ino),
     }
 }
@@ -95,7 +95,7 @@ fn set(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
         return Err(Errno::E2BIG);
     }
     let value = user::slice(&mut kernel.memory, a[2], a[3])?.to_vec();
-    kernel.sync_identity();
+    sync_identity(kernel);
     let Files { vfs, process, .. } = &mut kernel.files;
     vfs.fs
         .set_extended(ino, &name, &value, when, &process.who)?;
@@ -105,7 +105,7 @@ fn set(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
 fn get(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
     let ino = inode(kernel, a[0], target)?;
     let name = name(kernel, a[1])?;
-    kernel.sync_identity();
+    sync_identity(kernel);
     let Files { vfs, process, .. } = &kernel.files;
     let value = vfs.fs.extended(ino, &name, &process.who)?;
     give(kernel, &value, a[2], a[3])
@@ -121,7 +121,7 @@ fn list(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno>
 fn remove(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
     let ino = inode(kernel, a[0], target)?;
     let name = name(kernel, a[1])?;
-    kernel.sync_identity();
+    sync_identity(kernel);
     let Files { vfs, process, .. } = &mut kernel.files;
     vfs.fs.remove_extended(ino, &name, &process.who)?;
     Ok(0)

@@ -1,7 +1,7 @@
 //! inotify: `inotify_init1`, `inotify_add_watch`, `inotify_rm_watch`.
 
 use super::Entry;
-use super::files::Files;
+use super::files::{Files, inode_at, sync_identity};
 use crate::file::inotify::Inotify;
 use crate::fs::inode::MAY_READ;
 use crate::fs::types::Ino;
@@ -27,7 +27,7 @@ fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.sync_identity();
+    sync_identity(kernel);
     let Files { vfs, process, .. } = &mut kernel.files;
     let fd = vfs.open_anonymous(process, Rc::new(Inotify), flags | O_RDONLY)?;
     let instance = process.fds.get(fd)?.ino;
@@ -64,7 +64,7 @@ fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         0 => 0,
         _ => AT_SYMLINK_NOFOLLOW,
     };
-    let ino = kernel.inode_at(AT_FDCWD as u64, a[1], nofollow)?;
+    let ino = inode_at(kernel, AT_FDCWD as u64, a[1], nofollow)?;
     let Files { vfs, process, .. } = &mut kernel.files;
     let attributes = vfs.fs.attributes(ino, process)?;
     if wanted & IN_ONLYDIR != 0 && !attributes.is_directory() {

@@ -1,5 +1,6 @@
 //! `ioctl` requests about network interfaces (netdevice(7)).
 
+use super::socket::net;
 use crate::kernel::Kernel;
 use crate::mm::user;
 use crate::net::address::{Family, sockaddr_in};
@@ -69,7 +70,7 @@ pub(super) fn ioctl(
         return Err(Errno::ENOTTY);
     }
     let mut ifreq: Ifreq = user::read(&mut kernel.memory, address)?;
-    let interfaces = kernel.net().interfaces();
+    let interfaces = net(kernel).interfaces();
     let interface = find(&interfaces, request, &ifreq).ok_or(Errno::ENODEV)?;
     if request == SIOCGIFNAME {
         ifreq.ifr_name = name_field(interface);
@@ -137,7 +138,7 @@ fn value(interface: &Interface, request: u32, is_inet: bool) -> Result<Sockaddr,
 fn list(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
     let mut ifconf: Ifconf = user::read(&mut kernel.memory, address)?;
     let mut requests = Vec::new();
-    for interface in kernel.net().interfaces() {
+    for interface in net(kernel).interfaces() {
         if let Some((own, _)) = interface.ipv4() {
             let [low, high]: [u64; 2] = transmute!(sockaddr_in(own, 0));
             requests.push(Ifreq {

@@ -3,6 +3,7 @@
 
 use super::files::Files;
 use super::interfaces;
+use super::socket::socket_id;
 use super::{Entry, signal_io};
 use crate::kernel::Kernel;
 use crate::mm::user;
@@ -38,16 +39,16 @@ fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
         FIOASYNC => {
             let on: i32 = user::read(&mut kernel.memory, address)?;
-            kernel.set_asynchronous(a[0], on != 0)?;
+            signal_io::set_asynchronous(kernel, a[0], on != 0)?;
             Ok(0)
         }
         FIOSETOWN | SIOCSPGRP => {
-            kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
+            socket_id(kernel, a[0]).map_err(|_| Errno::ENOTTY)?;
             let who: i32 = user::read(&mut kernel.memory, address)?;
             signal_io::set_owner(kernel, a[0], who)
         }
         FIOGETOWN | SIOCGPGRP => {
-            kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
+            socket_id(kernel, a[0]).map_err(|_| Errno::ENOTTY)?;
             let owner = signal_io::owner(kernel, a[0])?;
             user::write(&mut kernel.memory, address, &owner)?;
             Ok(0)
@@ -61,8 +62,8 @@ fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             Ok(0)
         }
         _ if interfaces::REQUESTS.contains(&request) => {
-            let id = kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
-            let family = kernel.socket(id)?.family;
+            let id = socket_id(kernel, a[0]).map_err(|_| Errno::ENOTTY)?;
+            let family = kernel.files.vfs.net.get(id)?.family;
             interfaces::ioctl(kernel, family, request, address)
         }
         _ => {

@@ -3,6 +3,7 @@
 use super::Entry;
 use crate::fs::operations::Mapped;
 use crate::kernel::Kernel;
+use crate::kernel::executable;
 use crate::mm::user;
 use crate::mm::{
     Access, Backing, Label, MapPlace, MapRequest, MappedFile, Protection, SharedMemory,
@@ -99,7 +100,7 @@ fn file_contents(
     let code = !shared && protection.executable();
     if code {
         let ino = kernel.files.process.fds.get(fd as u32)?.ino;
-        kernel.copy_code(ino);
+        executable::copy_code(kernel, ino);
     }
     let mapped = kernel.files.mapped(fd, code)?;
     let path = kernel.files.path_of(fd).unwrap_or_default();
@@ -140,12 +141,10 @@ fn file_contents(
     Ok((Backing::Shared(memory, offset), Label::File(file)))
 }
 
-impl Kernel {
-    /// Whether any process has `memory` mapped so that stores reach it.
-    pub(super) fn is_stored_to(&self, memory: &SharedMemory) -> bool {
-        let mut others = self.scheduler.spaces();
-        self.memory.stores_to(memory) || others.any(|space| space.memory.stores_to(memory))
-    }
+/// Whether any process has `memory` mapped so that stores reach it.
+pub(super) fn is_stored_to(kernel: &Kernel, memory: &SharedMemory) -> bool {
+    let mut others = kernel.scheduler.spaces();
+    kernel.memory.stores_to(memory) || others.any(|space| space.memory.stores_to(memory))
 }
 
 /// Invalidates translations of a range whose code or constants are about to change.

@@ -2,7 +2,6 @@
 //! handlers. [`hartline_linux::syscall`] describes each call.
 
 mod clone;
-mod disks;
 mod epoll;
 mod exec;
 pub mod files;

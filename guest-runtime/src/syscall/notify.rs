@@ -1,6 +1,7 @@
 //! Descriptors for signals and processes: `signalfd4`, `pidfd_open`, `pidfd_send_signal`.
 
 use super::Entry;
+use super::files_fd::open_anonymous;
 use crate::file::pidfd::PidFd;
 use crate::file::signalfd::SignalFd;
 use crate::kernel::Kernel;
@@ -29,7 +30,7 @@ fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let set = set & !UNBLOCKABLE;
     if a[0] as i32 == -1 {
         let set = Cell::new(set);
-        return kernel.open_anonymous(Rc::new(SignalFd { set }), flags);
+        return open_anonymous(kernel, Rc::new(SignalFd { set }), flags);
     }
     let id = kernel.files.id(a[0])?;
     let file = kernel.files.vfs.files.get(id)?;
@@ -38,14 +39,12 @@ fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(u64::from(a[0] as u32))
 }
 
-impl Kernel {
-    /// Returns the process behind a pidfd.
-    pub(super) fn pidfd(&self, fd: u64) -> Result<u32, Errno> {
-        let &PidFd(pid) = (self.files.file(fd)?.object)
-            .downcast()
-            .ok_or(Errno::EBADF)?;
-        Ok(pid)
-    }
+/// Returns the process behind a pidfd.
+pub(super) fn pidfd(kernel: &Kernel, fd: u64) -> Result<u32, Errno> {
+    let &PidFd(pid) = (kernel.files.file(fd)?.object)
+        .downcast()
+        .ok_or(Errno::EBADF)?;
+    Ok(pid)
 }
 
 fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -62,14 +61,14 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             Errno::ESRCH
         });
     }
-    kernel.open_anonymous(Rc::new(PidFd(pid)), flags | O_CLOEXEC)
+    open_anonymous(kernel, Rc::new(PidFd(pid)), flags | O_CLOEXEC)
 }
 
 fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[3] != 0 {
         return Err(Errno::EINVAL);
     }
-    let pid = kernel.pidfd(a[0])?;
+    let pid = pidfd(kernel, a[0])?;
     if a[1] as u32 == 0 {
         return super::signal::send(kernel, None, |process| process.pid == pid);
     }

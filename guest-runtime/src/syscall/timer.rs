@@ -1,6 +1,7 @@
 //! Timers: interval timers, POSIX timers, timerfds.
 
 use super::Entry;
+use super::files_fd::open_anonymous;
 use super::time::cpu_clock;
 use crate::arch::clock::{self, SECOND};
 use crate::fs::process::FileId;
@@ -106,7 +107,7 @@ fn timerfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         clock: a[0],
         ..TimerFd::default()
     };
-    kernel.open_anonymous(Rc::new(timer), flags)
+    open_anonymous(kernel, Rc::new(timer), flags)
 }
 
 /// Returns a timerfd and its description.

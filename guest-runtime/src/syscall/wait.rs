@@ -1,6 +1,7 @@
 //! Waiting for children: `wait4`, `waitid`.
 
 use super::Entry;
+use super::notify::pidfd;
 use super::task::usage_of;
 use crate::kernel::Kernel;
 use crate::kernel::process::{Process, State, Status};
@@ -135,7 +136,7 @@ fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         P_ALL => Which::Any,
         P_PID if (id as i32) > 0 => Which::Process(id),
         P_PIDFD => {
-            let pid = kernel.pidfd(u64::from(id))?;
+            let pid = pidfd(kernel, u64::from(id))?;
             // With a nonblocking pidfd the call fails with EAGAIN instead of waiting.
             if kernel.files.file(u64::from(id))?.is_nonblocking() && options & WNOHANG == 0 {
                 let found = find(kernel, Which::Process(pid), options | WNOHANG)?;

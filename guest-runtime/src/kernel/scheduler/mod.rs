@@ -349,6 +349,14 @@ impl Kernel {
         }
     }
 
+    /// The memory of a process.
+    pub(crate) fn space_of(&self, process: &Process) -> Option<&AddressSpace> {
+        match process.space == self.process.space {
+            true => Some(&self.memory),
+            false => Some(&self.scheduler.space(process.space)?.memory),
+        }
+    }
+
     /// All processes, zombies included.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         let running = (!self.is_idle()).then_some(&*self.process);
