@@ -78,12 +78,13 @@ impl KernelGuard {
         let hart = self.hart();
         let Kernel {
             shadow,
-            memory,
+            spaces,
+            current,
             interpreter,
             ..
         } = &mut *self;
         if let Some(shadow) = shadow {
-            shadow.enter(hart, interpreter.code(), memory);
+            shadow.enter(hart, interpreter.code(), &mut spaces[*current].memory);
         }
         self.release();
     }

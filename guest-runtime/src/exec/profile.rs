@@ -35,7 +35,7 @@ pub(crate) unsafe fn answer(kernel: &mut Kernel, place: Place, frame: Frame) {
 #[cold]
 unsafe fn fill(kernel: &mut Kernel, sample: *mut Sample, place: Place, frame: Frame) {
     let (pc, end) = (kernel.hart().pc.get(), kernel.hart().stack_base);
-    let (inode, file_offset) = file_at(&kernel.memory, pc).unwrap_or_default();
+    let (inode, file_offset) = file_at(kernel.memory(), pc).unwrap_or_default();
     let mut words = 0;
     if place != Place::Interpreter {
         words = end.saturating_sub(frame as u64) as usize / 8;

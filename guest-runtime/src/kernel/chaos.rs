@@ -337,8 +337,8 @@ impl Kernel {
             return Control::Continue;
         }
         if self.chaos.does_dear(Kind::Pages) {
-            let Kernel { chaos, memory, .. } = self;
-            disturb_pages(memory, &mut chaos.random);
+            let memory = &mut self.spaces[self.current].memory;
+            disturb_pages(memory, &mut self.chaos.random);
         }
         let mut control = Control::Continue;
         let returns = core::mem::take(&mut self.chaos.has_dropped);

@@ -14,7 +14,7 @@ impl Kernel {
     /// nor the reserved modes.
     #[must_use]
     pub fn may_translate(&mut self) -> bool {
-        !self.interpret_only && !self.replaying && self.hart().frm.get() < 4
+        !self.interpret_only && !self.cpus[self.cpu].replaying && self.hart().frm.get() < 4
     }
 
     /// The host function for `Hart::pc`, if there is one.
@@ -23,7 +23,7 @@ impl Kernel {
         if !self.may_translate() || self.chaos.refuses_translation() {
             return None;
         }
-        self.images.lookup(pc)
+        self.space_mut().images.lookup(pc)
     }
 
     /// As [`translated_entry`](Self::translated_entry), for a jump from translated code, which is
@@ -33,14 +33,15 @@ impl Kernel {
         if !self.may_translate() || self.chaos.refuses_translation() {
             return None;
         }
-        self.images.lookup_jump(pc, self.cpu)
+        let cpu = self.cpu;
+        self.space_mut().images.lookup_jump(pc, cpu)
     }
 
     /// Counts that execution reached `Hart::pc`, where there is no translation.
     #[inline]
     pub(crate) fn count_interpreted(&mut self) {
         let pc = self.hart().pc.get();
-        self.hotness.count(pc, self.images.variant);
+        self.hotness.count(pc, self.space().images.variant);
     }
 
     /// Drops decoded instructions and fetch permissions, because code or its permissions have
@@ -54,15 +55,15 @@ impl Kernel {
     /// change.
     pub fn forget_code(&mut self, range: Range<u64>) {
         let range = whole_pages(range);
-        let mut overlapping = self.memory.vmas().overlapping(range.clone());
+        let mut overlapping = self.memory().vmas().overlapping(range.clone());
         let executable = overlapping.any(|(_, vma)| vma.protection.executable());
         drop(overlapping);
-        if !executable && !self.images.depend_on(&range) {
+        if !executable && !self.space().images.depend_on(&range) {
             return;
         }
         self.forget_decoded();
         self.stop_sharers();
-        if self.images.invalidate(&range) {
+        if self.space_mut().images.invalidate(&range) {
             self.release_images();
             self.use_dispatch_cache();
             self.control = Control::Restart;
@@ -84,7 +85,7 @@ impl Kernel {
 
     #[cold]
     fn look_up_fetch(&mut self, pc: u64) -> bool {
-        match self.memory.vmas().find(pc) {
+        match self.memory().vmas().find(pc) {
             Some((start, vma)) if vma.protection.executable() => {
                 self.fetch = start..vma.end;
                 true
@@ -97,7 +98,7 @@ impl Kernel {
     pub(crate) fn use_dispatch_cache(&mut self) {
         self.hart()
             .dispatch_cache
-            .set(self.images.cache_address(self.cpu));
+            .set(self.space().images.cache_address(self.cpu));
     }
 
     /// Drops the fetch permissions, because another program may be at the same addresses.
@@ -114,7 +115,8 @@ impl Kernel {
     /// Uses the images that arrived while other processes ran.
     pub(crate) fn catch_up_translations(&mut self) {
         let newest = self.translations.generation;
-        if core::mem::replace(&mut self.images.generation, newest) != newest {
+        let images = &mut self.space_mut().images;
+        if core::mem::replace(&mut images.generation, newest) != newest {
             self.use_translations(0..USER_END);
         }
     }
@@ -122,7 +124,7 @@ impl Kernel {
     /// Drops all translations. Host frames of them must not be returned to.
     pub(crate) fn drop_translations(&mut self) {
         self.stop_sharers();
-        self.images.clear();
+        self.space_mut().images.clear();
         self.release_images();
         self.use_dispatch_cache();
         self.control = Control::Restart;
@@ -131,18 +133,18 @@ impl Kernel {
     /// Switches to translations of the precise variant, because the program handles faults, which
     /// then need all registers.
     pub fn use_precise_translations(&mut self) {
-        if self.images.variant == variant::PRECISE {
+        if self.space().images.variant == variant::PRECISE {
             return;
         }
         self.drop_translations();
-        self.images.variant = variant::PRECISE;
+        self.space_mut().images.variant = variant::PRECISE;
         self.use_translations(0..USER_END);
     }
 
     /// Admits code in `range`. If it is not code of a file, or is still writable, it may call
     /// translated code without the psABI's conventions: the precise variant does not rely on them.
     pub fn admit_code(&mut self, range: Range<u64>) {
-        let mut overlapping = self.memory.vmas().overlapping(range.clone());
+        let mut overlapping = self.memory().vmas().overlapping(range.clone());
         let foreign = overlapping.any(|(_, vma)| {
             let of_file = matches!(&vma.label, Label::File(_)) && !vma.shared;
             vma.protection.executable() && (!of_file || vma.protection.writable())
@@ -159,7 +161,7 @@ impl Kernel {
         if self.interpret_only {
             return;
         }
-        for (inode, file_start) in translations::code_in(&self.memory, range, |_| true) {
+        for (inode, file_start) in translations::code_in(self.memory(), range, |_| true) {
             self.use_translation(inode, file_start);
         }
     }
@@ -171,7 +173,7 @@ impl Kernel {
             return;
         }
         let fs = &self.files.vfs.fs;
-        let overlapping = self.memory.vmas().overlapping(range);
+        let overlapping = self.memory().vmas().overlapping(range);
         let files = overlapping.filter_map(|(_, vma)| translations::inode(vma));
         let files: Vec<u32> = files
             .filter(|&inode| translations::has_constants_aside(fs, inode))
@@ -180,23 +182,24 @@ impl Kernel {
             return;
         }
         let wanted = |inode| files.contains(&inode);
-        for (inode, file_start) in translations::code_in(&self.memory, 0..USER_END, wanted) {
+        for (inode, file_start) in translations::code_in(self.memory(), 0..USER_END, wanted) {
             self.use_translation(inode, file_start);
         }
     }
 
     /// Uses the translation of a file, mapped with its first byte at `file_start`, if there is one.
     fn use_translation(&mut self, inode: u32, file_start: u64) {
+        let space = &mut self.spaces[self.current];
         let around = Surroundings {
             host: self.host,
-            memory: &mut self.memory,
-            images: &self.images,
+            memory: &mut space.memory,
+            images: &space.images,
             fs: &self.files.vfs.fs,
             chaos: &mut self.chaos,
         };
         if let Some(image) = self.translations.find(around, inode, file_start) {
             self.stop_sharers();
-            self.images.add(image);
+            self.space_mut().images.add(image);
             self.use_dispatch_cache();
         }
     }

@@ -51,18 +51,26 @@ impl ElfFile {
 /// # Errors
 /// As `execve(2)`.
 pub(crate) fn open(kernel: &mut Kernel, dirfd: i32, path: &[u8]) -> Result<(Ino, ElfFile), Errno> {
-    let files = &mut kernel.files;
     let options = Options::following(true);
-    let found = files.vfs.resolve(&files.process, dirfd, path, options)?;
-    let ino = found.existing()?;
+    let (vfs, process) = kernel.file_state();
+    let ino = vfs.resolve(process, dirfd, path, options)?.existing()?;
     Ok((ino, open_inode(kernel, ino, path)?))
 }
 
 /// As [`open`], for a resolved inode.
 pub(crate) fn open_inode(kernel: &mut Kernel, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
-    check(&kernel.files.vfs, &kernel.files.process, ino)?;
+    check(&kernel.files.vfs, &kernel.process().files, ino)?;
     copy_code(kernel, ino);
     read(&mut kernel.files.vfs, ino, path)
+}
+
+/// Makes `/proc/self/exe` refer to the file `ino`.
+pub(crate) fn set(kernel: &mut Kernel, ino: Ino) {
+    let (vfs, process) = kernel.file_state();
+    vfs.fs.retain(ino);
+    if let Some(old) = process.set_executable(ino) {
+        vfs.fs.release(old);
+    }
 }
 
 /// Checks that a file is a regular one that the process may execute.
@@ -133,7 +141,8 @@ fn map_copy(kernel: &mut Kernel, number: u32) -> Option<&'static [u8]> {
         return None;
     }
     let address = COPY_BASE + (gpa - FILE_GPA);
-    kernel.memory.map_outside(address, gpa..end, false).ok()?;
+    let memory = kernel.memory_mut();
+    memory.map_outside(address, gpa..end, false).ok()?;
     let length = usize::try_from(length).ok()?;
     // SAFETY: mapped to a file that never changes and is never unmapped.
     Some(unsafe { core::slice::from_raw_parts(address as *const u8, length) })

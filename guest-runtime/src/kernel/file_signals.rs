@@ -40,7 +40,7 @@ impl Kernel {
         let may = |uid: u32| owner.uid == 0 || owner.uid == uid;
         match owner.whom {
             Whom::Thread(tid) => {
-                let pid = self.task_mut(tid).map(|task| task.pid);
+                let pid = self.tasks.get_mut(tid).map(|task| task.pid);
                 let mut processes = self.processes();
                 if processes.any(|process| Some(process.pid) == pid && may(process.uid)) {
                     drop(processes);

@@ -14,23 +14,23 @@ const STREAM: u32 = 3;
 impl Kernel {
     /// Records the start of a call.
     pub(super) fn trace_entry(&mut self, number: u64, arguments: &[u64; 6]) {
-        if self.task.retry.is_some() {
+        if self.task().retry.is_some() {
             return;
         }
-        let pending = strace::begin(&mut self.memory, number, arguments);
+        let pending = strace::begin(self.memory_mut(), number, arguments);
         match pending.is_last() {
             true => {
-                let line = pending.line(&mut self.memory, None);
+                let line = pending.line(self.memory_mut(), None);
                 self.trace_line(&line);
             }
-            false => self.task.trace = Some(Box::new(pending)),
+            false => self.task_mut().trace = Some(Box::new(pending)),
         }
     }
 
     /// Writes the line of a call that returns.
     pub(super) fn trace_exit(&mut self, result: Result<u64, Errno>) {
-        if let Some(pending) = self.task.trace.take() {
-            let line = pending.line(&mut self.memory, Some(result));
+        if let Some(pending) = self.task_mut().trace.take() {
+            let line = pending.line(self.memory_mut(), Some(result));
             self.trace_line(&line);
         }
     }
@@ -50,9 +50,9 @@ impl Kernel {
     }
 
     fn trace_line(&mut self, line: &str) {
-        let line = match self.scheduler.is_alone() {
+        let line = match self.is_alone() {
             true => format!("{line}\n"),
-            false => format!("[pid {:5}] {line}\n", self.task.tid),
+            false => format!("[pid {:5}] {line}\n", self.task().tid),
         };
         // The program runs on if the trace cannot be written.
         let _ = self.files.streams.write(STREAM, line.as_bytes());

@@ -8,7 +8,7 @@ use crate::fs::types::Ino;
 use crate::kernel::executable::{self, ElfFile};
 use crate::kernel::exit::End;
 use crate::kernel::loader::{self, InterpreterError, LoadError, Strings};
-use crate::kernel::scheduler::Space;
+use crate::kernel::space::Space;
 use crate::kernel::{Control, Kernel};
 use crate::mm::user;
 use alloc::vec::Vec;
@@ -62,7 +62,7 @@ fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Reads the arguments and environment of the new program.
 fn strings(kernel: &mut Kernel, path: Vec<u8>, argv: u64, envp: u64) -> Result<Strings, Errno> {
-    let limit = kernel.process.limits[RLIMIT_STACK].rlim_cur / 4;
+    let limit = kernel.process().limits[RLIMIT_STACK].rlim_cur / 4;
     let mut room = limit.clamp(ROOM.0, ROOM.1);
     let mut arguments = string_list(kernel, argv, &mut room)?;
     if arguments.is_empty() {
@@ -84,11 +84,11 @@ fn string_list(kernel: &mut Kernel, address: u64, room: &mut u64) -> Result<Vec<
     }
     let mut at = address;
     loop {
-        let pointer: u64 = user::read(&mut kernel.memory, at)?;
+        let pointer: u64 = user::read(kernel.memory_mut(), at)?;
         if pointer == 0 {
             return Ok(list);
         }
-        let string = user::cstr(&mut kernel.memory, pointer, MAX_STRING);
+        let string = user::cstr(kernel.memory_mut(), pointer, MAX_STRING);
         let string = string.map_err(|error| match error {
             Errno::ENAMETOOLONG => Errno::E2BIG,
             error => error,
@@ -159,23 +159,19 @@ fn execute(
         LoadError::Memory(error) => error,
         _ => Errno::ELIBBAD,
     })?;
-    let memory = kernel.memory.sibling().map_err(|_| Errno::ENOMEM)?;
+    let memory = kernel.memory().sibling().map_err(|_| Errno::ENOMEM)?;
     // The old program cannot be resumed from here on.
     kernel.end_other_threads();
-    let space = Space {
-        memory,
-        images: Images::new(kernel.host.boot().variant),
-        code: kernel.interpreter.code(),
-    };
-    let old = core::mem::replace(&mut kernel.process.space, kernel.scheduler.add_space(space));
-    kernel.scheduler.release_space(old);
-    kernel.load_space(old);
+    let images = Images::new(kernel.host.boot().variant);
+    let space = Space::new(memory, images, kernel.interpreter.code());
+    let space = kernel.spaces.insert(space);
+    kernel.replace_space(space);
     kernel.forget_decoded();
     kernel.give_memory_back();
     forget_program(kernel);
-    kernel.files.set_executable_inode(ino);
-    let files = &mut kernel.files;
-    files.vfs.close_on_exec(&mut files.process);
+    executable::set(kernel, ino);
+    let (vfs, process) = kernel.file_state();
+    vfs.close_on_exec(process);
     kernel.control = match loader::load_files(kernel, &file, interpreter.as_ref(), strings) {
         Ok(()) => Control::Replaced,
         // As on Linux, an error after the point of no return kills the process.
@@ -186,13 +182,13 @@ fn execute(
 
 /// Resets the state that the new program does not inherit.
 fn forget_program(kernel: &mut Kernel) {
-    kernel.signals.reset();
-    kernel.process.timers.posix.clear();
-    kernel.process.has_executed = true;
-    kernel.process.dumpable = 1;
-    kernel.task.clear_child_tid = 0;
-    kernel.task.robust_list = [0; 2];
-    kernel.task.retry = None;
+    kernel.signals().reset();
+    kernel.process_mut().timers.posix.clear();
+    kernel.process_mut().has_executed = true;
+    kernel.process_mut().dumpable = 1;
+    kernel.task_mut().clear_child_tid = 0;
+    kernel.task_mut().robust_list = [0; 2];
+    kernel.task_mut().retry = None;
     let hart = kernel.hart();
     hart.x.set([0; 32]);
     hart.f.set([0; 32]);

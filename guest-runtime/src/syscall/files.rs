@@ -7,7 +7,6 @@ use crate::drivers::streams::Streams;
 use crate::drivers::volume::HostChannel;
 use crate::file::proc::ProcText;
 use crate::fs::Vfs;
-use crate::fs::file::{MAX_FILES, OpenFile};
 use crate::fs::process::{FileId, Process};
 use crate::fs::transfer::Outside;
 use crate::fs::tree::Tree;
@@ -22,15 +21,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
-use hartline_linux::resource::RLIMIT_NOFILE;
 
 /// Files of the VM and of its program.
 #[derive(Debug)]
 pub struct Files {
     /// All files.
     pub vfs: Vfs,
-    /// The file state of the running process.
-    pub process: Process,
     /// Standard streams.
     pub streams: Streams,
 }
@@ -77,76 +73,24 @@ impl Outside for World<'_> {
 }
 
 impl Files {
-    /// Creates the files of a VM with the root `tree`, or with a minimal one. Changes take at most
-    /// `limit` bytes of RAM.
+    /// Creates the files of a VM with the root `tree`, or with a minimal one, and the file state of
+    /// its first process. Changes take at most `limit` bytes of RAM.
     ///
     /// # Errors
     /// `EIO` for a damaged tree, `ENOSPC` if `limit` is too small.
-    pub fn new(host: Host, tree: Option<Tree>, limit: u64) -> Result<Self, Errno> {
+    pub fn new(host: Host, tree: Option<Tree>, limit: u64) -> Result<(Self, Process), Errno> {
         let boot = host.boot();
         let who = Credentials::new(boot.uid, boot.gid);
         let terminals = boot.terminals & 7;
         let clock = clock::realtime;
         let (mut vfs, mut process) = Vfs::new(tree, limit, clock, who, process::FIRST, terminals)?;
         vfs.open_streams(&mut process)?;
-        let streams = Streams::new(host);
-        let mut files = Self {
-            vfs,
-            process,
-            streams,
-        };
         if boot.volumes > 0 {
             let transport = Rc::new(HostChannel::new(host));
-            (files.vfs).mount_volumes(&files.process, transport, boot.volumes)?;
+            vfs.mount_volumes(&process, transport, boot.volumes)?;
         }
-        Ok(files)
-    }
-
-    /// Makes `/proc/self/exe` refer to the file at `path`.
-    ///
-    /// # Errors
-    /// The errors of path_resolution(7).
-    pub fn set_executable(&mut self, path: &[u8]) -> Result<(), Errno> {
-        let options = Options::following(true);
-        let found = self.vfs.resolve(&self.process, AT_FDCWD, path, options)?;
-        self.set_executable_inode(found.existing()?);
-        Ok(())
-    }
-
-    /// Makes `/proc/self/exe` refer to the file `ino`.
-    pub fn set_executable_inode(&mut self, ino: Ino) {
-        self.vfs.fs.retain(ino);
-        if let Some(old) = self.process.set_executable(ino) {
-            self.vfs.fs.release(old);
-        }
-    }
-
-    /// Returns the files of a new process `pid`, a copy of the running process's.
-    pub fn fork(&mut self, pid: u32) -> Process {
-        self.vfs.fork(&self.process, pid)
-    }
-
-    /// Closes all files of the running process when it exits.
-    pub fn close_all(&mut self) {
-        self.vfs.close_all(&mut self.process);
-    }
-
-    /// Returns the open file description behind a descriptor.
-    ///
-    /// # Errors
-    /// `EBADF`.
-    pub fn id(&self, fd: u64) -> Result<FileId, Errno> {
-        Ok(self.process.fds.get(fd as u32)?.file)
-    }
-
-    /// Returns the description behind a descriptor, as [`id`](Self::id) does its number.
-    ///
-    /// # Errors
-    /// `EBADF`, also for a descriptor opened with `O_PATH`.
-    pub fn file(&self, fd: u64) -> Result<&OpenFile, Errno> {
-        let file = self.vfs.file(&self.process, fd as u32)?;
-        file.check_located()?;
-        Ok(file)
+        let streams = Streams::new(host);
+        Ok((Self { vfs, streams }, process))
     }
 
     /// Updates the attributes of a standard stream or of a volume's file from the host, before they
@@ -205,8 +149,9 @@ pub(super) fn read_into(
     address: u64,
     count: u64,
 ) -> Result<usize, Errno> {
-    let to = user::slice_mut(&mut kernel.memory, address, count)?;
-    let who = (kernel.task.tid, &mut kernel.random);
+    let memory = &mut kernel.spaces[kernel.current].memory;
+    let to = user::slice_mut(memory, address, count)?;
+    let who = (kernel.tasks[kernel.current].tid, &mut kernel.random);
     kernel.files.read(who, id, offset, to)
 }
 
@@ -217,7 +162,7 @@ pub(super) fn read_file(
     offset: Option<u64>,
     to: UserSliceMut<'_>,
 ) -> Result<usize, Errno> {
-    let who = (kernel.task.tid, &mut kernel.random);
+    let who = (kernel.tasks[kernel.current].tid, &mut kernel.random);
     kernel.files.read(who, id, offset, to)
 }
 
@@ -229,8 +174,9 @@ pub(super) fn write_from(
     address: u64,
     count: u64,
 ) -> Result<usize, Errno> {
-    let from = user::slice(&mut kernel.memory, address, count)?;
-    let who = (kernel.task.tid, &mut kernel.random);
+    let memory = &mut kernel.spaces[kernel.current].memory;
+    let from = user::slice(memory, address, count)?;
+    let who = (kernel.tasks[kernel.current].tid, &mut kernel.random);
     kernel.files.write(who, id, offset, from)
 }
 
@@ -241,30 +187,14 @@ pub(super) fn write_file(
     offset: Option<u64>,
     from: UserSlice<'_>,
 ) -> Result<usize, Errno> {
-    let who = (kernel.task.tid, &mut kernel.random);
+    let who = (kernel.tasks[kernel.current].tid, &mut kernel.random);
     kernel.files.write(who, id, offset, from)
-}
-
-/// Copies the identity and limits that other system calls have changed.
-pub(super) fn sync_identity(kernel: &mut Kernel) {
-    let process = &mut kernel.files.process;
-    let who = Credentials {
-        uid: kernel.process.uid,
-        gid: kernel.process.gid,
-        groups: Rc::clone(&kernel.process.groups),
-    };
-    if who != process.who {
-        process.who = who;
-        process.registry.update(process);
-    }
-    let limit = kernel.process.limits[RLIMIT_NOFILE].rlim_cur;
-    process.fds.limit = limit.min(MAX_FILES as u64) as u32;
 }
 
 /// Reads the path at `address` in the program.
 pub(super) fn read_path(kernel: &mut Kernel, address: u64) -> Result<Vec<u8>, Errno> {
-    sync_identity(kernel);
-    user::path(&mut kernel.memory, address)
+    kernel.process_mut().sync_identity();
+    user::path(kernel.memory_mut(), address)
 }
 
 /// The inode that `dirfd` and the path at `address` lead to, or that `dirfd`
@@ -280,7 +210,7 @@ pub(super) fn inode_at(
         0 if flags & AT_EMPTY_PATH != 0 => Vec::new(),
         _ => read_path(kernel, address)?,
     };
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
         return match dirfd as i32 {
             AT_FDCWD => Ok(process.cwd),

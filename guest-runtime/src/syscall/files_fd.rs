@@ -1,7 +1,6 @@
 //! Calls on descriptors themselves: closing, duplicating, flags, pipes.
 
 use super::Entry;
-use super::files::{Files, sync_identity};
 use super::files_lock::{LockCall, set_lock, test_lock};
 use super::memory::is_stored_to;
 use super::signal_io;
@@ -42,7 +41,7 @@ pub const CALLS: &[Entry] = &[
 ];
 
 fn close(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     vfs.close(process, a[0] as u32)?;
     Ok(0)
 }
@@ -52,7 +51,7 @@ fn close_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if first > last || flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     let mut from = first;
     while let Some(fd) = process.fds.next(from).filter(|&fd| fd <= last) {
         match flags & CLOSE_RANGE_CLOEXEC {
@@ -69,8 +68,8 @@ fn dup(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn duplicate(kernel: &mut Kernel, fd: u64, to: Target, close_on_exec: bool) -> Result<u64, Errno> {
-    sync_identity(kernel);
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     let new = vfs.duplicate(process, fd as u32, to, close_on_exec)?;
     Ok(u64::from(new))
 }
@@ -86,7 +85,7 @@ fn dup3(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (fd, argument) = (a[0] as u32, a[2]);
-    let descriptor = kernel.files.process.fds.get(fd)?;
+    let descriptor = kernel.process().files.fds.get(fd)?;
     match a[1] as u32 {
         command @ (F_DUPFD | F_DUPFD_CLOEXEC) => {
             let from = u32::try_from(argument).map_err(|_| Errno::EINVAL)?;
@@ -96,7 +95,7 @@ fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         F_GETFD => Ok(u64::from(descriptor.close_on_exec)),
         F_SETFD => {
             let on = argument & FD_CLOEXEC != 0;
-            kernel.files.process.fds.set_close_on_exec(fd, on)?;
+            kernel.process_mut().files.fds.set_close_on_exec(fd, on)?;
             Ok(0)
         }
         F_GETFL => {
@@ -109,7 +108,7 @@ fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Handles the `fcntl` commands that a descriptor opened with `O_PATH` refuses.
 fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> Result<u64, Errno> {
-    kernel.files.file(fd)?;
+    kernel.file(fd)?;
     match command {
         F_SETFL => {
             let flags = argument as u32;
@@ -118,7 +117,7 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
                 Ok(()) | Err(Errno::ENOTTY) => {}
                 Err(error) => return Err(error),
             }
-            let Files { vfs, process, .. } = &mut kernel.files;
+            let (vfs, process) = kernel.file_state();
             let file = vfs.file_mut(process, fd as u32)?;
             file.flags = file.flags & !SETFL_MASK | flags & SETFL_MASK;
             Ok(0)
@@ -147,14 +146,14 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
         F_SETOWN_EX => signal_io::set_owner_ex(kernel, fd, argument),
         F_GETOWN_EX => signal_io::owner_ex(kernel, fd, argument),
         F_SETSIG => signal_io::set_signal(kernel, fd, argument),
-        F_GETSIG => Ok(u64::from(kernel.files.file(fd)?.notice.signal)),
+        F_GETSIG => Ok(u64::from(kernel.file(fd)?.notice.signal)),
         F_GETPIPE_SZ => Ok(pipe(kernel, fd)?.capacity() as u64),
         F_SETPIPE_SZ => {
             let bytes = u32::try_from(argument).map_err(|_| Errno::EINVAL)? as usize;
             Ok(pipe(kernel, fd)?.set_capacity(bytes)? as u64)
         }
         F_GET_SEALS => {
-            let ino = kernel.files.file(fd)?.ino;
+            let ino = kernel.file(fd)?.ino;
             Ok(u64::from(kernel.files.vfs.fs.seals(ino)?))
         }
         F_ADD_SEALS => add_seals(kernel, fd, argument),
@@ -164,7 +163,7 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
 
 fn add_seals(kernel: &mut Kernel, fd: u64, argument: u64) -> Result<u64, Errno> {
     let seals = u32::try_from(argument).map_err(|_| Errno::EINVAL)?;
-    let file = kernel.files.file(fd)?;
+    let file = kernel.file(fd)?;
     let ino = file.ino;
     kernel.files.vfs.fs.seals(ino)?;
     file.check_writable().map_err(|_| Errno::EPERM)?;
@@ -177,7 +176,7 @@ fn add_seals(kernel: &mut Kernel, fd: u64, argument: u64) -> Result<u64, Errno> 
 }
 
 fn pipe(kernel: &mut Kernel, fd: u64) -> Result<&mut Pipe, Errno> {
-    let file = kernel.files.file(fd)?;
+    let file = kernel.file(fd)?;
     let (ino, is_pipe) = (file.ino, file.object.is::<PipeEnd>());
     match &mut kernel.files.vfs.fs.inode_mut(ino)?.kind {
         Kind::Fifo(pipe) if is_pipe => Ok(pipe),
@@ -190,11 +189,12 @@ fn pipe2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(O_CLOEXEC | O_NONBLOCK | O_DIRECT) != 0 {
         return Err(Errno::EINVAL);
     }
-    sync_identity(kernel);
+    kernel.process_mut().sync_identity();
     let status = flags & (O_NONBLOCK | O_DIRECT);
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     let ends = vfs.pipe(process, status, flags & O_CLOEXEC != 0)?;
-    if let Err(error) = user::write(&mut kernel.memory, a[0], &ends) {
+    if let Err(error) = user::write(kernel.memory_mut(), a[0], &ends) {
+        let (vfs, process) = kernel.file_state();
         for fd in ends {
             vfs.close(process, fd)?;
         }
@@ -218,8 +218,8 @@ pub(super) fn open_anonymous(
     file: Rc<dyn File>,
     flags: u32,
 ) -> Result<u64, Errno> {
-    sync_identity(kernel);
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     let fd = vfs.open_anonymous(process, file, flags | O_RDWR)?;
     Ok(u64::from(fd))
 }
@@ -236,20 +236,20 @@ fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         MFD_ALLOW_SEALING => 0,
         _ => F_SEAL_EXEC,
     };
-    let name = user::cstr(&mut kernel.memory, a[0], NAME_MAX + 1 - PREFIX);
+    let name = user::cstr(kernel.memory_mut(), a[0], NAME_MAX + 1 - PREFIX);
     let name = name.map_err(|error| match error {
         Errno::ENAMETOOLONG => Errno::EINVAL,
         error => error,
     })?;
-    sync_identity(kernel);
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     let fd = vfs.open_memory(process, &name, seals, flags & MFD_CLOEXEC != 0)?;
     Ok(u64::from(fd))
 }
 
 fn umask(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let new = a[0] as u32 & 0o777;
-    let process = &mut kernel.files.process;
+    let process = &mut kernel.process_mut().files;
     let old = core::mem::replace(&mut process.umask, new);
     process.registry.update(process);
     Ok(u64::from(old))

@@ -1,7 +1,7 @@
 //! Calls that move bytes: `read`, `write` and their like, `lseek`, `sendfile`.
 
 use super::Entry;
-use super::files::{Files, read_file, read_into, refresh_text, write_file, write_from};
+use super::files::{read_file, read_into, refresh_text, write_file, write_from};
 use super::poll::is_readable;
 use super::socket_io::{read_socket, write_socket};
 use crate::file::directory::Directory;
@@ -71,7 +71,7 @@ pub(super) fn position(offset: u64) -> Result<Option<u64>, Errno> {
 /// Checks the position of `pread64` and its like; `ESPIPE` if the file has no position.
 fn place(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
     let at = position(a[3])?;
-    match kernel.files.file(a[0])?.mode.has(Mode::PREAD) {
+    match kernel.file(a[0])?.mode.has(Mode::PREAD) {
         true => Ok(at),
         false => Err(Errno::ESPIPE),
     }
@@ -173,9 +173,9 @@ pub(super) fn block(kernel: &mut Kernel, id: FileId, progress: u64) -> Result<Er
 /// Sends `SIGPIPE` if the result is `EPIPE`.
 pub(super) fn check_pipe(kernel: &mut Kernel, result: Result<usize, Errno>) -> Result<u64, Errno> {
     if result == Err(Errno::EPIPE) {
-        let (pid, uid) = (kernel.process.pid, kernel.process.uid);
+        let (pid, uid) = (kernel.process().pid, kernel.process().uid);
         let info = SigInfo::sent(SIGPIPE, SI_USER, pid, uid);
-        kernel.signal_thread(kernel.task.tid, info);
+        kernel.signal_thread(kernel.task().tid, info);
     }
     result.map(|done| done as u64)
 }
@@ -266,7 +266,7 @@ fn read_special(
 }
 
 fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.files.id(a[0])?;
+    let id = kernel.file_id(a[0])?;
     if let Some(result) = read_special(kernel, id, a[0], &[whole(a[1], a[2])])? {
         return Ok(result);
     }
@@ -274,7 +274,7 @@ fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (id, before) = (kernel.files.id(a[0])?, kernel.progress());
+    let (id, before) = (kernel.file_id(a[0])?, kernel.progress());
     if is_socket(kernel, id)? {
         return write_socket(kernel, a[0], &[whole(a[1], a[2])]);
     }
@@ -285,13 +285,13 @@ fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn pread64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let at = place(kernel, a)?;
-    let id = kernel.files.id(a[0])?;
+    let id = kernel.file_id(a[0])?;
     read_at(kernel, id, at, a[1], a[2])
 }
 
 fn pwrite64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let at = place(kernel, a)?;
-    let (id, before) = (kernel.files.id(a[0])?, kernel.progress());
+    let (id, before) = (kernel.file_id(a[0])?, kernel.progress());
     let at = at.map(|at| at.saturating_add(before));
     let (address, count) = (a[1].wrapping_add(before), a[2].saturating_sub(before));
     let result = write_at(kernel, id, at, address, count, before);
@@ -304,13 +304,13 @@ pub(super) fn read_vectors(
     a: &[u64; 6],
     mut offset: Option<u64>,
 ) -> Result<u64, Errno> {
-    let id = kernel.files.id(a[0])?;
+    let id = kernel.file_id(a[0])?;
     if kernel.files.vfs.files.get(id)?.mode.has(Mode::STORAGE) {
-        let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
+        let vectors = user::iovecs(kernel.memory_mut(), a[1], a[2])?;
         return read_storage(kernel, id, offset, &vectors);
     }
     if offset.is_none() {
-        let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
+        let vectors = user::iovecs(kernel.memory_mut(), a[1], a[2])?;
         if let Some(result) = read_special(kernel, id, a[0], &vectors)? {
             return Ok(result);
         }
@@ -319,7 +319,7 @@ pub(super) fn read_vectors(
     for Iovec {
         iov_base: base,
         iov_len: length,
-    } in user::iovecs(&mut kernel.memory, a[1], a[2])?
+    } in user::iovecs(kernel.memory_mut(), a[1], a[2])?
     {
         if length == 0 {
             continue;
@@ -348,8 +348,8 @@ pub(super) fn write_vectors(
     a: &[u64; 6],
     mut offset: Option<u64>,
 ) -> Result<u64, Errno> {
-    let id = kernel.files.id(a[0])?;
-    let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
+    let id = kernel.file_id(a[0])?;
+    let vectors = user::iovecs(kernel.memory_mut(), a[1], a[2])?;
     if offset.is_none() && is_socket(kernel, id)? {
         return write_socket(kernel, a[0], &vectors);
     }
@@ -397,7 +397,7 @@ fn waits_for_room(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
 fn gather(kernel: &mut Kernel, vectors: &[Iovec]) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     for vector in vectors {
-        user::slice(&mut kernel.memory, vector.iov_base, vector.iov_len)?.append_to(&mut bytes);
+        user::slice(kernel.memory_mut(), vector.iov_base, vector.iov_len)?.append_to(&mut bytes);
     }
     Ok(bytes)
 }
@@ -440,16 +440,16 @@ fn pwritev2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn lseek(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     let id = process.fds.get(a[0] as u32)?.file;
     vfs.seek(id, a[1].cast_signed(), a[2] as u32)
 }
 
 fn sendfile(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (to, from) = (kernel.files.id(a[0])?, kernel.files.id(a[1])?);
+    let (to, from) = (kernel.file_id(a[0])?, kernel.file_id(a[1])?);
     let start = match a[2] {
         0 => None,
-        address => position(user::read(&mut kernel.memory, address)?)?,
+        address => position(user::read(kernel.memory_mut(), address)?)?,
     };
     let mode = kernel.files.vfs.files.get(from)?.mode;
     if !mode.has(Mode::PREAD.with(Mode::SPLICE_READ)) {
@@ -461,26 +461,26 @@ fn sendfile(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     refresh_text(kernel, from, start)?;
     let done = copy(kernel, (from, start), (to, None), a[3])?;
     if let Some(start) = start {
-        user::write(&mut kernel.memory, a[2], &(start + done))?;
+        user::write(kernel.memory_mut(), a[2], &(start + done))?;
     }
     Ok(done)
 }
 
 fn copy_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (from, to) = (kernel.files.id(a[0])?, kernel.files.id(a[2])?);
+    let (from, to) = (kernel.file_id(a[0])?, kernel.file_id(a[2])?);
     if a[5] != 0 {
         return Err(Errno::EINVAL);
     }
     let mut place = |address| match address {
         0 => Ok(None),
-        address => position(user::read(&mut kernel.memory, address)?),
+        address => position(user::read(kernel.memory_mut(), address)?),
     };
     let (source, target) = (place(a[1])?, place(a[3])?);
     check_range(kernel, (from, source), (to, target), a[4])?;
     let done = copy(kernel, (from, source), (to, target), a[4])?;
     for (address, start) in [(a[1], source), (a[3], target)] {
         if let Some(start) = start {
-            user::write(&mut kernel.memory, address, &(start + done))?;
+            user::write(kernel.memory_mut(), address, &(start + done))?;
         }
     }
     Ok(done)
@@ -565,15 +565,15 @@ fn copy(
 /// Flushes the disks; all other files are in memory or on the host.
 fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     // As on Linux, only fsync reports errors.
-    match kernel.files.vfs.disks.flush_all(kernel.task.tid) {
+    match kernel.files.vfs.disks.flush_all(kernel.task().tid) {
         Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
         _ => Ok(0),
     }
 }
 
 fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno> {
-    let file = kernel.files.file(fd)?;
-    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task.tid);
+    let file = kernel.file(fd)?;
+    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task().tid);
     let result = object.fsync(&mut kernel.files.vfs, ino, task, only_data);
     synced(kernel, result)
 }
@@ -597,21 +597,21 @@ fn fdatasync(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn sync_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     const FLAGS: u64 =
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    let file = kernel.files.file(a[0])?;
+    let file = kernel.file(a[0])?;
     let end = a[1]
         .checked_add(a[2])
         .filter(|&end| i64::try_from(end).is_ok());
     if a[3] & !FLAGS != 0 || i64::try_from(a[1]).is_err() || end.is_none() {
         return Err(Errno::EINVAL);
     }
-    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task.tid);
+    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task().tid);
     let result = object.sync_file_range(&mut kernel.files.vfs, ino, task);
     synced(kernel, result)
 }
 
 /// Reading ahead has no effect: there is no disk, or the host reads ahead.
 fn readahead(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let file = kernel.files.file(a[0])?;
+    let file = kernel.file(a[0])?;
     file.check_readable()?;
     match file.object.is::<Regular>() {
         true => Ok(0),
@@ -620,7 +620,7 @@ fn readahead(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn fadvise64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    match kernel.files.file(a[0])?.object.is::<PipeEnd>() {
+    match kernel.file(a[0])?.object.is::<PipeEnd>() {
         true => Err(Errno::ESPIPE),
         false if a[3] > POSIX_FADV_NOREUSE => Err(Errno::EINVAL),
         _ => Ok(0),

@@ -8,8 +8,8 @@ use crate::fs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::kernel::process::{Process, State};
-use crate::kernel::signals::Signals;
 use crate::kernel::task::Task;
+use crate::kernel::timers::CpuClock;
 use crate::mm::{AddressSpace, Label, Vma};
 use crate::syscall::system::NAMES;
 use alloc::string::String;
@@ -145,17 +145,16 @@ fn write_range(out: &mut String, start: u64, vma: &Vma) {
 /// Returns the contents of a file of `/proc`.
 pub(super) fn proc_text(kernel: &mut Kernel, ino: Ino) -> Result<Vec<u8>, Errno> {
     let node = Node::from_ino(ino).ok_or(Errno::EINVAL)?;
-    kernel.account_time();
     let mut uuid = [0; 16];
     kernel.random.fill(&mut uuid);
-    let files = node.subject(&kernel.files.process).ok_or(Errno::ESRCH)?;
-    let process = any_process(kernel, files.pid).ok_or(Errno::ESRCH)?;
+    let files = node.subject(&kernel.process().files).ok_or(Errno::ESRCH)?;
+    let process = kernel.processes.get(files.pid).ok_or(Errno::ESRCH)?;
     // The first thread may have ended before the others.
-    let asked = node.task().unwrap_or(kernel.task.tid);
-    let task = any_task(kernel, asked);
+    let asked = node.task().unwrap_or(kernel.task().tid);
+    let task = kernel.tasks.get(asked);
     let memory = match process.is_zombie() {
         true => None,
-        false => kernel.space_of(process),
+        false => Some(&kernel.spaces[process.space].memory),
     };
     let mut view = View {
         host: kernel.host,
@@ -170,34 +169,13 @@ pub(super) fn proc_text(kernel: &mut Kernel, ino: Ino) -> Result<Vec<u8>, Errno>
     contents(node, &kernel.files.vfs, &files, &mut view)
 }
 
-/// Returns a process, running or not, if it exists.
-fn any_process(kernel: &Kernel, pid: u32) -> Option<&Process> {
-    kernel.processes().find(|process| process.pid == pid)
-}
-
-/// Returns a task, running or not, if it exists.
-fn any_task(kernel: &Kernel, tid: u32) -> Option<&Task> {
-    match tid == kernel.task.tid {
-        true => Some(&kernel.task),
-        false => kernel.scheduler.tasks().find(|task| task.tid == tid),
-    }
-}
-
 fn frames_facts(kernel: &Kernel) -> Memory {
-    let frames = kernel.memory.frames().lock();
+    let frames = kernel.memory().frames().lock();
     let total = frames.ram().length();
     Memory {
         total,
         free: total.saturating_sub(frames.used()),
         ..Memory::default()
-    }
-}
-
-/// Returns the signal state of a process that has not ended.
-fn signals_view<'a>(kernel: &'a Kernel, process: &'a Process) -> Option<&'a Signals> {
-    match process.pid == kernel.process.pid {
-        true => Some(&kernel.signals),
-        false => Some(&process.parked.as_ref()?.signals),
     }
 }
 
@@ -214,14 +192,15 @@ fn task_facts(
         (State::Running, Some(task)) if task.wait.is_some() => 'S',
         (State::Running, Some(_)) => 'R',
     };
-    let signals = match (signals_view(kernel, process), task) {
-        (Some(signals), Some(task)) => {
-            let own = match tid == kernel.task.tid {
-                true => &signals.thread,
-                false => &task.signals,
-            };
-            let [ignored, caught] = signals.dispositions();
-            [own.pending(), own.blocked(), ignored, caught]
+    let signals = match task {
+        Some(task) if !process.is_zombie() => {
+            let [ignored, caught] = process.signals.dispositions();
+            [
+                task.signals.pending(),
+                task.signals.blocked(),
+                ignored,
+                caught,
+            ]
         }
         _ => [0; 4],
     };
@@ -241,23 +220,20 @@ fn task_facts(
             false => process.threads,
         },
         nice: process.nice,
-        cpu_time: process.cpu_time + kernel.time_elsewhere(process.pid),
+        cpu_time: kernel.cpu_time(CpuClock::Process(process.pid)),
         children_time: process.children_time,
         signals,
     }
 }
 
 fn load_facts(kernel: &Kernel) -> Load {
-    let own = (!kernel.is_idle()).then_some(&*kernel.task);
-    let tasks = own.into_iter().chain(kernel.scheduler.tasks());
     let (mut all, mut running) = (0, 0);
-    for task in tasks {
+    for task in kernel.tasks() {
         all += 1;
         running += u64::from(task.wait.is_none());
     }
-    let cpu_time = |process: &Process| {
-        process.cpu_time + process.children_time + kernel.time_elsewhere(process.pid)
-    };
+    let cpu_time =
+        |process: &Process| kernel.cpu_time(CpuClock::Process(process.pid)) + process.children_time;
     Load {
         tasks: all,
         running,

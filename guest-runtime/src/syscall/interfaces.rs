@@ -69,7 +69,7 @@ pub(super) fn ioctl(
     ) {
         return Err(Errno::ENOTTY);
     }
-    let mut ifreq: Ifreq = user::read(&mut kernel.memory, address)?;
+    let mut ifreq: Ifreq = user::read(kernel.memory_mut(), address)?;
     let interfaces = net(kernel).interfaces();
     let interface = find(&interfaces, request, &ifreq).ok_or(Errno::ENODEV)?;
     if request == SIOCGIFNAME {
@@ -79,7 +79,7 @@ pub(super) fn ioctl(
         let value: [u64; 2] = transmute!(value(interface, request, is_inet)?);
         ifreq.ifr_ifru[..2].copy_from_slice(&value);
     }
-    user::write(&mut kernel.memory, address, &ifreq)?;
+    user::write(kernel.memory_mut(), address, &ifreq)?;
     Ok(0)
 }
 
@@ -136,7 +136,7 @@ fn value(interface: &Interface, request: u32, is_inet: bool) -> Result<Sockaddr,
 /// `SIOCGIFCONF`: lists the interfaces that have IPv4 addresses, as many as fit. Without a buffer
 /// it returns the required size.
 fn list(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
-    let mut ifconf: Ifconf = user::read(&mut kernel.memory, address)?;
+    let mut ifconf: Ifconf = user::read(kernel.memory_mut(), address)?;
     let mut requests = Vec::new();
     for interface in net(kernel).interfaces() {
         if let Some((own, _)) = interface.ipv4() {
@@ -150,9 +150,9 @@ fn list(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
     if ifconf.ifc_buf != 0 {
         let room = usize::try_from(ifconf.ifc_len).map_err(|_| Errno::EINVAL)?;
         requests.truncate(room / size_of::<Ifreq>());
-        user::write_bytes(&mut kernel.memory, ifconf.ifc_buf, requests.as_bytes())?;
+        user::write_bytes(kernel.memory_mut(), ifconf.ifc_buf, requests.as_bytes())?;
     }
     ifconf.ifc_len = size_of_val(requests.as_slice()) as i32;
-    user::write(&mut kernel.memory, address, &ifconf)?;
+    user::write(kernel.memory_mut(), address, &ifconf)?;
     Ok(0)
 }

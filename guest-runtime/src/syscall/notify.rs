@@ -26,13 +26,13 @@ fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[2] != 8 || flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    let set: u64 = user::read(&mut kernel.memory, a[1])?;
+    let set: u64 = user::read(kernel.memory_mut(), a[1])?;
     let set = set & !UNBLOCKABLE;
     if a[0] as i32 == -1 {
         let set = Cell::new(set);
         return open_anonymous(kernel, Rc::new(SignalFd { set }), flags);
     }
-    let id = kernel.files.id(a[0])?;
+    let id = kernel.file_id(a[0])?;
     let file = kernel.files.vfs.files.get(id)?;
     let signals = file.object.downcast::<SignalFd>().ok_or(Errno::EINVAL)?;
     signals.set.set(set);
@@ -41,9 +41,7 @@ fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Returns the process behind a pidfd.
 pub(super) fn pidfd(kernel: &Kernel, fd: u64) -> Result<u32, Errno> {
-    let &PidFd(pid) = (kernel.files.file(fd)?.object)
-        .downcast()
-        .ok_or(Errno::EBADF)?;
+    let &PidFd(pid) = (kernel.file(fd)?.object).downcast().ok_or(Errno::EBADF)?;
     Ok(pid)
 }
 
@@ -54,7 +52,7 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     if !kernel.processes().any(|process| process.pid == pid) {
         // `pid` is a thread other than the first of its process.
-        let is_thread = kernel.task_mut(pid).is_some();
+        let is_thread = kernel.tasks.get_mut(pid).is_some();
         return Err(if is_thread {
             Errno::ENOENT
         } else {
@@ -74,9 +72,9 @@ fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     let signal = check_number(a[1])?;
     let info = match a[2] {
-        0 => SigInfo::sent(signal, SI_USER, kernel.process.pid, kernel.process.uid),
+        0 => SigInfo::sent(signal, SI_USER, kernel.process().pid, kernel.process().uid),
         address => {
-            let info: SigInfo = user::read(&mut kernel.memory, address)?;
+            let info: SigInfo = user::read(kernel.memory_mut(), address)?;
             if info.signal() != signal {
                 return Err(Errno::EINVAL);
             }

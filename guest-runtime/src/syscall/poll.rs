@@ -120,13 +120,13 @@ pub(super) fn with_mask(
     if size != 8 {
         return Err(Errno::EINVAL);
     }
-    let mask = user::read(&mut kernel.memory, address)?;
-    if kernel.task.retry.is_none() {
-        kernel.signals.set_temporary(mask);
+    let mask = user::read(kernel.memory_mut(), address)?;
+    if kernel.task().retry.is_none() {
+        kernel.task_mut().signals.set_temporary(mask);
     }
     let result = call(kernel);
     if result != Err(Errno::ERESTARTSYS) {
-        kernel.signals.end_temporary();
+        kernel.signals().end_temporary();
     }
     result
 }
@@ -162,19 +162,19 @@ fn watch_until(
             tv_sec: (left / clock::SECOND).cast_signed(),
             tv_nsec: (left % clock::SECOND).cast_signed(),
         };
-        user::write(&mut kernel.memory, address, &left)?;
+        user::write(kernel.memory_mut(), address, &left)?;
     }
     result
 }
 
 fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let timeout = read_timeout(&mut kernel.memory, a[2])?;
+    let timeout = read_timeout(kernel.memory_mut(), a[2])?;
     let count = u64::from(a[1] as u32);
-    if count > u64::from(kernel.files.process.fds.limit) {
+    if count > u64::from(kernel.process().files.fds.limit) {
         return Err(Errno::EINVAL);
     }
-    let mut polled: Vec<Pollfd> = user::read_array(&mut kernel.memory, a[0], count)?;
-    let fds = &kernel.files.process.fds;
+    let mut polled: Vec<Pollfd> = user::read_array(kernel.memory_mut(), a[0], count)?;
+    let fds = &kernel.process().files.fds;
     let mut watches: Vec<Watch> = polled
         .iter()
         .filter(|poll| poll.fd >= 0)
@@ -194,7 +194,7 @@ fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             _ => 0,
         };
     }
-    user::write_bytes(&mut kernel.memory, a[0], polled.as_bytes())?;
+    user::write_bytes(kernel.memory_mut(), a[0], polled.as_bytes())?;
     Ok(count)
 }
 
@@ -211,7 +211,7 @@ fn read_sets(kernel: &mut Kernel, a: &[u64; 6], words: u64) -> Result<[Vec<u64>;
     for (set, &address) in sets.iter_mut().zip(&a[1..4]) {
         *set = match address {
             0 => vec![0; words as usize],
-            address => user::read_array(&mut kernel.memory, address, words)?,
+            address => user::read_array(kernel.memory_mut(), address, words)?,
         };
     }
     Ok(sets)
@@ -220,11 +220,11 @@ fn read_sets(kernel: &mut Kernel, a: &[u64; 6], words: u64) -> Result<[Vec<u64>;
 fn pselect6(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let count = i32::try_from(a[0].cast_signed()).map_err(|_| Errno::EINVAL)?;
     let count = u32::try_from(count).map_err(|_| Errno::EINVAL)?;
-    let count = count.min(kernel.files.process.fds.capacity());
-    let timeout = read_timeout(&mut kernel.memory, a[4])?;
+    let count = count.min(kernel.process().files.fds.capacity());
+    let timeout = read_timeout(kernel.memory_mut(), a[4])?;
     let [mask, size] = match a[5] {
         0 => [0, 0],
-        address => user::read::<[u64; 2]>(&mut kernel.memory, address)?,
+        address => user::read::<[u64; 2]>(kernel.memory_mut(), address)?,
     };
     let mut sets = read_sets(kernel, a, u64::from(count.div_ceil(64)))?;
     let (numbers, mut watches) = watch_sets(kernel, count, &sets)?;
@@ -245,7 +245,7 @@ fn pselect6(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     for (set, &address) in sets.iter().zip(&a[1..4]) {
         if address != 0 {
-            user::write_bytes(&mut kernel.memory, address, set.as_bytes())?;
+            user::write_bytes(kernel.memory_mut(), address, set.as_bytes())?;
         }
     }
     Ok(total)
@@ -269,7 +269,7 @@ fn watch_sets(
             }
         }
         if asked {
-            let file = kernel.files.process.fds.get(fd)?.file;
+            let file = kernel.process().files.fds.get(fd)?.file;
             numbers.push(fd);
             watches.push(Watch {
                 file: Some(file),

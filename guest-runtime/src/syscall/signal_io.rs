@@ -1,6 +1,5 @@
 //! Signal-driven I/O: the owners of files, and their signals ([`crate::kernel::file_signals`]).
 
-use super::files::Files;
 use crate::fs::asynchronous::{FileOwner, Whom};
 use crate::kernel::Kernel;
 use crate::mm::user;
@@ -40,7 +39,7 @@ pub(super) fn owner(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
 /// # Errors
 /// The errors of [`set_owner`]; `EFAULT`.
 pub(super) fn set_owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result<u64, Errno> {
-    let owner: FOwnerEx = user::read(&mut kernel.memory, address)?;
+    let owner: FOwnerEx = user::read(kernel.memory_mut(), address)?;
     let id = owner.pid.cast_unsigned();
     let whom = match owner.r#type {
         F_OWNER_TID => Whom::Thread(id),
@@ -57,7 +56,7 @@ pub(super) fn set_owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result
 /// The errors of [`owner`]; `EFAULT`.
 pub(super) fn owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result<u64, Errno> {
     let owner = owner_of(kernel, fd)?;
-    user::write(&mut kernel.memory, address, &owner)?;
+    user::write(kernel.memory_mut(), address, &owner)?;
     Ok(0)
 }
 
@@ -70,13 +69,13 @@ pub(super) fn set_signal(kernel: &mut Kernel, fd: u64, signal: u64) -> Result<u6
     if signal > _NSIG {
         return Err(Errno::EINVAL);
     }
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     vfs.file_mut(process, fd as u32)?.notice.signal = signal;
     Ok(0)
 }
 
 fn owner_of(kernel: &mut Kernel, fd: u64) -> Result<FOwnerEx, Errno> {
-    let owner = kernel.files.file(fd)?.notice.owner;
+    let owner = kernel.file(fd)?.notice.owner;
     let (kind, id) = match owner.map(|owner| owner.whom) {
         None => (F_OWNER_TID, 0),
         Some(Whom::Thread(id)) => (F_OWNER_TID, id),
@@ -90,7 +89,7 @@ fn owner_of(kernel: &mut Kernel, fd: u64) -> Result<FOwnerEx, Errno> {
 
 fn exists(kernel: &mut Kernel, whom: Whom) -> bool {
     match whom {
-        Whom::Thread(id) => kernel.task_mut(id).is_some(),
+        Whom::Thread(id) => kernel.tasks.get_mut(id).is_some(),
         Whom::Process(id) => kernel.processes().any(|process| process.pid == id),
         Whom::Group(id) => kernel.processes().any(|process| process.group == id),
     }
@@ -100,8 +99,8 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
     if whom.is_some_and(|whom| !exists(kernel, whom)) {
         return Err(Errno::ESRCH);
     }
-    let uid = kernel.process.uid;
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let uid = kernel.process().uid;
+    let (vfs, process) = kernel.file_state();
     let file = vfs.file_mut(process, fd as u32)?;
     file.notice.owner = whom.map(|whom| FileOwner { whom, uid });
     Ok(0)
@@ -112,7 +111,7 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
 /// # Errors
 /// The errors of [`Vfs::set_asynchronous`](crate::fs::Vfs::set_asynchronous).
 pub(super) fn set_asynchronous(kernel: &mut Kernel, fd: u64, on: bool) -> Result<(), Errno> {
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     vfs.set_asynchronous(process, fd as u32, on)?;
     if vfs.awaits_input {
         // Standard input is polled in the ticks.

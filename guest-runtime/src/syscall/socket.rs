@@ -1,7 +1,6 @@
 //! Sockets: creating, binding, connecting, accepting, addresses.
 
 use super::Entry;
-use super::files::{Files, sync_identity};
 use crate::arch::clock;
 use crate::file;
 use crate::fs::filesystem::NewInode;
@@ -92,8 +91,8 @@ fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Opens a descriptor for a socket; closes the socket if that fails.
 fn open(kernel: &mut Kernel, id: SocketId, flags: u32) -> Result<u64, Errno> {
-    sync_identity(kernel);
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     Ok(u64::from(vfs.open_socket(process, id, flags)?))
 }
 
@@ -105,7 +104,7 @@ fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let who = credentials(kernel);
     let [first, second] = kernel.files.vfs.net.pair(kind, who)?;
     let close = |kernel: &mut Kernel, fd: u64| {
-        let Files { vfs, process, .. } = &mut kernel.files;
+        let (vfs, process) = kernel.file_state();
         vfs.close(process, fd as u32)
     };
     let one = open(kernel, first, flags).inspect_err(|_| {
@@ -119,7 +118,7 @@ fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
     };
     let pair = [one as u32, two as u32];
-    if let Err(error) = user::write(&mut kernel.memory, a[3], &pair) {
+    if let Err(error) = user::write(kernel.memory_mut(), a[3], &pair) {
         close(kernel, one)?;
         close(kernel, two)?;
         return Err(error);
@@ -130,15 +129,15 @@ fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 /// The credentials of the running process, as peers see them.
 pub(super) fn credentials(kernel: &Kernel) -> Ucred {
     Ucred {
-        pid: kernel.process.pid,
-        uid: kernel.process.uid,
-        gid: kernel.process.gid,
+        pid: kernel.process().pid,
+        uid: kernel.process().uid,
+        gid: kernel.process().gid,
     }
 }
 
 /// Returns the socket behind a descriptor.
 pub(super) fn socket_id(kernel: &Kernel, fd: u64) -> Result<SocketId, Errno> {
-    let &file::socket::Socket(id) = (kernel.files.file(fd)?.object)
+    let &file::socket::Socket(id) = (kernel.file(fd)?.object)
         .downcast()
         .ok_or(Errno::ENOTSOCK)?;
     Ok(id)
@@ -150,7 +149,7 @@ pub(super) fn net(kernel: &mut Kernel) -> &mut Network {
 
 /// Whether calls on a descriptor block.
 pub(super) fn socket_waits(kernel: &Kernel, fd: u64) -> Result<bool, Errno> {
-    Ok(!kernel.files.file(fd)?.is_nonblocking())
+    Ok(!kernel.file(fd)?.is_nonblocking())
 }
 
 /// Waits for an event on a socket, at most for its timeout option: `SO_RCVTIMEO` (`which` 0) or
@@ -184,8 +183,8 @@ pub(super) fn wait_for_socket(
 
 /// Returns the Unix socket at an address.
 pub(super) fn find_unix(kernel: &mut Kernel, address: &Address) -> Result<SocketId, Errno> {
-    sync_identity(kernel);
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     match address {
         Address::Abstract(name) => vfs.net.find_abstract(name),
         Address::Path(path) => {
@@ -210,19 +209,19 @@ pub(super) fn write_address(
     address: &Address,
     family: Family,
 ) -> Result<(), Errno> {
-    let room: i32 = user::read(&mut kernel.memory, length_at)?;
+    let room: i32 = user::read(kernel.memory_mut(), length_at)?;
     let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
     let bytes = address.encode(family);
     let count = bytes.len().min(room);
-    user::write_bytes(&mut kernel.memory, to, &bytes[..count])?;
-    user::write(&mut kernel.memory, length_at, &(bytes.len() as u32))
+    user::write_bytes(kernel.memory_mut(), to, &bytes[..count])?;
+    user::write(kernel.memory_mut(), length_at, &(bytes.len() as u32))
 }
 
 fn bind(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
     let family = kernel.files.vfs.net.get(id)?.family;
-    let bytes = user::sockaddr(&mut kernel.memory, a[1], a[2])?;
-    let uid = kernel.process.uid;
+    let bytes = user::sockaddr(kernel.memory_mut(), a[1], a[2])?;
+    let uid = kernel.process().uid;
     match Address::parse(&bytes, family)? {
         Address::Inet(address) => net(kernel).bind_inet(id, address, uid)?,
         Address::Netlink(port, groups) => net(kernel).bind_netlink(id, port, groups)?,
@@ -242,8 +241,8 @@ fn bind_path(kernel: &mut Kernel, id: SocketId, path: &[u8]) -> Result<(), Errno
     if kernel.files.vfs.net.get(id)?.bound {
         return Err(Errno::EINVAL);
     }
-    sync_identity(kernel);
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     let resolved = vfs.resolve(process, AT_FDCWD, path, Options::following(false))?;
     if resolved.existing().is_ok() {
         return Err(Errno::EADDRINUSE);
@@ -270,8 +269,8 @@ fn accept(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
     }
     let id = socket_id(kernel, a[0])?;
     // A full descriptor table must not drop a connection.
-    sync_identity(kernel);
-    kernel.files.process.fds.free_from(0)?;
+    kernel.process_mut().sync_identity();
+    kernel.process().files.fds.free_from(0)?;
     let accepted = match net(kernel).accept(id) {
         Err(Errno::EAGAIN) if socket_waits(kernel, a[0])? => {
             return Err(wait_for_socket(kernel, id, 0, 0));
@@ -284,7 +283,7 @@ fn accept(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
     if a[1] != 0
         && let Err(error) = write_address(kernel, (a[1], a[2]), &remote, family)
     {
-        let Files { vfs, process, .. } = &mut kernel.files;
+        let (vfs, process) = kernel.file_state();
         vfs.close(process, fd as u32)?;
         return Err(error);
     }
@@ -293,7 +292,7 @@ fn accept(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
 
 fn connect(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
-    let bytes = user::sockaddr(&mut kernel.memory, a[1], a[2])?;
+    let bytes = user::sockaddr(kernel.memory_mut(), a[1], a[2])?;
     let socket = kernel.files.vfs.net.get(id)?;
     let (family, kind) = (socket.family, socket.kind);
     if Address::family_of(&bytes)? == AF_UNSPEC && kind == Type::Datagram {
@@ -322,7 +321,7 @@ fn connect_stream(
     address: &Address,
 ) -> Result<u64, Errno> {
     let waits = socket_waits(kernel, fd)?;
-    let is_retry = kernel.task.retry.is_some();
+    let is_retry = kernel.task().retry.is_some();
     let socket = net(kernel).get_mut(id)?;
     // These peers answer later, also within this VM.
     let is_answered = socket.is_tcp() || socket.family == Family::Vsock;

@@ -147,9 +147,9 @@ fn send_message(kernel: &mut Kernel, fd: u64, message: &Outgoing<'_>) -> Result<
     };
     let is_quiet = kind != Type::Stream || message.flags & MSG_NOSIGNAL != 0;
     if result == Err(Errno::EPIPE) && !is_quiet {
-        let (pid, uid) = (kernel.process.pid, kernel.process.uid);
+        let (pid, uid) = (kernel.process().pid, kernel.process().uid);
         let info = SigInfo::sent(SIGPIPE, SI_USER, pid, uid);
-        kernel.signal_thread(kernel.task.tid, info);
+        kernel.signal_thread(kernel.task().tid, info);
     }
     result
 }
@@ -165,7 +165,7 @@ fn send_boundaries(
     if total(message.vectors) > LONGEST {
         return Err(Errno::EMSGSIZE);
     }
-    let bytes = gather(&mut kernel.memory, message.vectors)?;
+    let bytes = gather(kernel.memory_mut(), message.vectors)?;
     let who = message.control.who.unwrap_or(credentials(kernel));
     let socket = kernel.files.vfs.net.get(id)?;
     let (family, kind) = (socket.family, socket.kind);
@@ -228,7 +228,8 @@ fn send_stream(
         });
     }
     loop {
-        let bytes = match piece(&mut kernel.memory, message.vectors, done) {
+        let memory = &mut kernel.spaces[kernel.current].memory;
+        let bytes = match piece(memory, message.vectors, done) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(done),
             Err(_) if done > 0 => return Ok(done),
@@ -282,7 +283,7 @@ fn receive_message(
     let here = kernel.files.vfs.net.get(id)?.queue.len() as u64;
     for vector in behind(vectors, before) {
         user::slice_mut(
-            &mut kernel.memory,
+            kernel.memory_mut(),
             vector.iov_base,
             vector.iov_len.min(here.max(1)),
         )?;
@@ -302,7 +303,7 @@ fn receive_message(
             Err(_) if done > 0 => return Ok((nothing(), done)),
             result => result?,
         };
-        scatter(&mut kernel.memory, vectors, done, &received.bytes)?;
+        scatter(kernel.memory_mut(), vectors, done, &received.bytes)?;
         done += received.bytes.len() as u64;
         let ended = received.bytes.is_empty() || !received.rights.is_empty();
         if !all || ended || done >= most {
@@ -367,7 +368,7 @@ fn read_target(
         return Ok(None);
     }
     let family = kernel.files.vfs.net.get(socket_id(kernel, fd)?)?.family;
-    let bytes = user::sockaddr(&mut kernel.memory, address, length)?;
+    let bytes = user::sockaddr(kernel.memory_mut(), address, length)?;
     Address::parse(&bytes, family).map(Some)
 }
 
@@ -382,7 +383,7 @@ fn read_header(memory: &mut AddressSpace, address: u64) -> Result<(Msghdr, Vec<I
 
 fn send_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
     let id = socket_id(kernel, fd)?;
-    let (header, vectors) = read_header(&mut kernel.memory, address)?;
+    let (header, vectors) = read_header(kernel.memory_mut(), address)?;
     let socket = kernel.files.vfs.net.get(id)?;
     let control = match (socket.family, socket.kind) {
         (Family::Unix, _) => read_control(kernel, &header)?,
@@ -401,7 +402,7 @@ fn send_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result
 }
 
 fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
-    let (header, vectors) = read_header(&mut kernel.memory, address)?;
+    let (header, vectors) = read_header(kernel.memory_mut(), address)?;
     let (mut received, count) = receive_message(kernel, fd, &vectors, flags)?;
     let socket = kernel.files.vfs.net.get(socket_id(kernel, fd)?)?;
     let (family, kind) = (socket.family, socket.kind);
@@ -425,7 +426,7 @@ fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Res
     };
     let room = name.len().min(header.msg_namelen as usize);
     if header.msg_name != 0 {
-        user::write_bytes(&mut kernel.memory, header.msg_name, &name[..room])?;
+        user::write_bytes(kernel.memory_mut(), header.msg_name, &name[..room])?;
     }
     let header = Msghdr {
         msg_namelen: name.len() as u32,
@@ -433,7 +434,7 @@ fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Res
         msg_flags: told,
         ..header
     };
-    user::write(&mut kernel.memory, address, &header)?;
+    user::write(kernel.memory_mut(), address, &header)?;
     Ok(match flags & MSG_TRUNC != 0 && is_cut {
         true => received.length as u64,
         false => count,
@@ -481,7 +482,7 @@ fn recvfrom(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             (Type::Datagram, from) if *from != Address::Unnamed => {
                 write_address(kernel, (a[4], a[5]), from, family)?;
             }
-            _ => user::write(&mut kernel.memory, a[5], &0u32)?,
+            _ => user::write(kernel.memory_mut(), a[5], &0u32)?,
         }
     }
     drop_rights(kernel, received);
@@ -501,7 +502,7 @@ fn recvmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 /// Stores the length of a message in its `struct mmsghdr`.
 fn set_length(kernel: &mut Kernel, at: u64, length: u64) -> Result<(), Errno> {
     user::write(
-        &mut kernel.memory,
+        kernel.memory_mut(),
         at.wrapping_add(MMSG_LENGTH),
         &(length as u32),
     )
@@ -525,7 +526,7 @@ fn sendmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn recvmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
-    let timeout = read_timeout(&mut kernel.memory, a[4])?;
+    let timeout = read_timeout(kernel.memory_mut(), a[4])?;
     let deadline = kernel.deadline(timeout);
     let flags = a[3] as u32;
     let wanted = u64::from(a[2] as u32).min(UIO_MAXIOV);
@@ -533,7 +534,7 @@ fn recvmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     while done < wanted {
         let at = a[1].wrapping_add(done * MMSG_SIZE);
         // The progress of the first stream message does not count for this one.
-        if let Some(retry) = &mut kernel.task.retry {
+        if let Some(retry) = &mut kernel.task_mut().retry {
             retry.progress = 0;
         }
         let one = flags & !MSG_WAITFORONE | MSG_DONTWAIT;

@@ -1,6 +1,5 @@
 //! `struct msghdr` and control messages: descriptors, credentials, and lengths of datagrams.
 
-use super::files::{Files, sync_identity};
 use super::socket::credentials;
 use crate::fs::process::{Descriptor, FileId};
 use crate::kernel::Kernel;
@@ -55,7 +54,7 @@ fn control_bytes(kernel: &mut Kernel, header: &Msghdr) -> Result<Vec<u8>, Errno>
         return Err(Errno::ENOBUFS);
     }
     let bytes = user::slice(
-        &mut kernel.memory,
+        kernel.memory_mut(),
         header.msg_control,
         header.msg_controllen,
     )?;
@@ -108,7 +107,7 @@ fn read_rights(kernel: &Kernel, data: &[u8], rights: &mut Vec<FileId>) -> Result
         if rights.len() >= MAX_RIGHTS {
             return Err(Errno::EINVAL);
         }
-        rights.push(kernel.files.process.fds.get(fd)?.file);
+        rights.push(kernel.process().files.fds.get(fd)?.file);
     }
     Ok(())
 }
@@ -145,7 +144,7 @@ pub(super) fn write_control(
             told |= append(&mut bytes, room, kind, fds.as_bytes());
         }
     }
-    user::write_bytes(&mut kernel.memory, header.msg_control, &bytes)?;
+    user::write_bytes(kernel.memory_mut(), header.msg_control, &bytes)?;
     Ok((bytes.len() as u64, told))
 }
 
@@ -157,8 +156,8 @@ fn install_rights(
     most: usize,
     close_on_exec: bool,
 ) -> (Vec<u32>, bool) {
-    sync_identity(kernel);
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     let mut fds = Vec::new();
     let mut complete = true;
     for id in rights {

@@ -36,12 +36,12 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     match (level, name) {
         (SOL_SOCKET, SO_LINGER) => {
             check_length(length, 8)?;
-            let [on, seconds]: [i32; 2] = user::read(&mut kernel.memory, address)?;
+            let [on, seconds]: [i32; 2] = user::read(kernel.memory_mut(), address)?;
             net(kernel).get_mut(id)?.options.linger = (on != 0, seconds);
         }
         (SOL_SOCKET, SO_RCVTIMEO | SO_SNDTIMEO) => {
             check_length(length, 16)?;
-            let time = user::read(&mut kernel.memory, address)?;
+            let time = user::read(kernel.memory_mut(), address)?;
             let which = usize::from(name == SO_SNDTIMEO);
             net(kernel).get_mut(id)?.options.timeouts[which] = parse_timeout(time)?;
         }
@@ -50,7 +50,7 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
         (IPPROTO_TCP, TCP_CONGESTION) if kernel.files.vfs.net.get(id)?.is_tcp() => {
             let length = length.min(CUBIC.len()) as u64;
-            let wanted = user::slice(&mut kernel.memory, address, length)?.to_vec();
+            let wanted = user::slice(kernel.memory_mut(), address, length)?.to_vec();
             let end = wanted.iter().position(|&byte| byte == 0);
             if wanted[..end.unwrap_or(wanted.len())] != *b"cubic" {
                 return Err(Errno::ENOENT);
@@ -58,7 +58,7 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
         _ => {
             check_length(length, 4)?;
-            let value: i32 = user::read(&mut kernel.memory, address)?;
+            let value: i32 = user::read(kernel.memory_mut(), address)?;
             set_number(kernel, id, (level, name), value)?;
         }
     }
@@ -76,7 +76,7 @@ fn set_vsock(
     match name {
         SO_VM_SOCKETS_CONNECT_TIMEOUT_NEW | SO_VM_SOCKETS_CONNECT_TIMEOUT_OLD => {
             check_length(length, 16)?;
-            let [seconds, microseconds]: [i64; 2] = user::read(&mut kernel.memory, address)?;
+            let [seconds, microseconds]: [i64; 2] = user::read(kernel.memory_mut(), address)?;
             let time = match (u64::try_from(seconds), u64::try_from(microseconds)) {
                 (Ok(seconds), Ok(us @ 0..1_000_000)) => {
                     seconds.checked_mul(SECOND).map(|time| time + us * 1000)
@@ -91,7 +91,7 @@ fn set_vsock(
         }
         _ => {
             check_length(length, 8)?;
-            let bytes: u64 = user::read(&mut kernel.memory, address)?;
+            let bytes: u64 = user::read(kernel.memory_mut(), address)?;
             let options = &mut net(kernel).get_mut(id)?.options.vsock;
             options.set_size(name, bytes)?;
             net(kernel).resize_vsock(id);
@@ -140,12 +140,12 @@ fn set_number(kernel: &mut Kernel, id: SocketId, key: (i32, i32), value: i32) ->
 fn getsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
     let (level, name) = (a[1] as i32, a[2] as i32);
-    let room: i32 = user::read(&mut kernel.memory, a[4])?;
+    let room: i32 = user::read(kernel.memory_mut(), a[4])?;
     let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
     let value = value(kernel, id, level, name)?;
     let count = value.len().min(room);
-    user::write_bytes(&mut kernel.memory, a[3], &value[..count])?;
-    user::write(&mut kernel.memory, a[4], &(count as u32))?;
+    user::write_bytes(kernel.memory_mut(), a[3], &value[..count])?;
+    user::write(kernel.memory_mut(), a[4], &(count as u32))?;
     Ok(0)
 }
 

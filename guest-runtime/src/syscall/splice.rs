@@ -108,7 +108,7 @@ fn pipes_changed(kernel: &mut Kernel, ends: &[End]) {
 fn offset(kernel: &mut Kernel, address: u64) -> Result<Option<u64>, Errno> {
     match address {
         0 => Ok(None),
-        address => position(user::read(&mut kernel.memory, address)?),
+        address => position(user::read(kernel.memory_mut(), address)?),
     }
 }
 
@@ -117,7 +117,7 @@ fn splice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Ok(0);
     }
     let flags = check_flags(a[5])?;
-    let (from, to) = (kernel.files.id(a[0])?, kernel.files.id(a[2])?);
+    let (from, to) = (kernel.file_id(a[0])?, kernel.file_id(a[2])?);
     kernel.files.vfs.files.get(from)?.check_readable()?;
     kernel.files.vfs.files.get(to)?.check_writable()?;
     let ends = [pipe_end(kernel, from, flags)?, pipe_end(kernel, to, flags)?];
@@ -234,7 +234,7 @@ fn tell_offset(
     done: u64,
 ) -> Result<u64, Errno> {
     if let Some(start) = start {
-        user::write(&mut kernel.memory, address, &(start + done))?;
+        user::write(kernel.memory_mut(), address, &(start + done))?;
     }
     Ok(done)
 }
@@ -244,7 +244,7 @@ fn tee(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[2] == 0 {
         return Ok(0);
     }
-    let (from, to) = (kernel.files.id(a[0])?, kernel.files.id(a[1])?);
+    let (from, to) = (kernel.file_id(a[0])?, kernel.file_id(a[1])?);
     kernel.files.vfs.files.get(from)?.check_readable()?;
     kernel.files.vfs.files.get(to)?.check_writable()?;
     let (input, output) = (pipe_end(kernel, from, flags)?, pipe_end(kernel, to, flags)?);
@@ -259,7 +259,7 @@ fn tee(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn vmsplice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = check_flags(a[3])?;
-    let id = kernel.files.id(a[0])?;
+    let id = kernel.file_id(a[0])?;
     let end = pipe_end(kernel, id, flags)?.ok_or(Errno::EBADF)?;
     let writes = kernel.files.vfs.files.get(id)?.check_writable().is_ok();
     // A call that would block is refused here: the calls below check only the description's flags.
