@@ -12,15 +12,26 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn allowed() -> Arrows {
+/// Returns the lines of `tests/imports.txt`, split at their colons.
+fn rules() -> Vec<(String, String)> {
     let text = read(&repository().join("tests/imports.txt"));
     let lines = text.lines().map(str::trim);
     lines
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(|line| {
-            let (part, others) = line.split_once(':').expect("PART: OTHER …");
+            let (left, right) = line.split_once(':').expect("PART: OTHER …");
+            (left.to_owned(), right.trim().to_owned())
+        })
+        .collect()
+}
+
+fn allowed() -> Arrows {
+    let arrows = rules().into_iter();
+    arrows
+        .filter(|(part, _)| !part.starts_with("impl "))
+        .map(|(part, others)| {
             let others = others.split_whitespace().map(str::to_owned);
-            (part.to_owned(), others.collect())
+            (part, others.collect())
         })
         .collect()
 }
@@ -130,6 +141,42 @@ fn parts_use_what_they_may_use() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Whether `code` has an `impl` block of the type, with or without a trait.
+fn implements(code: &str, name: &str) -> bool {
+    let mut blocks = code.lines().filter(|line| line.starts_with("impl"));
+    blocks.any(|line| {
+        let end = line.trim_end_matches('{').split_whitespace().last();
+        end == Some(name)
+    })
+}
+
+#[test]
+fn types_are_implemented_in_their_folder() {
+    let rules = rules();
+    let homes = rules.iter().filter_map(|(left, folder)| {
+        let name = left.strip_prefix("impl ")?;
+        Some((name, folder))
+    });
+    let mut wrong = Vec::new();
+    for (name, folder) in homes {
+        let home = repository().join(folder);
+        let mut files = Vec::new();
+        add_files(home.parent().expect("a folder"), &mut files);
+        let (own, others): (Vec<_>, Vec<_>) =
+            files.iter().partition(|file| file.starts_with(&home));
+        let has_any = own.iter().any(|file| implements(&code(file), name));
+        assert!(has_any, "tests/imports.txt: no `impl {name}` in {folder}");
+        for file in others.iter().filter(|file| implements(&code(file), name)) {
+            wrong.push(format!(
+                "{}: `impl {name}` may stand only in {folder}: make it a method of the part of \
+                 {name} that it needs, or a function that takes `&mut {name}`",
+                file.display()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn every_crate_is_listed() {
     let allowed = allowed();
@@ -177,4 +224,10 @@ fn an_arrow_is_seen() {
     let told = differences("a", &has, &may);
     assert!(told[0].starts_with("a uses b,") && told[1].contains("allows a to use c"));
     assert_eq!(told.len(), 2);
+    let implementation = "struct Kernel;\nimpl Debug for Kernel {\n";
+    assert!(implements(implementation, "Kernel") && implements("impl Kernel {\n", "Kernel"));
+    assert!(!implements(
+        "impl From<Kernel> for KernelGuard {\n",
+        "Kernel"
+    ));
 }

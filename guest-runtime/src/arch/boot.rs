@@ -10,6 +10,7 @@ use crate::drivers::vectors;
 use crate::exec::dispatch;
 use crate::exec::guard;
 use crate::exec::interp::fcsr;
+use crate::fs::process::Process;
 use crate::fs::tree::Tree;
 use crate::kernel::Kernel;
 use crate::kernel::loader::{self, LoadError};
@@ -114,10 +115,8 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     // SAFETY: the VMM mapped the file as its entry says.
     let tree = unsafe { loader::file_bytes(&boot.files[0]) };
     let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
-    let kernel = Box::leak(Box::new(Kernel::new(host, memory, files, hart)));
-    if count > 1 {
-        kernel.add_cpus(&harts, idle);
-    }
+    let kernel = Kernel::new(host, &harts, memory, idle, files);
+    let kernel = Box::leak(Box::new(kernel));
     if let Err(error) = vectors::request(host) {
         fail(
             ExitKind::RuntimeError,
@@ -167,8 +166,9 @@ fn address_spaces(boot: AddressSpace) -> (AddressSpace, AddressSpace) {
     (memory, boot)
 }
 
-/// Opens the files on top of the root file system `tree`.
-fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> Files {
+/// Opens the files on top of the root file system `tree`. Also returns the file state of the first
+/// process.
+fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> (Files, Process) {
     let tree = tree.map(Tree::new).transpose().unwrap_or_else(|error| {
         let message = format_args!("the root file system image is damaged: {error}");
         fail(ExitKind::RuntimeError, message)

@@ -155,7 +155,7 @@ fn locked(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
 }
 
 fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
-    let translated = kernel.images.contains_host(frame.rip);
+    let translated = kernel.space().images.contains_host(frame.rip);
     let of_program = translated || kernel.interpreting;
     let is_page_fault = frame.vector == vector::PAGE_FAULT;
     let mut is_write = is_page_fault && frame.error_code & page_fault::WRITE != 0;
@@ -166,7 +166,7 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
     if !of_program
         && frame.vector == vector::PAGE_FAULT
         && frame.rip >= USER_END
-        && kernel.memory.is_present(frame.cr2, access)
+        && kernel.memory().is_present(frame.cr2, access)
     {
         // The library OS used a stale translation, of a page that was unshared after a fork. The
         // CPU reloads the translation from the page tables.
@@ -174,13 +174,13 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
     }
     let (address, why) = match frame.vector {
         vector::PAGE_FAULT if of_program && frame.error_code & page_fault::FETCH == 0 => {
-            match kernel.memory.handle_fault(frame.cr2, access) {
+            match kernel.memory_mut().handle_fault(frame.cr2, access) {
                 Ok(()) => return Outcome::Resume,
                 // The access is repeated with memory of another process.
                 Err(mm::Fault::Exhausted) if kernel.free_memory() => return Outcome::Resume,
                 Err(mm::Fault::Exhausted) => {
                     kernel.interpreting = false;
-                    kernel.forget_shadow();
+                    forget_shadow(kernel);
                     kernel.end_process(&End::OutOfMemory);
                     return Outcome::Restart;
                 }
@@ -213,9 +213,9 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
         address,
         host: None,
     };
-    kernel.forget_shadow();
+    forget_shadow(kernel);
     if translated {
-        let Some(text) = kernel.images.precise_text(frame.rip) else {
+        let Some(text) = kernel.space().images.precise_text(frame.rip) else {
             end_translated(kernel, frame, registers, fault);
             return Outcome::Restart;
         };
@@ -229,6 +229,13 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
     Outcome::Restart
 }
 
+/// Discards the interpreter's run ahead of translated code, which does not continue.
+fn forget_shadow(kernel: &mut Kernel) {
+    if let Some(shadow) = &mut kernel.shadow {
+        shadow.forget();
+    }
+}
+
 /// Ends the program by a fault in translated code of the normal variant. Its registers are spread
 /// over host registers and stack, so they cannot be passed to a handler.
 fn end_translated(
@@ -239,7 +246,7 @@ fn end_translated(
 ) {
     let host = HostFault {
         pc: frame.rip,
-        location: kernel.images.locate(frame.rip),
+        location: kernel.space().images.locate(frame.rip),
         registers: *registers,
     };
     let fault = Fault {
@@ -253,7 +260,7 @@ fn end_translated(
 fn place(kernel: &Kernel, frame: &ExceptionFrame) -> &'static str {
     if frame.cs == u64::from(KERNEL_CS) {
         "in the supervisor stub"
-    } else if kernel.images.contains_host(frame.rip) {
+    } else if kernel.space().images.contains_host(frame.rip) {
         "in translated code"
     } else if frame.rip < USER_END {
         "by a jump to program memory"

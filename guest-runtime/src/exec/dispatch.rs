@@ -114,9 +114,7 @@ unsafe fn enter(kernel: KernelGuard, host: u64) -> KernelGuard {
     unsafe { thunks::enter_translated(host) };
     hart.pc.set(hart.x(RA) & !1);
     // SAFETY: the guard was released, and the frames own nothing.
-    let mut kernel = unsafe { KernelGuard::enter() };
-    kernel.leave_shadow();
-    kernel
+    unsafe { KernelGuard::enter_from_translated() }
 }
 
 /// Interprets from `Hart::pc`. With `nested` a host caller waits for the return to `ra`.
@@ -242,8 +240,7 @@ fn finish(kernel: &mut Kernel, control: Control) {
 /// Serves `ecall` in translated code.
 pub(crate) extern "C" fn ecall(frame: Frame) {
     // SAFETY: translated code called; it has no guard, and does not run until this returns.
-    let mut kernel = unsafe { KernelGuard::enter() };
-    kernel.leave_shadow();
+    let mut kernel = unsafe { KernelGuard::enter_from_translated() };
     let control = kernel.trap(Trap::EnvironmentCall);
     // Requests that arrive during the call are answered after it.
     // SAFETY: the thunk's frame.
@@ -255,8 +252,7 @@ pub(crate) extern "C" fn ecall(frame: Frame) {
 /// Serves a kick at a loop back-edge of translated code.
 pub(crate) extern "C" fn poll(frame: Frame) {
     // SAFETY: as in `ecall`.
-    let mut kernel = unsafe { KernelGuard::enter() };
-    kernel.leave_shadow();
+    let mut kernel = unsafe { KernelGuard::enter_from_translated() };
     attend_at(&mut kernel, Place::Inside, frame);
     kernel.leave();
 }
@@ -276,8 +272,7 @@ fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame) {
 /// Serves a kick, or a host stack overflow, at the entry of a translated function.
 pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
     // SAFETY: as in `ecall`.
-    let mut kernel = unsafe { KernelGuard::enter() };
-    kernel.leave_shadow();
+    let mut kernel = unsafe { KernelGuard::enter_from_translated() };
     // The thunk has pushed one register.
     let stack = frame as u64 + 8;
     attend_at(&mut kernel, Place::Entry, frame);
@@ -287,8 +282,7 @@ pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
 /// Serves a jump of translated code to an address outside its image.
 pub(crate) extern "C" fn dispatch() -> u64 {
     // SAFETY: as in `ecall`.
-    let mut kernel = unsafe { KernelGuard::enter() };
-    kernel.leave_shadow();
+    let mut kernel = unsafe { KernelGuard::enter_from_translated() };
     kernel.arm_safepoints();
     go_on(kernel, None)
 }
@@ -324,16 +318,14 @@ fn interpret_nested(kernel: KernelGuard) -> u64 {
 pub(crate) extern "C" fn trap() -> u64 {
     // The interpreter finds the same trap, and determines its kind.
     // SAFETY: as in `ecall`.
-    let mut kernel = unsafe { KernelGuard::enter() };
-    kernel.leave_shadow();
+    let kernel = unsafe { KernelGuard::enter_from_translated() };
     interpret_nested(kernel)
 }
 
 /// Interprets one instruction for translated code.
 pub(crate) extern "C" fn interpret_one() {
     // SAFETY: as in `ecall`.
-    let mut kernel = unsafe { KernelGuard::enter() };
-    kernel.leave_shadow();
+    let mut kernel = unsafe { KernelGuard::enter_from_translated() };
     let raw = kernel.as_ptr();
     // SAFETY: as in `run_instructions`.
     let step = unsafe {

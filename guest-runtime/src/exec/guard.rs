@@ -57,9 +57,35 @@ impl KernelGuard {
         kernel
     }
 
-    /// Leaves the library OS for translated code, which continues at `Hart::pc`.
+    /// As [`enter`](Self::enter), from translated code, which is compared with the interpreter if
+    /// the run is checked (`--check`).
+    ///
+    /// # Safety
+    /// As for [`enter`](Self::enter).
+    pub unsafe fn enter_from_translated() -> Self {
+        // SAFETY: the caller's contract.
+        let mut kernel = unsafe { Self::enter() };
+        let hart = kernel.hart();
+        if let Some(shadow) = &mut kernel.shadow {
+            shadow.leave(hart);
+        }
+        kernel
+    }
+
+    /// Leaves the library OS for translated code, which continues at `Hart::pc`. If the run is
+    /// checked, the interpreter runs ahead.
     pub fn leave(mut self) {
-        self.enter_shadow();
+        let hart = self.hart();
+        let Kernel {
+            shadow,
+            spaces,
+            current,
+            interpreter,
+            ..
+        } = &mut *self;
+        if let Some(shadow) = shadow {
+            shadow.enter(hart, interpreter.code(), &mut spaces[*current].memory);
+        }
         self.release();
     }
 

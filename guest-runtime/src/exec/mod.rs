@@ -10,5 +10,4 @@ pub mod interp;
 pub mod profile;
 pub(crate) mod shadow;
 pub mod translations;
-pub mod volume_code;
 pub mod windows;

@@ -1,7 +1,7 @@
 //! Answers the VMM's requests for samples ([`hartline_abi::profile`]).
 
 use crate::kernel::Kernel;
-use crate::mm::Label;
+use crate::mm::{AddressSpace, Label};
 use core::ptr::addr_of_mut;
 use core::sync::atomic::Ordering;
 use hartline_abi::profile::{Place, STACK_WORDS, Sample};
@@ -35,7 +35,7 @@ pub(crate) unsafe fn answer(kernel: &mut Kernel, place: Place, frame: Frame) {
 #[cold]
 unsafe fn fill(kernel: &mut Kernel, sample: *mut Sample, place: Place, frame: Frame) {
     let (pc, end) = (kernel.hart().pc.get(), kernel.hart().stack_base);
-    let (inode, file_offset) = kernel.file_at(pc).unwrap_or_default();
+    let (inode, file_offset) = file_at(kernel.memory(), pc).unwrap_or_default();
     let mut words = 0;
     if place != Place::Interpreter {
         words = end.saturating_sub(frame as u64) as usize / 8;
@@ -58,14 +58,12 @@ unsafe fn fill(kernel: &mut Kernel, sample: *mut Sample, place: Place, frame: Fr
     }
 }
 
-impl Kernel {
-    /// The file of the root file system tree that is mapped at a guest address, and the offset in
-    /// the file.
-    fn file_at(&self, pc: u64) -> Option<(u32, u64)> {
-        let (start, vma) = self.memory.vmas().find(pc)?;
-        match &vma.label {
-            Label::File(file) => Some((file.inode?, file.offset + (pc - start))),
-            _ => None,
-        }
+/// The file of the root file system tree that is mapped at a guest address, and the offset in the
+/// file.
+fn file_at(memory: &AddressSpace, pc: u64) -> Option<(u32, u64)> {
+    let (start, vma) = memory.vmas().find(pc)?;
+    match &vma.label {
+        Label::File(file) => Some((file.inode?, file.offset + (pc - start))),
+        _ => None,
     }
 }

@@ -12,7 +12,6 @@
 use crate::arch::cpus;
 use crate::exec::interp::memory::{GuestMemory, modify, sign_extend, truncate};
 use crate::exec::interp::{CodeId, Interpreter, Step};
-use crate::kernel::Kernel;
 use crate::mm::user;
 use crate::mm::{Access, AddressSpace};
 use alloc::boxed::Box;
@@ -330,11 +329,16 @@ impl Shadow {
         (self.compared, self.missed)
     }
 
-    /// Executes ahead from the pc of `hart`, where translated code is about to continue.
+    /// Executes ahead from the pc of `hart`, where translated code is about to continue. With
+    /// several vCPUs nothing is compared.
     ///
     /// # Panics
     /// If the code relies on a register that is dead by liveness.
-    fn run_ahead(&mut self, hart: &Hart, code: CodeId, memory: &mut AddressSpace) {
+    #[cold]
+    pub fn enter(&mut self, hart: &Hart, code: CodeId, memory: &mut AddressSpace) {
+        if cpus::several() {
+            return;
+        }
         self.interpreter.set_code(code);
         self.steps.clear();
         self.stores.clear();
@@ -402,6 +406,36 @@ impl Shadow {
             });
         }
         self.is_ready = true;
+    }
+
+    /// Compares after translated code has returned, at the pc of `hart`.
+    ///
+    /// # Panics
+    /// If the interpreter's result is different.
+    #[cold]
+    pub fn leave(&mut self, hart: &Hart) {
+        let Err(differences) = self.compare(hart) else {
+            return;
+        };
+        let from = self.steps.first().map_or(hart.pc.get(), |step| step.pc);
+        let mut text = alloc::string::String::new();
+        for difference in differences.iter().take(8) {
+            text += &alloc::format!("; {difference}");
+        }
+        panic!(
+            "check: translated code came from {from:#x} to {:#x}, where the interpreter was \
+             {}{text}",
+            hart.pc.get(),
+            match differences.is_empty() {
+                true => "not",
+                false => "with other values",
+            }
+        );
+    }
+
+    /// Discards the run ahead, because translated code does not continue.
+    pub fn forget(&mut self) {
+        self.is_ready = false;
     }
 
     /// Compares the state of translated code, in `hart`, with the interpreter's run.
@@ -493,74 +527,6 @@ fn different_bytes(stores: &[Stored]) -> Vec<Difference> {
         }
     }
     differences
-}
-
-impl Kernel {
-    /// Runs the interpreter ahead before translated code continues at `Hart::pc`.
-    #[inline]
-    pub(crate) fn enter_shadow(&mut self) {
-        if self.shadow.is_some() {
-            self.run_ahead();
-        }
-    }
-
-    #[cold]
-    fn run_ahead(&mut self) {
-        let hart = self.hart();
-        let Kernel {
-            shadow,
-            memory,
-            interpreter,
-            ..
-        } = self;
-        if let Some(shadow) = shadow
-            && !cpus::several()
-        {
-            shadow.run_ahead(hart, interpreter.code(), memory);
-        }
-    }
-
-    /// Compares after translated code has returned, at `Hart::pc`.
-    ///
-    /// # Panics
-    /// If the interpreter's result is different.
-    #[inline]
-    pub(crate) fn leave_shadow(&mut self) {
-        if self.shadow.is_some() {
-            self.compare();
-        }
-    }
-
-    #[cold]
-    fn compare(&mut self) {
-        let hart = self.hart();
-        let Some(shadow) = &mut self.shadow else {
-            return;
-        };
-        if let Err(differences) = shadow.compare(hart) {
-            let from = shadow.steps.first().map_or(hart.pc.get(), |step| step.pc);
-            let mut text = alloc::string::String::new();
-            for difference in differences.iter().take(8) {
-                text += &alloc::format!("; {difference}");
-            }
-            panic!(
-                "check: translated code came from {from:#x} to {:#x}, where the interpreter was \
-                 {}{text}",
-                hart.pc.get(),
-                match differences.is_empty() {
-                    true => "not",
-                    false => "with other values",
-                }
-            );
-        }
-    }
-
-    /// Discards the run ahead, because translated code does not continue.
-    pub(crate) fn forget_shadow(&mut self) {
-        if let Some(shadow) = &mut self.shadow {
-            shadow.is_ready = false;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,17 +2,19 @@
 //! mapped, the runtime requests its image from the host. The image is mapped into its own window,
 //! and used while the file's code and constants stay mapped unchanged.
 
-use crate::exec::images::{self, Image, Origin};
+use crate::arch::host::Host;
+use crate::exec::images::{self, Image, Images, Origin};
 use crate::exec::windows::{Slot, Windows};
-use crate::kernel::{Control, Kernel};
+use crate::fs::filesystem::FileSystem;
+use crate::kernel::chaos::Chaos;
 use crate::mm::{AddressSpace, Exhausted, Label, Vma};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::call::Operation;
 use hartline_abi::elf::{Program, ProgramType, Segment};
-use hartline_abi::image::{HEADER_SIZE, ImageData, variant};
-use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, PAGE_SIZE, USER_END};
+use hartline_abi::image::{HEADER_SIZE, ImageData};
+use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, PAGE_SIZE};
 use hartline_linux::errno::Errno;
 
 /// The host's answer for a file.
@@ -32,141 +34,57 @@ pub struct Translations {
     answers: Vec<Answer>,
     windows: Windows,
     /// Number of times that there were new images.
-    generation: u64,
+    pub(crate) generation: u64,
 }
 
-impl Kernel {
-    /// Requests the newest images of files whose images were not complete.
-    pub(crate) fn renew_translations(&mut self) {
-        self.translations.answers.retain(|answer| !answer.grows);
-        self.translations.generation += 1;
-        self.catch_up_translations();
+/// The parts of the VM that a search for translations needs.
+pub(crate) struct Surroundings<'a> {
+    pub host: Host,
+    /// The process's memory.
+    pub memory: &'a mut AddressSpace,
+    /// The images that the process uses.
+    pub images: &'a Images,
+    pub fs: &'a FileSystem,
+    pub chaos: &'a mut Chaos,
+}
+
+impl Translations {
+    /// Forgets the images of files whose images were not complete, because there are newer ones.
+    pub(crate) fn renew(&mut self) {
+        self.answers.retain(|answer| !answer.grows);
+        self.generation += 1;
     }
 
-    /// Makes all processes renew their images, as if there were newer ones.
-    pub(crate) fn shift_generation(&mut self) {
-        self.translations.generation += 1;
-    }
-
-    /// Uses the images that arrived while other processes ran.
-    pub(crate) fn catch_up_translations(&mut self) {
-        let newest = self.translations.generation;
-        if core::mem::replace(&mut self.images.generation, newest) != newest {
-            self.use_translations(0..USER_END);
+    /// Returns the translation of a file, mapped with its first byte at `file_start`, if all of its
+    /// code is mapped and the process does not use the translation yet.
+    pub(crate) fn find(
+        &mut self,
+        around: Surroundings<'_>,
+        inode: u32,
+        file_start: u64,
+    ) -> Option<Image> {
+        let program = Program::parse(around.fs.origin_bytes(inode)?).ok()?;
+        let bias = bias(around.memory, &program, inode, file_start)?;
+        let variant = around.images.variant;
+        let slot = self.slot(around.host, inode, variant, bias)?;
+        if !around.chaos.renews_images() && around.images.has(slot.gpa, bias) {
+            return None;
         }
-    }
-
-    /// Switches to translations of the precise variant, because the program handles faults, which
-    /// then need all registers. Host frames of the old translations must not be returned to.
-    pub fn use_precise_translations(&mut self) {
-        if self.images.variant == variant::PRECISE {
-            return;
-        }
-        self.stop_sharers();
-        self.images.variant = variant::PRECISE;
-        self.images.clear();
-        self.release_images();
-        self.use_dispatch_cache();
-        self.use_translations(0..USER_END);
-        self.control = Control::Restart;
-    }
-
-    /// Admits code in `range`. If it is not code of a file, or is still writable, it may call
-    /// translated code without the psABI's conventions: the precise variant does not rely on them.
-    pub fn admit_code(&mut self, range: Range<u64>) {
-        let mut overlapping = self.memory.vmas().overlapping(range.clone());
-        let foreign = overlapping.any(|(_, vma)| {
-            let of_file = matches!(&vma.label, Label::File(_)) && !vma.shared;
-            vma.protection.executable() && (!of_file || vma.protection.writable())
-        });
-        drop(overlapping);
-        if foreign {
-            self.use_precise_translations();
-        }
-        self.use_translations(range);
-    }
-
-    /// Uses translations of the files whose code is mapped in `range`.
-    pub fn use_translations(&mut self, range: Range<u64>) {
-        if self.interpret_only {
-            return;
-        }
-        for (inode, file_start) in self.code_in(range, |_| true) {
-            self.use_translation(inode, file_start, self.images.variant);
-        }
-    }
-
-    /// Handles a non-executable range that was mapped or lost permissions: uses translations of
-    /// files that waited for constants in it.
-    pub fn admit_constants(&mut self, range: Range<u64>) {
-        if self.interpret_only {
-            return;
-        }
-        let overlapping = self.memory.vmas().overlapping(range);
-        let files = overlapping.filter_map(|(_, vma)| inode(vma));
-        let files: Vec<u32> = files
-            .filter(|&inode| self.has_constants_aside(inode))
-            .collect();
-        if files.is_empty() {
-            return;
-        }
-        for (inode, file_start) in self.code_in(0..USER_END, |inode| files.contains(&inode)) {
-            self.use_translation(inode, file_start, self.images.variant);
-        }
-    }
-
-    /// Whether translations of a file depend on memory that is not executable.
-    fn has_constants_aside(&self, inode: u32) -> bool {
-        let bytes = self.files.vfs.fs.origin_bytes(inode);
-        let program = bytes.and_then(|bytes| Program::parse(bytes).ok());
-        program.is_some_and(|program| {
-            let mut constants = program.constant_segments();
-            constants.any(|segment| !segment.execute)
-        })
-    }
-
-    /// The files that `wanted` selects and whose code is mapped in `range`: their inodes, and the
-    /// addresses of their first bytes.
-    fn code_in(&self, range: Range<u64>, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u64)> {
-        let overlapping = self.memory.vmas().overlapping(range);
-        overlapping
-            .filter(|(_, vma)| vma.protection.executable())
-            .filter_map(|(start, vma)| match &vma.label {
-                Label::File(file) => Some((file.inode?, start.wrapping_sub(file.offset))),
-                _ => None,
-            })
-            .filter(|&(inode, _)| wanted(inode))
-            .collect()
-    }
-
-    /// Uses the translation of a file, mapped with its first byte at `file_start`, if all of its
-    /// code is mapped.
-    fn use_translation(&mut self, inode: u32, file_start: u64, variant: u32) {
-        let Some(bytes) = self.files.vfs.fs.origin_bytes(inode) else {
-            return;
+        let origin = Origin {
+            inode,
+            variant,
+            bias,
+            gpa: slot.gpa,
         };
-        let Ok(program) = Program::parse(bytes) else {
-            return;
-        };
-        let Some(bias) = bias(&self.memory, &program, inode, file_start) else {
-            return;
-        };
+        let image = self.map(around, slot, origin, pages(&program, bias));
         // Without RAM for page tables the code is interpreted; the program's next allocation
         // reports the lack of RAM.
-        if let Some(slot) = self.image_slot(inode, variant, bias)
-            && (self.chaos.renews_images() || !self.images.has(slot.gpa, bias))
-            && let pages = pages(&program, bias)
-            && let Ok(Some(image)) = self.map_image(slot, (inode, variant, bias), pages)
-        {
-            self.stop_sharers();
-            self.images.add(image);
-            self.use_dispatch_cache();
-        }
+        image.ok().flatten()
     }
 
     /// The image of a file; the host is asked for it once.
-    fn image_slot(&mut self, inode: u32, variant: u32, bias: u64) -> Option<Slot> {
-        let known = self.translations.answers.iter();
+    fn slot(&mut self, host: Host, inode: u32, variant: u32, bias: u64) -> Option<Slot> {
+        let known = self.answers.iter();
         let known = known
             .copied()
             .find(|a| (a.inode, a.variant) == (inode, variant));
@@ -180,7 +98,7 @@ impl Kernel {
             slot,
             grows,
         };
-        let answer = match self.host.call(Operation::Image, &mut args) {
+        let answer = match host.call(Operation::Image, &mut args) {
             Ok(_) => {
                 let [gpa, length, more, ..] = args;
                 answer(Some(Slot { gpa, length }), more != 0)
@@ -190,24 +108,26 @@ impl Kernel {
             Err(_) => answer(None, false),
         };
         let slot = answer.slot;
-        self.translations.answers.push(answer);
+        self.answers.push(answer);
         slot
     }
 
-    /// Maps an image for a file by inode, variant and bias, which depends on the guest's `pages`;
-    /// `None` if it is not usable or no window is left.
-    fn map_image(
+    /// Maps the image in `slot`, which depends on the guest's `pages`; `None` if it is not usable
+    /// or no window is left.
+    fn map(
         &mut self,
+        around: Surroundings<'_>,
         slot: Slot,
-        (inode, variant, bias): (u32, u32, u64),
+        origin: Origin,
         pages: Rc<[Range<u64>]>,
     ) -> Result<Option<Image>, Exhausted> {
         if !(HEADER_SIZE..=IMAGE_STRIDE - IMAGE_FILE).contains(&slot.length) {
             return Ok(None);
         }
-        let mask = self.chaos.mask();
-        let windows = &self.translations.windows;
-        let found = match self.chaos.renews_images() {
+        let bias = origin.bias;
+        let mask = around.chaos.mask();
+        let windows = &self.windows;
+        let found = match around.chaos.renews_images() {
             true => windows.find_other(slot, bias),
             false => windows.find(slot, bias),
         };
@@ -215,27 +135,21 @@ impl Kernel {
             Some(number) => number,
             None => {
                 // If mapping fails, parts of the window may be mapped: it is never used again.
-                let Some(number) = self.translations.windows.begin() else {
+                let Some(number) = self.windows.begin() else {
                     return Ok(None);
                 };
-                if map_window(&mut self.memory, number, slot)?.is_none() {
+                if map_window(around.memory, number, slot)?.is_none() {
                     return Ok(None);
                 }
-                self.translations.windows.complete(number, slot);
-                self.host.announce_window(number, slot.gpa);
+                self.windows.complete(number, slot);
+                around.host.announce_window(number, slot.gpa);
                 number
             }
         };
-        let lease = self.translations.windows.lease(number, bias);
+        let lease = self.windows.lease(number, bias);
         let file = IMAGE_BASE + number * IMAGE_STRIDE + IMAGE_FILE;
         // SAFETY: mapped to the image file, which never changes and is never unmapped.
         let bytes = unsafe { core::slice::from_raw_parts(file as *const u8, slot.length as usize) };
-        let origin = Origin {
-            inode,
-            variant,
-            bias,
-            gpa: slot.gpa,
-        };
         let Some(image) = Image::new(bytes, origin, pages, lease) else {
             return Ok(None);
         };
@@ -250,6 +164,34 @@ impl Kernel {
         unsafe { ((file - PAGE_SIZE) as *mut ImageData).write(data) };
         Ok(Some(image))
     }
+}
+
+/// The files that `wanted` selects and whose code is mapped in `range`: their inodes, and the
+/// addresses of their first bytes.
+pub(crate) fn code_in(
+    memory: &AddressSpace,
+    range: Range<u64>,
+    wanted: impl Fn(u32) -> bool,
+) -> Vec<(u32, u64)> {
+    let overlapping = memory.vmas().overlapping(range);
+    overlapping
+        .filter(|(_, vma)| vma.protection.executable())
+        .filter_map(|(start, vma)| match &vma.label {
+            Label::File(file) => Some((file.inode?, start.wrapping_sub(file.offset))),
+            _ => None,
+        })
+        .filter(|&(inode, _)| wanted(inode))
+        .collect()
+}
+
+/// Whether translations of a file depend on memory that is not executable.
+pub(crate) fn has_constants_aside(fs: &FileSystem, inode: u32) -> bool {
+    let program = fs.origin_bytes(inode);
+    let program = program.and_then(|bytes| Program::parse(bytes).ok());
+    program.is_some_and(|program| {
+        let mut constants = program.constant_segments();
+        constants.any(|segment| !segment.execute)
+    })
 }
 
 /// Maps the private data page and the file of window `number`; only its code is executable. `None`
@@ -308,7 +250,7 @@ fn pages(program: &Program<'_>, bias: u64) -> Rc<[Range<u64>]> {
 }
 
 /// The inode of the file whose contents a range shows unchanged.
-fn inode(vma: &Vma) -> Option<u32> {
+pub(crate) fn inode(vma: &Vma) -> Option<u32> {
     match &vma.label {
         Label::File(file) => file.inode,
         _ => None,

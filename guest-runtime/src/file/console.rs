@@ -186,32 +186,33 @@ fn ioctl(
     match request {
         TCGETS => {
             streams.ioctl(stream, request, &mut data)?;
-            user::write(&mut kernel.memory, address, &data)?;
+            user::write(kernel.memory_mut(), address, &data)?;
         }
         TCSETS | TCSETSW | TCSETSF => {
             let foreground = kernel.foreground;
             kernel.check_background_write(FIRST, foreground)?;
             // Earlier output is shown with the old settings.
+            kernel.files.streams.flush()?;
+            data = user::read(kernel.memory_mut(), address)?;
             let streams = &mut kernel.files.streams;
-            streams.flush()?;
-            data = user::read(&mut kernel.memory, address)?;
             streams.ioctl(stream, request, &mut data)?;
         }
         TIOCGWINSZ => {
             streams.ioctl(stream, request, &mut data[..WINSIZE])?;
-            user::write_bytes(&mut kernel.memory, address, &data[..WINSIZE])?;
+            user::write_bytes(kernel.memory_mut(), address, &data[..WINSIZE])?;
         }
         // The terminal belongs to the session of the first process.
         TIOCGPGRP | TIOCGSID | TIOCSPGRP | TIOCNOTTY
-            if kernel.process.terminal_session() != FIRST =>
+            if kernel.process().terminal_session() != FIRST =>
         {
             return Err(Errno::ENOTTY);
         }
         TIOCGPGRP => {
-            user::write(&mut kernel.memory, address, &kernel.foreground)?;
+            let foreground = kernel.foreground;
+            user::write(kernel.memory_mut(), address, &foreground)?;
         }
-        TIOCGSID => user::write(&mut kernel.memory, address, &FIRST)?,
-        TIOCNOTTY if kernel.process.pid != FIRST => kernel.leave_own_terminal(),
+        TIOCGSID => user::write(kernel.memory_mut(), address, &FIRST)?,
+        TIOCNOTTY if kernel.process().pid != FIRST => kernel.leave_own_terminal(),
         TIOCSPGRP => {
             kernel.foreground = kernel.new_foreground(FIRST, kernel.foreground, address)?;
         }

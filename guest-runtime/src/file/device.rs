@@ -91,7 +91,7 @@ impl File for Device {
             (Self::Random, _) => random_ioctl(kernel, request, address),
             (Self::Vsock, IOCTL_VM_SOCKETS_GET_LOCAL_CID) => {
                 let cid = kernel.files.vfs.net.cid();
-                user::write(&mut kernel.memory, address, &cid)?;
+                user::write(kernel.memory_mut(), address, &cid)?;
                 Ok(0)
             }
             _ => Err(Errno::ENOTTY),
@@ -120,17 +120,18 @@ impl File for Device {
 /// `EINVAL` for an unknown request, `EPERM` for a request reserved for root, and the errors of the
 /// device.
 fn random_ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
-    let is_root = kernel.process.uid == 0;
+    let is_root = kernel.process().uid == 0;
     match request {
-        RNDGETENTCNT => user::write(&mut kernel.memory, address, &BITS)?,
+        RNDGETENTCNT => user::write(kernel.memory_mut(), address, &BITS)?,
         RNDADDTOENTCNT | RNDZAPENTCNT | RNDCLEARPOOL if is_root => {}
         RNDRESEEDCRNG if is_root => kernel.random.reseed()?,
         RNDADDENTROPY if is_root => {
-            let [bits, length]: [i32; 2] = user::read(&mut kernel.memory, address)?;
+            let [bits, length]: [i32; 2] = user::read(kernel.memory_mut(), address)?;
             let (Ok(_), Ok(length)) = (u32::try_from(bits), u32::try_from(length)) else {
                 return Err(Errno::EINVAL);
             };
-            let from = user::slice(&mut kernel.memory, address.wrapping_add(8), length.into())?;
+            let memory = &mut kernel.spaces[kernel.current].memory;
+            let from = user::slice(memory, address.wrapping_add(8), length.into())?;
             kernel.random.mix(from);
         }
         RNDADDTOENTCNT | RNDZAPENTCNT | RNDCLEARPOOL | RNDRESEEDCRNG | RNDADDENTROPY => {

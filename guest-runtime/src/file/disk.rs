@@ -75,22 +75,22 @@ impl File for Disk {
         let disk = kernel.files.vfs.disks.get(self.0)?;
         let (sectors, read_only) = (disk.sectors(), disk.is_read_only());
         match request {
-            BLKGETSIZE => user::write(&mut kernel.memory, address, &sectors)?,
+            BLKGETSIZE => user::write(kernel.memory_mut(), address, &sectors)?,
             BLKGETSIZE64 => {
-                user::write(&mut kernel.memory, address, &(sectors * SECTOR as u64))?;
+                user::write(kernel.memory_mut(), address, &(sectors * SECTOR as u64))?;
             }
-            BLKROGET => user::write(&mut kernel.memory, address, &i32::from(read_only))?,
+            BLKROGET => user::write(kernel.memory_mut(), address, &i32::from(read_only))?,
             BLKSSZGET | BLKPBSZGET | BLKIOMIN => {
-                user::write(&mut kernel.memory, address, &(SECTOR as i32))?;
+                user::write(kernel.memory_mut(), address, &(SECTOR as i32))?;
             }
-            BLKIOOPT => user::write(&mut kernel.memory, address, &0i32)?,
-            BLKBSZGET => user::write(&mut kernel.memory, address, &BLOCK)?,
-            BLKFLSBUF => match kernel.files.vfs.disks.flush(self.0, kernel.task.tid) {
+            BLKIOOPT => user::write(kernel.memory_mut(), address, &0i32)?,
+            BLKBSZGET => user::write(kernel.memory_mut(), address, &BLOCK)?,
+            BLKFLSBUF => match kernel.files.vfs.disks.flush(self.0, kernel.task().tid) {
                 Err(Errno::EAGAIN) => return Err(kernel.await_disk(0)),
                 result => result?,
             },
             BLKDISCARD => {
-                let [start, length]: [u64; 2] = user::read(&mut kernel.memory, address)?;
+                let [start, length]: [u64; 2] = user::read(kernel.memory_mut(), address)?;
                 let end = start.checked_add(length).ok_or(Errno::EINVAL)?;
                 let unit = SECTOR as u64;
                 if read_only {
@@ -112,7 +112,7 @@ impl File for Disk {
 
 /// Discards `sectors` sectors from `sector` on.
 fn discard(kernel: &mut Kernel, number: u32, sector: u64, sectors: u64) -> Result<u64, Errno> {
-    let (mut done, tid) = (kernel.progress(), kernel.task.tid);
+    let (mut done, tid) = (kernel.progress(), kernel.task().tid);
     while done < sectors {
         let disks = &mut kernel.files.vfs.disks;
         done += match disks.discard(number, tid, sector + done, sectors - done) {

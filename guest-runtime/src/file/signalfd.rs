@@ -43,11 +43,11 @@ impl File for SignalFd {
             while vector.iov_len - at >= RECORD {
                 let address = vector.iov_base.wrapping_add(at);
                 // The address is checked first, so that a bad one loses no signal.
-                user::slice_mut(&mut kernel.memory, address, RECORD)?;
-                let Some(info) = kernel.signals.take(self.set.get()) else {
+                user::slice_mut(kernel.memory_mut(), address, RECORD)?;
+                let Some(info) = kernel.signals().take(self.set.get()) else {
                     break;
                 };
-                user::write(&mut kernel.memory, address, &info.to_signalfd())?;
+                user::write(kernel.memory_mut(), address, &info.to_signalfd())?;
                 at += RECORD;
                 done += RECORD;
             }
@@ -61,6 +61,7 @@ impl File for SignalFd {
     }
 
     fn poll(&self, kernel: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
-        readable(kernel.signals.pending() & self.set.get() != 0)
+        let pending = kernel.task().signals.pending() | kernel.process().signals.pending();
+        readable(pending & self.set.get() != 0)
     }
 }

@@ -337,8 +337,8 @@ impl Kernel {
             return Control::Continue;
         }
         if self.chaos.does_dear(Kind::Pages) {
-            let Kernel { chaos, memory, .. } = self;
-            disturb_pages(memory, &mut chaos.random);
+            let memory = &mut self.spaces[self.current].memory;
+            disturb_pages(memory, &mut self.chaos.random);
         }
         let mut control = Control::Continue;
         let returns = core::mem::take(&mut self.chaos.has_dropped);
@@ -358,14 +358,11 @@ impl Kernel {
     fn disturb_images(&mut self, returns: bool) {
         if !returns && self.chaos.random.once_in(4) {
             self.chaos.has_dropped = true;
-            self.stop_sharers();
-            self.images.clear();
-            self.release_images();
-            self.use_dispatch_cache();
-            self.control = Control::Restart;
+            self.drop_translations();
             return;
         }
-        self.shift_generation();
+        // All processes renew their images, as if there were newer ones.
+        self.translations.generation += 1;
         self.catch_up_translations();
     }
 }

@@ -88,8 +88,8 @@ pub fn report(kernel: &mut Kernel, end: &End) -> ExitReport {
         End::Fault(fault) => fill_fault(&mut report, kernel, fault),
         End::OutOfMemory => {
             report.kind = ExitKind::OutOfMemory as u32;
-            let ram = kernel.memory.frames().lock().ram().length();
-            let own = kernel.memory.all_resident();
+            let ram = kernel.memory().frames().lock().ram().length();
+            let own = kernel.memory().all_resident();
             set_message(
                 &mut report,
                 format_args!(
@@ -101,7 +101,7 @@ pub fn report(kernel: &mut Kernel, end: &End) -> ExitReport {
         }
     }
     report.syscalls = kernel.syscalls;
-    report.peak_memory = kernel.memory.frames().lock().peak();
+    report.peak_memory = kernel.memory().frames().lock().peak();
     report.interpreter_entries = kernel.interpreter_entries;
     report.interpreted = kernel.interpreter.executed();
     report.schedule = kernel.chaos.schedule();

@@ -23,7 +23,7 @@ impl Kernel {
         address: u64,
     ) -> Result<u32, Errno> {
         self.check_background_write(session, foreground)?;
-        let group: u32 = user::read(&mut self.memory, address)?;
+        let group: u32 = user::read(self.memory_mut(), address)?;
         let mut processes = self.processes();
         let member = processes.find(|process| process.group == group);
         match member {
@@ -43,8 +43,8 @@ impl Kernel {
         session: u32,
         foreground: u32,
     ) -> Result<(), Errno> {
-        let (own, group) = (self.process.terminal_session(), self.process.group);
-        if own != session || group == foreground || self.signals.is_held(SIGTTOU) {
+        let (own, group) = (self.process().terminal_session(), self.process().group);
+        if own != session || group == foreground || self.signals().is_held(SIGTTOU) {
             return Ok(());
         }
         match self.is_orphaned(group, session) {
@@ -63,11 +63,11 @@ impl Kernel {
         session: u32,
         foreground: u32,
     ) -> Result<(), Errno> {
-        let (group, own) = (self.process.group, self.process.terminal_session());
+        let (group, own) = (self.process().group, self.process().terminal_session());
         if own != session || group == foreground {
             return Ok(());
         }
-        if self.signals.is_held(SIGTTIN) || self.is_orphaned(group, own) {
+        if self.signals().is_held(SIGTTIN) || self.is_orphaned(group, own) {
             return Err(Errno::EIO);
         }
         self.stop_background(SIGTTIN)
@@ -76,11 +76,11 @@ impl Kernel {
     /// Sends a job-control signal to the running process's group, unless the process blocks or
     /// ignores it.
     fn stop_background(&mut self, signal: u8) -> Result<(), Errno> {
-        if self.signals.is_held(signal) {
+        if self.signals().is_held(signal) {
             return Ok(());
         }
         let info = SigInfo::sent(signal, SI_KERNEL, 0, 0);
-        self.signal_group(self.process.group, info);
+        self.signal_group(self.process().group, info);
         Err(Errno::EINTR)
     }
 
@@ -93,8 +93,8 @@ impl Kernel {
     /// Detaches the running process and its later children from the controlling terminal. Other
     /// processes of the session keep it.
     pub(crate) fn leave_own_terminal(&mut self) {
-        self.process.has_no_terminal = true;
-        self.files.process.session = NO_SESSION;
+        self.process_mut().has_no_terminal = true;
+        self.process_mut().files.session = NO_SESSION;
     }
 
     /// Detaches the pair from its session; its foreground process group gets `signals`.
@@ -114,8 +114,8 @@ impl Kernel {
     /// Releases the terminal when the running process, the leader of its session, exits. The
     /// foreground process group gets `SIGHUP`.
     pub(crate) fn leave_terminal(&mut self) {
-        let pid = self.process.pid;
-        if self.process.session == pid
+        let pid = self.process().pid;
+        if self.process().session == pid
             && let Some(id) = self.files.vfs.ptys.of_session(pid)
         {
             self.give_up_terminal(id, &[SIGHUP]);

@@ -5,7 +5,7 @@ use crate::kernel::Kernel;
 use crate::kernel::exit::{self, End};
 use crate::kernel::futex;
 use crate::kernel::process::{FIRST, INIT, Process, State, Status};
-use crate::kernel::signals::{SigInfo, Signals, ThreadSignals, bit};
+use crate::kernel::signals::{ProcessSignals, SigInfo, bit};
 use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
 use alloc::vec::Vec;
@@ -32,30 +32,29 @@ enum Stopped {
 
 impl Kernel {
     /// The signal state of a process; none after its end.
-    fn signals_of(&mut self, pid: u32) -> Option<&mut Signals> {
-        match pid == self.process.pid {
-            true => Some(&mut self.signals),
-            false => {
-                let parked = self.scheduler.process(pid)?.parked.as_mut()?;
-                Some(&mut parked.signals)
-            }
-        }
+    fn signals_of(&mut self, pid: u32) -> Option<&mut ProcessSignals> {
+        let process = self.processes.get_mut(pid);
+        let process = process.filter(|process| !process.is_zombie());
+        process.map(|process| &mut process.signals)
     }
 
     /// Whether the signal of a process's POSIX timer is pending.
-    pub(crate) fn is_timer_pending(&mut self, pid: u32, number: u32) -> bool {
-        let signals = self.signals_of(pid);
-        signals.is_some_and(|signals| signals.is_timer_pending(number))
+    pub(crate) fn is_timer_pending(&self, pid: u32, number: u32) -> bool {
+        let process = self.processes.get(pid);
+        let mut threads = self.tasks().filter(|task| task.pid == pid);
+        process.is_some_and(|process| process.signals.is_timer_pending(number))
+            || threads.any(|task| task.signals.is_timer_pending(number))
     }
 
     /// Sends a signal to a process; it has no effect on a zombie.
     pub fn signal_process(&mut self, pid: u32, info: SigInfo) {
         let signal = info.signal();
+        self.change_state_by(pid, signal);
         let threads = self.threads(pid);
         let kept = threads.iter().fold(0, |set, &tid| {
-            set | self.thread_signals(tid).map_or(0, ThreadSignals::kept)
+            let task = self.tasks.get(tid);
+            set | task.map_or(0, |task| task.signals.kept())
         });
-        self.change_state_by(pid, signal);
         let Some(signals) = self.signals_of(pid) else {
             return;
         };
@@ -68,25 +67,26 @@ impl Kernel {
     /// Sends a signal to a thread.
     pub fn signal_thread(&mut self, tid: u32, info: SigInfo) {
         let signal = info.signal();
-        let Some(pid) = self.task_mut(tid).map(|task| task.pid) else {
+        let Some(pid) = self.tasks.get(tid).map(|task| task.pid) else {
             return;
         };
         self.change_state_by(pid, signal);
-        if tid == self.task.tid {
-            self.signals.send_to_thread(info);
-        } else if let Some(mut state) = self
-            .scheduler
-            .task(tid)
-            .map(|t| core::mem::take(&mut t.signals))
+        if let Some(task) = self.tasks.get_mut(tid)
+            && let Some(process) = self.processes.get(pid)
         {
-            if let Some(signals) = self.signals_of(pid) {
-                signals.send_to_other(&mut state, info);
-            }
-            if let Some(task) = self.scheduler.task(tid) {
-                task.signals = state;
-            }
+            process.signals.send_to(&mut task.signals, info);
         }
         self.notice(tid, signal);
+    }
+
+    /// Drops the pending signals of `set` of a process and its threads.
+    pub(crate) fn drop_pending(&mut self, pid: u32, set: u64) {
+        if let Some(process) = self.processes.get_mut(pid) {
+            process.signals.drop_pending(set);
+        }
+        for task in self.tasks.iter_mut().filter(|task| task.pid == pid) {
+            task.signals.drop_pending(set);
+        }
     }
 
     /// Sends a signal to all processes of a group. Returns whether there are any.
@@ -101,21 +101,14 @@ impl Kernel {
         !members.is_empty()
     }
 
-    /// The signal state of a thread, if the thread exists.
-    fn thread_signals(&mut self, tid: u32) -> Option<&ThreadSignals> {
-        match tid == self.task.tid {
-            true => Some(&self.signals.thread),
-            false => self.scheduler.task(tid).map(|task| &task.signals),
-        }
-    }
-
     /// Kicks or wakes a task to which a signal was sent.
     fn notice(&mut self, tid: u32, signal: u8) {
-        let blocked = self.thread_signals(tid).map_or(0, ThreadSignals::blocked);
-        if blocked & bit(signal) != 0 {
+        let Some(task) = self.tasks.get(tid) else {
+            return;
+        };
+        if task.signals.blocked() & bit(signal) != 0 {
             // The task may wait for a signalfd.
-            let wait = self.task_mut(tid).and_then(|task| task.wait);
-            if wait.is_some_and(|wait| wait.event == Event::AnyFile) {
+            if task.wait.is_some_and(|wait| wait.event == Event::AnyFile) {
                 self.wake(tid);
             }
             return;
@@ -131,15 +124,13 @@ impl Kernel {
             _ if STOPPING & bit(signal) != 0 => bit(SIGCONT),
             _ => 0,
         };
-        if dropped != 0
-            && let Some(signals) = self.signals_of(pid)
-        {
-            signals.drop_pending(dropped);
+        if dropped != 0 {
+            self.drop_pending(pid, dropped);
         }
         if !matches!(signal, SIGCONT | SIGKILL) {
             return;
         }
-        let Some(process) = self.process_mut(pid) else {
+        let Some(process) = self.processes.get_mut(pid) else {
             return;
         };
         if process.state == State::Stopped {
@@ -154,7 +145,7 @@ impl Kernel {
     /// What stops if a job control signal stops the running process. Nothing in the VM could
     /// continue the first process.
     fn stopped_by(&self, signal: u8) -> Stopped {
-        let process = &self.process;
+        let process = self.process();
         match signal {
             _ if process.pid == FIRST => Stopped::Machine,
             SIGSTOP => Stopped::Process,
@@ -178,7 +169,7 @@ impl Kernel {
     /// outside the group.
     pub(crate) fn is_orphaned(&self, group: u32, session: u32) -> bool {
         let has_controller = |parent: u32| {
-            let parent = self.process_ref(parent);
+            let parent = self.processes.get(parent);
             parent.is_some_and(|parent| parent.session == session && parent.group != group)
         };
         let is_member = |process: &&Process| process.group == group && !process.is_zombie();
@@ -189,10 +180,10 @@ impl Kernel {
     /// The groups that the end of the running process may orphan: its own and those of its
     /// children.
     fn dependent_groups(&self) -> Vec<u32> {
-        let Process { pid, session, .. } = *self.process;
+        let Process { pid, session, .. } = *self.process();
         let children = self.processes().filter(|process| process.parent == pid);
         let children = children.filter(|child| child.session == session && !child.is_zombie());
-        let own = self.process.group;
+        let own = self.process().group;
         let mut groups: Vec<u32> = children.map(|child| child.group).chain([own]).collect();
         groups.sort_unstable();
         groups.dedup();
@@ -203,7 +194,7 @@ impl Kernel {
     /// Sends `SIGHUP` and `SIGCONT` to stopped groups of `groups` that the end of the running
     /// process has orphaned.
     fn hang_up_orphans(&mut self, groups: &[u32]) {
-        let session = self.process.session;
+        let session = self.process().session;
         for &group in groups {
             let is_stopped =
                 |process: &Process| process.group == group && process.state == State::Stopped;
@@ -223,8 +214,8 @@ impl Kernel {
             Stopped::Machine => return self.stop_machine(),
             Stopped::Process => {}
         }
-        self.process.state = State::Stopped;
-        let pid = self.process.pid;
+        self.process_mut().state = State::Stopped;
+        let pid = self.process().pid;
         self.tell_parent(pid, Status::Stopped(signal));
         for tid in self.threads(pid) {
             self.ask_task(tid);
@@ -234,7 +225,7 @@ impl Kernel {
 
     /// Reports a state change of a process to its parent.
     fn tell_parent(&mut self, pid: u32, status: Status) {
-        let Some(process) = self.process_mut(pid) else {
+        let Some(process) = self.processes.get_mut(pid) else {
             return;
         };
         let (parent, uid) = (process.parent, process.uid);
@@ -264,7 +255,7 @@ impl Kernel {
     /// task.
     pub(crate) fn end_process(&mut self, end: &End) {
         let (pid, status) = (
-            self.process.pid,
+            self.process().pid,
             match end {
                 End::Exited(status) => Status::Exited(*status),
                 End::Signaled(signal) => Status::Signaled(*signal),
@@ -278,41 +269,46 @@ impl Kernel {
         if pid == FIRST {
             exit::end(self, end);
         }
-        let first = self.task_mut(pid).map(|task| task.name);
-        self.process.last_name = first.unwrap_or(self.task.name);
-        for tid in self.threads(pid) {
-            futex::forget(self, tid);
-            self.take_from_cpu(tid);
-            self.remove_task(tid);
-        }
+        let first = self.tasks.get(pid).map(|task| task.name);
+        self.process_mut().last_name = first.unwrap_or(self.task().name);
+        self.remove_other_threads();
+        futex::forget(self, self.task().tid);
         self.end_task_memory();
         self.account_time();
         self.leave_terminal();
         let groups = self.dependent_groups();
-        self.files.close_all();
+        let (vfs, process) = self.file_state();
+        vfs.close_all(process);
         self.give_memory_back();
-        self.scheduler.release_space(self.process.space);
+        self.release_space();
         self.orphan_children(pid);
-        self.process.state = State::Zombie(status);
-        self.files.process.registry.end_threads(pid);
+        let process = self.process_mut();
+        process.state = State::Zombie(status);
+        process.signals = ProcessSignals::default();
+        process.files.registry.end_threads(pid);
         self.hang_up_orphans(&groups);
-        let parent = self.process.parent;
+        let parent = self.process().parent;
         let ignores = self
             .signals_of(parent)
             .is_none_or(|signals| signals.ignores_children());
         self.tell_parent(pid, status);
         if parent == INIT || ignores {
-            self.process.parent = INIT;
+            self.process_mut().parent = INIT;
         }
         self.files.vfs.changed.push(NOBODY);
         self.wake_for_files();
         self.leave_task();
+        // A zombie without a parent that could wait for it is removed.
+        let process = self.processes.get(pid);
+        if process.is_some_and(|process| process.parent == INIT) {
+            self.reap(pid);
+        }
     }
 
     /// Removes a zombie.
     pub(crate) fn reap(&mut self, pid: u32) {
-        self.scheduler.remove_process(pid);
-        self.files.process.registry.remove(pid);
+        self.processes.remove(pid);
+        self.process().files.registry.remove(pid);
     }
 
     /// Makes `init`, which does not wait for them, the parent of the children of an ended process.
@@ -322,7 +318,7 @@ impl Kernel {
             .map(|process| process.pid)
             .collect();
         for child in children {
-            let Some(process) = self.process_mut(child) else {
+            let Some(process) = self.processes.get_mut(child) else {
                 continue;
             };
             process.parent = INIT;
@@ -339,7 +335,7 @@ impl Kernel {
     /// Releases the address space of the running process, and resumes the parent that made the
     /// process by `vfork`.
     pub(crate) fn give_memory_back(&mut self) {
-        if let Some(parent) = self.process.vfork_parent.take() {
+        if let Some(parent) = self.process_mut().vfork_parent.take() {
             self.wake(parent);
         }
     }
@@ -347,10 +343,10 @@ impl Kernel {
     /// Updates the program's memory at the end of the running task.
     fn end_task_memory(&mut self) {
         futex::leave_robust_list(self);
-        let address = core::mem::take(&mut self.task.clear_child_tid);
-        let shared = self.process.threads > 1 || self.scheduler.space_users(self.process.space) > 1;
+        let address = core::mem::take(&mut self.task_mut().clear_child_tid);
+        let shared = self.process().threads > 1 || self.space().is_shared();
         // An invalid address is ignored.
-        if address != 0 && shared && user::write(&mut self.memory, address, &0u32).is_ok() {
+        if address != 0 && shared && user::write(self.memory_mut(), address, &0u32).is_ok() {
             futex::wake_address(self, address, 1);
         }
     }
@@ -358,36 +354,44 @@ impl Kernel {
     /// Ends the running thread, which is not the last of its process.
     pub(crate) fn end_thread(&mut self) {
         self.end_task_memory();
-        futex::forget(self, self.task.tid);
-        self.process.threads -= 1;
-        let registry = &self.files.process.registry;
-        registry.remove_thread(self.process.pid, self.task.tid);
+        let tid = self.task().tid;
+        futex::forget(self, tid);
+        let process = self.process_mut();
+        process.threads -= 1;
+        process.files.registry.remove_thread(process.pid, tid);
         self.leave_task();
     }
 
-    /// Ends all threads of the running process except the running one, which becomes its first
-    /// thread; for `execve`.
-    pub(crate) fn end_other_threads(&mut self) {
-        for tid in self.threads(self.process.pid) {
-            if tid != self.task.tid {
+    /// Removes all threads of the running process except the running one.
+    fn remove_other_threads(&mut self) {
+        let own = self.task().tid;
+        for tid in self.threads(self.process().pid) {
+            if tid != own {
                 futex::forget(self, tid);
                 self.take_from_cpu(tid);
                 self.remove_task(tid);
             }
         }
-        self.process.threads = 1;
-        let registry = &self.files.process.registry;
-        registry.end_threads(self.process.pid);
-        self.task.tid = self.process.pid;
-        if let Some(cpu) = self.cpus.get_mut(self.cpu) {
-            cpu.running = self.task.tid;
+    }
+
+    /// Ends all threads of the running process except the running one, which becomes its first
+    /// thread; for `execve`.
+    pub(crate) fn end_other_threads(&mut self) {
+        self.remove_other_threads();
+        let process = self.process_mut();
+        process.threads = 1;
+        process.files.registry.end_threads(process.pid);
+        let (tid, pid) = (self.task().tid, self.process().pid);
+        if tid != pid {
+            self.tasks.renumber(tid, pid);
+            self.task_mut().tid = pid;
         }
     }
 
     /// Makes a task wait for the end of a `vfork`.
     pub(crate) fn wait_for_vfork(&mut self, child: u32) -> bool {
-        let tid = self.task.tid;
-        let process = self.process_mut(child);
+        let tid = self.task().tid;
+        let process = self.processes.get_mut(child);
         let waits = process.is_some_and(|process| process.vfork_parent == Some(tid));
         if waits {
             self.block_uninterrupted(Wait::for_event(Event::Vfork), u64::from(child));

@@ -1,6 +1,9 @@
 //! Program loading: the segments of the program and its program interpreter, and the initial stack.
 
+use crate::fs::types::Ino;
+use crate::fs::walk::Options;
 use crate::kernel::Kernel;
+use crate::kernel::executable::{self, ElfFile};
 use crate::kernel::stack::{Auxiliary, InitialStack};
 use crate::mm::user;
 use crate::mm::{Backing, Label, MapPlace, MapRequest, MappedFile, Protection};
@@ -117,7 +120,9 @@ pub fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
     let file = first_program(kernel, boot.program, &strings.path)?;
     let interpreter = open_interpreter(kernel, &file.program()?)?;
     // Without an inode in the root file system the program has no `/proc/self/exe`.
-    let _ = kernel.files.set_executable(&strings.path);
+    if let Ok(ino) = resolve(kernel, &strings.path) {
+        executable::set(kernel, ino);
+    }
     load_files(kernel, &file, interpreter.as_ref(), strings)
 }
 
@@ -125,7 +130,7 @@ pub fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
 /// `path`, which may be in a volume.
 fn first_program(kernel: &mut Kernel, inode: u32, path: &[u8]) -> Result<ElfFile, LoadError> {
     if inode == 0 {
-        let found = kernel.executable(AT_FDCWD, path);
+        let found = executable::open(kernel, AT_FDCWD, path);
         return found.map(|(_, file)| file).map_err(LoadError::File);
     }
     let bytes = kernel.files.vfs.fs.origin_bytes(inode);
@@ -134,6 +139,13 @@ fn first_program(kernel: &mut Kernel, inode: u32, path: &[u8]) -> Result<ElfFile
         inode: Some(inode),
         bytes: Cow::Borrowed(bytes.ok_or(LoadError::Boot("no program"))?),
     })
+}
+
+/// The inode at a path.
+fn resolve(kernel: &mut Kernel, path: &[u8]) -> Result<Ino, Errno> {
+    let (vfs, process) = kernel.file_state();
+    let options = Options::following(true);
+    vfs.resolve(process, AT_FDCWD, path, options)?.existing()
 }
 
 /// Loads a program and its program interpreter into the empty address space of the running process,
@@ -168,27 +180,6 @@ pub(crate) fn load_files(
     Ok(())
 }
 
-/// An ELF file.
-#[derive(Debug)]
-pub(crate) struct ElfFile {
-    /// Path of the file, for `/proc/self/maps`.
-    pub path: Rc<[u8]>,
-    /// Inode in the root file system tree, if the file is from the tree.
-    pub inode: Option<u32>,
-    /// Contents of the file; contents in the tree are not copied.
-    pub bytes: Cow<'static, [u8]>,
-}
-
-impl ElfFile {
-    /// Parses the file.
-    ///
-    /// # Errors
-    /// If the file is not a program.
-    pub fn program(&self) -> Result<Program<'_>, ElfError> {
-        Program::parse(&self.bytes)
-    }
-}
-
 /// Load biases of the program's files: load address minus link-time address.
 struct Places {
     bias: u64,
@@ -216,7 +207,7 @@ pub(crate) fn open_interpreter(
         path: alloc::string::String::from_utf8_lossy(path).into_owned(),
         why,
     };
-    let file = kernel.executable(AT_FDCWD, path);
+    let file = executable::open(kernel, AT_FDCWD, path);
     let (_, file) = file.map_err(|error| failed(InterpreterError::File(error)))?;
     let interpreter = file.program();
     let interpreter = interpreter.map_err(|error| failed(InterpreterError::Elf(error)))?;
@@ -247,7 +238,7 @@ fn reserve(kernel: &mut Kernel, program: &Program<'_>) -> Result<u64, LoadError>
     let low = low & !(PAGE_SIZE - 1);
     let align = alignment(program);
     let length = (high - low).next_multiple_of(PAGE_SIZE) + (align - PAGE_SIZE);
-    let start = kernel.memory.map(MapRequest {
+    let start = kernel.memory_mut().map(MapRequest {
         place: MapPlace::Hint(0),
         length,
         protection: Protection::NONE,
@@ -256,7 +247,7 @@ fn reserve(kernel: &mut Kernel, program: &Program<'_>) -> Result<u64, LoadError>
         backing: Backing::Zero,
         label: Label::None,
     })?;
-    kernel.memory.unmap(start, length)?;
+    kernel.memory_mut().unmap(start, length)?;
     let remainder = low & (align - 1);
     let from = (start - remainder).next_multiple_of(align) + remainder;
     Ok(from.wrapping_sub(low))
@@ -326,7 +317,7 @@ fn map_segment(
             Cow::Owned(_) => Backing::Zero,
         };
         at = file_end.next_multiple_of(PAGE_SIZE);
-        kernel.memory.map(MapRequest {
+        kernel.memory_mut().map(MapRequest {
             place: MapPlace::Fixed(start),
             length: at - start,
             protection,
@@ -342,11 +333,14 @@ fn map_segment(
         })?;
         if let Cow::Owned(bytes) = &file.bytes {
             let contents = bytes.get(part).unwrap_or_default();
-            kernel.memory.fill(start, contents).map_err(Errno::from)?;
+            kernel
+                .memory_mut()
+                .fill(start, contents)
+                .map_err(Errno::from)?;
         }
     }
     if at < end {
-        kernel.memory.map(MapRequest {
+        kernel.memory_mut().map(MapRequest {
             place: MapPlace::Fixed(at),
             length: end - at,
             protection,
@@ -368,10 +362,10 @@ fn segment_protection(segment: &Segment) -> Protection {
 
 /// Maps the stack and sets the layout; returns the stack's range.
 fn map_stack(kernel: &mut Kernel, brk: u64) -> Result<core::ops::Range<u64>, LoadError> {
-    let limit = kernel.process.limits[RLIMIT_STACK].rlim_cur;
+    let limit = kernel.process().limits[RLIMIT_STACK].rlim_cur;
     let size = limit.clamp(STACK_SIZES.0, STACK_SIZES.1);
     let size = size & !(PAGE_SIZE - 1);
-    kernel.memory.map(MapRequest {
+    kernel.memory_mut().map(MapRequest {
         place: MapPlace::Fixed(STACK_TOP - size),
         length: size,
         protection: Protection::READ_WRITE,
@@ -381,12 +375,12 @@ fn map_stack(kernel: &mut Kernel, brk: u64) -> Result<core::ops::Range<u64>, Loa
         label: Label::Stack,
     })?;
     let gap = MAP_GAP.max(size + STACK_GUARD);
-    kernel.memory.set_layout(brk, STACK_TOP - gap);
+    kernel.memory_mut().set_layout(brk, STACK_TOP - gap);
     Ok(STACK_TOP - size..STACK_TOP)
 }
 
 fn map_trampoline(kernel: &mut Kernel) -> Result<(), LoadError> {
-    kernel.signals.trampoline = kernel.memory.map(MapRequest {
+    let trampoline = kernel.memory_mut().map(MapRequest {
         place: MapPlace::Hint(0),
         length: PAGE_SIZE,
         protection: Protection::READ_EXECUTE,
@@ -395,6 +389,7 @@ fn map_trampoline(kernel: &mut Kernel) -> Result<(), LoadError> {
         backing: Backing::File(&TRAMPOLINE),
         label: Label::Trampoline,
     })?;
+    kernel.process_mut().signals.trampoline = trampoline;
     Ok(())
 }
 
@@ -449,7 +444,7 @@ fn fill_stack(
     kernel.random.fill(&mut random);
     let headers = program.headers_vaddr().map_or(0, |vaddr| vaddr + at.bias);
     let entry = program.entry().map_or(0, |vaddr| vaddr + at.bias);
-    let process = &kernel.process;
+    let process = kernel.process();
     let vector = [
         Auxiliary(AT_PHDR, headers),
         Auxiliary(AT_PHENT, PROGRAM_HEADER_SIZE as u64),
@@ -472,14 +467,16 @@ fn fill_stack(
     if built.bytes.len() as u64 > (stack.end - stack.start) / 4 {
         return Err(LoadError::Arguments(built.bytes.len()));
     }
-    user::write_bytes(&mut kernel.memory, built.sp, &built.bytes)?;
+    user::write_bytes(kernel.memory_mut(), built.sp, &built.bytes)?;
     let base = strings.path.rsplit(|&byte| byte == b'/').next();
     let name = base.unwrap_or_default();
     let length = name.len().min(15);
-    kernel.task.name = [0; 16];
-    kernel.task.name[..length].copy_from_slice(&name[..length]);
-    kernel.process.arguments = built.arguments;
-    kernel.process.environment = built.environment;
-    kernel.process.executable = strings.path;
+    let task = kernel.task_mut();
+    task.name = [0; 16];
+    task.name[..length].copy_from_slice(&name[..length]);
+    let process = kernel.process_mut();
+    process.arguments = built.arguments;
+    process.environment = built.environment;
+    process.executable = strings.path;
     Ok(built.sp)
 }

@@ -1,7 +1,12 @@
 //! The state of the library OS, and the events that interrupt the running task.
 
 pub(crate) mod chaos;
+mod code;
+pub mod current;
+mod devices;
+pub(crate) mod executable;
 pub mod exit;
+pub(crate) mod file_signals;
 pub mod futex;
 pub(crate) mod job_control;
 pub mod lifecycle;
@@ -12,9 +17,12 @@ pub mod process;
 pub mod random;
 pub mod scheduler;
 pub mod signals;
+pub mod space;
 pub mod stack;
+pub mod table;
 pub mod task;
 pub mod timers;
+mod trace;
 
 use crate::arch::host::Host;
 use crate::exec::dispatch;
@@ -23,7 +31,9 @@ use crate::exec::images::Images;
 use crate::exec::interp::Interpreter;
 use crate::exec::shadow::Shadow;
 use crate::exec::translations::Translations;
+use crate::fs;
 use crate::kernel::chaos::Chaos;
+use crate::kernel::current::Current;
 use crate::kernel::exit::{Cause, End, Fault};
 use crate::kernel::futex::Futexes;
 use crate::kernel::parallel::CpuState;
@@ -31,6 +41,8 @@ use crate::kernel::process::{FIRST, Process, State};
 use crate::kernel::random::Random;
 use crate::kernel::scheduler::Scheduler;
 use crate::kernel::signals::{Delivery, SigInfo, Signals};
+use crate::kernel::space::Space;
+use crate::kernel::table::{Slab, Table};
 use crate::kernel::task::Task;
 use crate::kernel::timers::TimerQueue;
 use crate::mm::{self, Access, AddressSpace};
@@ -42,7 +54,6 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use hartline_abi::chaos::Kind;
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart, Kick};
-use hartline_abi::layout::PAGE_SIZE;
 use hartline_isa::Trap;
 use hartline_linux::errno::Errno;
 use hartline_linux::siginfo::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SI_USER};
@@ -74,17 +85,17 @@ pub enum Control {
 pub struct Kernel {
     /// The interface to the host.
     pub host: Host,
-    /// Memory of the running process.
-    pub memory: AddressSpace,
-    /// Files of the running process, and of the VM.
+    /// All tasks, idle ones included.
+    pub tasks: Table<Task>,
+    /// All processes, zombies and the idle one included.
+    pub processes: Table<Process>,
+    /// All address spaces.
+    pub spaces: Slab<Space>,
+    /// What the vCPU that holds the lock runs.
+    pub current: Current,
+    /// Files of the VM.
     pub files: Files,
-    /// The running task.
-    pub task: Box<Task>,
-    /// The running process.
-    pub process: Box<Process>,
-    /// Signals of the running task and process.
-    pub signals: Signals,
-    /// All other tasks.
+    /// The queues of tasks.
     pub scheduler: Scheduler,
     /// Tasks that wait for futexes.
     pub futexes: Futexes,
@@ -104,8 +115,6 @@ pub struct Kernel {
     pub missing: Vec<[u32; 2]>,
     /// Number of times that translated code entered the interpreter.
     pub interpreter_entries: u64,
-    /// Translation images of the running process.
-    pub images: Images,
     /// Translation images from the host.
     pub(crate) translations: Translations,
     /// Counters of interpreted code.
@@ -115,7 +124,7 @@ pub struct Kernel {
     pub(crate) interpreting: bool,
     /// The state of each vCPU.
     pub(crate) cpus: Vec<CpuState>,
-    /// The vCPU that the fields above belong to: the lock's holder, or its last holder.
+    /// The vCPU that the kernel works for: the lock's holder, or its last holder.
     pub(crate) cpu: usize,
     /// When the interpreter started since this vCPU took the lock, ns.
     pub(crate) arrived: u64,
@@ -123,8 +132,6 @@ pub struct Kernel {
     pub(crate) interpret_only: bool,
     /// Memory around the last fetch from which the interpreter may fetch.
     fetch: Range<u64>,
-    /// The interpreter is executing from a checkpoint to the load that faulted.
-    pub(crate) replaying: bool,
     /// Decisions of chaos.
     pub(crate) chaos: Chaos,
     /// Checks of translated code (`--check`).
@@ -132,22 +139,37 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Creates the library OS for a program that runs on `hart`, with nothing loaded yet.
+    /// Creates the library OS for a program that runs on the first of `harts` in `memory`, with
+    /// nothing loaded yet. `process` is the file state of its process. Idle vCPUs use `idle`.
     #[must_use]
-    pub fn new(host: Host, memory: AddressSpace, files: Files, hart: &'static Hart) -> Kernel {
+    pub fn new(
+        host: Host,
+        harts: &[&'static Hart],
+        memory: AddressSpace,
+        idle: AddressSpace,
+        (files, process): (Files, fs::process::Process),
+    ) -> Kernel {
         let boot = host.boot();
         let mut seed = [0; 32];
         seed.copy_from_slice(&boot.seed[32..]);
-        let images = Images::new(boot.variant);
         let shadow = (boot.chaos.check != 0).then(|| Box::new(Shadow::new()));
-        hart.dispatch_cache.set(images.cache_address(0));
-        Kernel {
+        let interpreter: Box<Interpreter> = Box::default();
+        let (mut tasks, mut processes) = (Table::default(), Table::default());
+        let mut spaces = Slab::default();
+        let images = Images::new(boot.variant);
+        let space = spaces.insert(Space::new(memory, images, interpreter.code()));
+        let current = Current {
+            task: tasks.insert(FIRST, Task::new(FIRST)),
+            process: processes.insert(FIRST, Process::new(boot, space, process)),
+            space,
+        };
+        let mut kernel = Kernel {
             host,
-            memory,
+            tasks,
+            processes,
+            spaces,
+            current,
             files,
-            task: Box::new(Task::new(FIRST)),
-            process: Box::new(Process::new(boot)),
-            signals: Signals::default(),
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),
             timers: TimerQueue::default(),
@@ -158,21 +180,22 @@ impl Kernel {
             syscalls: 0,
             missing: Vec::new(),
             interpreter_entries: 0,
-            images,
             translations: Translations::default(),
             hotness: host.hotness(),
-            interpreter: Box::default(),
+            interpreter,
             interpreting: false,
             cpus: Vec::new(),
             cpu: 0,
             arrived: 0,
-            hart,
+            hart: harts[0],
             interpret_only: boot.interpret_only != 0,
             fetch: 0..0,
-            replaying: false,
             chaos: Chaos::new(boot.chaos),
             shadow,
-        }
+        };
+        kernel.add_cpus(harts, idle);
+        kernel.use_dispatch_cache();
+        kernel
     }
 
     /// The hart that made the current call.
@@ -181,103 +204,15 @@ impl Kernel {
         self.hart
     }
 
-    /// Sets the hart of the vCPU that the kernel works for.
-    pub(crate) fn set_hart(&mut self, hart: &'static Hart) {
-        self.hart = hart;
-    }
-
     /// The words with which this vCPU is kicked.
     pub(crate) fn kick(&self) -> &'static Kick {
         &self.hart.kick
     }
 
-    /// Whether translated code may run: MXCSR must have its rounding mode, and it has neither RMM
-    /// nor the reserved modes.
-    #[must_use]
-    pub fn may_translate(&mut self) -> bool {
-        !self.interpret_only && !self.replaying && self.hart().frm.get() < 4
-    }
-
-    /// The host function for `Hart::pc`, if there is one.
-    pub(crate) fn translated_entry(&mut self) -> Option<u64> {
-        let pc = self.hart().pc.get();
-        if !self.may_translate() || self.chaos.refuses_translation() {
-            return None;
-        }
-        self.images.lookup(pc)
-    }
-
-    /// As [`translated_entry`](Self::translated_entry), for a jump from translated code, which is
-    /// likely to be repeated.
-    pub(crate) fn jump_entry(&mut self) -> Option<u64> {
-        let pc = self.hart().pc.get();
-        if !self.may_translate() || self.chaos.refuses_translation() {
-            return None;
-        }
-        self.images.lookup_jump(pc, self.cpu)
-    }
-
-    /// Counts that execution reached `Hart::pc`, where there is no translation.
-    #[inline]
-    pub(crate) fn count_interpreted(&mut self) {
-        let pc = self.hart().pc.get();
-        self.hotness.count(pc, self.images.variant);
-    }
-
-    /// Drops decoded instructions and fetch permissions, because code or its permissions have
-    /// changed.
-    pub fn forget_decoded(&mut self) {
-        self.interpreter.flush();
-        self.fetch = 0..0;
-    }
-
-    /// Drops everything that depends on code and constants in `range`, whose memory is about to
-    /// change.
-    pub fn forget_code(&mut self, range: Range<u64>) {
-        let range = whole_pages(range);
-        let mut overlapping = self.memory.vmas().overlapping(range.clone());
-        let executable = overlapping.any(|(_, vma)| vma.protection.executable());
-        drop(overlapping);
-        if !executable && !self.images.depend_on(&range) {
-            return;
-        }
-        self.forget_decoded();
-        self.stop_sharers();
-        if self.images.invalidate(&range) {
-            self.release_images();
-            self.use_dispatch_cache();
-            self.control = Control::Restart;
-        }
-    }
-
-    /// Whether the instruction at `Hart::pc` may be fetched.
-    #[inline]
-    pub(crate) fn fetch_allowed(&mut self) -> bool {
-        let pc = self.hart().pc.get();
-        self.fetch.contains(&pc) || self.look_up_fetch(pc)
-    }
-
-    /// End of the memory around `Hart::pc` from which instructions may be fetched; valid after
-    /// [`fetch_allowed`](Self::fetch_allowed).
-    pub(crate) fn fetch_end(&self) -> u64 {
-        self.fetch.end
-    }
-
-    #[cold]
-    fn look_up_fetch(&mut self, pc: u64) -> bool {
-        match self.memory.vmas().find(pc) {
-            Some((start, vma)) if vma.protection.executable() => {
-                self.fetch = start..vma.end;
-                true
-            }
-            _ => false,
-        }
-    }
-
     /// Sends the signal of a forbidden fetch at `Hart::pc`.
     pub(crate) fn fetch_fault(&mut self) {
         let pc = self.hart().pc.get();
-        let why = self.memory.check(pc, Access::Execute);
+        let why = self.memory().check(pc, Access::Execute);
         let (signal, code) = fault_signal(why.err().unwrap_or(mm::Fault::NotMapped));
         self.fault(Fault {
             signal,
@@ -311,22 +246,22 @@ impl Kernel {
 
     /// Makes the interpreter execute instructions up to a fault.
     pub(crate) fn replay(&mut self) {
-        self.replaying = true;
+        self.cpus[self.cpu].replaying = true;
     }
 
     /// Ends [`replay`](Self::replay), after the fault or because there is none.
     pub(crate) fn end_replay(&mut self) {
-        self.replaying = false;
+        self.cpus[self.cpu].replaying = false;
     }
 
     /// Sends the signal of a fault with exact registers.
     pub(crate) fn fault(&mut self, fault: Fault) {
         self.end_replay();
         let info = SigInfo::fault(fault.signal, fault.code, fault.address);
-        if !self.signals.handles(fault.signal) {
-            self.task.fault = Some(fault);
+        if !self.signals().handles(fault.signal) {
+            self.task_mut().fault = Some(fault);
         }
-        self.signals.send_fault(info);
+        self.signals().send_fault(info);
         self.ask_attention();
     }
 
@@ -337,18 +272,6 @@ impl Kernel {
     /// Whether the host or the kernel has kicked the hart ([`attend`](Self::attend)).
     pub(crate) fn attention(&self) -> bool {
         dispatch::attention(self.kick())
-    }
-
-    /// Sets the dispatch cache of the running process's images for translated code.
-    pub(crate) fn use_dispatch_cache(&mut self) {
-        self.hart()
-            .dispatch_cache
-            .set(self.images.cache_address(self.cpu));
-    }
-
-    /// Drops the fetch permissions, because another program may be at the same addresses.
-    pub(crate) fn forget_fetch(&mut self) {
-        self.fetch = 0..0;
     }
 
     /// Takes the signals of the host: signals of the terminal are for its foreground process group,
@@ -375,14 +298,14 @@ impl Kernel {
     /// continues to wait although the host has interrupted it.
     pub fn interrupted(&mut self) -> bool {
         self.absorb_signals();
-        self.signals.is_deliverable()
+        self.signals().is_deliverable()
     }
 
     /// Continues the running task at `Hart::pc` without host frames: repeats its system call, if it
     /// waited in one, and serves a kick.
     pub(crate) fn resume(&mut self) -> Control {
         self.arm_safepoints();
-        if self.task.retry.is_some() {
+        if self.task().retry.is_some() {
             return self.system_call();
         }
         self.chaos.set_quiet(true);
@@ -405,7 +328,7 @@ impl Kernel {
         self.absorb_signals();
         self.poll_network();
         self.attend_disks();
-        if self.process.state == State::Stopped {
+        if self.process().state == State::Stopped {
             // A thread on another vCPU has stopped the process.
             self.suspend();
             return Control::Restart;
@@ -427,11 +350,16 @@ impl Kernel {
     /// Delivers pending signals.
     fn deliver(&mut self) -> Control {
         if self.traces
-            && let Some(info) = self.signals.next_info()
+            && let Some(info) = self.signals().next_info()
         {
             self.trace_signal(&info);
         }
-        match self.signals.deliver(self.hart, &mut self.memory) {
+        let mut signals = Signals {
+            process: &mut self.processes[self.current].signals,
+            thread: &mut self.tasks[self.current].signals,
+        };
+        let memory = &mut self.spaces[self.current].memory;
+        match signals.deliver(self.hart, memory) {
             Delivery::Nothing => Control::Continue,
             Delivery::Stop(signal) => {
                 self.stop_process(signal);
@@ -446,7 +374,7 @@ impl Kernel {
                 self.ask_attention();
                 Control::Restart
             }
-            Delivery::Terminate(signal) => Control::End(match self.task.fault.take() {
+            Delivery::Terminate(signal) => Control::End(match self.task_mut().fault.take() {
                 Some(fault) if fault.signal == signal => End::Fault(fault),
                 _ => End::Signaled(signal),
             }),
@@ -521,8 +449,8 @@ impl Kernel {
             hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
             return self.deliver();
         }
-        self.task.retry = None;
-        self.forget_disks(self.task.tid);
+        self.task_mut().retry = None;
+        self.forget_disks(self.task().tid);
         if self.traces {
             self.trace_exit(result);
         }
@@ -543,7 +471,7 @@ impl Kernel {
         if result == Err(Errno::EINTR) {
             self.maybe_repeat(number, &arguments);
         }
-        if self.signals.is_deliverable() {
+        if self.signals().is_deliverable() {
             return self.deliver();
         }
         if self.chaos.does(Kind::Switch) && self.yield_now() {
@@ -561,17 +489,17 @@ impl Kernel {
     /// continues after the signal that stops it now.
     fn goes_on_after_stop(&mut self, number: u64) -> bool {
         let restart = find(number).map(|call| call.restart);
-        let goes_on = self.signals.next_stops() && restart.is_some_and(Restart::after_stop);
-        if goes_on && self.task.retry.is_none() {
+        let goes_on = self.signals().next_stops() && restart.is_some_and(Restart::after_stop);
+        if goes_on && self.task().retry.is_none() {
             // The repeated call starts again, and sets its mask again.
-            self.signals.restore_mask();
+            self.task_mut().signals.restore_mask();
         }
         goes_on
     }
 
     /// Makes an interrupted call repeat after the handler, if Linux restarts it.
     fn maybe_repeat(&mut self, number: u64, arguments: &[u64; 6]) {
-        let sa_restart = self.signals.next_restarts();
+        let sa_restart = self.signals().next_restarts();
         let restart = find(number).map(|call| call.restart);
         if restart.is_some_and(|restart| restart.after_handler(arguments, sa_restart)) {
             let hart = self.hart();
@@ -593,14 +521,8 @@ pub(crate) fn fault_signal(fault: mm::Fault) -> (u8, i32) {
 impl core::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Kernel")
-            .field("task", &self.task)
-            .field("memory", &self.memory)
+            .field("task", self.task())
+            .field("memory", self.memory())
             .finish_non_exhaustive()
     }
-}
-
-/// The pages that a range overlaps.
-fn whole_pages(range: Range<u64>) -> Range<u64> {
-    let end = range.end.checked_next_multiple_of(PAGE_SIZE);
-    range.start & !(PAGE_SIZE - 1)..end.unwrap_or(u64::MAX)
 }

@@ -1,8 +1,10 @@
 //! Out-of-memory handling: the process with the most memory is killed.
 
 use crate::kernel::Kernel;
-use crate::kernel::process::{IDLE, Process};
+use crate::kernel::process::Process;
 use crate::kernel::signals::SigInfo;
+use crate::kernel::space::Space;
+use crate::kernel::table::Handle;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +13,7 @@ use hartline_linux::signal::SIGKILL;
 
 /// An address space, and the processes that use it.
 struct Victim {
-    space: u32,
+    space: Handle<Space>,
     /// Memory of the resident pages, bytes.
     size: u64,
     /// Processes of the address space, newest last.
@@ -25,10 +27,10 @@ impl Kernel {
         let Some(victim) = self.largest() else {
             return false;
         };
-        if victim.space == self.process.space {
+        if victim.space == self.process().space {
             // The end of the first process ends the VM, which reports the reason.
-            if self.process.pid != crate::kernel::process::FIRST {
-                self.tell_killed(self.process.pid, victim.size);
+            if self.process().pid != crate::kernel::process::FIRST {
+                self.tell_killed(self.process().pid, victim.size);
             }
             return false;
         }
@@ -39,25 +41,22 @@ impl Kernel {
             }
             self.signal_process(pid, SigInfo::sent(SIGKILL, SI_KERNEL, 0, 0));
         }
-        self.scheduler.empty_space(victim.space)
+        self.spaces[victim.space].memory.empty()
     }
 
     /// The address space with the most memory; the newest of equal ones.
     fn largest(&self) -> Option<Victim> {
         let mut victims: Vec<Victim> = Vec::new();
-        let alive = |process: &&Process| process.pid != IDLE && !process.is_zombie();
+        let alive = |process: &&Process| !process.is_zombie();
         for process in self.processes().filter(alive) {
             let known = victims.iter_mut();
             if let Some(victim) = { known }.find(|victim| victim.space == process.space) {
                 victim.pids.push(process.pid);
                 continue;
             }
-            let Some(space) = self.space_of(process) else {
-                continue;
-            };
             victims.push(Victim {
                 space: process.space,
-                size: space.all_resident(),
+                size: self.spaces[process.space].memory.all_resident(),
                 pids: Vec::from([process.pid]),
             });
         }
@@ -68,7 +67,7 @@ impl Kernel {
 
     /// Writes on standard error that a process is killed.
     fn tell_killed(&mut self, pid: u32, size: u64) {
-        let name = self.task_mut(pid).map_or([0; 16], |task| task.name);
+        let name = self.tasks.get_mut(pid).map_or([0; 16], |task| task.name);
         let name: &[u8] = name.split(|&byte| byte == 0).next().unwrap_or_default();
         let line = format!(
             "hartline: out of memory: killed process {pid} ({}), which had {} MiB\n",

@@ -1,9 +1,9 @@
-//! Tasks on several vCPUs: the vCPU that the fields of [`Kernel`] belong to, idle vCPUs, and
-//! stopping tasks on other vCPUs.
+//! Tasks on several vCPUs: the vCPU that the kernel works for, idle vCPUs, and stopping tasks on
+//! other vCPUs.
 //!
 //! Each vCPU has an idle task, all of them in one idle process, which "runs" while no other task
-//! can. It never leaves the library OS. A task that runs on another vCPU is in the scheduler's maps
-//! like one that does not run, but it is not ready, and its registers are in the hart of that vCPU.
+//! can. It never leaves the library OS. A task that runs on another vCPU differs from one that does
+//! not run only in that it is not ready, and in that its registers are in the hart of that vCPU.
 
 use crate::arch::clock;
 use crate::arch::cpus;
@@ -11,9 +11,10 @@ use crate::arch::host::Host;
 use crate::exec::dispatch;
 use crate::exec::images::Images;
 use crate::kernel::Kernel;
-use crate::kernel::process::{IDLE, Parked, Process};
-use crate::kernel::scheduler::{FIRST_IDLE, SPIN, Space};
-use crate::kernel::signals::Signals;
+use crate::kernel::current::Current;
+use crate::kernel::process::{IDLE, Process};
+use crate::kernel::scheduler::{FIRST_IDLE, SPIN};
+use crate::kernel::space::Space;
 use crate::kernel::task::Task;
 use crate::mm::AddressSpace;
 use alloc::vec::Vec;
@@ -38,62 +39,73 @@ enum Activity {
 pub(crate) struct CpuState {
     /// Only code on the vCPU may access it.
     hart: *const Hart,
-    kick: &'static Kick,
-    /// Number of the running task.
-    pub running: u32,
+    pub(super) kick: &'static Kick,
+    /// The running task.
+    pub(super) current: Current,
+    /// Its idle task.
+    pub(super) idle: Current,
     activity: Activity,
     /// Its host frames must be dropped at the next safepoint, because its images or its task have
     /// changed.
     restart: bool,
     /// Its task was taken away: its state is discarded.
     lost: bool,
-    /// When the running task was switched to, ns. For the lock's holder,
-    /// [`Scheduler::started`](crate::kernel::scheduler::Scheduler) is valid instead.
-    pub(crate) started: u64,
-    /// [`Kernel::replaying`].
-    replaying: bool,
+    /// When the running task was switched to, ns.
+    pub(super) started: u64,
+    /// The interpreter is executing from a checkpoint to the load that faulted.
+    pub(super) replaying: bool,
+}
+
+impl CpuState {
+    fn new(hart: &'static Hart, current: Current, idle: Current) -> Self {
+        Self {
+            hart,
+            kick: &hart.kick,
+            current,
+            idle,
+            activity: match current == idle {
+                true => Activity::Asleep,
+                false => Activity::Busy,
+            },
+            restart: false,
+            lost: false,
+            started: clock::monotonic(),
+            replaying: false,
+        }
+    }
 }
 
 impl Kernel {
-    /// Adds the vCPUs with their harts and idle tasks; idle vCPUs use `memory`.
-    pub(crate) fn add_cpus(&mut self, harts: &[&'static Hart], memory: AddressSpace) {
-        let space = self.scheduler.add_space(Space {
-            memory,
-            images: Images::default(),
-            code: self.interpreter.code(),
-        });
-        let mut files = self.files.fork(IDLE);
-        self.files.vfs.close_all(&mut files);
-        let signals = Signals::default();
-        let process = Process::new(self.host.boot());
-        let mut process = process.fork(IDLE, space, Parked { files, signals });
+    /// Adds the vCPUs with their harts and idle tasks; the first vCPU runs the current task. Idle
+    /// vCPUs use `memory`.
+    pub(super) fn add_cpus(&mut self, harts: &[&'static Hart], memory: AddressSpace) {
+        let code = self.interpreter.code();
+        let space = Space::new(memory, Images::default(), code);
+        let space = self.spaces.insert(space);
+        let (vfs, first) = self.file_state();
+        let mut files = vfs.fork(first, IDLE);
+        vfs.close_all(&mut files);
+        let mut process = Process::new(self.host.boot(), space, files);
         process.pid = IDLE;
-        self.scheduler.add_process(process);
-        for (number, &hart) in harts.iter().enumerate() {
-            let idle = FIRST_IDLE + number as u32;
-            self.scheduler.add_idle_task(Task {
+        let process = self.processes.insert(IDLE, process);
+        for (number, &hart) in (0..).zip(harts) {
+            let tid = FIRST_IDLE + number;
+            let task = Task {
                 pid: IDLE,
-                ..Task::new(idle)
-            });
-            let is_first = number == 0;
-            self.cpus.push(CpuState {
-                hart,
-                kick: &hart.kick,
-                running: if is_first { self.task.tid } else { idle },
-                activity: match is_first {
-                    true => Activity::Busy,
-                    false => Activity::Asleep,
-                },
-                restart: false,
-                lost: false,
-                started: 0,
-                replaying: false,
-            });
+                ..Task::new(tid)
+            };
+            let idle = Current {
+                task: self.tasks.insert(tid, task),
+                process,
+                space,
+            };
+            let current = if number == 0 { self.current } else { idle };
+            self.cpus.push(CpuState::new(hart, current, idle));
         }
     }
 
-    /// Makes the kernel's fields belong to this vCPU's task, after it has taken the lock. Returns
-    /// whether its host frames must be dropped.
+    /// Makes the kernel work for this vCPU, after it has taken the lock. Returns whether its host
+    /// frames must be dropped.
     #[inline]
     pub(crate) fn arrive(&mut self) -> bool {
         if !cpus::several() {
@@ -131,10 +143,10 @@ impl Kernel {
 
     /// Releases the windows of dropped images, unless another vCPU still executes their code.
     pub(crate) fn release_images(&mut self) {
-        let mut sharers = cpus::users_of(self.memory.table_address());
+        let mut sharers = cpus::users_of(self.memory().table_address());
         let is_awaited = cpus::several() && sharers.any(|cpu| self.cpus[cpu].restart);
         if !is_awaited {
-            self.images.release();
+            self.space_mut().images.release();
         }
     }
 
@@ -142,20 +154,13 @@ impl Kernel {
         if cpu == self.cpu {
             return;
         }
-        let old = &mut self.cpus[self.cpu];
-        old.started = self.scheduler.started;
-        old.replaying = self.replaying;
         self.cpu = cpu;
-        let new = &self.cpus[cpu];
-        self.scheduler.started = new.started;
-        self.replaying = new.replaying;
-        let (hart, running) = (new.hart, new.running);
+        let CpuState { hart, current, .. } = self.cpus[cpu];
         // SAFETY: harts are never freed, and this is the vCPU of this one.
-        self.set_hart(unsafe { &*hart });
-        self.forget_fetch();
-        if let Some(task) = self.scheduler.take_task(running) {
-            let previous = self.exchange_task(task);
-            self.scheduler.keep_task(previous);
+        self.hart = unsafe { &*hart };
+        let old = self.set_current(current);
+        if old.space != current.space && !self.is_idle() {
+            self.catch_up_translations();
         }
     }
 
@@ -193,7 +198,7 @@ impl Kernel {
             return false;
         }
         let mut told = 0u64;
-        for affinity in self.scheduler.ready_affinities() {
+        for affinity in self.ready_affinities() {
             let suited = affinity & idle & !told;
             // The lowest set bit.
             told |= suited & suited.wrapping_neg();
@@ -223,12 +228,7 @@ impl Kernel {
     /// Whether this vCPU has no task.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.task.pid == IDLE
-    }
-
-    /// The idle task of this vCPU.
-    pub(crate) fn idle_task(&self) -> u32 {
-        FIRST_IDLE + self.cpu as u32
+        self.current == self.cpus[self.cpu].idle
     }
 
     /// Makes this idle vCPU run a task, if there is one. Returns whether there was.
@@ -241,7 +241,7 @@ impl Kernel {
         let next = self.take_ready();
         if let Some(next) = next {
             self.cpus[self.cpu].activity = Activity::Busy;
-            self.switch_to(next, true);
+            self.switch_to(next);
         }
         next.is_some()
     }
@@ -288,47 +288,41 @@ impl Kernel {
         }
     }
 
-    /// The other vCPUs that run tasks selected by `these`.
-    pub(crate) fn cpus_running(&self, these: impl Fn(u32) -> bool) -> Vec<usize> {
+    /// The other vCPUs that run tasks.
+    pub(crate) fn other_busy_cpus(&self) -> Vec<usize> {
         let cpus = self.cpus.iter().enumerate();
-        let others = cpus.filter(|&(cpu, state)| cpu != self.cpu && these(state.running));
-        others.map(|(cpu, _)| cpu).collect()
+        let busy = cpus.filter(|&(number, cpu)| number != self.cpu && cpu.current != cpu.idle);
+        busy.map(|(number, _)| number).collect()
     }
 
-    /// The other vCPU that runs a task, if there is one.
+    /// The number of the vCPU that runs a task, if one does.
     fn cpu_of(&self, tid: u32) -> Option<usize> {
-        let is_there = |cpu: &CpuState| cpu.running == tid;
-        let cpu = self.cpus.iter().position(is_there)?;
-        (cpu != self.cpu).then_some(cpu)
+        let task = self.tasks.handle(tid)?;
+        let mut cpus = self.cpus.iter();
+        cpus.position(|cpu| cpu.current.task == task)
     }
 
-    /// CPU time that other vCPUs have spent on a process since their last task switch, ns.
-    pub(crate) fn time_elsewhere(&self, pid: u32) -> u64 {
+    /// CPU time that vCPUs have spent since their last task switch on what `chosen` selects, ns.
+    pub(super) fn time_since_switch(&self, chosen: impl Fn(&Current) -> bool) -> u64 {
         let now = clock::monotonic();
-        let others = (self.cpus.iter().enumerate()).filter(|&(number, _)| number != self.cpu);
-        let time = |(_, cpu): (usize, &CpuState)| match self.scheduler.pid_of(cpu.running) {
-            Some(of) if of == pid => now.saturating_sub(cpu.started),
-            _ => 0,
-        };
-        others.map(time).sum()
+        let cpus = self.cpus.iter().filter(|cpu| chosen(&cpu.current));
+        cpus.map(|cpu| now.saturating_sub(cpu.started)).sum()
     }
 
     /// Kicks the vCPU that runs a task, if one does.
     pub(crate) fn ask_task(&self, tid: u32) {
-        if tid == self.task.tid {
-            dispatch::ask_attention(self.kick());
-        } else if let Some(cpu) = self.cpu_of(tid) {
+        if let Some(cpu) = self.cpu_of(tid) {
             dispatch::ask_attention(self.cpus[cpu].kick);
         }
     }
 
-    /// Takes a task away from the vCPU that runs it, which becomes idle. The task's registers are
-    /// lost.
+    /// Takes a task away from the other vCPU that runs it, which becomes idle. The task's registers
+    /// are lost.
     pub(crate) fn take_from_cpu(&mut self, tid: u32) {
-        if let Some(cpu) = self.cpu_of(tid) {
+        if let Some(cpu) = self.cpu_of(tid).filter(|&cpu| cpu != self.cpu) {
             cpus::halt(cpu);
             let state = &mut self.cpus[cpu];
-            state.running = FIRST_IDLE + cpu as u32;
+            state.current = state.idle;
             state.restart = true;
             state.lost = true;
         }
@@ -341,7 +335,7 @@ impl Kernel {
         if !cpus::several() {
             return;
         }
-        for cpu in cpus::users_of(self.memory.table_address()) {
+        for cpu in cpus::users_of(self.memory().table_address()) {
             cpus::halt(cpu);
             self.cpus[cpu].restart = true;
         }

@@ -1,7 +1,11 @@
 //! Processes: identity, limits and state.
 
 use crate::fs;
-use crate::kernel::signals::{SigInfo, Signals};
+use crate::fs::file::MAX_FILES;
+use crate::fs::types::Credentials;
+use crate::kernel::signals::{ProcessSignals, SigInfo};
+use crate::kernel::space::Space;
+use crate::kernel::table::Handle;
 use crate::kernel::timers::ProcessTimers;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -75,13 +79,6 @@ pub enum State {
     Zombie(Status),
 }
 
-/// State of a process that does not run; the kernel has the state of the running one.
-#[derive(Debug)]
-pub(crate) struct Parked {
-    pub files: fs::process::Process,
-    pub signals: Signals,
-}
-
 /// A process.
 #[derive(Debug)]
 pub struct Process {
@@ -133,22 +130,24 @@ pub struct Process {
     pub has_executed: bool,
     /// The task that waits, after `vfork`, until this process releases the memory.
     pub vfork_parent: Option<u32>,
-    /// Number of the address space.
-    pub(crate) space: u32,
+    /// Its address space; invalid after its end.
+    pub(crate) space: Handle<Space>,
     /// CPU time used, ns; while the process runs, up to the last switch.
     pub cpu_time: u64,
     /// CPU time of waited-for children, ns.
     pub children_time: u64,
     /// Timers of the process.
     pub timers: ProcessTimers,
-    /// State that is in the kernel while the process runs, and that does not exist after its end.
-    pub(crate) parked: Option<Parked>,
+    /// Descriptors and directories; after its end there are no descriptors.
+    pub files: fs::process::Process,
+    /// Signal state of the process as a whole.
+    pub signals: ProcessSignals,
 }
 
 impl Process {
-    /// Creates the first process from the boot information.
+    /// Creates the first process from the boot information, with its address space and files.
     #[must_use]
-    pub fn new(boot: &BootInfo) -> Process {
+    pub fn new(boot: &BootInfo, space: Handle<Space>, files: fs::process::Process) -> Process {
         let unlimited = Rlimit64 {
             rlim_cur: RLIM_INFINITY,
             rlim_max: RLIM_INFINITY,
@@ -185,19 +184,25 @@ impl Process {
             threads: 1,
             has_executed: false,
             vfork_parent: None,
-            space: 0,
+            space,
             cpu_time: 0,
             children_time: 0,
             timers: ProcessTimers::default(),
-            parked: None,
+            files,
+            signals: ProcessSignals::default(),
         }
     }
 
-    /// Creates the child `pid` of this process in the address space `space`.
+    /// Creates a child of this process in the address space `space`, with the number of `files`.
     #[must_use]
-    pub(crate) fn fork(&self, pid: u32, space: u32, parked: Parked) -> Process {
+    pub(crate) fn fork(
+        &self,
+        space: Handle<Space>,
+        files: fs::process::Process,
+        signals: ProcessSignals,
+    ) -> Process {
         Process {
-            pid,
+            pid: files.pid,
             parent: self.pid,
             executable: self.executable.clone(),
             arguments: self.arguments.clone(),
@@ -214,9 +219,25 @@ impl Process {
             cpu_time: 0,
             children_time: 0,
             timers: ProcessTimers::default(),
-            parked: Some(parked),
+            files,
+            signals,
             ..*self
         }
+    }
+
+    /// Copies identity and limits, which system calls may have changed, to the file state.
+    pub fn sync_identity(&mut self) {
+        let who = Credentials {
+            uid: self.uid,
+            gid: self.gid,
+            groups: Rc::clone(&self.groups),
+        };
+        if who != self.files.who {
+            self.files.who = who;
+            self.files.registry.update(&self.files);
+        }
+        let limit = self.limits[RLIMIT_NOFILE].rlim_cur;
+        self.files.fds.limit = limit.min(MAX_FILES as u64) as u32;
     }
 
     /// The session of its controlling terminal; none if it has released the terminal.

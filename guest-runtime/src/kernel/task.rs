@@ -139,7 +139,7 @@ pub struct Task {
     pub affinity: u64,
     /// Registers while the task does not run.
     pub(crate) registers: Option<Registers>,
-    /// Signal state while the task does not run.
+    /// Signal state of the thread.
     pub(crate) signals: ThreadSignals,
 }
 

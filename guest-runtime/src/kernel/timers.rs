@@ -6,6 +6,7 @@
 use crate::arch::clock;
 use crate::fs::process::FileId;
 use crate::kernel::Kernel;
+use crate::kernel::current::Current;
 use crate::kernel::signals::SigInfo;
 use crate::kernel::task::NEVER;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -171,9 +172,9 @@ impl Kernel {
                 timer.set(new);
                 Some(result)
             }
-            Owner::Real(pid) => Some(change(&mut self.process_mut(pid)?.timers.real)),
+            Owner::Real(pid) => Some(change(&mut self.processes.get_mut(pid)?.timers.real)),
             Owner::Posix(pid, number) => {
-                let timers = &mut self.process_mut(pid)?.timers;
+                let timers = &mut self.processes.get_mut(pid)?.timers;
                 Some(change(&mut timers.posix.get_mut(&number)?.timer))
             }
         }
@@ -288,7 +289,7 @@ impl Kernel {
     /// Sends the signal of a POSIX timer, unless the previous one is still pending.
     fn notify(&mut self, pid: u32, number: u32, count: u64) {
         let pending = self.is_timer_pending(pid, number);
-        let Some(process) = self.process_mut(pid) else {
+        let Some(process) = self.processes.get_mut(pid) else {
             return;
         };
         let Some(posix) = process.timers.posix.get_mut(&number) else {
@@ -314,15 +315,15 @@ impl Kernel {
     pub(crate) fn run_cpu_timers(&mut self) {
         self.check_cpu_limit();
         self.run_posix_cpu_timers();
-        if self.process.timers.cpu == [Timer::default(); 2] {
+        if self.process().timers.cpu == [Timer::default(); 2] {
             return;
         }
-        let pid = self.process.pid;
+        let pid = self.process().pid;
         let now = self.cpu_time(CpuClock::Process(pid));
         for (which, signal) in [SIGVTALRM, SIGPROF].into_iter().enumerate() {
-            if self.process.timers.cpu[which].expire(now) > 0 {
+            if self.process_mut().timers.cpu[which].expire(now) > 0 {
                 let info = SigInfo::sent(signal, SI_KERNEL, 0, 0);
-                self.signal_process(self.process.pid, info);
+                self.signal_process(self.process().pid, info);
             }
         }
     }
@@ -332,16 +333,16 @@ impl Kernel {
     /// Enforces `RLIMIT_CPU` of the running process: `SIGXCPU` at the soft limit and each second
     /// after it, `SIGKILL` at the hard limit.
     fn check_cpu_limit(&mut self) {
-        let limit = self.process.limits[RLIMIT_CPU];
+        let limit = self.process().limits[RLIMIT_CPU];
         if limit.rlim_cur == RLIM_INFINITY {
             return;
         }
-        let pid = self.process.pid;
+        let pid = self.process().pid;
         let used = self.cpu_time(CpuClock::Process(pid)) / clock::SECOND;
         let signal = match used {
             _ if used >= limit.rlim_max => SIGKILL,
             _ if used >= limit.rlim_cur => {
-                self.process.limits[RLIMIT_CPU].rlim_cur += 1;
+                self.process_mut().limits[RLIMIT_CPU].rlim_cur += 1;
                 SIGXCPU
             }
             _ => return,
@@ -351,44 +352,36 @@ impl Kernel {
 
     /// Handles expired POSIX timers in CPU time of the running process.
     fn run_posix_cpu_timers(&mut self) {
-        if !self.process.timers.has_cpu {
+        if !self.process().timers.has_cpu {
             return;
         }
-        let posix = self.process.timers.posix.iter();
+        let posix = self.process().timers.posix.iter();
         let armed = posix.filter(|(_, posix)| posix.timer.next != 0);
         let armed: Vec<_> = armed
             .filter_map(|(&number, posix)| Some((number, posix.cpu?)))
             .collect();
-        self.process.timers.has_cpu = !armed.is_empty();
+        self.process_mut().timers.has_cpu = !armed.is_empty();
         for (number, cpu) in armed {
             let now = self.cpu_time(cpu);
-            let posix = self.process.timers.posix.get_mut(&number);
+            let posix = self.process_mut().timers.posix.get_mut(&number);
             let count = posix.map_or(0, |posix| posix.timer.expire(now));
             if count > 0 {
-                self.notify(self.process.pid, number, count);
+                self.notify(self.process().pid, number, count);
             }
         }
     }
 
-    /// CPU time used so far, also on other vCPUs, ns; 0 if there is no such process or thread.
-    pub(crate) fn cpu_time(&mut self, of: CpuClock) -> u64 {
-        self.account_time();
-        let now = clock::monotonic();
-        let (used, running): (u64, Vec<usize>) = match of {
-            CpuClock::Process(pid) => {
-                let tasks = self.threads(pid);
-                let running = self.cpus_running(|tid| tasks.contains(&tid));
-                let process = self.process_mut(pid);
-                (process.map_or(0, |process| process.cpu_time), running)
-            }
-            CpuClock::Thread(tid) => {
-                let running = self.cpus_running(|running| running == tid);
-                let task = self.task_mut(tid);
-                (task.map_or(0, |task| task.cpu_time), running)
-            }
+    /// CPU time used so far, ns; 0 if there is no such process or thread.
+    pub(crate) fn cpu_time(&self, of: CpuClock) -> u64 {
+        let until_switch = match of {
+            CpuClock::Process(pid) => self.processes.get(pid).map(|process| process.cpu_time),
+            CpuClock::Thread(tid) => self.tasks.get(tid).map(|task| task.cpu_time),
         };
-        let since = |cpu: usize| now.saturating_sub(self.cpus[cpu].started);
-        used + running.into_iter().map(since).sum::<u64>()
+        let runs = |current: &Current| match of {
+            CpuClock::Process(pid) => self.processes[*current].pid == pid,
+            CpuClock::Thread(tid) => self.tasks[*current].tid == tid,
+        };
+        until_switch.map_or(0, |time| time + self.time_since_switch(runs))
     }
 }
 

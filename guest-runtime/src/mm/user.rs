@@ -11,6 +11,7 @@ use core::ops::Range;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_linux::errno::Errno;
 use hartline_linux::limits::PATH_MAX;
+use hartline_linux::socket::_K_SS_MAXSIZE;
 use hartline_linux::uio::{Iovec, UIO_MAXIOV};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -141,6 +142,19 @@ pub fn cstr(memory: &mut AddressSpace, address: u64, limit: usize) -> Result<Vec
 /// As [`cstr`] with [`PATH_MAX`].
 pub fn path(memory: &mut AddressSpace, address: u64) -> Result<Vec<u8>, Errno> {
     cstr(memory, address, PATH_MAX)
+}
+
+/// Reads the bytes of a socket address.
+///
+/// # Errors
+/// `EINVAL` if the length is negative or more than [`_K_SS_MAXSIZE`], otherwise as [`slice()`].
+pub fn sockaddr(memory: &mut AddressSpace, address: u64, length: u64) -> Result<Vec<u8>, Errno> {
+    match usize::try_from(length as i32) {
+        Ok(length) if length <= _K_SS_MAXSIZE => {
+            Ok(slice(memory, address, length as u64)?.to_vec())
+        }
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 /// Reads an I/O vector. As on Linux, the total is cut to [`MAX_TRANSFER`].

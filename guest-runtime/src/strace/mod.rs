@@ -1,16 +1,13 @@
-//! `hartline run --strace`: prints system calls, signals and exits in the format of strace(1).
+//! `hartline run --strace`: formats system calls, signals and exits as strace(1) does. The kernel
+//! writes the lines.
 //!
 //! A line is written when its call returns. Input arguments are decoded when the call begins,
 //! output arguments when it returns. [`hartline_linux::syscall`] lists the arguments of each call.
 
 mod flags;
 
-use crate::kernel::Kernel;
-use crate::kernel::process::Status;
-use crate::kernel::signals::SigInfo;
-use crate::mm::user;
+use crate::mm::{AddressSpace, user};
 use crate::net::address::{Address, Family};
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -22,8 +19,6 @@ use hartline_linux::signal::_NSIG;
 use hartline_linux::socket::{AF_INET, AF_INET6, AF_UNIX, AF_VSOCK};
 use hartline_linux::syscall::{Argument, Outcome, find};
 
-/// The stream on which the trace leaves the VM.
-const STREAM: u32 = 3;
 /// The maximum number of bytes shown of a string (strace's `-s`).
 const SHOWN: usize = 32;
 /// The maximum number of elements shown of an array.
@@ -49,44 +44,37 @@ pub struct Pending {
     texts: Vec<Option<String>>,
 }
 
-impl Kernel {
-    /// Records the start of a call.
-    pub(crate) fn trace_entry(&mut self, number: u64, arguments: &[u64; 6]) {
-        if self.task.retry.is_some() {
-            return;
-        }
-        let kinds = arguments_of(number);
-        let texts = kinds.iter().enumerate();
-        let texts = texts
-            .map(|(n, kind)| match kind.comes_out() {
-                true => None,
-                false => Some(self.show_argument(*kind, arguments, n, 0)),
-            })
-            .collect();
-        let pending = Pending {
-            number,
-            arguments: *arguments,
-            texts,
-        };
-        match outcome_of(number) {
-            Outcome::Never => self.trace_call(&pending, None),
-            _ => self.task.trace = Some(Box::new(pending)),
-        }
+/// Records the start of a call.
+pub(crate) fn begin(memory: &mut AddressSpace, number: u64, arguments: &[u64; 6]) -> Pending {
+    let kinds = arguments_of(number).iter().enumerate();
+    let texts = kinds.map(|(n, kind)| match kind.comes_out() {
+        true => None,
+        false => Some(show_argument(memory, *kind, arguments, n, 0)),
+    });
+    Pending {
+        number,
+        arguments: *arguments,
+        texts: texts.collect(),
+    }
+}
+
+impl Pending {
+    /// Whether the call never returns.
+    pub(crate) fn is_last(&self) -> bool {
+        matches!(outcome_of(self.number), Outcome::Never)
     }
 
-    /// Writes the line of a call that returns.
-    pub(crate) fn trace_exit(&mut self, result: Result<u64, Errno>) {
-        if let Some(pending) = self.task.trace.take() {
-            self.trace_call(&pending, Some(result));
-        }
-    }
-
-    fn trace_call(&mut self, pending: &Pending, result: Option<Result<u64, Errno>>) {
+    /// The line of the call, which returns `result`, or never.
+    pub(crate) fn line(
+        &self,
+        memory: &mut AddressSpace,
+        result: Option<Result<u64, Errno>>,
+    ) -> String {
         let Pending {
             number,
             arguments,
             texts,
-        } = pending;
+        } = self;
         let mut line = match find(*number) {
             Some(call) => format!("{}(", call.name),
             None => format!("syscall_{number:#x}("),
@@ -102,7 +90,7 @@ impl Kernel {
             match (text, result) {
                 (Some(text), _) => line.push_str(text),
                 (None, Some(Ok(result))) => {
-                    line.push_str(&self.show_argument(*kind, arguments, n, result));
+                    line.push_str(&show_argument(memory, *kind, arguments, n, result));
                 }
                 (None, _) => line.push_str(&pointer(arguments[n])),
             }
@@ -118,195 +106,192 @@ impl Kernel {
                 let _ = write!(line, "-1 {name} ({})", error.description());
             }
         }
-        self.trace_line(&line);
+        line
     }
+}
 
-    /// Writes the line of a signal that is delivered.
-    pub(crate) fn trace_signal(&mut self, info: &SigInfo) {
-        let name = flags::signal(u64::from(info.signal()));
-        let line = format!("--- {name} {{si_signo={name}, {}}} ---", info.describe());
-        self.trace_line(&line);
+/// The line of a signal that is delivered; `details` describes its `siginfo_t`.
+pub(crate) fn signal(signal: u8, details: &str) -> String {
+    let name = flags::signal(u64::from(signal));
+    format!("--- {name} {{si_signo={name}, {details}}} ---")
+}
+
+/// The line of a process's exit with a status.
+pub(crate) fn exited(status: u8) -> String {
+    format!("+++ exited with {status} +++")
+}
+
+/// The line of a process's end by a signal.
+pub(crate) fn killed(signal: u8) -> String {
+    format!("+++ killed by {} +++", flags::signal(u64::from(signal)))
+}
+
+/// Formats argument `n`, which is of this kind.
+fn show_argument(
+    memory: &mut AddressSpace,
+    kind: Argument,
+    a: &[u64; 6],
+    n: usize,
+    result: u64,
+) -> String {
+    let value = a[n];
+    match kind {
+        Argument::Int | Argument::Fd => format!("{}", value as i32),
+        Argument::Long => format!("{}", value.cast_signed()),
+        Argument::Size => format!("{value}"),
+        Argument::Octal => format!("0{:o}", value as u32),
+        Argument::Pointer => pointer(value),
+        Argument::Hex => format!("{value:#x}"),
+        Argument::DirFd => match value as i32 {
+            AT_FDCWD => "AT_FDCWD".into(),
+            fd => format!("{fd}"),
+        },
+        Argument::Path => show_path(memory, value),
+        Argument::Strings => show_strings(memory, value),
+        Argument::Count => show_count(memory, value),
+        Argument::Bytes => show_bytes(memory, value, a[n + 1]),
+        Argument::OutBytes => show_bytes(memory, value, result.min(a[n + 1])),
+        Argument::OutInts => show_ints(memory, value),
+        Argument::Time | Argument::OutTime => show_time(memory, value),
+        Argument::Signal => flags::signal(value),
+        Argument::SignalSet => show_set(memory, value),
+        Argument::Address => show_address(memory, value, a[n + 1]),
+        Argument::OutStatus => show_status(memory, value, result),
+        Argument::OpenMode => format!("0{:o}", value as u32),
+        Argument::Flags(names) => flags::show(names, value),
+        Argument::Choice(names) => flags::choose(names, value),
     }
+}
 
-    /// Writes the line of the running process's exit.
-    pub(crate) fn trace_end(&mut self, status: Status) {
-        let line = match status {
-            Status::Exited(code) => format!("+++ exited with {code} +++"),
-            Status::Signaled(signal) => {
-                format!("+++ killed by {} +++", flags::signal(u64::from(signal)))
-            }
-            Status::Stopped(_) | Status::Continued => return,
-        };
-        self.trace_line(&line);
+fn show_path(memory: &mut AddressSpace, address: u64) -> String {
+    match user::path(memory, address) {
+        Ok(path) => quoted(&path, path.len()),
+        Err(_) => pointer(address),
     }
+}
 
-    fn trace_line(&mut self, line: &str) {
-        let line = match self.scheduler.is_alone() {
-            true => format!("{line}\n"),
-            false => format!("[pid {:5}] {line}\n", self.task.tid),
-        };
-        // The program runs on if the trace cannot be written.
-        let _ = self.files.streams.write(STREAM, line.as_bytes());
+fn show_bytes(memory: &mut AddressSpace, address: u64, length: u64) -> String {
+    let shown = length.min(SHOWN as u64);
+    match user::slice(memory, address, shown) {
+        Ok(bytes) if shown == length => quoted(&bytes.to_vec(), SHOWN),
+        Ok(bytes) => format!("{}...", quoted(&bytes.to_vec(), SHOWN)),
+        Err(_) => pointer(address),
     }
+}
 
-    /// Formats argument `n`, which is of this kind.
-    fn show_argument(&mut self, kind: Argument, a: &[u64; 6], n: usize, result: u64) -> String {
-        let value = a[n];
-        match kind {
-            Argument::Int | Argument::Fd => format!("{}", value as i32),
-            Argument::Long => format!("{}", value.cast_signed()),
-            Argument::Size => format!("{value}"),
-            Argument::Octal => format!("0{:o}", value as u32),
-            Argument::Pointer => pointer(value),
-            Argument::Hex => format!("{value:#x}"),
-            Argument::DirFd => match value as i32 {
-                AT_FDCWD => "AT_FDCWD".into(),
-                fd => format!("{fd}"),
-            },
-            Argument::Path => self.show_path(value),
-            Argument::Strings => self.show_strings(value),
-            Argument::Count => self.show_count(value),
-            Argument::Bytes => self.show_bytes(value, a[n + 1]),
-            Argument::OutBytes => self.show_bytes(value, result.min(a[n + 1])),
-            Argument::OutInts => self.show_ints(value),
-            Argument::Time | Argument::OutTime => self.show_time(value),
-            Argument::Signal => flags::signal(value),
-            Argument::SignalSet => self.show_set(value),
-            Argument::Address => self.show_address(value, a[n + 1]),
-            Argument::OutStatus => self.show_status(value, result),
-            Argument::OpenMode => format!("0{:o}", value as u32),
-            Argument::Flags(names) => flags::show(names, value),
-            Argument::Choice(names) => flags::choose(names, value),
+/// Reads the pointers of a null-terminated vector; the flag says whether the terminator was
+/// found.
+fn pointers(memory: &mut AddressSpace, address: u64, most: u64) -> Option<(Vec<u64>, bool)> {
+    let mut pointers = Vec::new();
+    for n in 0..most {
+        match user::read(memory, address.wrapping_add(8 * n)).ok()? {
+            0 => return Some((pointers, true)),
+            pointer => pointers.push(pointer),
         }
     }
+    Some((pointers, false))
+}
 
-    fn show_path(&mut self, address: u64) -> String {
-        match user::path(&mut self.memory, address) {
-            Ok(path) => quoted(&path, path.len()),
-            Err(_) => pointer(address),
+fn show_strings(memory: &mut AddressSpace, address: u64) -> String {
+    let Some((pointers, complete)) = pointers(memory, address, ELEMENTS) else {
+        return pointer(address);
+    };
+    let strings: Vec<String> = pointers
+        .into_iter()
+        .map(|at| show_path(memory, at))
+        .collect();
+    let rest = if complete { "" } else { ", ..." };
+    format!("[{}{rest}]", strings.join(", "))
+}
+
+/// Shows the number of strings, as strace does for the environment.
+fn show_count(memory: &mut AddressSpace, address: u64) -> String {
+    match pointers(memory, address, 1 << 16) {
+        Some((pointers, _)) => format!("{address:#x} /* {} vars */", pointers.len()),
+        None => pointer(address),
+    }
+}
+
+fn show_ints(memory: &mut AddressSpace, address: u64) -> String {
+    match user::read::<[i32; 2]>(memory, address) {
+        Ok([first, second]) => format!("[{first}, {second}]"),
+        Err(_) => pointer(address),
+    }
+}
+
+fn show_address(memory: &mut AddressSpace, address: u64, length: u64) -> String {
+    let Ok(bytes) = user::sockaddr(memory, address, length) else {
+        return pointer(address);
+    };
+    let family = match Address::family_of(&bytes) {
+        Ok(AF_UNIX) => Family::Unix,
+        Ok(AF_INET) => Family::Inet,
+        Ok(AF_INET6) => Family::Inet6,
+        Ok(AF_VSOCK) => Family::Vsock,
+        _ => return pointer(address),
+    };
+    let name = flags::choose(names::FAMILY, u64::from(family.number()));
+    let rest = match Address::parse(&bytes, family) {
+        Ok(Address::Path(path)) => format!("sun_path={}", quoted(&path, path.len())),
+        Ok(Address::Abstract(name)) => format!("sun_path=@{}", quoted(&name, name.len())),
+        Ok(Address::Inet(to)) if family == Family::Inet => {
+            let (port, ip) = (to.port(), to.ip());
+            format!("sin_port=htons({port}), sin_addr=inet_addr(\"{ip}\")")
         }
-    }
-
-    fn show_bytes(&mut self, address: u64, length: u64) -> String {
-        let shown = length.min(SHOWN as u64);
-        match user::slice(&mut self.memory, address, shown) {
-            Ok(bytes) if shown == length => quoted(&bytes.to_vec(), SHOWN),
-            Ok(bytes) => format!("{}...", quoted(&bytes.to_vec(), SHOWN)),
-            Err(_) => pointer(address),
+        Ok(Address::Inet(to)) => {
+            let (port, ip) = (to.port(), to.ip());
+            format!("sin6_port=htons({port}), sin6_addr=\"{ip}\"")
         }
-    }
+        Ok(Address::Vsock(cid, port)) => format!("svm_cid={cid:#x}, svm_port={port:#x}"),
+        _ => return format!("{{sa_family={name}}}"),
+    };
+    format!("{{sa_family={name}, {rest}}}")
+}
 
-    /// Reads the pointers of a null-terminated vector; the flag says whether the terminator was
-    /// found.
-    fn pointers(&mut self, address: u64, most: u64) -> Option<(Vec<u64>, bool)> {
-        let mut pointers = Vec::new();
-        for n in 0..most {
-            match user::read(&mut self.memory, address.wrapping_add(8 * n)).ok()? {
-                0 => return Some((pointers, true)),
-                pointer => pointers.push(pointer),
-            }
+/// Shows the status that `wait4` stores, if it stores one.
+fn show_status(memory: &mut AddressSpace, address: u64, result: u64) -> String {
+    let status = match user::read::<u32>(memory, address) {
+        Ok(status) if result != 0 => status,
+        _ => return pointer(address),
+    };
+    let (signal, code) = (u64::from(status & 0x7f), status >> 8 & 0xff);
+    match (status, signal) {
+        (0xffff, _) => "[{WIFCONTINUED(s)}]".into(),
+        (_, 0) => format!("[{{WIFEXITED(s) && WEXITSTATUS(s) == {code}}}]"),
+        (_, 0x7f) => {
+            let name = flags::signal(u64::from(code));
+            format!("[{{WIFSTOPPED(s) && WSTOPSIG(s) == {name}}}]")
         }
-        Some((pointers, false))
+        _ => format!(
+            "[{{WIFSIGNALED(s) && WTERMSIG(s) == {}}}]",
+            flags::signal(signal)
+        ),
     }
+}
 
-    fn show_strings(&mut self, address: u64) -> String {
-        let Some((pointers, complete)) = self.pointers(address, ELEMENTS) else {
-            return pointer(address);
-        };
-        let strings: Vec<String> = pointers.into_iter().map(|at| self.show_path(at)).collect();
-        let rest = if complete { "" } else { ", ..." };
-        format!("[{}{rest}]", strings.join(", "))
-    }
-
-    /// Shows the number of strings, as strace does for the environment.
-    fn show_count(&mut self, address: u64) -> String {
-        match self.pointers(address, 1 << 16) {
-            Some((pointers, _)) => format!("{address:#x} /* {} vars */", pointers.len()),
-            None => pointer(address),
+fn show_time(memory: &mut AddressSpace, address: u64) -> String {
+    match user::read::<[i64; 2]>(memory, address) {
+        Ok([seconds, rest]) if address != 0 => {
+            format!("{{tv_sec={seconds}, tv_nsec={rest}}}")
         }
+        _ => pointer(address),
     }
+}
 
-    fn show_ints(&mut self, address: u64) -> String {
-        match user::read::<[i32; 2]>(&mut self.memory, address) {
-            Ok([first, second]) => format!("[{first}, {second}]"),
-            Err(_) => pointer(address),
-        }
-    }
-
-    fn show_address(&mut self, address: u64, length: u64) -> String {
-        let Ok(bytes) = self.address_bytes(address, length) else {
-            return pointer(address);
-        };
-        let family = match Address::family_of(&bytes) {
-            Ok(AF_UNIX) => Family::Unix,
-            Ok(AF_INET) => Family::Inet,
-            Ok(AF_INET6) => Family::Inet6,
-            Ok(AF_VSOCK) => Family::Vsock,
-            _ => return pointer(address),
-        };
-        let name = flags::choose(names::FAMILY, u64::from(family.number()));
-        let rest = match Address::parse(&bytes, family) {
-            Ok(Address::Path(path)) => format!("sun_path={}", quoted(&path, path.len())),
-            Ok(Address::Abstract(name)) => format!("sun_path=@{}", quoted(&name, name.len())),
-            Ok(Address::Inet(to)) if family == Family::Inet => {
-                let (port, ip) = (to.port(), to.ip());
-                format!("sin_port=htons({port}), sin_addr=inet_addr(\"{ip}\")")
-            }
-            Ok(Address::Inet(to)) => {
-                let (port, ip) = (to.port(), to.ip());
-                format!("sin6_port=htons({port}), sin6_addr=\"{ip}\"")
-            }
-            Ok(Address::Vsock(cid, port)) => format!("svm_cid={cid:#x}, svm_port={port:#x}"),
-            _ => return format!("{{sa_family={name}}}"),
-        };
-        format!("{{sa_family={name}, {rest}}}")
-    }
-
-    /// Shows the status that `wait4` stores, if it stores one.
-    fn show_status(&mut self, address: u64, result: u64) -> String {
-        let status = match user::read::<u32>(&mut self.memory, address) {
-            Ok(status) if result != 0 => status,
-            _ => return pointer(address),
-        };
-        let (signal, code) = (u64::from(status & 0x7f), status >> 8 & 0xff);
-        match (status, signal) {
-            (0xffff, _) => "[{WIFCONTINUED(s)}]".into(),
-            (_, 0) => format!("[{{WIFEXITED(s) && WEXITSTATUS(s) == {code}}}]"),
-            (_, 0x7f) => {
-                let name = flags::signal(u64::from(code));
-                format!("[{{WIFSTOPPED(s) && WSTOPSIG(s) == {name}}}]")
-            }
-            _ => format!(
-                "[{{WIFSIGNALED(s) && WTERMSIG(s) == {}}}]",
-                flags::signal(signal)
-            ),
-        }
-    }
-
-    fn show_time(&mut self, address: u64) -> String {
-        match user::read::<[i64; 2]>(&mut self.memory, address) {
-            Ok([seconds, rest]) if address != 0 => {
-                format!("{{tv_sec={seconds}, tv_nsec={rest}}}")
-            }
-            _ => pointer(address),
-        }
-    }
-
-    fn show_set(&mut self, address: u64) -> String {
-        let Ok(set) = user::read::<u64>(&mut self.memory, address) else {
-            return pointer(address);
-        };
-        // A set of most signals is shown by the signals that are missing from it.
-        let (mark, set) = match set.count_ones() > 32 {
-            true => ("~", !set),
-            false => ("", set),
-        };
-        let names: Vec<String> = (1..=u64::from(_NSIG))
-            .filter(|signal| set & 1 << (signal - 1) != 0)
-            .map(|signal| flags::signal(signal).replace("SIG", ""))
-            .collect();
-        format!("{mark}[{}]", names.join(" "))
-    }
+fn show_set(memory: &mut AddressSpace, address: u64) -> String {
+    let Ok(set) = user::read::<u64>(memory, address) else {
+        return pointer(address);
+    };
+    // A set of most signals is shown by the signals that are missing from it.
+    let (mark, set) = match set.count_ones() > 32 {
+        true => ("~", !set),
+        false => ("", set),
+    };
+    let names: Vec<String> = (1..=u64::from(_NSIG))
+        .filter(|signal| set & 1 << (signal - 1) != 0)
+        .map(|signal| flags::signal(signal).replace("SIG", ""))
+        .collect();
+    format!("{mark}[{}]", names.join(" "))
 }
 
 fn pointer(address: u64) -> String {

@@ -1,11 +1,11 @@
 //! Making processes and threads: `clone`, `clone3`.
 
 use super::Entry;
+use super::files_fd::open_anonymous;
 use crate::file::pidfd::PidFd;
 use crate::kernel::Kernel;
-use crate::kernel::process::Parked;
-use crate::kernel::scheduler::Space;
 use crate::kernel::signals::check_number;
+use crate::kernel::space::Space;
 use crate::kernel::task::{Registers, Task};
 use crate::mm::Access;
 use crate::mm::user;
@@ -73,9 +73,9 @@ fn clone3(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if size > PAGE {
         return Err(Errno::E2BIG);
     }
-    let args: CloneArgs = user::read(&mut kernel.memory, address)?;
+    let args: CloneArgs = user::read(kernel.memory_mut(), address)?;
     // Nonzero fields of later versions request features that are missing here.
-    let rest = user::slice(&mut kernel.memory, address + SIZE, size - SIZE)?;
+    let rest = user::slice(kernel.memory_mut(), address + SIZE, size - SIZE)?;
     if rest.to_vec().iter().any(|&byte| byte != 0) {
         return Err(Errno::EINVAL);
     }
@@ -112,7 +112,7 @@ fn check(args: &CloneArgs) -> Result<(), Errno> {
 }
 
 fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
-    if kernel.task.retry.is_some() {
+    if kernel.task().retry.is_some() {
         // An earlier try of this `vfork` created the child.
         let child = kernel.progress();
         return match kernel.wait_for_vfork(child as u32) {
@@ -123,7 +123,7 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     check(args)?;
     check_limit(kernel)?;
     let has = |flag: u64| args.flags & flag != 0;
-    let tid = kernel.scheduler.new_tid()?;
+    let tid = kernel.new_tid()?;
     let mut registers = Registers::save(kernel.hart());
     registers.x[A0] = 0;
     if args.stack != 0 {
@@ -135,22 +135,22 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     let keeps_stack = !has(CLONE_VM) || has(CLONE_VFORK);
     let task = Task {
         tid,
-        pid: kernel.process.pid,
-        name: kernel.task.name,
-        affinity: kernel.task.affinity,
+        pid: kernel.process().pid,
+        name: kernel.task().name,
+        affinity: kernel.task().affinity,
         clear_child_tid: match has(CLONE_CHILD_CLEARTID) {
             true => args.child_tid,
             false => 0,
         },
         registers: Some(registers),
-        signals: kernel.signals.thread.of_new_thread(keeps_stack),
+        signals: kernel.task().signals.of_new_thread(keeps_stack),
         ..Task::new(tid)
     };
     if has(CLONE_PIDFD) {
         open_pidfd(kernel, args, tid)?;
     }
     if has(CLONE_PARENT_SETTID) {
-        user::write(&mut kernel.memory, args.parent_tid, &tid)?;
+        user::write(kernel.memory_mut(), args.parent_tid, &tid)?;
     }
     match has(CLONE_THREAD) {
         true => make_thread(kernel, args, task)?,
@@ -172,16 +172,16 @@ fn open_pidfd(kernel: &mut Kernel, args: &CloneArgs, pid: u32) -> Result<(), Err
         return Err(Errno::EINVAL);
     }
     // If the address is bad, the call fails before a descriptor is opened.
-    user::write(&mut kernel.memory, args.pidfd, &u32::MAX)?;
-    let fd = kernel.open_anonymous(Rc::new(PidFd(pid)), O_CLOEXEC)?;
-    user::write(&mut kernel.memory, args.pidfd, &(fd as u32))
+    user::write(kernel.memory_mut(), args.pidfd, &u32::MAX)?;
+    let fd = open_anonymous(kernel, Rc::new(PidFd(pid)), O_CLOEXEC)?;
+    user::write(kernel.memory_mut(), args.pidfd, &(fd as u32))
 }
 
 /// Checks `RLIMIT_NPROC`.
 fn check_limit(kernel: &Kernel) -> Result<(), Errno> {
-    let most = kernel.process.limits[RLIMIT_NPROC].rlim_cur;
-    let tasks = kernel.scheduler.task_count() as u64;
-    match tasks >= most && kernel.process.uid != 0 {
+    let most = kernel.process().limits[RLIMIT_NPROC].rlim_cur;
+    let tasks = kernel.task_count() as u64;
+    match tasks >= most && kernel.process().uid != 0 {
         true => Err(Errno::EAGAIN),
         false => Ok(()),
     }
@@ -189,12 +189,12 @@ fn check_limit(kernel: &Kernel) -> Result<(), Errno> {
 
 fn make_thread(kernel: &mut Kernel, args: &CloneArgs, task: Task) -> Result<(), Errno> {
     if args.flags & CLONE_CHILD_SETTID != 0 {
-        user::write(&mut kernel.memory, args.child_tid, &task.tid)?;
+        user::write(kernel.memory_mut(), args.child_tid, &task.tid)?;
     }
-    kernel.process.threads += 1;
-    let registry = &kernel.files.process.registry;
+    kernel.process_mut().threads += 1;
+    let registry = &kernel.process().files.registry;
     registry.add_thread(task.pid, task.tid);
-    kernel.scheduler.add_task(task);
+    kernel.add_task(task);
     Ok(())
 }
 
@@ -203,38 +203,37 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
     let set_tid = args.flags & CLONE_CHILD_SETTID != 0;
     let space = if args.flags & CLONE_VM != 0 {
         if set_tid {
-            user::write(&mut kernel.memory, args.child_tid, &pid)?;
+            user::write(kernel.memory_mut(), args.child_tid, &pid)?;
         }
-        kernel.scheduler.retain_space(kernel.process.space);
-        kernel.process.space
+        kernel.space_mut().retain();
+        kernel.process().space
     } else {
         // Parent and child continue in the same stack frame.
         let sp = kernel.hart().x(SP);
         let hot = sp.saturating_sub(HOT_STACK)..sp.saturating_add(HOT_STACK);
-        let mut memory = kernel.memory.fork(hot).map_err(|_| Errno::ENOMEM)?;
+        let mut memory = kernel.memory_mut().fork(hot).map_err(|_| Errno::ENOMEM)?;
         // As on Linux, a bad address is no error.
         if set_tid && memory.prepare(args.child_tid, 4, Access::Write).is_ok() {
             let _ = memory.fill(args.child_tid, &pid.to_le_bytes());
         }
-        kernel.scheduler.add_space(Space {
-            memory,
-            images: kernel.images.fork(),
-            code: kernel.interpreter.code(),
-        })
+        let images = kernel.space().images.fork();
+        let code = kernel.interpreter.code();
+        kernel.spaces.insert(Space::new(memory, images, code))
     };
-    let mut signals = kernel.signals.fork();
+    let mut signals = kernel.process().signals.fork();
     if args.flags & CLONE_CLEAR_SIGHAND != 0 {
         signals.clear_handlers();
     }
-    let files = kernel.files.fork(pid);
+    let (vfs, parent) = kernel.file_state();
+    let files = vfs.fork(parent, pid);
     files.registry.add(&files);
-    let mut process = kernel.process.fork(pid, space, Parked { files, signals });
+    let mut process = kernel.process().fork(space, files, signals);
     process.exit_signal = args.exit_signal as u8;
     if args.flags & CLONE_VFORK != 0 {
-        process.vfork_parent = Some(kernel.task.tid);
+        process.vfork_parent = Some(kernel.task().tid);
     }
     task.pid = pid;
-    kernel.scheduler.add_process(process);
-    kernel.scheduler.add_task(task);
+    kernel.processes.insert(pid, process);
+    kernel.add_task(task);
     Ok(())
 }

@@ -2,7 +2,8 @@
 
 use super::Entry;
 use super::files::Files;
-use super::poll::Watch;
+use super::files_fd::open_anonymous;
+use super::poll::{Watch, read_timeout, watch_now, with_mask};
 use crate::arch::clock;
 use crate::file::epoll::{ALWAYS, MAX_NESTING};
 use crate::fs::epoll::{Epoll, Interest};
@@ -35,26 +36,26 @@ fn epoll_create1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.open_anonymous(Rc::new(Epoll::default()), flags)
+    open_anonymous(kernel, Rc::new(Epoll::default()), flags)
 }
 
 /// The description behind a descriptor of an interest list.
-fn list_id(files: &Files, fd: u64) -> Result<FileId, Errno> {
-    let id = files.id(fd)?;
-    files.vfs.epoll(id)?;
+fn list_id(kernel: &Kernel, fd: u64) -> Result<FileId, Errno> {
+    let id = kernel.file_id(fd)?;
+    kernel.files.vfs.epoll(id)?;
     Ok(id)
 }
 
 fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let event: EpollEvent = match a[1] {
-        EPOLL_CTL_ADD | EPOLL_CTL_MOD => user::read(&mut kernel.memory, a[3])?,
+        EPOLL_CTL_ADD | EPOLL_CTL_MOD => user::read(kernel.memory_mut(), a[3])?,
         EPOLL_CTL_DEL => EpollEvent::default(),
         _ => return Err(Errno::EINVAL),
     };
-    kernel.files.id(a[0])?;
-    let target = kernel.files.id(a[2])?;
-    let own = kernel.files.id(a[0])?;
-    match kernel.files.file(a[2])?.mode {
+    kernel.file_id(a[0])?;
+    let target = kernel.file_id(a[2])?;
+    let own = kernel.file_id(a[0])?;
+    match kernel.file(a[2])?.mode {
         mode if mode.has(Mode::NO_POLL) => return Err(Errno::EPERM),
         _ if target == own => return Err(Errno::EINVAL),
         _ => {}
@@ -122,7 +123,7 @@ fn collect(
             events: interest.wanted(),
             ready: 0,
         }];
-        wants_input |= kernel.watch_now(&mut watch).1;
+        wants_input |= watch_now(kernel, &mut watch).1;
         let ready = watch[0].ready & interest.wanted();
         let edges = kernel.files.vfs.edges(key.1);
         let news = match interest.events & EPOLLET {
@@ -150,10 +151,10 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
         return Err(Errno::EINVAL);
     }
     let deadline = kernel.deadline(timeout_ns);
-    let epoll = list_id(&kernel.files, a[0])?;
+    let epoll = list_id(kernel, a[0])?;
     let (events, input) = collect(kernel, epoll, most as usize)?;
     if !events.is_empty() {
-        user::write_bytes(&mut kernel.memory, a[1], events.as_bytes())?;
+        user::write_bytes(kernel.memory_mut(), a[1], events.as_bytes())?;
         return Ok(events.len() as u64);
     }
     if deadline <= clock::monotonic() {
@@ -161,7 +162,7 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
     }
     let files = match kernel.files.vfs.epoll(epoll)?.needs_any_change() {
         true => Vec::new(),
-        false => Vec::from([kernel.files.file(a[0])?.ino]),
+        false => Vec::from([kernel.file(a[0])?.ino]),
     };
     Err(kernel.block_for(files, input, deadline))
 }
@@ -171,14 +172,14 @@ fn epoll_pwait(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         Ok(ms) => ms * 1_000_000,
         Err(_) => u64::MAX,
     };
-    list_id(&kernel.files, a[0])?;
-    kernel.with_mask(a[4], a[5], |kernel| wait(kernel, a, timeout))
+    list_id(kernel, a[0])?;
+    with_mask(kernel, a[4], a[5], |kernel| wait(kernel, a, timeout))
 }
 
 fn epoll_pwait2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let timeout = kernel.timeout(a[3])?;
-    list_id(&kernel.files, a[0])?;
-    kernel.with_mask(a[4], a[5], |kernel| wait(kernel, a, timeout))
+    let timeout = read_timeout(kernel.memory_mut(), a[3])?;
+    list_id(kernel, a[0])?;
+    with_mask(kernel, a[4], a[5], |kernel| wait(kernel, a, timeout))
 }
 
 impl Interest {

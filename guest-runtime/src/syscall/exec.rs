@@ -1,12 +1,14 @@
 //! Replacing the program of a process: `execve`, `execveat`.
 
 use super::Entry;
+use super::files::{inode_at, read_path};
 use crate::exec::images::Images;
 use crate::exec::interp::fcsr;
 use crate::fs::types::Ino;
+use crate::kernel::executable::{self, ElfFile};
 use crate::kernel::exit::End;
-use crate::kernel::loader::{self, ElfFile, InterpreterError, LoadError, Strings};
-use crate::kernel::scheduler::Space;
+use crate::kernel::loader::{self, InterpreterError, LoadError, Strings};
+use crate::kernel::space::Space;
 use crate::kernel::{Control, Kernel};
 use crate::mm::user;
 use alloc::vec::Vec;
@@ -31,9 +33,9 @@ const MAX_NESTING: usize = 4;
 
 fn execve(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [path, argv, envp, ..] = *arguments;
-    let path = kernel.path(path)?;
+    let path = read_path(kernel, path)?;
     let strings = strings(kernel, path, argv, envp)?;
-    let (ino, file) = kernel.executable(AT_FDCWD, &strings.path)?;
+    let (ino, file) = executable::open(kernel, AT_FDCWD, &strings.path)?;
     execute(kernel, ino, file, strings)
 }
 
@@ -43,8 +45,8 @@ fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(dirfd, path, flags)?;
-    let mut path = kernel.path(path)?;
+    let ino = inode_at(kernel, dirfd, path, flags)?;
+    let mut path = read_path(kernel, path)?;
     if !path.starts_with(b"/") && dirfd as i32 != AT_FDCWD {
         // Linux passes this name to the interpreter of a script.
         let prefix = alloc::format!("/dev/fd/{}", dirfd as u32).into_bytes();
@@ -54,13 +56,13 @@ fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         };
     }
     let strings = strings(kernel, path, argv, envp)?;
-    let file = kernel.executable_inode(ino, &strings.path)?;
+    let file = executable::open_inode(kernel, ino, &strings.path)?;
     execute(kernel, ino, file, strings)
 }
 
 /// Reads the arguments and environment of the new program.
 fn strings(kernel: &mut Kernel, path: Vec<u8>, argv: u64, envp: u64) -> Result<Strings, Errno> {
-    let limit = kernel.process.limits[RLIMIT_STACK].rlim_cur / 4;
+    let limit = kernel.process().limits[RLIMIT_STACK].rlim_cur / 4;
     let mut room = limit.clamp(ROOM.0, ROOM.1);
     let mut arguments = string_list(kernel, argv, &mut room)?;
     if arguments.is_empty() {
@@ -82,11 +84,11 @@ fn string_list(kernel: &mut Kernel, address: u64, room: &mut u64) -> Result<Vec<
     }
     let mut at = address;
     loop {
-        let pointer: u64 = user::read(&mut kernel.memory, at)?;
+        let pointer: u64 = user::read(kernel.memory_mut(), at)?;
         if pointer == 0 {
             return Ok(list);
         }
-        let string = user::cstr(&mut kernel.memory, pointer, MAX_STRING);
+        let string = user::cstr(kernel.memory_mut(), pointer, MAX_STRING);
         let string = string.map_err(|error| match error {
             Errno::ENAMETOOLONG => Errno::E2BIG,
             error => error,
@@ -131,7 +133,7 @@ fn resolve_scripts(
         arguments.push(core::mem::replace(&mut strings.path, interpreter.to_vec()));
         arguments.extend(strings.arguments.drain(..).skip(1));
         strings.arguments = arguments;
-        found = kernel.executable(AT_FDCWD, &strings.path)?;
+        found = executable::open(kernel, AT_FDCWD, &strings.path)?;
     }
     Err(Errno::ELOOP)
 }
@@ -157,23 +159,19 @@ fn execute(
         LoadError::Memory(error) => error,
         _ => Errno::ELIBBAD,
     })?;
-    let memory = kernel.memory.sibling().map_err(|_| Errno::ENOMEM)?;
+    let memory = kernel.memory().sibling().map_err(|_| Errno::ENOMEM)?;
     // The old program cannot be resumed from here on.
     kernel.end_other_threads();
-    let space = Space {
-        memory,
-        images: Images::new(kernel.host.boot().variant),
-        code: kernel.interpreter.code(),
-    };
-    let old = core::mem::replace(&mut kernel.process.space, kernel.scheduler.add_space(space));
-    kernel.scheduler.release_space(old);
-    kernel.load_space(old);
+    let images = Images::new(kernel.host.boot().variant);
+    let space = Space::new(memory, images, kernel.interpreter.code());
+    let space = kernel.spaces.insert(space);
+    kernel.replace_space(space);
     kernel.forget_decoded();
     kernel.give_memory_back();
     forget_program(kernel);
-    kernel.files.set_executable_inode(ino);
-    let files = &mut kernel.files;
-    files.vfs.close_on_exec(&mut files.process);
+    executable::set(kernel, ino);
+    let (vfs, process) = kernel.file_state();
+    vfs.close_on_exec(process);
     kernel.control = match loader::load_files(kernel, &file, interpreter.as_ref(), strings) {
         Ok(()) => Control::Replaced,
         // As on Linux, an error after the point of no return kills the process.
@@ -184,13 +182,13 @@ fn execute(
 
 /// Resets the state that the new program does not inherit.
 fn forget_program(kernel: &mut Kernel) {
-    kernel.signals.reset();
-    kernel.process.timers.posix.clear();
-    kernel.process.has_executed = true;
-    kernel.process.dumpable = 1;
-    kernel.task.clear_child_tid = 0;
-    kernel.task.robust_list = [0; 2];
-    kernel.task.retry = None;
+    kernel.signals().reset();
+    kernel.process_mut().timers.posix.clear();
+    kernel.process_mut().has_executed = true;
+    kernel.process_mut().dumpable = 1;
+    kernel.task_mut().clear_child_tid = 0;
+    kernel.task_mut().robust_list = [0; 2];
+    kernel.task_mut().retry = None;
     let hart = kernel.hart();
     hart.x.set([0; 32]);
     hart.f.set([0; 32]);

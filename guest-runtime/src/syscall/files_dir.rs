@@ -1,7 +1,6 @@
 //! Reading directories: `getdents64`.
 
 use super::Entry;
-use super::files::Files;
 use crate::file::directory::Directory;
 use crate::fs::Vfs;
 use crate::fs::directory::FIRST_COOKIE;
@@ -106,8 +105,8 @@ fn host_entries(entries: &[u8], room: usize, mut cookie: u64) -> Result<(&[u8], 
 }
 
 fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.files.id(a[0])?;
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let id = kernel.file_id(a[0])?;
+    let (vfs, process) = kernel.file_state();
     let file = vfs.files.get(id)?;
     file.check_located()?;
     if !file.object.is::<Directory>() {
@@ -121,8 +120,8 @@ fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if is_volume(directory) {
         let entries = vfs.fs.volume_entries(directory, cookie)?;
         let (out, cookie) = host_entries(&entries, room, cookie)?;
-        user::write_bytes(&mut kernel.memory, a[1], out)?;
-        vfs.files.get_mut(id)?.offset = cookie;
+        user::write_bytes(kernel.memory_mut(), a[1], out)?;
+        kernel.files.vfs.files.get_mut(id)?.offset = cookie;
         return Ok(out.len() as u64);
     }
     let mut out = Vec::new();
@@ -137,7 +136,8 @@ fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         append(&mut out, &item, length);
         cookie = item.cookie + 1;
     }
-    user::write_bytes(&mut kernel.memory, a[1], &out)?;
+    user::write_bytes(kernel.memory_mut(), a[1], &out)?;
+    let vfs = &mut kernel.files.vfs;
     vfs.files.get_mut(id)?.offset = cookie;
     vfs.fs.accessed(directory);
     vfs.fs.tell(directory, IN_ACCESS);

@@ -1,8 +1,8 @@
 //! Calls on descriptors themselves: closing, duplicating, flags, pipes.
 
 use super::Entry;
-use super::files::Files;
 use super::files_lock::{LockCall, set_lock, test_lock};
+use super::memory::is_stored_to;
 use super::signal_io;
 use crate::file::eventfd::EventFd;
 use crate::file::pipe::PipeEnd;
@@ -41,7 +41,7 @@ pub const CALLS: &[Entry] = &[
 ];
 
 fn close(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     vfs.close(process, a[0] as u32)?;
     Ok(0)
 }
@@ -51,7 +51,7 @@ fn close_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if first > last || flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     let mut from = first;
     while let Some(fd) = process.fds.next(from).filter(|&fd| fd <= last) {
         match flags & CLOSE_RANGE_CLOEXEC {
@@ -68,8 +68,8 @@ fn dup(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn duplicate(kernel: &mut Kernel, fd: u64, to: Target, close_on_exec: bool) -> Result<u64, Errno> {
-    kernel.sync_identity();
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     let new = vfs.duplicate(process, fd as u32, to, close_on_exec)?;
     Ok(u64::from(new))
 }
@@ -85,7 +85,7 @@ fn dup3(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (fd, argument) = (a[0] as u32, a[2]);
-    let descriptor = kernel.files.process.fds.get(fd)?;
+    let descriptor = kernel.process().files.fds.get(fd)?;
     match a[1] as u32 {
         command @ (F_DUPFD | F_DUPFD_CLOEXEC) => {
             let from = u32::try_from(argument).map_err(|_| Errno::EINVAL)?;
@@ -95,7 +95,7 @@ fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         F_GETFD => Ok(u64::from(descriptor.close_on_exec)),
         F_SETFD => {
             let on = argument & FD_CLOEXEC != 0;
-            kernel.files.process.fds.set_close_on_exec(fd, on)?;
+            kernel.process_mut().files.fds.set_close_on_exec(fd, on)?;
             Ok(0)
         }
         F_GETFL => {
@@ -108,16 +108,16 @@ fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Handles the `fcntl` commands that a descriptor opened with `O_PATH` refuses.
 fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> Result<u64, Errno> {
-    kernel.files.file(fd)?;
+    kernel.file(fd)?;
     match command {
         F_SETFL => {
             let flags = argument as u32;
-            match kernel.set_asynchronous(fd, flags & FASYNC != 0) {
+            match signal_io::set_asynchronous(kernel, fd, flags & FASYNC != 0) {
                 // The flag stays off for a file that cannot send signals.
                 Ok(()) | Err(Errno::ENOTTY) => {}
                 Err(error) => return Err(error),
             }
-            let Files { vfs, process, .. } = &mut kernel.files;
+            let (vfs, process) = kernel.file_state();
             let file = vfs.file_mut(process, fd as u32)?;
             file.flags = file.flags & !SETFL_MASK | flags & SETFL_MASK;
             Ok(0)
@@ -146,14 +146,14 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
         F_SETOWN_EX => signal_io::set_owner_ex(kernel, fd, argument),
         F_GETOWN_EX => signal_io::owner_ex(kernel, fd, argument),
         F_SETSIG => signal_io::set_signal(kernel, fd, argument),
-        F_GETSIG => Ok(u64::from(kernel.files.file(fd)?.notice.signal)),
+        F_GETSIG => Ok(u64::from(kernel.file(fd)?.notice.signal)),
         F_GETPIPE_SZ => Ok(pipe(kernel, fd)?.capacity() as u64),
         F_SETPIPE_SZ => {
             let bytes = u32::try_from(argument).map_err(|_| Errno::EINVAL)? as usize;
             Ok(pipe(kernel, fd)?.set_capacity(bytes)? as u64)
         }
         F_GET_SEALS => {
-            let ino = kernel.files.file(fd)?.ino;
+            let ino = kernel.file(fd)?.ino;
             Ok(u64::from(kernel.files.vfs.fs.seals(ino)?))
         }
         F_ADD_SEALS => add_seals(kernel, fd, argument),
@@ -163,12 +163,12 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
 
 fn add_seals(kernel: &mut Kernel, fd: u64, argument: u64) -> Result<u64, Errno> {
     let seals = u32::try_from(argument).map_err(|_| Errno::EINVAL)?;
-    let file = kernel.files.file(fd)?;
+    let file = kernel.file(fd)?;
     let ino = file.ino;
     kernel.files.vfs.fs.seals(ino)?;
     file.check_writable().map_err(|_| Errno::EPERM)?;
     let mapped = match kernel.files.vfs.fs.shared(ino) {
-        Some(memory) => kernel.is_stored_to(&memory),
+        Some(memory) => is_stored_to(kernel, &memory),
         None => false,
     };
     kernel.files.vfs.fs.add_seals(ino, seals, mapped)?;
@@ -176,7 +176,7 @@ fn add_seals(kernel: &mut Kernel, fd: u64, argument: u64) -> Result<u64, Errno> 
 }
 
 fn pipe(kernel: &mut Kernel, fd: u64) -> Result<&mut Pipe, Errno> {
-    let file = kernel.files.file(fd)?;
+    let file = kernel.file(fd)?;
     let (ino, is_pipe) = (file.ino, file.object.is::<PipeEnd>());
     match &mut kernel.files.vfs.fs.inode_mut(ino)?.kind {
         Kind::Fifo(pipe) if is_pipe => Ok(pipe),
@@ -189,11 +189,12 @@ fn pipe2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(O_CLOEXEC | O_NONBLOCK | O_DIRECT) != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.sync_identity();
+    kernel.process_mut().sync_identity();
     let status = flags & (O_NONBLOCK | O_DIRECT);
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     let ends = vfs.pipe(process, status, flags & O_CLOEXEC != 0)?;
-    if let Err(error) = user::write(&mut kernel.memory, a[0], &ends) {
+    if let Err(error) = user::write(kernel.memory_mut(), a[0], &ends) {
+        let (vfs, process) = kernel.file_state();
         for fd in ends {
             vfs.close(process, fd)?;
         }
@@ -208,17 +209,19 @@ fn eventfd2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let event = EventFd::new(a[0] as u32, flags & EFD_SEMAPHORE != 0);
-    kernel.open_anonymous(Rc::new(event), flags & !EFD_SEMAPHORE)
+    open_anonymous(kernel, Rc::new(event), flags & !EFD_SEMAPHORE)
 }
 
-impl Kernel {
-    /// Opens a file that is not in the file system, for reading and writing.
-    pub(super) fn open_anonymous(&mut self, file: Rc<dyn File>, flags: u32) -> Result<u64, Errno> {
-        self.sync_identity();
-        let Files { vfs, process, .. } = &mut self.files;
-        let fd = vfs.open_anonymous(process, file, flags | O_RDWR)?;
-        Ok(u64::from(fd))
-    }
+/// Opens a file that is not in the file system, for reading and writing.
+pub(super) fn open_anonymous(
+    kernel: &mut Kernel,
+    file: Rc<dyn File>,
+    flags: u32,
+) -> Result<u64, Errno> {
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
+    let fd = vfs.open_anonymous(process, file, flags | O_RDWR)?;
+    Ok(u64::from(fd))
 }
 
 fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -233,20 +236,20 @@ fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         MFD_ALLOW_SEALING => 0,
         _ => F_SEAL_EXEC,
     };
-    let name = user::cstr(&mut kernel.memory, a[0], NAME_MAX + 1 - PREFIX);
+    let name = user::cstr(kernel.memory_mut(), a[0], NAME_MAX + 1 - PREFIX);
     let name = name.map_err(|error| match error {
         Errno::ENAMETOOLONG => Errno::EINVAL,
         error => error,
     })?;
-    kernel.sync_identity();
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     let fd = vfs.open_memory(process, &name, seals, flags & MFD_CLOEXEC != 0)?;
     Ok(u64::from(fd))
 }
 
 fn umask(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let new = a[0] as u32 & 0o777;
-    let process = &mut kernel.files.process;
+    let process = &mut kernel.process_mut().files;
     let old = core::mem::replace(&mut process.umask, new);
     process.registry.update(process);
     Ok(u64::from(old))

@@ -1,7 +1,9 @@
 //! Calls that move bytes: `read`, `write` and their like, `lseek`, `sendfile`.
 
 use super::Entry;
-use super::files::Files;
+use super::files::{read_file, read_into, refresh_text, write_file, write_from};
+use super::poll::is_readable;
+use super::socket_io::{read_socket, write_socket};
 use crate::file::directory::Directory;
 use crate::file::pipe::PipeEnd;
 use crate::file::regular::Regular;
@@ -69,7 +71,7 @@ pub(super) fn position(offset: u64) -> Result<Option<u64>, Errno> {
 /// Checks the position of `pread64` and its like; `ESPIPE` if the file has no position.
 fn place(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
     let at = position(a[3])?;
-    match kernel.files.file(a[0])?.mode.has(Mode::PREAD) {
+    match kernel.file(a[0])?.mode.has(Mode::PREAD) {
         true => Ok(at),
         false => Err(Errno::ESPIPE),
     }
@@ -99,13 +101,13 @@ fn read_at(
         return read_storage(kernel, id, offset, &[whole(address, count)]);
     }
     if mode.has(Mode::TEXT) {
-        kernel.refresh_text(id, offset)?;
+        refresh_text(kernel, id, offset)?;
     }
     if mode.has(Mode::TERMINAL) {
         object(kernel, id)?.check_input(kernel)?;
     }
     let limit = kernel.files.vfs.read_limit(id, offset, count)?;
-    match kernel.read_into(id, offset, address, limit) {
+    match read_into(kernel, id, offset, address, limit) {
         Err(Errno::EAGAIN) if waits(kernel, id)? => {
             if mode.has(Mode::TERMINAL) {
                 let ino = kernel.files.vfs.files.get(id)?.ino;
@@ -142,7 +144,7 @@ fn read_storage(
         while inside < length {
             let at = offset.map(|offset| offset.saturating_add(done));
             let most = (length - inside).min(window as u64);
-            match kernel.read_into(id, at, base.wrapping_add(inside), most) {
+            match read_into(kernel, id, at, base.wrapping_add(inside), most) {
                 Ok(0) => return Ok(done),
                 Ok(got) if short_ends && (got as u64) < most => return Ok(done + got as u64),
                 Ok(got) => (done, inside) = (done + got as u64, inside + got as u64),
@@ -171,9 +173,9 @@ pub(super) fn block(kernel: &mut Kernel, id: FileId, progress: u64) -> Result<Er
 /// Sends `SIGPIPE` if the result is `EPIPE`.
 pub(super) fn check_pipe(kernel: &mut Kernel, result: Result<usize, Errno>) -> Result<u64, Errno> {
     if result == Err(Errno::EPIPE) {
-        let (pid, uid) = (kernel.process.pid, kernel.process.uid);
+        let (pid, uid) = (kernel.process().pid, kernel.process().uid);
         let info = SigInfo::sent(SIGPIPE, SI_USER, pid, uid);
-        kernel.signal_thread(kernel.task.tid, info);
+        kernel.signal_thread(kernel.task().tid, info);
     }
     result.map(|done| done as u64)
 }
@@ -200,7 +202,7 @@ fn write_at(
     loop {
         let at = offset.map(|offset| offset.saturating_add(done));
         let length = (count - done).min(most);
-        let result = kernel.write_from(id, at, address.wrapping_add(done), length);
+        let result = write_from(kernel, id, at, address.wrapping_add(done), length);
         match result {
             Ok(n) => done += n as u64,
             Err(Errno::EAGAIN) if waits(kernel, id)? => {
@@ -239,44 +241,42 @@ fn whole(base: u64, length: u64) -> Iovec {
     }
 }
 
-impl Kernel {
-    fn is_socket(&self, id: FileId) -> Result<bool, Errno> {
-        Ok(self.files.vfs.files.get(id)?.mode.has(Mode::SOCKET))
-    }
+fn is_socket(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
+    Ok(kernel.files.vfs.files.get(id)?.mode.has(Mode::SOCKET))
+}
 
-    /// Reads from a socket, or by [`File::read_iter`]; `None` if [`Vfs::read`] is to follow.
-    ///
-    /// [`Vfs::read`]: crate::fs::Vfs::read
-    fn read_special(
-        &mut self,
-        id: FileId,
-        fd: u64,
-        vectors: &[Iovec],
-    ) -> Result<Option<u64>, Errno> {
-        let file = self.files.vfs.files.get(id)?;
-        if file.mode.has(Mode::SOCKET) {
-            return self.read_socket(fd, vectors).map(Some);
-        }
-        if !file.mode.has(Mode::READ_ITER) {
-            return Ok(None);
-        }
-        let (object, flags) = (Rc::clone(&file.object), file.flags);
-        object.read_iter(self, flags, vectors)
+/// Reads from a socket, or by [`File::read_iter`]; `None` if [`Vfs::read`] is to follow.
+///
+/// [`Vfs::read`]: crate::fs::Vfs::read
+fn read_special(
+    kernel: &mut Kernel,
+    id: FileId,
+    fd: u64,
+    vectors: &[Iovec],
+) -> Result<Option<u64>, Errno> {
+    let file = kernel.files.vfs.files.get(id)?;
+    if file.mode.has(Mode::SOCKET) {
+        return read_socket(kernel, fd, vectors).map(Some);
     }
+    if !file.mode.has(Mode::READ_ITER) {
+        return Ok(None);
+    }
+    let (object, flags) = (Rc::clone(&file.object), file.flags);
+    object.read_iter(kernel, flags, vectors)
 }
 
 fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.files.id(a[0])?;
-    if let Some(result) = kernel.read_special(id, a[0], &[whole(a[1], a[2])])? {
+    let id = kernel.file_id(a[0])?;
+    if let Some(result) = read_special(kernel, id, a[0], &[whole(a[1], a[2])])? {
         return Ok(result);
     }
     read_at(kernel, id, None, a[1], a[2])
 }
 
 fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (id, before) = (kernel.files.id(a[0])?, kernel.progress());
-    if kernel.is_socket(id)? {
-        return kernel.write_socket(a[0], &[whole(a[1], a[2])]);
+    let (id, before) = (kernel.file_id(a[0])?, kernel.progress());
+    if is_socket(kernel, id)? {
+        return write_socket(kernel, a[0], &[whole(a[1], a[2])]);
     }
     let (address, count) = (a[1].wrapping_add(before), a[2].saturating_sub(before));
     let result = write_at(kernel, id, None, address, count, before);
@@ -285,13 +285,13 @@ fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn pread64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let at = place(kernel, a)?;
-    let id = kernel.files.id(a[0])?;
+    let id = kernel.file_id(a[0])?;
     read_at(kernel, id, at, a[1], a[2])
 }
 
 fn pwrite64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let at = place(kernel, a)?;
-    let (id, before) = (kernel.files.id(a[0])?, kernel.progress());
+    let (id, before) = (kernel.file_id(a[0])?, kernel.progress());
     let at = at.map(|at| at.saturating_add(before));
     let (address, count) = (a[1].wrapping_add(before), a[2].saturating_sub(before));
     let result = write_at(kernel, id, at, address, count, before);
@@ -304,14 +304,14 @@ pub(super) fn read_vectors(
     a: &[u64; 6],
     mut offset: Option<u64>,
 ) -> Result<u64, Errno> {
-    let id = kernel.files.id(a[0])?;
+    let id = kernel.file_id(a[0])?;
     if kernel.files.vfs.files.get(id)?.mode.has(Mode::STORAGE) {
-        let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
+        let vectors = user::iovecs(kernel.memory_mut(), a[1], a[2])?;
         return read_storage(kernel, id, offset, &vectors);
     }
     if offset.is_none() {
-        let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
-        if let Some(result) = kernel.read_special(id, a[0], &vectors)? {
+        let vectors = user::iovecs(kernel.memory_mut(), a[1], a[2])?;
+        if let Some(result) = read_special(kernel, id, a[0], &vectors)? {
             return Ok(result);
         }
     }
@@ -319,13 +319,13 @@ pub(super) fn read_vectors(
     for Iovec {
         iov_base: base,
         iov_len: length,
-    } in user::iovecs(&mut kernel.memory, a[1], a[2])?
+    } in user::iovecs(kernel.memory_mut(), a[1], a[2])?
     {
         if length == 0 {
             continue;
         }
         // The bytes already read are returned, so no further part waits.
-        if total > 0 && !kernel.is_readable(id) {
+        if total > 0 && !is_readable(kernel, id) {
             break;
         }
         let done = match read_at(kernel, id, offset, base, length) {
@@ -348,15 +348,15 @@ pub(super) fn write_vectors(
     a: &[u64; 6],
     mut offset: Option<u64>,
 ) -> Result<u64, Errno> {
-    let id = kernel.files.id(a[0])?;
-    let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
-    if offset.is_none() && kernel.is_socket(id)? {
-        return kernel.write_socket(a[0], &vectors);
+    let id = kernel.file_id(a[0])?;
+    let vectors = user::iovecs(kernel.memory_mut(), a[1], a[2])?;
+    if offset.is_none() && is_socket(kernel, id)? {
+        return write_socket(kernel, a[0], &vectors);
     }
     let total: u64 = vectors.iter().map(|vector| vector.iov_len).sum();
     if vectors.len() > 1 && total <= GATHER && !waits_for_room(kernel, id)? {
         let bytes = gather(kernel, &vectors)?;
-        let result = kernel.write_file(id, offset, (&bytes).into());
+        let result = write_file(kernel, id, offset, (&bytes).into());
         return check_pipe(kernel, result);
     }
     let before = kernel.progress();
@@ -397,7 +397,7 @@ fn waits_for_room(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
 fn gather(kernel: &mut Kernel, vectors: &[Iovec]) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     for vector in vectors {
-        user::slice(&mut kernel.memory, vector.iov_base, vector.iov_len)?.append_to(&mut bytes);
+        user::slice(kernel.memory_mut(), vector.iov_base, vector.iov_len)?.append_to(&mut bytes);
     }
     Ok(bytes)
 }
@@ -440,16 +440,16 @@ fn pwritev2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn lseek(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     let id = process.fds.get(a[0] as u32)?.file;
     vfs.seek(id, a[1].cast_signed(), a[2] as u32)
 }
 
 fn sendfile(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (to, from) = (kernel.files.id(a[0])?, kernel.files.id(a[1])?);
+    let (to, from) = (kernel.file_id(a[0])?, kernel.file_id(a[1])?);
     let start = match a[2] {
         0 => None,
-        address => position(user::read(&mut kernel.memory, address)?)?,
+        address => position(user::read(kernel.memory_mut(), address)?)?,
     };
     let mode = kernel.files.vfs.files.get(from)?.mode;
     if !mode.has(Mode::PREAD.with(Mode::SPLICE_READ)) {
@@ -458,29 +458,29 @@ fn sendfile(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if kernel.files.vfs.files.get(to)?.flags & O_APPEND != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.refresh_text(from, start)?;
+    refresh_text(kernel, from, start)?;
     let done = copy(kernel, (from, start), (to, None), a[3])?;
     if let Some(start) = start {
-        user::write(&mut kernel.memory, a[2], &(start + done))?;
+        user::write(kernel.memory_mut(), a[2], &(start + done))?;
     }
     Ok(done)
 }
 
 fn copy_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (from, to) = (kernel.files.id(a[0])?, kernel.files.id(a[2])?);
+    let (from, to) = (kernel.file_id(a[0])?, kernel.file_id(a[2])?);
     if a[5] != 0 {
         return Err(Errno::EINVAL);
     }
     let mut place = |address| match address {
         0 => Ok(None),
-        address => position(user::read(&mut kernel.memory, address)?),
+        address => position(user::read(kernel.memory_mut(), address)?),
     };
     let (source, target) = (place(a[1])?, place(a[3])?);
     check_range(kernel, (from, source), (to, target), a[4])?;
     let done = copy(kernel, (from, source), (to, target), a[4])?;
     for (address, start) in [(a[1], source), (a[3], target)] {
         if let Some(start) = start {
-            user::write(&mut kernel.memory, address, &(start + done))?;
+            user::write(kernel.memory_mut(), address, &(start + done))?;
         }
     }
     Ok(done)
@@ -531,14 +531,18 @@ fn copy(
     let mut done = kernel.progress();
     while done < count {
         let wanted = usize::try_from(count - done).map_or(COPY, |n| n.min(COPY));
-        let (waiting, result) =
-            match kernel.read_file(from, Some(first + done), (&mut buffer[..wanted]).into()) {
-                Ok(got) => {
-                    let at = target.map(|target| target + done);
-                    (to, kernel.write_file(to, at, (&buffer[..got]).into()))
-                }
-                error => (from, error),
-            };
+        let (waiting, result) = match read_file(
+            kernel,
+            from,
+            Some(first + done),
+            (&mut buffer[..wanted]).into(),
+        ) {
+            Ok(got) => {
+                let at = target.map(|target| target + done);
+                (to, write_file(kernel, to, at, (&buffer[..got]).into()))
+            }
+            error => (from, error),
+        };
         let written = match result {
             Err(Errno::EAGAIN) if waits(kernel, waiting)? => match block(kernel, waiting, done)? {
                 Errno::EINTR if done > 0 => break,
@@ -561,15 +565,15 @@ fn copy(
 /// Flushes the disks; all other files are in memory or on the host.
 fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     // As on Linux, only fsync reports errors.
-    match kernel.files.vfs.disks.flush_all(kernel.task.tid) {
+    match kernel.files.vfs.disks.flush_all(kernel.task().tid) {
         Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
         _ => Ok(0),
     }
 }
 
 fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno> {
-    let file = kernel.files.file(fd)?;
-    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task.tid);
+    let file = kernel.file(fd)?;
+    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task().tid);
     let result = object.fsync(&mut kernel.files.vfs, ino, task, only_data);
     synced(kernel, result)
 }
@@ -593,21 +597,21 @@ fn fdatasync(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn sync_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     const FLAGS: u64 =
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    let file = kernel.files.file(a[0])?;
+    let file = kernel.file(a[0])?;
     let end = a[1]
         .checked_add(a[2])
         .filter(|&end| i64::try_from(end).is_ok());
     if a[3] & !FLAGS != 0 || i64::try_from(a[1]).is_err() || end.is_none() {
         return Err(Errno::EINVAL);
     }
-    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task.tid);
+    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task().tid);
     let result = object.sync_file_range(&mut kernel.files.vfs, ino, task);
     synced(kernel, result)
 }
 
 /// Reading ahead has no effect: there is no disk, or the host reads ahead.
 fn readahead(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let file = kernel.files.file(a[0])?;
+    let file = kernel.file(a[0])?;
     file.check_readable()?;
     match file.object.is::<Regular>() {
         true => Ok(0),
@@ -616,7 +620,7 @@ fn readahead(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn fadvise64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    match kernel.files.file(a[0])?.object.is::<PipeEnd>() {
+    match kernel.file(a[0])?.object.is::<PipeEnd>() {
         true => Err(Errno::ESPIPE),
         false if a[3] > POSIX_FADV_NOREUSE => Err(Errno::EINVAL),
         _ => Ok(0),

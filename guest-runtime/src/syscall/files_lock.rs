@@ -30,15 +30,15 @@ fn read_lock(
     of_file: bool,
     address: u64,
 ) -> Result<(Flock, RangeLock), Errno> {
-    let lock: Flock = user::read(&mut kernel.memory, address)?;
+    let lock: Flock = user::read(kernel.memory_mut(), address)?;
     if !(F_RDLCK..=F_UNLCK).contains(&lock.l_type) || (of_file && lock.l_pid != 0) {
         return Err(Errno::EINVAL);
     }
-    let file = kernel.files.file(fd)?;
+    let file = kernel.file(fd)?;
     let (ino, offset) = (file.ino, file.offset);
     let owner = match of_file {
-        true => Owner::File(kernel.files.id(fd)?),
-        false => Owner::Process(kernel.process.pid),
+        true => Owner::File(kernel.file_id(fd)?),
+        false => Owner::Process(kernel.process().pid),
     };
     let base = match u32::from(lock.l_whence.cast_unsigned()) {
         SEEK_SET => 0,
@@ -82,7 +82,7 @@ pub(super) fn test_lock(
     if lock.l_type == F_UNLCK {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.files.file(fd)?.ino;
+    let ino = kernel.file(fd)?.ino;
     match kernel.files.vfs.locks.conflict(ino, &wanted) {
         None => lock.l_type = F_UNLCK,
         Some(other) => {
@@ -99,7 +99,7 @@ pub(super) fn test_lock(
             };
         }
     }
-    user::write(&mut kernel.memory, address, &lock)?;
+    user::write(kernel.memory_mut(), address, &lock)?;
     Ok(0)
 }
 
@@ -111,7 +111,7 @@ pub(super) fn set_lock(
     call: LockCall,
 ) -> Result<u64, Errno> {
     let (lock, wanted) = read_lock(kernel, fd, call.of_file, address)?;
-    let file = kernel.files.file(fd)?;
+    let file = kernel.file(fd)?;
     let ino = file.ino;
     match lock.l_type {
         F_RDLCK => file.check_readable()?,
@@ -124,7 +124,7 @@ pub(super) fn set_lock(
             return Ok(0);
         }
     }
-    let pid = kernel.process.pid;
+    let pid = kernel.process().pid;
     let locks = &mut kernel.files.vfs.locks;
     locks.end_wait(pid);
     match locks.lock(ino, wanted.clone()) {
@@ -145,8 +145,8 @@ pub(super) fn set_lock(
 }
 
 fn flock(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.files.id(a[0])?;
-    let ino = kernel.files.file(a[0])?.ino;
+    let id = kernel.file_id(a[0])?;
+    let ino = kernel.file(a[0])?.ino;
     let vfs = &mut kernel.files.vfs;
     let exclusive = match a[1] & !LOCK_NB {
         LOCK_SH => false,

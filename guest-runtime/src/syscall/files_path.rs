@@ -2,7 +2,7 @@
 //! working directory.
 
 use super::Entry;
-use super::files::Files;
+use super::files::{inode_at, read_path};
 use crate::file::open::{OtherEnd, Request};
 use crate::fs::filesystem::NewInode;
 use crate::fs::inode::MAY_EXEC;
@@ -48,10 +48,10 @@ pub const CALLS: &[Entry] = &[
 
 fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     // A FIFO is open while the call waits for the other end, so that the other side sees it.
-    let (fd, opens) = match kernel.task.retry {
+    let (fd, opens) = match kernel.task().retry {
         Some(Retry { progress, .. }) => (progress as u32, (progress >> 32) as u32),
         None => {
-            let Files { vfs, process, .. } = &mut kernel.files;
+            let (vfs, process) = kernel.file_state();
             let fd = vfs.open(process, request)?;
             match vfs.other_end(process, fd) {
                 Some(OtherEnd { open: false, opens }) => (fd, opens),
@@ -59,7 +59,7 @@ fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
             }
         }
     };
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     match vfs.other_end(process, fd) {
         Some(end) if !end.open && end.opens == opens => {}
         _ => return Ok(u64::from(fd)),
@@ -68,14 +68,14 @@ fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     let progress = u64::from(fd) | u64::from(opens) << 32;
     let error = kernel.block(Wait::for_event(Event::File(ino)), progress);
     if error != Errno::ERESTARTSYS {
-        let Files { vfs, process, .. } = &mut kernel.files;
+        let (vfs, process) = kernel.file_state();
         vfs.close(process, fd)?;
     }
     Err(error)
 }
 
 fn openat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let path = kernel.path(a[1])?;
+    let path = read_path(kernel, a[1])?;
     let request = Request {
         dirfd: a[0] as i32,
         path: &path,
@@ -96,11 +96,11 @@ fn open_how(kernel: &mut Kernel, address: u64, size: u64) -> Result<OpenHow, Err
         return Err(Errno::E2BIG);
     }
     let more = address.checked_add(KNOWN).ok_or(Errno::EFAULT)?;
-    let rest = user::slice(&mut kernel.memory, more, size - KNOWN)?;
+    let rest = user::slice(kernel.memory_mut(), more, size - KNOWN)?;
     if rest.to_vec().iter().any(|&byte| byte != 0) {
         return Err(Errno::E2BIG);
     }
-    user::read(&mut kernel.memory, address)
+    user::read(kernel.memory_mut(), address)
 }
 
 fn openat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -122,7 +122,7 @@ fn openat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let has = |bit| how.resolve & bit != 0;
-    let path = kernel.path(a[1])?;
+    let path = read_path(kernel, a[1])?;
     let request = Request {
         dirfd: a[0] as i32,
         path: &path,
@@ -142,8 +142,8 @@ fn openat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Resolves the path of a new directory entry; `EEXIST` if it exists.
 fn resolve_new(kernel: &mut Kernel, dirfd: u64, address: u64) -> Result<Resolved, Errno> {
-    let path = kernel.path(address)?;
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let path = read_path(kernel, address)?;
+    let (vfs, process) = kernel.file_state();
     let options = Options::following(false);
     let resolved = vfs.resolve(process, dirfd as i32, &path, options)?;
     match resolved.target {
@@ -163,26 +163,26 @@ fn resolve_new_file(kernel: &mut Kernel, dirfd: u64, address: u64) -> Result<Res
 
 fn create(kernel: &mut Kernel, resolved: &Resolved, new: NewInode) -> Result<Ino, Errno> {
     let place = resolved.place(Errno::EEXIST)?;
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     vfs.fs.create(place, new, &process.who)
 }
 
 fn mkdirat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let resolved = resolve_new(kernel, a[0], a[1])?;
-    let permissions = a[2] as u32 & (0o777 | S_ISVTX) & !kernel.files.process.umask;
+    let permissions = a[2] as u32 & (0o777 | S_ISVTX) & !kernel.process().files.umask;
     create(kernel, &resolved, NewInode::directory(permissions))?;
     Ok(0)
 }
 
 fn mknodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let mode = a[2] as u32;
-    let permissions = mode & 0o7777 & !kernel.files.process.umask;
+    let permissions = mode & 0o7777 & !kernel.process().files.umask;
     let kind = mode & S_IFMT;
     let new = match kind {
         0 | S_IFREG => NewInode::file(permissions),
         S_IFIFO => NewInode::fifo(permissions),
         S_IFSOCK => NewInode::node(kind | permissions, 0),
-        S_IFCHR | S_IFBLK if kernel.process.uid == 0 => {
+        S_IFCHR | S_IFBLK if kernel.process().uid == 0 => {
             NewInode::node(kind | permissions, u64::from(a[3] as u32))
         }
         S_IFCHR | S_IFBLK | S_IFDIR => return Err(Errno::EPERM),
@@ -194,7 +194,7 @@ fn mknodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn symlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let target = kernel.path(a[0])?;
+    let target = read_path(kernel, a[0])?;
     if target.is_empty() {
         return Err(Errno::ENOENT);
     }
@@ -212,10 +212,10 @@ fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         0 => AT_SYMLINK_NOFOLLOW,
         _ => 0,
     };
-    let ino = kernel.inode_at(a[0], a[1], flags & AT_EMPTY_PATH | nofollow)?;
+    let ino = inode_at(kernel, a[0], a[1], flags & AT_EMPTY_PATH | nofollow)?;
     let resolved = resolve_new_file(kernel, a[2], a[3])?;
     let place = resolved.place(Errno::EEXIST)?;
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     // Only an unnamed file that was opened without O_EXCL may get its first name.
     let inode = vfs.fs.inode(ino)?;
     if inode.nlink == 0 && !inode.nameable {
@@ -230,8 +230,8 @@ fn unlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !AT_REMOVEDIR != 0 {
         return Err(Errno::EINVAL);
     }
-    let path = kernel.path(a[1])?;
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let path = read_path(kernel, a[1])?;
+    let (vfs, process) = kernel.file_state();
     let options = Options::following(false);
     let start = vfs.start(process, a[0] as i32, &path)?;
     // With a trailing slash the last component must be a directory, but a link to one is not
@@ -266,8 +266,8 @@ fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         RENAME_EXCHANGE => Rename::Exchange,
         _ => return Err(Errno::EINVAL),
     };
-    let (from, to) = (kernel.path(a[1])?, kernel.path(a[3])?);
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (from, to) = (read_path(kernel, a[1])?, read_path(kernel, a[3])?);
+    let (vfs, process) = kernel.file_state();
     let options = Options::following(false);
     let source = vfs.resolve(process, a[0] as i32, &from, options)?;
     let target = vfs.resolve(process, a[2] as i32, &to, options)?;
@@ -287,8 +287,8 @@ fn readlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[3] as i32 <= 0 {
         return Err(Errno::EINVAL);
     }
-    let path = kernel.path(a[1])?;
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let path = read_path(kernel, a[1])?;
+    let (vfs, process) = kernel.file_state();
     let ino = if path.is_empty() && a[0] as i32 != AT_FDCWD {
         process.fds.get(a[0] as u32)?.ino
     } else {
@@ -298,12 +298,12 @@ fn readlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     };
     let target = vfs.read_link(ino, process)?;
     let length = target.len().min(a[3] as usize);
-    user::write_bytes(&mut kernel.memory, a[2], &target[..length])?;
+    user::write_bytes(kernel.memory_mut(), a[2], &target[..length])?;
     Ok(length as u64)
 }
 
 fn getcwd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let Files { vfs, process, .. } = &kernel.files;
+    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
     if process.cwd != process.root && vfs.fs.attributes(process.cwd, process)?.nlink == 0 {
         return Err(Errno::ENOENT);
     }
@@ -317,13 +317,13 @@ fn getcwd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if path.len() as u64 > a[1] {
         return Err(Errno::ERANGE);
     }
-    user::write_bytes(&mut kernel.memory, a[0], &path)?;
+    user::write_bytes(kernel.memory_mut(), a[0], &path)?;
     Ok(path.len() as u64)
 }
 
 /// Whether `ino` is a directory that may be entered.
 fn check_enter(kernel: &Kernel, ino: Ino) -> Result<(), Errno> {
-    let Files { vfs, process, .. } = &kernel.files;
+    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
     let attributes = vfs.fs.attributes(ino, process)?;
     if !attributes.is_directory() {
         return Err(Errno::ENOTDIR);
@@ -333,29 +333,29 @@ fn check_enter(kernel: &Kernel, ino: Ino) -> Result<(), Errno> {
 
 fn set_cwd(kernel: &mut Kernel, ino: Ino) -> Result<u64, Errno> {
     check_enter(kernel, ino)?;
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     vfs.fs.retain(ino);
     vfs.fs.release(process.set_cwd(ino));
     Ok(0)
 }
 
 fn chdir(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
+    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
     set_cwd(kernel, ino)
 }
 
 fn fchdir(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.files.process.fds.get(a[0] as u32)?.ino;
+    let ino = kernel.process().files.fds.get(a[0] as u32)?.ino;
     set_cwd(kernel, ino)
 }
 
 fn chroot(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
+    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
     check_enter(kernel, ino)?;
-    if kernel.process.uid != 0 {
+    if kernel.process().uid != 0 {
         return Err(Errno::EPERM);
     }
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     vfs.fs.retain(ino);
     vfs.fs.release(process.set_root(ino));
     Ok(0)

@@ -8,8 +8,8 @@ use crate::fs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::kernel::process::{Process, State};
-use crate::kernel::signals::Signals;
 use crate::kernel::task::Task;
+use crate::kernel::timers::CpuClock;
 use crate::mm::{AddressSpace, Label, Vma};
 use crate::syscall::system::NAMES;
 use alloc::string::String;
@@ -142,137 +142,103 @@ fn write_range(out: &mut String, start: u64, vma: &Vma) {
     };
 }
 
-impl Kernel {
-    /// Returns the contents of a file of `/proc`.
-    pub(super) fn proc_text(&mut self, ino: Ino) -> Result<Vec<u8>, Errno> {
-        let node = Node::from_ino(ino).ok_or(Errno::EINVAL)?;
-        self.account_time();
-        let mut uuid = [0; 16];
-        self.random.fill(&mut uuid);
-        let files = node.subject(&self.files.process).ok_or(Errno::ESRCH)?;
-        let process = self.any_process(files.pid).ok_or(Errno::ESRCH)?;
-        // The first thread may have ended before the others.
-        let asked = node.task().unwrap_or(self.task.tid);
-        let task = self.any_task(asked);
-        let memory = match process.is_zombie() {
-            true => None,
-            false => self.space_of(process),
-        };
-        let mut view = View {
-            host: self.host,
-            process,
-            memory,
-            frames: self.frames_facts(),
-            name: task.map_or(process.last_name, |task| task.name),
-            facts: self.task_facts(process, asked, task, &files),
-            load: self.load_facts(),
-            uuid,
-        };
-        contents(node, &self.files.vfs, &files, &mut view)
-    }
+/// Returns the contents of a file of `/proc`.
+pub(super) fn proc_text(kernel: &mut Kernel, ino: Ino) -> Result<Vec<u8>, Errno> {
+    let node = Node::from_ino(ino).ok_or(Errno::EINVAL)?;
+    let mut uuid = [0; 16];
+    kernel.random.fill(&mut uuid);
+    let files = node.subject(&kernel.process().files).ok_or(Errno::ESRCH)?;
+    let process = kernel.processes.get(files.pid).ok_or(Errno::ESRCH)?;
+    // The first thread may have ended before the others.
+    let asked = node.task().unwrap_or(kernel.task().tid);
+    let task = kernel.tasks.get(asked);
+    let memory = match process.is_zombie() {
+        true => None,
+        false => Some(&kernel.spaces[process.space].memory),
+    };
+    let mut view = View {
+        host: kernel.host,
+        process,
+        memory,
+        frames: frames_facts(kernel),
+        name: task.map_or(process.last_name, |task| task.name),
+        facts: task_facts(kernel, process, asked, task, &files),
+        load: load_facts(kernel),
+        uuid,
+    };
+    contents(node, &kernel.files.vfs, &files, &mut view)
+}
 
-    /// Returns a process, running or not, if it exists.
-    fn any_process(&self, pid: u32) -> Option<&Process> {
-        self.processes().find(|process| process.pid == pid)
+fn frames_facts(kernel: &Kernel) -> Memory {
+    let frames = kernel.memory().frames().lock();
+    let total = frames.ram().length();
+    Memory {
+        total,
+        free: total.saturating_sub(frames.used()),
+        ..Memory::default()
     }
+}
 
-    /// Returns a task, running or not, if it exists.
-    fn any_task(&self, tid: u32) -> Option<&Task> {
-        match tid == self.task.tid {
-            true => Some(&self.task),
-            false => self.scheduler.tasks().find(|task| task.tid == tid),
+fn task_facts(
+    kernel: &Kernel,
+    process: &Process,
+    tid: u32,
+    task: Option<&Task>,
+    files: &fs::process::Process,
+) -> TaskFacts {
+    let state = match (process.state, task) {
+        (State::Zombie(_), _) | (_, None) => 'Z',
+        (State::Stopped, _) => 'T',
+        (State::Running, Some(task)) if task.wait.is_some() => 'S',
+        (State::Running, Some(_)) => 'R',
+    };
+    let signals = match task {
+        Some(task) if !process.is_zombie() => {
+            let [ignored, caught] = process.signals.dispositions();
+            [
+                task.signals.pending(),
+                task.signals.blocked(),
+                ignored,
+                caught,
+            ]
         }
+        _ => [0; 4],
+    };
+    debug_assert_eq!(files.pid, process.pid);
+    TaskFacts {
+        tid,
+        state,
+        parent: process.parent,
+        group: process.group,
+        session: process.session,
+        foreground: match process.terminal_session() {
+            crate::kernel::process::FIRST => kernel.foreground.cast_signed(),
+            _ => -1,
+        },
+        threads: match process.is_zombie() {
+            true => 0,
+            false => process.threads,
+        },
+        nice: process.nice,
+        cpu_time: kernel.cpu_time(CpuClock::Process(process.pid)),
+        children_time: process.children_time,
+        signals,
     }
+}
 
-    /// Returns the address space of a process.
-    pub(crate) fn space_of(&self, process: &Process) -> Option<&AddressSpace> {
-        match process.space == self.process.space {
-            true => Some(&self.memory),
-            false => Some(&self.scheduler.space(process.space)?.memory),
-        }
+fn load_facts(kernel: &Kernel) -> Load {
+    let (mut all, mut running) = (0, 0);
+    for task in kernel.tasks() {
+        all += 1;
+        running += u64::from(task.wait.is_none());
     }
-
-    fn frames_facts(&self) -> Memory {
-        let frames = self.memory.frames().lock();
-        let total = frames.ram().length();
-        Memory {
-            total,
-            free: total.saturating_sub(frames.used()),
-            ..Memory::default()
-        }
-    }
-
-    /// Returns the signal state of a process that has not ended.
-    fn signals_view<'a>(&'a self, process: &'a Process) -> Option<&'a Signals> {
-        match process.pid == self.process.pid {
-            true => Some(&self.signals),
-            false => Some(&process.parked.as_ref()?.signals),
-        }
-    }
-
-    fn task_facts(
-        &self,
-        process: &Process,
-        tid: u32,
-        task: Option<&Task>,
-        files: &fs::process::Process,
-    ) -> TaskFacts {
-        let state = match (process.state, task) {
-            (State::Zombie(_), _) | (_, None) => 'Z',
-            (State::Stopped, _) => 'T',
-            (State::Running, Some(task)) if task.wait.is_some() => 'S',
-            (State::Running, Some(_)) => 'R',
-        };
-        let signals = match (self.signals_view(process), task) {
-            (Some(signals), Some(task)) => {
-                let own = match tid == self.task.tid {
-                    true => &signals.thread,
-                    false => &task.signals,
-                };
-                let [ignored, caught] = signals.dispositions();
-                [own.pending(), own.blocked(), ignored, caught]
-            }
-            _ => [0; 4],
-        };
-        debug_assert_eq!(files.pid, process.pid);
-        TaskFacts {
-            tid,
-            state,
-            parent: process.parent,
-            group: process.group,
-            session: process.session,
-            foreground: match process.terminal_session() {
-                crate::kernel::process::FIRST => self.foreground.cast_signed(),
-                _ => -1,
-            },
-            threads: match process.is_zombie() {
-                true => 0,
-                false => process.threads,
-            },
-            nice: process.nice,
-            cpu_time: process.cpu_time + self.time_elsewhere(process.pid),
-            children_time: process.children_time,
-            signals,
-        }
-    }
-
-    fn load_facts(&self) -> Load {
-        let own = (!self.is_idle()).then_some(&*self.task);
-        let tasks = own.into_iter().chain(self.scheduler.tasks());
-        let (mut all, mut running) = (0, 0);
-        for task in tasks {
-            all += 1;
-            running += u64::from(task.wait.is_none());
-        }
-        let cpu_time = |process: &Process| {
-            process.cpu_time + process.children_time + self.time_elsewhere(process.pid)
-        };
-        Load {
-            tasks: all,
-            running,
-            last: self.scheduler.last_tid(),
-            cpu_time: self.processes().map(cpu_time).sum(),
-            averages: self.scheduler.load.averages,
-        }
+    let cpu_time =
+        |process: &Process| kernel.cpu_time(CpuClock::Process(process.pid)) + process.children_time;
+    Load {
+        tasks: all,
+        running,
+        last: kernel.scheduler.last_tid(),
+        cpu_time: kernel.processes().map(cpu_time).sum(),
+        averages: kernel.scheduler.load.averages,
     }
 }

@@ -1,7 +1,7 @@
 //! Calls that show or change attributes.
 
 use super::Entry;
-use super::files::Files;
+use super::files::inode_at;
 use crate::fs::attributes::NewTime;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
 use crate::fs::inode::{Attributes, MAY_WRITE};
@@ -46,13 +46,13 @@ pub const CALLS: &[Entry] = &[
 
 fn attributes(kernel: &mut Kernel, ino: Ino) -> Result<Attributes, Errno> {
     kernel.files.refresh(ino)?;
-    kernel.files.vfs.fs.attributes(ino, &kernel.files.process)
+    kernel.files.vfs.fs.attributes(ino, &kernel.process().files)
 }
 
 fn fstat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.files.process.fds.get(a[0] as u32)?.ino;
+    let ino = kernel.process().files.fds.get(a[0] as u32)?.ino;
     let stat = Stat::from(&attributes(kernel, ino)?);
-    user::write(&mut kernel.memory, a[1], &stat)?;
+    user::write(kernel.memory_mut(), a[1], &stat)?;
     Ok(0)
 }
 
@@ -61,9 +61,9 @@ fn newfstatat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) != 0 {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let ino = inode_at(kernel, a[0], a[1], flags)?;
     let stat = Stat::from(&attributes(kernel, ino)?);
-    user::write(&mut kernel.memory, a[2], &stat)?;
+    user::write(kernel.memory_mut(), a[2], &stat)?;
     Ok(0)
 }
 
@@ -76,15 +76,15 @@ fn statx(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let ino = inode_at(kernel, a[0], a[1], flags)?;
     let statx = Statx::from(&attributes(kernel, ino)?);
-    user::write(&mut kernel.memory, a[4], &statx)?;
+    user::write(kernel.memory_mut(), a[4], &statx)?;
     Ok(0)
 }
 
 fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errno> {
     const BLOCK: u64 = 4096;
-    let Files { vfs, process, .. } = &kernel.files;
+    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
     let attributes = vfs.fs.attributes(ino, process)?;
     let device = attributes.device;
     let budget = vfs.fs.budget();
@@ -123,24 +123,24 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
             statfs.f_ffree = free;
         }
     }
-    user::write(&mut kernel.memory, address, &statfs)?;
+    user::write(kernel.memory_mut(), address, &statfs)?;
     Ok(0)
 }
 
 fn statfs(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
+    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
     write_statfs(kernel, ino, a[1])
 }
 
 fn fstatfs(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.files.process.fds.get(a[0] as u32)?.ino;
+    let ino = kernel.process().files.fds.get(a[0] as u32)?.ino;
     write_statfs(kernel, ino, a[1])
 }
 
 fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let size = i64::try_from(a[1]).map_err(|_| Errno::EINVAL)?;
-    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
+    let (vfs, process) = kernel.file_state();
     let attributes = vfs.fs.attributes(ino, process)?;
     if attributes.is_directory() {
         return Err(Errno::EISDIR);
@@ -153,14 +153,14 @@ fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn truncate_mapped(kernel: &mut Kernel, ino: Ino, size: u64) -> Result<u64, Errno> {
     kernel.files.vfs.fs.truncate(ino, size)?;
     if let Some(memory) = kernel.files.vfs.fs.shared(ino) {
-        kernel.memory.forget_beyond(&memory);
+        kernel.memory_mut().forget_beyond(&memory);
     }
     Ok(0)
 }
 
 fn ftruncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let size = i64::try_from(a[1]).map_err(|_| Errno::EINVAL)?;
-    let file = kernel.files.file(a[0])?;
+    let file = kernel.file(a[0])?;
     // Linux returns EINVAL, not EBADF, for a descriptor not open for writing.
     file.check_writable().map_err(|_| Errno::EINVAL)?;
     let ino = file.ino;
@@ -174,7 +174,7 @@ fn fallocate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
     let (from, to) = (offset.cast_unsigned(), end.cast_unsigned());
-    let file = kernel.files.file(a[0])?;
+    let file = kernel.file(a[0])?;
     file.check_writable()?;
     let (object, ino) = (Rc::clone(&file.object), file.ino);
     object.fallocate(&mut kernel.files.vfs, ino, a[1], from..to)?;
@@ -187,8 +187,8 @@ fn access(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
     if mask & !7 != 0 || flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(a[0], a[1], flags)?;
-    let Files { vfs, process, .. } = &kernel.files;
+    let ino = inode_at(kernel, a[0], a[1], flags)?;
+    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
     vfs.fs.attributes(ino, process)?.check(&process.who, mask)?;
     Ok(0)
 }
@@ -202,19 +202,19 @@ fn faccessat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn set_mode(kernel: &mut Kernel, ino: Ino, mode: u64) -> Result<u64, Errno> {
-    kernel.sync_identity();
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     vfs.fs.set_mode(ino, mode as u32, &process.who)?;
     Ok(0)
 }
 
 fn fchmod(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.files.file(a[0])?.ino;
+    let ino = kernel.file(a[0])?.ino;
     set_mode(kernel, ino, a[1])
 }
 
 fn fchmodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.inode_at(a[0], a[1], 0)?;
+    let ino = inode_at(kernel, a[0], a[1], 0)?;
     set_mode(kernel, ino, a[2])
 }
 
@@ -223,14 +223,14 @@ fn fchmodat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let ino = inode_at(kernel, a[0], a[1], flags)?;
     set_mode(kernel, ino, a[2])
 }
 
 fn set_owner(kernel: &mut Kernel, ino: Ino, uid: u64, gid: u64) -> Result<u64, Errno> {
-    kernel.sync_identity();
+    kernel.process_mut().sync_identity();
     let id = |id: u64| Some(id as u32).filter(|&id| id != u32::MAX);
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     vfs.fs.set_owner(ino, id(uid), id(gid), &process.who)?;
     Ok(0)
 }
@@ -240,12 +240,12 @@ fn fchownat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
-    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let ino = inode_at(kernel, a[0], a[1], flags)?;
     set_owner(kernel, ino, a[2], a[3])
 }
 
 fn fchown(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.files.file(a[0])?.ino;
+    let ino = kernel.file(a[0])?.ino;
     set_owner(kernel, ino, a[1], a[2])
 }
 
@@ -265,7 +265,7 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let times = match a[2] {
         0 => [NewTime::Now; 2],
         address => {
-            let [access, modification]: [Timespec; 2] = user::read(&mut kernel.memory, address)?;
+            let [access, modification]: [Timespec; 2] = user::read(kernel.memory_mut(), address)?;
             [new_time(access)?, new_time(modification)?]
         }
     };
@@ -279,32 +279,30 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     // Without a path the call changes the descriptor's file (`futimens`).
     let ino = match (a[1], a[0] as i32) {
         (0, AT_FDCWD) => return Err(Errno::EFAULT),
-        (0, fd) => kernel.files.process.fds.get(fd.cast_unsigned())?.ino,
-        _ => kernel.inode_at(a[0], a[1], flags)?,
+        (0, fd) => kernel.process().files.fds.get(fd.cast_unsigned())?.ino,
+        _ => inode_at(kernel, a[0], a[1], flags)?,
     };
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     let attributes = vfs.fs.attributes(ino, process)?;
     let may_write = attributes.check(&process.who, MAY_WRITE).is_ok();
     vfs.fs.set_times(ino, times, &process.who, may_write)?;
     Ok(0)
 }
 
-impl Files {
-    /// Returns what a mapping of a descriptor shows. `code`: it is private and will be executed.
-    ///
-    /// # Errors
-    /// `EBADF`, `EACCES` if the descriptor is not readable, `ENODEV` for an object without
-    /// mappings.
-    pub fn mapped(&mut self, fd: u64, code: bool) -> Result<Mapped, Errno> {
-        let file = self.file(fd)?;
-        file.check_readable().map_err(|_| Errno::EACCES)?;
-        let (object, ino, flags) = (Rc::clone(&file.object), file.ino, file.flags);
-        object.mmap(&mut self.vfs, ino, flags, code)
-    }
+/// Returns what a mapping of a descriptor shows. `code`: it is private and will be executed.
+///
+/// # Errors
+/// `EBADF`, `EACCES` if the descriptor is not readable, `ENODEV` for an object without mappings.
+pub(super) fn mapped(kernel: &mut Kernel, fd: u64, code: bool) -> Result<Mapped, Errno> {
+    let file = kernel.file(fd)?;
+    file.check_readable().map_err(|_| Errno::EACCES)?;
+    let (object, ino, flags) = (Rc::clone(&file.object), file.ino, file.flags);
+    object.mmap(&mut kernel.files.vfs, ino, flags, code)
+}
 
-    /// Returns the path of a descriptor's file, for `/proc/self/maps`.
-    pub fn path_of(&self, fd: u64) -> Option<alloc::vec::Vec<u8>> {
-        let ino = self.process.fds.get(fd as u32).ok()?.ino;
-        self.vfs.fs.path(ino, self.process.root, &self.process)
-    }
+/// Returns the path of a descriptor's file, for `/proc/self/maps`.
+pub(super) fn path_of(kernel: &Kernel, fd: u64) -> Option<alloc::vec::Vec<u8>> {
+    let process = &kernel.process().files;
+    let ino = process.fds.get(fd as u32).ok()?.ino;
+    kernel.files.vfs.fs.path(ino, process.root, process)
 }

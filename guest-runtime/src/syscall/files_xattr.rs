@@ -1,7 +1,7 @@
 //! Extended attributes: `setxattr` and its like.
 
 use super::Entry;
-use super::files::Files;
+use super::files::inode_at;
 use crate::fs::types::Ino;
 use crate::fs::xattr::When;
 use crate::kernel::Kernel;
@@ -54,15 +54,15 @@ enum Target {
 fn inode(kernel: &mut Kernel, argument: u64, target: Target) -> Result<Ino, Errno> {
     let here = AT_FDCWD as u64;
     match target {
-        Target::Path => kernel.inode_at(here, argument, 0),
-        Target::Link => kernel.inode_at(here, argument, AT_SYMLINK_NOFOLLOW),
-        Target::Descriptor => Ok(kernel.files.file(argument)?.ino),
+        Target::Path => inode_at(kernel, here, argument, 0),
+        Target::Link => inode_at(kernel, here, argument, AT_SYMLINK_NOFOLLOW),
+        Target::Descriptor => Ok(kernel.file(argument)?.ino),
     }
 }
 
 /// Reads the name of an attribute.
 fn name(kernel: &mut Kernel, address: u64) -> Result<Vec<u8>, Errno> {
-    match user::cstr(&mut kernel.memory, address, XATTR_NAME_MAX + 1) {
+    match user::cstr(kernel.memory_mut(), address, XATTR_NAME_MAX + 1) {
         Ok(name) if name.is_empty() => Err(Errno::ERANGE),
         Err(Errno::ENAMETOOLONG) => Err(Errno::ERANGE),
         name => name,
@@ -75,7 +75,7 @@ fn give(kernel: &mut Kernel, bytes: &[u8], address: u64, size: u64) -> Result<u6
     match size {
         0 => {}
         _ if size < length => return Err(Errno::ERANGE),
-        _ => user::write_bytes(&mut kernel.memory, address, bytes)?,
+        _ => user::write_bytes(kernel.memory_mut(), address, bytes)?,
     }
     Ok(length)
 }
@@ -94,9 +94,9 @@ fn set(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
     if a[3] > XATTR_SIZE_MAX as u64 {
         return Err(Errno::E2BIG);
     }
-    let value = user::slice(&mut kernel.memory, a[2], a[3])?.to_vec();
-    kernel.sync_identity();
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let value = user::slice(kernel.memory_mut(), a[2], a[3])?.to_vec();
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     vfs.fs
         .set_extended(ino, &name, &value, when, &process.who)?;
     Ok(0)
@@ -105,15 +105,15 @@ fn set(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
 fn get(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
     let ino = inode(kernel, a[0], target)?;
     let name = name(kernel, a[1])?;
-    kernel.sync_identity();
-    let Files { vfs, process, .. } = &kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
     let value = vfs.fs.extended(ino, &name, &process.who)?;
     give(kernel, &value, a[2], a[3])
 }
 
 fn list(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
     let ino = inode(kernel, a[0], target)?;
-    let Files { vfs, process, .. } = &kernel.files;
+    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
     let names = vfs.fs.extended_names(ino, &process.who)?;
     give(kernel, &names, a[1], a[2])
 }
@@ -121,8 +121,8 @@ fn list(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno>
 fn remove(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
     let ino = inode(kernel, a[0], target)?;
     let name = name(kernel, a[1])?;
-    kernel.sync_identity();
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     vfs.fs.remove_extended(ino, &name, &process.who)?;
     Ok(0)
 }

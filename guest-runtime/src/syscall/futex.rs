@@ -52,7 +52,7 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         FUTEX_WAKE_BITSET => futex::wake(kernel, address, count, bits),
         FUTEX_REQUEUE => futex::requeue(kernel, address, count, fourth as u32, second),
         FUTEX_CMP_REQUEUE => {
-            let word: u32 = user::read(&mut kernel.memory, address)?;
+            let word: u32 = user::read(kernel.memory_mut(), address)?;
             match word == third as u32 {
                 true => futex::requeue(kernel, address, count, fourth as u32, second),
                 false => Err(Errno::EAGAIN),
@@ -97,7 +97,7 @@ enum Timeout {
 
 /// Returns the deadline of a call; a repeated call keeps the deadline of its first try.
 fn deadline(kernel: &mut Kernel, timeout: u64, kind: Timeout) -> Result<u64, Errno> {
-    if let Some(retry) = kernel.task.retry {
+    if let Some(retry) = kernel.task().retry {
         return Ok(retry.deadline);
     }
     if timeout == 0 {
@@ -132,7 +132,7 @@ fn wake_op(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if !second.is_multiple_of(4) {
         return Err(Errno::EINVAL);
     }
-    let old: i32 = user::read(&mut kernel.memory, second)?;
+    let old: i32 = user::read(kernel.memory_mut(), second)?;
     let new = match operation & 7 {
         FUTEX_OP_SET => operand,
         FUTEX_OP_ADD => old.wrapping_add(operand),
@@ -150,7 +150,7 @@ fn wake_op(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         FUTEX_OP_CMP_GE => old >= compared,
         _ => return Err(Errno::ENOSYS),
     };
-    user::write(&mut kernel.memory, second, &new)?;
+    user::write(kernel.memory_mut(), second, &new)?;
     let woken = futex::wake(kernel, address, count as u32, FUTEX_BITSET_MATCH_ANY)?;
     match holds {
         true => {
@@ -164,15 +164,15 @@ fn set_robust_list(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
     if arguments[1] != size_of::<RobustListHead>() as u64 {
         return Err(Errno::EINVAL);
     }
-    kernel.task.robust_list = [arguments[0], arguments[1]];
+    kernel.task_mut().robust_list = [arguments[0], arguments[1]];
     Ok(0)
 }
 
 fn get_robust_list(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let tid = find_task(kernel, arguments[0])?;
-    let list = kernel.task_mut(tid).map(|task| task.robust_list);
+    let list = kernel.tasks.get_mut(tid).map(|task| task.robust_list);
     let [head, length] = list.ok_or(Errno::ESRCH)?;
-    user::write(&mut kernel.memory, arguments[1], &head)?;
-    user::write(&mut kernel.memory, arguments[2], &length)?;
+    user::write(kernel.memory_mut(), arguments[1], &head)?;
+    user::write(kernel.memory_mut(), arguments[2], &length)?;
     Ok(0)
 }

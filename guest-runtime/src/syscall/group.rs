@@ -15,7 +15,7 @@ pub const CALLS: &[Entry] = &[
 ];
 
 fn setpgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let (own, session) = (kernel.process.pid, kernel.process.session);
+    let (own, session) = (kernel.process().pid, kernel.process().session);
     let target = find_process(kernel, arguments[0])?;
     let pid = target.pid;
     let group = match arguments[1] as i32 {
@@ -54,13 +54,13 @@ fn getsid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn setsid(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
-    let pid = kernel.process.pid;
+    let pid = kernel.process().pid;
     if kernel.processes().any(|process| process.group == pid) {
         return Err(Errno::EPERM);
     }
-    kernel.process.session = pid;
-    kernel.process.group = pid;
-    kernel.files.process.session = pid;
-    kernel.process.has_no_terminal = false;
+    kernel.process_mut().session = pid;
+    kernel.process_mut().group = pid;
+    kernel.process_mut().files.session = pid;
+    kernel.process_mut().has_no_terminal = false;
     Ok(u64::from(pid))
 }

@@ -1,7 +1,7 @@
 //! inotify: `inotify_init1`, `inotify_add_watch`, `inotify_rm_watch`.
 
 use super::Entry;
-use super::files::Files;
+use super::files::inode_at;
 use crate::file::inotify::Inotify;
 use crate::fs::inode::MAY_READ;
 use crate::fs::types::Ino;
@@ -27,8 +27,8 @@ fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.sync_identity();
-    let Files { vfs, process, .. } = &mut kernel.files;
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
     let fd = vfs.open_anonymous(process, Rc::new(Inotify), flags | O_RDONLY)?;
     let instance = process.fds.get(fd)?.ino;
     if let Err(error) = vfs.fs.notify.add_instance(instance) {
@@ -40,7 +40,7 @@ fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Returns the instance behind a descriptor.
 fn instance(kernel: &Kernel, fd: u64) -> Result<Ino, Errno> {
-    let file = kernel.files.file(fd)?;
+    let file = kernel.file(fd)?;
     match file.object.is::<Inotify>() {
         true => Ok(file.ino),
         false => Err(Errno::EINVAL),
@@ -55,7 +55,7 @@ fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if wanted & (IN_ALL_EVENTS | OPTIONS) == 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.files.file(a[0])?;
+    kernel.file(a[0])?;
     if wanted & BOTH == BOTH {
         return Err(Errno::EINVAL);
     }
@@ -64,8 +64,8 @@ fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         0 => 0,
         _ => AT_SYMLINK_NOFOLLOW,
     };
-    let ino = kernel.inode_at(AT_FDCWD as u64, a[1], nofollow)?;
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let ino = inode_at(kernel, AT_FDCWD as u64, a[1], nofollow)?;
+    let (vfs, process) = kernel.file_state();
     let attributes = vfs.fs.attributes(ino, process)?;
     if wanted & IN_ONLYDIR != 0 && !attributes.is_directory() {
         return Err(Errno::ENOTDIR);

@@ -1,5 +1,6 @@
 //! `ioctl` requests about network interfaces (netdevice(7)).
 
+use super::socket::net;
 use crate::kernel::Kernel;
 use crate::mm::user;
 use crate::net::address::{Family, sockaddr_in};
@@ -68,8 +69,8 @@ pub(super) fn ioctl(
     ) {
         return Err(Errno::ENOTTY);
     }
-    let mut ifreq: Ifreq = user::read(&mut kernel.memory, address)?;
-    let interfaces = kernel.net().interfaces();
+    let mut ifreq: Ifreq = user::read(kernel.memory_mut(), address)?;
+    let interfaces = net(kernel).interfaces();
     let interface = find(&interfaces, request, &ifreq).ok_or(Errno::ENODEV)?;
     if request == SIOCGIFNAME {
         ifreq.ifr_name = name_field(interface);
@@ -78,7 +79,7 @@ pub(super) fn ioctl(
         let value: [u64; 2] = transmute!(value(interface, request, is_inet)?);
         ifreq.ifr_ifru[..2].copy_from_slice(&value);
     }
-    user::write(&mut kernel.memory, address, &ifreq)?;
+    user::write(kernel.memory_mut(), address, &ifreq)?;
     Ok(0)
 }
 
@@ -135,9 +136,9 @@ fn value(interface: &Interface, request: u32, is_inet: bool) -> Result<Sockaddr,
 /// `SIOCGIFCONF`: lists the interfaces that have IPv4 addresses, as many as fit. Without a buffer
 /// it returns the required size.
 fn list(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
-    let mut ifconf: Ifconf = user::read(&mut kernel.memory, address)?;
+    let mut ifconf: Ifconf = user::read(kernel.memory_mut(), address)?;
     let mut requests = Vec::new();
-    for interface in kernel.net().interfaces() {
+    for interface in net(kernel).interfaces() {
         if let Some((own, _)) = interface.ipv4() {
             let [low, high]: [u64; 2] = transmute!(sockaddr_in(own, 0));
             requests.push(Ifreq {
@@ -149,9 +150,9 @@ fn list(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
     if ifconf.ifc_buf != 0 {
         let room = usize::try_from(ifconf.ifc_len).map_err(|_| Errno::EINVAL)?;
         requests.truncate(room / size_of::<Ifreq>());
-        user::write_bytes(&mut kernel.memory, ifconf.ifc_buf, requests.as_bytes())?;
+        user::write_bytes(kernel.memory_mut(), ifconf.ifc_buf, requests.as_bytes())?;
     }
     ifconf.ifc_len = size_of_val(requests.as_slice()) as i32;
-    user::write(&mut kernel.memory, address, &ifconf)?;
+    user::write(kernel.memory_mut(), address, &ifconf)?;
     Ok(0)
 }

@@ -1,8 +1,8 @@
 //! `ioctl`: the requests that every descriptor or every socket supports. All others are those of
 //! the file.
 
-use super::files::Files;
 use super::interfaces;
+use super::socket::socket_id;
 use super::{Entry, signal_io};
 use crate::kernel::Kernel;
 use crate::mm::user;
@@ -18,17 +18,17 @@ pub const CALLS: &[Entry] = &[(nr::ioctl, ioctl)];
 
 fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (request, address) = (a[1] as u32, a[2]);
-    kernel.files.file(a[0])?;
+    kernel.file(a[0])?;
     match request {
         FIOCLEX | FIONCLEX => {
             let on = request == FIOCLEX;
-            let fds = &mut kernel.files.process.fds;
+            let fds = &mut kernel.process_mut().files.fds;
             fds.set_close_on_exec(a[0] as u32, on)?;
             Ok(0)
         }
         FIONBIO => {
-            let on: i32 = user::read(&mut kernel.memory, address)?;
-            let Files { vfs, process, .. } = &mut kernel.files;
+            let on: i32 = user::read(kernel.memory_mut(), address)?;
+            let (vfs, process) = kernel.file_state();
             let file = vfs.file_mut(process, a[0] as u32)?;
             file.flags &= !O_NONBLOCK;
             if on != 0 {
@@ -37,36 +37,36 @@ fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             Ok(0)
         }
         FIOASYNC => {
-            let on: i32 = user::read(&mut kernel.memory, address)?;
-            kernel.set_asynchronous(a[0], on != 0)?;
+            let on: i32 = user::read(kernel.memory_mut(), address)?;
+            signal_io::set_asynchronous(kernel, a[0], on != 0)?;
             Ok(0)
         }
         FIOSETOWN | SIOCSPGRP => {
-            kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
-            let who: i32 = user::read(&mut kernel.memory, address)?;
+            socket_id(kernel, a[0]).map_err(|_| Errno::ENOTTY)?;
+            let who: i32 = user::read(kernel.memory_mut(), address)?;
             signal_io::set_owner(kernel, a[0], who)
         }
         FIOGETOWN | SIOCGPGRP => {
-            kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
+            socket_id(kernel, a[0]).map_err(|_| Errno::ENOTTY)?;
             let owner = signal_io::owner(kernel, a[0])?;
-            user::write(&mut kernel.memory, address, &owner)?;
+            user::write(kernel.memory_mut(), address, &owner)?;
             Ok(0)
         }
         FIONREAD => {
-            let file = kernel.files.file(a[0])?;
+            let file = kernel.file(a[0])?;
             let (object, ino, offset) = (Rc::clone(&file.object), file.ino, file.offset);
             let waiting = object.waiting(kernel, ino, offset)?;
             let waiting = i32::try_from(waiting).unwrap_or(i32::MAX);
-            user::write(&mut kernel.memory, address, &waiting)?;
+            user::write(kernel.memory_mut(), address, &waiting)?;
             Ok(0)
         }
         _ if interfaces::REQUESTS.contains(&request) => {
-            let id = kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
-            let family = kernel.socket(id)?.family;
+            let id = socket_id(kernel, a[0]).map_err(|_| Errno::ENOTTY)?;
+            let family = kernel.files.vfs.net.get(id)?.family;
             interfaces::ioctl(kernel, family, request, address)
         }
         _ => {
-            let object = Rc::clone(&kernel.files.file(a[0])?.object);
+            let object = Rc::clone(&kernel.file(a[0])?.object);
             object.ioctl(kernel, request, address)
         }
     }

@@ -1,8 +1,10 @@
 //! Memory mapping: `mmap`, `munmap`, `mremap`, `mprotect` and their relatives.
 
 use super::Entry;
+use super::files_stat::{mapped, path_of};
 use crate::fs::operations::Mapped;
 use crate::kernel::Kernel;
+use crate::kernel::executable;
 use crate::mm::user;
 use crate::mm::{
     Access, Backing, Label, MapPlace, MapRequest, MappedFile, Protection, SharedMemory,
@@ -39,7 +41,7 @@ pub const CALLS: &[Entry] = &[
 ];
 
 fn brk(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    Ok(kernel.memory.set_break(arguments[0]))
+    Ok(kernel.memory_mut().set_break(arguments[0]))
 }
 
 /// Private anonymous mappings up to this length, bytes, are populated at once: page faults cost
@@ -69,7 +71,7 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         0 => file_contents(kernel, fd, (offset, length), shared, protection)?,
         _ => (Backing::Zero, Label::None),
     };
-    let start = kernel.memory.map(MapRequest {
+    let start = kernel.memory_mut().map(MapRequest {
         place,
         length,
         protection,
@@ -82,7 +84,7 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let wanted = flags & MAP_POPULATE != 0 || is_short && protection.writable();
     if wanted && protection.readable() {
         // As on Linux, the mapping exists even if its pages cannot be populated now.
-        let _ = kernel.memory.prepare(start, length, Access::Read);
+        let _ = kernel.memory_mut().prepare(start, length, Access::Read);
     }
     admit(kernel, start..start + length, protection);
     Ok(start)
@@ -98,11 +100,11 @@ fn file_contents(
 ) -> Result<(Backing, Label), Errno> {
     let code = !shared && protection.executable();
     if code {
-        let ino = kernel.files.process.fds.get(fd as u32)?.ino;
-        kernel.copy_code(ino);
+        let ino = kernel.process().files.fds.get(fd as u32)?.ino;
+        executable::copy_code(kernel, ino);
     }
-    let mapped = kernel.files.mapped(fd, code)?;
-    let path = kernel.files.path_of(fd).unwrap_or_default();
+    let mapped = mapped(kernel, fd, code)?;
+    let path = path_of(kernel, fd).unwrap_or_default();
     let mut file = MappedFile {
         path: path.into(),
         offset,
@@ -135,17 +137,15 @@ fn file_contents(
         let backing = Backing::File(rest.unwrap_or_default());
         return Ok((backing, Label::File(file)));
     }
-    let frames = kernel.memory.frames();
+    let frames = kernel.memory().frames();
     let memory = kernel.files.vfs.fs.share(ino, frames)?;
     Ok((Backing::Shared(memory, offset), Label::File(file)))
 }
 
-impl Kernel {
-    /// Whether any process has `memory` mapped so that stores reach it.
-    pub(super) fn is_stored_to(&self, memory: &SharedMemory) -> bool {
-        let mut others = self.scheduler.spaces();
-        self.memory.stores_to(memory) || others.any(|space| space.memory.stores_to(memory))
-    }
+/// Whether any process has `memory` mapped so that stores reach it.
+pub(super) fn is_stored_to(kernel: &Kernel, memory: &SharedMemory) -> bool {
+    let mut spaces = kernel.spaces.iter();
+    spaces.any(|space| space.memory.stores_to(memory))
 }
 
 /// Invalidates translations of a range whose code or constants are about to change.
@@ -165,7 +165,7 @@ fn admit(kernel: &mut Kernel, range: Range<u64>, protection: Protection) {
 
 fn munmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     forget(kernel, arguments[0], arguments[1]);
-    kernel.memory.unmap(arguments[0], arguments[1])?;
+    kernel.memory_mut().unmap(arguments[0], arguments[1])?;
     Ok(0)
 }
 
@@ -176,7 +176,7 @@ fn mprotect(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         forget(kernel, arguments[0], arguments[1]);
     }
     kernel
-        .memory
+        .memory_mut()
         .protect(arguments[0], arguments[1], protection)?;
     let range = arguments[0]..arguments[0] + arguments[1];
     admit(kernel, range, protection);
@@ -195,7 +195,7 @@ fn mremap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     }
     let may_move = flags & MREMAP_MAYMOVE != 0;
     kernel
-        .memory
+        .memory_mut()
         .remap(address, old_length, new_length, may_move, fixed)
 }
 
@@ -205,7 +205,7 @@ fn msync(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if arguments[2] & !FLAGS != 0 || arguments[2] & BOTH == BOTH {
         return Err(Errno::EINVAL);
     }
-    kernel.memory.write_back(arguments[0], arguments[1])?;
+    kernel.memory().write_back(arguments[0], arguments[1])?;
     Ok(0)
 }
 
@@ -214,7 +214,7 @@ fn mlock(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let start = arguments[0] & !(PAGE_SIZE - 1);
     let length = arguments[1].checked_add(arguments[0] - start);
     kernel
-        .memory
+        .memory()
         .check_mapped(start, length.ok_or(Errno::EINVAL)?)?;
     Ok(0)
 }
@@ -240,11 +240,11 @@ fn mincore(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if !address.is_multiple_of(PAGE_SIZE) {
         return Err(Errno::EINVAL);
     }
-    kernel.memory.check_mapped(address, length)?;
+    kernel.memory().check_mapped(address, length)?;
     let pages = length.div_ceil(PAGE_SIZE);
     for page in 0..pages {
-        let resident = u8::from(kernel.memory.is_resident(address + page * PAGE_SIZE));
-        user::write(&mut kernel.memory, vector.wrapping_add(page), &resident)?;
+        let resident = u8::from(kernel.memory().is_resident(address + page * PAGE_SIZE));
+        user::write(kernel.memory_mut(), vector.wrapping_add(page), &resident)?;
     }
     Ok(0)
 }
@@ -252,9 +252,9 @@ fn mincore(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 fn madvise(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [address, length, advice, ..] = *arguments;
     match advice {
-        MADV_DONTNEED => kernel.memory.discard(address, length)?,
+        MADV_DONTNEED => kernel.memory_mut().discard(address, length)?,
         MADV_REMOVE | MADV_HWPOISON.. => return Err(Errno::EINVAL),
-        _ => kernel.memory.check_mapped(address, length)?,
+        _ => kernel.memory().check_mapped(address, length)?,
     }
     Ok(0)
 }

@@ -2,7 +2,6 @@
 //! handlers. [`hartline_linux::syscall`] describes each call.
 
 mod clone;
-mod disks;
 mod epoll;
 mod exec;
 pub mod files;
@@ -109,7 +108,7 @@ fn handler(number: u64) -> Option<Handler> {
 /// # Errors
 /// The errors of the call.
 pub fn serve(kernel: &mut Kernel, number: u64, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.syscalls += u64::from(kernel.task.retry.is_none());
+    kernel.syscalls += u64::from(kernel.task().retry.is_none());
     match handler(number) {
         Some(handler) => handler(kernel, arguments),
         None => {

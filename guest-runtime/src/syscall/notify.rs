@@ -1,6 +1,7 @@
 //! Descriptors for signals and processes: `signalfd4`, `pidfd_open`, `pidfd_send_signal`.
 
 use super::Entry;
+use super::files_fd::open_anonymous;
 use crate::file::pidfd::PidFd;
 use crate::file::signalfd::SignalFd;
 use crate::kernel::Kernel;
@@ -25,27 +26,23 @@ fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[2] != 8 || flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    let set: u64 = user::read(&mut kernel.memory, a[1])?;
+    let set: u64 = user::read(kernel.memory_mut(), a[1])?;
     let set = set & !UNBLOCKABLE;
     if a[0] as i32 == -1 {
         let set = Cell::new(set);
-        return kernel.open_anonymous(Rc::new(SignalFd { set }), flags);
+        return open_anonymous(kernel, Rc::new(SignalFd { set }), flags);
     }
-    let id = kernel.files.id(a[0])?;
+    let id = kernel.file_id(a[0])?;
     let file = kernel.files.vfs.files.get(id)?;
     let signals = file.object.downcast::<SignalFd>().ok_or(Errno::EINVAL)?;
     signals.set.set(set);
     Ok(u64::from(a[0] as u32))
 }
 
-impl Kernel {
-    /// Returns the process behind a pidfd.
-    pub(super) fn pidfd(&self, fd: u64) -> Result<u32, Errno> {
-        let &PidFd(pid) = (self.files.file(fd)?.object)
-            .downcast()
-            .ok_or(Errno::EBADF)?;
-        Ok(pid)
-    }
+/// Returns the process behind a pidfd.
+pub(super) fn pidfd(kernel: &Kernel, fd: u64) -> Result<u32, Errno> {
+    let &PidFd(pid) = (kernel.file(fd)?.object).downcast().ok_or(Errno::EBADF)?;
+    Ok(pid)
 }
 
 fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -55,29 +52,29 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     if !kernel.processes().any(|process| process.pid == pid) {
         // `pid` is a thread other than the first of its process.
-        let is_thread = kernel.task_mut(pid).is_some();
+        let is_thread = kernel.tasks.get_mut(pid).is_some();
         return Err(if is_thread {
             Errno::ENOENT
         } else {
             Errno::ESRCH
         });
     }
-    kernel.open_anonymous(Rc::new(PidFd(pid)), flags | O_CLOEXEC)
+    open_anonymous(kernel, Rc::new(PidFd(pid)), flags | O_CLOEXEC)
 }
 
 fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[3] != 0 {
         return Err(Errno::EINVAL);
     }
-    let pid = kernel.pidfd(a[0])?;
+    let pid = pidfd(kernel, a[0])?;
     if a[1] as u32 == 0 {
         return super::signal::send(kernel, None, |process| process.pid == pid);
     }
     let signal = check_number(a[1])?;
     let info = match a[2] {
-        0 => SigInfo::sent(signal, SI_USER, kernel.process.pid, kernel.process.uid),
+        0 => SigInfo::sent(signal, SI_USER, kernel.process().pid, kernel.process().uid),
         address => {
-            let info: SigInfo = user::read(&mut kernel.memory, address)?;
+            let info: SigInfo = user::read(kernel.memory_mut(), address)?;
             if info.signal() != signal {
                 return Err(Errno::EINVAL);
             }

@@ -8,7 +8,7 @@ use crate::fs::operations::{PollTable, READABLE, WRITABLE};
 use crate::fs::process::FileId;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
-use crate::mm::user;
+use crate::mm::{AddressSpace, user};
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
@@ -31,152 +31,150 @@ pub(super) struct Watch {
     pub ready: u32,
 }
 
-impl Kernel {
-    /// Fills [`Watch::ready`]. Returns the number of ready descriptors and whether standard input
-    /// is waited for.
-    fn look(&self, watches: &mut [Watch], input_ready: bool) -> (usize, bool) {
-        let mut wants_input = false;
-        let mut count = 0;
-        for watch in watches {
-            let mut table = PollTable::default();
-            let file = watch.file.map(|id| self.files.vfs.files.get(id));
-            let mut ready = match file {
-                Some(Ok(file)) => file.object.poll(self, file, &mut table),
-                _ => POLLNVAL,
-            };
-            let input = table.input && watch.events & READABLE != 0;
-            if input && input_ready {
-                ready |= READABLE;
-            }
-            wants_input |= input && !input_ready;
-            watch.ready = ready & (watch.events | ALWAYS);
-            count += usize::from(watch.ready != 0);
+/// Fills [`Watch::ready`]. Returns the number of ready descriptors and whether standard input
+/// is waited for.
+fn look(kernel: &Kernel, watches: &mut [Watch], input_ready: bool) -> (usize, bool) {
+    let mut wants_input = false;
+    let mut count = 0;
+    for watch in watches {
+        let mut table = PollTable::default();
+        let file = watch.file.map(|id| kernel.files.vfs.files.get(id));
+        let mut ready = match file {
+            Some(Ok(file)) => file.object.poll(kernel, file, &mut table),
+            _ => POLLNVAL,
+        };
+        let input = table.input && watch.events & READABLE != 0;
+        if input && input_ready {
+            ready |= READABLE;
         }
-        (count, wants_input)
+        wants_input |= input && !input_ready;
+        watch.ready = ready & (watch.events | ALWAYS);
+        count += usize::from(watch.ready != 0);
     }
+    (count, wants_input)
+}
 
-    /// Fills [`Watch::ready`] without waiting. Returns the number of ready descriptors and whether
-    /// standard input would be a new event.
-    pub(super) fn watch_now(&mut self, watches: &mut [Watch]) -> (usize, bool) {
-        let (count, wants_input) = self.look(watches, false);
-        if !wants_input || !self.files.streams.poll_input() {
-            return (count, wants_input);
-        }
-        (self.look(watches, true).0, false)
+/// Fills [`Watch::ready`] without waiting. Returns the number of ready descriptors and whether
+/// standard input would be a new event.
+pub(super) fn watch_now(kernel: &mut Kernel, watches: &mut [Watch]) -> (usize, bool) {
+    let (count, wants_input) = look(kernel, watches, false);
+    if !wants_input || !kernel.files.streams.poll_input() {
+        return (count, wants_input);
     }
+    (look(kernel, watches, true).0, false)
+}
 
-    /// Waits until a descriptor is ready or `timeout_ns` have passed (`u64::MAX`: no limit).
-    /// Returns the number of ready descriptors.
-    fn watch(&mut self, watches: &mut [Watch], timeout_ns: u64) -> Result<usize, Errno> {
-        let deadline = self.deadline(timeout_ns);
-        let (count, wants_input) = self.look(watches, self.files.streams.is_input_ready());
-        let over = deadline <= clock::monotonic();
-        match (count, over, wants_input) {
-            // The wait detects new input.
-            (0, false, _) => {
-                let files = self.inodes_of(watches);
-                Err(self.block_for(files, wants_input, deadline))
-            }
-            (_, _, true) => Ok(self.watch_now(watches).0),
-            (count, _, false) => Ok(count),
+/// Waits until a descriptor is ready or `timeout_ns` have passed (`u64::MAX`: no limit).
+/// Returns the number of ready descriptors.
+fn watch(kernel: &mut Kernel, watches: &mut [Watch], timeout_ns: u64) -> Result<usize, Errno> {
+    let deadline = kernel.deadline(timeout_ns);
+    let (count, wants_input) = look(kernel, watches, kernel.files.streams.is_input_ready());
+    let over = deadline <= clock::monotonic();
+    match (count, over, wants_input) {
+        // The wait detects new input.
+        (0, false, _) => {
+            let files = inodes_of(kernel, watches);
+            Err(kernel.block_for(files, wants_input, deadline))
         }
-    }
-
-    /// The inodes whose changes signal readiness of the watched descriptions. Empty if one of the
-    /// descriptions does not signal readiness this way.
-    fn inodes_of(&self, watches: &[Watch]) -> Vec<Ino> {
-        let mut inodes = Vec::new();
-        for watch in watches {
-            let file = watch.file.map(|id| self.files.vfs.files.get(id));
-            let Some(Ok(file)) = file else { continue };
-            match file.object.announcement(&self.files.vfs) {
-                Announcement::Change => inodes.push(file.ino),
-                Announcement::Input => {}
-                Announcement::Nothing => return Vec::new(),
-            }
-        }
-        inodes
-    }
-
-    /// Whether a read would not block.
-    pub(super) fn is_readable(&mut self, id: FileId) -> bool {
-        let mut watch = [Watch {
-            file: Some(id),
-            events: POLLIN,
-            ready: 0,
-        }];
-        self.watch_now(&mut watch).0 > 0
-    }
-
-    /// Runs `call` with the signal mask at `address`, if the address is not null.
-    pub(super) fn with_mask(
-        &mut self,
-        address: u64,
-        size: u64,
-        call: impl FnOnce(&mut Self) -> Result<u64, Errno>,
-    ) -> Result<u64, Errno> {
-        if address == 0 {
-            return call(self);
-        }
-        if size != 8 {
-            return Err(Errno::EINVAL);
-        }
-        let mask = user::read(&mut self.memory, address)?;
-        if self.task.retry.is_none() {
-            self.signals.set_temporary(mask);
-        }
-        let result = call(self);
-        if result != Err(Errno::ERESTARTSYS) {
-            self.signals.end_temporary();
-        }
-        result
-    }
-
-    /// Reads the time at `address` in nanoseconds; `u64::MAX` if the address is null.
-    pub(super) fn timeout(&mut self, address: u64) -> Result<u64, Errno> {
-        if address == 0 {
-            return Ok(u64::MAX);
-        }
-        let time: Timespec = user::read(&mut self.memory, address)?;
-        let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::EINVAL)?;
-        match u64::try_from(time.tv_nsec) {
-            Ok(ns @ 0..clock::SECOND) => Ok(seconds
-                .saturating_mul(clock::SECOND)
-                .saturating_add(ns)
-                .min(u64::MAX - 1)),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-
-    /// Waits, and stores the rest of the time limit at `address`.
-    fn watch_until(
-        &mut self,
-        watches: &mut [Watch],
-        address: u64,
-        timeout_ns: u64,
-    ) -> Result<usize, Errno> {
-        let end = self.deadline(timeout_ns);
-        let result = self.watch(watches, timeout_ns);
-        if address != 0 && result != Err(Errno::ERESTARTSYS) {
-            let left = end.saturating_sub(clock::monotonic());
-            let left = Timespec {
-                tv_sec: (left / clock::SECOND).cast_signed(),
-                tv_nsec: (left % clock::SECOND).cast_signed(),
-            };
-            user::write(&mut self.memory, address, &left)?;
-        }
-        result
+        (_, _, true) => Ok(watch_now(kernel, watches).0),
+        (count, _, false) => Ok(count),
     }
 }
 
-fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let timeout = kernel.timeout(a[2])?;
-    let count = u64::from(a[1] as u32);
-    if count > u64::from(kernel.files.process.fds.limit) {
+/// The inodes whose changes signal readiness of the watched descriptions. Empty if one of the
+/// descriptions does not signal readiness this way.
+fn inodes_of(kernel: &Kernel, watches: &[Watch]) -> Vec<Ino> {
+    let mut inodes = Vec::new();
+    for watch in watches {
+        let file = watch.file.map(|id| kernel.files.vfs.files.get(id));
+        let Some(Ok(file)) = file else { continue };
+        match file.object.announcement(&kernel.files.vfs) {
+            Announcement::Change => inodes.push(file.ino),
+            Announcement::Input => {}
+            Announcement::Nothing => return Vec::new(),
+        }
+    }
+    inodes
+}
+
+/// Whether a read would not block.
+pub(super) fn is_readable(kernel: &mut Kernel, id: FileId) -> bool {
+    let mut watch = [Watch {
+        file: Some(id),
+        events: POLLIN,
+        ready: 0,
+    }];
+    watch_now(kernel, &mut watch).0 > 0
+}
+
+/// Runs `call` with the signal mask at `address`, if the address is not null.
+pub(super) fn with_mask(
+    kernel: &mut Kernel,
+    address: u64,
+    size: u64,
+    call: impl FnOnce(&mut Kernel) -> Result<u64, Errno>,
+) -> Result<u64, Errno> {
+    if address == 0 {
+        return call(kernel);
+    }
+    if size != 8 {
         return Err(Errno::EINVAL);
     }
-    let mut polled: Vec<Pollfd> = user::read_array(&mut kernel.memory, a[0], count)?;
-    let fds = &kernel.files.process.fds;
+    let mask = user::read(kernel.memory_mut(), address)?;
+    if kernel.task().retry.is_none() {
+        kernel.task_mut().signals.set_temporary(mask);
+    }
+    let result = call(kernel);
+    if result != Err(Errno::ERESTARTSYS) {
+        kernel.signals().end_temporary();
+    }
+    result
+}
+
+/// Reads the time at `address` in nanoseconds; `u64::MAX` if the address is null.
+pub(super) fn read_timeout(memory: &mut AddressSpace, address: u64) -> Result<u64, Errno> {
+    if address == 0 {
+        return Ok(u64::MAX);
+    }
+    let time: Timespec = user::read(memory, address)?;
+    let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::EINVAL)?;
+    match u64::try_from(time.tv_nsec) {
+        Ok(ns @ 0..clock::SECOND) => Ok(seconds
+            .saturating_mul(clock::SECOND)
+            .saturating_add(ns)
+            .min(u64::MAX - 1)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Waits, and stores the rest of the time limit at `address`.
+fn watch_until(
+    kernel: &mut Kernel,
+    watches: &mut [Watch],
+    address: u64,
+    timeout_ns: u64,
+) -> Result<usize, Errno> {
+    let end = kernel.deadline(timeout_ns);
+    let result = watch(kernel, watches, timeout_ns);
+    if address != 0 && result != Err(Errno::ERESTARTSYS) {
+        let left = end.saturating_sub(clock::monotonic());
+        let left = Timespec {
+            tv_sec: (left / clock::SECOND).cast_signed(),
+            tv_nsec: (left % clock::SECOND).cast_signed(),
+        };
+        user::write(kernel.memory_mut(), address, &left)?;
+    }
+    result
+}
+
+fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let timeout = read_timeout(kernel.memory_mut(), a[2])?;
+    let count = u64::from(a[1] as u32);
+    if count > u64::from(kernel.process().files.fds.limit) {
+        return Err(Errno::EINVAL);
+    }
+    let mut polled: Vec<Pollfd> = user::read_array(kernel.memory_mut(), a[0], count)?;
+    let fds = &kernel.process().files.fds;
     let mut watches: Vec<Watch> = polled
         .iter()
         .filter(|poll| poll.fd >= 0)
@@ -186,8 +184,8 @@ fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             ready: 0,
         })
         .collect();
-    let count = kernel.with_mask(a[3], a[4], |kernel| {
-        Ok(kernel.watch_until(&mut watches, a[2], timeout)? as u64)
+    let count = with_mask(kernel, a[3], a[4], |kernel| {
+        Ok(watch_until(kernel, &mut watches, a[2], timeout)? as u64)
     })?;
     let mut ready = watches.iter();
     for poll in &mut polled {
@@ -196,7 +194,7 @@ fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             _ => 0,
         };
     }
-    user::write_bytes(&mut kernel.memory, a[0], polled.as_bytes())?;
+    user::write_bytes(kernel.memory_mut(), a[0], polled.as_bytes())?;
     Ok(count)
 }
 
@@ -213,7 +211,7 @@ fn read_sets(kernel: &mut Kernel, a: &[u64; 6], words: u64) -> Result<[Vec<u64>;
     for (set, &address) in sets.iter_mut().zip(&a[1..4]) {
         *set = match address {
             0 => vec![0; words as usize],
-            address => user::read_array(&mut kernel.memory, address, words)?,
+            address => user::read_array(kernel.memory_mut(), address, words)?,
         };
     }
     Ok(sets)
@@ -222,16 +220,16 @@ fn read_sets(kernel: &mut Kernel, a: &[u64; 6], words: u64) -> Result<[Vec<u64>;
 fn pselect6(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let count = i32::try_from(a[0].cast_signed()).map_err(|_| Errno::EINVAL)?;
     let count = u32::try_from(count).map_err(|_| Errno::EINVAL)?;
-    let count = count.min(kernel.files.process.fds.capacity());
-    let timeout = kernel.timeout(a[4])?;
+    let count = count.min(kernel.process().files.fds.capacity());
+    let timeout = read_timeout(kernel.memory_mut(), a[4])?;
     let [mask, size] = match a[5] {
         0 => [0, 0],
-        address => user::read::<[u64; 2]>(&mut kernel.memory, address)?,
+        address => user::read::<[u64; 2]>(kernel.memory_mut(), address)?,
     };
     let mut sets = read_sets(kernel, a, u64::from(count.div_ceil(64)))?;
     let (numbers, mut watches) = watch_sets(kernel, count, &sets)?;
-    kernel.with_mask(mask, size, |kernel| {
-        Ok(kernel.watch_until(&mut watches, a[4], timeout)? as u64)
+    with_mask(kernel, mask, size, |kernel| {
+        Ok(watch_until(kernel, &mut watches, a[4], timeout)? as u64)
     })?;
     let mut total = 0;
     for (set, (_, meaning)) in sets.iter_mut().zip(SETS) {
@@ -247,7 +245,7 @@ fn pselect6(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     for (set, &address) in sets.iter().zip(&a[1..4]) {
         if address != 0 {
-            user::write_bytes(&mut kernel.memory, address, set.as_bytes())?;
+            user::write_bytes(kernel.memory_mut(), address, set.as_bytes())?;
         }
     }
     Ok(total)
@@ -271,7 +269,7 @@ fn watch_sets(
             }
         }
         if asked {
-            let file = kernel.files.process.fds.get(fd)?.file;
+            let file = kernel.process().files.fds.get(fd)?.file;
             numbers.push(fd);
             watches.push(Watch {
                 file: Some(file),

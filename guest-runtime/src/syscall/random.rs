@@ -18,7 +18,8 @@ fn getrandom(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let length = length.min(MOST);
-    let mut bytes = user::slice_mut(&mut kernel.memory, address, length)?;
+    let memory = &mut kernel.spaces[kernel.current].memory;
+    let mut bytes = user::slice_mut(memory, address, length)?;
     bytes.fill_with(|part| kernel.random.fill(part));
     Ok(length)
 }

@@ -5,7 +5,7 @@ use super::time::read_timespec;
 use crate::arch::clock;
 use crate::kernel::exit::End;
 use crate::kernel::process::Process;
-use crate::kernel::signals::{SigInfo, check_number};
+use crate::kernel::signals::{SigInfo, bit, check_number};
 use crate::kernel::task::{Event, Wait};
 use crate::kernel::{Control, Kernel};
 use crate::mm::user;
@@ -46,13 +46,13 @@ fn info(kernel: &Kernel, signal: u64, code: i32) -> Result<Option<SigInfo>, Errn
     if signal == 0 {
         return Ok(None);
     }
-    let (pid, uid) = (kernel.process.pid, kernel.process.uid);
+    let (pid, uid) = (kernel.process().pid, kernel.process().uid);
     Ok(Some(SigInfo::sent(check_number(signal)?, code, pid, uid)))
 }
 
 /// Whether the running process may send a signal to `target`.
 fn may_signal(kernel: &Kernel, target: &Process, info: Option<SigInfo>) -> bool {
-    let own = &kernel.process;
+    let own = kernel.process();
     let continues = info.is_some_and(|info| info.signal() == SIGCONT);
     own.uid == 0 || own.uid == target.uid || (continues && own.session == target.session)
 }
@@ -86,7 +86,7 @@ pub(super) fn send(
 
 fn kill(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let info = info(kernel, arguments[1], SI_USER)?;
-    let (own, group) = (kernel.process.pid, kernel.process.group);
+    let (own, group) = (kernel.process().pid, kernel.process().group);
     match arguments[0] as i32 {
         0 => send(kernel, info, |process| process.group == group),
         -1 => send(kernel, info, |process| process.pid != own),
@@ -109,7 +109,7 @@ fn send_to_thread(
     if (tid as i32) <= 0 || pid.is_some_and(|pid| (pid as i32) <= 0) {
         return Err(Errno::EINVAL);
     }
-    let owner = kernel.task_mut(tid).ok_or(Errno::ESRCH)?.pid;
+    let owner = kernel.tasks.get_mut(tid).ok_or(Errno::ESRCH)?.pid;
     if pid.is_some_and(|pid| pid != owner) {
         return Err(Errno::ESRCH);
     }
@@ -134,7 +134,7 @@ fn tgkill(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 fn rt_sigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let signal = check_number(arguments[1])?;
-    let info: SigInfo = user::read(&mut kernel.memory, arguments[2])?;
+    let info: SigInfo = user::read(kernel.memory_mut(), arguments[2])?;
     let pid = arguments[0] as u32;
     send(kernel, Some(info.with_signal(signal)), |process| {
         process.pid == pid
@@ -143,7 +143,7 @@ fn rt_sigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
 
 fn rt_tgsigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [pid, tid, signal, info, ..] = *arguments;
-    let info: SigInfo = user::read(&mut kernel.memory, info)?;
+    let info: SigInfo = user::read(kernel.memory_mut(), info)?;
     send_to_thread(kernel, Some(pid), tid, 0)?;
     let signal = check_number(signal)?;
     kernel.signal_thread(tid as u32, info.with_signal(signal));
@@ -152,13 +152,13 @@ fn rt_tgsigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, E
 
 fn sigaltstack(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let sp = kernel.hart().x(2);
-    let old = kernel.signals.stack_status(sp);
+    let old = kernel.task_mut().signals.stack_status(sp);
     if arguments[0] != 0 {
-        let new: StackT = user::read(&mut kernel.memory, arguments[0])?;
-        kernel.signals.set_stack(new, sp)?;
+        let new: StackT = user::read(kernel.memory_mut(), arguments[0])?;
+        kernel.task_mut().signals.set_stack(new, sp)?;
     }
     if arguments[1] != 0 {
-        user::write(&mut kernel.memory, arguments[1], &old)?;
+        user::write(kernel.memory_mut(), arguments[1], &old)?;
     }
     Ok(0)
 }
@@ -167,17 +167,20 @@ fn rt_sigaction(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno>
     let [signal, new, old, size, ..] = *arguments;
     check_size(size)?;
     let signal = check_number(signal)?;
-    let current = kernel.signals.action(signal);
+    let current = kernel.process().signals.action(signal);
     if new != 0 {
-        let action: Sigaction = user::read(&mut kernel.memory, new)?;
-        kernel.signals.set_action(signal, action)?;
+        let action: Sigaction = user::read(kernel.memory_mut(), new)?;
+        let signals = &mut kernel.process_mut().signals;
+        if signals.set_action(signal, action)? {
+            kernel.drop_pending(kernel.process().pid, bit(signal));
+        }
         // Other exceptions are precise in all translated code.
-        if matches!(signal, SIGSEGV | SIGBUS) && kernel.signals.has_handler(signal) {
+        if matches!(signal, SIGSEGV | SIGBUS) && kernel.process().signals.has_handler(signal) {
             kernel.use_precise_translations();
         }
     }
     if old != 0 {
-        user::write(&mut kernel.memory, old, &current)?;
+        user::write(kernel.memory_mut(), old, &current)?;
     }
     Ok(0)
 }
@@ -185,10 +188,10 @@ fn rt_sigaction(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno>
 fn rt_sigprocmask(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [how, new, old, size, ..] = *arguments;
     check_size(size)?;
-    let current = kernel.signals.blocked();
+    let current = kernel.task_mut().signals.blocked();
     if new != 0 {
-        let set: u64 = user::read(&mut kernel.memory, new)?;
-        kernel.signals.set_blocked(match how {
+        let set: u64 = user::read(kernel.memory_mut(), new)?;
+        kernel.task_mut().signals.set_blocked(match how {
             SIG_BLOCK => current | set,
             SIG_UNBLOCK => current & !set,
             SIG_SETMASK => set,
@@ -196,27 +199,27 @@ fn rt_sigprocmask(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errn
         });
     }
     if old != 0 {
-        user::write(&mut kernel.memory, old, &current)?;
+        user::write(kernel.memory_mut(), old, &current)?;
     }
     Ok(0)
 }
 
 fn rt_sigpending(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_size(arguments[1])?;
-    let pending = kernel.signals.pending() & kernel.signals.blocked();
-    user::write(&mut kernel.memory, arguments[0], &pending)?;
+    let pending = kernel.signals().pending() & kernel.task_mut().signals.blocked();
+    user::write(kernel.memory_mut(), arguments[0], &pending)?;
     Ok(0)
 }
 
 fn rt_sigsuspend(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_size(arguments[1])?;
-    let mask: u64 = user::read(&mut kernel.memory, arguments[0])?;
-    if kernel.task.retry.is_none() {
-        kernel.signals.set_temporary(mask);
+    let mask: u64 = user::read(kernel.memory_mut(), arguments[0])?;
+    if kernel.task().retry.is_none() {
+        kernel.task_mut().signals.set_temporary(mask);
     }
     let error = kernel.block(Wait::for_event(Event::Nothing), 0);
     if error == Errno::EINTR {
-        kernel.signals.end_temporary();
+        kernel.signals().end_temporary();
     }
     Err(error)
 }
@@ -224,41 +227,43 @@ fn rt_sigsuspend(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno
 fn rt_sigtimedwait(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [set, info, timeout, size, ..] = *arguments;
     // The call is made again after a wait, and then it may fail.
-    kernel.signals.end_wait();
+    kernel.task_mut().signals.end_wait();
     check_size(size)?;
-    let set: u64 = user::read(&mut kernel.memory, set)?;
+    let set: u64 = user::read(kernel.memory_mut(), set)?;
     let timeout = match timeout {
         0 => u64::MAX,
         _ => read_timespec(kernel, timeout)?,
     };
     let deadline = kernel.deadline(timeout);
-    if kernel.signals.pending() & set == 0 {
+    if kernel.signals().pending() & set == 0 {
         if deadline <= clock::monotonic() {
             return Err(Errno::EAGAIN);
         }
         // Blocked signals of the set must end the wait too.
-        kernel.signals.begin_wait(set);
+        kernel.task_mut().signals.begin_wait(set);
         let error = kernel.block(Wait::until(deadline), 0);
         if error == Errno::EINTR {
-            kernel.signals.end_wait();
+            kernel.task_mut().signals.end_wait();
             // The signal that interrupted the wait may be in the set.
-            if kernel.signals.pending() & set == 0 {
+            if kernel.signals().pending() & set == 0 {
                 return Err(error);
             }
         } else {
             return Err(error);
         }
     }
-    let taken = kernel.signals.take(set).ok_or(Errno::EAGAIN)?;
+    let taken = kernel.signals().take(set).ok_or(Errno::EAGAIN)?;
     if info != 0 {
-        user::write(&mut kernel.memory, info, &taken)?;
+        user::write(kernel.memory_mut(), info, &taken)?;
     }
     Ok(u64::from(taken.signal()))
 }
 
 fn rt_sigreturn(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     let hart = kernel.hart();
-    let result = kernel.signals.leave_handler(hart, &mut kernel.memory);
+    let memory = &mut kernel.spaces[kernel.current].memory;
+    let signals = &mut kernel.tasks[kernel.current].signals;
+    let result = signals.leave_handler(hart, memory);
     kernel.control = match result {
         Ok(()) => Control::Restart,
         Err(_) => Control::End(End::Signaled(SIGSEGV)),

@@ -1,16 +1,11 @@
-//! Signal-driven I/O: the owners of files, and the signals that notify them.
+//! Signal-driven I/O: the owners of files, and their signals ([`crate::kernel::file_signals`]).
 
-use super::files::Files;
-use crate::fs::asynchronous::{FileEvent, FileOwner, Whom};
+use crate::fs::asynchronous::{FileOwner, Whom};
 use crate::kernel::Kernel;
-use crate::kernel::signals::SigInfo;
 use crate::mm::user;
-use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{F_OWNER_PGRP, F_OWNER_PID, F_OWNER_TID, FOwnerEx};
-use hartline_linux::poll::{POLLIN, POLLOUT, POLLRDNORM, POLLWRBAND, POLLWRNORM};
-use hartline_linux::siginfo::{POLL_IN, POLL_OUT, SI_KERNEL};
-use hartline_linux::signal::{_NSIG, SIGIO};
+use hartline_linux::signal::_NSIG;
 
 /// Sets the owner of a file (`F_SETOWN`): the process `who`, or the group `-who`; no owner if it is
 /// 0.
@@ -44,7 +39,7 @@ pub(super) fn owner(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
 /// # Errors
 /// The errors of [`set_owner`]; `EFAULT`.
 pub(super) fn set_owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result<u64, Errno> {
-    let owner: FOwnerEx = user::read(&mut kernel.memory, address)?;
+    let owner: FOwnerEx = user::read(kernel.memory_mut(), address)?;
     let id = owner.pid.cast_unsigned();
     let whom = match owner.r#type {
         F_OWNER_TID => Whom::Thread(id),
@@ -61,7 +56,7 @@ pub(super) fn set_owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result
 /// The errors of [`owner`]; `EFAULT`.
 pub(super) fn owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result<u64, Errno> {
     let owner = owner_of(kernel, fd)?;
-    user::write(&mut kernel.memory, address, &owner)?;
+    user::write(kernel.memory_mut(), address, &owner)?;
     Ok(0)
 }
 
@@ -74,13 +69,13 @@ pub(super) fn set_signal(kernel: &mut Kernel, fd: u64, signal: u64) -> Result<u6
     if signal > _NSIG {
         return Err(Errno::EINVAL);
     }
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let (vfs, process) = kernel.file_state();
     vfs.file_mut(process, fd as u32)?.notice.signal = signal;
     Ok(0)
 }
 
 fn owner_of(kernel: &mut Kernel, fd: u64) -> Result<FOwnerEx, Errno> {
-    let owner = kernel.files.file(fd)?.notice.owner;
+    let owner = kernel.file(fd)?.notice.owner;
     let (kind, id) = match owner.map(|owner| owner.whom) {
         None => (F_OWNER_TID, 0),
         Some(Whom::Thread(id)) => (F_OWNER_TID, id),
@@ -94,7 +89,7 @@ fn owner_of(kernel: &mut Kernel, fd: u64) -> Result<FOwnerEx, Errno> {
 
 fn exists(kernel: &mut Kernel, whom: Whom) -> bool {
     match whom {
-        Whom::Thread(id) => kernel.task_mut(id).is_some(),
+        Whom::Thread(id) => kernel.tasks.get_mut(id).is_some(),
         Whom::Process(id) => kernel.processes().any(|process| process.pid == id),
         Whom::Group(id) => kernel.processes().any(|process| process.group == id),
     }
@@ -104,79 +99,23 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
     if whom.is_some_and(|whom| !exists(kernel, whom)) {
         return Err(Errno::ESRCH);
     }
-    let uid = kernel.process.uid;
-    let Files { vfs, process, .. } = &mut kernel.files;
+    let uid = kernel.process().uid;
+    let (vfs, process) = kernel.file_state();
     let file = vfs.file_mut(process, fd as u32)?;
     file.notice.owner = whom.map(|whom| FileOwner { whom, uid });
     Ok(0)
 }
 
-/// The signals for an event: plain `SIGIO`, or the chosen signal, once for readable and once for
-/// writable.
-fn signals(event: &FileEvent) -> Vec<SigInfo> {
-    /// Signal codes, with the events that poll(2) would report.
-    const CODES: [(i32, u32); 2] = [
-        (POLL_IN, POLLIN | POLLRDNORM),
-        (POLL_OUT, POLLOUT | POLLWRNORM | POLLWRBAND),
-    ];
-    match event.signal {
-        0 => Vec::from([SigInfo::sent(SIGIO, SI_KERNEL, 0, 0)]),
-        signal => (CODES.into_iter().zip(event.kinds))
-            .filter(|&(_, happened)| happened)
-            .map(|((code, band), _)| SigInfo::of_file(signal, code, band.into(), event.fd))
-            .collect(),
+/// Enables or disables signals to the owner of the file behind a descriptor (`O_ASYNC`).
+///
+/// # Errors
+/// The errors of [`Vfs::set_asynchronous`](crate::fs::Vfs::set_asynchronous).
+pub(super) fn set_asynchronous(kernel: &mut Kernel, fd: u64, on: bool) -> Result<(), Errno> {
+    let (vfs, process) = kernel.file_state();
+    vfs.set_asynchronous(process, fd as u32, on)?;
+    if vfs.awaits_input {
+        // Standard input is polled in the ticks.
+        kernel.start_ticking();
     }
-}
-
-impl Kernel {
-    /// Enables or disables signals to the owner of the file behind a descriptor (`O_ASYNC`).
-    ///
-    /// # Errors
-    /// The errors of [`Vfs::set_asynchronous`](crate::fs::Vfs::set_asynchronous).
-    pub(super) fn set_asynchronous(&mut self, fd: u64, on: bool) -> Result<(), Errno> {
-        let Files { vfs, process, .. } = &mut self.files;
-        vfs.set_asynchronous(process, fd as u32, on)?;
-        if vfs.awaits_input {
-            // Standard input is polled in the ticks.
-            self.start_ticking();
-        }
-        Ok(())
-    }
-
-    /// Sends the owners of files the signals for pending events.
-    pub(crate) fn send_file_signals(&mut self) {
-        for event in self.files.vfs.take_file_events() {
-            for info in signals(&event) {
-                self.tell_owner(event.owner, info);
-            }
-        }
-    }
-
-    /// Sends a signal to those owner processes that the user who set the owner may signal.
-    fn tell_owner(&mut self, owner: FileOwner, info: SigInfo) {
-        let may = |uid: u32| owner.uid == 0 || owner.uid == uid;
-        match owner.whom {
-            Whom::Thread(tid) => {
-                let pid = self.task_mut(tid).map(|task| task.pid);
-                let mut processes = self.processes();
-                if processes.any(|process| Some(process.pid) == pid && may(process.uid)) {
-                    drop(processes);
-                    self.signal_thread(tid, info);
-                }
-            }
-            Whom::Process(_) | Whom::Group(_) => {
-                let chosen: Vec<u32> = (self.processes())
-                    .filter(|process| match owner.whom {
-                        Whom::Group(id) => process.group == id,
-                        Whom::Process(id) | Whom::Thread(id) => process.pid == id,
-                    })
-                    .filter(|process| may(process.uid))
-                    .map(|process| process.pid)
-                    .collect();
-                for pid in chosen {
-                    self.signal_process(pid, info);
-                }
-            }
-        }
-    }
+    Ok(())
 }

@@ -1,7 +1,11 @@
 //! Sockets: sending and receiving.
 
 use super::Entry;
-use super::socket_message::Control;
+use super::poll::read_timeout;
+use super::socket::{
+    credentials, find_unix, net, socket_id, socket_waits, wait_for_socket, write_address,
+};
+use super::socket_message::{Control, read_control, read_udp_control, write_control};
 use crate::arch::clock;
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
@@ -113,64 +117,68 @@ fn total(vectors: &[Iovec]) -> u64 {
     vectors.iter().map(|vector| vector.iov_len).sum()
 }
 
-impl Kernel {
-    /// Copies all bytes of vectors.
-    fn gather(&mut self, vectors: &[Iovec]) -> Result<Vec<u8>, Errno> {
-        let mut bytes = Vec::new();
-        let length = usize::try_from(total(vectors)).map_err(|_| Errno::EMSGSIZE)?;
-        bytes
-            .try_reserve_exact(length)
-            .map_err(|_| Errno::ENOBUFS)?;
-        for vector in vectors {
-            user::slice(&mut self.memory, vector.iov_base, vector.iov_len)?.append_to(&mut bytes);
-        }
-        Ok(bytes)
+/// Copies all bytes of vectors.
+fn gather(memory: &mut AddressSpace, vectors: &[Iovec]) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    let length = usize::try_from(total(vectors)).map_err(|_| Errno::EMSGSIZE)?;
+    bytes
+        .try_reserve_exact(length)
+        .map_err(|_| Errno::ENOBUFS)?;
+    for vector in vectors {
+        user::slice(memory, vector.iov_base, vector.iov_len)?.append_to(&mut bytes);
     }
+    Ok(bytes)
+}
 
-    /// Sends one message, or all bytes of a stream; waits if there is no room.
-    fn send_message(&mut self, fd: u64, message: &Outgoing<'_>) -> Result<u64, Errno> {
-        if message.flags & MSG_OOB != 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        let id = self.socket_id(fd)?;
-        let kind = self.socket(id)?.kind;
-        let waits = self.socket_waits(fd)? && message.flags & MSG_DONTWAIT == 0;
-        let result = match kind {
-            Type::Stream => self.send_stream(id, message, waits),
-            _ => match self.send_boundaries(id, message) {
-                Err(Errno::EAGAIN) if waits => Err(self.wait_for_socket(id, 1, 0)),
-                result => result,
-            },
-        };
-        let is_quiet = kind != Type::Stream || message.flags & MSG_NOSIGNAL != 0;
-        if result == Err(Errno::EPIPE) && !is_quiet {
-            let (pid, uid) = (self.process.pid, self.process.uid);
-            let info = SigInfo::sent(SIGPIPE, SI_USER, pid, uid);
-            self.signal_thread(self.task.tid, info);
-        }
-        result
+/// Sends one message, or all bytes of a stream; waits if there is no room.
+fn send_message(kernel: &mut Kernel, fd: u64, message: &Outgoing<'_>) -> Result<u64, Errno> {
+    if message.flags & MSG_OOB != 0 {
+        return Err(Errno::EOPNOTSUPP);
     }
+    let id = socket_id(kernel, fd)?;
+    let kind = kernel.files.vfs.net.get(id)?.kind;
+    let waits = socket_waits(kernel, fd)? && message.flags & MSG_DONTWAIT == 0;
+    let result = match kind {
+        Type::Stream => send_stream(kernel, id, message, waits),
+        _ => match send_boundaries(kernel, id, message) {
+            Err(Errno::EAGAIN) if waits => Err(wait_for_socket(kernel, id, 1, 0)),
+            result => result,
+        },
+    };
+    let is_quiet = kind != Type::Stream || message.flags & MSG_NOSIGNAL != 0;
+    if result == Err(Errno::EPIPE) && !is_quiet {
+        let (pid, uid) = (kernel.process().pid, kernel.process().uid);
+        let info = SigInfo::sent(SIGPIPE, SI_USER, pid, uid);
+        kernel.signal_thread(kernel.task().tid, info);
+    }
+    result
+}
 
-    /// Sends a message whose boundaries are kept.
-    fn send_boundaries(&mut self, id: SocketId, message: &Outgoing<'_>) -> Result<u64, Errno> {
-        /// The largest send buffer, bytes; a longer message is refused.
-        const LONGEST: u64 = 16 << 20;
-        if total(message.vectors) > LONGEST {
-            return Err(Errno::EMSGSIZE);
+/// Sends a message whose boundaries are kept.
+fn send_boundaries(
+    kernel: &mut Kernel,
+    id: SocketId,
+    message: &Outgoing<'_>,
+) -> Result<u64, Errno> {
+    /// The largest send buffer, bytes; a longer message is refused.
+    const LONGEST: u64 = 16 << 20;
+    if total(message.vectors) > LONGEST {
+        return Err(Errno::EMSGSIZE);
+    }
+    let bytes = gather(kernel.memory_mut(), message.vectors)?;
+    let who = message.control.who.unwrap_or(credentials(kernel));
+    let socket = kernel.files.vfs.net.get(id)?;
+    let (family, kind) = (socket.family, socket.kind);
+    let segment = message.control.segment;
+    let segment = segment.unwrap_or(socket.options.udp_segment());
+    let target = match &message.to {
+        Some(address) if family == Family::Unix && kind == Type::Datagram => {
+            Some(find_unix(kernel, address)?)
         }
-        let bytes = self.gather(message.vectors)?;
-        let who = message.control.who.unwrap_or(self.credentials());
-        let socket = self.socket(id)?;
-        let (family, kind) = (socket.family, socket.kind);
-        let segment = message.control.segment;
-        let segment = segment.unwrap_or(socket.options.udp_segment());
-        let target = match &message.to {
-            Some(address) if family == Family::Unix && kind == Type::Datagram => {
-                Some(self.find_unix(address)?)
-            }
-            _ => None,
-        };
-        self.with_rights(&message.control, |net, rights| match (kind, family) {
+        _ => None,
+    };
+    with_rights(kernel, &message.control, |net, rights| {
+        match (kind, family) {
             (Type::Datagram, Family::Unix) => net.send_unix(id, &bytes, target, rights, who),
             (_, Family::Netlink) => net.send_netlink(id, &bytes, message.to.clone()),
             (Type::Datagram, _) => {
@@ -178,251 +186,259 @@ impl Kernel {
                 net.send_udp(id, &bytes, to, segment, who)
             }
             _ => net.send(id, &bytes, rights, who),
-        })
-    }
+        }
+    })
+}
 
-    /// Calls `send` with descriptions that the message owns after it is sent.
-    fn with_rights(
-        &mut self,
-        control: &Control,
-        send: impl FnOnce(
-            &mut crate::net::Network,
-            &[crate::fs::process::FileId],
-        ) -> Result<usize, Errno>,
-    ) -> Result<u64, Errno> {
-        let vfs = &mut self.files.vfs;
+/// Calls `send` with descriptions that the message owns after it is sent.
+fn with_rights(
+    kernel: &mut Kernel,
+    control: &Control,
+    send: impl FnOnce(&mut crate::net::Network, &[crate::fs::process::FileId]) -> Result<usize, Errno>,
+) -> Result<u64, Errno> {
+    let vfs = &mut kernel.files.vfs;
+    for &right in &control.rights {
+        vfs.files.retain(right);
+    }
+    let result = send(&mut vfs.net, &control.rights);
+    if result.is_err() {
         for &right in &control.rights {
-            vfs.files.retain(right);
+            vfs.release(right);
         }
-        let result = send(&mut vfs.net, &control.rights);
+    }
+    result.map(|count| count as u64)
+}
+
+fn send_stream(
+    kernel: &mut Kernel,
+    id: SocketId,
+    message: &Outgoing<'_>,
+    waits: bool,
+) -> Result<u64, Errno> {
+    let before = kernel.progress();
+    let who = message.control.who.unwrap_or(credentials(kernel));
+    let mut done = before;
+    let family = kernel.files.vfs.net.get(id)?.family;
+    if message.to.is_some() && matches!(family, Family::Unix | Family::Vsock) {
+        let connected = kernel.files.vfs.net.get(id)?.is_connected();
+        return Err(if connected {
+            Errno::EISCONN
+        } else {
+            Errno::EOPNOTSUPP
+        });
+    }
+    loop {
+        let memory = &mut kernel.spaces[kernel.current].memory;
+        let bytes = match piece(memory, message.vectors, done) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(done),
+            Err(_) if done > 0 => return Ok(done),
+            Err(error) => return Err(error),
+        };
+        let vfs = &mut kernel.files.vfs;
+        let rights = if done == 0 {
+            message.control.rights.as_slice()
+        } else {
+            &[]
+        };
+        rights.iter().for_each(|&right| vfs.files.retain(right));
+        let result = vfs.net.send(id, bytes.bytes(), rights, who);
         if result.is_err() {
-            for &right in &control.rights {
-                vfs.release(right);
+            rights.iter().for_each(|&right| vfs.release(right));
+        }
+        match result {
+            Ok(count) => done += count as u64,
+            Err(Errno::EAGAIN) if waits => {
+                return match wait_for_socket(kernel, id, 1, done) {
+                    Errno::EINTR | Errno::EAGAIN if done > 0 => Ok(done),
+                    error => Err(error),
+                };
             }
+            Err(_) if done > 0 => return Ok(done),
+            Err(error) => return Err(error),
         }
-        result.map(|count| count as u64)
     }
+}
 
-    fn send_stream(
-        &mut self,
-        id: SocketId,
-        message: &Outgoing<'_>,
-        waits: bool,
-    ) -> Result<u64, Errno> {
-        let before = self.progress();
-        let who = message.control.who.unwrap_or(self.credentials());
-        let mut done = before;
-        let family = self.socket(id)?.family;
-        if message.to.is_some() && matches!(family, Family::Unix | Family::Vsock) {
-            let connected = self.socket(id)?.is_connected();
-            return Err(if connected {
-                Errno::EISCONN
-            } else {
-                Errno::EOPNOTSUPP
-            });
-        }
-        loop {
-            let bytes = match piece(&mut self.memory, message.vectors, done) {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => return Ok(done),
-                Err(_) if done > 0 => return Ok(done),
-                Err(error) => return Err(error),
-            };
-            let vfs = &mut self.files.vfs;
-            let rights = if done == 0 {
-                message.control.rights.as_slice()
-            } else {
-                &[]
-            };
-            rights.iter().for_each(|&right| vfs.files.retain(right));
-            let result = vfs.net.send(id, bytes.bytes(), rights, who);
-            if result.is_err() {
-                rights.iter().for_each(|&right| vfs.release(right));
+/// Receives one message, or bytes of a stream; waits if there are none. Returns the ancillary
+/// data and the number of bytes.
+fn receive_message(
+    kernel: &mut Kernel,
+    fd: u64,
+    vectors: &[Iovec],
+    flags: u32,
+) -> Result<(Received, u64), Errno> {
+    if flags & MSG_OOB != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & MSG_ERRQUEUE != 0 {
+        return Err(Errno::EAGAIN);
+    }
+    let id = socket_id(kernel, fd)?;
+    let waits = socket_waits(kernel, fd)? && flags & MSG_DONTWAIT == 0;
+    let kind = kernel.files.vfs.net.get(id)?.kind;
+    let most = total(vectors);
+    let before = kernel.progress();
+    // The buffers are checked first, so that a bad address loses no received bytes.
+    let here = kernel.files.vfs.net.get(id)?.queue.len() as u64;
+    for vector in behind(vectors, before) {
+        user::slice_mut(
+            kernel.memory_mut(),
+            vector.iov_base,
+            vector.iov_len.min(here.max(1)),
+        )?;
+    }
+    let peek = flags & MSG_PEEK != 0;
+    let all = flags & MSG_WAITALL != 0 && kind == Type::Stream && waits && !peek;
+    let mut done = before;
+    loop {
+        let wanted = usize::try_from(most - done).unwrap_or(usize::MAX);
+        let received = match net(kernel).receive(id, wanted, peek) {
+            Err(Errno::EAGAIN) if waits => {
+                return match wait_for_socket(kernel, id, 0, done) {
+                    Errno::EINTR | Errno::EAGAIN if done > 0 => Ok((nothing(), done)),
+                    error => Err(error),
+                };
             }
-            match result {
-                Ok(count) => done += count as u64,
-                Err(Errno::EAGAIN) if waits => {
-                    return match self.wait_for_socket(id, 1, done) {
-                        Errno::EINTR | Errno::EAGAIN if done > 0 => Ok(done),
-                        error => Err(error),
-                    };
-                }
-                Err(_) if done > 0 => return Ok(done),
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Receives one message, or bytes of a stream; waits if there are none. Returns the ancillary
-    /// data and the number of bytes.
-    fn receive_message(
-        &mut self,
-        fd: u64,
-        vectors: &[Iovec],
-        flags: u32,
-    ) -> Result<(Received, u64), Errno> {
-        if flags & MSG_OOB != 0 {
-            return Err(Errno::EINVAL);
-        }
-        if flags & MSG_ERRQUEUE != 0 {
-            return Err(Errno::EAGAIN);
-        }
-        let id = self.socket_id(fd)?;
-        let waits = self.socket_waits(fd)? && flags & MSG_DONTWAIT == 0;
-        let kind = self.socket(id)?.kind;
-        let most = total(vectors);
-        let before = self.progress();
-        // The buffers are checked first, so that a bad address loses no received bytes.
-        let here = self.socket(id)?.queue.len() as u64;
-        for vector in behind(vectors, before) {
-            user::slice_mut(
-                &mut self.memory,
-                vector.iov_base,
-                vector.iov_len.min(here.max(1)),
-            )?;
-        }
-        let peek = flags & MSG_PEEK != 0;
-        let all = flags & MSG_WAITALL != 0 && kind == Type::Stream && waits && !peek;
-        let mut done = before;
-        loop {
-            let wanted = usize::try_from(most - done).unwrap_or(usize::MAX);
-            let received = match self.net().receive(id, wanted, peek) {
-                Err(Errno::EAGAIN) if waits => {
-                    return match self.wait_for_socket(id, 0, done) {
-                        Errno::EINTR | Errno::EAGAIN if done > 0 => Ok((nothing(), done)),
-                        error => Err(error),
-                    };
-                }
-                Err(_) if done > 0 => return Ok((nothing(), done)),
-                result => result?,
-            };
-            self.scatter(vectors, done, &received.bytes)?;
-            done += received.bytes.len() as u64;
-            let ended = received.bytes.is_empty() || !received.rights.is_empty();
-            if !all || ended || done >= most {
-                return Ok((received, done));
-            }
-        }
-    }
-
-    /// Copies bytes to vectors, after their first `skip` bytes.
-    fn scatter(&mut self, vectors: &[Iovec], skip: u64, bytes: &[u8]) -> Result<(), Errno> {
-        let mut rest = bytes;
-        for vector in behind(vectors, skip) {
-            let count = usize::try_from(vector.iov_len).map_or(rest.len(), |n| n.min(rest.len()));
-            let (now, later) = rest.split_at(count);
-            user::write_bytes(&mut self.memory, vector.iov_base, now)?;
-            rest = later;
-            if rest.is_empty() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads from a socket (`read`).
-    pub(super) fn read_socket(&mut self, fd: u64, vectors: &[Iovec]) -> Result<u64, Errno> {
-        let (received, count) = self.receive_message(fd, vectors, 0)?;
-        self.drop_rights(received);
-        Ok(count)
-    }
-
-    /// Writes to a socket (`write`).
-    pub(super) fn write_socket(&mut self, fd: u64, vectors: &[Iovec]) -> Result<u64, Errno> {
-        let message = Outgoing {
-            vectors,
-            to: None,
-            control: Control::default(),
-            flags: 0,
+            Err(_) if done > 0 => return Ok((nothing(), done)),
+            result => result?,
         };
-        self.send_message(fd, &message)
+        scatter(kernel.memory_mut(), vectors, done, &received.bytes)?;
+        done += received.bytes.len() as u64;
+        let ended = received.bytes.is_empty() || !received.rights.is_empty();
+        if !all || ended || done >= most {
+            return Ok((received, done));
+        }
     }
+}
 
-    /// Closes the descriptions that came with a message if the caller takes no descriptors.
-    fn drop_rights(&mut self, received: Received) {
-        for id in received.rights {
-            self.files.vfs.release(id);
+/// Copies bytes to vectors, after their first `skip` bytes.
+fn scatter(
+    memory: &mut AddressSpace,
+    vectors: &[Iovec],
+    skip: u64,
+    bytes: &[u8],
+) -> Result<(), Errno> {
+    let mut rest = bytes;
+    for vector in behind(vectors, skip) {
+        let count = usize::try_from(vector.iov_len).map_or(rest.len(), |n| n.min(rest.len()));
+        let (now, later) = rest.split_at(count);
+        user::write_bytes(memory, vector.iov_base, now)?;
+        rest = later;
+        if rest.is_empty() {
+            break;
         }
     }
+    Ok(())
+}
 
-    /// Returns the address that a program sends to; none if it gives none.
-    fn target(&mut self, fd: u64, address: u64, length: u64) -> Result<Option<Address>, Errno> {
-        if address == 0 || length as u32 == 0 {
-            return Ok(None);
-        }
-        let family = self.socket(self.socket_id(fd)?)?.family;
-        let bytes = self.address_bytes(address, length)?;
-        Address::parse(&bytes, family).map(Some)
-    }
+/// Reads from a socket (`read`).
+pub(super) fn read_socket(kernel: &mut Kernel, fd: u64, vectors: &[Iovec]) -> Result<u64, Errno> {
+    let (received, count) = receive_message(kernel, fd, vectors, 0)?;
+    drop_rights(kernel, received);
+    Ok(count)
+}
 
-    fn header(&mut self, address: u64) -> Result<(Msghdr, Vec<Iovec>), Errno> {
-        let header: Msghdr = user::read(&mut self.memory, address)?;
-        if header.msg_iovlen > UIO_MAXIOV {
-            return Err(Errno::EMSGSIZE);
-        }
-        let vectors = user::iovecs(&mut self.memory, header.msg_iov, header.msg_iovlen)?;
-        Ok((header, vectors))
-    }
+/// Writes to a socket (`write`).
+pub(super) fn write_socket(kernel: &mut Kernel, fd: u64, vectors: &[Iovec]) -> Result<u64, Errno> {
+    let message = Outgoing {
+        vectors,
+        to: None,
+        control: Control::default(),
+        flags: 0,
+    };
+    send_message(kernel, fd, &message)
+}
 
-    fn send_header(&mut self, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
-        let id = self.socket_id(fd)?;
-        let (header, vectors) = self.header(address)?;
-        let socket = self.socket(id)?;
-        let control = match (socket.family, socket.kind) {
-            (Family::Unix, _) => self.read_control(&header)?,
-            (Family::Inet | Family::Inet6, Type::Datagram) => self.read_udp_control(&header)?,
-            // These control messages are packet hints, which are ignored.
-            _ => Control::default(),
-        };
-        let to = self.target(fd, header.msg_name, u64::from(header.msg_namelen))?;
-        let message = Outgoing {
-            vectors: &vectors,
-            to,
-            control,
-            flags,
-        };
-        self.send_message(fd, &message)
+/// Closes the descriptions that came with a message if the caller takes no descriptors.
+fn drop_rights(kernel: &mut Kernel, received: Received) {
+    for id in received.rights {
+        kernel.files.vfs.release(id);
     }
+}
 
-    fn receive_header(&mut self, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
-        let (header, vectors) = self.header(address)?;
-        let (mut received, count) = self.receive_message(fd, &vectors, flags)?;
-        let socket = self.socket(self.socket_id(fd)?)?;
-        let (family, kind) = (socket.family, socket.kind);
-        let wants_who = socket.options.is_on(SO_PASSCRED) && family == Family::Unix;
-        let who = wants_who.then_some(received.who);
-        let takes_several = socket.options.takes_several();
-        let segment = received.segment.filter(|_| takes_several);
-        let rights = core::mem::take(&mut received.rights);
-        let beside = (who, segment);
-        let (control_length, mut told) = self.write_control(&header, beside, rights, flags)?;
-        let is_cut = kind != Type::Stream && received.length > received.bytes.len();
-        if is_cut {
-            told |= MSG_TRUNC;
-        }
-        if kind == Type::SeqPacket && received.length > 0 {
-            told |= MSG_EOR;
-        }
-        let name = match kind {
-            Type::Datagram if received.from != Address::Unnamed => received.from.encode(family),
-            _ => Vec::new(),
-        };
-        let room = name.len().min(header.msg_namelen as usize);
-        if header.msg_name != 0 {
-            user::write_bytes(&mut self.memory, header.msg_name, &name[..room])?;
-        }
-        let header = Msghdr {
-            msg_namelen: name.len() as u32,
-            msg_controllen: control_length,
-            msg_flags: told,
-            ..header
-        };
-        user::write(&mut self.memory, address, &header)?;
-        Ok(match flags & MSG_TRUNC != 0 && is_cut {
-            true => received.length as u64,
-            false => count,
-        })
+/// Returns the address that a program sends to; none if it gives none.
+fn read_target(
+    kernel: &mut Kernel,
+    fd: u64,
+    address: u64,
+    length: u64,
+) -> Result<Option<Address>, Errno> {
+    if address == 0 || length as u32 == 0 {
+        return Ok(None);
     }
+    let family = kernel.files.vfs.net.get(socket_id(kernel, fd)?)?.family;
+    let bytes = user::sockaddr(kernel.memory_mut(), address, length)?;
+    Address::parse(&bytes, family).map(Some)
+}
+
+fn read_header(memory: &mut AddressSpace, address: u64) -> Result<(Msghdr, Vec<Iovec>), Errno> {
+    let header: Msghdr = user::read(memory, address)?;
+    if header.msg_iovlen > UIO_MAXIOV {
+        return Err(Errno::EMSGSIZE);
+    }
+    let vectors = user::iovecs(memory, header.msg_iov, header.msg_iovlen)?;
+    Ok((header, vectors))
+}
+
+fn send_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
+    let id = socket_id(kernel, fd)?;
+    let (header, vectors) = read_header(kernel.memory_mut(), address)?;
+    let socket = kernel.files.vfs.net.get(id)?;
+    let control = match (socket.family, socket.kind) {
+        (Family::Unix, _) => read_control(kernel, &header)?,
+        (Family::Inet | Family::Inet6, Type::Datagram) => read_udp_control(kernel, &header)?,
+        // These control messages are packet hints, which are ignored.
+        _ => Control::default(),
+    };
+    let to = read_target(kernel, fd, header.msg_name, u64::from(header.msg_namelen))?;
+    let message = Outgoing {
+        vectors: &vectors,
+        to,
+        control,
+        flags,
+    };
+    send_message(kernel, fd, &message)
+}
+
+fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
+    let (header, vectors) = read_header(kernel.memory_mut(), address)?;
+    let (mut received, count) = receive_message(kernel, fd, &vectors, flags)?;
+    let socket = kernel.files.vfs.net.get(socket_id(kernel, fd)?)?;
+    let (family, kind) = (socket.family, socket.kind);
+    let wants_who = socket.options.is_on(SO_PASSCRED) && family == Family::Unix;
+    let who = wants_who.then_some(received.who);
+    let takes_several = socket.options.takes_several();
+    let segment = received.segment.filter(|_| takes_several);
+    let rights = core::mem::take(&mut received.rights);
+    let beside = (who, segment);
+    let (control_length, mut told) = write_control(kernel, &header, beside, rights, flags)?;
+    let is_cut = kind != Type::Stream && received.length > received.bytes.len();
+    if is_cut {
+        told |= MSG_TRUNC;
+    }
+    if kind == Type::SeqPacket && received.length > 0 {
+        told |= MSG_EOR;
+    }
+    let name = match kind {
+        Type::Datagram if received.from != Address::Unnamed => received.from.encode(family),
+        _ => Vec::new(),
+    };
+    let room = name.len().min(header.msg_namelen as usize);
+    if header.msg_name != 0 {
+        user::write_bytes(kernel.memory_mut(), header.msg_name, &name[..room])?;
+    }
+    let header = Msghdr {
+        msg_namelen: name.len() as u32,
+        msg_controllen: control_length,
+        msg_flags: told,
+        ..header
+    };
+    user::write(kernel.memory_mut(), address, &header)?;
+    Ok(match flags & MSG_TRUNC != 0 && is_cut {
+        true => received.length as u64,
+        false => count,
+    })
 }
 
 fn nothing() -> Received {
@@ -444,62 +460,62 @@ fn one(base: u64, length: u64) -> [Iovec; 1] {
 }
 
 fn sendto(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.socket_id(a[0])?;
-    let to = kernel.target(a[0], a[4], a[5])?;
+    socket_id(kernel, a[0])?;
+    let to = read_target(kernel, a[0], a[4], a[5])?;
     let message = Outgoing {
         vectors: &one(a[1], a[2]),
         to,
         control: Control::default(),
         flags: a[3] as u32,
     };
-    kernel.send_message(a[0], &message)
+    send_message(kernel, a[0], &message)
 }
 
 fn recvfrom(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = a[3] as u32;
-    let (received, count) = kernel.receive_message(a[0], &one(a[1], a[2]), flags)?;
-    let socket = kernel.socket(kernel.socket_id(a[0])?)?;
+    let (received, count) = receive_message(kernel, a[0], &one(a[1], a[2]), flags)?;
+    let socket = kernel.files.vfs.net.get(socket_id(kernel, a[0])?)?;
     let (family, kind) = (socket.family, socket.kind);
     let length = received.length as u64;
     if a[4] != 0 {
         match (kind, &received.from) {
             (Type::Datagram, from) if *from != Address::Unnamed => {
-                kernel.write_address((a[4], a[5]), from, family)?;
+                write_address(kernel, (a[4], a[5]), from, family)?;
             }
-            _ => user::write(&mut kernel.memory, a[5], &0u32)?,
+            _ => user::write(kernel.memory_mut(), a[5], &0u32)?,
         }
     }
-    kernel.drop_rights(received);
+    drop_rights(kernel, received);
     let whole = flags & MSG_TRUNC != 0 && kind != Type::Stream;
     Ok(if whole { length } else { count })
 }
 
 fn sendmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.send_header(a[0], a[1], a[2] as u32)
+    send_header(kernel, a[0], a[1], a[2] as u32)
 }
 
 fn recvmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.socket_id(a[0])?;
-    kernel.receive_header(a[0], a[1], a[2] as u32)
+    socket_id(kernel, a[0])?;
+    receive_header(kernel, a[0], a[1], a[2] as u32)
 }
 
 /// Stores the length of a message in its `struct mmsghdr`.
 fn set_length(kernel: &mut Kernel, at: u64, length: u64) -> Result<(), Errno> {
     user::write(
-        &mut kernel.memory,
+        kernel.memory_mut(),
         at.wrapping_add(MMSG_LENGTH),
         &(length as u32),
     )
 }
 
 fn sendmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.socket_id(a[0])?;
+    socket_id(kernel, a[0])?;
     let count = u64::from(a[2] as u32).min(UIO_MAXIOV);
     for n in 0..count {
         let at = a[1].wrapping_add(n * MMSG_SIZE);
         // Only the first message may wait: a restarted call would send earlier messages again.
         let flags = a[3] as u32 | if n > 0 { MSG_DONTWAIT } else { 0 };
-        match kernel.send_header(a[0], at, flags) {
+        match send_header(kernel, a[0], at, flags) {
             Ok(length) => set_length(kernel, at, length)?,
             Err(_) if n > 0 => return Ok(n),
             Err(error) => return Err(error),
@@ -509,8 +525,8 @@ fn sendmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn recvmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.socket_id(a[0])?;
-    let timeout = kernel.timeout(a[4])?;
+    let id = socket_id(kernel, a[0])?;
+    let timeout = read_timeout(kernel.memory_mut(), a[4])?;
     let deadline = kernel.deadline(timeout);
     let flags = a[3] as u32;
     let wanted = u64::from(a[2] as u32).min(UIO_MAXIOV);
@@ -518,14 +534,14 @@ fn recvmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     while done < wanted {
         let at = a[1].wrapping_add(done * MMSG_SIZE);
         // The progress of the first stream message does not count for this one.
-        if let Some(retry) = &mut kernel.task.retry {
+        if let Some(retry) = &mut kernel.task_mut().retry {
             retry.progress = 0;
         }
         let one = flags & !MSG_WAITFORONE | MSG_DONTWAIT;
-        match kernel.receive_header(a[0], at, one) {
+        match receive_header(kernel, a[0], at, one) {
             Ok(length) => set_length(kernel, at, length)?,
             Err(Errno::EAGAIN) => {
-                let waits = kernel.socket_waits(a[0])? && flags & MSG_DONTWAIT == 0;
+                let waits = socket_waits(kernel, a[0])? && flags & MSG_DONTWAIT == 0;
                 let enough = done > 0 && flags & MSG_WAITFORONE != 0;
                 let over = deadline != NEVER && deadline <= clock::monotonic();
                 if !waits || enough || over {
@@ -535,7 +551,7 @@ fn recvmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
                         Err(Errno::EAGAIN)
                     };
                 }
-                return Err(kernel.wait_for_socket(id, 0, done));
+                return Err(wait_for_socket(kernel, id, 0, done));
             }
             Err(_) if done > 0 => return Ok(done),
             Err(error) => return Err(error),

@@ -1,6 +1,6 @@
 //! `struct msghdr` and control messages: descriptors, credentials, and lengths of datagrams.
 
-use super::files::Files;
+use super::socket::credentials;
 use crate::fs::process::{Descriptor, FileId};
 use crate::kernel::Kernel;
 use crate::mm::user;
@@ -48,136 +48,138 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<ControlMessage<'a>>, Errno> {
     Ok(Some((header.cmsg_level, header.cmsg_type, data)))
 }
 
-impl Kernel {
-    /// Reads the control data of a message to send.
-    fn control_bytes(&mut self, header: &Msghdr) -> Result<Vec<u8>, Errno> {
-        if header.msg_controllen > MAX_CONTROL {
-            return Err(Errno::ENOBUFS);
-        }
-        let bytes = user::slice(&mut self.memory, header.msg_control, header.msg_controllen)?;
-        Ok(bytes.to_vec())
+/// Reads the control data of a message to send.
+fn control_bytes(kernel: &mut Kernel, header: &Msghdr) -> Result<Vec<u8>, Errno> {
+    if header.msg_controllen > MAX_CONTROL {
+        return Err(Errno::ENOBUFS);
     }
+    let bytes = user::slice(
+        kernel.memory_mut(),
+        header.msg_control,
+        header.msg_controllen,
+    )?;
+    Ok(bytes.to_vec())
+}
 
-    /// Reads the control data of a message to a Unix socket.
-    pub(super) fn read_control(&mut self, header: &Msghdr) -> Result<Control, Errno> {
-        let mut control = Control::default();
-        let bytes = self.control_bytes(header)?;
-        let mut rest = bytes.as_slice();
-        while let Some((level, kind, data)) = next(&mut rest)? {
-            match (level, kind) {
-                (SOL_SOCKET, SCM_RIGHTS) => self.read_rights(data, &mut control.rights)?,
-                (SOL_SOCKET, SCM_CREDENTIALS) => {
-                    let who = Ucred::read_from_bytes(data).map_err(|_| Errno::EINVAL)?;
-                    let own = self.credentials();
-                    if who != own && own.uid != 0 {
-                        return Err(Errno::EPERM);
-                    }
-                    control.who = Some(who);
+/// Reads the control data of a message to a Unix socket.
+pub(super) fn read_control(kernel: &mut Kernel, header: &Msghdr) -> Result<Control, Errno> {
+    let mut control = Control::default();
+    let bytes = control_bytes(kernel, header)?;
+    let mut rest = bytes.as_slice();
+    while let Some((level, kind, data)) = next(&mut rest)? {
+        match (level, kind) {
+            (SOL_SOCKET, SCM_RIGHTS) => read_rights(kernel, data, &mut control.rights)?,
+            (SOL_SOCKET, SCM_CREDENTIALS) => {
+                let who = Ucred::read_from_bytes(data).map_err(|_| Errno::EINVAL)?;
+                let own = credentials(kernel);
+                if who != own && own.uid != 0 {
+                    return Err(Errno::EPERM);
                 }
-                _ => return Err(Errno::EINVAL),
+                control.who = Some(who);
             }
+            _ => return Err(Errno::EINVAL),
         }
-        Ok(control)
     }
+    Ok(control)
+}
 
-    /// Reads the control data of a UDP message.
-    pub(super) fn read_udp_control(&mut self, header: &Msghdr) -> Result<Control, Errno> {
-        let mut control = Control::default();
-        let bytes = self.control_bytes(header)?;
-        let mut rest = bytes.as_slice();
-        while let Some((level, kind, data)) = next(&mut rest)? {
-            match (level, kind, data) {
-                (IPPROTO_UDP, UDP_SEGMENT, &[low, high]) => {
-                    control.segment = Some(u16::from_le_bytes([low, high]));
-                }
-                (IPPROTO_UDP, ..) => return Err(Errno::EINVAL),
-                // These control messages are packet hints, which are ignored.
-                _ => {}
+/// Reads the control data of a UDP message.
+pub(super) fn read_udp_control(kernel: &mut Kernel, header: &Msghdr) -> Result<Control, Errno> {
+    let mut control = Control::default();
+    let bytes = control_bytes(kernel, header)?;
+    let mut rest = bytes.as_slice();
+    while let Some((level, kind, data)) = next(&mut rest)? {
+        match (level, kind, data) {
+            (IPPROTO_UDP, UDP_SEGMENT, &[low, high]) => {
+                control.segment = Some(u16::from_le_bytes([low, high]));
             }
+            (IPPROTO_UDP, ..) => return Err(Errno::EINVAL),
+            // These control messages are packet hints, which are ignored.
+            _ => {}
         }
-        Ok(control)
     }
+    Ok(control)
+}
 
-    fn read_rights(&self, data: &[u8], rights: &mut Vec<FileId>) -> Result<(), Errno> {
-        for fd in data.chunks_exact(4) {
-            let fd = u32::from_le_bytes([fd[0], fd[1], fd[2], fd[3]]);
-            if rights.len() >= MAX_RIGHTS {
-                return Err(Errno::EINVAL);
-            }
-            rights.push(self.files.process.fds.get(fd)?.file);
+fn read_rights(kernel: &Kernel, data: &[u8], rights: &mut Vec<FileId>) -> Result<(), Errno> {
+    for fd in data.chunks_exact(4) {
+        let fd = u32::from_le_bytes([fd[0], fd[1], fd[2], fd[3]]);
+        if rights.len() >= MAX_RIGHTS {
+            return Err(Errno::EINVAL);
         }
-        Ok(())
+        rights.push(kernel.process().files.fds.get(fd)?.file);
     }
+    Ok(())
+}
 
-    /// Writes the control data of a received message: credentials if the program wants them, the
-    /// segment length if there are several datagrams, and descriptors, which the program then owns.
-    /// Data without room is dropped. Returns the length of the data and the message flags.
-    pub(super) fn write_control(
-        &mut self,
-        header: &Msghdr,
-        (who, segment): (Option<Ucred>, Option<u16>),
-        rights: Vec<FileId>,
-        flags: u32,
-    ) -> Result<(u64, u32), Errno> {
-        let room = usize::try_from(header.msg_controllen.min(MAX_CONTROL)).unwrap_or(0);
-        let mut bytes = Vec::new();
-        let mut told = flags & MSG_CMSG_CLOEXEC;
-        if let Some(who) = who {
-            let kind = (SOL_SOCKET, SCM_CREDENTIALS);
-            told |= append(&mut bytes, room, kind, who.as_bytes());
-        }
-        if let Some(segment) = segment {
-            let kind = (IPPROTO_UDP, UDP_GRO);
-            told |= append(&mut bytes, room, kind, i32::from(segment).as_bytes());
-        }
-        if !rights.is_empty() {
-            let fits = room.saturating_sub(bytes.len()).saturating_sub(HEADER) / 4;
-            let (fds, complete) = self.install_rights(rights, fits, flags & MSG_CMSG_CLOEXEC != 0);
-            if !complete {
-                told |= MSG_CTRUNC;
-            }
-            if !fds.is_empty() {
-                let kind = (SOL_SOCKET, SCM_RIGHTS);
-                told |= append(&mut bytes, room, kind, fds.as_bytes());
-            }
-        }
-        user::write_bytes(&mut self.memory, header.msg_control, &bytes)?;
-        Ok((bytes.len() as u64, told))
+/// Writes the control data of a received message: credentials if the program wants them, the
+/// segment length if there are several datagrams, and descriptors, which the program then owns.
+/// Data without room is dropped. Returns the length of the data and the message flags.
+pub(super) fn write_control(
+    kernel: &mut Kernel,
+    header: &Msghdr,
+    (who, segment): (Option<Ucred>, Option<u16>),
+    rights: Vec<FileId>,
+    flags: u32,
+) -> Result<(u64, u32), Errno> {
+    let room = usize::try_from(header.msg_controllen.min(MAX_CONTROL)).unwrap_or(0);
+    let mut bytes = Vec::new();
+    let mut told = flags & MSG_CMSG_CLOEXEC;
+    if let Some(who) = who {
+        let kind = (SOL_SOCKET, SCM_CREDENTIALS);
+        told |= append(&mut bytes, room, kind, who.as_bytes());
     }
+    if let Some(segment) = segment {
+        let kind = (IPPROTO_UDP, UDP_GRO);
+        told |= append(&mut bytes, room, kind, i32::from(segment).as_bytes());
+    }
+    if !rights.is_empty() {
+        let fits = room.saturating_sub(bytes.len()).saturating_sub(HEADER) / 4;
+        let (fds, complete) = install_rights(kernel, rights, fits, flags & MSG_CMSG_CLOEXEC != 0);
+        if !complete {
+            told |= MSG_CTRUNC;
+        }
+        if !fds.is_empty() {
+            let kind = (SOL_SOCKET, SCM_RIGHTS);
+            told |= append(&mut bytes, room, kind, fds.as_bytes());
+        }
+    }
+    user::write_bytes(kernel.memory_mut(), header.msg_control, &bytes)?;
+    Ok((bytes.len() as u64, told))
+}
 
-    /// Opens descriptors for the descriptions of a message, at most `most`; closes the other
-    /// descriptions. The flag says whether all got a descriptor.
-    fn install_rights(
-        &mut self,
-        rights: Vec<FileId>,
-        most: usize,
-        close_on_exec: bool,
-    ) -> (Vec<u32>, bool) {
-        self.sync_identity();
-        let Files { vfs, process, .. } = &mut self.files;
-        let mut fds = Vec::new();
-        let mut complete = true;
-        for id in rights {
-            let ino = vfs.files.get(id).map(|file| file.ino);
-            let descriptor = ino.map(|ino| Descriptor {
-                file: id,
-                ino,
-                close_on_exec,
-            });
-            let fd = match descriptor {
-                Ok(descriptor) if fds.len() < most && complete => process.fds.insert(0, descriptor),
-                _ => Err(Errno::EMFILE),
-            };
-            match fd {
-                Ok(fd) => fds.push(fd),
-                Err(_) => {
-                    complete = false;
-                    vfs.release(id);
-                }
+/// Opens descriptors for the descriptions of a message, at most `most`; closes the other
+/// descriptions. The flag says whether all got a descriptor.
+fn install_rights(
+    kernel: &mut Kernel,
+    rights: Vec<FileId>,
+    most: usize,
+    close_on_exec: bool,
+) -> (Vec<u32>, bool) {
+    kernel.process_mut().sync_identity();
+    let (vfs, process) = kernel.file_state();
+    let mut fds = Vec::new();
+    let mut complete = true;
+    for id in rights {
+        let ino = vfs.files.get(id).map(|file| file.ino);
+        let descriptor = ino.map(|ino| Descriptor {
+            file: id,
+            ino,
+            close_on_exec,
+        });
+        let fd = match descriptor {
+            Ok(descriptor) if fds.len() < most && complete => process.fds.insert(0, descriptor),
+            _ => Err(Errno::EMFILE),
+        };
+        match fd {
+            Ok(fd) => fds.push(fd),
+            Err(_) => {
+                complete = false;
+                vfs.release(id);
             }
         }
-        (fds, complete)
     }
+    (fds, complete)
 }
 
 /// Appends a control message, truncated to `room`; returns [`MSG_CTRUNC`] if it was truncated.

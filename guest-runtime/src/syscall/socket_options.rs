@@ -1,6 +1,7 @@
 //! Sockets: options.
 
 use super::Entry;
+use super::socket::{net, socket_id};
 use crate::arch::clock::SECOND;
 use crate::kernel::Kernel;
 use crate::mm::user;
@@ -29,27 +30,27 @@ const VSOCK: i32 = AF_VSOCK as i32;
 const CUBIC: &[u8; 16] = b"cubic\0\0\0\0\0\0\0\0\0\0\0";
 
 fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.socket_id(a[0])?;
+    let id = socket_id(kernel, a[0])?;
     let (level, name, address) = (a[1] as i32, a[2] as i32, a[3]);
     let length = usize::try_from(a[4] as i32).map_err(|_| Errno::EINVAL)?;
     match (level, name) {
         (SOL_SOCKET, SO_LINGER) => {
             check_length(length, 8)?;
-            let [on, seconds]: [i32; 2] = user::read(&mut kernel.memory, address)?;
-            kernel.net().get_mut(id)?.options.linger = (on != 0, seconds);
+            let [on, seconds]: [i32; 2] = user::read(kernel.memory_mut(), address)?;
+            net(kernel).get_mut(id)?.options.linger = (on != 0, seconds);
         }
         (SOL_SOCKET, SO_RCVTIMEO | SO_SNDTIMEO) => {
             check_length(length, 16)?;
-            let time = user::read(&mut kernel.memory, address)?;
+            let time = user::read(kernel.memory_mut(), address)?;
             let which = usize::from(name == SO_SNDTIMEO);
-            kernel.net().get_mut(id)?.options.timeouts[which] = parse_timeout(time)?;
+            net(kernel).get_mut(id)?.options.timeouts[which] = parse_timeout(time)?;
         }
-        (VSOCK, _) if kernel.socket(id)?.family == Family::Vsock => {
+        (VSOCK, _) if kernel.files.vfs.net.get(id)?.family == Family::Vsock => {
             set_vsock(kernel, id, name, address, length)?;
         }
-        (IPPROTO_TCP, TCP_CONGESTION) if kernel.socket(id)?.is_tcp() => {
+        (IPPROTO_TCP, TCP_CONGESTION) if kernel.files.vfs.net.get(id)?.is_tcp() => {
             let length = length.min(CUBIC.len()) as u64;
-            let wanted = user::slice(&mut kernel.memory, address, length)?.to_vec();
+            let wanted = user::slice(kernel.memory_mut(), address, length)?.to_vec();
             let end = wanted.iter().position(|&byte| byte == 0);
             if wanted[..end.unwrap_or(wanted.len())] != *b"cubic" {
                 return Err(Errno::ENOENT);
@@ -57,7 +58,7 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
         _ => {
             check_length(length, 4)?;
-            let value: i32 = user::read(&mut kernel.memory, address)?;
+            let value: i32 = user::read(kernel.memory_mut(), address)?;
             set_number(kernel, id, (level, name), value)?;
         }
     }
@@ -75,7 +76,7 @@ fn set_vsock(
     match name {
         SO_VM_SOCKETS_CONNECT_TIMEOUT_NEW | SO_VM_SOCKETS_CONNECT_TIMEOUT_OLD => {
             check_length(length, 16)?;
-            let [seconds, microseconds]: [i64; 2] = user::read(&mut kernel.memory, address)?;
+            let [seconds, microseconds]: [i64; 2] = user::read(kernel.memory_mut(), address)?;
             let time = match (u64::try_from(seconds), u64::try_from(microseconds)) {
                 (Ok(seconds), Ok(us @ 0..1_000_000)) => {
                     seconds.checked_mul(SECOND).map(|time| time + us * 1000)
@@ -86,14 +87,14 @@ fn set_vsock(
                 0 => VSOCK_TIMEOUT,
                 time => time,
             };
-            kernel.net().get_mut(id)?.options.vsock.timeout = time;
+            net(kernel).get_mut(id)?.options.vsock.timeout = time;
         }
         _ => {
             check_length(length, 8)?;
-            let bytes: u64 = user::read(&mut kernel.memory, address)?;
-            let options = &mut kernel.net().get_mut(id)?.options.vsock;
+            let bytes: u64 = user::read(kernel.memory_mut(), address)?;
+            let options = &mut net(kernel).get_mut(id)?.options.vsock;
             options.set_size(name, bytes)?;
-            kernel.net().resize_vsock(id);
+            net(kernel).resize_vsock(id);
         }
     }
     Ok(())
@@ -119,38 +120,38 @@ fn parse_timeout([seconds, microseconds]: [i64; 2]) -> Result<Option<u64>, Errno
 }
 
 fn set_number(kernel: &mut Kernel, id: SocketId, key: (i32, i32), value: i32) -> Result<(), Errno> {
-    let socket = kernel.net().get_mut(id)?;
+    let socket = net(kernel).get_mut(id)?;
     let (family, kind) = (socket.family, socket.kind);
     match key {
-        (SOL_SOCKET, SO_RCVBUF | SO_RCVBUFFORCE) => kernel.net().set_buffer(id, 0, value)?,
-        (SOL_SOCKET, SO_SNDBUF | SO_SNDBUFFORCE) => kernel.net().set_buffer(id, 1, value)?,
+        (SOL_SOCKET, SO_RCVBUF | SO_RCVBUFFORCE) => net(kernel).set_buffer(id, 0, value)?,
+        (SOL_SOCKET, SO_SNDBUF | SO_SNDBUFFORCE) => net(kernel).set_buffer(id, 1, value)?,
         (
             SOL_SOCKET,
             SO_TYPE | SO_ERROR | SO_ACCEPTCONN | SO_PROTOCOL | SO_DOMAIN | SO_PEERCRED,
         ) => return Err(Errno::ENOPROTOOPT),
         _ => {
             socket.options.set_number(key, value, family, kind)?;
-            kernel.net().options_changed(id);
+            net(kernel).options_changed(id);
         }
     }
     Ok(())
 }
 
 fn getsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.socket_id(a[0])?;
+    let id = socket_id(kernel, a[0])?;
     let (level, name) = (a[1] as i32, a[2] as i32);
-    let room: i32 = user::read(&mut kernel.memory, a[4])?;
+    let room: i32 = user::read(kernel.memory_mut(), a[4])?;
     let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
     let value = value(kernel, id, level, name)?;
     let count = value.len().min(room);
-    user::write_bytes(&mut kernel.memory, a[3], &value[..count])?;
-    user::write(&mut kernel.memory, a[4], &(count as u32))?;
+    user::write_bytes(kernel.memory_mut(), a[3], &value[..count])?;
+    user::write(kernel.memory_mut(), a[4], &(count as u32))?;
     Ok(0)
 }
 
 /// Returns the bytes of an option's value.
 fn value(kernel: &mut Kernel, id: SocketId, level: i32, name: i32) -> Result<Vec<u8>, Errno> {
-    let socket = kernel.net().get_mut(id)?;
+    let socket = net(kernel).get_mut(id)?;
     let number = match (level, name) {
         (SOL_SOCKET, SO_LINGER) => {
             let (on, seconds) = socket.options.linger;

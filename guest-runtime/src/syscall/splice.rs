@@ -1,6 +1,7 @@
 //! Moving bytes through pipes without the program's memory: `splice`, `tee`, `vmsplice`.
 
 use super::Entry;
+use super::files::{read_file, refresh_text, write_file};
 use super::files_io::{self, position, read_vectors, write_vectors};
 use crate::file::pipe::PipeEnd;
 use crate::file::regular::Regular;
@@ -46,67 +47,68 @@ struct End {
     waits: bool,
 }
 
-impl Kernel {
-    /// Returns the pipe end that a description refers to, if it is a pipe.
-    fn pipe_end(&self, id: FileId, flags: u32) -> Result<Option<End>, Errno> {
-        let file = self.files.vfs.files.get(id)?;
-        let waits = flags & SPLICE_F_NONBLOCK == 0 && !file.is_nonblocking();
-        let ino = file.ino;
-        let is_pipe = file.object.is::<PipeEnd>();
-        Ok(is_pipe.then_some(End { ino, waits }))
-    }
+/// Returns the pipe end that a description refers to, if it is a pipe.
+fn pipe_end(kernel: &Kernel, id: FileId, flags: u32) -> Result<Option<End>, Errno> {
+    let file = kernel.files.vfs.files.get(id)?;
+    let waits = flags & SPLICE_F_NONBLOCK == 0 && !file.is_nonblocking();
+    let ino = file.ino;
+    let is_pipe = file.object.is::<PipeEnd>();
+    Ok(is_pipe.then_some(End { ino, waits }))
+}
 
-    fn pipe_mut(&mut self, end: End) -> Result<&mut Pipe, Errno> {
-        match &mut self.files.vfs.fs.inode_mut(end.ino)?.kind {
-            Kind::Fifo(pipe) => Ok(pipe),
-            _ => Err(Errno::EINVAL),
-        }
+fn pipe_mut(kernel: &mut Kernel, end: End) -> Result<&mut Pipe, Errno> {
+    match &mut kernel.files.vfs.fs.inode_mut(end.ino)?.kind {
+        Kind::Fifo(pipe) => Ok(pipe),
+        _ => Err(Errno::EINVAL),
     }
+}
 
-    /// Waits for an event on a pipe.
-    fn wait_for_pipe(&mut self, end: End) -> Errno {
-        match end.waits {
-            true => self.block(Wait::for_event(Event::File(end.ino)), 0),
-            false => Errno::EAGAIN,
-        }
+/// Waits for an event on a pipe.
+fn wait_for_pipe(kernel: &mut Kernel, end: End) -> Errno {
+    match end.waits {
+        true => kernel.block(Wait::for_event(Event::File(end.ino)), 0),
+        false => Errno::EAGAIN,
     }
+}
 
-    /// Returns the number of bytes readable from a pipe; 0 only at its end.
-    fn filled(&mut self, end: End) -> Result<usize, Errno> {
-        let pipe = self.pipe_mut(end)?;
-        match pipe.len() {
-            0 if pipe.writers > 0 => Err(self.wait_for_pipe(end)),
-            length => Ok(length),
-        }
+/// Returns the number of bytes readable from a pipe; 0 only at its end.
+fn filled(kernel: &mut Kernel, end: End) -> Result<usize, Errno> {
+    let pipe = pipe_mut(kernel, end)?;
+    match pipe.len() {
+        0 if pipe.writers > 0 => Err(wait_for_pipe(kernel, end)),
+        length => Ok(length),
     }
+}
 
-    /// Returns the number of bytes a pipe has room for.
-    fn room(&mut self, end: End, id: FileId) -> Result<usize, Errno> {
-        let pipe = self.pipe_mut(end)?;
-        if pipe.readers == 0 {
-            return files_io::check_pipe(self, Err(Errno::EPIPE)).map(|_| 0);
-        }
-        match pipe.room() {
-            0 => Err(self.wait_for_pipe(End {
-                waits: end.waits && !self.files.vfs.files.get(id)?.is_nonblocking(),
+/// Returns the number of bytes a pipe has room for.
+fn room(kernel: &mut Kernel, end: End, id: FileId) -> Result<usize, Errno> {
+    let pipe = pipe_mut(kernel, end)?;
+    if pipe.readers == 0 {
+        return files_io::check_pipe(kernel, Err(Errno::EPIPE)).map(|_| 0);
+    }
+    match pipe.room() {
+        0 => Err(wait_for_pipe(
+            kernel,
+            End {
+                waits: end.waits && !kernel.files.vfs.files.get(id)?.is_nonblocking(),
                 ..end
-            })),
-            room => Ok(room),
-        }
+            },
+        )),
+        room => Ok(room),
     }
+}
 
-    /// Records that pipes changed.
-    fn pipes_changed(&mut self, ends: &[End]) {
-        let changed = ends.iter().map(|end| end.ino);
-        self.files.vfs.changed.extend(changed);
-    }
+/// Records that pipes changed.
+fn pipes_changed(kernel: &mut Kernel, ends: &[End]) {
+    let changed = ends.iter().map(|end| end.ino);
+    kernel.files.vfs.changed.extend(changed);
 }
 
 /// Reads the position at `address`, if the program passes one.
 fn offset(kernel: &mut Kernel, address: u64) -> Result<Option<u64>, Errno> {
     match address {
         0 => Ok(None),
-        address => position(user::read(&mut kernel.memory, address)?),
+        address => position(user::read(kernel.memory_mut(), address)?),
     }
 }
 
@@ -115,10 +117,10 @@ fn splice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Ok(0);
     }
     let flags = check_flags(a[5])?;
-    let (from, to) = (kernel.files.id(a[0])?, kernel.files.id(a[2])?);
+    let (from, to) = (kernel.file_id(a[0])?, kernel.file_id(a[2])?);
     kernel.files.vfs.files.get(from)?.check_readable()?;
     kernel.files.vfs.files.get(to)?.check_writable()?;
-    let ends = [kernel.pipe_end(from, flags)?, kernel.pipe_end(to, flags)?];
+    let ends = [pipe_end(kernel, from, flags)?, pipe_end(kernel, to, flags)?];
     for (end, address) in ends.iter().zip([a[1], a[3]]) {
         if end.is_some() && address != 0 {
             return Err(Errno::ESPIPE);
@@ -129,7 +131,7 @@ fn splice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         [Some(input), Some(output)] if input.ino == output.ino => Err(Errno::EINVAL),
         [Some(input), Some(output)] => {
             let done = between(kernel, input, (output, to), count)?;
-            kernel.pipe_mut(input)?.consume(done);
+            pipe_mut(kernel, input)?.consume(done);
             Ok(done as u64)
         }
         [Some(input), None] => from_pipe(kernel, input, (to, a[3]), count),
@@ -145,15 +147,15 @@ fn between(
     (output, to): (End, FileId),
     count: usize,
 ) -> Result<usize, Errno> {
-    let filled = kernel.filled(input)?;
+    let filled = filled(kernel, input)?;
     if filled == 0 {
         return Ok(0);
     }
-    let length = count.min(filled).min(kernel.room(output, to)?);
+    let length = count.min(filled).min(room(kernel, output, to)?);
     let mut bytes = vec![0; length];
-    kernel.pipe_mut(input)?.peek(&mut bytes);
-    let done = kernel.pipe_mut(output)?.fill(&bytes)?;
-    kernel.pipes_changed(&[input, output]);
+    pipe_mut(kernel, input)?.peek(&mut bytes);
+    let done = pipe_mut(kernel, output)?.fill(&bytes)?;
+    pipes_changed(kernel, &[input, output]);
     Ok(done)
 }
 
@@ -170,17 +172,17 @@ fn from_pipe(
         return Err(Errno::EINVAL);
     }
     let start = offset(kernel, address)?;
-    let length = kernel.filled(input)?.min(count).min(PIECE);
+    let length = filled(kernel, input)?.min(count).min(PIECE);
     let mut bytes = vec![0; length];
-    kernel.pipe_mut(input)?.peek(&mut bytes);
-    let done = match kernel.write_file(to, start, (&bytes).into()) {
+    pipe_mut(kernel, input)?.peek(&mut bytes);
+    let done = match write_file(kernel, to, start, (&bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, input, to)? => {
             return Err(files_io::block(kernel, to, 0)?);
         }
         result => files_io::check_pipe(kernel, result)?,
     };
-    kernel.pipe_mut(input)?.consume(done as usize);
-    kernel.pipes_changed(&[input]);
+    pipe_mut(kernel, input)?.consume(done as usize);
+    pipes_changed(kernel, &[input]);
     tell_offset(kernel, address, start, done)
 }
 
@@ -202,18 +204,18 @@ fn to_pipe(
         return Err(Errno::EINVAL);
     }
     let start = offset(kernel, address)?;
-    kernel.refresh_text(from, start)?;
-    let length = kernel.room(output, to)?.min(count).min(PIECE);
+    refresh_text(kernel, from, start)?;
+    let length = room(kernel, output, to)?.min(count).min(PIECE);
     let mut bytes = vec![0; length];
-    let got = match kernel.read_file(from, start, (&mut bytes).into()) {
+    let got = match read_file(kernel, from, start, (&mut bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, output, from)? => {
             return Err(files_io::block(kernel, from, 0)?);
         }
         result => result?,
     };
     if got > 0 {
-        kernel.pipe_mut(output)?.fill(&bytes[..got])?;
-        kernel.pipes_changed(&[output]);
+        pipe_mut(kernel, output)?.fill(&bytes[..got])?;
+        pipes_changed(kernel, &[output]);
     }
     tell_offset(kernel, address, start, got as u64)
 }
@@ -232,7 +234,7 @@ fn tell_offset(
     done: u64,
 ) -> Result<u64, Errno> {
     if let Some(start) = start {
-        user::write(&mut kernel.memory, address, &(start + done))?;
+        user::write(kernel.memory_mut(), address, &(start + done))?;
     }
     Ok(done)
 }
@@ -242,10 +244,10 @@ fn tee(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[2] == 0 {
         return Ok(0);
     }
-    let (from, to) = (kernel.files.id(a[0])?, kernel.files.id(a[1])?);
+    let (from, to) = (kernel.file_id(a[0])?, kernel.file_id(a[1])?);
     kernel.files.vfs.files.get(from)?.check_readable()?;
     kernel.files.vfs.files.get(to)?.check_writable()?;
-    let (input, output) = (kernel.pipe_end(from, flags)?, kernel.pipe_end(to, flags)?);
+    let (input, output) = (pipe_end(kernel, from, flags)?, pipe_end(kernel, to, flags)?);
     let count = a[2].min(MAX_RW_COUNT as u64) as usize;
     match (input, output) {
         (Some(input), Some(output)) if input.ino != output.ino => {
@@ -257,14 +259,14 @@ fn tee(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn vmsplice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = check_flags(a[3])?;
-    let id = kernel.files.id(a[0])?;
-    let end = kernel.pipe_end(id, flags)?.ok_or(Errno::EBADF)?;
+    let id = kernel.file_id(a[0])?;
+    let end = pipe_end(kernel, id, flags)?.ok_or(Errno::EBADF)?;
     let writes = kernel.files.vfs.files.get(id)?.check_writable().is_ok();
     // A call that would block is refused here: the calls below check only the description's flags.
     if flags & SPLICE_F_NONBLOCK != 0 && a[2] != 0 {
         match writes {
-            true => kernel.room(end, id)?,
-            false => kernel.filled(end)?,
+            true => room(kernel, end, id)?,
+            false => filled(kernel, end)?,
         };
     }
     match writes {

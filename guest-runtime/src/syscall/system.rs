@@ -46,7 +46,7 @@ fn uname(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     for (field, name) in bytes.chunks_exact_mut(FIELD).zip(NAMES) {
         field[..name.len()].copy_from_slice(name.as_bytes());
     }
-    user::write_bytes(&mut kernel.memory, arguments[0], &bytes)?;
+    user::write_bytes(kernel.memory_mut(), arguments[0], &bytes)?;
     Ok(0)
 }
 
@@ -59,7 +59,7 @@ fn sysinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const SHIFT: u32 = SI_LOAD_SHIFT - FRACTION;
     kernel.account_time();
     let (total, used) = {
-        let frames = kernel.memory.frames().lock();
+        let frames = kernel.memory().frames().lock();
         (frames.ram().length(), frames.used())
     };
     let info = Sysinfo {
@@ -67,11 +67,11 @@ fn sysinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         loads: kernel.scheduler.load.averages.map(|load| load << SHIFT),
         totalram: total,
         freeram: total - used,
-        procs: kernel.scheduler.task_count() as u16,
+        procs: kernel.task_count() as u16,
         mem_unit: 1,
         ..Sysinfo::default()
     };
-    user::write(&mut kernel.memory, arguments[0], &info)?;
+    user::write(kernel.memory_mut(), arguments[0], &info)?;
     Ok(0)
 }
 
@@ -114,7 +114,7 @@ fn riscv_hwprobe(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno
     let mut all_match = true;
     for index in 0..count {
         let address = pairs.wrapping_add(index * PAIR);
-        let RiscvHwprobe { key, value: asked } = user::read(&mut kernel.memory, address)?;
+        let RiscvHwprobe { key, value: asked } = user::read(kernel.memory_mut(), address)?;
         let value = match hardware_property(key) {
             // The frequency of the clock that `rdtime` reads.
             Some(_) if key == RISCV_HWPROBE_KEY_TIME_CSR_FREQ => Some(kernel.host.boot().tsc_hz),
@@ -132,7 +132,7 @@ fn riscv_hwprobe(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno
             None => RiscvHwprobe { key: -1, value: 0 },
         };
         all_match = false;
-        user::write(&mut kernel.memory, address, &pair)?;
+        user::write(kernel.memory_mut(), address, &pair)?;
     }
     if which {
         // All harts are identical.
@@ -140,7 +140,7 @@ fn riscv_hwprobe(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno
         let mut bytes = alloc::vec![0; set_length.min(MAX_SET) as usize];
         let count = bytes.len().min(8);
         bytes[..count].copy_from_slice(&cpus.to_le_bytes()[..count]);
-        user::write_bytes(&mut kernel.memory, set, &bytes)?;
+        user::write_bytes(kernel.memory_mut(), set, &bytes)?;
     }
     Ok(0)
 }
@@ -164,7 +164,7 @@ fn probed_cpus(kernel: &mut Kernel, (set, length): (u64, u64), which: bool) -> R
             false => Err(Errno::EINVAL),
         };
     }
-    let bytes = user::slice(&mut kernel.memory, set, length.min(MAX_SET))?.to_vec();
+    let bytes = user::slice(kernel.memory_mut(), set, length.min(MAX_SET))?.to_vec();
     let mut low = [0; 8];
     let count = bytes.len().min(8);
     low[..count].copy_from_slice(&bytes[..count]);

@@ -5,7 +5,6 @@ use crate::arch::clock;
 use crate::arch::cpus;
 use crate::kernel::exit::End;
 use crate::kernel::process::Process;
-use crate::kernel::scheduler::FIRST_IDLE;
 use crate::kernel::timers::CpuClock;
 use crate::kernel::{Control, Kernel};
 use crate::mm::user;
@@ -66,22 +65,22 @@ pub const CALLS: &[Entry] = &[
     (nr::getrusage, getrusage),
     (nr::prctl, prctl),
     (nr::getcpu, getcpu),
-    (nr::getpid, |kernel, _| Ok(u64::from(kernel.process.pid))),
+    (nr::getpid, |kernel, _| Ok(u64::from(kernel.process().pid))),
     (nr::getppid, |kernel, _| {
-        Ok(u64::from(kernel.process.parent))
+        Ok(u64::from(kernel.process().parent))
     }),
-    (nr::getuid, |kernel, _| Ok(u64::from(kernel.process.uid))),
-    (nr::geteuid, |kernel, _| Ok(u64::from(kernel.process.uid))),
-    (nr::getgid, |kernel, _| Ok(u64::from(kernel.process.gid))),
-    (nr::getegid, |kernel, _| Ok(u64::from(kernel.process.gid))),
-    (nr::gettid, |kernel, _| Ok(u64::from(kernel.task.tid))),
+    (nr::getuid, |kernel, _| Ok(u64::from(kernel.process().uid))),
+    (nr::geteuid, |kernel, _| Ok(u64::from(kernel.process().uid))),
+    (nr::getgid, |kernel, _| Ok(u64::from(kernel.process().gid))),
+    (nr::getegid, |kernel, _| Ok(u64::from(kernel.process().gid))),
+    (nr::gettid, |kernel, _| Ok(u64::from(kernel.task().tid))),
     (nr::prlimit64, prlimit64),
     (nr::membarrier, membarrier),
 ];
 
 /// Ends the thread; if it is the last one, ends the process.
 fn exit(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    if kernel.process.threads == 1 {
+    if kernel.process().threads == 1 {
         return exit_group(kernel, arguments);
     }
     kernel.end_thread();
@@ -95,18 +94,16 @@ fn exit_group(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn set_tid_address(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.task.clear_child_tid = arguments[0];
-    Ok(u64::from(kernel.task.tid))
+    kernel.task_mut().clear_child_tid = arguments[0];
+    Ok(u64::from(kernel.task().tid))
 }
 
 /// Returns the task with the number `tid`; 0 is the caller.
 pub(super) fn find_task(kernel: &mut Kernel, tid: u64) -> Result<u32, Errno> {
     match tid as u32 {
-        0 => Ok(kernel.task.tid),
-        tid => kernel
-            .task_mut(tid)
-            .map(|task| task.tid)
-            .ok_or(Errno::ESRCH),
+        0 => Ok(kernel.task().tid),
+        tid if kernel.tasks.contains(tid) => Ok(tid),
+        _ => Err(Errno::ESRCH),
     }
 }
 
@@ -121,8 +118,8 @@ fn check_task(kernel: &mut Kernel, tid: u64) -> Result<(), Errno> {
 /// Returns the process with the number `pid`; 0 is the caller's.
 pub(super) fn find_process(kernel: &mut Kernel, pid: u64) -> Result<&mut Process, Errno> {
     match pid as u32 {
-        0 => Ok(&mut kernel.process),
-        pid => kernel.process_mut(pid).ok_or(Errno::ESRCH),
+        0 => Ok(kernel.process_mut()),
+        pid => kernel.processes.get_mut(pid).ok_or(Errno::ESRCH),
     }
 }
 
@@ -132,7 +129,7 @@ fn check_policy(kernel: &mut Kernel, policy: u64, address: u64) -> Result<(), Er
         return Err(Errno::EINVAL);
     }
     let range = sched_priority(policy, 1)?..=sched_priority(policy, 99)?;
-    let priority: u32 = user::read(&mut kernel.memory, address)?;
+    let priority: u32 = user::read(kernel.memory_mut(), address)?;
     match range.contains(&u64::from(priority)) {
         true => Ok(()),
         false => Err(Errno::EINVAL),
@@ -181,7 +178,7 @@ fn sched_getparam(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errn
     if arguments[1] == 0 {
         return Err(Errno::EINVAL);
     }
-    user::write(&mut kernel.memory, arguments[1], &0u32)?;
+    user::write(kernel.memory_mut(), arguments[1], &0u32)?;
     Ok(0)
 }
 
@@ -195,13 +192,13 @@ fn sched_setaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, E
     let tid = find_task(kernel, arguments[0])?;
     let mut mask = [0; 8];
     let length = arguments[1].min(8);
-    let bytes = user::slice(&mut kernel.memory, arguments[2], length)?;
+    let bytes = user::slice(kernel.memory_mut(), arguments[2], length)?;
     bytes.copy_to(&mut mask[..bytes.len()]);
     let mask = u64::from_le_bytes(mask);
     if mask & cpu_mask(kernel) == 0 {
         return Err(Errno::EINVAL);
     }
-    if let Some(task) = kernel.task_mut(tid) {
+    if let Some(task) = kernel.tasks.get_mut(tid) {
         task.affinity = mask;
     }
     // The task may have to move to another vCPU.
@@ -214,9 +211,12 @@ fn sched_getaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, E
     if arguments[1] < 8 || !arguments[1].is_multiple_of(8) {
         return Err(Errno::EINVAL);
     }
-    let affinity = kernel.task_mut(tid).map_or(u64::MAX, |task| task.affinity);
+    let affinity = kernel
+        .tasks
+        .get_mut(tid)
+        .map_or(u64::MAX, |task| task.affinity);
     let mask = cpu_mask(kernel) & affinity;
-    user::write(&mut kernel.memory, arguments[2], &mask)?;
+    user::write(kernel.memory_mut(), arguments[2], &mask)?;
     Ok(8)
 }
 
@@ -224,7 +224,7 @@ fn getcpu(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let cpu = kernel.hart().id as u32;
     for (address, value) in [(arguments[0], cpu), (arguments[1], 0)] {
         if address != 0 {
-            user::write(&mut kernel.memory, address, &value)?;
+            user::write(kernel.memory_mut(), address, &value)?;
         }
     }
     Ok(0)
@@ -234,17 +234,17 @@ fn getcpu(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 fn setpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_priority(kernel, arguments)?;
     let wanted = (arguments[2] as i32).clamp(-20, 19) as i8;
-    if wanted < kernel.process.nice && kernel.process.uid != 0 {
+    if wanted < kernel.process().nice && kernel.process().uid != 0 {
         return Err(Errno::EACCES);
     }
-    kernel.process.nice = wanted;
+    kernel.process_mut().nice = wanted;
     Ok(0)
 }
 
 /// Returns the nice value as the system call encodes it: 20 minus the value.
 fn getpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_priority(kernel, arguments)?;
-    Ok((20 - i64::from(kernel.process.nice)).cast_unsigned())
+    Ok((20 - i64::from(kernel.process().nice)).cast_unsigned())
 }
 
 fn check_priority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
@@ -257,7 +257,7 @@ fn check_priority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errn
 
 /// Whether the program may take an identity: only root may change it.
 fn check_identity(kernel: &Kernel, current: u32, wanted: &[u64]) -> Result<(), Errno> {
-    let allowed = kernel.process.uid == 0
+    let allowed = kernel.process().uid == 0
         || wanted
             .iter()
             .all(|&id| id as u32 == current || id as u32 == u32::MAX);
@@ -273,89 +273,92 @@ fn new_identity(current: u32, wanted: u64) -> u32 {
 }
 
 fn setuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process.uid, &arguments[..1])?;
-    kernel.process.uid = new_identity(kernel.process.uid, arguments[0]);
+    check_identity(kernel, kernel.process().uid, &arguments[..1])?;
+    kernel.process_mut().uid = new_identity(kernel.process().uid, arguments[0]);
     Ok(0)
 }
 
 fn setgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process.gid, &arguments[..1])?;
-    kernel.process.gid = new_identity(kernel.process.gid, arguments[0]);
+    check_identity(kernel, kernel.process().gid, &arguments[..1])?;
+    kernel.process_mut().gid = new_identity(kernel.process().gid, arguments[0]);
     Ok(0)
 }
 
 fn setreuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process.uid, &arguments[..2])?;
-    kernel.process.uid = new_identity(kernel.process.uid, arguments[1]);
+    check_identity(kernel, kernel.process().uid, &arguments[..2])?;
+    kernel.process_mut().uid = new_identity(kernel.process().uid, arguments[1]);
     Ok(0)
 }
 
 fn setregid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process.gid, &arguments[..2])?;
-    kernel.process.gid = new_identity(kernel.process.gid, arguments[1]);
+    check_identity(kernel, kernel.process().gid, &arguments[..2])?;
+    kernel.process_mut().gid = new_identity(kernel.process().gid, arguments[1]);
     Ok(0)
 }
 
 /// Sets the effective identity; the real and the saved one are the same here.
 fn setresuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process.uid, &arguments[..3])?;
-    kernel.process.uid = new_identity(kernel.process.uid, arguments[1]);
+    check_identity(kernel, kernel.process().uid, &arguments[..3])?;
+    kernel.process_mut().uid = new_identity(kernel.process().uid, arguments[1]);
     Ok(0)
 }
 
 fn setresgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process.gid, &arguments[..3])?;
-    kernel.process.gid = new_identity(kernel.process.gid, arguments[1]);
+    check_identity(kernel, kernel.process().gid, &arguments[..3])?;
+    kernel.process_mut().gid = new_identity(kernel.process().gid, arguments[1]);
     Ok(0)
 }
 
 fn getresuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.process.uid;
+    let id = kernel.process().uid;
     write_three(kernel, arguments, id)
 }
 
 fn getresgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.process.gid;
+    let id = kernel.process().gid;
     write_three(kernel, arguments, id)
 }
 
 fn write_three(kernel: &mut Kernel, arguments: &[u64; 6], id: u32) -> Result<u64, Errno> {
     for &address in &arguments[..3] {
-        user::write(&mut kernel.memory, address, &id)?;
+        user::write(kernel.memory_mut(), address, &id)?;
     }
     Ok(0)
 }
 
 fn getgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let groups = &kernel.process.groups;
+    let groups = &kernel.processes[kernel.current].groups;
     let count = groups.len();
     match usize::try_from(arguments[0] as i32) {
         Err(_) => return Err(Errno::EINVAL),
         Ok(0) => {}
         Ok(room) if room < count => return Err(Errno::EINVAL),
-        Ok(_) => user::write_bytes(&mut kernel.memory, arguments[1], groups.as_bytes())?,
+        Ok(_) => {
+            let memory = &mut kernel.spaces[kernel.current].memory;
+            user::write_bytes(memory, arguments[1], groups.as_bytes())?;
+        }
     }
     Ok(count as u64)
 }
 
 fn setgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let count = match kernel.process.uid {
+    let count = match kernel.process().uid {
         0 if arguments[0] as u32 > NGROUPS_MAX => return Err(Errno::EINVAL),
         0 => arguments[0] & 0xffff_ffff,
         _ => return Err(Errno::EPERM),
     };
-    let mut groups: Vec<u32> = user::read_array(&mut kernel.memory, arguments[1], count)?;
+    let mut groups: Vec<u32> = user::read_array(kernel.memory_mut(), arguments[1], count)?;
     groups.sort_unstable();
-    kernel.process.groups = groups.into();
+    kernel.process_mut().groups = groups.into();
     Ok(0)
 }
 
 /// Reports all capabilities for root, none for other users.
 fn capget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let [version, pid]: [u32; 2] = user::read(&mut kernel.memory, arguments[0])?;
+    let [version, pid]: [u32; 2] = user::read(kernel.memory_mut(), arguments[0])?;
     if version != _LINUX_CAPABILITY_VERSION_3 {
         user::write(
-            &mut kernel.memory,
+            kernel.memory_mut(),
             arguments[0],
             &_LINUX_CAPABILITY_VERSION_3,
         )?;
@@ -368,12 +371,12 @@ fn capget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if arguments[1] == 0 {
         return Ok(0);
     }
-    let (low, high) = match kernel.process.uid {
+    let (low, high) = match kernel.process().uid {
         0 => (u32::MAX, 0x1ff),
         _ => (0, 0),
     };
     user::write(
-        &mut kernel.memory,
+        kernel.memory_mut(),
         arguments[1],
         &[low, low, 0, high, high, 0],
     )?;
@@ -382,9 +385,9 @@ fn capget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 fn personality(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const QUERY: u32 = u32::MAX;
-    let old = kernel.process.personality;
+    let old = kernel.process().personality;
     if arguments[0] as u32 != QUERY {
-        kernel.process.personality = arguments[0] as u32;
+        kernel.process_mut().personality = arguments[0] as u32;
     }
     Ok(u64::from(old))
 }
@@ -400,11 +403,11 @@ fn setrlimit(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [pid, resource, new, old, ..] = *arguments;
     let index = usize::try_from(resource).map_err(|_| Errno::EINVAL)?;
-    let is_root = kernel.process.uid == 0;
+    let is_root = kernel.process().uid == 0;
     let current = find_process(kernel, pid)?.limits.get(index).copied();
     let current = current.ok_or(Errno::EINVAL)?;
     if new != 0 {
-        let wanted: Rlimit64 = user::read(&mut kernel.memory, new)?;
+        let wanted: Rlimit64 = user::read(kernel.memory_mut(), new)?;
         let too_many = index == RLIMIT_NOFILE && wanted.rlim_max > 1 << 20;
         if wanted.rlim_cur > wanted.rlim_max {
             return Err(Errno::EINVAL);
@@ -419,7 +422,7 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         find_process(kernel, pid)?.limits[index] = wanted;
     }
     if old != 0 {
-        user::write(&mut kernel.memory, old, &current)?;
+        user::write(kernel.memory_mut(), old, &current)?;
     }
     Ok(0)
 }
@@ -441,25 +444,25 @@ fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     match arguments[0] as i32 {
         who @ (RUSAGE_SELF | RUSAGE_THREAD) => {
             let clock = match who {
-                RUSAGE_SELF => CpuClock::Process(kernel.process.pid),
-                _ => CpuClock::Thread(kernel.task.tid),
+                RUSAGE_SELF => CpuClock::Process(kernel.process().pid),
+                _ => CpuClock::Thread(kernel.task().tid),
             };
             usage = usage_of(kernel.cpu_time(clock));
-            usage.ru_maxrss = kernel.memory.frames().lock().peak() >> 10;
+            usage.ru_maxrss = kernel.memory().frames().lock().peak() >> 10;
         }
-        RUSAGE_CHILDREN => usage = usage_of(kernel.process.children_time),
+        RUSAGE_CHILDREN => usage = usage_of(kernel.process().children_time),
         _ => return Err(Errno::EINVAL),
     }
-    user::write(&mut kernel.memory, arguments[1], &usage)?;
+    user::write(kernel.memory_mut(), arguments[1], &usage)?;
     Ok(0)
 }
 
 fn times(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const TICK: u64 = clock::SECOND / crate::kernel::stack::CLOCK_TICKS;
     if arguments[0] != 0 {
-        let own = kernel.cpu_time(CpuClock::Process(kernel.process.pid)) / TICK;
-        let children = kernel.process.children_time / TICK;
-        user::write(&mut kernel.memory, arguments[0], &[own, 0, children, 0])?;
+        let own = kernel.cpu_time(CpuClock::Process(kernel.process().pid)) / TICK;
+        let children = kernel.process().children_time / TICK;
+        user::write(kernel.memory_mut(), arguments[0], &[own, 0, children, 0])?;
     }
     Ok(clock::monotonic() / TICK)
 }
@@ -468,33 +471,36 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [option, argument, ..] = *arguments;
     match option {
         PR_SET_PDEATHSIG if argument <= u64::from(_NSIG) => {
-            kernel.process.parent_death_signal = argument
+            kernel.process_mut().parent_death_signal = argument
         }
         PR_GET_PDEATHSIG => {
-            let signal = kernel.process.parent_death_signal as u32;
-            user::write(&mut kernel.memory, argument, &signal)?;
+            let signal = kernel.process().parent_death_signal as u32;
+            user::write(kernel.memory_mut(), argument, &signal)?;
         }
-        PR_GET_DUMPABLE => return Ok(kernel.process.dumpable),
-        PR_SET_DUMPABLE if argument <= 1 => kernel.process.dumpable = argument,
+        PR_GET_DUMPABLE => return Ok(kernel.process().dumpable),
+        PR_SET_DUMPABLE if argument <= 1 => kernel.process_mut().dumpable = argument,
         PR_SET_NAME => {
-            let name = user::cstr(&mut kernel.memory, argument, 16);
+            let name = user::cstr(kernel.memory_mut(), argument, 16);
             let name = match name {
                 // Longer names are truncated.
-                Err(Errno::ENAMETOOLONG) => user::slice(&mut kernel.memory, argument, 15)?.to_vec(),
+                Err(Errno::ENAMETOOLONG) => {
+                    user::slice(kernel.memory_mut(), argument, 15)?.to_vec()
+                }
                 name => name?,
             };
-            kernel.task.name = [0; 16];
-            kernel.task.name[..name.len()].copy_from_slice(&name);
+            let task = kernel.task_mut();
+            task.name = [0; 16];
+            task.name[..name.len()].copy_from_slice(&name);
         }
         PR_GET_NAME => {
-            let name = kernel.task.name;
-            user::write(&mut kernel.memory, argument, &name)?;
+            let name = kernel.task().name;
+            user::write(kernel.memory_mut(), argument, &name)?;
         }
         PR_CAPBSET_READ if argument <= CAP_LAST_CAP => {
-            return Ok(u64::from(kernel.process.uid == 0));
+            return Ok(u64::from(kernel.process().uid == 0));
         }
-        PR_SET_NO_NEW_PRIVS if argument == 1 => kernel.process.no_new_privileges = true,
-        PR_GET_NO_NEW_PRIVS => return Ok(u64::from(kernel.process.no_new_privileges)),
+        PR_SET_NO_NEW_PRIVS if argument == 1 => kernel.process_mut().no_new_privileges = true,
+        PR_GET_NO_NEW_PRIVS => return Ok(u64::from(kernel.process().no_new_privileges)),
         _ => return Err(Errno::EINVAL),
     }
     Ok(0)
@@ -508,8 +514,10 @@ fn membarrier(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
                 | MEMBARRIER_CMD_PRIVATE_EXPEDITED
                 | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
         }
-        MEMBARRIER_CMD_GLOBAL => kernel.cpus_running(|tid| tid < FIRST_IDLE),
-        MEMBARRIER_CMD_PRIVATE_EXPEDITED => cpus::users_of(kernel.memory.table_address()).collect(),
+        MEMBARRIER_CMD_GLOBAL => kernel.other_busy_cpus(),
+        MEMBARRIER_CMD_PRIVATE_EXPEDITED => {
+            cpus::users_of(kernel.memory().table_address()).collect()
+        }
         MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED => Vec::new(),
         _ => return Err(Errno::EINVAL),
     };

@@ -53,7 +53,7 @@ pub(super) fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
 pub(super) fn cpu_clock(kernel: &mut Kernel, id: u64) -> Result<CpuClock, Errno> {
     const PROCESS: i32 = CLOCK_PROCESS_CPUTIME_ID as i32;
     const THREAD: i32 = CLOCK_THREAD_CPUTIME_ID as i32;
-    let (pid, tid) = (kernel.process.pid, kernel.task.tid);
+    let (pid, tid) = (kernel.process().pid, kernel.task().tid);
     let id = id as i32;
     match id {
         PROCESS => return Ok(CpuClock::Process(pid)),
@@ -69,12 +69,12 @@ pub(super) fn cpu_clock(kernel: &mut Kernel, id: u64) -> Result<CpuClock, Errno>
     let number = number.cast_unsigned();
     if id & CPUCLOCK_PERTHREAD_MASK != 0 {
         let tid = if number == 0 { tid } else { number };
-        let task = kernel.task_mut(tid);
+        let task = kernel.tasks.get_mut(tid);
         let is_own = task.is_some_and(|task| task.pid == pid);
         return is_own.then_some(CpuClock::Thread(tid)).ok_or(Errno::EINVAL);
     }
     let number = if number == 0 { pid } else { number };
-    let process = kernel.process_mut(number).ok_or(Errno::EINVAL)?;
+    let process = kernel.processes.get_mut(number).ok_or(Errno::EINVAL)?;
     match process.is_zombie() {
         true => Err(Errno::EINVAL),
         false => Ok(CpuClock::Process(number)),
@@ -86,7 +86,7 @@ pub(super) fn cpu_clock(kernel: &mut Kernel, id: u64) -> Result<CpuClock, Errno>
 /// # Errors
 /// `EINVAL` if a field is negative or out of range, `EFAULT`.
 pub fn read_timespec(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
-    let [seconds, nanoseconds]: [u64; 2] = user::read(&mut kernel.memory, address)?;
+    let [seconds, nanoseconds]: [u64; 2] = user::read(kernel.memory_mut(), address)?;
     if seconds > i64::MAX as u64 || nanoseconds >= SECOND {
         return Err(Errno::EINVAL);
     }
@@ -95,7 +95,7 @@ pub fn read_timespec(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
 
 fn write_timespec(kernel: &mut Kernel, address: u64, time: u64) -> Result<(), Errno> {
     let value = [time / SECOND, time % SECOND];
-    user::write(&mut kernel.memory, address, &value)
+    user::write(kernel.memory_mut(), address, &value)
 }
 
 /// Sleeps until a time of `CLOCK_MONOTONIC`; [`task::NEVER`](crate::kernel::task::NEVER) means for
@@ -104,7 +104,7 @@ fn write_timespec(kernel: &mut Kernel, address: u64, time: u64) -> Result<(), Er
 /// # Errors
 /// `EINTR` if a signal interrupts the sleep.
 pub fn sleep_until(kernel: &mut Kernel, until: u64) -> Result<(), Errno> {
-    let until = kernel.task.retry.map_or(until, |retry| retry.deadline);
+    let until = kernel.task().retry.map_or(until, |retry| retry.deadline);
     match until <= clock::monotonic() {
         true => Ok(()),
         false => Err(kernel.block(Wait::until(until), 0)),
@@ -129,10 +129,10 @@ fn gettimeofday(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno>
     if arguments[0] != 0 {
         let time = clock::realtime();
         let value = [time / SECOND, time % SECOND / 1000];
-        user::write(&mut kernel.memory, arguments[0], &value)?;
+        user::write(kernel.memory_mut(), arguments[0], &value)?;
     }
     if arguments[1] != 0 {
-        user::write(&mut kernel.memory, arguments[1], &[0u32; 2])?;
+        user::write(kernel.memory_mut(), arguments[1], &[0u32; 2])?;
     }
     Ok(0)
 }
@@ -186,7 +186,7 @@ fn sleep_by_cpu_time(
     rest: u64,
 ) -> Result<u64, Errno> {
     // The caller itself uses no CPU time while it sleeps.
-    if of == CpuClock::Thread(kernel.task.tid) {
+    if of == CpuClock::Thread(kernel.task().tid) {
         return Err(Errno::EINVAL);
     }
     let now = kernel.cpu_time(of);

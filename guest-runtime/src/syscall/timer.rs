@@ -1,6 +1,7 @@
 //! Timers: interval timers, POSIX timers, timerfds.
 
 use super::Entry;
+use super::files_fd::open_anonymous;
 use super::time::cpu_clock;
 use crate::arch::clock::{self, SECOND};
 use crate::fs::process::FileId;
@@ -55,7 +56,7 @@ fn now_of(clock: u64) -> u64 {
 
 /// Reads a `struct itimerspec`, interval first.
 fn read_spec(kernel: &mut Kernel, address: u64) -> Result<[u64; 2], Errno> {
-    let value: [[u64; 2]; 2] = user::read(&mut kernel.memory, address)?;
+    let value: [[u64; 2]; 2] = user::read(kernel.memory_mut(), address)?;
     let mut times = [0; 2];
     for (time, [seconds, nanoseconds]) in times.iter_mut().zip(value) {
         if seconds > i64::MAX as u64 || nanoseconds >= SECOND {
@@ -70,7 +71,7 @@ fn write_spec(kernel: &mut Kernel, address: u64, timer: Timer, now: u64) -> Resu
     let left = timer.left(now);
     let split = |time: u64| [time / SECOND, time % SECOND];
     let value = [split(timer.interval), split(left)];
-    user::write(&mut kernel.memory, address, &value)
+    user::write(kernel.memory_mut(), address, &value)
 }
 
 /// Returns the CPU-time timer for a `struct itimerspec`, where `now` is the current CPU time.
@@ -106,12 +107,12 @@ fn timerfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         clock: a[0],
         ..TimerFd::default()
     };
-    kernel.open_anonymous(Rc::new(timer), flags)
+    open_anonymous(kernel, Rc::new(timer), flags)
 }
 
 /// Returns a timerfd and its description.
 fn timerfd(kernel: &Kernel, fd: u64) -> Result<(FileId, &TimerFd), Errno> {
-    let id = kernel.files.id(fd)?;
+    let id = kernel.file_id(fd)?;
     let file = kernel.files.vfs.files.get(id)?;
     let timer = file.object.downcast().ok_or(Errno::EINVAL)?;
     Ok((id, timer))
@@ -148,7 +149,7 @@ fn write_interval(kernel: &mut Kernel, address: u64, timer: Timer, now: u64) -> 
     let left = timer.left(now).div_ceil(1000) * 1000;
     let split = |time: u64| [time / SECOND, time % SECOND / 1000];
     let value = [split(timer.interval), split(left)];
-    user::write(&mut kernel.memory, address, &value)
+    user::write(kernel.memory_mut(), address, &value)
 }
 
 /// Returns an interval timer of the running process, and the current time of its clock.
@@ -156,11 +157,11 @@ fn interval_timer(kernel: &mut Kernel, which: u64) -> Result<(Timer, u64), Errno
     match which {
         ITIMER_REAL => {
             kernel.run_timers();
-            Ok((kernel.process.timers.real, clock::monotonic()))
+            Ok((kernel.process().timers.real, clock::monotonic()))
         }
         ITIMER_VIRTUAL | ITIMER_PROF => {
-            let timer = kernel.process.timers.cpu[which as usize - 1];
-            let pid = kernel.process.pid;
+            let timer = kernel.process().timers.cpu[which as usize - 1];
+            let pid = kernel.process().pid;
             Ok((timer, kernel.cpu_time(CpuClock::Process(pid))))
         }
         _ => Err(Errno::EINVAL),
@@ -178,7 +179,7 @@ fn setitimer(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (old, now) = interval_timer(kernel, a[0])?;
     let value: [[u64; 2]; 2] = match a[1] {
         0 => [[0; 2]; 2],
-        address => user::read(&mut kernel.memory, address)?,
+        address => user::read(kernel.memory_mut(), address)?,
     };
     let mut times = [0; 2];
     for (time, [seconds, microseconds]) in times.iter_mut().zip(value) {
@@ -199,11 +200,11 @@ fn setitimer(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     };
     match a[0] {
         ITIMER_REAL => {
-            let owner = Owner::Real(kernel.process.pid);
+            let owner = Owner::Real(kernel.process().pid);
             kernel.arm(owner, new);
         }
         which => {
-            kernel.process.timers.cpu[which as usize - 1] = new;
+            kernel.process_mut().timers.cpu[which as usize - 1] = new;
             kernel.start_ticking();
         }
     }
@@ -221,16 +222,15 @@ fn notification(kernel: &mut Kernel, address: u64, number: u32) -> Result<Notifi
             thread: None,
         });
     }
-    let event: Sigevent = user::read(&mut kernel.memory, address)?;
+    let event: Sigevent = user::read(kernel.memory_mut(), address)?;
     let signal = check_number(event.sigev_signo as u64);
     let (signal, thread) = match event.sigev_notify {
         SIGEV_NONE => (None, None),
         SIGEV_SIGNAL => (Some(signal?), None),
         SIGEV_THREAD_ID => {
-            let own = kernel.process.pid;
-            let task = kernel
-                .task_mut(event.sigev_notify_thread_id)
-                .ok_or(Errno::EINVAL)?;
+            let own = kernel.process().pid;
+            let task = kernel.tasks.get(event.sigev_notify_thread_id);
+            let task = task.ok_or(Errno::EINVAL)?;
             if task.pid != own {
                 return Err(Errno::EINVAL);
             }
@@ -250,11 +250,11 @@ fn timer_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         clock if CLOCKS.contains(&clock) || clock == CLOCK_TAI => None,
         clock => Some(cpu_clock(kernel, clock)?),
     };
-    if matches!(cpu, Some(CpuClock::Process(pid)) if pid != kernel.process.pid) {
+    if matches!(cpu, Some(CpuClock::Process(pid)) if pid != kernel.process().pid) {
         // The CPU time of other processes is not watched.
         return Err(Errno::EOPNOTSUPP);
     }
-    let timers = &kernel.process.timers.posix;
+    let timers = &kernel.process().timers.posix;
     if timers.len() >= MAX_TIMERS {
         return Err(Errno::EAGAIN);
     }
@@ -262,7 +262,7 @@ fn timer_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         .last_key_value()
         .map_or(0, |(&last, _)| last.wrapping_add(1));
     let notification = notification(kernel, a[1], number)?;
-    user::write(&mut kernel.memory, a[2], &number)?;
+    user::write(kernel.memory_mut(), a[2], &number)?;
     let timer = PosixTimer {
         clock: a[0],
         cpu,
@@ -270,12 +270,12 @@ fn timer_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         notification,
         overrun: 0,
     };
-    kernel.process.timers.posix.insert(number, timer);
+    kernel.process_mut().timers.posix.insert(number, timer);
     Ok(0)
 }
 
 fn posix_timer(kernel: &mut Kernel, number: u64) -> Result<&mut PosixTimer, Errno> {
-    let timers = &mut kernel.process.timers.posix;
+    let timers = &mut kernel.process_mut().timers.posix;
     timers.get_mut(&(number as u32)).ok_or(Errno::EINVAL)
 }
 
@@ -304,11 +304,11 @@ fn timer_settime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let old = if cpu.is_some() {
         let new = cpu_timer_of(spec, now, a[1]);
         let old = core::mem::replace(&mut posix.timer, new);
-        kernel.process.timers.has_cpu = true;
+        kernel.process_mut().timers.has_cpu = true;
         kernel.start_ticking();
         old
     } else {
-        let owner = Owner::Posix(kernel.process.pid, a[0] as u32);
+        let owner = Owner::Posix(kernel.process().pid, a[0] as u32);
         let old = kernel.arm(owner, timer_of(spec, clock, a[1]));
         kernel.run_timers();
         old
@@ -326,8 +326,8 @@ fn timer_getoverrun(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn timer_delete(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     posix_timer(kernel, a[0])?;
-    let owner = Owner::Posix(kernel.process.pid, a[0] as u32);
+    let owner = Owner::Posix(kernel.process().pid, a[0] as u32);
     kernel.arm(owner, Timer::default());
-    kernel.process.timers.posix.remove(&(a[0] as u32));
+    kernel.process_mut().timers.posix.remove(&(a[0] as u32));
     Ok(0)
 }

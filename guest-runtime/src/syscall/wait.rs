@@ -1,6 +1,7 @@
 //! Waiting for children: `wait4`, `waitid`.
 
 use super::Entry;
+use super::notify::pidfd;
 use super::task::usage_of;
 use crate::kernel::Kernel;
 use crate::kernel::process::{Process, State, Status};
@@ -52,7 +53,7 @@ fn news(child: &Process, options: u64) -> Option<Status> {
 
 /// Finds a child with a status change; none if the call does not wait.
 fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>, Errno> {
-    let own = kernel.process.pid;
+    let own = kernel.process().pid;
     let is_asked_for = |child: &&Process| {
         child.parent == own
             && match which {
@@ -84,8 +85,8 @@ fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>
 fn take(kernel: &mut Kernel, found: Found) {
     if matches!(found.status, Status::Exited(_) | Status::Signaled(_)) {
         kernel.reap(found.pid);
-        kernel.process.children_time += found.cpu_time;
-    } else if let Some(child) = kernel.process_mut(found.pid) {
+        kernel.process_mut().children_time += found.cpu_time;
+    } else if let Some(child) = kernel.processes.get_mut(found.pid) {
         child.news = None;
     }
 }
@@ -95,7 +96,7 @@ fn write_usage(kernel: &mut Kernel, address: u64, found: Found) -> Result<(), Er
         0 => Ok(()),
         _ => {
             let usage = usage_of(found.cpu_time);
-            user::write(&mut kernel.memory, address, &usage)
+            user::write(kernel.memory_mut(), address, &usage)
         }
     }
 }
@@ -107,7 +108,7 @@ fn wait4(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     }
     let which = match pid as i32 {
         -1 => Which::Any,
-        0 => Which::Group(kernel.process.group),
+        0 => Which::Group(kernel.process().group),
         i32::MIN => return Err(Errno::ESRCH),
         pid @ 1.. => Which::Process(pid.cast_unsigned()),
         group => Which::Group(group.unsigned_abs()),
@@ -116,7 +117,7 @@ fn wait4(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         return Ok(0);
     };
     if status != 0 {
-        user::write(&mut kernel.memory, status, &found.status.encoded())?;
+        user::write(kernel.memory_mut(), status, &found.status.encoded())?;
     }
     write_usage(kernel, usage, found)?;
     take(kernel, found);
@@ -135,15 +136,15 @@ fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         P_ALL => Which::Any,
         P_PID if (id as i32) > 0 => Which::Process(id),
         P_PIDFD => {
-            let pid = kernel.pidfd(u64::from(id))?;
+            let pid = pidfd(kernel, u64::from(id))?;
             // With a nonblocking pidfd the call fails with EAGAIN instead of waiting.
-            if kernel.files.file(u64::from(id))?.is_nonblocking() && options & WNOHANG == 0 {
+            if kernel.file(u64::from(id))?.is_nonblocking() && options & WNOHANG == 0 {
                 let found = find(kernel, Which::Process(pid), options | WNOHANG)?;
                 found.ok_or(Errno::EAGAIN)?;
             }
             Which::Process(pid)
         }
-        P_PGID if id == 0 => Which::Group(kernel.process.group),
+        P_PGID if id == 0 => Which::Group(kernel.process().group),
         P_PGID if (id as i32) > 0 => Which::Group(id),
         _ => return Err(Errno::EINVAL),
     };
@@ -154,7 +155,7 @@ fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             Some(found) => found.status.info(found.pid, found.uid),
             None => SigInfo::new_zeroed(),
         };
-        user::write(&mut kernel.memory, info, &about)?;
+        user::write(kernel.memory_mut(), info, &about)?;
     }
     if let Some(found) = found {
         write_usage(kernel, usage, found)?;

@@ -44,11 +44,11 @@ pub(super) fn ioctl(
     match request {
         TCGETS => {
             let settings = kernel.files.vfs.ptys.get(id)?.line.termios;
-            user::write(&mut kernel.memory, address, &settings)?;
+            user::write(kernel.memory_mut(), address, &settings)?;
         }
         TCSETS | TCSETSW | TCSETSF => {
             check_change(kernel, side)?;
-            let settings: Termios = user::read(&mut kernel.memory, address)?;
+            let settings: Termios = user::read(kernel.memory_mut(), address)?;
             kernel.files.vfs.change_line(id, |line| {
                 if request == TCSETSF {
                     line.flush_input();
@@ -63,13 +63,13 @@ pub(super) fn ioctl(
             check_change(kernel, side)?;
             return control_flow(kernel, side, request, address);
         }
-        TIOCOUTQ => user::write(&mut kernel.memory, address, &0u32)?,
+        TIOCOUTQ => user::write(kernel.memory_mut(), address, &0u32)?,
         TIOCGWINSZ => {
             let window = kernel.files.vfs.ptys.get(id)?.window;
-            user::write(&mut kernel.memory, address, &window)?;
+            user::write(kernel.memory_mut(), address, &window)?;
         }
         TIOCSWINSZ => {
-            let window: Winsize = user::read(&mut kernel.memory, address)?;
+            let window: Winsize = user::read(kernel.memory_mut(), address)?;
             kernel.files.vfs.set_window(id, window)?;
         }
         _ if side.is_master => return master_request(kernel, id, request, address),
@@ -116,29 +116,28 @@ fn master_request(
     address: u64,
 ) -> Result<u64, Errno> {
     match request {
-        TIOCGPTN => user::write(&mut kernel.memory, address, &id.0)?,
+        TIOCGPTN => user::write(kernel.memory_mut(), address, &id.0)?,
         TIOCGPTLCK => {
             let locked = u32::from(kernel.files.vfs.ptys.get(id)?.locked);
-            user::write(&mut kernel.memory, address, &locked)?;
+            user::write(kernel.memory_mut(), address, &locked)?;
         }
         TIOCSPTLCK => {
-            let locked: u32 = user::read(&mut kernel.memory, address)?;
+            let locked: u32 = user::read(kernel.memory_mut(), address)?;
             kernel.files.vfs.ptys.get_mut(id)?.locked = locked != 0;
         }
         TIOCPKT => {
-            let on: u32 = user::read(&mut kernel.memory, address)?;
+            let on: u32 = user::read(kernel.memory_mut(), address)?;
             kernel.files.vfs.ptys.get_mut(id)?.set_packets(on != 0);
         }
         TIOCGPKT => {
             let on = u32::from(kernel.files.vfs.ptys.get(id)?.has_packets());
-            user::write(&mut kernel.memory, address, &on)?;
+            user::write(kernel.memory_mut(), address, &on)?;
         }
         TIOCGPTPEER => {
             let flags = address as u32;
-            let files = &mut kernel.files;
-            let file = Slave::peer(&mut files.vfs, &files.process, id, flags)?;
-            let process = &mut files.process;
-            let fd = (files.vfs).install(process, file, flags & O_CLOEXEC != 0)?;
+            let (vfs, process) = kernel.file_state();
+            let file = Slave::peer(vfs, process, id, flags)?;
+            let fd = vfs.install(process, file, flags & O_CLOEXEC != 0)?;
             return Ok(u64::from(fd));
         }
         TIOCSIG => {
@@ -150,11 +149,11 @@ fn master_request(
         }
         TIOCGPGRP => {
             let group = kernel.files.vfs.ptys.get(id)?.foreground;
-            user::write(&mut kernel.memory, address, &group)?;
+            user::write(kernel.memory_mut(), address, &group)?;
         }
         TIOCGSID => match kernel.files.vfs.ptys.get(id)?.session {
             0 => return Err(Errno::ENOTTY),
-            session => user::write(&mut kernel.memory, address, &session)?,
+            session => user::write(kernel.memory_mut(), address, &session)?,
         },
         _ => return Err(Errno::ENOTTY),
     }
@@ -173,17 +172,17 @@ fn session_request(
     }
     let pair = kernel.files.vfs.ptys.get(side.id)?;
     let (session, foreground) = (pair.session, pair.foreground);
-    if session != kernel.process.terminal_session() {
+    if session != kernel.process().terminal_session() {
         return Err(Errno::ENOTTY);
     }
     match request {
-        TIOCGPGRP => user::write(&mut kernel.memory, address, &foreground)?,
-        TIOCGSID => user::write(&mut kernel.memory, address, &session)?,
+        TIOCGPGRP => user::write(kernel.memory_mut(), address, &foreground)?,
+        TIOCGSID => user::write(kernel.memory_mut(), address, &session)?,
         TIOCSPGRP => {
             let group = kernel.new_foreground(session, foreground, address)?;
             kernel.files.vfs.ptys.get_mut(side.id)?.foreground = group;
         }
-        TIOCNOTTY if kernel.process.pid != session => kernel.leave_own_terminal(),
+        TIOCNOTTY if kernel.process().pid != session => kernel.leave_own_terminal(),
         TIOCNOTTY => {
             kernel.give_up_terminal(side.id, &[SIGHUP, SIGCONT]);
         }
@@ -195,10 +194,11 @@ fn session_request(
 /// `TIOCSCTTY`: the leader of a session without a terminal takes this one. With `force` 1, a
 /// privileged process takes the terminal from another session.
 fn take_control(kernel: &mut Kernel, id: PtyId, force: u64) -> Result<u64, Errno> {
-    let own = kernel.process.session;
+    let own = kernel.process().session;
     let has_terminal = kernel.has_terminal(own);
-    let privileged = kernel.process.uid == 0;
-    let is_leader = kernel.process.pid == own;
+    let privileged = kernel.process().uid == 0;
+    let is_leader = kernel.process().pid == own;
+    let group = kernel.process().group;
     let pair = kernel.files.vfs.ptys.get_mut(id)?;
     match pair.session {
         session if session == own && is_leader => return Ok(0),
@@ -208,9 +208,9 @@ fn take_control(kernel: &mut Kernel, id: PtyId, force: u64) -> Result<u64, Errno
         _ => return Err(Errno::EPERM),
     }
     pair.session = own;
-    pair.foreground = kernel.process.group;
-    kernel.process.has_no_terminal = false;
-    kernel.files.process.session = own;
+    pair.foreground = group;
+    kernel.process_mut().has_no_terminal = false;
+    kernel.process_mut().files.session = own;
     Ok(0)
 }
 

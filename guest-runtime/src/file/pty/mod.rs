@@ -161,7 +161,7 @@ impl File for Slave {
             return Ok(None);
         }
         let now = clock::monotonic();
-        let deadline = match kernel.task.retry {
+        let deadline = match kernel.task().retry {
             // The timer restarts with each byte.
             Some(retry) if retry.progress == waiting => retry.deadline,
             _ => now.saturating_add(time * TENTH),
@@ -173,7 +173,8 @@ impl File for Slave {
             };
             return Err(kernel.block(wait, waiting));
         }
-        let to = user::slice_mut(&mut kernel.memory, address, count)?;
+        let memory = &mut kernel.spaces[kernel.current].memory;
+        let to = user::slice_mut(memory, address, count)?;
         let done = kernel.files.vfs.read_slave(self.0, to, true)?;
         Ok(Some(done as u64))
     }

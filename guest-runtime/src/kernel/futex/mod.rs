@@ -3,6 +3,8 @@
 pub mod owned;
 
 use crate::kernel::Kernel;
+use crate::kernel::space::Space;
+use crate::kernel::table::Handle;
 use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -17,7 +19,7 @@ use hartline_linux::futex::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     /// Address space and address.
-    Private(u32, u64),
+    Private(Handle<Space>, u64),
     /// Offset into RAM, for a word in memory that several processes may map.
     Shared(u64),
 }
@@ -62,17 +64,17 @@ fn key(kernel: &mut Kernel, address: u64) -> Result<Key, Errno> {
     if !address.is_multiple_of(4) {
         return Err(Errno::EINVAL);
     }
-    let shared = match kernel.memory.vmas().find(address) {
+    let shared = match kernel.memory().vmas().find(address) {
         None => return Err(Errno::EFAULT),
         Some((_, vma)) => vma.shared,
     };
     if shared {
-        user::slice(&mut kernel.memory, address, 4)?;
-        if let Some(offset) = kernel.memory.ram_offset(address) {
+        user::slice(kernel.memory_mut(), address, 4)?;
+        if let Some(offset) = kernel.memory().ram_offset(address) {
             return Ok(Key::Shared(offset));
         }
     }
-    Ok(Key::Private(kernel.process.space, address))
+    Ok(Key::Private(kernel.process().space, address))
 }
 
 /// `FUTEX_WAIT`: waits until `deadline` for a wake of the word at `address`, if the word is still
@@ -87,11 +89,11 @@ pub fn wait(
     bits: u32,
     deadline: u64,
 ) -> Result<u64, Errno> {
-    if let Some(retry) = kernel.task.retry {
+    if let Some(retry) = kernel.task().retry {
         if retry.woken {
             return Ok(0);
         }
-        forget(kernel, kernel.task.tid);
+        forget(kernel, kernel.task().tid);
         if retry.deadline <= crate::arch::clock::monotonic() {
             return Err(Errno::ETIMEDOUT);
         }
@@ -103,7 +105,7 @@ pub fn wait(
     if bits == 0 {
         return Err(Errno::EINVAL);
     }
-    let word: u32 = user::read(&mut kernel.memory, address)?;
+    let word: u32 = user::read(kernel.memory_mut(), address)?;
     if word != value {
         return Err(Errno::EAGAIN);
     }
@@ -115,7 +117,7 @@ pub fn wait(
         0,
     );
     if error == Errno::ERESTARTSYS {
-        let tid = kernel.task.tid;
+        let tid = kernel.task().tid;
         let queue = kernel.futexes.queues.entry(key).or_default();
         queue.push_back(Waiter::new(tid, bits));
     }
@@ -160,7 +162,10 @@ fn check_plain(kernel: &Kernel, key: Key) -> Result<(), Errno> {
 }
 
 fn wake_waiter(kernel: &mut Kernel, tid: u32) {
-    let retry = kernel.task_mut(tid).and_then(|task| task.retry.as_mut());
+    let retry = kernel
+        .tasks
+        .get_mut(tid)
+        .and_then(|task| task.retry.as_mut());
     if let Some(retry) = retry {
         retry.woken = true;
     }
@@ -213,7 +218,7 @@ pub(crate) fn forget(kernel: &mut Kernel, tid: u32) {
 /// Marks the locks in the robust list of the running task, which ends, and wakes one waiter of
 /// each.
 pub(crate) fn leave_robust_list(kernel: &mut Kernel) {
-    let [head, _] = core::mem::take(&mut kernel.task.robust_list);
+    let [head, _] = core::mem::take(&mut kernel.task_mut().robust_list);
     if head == 0 {
         return;
     }
@@ -222,7 +227,7 @@ pub(crate) fn leave_robust_list(kernel: &mut Kernel) {
         list: mut entry,
         futex_offset: offset,
         list_op_pending: pending,
-    }) = user::read(&mut kernel.memory, head)
+    }) = user::read(kernel.memory_mut(), head)
     else {
         return;
     };
@@ -230,7 +235,7 @@ pub(crate) fn leave_robust_list(kernel: &mut Kernel) {
         if entry & !1 == head {
             break;
         }
-        let next = user::read::<u64>(&mut kernel.memory, entry & !1);
+        let next = user::read::<u64>(kernel.memory_mut(), entry & !1);
         if entry != pending {
             leave_lock(kernel, (entry & !1).wrapping_add_signed(offset));
         }
@@ -248,7 +253,7 @@ fn leave_lock(kernel: &mut Kernel, address: u64) {
     if !address.is_multiple_of(4) {
         return;
     }
-    let tid = kernel.task.tid;
+    let tid = kernel.task().tid;
     let leave = |word: u32| {
         (word & FUTEX_TID_MASK == tid).then_some(word & FUTEX_WAITERS | FUTEX_OWNER_DIED)
     };
@@ -267,7 +272,7 @@ fn update(
     address: u64,
     change: impl FnMut(u32) -> Option<u32>,
 ) -> Result<Result<u32, u32>, Errno> {
-    let word = user::slice_mut(&mut kernel.memory, address, 4)?.as_mut_ptr();
+    let word = user::slice_mut(kernel.memory_mut(), address, 4)?.as_mut_ptr();
     // SAFETY: four writable bytes at an aligned address; the program's threads on other vCPUs also
     // access them atomically.
     let word = unsafe { AtomicU32::from_ptr(word.cast()) };

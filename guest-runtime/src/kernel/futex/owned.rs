@@ -17,10 +17,10 @@ use hartline_linux::futex::{
 /// `EAGAIN` if the lock is taken and the call does not wait, `EDEADLK` if the task owns the lock,
 /// `ESRCH` if its owner has ended, `ETIMEDOUT`, `EINTR`, `EFAULT`, `EINVAL`.
 pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> Result<u64, Errno> {
-    let tid = kernel.task.tid;
-    if let Some(retry) = kernel.task.retry {
+    let tid = kernel.task().tid;
+    if let Some(retry) = kernel.task().retry {
         forget(kernel, tid);
-        let word: u32 = user::read(&mut kernel.memory, address)?;
+        let word: u32 = user::read(kernel.memory_mut(), address)?;
         if retry.woken && word & FUTEX_TID_MASK == tid {
             return Ok(0);
         }
@@ -39,7 +39,7 @@ pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> R
         return Err(Errno::EDEADLK);
     }
     let deadline = deadline.ok_or(Errno::EAGAIN)?;
-    if kernel.task_mut(word & FUTEX_TID_MASK).is_none() {
+    if kernel.tasks.get_mut(word & FUTEX_TID_MASK).is_none() {
         return Err(Errno::ESRCH);
     }
     let announced = update(kernel, address, |word| {
@@ -67,8 +67,8 @@ pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> R
 /// `EPERM` if the task does not own the lock, `EFAULT`, `EINVAL`.
 pub fn unlock_owned(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
     let key = key(kernel, address)?;
-    let tid = kernel.task.tid;
-    let word: u32 = user::read(&mut kernel.memory, address)?;
+    let tid = kernel.task().tid;
+    let word: u32 = user::read(kernel.memory_mut(), address)?;
     if word & FUTEX_TID_MASK != tid {
         return Err(Errno::EPERM);
     }
@@ -114,14 +114,14 @@ pub fn wait_requeue(
     deadline: u64,
     lock: u64,
 ) -> Result<u64, Errno> {
-    let tid = kernel.task.tid;
+    let tid = kernel.task().tid;
     let (from, to) = (key(kernel, address)?, key(kernel, lock)?);
     if from == to {
         return Err(Errno::EINVAL);
     }
-    if let Some(retry) = kernel.task.retry {
+    if let Some(retry) = kernel.task().retry {
         let is_at_first = kernel.futexes.is_waiting(from, tid);
-        let word: u32 = user::read(&mut kernel.memory, lock)?;
+        let word: u32 = user::read(kernel.memory_mut(), lock)?;
         if retry.woken {
             forget(kernel, tid);
             return match word & FUTEX_TID_MASK == tid {
@@ -145,7 +145,7 @@ pub fn wait_requeue(
             });
         }
     } else {
-        let word: u32 = user::read(&mut kernel.memory, address)?;
+        let word: u32 = user::read(kernel.memory_mut(), address)?;
         if word != value {
             return Err(Errno::EAGAIN);
         }
@@ -185,7 +185,7 @@ pub fn requeue(
     if from == to {
         return Err(Errno::EINVAL);
     }
-    let word: u32 = user::read(&mut kernel.memory, address)?;
+    let word: u32 = user::read(kernel.memory_mut(), address)?;
     if word != expected {
         return Err(Errno::EAGAIN);
     }
@@ -223,7 +223,7 @@ fn announce(kernel: &mut Kernel, (lock, _): (u64, Key), tid: u32) -> Result<(), 
     if owner == tid {
         return Err(Errno::EDEADLK);
     }
-    match owner != 0 && owner != kernel.task.tid && kernel.task_mut(owner).is_none() {
+    match owner != 0 && owner != kernel.task().tid && kernel.tasks.get_mut(owner).is_none() {
         true => Err(Errno::ESRCH),
         false => Ok(()),
     }

@@ -61,7 +61,7 @@ impl Kernel {
         }
         let before = self.scheduler.begin_urgent();
         for tid in woken {
-            let wait = self.task_mut(tid).and_then(|task| task.wait);
+            let wait = self.tasks.get(tid).and_then(|task| task.wait);
             if wait.is_some_and(|wait| wait.event == Event::Disk) {
                 self.wake(tid);
             }

@@ -66,9 +66,7 @@ impl Kernel {
 
     /// Number of runnable tasks, including running ones.
     fn runnable_tasks(&self) -> u64 {
-        let own = (!self.is_idle()).then_some(&*self.task);
-        let tasks = own.into_iter().chain(self.scheduler.tasks());
-        tasks.filter(|task| task.wait.is_none()).count() as u64
+        self.tasks().filter(|task| task.wait.is_none()).count() as u64
     }
 }
 

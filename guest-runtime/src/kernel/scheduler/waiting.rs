@@ -9,7 +9,6 @@ use crate::kernel::Kernel;
 use crate::kernel::task::{Event, NEVER, Retry, Wait};
 use crate::net::vsock::Vsock;
 use crate::net::wire::Wire;
-use crate::syscall::files::Files;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
@@ -20,7 +19,7 @@ impl Kernel {
     /// The time at which the current call, with a timeout of `timeout_ns` (`u64::MAX`: none), gives
     /// up. It stays the same when the call is repeated.
     pub fn deadline(&self, timeout_ns: u64) -> u64 {
-        match (&self.task.retry, timeout_ns) {
+        match (&self.task().retry, timeout_ns) {
             (Some(retry), _) => retry.deadline,
             (None, u64::MAX) => NEVER,
             (None, _) => clock::monotonic().saturating_add(timeout_ns).min(NEVER - 1),
@@ -29,7 +28,7 @@ impl Kernel {
 
     /// The progress of the current call before it blocked.
     pub fn progress(&self) -> u64 {
-        self.task.retry.map_or(0, |retry| retry.progress)
+        self.task().retry.map_or(0, |retry| retry.progress)
     }
 
     /// Blocks the current call: the call returns the result, and is repeated later with `progress`.
@@ -43,13 +42,14 @@ impl Kernel {
 
     /// As [`block`](Self::block), but ignores signals.
     pub fn block_uninterrupted(&mut self, wait: Wait, progress: u64) -> Errno {
-        self.task.retry = Some(Retry {
+        let task = self.task_mut();
+        task.retry = Some(Retry {
             deadline: wait.deadline,
             progress,
             woken: false,
         });
-        self.task.wait = Some(wait);
-        self.task.watched = Vec::new();
+        task.wait = Some(wait);
+        task.watched = Vec::new();
         Errno::ERESTARTSYS
     }
 
@@ -63,17 +63,14 @@ impl Kernel {
             deadline,
         };
         let result = self.block(wait, 0);
-        self.task.watched = files;
+        self.task_mut().watched = files;
         result
     }
 
     /// Makes a waiting task ready, also if it is the running one.
     pub fn wake(&mut self, tid: u32) {
-        let waited = match tid == self.task.tid {
-            true => self.scheduler.end_wait(&mut self.task),
-            false => self.scheduler.end_wait_of(tid),
-        };
-        if !waited {
+        let task = self.tasks.get_mut(tid);
+        if !task.is_some_and(|task| self.scheduler.end_wait(task)) {
             return;
         }
         if self.scheduler.urgent {
@@ -106,7 +103,7 @@ impl Kernel {
     /// Wakes the tasks of `pid` that wait for children.
     pub(crate) fn wake_parent(&mut self, pid: u32) {
         for tid in self.threads(pid) {
-            let wait = self.task_mut(tid).and_then(|task| task.wait);
+            let wait = self.tasks.get(tid).and_then(|task| task.wait);
             if wait.is_some_and(|wait| wait.event == Event::Child) {
                 self.wake(tid);
             }
@@ -130,7 +127,7 @@ impl Kernel {
             self.files.vfs.net.poll_devices(clock::monotonic());
             if let Some(servers) = self.files.vfs.net.take_name_servers() {
                 // If the file does not fit, names are not resolved, as without name servers.
-                let Files { vfs, process, .. } = &mut self.files;
+                let (vfs, process) = self.file_state();
                 let _ = vfs.set_name_servers(process, &servers);
             }
             self.wake_for_files();
@@ -161,7 +158,7 @@ impl Kernel {
     /// Runs other tasks until the event of the running task may have happened. Returns whether the
     /// running task is the one that continues.
     pub(crate) fn wait(&mut self) -> bool {
-        let (tid, wait) = (self.task.tid, self.task.wait);
+        let (tid, wait) = (self.task().tid, self.task().wait);
         if let Some(wait) = wait {
             if wait.event == Event::Disk {
                 self.await_soon();
@@ -171,14 +168,15 @@ impl Kernel {
                 self.scheduler.has_news |= self.scheduler.first_timer() == Some(wait.deadline);
             }
             self.scheduler.has_news |= wait.input;
-            self.scheduler.queues.add(tid, &wait, &self.task.watched);
+            let watched = &self.tasks[self.current].watched;
+            self.scheduler.queues.add(tid, &wait, watched);
         }
         let next = self.next_task();
         if next == tid {
-            self.scheduler.started = clock::monotonic();
+            self.restart_slice();
             return true;
         }
-        self.switch_to(next, true);
+        self.switch_to(next);
         if !self.is_idle() {
             self.announce_time();
         }

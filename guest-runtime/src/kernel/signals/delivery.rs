@@ -1,7 +1,7 @@
 //! Delivery of signals: selection, entry into a handler, return from it, and the alternate stack.
 
 use super::frame::{self, FRAME_SIZE};
-use super::{Disposition, NO_STACK, SigInfo, Signals, bit, is_on_stack};
+use super::{Disposition, NO_STACK, SigInfo, Signals, ThreadSignals, bit, is_on_stack};
 use crate::mm::AddressSpace;
 use crate::mm::user;
 use core::mem::offset_of;
@@ -26,12 +26,12 @@ pub enum Delivery {
     Stop(u8),
 }
 
-impl Signals {
+impl Signals<'_> {
     /// Whether a system call that returned `EINTR` is restarted after the handler of the next
     /// signal.
     #[must_use]
     pub fn next_restarts(&self) -> bool {
-        match self.next_deliverable().map(|s| self.disposition(s)) {
+        match self.next_deliverable().map(|s| self.process.disposition(s)) {
             Some(Disposition::Handle(action)) => action.sa_flags & SA_RESTART != 0,
             _ => true,
         }
@@ -41,7 +41,7 @@ impl Signals {
     #[must_use]
     pub fn next_stops(&self) -> bool {
         let next = self.next_deliverable();
-        next.is_some_and(|signal| self.disposition(signal) == Disposition::Stop)
+        next.is_some_and(|signal| self.process.disposition(signal) == Disposition::Stop)
     }
 
     /// The next signal to deliver: faults first, then by number.
@@ -59,7 +59,7 @@ impl Signals {
     #[must_use]
     pub fn next_info(&self) -> Option<SigInfo> {
         let signal = self.next_deliverable()?;
-        let mut pending = self.thread.pending.iter().chain(&self.shared);
+        let mut pending = self.thread.pending.iter().chain(&self.process.pending);
         pending.find(|info| info.signal() == signal).copied()
     }
 
@@ -69,7 +69,7 @@ impl Signals {
             let Some(info) = self.take(bit(signal)) else {
                 return Delivery::Nothing;
             };
-            match self.disposition(signal) {
+            match self.process.disposition(signal) {
                 Disposition::Ignore => {}
                 Disposition::Stop => return Delivery::Stop(signal),
                 Disposition::Terminate => return Delivery::Terminate(signal),
@@ -108,7 +108,7 @@ impl Signals {
             return Err(Errno::EFAULT);
         }
         let mask = self.thread.saved.take().unwrap_or(self.thread.blocked);
-        let frame = frame::frame(hart, info, self.stack_status(sp), mask);
+        let frame = frame::frame(hart, info, self.thread.stack_status(sp), mask);
         user::write(memory, address, &frame)?;
         if stack.ss_flags & SS_AUTODISARM != 0 {
             self.thread.stack = NO_STACK;
@@ -118,21 +118,23 @@ impl Signals {
             self.thread.blocked |= bit(signal);
         }
         if action.sa_flags & SA_RESETHAND != 0 {
-            self.actions[usize::from(signal - 1)].sa_handler = SIG_DFL;
+            self.process.actions[usize::from(signal - 1)].sa_handler = SIG_DFL;
         }
         hart.pc.set(action.sa_handler & !1);
-        hart.set_x(1, self.trampoline);
+        hart.set_x(1, self.process.trampoline);
         hart.set_x(2, address);
         hart.set_x(10, u64::from(signal));
         hart.set_x(11, address + offset_of!(RtSigframe, info) as u64);
         hart.set_x(12, address + offset_of!(RtSigframe, uc) as u64);
         Ok(())
     }
+}
 
+impl ThreadSignals {
     /// The alternate stack with `SS_ONSTACK` if `sp` is on it.
     #[must_use]
     pub fn stack_status(&self, sp: u64) -> StackT {
-        let mut stack = self.thread.stack;
+        let mut stack = self.stack;
         if stack.ss_flags & SS_DISABLE == 0 && is_on_stack(&stack, sp) {
             stack.ss_flags |= SS_ONSTACK;
         }
@@ -148,10 +150,10 @@ impl Signals {
             return Err(Errno::EPERM);
         }
         match new.ss_flags & !SS_AUTODISARM {
-            SS_DISABLE => self.thread.stack = NO_STACK,
+            SS_DISABLE => self.stack = NO_STACK,
             0 | SS_ONSTACK if new.ss_size < MINSIGSTKSZ => return Err(Errno::ENOMEM),
             0 | SS_ONSTACK => {
-                self.thread.stack = StackT {
+                self.stack = StackT {
                     ss_flags: new.ss_flags & SS_AUTODISARM,
                     pad: 0,
                     ..new

@@ -49,24 +49,21 @@ pub const fn bit(signal: u8) -> u64 {
 /// Signals that cannot be blocked or handled.
 pub const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
 
-/// Signal state of a process, and of its running thread.
+/// Signal state that the threads of a process share.
 #[derive(Debug)]
-pub struct Signals {
+pub struct ProcessSignals {
     actions: [Sigaction; _NSIG as usize],
     /// What is pending for the process as a whole.
-    shared: VecDeque<SigInfo>,
-    /// State of the running thread.
-    pub thread: ThreadSignals,
+    pending: VecDeque<SigInfo>,
     /// Address of the code that handlers return to.
     pub trampoline: u64,
 }
 
-impl Default for Signals {
+impl Default for ProcessSignals {
     fn default() -> Self {
-        Signals {
+        ProcessSignals {
             actions: [Sigaction::default(); _NSIG as usize],
-            shared: VecDeque::new(),
-            thread: ThreadSignals::default(),
+            pending: VecDeque::new(),
             trampoline: 0,
         }
     }
@@ -131,6 +128,52 @@ impl ThreadSignals {
     pub fn pending(&self) -> u64 {
         set_of(&self.pending)
     }
+
+    /// Drops the pending signals of `set`.
+    pub fn drop_pending(&mut self, set: u64) {
+        self.pending.retain(|info| bit(info.signal()) & set == 0);
+    }
+
+    /// Whether the signal of the POSIX timer `number` is pending for the thread alone.
+    #[must_use]
+    pub fn is_timer_pending(&self, number: u32) -> bool {
+        self.pending.iter().any(|info| info.is_of_timer(number))
+    }
+
+    /// Removes the alternate stack.
+    pub fn remove_stack(&mut self) {
+        self.stack = NO_STACK;
+    }
+
+    /// Sets the mask of blocked signals.
+    pub fn set_blocked(&mut self, mask: u64) {
+        self.blocked = mask & !UNBLOCKABLE;
+    }
+
+    /// Sets the mask for one call (`rt_sigsuspend`, `ppoll`, `pselect6`). A handler's return or
+    /// [`Signals::end_temporary`] restores the old mask.
+    pub fn set_temporary(&mut self, mask: u64) {
+        self.saved = Some(self.blocked);
+        self.set_blocked(mask);
+    }
+
+    /// Restores the mask before [`set_temporary`](Self::set_temporary), whatever is pending.
+    pub fn restore_mask(&mut self) {
+        if let Some(mask) = self.saved.take() {
+            self.blocked = mask;
+        }
+    }
+
+    /// Unblocks the signals of `set` while `rt_sigtimedwait` waits for them.
+    pub fn begin_wait(&mut self, set: u64) {
+        self.real_blocked = self.blocked;
+        self.blocked &= !set;
+    }
+
+    /// Restores the mask before [`begin_wait`](Self::begin_wait).
+    pub fn end_wait(&mut self) {
+        self.blocked |= core::mem::take(&mut self.real_blocked);
+    }
 }
 
 /// The set of signals in a queue.
@@ -158,51 +201,46 @@ pub fn check_number(signal: u64) -> Result<u8, Errno> {
     }
 }
 
-impl Signals {
+impl ProcessSignals {
     /// The action of a signal, 1 to [`_NSIG`].
     #[must_use]
     pub fn action(&self, signal: u8) -> Sigaction {
         self.actions[usize::from(signal - 1)]
     }
 
-    /// Sets the action of a signal, 1 to [`_NSIG`]. A pending signal that is ignored
-    /// from now on is dropped.
+    /// Sets the action of a signal, 1 to [`_NSIG`]. Returns whether the signal is ignored from now
+    /// on: then the caller drops the signal where it is pending.
     ///
     /// # Errors
     /// `EINVAL` for `SIGKILL` and `SIGSTOP`.
-    pub fn set_action(&mut self, signal: u8, mut action: Sigaction) -> Result<(), Errno> {
+    pub fn set_action(&mut self, signal: u8, mut action: Sigaction) -> Result<bool, Errno> {
         if bit(signal) & UNBLOCKABLE != 0 {
             return Err(Errno::EINVAL);
         }
         action.sa_mask &= !UNBLOCKABLE;
         self.actions[usize::from(signal - 1)] = action;
-        if self.disposition(signal) == Disposition::Ignore {
-            self.drop_pending(bit(signal));
-        }
-        Ok(())
+        Ok(self.disposition(signal) == Disposition::Ignore)
     }
 
     /// Drops the pending signals of `set`.
     pub fn drop_pending(&mut self, set: u64) {
-        for queue in [&mut self.shared, &mut self.thread.pending] {
-            queue.retain(|info| bit(info.signal()) & set == 0);
-        }
+        self.pending.retain(|info| bit(info.signal()) & set == 0);
     }
 
     /// The state of a new process of this one: the same actions, no pending signals.
     #[must_use]
-    pub fn fork(&self) -> Signals {
-        Signals {
+    pub fn fork(&self) -> ProcessSignals {
+        ProcessSignals {
             actions: self.actions,
             trampoline: self.trampoline,
-            ..Signals::default()
+            ..ProcessSignals::default()
         }
     }
 
-    /// Resets the state for `execve`: removes handlers and the alternate stack.
-    pub fn reset(&mut self) {
-        self.clear_handlers();
-        self.thread.stack = NO_STACK;
+    /// The pending signals of the process as a whole.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        set_of(&self.pending)
     }
 
     /// Removes all handlers; ignored signals stay ignored.
@@ -218,79 +256,16 @@ impl Signals {
         }
     }
 
-    /// The mask of blocked signals.
-    #[must_use]
-    pub fn blocked(&self) -> u64 {
-        self.thread.blocked
-    }
-
-    /// Sets the mask of blocked signals.
-    pub fn set_blocked(&mut self, mask: u64) {
-        self.thread.blocked = mask & !UNBLOCKABLE;
-    }
-
-    /// Sets the mask for one call (`rt_sigsuspend`, `ppoll`, `pselect6`). A handler's return or
-    /// [`Self::end_temporary`] restores the old mask.
-    pub fn set_temporary(&mut self, mask: u64) {
-        self.thread.saved = Some(self.thread.blocked);
-        self.set_blocked(mask);
-    }
-
-    /// Restores the mask before [`set_temporary`](Self::set_temporary), unless a handler is about
-    /// to run, whose return restores it.
-    pub fn end_temporary(&mut self) {
-        if !self.is_deliverable() {
-            self.restore_mask();
-        }
-    }
-
-    /// Restores the mask before [`set_temporary`](Self::set_temporary), whatever is pending.
-    pub fn restore_mask(&mut self) {
-        if let Some(mask) = self.thread.saved.take() {
-            self.thread.blocked = mask;
-        }
-    }
-
-    /// Unblocks the signals of `set` while `rt_sigtimedwait` waits for them.
-    pub fn begin_wait(&mut self, set: u64) {
-        self.thread.real_blocked = self.thread.blocked;
-        self.thread.blocked &= !set;
-    }
-
-    /// Restores the mask before [`begin_wait`](Self::begin_wait).
-    pub fn end_wait(&mut self) {
-        self.thread.blocked |= core::mem::take(&mut self.thread.real_blocked);
-    }
-
-    /// The pending signals of the thread and of the process.
-    #[must_use]
-    pub fn pending(&self) -> u64 {
-        set_of(&self.shared) | set_of(&self.thread.pending)
-    }
-
-    /// Whether an unblocked signal is pending: a blocking call returns `EINTR`.
-    #[must_use]
-    pub fn is_deliverable(&self) -> bool {
-        self.pending() & !self.thread.blocked != 0
-    }
-
-    /// Sends a signal to the process. `others` are the signals that any other thread of it
+    /// Sends a signal to the process. `kept` are the signals that any of its threads
     /// [keeps](ThreadSignals::kept). An ignored signal is dropped, unless it is blocked.
-    pub fn send(&mut self, info: SigInfo, others: u64) {
-        if !self.is_dropped(info.signal(), self.thread.kept() | others) {
-            push(&mut self.shared, info);
+    pub fn send(&mut self, info: SigInfo, kept: u64) {
+        if !self.is_dropped(info.signal(), kept) {
+            push(&mut self.pending, info);
         }
     }
 
-    /// Sends a signal to the running thread.
-    pub fn send_to_thread(&mut self, info: SigInfo) {
-        if !self.is_dropped(info.signal(), self.thread.kept()) {
-            push(&mut self.thread.pending, info);
-        }
-    }
-
-    /// Sends a signal to a thread of the process that is not running.
-    pub fn send_to_other(&self, thread: &mut ThreadSignals, info: SigInfo) {
+    /// Sends a signal to a thread of the process.
+    pub fn send_to(&self, thread: &mut ThreadSignals, info: SigInfo) {
         if !self.is_dropped(info.signal(), thread.kept()) {
             push(&mut thread.pending, info);
         }
@@ -300,49 +275,16 @@ impl Signals {
         kept & bit(signal) == 0 && self.disposition(signal) == Disposition::Ignore
     }
 
-    /// Sends a signal that an instruction has caused. If it is blocked or ignored, it ends the
-    /// program.
-    pub fn send_fault(&mut self, info: SigInfo) {
-        let signal = info.signal();
-        let blocked = self.thread.blocked & bit(signal) != 0;
-        if blocked || self.disposition(signal) == Disposition::Ignore {
-            self.actions[usize::from(signal - 1)] = Sigaction::default();
-            self.thread.blocked &= !bit(signal);
-        }
-        self.thread.pending.push_front(info);
-    }
-
-    /// Whether the signal of the POSIX timer `number` is pending.
+    /// Whether the signal of the POSIX timer `number` is pending for the process as a whole.
     #[must_use]
     pub fn is_timer_pending(&self, number: u32) -> bool {
-        let mut pending = self.shared.iter().chain(&self.thread.pending);
-        pending.any(|info| info.is_of_timer(number))
-    }
-
-    /// Takes the first pending signal of `set` (`rt_sigtimedwait`).
-    pub fn take(&mut self, set: u64) -> Option<SigInfo> {
-        let mask = self.pending() & set;
-        if mask == 0 {
-            return None;
-        }
-        let signal = mask.trailing_zeros() as u8 + 1;
-        let take = |queue: &mut VecDeque<SigInfo>| {
-            let index = queue.iter().position(|info| info.signal() == signal)?;
-            queue.remove(index)
-        };
-        take(&mut self.thread.pending).or_else(|| take(&mut self.shared))
+        self.pending.iter().any(|info| info.is_of_timer(number))
     }
 
     /// Whether the program has a handler for a signal.
     #[must_use]
     pub fn has_handler(&self, signal: u8) -> bool {
         matches!(self.disposition(signal), Disposition::Handle(_))
-    }
-
-    /// Whether a handler would run for a fault signal, so that it need not be reported.
-    #[must_use]
-    pub fn handles(&self, signal: u8) -> bool {
-        self.thread.blocked & bit(signal) == 0 && self.has_handler(signal)
     }
 
     /// The signals that the program ignores, and those that it handles.
@@ -372,12 +314,6 @@ impl Signals {
         self.action(SIGCHLD).sa_flags & SA_NOCLDSTOP == 0
     }
 
-    /// Whether a signal has no effect now, because it is blocked or ignored.
-    #[must_use]
-    pub fn is_held(&self, signal: u8) -> bool {
-        self.thread.blocked & bit(signal) != 0 || self.disposition(signal) == Disposition::Ignore
-    }
-
     /// The effect of a signal.
     fn disposition(&self, signal: u8) -> Disposition {
         let action = self.action(signal);
@@ -390,6 +326,82 @@ impl Signals {
             SIG_IGN => Disposition::Ignore,
             _ => Disposition::Handle(action),
         }
+    }
+}
+
+/// Signal state of a thread and of its process.
+#[derive(Debug)]
+pub struct Signals<'a> {
+    /// The state that the threads of the process share.
+    pub process: &'a mut ProcessSignals,
+    /// The state of the thread.
+    pub thread: &'a mut ThreadSignals,
+}
+
+impl Signals<'_> {
+    /// Resets the state for `execve`: removes handlers and the alternate stack.
+    pub fn reset(&mut self) {
+        self.process.clear_handlers();
+        self.thread.remove_stack();
+    }
+
+    /// Restores the mask before [`ThreadSignals::set_temporary`], unless a handler is about
+    /// to run, whose return restores it.
+    pub fn end_temporary(&mut self) {
+        if !self.is_deliverable() {
+            self.thread.restore_mask();
+        }
+    }
+
+    /// The pending signals of the thread and of the process.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        self.process.pending() | self.thread.pending()
+    }
+
+    /// Whether an unblocked signal is pending: a blocking call returns `EINTR`.
+    #[must_use]
+    pub fn is_deliverable(&self) -> bool {
+        self.pending() & !self.thread.blocked != 0
+    }
+
+    /// Sends a signal that an instruction has caused. If it is blocked or ignored, it ends the
+    /// program.
+    pub fn send_fault(&mut self, info: SigInfo) {
+        let signal = info.signal();
+        let blocked = self.thread.blocked & bit(signal) != 0;
+        if blocked || self.process.disposition(signal) == Disposition::Ignore {
+            self.process.actions[usize::from(signal - 1)] = Sigaction::default();
+            self.thread.blocked &= !bit(signal);
+        }
+        self.thread.pending.push_front(info);
+    }
+
+    /// Takes the first pending signal of `set` (`rt_sigtimedwait`).
+    pub fn take(&mut self, set: u64) -> Option<SigInfo> {
+        let mask = self.pending() & set;
+        if mask == 0 {
+            return None;
+        }
+        let signal = mask.trailing_zeros() as u8 + 1;
+        let take = |queue: &mut VecDeque<SigInfo>| {
+            let index = queue.iter().position(|info| info.signal() == signal)?;
+            queue.remove(index)
+        };
+        take(&mut self.thread.pending).or_else(|| take(&mut self.process.pending))
+    }
+
+    /// Whether a handler would run for a fault signal, so that it need not be reported.
+    #[must_use]
+    pub fn handles(&self, signal: u8) -> bool {
+        self.thread.blocked & bit(signal) == 0 && self.process.has_handler(signal)
+    }
+
+    /// Whether a signal has no effect now, because it is blocked or ignored.
+    #[must_use]
+    pub fn is_held(&self, signal: u8) -> bool {
+        self.thread.blocked & bit(signal) != 0
+            || self.process.disposition(signal) == Disposition::Ignore
     }
 }
 

@@ -6,6 +6,33 @@ use hartline_linux::siginfo::SI_USER;
 use hartline_linux::signal::{SA_RESTART, SIGINT, SIGPIPE, SIGSEGV, SIGTERM, SS_ONSTACK};
 use zerocopy::IntoBytes;
 
+/// The signal state of a process with one thread.
+#[derive(Default)]
+struct State {
+    process: ProcessSignals,
+    thread: ThreadSignals,
+}
+
+impl State {
+    fn both(&mut self) -> Signals<'_> {
+        Signals {
+            process: &mut self.process,
+            thread: &mut self.thread,
+        }
+    }
+
+    fn set_action(&mut self, signal: u8, action: Sigaction) {
+        if self.process.set_action(signal, action).unwrap() {
+            self.process.drop_pending(bit(signal));
+            self.thread.drop_pending(bit(signal));
+        }
+    }
+
+    fn send(&mut self, info: SigInfo) {
+        self.process.send(info, self.thread.kept());
+    }
+}
+
 fn sent(signal: u8) -> SigInfo {
     SigInfo::sent(signal, SI_USER, 2, 1000)
 }
@@ -20,80 +47,83 @@ fn handled(flags: u64) -> Sigaction {
 
 #[test]
 fn masks_and_queues() {
-    let mut signals = Signals::default();
-    signals.set_blocked(u64::MAX);
-    assert_eq!(signals.blocked(), !UNBLOCKABLE);
-    signals.send(sent(SIGTERM), 0);
-    signals.send(sent(SIGTERM), 0);
-    signals.send(sent(40), 0);
-    signals.send(sent(40), 0);
-    assert_eq!(signals.pending(), bit(SIGTERM) | bit(40));
-    assert!(!signals.is_deliverable());
+    let mut state = State::default();
+    state.thread.set_blocked(u64::MAX);
+    assert_eq!(state.thread.blocked(), !UNBLOCKABLE);
+    state.send(sent(SIGTERM));
+    state.send(sent(SIGTERM));
+    state.send(sent(40));
+    state.send(sent(40));
+    assert_eq!(state.both().pending(), bit(SIGTERM) | bit(40));
+    assert!(!state.both().is_deliverable());
     // Standard signals are not queued twice, real-time signals are.
-    assert_eq!(signals.take(u64::MAX), Some(sent(SIGTERM)));
-    assert_eq!(signals.take(bit(40)), Some(sent(40)));
-    assert_eq!(signals.take(bit(40)), Some(sent(40)));
-    assert_eq!(signals.take(u64::MAX), None);
-    signals.send(sent(SIGKILL), 0);
-    assert!(signals.is_deliverable());
+    assert_eq!(state.both().take(u64::MAX), Some(sent(SIGTERM)));
+    assert_eq!(state.both().take(bit(40)), Some(sent(40)));
+    assert_eq!(state.both().take(bit(40)), Some(sent(40)));
+    assert_eq!(state.both().take(u64::MAX), None);
+    state.send(sent(SIGKILL));
+    assert!(state.both().is_deliverable());
 }
 
 #[test]
 fn ignored_signals_vanish() {
-    let mut signals = Signals::default();
-    signals.send(sent(SIGCHLD), 0);
-    assert_eq!(signals.pending(), 0);
+    let mut state = State::default();
+    state.send(sent(SIGCHLD));
+    assert_eq!(state.both().pending(), 0);
     // A blocked signal stays pending, and is dropped when its action becomes to ignore it.
-    signals.set_blocked(bit(SIGPIPE));
-    signals.send(sent(SIGPIPE), 0);
-    assert_eq!(signals.pending(), bit(SIGPIPE));
+    state.thread.set_blocked(bit(SIGPIPE));
+    state.send(sent(SIGPIPE));
+    assert_eq!(state.both().pending(), bit(SIGPIPE));
     let ignore = Sigaction {
         sa_handler: SIG_IGN,
         ..Sigaction::default()
     };
-    signals.set_action(SIGPIPE, ignore).unwrap();
-    assert_eq!(signals.pending(), 0);
-    assert_eq!(signals.set_action(SIGKILL, ignore), Err(Errno::EINVAL));
+    state.set_action(SIGPIPE, ignore);
+    assert_eq!(state.both().pending(), 0);
+    assert_eq!(
+        state.process.set_action(SIGKILL, ignore),
+        Err(Errno::EINVAL)
+    );
 }
 
 #[test]
 fn faults_come_first_and_cannot_be_ignored() {
-    let mut signals = Signals::default();
-    signals.set_action(SIGSEGV, handled(0)).unwrap();
-    assert!(signals.handles(SIGSEGV));
-    signals.set_blocked(bit(SIGSEGV));
-    assert!(!signals.handles(SIGSEGV));
-    signals.send(sent(SIGINT), 0);
-    signals.send_fault(SigInfo::fault(SIGSEGV, 1, 0x123));
-    assert_eq!(signals.next_deliverable(), Some(SIGSEGV));
-    assert_eq!(signals.disposition(SIGSEGV), Disposition::Terminate);
-    assert_eq!(signals.blocked() & bit(SIGSEGV), 0);
+    let mut state = State::default();
+    state.set_action(SIGSEGV, handled(0));
+    assert!(state.both().handles(SIGSEGV));
+    state.thread.set_blocked(bit(SIGSEGV));
+    assert!(!state.both().handles(SIGSEGV));
+    state.send(sent(SIGINT));
+    state.both().send_fault(SigInfo::fault(SIGSEGV, 1, 0x123));
+    assert_eq!(state.both().next_deliverable(), Some(SIGSEGV));
+    assert_eq!(state.process.disposition(SIGSEGV), Disposition::Terminate);
+    assert_eq!(state.thread.blocked() & bit(SIGSEGV), 0);
 }
 
 #[test]
 fn interrupted_calls_follow_the_handler() {
-    let mut signals = Signals::default();
-    assert!(signals.next_restarts());
-    signals.set_action(SIGINT, handled(0)).unwrap();
-    signals.send(sent(SIGINT), 0);
-    assert!(!signals.next_restarts());
-    signals.set_action(SIGINT, handled(SA_RESTART)).unwrap();
-    assert!(signals.next_restarts());
+    let mut state = State::default();
+    assert!(state.both().next_restarts());
+    state.set_action(SIGINT, handled(0));
+    state.send(sent(SIGINT));
+    assert!(!state.both().next_restarts());
+    state.set_action(SIGINT, handled(SA_RESTART));
+    assert!(state.both().next_restarts());
 }
 
 #[test]
 fn temporary_masks_come_back() {
-    let mut signals = Signals::default();
-    signals.set_blocked(bit(SIGTERM));
-    signals.set_temporary(0);
-    assert_eq!(signals.blocked(), 0);
-    signals.end_temporary();
-    assert_eq!(signals.blocked(), bit(SIGTERM));
+    let mut state = State::default();
+    state.thread.set_blocked(bit(SIGTERM));
+    state.thread.set_temporary(0);
+    assert_eq!(state.thread.blocked(), 0);
+    state.both().end_temporary();
+    assert_eq!(state.thread.blocked(), bit(SIGTERM));
 }
 
 #[test]
 fn alternate_stacks_are_checked() {
-    let mut signals = Signals::default();
+    let mut state = State::default();
     let stack = StackT {
         ss_sp: 0x10_0000,
         ss_flags: 0,
@@ -104,20 +134,20 @@ fn alternate_stacks_are_checked() {
         ss_size: 100,
         ..stack
     };
-    assert_eq!(signals.set_stack(small, 0), Err(Errno::ENOMEM));
+    assert_eq!(state.thread.set_stack(small, 0), Err(Errno::ENOMEM));
     let odd = StackT {
         ss_flags: 8,
         ..stack
     };
-    assert_eq!(signals.set_stack(odd, 0), Err(Errno::EINVAL));
-    signals.set_stack(stack, 0).unwrap();
-    assert_eq!(signals.stack_status(0x10_0000).ss_flags, 0);
-    assert_eq!(signals.stack_status(0x10_0001).ss_flags, SS_ONSTACK);
-    assert_eq!(signals.stack_status(0x10_4000).ss_flags, SS_ONSTACK);
-    assert_eq!(signals.stack_status(0x10_4001).ss_flags, 0);
-    assert_eq!(signals.set_stack(stack, 0x10_1000), Err(Errno::EPERM));
-    signals.set_stack(NO_STACK, 0).unwrap();
-    assert_eq!(signals.thread.stack, NO_STACK);
+    assert_eq!(state.thread.set_stack(odd, 0), Err(Errno::EINVAL));
+    state.thread.set_stack(stack, 0).unwrap();
+    assert_eq!(state.thread.stack_status(0x10_0000).ss_flags, 0);
+    assert_eq!(state.thread.stack_status(0x10_0001).ss_flags, SS_ONSTACK);
+    assert_eq!(state.thread.stack_status(0x10_4000).ss_flags, SS_ONSTACK);
+    assert_eq!(state.thread.stack_status(0x10_4001).ss_flags, 0);
+    assert_eq!(state.thread.set_stack(stack, 0x10_1000), Err(Errno::EPERM));
+    state.thread.set_stack(NO_STACK, 0).unwrap();
+    assert_eq!(state.thread.stack, NO_STACK);
 }
 
 #[test]

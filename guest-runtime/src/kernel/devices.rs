@@ -1,4 +1,4 @@
-//! The start of block devices.
+//! The start of devices.
 
 use crate::drivers::{self, StartError};
 use crate::fs::types::Credentials;

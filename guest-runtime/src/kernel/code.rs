@@ -1,0 +1,212 @@
+//! The code of the running process: decoded instructions and translations, and what must happen to
+//! them when memory changes.
+
+use crate::exec::translations::{self, Surroundings};
+use crate::kernel::{Control, Kernel};
+use crate::mm::Label;
+use alloc::vec::Vec;
+use core::ops::Range;
+use hartline_abi::image::variant;
+use hartline_abi::layout::{PAGE_SIZE, USER_END};
+
+impl Kernel {
+    /// Whether translated code may run: MXCSR must have its rounding mode, and it has neither RMM
+    /// nor the reserved modes.
+    #[must_use]
+    pub fn may_translate(&mut self) -> bool {
+        !self.interpret_only && !self.cpus[self.cpu].replaying && self.hart().frm.get() < 4
+    }
+
+    /// The host function for `Hart::pc`, if there is one.
+    pub(crate) fn translated_entry(&mut self) -> Option<u64> {
+        let pc = self.hart().pc.get();
+        if !self.may_translate() || self.chaos.refuses_translation() {
+            return None;
+        }
+        self.space_mut().images.lookup(pc)
+    }
+
+    /// As [`translated_entry`](Self::translated_entry), for a jump from translated code, which is
+    /// likely to be repeated.
+    pub(crate) fn jump_entry(&mut self) -> Option<u64> {
+        let pc = self.hart().pc.get();
+        if !self.may_translate() || self.chaos.refuses_translation() {
+            return None;
+        }
+        let cpu = self.cpu;
+        self.space_mut().images.lookup_jump(pc, cpu)
+    }
+
+    /// Counts that execution reached `Hart::pc`, where there is no translation.
+    #[inline]
+    pub(crate) fn count_interpreted(&mut self) {
+        let pc = self.hart().pc.get();
+        self.hotness.count(pc, self.space().images.variant);
+    }
+
+    /// Drops decoded instructions and fetch permissions, because code or its permissions have
+    /// changed.
+    pub fn forget_decoded(&mut self) {
+        self.interpreter.flush();
+        self.fetch = 0..0;
+    }
+
+    /// Drops everything that depends on code and constants in `range`, whose memory is about to
+    /// change.
+    pub fn forget_code(&mut self, range: Range<u64>) {
+        let range = whole_pages(range);
+        let mut overlapping = self.memory().vmas().overlapping(range.clone());
+        let executable = overlapping.any(|(_, vma)| vma.protection.executable());
+        drop(overlapping);
+        if !executable && !self.space().images.depend_on(&range) {
+            return;
+        }
+        self.forget_decoded();
+        self.stop_sharers();
+        if self.space_mut().images.invalidate(&range) {
+            self.release_images();
+            self.use_dispatch_cache();
+            self.control = Control::Restart;
+        }
+    }
+
+    /// Whether the instruction at `Hart::pc` may be fetched.
+    #[inline]
+    pub(crate) fn fetch_allowed(&mut self) -> bool {
+        let pc = self.hart().pc.get();
+        self.fetch.contains(&pc) || self.look_up_fetch(pc)
+    }
+
+    /// End of the memory around `Hart::pc` from which instructions may be fetched; valid after
+    /// [`fetch_allowed`](Self::fetch_allowed).
+    pub(crate) fn fetch_end(&self) -> u64 {
+        self.fetch.end
+    }
+
+    #[cold]
+    fn look_up_fetch(&mut self, pc: u64) -> bool {
+        match self.memory().vmas().find(pc) {
+            Some((start, vma)) if vma.protection.executable() => {
+                self.fetch = start..vma.end;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sets the dispatch cache of the running process's images for translated code.
+    pub(crate) fn use_dispatch_cache(&mut self) {
+        self.hart()
+            .dispatch_cache
+            .set(self.space().images.cache_address(self.cpu));
+    }
+
+    /// Drops the fetch permissions, because another program may be at the same addresses.
+    pub(crate) fn forget_fetch(&mut self) {
+        self.fetch = 0..0;
+    }
+
+    /// Requests the newest images of files whose images were not complete.
+    pub(crate) fn renew_translations(&mut self) {
+        self.translations.renew();
+        self.catch_up_translations();
+    }
+
+    /// Uses the images that arrived while other processes ran.
+    pub(crate) fn catch_up_translations(&mut self) {
+        let newest = self.translations.generation;
+        let images = &mut self.space_mut().images;
+        if core::mem::replace(&mut images.generation, newest) != newest {
+            self.use_translations(0..USER_END);
+        }
+    }
+
+    /// Drops all translations. Host frames of them must not be returned to.
+    pub(crate) fn drop_translations(&mut self) {
+        self.stop_sharers();
+        self.space_mut().images.clear();
+        self.release_images();
+        self.use_dispatch_cache();
+        self.control = Control::Restart;
+    }
+
+    /// Switches to translations of the precise variant, because the program handles faults, which
+    /// then need all registers.
+    pub fn use_precise_translations(&mut self) {
+        if self.space().images.variant == variant::PRECISE {
+            return;
+        }
+        self.drop_translations();
+        self.space_mut().images.variant = variant::PRECISE;
+        self.use_translations(0..USER_END);
+    }
+
+    /// Admits code in `range`. If it is not code of a file, or is still writable, it may call
+    /// translated code without the psABI's conventions: the precise variant does not rely on them.
+    pub fn admit_code(&mut self, range: Range<u64>) {
+        let mut overlapping = self.memory().vmas().overlapping(range.clone());
+        let foreign = overlapping.any(|(_, vma)| {
+            let of_file = matches!(&vma.label, Label::File(_)) && !vma.shared;
+            vma.protection.executable() && (!of_file || vma.protection.writable())
+        });
+        drop(overlapping);
+        if foreign {
+            self.use_precise_translations();
+        }
+        self.use_translations(range);
+    }
+
+    /// Uses translations of the files whose code is mapped in `range`.
+    pub fn use_translations(&mut self, range: Range<u64>) {
+        if self.interpret_only {
+            return;
+        }
+        for (inode, file_start) in translations::code_in(self.memory(), range, |_| true) {
+            self.use_translation(inode, file_start);
+        }
+    }
+
+    /// Handles a non-executable range that was mapped or lost permissions: uses translations of
+    /// files that waited for constants in it.
+    pub fn admit_constants(&mut self, range: Range<u64>) {
+        if self.interpret_only {
+            return;
+        }
+        let fs = &self.files.vfs.fs;
+        let overlapping = self.memory().vmas().overlapping(range);
+        let files = overlapping.filter_map(|(_, vma)| translations::inode(vma));
+        let files: Vec<u32> = files
+            .filter(|&inode| translations::has_constants_aside(fs, inode))
+            .collect();
+        if files.is_empty() {
+            return;
+        }
+        let wanted = |inode| files.contains(&inode);
+        for (inode, file_start) in translations::code_in(self.memory(), 0..USER_END, wanted) {
+            self.use_translation(inode, file_start);
+        }
+    }
+
+    /// Uses the translation of a file, mapped with its first byte at `file_start`, if there is one.
+    fn use_translation(&mut self, inode: u32, file_start: u64) {
+        let space = &mut self.spaces[self.current];
+        let around = Surroundings {
+            host: self.host,
+            memory: &mut space.memory,
+            images: &space.images,
+            fs: &self.files.vfs.fs,
+            chaos: &mut self.chaos,
+        };
+        if let Some(image) = self.translations.find(around, inode, file_start) {
+            self.stop_sharers();
+            self.space_mut().images.add(image);
+            self.use_dispatch_cache();
+        }
+    }
+}
+
+/// The pages that a range overlaps.
+fn whole_pages(range: Range<u64>) -> Range<u64> {
+    let end = range.end.checked_next_multiple_of(PAGE_SIZE);
+    range.start & !(PAGE_SIZE - 1)..end.unwrap_or(u64::MAX)
+}

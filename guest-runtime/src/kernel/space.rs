@@ -1,0 +1,100 @@
+//! Address spaces, with the code in them, and the processes that use them.
+
+use crate::exec::images::Images;
+use crate::exec::interp::CodeId;
+use crate::kernel::Kernel;
+use crate::kernel::current::Current;
+use crate::kernel::table::Handle;
+use crate::mm::AddressSpace;
+
+/// An address space with the code in it.
+#[derive(Debug)]
+pub struct Space {
+    /// Memory.
+    pub memory: AddressSpace,
+    /// Translation images.
+    pub images: Images,
+    /// The code that the interpreter executes; while the address space is the current one,
+    /// [`Interpreter::code`](crate::exec::interp::Interpreter::code) is valid instead.
+    code: CodeId,
+    /// Number of processes that use it.
+    users: u32,
+}
+
+impl Space {
+    /// Creates an address space for one process.
+    #[must_use]
+    pub fn new(memory: AddressSpace, images: Images, code: CodeId) -> Self {
+        Self {
+            memory,
+            images,
+            code,
+            users: 1,
+        }
+    }
+
+    /// Counts one more process that uses the address space.
+    pub fn retain(&mut self) {
+        self.users += 1;
+    }
+
+    /// Whether several processes use the address space.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.users > 1
+    }
+}
+
+impl Kernel {
+    /// Gives the running process another address space.
+    pub(crate) fn replace_space(&mut self, space: Handle<Space>) {
+        let old = core::mem::replace(&mut self.process_mut().space, space);
+        self.spaces[old].users -= 1;
+        self.run(Current {
+            space,
+            ..self.current
+        });
+    }
+
+    /// Counts one process less that uses the current address space, which is removed when another
+    /// one runs.
+    pub(super) fn release_space(&mut self) {
+        self.space_mut().users -= 1;
+    }
+
+    /// Makes this vCPU run another task, or the same one in another address space.
+    pub(super) fn run(&mut self, current: Current) {
+        self.cpus[self.cpu].current = current;
+        let old = self.set_current(current).space;
+        if old == current.space {
+            return;
+        }
+        // An idle vCPU keeps its page tables.
+        if !self.is_idle() {
+            self.memory().load();
+            self.catch_up_translations();
+        }
+        if self.spaces[old].users == 0
+            && let Some(space) = self.spaces.remove(old)
+        {
+            space.memory.tear_down();
+        }
+    }
+
+    /// Sets what the kernel works for. Returns what it worked for before.
+    pub(super) fn set_current(&mut self, current: Current) -> Current {
+        let old = core::mem::replace(&mut self.current, current);
+        // Another program may be at the same addresses.
+        self.forget_fetch();
+        if old.space != current.space {
+            self.spaces[old].code = self.interpreter.code();
+            self.interpreter.set_code(self.spaces[current].code);
+            if self.chaos.checks() {
+                self.spaces[old].memory.audit();
+                self.spaces[current].memory.audit();
+            }
+            self.use_dispatch_cache();
+        }
+        old
+    }
+}
