@@ -3,6 +3,7 @@
 use crate::fs;
 use crate::kernel::signals::{SigInfo, Signals};
 use crate::kernel::timers::ProcessTimers;
+use crate::wait::WaitQueue;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::boot::BootInfo;
@@ -141,6 +142,10 @@ pub struct Process {
     pub children_time: u64,
     /// Timers of the process.
     pub timers: ProcessTimers,
+    /// Woken when the process ends.
+    pub exit_waiters: WaitQueue,
+    /// Woken when a signal is sent that a task has blocked.
+    pub signal_waiters: WaitQueue,
     /// State that is in the kernel while the process runs, and that does not exist after its end.
     pub(crate) parked: Option<Parked>,
 }
@@ -189,6 +194,8 @@ impl Process {
             cpu_time: 0,
             children_time: 0,
             timers: ProcessTimers::default(),
+            exit_waiters: WaitQueue::default(),
+            signal_waiters: WaitQueue::default(),
             parked: None,
         }
     }
@@ -214,6 +221,8 @@ impl Process {
             cpu_time: 0,
             children_time: 0,
             timers: ProcessTimers::default(),
+            exit_waiters: WaitQueue::default(),
+            signal_waiters: WaitQueue::default(),
             parked: Some(parked),
             ..*self
         }

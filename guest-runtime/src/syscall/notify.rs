@@ -41,10 +41,8 @@ fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 impl Kernel {
     /// Returns the process behind a pidfd.
     pub(super) fn pidfd(&self, fd: u64) -> Result<u32, Errno> {
-        let &PidFd(pid) = (self.files.file(fd)?.object)
-            .downcast()
-            .ok_or(Errno::EBADF)?;
-        Ok(pid)
+        let file: Option<&PidFd> = self.files.file(fd)?.object.downcast();
+        file.map(|file| file.pid).ok_or(Errno::EBADF)
     }
 }
 
@@ -53,7 +51,7 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if pid.cast_signed() <= 0 || flags & !O_NONBLOCK != 0 {
         return Err(Errno::EINVAL);
     }
-    if !kernel.processes().any(|process| process.pid == pid) {
+    let Some(process) = kernel.processes().find(|process| process.pid == pid) else {
         // `pid` is a thread other than the first of its process.
         let is_thread = kernel.task_mut(pid).is_some();
         return Err(if is_thread {
@@ -61,8 +59,9 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         } else {
             Errno::ESRCH
         });
-    }
-    kernel.open_anonymous(Rc::new(PidFd(pid)), flags | O_CLOEXEC)
+    };
+    let waiters = process.exit_waiters.clone();
+    kernel.open_anonymous(Rc::new(PidFd { pid, waiters }), flags | O_CLOEXEC)
 }
 
 fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

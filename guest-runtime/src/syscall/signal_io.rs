@@ -5,6 +5,8 @@ use crate::fs::asynchronous::{FileEvent, FileOwner, Whom};
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
 use crate::mm::user;
+use crate::wait::ALL;
+use crate::wait::poll::PollTable;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{F_OWNER_PGRP, F_OWNER_PID, F_OWNER_TID, FOwnerEx};
@@ -134,8 +136,14 @@ impl Kernel {
     /// # Errors
     /// The errors of [`Vfs::set_asynchronous`](crate::fs::Vfs::set_asynchronous).
     pub(super) fn set_asynchronous(&mut self, fd: u64, on: bool) -> Result<(), Errno> {
+        let file = self.files.vfs.file(&self.files.process, fd as u32)?;
+        let mut table = PollTable::collecting(ALL, Vec::new());
+        file.object.poll(self, file, &mut table);
+        if table.input {
+            table.wait(&self.files.streams.input_waiters);
+        }
         let Files { vfs, process, .. } = &mut self.files;
-        vfs.set_asynchronous(process, fd as u32, on)?;
+        vfs.set_asynchronous(process, fd as u32, on, table.into_places())?;
         if vfs.awaits_input {
             // Standard input is polled in the ticks.
             self.start_ticking();

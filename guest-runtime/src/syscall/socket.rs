@@ -8,11 +8,12 @@ use crate::fs::filesystem::NewInode;
 use crate::fs::inode::{MAY_EXEC, MAY_WRITE};
 use crate::fs::walk::Options;
 use crate::kernel::Kernel;
-use crate::kernel::task::{Event, NEVER, Wait};
+use crate::kernel::task::NEVER;
 use crate::mm::user;
 use crate::net::address::{Address, Family};
 use crate::net::socket::{Socket, SocketId, State, Type};
 use crate::net::{Connecting, Network};
+use crate::wait::{READABLE, Registration, WRITABLE};
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
@@ -166,22 +167,20 @@ impl Kernel {
         let Ok(socket) = self.socket(id) else {
             return Errno::EBADF;
         };
-        let event = match (socket.ino, socket.kind, which) {
-            // Send room appears at another socket.
-            (_, Type::Datagram, 1) | (None, ..) => Event::AnyFile,
-            (Some(ino), ..) => Event::File(ino),
+        let place = match which {
+            // As on Linux, one task is woken for a connection or a message, but all for bytes.
+            0 if socket.is_listening() || socket.has_messages() => {
+                Registration::new(&socket.waiters, READABLE).exclusive()
+            }
+            0 => Registration::new(&socket.waiters, READABLE),
+            _ => Registration::new(&socket.waiters, WRITABLE),
         };
         let timeout = socket.options.timeouts[which];
         let deadline = self.deadline(timeout.unwrap_or(u64::MAX));
         if deadline != NEVER && deadline <= clock::monotonic() {
             return Errno::EAGAIN;
         }
-        let wait = Wait {
-            event,
-            input: false,
-            deadline,
-        };
-        self.block(wait, progress)
+        self.block_at(place, deadline, progress)
     }
 
     /// Reads the bytes of an address that the program passes.
@@ -377,9 +376,8 @@ fn connect_stream(
         Err(error)
             if error == refusal && is_answered && !waits && !is_in_error(kernel, id, is_retry) =>
         {
-            let socket = kernel.net().get_mut(id)?;
-            socket.error = Some(refusal);
-            socket.in_progress = true;
+            kernel.net().set_error(id, refusal)?;
+            kernel.net().get_mut(id)?.in_progress = true;
             Err(Errno::EINPROGRESS)
         }
         Err(error) => {

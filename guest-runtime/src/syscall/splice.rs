@@ -10,8 +10,9 @@ use crate::fs::pipe::Pipe;
 use crate::fs::process::FileId;
 use crate::fs::types::{Ino, MAX_RW_COUNT};
 use crate::kernel::Kernel;
-use crate::kernel::task::{Event, Wait};
+use crate::kernel::task::NEVER;
 use crate::mm::user;
+use crate::wait::{READABLE, Registration, WRITABLE};
 use alloc::vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_APPEND;
@@ -63,19 +64,25 @@ impl Kernel {
         }
     }
 
-    /// Waits for an event on a pipe.
-    fn wait_for_pipe(&mut self, end: End) -> Errno {
-        match end.waits {
-            true => self.block(Wait::for_event(Event::File(end.ino)), 0),
+    /// Waits at a queue of a pipe for `events`.
+    fn wait_for_pipe(&mut self, end: End, events: u32) -> Result<Errno, Errno> {
+        let pipe = self.pipe_mut(end)?;
+        let waiters = match events {
+            READABLE => &pipe.read_waiters,
+            _ => &pipe.write_waiters,
+        };
+        let place = Registration::new(waiters, events);
+        Ok(match end.waits {
+            true => self.block_at(place, NEVER, 0),
             false => Errno::EAGAIN,
-        }
+        })
     }
 
     /// Returns the number of bytes readable from a pipe; 0 only at its end.
     fn filled(&mut self, end: End) -> Result<usize, Errno> {
         let pipe = self.pipe_mut(end)?;
         match pipe.len() {
-            0 if pipe.writers > 0 => Err(self.wait_for_pipe(end)),
+            0 if pipe.writers > 0 => Err(self.wait_for_pipe(end, READABLE)?),
             length => Ok(length),
         }
     }
@@ -87,18 +94,12 @@ impl Kernel {
             return files_io::check_pipe(self, Err(Errno::EPIPE)).map(|_| 0);
         }
         match pipe.room() {
-            0 => Err(self.wait_for_pipe(End {
-                waits: end.waits && !self.files.vfs.files.get(id)?.is_nonblocking(),
-                ..end
-            })),
+            0 => {
+                let waits = end.waits && !self.files.vfs.files.get(id)?.is_nonblocking();
+                Err(self.wait_for_pipe(End { waits, ..end }, WRITABLE)?)
+            }
             room => Ok(room),
         }
-    }
-
-    /// Records that pipes changed.
-    fn pipes_changed(&mut self, ends: &[End]) {
-        let changed = ends.iter().map(|end| end.ino);
-        self.files.vfs.changed.extend(changed);
     }
 }
 
@@ -129,13 +130,19 @@ fn splice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         [Some(input), Some(output)] if input.ino == output.ino => Err(Errno::EINVAL),
         [Some(input), Some(output)] => {
             let done = between(kernel, input, (output, to), count)?;
-            kernel.pipe_mut(input)?.consume(done);
+            consume(kernel.pipe_mut(input)?, done);
             Ok(done as u64)
         }
         [Some(input), None] => from_pipe(kernel, input, (to, a[3]), count),
         [None, Some(output)] => to_pipe(kernel, (from, a[1]), (output, to), count),
         [None, None] => Err(Errno::EINVAL),
     }
+}
+
+/// Takes the first `count` bytes out of a pipe.
+fn consume(pipe: &mut Pipe, count: usize) {
+    pipe.consume(count);
+    pipe.note_rest();
 }
 
 /// Copies bytes of one pipe into another; they stay in the first.
@@ -152,9 +159,7 @@ fn between(
     let length = count.min(filled).min(kernel.room(output, to)?);
     let mut bytes = vec![0; length];
     kernel.pipe_mut(input)?.peek(&mut bytes);
-    let done = kernel.pipe_mut(output)?.fill(&bytes)?;
-    kernel.pipes_changed(&[input, output]);
-    Ok(done)
+    kernel.pipe_mut(output)?.fill(&bytes)
 }
 
 /// Moves bytes of a pipe to a file, at the position stored at `address`.
@@ -175,12 +180,11 @@ fn from_pipe(
     kernel.pipe_mut(input)?.peek(&mut bytes);
     let done = match kernel.write_file(to, start, (&bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, input, to)? => {
-            return Err(files_io::block(kernel, to, 0)?);
+            return Err(files_io::block(kernel, to, WRITABLE, 0)?);
         }
         result => files_io::check_pipe(kernel, result)?,
     };
-    kernel.pipe_mut(input)?.consume(done as usize);
-    kernel.pipes_changed(&[input]);
+    consume(kernel.pipe_mut(input)?, done as usize);
     tell_offset(kernel, address, start, done)
 }
 
@@ -207,13 +211,12 @@ fn to_pipe(
     let mut bytes = vec![0; length];
     let got = match kernel.read_file(from, start, (&mut bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, output, from)? => {
-            return Err(files_io::block(kernel, from, 0)?);
+            return Err(files_io::block(kernel, from, READABLE, 0)?);
         }
         result => result?,
     };
     if got > 0 {
         kernel.pipe_mut(output)?.fill(&bytes[..got])?;
-        kernel.pipes_changed(&[output]);
     }
     tell_offset(kernel, address, start, got as u64)
 }

@@ -7,7 +7,6 @@
 mod disks;
 pub mod load;
 mod switching;
-mod wait_queues;
 mod waiting;
 
 use crate::arch::clock;
@@ -17,12 +16,12 @@ use crate::kernel::Kernel;
 use crate::kernel::process::{IDLE, Process};
 use crate::kernel::task::{NEVER, Task};
 use crate::mm::AddressSpace;
+use crate::wait::Woken;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;
 use hartline_linux::errno::Errno;
-use wait_queues::WaitQueues;
 
 /// Most tasks of a VM; small enough that the owners of a page can be counted.
 pub const MAX_TASKS: usize = 1 << 14;
@@ -63,8 +62,8 @@ pub struct Scheduler {
     suspended: Vec<u32>,
     /// Times at which waiting tasks are woken.
     timers: BTreeSet<(u64, u32)>,
-    /// Tasks that wait for files or standard input.
-    queues: WaitQueues,
+    /// Tasks that the wait queues of files have woken, and that are not ready yet.
+    pub(crate) woken: Woken,
     /// The task number that was assigned last.
     last_tid: u32,
     last_space: u32,
@@ -99,7 +98,7 @@ impl Scheduler {
             ready: VecDeque::new(),
             suspended: Vec::new(),
             timers: BTreeSet::new(),
-            queues: WaitQueues::default(),
+            woken: Woken::default(),
             last_tid: first,
             last_space: 0,
             started: clock::monotonic(),
@@ -298,29 +297,32 @@ impl Scheduler {
         self.ready.retain(|&other| other != task.tid);
         self.suspended.retain(|&other| other != task.tid);
         self.end_wait(task);
+        task.pass_on();
     }
 
     /// Ends the wait of `task`, which is not in the table. Returns whether it waited.
     fn end_wait(&mut self, task: &mut Task) -> bool {
-        end_wait(&mut self.timers, &mut self.queues, task)
+        end_wait(&mut self.timers, task)
     }
 
     /// Ends the wait of a task in the table. Returns whether it waited.
     fn end_wait_of(&mut self, tid: u32) -> bool {
         let task = self.tasks.get_mut(&tid);
-        task.is_some_and(|task| end_wait(&mut self.timers, &mut self.queues, task))
+        task.is_some_and(|task| end_wait(&mut self.timers, task))
     }
 }
 
 /// Ends the wait of a task. Returns whether it waited.
-fn end_wait(timers: &mut BTreeSet<(u64, u32)>, queues: &mut WaitQueues, task: &mut Task) -> bool {
+fn end_wait(timers: &mut BTreeSet<(u64, u32)>, task: &mut Task) -> bool {
     let Some(wait) = task.wait.take() else {
         return false;
     };
     if wait.deadline != NEVER {
         timers.remove(&(wait.deadline, task.tid));
     }
-    queues.remove(task.tid, &wait, &task.watched);
+    // A place that was woken for this task alone is kept, in case the task does not use it.
+    task.places
+        .retain(|place| place.is_exclusive() && place.was_woken());
     true
 }
 

@@ -99,7 +99,13 @@ impl Kernel {
                     found = Some(tid);
                     break;
                 }
-                Some(State::Stopped) => self.scheduler.suspended.push(tid),
+                Some(State::Stopped) => {
+                    self.scheduler.suspended.push(tid);
+                    if let Some(task) = self.task_mut(tid) {
+                        task.pass_on();
+                        self.wake_tasks();
+                    }
+                }
                 _ => {}
             }
         }
@@ -135,6 +141,7 @@ impl Kernel {
         let tid = self.task.tid;
         self.forget_disks(tid);
         self.scheduler.forget_task(&mut self.task);
+        self.wake_tasks();
         let next = self.next_task();
         self.switch_to(next, false);
     }
@@ -144,6 +151,7 @@ impl Kernel {
         if let Some(mut task) = self.scheduler.tasks.remove(&tid) {
             self.forget_disks(tid);
             self.scheduler.forget_task(&mut task);
+            self.wake_tasks();
         }
     }
 
