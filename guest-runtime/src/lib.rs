@@ -17,3 +17,4 @@ pub mod mm;
 pub mod net;
 pub mod strace;
 pub mod syscall;
+pub mod wait;

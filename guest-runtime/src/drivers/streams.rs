@@ -8,6 +8,7 @@
 use crate::arch::host::Host;
 use crate::drivers;
 use crate::mm::{UserSlice, UserSliceMut};
+use crate::wait::WaitQueue;
 use alloc::boxed::Box;
 use core::cell::RefCell;
 use core::fmt::Debug;
@@ -64,6 +65,9 @@ pub struct Streams {
     alone: bool,
     /// Standard input is known to be readable.
     input_ready: bool,
+    /// The parties that wait for standard input. The host is asked for it while there is a task
+    /// among them.
+    pub input_waiters: WaitQueue,
 }
 
 impl Streams {
@@ -76,6 +80,7 @@ impl Streams {
             status: [None; 3],
             alone: true,
             input_ready: false,
+            input_waiters: WaitQueue::default(),
         }
     }
 

@@ -1,17 +1,18 @@
 //! Standard streams, and the terminal behind them (`/dev/tty`, `/dev/console`).
 
 use crate::fs::Vfs;
-use crate::fs::epoll::Announcement;
 use crate::fs::file::OpenFile;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, NewInode};
 use crate::fs::inode::Kind;
-use crate::fs::operations::{File, Mode, PollTable, WRITABLE};
+use crate::fs::operations::{File, Mode};
 use crate::fs::process::Process;
 use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::kernel::process::FIRST;
 use crate::mm::{UserSlice, UserSliceMut, user};
+use crate::wait::WRITABLE;
+use crate::wait::poll::PollTable;
 use alloc::rc::Rc;
 use core::ops::Range;
 use hartline_abi::call::CALL_DATA;
@@ -76,17 +77,6 @@ impl File for Console {
         }
     }
 
-    fn announcement(&self, _: &Vfs) -> Announcement {
-        Announcement::Input
-    }
-
-    fn edges(&self, vfs: &Vfs, _: Ino) -> [u32; 2] {
-        match self.0 {
-            0 => [vfs.input_edges(), 0],
-            _ => [0; 2],
-        }
-    }
-
     fn is_standard_input(&self) -> bool {
         self.0 == 0
     }
@@ -141,10 +131,6 @@ impl File for Terminal {
     fn poll(&self, _: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
         table.input = true;
         WRITABLE
-    }
-
-    fn announcement(&self, _: &Vfs) -> Announcement {
-        Announcement::Input
     }
 
     fn check_input(&self, kernel: &mut Kernel) -> Result<(), Errno> {

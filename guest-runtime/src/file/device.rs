@@ -1,7 +1,6 @@
 //! Character devices without state: `/dev/null` and its like, random numbers, vsock.
 
 use crate::fs::Vfs;
-use crate::fs::epoll::Announcement;
 use crate::fs::operations::{File, Mapped, Mode};
 use crate::fs::process::FileId;
 use crate::fs::transfer::Transfer;
@@ -80,10 +79,6 @@ impl File for Device {
 
     fn llseek(&self, _: &mut Vfs, _: FileId, _: i64, _: u32) -> Result<u64, Errno> {
         Ok(0)
-    }
-
-    fn announcement(&self, _: &Vfs) -> Announcement {
-        Announcement::Input
     }
 
     fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {

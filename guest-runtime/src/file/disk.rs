@@ -2,7 +2,6 @@
 
 use crate::fs::Vfs;
 use crate::fs::disks::{SECTOR, WINDOW};
-use crate::fs::epoll::Announcement;
 use crate::fs::operations::{File, Mode, Storage};
 use crate::fs::process::FileId;
 use crate::fs::transfer::Transfer;
@@ -57,10 +56,6 @@ impl File for Disk {
     fn llseek(&self, vfs: &mut Vfs, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
         let size = vfs.disks.size(self.0)?;
         vfs.generic_llseek(id, size, offset, whence)
-    }
-
-    fn announcement(&self, _: &Vfs) -> Announcement {
-        Announcement::Input
     }
 
     fn fsync(&self, vfs: &mut Vfs, _: Ino, task: u32, _: bool) -> Result<(), Errno> {

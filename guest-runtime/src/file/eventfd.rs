@@ -1,14 +1,13 @@
 //! Counters (`eventfd2`).
 
 use super::{readable, writable};
-use crate::fs::Vfs;
-use crate::fs::epoll::Announcement;
 use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode, PollTable};
+use crate::fs::operations::{File, Mode};
 use crate::fs::transfer::Transfer;
-use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
+use crate::wait::poll::PollTable;
+use crate::wait::{READABLE, WRITABLE, WaitQueue};
 use core::cell::Cell;
 use hartline_linux::errno::Errno;
 
@@ -19,8 +18,7 @@ pub struct EventFd {
     count: Cell<u64>,
     /// Reads take one instead of all (`EFD_SEMAPHORE`).
     semaphore: bool,
-    /// Counters of writes and reads.
-    edges: Cell<[u32; 2]>,
+    waiters: WaitQueue,
 }
 
 impl EventFd {
@@ -30,7 +28,7 @@ impl EventFd {
         Self {
             count: Cell::new(u64::from(count)),
             semaphore,
-            edges: Cell::new([0; 2]),
+            waiters: WaitQueue::default(),
         }
     }
 }
@@ -55,9 +53,7 @@ impl File for EventFd {
         }
         let taken = if self.semaphore { 1 } else { count };
         self.count.set(count - taken);
-        let [writes, reads] = self.edges.get();
-        self.edges.set([writes, reads.wrapping_add(1)]);
-        transfer.vfs.changed.push(transfer.ino);
+        self.waiters.wake(WRITABLE);
         Ok(to.copy_start(&taken.to_le_bytes()))
     }
 
@@ -71,22 +67,13 @@ impl File for EventFd {
             Some(count) if count < u64::MAX => self.count.set(count),
             _ => return Err(Errno::EAGAIN),
         }
-        let [writes, reads] = self.edges.get();
-        self.edges.set([writes.wrapping_add(1), reads]);
-        transfer.vfs.changed.push(transfer.ino);
+        self.waiters.wake(READABLE);
         Ok(8)
     }
 
-    fn poll(&self, _: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
+    fn poll(&self, _: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+        table.wait(&self.waiters);
         let count = self.count.get();
         readable(count > 0) | writable(count < u64::MAX - 1)
-    }
-
-    fn announcement(&self, _: &Vfs) -> Announcement {
-        Announcement::Change
-    }
-
-    fn edges(&self, _: &Vfs, _: Ino) -> [u32; 2] {
-        self.edges.get()
     }
 }

@@ -3,11 +3,12 @@
 use super::readable;
 use crate::fs::Vfs;
 use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode, PollTable};
+use crate::fs::operations::{File, Mode};
 use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::UserSliceMut;
+use crate::wait::poll::PollTable;
 use hartline_linux::errno::Errno;
 
 /// An inotify instance, known by its inode ([`crate::fs::notify`]).
@@ -32,12 +33,10 @@ impl File for Inotify {
         transfer.vfs.fs.notify.read(transfer.ino, to)
     }
 
-    fn poll(&self, kernel: &Kernel, file: &OpenFile, _: &mut PollTable) -> u32 {
+    fn poll(&self, kernel: &Kernel, file: &OpenFile, table: &mut PollTable) -> u32 {
+        let waiters = kernel.files.vfs.fs.notify.waiters(file.ino);
+        waiters.into_iter().for_each(|waiters| table.wait(waiters));
         readable(kernel.files.vfs.fs.notify.waiting(file.ino) > 0)
-    }
-
-    fn edges(&self, vfs: &Vfs, ino: Ino) -> [u32; 2] {
-        [vfs.fs.notify.edges(ino), 0]
     }
 
     fn waiting(&self, kernel: &mut Kernel, ino: Ino, _: u64) -> Result<u64, Errno> {

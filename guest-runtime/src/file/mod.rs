@@ -22,7 +22,7 @@ pub mod signalfd;
 pub mod socket;
 pub mod timerfd;
 
-use crate::fs::operations::{READABLE, WRITABLE};
+use crate::wait::{READABLE, WRITABLE};
 
 /// [`READABLE`] if `on`, else no event.
 fn readable(on: bool) -> u32 {

@@ -1,8 +1,9 @@
 //! Locations (`O_PATH`): descriptors that only name a file.
 
 use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode, PollTable};
+use crate::fs::operations::{File, Mode};
 use crate::kernel::Kernel;
+use crate::wait::poll::PollTable;
 use hartline_linux::poll::POLLNVAL;
 
 /// A location. The flag `O_PATH` of its description makes all other operations fail with `EBADF`.

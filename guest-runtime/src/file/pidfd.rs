@@ -2,20 +2,28 @@
 
 use super::readable;
 use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, PollTable};
+use crate::fs::operations::File;
 use crate::kernel::Kernel;
+use crate::wait::WaitQueue;
+use crate::wait::poll::PollTable;
 
-/// The process of this number.
+/// A process, which may have ended.
 #[derive(Debug)]
-pub struct PidFd(pub u32);
+pub struct PidFd {
+    /// Number of the process.
+    pub pid: u32,
+    /// Woken when the process ends.
+    pub waiters: WaitQueue,
+}
 
 impl File for PidFd {
     fn name(&self) -> &'static str {
         "[pidfd]"
     }
 
-    fn poll(&self, kernel: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
-        let process = kernel.processes().find(|process| process.pid == self.0);
+    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+        table.wait(&self.waiters);
+        let process = kernel.processes().find(|process| process.pid == self.pid);
         readable(process.is_none_or(|process| process.is_zombie()))
     }
 }

@@ -2,17 +2,17 @@
 
 use super::{readable, writable};
 use crate::fs::Vfs;
-use crate::fs::epoll::Announcement;
 use crate::fs::file::{OpenFile, reads, writes};
 use crate::fs::filesystem::{NewInode, PIPE_DEVICE};
 use crate::fs::inode::Kind;
-use crate::fs::operations::{File, Mode, PollTable};
+use crate::fs::operations::{File, Mode};
 use crate::fs::pipe::Pipe;
 use crate::fs::process::Process;
 use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
+use crate::wait::poll::PollTable;
 use alloc::rc::Rc;
 use core::ops::Range;
 use hartline_linux::errno::Errno;
@@ -30,7 +30,6 @@ impl PipeEnd {
         if !reads && !writes {
             return;
         }
-        vfs.changed.push(ino);
         if let Ok(pipe) = pipe_mut(vfs, ino) {
             if reads {
                 pipe.readers = change(pipe.readers);
@@ -38,7 +37,7 @@ impl PipeEnd {
             if writes {
                 pipe.writers = change(pipe.writers);
             }
-            pipe.note_last_end();
+            pipe.note_end();
         }
     }
 }
@@ -59,17 +58,17 @@ fn pipe_mut(vfs: &mut Vfs, ino: Ino) -> Result<&mut Pipe, Errno> {
 
 impl File for PipeEnd {
     fn mode(&self) -> Mode {
-        Mode::PARTIAL.with(Mode::ASYNC)
+        Mode::PARTIAL.with(Mode::ASYNC).with(Mode::WAKE_ONE)
     }
 
     fn open(&self, vfs: &mut Vfs, ino: Ino, flags: u32) {
-        Self::count(vfs, ino, flags, |count| count.saturating_add(1));
         if let Ok(pipe) = pipe_mut(vfs, ino) {
             let ends = [reads(flags), writes(flags)];
             for (opens, end) in pipe.opens.iter_mut().zip(ends) {
                 *opens = opens.wrapping_add(u32::from(end));
             }
         }
+        Self::count(vfs, ino, flags, |count| count.saturating_add(1));
     }
 
     fn release(&self, vfs: &mut Vfs, ino: Ino, flags: u32) {
@@ -78,8 +77,9 @@ impl File for PipeEnd {
 
     fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         transfer.check_stream()?;
-        let done = pipe_mut(transfer.vfs, transfer.ino)?.read(to)?;
-        transfer.vfs.changed.push(transfer.ino);
+        let pipe = pipe_mut(transfer.vfs, transfer.ino)?;
+        let done = pipe.read(to)?;
+        pipe.note_rest();
         Ok(done)
     }
 
@@ -93,41 +93,28 @@ impl File for PipeEnd {
     fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
         transfer.check_stream()?;
         let pipe = pipe_mut(transfer.vfs, transfer.ino)?;
-        let done = match transfer.flags & O_DIRECT {
-            0 => pipe.write(from)?,
-            _ => pipe.write_packets(from)?,
-        };
-        transfer.vfs.changed.push(transfer.ino);
-        Ok(done)
+        match transfer.flags & O_DIRECT {
+            0 => pipe.write(from),
+            _ => pipe.write_packets(from),
+        }
     }
 
-    fn poll(&self, kernel: &Kernel, file: &OpenFile, _: &mut PollTable) -> u32 {
+    fn poll(&self, kernel: &Kernel, file: &OpenFile, table: &mut PollTable) -> u32 {
         let Ok(pipe) = pipe(&kernel.files.vfs, file.ino) else {
             return POLLERR;
         };
         let mut ready = 0;
         if reads(file.flags) {
+            table.wait(&pipe.read_waiters);
             ready |= readable(!pipe.is_empty());
             ready |= if pipe.writers == 0 { POLLHUP } else { 0 };
         }
         if writes(file.flags) {
+            table.wait(&pipe.write_waiters);
             ready |= writable(pipe.is_writable());
             ready |= if pipe.readers == 0 { POLLERR } else { 0 };
         }
         ready
-    }
-
-    fn announcement(&self, _: &Vfs) -> Announcement {
-        Announcement::Change
-    }
-
-    fn edges(&self, vfs: &Vfs, ino: Ino) -> [u32; 2] {
-        pipe(vfs, ino).map_or([0; 2], |pipe| pipe.edges)
-    }
-
-    fn own_edges(&self, flags: u32, edges: [u32; 2]) -> [u32; 2] {
-        let own = |on: bool, edge: u32| if on { edge } else { 0 };
-        [own(reads(flags), edges[0]), own(writes(flags), edges[1])]
     }
 
     fn waiting(&self, kernel: &mut Kernel, ino: Ino, _: u64) -> Result<u64, Errno> {

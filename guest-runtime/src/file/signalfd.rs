@@ -2,10 +2,12 @@
 
 use super::readable;
 use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode, PollTable};
+use crate::fs::operations::{File, Mode};
 use crate::kernel::Kernel;
-use crate::kernel::task::{Event, Wait};
+use crate::kernel::task::NEVER;
 use crate::mm::user;
+use crate::wait::poll::PollTable;
+use crate::wait::{READABLE, Registration};
 use core::cell::Cell;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_NONBLOCK;
@@ -55,12 +57,16 @@ impl File for SignalFd {
         match done {
             0 if vectors.iter().all(|vector| vector.iov_len < RECORD) => Err(Errno::EINVAL),
             0 if flags & O_NONBLOCK != 0 => Err(Errno::EAGAIN),
-            0 => Err(kernel.block(Wait::for_event(Event::AnyFile), 0)),
+            0 => {
+                let place = Registration::new(&kernel.process.signal_waiters, READABLE);
+                Err(kernel.block_at(place, NEVER, 0))
+            }
             done => Ok(Some(done)),
         }
     }
 
-    fn poll(&self, kernel: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
+    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+        table.wait(&kernel.process().signal_waiters);
         let pending = kernel.task().signals.pending() | kernel.process().signals.pending();
         readable(pending & self.set.get() != 0)
     }

@@ -1,10 +1,9 @@
 //! Sockets. Their own calls are in the system calls; here is what they share with other files.
 
 use crate::fs::Vfs;
-use crate::fs::epoll::Announcement;
 use crate::fs::file::OpenFile;
 use crate::fs::filesystem::{NewInode, SOCKET_DEVICE};
-use crate::fs::operations::{File, Mode, PollTable, READABLE, WRITABLE};
+use crate::fs::operations::{File, Mode};
 use crate::fs::process::{FileId, Process};
 use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
@@ -13,6 +12,8 @@ use crate::mm::{UserSlice, UserSliceMut};
 use crate::net::address::Family;
 use crate::net::queue::NOBODY;
 use crate::net::socket::{SocketId, State, Type};
+use crate::wait::poll::PollTable;
+use crate::wait::{READABLE, WRITABLE};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
@@ -51,11 +52,12 @@ impl File for Socket {
         transfer.vfs.net.send(self.0, from, &[], NOBODY)
     }
 
-    fn poll(&self, kernel: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
+    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
         let net = &kernel.files.vfs.net;
         let Ok(socket) = net.get(self.0) else {
             return POLLERR;
         };
+        table.wait(&socket.waiters);
         if let State::Listening(listener) = &socket.state {
             return super::readable(!listener.accepted.is_empty());
         }
@@ -79,24 +81,10 @@ impl File for Socket {
         if has_ends && ended {
             ready |= POLLHUP;
         }
-        if net.can_send(socket) || socket.write_closed {
+        if net.can_send(self.0) || socket.write_closed {
             ready |= WRITABLE;
         }
         ready
-    }
-
-    fn announcement(&self, vfs: &Vfs) -> Announcement {
-        match vfs.net.get(self.0) {
-            // Room appears when another socket's queue shrinks.
-            Ok(socket) if socket.family == Family::Unix && socket.has_messages() => {
-                Announcement::Nothing
-            }
-            _ => Announcement::Change,
-        }
-    }
-
-    fn edges(&self, vfs: &Vfs, _: Ino) -> [u32; 2] {
-        vfs.net.get(self.0).map_or([0; 2], |socket| socket.edges)
     }
 
     fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {

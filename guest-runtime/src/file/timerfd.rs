@@ -1,15 +1,13 @@
 //! Timers (`timerfd_create`).
 
 use super::readable;
-use crate::fs::Vfs;
-use crate::fs::epoll::Announcement;
 use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode, PollTable};
+use crate::fs::operations::{File, Mode};
 use crate::fs::transfer::Transfer;
-use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::kernel::timers::TimerFd;
 use crate::mm::UserSliceMut;
+use crate::wait::poll::PollTable;
 use hartline_linux::errno::Errno;
 use hartline_linux::uio::Iovec;
 
@@ -39,15 +37,8 @@ impl File for TimerFd {
         Ok(None)
     }
 
-    fn poll(&self, _: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
+    fn poll(&self, _: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+        table.wait(&self.waiters);
         readable(self.expirations.get() > 0)
-    }
-
-    fn announcement(&self, _: &Vfs) -> Announcement {
-        Announcement::Change
-    }
-
-    fn edges(&self, _: &Vfs, _: Ino) -> [u32; 2] {
-        [self.edges.get(), 0]
     }
 }

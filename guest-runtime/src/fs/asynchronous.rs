@@ -4,7 +4,10 @@
 use super::Vfs;
 use super::operations::Mode;
 use super::process::{FileId, Process};
+use crate::wait::{Observer, READABLE, Registration, WRITABLE, Waiter};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::FASYNC;
 use hartline_linux::stat::{S_IFMT, S_IFREG};
@@ -38,8 +41,29 @@ pub struct Notice {
     pub signal: u8,
     /// The descriptor that [`Vfs::set_asynchronous`] was called for.
     fd: u32,
-    /// [`Vfs::edges`] at the last check.
-    seen: [u32; 2],
+}
+
+/// The events since the last [`Vfs::take_file_events`], by description. All handles share one list.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FileEvents(Rc<RefCell<Vec<(FileId, u32)>>>);
+
+/// The observer of a description with `O_ASYNC`.
+#[derive(Debug)]
+struct Watch {
+    id: FileId,
+    events: FileEvents,
+}
+
+impl Observer for Watch {
+    fn notify(&self, events: u32) -> bool {
+        let FileEvents(list) = &self.events;
+        let mut list = list.borrow_mut();
+        match list.iter_mut().find(|(id, _)| *id == self.id) {
+            Some((_, known)) => *known |= events,
+            None => list.push((self.id, events)),
+        }
+        false
+    }
 }
 
 /// An event of an open file with `O_ASYNC`.
@@ -56,13 +80,20 @@ pub struct FileEvent {
 }
 
 impl Vfs {
-    /// Sets or clears `O_ASYNC` on the description behind `fd`.
+    /// Sets or clears `O_ASYNC` on the description behind `fd`, whose wait queues are those of
+    /// `places`.
     ///
     /// # Errors
     /// `EBADF`; `ENOTTY` for a file that cannot send signals.
-    pub fn set_asynchronous(&mut self, process: &Process, fd: u32, on: bool) -> Result<(), Errno> {
+    pub fn set_asynchronous(
+        &mut self,
+        process: &Process,
+        fd: u32,
+        on: bool,
+        mut places: Vec<Registration>,
+    ) -> Result<(), Errno> {
         let id = process.fds.get(fd)?.file;
-        let edges = self.edges(id);
+        let events = self.file_events.clone();
         let file = self.files.get_mut(id)?;
         if (file.flags & FASYNC != 0) == on {
             return Ok(());
@@ -73,7 +104,14 @@ impl Vfs {
         }
         file.flags ^= FASYNC;
         file.notice.fd = fd;
-        file.notice.seen = file.object.own_edges(file.flags, edges);
+        file.notice_places.clear();
+        if on {
+            let observer: Rc<dyn Observer> = Rc::new(Watch { id, events });
+            for place in &mut places {
+                place.enter(Waiter::Observer(Rc::clone(&observer)));
+            }
+            file.notice_places = places;
+        }
         let is_input = file.object.is_standard_input();
         let default = self.terminal_owner(id, process);
         let file = self.files.get_mut(id)?;
@@ -94,47 +132,24 @@ impl Vfs {
         Some(FileOwner { whom, uid })
     }
 
+    /// Whether [`take_file_events`](Self::take_file_events) has any.
+    pub fn has_file_events(&self) -> bool {
+        !self.file_events.0.borrow().is_empty()
+    }
+
     /// Returns the events since the last call, of files with `O_ASYNC`.
     pub fn take_file_events(&mut self) -> Vec<FileEvent> {
-        let mut events = Vec::new();
-        for id in self.files.telling().to_vec() {
-            let edges = self.edges(id);
-            let Ok(file) = self.files.get_mut(id) else {
-                continue;
-            };
-            let edges = file.object.own_edges(file.flags, edges);
-            let seen = core::mem::replace(&mut file.notice.seen, edges);
-            let kinds = [edges[0] != seen[0], edges[1] != seen[1]];
-            if let (
-                Notice {
-                    owner: Some(owner),
-                    signal,
-                    fd,
-                    ..
-                },
-                true,
-            ) = (file.notice, kinds != [false; 2])
-            {
-                events.push(FileEvent {
-                    owner,
-                    signal,
-                    fd,
-                    kinds,
-                });
-            }
-        }
-        events
-    }
-
-    /// Number of arrivals of standard input; wraps around.
-    pub(crate) fn input_edges(&self) -> u32 {
-        self.input_edges
-    }
-
-    /// Counts an arrival of standard input. Returns whether a signal is to be sent.
-    pub fn input_came(&mut self) -> bool {
-        self.input_edges = self.input_edges.wrapping_add(1);
-        core::mem::take(&mut self.awaits_input)
+        let events = self.file_events.0.take();
+        let event = |(id, events): (FileId, u32)| {
+            let Notice { owner, signal, fd } = self.files.get(id).ok()?.notice;
+            Some(FileEvent {
+                owner: owner?,
+                signal,
+                fd,
+                kinds: [READABLE, WRITABLE].map(|kind| events & kind != 0),
+            })
+        };
+        events.into_iter().filter_map(event).collect()
     }
 
     /// Enables the signal for the next standard input, after a read.

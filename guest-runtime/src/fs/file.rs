@@ -1,9 +1,11 @@
 //! Open file descriptions.
 
 use super::asynchronous::Notice;
+use super::epoll::Interest;
 use super::operations::{File, Mode};
 use super::process::FileId;
 use super::types::Ino;
+use crate::wait::Registration;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
@@ -24,6 +26,10 @@ pub struct OpenFile {
     pub mode: Mode,
     /// Settings for signals on events (`O_ASYNC`).
     pub notice: Notice,
+    /// With `O_ASYNC`, the places of [`Notice`] in the wait queues of the file.
+    pub(super) notice_places: Vec<Registration>,
+    /// Interests of epoll in the description.
+    pub(super) interests: Vec<Rc<Interest>>,
     /// Number of descriptors that refer to the description.
     references: u32,
 }
@@ -51,6 +57,8 @@ impl OpenFile {
             mode: object.mode(),
             object,
             notice: Notice::default(),
+            notice_places: Vec::new(),
+            interests: Vec::new(),
             references: 0,
         }
     }
@@ -86,6 +94,11 @@ impl OpenFile {
             0 => Ok(()),
             _ => Err(Errno::EBADF),
         }
+    }
+
+    /// Drops an interest of epoll that has been removed from its list.
+    pub(super) fn forget_interest(&mut self, interest: &Rc<Interest>) {
+        self.interests.retain(|other| !Rc::ptr_eq(other, interest));
     }
 
     /// Whether at most one descriptor refers to the description.

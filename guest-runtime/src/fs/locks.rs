@@ -3,6 +3,7 @@
 
 use super::process::FileId;
 use super::types::Ino;
+use crate::wait::{ALL, WaitQueue};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -49,9 +50,23 @@ pub struct Locks {
     count: usize,
     /// Processes that wait for a lock, each with the process that holds it.
     waits: BTreeMap<u32, u32>,
+    /// Tasks that wait for a lock on a file.
+    waiters: BTreeMap<Ino, WaitQueue>,
 }
 
 impl Locks {
+    /// The tasks that wait for a lock on a file. Each loss of a lock wakes them all; they are no
+    /// longer in the queue then, which is dropped.
+    pub fn waiters(&mut self, ino: Ino) -> &WaitQueue {
+        self.waiters.entry(ino).or_default()
+    }
+
+    fn wake(&mut self, ino: Ino) {
+        if let Some(waiters) = self.waiters.remove(&ino) {
+            waiters.wake_all(ALL);
+        }
+    }
+
     /// A lock of another owner that conflicts with `wanted`.
     pub fn conflict(&self, ino: Ino, wanted: &RangeLock) -> Option<&RangeLock> {
         let locks = self.ranges.get(&ino)?;
@@ -89,7 +104,8 @@ impl Locks {
         Ok(())
     }
 
-    /// Unlocks a range of an owner. Returns whether the owner had a lock in it.
+    /// Unlocks a range of an owner, and wakes the tasks that wait for a lock on the file if the
+    /// owner had a lock in it. Returns whether it had.
     pub fn unlock(&mut self, ino: Ino, owner: Owner, range: Range<u64>) -> bool {
         let Some(locks) = self.ranges.get_mut(&ino) else {
             return false;
@@ -117,6 +133,9 @@ impl Locks {
         self.count = self.count + locks.len() - before;
         if locks.is_empty() {
             self.ranges.remove(&ino);
+        }
+        if changed {
+            self.wake(ino);
         }
         changed
     }
@@ -181,13 +200,8 @@ impl Locks {
         }
     }
 
-    /// Whether an open file description has a lock on its whole file.
-    pub fn holds_whole(&self, ino: Ino, file: FileId) -> bool {
-        let mut holders = self.whole.get(&ino).into_iter().flatten();
-        holders.any(|&(other, _)| other == file)
-    }
-
-    /// Unlocks a whole file. Returns whether there was a lock.
+    /// Unlocks a whole file, and wakes the tasks that wait for a lock on it. Returns whether there
+    /// was a lock.
     pub fn unlock_whole(&mut self, ino: Ino, file: FileId) -> bool {
         let Some(holders) = self.whole.get_mut(&ino) else {
             return false;
@@ -198,6 +212,9 @@ impl Locks {
         self.count -= removed;
         if holders.is_empty() {
             self.whole.remove(&ino);
+        }
+        if removed > 0 {
+            self.wake(ino);
         }
         removed > 0
     }

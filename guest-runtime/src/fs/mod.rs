@@ -45,7 +45,7 @@ mod tests;
 
 use crate::net::Network;
 use alloc::rc::Rc;
-use alloc::vec::Vec;
+use asynchronous::FileEvents;
 use disks::Disks;
 use file::{OpenFile, OpenFiles, writes};
 use filesystem::{Clock, FileSystem, NewInode, Place, ROOT};
@@ -70,11 +70,8 @@ pub struct Vfs {
     pub files: OpenFiles,
     /// Locks on files.
     pub locks: Locks,
-    /// Pipes and eventfds that were read, written, opened or closed, and files that lost a lock.
-    /// Waiting tasks are to check them; the code that wakes the tasks empties the list.
-    pub changed: Vec<Ino>,
-    /// Which interest lists watch which inode.
-    watchers: epoll::Watchers,
+    /// Events of files with `O_ASYNC`.
+    file_events: FileEvents,
     /// Sockets.
     pub net: Network,
     /// Pseudo-terminals.
@@ -85,8 +82,6 @@ pub struct Vfs {
     dev: Ino,
     /// Bit n: standard stream n is the terminal.
     terminals: u32,
-    /// Number of arrivals of standard input ([`asynchronous`]).
-    input_edges: u32,
     /// A process is to receive a signal when standard input arrives.
     pub awaits_input: bool,
     /// The `/etc/resolv.conf` that the VM wrote.
@@ -112,14 +107,12 @@ impl Vfs {
             fs: FileSystem::new(tree, limit, clock)?,
             files: OpenFiles::default(),
             locks: Locks::default(),
-            changed: Vec::new(),
-            watchers: epoll::Watchers::default(),
+            file_events: FileEvents::default(),
             net: Network::default(),
             ptys: Ptys::default(),
             disks: Disks::default(),
             dev: ROOT,
             terminals,
-            input_edges: 0,
             awaits_input: false,
             resolver: None,
         };
@@ -258,9 +251,7 @@ impl Vfs {
     /// Closes a descriptor of a process, and removes the process's locks on the file, as POSIX
     /// requires.
     fn close_descriptor(&mut self, pid: u32, descriptor: Descriptor) {
-        if (self.locks).unlock_all(descriptor.ino, Owner::Process(pid)) {
-            self.changed.push(descriptor.ino);
-        }
+        (self.locks).unlock_all(descriptor.ino, Owner::Process(pid));
         self.release(descriptor.file);
     }
 
@@ -269,10 +260,8 @@ impl Vfs {
         let Some(file) = self.files.release(id) else {
             return;
         };
-        self.forget_interests(id, &file);
-        if self.locks.release(file.ino, id) {
-            self.changed.push(file.ino);
-        }
+        self.forget_interests(&file);
+        self.locks.release(file.ino, id);
         if !file.mode.has(Mode::NO_NOTIFY) {
             let event = match writes(file.flags) {
                 true => IN_CLOSE_WRITE,
@@ -287,31 +276,9 @@ impl Vfs {
     /// Removes the last descriptor of a description whose file the caller closes itself.
     pub(crate) fn forget(&mut self, id: FileId) {
         if let Some(file) = self.files.release(id) {
-            self.forget_interests(id, &file);
+            self.forget_interests(&file);
             self.fs.release(file.ino);
         }
-    }
-
-    /// Counters of input, and of new room for output, of a description. Both wrap around.
-    pub fn edges(&self, id: FileId) -> [u32; 2] {
-        let file = self.files.get(id);
-        file.map_or([0; 2], |file| file.object.edges(self, file.ino))
-    }
-
-    /// Whether files that tasks may wait for have changed.
-    pub fn has_changes(&self) -> bool {
-        let queues = [&self.changed, &self.net.changed, &self.fs.notify.changed];
-        queues.iter().any(|queue| !queue.is_empty())
-    }
-
-    /// Takes the files that have changed since the last call, including interest lists that watch
-    /// them.
-    pub fn take_changes(&mut self) -> Vec<Ino> {
-        let mut changed = core::mem::take(&mut self.changed);
-        changed.append(&mut self.net.changed);
-        changed.append(&mut self.fs.notify.changed);
-        self.announce_to_epolls(&mut changed);
-        changed
     }
 
     /// The file state of a child of `process`, with copies of its descriptors.

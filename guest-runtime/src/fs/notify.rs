@@ -6,6 +6,7 @@
 use super::filesystem::{ANONYMOUS_DEVICE, FileSystem, Place};
 use super::types::Ino;
 use crate::mm::UserSliceMut;
+use crate::wait::{READABLE, WaitQueue};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -74,8 +75,8 @@ struct Instance {
     events: VecDeque<Event>,
     watches: BTreeMap<i32, Watch>,
     last_watch: i32,
-    /// Counter of queued events.
-    edges: u32,
+    /// Woken when an event is queued.
+    waiters: WaitQueue,
 }
 
 impl Instance {
@@ -94,7 +95,7 @@ impl Instance {
             _ => return,
         };
         self.events.push_back(event);
-        self.edges = self.edges.wrapping_add(1);
+        self.waiters.wake(READABLE);
     }
 }
 
@@ -105,9 +106,6 @@ pub struct Notifications {
     /// Watches of each inode: instance and watch descriptor.
     watched: BTreeMap<Ino, Vec<(Ino, i32)>>,
     last_cookie: u32,
-    /// Instances with new events. Waiting tasks are to check them; the code that wakes the tasks
-    /// empties the list.
-    pub changed: Vec<Ino>,
 }
 
 impl Notifications {
@@ -190,7 +188,6 @@ impl Notifications {
             cookie: 0,
             name: Box::default(),
         });
-        self.changed.push(instance);
         self.forget(watch.ino, (instance, number));
         Ok(())
     }
@@ -230,10 +227,10 @@ impl Notifications {
         events.map_or(0, |events| events.iter().map(Event::length).sum())
     }
 
-    /// Counter of queued events of an instance.
+    /// The wait queue of an instance.
     #[must_use]
-    pub fn edges(&self, instance: Ino) -> u32 {
-        self.instances.get(&instance).map_or(0, |known| known.edges)
+    pub fn waiters(&self, instance: Ino) -> Option<&WaitQueue> {
+        self.instances.get(&instance).map(|known| &known.waiters)
     }
 
     /// Queues `event` for the watches of `ino`; `unlinked`: the file has no name.
@@ -256,7 +253,6 @@ impl Notifications {
                 cookie,
                 name: name.into(),
             });
-            self.changed.push(instance);
             if wanted & IN_ONESHOT != 0 {
                 // It was there a moment ago.
                 let _ = self.remove_watch(instance, number);

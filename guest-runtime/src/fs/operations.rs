@@ -5,24 +5,19 @@
 //! because they use the kernel and the network.
 
 use super::Vfs;
-use super::epoll::Announcement;
 use super::file::OpenFile;
 use super::process::FileId;
 use super::transfer::Transfer;
 use super::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
+use crate::wait::poll::PollTable;
+use crate::wait::{READABLE, WRITABLE};
 use core::any::Any;
 use core::fmt::Debug;
 use core::ops::Range;
 use hartline_linux::errno::Errno;
-use hartline_linux::poll::{POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
 use hartline_linux::uio::Iovec;
-
-/// All events that mean "readable".
-pub const READABLE: u32 = POLLIN | POLLRDNORM;
-/// All events that mean "writable".
-pub const WRITABLE: u32 = POLLOUT | POLLWRNORM;
 
 /// Properties of an open file that do not change while it is open, as Linux's `f_mode`. They spare
 /// the frequent calls a virtual call each.
@@ -60,6 +55,9 @@ impl Mode {
     pub const READ_ITER: Self = Self(1 << 12);
     /// The file is a socket: reads and writes are as `recv` and `send`.
     pub const SOCKET: Self = Self(1 << 13);
+    /// Of several tasks that wait to read, a wake-up reaches one at a time. A read that leaves
+    /// something wakes the next.
+    pub const WAKE_ONE: Self = Self(1 << 14);
 
     /// The properties of both.
     #[must_use]
@@ -78,15 +76,6 @@ impl Mode {
     pub const fn has_any(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
-}
-
-/// What a check for ready events finds besides them.
-#[derive(Debug, Default)]
-pub struct PollTable {
-    /// The file reads standard input, whose readiness only the host knows.
-    pub input: bool,
-    /// Number of interest lists on the way to the file.
-    pub depth: u32,
 }
 
 /// How reads from storage are divided.
@@ -199,24 +188,9 @@ pub trait File: Any + Debug {
         Err(Errno::ESPIPE)
     }
 
-    /// Returns the ready events.
+    /// Returns the ready events, and names the wait queues that are woken when others become ready.
     fn poll(&self, _kernel: &Kernel, _file: &OpenFile, _table: &mut PollTable) -> u32 {
         READABLE | WRITABLE
-    }
-
-    /// How a task is notified that the file is ready.
-    fn announcement(&self, _vfs: &Vfs) -> Announcement {
-        Announcement::Nothing
-    }
-
-    /// Counters of input, and of new room for output. Both wrap around.
-    fn edges(&self, _vfs: &Vfs, _ino: Ino) -> [u32; 2] {
-        [0; 2]
-    }
-
-    /// Masks the [`edges`](Self::edges) of the other end, if both ends share their counters.
-    fn own_edges(&self, _flags: u32, edges: [u32; 2]) -> [u32; 2] {
-        edges
     }
 
     /// The file is standard input: the host announces when signals (`O_ASYNC`) are to be sent.
@@ -253,7 +227,6 @@ pub trait File: Any + Debug {
     fn read_timed(
         &self,
         _kernel: &mut Kernel,
-        _ino: Ino,
         _address: u64,
         _count: u64,
     ) -> Result<Option<u64>, Errno> {

@@ -1,6 +1,7 @@
 //! Pipes and FIFOs.
 
 use crate::mm::{UserSlice, UserSliceMut};
+use crate::wait::{ALL, READABLE, WRITABLE, WaitQueue};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
@@ -8,6 +9,9 @@ use hartline_linux::limits::PIPE_BUF;
 
 /// Default capacity, bytes.
 pub const CAPACITY: usize = 64 << 10;
+/// The event that a task waits for that opens one side of a FIFO, until the other side is open. No
+/// event of poll(2).
+pub const OPENED: u32 = 1 << 24;
 /// Largest capacity that `F_SETPIPE_SZ` gives (`pipe-max-size`), bytes.
 pub const MAX_CAPACITY: usize = 1 << 20;
 
@@ -31,10 +35,12 @@ pub struct Pipe {
     pub readers: u32,
     /// Number of open descriptions for writing.
     pub writers: u32,
-    /// Counters of writes, and of reads from the full pipe.
-    pub edges: [u32; 2],
     /// Counters of opens for reading and for writing.
     pub opens: [u32; 2],
+    /// Woken by each write, and when a side opens or closes.
+    pub read_waiters: WaitQueue,
+    /// Woken by a read from a full pipe, and when a side opens or closes.
+    pub write_waiters: WaitQueue,
 }
 
 impl Default for Pipe {
@@ -49,8 +55,9 @@ impl Default for Pipe {
             padding: 0,
             readers: 0,
             writers: 0,
-            edges: [0; 2],
             opens: [0; 2],
+            read_waiters: WaitQueue::default(),
+            write_waiters: WaitQueue::default(),
         }
     }
 }
@@ -81,13 +88,22 @@ impl Pipe {
         self.capacity.saturating_sub(self.length + self.padding)
     }
 
-    /// Handles the open or close of an end: if one side has no description left, the tasks that
-    /// wait on the other side are woken.
-    pub fn note_last_end(&mut self) {
+    /// Wakes both sides after an end was opened or closed: if one side has no description left, the
+    /// other has reached its end; otherwise a task may wait for the end that was opened.
+    pub fn note_end(&self) {
         if (self.readers == 0) != (self.writers == 0) {
-            for count in &mut self.edges {
-                *count = count.wrapping_add(1);
-            }
+            self.read_waiters.wake_all(ALL & !WRITABLE);
+            self.write_waiters.wake_all(ALL & !READABLE);
+        } else {
+            self.read_waiters.wake_all(OPENED);
+            self.write_waiters.wake_all(OPENED);
+        }
+    }
+
+    /// Wakes the next reader if a read has left bytes: it was the only one to be woken for them.
+    pub fn note_rest(&self) {
+        if self.length > 0 {
+            self.read_waiters.pass_on(READABLE);
         }
     }
 
@@ -106,9 +122,7 @@ impl Pipe {
 
     /// Removes the first `count` bytes, which must exist.
     pub fn consume(&mut self, count: usize) {
-        if !self.is_writable() {
-            self.edges[1] = self.edges[1].wrapping_add(1);
-        }
+        let was_full = !self.is_writable();
         self.drop_bytes(count);
         self.taken += count as u64;
         while let Some(&[start, end]) = self.packets.front()
@@ -116,6 +130,9 @@ impl Pipe {
         {
             self.packets.pop_front();
             self.padding -= padding(start, end);
+        }
+        if was_full {
+            self.write_waiters.wake(WRITABLE);
         }
     }
 
@@ -158,7 +175,7 @@ impl Pipe {
             }
         }
         self.length += from.len();
-        self.edges[0] = self.edges[0].wrapping_add(1);
+        self.read_waiters.wake(READABLE);
         Ok(from.len())
     }
 
@@ -260,6 +277,7 @@ impl Pipe {
             return Err(Errno::EBUSY);
         }
         self.capacity = capacity;
+        self.write_waiters.wake(WRITABLE);
         Ok(capacity)
     }
 }

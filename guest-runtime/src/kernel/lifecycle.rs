@@ -1,6 +1,5 @@
 //! Delivery of signals to processes, and how processes stop, continue and end.
 
-use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::kernel::exit::{self, End};
 use crate::kernel::futex;
@@ -8,6 +7,7 @@ use crate::kernel::process::{FIRST, INIT, Process, State, Status};
 use crate::kernel::signals::{ProcessSignals, SigInfo, bit};
 use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
+use crate::wait::{READABLE, Registration};
 use alloc::vec::Vec;
 use hartline_abi::call::Operation;
 use hartline_linux::siginfo::{SI_KERNEL, SI_USER};
@@ -17,10 +17,6 @@ use hartline_linux::signal::{
 
 /// Signals that stop a process unless they are handled or ignored.
 const STOPPING: u64 = bit(SIGSTOP) | bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU);
-
-/// The inode of no file. A change of it wakes tasks that wait for any file, which check their
-/// pidfds.
-const NOBODY: Ino = Ino(0);
 
 /// The effect of a job control signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,9 +103,10 @@ impl Kernel {
             return;
         };
         if task.signals.blocked() & bit(signal) != 0 {
-            // The task may wait for a signalfd.
-            if task.wait.is_some_and(|wait| wait.event == Event::AnyFile) {
-                self.wake(tid);
+            // A signalfd may read it.
+            if let Some(process) = self.processes.get(task.pid) {
+                process.signal_waiters.wake_all(READABLE);
+                self.wake_tasks();
             }
             return;
         }
@@ -219,6 +216,11 @@ impl Kernel {
         self.tell_parent(pid, Status::Stopped(signal));
         for tid in self.threads(pid) {
             self.ask_task(tid);
+            // A wake-up for one task must not reach a stopped one: it repeats its call later.
+            let task = self.task_mut(tid);
+            if task.is_some_and(|task| task.places.iter().any(Registration::is_exclusive)) {
+                self.wake(tid);
+            }
         }
         self.suspend();
     }
@@ -295,8 +297,8 @@ impl Kernel {
         if parent == INIT || ignores {
             self.process_mut().parent = INIT;
         }
-        self.files.vfs.changed.push(NOBODY);
-        self.wake_for_files();
+        self.process.exit_waiters.wake_all(READABLE);
+        self.serve_wakeups();
         self.leave_task();
         // A zombie without a parent that could wait for it is removed.
         let process = self.processes.get(pid);

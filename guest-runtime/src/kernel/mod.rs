@@ -423,9 +423,7 @@ impl Kernel {
                 self.attend_disks();
             }
             let result = syscall::serve(self, number, &arguments);
-            if self.files.vfs.has_changes() {
-                self.wake_for_files();
-            }
+            self.serve_wakeups();
             match (&self.control, result) {
                 (Control::Replaced, _) => {
                     // `execve` has replaced the program.
@@ -444,6 +442,9 @@ impl Kernel {
             let hart = self.hart();
             hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
         };
+        if !self.task.places.is_empty() {
+            self.end_places(result.is_ok());
+        }
         if result == Err(Errno::EINTR) && self.goes_on_after_stop(number) {
             let hart = self.hart();
             hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
@@ -478,6 +479,16 @@ impl Kernel {
             return Control::Restart;
         }
         self.attend()
+    }
+
+    /// Ends the wait of a call that was woken alone. If the call failed it has not used the
+    /// wake-up, which another task gets.
+    fn end_places(&mut self, used: bool) {
+        match used {
+            true => self.task.places.clear(),
+            false => self.task.pass_on(),
+        }
+        self.wake_tasks();
     }
 
     fn set_result(&mut self, result: Result<u64, Errno>) {

@@ -7,6 +7,7 @@ use crate::kernel::signals::{ProcessSignals, SigInfo};
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
 use crate::kernel::timers::ProcessTimers;
+use crate::wait::WaitQueue;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::boot::BootInfo;
@@ -142,6 +143,10 @@ pub struct Process {
     pub files: fs::process::Process,
     /// Signal state of the process as a whole.
     pub signals: ProcessSignals,
+    /// Woken when the process ends.
+    pub exit_waiters: WaitQueue,
+    /// Woken when a signal is sent that a task has blocked.
+    pub signal_waiters: WaitQueue,
 }
 
 impl Process {
@@ -190,6 +195,8 @@ impl Process {
             timers: ProcessTimers::default(),
             files,
             signals: ProcessSignals::default(),
+            exit_waiters: WaitQueue::default(),
+            signal_waiters: WaitQueue::default(),
         }
     }
 
@@ -221,6 +228,8 @@ impl Process {
             timers: ProcessTimers::default(),
             files,
             signals,
+            exit_waiters: WaitQueue::default(),
+            signal_waiters: WaitQueue::default(),
             ..*self
         }
     }

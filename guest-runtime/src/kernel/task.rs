@@ -1,10 +1,10 @@
 //! Tasks: the threads of all processes, and the state of each.
 
 use crate::exec::interp::fcsr;
-use crate::fs::types::Ino;
 use crate::kernel::exit::Fault;
 use crate::kernel::signals::ThreadSignals;
 use crate::strace::Pending;
+use crate::wait::Registration;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hartline_abi::hart::{Hart, NO_RESERVATION};
@@ -18,10 +18,8 @@ pub const NEVER: u64 = u64::MAX;
 pub enum Event {
     /// Only a timeout or a signal.
     Nothing,
-    /// A change of this file: a pipe or an eventfd, for example.
-    File(Ino),
-    /// A change of any file.
-    AnyFile,
+    /// An event of a file, in one of the wait queues of [`Task::places`].
+    File,
     /// A child ended, stopped or continued.
     Child,
     /// A process made by `vfork` released the memory.
@@ -133,8 +131,9 @@ pub struct Task {
     pub wait: Option<Wait>,
     /// CPU time used, ns; while the task runs, up to the last switch.
     pub cpu_time: u64,
-    /// The files that the task waits for with [`Event::AnyFile`]; empty: all files.
-    pub watched: Vec<Ino>,
+    /// The places of the task in wait queues while it waits. After that, until its repeated call
+    /// ends or waits again, the exclusive ones that were woken.
+    pub places: Vec<Registration>,
     /// The vCPUs that may run the task, as a bit set.
     pub affinity: u64,
     /// Registers while the task does not run.
@@ -158,10 +157,15 @@ impl Task {
             trace: None,
             wait: None,
             cpu_time: 0,
-            watched: Vec::new(),
+            places: Vec::new(),
             affinity: u64::MAX,
             registers: None,
             signals: ThreadSignals::default(),
         }
+    }
+
+    /// Hands wake-ups that reached only this task to others, because this task will not use them.
+    pub(crate) fn pass_on(&mut self) {
+        self.places.drain(..).for_each(|place| place.pass_on());
     }
 }

@@ -9,6 +9,7 @@ use crate::kernel::Kernel;
 use crate::kernel::current::Current;
 use crate::kernel::signals::SigInfo;
 use crate::kernel::task::NEVER;
+use crate::wait::{READABLE, WaitQueue};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -71,8 +72,8 @@ pub struct TimerFd {
     pub timer: Cell<Timer>,
     /// Expirations that were not read.
     pub expirations: Cell<u64>,
-    /// Counter of all expirations, for edges.
-    pub edges: Cell<u32>,
+    /// Woken when the timer expires.
+    pub waiters: WaitQueue,
 }
 
 /// The notification of a POSIX timer.
@@ -260,7 +261,7 @@ impl Kernel {
                 self.act(owner, count);
             }
         }
-        self.wake_for_files();
+        self.serve_wakeups();
         self.scheduler.end_urgent(before);
         self.announce_time();
     }
@@ -271,13 +272,11 @@ impl Kernel {
                 let Ok(file) = self.files.vfs.files.get(id) else {
                     return;
                 };
-                let ino = file.ino;
                 if let Some(timer) = file.object.downcast::<TimerFd>() {
                     let unread = timer.expirations.get();
                     timer.expirations.set(unread.saturating_add(count));
-                    timer.edges.set(timer.edges.get().wrapping_add(1));
+                    timer.waiters.wake(READABLE);
                 }
-                self.files.vfs.changed.push(ino);
             }
             Owner::Real(pid) => {
                 self.signal_process(pid, SigInfo::sent(SIGALRM, SI_KERNEL, 0, 0));

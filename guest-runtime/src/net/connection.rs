@@ -222,7 +222,7 @@ impl Network {
         }
         (socket.read_closed, socket.write_closed) = (false, false);
         self.touch_input(listener);
-        self.touch(id, [0, 1]);
+        self.touch_output(id);
         Ok(Connecting::Done)
     }
 
@@ -246,7 +246,7 @@ impl Network {
         if let Ok(socket) = self.get_mut(id) {
             socket.state = State::Idle;
             socket.error = Some(Errno::ECONNREFUSED);
-            self.touch(id, [1, 1]);
+            self.touch_all(id);
         }
     }
 
@@ -312,7 +312,8 @@ impl Network {
             socket.read_closed = false;
             waiting.into_iter().for_each(|waiting| self.refuse(waiting));
         }
-        self.touch(id, [1, 1]);
+        self.touch_all(id);
+        self.release_senders(self.get(id)?);
         if let Some(flow) = flow {
             self.with_wire(|wire, net| wire.finish(flow, net));
         }
@@ -326,7 +327,7 @@ impl Network {
         {
             other.read_closed |= how & 2 != 0;
             other.write_closed |= tells_both && how & 1 != 0;
-            self.touch(peer, [1, 1]);
+            self.touch_all(peer);
         }
         // Linux records the shutdown although it returns the error.
         match is_idle {
@@ -352,7 +353,7 @@ impl Network {
         other.peer = None;
         if socket.kind == Type::Datagram {
             other.state = State::Disconnected;
-            self.touch(peer, [1, 1]);
+            self.touch_all(peer);
             return;
         }
         other.read_closed = true;
@@ -363,7 +364,7 @@ impl Network {
             other.state = State::Disconnected;
             other.write_closed = true;
         }
-        self.touch(peer, [1, 1]);
+        self.touch_all(peer);
     }
 
     /// Sends bytes over a connection; returns how many the other end took.
@@ -441,7 +442,7 @@ impl Network {
         socket.error = Some(Errno::EPIPE);
         socket.write_closed = true;
         socket.state = State::Disconnected;
-        self.touch(id, [1, 1]);
+        self.touch_all(id);
         Ok(count)
     }
 }

@@ -52,6 +52,8 @@ impl Network {
         socket.peer = Some(to);
         socket.peer_credentials = credentials;
         socket.state = State::Connected;
+        // The new destination may have room.
+        self.touch_output(id);
         Ok(())
     }
 
@@ -64,6 +66,7 @@ impl Network {
         socket.remote = Address::Unnamed;
         socket.peer = None;
         socket.state = State::Idle;
+        self.touch_output(id);
         Ok(())
     }
 
@@ -107,6 +110,7 @@ impl Network {
             return Err(Errno::EPIPE);
         }
         if !target.has_room_for(bytes.len()) {
+            target.senders.get_mut().insert(id);
             return Err(Errno::EAGAIN);
         }
         deliver(target, bytes, from, rights, who, None);
@@ -156,7 +160,7 @@ impl Network {
             Some(receiver) => self.take_datagrams(receiver, bytes, segment, from, who)?,
             None if connected => {
                 self.get_mut(id)?.error = Some(Errno::ECONNREFUSED);
-                self.touch(id, [1, 1]);
+                self.touch_all(id);
             }
             None => {}
         }

@@ -20,6 +20,7 @@ mod wired;
 
 use crate::fs::process::FileId;
 use crate::fs::types::Ino;
+use crate::wait::{ALL, READABLE, WRITABLE};
 use address::{Address, Family};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -95,8 +96,6 @@ pub struct Network {
     last_port: u16,
     names: BTreeMap<Box<[u8]>, SocketId>,
     files: BTreeMap<Ino, SocketId>,
-    /// Inodes of sockets whose state has changed.
-    pub changed: Vec<Ino>,
     /// The network interface, if there is one.
     wire: Option<Box<Wire>>,
     /// `AF_VSOCK` sockets bound to each port.
@@ -216,9 +215,42 @@ impl Network {
         Ok([first, second])
     }
 
-    /// Reports that a socket received something, or that its state changed.
-    fn touch_input(&mut self, id: SocketId) {
-        self.touch(id, [1, 0]);
+    /// Wakes a party that waits for input of a socket: it received something.
+    fn touch_input(&self, id: SocketId) {
+        if let Some(socket) = self.sockets.get(&id) {
+            socket.waiters.wake(READABLE);
+        }
+    }
+
+    /// Wakes the parties that wait to send through a socket: there is room, or it is connected.
+    fn touch_output(&self, id: SocketId) {
+        if let Some(socket) = self.sockets.get(&id) {
+            socket.waiters.wake_all(WRITABLE);
+        }
+    }
+
+    /// Wakes all parties that wait for a socket: it has an error, or one side has ended.
+    fn touch_all(&self, id: SocketId) {
+        if let Some(socket) = self.sockets.get(&id) {
+            socket.waiters.wake_all(ALL);
+        }
+    }
+
+    /// Sets the pending error of a socket.
+    ///
+    /// # Errors
+    /// `EBADF` if the socket is closed.
+    pub fn set_error(&mut self, id: SocketId, error: Errno) -> Result<(), Errno> {
+        self.get_mut(id)?.error = Some(error);
+        self.touch_all(id);
+        Ok(())
+    }
+
+    /// Wakes the senders of datagrams that found no room in the queue of a socket.
+    fn release_senders(&self, socket: &Socket) {
+        for sender in socket.senders.take() {
+            self.touch_output(sender);
+        }
     }
 
     /// Sets the size of the receive (0) or send (1) buffer of a socket, bytes. The socket and its
@@ -231,23 +263,8 @@ impl Network {
         socket.options.set_buffer(which, bytes);
         let peer = socket.peer;
         self.touch_output(id);
-        // The peer's own buffers are as before: a change, but no edge.
-        peer.into_iter().for_each(|peer| self.touch(peer, [0, 0]));
+        peer.into_iter().for_each(|peer| self.touch_output(peer));
         Ok(())
-    }
-
-    /// Reports that a socket has room for sending, or that its state changed.
-    fn touch_output(&mut self, id: SocketId) {
-        self.touch(id, [0, 1]);
-    }
-
-    fn touch(&mut self, id: SocketId, edges: [u32; 2]) {
-        if let Some(socket) = self.sockets.get_mut(&id) {
-            for (count, more) in socket.edges.iter_mut().zip(edges) {
-                *count = count.wrapping_add(more);
-            }
-            self.changed.extend(socket.ino);
-        }
     }
 
     /// Takes the pending error of a socket, so that it is reported once.
@@ -439,6 +456,7 @@ impl Network {
                 self.with_wire(|wire, net| wire.close_listener(id, net));
             }
             self.leave_peer(id, &socket);
+            self.release_senders(&socket);
             // Connections that were not accepted are reset.
             self.leave_wire(&socket, id != first);
             self.leave_vsock(&socket);
@@ -570,14 +588,21 @@ impl Network {
             segment: message.segment,
         };
         if peek {
+            // The message stays for the next receiver.
+            socket.waiters.pass_on(READABLE);
             return socket.queue.front().map(received).ok_or(Errno::EAGAIN);
         }
         let message = socket.queue.pop().ok_or(Errno::EAGAIN)?;
         let mut received = received(&message);
         received.rights = message.rights;
-        self.touch_output(id);
-        if let Some(peer) = self.get(id)?.peer {
+        let socket = self.get(id)?;
+        self.release_senders(socket);
+        if let Some(peer) = socket.peer {
             self.touch_output(peer);
+        }
+        if !socket.queue.is_empty() {
+            // One receiver is woken at a time.
+            socket.waiters.pass_on(READABLE);
         }
         Ok(received)
     }

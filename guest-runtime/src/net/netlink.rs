@@ -424,7 +424,10 @@ impl Network {
                 segment: None,
             });
         }
-        self.touch_input(id);
+        match socket.error {
+            Some(_) => self.touch_all(id),
+            None => self.touch_input(id),
+        }
         Ok(bytes.len())
     }
 }

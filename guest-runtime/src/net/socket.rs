@@ -6,7 +6,9 @@ use super::queue::{NOBODY, Queue};
 use super::vsock::Ends;
 use super::wire::FlowId;
 use crate::fs::types::Ino;
-use alloc::collections::VecDeque;
+use crate::wait::WaitQueue;
+use alloc::collections::{BTreeSet, VecDeque};
+use core::cell::RefCell;
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{IPPROTO_TCP, IPPROTO_UDP};
 use hartline_linux::netlink::NETLINK_ROUTE;
@@ -119,8 +121,10 @@ pub struct Socket {
     pub ino: Option<Ino>,
     /// The socket file that the socket is bound to.
     pub file: Option<Ino>,
-    /// Counters of input and of new room for output.
-    pub edges: [u32; 2],
+    /// The parties that wait for the socket.
+    pub waiters: WaitQueue,
+    /// Unix datagram sockets that found no room in the receive queue since the last receive.
+    pub senders: RefCell<BTreeSet<SocketId>>,
 }
 
 impl Socket {
@@ -148,7 +152,8 @@ impl Socket {
             in_progress: false,
             ino: None,
             file: None,
-            edges: [0; 2],
+            waiters: WaitQueue::default(),
+            senders: RefCell::default(),
         }
     }
 

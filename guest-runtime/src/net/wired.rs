@@ -130,12 +130,22 @@ impl Network {
         }
     }
 
-    /// Whether poll reports that the socket can send.
+    /// Whether poll reports that the socket `id` can send. If a Unix datagram socket cannot, the
+    /// next receive at its destination wakes it.
     #[must_use]
-    pub fn can_send(&self, socket: &Socket) -> bool {
+    pub fn can_send(&self, id: SocketId) -> bool {
+        let Ok(socket) = self.get(id) else {
+            return false;
+        };
         let peer = socket.peer.map(|peer| self.get(peer));
         match (peer, socket.flow, socket.channel) {
-            (Some(Ok(peer)), ..) => socket.can_send_to(peer),
+            (Some(Ok(peer)), ..) => {
+                let can = socket.can_send_to(peer);
+                if !can && socket.kind == Type::Datagram {
+                    peer.senders.borrow_mut().insert(id);
+                }
+                can
+            }
             (_, _, Some(ends)) => self.can_send_vsock(ends),
             (_, Some(flow), _) => match socket.state {
                 State::Asking => false,
@@ -262,7 +272,7 @@ impl Network {
     pub(super) fn wire_ended(&mut self, id: SocketId) {
         if let Ok(socket) = self.get_mut(id) {
             socket.read_closed = true;
-            self.touch(id, [1, 1]);
+            self.touch_all(id);
         }
     }
 
@@ -279,6 +289,6 @@ impl Network {
             (socket.read_closed, socket.write_closed) = (true, true);
         }
         socket.error = error.or(socket.error);
-        self.touch(id, [1, 1]);
+        self.touch_all(id);
     }
 }

@@ -9,6 +9,7 @@ use crate::kernel::space::Space;
 use crate::kernel::task::{Registers, Task};
 use crate::mm::Access;
 use crate::mm::user;
+use crate::wait::WaitQueue;
 use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_CLOEXEC;
@@ -146,8 +147,9 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         signals: kernel.task().signals.of_new_thread(keeps_stack),
         ..Task::new(tid)
     };
+    let exit_waiters = WaitQueue::default();
     if has(CLONE_PIDFD) {
-        open_pidfd(kernel, args, tid)?;
+        open_pidfd(kernel, args, tid, exit_waiters.clone())?;
     }
     if has(CLONE_PARENT_SETTID) {
         user::write(kernel.memory_mut(), args.parent_tid, &tid)?;
@@ -155,6 +157,11 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     match has(CLONE_THREAD) {
         true => make_thread(kernel, args, task)?,
         false => make_process(kernel, args, task)?,
+    }
+    if has(CLONE_PIDFD)
+        && let Some(process) = kernel.process_mut(tid)
+    {
+        process.exit_waiters = exit_waiters;
     }
     kernel.files.streams.set_alone(false);
     kernel.start_ticking();
@@ -164,8 +171,14 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     }
 }
 
-/// Opens a descriptor for the process `pid`, which is not created yet.
-fn open_pidfd(kernel: &mut Kernel, args: &CloneArgs, pid: u32) -> Result<(), Errno> {
+/// Opens a descriptor for the process `pid`, which is not created yet, and will wake `waiters` when
+/// it ends.
+fn open_pidfd(
+    kernel: &mut Kernel,
+    args: &CloneArgs,
+    pid: u32,
+    waiters: WaitQueue,
+) -> Result<(), Errno> {
     // `clone` has one argument for both addresses.
     let one_place = args.pidfd == args.parent_tid;
     if args.flags & CLONE_PARENT_SETTID != 0 && one_place {
@@ -173,7 +186,7 @@ fn open_pidfd(kernel: &mut Kernel, args: &CloneArgs, pid: u32) -> Result<(), Err
     }
     // If the address is bad, the call fails before a descriptor is opened.
     user::write(kernel.memory_mut(), args.pidfd, &u32::MAX)?;
-    let fd = open_anonymous(kernel, Rc::new(PidFd(pid)), O_CLOEXEC)?;
+    let fd = open_anonymous(kernel, Rc::new(PidFd { pid, waiters }), O_CLOEXEC)?;
     user::write(kernel.memory_mut(), args.pidfd, &(fd as u32))
 }
 

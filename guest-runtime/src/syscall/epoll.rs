@@ -3,23 +3,24 @@
 use super::Entry;
 use super::files::Files;
 use super::files_fd::open_anonymous;
-use super::poll::{Watch, read_timeout, watch_now, with_mask};
+use super::poll::{ALWAYS, Watch, read_timeout, watch_now, with_mask};
 use crate::arch::clock;
-use crate::file::epoll::{ALWAYS, MAX_NESTING};
-use crate::fs::epoll::{Epoll, Interest};
-use crate::fs::operations::{Mode, WRITABLE};
+use crate::fs::epoll::{Epoll, Found, MAX_NESTING, Wanted};
+use crate::fs::operations::Mode;
 use crate::fs::process::FileId;
 use crate::kernel::Kernel;
+use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
+use crate::wait::poll::PollTable;
+use crate::wait::{ALL, READABLE, Registration};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::eventpoll::{
-    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT,
-    EPOLLWAKEUP, EpollEvent,
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLEXCLUSIVE, EPOLLWAKEUP, EpollEvent,
 };
 use hartline_linux::fcntl::O_CLOEXEC;
-use hartline_linux::poll::{POLLIN, POLLNVAL, POLLOUT};
+use hartline_linux::poll::{POLLIN, POLLOUT};
 use hartline_linux::syscall::nr;
 use zerocopy::IntoBytes;
 
@@ -60,22 +61,53 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         _ if target == own => return Err(Errno::EINVAL),
         _ => {}
     }
-    if a[1] == EPOLL_CTL_ADD && leads_to(&kernel.files, target, own, MAX_NESTING) {
-        return Err(Errno::ELOOP);
+    if a[1] == EPOLL_CTL_ADD {
+        // The lists that watch this one count too.
+        let above = kernel.files.vfs.epoll(own)?.waiters().depth() - 1;
+        if leads_to(
+            &kernel.files,
+            target,
+            own,
+            MAX_NESTING.saturating_sub(above),
+        ) {
+            return Err(Errno::ELOOP);
+        }
     }
     check_exclusive(kernel, a[1], target, event.events)?;
-    let file = kernel.files.vfs.files.get(target)?;
-    let announcement = file.object.announcement(&kernel.files.vfs);
-    let events = event.events | ALWAYS & !POLLNVAL;
-    let interest = Interest::new(file.ino, announcement, events, event.data);
     let key = (a[2] as u32, target);
+    let wanted = Wanted {
+        events: event.events,
+        data: event.data,
+    };
+    if a[1] == EPOLL_CTL_DEL {
+        kernel.files.vfs.remove_interest(own, key)?;
+        return Ok(0);
+    }
+    let found = find(kernel, target)?;
     let vfs = &mut kernel.files.vfs;
     match a[1] {
-        EPOLL_CTL_ADD => vfs.add_interest(own, key, interest)?,
-        EPOLL_CTL_MOD => vfs.modify_interest(own, key, interest)?,
-        _ => vfs.remove_interest(own, key)?,
+        EPOLL_CTL_ADD => vfs.add_interest(own, key, wanted, found)?,
+        _ => vfs.modify_interest(own, key, wanted, found.ready)?,
     }
     Ok(0)
+}
+
+/// Checks a description for which an interest is added or changed.
+fn find(kernel: &Kernel, target: FileId) -> Result<Found, Errno> {
+    let file = kernel.files.vfs.files.get(target)?;
+    let mut table = PollTable::collecting(ALL, Vec::new());
+    let ready = file.object.poll(kernel, file, &mut table);
+    let mut found = Found {
+        ready,
+        // A list may get standard input later.
+        polled: table.input || file.object.is::<Epoll>(),
+        places: Vec::new(),
+    };
+    if table.input {
+        table.wait(&kernel.files.streams.input_waiters);
+    }
+    found.places = table.into_places();
+    Ok(found)
 }
 
 /// Whether one instance watches another, directly or through others; also true if the nesting
@@ -89,8 +121,7 @@ fn leads_to(files: &Files, from: FileId, to: FileId, depth: u32) -> bool {
     from == to || depth == 0 || targets.any(|next| leads_to(files, next, to, depth - 1))
 }
 
-/// Checks that `EPOLLEXCLUSIVE` comes only with the events it allows, and not with nesting. The
-/// flag changes nothing else: each woken task checks again for ready events.
+/// Checks that `EPOLLEXCLUSIVE` comes only with the events it allows, and not with nesting.
 fn check_exclusive(kernel: &Kernel, action: u64, target: FileId, events: u32) -> Result<(), Errno> {
     const ALLOWED: u32 = POLLIN | POLLOUT | ALWAYS | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
     if events & EPOLLEXCLUSIVE == 0 {
@@ -109,38 +140,31 @@ fn collect(
     epoll: FileId,
     most: usize,
 ) -> Result<(Vec<EpollEvent>, bool), Errno> {
-    kernel.wake_for_files();
     // Held, so that the list is looked up once for all candidates.
     let object = Rc::clone(&kernel.files.vfs.files.get(epoll)?.object);
     let list: &Epoll = object.downcast().ok_or(Errno::EINVAL)?;
     let last = list.begin_look();
     let (mut events, mut wants_input) = (Vec::new(), false);
     while events.len() < most
-        && let Some((key, interest)) = list.next_candidate(last)
+        && let Some(interest) = list.next_candidate(last)
     {
+        let (_, file) = interest.key();
         let mut watch = [Watch {
-            file: Some(key.1),
-            events: interest.wanted(),
+            file: Some(file),
+            events: interest.events(),
             ready: 0,
         }];
         wants_input |= watch_now(kernel, &mut watch).1;
-        let ready = watch[0].ready & interest.wanted();
-        let edges = kernel.files.vfs.edges(key.1);
-        let news = match interest.events & EPOLLET {
-            0 => ready,
-            _ => interest.news(ready, edges),
-        };
-        if news == 0 {
-            list.pass(key, ready);
-            continue;
+        let ready = watch[0].ready & interest.events();
+        if interest.look(ready) {
+            events.push(EpollEvent {
+                events: ready,
+                pad: 0,
+                data: interest.data(),
+            });
         }
-        list.report(key, ready, edges);
-        events.push(EpollEvent {
-            events: ready,
-            pad: 0,
-            data: interest.data,
-        });
     }
+    list.end_look();
     Ok((events, wants_input))
 }
 
@@ -160,11 +184,16 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
     if deadline <= clock::monotonic() {
         return Ok(0);
     }
-    let files = match kernel.files.vfs.epoll(epoll)?.needs_any_change() {
-        true => Vec::new(),
-        false => Vec::from([kernel.file(a[0])?.ino]),
+    // One of several tasks is woken, as on Linux.
+    let place = Registration::new(kernel.files.vfs.epoll(epoll)?.waiters(), READABLE).exclusive();
+    let wait = Wait {
+        input,
+        deadline,
+        ..Wait::for_event(Event::File)
     };
-    Err(kernel.block_for(files, input, deadline))
+    let mut places = kernel.take_places();
+    places.push(place);
+    Err(kernel.block_in(places, wait, 0))
 }
 
 fn epoll_pwait(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -180,28 +209,4 @@ fn epoll_pwait2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let timeout = read_timeout(kernel.memory_mut(), a[3])?;
     list_id(kernel, a[0])?;
     with_mask(kernel, a[4], a[5], |kernel| wait(kernel, a, timeout))
-}
-
-impl Interest {
-    /// The events in `ready` that are new to an edge-triggered interest: they were not ready at the
-    /// last check, or the file has changed since.
-    fn news(&self, ready: u32, edges: [u32; 2]) -> u32 {
-        let mut news = ready & !self.reported;
-        if edges[0] != self.seen[0] {
-            news |= ready & !WRITABLE;
-        }
-        if edges[1] != self.seen[1] {
-            news |= ready & WRITABLE;
-        }
-        news
-    }
-
-    /// The events this interest waits for; none after a one-shot interest has been reported.
-    fn wanted(&self) -> u32 {
-        let events = self.events & !(EPOLLONESHOT | EPOLLET);
-        match events & !ALWAYS {
-            0 if self.events & EPOLLONESHOT != 0 => 0,
-            _ => events,
-        }
-    }
 }

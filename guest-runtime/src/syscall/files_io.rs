@@ -14,6 +14,8 @@ use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
 use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
+use crate::wait::poll::PollTable;
+use crate::wait::{READABLE, Registration, WRITABLE};
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -110,13 +112,12 @@ fn read_at(
     match read_into(kernel, id, offset, address, limit) {
         Err(Errno::EAGAIN) if waits(kernel, id)? => {
             if mode.has(Mode::TERMINAL) {
-                let ino = kernel.files.vfs.files.get(id)?.ino;
-                let timed = object(kernel, id)?.read_timed(kernel, ino, address, limit)?;
+                let timed = object(kernel, id)?.read_timed(kernel, address, limit)?;
                 if let Some(done) = timed {
                     return Ok(done);
                 }
             }
-            Err(block(kernel, id, 0)?)
+            Err(block(kernel, id, READABLE, 0)?)
         }
         result => result.map(|done| done as u64),
     }
@@ -157,17 +158,29 @@ fn read_storage(
     Ok(done)
 }
 
-/// Waits until reading or writing may continue; the caller passes the result on.
-pub(super) fn block(kernel: &mut Kernel, id: FileId, progress: u64) -> Result<Errno, Errno> {
-    let file = kernel.files.vfs.files.get(id)?;
-    if file.mode.has(Mode::STORAGE) {
+/// Waits until reading (`events` is [`READABLE`]) or writing ([`WRITABLE`]) may continue; the caller
+/// passes the result on.
+pub(super) fn block(
+    kernel: &mut Kernel,
+    id: FileId,
+    events: u32,
+    progress: u64,
+) -> Result<Errno, Errno> {
+    if kernel.files.vfs.files.get(id)?.mode.has(Mode::STORAGE) {
         return Ok(kernel.await_disk(progress));
+    }
+    let mut table = PollTable::collecting(events, kernel.take_places());
+    let file = kernel.files.vfs.files.get(id)?;
+    file.object.poll(kernel, file, &mut table);
+    let mut places = table.into_places();
+    if events == READABLE && file.mode.has(Mode::WAKE_ONE) {
+        places.iter_mut().for_each(Registration::set_exclusive);
     }
     let wait = Wait {
         input: file.mode.has(Mode::INPUT),
-        ..Wait::for_event(Event::File(file.ino))
+        ..Wait::for_event(Event::File)
     };
-    Ok(kernel.block(wait, progress))
+    Ok(kernel.block_in(places, wait, progress))
 }
 
 /// Sends `SIGPIPE` if the result is `EPIPE`.
@@ -206,7 +219,7 @@ fn write_at(
         match result {
             Ok(n) => done += n as u64,
             Err(Errno::EAGAIN) if waits(kernel, id)? => {
-                let error = block(kernel, id, before + done)?;
+                let error = block(kernel, id, WRITABLE, before + done)?;
                 return match error {
                     Errno::EINTR if done > 0 => Ok(done),
                     error => Err(error),
@@ -531,7 +544,7 @@ fn copy(
     let mut done = kernel.progress();
     while done < count {
         let wanted = usize::try_from(count - done).map_or(COPY, |n| n.min(COPY));
-        let (waiting, result) = match read_file(
+        let (waiting, events, result) = match read_file(
             kernel,
             from,
             Some(first + done),
@@ -539,15 +552,18 @@ fn copy(
         ) {
             Ok(got) => {
                 let at = target.map(|target| target + done);
-                (to, write_file(kernel, to, at, (&buffer[..got]).into()))
+                let written = write_file(kernel, to, at, (&buffer[..got]).into());
+                (to, WRITABLE, written)
             }
-            error => (from, error),
+            error => (from, READABLE, error),
         };
         let written = match result {
-            Err(Errno::EAGAIN) if waits(kernel, waiting)? => match block(kernel, waiting, done)? {
-                Errno::EINTR if done > 0 => break,
-                error => return Err(error),
-            },
+            Err(Errno::EAGAIN) if waits(kernel, waiting)? => {
+                match block(kernel, waiting, events, done)? {
+                    Errno::EINTR if done > 0 => break,
+                    error => return Err(error),
+                }
+            }
             Err(_) if done > 0 => break,
             result => check_pipe(kernel, result)?,
         };

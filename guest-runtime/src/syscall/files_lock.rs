@@ -3,8 +3,9 @@
 use super::Entry;
 use crate::fs::locks::{Owner, RangeLock};
 use crate::kernel::Kernel;
-use crate::kernel::task::{Event, Wait};
+use crate::kernel::task::NEVER;
 use crate::mm::user;
+use crate::wait::{ALL, Registration};
 use core::ops::Range;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{F_RDLCK, F_UNLCK, F_WRLCK, Flock, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN};
@@ -117,10 +118,8 @@ pub(super) fn set_lock(
         F_RDLCK => file.check_readable()?,
         F_WRLCK => file.check_writable()?,
         _ => {
-            let vfs = &mut kernel.files.vfs;
-            if vfs.locks.unlock(ino, wanted.owner, wanted.range) {
-                vfs.changed.push(ino);
-            }
+            let locks = &mut kernel.files.vfs.locks;
+            locks.unlock(ino, wanted.owner, wanted.range);
             return Ok(0);
         }
     }
@@ -128,12 +127,11 @@ pub(super) fn set_lock(
     let locks = &mut kernel.files.vfs.locks;
     locks.end_wait(pid);
     match locks.lock(ino, wanted.clone()) {
-        // A lock downgraded from exclusive to shared may unblock waiters.
-        Ok(()) if !wanted.exclusive => kernel.files.vfs.changed.push(ino),
         Ok(()) => {}
         Err(Errno::EAGAIN) if call.waits => {
             locks.wait(ino, &wanted)?;
-            let error = kernel.block(Wait::for_event(Event::File(ino)), 0);
+            let place = Registration::new(locks.waiters(ino), ALL);
+            let error = kernel.block_at(place, NEVER, 0);
             if error != Errno::ERESTARTSYS {
                 kernel.files.vfs.locks.end_wait(pid);
             }
@@ -147,27 +145,20 @@ pub(super) fn set_lock(
 fn flock(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.file_id(a[0])?;
     let ino = kernel.file(a[0])?.ino;
-    let vfs = &mut kernel.files.vfs;
+    let locks = &mut kernel.files.vfs.locks;
     let exclusive = match a[1] & !LOCK_NB {
         LOCK_SH => false,
         LOCK_EX => true,
         LOCK_UN => {
-            if vfs.locks.unlock_whole(ino, id) {
-                vfs.changed.push(ino);
-            }
+            locks.unlock_whole(ino, id);
             return Ok(0);
         }
         _ => return Err(Errno::EINVAL),
     };
-    let held = vfs.locks.holds_whole(ino, id);
-    let result = vfs.locks.lock_whole(ino, id, exclusive);
-    // Even if the call fails, an existing lock may have become weaker.
-    if held {
-        vfs.changed.push(ino);
-    }
-    match result {
+    match locks.lock_whole(ino, id, exclusive) {
         Err(Errno::EAGAIN) if a[1] & LOCK_NB == 0 => {
-            Err(kernel.block(Wait::for_event(Event::File(ino)), 0))
+            let place = Registration::new(locks.waiters(ino), ALL);
+            Err(kernel.block_at(place, NEVER, 0))
         }
         result => result.map(|()| 0),
     }

@@ -5,14 +5,16 @@ use super::Entry;
 use super::files::{inode_at, read_path};
 use crate::file::open::{OtherEnd, Request};
 use crate::fs::filesystem::NewInode;
-use crate::fs::inode::MAY_EXEC;
+use crate::fs::inode::{Kind, MAY_EXEC};
 use crate::fs::names::Rename;
+use crate::fs::pipe::OPENED;
 use crate::fs::types::Ino;
 use crate::fs::types::VALID_OPEN_FLAGS;
 use crate::fs::walk::{Last, Options, Resolved};
 use crate::kernel::Kernel;
-use crate::kernel::task::{Event, Retry, Wait};
+use crate::kernel::task::{NEVER, Retry};
 use crate::mm::user;
+use crate::wait::Registration;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{
     __O_TMPFILE, AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW,
@@ -66,7 +68,11 @@ fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     }
     let ino = process.fds.get(fd)?.ino;
     let progress = u64::from(fd) | u64::from(opens) << 32;
-    let error = kernel.block(Wait::for_event(Event::File(ino)), progress);
+    let Kind::Fifo(pipe) = &kernel.files.vfs.fs.inode(ino)?.kind else {
+        return Ok(u64::from(fd));
+    };
+    let place = Registration::new(&pipe.read_waiters, OPENED);
+    let error = kernel.block_at(place, NEVER, progress);
     if error != Errno::ERESTARTSYS {
         let (vfs, process) = kernel.file_state();
         vfs.close(process, fd)?;

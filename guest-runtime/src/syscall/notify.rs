@@ -41,8 +41,8 @@ fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Returns the process behind a pidfd.
 pub(super) fn pidfd(kernel: &Kernel, fd: u64) -> Result<u32, Errno> {
-    let &PidFd(pid) = (kernel.file(fd)?.object).downcast().ok_or(Errno::EBADF)?;
-    Ok(pid)
+    let file: Option<&PidFd> = kernel.file(fd)?.object.downcast();
+    file.map(|file| file.pid).ok_or(Errno::EBADF)
 }
 
 fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -50,7 +50,7 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if pid.cast_signed() <= 0 || flags & !O_NONBLOCK != 0 {
         return Err(Errno::EINVAL);
     }
-    if !kernel.processes().any(|process| process.pid == pid) {
+    let Some(process) = kernel.processes().find(|process| process.pid == pid) else {
         // `pid` is a thread other than the first of its process.
         let is_thread = kernel.tasks.get_mut(pid).is_some();
         return Err(if is_thread {
@@ -58,8 +58,13 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         } else {
             Errno::ESRCH
         });
-    }
-    open_anonymous(kernel, Rc::new(PidFd(pid)), flags | O_CLOEXEC)
+    };
+    let waiters = process.exit_waiters.clone();
+    open_anonymous(
+        kernel,
+        Rc::new(PidFd { pid, waiters }),
+        flags | O_CLOEXEC,
+    )
 }
 
 fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

@@ -2,13 +2,12 @@
 
 use super::Entry;
 use crate::arch::clock;
-use crate::file::epoll::ALWAYS;
-use crate::fs::epoll::Announcement;
-use crate::fs::operations::{PollTable, READABLE, WRITABLE};
 use crate::fs::process::FileId;
-use crate::fs::types::Ino;
 use crate::kernel::Kernel;
+use crate::kernel::task::{Event, Wait};
 use crate::mm::{AddressSpace, user};
+use crate::wait::poll::PollTable;
+use crate::wait::{READABLE, Registration, WRITABLE};
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
@@ -19,6 +18,9 @@ use zerocopy::IntoBytes;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[(nr::pselect6, pselect6), (nr::ppoll, ppoll)];
+
+/// Events that are reported without being requested.
+pub(super) const ALWAYS: u32 = POLLERR | POLLHUP | POLLNVAL;
 
 /// A descriptor to poll.
 #[derive(Debug, Clone, Copy)]
@@ -73,28 +75,35 @@ fn watch(kernel: &mut Kernel, watches: &mut [Watch], timeout_ns: u64) -> Result<
     match (count, over, wants_input) {
         // The wait detects new input.
         (0, false, _) => {
-            let files = inodes_of(kernel, watches);
-            Err(kernel.block_for(files, wants_input, deadline))
+            let wait = Wait {
+                input: wants_input,
+                deadline,
+                ..Wait::for_event(Event::File)
+            };
+            let places = kernel.take_places();
+            let places = places_of(kernel, watches, places);
+            Err(kernel.block_in(places, wait, 0))
         }
         (_, _, true) => Ok(watch_now(kernel, watches).0),
         (count, _, false) => Ok(count),
     }
 }
 
-/// The inodes whose changes signal readiness of the watched descriptions. Empty if one of the
-/// descriptions does not signal readiness this way.
-fn inodes_of(kernel: &Kernel, watches: &[Watch]) -> Vec<Ino> {
-    let mut inodes = Vec::new();
+/// Adds places in the wait queues of the watched descriptions, each for its events.
+fn places_of(
+    kernel: &Kernel,
+    watches: &[Watch],
+    mut places: Vec<Registration>,
+) -> Vec<Registration> {
     for watch in watches {
         let file = watch.file.map(|id| kernel.files.vfs.files.get(id));
-        let Some(Ok(file)) = file else { continue };
-        match file.object.announcement(&kernel.files.vfs) {
-            Announcement::Change => inodes.push(file.ino),
-            Announcement::Input => {}
-            Announcement::Nothing => return Vec::new(),
+        if let Some(Ok(file)) = file {
+            let mut table = PollTable::collecting(watch.events | ALWAYS, places);
+            file.object.poll(kernel, file, &mut table);
+            places = table.into_places();
         }
     }
-    inodes
+    places
 }
 
 /// Whether a read would not block.

@@ -111,8 +111,14 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
 /// # Errors
 /// The errors of [`Vfs::set_asynchronous`](crate::fs::Vfs::set_asynchronous).
 pub(super) fn set_asynchronous(kernel: &mut Kernel, fd: u64, on: bool) -> Result<(), Errno> {
+    let file = kernel.file(fd)?;
+    let mut table = PollTable::collecting(ALL, Vec::new());
+    file.object.poll(kernel, file, &mut table);
+    if table.input {
+        table.wait(&kernel.files.streams.input_waiters);
+    }
     let (vfs, process) = kernel.file_state();
-    vfs.set_asynchronous(process, fd as u32, on)?;
+    vfs.set_asynchronous(process, fd as u32, on, table.into_places())?;
     if vfs.awaits_input {
         // Standard input is polled in the ticks.
         kernel.start_ticking();

@@ -7,11 +7,12 @@ use crate::fs::filesystem::NewInode;
 use crate::fs::inode::{MAY_EXEC, MAY_WRITE};
 use crate::fs::walk::Options;
 use crate::kernel::Kernel;
-use crate::kernel::task::{Event, NEVER, Wait};
+use crate::kernel::task::NEVER;
 use crate::mm::user;
 use crate::net::address::{Address, Family};
 use crate::net::socket::{Socket, SocketId, State, Type};
 use crate::net::{Connecting, Network};
+use crate::wait::{READABLE, Registration, WRITABLE};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
 use hartline_linux::in_::{IPPROTO_TCP, IPPROTO_UDP};
@@ -363,9 +364,8 @@ fn connect_stream(
         Err(error)
             if error == refusal && is_answered && !waits && !is_in_error(kernel, id, is_retry) =>
         {
-            let socket = net(kernel).get_mut(id)?;
-            socket.error = Some(refusal);
-            socket.in_progress = true;
+            net(kernel).set_error(id, refusal)?;
+            net(kernel).get_mut(id)?.in_progress = true;
             Err(Errno::EINPROGRESS)
         }
         Err(error) => {

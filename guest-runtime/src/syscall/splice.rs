@@ -11,8 +11,9 @@ use crate::fs::pipe::Pipe;
 use crate::fs::process::FileId;
 use crate::fs::types::{Ino, MAX_RW_COUNT};
 use crate::kernel::Kernel;
-use crate::kernel::task::{Event, Wait};
+use crate::kernel::task::NEVER;
 use crate::mm::user;
+use crate::wait::{READABLE, Registration, WRITABLE};
 use alloc::vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_APPEND;
@@ -63,19 +64,25 @@ fn pipe_mut(kernel: &mut Kernel, end: End) -> Result<&mut Pipe, Errno> {
     }
 }
 
-/// Waits for an event on a pipe.
-fn wait_for_pipe(kernel: &mut Kernel, end: End) -> Errno {
-    match end.waits {
-        true => kernel.block(Wait::for_event(Event::File(end.ino)), 0),
+/// Waits at a queue of a pipe for `events`.
+fn wait_for_pipe(kernel: &mut Kernel, end: End, events: u32) -> Result<Errno, Errno> {
+    let pipe = pipe_mut(kernel, end)?;
+    let waiters = match events {
+        READABLE => &pipe.read_waiters,
+        _ => &pipe.write_waiters,
+    };
+    let place = Registration::new(waiters, events);
+    Ok(match end.waits {
+        true => kernel.block_at(place, NEVER, 0),
         false => Errno::EAGAIN,
-    }
+    })
 }
 
 /// Returns the number of bytes readable from a pipe; 0 only at its end.
 fn filled(kernel: &mut Kernel, end: End) -> Result<usize, Errno> {
     let pipe = pipe_mut(kernel, end)?;
     match pipe.len() {
-        0 if pipe.writers > 0 => Err(wait_for_pipe(kernel, end)),
+        0 if pipe.writers > 0 => Err(wait_for_pipe(kernel, end, READABLE)?),
         length => Ok(length),
     }
 }
@@ -87,21 +94,12 @@ fn room(kernel: &mut Kernel, end: End, id: FileId) -> Result<usize, Errno> {
         return files_io::check_pipe(kernel, Err(Errno::EPIPE)).map(|_| 0);
     }
     match pipe.room() {
-        0 => Err(wait_for_pipe(
-            kernel,
-            End {
-                waits: end.waits && !kernel.files.vfs.files.get(id)?.is_nonblocking(),
-                ..end
-            },
-        )),
+        0 => {
+            let waits = end.waits && !kernel.files.vfs.files.get(id)?.is_nonblocking();
+            Err(wait_for_pipe(kernel, End { waits, ..end }, WRITABLE)?)
+        }
         room => Ok(room),
     }
-}
-
-/// Records that pipes changed.
-fn pipes_changed(kernel: &mut Kernel, ends: &[End]) {
-    let changed = ends.iter().map(|end| end.ino);
-    kernel.files.vfs.changed.extend(changed);
 }
 
 /// Reads the position at `address`, if the program passes one.
@@ -131,13 +129,19 @@ fn splice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         [Some(input), Some(output)] if input.ino == output.ino => Err(Errno::EINVAL),
         [Some(input), Some(output)] => {
             let done = between(kernel, input, (output, to), count)?;
-            pipe_mut(kernel, input)?.consume(done);
+            consume(pipe_mut(kernel, input)?, done);
             Ok(done as u64)
         }
         [Some(input), None] => from_pipe(kernel, input, (to, a[3]), count),
         [None, Some(output)] => to_pipe(kernel, (from, a[1]), (output, to), count),
         [None, None] => Err(Errno::EINVAL),
     }
+}
+
+/// Takes the first `count` bytes out of a pipe.
+fn consume(pipe: &mut Pipe, count: usize) {
+    pipe.consume(count);
+    pipe.note_rest();
 }
 
 /// Copies bytes of one pipe into another; they stay in the first.
@@ -154,9 +158,7 @@ fn between(
     let length = count.min(filled).min(room(kernel, output, to)?);
     let mut bytes = vec![0; length];
     pipe_mut(kernel, input)?.peek(&mut bytes);
-    let done = pipe_mut(kernel, output)?.fill(&bytes)?;
-    pipes_changed(kernel, &[input, output]);
-    Ok(done)
+    pipe_mut(kernel, output)?.fill(&bytes)
 }
 
 /// Moves bytes of a pipe to a file, at the position stored at `address`.
@@ -177,12 +179,11 @@ fn from_pipe(
     pipe_mut(kernel, input)?.peek(&mut bytes);
     let done = match write_file(kernel, to, start, (&bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, input, to)? => {
-            return Err(files_io::block(kernel, to, 0)?);
+            return Err(files_io::block(kernel, to, WRITABLE, 0)?);
         }
         result => files_io::check_pipe(kernel, result)?,
     };
-    pipe_mut(kernel, input)?.consume(done as usize);
-    pipes_changed(kernel, &[input]);
+    consume(pipe_mut(kernel, input)?, done as usize);
     tell_offset(kernel, address, start, done)
 }
 
@@ -209,13 +210,12 @@ fn to_pipe(
     let mut bytes = vec![0; length];
     let got = match read_file(kernel, from, start, (&mut bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, output, from)? => {
-            return Err(files_io::block(kernel, from, 0)?);
+            return Err(files_io::block(kernel, from, READABLE, 0)?);
         }
         result => result?,
     };
     if got > 0 {
         pipe_mut(kernel, output)?.fill(&bytes[..got])?;
-        pipes_changed(kernel, &[output]);
     }
     tell_offset(kernel, address, start, got as u64)
 }

@@ -5,14 +5,15 @@ mod ioctl;
 use crate::arch::clock;
 use crate::fs::Vfs;
 use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode, PollTable, READABLE, WRITABLE};
+use crate::fs::operations::{File, Mode};
 use crate::fs::process::Process;
 use crate::fs::pty::PtyId;
 use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
-use crate::kernel::task::{Event, Wait};
 use crate::mm::{UserSlice, UserSliceMut, user};
+use crate::wait::poll::PollTable;
+use crate::wait::{READABLE, Registration, WRITABLE};
 use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_ACCMODE, O_NONBLOCK};
@@ -52,13 +53,8 @@ impl File for Master {
         transfer.vfs.write_master(self.0, from)
     }
 
-    fn poll(&self, kernel: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
-        readiness(kernel, self.0, true)
-    }
-
-    fn edges(&self, vfs: &Vfs, _: Ino) -> [u32; 2] {
-        let pair = vfs.ptys.get(self.0);
-        pair.map_or([0; 2], |pair| pair.edges(true))
+    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+        readiness(kernel, self.0, true, table)
     }
 
     fn foreground(&self, vfs: &Vfs) -> Option<u32> {
@@ -117,13 +113,8 @@ impl File for Slave {
         transfer.vfs.write_slave(self.0, from)
     }
 
-    fn poll(&self, kernel: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
-        readiness(kernel, self.0, false)
-    }
-
-    fn edges(&self, vfs: &Vfs, _: Ino) -> [u32; 2] {
-        let pair = vfs.ptys.get(self.0);
-        pair.map_or([0; 2], |pair| pair.edges(false))
+    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+        readiness(kernel, self.0, false, table)
     }
 
     fn foreground(&self, vfs: &Vfs) -> Option<u32> {
@@ -149,7 +140,6 @@ impl File for Slave {
     fn read_timed(
         &self,
         kernel: &mut Kernel,
-        ino: Ino,
         address: u64,
         count: u64,
     ) -> Result<Option<u64>, Errno> {
@@ -167,11 +157,9 @@ impl File for Slave {
             _ => now.saturating_add(time * TENTH),
         };
         if deadline > now {
-            let wait = Wait {
-                deadline,
-                ..Wait::for_event(Event::File(ino))
-            };
-            return Err(kernel.block(wait, waiting));
+            let waiters = kernel.files.vfs.ptys.get(self.0)?.waiters(false);
+            let place = Registration::new(waiters, READABLE);
+            return Err(kernel.block_at(place, deadline, waiting));
         }
         let memory = &mut kernel.spaces[kernel.current].memory;
         let to = user::slice_mut(memory, address, count)?;
@@ -192,11 +180,12 @@ impl File for Slave {
     }
 }
 
-/// Returns the events ready on a side of a pair.
-fn readiness(kernel: &Kernel, id: PtyId, is_master: bool) -> u32 {
+/// Returns the events ready on a side of a pair, and names its wait queue.
+fn readiness(kernel: &Kernel, id: PtyId, is_master: bool, table: &mut PollTable) -> u32 {
     let Ok(pty) = kernel.files.vfs.ptys.get(id) else {
         return POLLERR;
     };
+    table.wait(pty.waiters(is_master));
     let can = pty.readiness(is_master);
     let mut ready = 0;
     for (is, bits) in [

@@ -11,6 +11,7 @@ use super::filesystem::{NewInode, Place};
 use super::process::Process;
 use super::types::{Credentials, Ino, device_number, major, minor};
 use crate::mm::{UserSlice, UserSliceMut};
+use crate::wait::{ALL, WRITABLE, WaitQueue};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
@@ -79,8 +80,8 @@ pub struct Pty {
     pub locked: bool,
     /// Packet mode is on (`TIOCPKT`).
     packets: bool,
-    /// Counters of new input and of new room for output, for the master and for the slave.
-    edges: [[u32; 2]; 2],
+    /// The parties that wait for the master and for the slave.
+    waiters: [WaitQueue; 2],
     /// The inode of the slave's node.
     ino: Ino,
     /// The master is open.
@@ -108,7 +109,7 @@ pub struct Readiness {
 #[derive(Debug, Default)]
 pub struct Ptys {
     pairs: Vec<Option<Box<Pty>>>,
-    /// Signals to send. There is an entry in [`Vfs::changed`] for each.
+    /// Signals to send at the end of the system call.
     pub signals: Vec<TerminalSignal>,
     /// The inodes of `/dev/pts` and `/dev/ptmx`.
     places: Option<[Ino; 2]>,
@@ -203,10 +204,20 @@ impl Pty {
         }
     }
 
-    /// Counters of new input and of new room for output, of a side.
+    /// The wait queue of a side.
     #[must_use]
-    pub fn edges(&self, is_master: bool) -> [u32; 2] {
-        self.edges[if is_master { MASTER } else { SLAVE }]
+    pub fn waiters(&self, is_master: bool) -> &WaitQueue {
+        &self.waiters[if is_master { MASTER } else { SLAVE }]
+    }
+
+    /// Wakes the parties that wait for new input of a side, or for a change of its state.
+    fn wake_input(&self, side: usize) {
+        self.waiters[side].wake_all(ALL & !WRITABLE);
+    }
+
+    /// Wakes the parties that wait for new room for output of a side.
+    fn wake_output(&self, side: usize) {
+        self.waiters[side].wake_all(WRITABLE);
     }
 
     /// Whether the master is in packet mode.
@@ -231,8 +242,8 @@ impl Pty {
 }
 
 impl Vfs {
-    /// Creates a pair, whose master is not open yet; returns the inode of `/dev/ptmx`, under which
-    /// tasks wait for a master, and the pair.
+    /// Creates a pair, whose master is not open yet; returns the inode of `/dev/ptmx`, which is the
+    /// inode of masters, and the pair.
     ///
     /// # Errors
     /// `ENOSPC` if there are too many (4096), or without memory for the node.
@@ -262,7 +273,7 @@ impl Vfs {
             foreground: 0,
             locked: true,
             packets: false,
-            edges: [[0; 2]; 2],
+            waiters: Default::default(),
             ino: node,
             master: false,
             slaves: 0,
@@ -276,7 +287,7 @@ impl Vfs {
     }
 
     /// Opens a slave. It becomes the controlling terminal of a session leader without one, unless
-    /// `flags` contains `O_NOCTTY`. Returns the inode of its node, under which tasks wait for it.
+    /// `flags` contains `O_NOCTTY`. Returns the inode of its node.
     ///
     /// # Errors
     /// `EIO` if there is no such pair, its master is closed, or it is locked.
@@ -297,22 +308,6 @@ impl Vfs {
             pair.foreground = process.session;
         }
         Ok(pair.ino)
-    }
-
-    /// Reports a change that both sides may wait for. `reads` and `writes` are the sides with new
-    /// input and with new room for output.
-    fn pty_changed(&mut self, id: PtyId, reads: Option<usize>, writes: Option<usize>) {
-        let multiplexer = self.ptys.places.map(|[_, ptmx]| ptmx);
-        let Ok(pair) = self.ptys.get_mut(id) else {
-            return;
-        };
-        for (side, edge) in [(reads, 0), (writes, 1)] {
-            if let Some(side) = side {
-                pair.edges[side][edge] = pair.edges[side][edge].wrapping_add(1);
-            }
-        }
-        self.changed.push(pair.ino);
-        self.changed.extend(multiplexer);
     }
 
     /// Reads the program's output on the master's side. In packet mode the first byte is 0 before
@@ -342,7 +337,9 @@ impl Vfs {
             let closed = pair.was_opened && pair.slaves == 0;
             return Err(if closed { Errno::EIO } else { Errno::EAGAIN });
         }
-        self.pty_changed(id, None, full.then_some(SLAVE));
+        if full {
+            pair.wake_output(SLAVE);
+        }
         Ok(done)
     }
 
@@ -358,13 +355,13 @@ impl Vfs {
             signals.extend(more);
             Ok(done)
         })?;
+        // The bytes may have been echoed, or may have restarted output.
+        pair.waiters[SLAVE].wake_all(ALL);
+        pair.wake_input(MASTER);
         let foreground = pair.foreground;
         let signals = signals.into_iter().filter(|_| foreground != 0);
         let signals = signals.map(|signal| TerminalSignal::Group(foreground, signal));
         self.ptys.signals.extend(signals);
-        // The bytes may have been echoed, or may have restarted output.
-        self.pty_changed(id, Some(SLAVE), Some(SLAVE));
-        self.pty_changed(id, Some(MASTER), None);
         Ok(done)
     }
 
@@ -392,7 +389,9 @@ impl Vfs {
         };
         let full = !pair.line.takes_input();
         let done = pair.line.take_input(to.part(0, count));
-        self.pty_changed(id, None, full.then_some(MASTER));
+        if full {
+            pair.wake_output(MASTER);
+        }
         Ok(done)
     }
 
@@ -406,7 +405,7 @@ impl Vfs {
             return Err(Errno::EIO);
         }
         let done = in_parts(from, |bytes| pair.line.write(bytes))?;
-        self.pty_changed(id, Some(MASTER), None);
+        pair.wake_input(MASTER);
         Ok(done)
     }
 
@@ -419,9 +418,11 @@ impl Vfs {
         id: PtyId,
         change: impl FnOnce(&mut Line) -> T,
     ) -> Result<T, Errno> {
-        let result = change(&mut self.ptys.get_mut(id)?.line);
-        self.pty_changed(id, Some(MASTER), Some(MASTER));
-        self.pty_changed(id, Some(SLAVE), Some(SLAVE));
+        let pair = self.ptys.get_mut(id)?;
+        let result = change(&mut pair.line);
+        for waiters in &pair.waiters {
+            waiters.wake_all(ALL);
+        }
         Ok(result)
     }
 
@@ -435,7 +436,6 @@ impl Vfs {
         if core::mem::replace(&mut pair.window, window) != window && foreground != 0 {
             let signal = TerminalSignal::Group(foreground, SIGWINCH);
             self.ptys.signals.push(signal);
-            self.pty_changed(id, None, None);
         }
         Ok(())
     }
@@ -444,8 +444,8 @@ impl Vfs {
     pub(crate) fn close_slave(&mut self, id: PtyId) {
         if let Ok(pair) = self.ptys.get_mut(id) {
             pair.slaves = pair.slaves.saturating_sub(1);
+            pair.wake_input(MASTER);
         }
-        self.pty_changed(id, Some(MASTER), None);
     }
 
     /// Closes the master: sends signals to the session leader, and removes the node.
@@ -457,12 +457,12 @@ impl Vfs {
         let ino = pair.ino;
         let leader = core::mem::take(&mut pair.session);
         pair.foreground = 0;
+        pair.waiters[SLAVE].wake_all(ALL);
         if leader != 0 {
             let signals = [SIGHUP, SIGCONT];
             let signals = signals.map(|signal| TerminalSignal::Process(leader, signal));
             self.ptys.signals.extend(signals);
         }
-        self.pty_changed(id, Some(SLAVE), Some(SLAVE));
         let name = format!("{}", id.0);
         if let Some([directory, _]) = self.ptys.places {
             let place = Place {

@@ -11,8 +11,9 @@ use crate::file::signalfd::SignalFd;
 use crate::fs::epoll::Epoll;
 use crate::fs::filesystem::ROOT;
 use crate::fs::operations::{File, Mapped, Mode};
+use crate::wait::WaitQueue;
 use hartline_linux::errno::Errno;
-use hartline_linux::fcntl::{O_RDONLY, O_RDWR, O_WRONLY};
+use hartline_linux::fcntl::{O_RDONLY, O_RDWR};
 use hartline_linux::fs::{SEEK_DATA, SEEK_END, SEEK_SET};
 use std::rc::Rc;
 
@@ -26,7 +27,10 @@ fn a_file_without_an_operation_refuses_it_as_on_linux() {
     let mut m = Machine::empty();
     let files: [Rc<dyn File>; 3] = [
         Rc::new(Epoll::default()),
-        Rc::new(PidFd(1)),
+        Rc::new(PidFd {
+            pid: 1,
+            waiters: WaitQueue::default(),
+        }),
         Rc::new(SignalFd { set: 1.into() }),
     ];
     for file in files {
@@ -40,7 +44,6 @@ fn a_file_without_an_operation_refuses_it_as_on_linux() {
         assert_eq!(file.sync_file_range(vfs, ROOT, 1), Err(Errno::ESPIPE));
         assert_eq!(file.fallocate(vfs, ROOT, 0, 0..1), Err(Errno::ENODEV));
         assert_eq!(file.mmap(vfs, ROOT, O_RDWR, false), Err(Errno::ENODEV));
-        assert_eq!(file.edges(vfs, ROOT), [0; 2]);
     }
 }
 
@@ -80,9 +83,6 @@ fn operations_of_one_kind() {
     let mut m = Machine::empty();
     let vfs = &mut m.vfs;
     assert_eq!(PipeEnd.fallocate(vfs, ROOT, 0, 0..1), Err(Errno::ESPIPE));
-    assert_eq!(PipeEnd.own_edges(O_RDONLY, [1, 2]), [1, 0]);
-    assert_eq!(PipeEnd.own_edges(O_WRONLY, [1, 2]), [0, 2]);
-    assert_eq!(PipeEnd.own_edges(O_RDWR, [1, 2]), [1, 2]);
     let zero = Device::Zero.mmap(vfs, ROOT, O_RDWR, false);
     assert_eq!(zero, Ok(Mapped::Zero));
     let null = Device::Null.mmap(vfs, ROOT, O_RDWR, false);

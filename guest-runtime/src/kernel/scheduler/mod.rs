@@ -3,17 +3,16 @@
 mod disks;
 pub mod load;
 mod switching;
-mod wait_queues;
 mod waiting;
 
 use crate::kernel::Kernel;
 use crate::kernel::process::{FIRST, IDLE, Process};
 use crate::kernel::task::{NEVER, Task};
+use crate::wait::Woken;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;
 use hartline_linux::errno::Errno;
-use wait_queues::WaitQueues;
 
 /// Most tasks of a VM; small enough that the owners of a page can be counted.
 pub const MAX_TASKS: usize = 1 << 14;
@@ -35,8 +34,8 @@ pub struct Scheduler {
     suspended: Vec<u32>,
     /// Times at which waiting tasks are woken.
     timers: BTreeSet<(u64, u32)>,
-    /// Tasks that wait for files or standard input.
-    queues: WaitQueues,
+    /// Tasks that the wait queues of files have woken, and that are not ready yet.
+    pub(crate) woken: Woken,
     /// The task number that was assigned last.
     last_tid: u32,
     /// There is a new event for idle vCPUs to wait for: a time, or input.
@@ -61,7 +60,7 @@ impl Scheduler {
             ready: VecDeque::new(),
             suspended: Vec::new(),
             timers: BTreeSet::new(),
-            queues: WaitQueues::default(),
+            woken: Woken::default(),
             last_tid: first,
             has_news: false,
             ticking: false,
@@ -103,6 +102,7 @@ impl Scheduler {
         self.ready.retain(|&other| other != task.tid);
         self.suspended.retain(|&other| other != task.tid);
         self.end_wait(task);
+        task.pass_on();
     }
 
     /// Ends the wait of a task. Returns whether it waited.
@@ -113,7 +113,9 @@ impl Scheduler {
         if wait.deadline != NEVER {
             self.timers.remove(&(wait.deadline, task.tid));
         }
-        self.queues.remove(task.tid, &wait, &task.watched);
+        // A place that was woken for this task alone is kept, in case the task does not use it.
+        task.places
+            .retain(|place| place.is_exclusive() && place.was_woken());
         true
     }
 }

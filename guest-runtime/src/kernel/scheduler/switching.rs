@@ -100,7 +100,13 @@ impl Kernel {
                     found = Some(tid);
                     break;
                 }
-                Some(State::Stopped) => self.scheduler.suspended.push(tid),
+                Some(State::Stopped) => {
+                    self.scheduler.suspended.push(tid);
+                    if let Some(task) = self.task_mut(tid) {
+                        task.pass_on();
+                        self.wake_tasks();
+                    }
+                }
                 _ => {}
             }
         }
@@ -136,6 +142,7 @@ impl Kernel {
     pub(crate) fn leave_task(&mut self) {
         let tid = self.task().tid;
         self.forget_task(tid);
+        self.wake_tasks();
         let next = self.next_task();
         self.switch_to(next);
         self.tasks.remove(tid);
@@ -144,6 +151,7 @@ impl Kernel {
     /// Ends another task.
     pub(crate) fn remove_task(&mut self, tid: u32) {
         self.forget_task(tid);
+        self.wake_tasks();
         self.tasks.remove(tid);
     }
 

@@ -4,11 +4,11 @@ use super::SPIN;
 use super::disks::WATCH as DISK_WATCH;
 use crate::arch::clock;
 use crate::drivers::streams::INPUT_READY;
-use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::kernel::task::{Event, NEVER, Retry, Wait};
 use crate::net::vsock::Vsock;
 use crate::net::wire::Wire;
+use crate::wait::{READABLE, Registration, Waiter};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
@@ -49,21 +49,38 @@ impl Kernel {
             woken: false,
         });
         task.wait = Some(wait);
-        task.watched = Vec::new();
+        task.places.clear();
         Errno::ERESTARTSYS
     }
 
-    /// As [`block`](Self::block), until one of `files` changes.
-    pub fn block_for(&mut self, mut files: Vec<Ino>, input: bool, deadline: u64) -> Errno {
-        files.sort_unstable();
-        files.dedup();
+    /// As [`block`](Self::block), in the wait queue of a file.
+    pub fn block_at(&mut self, place: Registration, deadline: u64, progress: u64) -> Errno {
         let wait = Wait {
-            event: Event::AnyFile,
-            input,
             deadline,
+            ..Wait::for_event(Event::File)
         };
-        let result = self.block(wait, 0);
-        self.task_mut().watched = files;
+        let result = self.block(wait, progress);
+        if result == Errno::ERESTARTSYS {
+            self.task_mut().places.push(place);
+        }
+        result
+    }
+
+    /// Returns an empty list with the memory of the running task's places, for
+    /// [`block_in`](Self::block_in).
+    pub fn take_places(&mut self) -> Vec<Registration> {
+        let mut places = mem::take(&mut self.task_mut().places);
+        places.clear();
+        places
+    }
+
+    /// As [`block`](Self::block), in several wait queues, and in that of standard input if `wait`
+    /// says so.
+    pub fn block_in(&mut self, places: Vec<Registration>, wait: Wait, progress: u64) -> Errno {
+        let result = self.block(wait, progress);
+        if result == Errno::ERESTARTSYS {
+            self.task_mut().places = places;
+        }
         result
     }
 
@@ -81,21 +98,27 @@ impl Kernel {
         }
     }
 
-    /// Wakes the tasks that wait for files that have changed since the last call.
-    pub(crate) fn wake_for_files(&mut self) {
-        if !self.files.vfs.has_changes() {
-            return;
-        }
-        self.send_terminal_signals();
-        self.send_file_signals();
-        for ino in self.files.vfs.take_changes() {
-            self.wake_all(self.scheduler.queues.of_file(ino).to_vec());
-        }
-        self.wake_all(self.scheduler.queues.any_file().to_vec());
+    /// Whether [`serve_wakeups`](Self::serve_wakeups) has anything to do.
+    #[inline]
+    pub(crate) fn has_wakeups(&self) -> bool {
+        let vfs = &self.files.vfs;
+        !self.scheduler.woken.is_empty() || vfs.has_file_events() || !vfs.ptys.signals.is_empty()
     }
 
-    fn wake_all(&mut self, tids: Vec<u32>) {
-        for tid in tids {
+    /// Makes the tasks ready that the wait queues have woken, and sends the signals of files and
+    /// terminals. Everything that may wake a queue is followed by a call of this, before another
+    /// task is chosen and before the kernel's lock is released.
+    pub(crate) fn serve_wakeups(&mut self) {
+        if self.has_wakeups() {
+            self.send_terminal_signals();
+            self.send_file_signals();
+            self.wake_tasks();
+        }
+    }
+
+    /// Makes the tasks ready that the wait queues have woken.
+    pub(crate) fn wake_tasks(&mut self) {
+        while let Some(tid) = self.scheduler.woken.pop() {
             self.wake(tid);
         }
     }
@@ -130,7 +153,7 @@ impl Kernel {
                 let (vfs, process) = self.file_state();
                 let _ = vfs.set_name_servers(process, &servers);
             }
-            self.wake_for_files();
+            self.serve_wakeups();
         }
     }
 
@@ -168,8 +191,7 @@ impl Kernel {
                 self.scheduler.has_news |= self.scheduler.first_timer() == Some(wait.deadline);
             }
             self.scheduler.has_news |= wait.input;
-            let watched = &self.tasks[self.current].watched;
-            self.scheduler.queues.add(tid, &wait, watched);
+            self.register(tid, wait.input);
         }
         let next = self.next_task();
         if next == tid {
@@ -181,6 +203,17 @@ impl Kernel {
             self.announce_time();
         }
         false
+    }
+
+    /// Puts the running task into the wait queues where it blocks.
+    fn register(&mut self, tid: u32, input: bool) {
+        if input {
+            let place = Registration::new(&self.files.streams.input_waiters, READABLE);
+            self.task.places.push(place);
+        }
+        for place in &mut self.task.places {
+            place.enter(Waiter::Task(tid, self.scheduler.woken.clone()));
+        }
     }
 
     /// Starts the network device and the network stack.
@@ -246,15 +279,14 @@ impl Kernel {
 
     /// Wakes tasks that wait for standard input.
     pub(crate) fn input_came(&mut self) {
-        self.wake_all(self.scheduler.queues.input().to_vec());
-        if self.files.vfs.input_came() {
-            self.send_file_signals();
-        }
+        self.files.vfs.awaits_input = false;
+        self.files.streams.input_waiters.wake_all(READABLE);
+        self.serve_wakeups();
     }
 
     /// Whether a task waits for standard input, or is to receive a signal for it.
     pub(crate) fn wants_input(&self) -> bool {
-        self.files.vfs.awaits_input || !self.scheduler.queues.input().is_empty()
+        self.files.vfs.awaits_input || self.files.streams.input_waiters.has_tasks()
     }
 
     /// Waits outside the VM, because no task can run, until a timer, input or a signal.

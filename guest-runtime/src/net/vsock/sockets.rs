@@ -270,7 +270,7 @@ impl Network {
         if let Ok(socket) = self.get_mut(id) {
             socket.read_closed |= flags & shutdown::SEND != 0;
             socket.write_closed |= flags & shutdown::RECEIVE != 0;
-            self.touch(id, [1, 1]);
+            self.touch_all(id);
         }
     }
 
@@ -287,6 +287,6 @@ impl Network {
             (socket.read_closed, socket.write_closed) = (true, true);
         }
         socket.error = error.or(socket.error);
-        self.touch(id, [1, 1]);
+        self.touch_all(id);
     }
 }

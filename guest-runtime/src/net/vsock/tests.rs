@@ -173,13 +173,13 @@ fn no_more_is_sent_than_the_host_has_room_for() {
     assert_eq!(world.net.send(id, &bytes, &[], WHO), Err(Errno::EAGAIN));
     let lengths = [400, 400, 200].map(|_| world.hear(op::DATA).1.len());
     assert_eq!(lengths, [400, 400, 200]);
-    assert!(!world.net.can_send(world.net.get(id).unwrap()));
+    assert!(!world.net.can_send(id));
     let update = VsockHeader {
         forwarded: 300,
         ..world.connected_header(port, op::CREDIT_UPDATE)
     };
     world.say_all(update, b"");
-    assert!(world.net.can_send(world.net.get(id).unwrap()));
+    assert!(world.net.can_send(id));
     assert_eq!(world.net.send(id, &bytes, &[], WHO), Ok(300));
     assert_eq!(world.hear(op::DATA).1, bytes[..300]);
 }

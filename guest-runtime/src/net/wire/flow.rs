@@ -50,7 +50,7 @@ pub(super) struct Flow {
     pub timer: Option<i64>,
     /// The TCP state that the program was last informed of.
     state: State,
-    /// The send buffer was full when the program last sent.
+    /// The program may wait for room in the send buffer.
     full: bool,
     window: Window,
     vigil: Vigil,
@@ -521,7 +521,9 @@ impl Wire {
                 copied => count += copied,
             }
         }
-        flow.full |= count < bytes.len();
+        // Also if all bytes fit: `poll` then reports no room either.
+        let is_full = count < bytes.len() || !has_room(socket);
+        flow.full |= is_full;
         if count > 0 {
             self.settle(id, net);
             self.flush();

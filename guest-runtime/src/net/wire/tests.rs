@@ -8,6 +8,7 @@ use super::*;
 use crate::net::address::Family;
 use crate::net::connection::Connecting;
 use crate::net::socket::{Socket, SocketId, State, Type};
+use crate::wait::{Registration, WRITABLE, Waiter, Woken};
 use alloc::rc::Rc;
 use core::net::SocketAddr;
 use hartline_abi::virtio::NetHeader;
@@ -409,11 +410,34 @@ fn nobody_listens() {
     hosts.0[0]
         .connect_inet(client, address(2, 81), WHO)
         .unwrap();
-    assert!(!hosts.0[0].can_send(hosts.0[0].get(client).unwrap()));
+    assert!(!hosts.0[0].can_send(client));
     hosts.run();
     let socket = hosts.0[0].get(client).unwrap();
     assert_eq!(socket.error, Some(Errno::ECONNREFUSED));
     assert!(matches!(socket.state, State::Idle) && socket.flow.is_none());
+}
+
+/// `poll` reports no room before a send is refused, so the task that waits then must be woken.
+#[test]
+fn room_wakes_a_sender_that_was_never_refused() {
+    let mut hosts = Hosts::new();
+    let (client, server) = connect(&mut hosts, 80);
+    while hosts.0[0].can_send(client) {
+        let sent = hosts.0[0].send(client, &[0; 4096], &[], WHO);
+        assert_eq!(sent, Ok(4096));
+    }
+    let woken = Woken::default();
+    let waiters = &hosts.0[0].get(client).unwrap().waiters;
+    let mut place = Registration::new(waiters, WRITABLE);
+    place.enter(Waiter::Task(1, woken.clone()));
+    while !hosts.0[0].can_send(client) {
+        assert!(woken.is_empty());
+        hosts.run();
+        let received = hosts.0[1].receive(server, 1 << 20, false);
+        assert!(received.is_ok() || hosts.0[0].can_send(client));
+    }
+    hosts.run();
+    assert_eq!(woken.pop(), Some(1));
 }
 
 #[test]

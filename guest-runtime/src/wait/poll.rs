@@ -1,0 +1,40 @@
+//! What a check for ready events collects besides them, as Linux's `struct poll_table_struct`.
+
+use super::{Registration, WaitQueue};
+use alloc::vec::Vec;
+
+/// What a check for ready events finds besides them.
+#[derive(Debug, Default)]
+pub struct PollTable {
+    /// The file reads standard input, whose readiness only the host knows.
+    pub input: bool,
+    /// Number of interest lists on the way to the file.
+    pub depth: u32,
+    /// The events that the caller will wait for, and its places so far; none: it will not wait.
+    places: Option<(u32, Vec<Registration>)>,
+}
+
+impl PollTable {
+    /// A table for a caller that will wait for `events`; places are added to `places`.
+    #[must_use]
+    pub fn collecting(events: u32, places: Vec<Registration>) -> Self {
+        Self {
+            places: Some((events, places)),
+            ..Self::default()
+        }
+    }
+
+    /// Names a queue that is woken when one of the file's events becomes ready (`poll_wait`).
+    #[inline]
+    pub fn wait(&mut self, queue: &WaitQueue) {
+        if let Some((events, places)) = &mut self.places {
+            places.push(Registration::new(queue, *events));
+        }
+    }
+
+    /// The places in the queues that the files have named.
+    #[must_use]
+    pub fn into_places(self) -> Vec<Registration> {
+        self.places.map(|(_, places)| places).unwrap_or_default()
+    }
+}
