@@ -1,5 +1,6 @@
 //! Delivery of signals to processes, and how processes stop, continue and end.
 
+use crate::arch::clock;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::kernel::exit::{self, End};
@@ -286,6 +287,7 @@ impl Kernel {
             self.remove_task(tid);
         }
         self.end_task_memory();
+        self.undo_semaphores(pid);
         self.account_time();
         self.leave_terminal();
         let groups = self.dependent_groups();
@@ -307,6 +309,16 @@ impl Kernel {
         self.files.vfs.changed.push(NOBODY);
         self.wake_for_files();
         self.leave_task();
+    }
+
+    /// Reverses the operations of a process that has ended on semaphores of System V.
+    fn undo_semaphores(&mut self, pid: u32) {
+        let now = (clock::realtime() / 1_000_000_000).cast_signed();
+        let mut woken = Vec::new();
+        self.ipc.semaphores.undo(pid, now, &mut woken);
+        for tid in woken {
+            self.wake(tid);
+        }
     }
 
     /// Removes a zombie.

@@ -3,7 +3,7 @@
 use crate::kernel::Kernel;
 use crate::kernel::stack::{Auxiliary, InitialStack};
 use crate::mm::user;
-use crate::mm::{Backing, Label, MapPlace, MapRequest, MappedFile, Protection};
+use crate::mm::{Backing, Label, MapPlace, MapRequest, MappedFile, Protection, VmFlags};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::rc::Rc;
@@ -150,6 +150,8 @@ pub(crate) fn load_files(
     let program = file.program()?;
     let entry = program.entry().ok_or(LoadError::NoEntry)?;
     let bias = dynamic_bias(&program);
+    let limits = kernel.process.memory_limits();
+    kernel.memory.set_limits(limits);
     map_file(kernel, file, &program, bias)?;
     let (_, end) = program.address_range();
     let stack = map_stack(kernel, end + bias)?;
@@ -255,6 +257,7 @@ fn reserve(kernel: &mut Kernel, program: &Program<'_>) -> Result<u64, LoadError>
         no_reserve: true,
         backing: Backing::Zero,
         label: Label::None,
+        flags: VmFlags::NONE,
     })?;
     kernel.memory.unmap(start, length)?;
     let remainder = low & (align - 1);
@@ -354,6 +357,7 @@ fn map_segment(
             no_reserve: false,
             backing: Backing::Zero,
             label: Label::None,
+            flags: VmFlags::NONE,
         })?;
     }
     Ok(())
@@ -379,6 +383,7 @@ fn map_stack(kernel: &mut Kernel, brk: u64) -> Result<core::ops::Range<u64>, Loa
         no_reserve: true,
         backing: Backing::Zero,
         label: Label::Stack,
+        flags: VmFlags::NONE,
     })?;
     let gap = MAP_GAP.max(size + STACK_GUARD);
     kernel.memory.set_layout(brk, STACK_TOP - gap);
@@ -394,6 +399,7 @@ fn map_trampoline(kernel: &mut Kernel) -> Result<(), LoadError> {
         no_reserve: true,
         backing: Backing::File(&TRAMPOLINE),
         label: Label::Trampoline,
+        flags: VmFlags::NONE,
     })?;
     Ok(())
 }

@@ -23,6 +23,7 @@ use crate::exec::images::Images;
 use crate::exec::interp::Interpreter;
 use crate::exec::shadow::Shadow;
 use crate::exec::translations::Translations;
+use crate::ipc::Ipc;
 use crate::kernel::chaos::Chaos;
 use crate::kernel::exit::{Cause, End, Fault};
 use crate::kernel::futex::Futexes;
@@ -88,6 +89,8 @@ pub struct Kernel {
     pub scheduler: Scheduler,
     /// Tasks that wait for futexes.
     pub futexes: Futexes,
+    /// System V IPC.
+    pub ipc: Ipc,
     /// Times at which timers expire.
     pub timers: TimerQueue,
     /// The foreground process group of the terminal.
@@ -150,6 +153,7 @@ impl Kernel {
             signals: Signals::default(),
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),
+            ipc: Ipc::default(),
             timers: TimerQueue::default(),
             foreground: FIRST,
             random: Random::new(seed, Some(host)),

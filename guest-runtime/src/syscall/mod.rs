@@ -18,6 +18,7 @@ mod futex;
 mod group;
 mod inotify;
 mod interfaces;
+mod ipc;
 mod ioctl;
 mod memory;
 mod notify;
@@ -61,6 +62,9 @@ const AREAS: &[&[Entry]] = &[
     futex::CALLS,
     group::CALLS,
     inotify::CALLS,
+    ipc::msg::CALLS,
+    ipc::sem::CALLS,
+    ipc::shm::CALLS,
     memory::CALLS,
     notify::CALLS,
     poll::CALLS,

@@ -8,7 +8,7 @@ use crate::kernel::process::Process;
 use crate::kernel::scheduler::FIRST_IDLE;
 use crate::kernel::timers::CpuClock;
 use crate::kernel::{Control, Kernel};
-use crate::mm::user;
+use crate::mm::{Limits, user};
 use alloc::vec::Vec;
 use hartline_linux::capability::{_LINUX_CAPABILITY_VERSION_3, CAP_LAST_CAP};
 use hartline_linux::errno::Errno;
@@ -272,9 +272,16 @@ fn new_identity(current: u32, wanted: u64) -> u32 {
     }
 }
 
+/// Changes the user; −1 keeps the current one.
+fn set_uid(kernel: &mut Kernel, wanted: u64) {
+    kernel.process.uid = new_identity(kernel.process.uid, wanted);
+    let limits = kernel.process.memory_limits();
+    kernel.memory.set_limits(limits);
+}
+
 fn setuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_identity(kernel, kernel.process.uid, &arguments[..1])?;
-    kernel.process.uid = new_identity(kernel.process.uid, arguments[0]);
+    set_uid(kernel, arguments[0]);
     Ok(0)
 }
 
@@ -286,7 +293,7 @@ fn setgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 fn setreuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_identity(kernel, kernel.process.uid, &arguments[..2])?;
-    kernel.process.uid = new_identity(kernel.process.uid, arguments[1]);
+    set_uid(kernel, arguments[1]);
     Ok(0)
 }
 
@@ -299,7 +306,7 @@ fn setregid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 /// Sets the effective identity; the real and the saved one are the same here.
 fn setresuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_identity(kernel, kernel.process.uid, &arguments[..3])?;
-    kernel.process.uid = new_identity(kernel.process.uid, arguments[1]);
+    set_uid(kernel, arguments[1]);
     Ok(0)
 }
 
@@ -416,12 +423,24 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             // Programs that compute are to notice it.
             kernel.start_ticking();
         }
-        find_process(kernel, pid)?.limits[index] = wanted;
+        let process = find_process(kernel, pid)?;
+        process.limits[index] = wanted;
+        let (space, limits) = (process.space, process.memory_limits());
+        set_memory_limits(kernel, space, limits);
     }
     if old != 0 {
         user::write(&mut kernel.memory, old, &current)?;
     }
     Ok(0)
+}
+
+/// Sets the limits of the address space `space`.
+fn set_memory_limits(kernel: &mut Kernel, space: u32, limits: Limits) {
+    if space == kernel.process.space {
+        kernel.memory.set_limits(limits);
+    } else if let Some(space) = kernel.scheduler.space_mut(space) {
+        space.memory.set_limits(limits);
+    }
 }
 
 /// The resource usage for a CPU time, ns. All of it counts as user time: the library OS is part of

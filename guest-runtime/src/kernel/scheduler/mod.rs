@@ -261,6 +261,11 @@ impl Scheduler {
         self.spaces.get(&id)?.space.as_deref()
     }
 
+    /// The address space `id`, if it is not loaded.
+    pub(crate) fn space_mut(&mut self, id: u32) -> Option<&mut Space> {
+        self.spaces.get_mut(&id)?.space.as_deref_mut()
+    }
+
     /// Removes all pages of an address space that is not loaded. Returns whether there were any.
     pub(crate) fn empty_space(&mut self, id: u32) -> bool {
         let entry = self.spaces.get_mut(&id);

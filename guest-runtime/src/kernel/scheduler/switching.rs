@@ -134,6 +134,7 @@ impl Kernel {
     pub(crate) fn leave_task(&mut self) {
         let tid = self.task.tid;
         self.forget_disks(tid);
+        self.ipc.semaphores.forget_task(tid);
         self.scheduler.forget_task(&mut self.task);
         let next = self.next_task();
         self.switch_to(next, false);
@@ -143,6 +144,7 @@ impl Kernel {
     pub(crate) fn remove_task(&mut self, tid: u32) {
         if let Some(mut task) = self.scheduler.tasks.remove(&tid) {
             self.forget_disks(tid);
+            self.ipc.semaphores.forget_task(tid);
             self.scheduler.forget_task(&mut task);
         }
     }

@@ -1,0 +1,27 @@
+//! System V IPC.
+
+pub(super) mod msg;
+pub(super) mod sem;
+pub(super) mod shm;
+
+use crate::arch::clock;
+use crate::fs::types::Credentials;
+use crate::kernel::Kernel;
+
+/// The identity of the caller.
+fn who(kernel: &mut Kernel) -> Credentials {
+    kernel.sync_identity();
+    kernel.files.process.who.clone()
+}
+
+/// The time of `CLOCK_REALTIME`, s.
+fn now() -> i64 {
+    (clock::realtime() / 1_000_000_000).cast_signed()
+}
+
+/// Wakes tasks whose operation has ended, or may be possible now.
+fn wake_all(kernel: &mut Kernel, tids: &[u32]) {
+    for &tid in tids {
+        kernel.wake(tid);
+    }
+}
