@@ -429,8 +429,9 @@ calls! {
     191 semctl(Int, Int, Int, Hex): Supported;
     192 semtimedop(Int, Pointer, Size, Time) restart Never: Supported;
     193 semop(Int, Pointer, Size) restart Never: Supported;
-    194 shmget(Hex, Size, Hex): Supported;
-    195 shmctl(Int, Int, Pointer): Supported;
+    194 shmget(Hex, Size, Hex): Partial("no `SHM_HUGETLB`");
+    195 shmctl(Int, Int, Pointer):
+        Partial("`shm_dtime` and `shm_lpid` change by `shmat` and `shmdt`, not when a process ends");
     196 shmat(Int, Pointer, Hex) -> Address: Supported;
     197 shmdt(Pointer): Supported;
     198 socket(Choice(FAMILY), Flags(SOCKET), Int):

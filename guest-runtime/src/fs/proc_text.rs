@@ -13,8 +13,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
-use hartline_linux::resource::{RLIM_INFINITY, RLIM_NLIMITS, Rlimit64};
 use hartline_linux::errno::Errno;
+use hartline_linux::resource::{RLIM_INFINITY, RLIM_NLIMITS, Rlimit64};
 use hartline_linux::stat::{S_IFMT, S_IFSOCK};
 
 /// A task and its process.
@@ -108,6 +108,8 @@ pub trait System {
     fn load(&self) -> Load;
     /// Resource limits of the process.
     fn limits(&self) -> &[Rlimit64; RLIM_NLIMITS];
+    /// Writes the objects of System V IPC: a table of `/proc/sysvipc`.
+    fn ipc(&self, out: &mut String, table: Text);
     /// Number of processors.
     fn processors(&self) -> u32;
     /// 16 random bytes; if `boot`, the same ones until the VM ends.
@@ -153,6 +155,7 @@ pub fn contents(
         | Text::NetUdp
         | Text::NetUdp6
         | Text::NetUnix => proc_net::write(&mut out, text, &vfs.net),
+        Text::SysvShm | Text::SysvSem | Text::SysvMsg => system.ipc(&mut out, text),
         _ => match constant(text) {
             Some(constant) => out.push_str(constant),
             None => variable(&mut out, text, system),
@@ -185,6 +188,12 @@ fn constant(text: Text) -> Option<&'static str> {
         Text::EntropyAvail => "256\n",
         Text::MaxMapCount => "65530\n",
         Text::MmapMinAddr => "65536\n",
+        Text::ShmMax => "18446744073692774399\n",
+        Text::ShmMni => "4096\n",
+        Text::SemLimits => "32000\t1024000000\t500\t32000\n",
+        Text::MsgMax => "8192\n",
+        Text::MsgMnb => "16384\n",
+        Text::MsgMni => "32000\n",
         _ => return None,
     })
 }

@@ -132,7 +132,10 @@ impl<T: Object> Ids<T> {
         create: impl FnOnce(Permission) -> Result<T, Errno>,
     ) -> Result<i32, Errno> {
         let found = (key != IPC_PRIVATE)
-            .then(|| self.iter().find(|(_, object)| object.permission().key == key))
+            .then(|| {
+                self.iter()
+                    .find(|(_, object)| object.permission().key == key)
+            })
             .flatten();
         if let Some((id, object)) = found {
             if flags & IPC_CREAT != 0 && flags & IPC_EXCL != 0 {
@@ -262,7 +265,10 @@ mod tests {
         assert_eq!(get(&mut ids, 7, 0o600, 5), Err(Errno::ENOENT));
         let id = get(&mut ids, 7, IPC_CREAT | 0o640, 5).unwrap();
         assert_eq!(get(&mut ids, 7, 0o600, 5), Ok(id));
-        assert_eq!(get(&mut ids, 7, IPC_CREAT | IPC_EXCL, 5), Err(Errno::EEXIST));
+        assert_eq!(
+            get(&mut ids, 7, IPC_CREAT | IPC_EXCL, 5),
+            Err(Errno::EEXIST)
+        );
         assert_eq!(get(&mut ids, 7, 0o400, 6), Err(Errno::EACCES));
         assert_eq!(get(&mut ids, 7, 0o600, 0), Ok(id));
         let private = get(&mut ids, IPC_PRIVATE, 0, 5).unwrap();

@@ -226,13 +226,31 @@ mod tests {
         for (kind, text) in [(5, b"a"), (3, b"b"), (4, b"c"), (3, b"d")] {
             send(&mut queue, kind, text).unwrap();
         }
-        assert_eq!(receive(&mut queue, Selection::Index(1)), Ok((3, b"b".to_vec())));
+        assert_eq!(
+            receive(&mut queue, Selection::Index(1)),
+            Ok((3, b"b".to_vec()))
+        );
         assert_eq!(queue.length(), (4, 4));
-        assert_eq!(receive(&mut queue, Selection::new(-4, false)), Ok((3, b"b".to_vec())));
-        assert_eq!(receive(&mut queue, Selection::new(5, true)), Ok((4, b"c".to_vec())));
-        assert_eq!(receive(&mut queue, Selection::new(3, false)), Ok((3, b"d".to_vec())));
-        assert_eq!(receive(&mut queue, Selection::new(3, false)), Err(Errno::ENOMSG));
-        assert_eq!(receive(&mut queue, Selection::new(i64::MIN, false)), Ok((5, b"a".to_vec())));
+        assert_eq!(
+            receive(&mut queue, Selection::new(-4, false)),
+            Ok((3, b"b".to_vec()))
+        );
+        assert_eq!(
+            receive(&mut queue, Selection::new(5, true)),
+            Ok((4, b"c".to_vec()))
+        );
+        assert_eq!(
+            receive(&mut queue, Selection::new(3, false)),
+            Ok((3, b"d".to_vec()))
+        );
+        assert_eq!(
+            receive(&mut queue, Selection::new(3, false)),
+            Err(Errno::ENOMSG)
+        );
+        assert_eq!(
+            receive(&mut queue, Selection::new(i64::MIN, false)),
+            Ok((5, b"a".to_vec()))
+        );
         assert_eq!(receive(&mut queue, Selection::Any), Err(Errno::ENOMSG));
         assert_eq!(queue.length(), (0, 0));
     }

@@ -7,11 +7,13 @@ mod ids;
 mod messages;
 mod segments;
 mod semaphores;
+mod text;
 
 pub use ids::{Ids, Object, Permission};
 pub use messages::{Message, Queue, Queues, Selection};
 pub use segments::{Segment, Segments};
 pub use semaphores::{Outcome, SemaphoreSet, Semaphores};
+pub use text::Table;
 
 /// All objects of the VM.
 #[derive(Debug, Default)]

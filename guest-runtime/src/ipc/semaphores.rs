@@ -184,7 +184,11 @@ impl Semaphores {
         if (operations.iter()).any(|operation| usize::from(operation.sem_num) >= count) {
             return Err(Errno::EFBIG);
         }
-        let mut adjustments = self.adjustments.get(&(pid, id)).cloned().unwrap_or_default();
+        let mut adjustments = self
+            .adjustments
+            .get(&(pid, id))
+            .cloned()
+            .unwrap_or_default();
         if let Some(blocking) = set.attempt(&operations, pid, &mut adjustments)? {
             set.pending.push_back(Pending {
                 tid,
@@ -221,7 +225,13 @@ impl Semaphores {
             let mut adjustments = self.adjustments.get(&own).cloned().unwrap_or_default();
             let result = match set.attempt(&pending.operations, pending.pid, &mut adjustments) {
                 Ok(Some(blocking)) => {
-                    set.pending.insert(at, Pending { blocking, ..pending });
+                    set.pending.insert(
+                        at,
+                        Pending {
+                            blocking,
+                            ..pending
+                        },
+                    );
                     at += 1;
                     continue;
                 }
@@ -378,9 +388,15 @@ mod tests {
         let both = [op(0, 3, 0), op(1, -1, wait)];
         assert_eq!(run(&mut all, id, 1, &both).0, Err(Errno::EAGAIN));
         assert_eq!(values(&all, id), [0, 0]);
-        assert_eq!(run(&mut all, id, 1, &[op(0, 3, 0), op(1, 1, 0)]).0, Ok(Outcome::Done));
+        assert_eq!(
+            run(&mut all, id, 1, &[op(0, 3, 0), op(1, 1, 0)]).0,
+            Ok(Outcome::Done)
+        );
         assert_eq!(run(&mut all, id, 1, &[op(2, 1, 0)]).0, Err(Errno::EFBIG));
-        assert_eq!(run(&mut all, id, 1, &[op(0, i16::MAX, 0)]).0, Err(Errno::ERANGE));
+        assert_eq!(
+            run(&mut all, id, 1, &[op(0, i16::MAX, 0)]).0,
+            Err(Errno::ERANGE)
+        );
         assert_eq!(values(&all, id), [3, 1]);
         assert_eq!(all.ids.find(id).unwrap().value(0), Ok((3, 1)));
     }
@@ -389,7 +405,10 @@ mod tests {
     fn waiting_operations_are_done_in_order() {
         let (mut all, id) = sets(1);
         for task in 1..=3 {
-            assert_eq!(run(&mut all, id, task, &[op(0, -2, 0)]).0, Ok(Outcome::Waits));
+            assert_eq!(
+                run(&mut all, id, task, &[op(0, -2, 0)]).0,
+                Ok(Outcome::Waits)
+            );
         }
         assert_eq!(all.ids.find(id).unwrap().waiting(0, false), 3);
         assert_eq!(run(&mut all, id, 9, &[op(0, 1, 0)]).1, []);
@@ -407,8 +426,10 @@ mod tests {
     #[test]
     fn removal_and_cancellation_end_waits() {
         let (mut all, id) = sets(1);
-        run(&mut all, id, 1, &[op(0, -1, 0)]);
-        run(&mut all, id, 2, &[op(0, -1, 0)]);
+        for task in 1..=2 {
+            let (outcome, _) = run(&mut all, id, task, &[op(0, -1, 0)]);
+            assert_eq!(outcome, Ok(Outcome::Waits));
+        }
         all.forget_task(1);
         let mut woken = Vec::new();
         all.remove(id, &mut woken).unwrap();
@@ -419,21 +440,36 @@ mod tests {
     #[test]
     fn a_process_that_ends_undoes_its_operations() {
         let (mut all, id) = sets(2);
-        run(&mut all, id, 1, &[op(0, 5, SEM_UNDO), op(1, 2, 0)]);
-        run(&mut all, id, 1, &[op(0, -1, SEM_UNDO)]);
-        run(&mut all, id, 2, &[op(0, 0, 0)]);
+        assert_eq!(
+            run(&mut all, id, 1, &[op(0, 5, SEM_UNDO), op(1, 2, 0)]).0,
+            Ok(Outcome::Done)
+        );
+        assert_eq!(
+            run(&mut all, id, 1, &[op(0, -1, SEM_UNDO)]).0,
+            Ok(Outcome::Done)
+        );
+        assert_eq!(run(&mut all, id, 2, &[op(0, 0, 0)]).0, Ok(Outcome::Waits));
         let mut woken = Vec::new();
         all.undo(1, 3, &mut woken);
-        assert_eq!((values(&all, id), woken), (alloc::vec![0, 2], alloc::vec![2]));
+        assert_eq!(
+            (values(&all, id), woken),
+            (alloc::vec![0, 2], alloc::vec![2])
+        );
         // `SETVAL` ends adjustments, and values never become negative.
-        run(&mut all, id, 1, &[op(0, 5, SEM_UNDO), op(1, 3, SEM_UNDO)]);
+        assert_eq!(
+            run(&mut all, id, 1, &[op(0, 5, SEM_UNDO), op(1, 3, SEM_UNDO)]).0,
+            Ok(Outcome::Done)
+        );
         let mut woken = Vec::new();
         all.set_values(id, 0, &[7], (2, 0), &mut woken).unwrap();
         all.set_values(id, 1, &[1], (2, 0), &mut woken).unwrap();
         all.undo(1, 3, &mut woken);
         assert_eq!(values(&all, id), [7, 1]);
-        run(&mut all, id, 1, &[op(0, 5, SEM_UNDO)]);
-        run(&mut all, id, 2, &[op(0, -12, 0)]);
+        assert_eq!(
+            run(&mut all, id, 1, &[op(0, 5, SEM_UNDO)]).0,
+            Ok(Outcome::Done)
+        );
+        assert_eq!(run(&mut all, id, 2, &[op(0, -12, 0)]).0, Ok(Outcome::Done));
         all.undo(1, 3, &mut woken);
         assert_eq!(values(&all, id), [0, 1]);
     }

@@ -342,6 +342,7 @@ fn map_segment(
                 inode: file.inode,
                 read_only: false,
             }),
+            flags: VmFlags::NONE,
         })?;
         if let Cow::Owned(bytes) = &file.bytes {
             let contents = bytes.get(part).unwrap_or_default();

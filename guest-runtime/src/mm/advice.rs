@@ -22,9 +22,9 @@ impl AddressSpace {
         let range = page_range(address, length)?;
         let anonymous = |vma: &Vma| vma.is_private_anonymous();
         match advice {
-            MADV_DONTNEED => self.discard(range.clone(), |vma| {
-                !vma.flags.contains(VmFlags::VM_LOCKED)
-            })?,
+            MADV_DONTNEED => {
+                self.discard(range.clone(), |vma| !vma.flags.contains(VmFlags::VM_LOCKED))?
+            }
             MADV_DONTNEED_LOCKED => self.discard(range.clone(), |_| true)?,
             MADV_DONTFORK => self.set_flags(range.clone(), VmFlags::VM_DONTCOPY, true),
             MADV_DOFORK => self.set_flags(range.clone(), VmFlags::VM_DONTCOPY, false),
@@ -51,7 +51,10 @@ impl AddressSpace {
     /// Discards the pages of `range`, which get their initial contents again, up to the first range
     /// for which `may` is false.
     fn discard(&mut self, range: Range<u64>, may: impl Fn(&Vma) -> bool) -> Result<(), Errno> {
-        let mut refused = self.vmas.overlapping(range.clone()).filter(|(_, vma)| !may(vma));
+        let mut refused = self
+            .vmas
+            .overlapping(range.clone())
+            .filter(|(_, vma)| !may(vma));
         let end = refused.next().map(|(start, _)| start.max(range.start));
         drop(refused);
         self.release(range.start..end.unwrap_or(range.end))

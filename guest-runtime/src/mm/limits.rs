@@ -48,7 +48,9 @@ impl AddressSpace {
         replaced: Range<u64>,
     ) -> Result<(), Errno> {
         let Limits {
-            address_space, data, ..
+            address_space,
+            data,
+            ..
         } = self.limits;
         if address_space != RLIM_INFINITY {
             let overlap = self.sum(replaced.clone(), |_| true);

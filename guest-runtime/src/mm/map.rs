@@ -1,8 +1,8 @@
 //! `mmap`, `munmap`, `mprotect`, `mremap` and `brk` as Linux defines them.
 
+use super::lock::Populate;
 use super::shared::SharedMemory;
 use super::space::AddressSpace;
-use super::lock::Populate;
 use super::vma::{Backing, Label, Protection, VmFlags, Vma};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -137,11 +137,9 @@ impl AddressSpace {
                 let hint = hint & !(PAGE_SIZE - 1);
                 let free = |at: u64| {
                     at >= USER_MIN
-                        && at
-                            .checked_add(length)
-                            .is_some_and(|end| {
-                                end <= USER_END && self.vmas.is_free_with_gap(at..end)
-                            })
+                        && at.checked_add(length).is_some_and(|end| {
+                            end <= USER_END && self.vmas.is_free_with_gap(at..end)
+                        })
                 };
                 if free(hint) {
                     return Ok(hint);

@@ -3,9 +3,9 @@
 
 use super::frames::Frames;
 use super::limits::Limits;
+use super::lock::Populate;
 use super::page_table::{Exhausted, Leaf, PageTable, Window};
 use super::shared::SharedMemory;
-use super::lock::Populate;
 use super::user_slice::UserSliceMut;
 use super::vma::{Backing, Protection, Vma, VmaTree};
 use crate::arch::cpus::Processors;

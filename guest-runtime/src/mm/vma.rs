@@ -269,7 +269,13 @@ impl VmaTree {
         for (start, vma) in self.iter() {
             if !vma.flags.contains(VmFlags::VM_DONTCOPY) {
                 let flags = vma.flags.without(VmFlags::VM_LOCKED);
-                child.insert(start, Vma { flags, ..vma.clone() });
+                child.insert(
+                    start,
+                    Vma {
+                        flags,
+                        ..vma.clone()
+                    },
+                );
             }
         }
         child
@@ -297,7 +303,10 @@ impl VmaTree {
     /// The first range that starts above `address`.
     #[must_use]
     pub fn next_above(&self, address: u64) -> Option<(u64, &Vma)> {
-        let next = self.tree.range(address..).find(|&(&start, _)| start > address);
+        let next = self
+            .tree
+            .range(address..)
+            .find(|&(&start, _)| start > address);
         next.map(|(&start, vma)| (start, vma))
     }
 

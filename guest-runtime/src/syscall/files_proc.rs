@@ -3,9 +3,10 @@
 use crate::arch::clock;
 use crate::arch::host::Host;
 use crate::fs;
-use crate::fs::proc::Node;
+use crate::fs::proc::{Node, Text};
 use crate::fs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::fs::types::Ino;
+use crate::ipc::{Ipc, Table};
 use crate::kernel::Kernel;
 use crate::kernel::process::{Process, State};
 use crate::kernel::signals::Signals;
@@ -29,6 +30,7 @@ struct View<'a> {
     name: [u8; 16],
     facts: TaskFacts,
     load: Load,
+    ipc: &'a Ipc,
     uuid: [u8; 16],
 }
 
@@ -114,6 +116,15 @@ impl System for View<'_> {
         &self.process.limits
     }
 
+    fn ipc(&self, out: &mut String, table: Text) {
+        let table = match table {
+            Text::SysvShm => Table::Segments,
+            Text::SysvSem => Table::Semaphores,
+            _ => Table::Queues,
+        };
+        self.ipc.write_table(out, table);
+    }
+
     fn processors(&self) -> u32 {
         self.host.boot().cpus
     }
@@ -175,6 +186,7 @@ impl Kernel {
             name: task.map_or(process.last_name, |task| task.name),
             facts: self.task_facts(process, asked, task, &files),
             load: self.load_facts(),
+            ipc: &self.ipc,
             uuid,
         };
         contents(node, &self.files.vfs, &files, &mut view)

@@ -15,9 +15,9 @@ use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{F_SEAL_FUTURE_WRITE, F_SEAL_WRITE};
 use hartline_linux::mman::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB, MAP_LOCKED,
-    MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE,
-    MAP_TYPE, MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT, MLOCK_ONFAULT, MREMAP_FIXED, MREMAP_MAYMOVE,
-    MS_ASYNC, MS_INVALIDATE, MS_SYNC, PROT_GROWSDOWN, PROT_GROWSUP,
+    MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE,
+    MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT, MLOCK_ONFAULT, MREMAP_FIXED, MREMAP_MAYMOVE, MS_ASYNC,
+    MS_INVALIDATE, MS_SYNC, PROT_GROWSDOWN, PROT_GROWSUP,
 };
 use hartline_linux::syscall::nr;
 
@@ -196,7 +196,9 @@ fn mprotect(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     if arguments[2] & PROT_GROWSDOWN != 0 {
-        let end = arguments[0].checked_add(arguments[1]).ok_or(Errno::ENOMEM)?;
+        let end = arguments[0]
+            .checked_add(arguments[1])
+            .ok_or(Errno::ENOMEM)?;
         arguments[0] = kernel.memory.start_of_stack(arguments[0])?;
         arguments[1] = end - arguments[0];
         arguments[2] &= !PROT_GROWSDOWN;
@@ -237,7 +239,9 @@ fn msync(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     if arguments[2] & MS_INVALIDATE != 0 {
-        kernel.memory.check_invalidation(arguments[0], arguments[1])?;
+        kernel
+            .memory
+            .check_invalidation(arguments[0], arguments[1])?;
     }
     kernel.memory.write_back(arguments[0], arguments[1])?;
     Ok(0)
@@ -276,7 +280,9 @@ fn mlockall(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         _ => Populate::OnFault,
     };
     let wanted = |flag| (flags & flag != 0).then_some(populate);
-    kernel.memory.lock_all(wanted(MCL_CURRENT), wanted(MCL_FUTURE))?;
+    kernel
+        .memory
+        .lock_all(wanted(MCL_CURRENT), wanted(MCL_FUTURE))?;
     Ok(0)
 }
 
