@@ -8,10 +8,12 @@
 extern crate alloc;
 
 pub mod arch;
+pub mod credentials;
 pub mod drivers;
 pub mod exec;
 pub mod file;
 pub mod fs;
+pub mod ipc;
 pub mod kernel;
 pub mod mm;
 pub mod net;

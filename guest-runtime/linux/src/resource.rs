@@ -5,10 +5,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 // Limits, and their number.
 pub const RLIMIT_CPU: usize = 0;
+pub const RLIMIT_DATA: usize = 2;
 pub const RLIMIT_STACK: usize = 3;
 pub const RLIMIT_CORE: usize = 4;
 pub const RLIMIT_NPROC: usize = 6;
 pub const RLIMIT_NOFILE: usize = 7;
+pub const RLIMIT_MEMLOCK: usize = 8;
+pub const RLIMIT_AS: usize = 9;
+/// Default of `RLIMIT_MEMLOCK`, bytes.
+pub const MLOCK_LIMIT: u64 = 8 << 20;
 pub const RLIM_NLIMITS: usize = 16;
 
 pub const RLIM_INFINITY: u64 = u64::MAX;

@@ -212,7 +212,7 @@ const EXEC_NOTE: &str = "set-user-ID, set-group-ID and file capabilities have no
 const CLOCKS: &str = "no clocks of devices; `CLOCK_TAI` is `CLOCK_REALTIME`";
 const SCHED_OTHER: &str = "checked, without effect: all tasks are scheduled as `SCHED_OTHER`";
 const NO_DEADLINE: &str = "no `SCHED_DEADLINE`";
-const LIMITS: &str = "enforced are `RLIMIT_CPU`, at a tick of 10 ms, `RLIMIT_STACK`, `RLIMIT_NPROC` and `RLIMIT_NOFILE`; the others are stored";
+const LIMITS: &str = "enforced are `RLIMIT_CPU`, at a tick of 10 ms, `RLIMIT_AS`, `RLIMIT_DATA`, `RLIMIT_STACK`, `RLIMIT_MEMLOCK`, `RLIMIT_NPROC` and `RLIMIT_NOFILE`; the others are stored";
 const EPERM: &str = "always `EPERM`";
 
 calls! {
@@ -421,18 +421,19 @@ calls! {
     183 mq_timedreceive(Fd, OutBytes, Size, Pointer, Time): Missing;
     184 mq_notify(Fd, Pointer): Missing;
     185 mq_getsetattr(Fd, Pointer, Pointer): Missing;
-    186 msgget(Hex, Hex): Missing;
-    187 msgctl(Int, Int, Pointer): Missing;
-    188 msgrcv(Int, Pointer, Size, Long, Hex) restart AfterStop: Missing;
-    189 msgsnd(Int, Pointer, Size, Hex) restart AfterStop: Missing;
-    190 semget(Hex, Int, Hex): Missing;
-    191 semctl(Int, Int, Int, Hex): Missing;
-    192 semtimedop(Int, Pointer, Size, Time) restart Never: Missing;
-    193 semop(Int, Pointer, Size) restart Never: Missing;
-    194 shmget(Hex, Size, Hex): Missing;
-    195 shmctl(Int, Int, Pointer): Missing;
-    196 shmat(Int, Pointer, Hex) -> Address: Missing;
-    197 shmdt(Pointer): Missing;
+    186 msgget(Hex, Hex): Supported;
+    187 msgctl(Int, Int, Pointer): Supported;
+    188 msgrcv(Int, Pointer, Size, Long, Hex) restart AfterStop: Supported;
+    189 msgsnd(Int, Pointer, Size, Hex) restart AfterStop: Supported;
+    190 semget(Hex, Int, Hex): Supported;
+    191 semctl(Int, Int, Int, Hex): Supported;
+    192 semtimedop(Int, Pointer, Size, Time) restart Never: Supported;
+    193 semop(Int, Pointer, Size) restart Never: Supported;
+    194 shmget(Hex, Size, Hex): Partial("no `SHM_HUGETLB`");
+    195 shmctl(Int, Int, Pointer):
+        Partial("`shm_dtime` and `shm_lpid` change by `shmat` and `shmdt`, not when a process ends");
+    196 shmat(Int, Pointer, Hex) -> Address: Supported;
+    197 shmdt(Pointer): Supported;
     198 socket(Choice(FAMILY), Flags(SOCKET), Int):
         Partial("`AF_UNIX`, `AF_INET`, `AF_INET6`, `AF_VSOCK` (streams), `AF_NETLINK` \
             (`NETLINK_ROUTE`); no raw or packet sockets");
@@ -469,13 +470,12 @@ calls! {
             `CLONE_PARENT`, `CLONE_PTRACE`, `CLONE_IO`");
     221 execve(Path, Strings, Count): Partial(EXEC_NOTE);
     222 mmap(Pointer, Size, Flags(PROTECTION), Flags(MAPPING), Fd, Hex) -> Address:
-        Partial("no `MAP_HUGETLB`; `MAP_GROWSDOWN`, `MAP_LOCKED` and `MAP_SYNC` have no effect; \
+        Partial("no `MAP_HUGETLB`; `MAP_SYNC` has no effect; \
             no mapping of block devices");
     223 fadvise64(Fd, Long, Long, Int): Supported;
     224 swapon(Path, Hex): Missing;
     225 swapoff(Path): Missing;
-    226 mprotect(Pointer, Size, Flags(PROTECTION)):
-        Partial("`PROT_GROWSDOWN` and `PROT_GROWSUP` have no effect");
+    226 mprotect(Pointer, Size, Flags(PROTECTION)): Supported;
     227 msync(Pointer, Size, Hex): Supported;
     228 mlock(Pointer, Size): Supported;
     229 munlock(Pointer, Size): Supported;
@@ -483,7 +483,7 @@ calls! {
     231 munlockall(): Supported;
     232 mincore(Pointer, Size, Pointer): Supported;
     233 madvise(Pointer, Size, Int):
-        Partial("no `MADV_REMOVE`; only `MADV_DONTNEED` has an effect");
+        Partial("no `MADV_REMOVE`, `MADV_HWPOISON` and `MADV_GUARD_INSTALL`; hints have no effect");
     234 remap_file_pages(Pointer, Size, Hex, Size, Hex): Missing;
     235 mbind(Pointer, Size, Int, Pointer, Size, Hex): Missing;
     236 get_mempolicy(Pointer, Pointer, Size, Pointer, Hex): Missing;

@@ -58,7 +58,7 @@ impl File for SignalFd {
             0 if vectors.iter().all(|vector| vector.iov_len < RECORD) => Err(Errno::EINVAL),
             0 if flags & O_NONBLOCK != 0 => Err(Errno::EAGAIN),
             0 => {
-                let place = Registration::new(&kernel.process.signal_waiters, READABLE);
+                let place = Registration::new(&kernel.process().signal_waiters, READABLE);
                 Err(kernel.block_at(place, NEVER, 0))
             }
             done => Ok(Some(done)),

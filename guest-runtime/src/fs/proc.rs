@@ -86,6 +86,15 @@ pub enum Text {
     NetUdp,
     NetUdp6,
     NetUnix,
+    ShmMax,
+    ShmMni,
+    SemLimits,
+    MsgMax,
+    MsgMnb,
+    MsgMni,
+    SysvShm,
+    SysvSem,
+    SysvMsg,
 }
 
 /// The kind of a node in the table.
@@ -127,6 +136,7 @@ const SYSFS_DEVICES: u16 = 12;
 const SYSFS_SYSTEM: u16 = 13;
 const SYSFS_CPU: u16 = 14;
 const NET: u16 = 15;
+const SYSVIPC: u16 = 16;
 /// Roots and the process directory come first; their rows do not give their names.
 const FIRST_NAMED: u16 = 2;
 /// The parent of a root.
@@ -149,6 +159,7 @@ const NODES: &[Row] = &[
     (SYSFS_DEVICES, b"system", Kind::Directory),
     (SYSFS_SYSTEM, b"cpu", Kind::Directory),
     (PID, b"net", Kind::Directory),
+    (TOP, b"sysvipc", Kind::Directory),
     (PID, b"exe", Kind::Executable),
     (PID, b"cwd", Kind::WorkingDirectory),
     (PID, b"root", Kind::RootDirectory),
@@ -200,6 +211,16 @@ const NODES: &[Row] = &[
         b"randomize_va_space",
         Kind::Text(Text::RandomizeVaSpace),
     ),
+    (SYS_KERNEL, b"shmmax", Kind::Text(Text::ShmMax)),
+    (SYS_KERNEL, b"shmall", Kind::Text(Text::ShmMax)),
+    (SYS_KERNEL, b"shmmni", Kind::Text(Text::ShmMni)),
+    (SYS_KERNEL, b"sem", Kind::Text(Text::SemLimits)),
+    (SYS_KERNEL, b"msgmax", Kind::Text(Text::MsgMax)),
+    (SYS_KERNEL, b"msgmnb", Kind::Text(Text::MsgMnb)),
+    (SYS_KERNEL, b"msgmni", Kind::Text(Text::MsgMni)),
+    (SYSVIPC, b"shm", Kind::Text(Text::SysvShm)),
+    (SYSVIPC, b"sem", Kind::Text(Text::SysvSem)),
+    (SYSVIPC, b"msg", Kind::Text(Text::SysvMsg)),
     (SYS_RANDOM, b"boot_id", Kind::Text(Text::BootId)),
     (SYS_RANDOM, b"uuid", Kind::Text(Text::Uuid)),
     (SYS_RANDOM, b"entropy_avail", Kind::Text(Text::EntropyAvail)),

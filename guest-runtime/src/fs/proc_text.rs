@@ -14,6 +14,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use hartline_linux::errno::Errno;
+use hartline_linux::resource::{RLIM_INFINITY, RLIM_NLIMITS, Rlimit64};
 use hartline_linux::stat::{S_IFMT, S_IFSOCK};
 
 /// A task and its process.
@@ -70,8 +71,8 @@ pub struct Memory {
     pub mapped: u64,
     /// RAM of the process.
     pub resident: u64,
-    /// Stack limit of the process.
-    pub stack_limit: u64,
+    /// Locked addresses of the process.
+    pub locked: u64,
 }
 
 /// Times, ns.
@@ -105,6 +106,10 @@ pub trait System {
     fn task(&self) -> TaskFacts;
     /// All tasks.
     fn load(&self) -> Load;
+    /// Resource limits of the process.
+    fn limits(&self) -> &[Rlimit64; RLIM_NLIMITS];
+    /// Writes the objects of System V IPC: a table of `/proc/sysvipc`.
+    fn ipc(&self, out: &mut String, table: Text);
     /// Number of processors.
     fn processors(&self) -> u32;
     /// 16 random bytes; if `boot`, the same ones until the VM ends.
@@ -139,7 +144,7 @@ pub fn contents(
         Text::Maps | Text::Smaps => system.maps(&mut out, text == Text::Smaps),
         Text::Stat => return Ok(process_stat(process, system)),
         Text::Status => return Ok(process_status(process, system)),
-        Text::Limits => limits(&mut out, process, system),
+        Text::Limits => limits(&mut out, system),
         Text::Mounts | Text::MountInfo => mounts(&mut out, vfs, text == Text::MountInfo),
         Text::CpuInfo => cpu_info(&mut out, system.processors()),
         Text::NetDev
@@ -150,6 +155,7 @@ pub fn contents(
         | Text::NetUdp
         | Text::NetUdp6
         | Text::NetUnix => proc_net::write(&mut out, text, &vfs.net),
+        Text::SysvShm | Text::SysvSem | Text::SysvMsg => system.ipc(&mut out, text),
         _ => match constant(text) {
             Some(constant) => out.push_str(constant),
             None => variable(&mut out, text, system),
@@ -182,6 +188,12 @@ fn constant(text: Text) -> Option<&'static str> {
         Text::EntropyAvail => "256\n",
         Text::MaxMapCount => "65530\n",
         Text::MmapMinAddr => "65536\n",
+        Text::ShmMax => "18446744073692774399\n",
+        Text::ShmMni => "4096\n",
+        Text::SemLimits => "32000\t1024000000\t500\t32000\n",
+        Text::MsgMax => "8192\n",
+        Text::MsgMnb => "16384\n",
+        Text::MsgMni => "32000\n",
         _ => return None,
     })
 }
@@ -365,6 +377,7 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
         ..
     } = task;
     let (mapped, resident) = (memory.mapped / 1024, memory.resident / 1024);
+    let locked = memory.locked / 1024;
     let umask = process.umask;
     let slots = process.fds.capacity();
     let groups: Vec<String> = system
@@ -382,8 +395,8 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
     // A zombie has no memory.
     if state != 'Z' {
         rest += &format!(
-            "VmPeak:\t{mapped:>8} kB\nVmSize:\t{mapped:>8} kB\nVmHWM:\t{resident:>8} kB\n\
-             VmRSS:\t{resident:>8} kB\n"
+            "VmPeak:\t{mapped:>8} kB\nVmSize:\t{mapped:>8} kB\nVmLck:\t{locked:>8} kB\n\
+             VmPin:\t       0 kB\nVmHWM:\t{resident:>8} kB\nVmRSS:\t{resident:>8} kB\n"
         );
     }
     let [pending, blocked, ignored, caught] = task.signals;
@@ -397,23 +410,37 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
     lines
 }
 
-fn limits(out: &mut String, process: &Process, system: &dyn System) {
-    let stack = format!("{}", system.memory().stack_limit);
-    let files = format!("{}", process.fds.limit);
-    let rows: [(&str, &str, &str, &str); 5] = [
-        ("Max cpu time", "unlimited", "unlimited", "seconds"),
-        ("Max file size", "unlimited", "unlimited", "bytes"),
-        ("Max stack size", &stack, "unlimited", "bytes"),
-        ("Max open files", &files, &files, "files"),
-        ("Max address space", "unlimited", "unlimited", "bytes"),
+fn limits(out: &mut String, system: &dyn System) {
+    /// Names and units, in the order of the limits' numbers.
+    const ROWS: [(&str, &str); RLIM_NLIMITS] = [
+        ("Max cpu time", "seconds"),
+        ("Max file size", "bytes"),
+        ("Max data size", "bytes"),
+        ("Max stack size", "bytes"),
+        ("Max core file size", "bytes"),
+        ("Max resident set", "bytes"),
+        ("Max processes", "processes"),
+        ("Max open files", "files"),
+        ("Max locked memory", "bytes"),
+        ("Max address space", "bytes"),
+        ("Max file locks", "locks"),
+        ("Max pending signals", "signals"),
+        ("Max msgqueue size", "bytes"),
+        ("Max nice priority", ""),
+        ("Max realtime priority", ""),
+        ("Max realtime timeout", "us"),
     ];
+    let text = |limit: u64| match limit {
+        RLIM_INFINITY => String::from("unlimited"),
+        limit => format!("{limit}"),
+    };
     let mut row = |name: &str, soft: &str, hard: &str, unit: &str| {
         // Writing to a string does not fail.
         let _ = writeln!(out, "{name:<25} {soft:<20} {hard:<20} {unit:<10}");
     };
     row("Limit", "Soft Limit", "Hard Limit", "Units");
-    for (name, soft, hard, unit) in rows {
-        row(name, soft, hard, unit);
+    for ((name, unit), limit) in ROWS.iter().zip(system.limits()) {
+        row(name, &text(limit.rlim_cur), &text(limit.rlim_max), unit);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Delivery of signals to processes, and how processes stop, continue and end.
 
+use crate::arch::clock;
 use crate::kernel::Kernel;
 use crate::kernel::exit::{self, End};
 use crate::kernel::futex;
@@ -217,7 +218,7 @@ impl Kernel {
         for tid in self.threads(pid) {
             self.ask_task(tid);
             // A wake-up for one task must not reach a stopped one: it repeats its call later.
-            let task = self.task_mut(tid);
+            let task = self.tasks.get(tid);
             if task.is_some_and(|task| task.places.iter().any(Registration::is_exclusive)) {
                 self.wake(tid);
             }
@@ -276,6 +277,7 @@ impl Kernel {
         self.remove_other_threads();
         futex::forget(self, self.task().tid);
         self.end_task_memory();
+        self.undo_semaphores(pid);
         self.account_time();
         self.leave_terminal();
         let groups = self.dependent_groups();
@@ -297,13 +299,23 @@ impl Kernel {
         if parent == INIT || ignores {
             self.process_mut().parent = INIT;
         }
-        self.process.exit_waiters.wake_all(READABLE);
+        self.process().exit_waiters.wake_all(READABLE);
         self.serve_wakeups();
         self.leave_task();
         // A zombie without a parent that could wait for it is removed.
         let process = self.processes.get(pid);
         if process.is_some_and(|process| process.parent == INIT) {
             self.reap(pid);
+        }
+    }
+
+    /// Reverses the operations of a process that has ended on semaphores of System V.
+    fn undo_semaphores(&mut self, pid: u32) {
+        let now = (clock::realtime() / 1_000_000_000).cast_signed();
+        let mut woken = Vec::new();
+        self.ipc.semaphores.undo(pid, now, &mut woken);
+        for tid in woken {
+            self.wake(tid);
         }
     }
 

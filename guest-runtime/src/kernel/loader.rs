@@ -6,7 +6,7 @@ use crate::kernel::Kernel;
 use crate::kernel::executable::{self, ElfFile};
 use crate::kernel::stack::{Auxiliary, InitialStack};
 use crate::mm::user;
-use crate::mm::{Backing, Label, MapPlace, MapRequest, MappedFile, Protection};
+use crate::mm::{Backing, Label, MapPlace, MapRequest, MappedFile, Protection, VmFlags};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::rc::Rc;
@@ -162,6 +162,8 @@ pub(crate) fn load_files(
     let program = file.program()?;
     let entry = program.entry().ok_or(LoadError::NoEntry)?;
     let bias = dynamic_bias(&program);
+    let limits = kernel.process().memory_limits();
+    kernel.memory_mut().set_limits(limits);
     map_file(kernel, file, &program, bias)?;
     let (_, end) = program.address_range();
     let stack = map_stack(kernel, end + bias)?;
@@ -246,6 +248,7 @@ fn reserve(kernel: &mut Kernel, program: &Program<'_>) -> Result<u64, LoadError>
         no_reserve: true,
         backing: Backing::Zero,
         label: Label::None,
+        flags: VmFlags::NONE,
     })?;
     kernel.memory_mut().unmap(start, length)?;
     let remainder = low & (align - 1);
@@ -330,6 +333,7 @@ fn map_segment(
                 inode: file.inode,
                 read_only: false,
             }),
+            flags: VmFlags::NONE,
         })?;
         if let Cow::Owned(bytes) = &file.bytes {
             let contents = bytes.get(part).unwrap_or_default();
@@ -348,6 +352,7 @@ fn map_segment(
             no_reserve: false,
             backing: Backing::Zero,
             label: Label::None,
+            flags: VmFlags::NONE,
         })?;
     }
     Ok(())
@@ -373,6 +378,7 @@ fn map_stack(kernel: &mut Kernel, brk: u64) -> Result<core::ops::Range<u64>, Loa
         no_reserve: true,
         backing: Backing::Zero,
         label: Label::Stack,
+        flags: VmFlags::NONE,
     })?;
     let gap = MAP_GAP.max(size + STACK_GUARD);
     kernel.memory_mut().set_layout(brk, STACK_TOP - gap);
@@ -388,6 +394,7 @@ fn map_trampoline(kernel: &mut Kernel) -> Result<(), LoadError> {
         no_reserve: true,
         backing: Backing::File(&TRAMPOLINE),
         label: Label::Trampoline,
+        flags: VmFlags::NONE,
     })?;
     kernel.process_mut().signals.trampoline = trampoline;
     Ok(())

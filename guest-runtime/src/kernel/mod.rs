@@ -32,6 +32,7 @@ use crate::exec::interp::Interpreter;
 use crate::exec::shadow::Shadow;
 use crate::exec::translations::Translations;
 use crate::fs;
+use crate::ipc::Ipc;
 use crate::kernel::chaos::Chaos;
 use crate::kernel::current::Current;
 use crate::kernel::exit::{Cause, End, Fault};
@@ -99,6 +100,8 @@ pub struct Kernel {
     pub scheduler: Scheduler,
     /// Tasks that wait for futexes.
     pub futexes: Futexes,
+    /// System V IPC.
+    pub ipc: Ipc,
     /// Times at which timers expire.
     pub timers: TimerQueue,
     /// The foreground process group of the terminal.
@@ -172,6 +175,7 @@ impl Kernel {
             files,
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),
+            ipc: Ipc::default(),
             timers: TimerQueue::default(),
             foreground: FIRST,
             random: Random::new(seed, Some(host)),
@@ -442,7 +446,7 @@ impl Kernel {
             let hart = self.hart();
             hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
         };
-        if !self.task.places.is_empty() {
+        if !self.task().places.is_empty() {
             self.end_places(result.is_ok());
         }
         if result == Err(Errno::EINTR) && self.goes_on_after_stop(number) {
@@ -485,8 +489,8 @@ impl Kernel {
     /// wake-up, which another task gets.
     fn end_places(&mut self, used: bool) {
         match used {
-            true => self.task.places.clear(),
-            false => self.task.pass_on(),
+            true => self.task_mut().places.clear(),
+            false => self.task_mut().pass_on(),
         }
         self.wake_tasks();
     }

@@ -7,12 +7,14 @@ use crate::kernel::signals::{ProcessSignals, SigInfo};
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
 use crate::kernel::timers::ProcessTimers;
+use crate::mm;
 use crate::wait::WaitQueue;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::boot::BootInfo;
 use hartline_linux::resource::{
-    RLIM_INFINITY, RLIM_NLIMITS, RLIMIT_CORE, RLIMIT_NOFILE, RLIMIT_STACK, Rlimit64,
+    MLOCK_LIMIT, RLIM_INFINITY, RLIM_NLIMITS, RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_MEMLOCK,
+    RLIMIT_NOFILE, RLIMIT_STACK, Rlimit64,
 };
 use hartline_linux::siginfo::{CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED};
 use hartline_linux::signal::SIGCONT;
@@ -164,6 +166,10 @@ impl Process {
             rlim_cur: 1024,
             rlim_max: 1 << 20,
         };
+        limits[RLIMIT_MEMLOCK] = Rlimit64 {
+            rlim_cur: MLOCK_LIMIT,
+            rlim_max: MLOCK_LIMIT,
+        };
         Process {
             pid: FIRST,
             parent: INIT,
@@ -197,6 +203,21 @@ impl Process {
             signals: ProcessSignals::default(),
             exit_waiters: WaitQueue::default(),
             signal_waiters: WaitQueue::default(),
+        }
+    }
+
+    /// The limits of the process's address space.
+    #[must_use]
+    pub(crate) fn memory_limits(&self) -> mm::Limits {
+        let soft = |resource: usize| self.limits[resource].rlim_cur;
+        mm::Limits {
+            address_space: soft(RLIMIT_AS),
+            data: soft(RLIMIT_DATA),
+            stack: soft(RLIMIT_STACK),
+            locked: match self.uid {
+                0 => RLIM_INFINITY,
+                _ => soft(RLIMIT_MEMLOCK),
+            },
         }
     }
 

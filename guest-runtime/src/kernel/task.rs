@@ -28,6 +28,8 @@ pub enum Event {
     Futex,
     /// Progress of a disk request of the task.
     Disk,
+    /// A change of a semaphore set or message queue of System V.
+    Ipc,
 }
 
 /// The events that a task waits for.

@@ -5,7 +5,7 @@ use super::frames::Frames;
 use super::page_table::{Exhausted, Leaf, Window};
 use super::shared::SharedMemory;
 use super::space::AddressSpace;
-use super::vma::{Backing, Vma, VmaTree};
+use super::vma::{Backing, VmFlags, Vma, VmaTree};
 use alloc::rc::Rc;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
@@ -29,10 +29,12 @@ impl AddressSpace {
     pub fn fork(&mut self, hot: Range<u64>) -> Result<AddressSpace, Exhausted> {
         let mut child = self.sibling()?;
         self.share_memory();
-        child.vmas = self.vmas.clone();
+        child.vmas = self.vmas.for_child();
         child.brk = self.brk.clone();
         child.map_top = self.map_top;
-        let ranges: alloc::vec::Vec<_> = (self.vmas.iter())
+        child.limits = self.limits;
+        let ranges: alloc::vec::Vec<_> = (child.vmas.iter())
+            .filter(|(_, vma)| !vma.flags.contains(VmFlags::VM_WIPEONFORK))
             .map(|(start, vma)| (start..vma.end, Sharing::of(start, vma, &hot)))
             .collect();
         let copied = (ranges.into_iter())

@@ -1,8 +1,9 @@
 //! `mmap`, `munmap`, `mprotect`, `mremap` and `brk` as Linux defines them.
 
+use super::lock::Populate;
 use super::shared::SharedMemory;
 use super::space::AddressSpace;
-use super::vma::{Backing, Label, Protection, Vma};
+use super::vma::{Backing, Label, Protection, VmFlags, Vma};
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END, USER_MIN};
@@ -39,6 +40,8 @@ pub struct MapRequest {
     pub backing: Backing,
     /// Purpose of the range.
     pub label: Label,
+    /// Other properties.
+    pub flags: VmFlags,
 }
 
 /// `length` rounded up to pages.
@@ -47,7 +50,7 @@ fn page_align(length: u64) -> Option<u64> {
 }
 
 /// The pages of `length` bytes at `address`, which is a multiple of the page size.
-fn page_range(address: u64, length: u64) -> Result<Range<u64>, Errno> {
+pub(super) fn page_range(address: u64, length: u64) -> Result<Range<u64>, Errno> {
     if !address.is_multiple_of(PAGE_SIZE) {
         return Err(Errno::EINVAL);
     }
@@ -85,19 +88,36 @@ impl AddressSpace {
         self.admit(length, request.protection, request.no_reserve)?;
         let start = self.place(request.place, length)?;
         let range = start..start + length;
-        if let MapPlace::Fixed(_) = request.place {
-            self.unmap_range(range.clone())?;
-        }
+        let flags = request.flags.with(self.future_flags());
         let mut vma = Vma {
             end: range.end,
             protection: request.protection,
             shared: request.shared,
             backing: request.backing,
             label: request.label,
+            flags,
         };
         vma.set_protection(request.protection);
+        self.check_locked(length, flags)?;
+        self.check_limits(length, vma.is_data(), range.clone())?;
+        if let MapPlace::Fixed(_) = request.place {
+            self.unmap_range(range.clone())?;
+        }
         self.vmas.insert(start, vma);
+        let explicit = request.flags.contains(VmFlags::VM_LOCKED);
+        if explicit || self.future_lock == Some(Populate::Now) {
+            // As on Linux, the mapping exists even if its pages cannot be filled now.
+            let _ = self.populate_range(range);
+        }
         Ok(start)
+    }
+
+    /// Flags of each new range.
+    fn future_flags(&self) -> VmFlags {
+        match self.future_lock {
+            Some(_) => VmFlags::VM_LOCKED,
+            None => VmFlags::NONE,
+        }
     }
 
     /// Refuses mappings that could never be filled: Linux's heuristic overcommit.
@@ -117,9 +137,9 @@ impl AddressSpace {
                 let hint = hint & !(PAGE_SIZE - 1);
                 let free = |at: u64| {
                     at >= USER_MIN
-                        && at
-                            .checked_add(length)
-                            .is_some_and(|end| end <= USER_END && self.vmas.is_free(at..end))
+                        && at.checked_add(length).is_some_and(|end| {
+                            end <= USER_END && self.vmas.is_free_with_gap(at..end)
+                        })
                 };
                 if free(hint) {
                     return Ok(hint);
@@ -223,20 +243,6 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Discards pages, which get their initial contents again (`madvise(MADV_DONTNEED)`).
-    ///
-    /// # Errors
-    /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped.
-    pub fn discard(&mut self, address: u64, length: u64) -> Result<(), Errno> {
-        let range = page_range(address, length)?;
-        self.release(range.clone()).map_err(|_| Errno::ENOMEM)?;
-        if self.vmas.is_covered(range) {
-            Ok(())
-        } else {
-            Err(Errno::ENOMEM)
-        }
-    }
-
     /// Writes stores to mapped files in a range back to the files (`msync`).
     ///
     /// # Errors
@@ -327,6 +333,8 @@ impl AddressSpace {
             return Err(Errno::ENOMEM);
         }
         self.admit(new - self.brk.start, Protection::READ_WRITE, false)?;
+        self.check_limits(new - old, true, 0..0)?;
+        self.check_locked(new - old, self.future_flags())?;
         self.vmas.insert(
             old,
             Vma {
@@ -335,8 +343,13 @@ impl AddressSpace {
                 shared: false,
                 backing: Backing::Zero,
                 label: Label::Heap,
+                flags: self.future_flags(),
             },
         );
+        if self.future_lock == Some(Populate::Now) {
+            // As on Linux, the area grows even if its pages cannot be filled now.
+            let _ = self.populate_range(old..new);
+        }
         Ok(())
     }
 
@@ -376,7 +389,10 @@ impl AddressSpace {
             self.unmap_range(old.start + length..old.end)?;
             return Ok(address);
         }
-        self.admit(length - old_size, vma.protection, false)?;
+        let more = length - old_size;
+        self.admit(more, vma.protection, false)?;
+        self.check_locked(more, vma.flags)?;
+        self.check_limits(more, vma.is_data(), 0..0)?;
         let grown = old.end..address.checked_add(length).ok_or(Errno::ENOMEM)?;
         if grown.end <= USER_END && self.vmas.is_free(grown.clone()) {
             self.vmas.insert(
@@ -386,13 +402,25 @@ impl AddressSpace {
                     ..vma_part(address, &vma, grown.start)
                 },
             );
+            self.populate_locked(grown, vma.flags);
             return Ok(address);
         }
         if !may_move {
             return Err(Errno::ENOMEM);
         }
         let target = self.find_place(length).ok_or(Errno::ENOMEM)?;
-        self.relocate(old, target, length, vma)
+        let flags = vma.flags;
+        self.relocate(old, target, length, vma)?;
+        self.populate_locked(target..target + length, flags);
+        Ok(target)
+    }
+
+    /// Fills the pages of a range that has grown, if it is locked. As on Linux, it has grown even if
+    /// that fails.
+    fn populate_locked(&mut self, range: Range<u64>, flags: VmFlags) {
+        if flags.contains(VmFlags::VM_LOCKED) {
+            let _ = self.populate_range(range);
+        }
     }
 
     /// Moves `old`, described by `vma` from its start, to `target` with a new length.

@@ -1,11 +1,14 @@
 //! The program's memory: physical frames, page tables, the map of the address space, and the
 //! operations of `mmap` and related calls.
 
+mod advice;
 mod audit;
 mod disturb;
 mod fork;
 mod frames;
 mod inspect;
+mod limits;
+mod lock;
 mod map;
 mod page_table;
 mod shared;
@@ -15,9 +18,11 @@ mod user_slice;
 mod vma;
 
 pub use frames::{Chunk, Frames, Ram, chunk_table_size, share_table_size};
+pub use limits::Limits;
+pub use lock::Populate;
 pub use map::{MapPlace, MapRequest};
 pub use page_table::{Exhausted, Leaf, PageTable, Window};
 pub use shared::{PageStore, SharedMemory};
 pub use space::{Access, AddressSpace, Fault, SharedFrames};
 pub use user_slice::{UserSlice, UserSliceMut};
-pub use vma::{Backing, Label, MappedFile, Protection, Vma, VmaTree};
+pub use vma::{Backing, Label, MappedFile, Protection, VmFlags, Vma, VmaTree};

@@ -2,6 +2,8 @@
 //! touched.
 
 use super::frames::Frames;
+use super::limits::Limits;
+use super::lock::Populate;
 use super::page_table::{Exhausted, Leaf, PageTable, Window};
 use super::shared::SharedMemory;
 use super::user_slice::UserSliceMut;
@@ -77,6 +79,10 @@ pub struct AddressSpace {
     pub(super) brk: Range<u64>,
     /// Ranges without a hint are placed below this address.
     pub(super) map_top: u64,
+    /// The process's limits.
+    pub(super) limits: Limits,
+    /// Flags of new ranges (`mlockall(MCL_FUTURE)`), and whether their pages are filled at once.
+    pub(super) future_lock: Option<Populate>,
     /// Pages have new frames since the last [`take_replaced`](Self::take_replaced).
     pub(super) has_replaced: bool,
 }
@@ -96,6 +102,8 @@ impl AddressSpace {
             processors,
             brk: 0..0,
             map_top: USER_END,
+            limits: Limits::NONE,
+            future_lock: None,
             has_replaced: false,
         }
     }
@@ -139,7 +147,10 @@ impl AddressSpace {
         }
         let mut at = address;
         while at < end {
-            let (start, vma) = self.vmas.find(at).ok_or(Fault::NotMapped)?;
+            let Some((start, vma)) = self.vmas.find(at) else {
+                self.grow_down(at)?;
+                continue;
+            };
             if !access.allowed_by(vma.protection) {
                 return Err(Fault::NotPermitted);
             }

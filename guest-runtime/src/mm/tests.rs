@@ -1,10 +1,11 @@
 //! The address space, with page tables in the test's own memory.
 
 use super::super::frames::tests::test_frames;
-use super::super::{Label, MapPlace, MapRequest};
+use super::super::{Label, MapPlace, MapRequest, VmFlags};
 use super::*;
 use hartline_abi::layout::USER_MIN;
 use hartline_linux::errno::Errno;
+use hartline_linux::mman::MADV_DONTNEED;
 use std::cell::Cell;
 
 /// A single CPU: loading a table counts as a flush.
@@ -45,6 +46,7 @@ fn request(place: MapPlace, length: u64, protection: Protection) -> MapRequest {
         no_reserve: false,
         backing: Backing::Zero,
         label: Label::None,
+        flags: VmFlags::NONE,
     }
 }
 
@@ -151,7 +153,7 @@ fn file_pages_show_the_file_and_then_zeros() {
     assert_eq!(behind, Err(Fault::BeyondEnd));
     // Discarded stores are lost.
     space.fill(0x20_0000, b"z").unwrap();
-    space.discard(0x20_0000, 0x1000).unwrap();
+    space.advise(0x20_0000, 0x1000, MADV_DONTNEED).unwrap();
     space.handle_fault(0x20_0000, Access::Read).unwrap();
     assert_eq!(byte(&space, 0x20_0000), 7);
 }
@@ -347,7 +349,7 @@ fn shared_memory_stays_shared() {
     let at = parent.map(shared).unwrap();
     let empty = parent.frames.lock().used();
     write_byte(&mut parent, at, b'a');
-    parent.discard(at + 0x1000, 0x2000).unwrap();
+    parent.advise(at + 0x1000, 0x2000, MADV_DONTNEED).unwrap();
     let mut child = parent.fork(0..0).unwrap();
     write_byte(&mut child, at, b'b');
     assert_eq!(byte(&parent, at), b'b');
@@ -357,7 +359,7 @@ fn shared_memory_stays_shared() {
     assert_eq!(byte(&parent, at + 0x2000), b'c');
     // The same with a part of the range, at the same offset.
     parent.unmap(at, 0x1000).unwrap();
-    parent.discard(at + 0x1000, 0x2000).unwrap();
+    parent.advise(at + 0x1000, 0x2000, MADV_DONTNEED).unwrap();
     parent.prepare(at + 0x2000, 1, Access::Read).unwrap();
     assert_eq!(byte(&parent, at + 0x2000), b'c');
     child.tear_down();

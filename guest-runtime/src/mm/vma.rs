@@ -111,6 +111,44 @@ pub struct MappedFile {
     pub read_only: bool,
 }
 
+/// Properties of a range beside its permissions: the `VM_…` flags of Linux that have an effect here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VmFlags(u8);
+
+impl VmFlags {
+    /// No flag.
+    pub const NONE: VmFlags = VmFlags(0);
+    /// A fault below the range extends it (`MAP_GROWSDOWN`).
+    pub const VM_GROWSDOWN: VmFlags = VmFlags(1);
+    /// The pages count against `RLIMIT_MEMLOCK` (`mlock`).
+    pub const VM_LOCKED: VmFlags = VmFlags(2);
+    /// `fork` does not copy the range (`MADV_DONTFORK`).
+    pub const VM_DONTCOPY: VmFlags = VmFlags(4);
+    /// The range is zero in the child of a `fork` (`MADV_WIPEONFORK`).
+    pub const VM_WIPEONFORK: VmFlags = VmFlags(8);
+
+    /// Whether the set has all flags of `other`.
+    #[must_use]
+    pub const fn contains(self, other: VmFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The set with the flags of `other`.
+    #[must_use]
+    pub const fn with(self, other: VmFlags) -> VmFlags {
+        VmFlags(self.0 | other.0)
+    }
+
+    /// The set without the flags of `other`.
+    #[must_use]
+    pub const fn without(self, other: VmFlags) -> VmFlags {
+        VmFlags(self.0 & !other.0)
+    }
+}
+
+/// Least unmapped memory below a range that grows, bytes (`stack_guard_gap`).
+pub(super) const STACK_GUARD_GAP: u64 = 256 * PAGE_SIZE;
+
 /// A mapped range with uniform properties.
 #[derive(Debug, Clone)]
 pub struct Vma {
@@ -124,9 +162,29 @@ pub struct Vma {
     pub backing: Backing,
     /// Purpose of the range.
     pub label: Label,
+    /// Other properties.
+    pub flags: VmFlags,
 }
 
 impl Vma {
+    /// Whether the range is private memory without a file.
+    pub(super) fn is_private_anonymous(&self) -> bool {
+        !self.shared && matches!(self.backing, Backing::Zero)
+    }
+
+    /// Whether the range counts against `RLIMIT_DATA`.
+    pub(super) fn is_data(&self) -> bool {
+        self.protection.writable() && !self.shared && self.label != Label::Stack
+    }
+
+    /// Start of the addresses that no other range may use, unless it is placed there explicitly.
+    fn start_with_gap(&self, start: u64) -> u64 {
+        match self.flags.contains(VmFlags::VM_GROWSDOWN) {
+            true => start.saturating_sub(STACK_GUARD_GAP),
+            false => start,
+        }
+    }
+
     /// Changes the permissions. A range that becomes writable may differ from its file from then
     /// on, so it loses the inode.
     pub(super) fn set_protection(&mut self, protection: Protection) {
@@ -180,6 +238,7 @@ impl Vma {
     /// Whether `next`, which starts at this range's end, has the same properties.
     fn continues_in(&self, next: &Vma) -> bool {
         self.protection == next.protection
+            && self.flags == next.flags
             && self.shared == next.shared
             && matches!(
                 (&self.backing, &next.backing),
@@ -199,6 +258,29 @@ pub struct VmaTree {
 }
 
 impl VmaTree {
+    /// The ranges of a child: without those that `fork` does not copy, and none locked.
+    pub(super) fn for_child(&self) -> VmaTree {
+        let special = VmFlags::VM_DONTCOPY.with(VmFlags::VM_LOCKED);
+        let is_special = |vma: &Vma| vma.flags.without(special) != vma.flags;
+        if !self.tree.values().any(is_special) {
+            return self.clone();
+        }
+        let mut child = VmaTree::default();
+        for (start, vma) in self.iter() {
+            if !vma.flags.contains(VmFlags::VM_DONTCOPY) {
+                let flags = vma.flags.without(VmFlags::VM_LOCKED);
+                child.insert(
+                    start,
+                    Vma {
+                        flags,
+                        ..vma.clone()
+                    },
+                );
+            }
+        }
+        child
+    }
+
     /// Number of mapped bytes.
     #[must_use]
     pub fn mapped(&self) -> u64 {
@@ -216,6 +298,16 @@ impl VmaTree {
     pub fn find(&self, address: u64) -> Option<(u64, &Vma)> {
         let (&start, vma) = self.tree.range(..=address).next_back()?;
         (address < vma.end).then_some((start, vma))
+    }
+
+    /// The first range that starts above `address`.
+    #[must_use]
+    pub fn next_above(&self, address: u64) -> Option<(u64, &Vma)> {
+        let next = self
+            .tree
+            .range(address..)
+            .find(|&(&start, _)| start > address);
+        next.map(|(&start, vma)| (start, vma))
     }
 
     /// All ranges in order.
@@ -248,6 +340,14 @@ impl VmaTree {
     #[must_use]
     pub fn is_free(&self, range: Range<u64>) -> bool {
         self.overlapping(range).next().is_none()
+    }
+
+    /// Whether nothing in `range` is mapped, and it leaves the gap below a range that grows.
+    #[must_use]
+    pub fn is_free_with_gap(&self, range: Range<u64>) -> bool {
+        let above = self.next_above(range.start);
+        self.is_free(range.clone())
+            && above.is_none_or(|(start, vma)| vma.start_with_gap(start) >= range.end)
     }
 
     /// Whether all of `range` is mapped.
@@ -311,12 +411,17 @@ impl VmaTree {
         removed
     }
 
-    /// Changes the permissions of the mapped parts of `range`.
-    pub fn protect(&mut self, range: Range<u64>, protection: Protection) {
+    /// Changes the mapped parts of `range`, which keep their addresses.
+    pub(super) fn update(&mut self, range: Range<u64>, change: impl Fn(&mut Vma)) {
         for (start, mut vma) in self.remove(range) {
-            vma.set_protection(protection);
+            change(&mut vma);
             self.insert(start, vma);
         }
+    }
+
+    /// Changes the permissions of the mapped parts of `range`.
+    pub fn protect(&mut self, range: Range<u64>, protection: Protection) {
+        self.update(range, |vma| vma.set_protection(protection));
     }
 
     /// The highest free range of `length` bytes, aligned to `align`, inside `window`.
@@ -327,7 +432,7 @@ impl VmaTree {
             if let Some(at) = fit_down(vma.end.max(window.start), end, length, align) {
                 return Some(at);
             }
-            end = end.min(start);
+            end = end.min(vma.start_with_gap(start));
             if end <= window.start {
                 return None;
             }
@@ -354,6 +459,7 @@ mod tests {
             shared: false,
             backing: Backing::Zero,
             label: Label::None,
+            flags: VmFlags::NONE,
         }
     }
 

@@ -159,7 +159,7 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         false => make_process(kernel, args, task)?,
     }
     if has(CLONE_PIDFD)
-        && let Some(process) = kernel.process_mut(tid)
+        && let Some(process) = kernel.processes.get_mut(tid)
     {
         process.exit_waiters = exit_waiters;
     }

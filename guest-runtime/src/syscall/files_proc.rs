@@ -3,21 +3,22 @@
 use crate::arch::clock;
 use crate::arch::host::Host;
 use crate::fs;
-use crate::fs::proc::Node;
+use crate::fs::proc::{Node, Text};
 use crate::fs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::fs::types::Ino;
+use crate::ipc::{Ipc, Table};
 use crate::kernel::Kernel;
 use crate::kernel::process::{Process, State};
 use crate::kernel::task::Task;
 use crate::kernel::timers::CpuClock;
-use crate::mm::{AddressSpace, Label, Vma};
+use crate::mm::{AddressSpace, Label, VmFlags, Vma};
 use crate::syscall::system::NAMES;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Range;
 use hartline_linux::errno::Errno;
-use hartline_linux::resource::RLIMIT_STACK;
+use hartline_linux::resource::{RLIM_NLIMITS, Rlimit64};
 
 /// The process and task that a `/proc` file describes.
 struct View<'a> {
@@ -29,6 +30,7 @@ struct View<'a> {
     name: [u8; 16],
     facts: TaskFacts,
     load: Load,
+    ipc: &'a Ipc,
     uuid: [u8; 16],
 }
 
@@ -64,12 +66,17 @@ impl System for View<'_> {
             if details {
                 let size = (vma.end - start) >> 10;
                 let resident = memory.resident(start..vma.end) >> 10;
+                let locked = match vma.flags.contains(VmFlags::VM_LOCKED) {
+                    true => resident,
+                    false => 0,
+                };
                 // Writing to a string does not fail.
                 let _ = write!(
                     out,
                     "Size:           {size:>8} kB\nKernelPageSize:        4 kB\n\
                      MMUPageSize:           4 kB\nRss:            {resident:>8} kB\n\
-                     Pss:            {resident:>8} kB\nSwap:                  0 kB\n"
+                     Pss:            {resident:>8} kB\nSwap:                  0 kB\n\
+                     Locked:         {locked:>8} kB\n"
                 );
             }
         }
@@ -80,7 +87,7 @@ impl System for View<'_> {
         Memory {
             mapped: memory.map_or(0, |memory| memory.vmas().mapped()),
             resident: memory.map_or(0, AddressSpace::all_resident),
-            stack_limit: self.process.limits[RLIMIT_STACK].rlim_cur,
+            locked: memory.map_or(0, AddressSpace::locked),
             ..self.frames
         }
     }
@@ -103,6 +110,19 @@ impl System for View<'_> {
 
     fn load(&self) -> Load {
         self.load
+    }
+
+    fn limits(&self) -> &[Rlimit64; RLIM_NLIMITS] {
+        &self.process.limits
+    }
+
+    fn ipc(&self, out: &mut String, table: Text) {
+        let table = match table {
+            Text::SysvShm => Table::Segments,
+            Text::SysvSem => Table::Semaphores,
+            _ => Table::Queues,
+        };
+        self.ipc.write_table(out, table);
     }
 
     fn processors(&self) -> u32 {
@@ -164,6 +184,7 @@ pub(super) fn proc_text(kernel: &mut Kernel, ino: Ino) -> Result<Vec<u8>, Errno>
         name: task.map_or(process.last_name, |task| task.name),
         facts: task_facts(kernel, process, asked, task, &files),
         load: load_facts(kernel),
+        ipc: &kernel.ipc,
         uuid,
     };
     contents(node, &kernel.files.vfs, &files, &mut view)

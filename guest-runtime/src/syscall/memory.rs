@@ -7,7 +7,8 @@ use crate::kernel::Kernel;
 use crate::kernel::executable;
 use crate::mm::user;
 use crate::mm::{
-    Access, Backing, Label, MapPlace, MapRequest, MappedFile, Protection, SharedMemory,
+    Access, Backing, Label, MapPlace, MapRequest, MappedFile, Populate, Protection, SharedMemory,
+    VmFlags,
 };
 use core::ops::Range;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
@@ -15,10 +16,10 @@ use hartline_linux::cacheflush::SYS_RISCV_FLUSH_ICACHE_LOCAL;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{F_SEAL_FUTURE_WRITE, F_SEAL_WRITE};
 use hartline_linux::mman::{
-    MADV_DONTNEED, MADV_HWPOISON, MADV_REMOVE, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE,
-    MAP_HUGETLB, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE,
-    MAP_TYPE, MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT, MLOCK_ONFAULT, MREMAP_FIXED, MREMAP_MAYMOVE,
-    MS_ASYNC, MS_INVALIDATE, MS_SYNC, PROT_GROWSDOWN, PROT_GROWSUP,
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB, MAP_LOCKED,
+    MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE,
+    MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT, MLOCK_ONFAULT, MREMAP_FIXED, MREMAP_MAYMOVE, MS_ASYNC,
+    MS_INVALIDATE, MS_SYNC, PROT_GROWSDOWN, PROT_GROWSUP,
 };
 use hartline_linux::syscall::nr;
 
@@ -31,9 +32,9 @@ pub const CALLS: &[Entry] = &[
     (nr::mprotect, mprotect),
     (nr::msync, msync),
     (nr::mlock, mlock),
-    (nr::munlock, mlock),
+    (nr::munlock, munlock),
     (nr::mlockall, mlockall),
-    (nr::munlockall, |_, _| Ok(0)),
+    (nr::munlockall, munlockall),
     (nr::mincore, mincore),
     (nr::madvise, madvise),
     (nr::riscv_flush_icache, riscv_flush_icache),
@@ -71,6 +72,7 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         0 => file_contents(kernel, fd, (offset, length), shared, protection)?,
         _ => (Backing::Zero, Label::None),
     };
+    let set = vm_flags(kernel, flags, shared)?;
     let start = kernel.memory_mut().map(MapRequest {
         place,
         length,
@@ -79,6 +81,7 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         no_reserve: flags & MAP_NORESERVE != 0,
         backing,
         label,
+        flags: set,
     })?;
     let is_short = flags & MAP_ANONYMOUS != 0 && !shared && length <= PREPARED;
     let wanted = flags & MAP_POPULATE != 0 || is_short && protection.writable();
@@ -88,6 +91,25 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     }
     admit(kernel, start..start + length, protection);
     Ok(start)
+}
+
+/// The properties that flags of `mmap` set.
+fn vm_flags(kernel: &Kernel, flags: u64, shared: bool) -> Result<VmFlags, Errno> {
+    let mut set = VmFlags::NONE;
+    if flags & MAP_GROWSDOWN != 0 {
+        if shared {
+            return Err(Errno::EINVAL);
+        }
+        // A file has nothing before its start.
+        if flags & MAP_ANONYMOUS != 0 {
+            set = set.with(VmFlags::VM_GROWSDOWN);
+        }
+    }
+    if flags & MAP_LOCKED != 0 {
+        kernel.memory().may_lock()?;
+        set = set.with(VmFlags::VM_LOCKED);
+    }
+    Ok(set)
 }
 
 /// Returns the backing of a file mapping of `length` bytes from `offset` on.
@@ -149,13 +171,13 @@ pub(super) fn is_stored_to(kernel: &Kernel, memory: &SharedMemory) -> bool {
 }
 
 /// Invalidates translations of a range whose code or constants are about to change.
-fn forget(kernel: &mut Kernel, address: u64, length: u64) {
+pub(super) fn forget(kernel: &mut Kernel, address: u64, length: u64) {
     let range: Range<u64> = address..address.saturating_add(length).min(USER_END);
     kernel.forget_code(range);
 }
 
 /// Admits the code or constants now mapped in a range.
-fn admit(kernel: &mut Kernel, range: Range<u64>, protection: Protection) {
+pub(super) fn admit(kernel: &mut Kernel, range: Range<u64>, protection: Protection) {
     if protection.executable() {
         kernel.admit_code(range);
     } else if protection.readable() && !protection.writable() {
@@ -170,7 +192,19 @@ fn munmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn mprotect(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let protection = Protection::from_bits(arguments[2] & !(PROT_GROWSDOWN | PROT_GROWSUP))?;
+    let mut arguments = *arguments;
+    if arguments[2] & PROT_GROWSUP != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if arguments[2] & PROT_GROWSDOWN != 0 {
+        let end = arguments[0]
+            .checked_add(arguments[1])
+            .ok_or(Errno::ENOMEM)?;
+        arguments[0] = kernel.memory().start_of_stack(arguments[0])?;
+        arguments[1] = end - arguments[0];
+        arguments[2] &= !PROT_GROWSDOWN;
+    }
+    let protection = Protection::from_bits(arguments[2])?;
     // Executable, read-only code stays as it is, so it need not be invalidated.
     if !protection.executable() || protection.writable() {
         forget(kernel, arguments[0], arguments[1]);
@@ -205,34 +239,57 @@ fn msync(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if arguments[2] & !FLAGS != 0 || arguments[2] & BOTH == BOTH {
         return Err(Errno::EINVAL);
     }
+    if arguments[2] & MS_INVALIDATE != 0 {
+        kernel
+            .memory()
+            .check_invalidation(arguments[0], arguments[1])?;
+    }
     kernel.memory().write_back(arguments[0], arguments[1])?;
     Ok(0)
 }
 
-/// Locks memory: has no effect, as nothing is ever swapped out.
 fn mlock(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let start = arguments[0] & !(PAGE_SIZE - 1);
-    let length = arguments[1].checked_add(arguments[0] - start);
-    kernel
-        .memory()
-        .check_mapped(start, length.ok_or(Errno::EINVAL)?)?;
+    let [address, length, ..] = *arguments;
+    kernel.memory_mut().lock(address, length, Populate::Now)?;
     Ok(0)
 }
 
 fn mlock2(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    match arguments[2] & !MLOCK_ONFAULT {
-        0 => mlock(kernel, arguments),
-        _ => Err(Errno::EINVAL),
-    }
+    let [address, length, flags, ..] = *arguments;
+    let populate = match flags {
+        0 => Populate::Now,
+        MLOCK_ONFAULT => Populate::OnFault,
+        _ => return Err(Errno::EINVAL),
+    };
+    kernel.memory_mut().lock(address, length, populate)?;
+    Ok(0)
 }
 
-fn mlockall(_: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+fn munlock(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.memory_mut().unlock(arguments[0], arguments[1])?;
+    Ok(0)
+}
+
+fn mlockall(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const ALL: u64 = MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT;
-    match arguments[0] {
-        // Nothing is ever swapped out.
-        1..=ALL if arguments[0] != MCL_ONFAULT => Ok(0),
-        _ => Err(Errno::EINVAL),
+    let flags = arguments[0];
+    if flags & !ALL != 0 || flags & (MCL_CURRENT | MCL_FUTURE) == 0 {
+        return Err(Errno::EINVAL);
     }
+    let populate = match flags & MCL_ONFAULT {
+        0 => Populate::Now,
+        _ => Populate::OnFault,
+    };
+    let wanted = |flag| (flags & flag != 0).then_some(populate);
+    kernel
+        .memory_mut()
+        .lock_all(wanted(MCL_CURRENT), wanted(MCL_FUTURE))?;
+    Ok(0)
+}
+
+fn munlockall(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.memory_mut().unlock_all();
+    Ok(0)
 }
 
 fn mincore(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
@@ -251,11 +308,7 @@ fn mincore(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 fn madvise(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [address, length, advice, ..] = *arguments;
-    match advice {
-        MADV_DONTNEED => kernel.memory_mut().discard(address, length)?,
-        MADV_REMOVE | MADV_HWPOISON.. => return Err(Errno::EINVAL),
-        _ => kernel.memory().check_mapped(address, length)?,
-    }
+    kernel.memory_mut().advise(address, length, advice)?;
     Ok(0)
 }
 

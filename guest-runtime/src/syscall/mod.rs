@@ -18,6 +18,7 @@ mod group;
 mod inotify;
 mod interfaces;
 mod ioctl;
+mod ipc;
 mod memory;
 mod notify;
 mod poll;
@@ -60,6 +61,9 @@ const AREAS: &[&[Entry]] = &[
     futex::CALLS,
     group::CALLS,
     inotify::CALLS,
+    ipc::msg::CALLS,
+    ipc::sem::CALLS,
+    ipc::shm::CALLS,
     memory::CALLS,
     notify::CALLS,
     poll::CALLS,

@@ -60,11 +60,7 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         });
     };
     let waiters = process.exit_waiters.clone();
-    open_anonymous(
-        kernel,
-        Rc::new(PidFd { pid, waiters }),
-        flags | O_CLOEXEC,
-    )
+    open_anonymous(kernel, Rc::new(PidFd { pid, waiters }), flags | O_CLOEXEC)
 }
 
 fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

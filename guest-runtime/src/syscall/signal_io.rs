@@ -3,6 +3,9 @@
 use crate::fs::asynchronous::{FileOwner, Whom};
 use crate::kernel::Kernel;
 use crate::mm::user;
+use crate::wait::ALL;
+use crate::wait::poll::PollTable;
+use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{F_OWNER_PGRP, F_OWNER_PID, F_OWNER_TID, FOwnerEx};
 use hartline_linux::signal::_NSIG;

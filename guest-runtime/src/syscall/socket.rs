@@ -164,22 +164,20 @@ pub(super) fn wait_for_socket(
     let Ok(socket) = kernel.files.vfs.net.get(id) else {
         return Errno::EBADF;
     };
-    let event = match (socket.ino, socket.kind, which) {
-        // Send room appears at another socket.
-        (_, Type::Datagram, 1) | (None, ..) => Event::AnyFile,
-        (Some(ino), ..) => Event::File(ino),
+    let place = match which {
+        // As on Linux, one task is woken for a connection or a message, but all for bytes.
+        0 if socket.is_listening() || socket.has_messages() => {
+            Registration::new(&socket.waiters, READABLE).exclusive()
+        }
+        0 => Registration::new(&socket.waiters, READABLE),
+        _ => Registration::new(&socket.waiters, WRITABLE),
     };
     let timeout = socket.options.timeouts[which];
     let deadline = kernel.deadline(timeout.unwrap_or(u64::MAX));
     if deadline != NEVER && deadline <= clock::monotonic() {
         return Errno::EAGAIN;
     }
-    let wait = Wait {
-        event,
-        input: false,
-        deadline,
-    };
-    kernel.block(wait, progress)
+    kernel.block_at(place, deadline, progress)
 }
 
 /// Returns the Unix socket at an address.

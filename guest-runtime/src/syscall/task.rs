@@ -272,9 +272,17 @@ fn new_identity(current: u32, wanted: u64) -> u32 {
     }
 }
 
+/// Changes the user; −1 keeps the current one.
+fn set_uid(kernel: &mut Kernel, wanted: u64) {
+    let uid = new_identity(kernel.process().uid, wanted);
+    kernel.process_mut().uid = uid;
+    let limits = kernel.process().memory_limits();
+    kernel.memory_mut().set_limits(limits);
+}
+
 fn setuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_identity(kernel, kernel.process().uid, &arguments[..1])?;
-    kernel.process_mut().uid = new_identity(kernel.process().uid, arguments[0]);
+    set_uid(kernel, arguments[0]);
     Ok(0)
 }
 
@@ -286,7 +294,7 @@ fn setgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 fn setreuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_identity(kernel, kernel.process().uid, &arguments[..2])?;
-    kernel.process_mut().uid = new_identity(kernel.process().uid, arguments[1]);
+    set_uid(kernel, arguments[1]);
     Ok(0)
 }
 
@@ -299,7 +307,7 @@ fn setregid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 /// Sets the effective identity; the real and the saved one are the same here.
 fn setresuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_identity(kernel, kernel.process().uid, &arguments[..3])?;
-    kernel.process_mut().uid = new_identity(kernel.process().uid, arguments[1]);
+    set_uid(kernel, arguments[1]);
     Ok(0)
 }
 
@@ -419,7 +427,13 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             // Programs that compute are to notice it.
             kernel.start_ticking();
         }
-        find_process(kernel, pid)?.limits[index] = wanted;
+        let process = find_process(kernel, pid)?;
+        process.limits[index] = wanted;
+        let (space, limits) = (process.space, process.memory_limits());
+        // The address space of a zombie is gone.
+        if !process.is_zombie() {
+            kernel.spaces[space].memory.set_limits(limits);
+        }
     }
     if old != 0 {
         user::write(kernel.memory_mut(), old, &current)?;

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 enum { PAGE = 4096, ALL = PROT_READ | PROT_WRITE, OWN = MAP_PRIVATE | MAP_ANONYMOUS };
 
@@ -179,6 +180,143 @@ static void residing(void) {
     FAILS(mlock(a, PAGE), ENOMEM);
 }
 
+// A child's exit code is 0 if its assertion holds.
+#define IN_CHILD(holds) CHILD_EXITS(0, _exit((holds) ? 0 : 1))
+
+static void advising(void) {
+    char *a = mmap(NULL, 3 * PAGE, ALL, OWN, -1, 0);
+    memset(a, 5, 3 * PAGE);
+    GIVES(madvise(a + PAGE, PAGE, MADV_WIPEONFORK), 0);
+    IN_CHILD(a[0] == 5 && a[PAGE] == 0 && a[2 * PAGE] == 5);
+    // The child's own children see zeros too.
+    IN_CHILD(({
+        a[PAGE] = 6;
+        int status, child = fork();
+        if (!child) _exit(a[PAGE]);
+        waitpid(child, &status, 0) == child && status == 0;
+    }));
+    GIVES(a[PAGE], 5);
+    GIVES(madvise(a + PAGE, PAGE, MADV_KEEPONFORK), 0);
+    IN_CHILD(a[PAGE] == 5);
+    GIVES(madvise(a + PAGE, PAGE, MADV_DONTFORK), 0);
+    IN_CHILD(load(a) == 0 && load(a + PAGE) == (SIGSEGV << 8 | SEGV_MAPERR) && load(a + 2 * PAGE) == 0);
+    GIVES(a[PAGE], 5);
+    GIVES(madvise(a + PAGE, PAGE, MADV_DOFORK), 0);
+    IN_CHILD(a[PAGE] == 5);
+    FAILS(madvise(a + 1, PAGE, MADV_DONTFORK), EINVAL);
+    FAILS(madvise(a, PAGE, 1000), EINVAL);
+    munmap(a + 2 * PAGE, PAGE);
+    FAILS(madvise(a, 3 * PAGE, MADV_DONTFORK), ENOMEM);
+    IN_CHILD(load(a) == (SIGSEGV << 8 | SEGV_MAPERR));
+    munmap(a, 2 * PAGE);
+    char *shared = mmap(NULL, PAGE, ALL, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    FAILS(madvise(shared, PAGE, MADV_WIPEONFORK), EINVAL);
+    FAILS(madvise(shared, PAGE, MADV_FREE), EINVAL);
+    munmap(shared, PAGE);
+}
+
+// A line of /proc/self/status, in kB.
+static long status_line(const char *name) {
+    char line[256];
+    long value = -1;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status && fgets(line, sizeof line, status))
+        if (!strncmp(line, name, strlen(name))) value = atol(line + strlen(name));
+    if (status) fclose(status);
+    return value;
+}
+
+static void locking(void) {
+    unsigned char resident[16];
+    char *a = mmap(NULL, 16 * PAGE, ALL, OWN | MAP_NORESERVE, -1, 0);
+    long before = status_line("VmLck:");
+    GIVES(mlock(a + 1, 3 * PAGE), 0);
+    GIVES(status_line("VmLck:") - before, 16);
+    GIVES(mincore(a, 4 * PAGE, resident), 0);
+    CHECK((resident[0] & 1) && (resident[3] & 1));
+    FAILS(madvise(a, PAGE, MADV_DONTNEED), EINVAL);
+    FAILS(msync(a, PAGE, MS_INVALIDATE | MS_ASYNC), EBUSY);
+    IN_CHILD(status_line("VmLck:") == 0);
+    GIVES(munlock(a, PAGE), 0);
+    GIVES(status_line("VmLck:") - before, 12);
+    munmap(a + PAGE, PAGE);
+    GIVES(status_line("VmLck:") - before, 8);
+    FAILS(mlock(a, 3 * PAGE), ENOMEM);
+    GIVES(munlockall(), 0);
+    GIVES(status_line("VmLck:"), 0);
+    FAILS(mlockall(MCL_ONFAULT), EINVAL);
+    FAILS(mlockall(0), EINVAL);
+    munmap(a, 16 * PAGE);
+    // Root has no limit.
+    IN_CHILD(({
+        struct rlimit limit = {8 * PAGE, 8 * PAGE};
+        setrlimit(RLIMIT_MEMLOCK, &limit);
+        if (getuid() == 0 && setuid(1)) _exit(2);
+        char *b = mmap(NULL, 16 * PAGE, ALL, OWN, -1, 0);
+        mlock(b, 8 * PAGE) == 0 && mlock(b, 4 * PAGE) == 0 && mlock(b + 8 * PAGE, 1) == -1 && errno == ENOMEM
+            && mmap(NULL, PAGE, ALL, OWN | MAP_LOCKED, -1, 0) == MAP_FAILED && errno == EAGAIN
+            && munlock(b, PAGE) == 0 && mlock(b + 8 * PAGE, 1) == 0
+            && mlockall(MCL_CURRENT) == -1 && errno == ENOMEM
+            && munlockall() == 0 && mlockall(MCL_FUTURE) == 0
+            && mmap(NULL, 9 * PAGE, ALL, OWN, -1, 0) == MAP_FAILED && errno == EAGAIN;
+    }));
+    IN_CHILD(({
+        struct rlimit limit = {0, 0};
+        setrlimit(RLIMIT_MEMLOCK, &limit);
+        if (getuid() == 0 && setuid(1)) _exit(2);
+        char *b = mmap(NULL, PAGE, ALL, OWN, -1, 0);
+        mlock(b, PAGE) == -1 && errno == EPERM && mlockall(MCL_CURRENT) == -1 && errno == EPERM
+            && mmap(NULL, PAGE, ALL, OWN | MAP_LOCKED, -1, 0) == MAP_FAILED && errno == EPERM;
+    }));
+}
+
+static void limited(void) {
+    IN_CHILD(({
+        struct rlimit limit = {256 << 20, 256 << 20};
+        setrlimit(RLIMIT_AS, &limit) == 0
+            && mmap(NULL, 300 << 20, PROT_NONE, OWN | MAP_NORESERVE, -1, 0) == MAP_FAILED && errno == ENOMEM
+            && mmap(NULL, 16 << 20, PROT_NONE, OWN | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+    }));
+    IN_CHILD(({
+        struct rlimit limit = {32 << 20, 32 << 20};
+        setrlimit(RLIMIT_DATA, &limit) == 0
+            && mmap(NULL, 48 << 20, ALL, OWN | MAP_NORESERVE, -1, 0) == MAP_FAILED && errno == ENOMEM
+            && mmap(NULL, 48 << 20, PROT_READ, OWN | MAP_NORESERVE, -1, 0) != MAP_FAILED
+            && sbrk(48 << 20) == (void *)-1 && errno == ENOMEM
+            && mmap(NULL, 1 << 20, ALL, OWN, -1, 0) != MAP_FAILED;
+    }));
+}
+
+static void growing_down(void) {
+    enum { ROOM = 64 << 20, TOP = 32 };
+    char *room = mmap(NULL, ROOM, PROT_NONE, OWN | MAP_NORESERVE, -1, 0);
+    munmap(room, ROOM);
+    char *top = room + ROOM;
+    char *stack = mmap(top - PAGE, PAGE, ALL, OWN | MAP_FIXED | MAP_GROWSDOWN, -1, 0);
+    GIVES(stack, top - PAGE);
+    GIVES(store(top - TOP * PAGE), 0);
+    GIVES(load(top - TOP / 2 * PAGE), 0);
+    GIVES(load(top - (8 << 20) - PAGE), SIGSEGV << 8 | SEGV_MAPERR);
+    // Another range stays away from it.
+    char *below = mmap(top - 400 * PAGE, PAGE, ALL, OWN | MAP_FIXED, -1, 0);
+    GIVES(store(top - 143 * PAGE), 0);
+    GIVES(store(top - 145 * PAGE), SIGSEGV << 8 | SEGV_MAPERR);
+    munmap(below, PAGE);
+    // A system call extends it too.
+    int fd = open("/dev/zero", O_RDONLY);
+    GIVES(read(fd, top - 200 * PAGE, 1), 1);
+    close(fd);
+    // The whole stack changes.
+    GIVES(mprotect(top - PAGE, PAGE, PROT_READ | PROT_GROWSDOWN), 0);
+    GIVES(store(top - 200 * PAGE), SIGSEGV << 8 | SEGV_ACCERR);
+    FAILS(mmap(NULL, PAGE, ALL, MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0), EINVAL);
+    char *other = mmap(NULL, PAGE, ALL, OWN, -1, 0);
+    FAILS(mprotect(other, PAGE, PROT_READ | PROT_GROWSDOWN), EINVAL);
+    FAILS(mprotect(other, PAGE, PROT_READ | PROT_GROWSUP), EINVAL);
+    munmap(other, PAGE);
+    munmap(top - 200 * PAGE, 200 * PAGE);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     struct sigaction action = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO};
@@ -191,5 +329,11 @@ int main(int count, char **arguments) {
     files();
     promising();
     residing();
+    if (!emulated) {
+        advising();
+        locking();
+        limited();
+        growing_down();
+    }
     return finish("memory");
 }

@@ -153,12 +153,15 @@ static void machine(void) {
         {"/proc/cpuinfo", "processor"},      {"/proc/mounts", " /proc "},
         {"/proc/vmstat", "nr_free_pages "},  {"/proc/self/limits", "Max open files"},
         {"/proc/self/mountinfo", " - "},     {"/proc/sys/kernel/ostype", "Linux\n"},
+        {"/proc/sysvipc/shm", " shmid perms"}, {"/proc/sysvipc/sem", " semid perms"},
+        {"/proc/sysvipc/msg", " msqid perms"}, {"/proc/sys/kernel/sem", "\t"},
     };
     for (unsigned i = 0; i < sizeof files / sizeof *files; i++) {
         CHECK(contents(files[i].path) > 0);
         CHECK(strstr(text, files[i].part) != NULL);
     }
-    static const char *const present[] = {"osrelease", "pid_max", "hostname", "random/uuid"};
+    static const char *const present[] = {"osrelease", "pid_max", "hostname", "random/uuid",
+                                          "shmmax", "shmall", "shmmni", "msgmax", "msgmnb", "msgmni"};
     for (unsigned i = 0; i < sizeof present / sizeof *present; i++) {
         char path[64];
         snprintf(path, sizeof path, "/proc/sys/kernel/%s", present[i]);

@@ -1,10 +1,11 @@
 //! `/proc`.
 
 use super::Machine;
-use crate::fs::proc::Node;
+use crate::fs::proc::{Node, Text};
 use crate::fs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_CREAT, O_RDONLY, O_WRONLY};
+use hartline_linux::resource::{RLIM_INFINITY, RLIM_NLIMITS, Rlimit64};
 use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFMT};
 
 struct Facts;
@@ -23,6 +24,17 @@ impl System for Facts {
             cpu_time: 1_000_000_000,
             ..TaskFacts::default()
         }
+    }
+
+    fn limits(&self) -> &[Rlimit64; RLIM_NLIMITS] {
+        &[Rlimit64 {
+            rlim_cur: 8 << 20,
+            rlim_max: RLIM_INFINITY,
+        }; RLIM_NLIMITS]
+    }
+
+    fn ipc(&self, out: &mut String, _: Text) {
+        out.push_str("table\n");
     }
 
     fn load(&self) -> Load {
@@ -61,7 +73,7 @@ impl System for Facts {
             free: 1 << 29,
             mapped: 8 << 20,
             resident: 4 << 20,
-            stack_limit: 8 << 20,
+            locked: 1 << 20,
         }
     }
 

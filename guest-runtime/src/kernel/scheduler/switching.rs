@@ -102,7 +102,7 @@ impl Kernel {
                 }
                 Some(State::Stopped) => {
                     self.scheduler.suspended.push(tid);
-                    if let Some(task) = self.task_mut(tid) {
+                    if let Some(task) = self.tasks.get_mut(tid) {
                         task.pass_on();
                         self.wake_tasks();
                     }
@@ -158,6 +158,7 @@ impl Kernel {
     /// Removes a task, which will never run again, from all queues.
     fn forget_task(&mut self, tid: u32) {
         self.forget_disks(tid);
+        self.ipc.semaphores.forget_task(tid);
         if let Some(task) = self.tasks.get_mut(tid) {
             self.scheduler.forget_task(task);
         }

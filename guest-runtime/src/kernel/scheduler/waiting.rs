@@ -209,9 +209,9 @@ impl Kernel {
     fn register(&mut self, tid: u32, input: bool) {
         if input {
             let place = Registration::new(&self.files.streams.input_waiters, READABLE);
-            self.task.places.push(place);
+            self.task_mut().places.push(place);
         }
-        for place in &mut self.task.places {
+        for place in &mut self.tasks[self.current].places {
             place.enter(Waiter::Task(tid, self.scheduler.woken.clone()));
         }
     }
