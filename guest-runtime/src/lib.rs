@@ -12,6 +12,7 @@ pub mod drivers;
 pub mod exec;
 pub mod file;
 pub mod fs;
+pub mod ids;
 pub mod kernel;
 pub mod mm;
 pub mod net;

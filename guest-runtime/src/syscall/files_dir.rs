@@ -2,8 +2,8 @@
 
 use super::Entry;
 use super::files::Files;
+use crate::file::Vfs;
 use crate::file::directory::Directory;
-use crate::fs::Vfs;
 use crate::fs::directory::FIRST_COOKIE;
 use crate::fs::inode::directory_type;
 use crate::fs::proc;

@@ -3,9 +3,9 @@
 use super::Entry;
 use super::files::Files;
 use crate::file::directory::Directory;
+use crate::file::operations::{File, Mode, Storage};
 use crate::file::pipe::PipeEnd;
 use crate::file::regular::Regular;
-use crate::fs::operations::{File, Mode, Storage};
 use crate::fs::process::FileId;
 use crate::fs::types::MAX_RW_COUNT;
 use crate::kernel::Kernel;
@@ -259,7 +259,7 @@ impl Kernel {
 
     /// Reads from a socket, or by [`File::read_iter`]; `None` if [`Vfs::read`] is to follow.
     ///
-    /// [`Vfs::read`]: crate::fs::Vfs::read
+    /// [`Vfs::read`]: crate::file::Vfs::read
     fn read_special(
         &mut self,
         id: FileId,

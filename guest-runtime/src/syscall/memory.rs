@@ -1,7 +1,7 @@
 //! Memory mapping: `mmap`, `munmap`, `mremap`, `mprotect` and their relatives.
 
 use super::Entry;
-use crate::fs::operations::Mapped;
+use crate::file::operations::Mapped;
 use crate::kernel::Kernel;
 use crate::mm::user;
 use crate::mm::{

@@ -1,7 +1,7 @@
 //! Signal-driven I/O: the owners of files, and the signals that notify them.
 
 use super::files::Files;
-use crate::fs::asynchronous::{FileEvent, FileOwner, Whom};
+use crate::file::asynchronous::{FileEvent, FileOwner, Whom};
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
 use crate::mm::user;
@@ -134,7 +134,7 @@ impl Kernel {
     /// Enables or disables signals to the owner of the file behind a descriptor (`O_ASYNC`).
     ///
     /// # Errors
-    /// The errors of [`Vfs::set_asynchronous`](crate::fs::Vfs::set_asynchronous).
+    /// The errors of [`Vfs::set_asynchronous`](crate::file::Vfs::set_asynchronous).
     pub(super) fn set_asynchronous(&mut self, fd: u64, on: bool) -> Result<(), Errno> {
         let file = self.files.vfs.file(&self.files.process, fd as u32)?;
         let mut table = PollTable::collecting(ALL, Vec::new());

@@ -1,8 +1,8 @@
 //! `/proc`.
 
 use super::Machine;
+use crate::file::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::fs::proc::Node;
-use crate::fs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_CREAT, O_RDONLY, O_WRONLY};
 use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFMT};
