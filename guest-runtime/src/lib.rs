@@ -13,6 +13,7 @@ pub mod drivers;
 pub mod exec;
 pub mod file;
 pub mod fs;
+pub mod ids;
 pub mod ipc;
 pub mod kernel;
 pub mod mm;

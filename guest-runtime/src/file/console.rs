@@ -1,12 +1,12 @@
 //! Standard streams, and the terminal behind them (`/dev/tty`, `/dev/console`).
 
-use crate::fs::Vfs;
-use crate::fs::file::OpenFile;
+use crate::file::Vfs;
+use crate::file::description::OpenFile;
+use crate::file::operations::{File, Mode};
+use crate::file::transfer::Transfer;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, NewInode};
 use crate::fs::inode::Kind;
-use crate::fs::operations::{File, Mode};
 use crate::fs::process::Process;
-use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::kernel::process::FIRST;

@@ -1,9 +1,9 @@
 //! Character devices without state: `/dev/null` and its like, random numbers, vsock.
 
-use crate::fs::Vfs;
-use crate::fs::operations::{File, Mapped, Mode};
+use crate::file::Vfs;
+use crate::file::operations::{File, Mapped, Mode};
+use crate::file::transfer::Transfer;
 use crate::fs::process::FileId;
-use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut, user};

@@ -1,9 +1,9 @@
 //! Directories.
 
-use crate::fs::Vfs;
-use crate::fs::operations::{File, Mode};
+use crate::file::Vfs;
+use crate::file::operations::{File, Mode};
+use crate::file::transfer::Transfer;
 use crate::fs::process::FileId;
-use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::fs::volume::is_volume;
 use crate::mm::{UserSlice, UserSliceMut};

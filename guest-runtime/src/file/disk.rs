@@ -1,13 +1,15 @@
 //! Block devices, and `ioctl` on them (linux/fs.h).
 
-use crate::fs::Vfs;
-use crate::fs::disks::{SECTOR, WINDOW};
-use crate::fs::operations::{File, Mode, Storage};
+use crate::file::Vfs;
+use crate::file::operations::{File, Mode, Storage};
+use crate::file::transfer::Transfer;
+use crate::fs::devices;
+use crate::fs::disks::{self, SECTOR, WINDOW};
 use crate::fs::process::FileId;
-use crate::fs::transfer::Transfer;
-use crate::fs::types::Ino;
+use crate::fs::types::{Credentials, Ino};
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut, user};
+use alloc::boxed::Box;
 use hartline_linux::errno::Errno;
 use hartline_linux::fs::{
     BLKBSZGET, BLKDISCARD, BLKFLSBUF, BLKGETSIZE, BLKGETSIZE64, BLKIOMIN, BLKIOOPT, BLKPBSZGET,
@@ -116,4 +118,22 @@ fn discard(kernel: &mut Kernel, number: u32, sector: u64, sectors: u64) -> Resul
         };
     }
     Ok(0)
+}
+
+impl Vfs {
+    /// Adds a disk as `/dev/NAME` with owner `who`.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOSPC`.
+    pub fn add_disk(
+        &mut self,
+        name: &[u8],
+        disk: Box<dyn disks::Disk>,
+        who: &Credentials,
+    ) -> Result<(), Errno> {
+        let number = self.disks.count();
+        devices::add_disk(&mut self.fs, self.dev, name, number, who)?;
+        self.disks.add(disk);
+        Ok(())
+    }
 }

@@ -1,9 +1,9 @@
 //! Counters (`eventfd2`).
 
 use super::{readable, writable};
-use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode};
-use crate::fs::transfer::Transfer;
+use crate::file::description::OpenFile;
+use crate::file::operations::{File, Mode};
+use crate::file::transfer::Transfer;
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::poll::PollTable;

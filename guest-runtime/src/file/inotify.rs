@@ -1,10 +1,10 @@
 //! inotify instances (`inotify_init1`).
 
 use super::readable;
-use crate::fs::Vfs;
-use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode};
-use crate::fs::transfer::Transfer;
+use crate::file::Vfs;
+use crate::file::description::OpenFile;
+use crate::file::operations::{File, Mode};
+use crate::file::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::UserSliceMut;

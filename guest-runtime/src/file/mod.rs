@@ -1,10 +1,13 @@
-//! Open files: one file for each kind, with its state and its [`File`](crate::fs::operations::File)
-//! operations.
+//! Open files: their table and descriptions ([`Vfs`], [`description`]), and one file for each kind,
+//! with its state and its [`File`](operations::File) operations.
 //!
 //! System calls and [`open`] create them. Everything else reaches them through the trait, so that
 //! a new kind needs a file here and the system call that creates it.
 
+mod anonymous;
+pub mod asynchronous;
 pub mod console;
+pub mod description;
 pub mod device;
 pub mod directory;
 pub mod disk;
@@ -12,15 +15,25 @@ pub mod epoll;
 pub mod eventfd;
 pub mod inotify;
 pub mod open;
+pub mod operations;
 pub mod path;
 pub mod pidfd;
 pub mod pipe;
 pub mod proc;
+mod proc_net;
+pub mod proc_text;
 pub mod pty;
 pub mod regular;
+mod resolver;
 pub mod signalfd;
 pub mod socket;
+#[cfg(test)]
+mod tests;
 pub mod timerfd;
+pub mod transfer;
+mod vfs;
+
+pub use vfs::{Target, Vfs};
 
 use crate::wait::{READABLE, WRITABLE};
 

@@ -7,17 +7,17 @@ use super::disk::Disk;
 use super::path::Path;
 use super::pipe::PipeEnd;
 use super::proc::ProcText;
+use super::pty::pair;
 use super::pty::{Master, Slave};
 use super::regular::Regular;
-use crate::fs::Vfs;
+use crate::file::Vfs;
+use crate::file::description::OpenFile;
+use crate::file::operations::File;
 use crate::fs::disks;
-use crate::fs::file::OpenFile;
 use crate::fs::filesystem::{NewInode, PIPE_DEVICE};
 use crate::fs::inode::{Kind, MAY_EXEC, MAY_READ, MAY_WRITE};
-use crate::fs::operations::File;
 use crate::fs::proc;
 use crate::fs::process::Process;
-use crate::fs::pty;
 use crate::fs::types::{Ino, VALID_OPEN_FLAGS, major, minor};
 use crate::fs::volume;
 use crate::fs::walk::{Options, Resolved};
@@ -276,12 +276,12 @@ impl Vfs {
         (mode, rdev): (u32, u64),
         flags: u32,
     ) -> Result<(Ino, Rc<dyn File>), Errno> {
-        match pty::Node::of(mode, rdev) {
-            Some(pty::Node::Multiplexer) => {
+        match pair::Node::of(mode, rdev) {
+            Some(pair::Node::Multiplexer) => {
                 let (multiplexer, id) = self.make_pty(process)?;
                 return Ok((multiplexer, Rc::new(Master(id))));
             }
-            Some(pty::Node::Slave(id)) => {
+            Some(pair::Node::Slave(id)) => {
                 let node = self.open_slave(process, id, flags)?;
                 return Ok((node, Rc::new(Slave(id))));
             }

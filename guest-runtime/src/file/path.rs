@@ -1,7 +1,7 @@
 //! Locations (`O_PATH`): descriptors that only name a file.
 
-use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode};
+use crate::file::description::OpenFile;
+use crate::file::operations::{File, Mode};
 use crate::kernel::Kernel;
 use crate::wait::poll::PollTable;
 use hartline_linux::poll::POLLNVAL;

@@ -1,8 +1,8 @@
 //! Processes (`pidfd_open`).
 
 use super::readable;
-use crate::fs::file::OpenFile;
-use crate::fs::operations::File;
+use crate::file::description::OpenFile;
+use crate::file::operations::File;
 use crate::kernel::Kernel;
 use crate::wait::WaitQueue;
 use crate::wait::poll::PollTable;

@@ -1,14 +1,14 @@
 //! Ends of pipes, named (FIFOs) and unnamed.
 
 use super::{readable, writable};
-use crate::fs::Vfs;
-use crate::fs::file::{OpenFile, reads, writes};
+use crate::file::Vfs;
+use crate::file::description::{OpenFile, reads, writes};
+use crate::file::operations::{File, Mode};
+use crate::file::transfer::Transfer;
 use crate::fs::filesystem::{NewInode, PIPE_DEVICE};
 use crate::fs::inode::Kind;
-use crate::fs::operations::{File, Mode};
 use crate::fs::pipe::Pipe;
 use crate::fs::process::Process;
-use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};

@@ -1,13 +1,13 @@
 //! Regular files: in memory, in the root image, in a volume.
 
-use crate::fs::Vfs;
+use crate::file::Vfs;
+use crate::file::description::OpenFile;
+use crate::file::operations::{File, Mapped, Mode, Storage};
+use crate::file::transfer::Transfer;
 use crate::fs::data::MAX_SIZE;
-use crate::fs::file::OpenFile;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, NewInode};
 use crate::fs::inode::Kind;
-use crate::fs::operations::{File, Mapped, Mode, Storage};
 use crate::fs::process::{FileId, Process};
-use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::fs::volume::is_volume;
 use crate::kernel::Kernel;

@@ -1,8 +1,8 @@
 //! Pending signals of the reading process (`signalfd4`).
 
 use super::readable;
-use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode};
+use crate::file::description::OpenFile;
+use crate::file::operations::{File, Mode};
 use crate::kernel::Kernel;
 use crate::kernel::task::NEVER;
 use crate::mm::user;

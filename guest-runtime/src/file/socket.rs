@@ -1,11 +1,11 @@
 //! Sockets. Their own calls are in the system calls; here is what they share with other files.
 
-use crate::fs::Vfs;
-use crate::fs::file::OpenFile;
+use crate::file::Vfs;
+use crate::file::description::OpenFile;
+use crate::file::operations::{File, Mode};
+use crate::file::transfer::Transfer;
 use crate::fs::filesystem::{NewInode, SOCKET_DEVICE};
-use crate::fs::operations::{File, Mode};
 use crate::fs::process::{FileId, Process};
-use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};

@@ -1,9 +1,9 @@
 //! Timers (`timerfd_create`).
 
 use super::readable;
-use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode};
-use crate::fs::transfer::Transfer;
+use crate::file::description::OpenFile;
+use crate::file::operations::{File, Mode};
+use crate::file::transfer::Transfer;
 use crate::kernel::Kernel;
 use crate::kernel::timers::TimerFd;
 use crate::mm::UserSliceMut;

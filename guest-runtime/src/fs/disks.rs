@@ -11,9 +11,7 @@ mod tests;
 
 pub use requests::Request;
 
-use super::types::Credentials;
 use super::volume::{Transport, Waiting};
-use super::{Vfs, devices};
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -306,8 +304,18 @@ impl Disks {
         Ok(count as u64)
     }
 
+    /// Number of disks; the next one gets this number.
+    pub fn count(&self) -> u32 {
+        self.units.len() as u32
+    }
+
+    /// Adds a disk.
+    pub fn add(&mut self, disk: Box<dyn Disk>) {
+        self.units.push(Requests::new(disk));
+    }
+
     /// Adds the transport for volumes.
-    pub(super) fn add_volumes(&mut self, transport: Rc<dyn Transport>) {
+    pub fn add_volumes(&mut self, transport: Rc<dyn Transport>) {
         self.volumes = Some(Waiting::new(transport));
     }
 
@@ -315,7 +323,7 @@ impl Disks {
     ///
     /// # Errors
     /// `EIO` if there are no volumes.
-    pub(super) fn volumes(&mut self) -> Result<&mut Waiting, Errno> {
+    pub fn volumes(&mut self) -> Result<&mut Waiting, Errno> {
         self.volumes.as_mut().ok_or(Errno::EIO)
     }
 
@@ -376,23 +384,5 @@ impl Disks {
         if let Some(volumes) = &mut self.volumes {
             volumes.forget(who);
         }
-    }
-}
-
-impl Vfs {
-    /// Adds a disk as `/dev/NAME` with owner `who`.
-    ///
-    /// # Errors
-    /// `EEXIST`, `ENOSPC`.
-    pub fn add_disk(
-        &mut self,
-        name: &[u8],
-        disk: Box<dyn Disk>,
-        who: &Credentials,
-    ) -> Result<(), Errno> {
-        let number = self.disks.units.len() as u32;
-        devices::add_disk(&mut self.fs, self.dev, name, number, who)?;
-        self.disks.units.push(Requests::new(disk));
-        Ok(())
     }
 }

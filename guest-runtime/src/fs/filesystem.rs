@@ -164,7 +164,7 @@ impl FileSystem {
     }
 
     /// The time for time stamps.
-    pub(super) fn now(&self) -> Timestamp {
+    pub fn now(&self) -> Timestamp {
         Timestamp::from_ns((self.clock)())
     }
 

@@ -124,7 +124,7 @@ impl FileSystem {
     }
 
     /// Mounts the directory `root` over `point`.
-    pub(super) fn mount(&mut self, point: Ino, root: Ino) -> Result<(), Errno> {
+    pub fn mount(&mut self, point: Ino, root: Ino) -> Result<(), Errno> {
         let (parent, name) = {
             let point = self.inode(point)?;
             (point.parent, point.name.clone())

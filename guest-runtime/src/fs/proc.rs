@@ -1,4 +1,4 @@
-//! The names of `/proc`. [`super::proc_text`] generates the contents.
+//! The names of `/proc`. [`crate::file::proc_text`] generates the contents.
 //!
 //! An inode number of `/proc` encodes an index in `NODES`, or a descriptor for the entries of `fd`
 //! and `fdinfo`; and the process or thread. The files of `/sys` that programs read are made the

@@ -1,5 +1,7 @@
 //! The file state of a process: descriptors, directories, identity.
 
+pub use crate::ids::FileId;
+
 use super::filesystem::FileSystem;
 use super::registry::Registry;
 use super::types::{Credentials, Ino, Timestamp};
@@ -7,11 +9,6 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use hartline_linux::errno::Errno;
-
-/// The number of an open file description. Numbers are not reused, so a number that outlives its
-/// description (in an interest of epoll, or in a poll that waits) refers to none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FileId(pub u64);
 
 /// A file descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

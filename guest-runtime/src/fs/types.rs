@@ -1,5 +1,7 @@
 //! Limits of files, and the small types that the whole VFS shares.
 
+pub use crate::ids::Ino;
+
 use alloc::rc::Rc;
 use hartline_linux::fcntl::{
     __O_TMPFILE, FASYNC, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL,
@@ -58,10 +60,6 @@ impl Timestamp {
         (seconds.saturating_mul(SECOND)).saturating_add(u64::from(self.nanoseconds))
     }
 }
-
-/// An inode number of this VM; never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ino(pub u64);
 
 /// The identity whose permissions are checked.
 #[derive(Debug, Clone, PartialEq, Eq)]

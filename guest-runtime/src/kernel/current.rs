@@ -4,9 +4,9 @@
 //! ([`CpuState::current`](crate::kernel::parallel::CpuState)); [`Kernel::current`] is a copy of the
 //! handles of the vCPU that holds the lock.
 
+use crate::file::Vfs;
+use crate::file::description::OpenFile;
 use crate::fs;
-use crate::fs::Vfs;
-use crate::fs::file::OpenFile;
 use crate::fs::process::FileId;
 use crate::kernel::Kernel;
 use crate::kernel::process::Process;

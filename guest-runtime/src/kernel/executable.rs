@@ -5,7 +5,7 @@
 //! visible the next time. So no program executes a mixture of old and new code; Linux prevents that
 //! too, because an executing file cannot be written.
 
-use crate::fs::Vfs;
+use crate::file::Vfs;
 use crate::fs::inode::MAY_EXEC;
 use crate::fs::process::Process;
 use crate::fs::types::Ino;

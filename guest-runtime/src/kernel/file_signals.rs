@@ -1,6 +1,6 @@
 //! Signal-driven I/O (`O_ASYNC`): the signals for the owners of files.
 
-use crate::fs::asynchronous::{FileEvent, FileOwner, Whom};
+use crate::file::asynchronous::{FileEvent, FileOwner, Whom};
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
 use alloc::vec::Vec;

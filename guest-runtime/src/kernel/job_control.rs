@@ -1,6 +1,6 @@
 //! Job control: which process groups may use a terminal, and controlling terminals of sessions.
 
-use crate::fs::pty::{PtyId, TerminalSignal};
+use crate::file::pty::pair::{PtyId, TerminalSignal};
 use crate::kernel::Kernel;
 use crate::kernel::process::{FIRST, NO_SESSION};
 use crate::kernel::signals::SigInfo;

@@ -1,7 +1,7 @@
 //! Processes: identity, limits and state.
 
+use crate::file::description::MAX_FILES;
 use crate::fs;
-use crate::fs::file::MAX_FILES;
 use crate::fs::types::Credentials;
 use crate::kernel::signals::{ProcessSignals, SigInfo};
 use crate::kernel::space::Space;

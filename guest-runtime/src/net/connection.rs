@@ -4,7 +4,7 @@ use super::address::{Address, Family};
 use super::queue::{Message, NOBODY};
 use super::socket::{Listener, Socket, SocketId, State, Type};
 use super::{Network, Route, overlaps};
-use crate::fs::process::FileId;
+use crate::ids::FileId;
 use crate::mm::UserSlice;
 use alloc::vec::Vec;
 use core::net::SocketAddr;

@@ -6,7 +6,7 @@ use super::queue::Message;
 use super::socket::{Socket, SocketId, State, Type};
 use super::wire::udp_packet_length;
 use super::{Network, Route};
-use crate::fs::process::FileId;
+use crate::ids::FileId;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use hartline_linux::errno::Errno;
 use hartline_linux::socket::Ucred;

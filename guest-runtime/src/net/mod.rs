@@ -18,8 +18,8 @@ pub mod vsock;
 pub mod wire;
 mod wired;
 
-use crate::fs::process::FileId;
-use crate::fs::types::Ino;
+use crate::ids::FileId;
+use crate::ids::Ino;
 use crate::wait::{ALL, READABLE, WRITABLE};
 use address::{Address, Family};
 use alloc::boxed::Box;

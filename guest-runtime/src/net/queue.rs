@@ -1,7 +1,7 @@
 //! The receive queue of a socket.
 
 use super::address::Address;
-use crate::fs::process::FileId;
+use crate::ids::FileId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use hartline_linux::socket::Ucred;

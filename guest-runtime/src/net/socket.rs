@@ -5,7 +5,7 @@ use super::options::{BUFFER, Options};
 use super::queue::{NOBODY, Queue};
 use super::vsock::Ends;
 use super::wire::FlowId;
-use crate::fs::types::Ino;
+use crate::ids::Ino;
 use crate::wait::WaitQueue;
 use alloc::collections::{BTreeSet, VecDeque};
 use core::cell::RefCell;

@@ -1,8 +1,8 @@
 //! Reading directories: `getdents64`.
 
 use super::Entry;
+use crate::file::Vfs;
 use crate::file::directory::Directory;
-use crate::fs::Vfs;
 use crate::fs::directory::FIRST_COOKIE;
 use crate::fs::inode::directory_type;
 use crate::fs::proc;

@@ -5,9 +5,9 @@ use super::files::{read_file, read_into, refresh_text, write_file, write_from};
 use super::poll::is_readable;
 use super::socket_io::{read_socket, write_socket};
 use crate::file::directory::Directory;
+use crate::file::operations::{File, Mode, Storage};
 use crate::file::pipe::PipeEnd;
 use crate::file::regular::Regular;
-use crate::fs::operations::{File, Mode, Storage};
 use crate::fs::process::FileId;
 use crate::fs::types::MAX_RW_COUNT;
 use crate::kernel::Kernel;
@@ -260,7 +260,7 @@ fn is_socket(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
 
 /// Reads from a socket, or by [`File::read_iter`]; `None` if [`Vfs::read`] is to follow.
 ///
-/// [`Vfs::read`]: crate::fs::Vfs::read
+/// [`Vfs::read`]: crate::file::Vfs::read
 fn read_special(
     kernel: &mut Kernel,
     id: FileId,

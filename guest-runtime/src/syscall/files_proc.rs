@@ -2,9 +2,9 @@
 
 use crate::arch::clock;
 use crate::arch::host::Host;
+use crate::file::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::fs;
 use crate::fs::proc::{Node, Text};
-use crate::fs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::fs::types::Ino;
 use crate::ipc::{Ipc, Table};
 use crate::kernel::Kernel;

@@ -2,10 +2,10 @@
 
 use super::Entry;
 use super::files::inode_at;
+use crate::file::operations::Mapped;
 use crate::fs::attributes::NewTime;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
 use crate::fs::inode::{Attributes, MAY_WRITE};
-use crate::fs::operations::Mapped;
 use crate::fs::types::{Ino, Timestamp};
 use crate::fs::volume::is_volume_device;
 use crate::kernel::Kernel;

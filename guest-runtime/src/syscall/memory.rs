@@ -2,7 +2,7 @@
 
 use super::Entry;
 use super::files_stat::{mapped, path_of};
-use crate::fs::operations::Mapped;
+use crate::file::operations::Mapped;
 use crate::kernel::Kernel;
 use crate::kernel::executable;
 use crate::mm::user;

@@ -1,6 +1,6 @@
 //! Signal-driven I/O: the owners of files, and their signals ([`crate::kernel::file_signals`]).
 
-use crate::fs::asynchronous::{FileOwner, Whom};
+use crate::file::asynchronous::{FileOwner, Whom};
 use crate::kernel::Kernel;
 use crate::mm::user;
 use crate::wait::ALL;
@@ -112,7 +112,7 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
 /// Enables or disables signals to the owner of the file behind a descriptor (`O_ASYNC`).
 ///
 /// # Errors
-/// The errors of [`Vfs::set_asynchronous`](crate::fs::Vfs::set_asynchronous).
+/// The errors of [`Vfs::set_asynchronous`](crate::file::Vfs::set_asynchronous).
 pub(super) fn set_asynchronous(kernel: &mut Kernel, fd: u64, on: bool) -> Result<(), Errno> {
     let file = kernel.file(fd)?;
     let mut table = PollTable::collecting(ALL, Vec::new());

@@ -3,10 +3,10 @@
 use super::Entry;
 use super::files::{read_file, refresh_text, write_file};
 use super::files_io::{self, position, read_vectors, write_vectors};
+use crate::file::operations::Mode;
 use crate::file::pipe::PipeEnd;
 use crate::file::regular::Regular;
 use crate::fs::inode::Kind;
-use crate::fs::operations::Mode;
 use crate::fs::pipe::Pipe;
 use crate::fs::process::FileId;
 use crate::fs::types::{Ino, MAX_RW_COUNT};

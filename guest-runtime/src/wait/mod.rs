@@ -96,6 +96,17 @@ struct Entry {
     waiter: Waiter,
 }
 
+/// The parties that a wake-up reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// All that are not exclusive, and one that is.
+    One,
+    /// All.
+    All,
+    /// One that is exclusive.
+    Next,
+}
+
 #[derive(Default)]
 struct Queue {
     entries: RefCell<Vec<Entry>>,
@@ -119,20 +130,37 @@ impl WaitQueue {
     /// ones up to the first that wakes a task. Returns whether a task was woken.
     #[inline]
     pub fn wake(&self, events: u32) -> bool {
-        !self.0.entries.borrow().is_empty() && self.wake_some(events, false)
+        self.wake_some(events, Reach::One)
     }
 
     /// As [`wake`](Self::wake), but wakes all exclusive parties too: for changes that concern every
     /// task, such as the end of a connection.
     #[inline]
     pub fn wake_all(&self, events: u32) -> bool {
-        !self.0.entries.borrow().is_empty() && self.wake_some(events, true)
+        self.wake_some(events, Reach::All)
     }
 
-    fn wake_some(&self, events: u32, all: bool) -> bool {
+    /// Wakes only exclusive parties, up to the first that wakes a task: there is more to take than
+    /// the task took that was woken before, or that task took nothing.
+    #[inline]
+    pub fn pass_on(&self, events: u32) {
+        self.wake_some(events, Reach::Next);
+    }
+
+    #[inline]
+    fn wake_some(&self, events: u32, reach: Reach) -> bool {
+        !self.0.entries.borrow().is_empty() && self.wake_entries(events, reach)
+    }
+
+    fn wake_entries(&self, events: u32, reach: Reach) -> bool {
         let (mut woken, mut is_taken) = (false, false);
         self.0.entries.borrow_mut().retain(|entry| {
-            if entry.events & events == 0 || entry.exclusive && is_taken && !all {
+            let is_reached = match (reach, entry.exclusive) {
+                (Reach::All, _) => true,
+                (_, true) => !is_taken,
+                (_, false) => reach == Reach::One,
+            };
+            if entry.events & events == 0 || !is_reached {
                 return true;
             }
             let (wakes, stays) = match &entry.waiter {
@@ -147,22 +175,6 @@ impl WaitQueue {
             stays
         });
         woken
-    }
-
-    /// Wakes the first exclusive task that waits for one of `events`, and nobody else: there is
-    /// more to take than the task took that was woken before, or that task took nothing.
-    pub fn pass_on(&self, events: u32) {
-        let mut entries = self.0.entries.borrow_mut();
-        let next = entries.iter().position(|entry| {
-            entry.exclusive
-                && entry.events & events != 0
-                && matches!(entry.waiter, Waiter::Task(..))
-        });
-        if let Some(index) = next
-            && let Waiter::Task(tid, list) = entries.remove(index).waiter
-        {
-            list.push(tid);
-        }
     }
 
     /// Whether a task is registered.
@@ -253,7 +265,7 @@ impl Registration {
         self.id != 0 && self.queue.position(self.id).is_none()
     }
 
-    /// Hands the wake-up that this place received to the next exclusive task.
+    /// Hands the wake-up that this place received to the next exclusive party.
     pub fn pass_on(&self) {
         self.queue.pass_on(self.events);
     }

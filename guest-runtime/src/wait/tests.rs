@@ -90,9 +90,15 @@ fn an_exclusive_observer_ends_a_wake_up_only_if_it_wakes_a_task() {
         logs.each_ref().map(|log| log.events.borrow().len()),
         [2, 2, 1]
     );
-    // Observers are no tasks to hand a wake-up to.
+    // A task did not use its wake-up.
+    let plain = task(&queue, &woken, 1, READABLE);
     queue.pass_on(READABLE);
-    assert_eq!(logs[2].events.borrow().len(), 1);
+    assert_eq!(
+        logs.each_ref().map(|log| log.events.borrow().len()),
+        [3, 3, 1]
+    );
+    assert!(!plain.was_woken());
+    drop(plain);
     drop(places);
     assert!(!queue.wake(ALL) && woken.is_empty());
 }

@@ -1,7 +1,7 @@
 //! Requests on pseudo-terminals (ioctl_tty(2)).
 
 use super::Slave;
-use crate::fs::pty::PtyId;
+use crate::file::pty::pair::PtyId;
 use crate::kernel::Kernel;
 use crate::kernel::signals::{SigInfo, check_number};
 use crate::mm::user;

@@ -1,14 +1,16 @@
 //! The two sides of a pseudo-terminal.
 
 mod ioctl;
+pub mod line;
+pub mod pair;
 
 use crate::arch::clock;
-use crate::fs::Vfs;
-use crate::fs::file::OpenFile;
-use crate::fs::operations::{File, Mode};
+use crate::file::Vfs;
+use crate::file::description::OpenFile;
+use crate::file::operations::{File, Mode};
+use crate::file::pty::pair::PtyId;
+use crate::file::transfer::Transfer;
 use crate::fs::process::Process;
-use crate::fs::pty::PtyId;
-use crate::fs::transfer::Transfer;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut, user};

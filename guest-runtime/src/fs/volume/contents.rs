@@ -122,7 +122,7 @@ impl FileSystem {
     }
 
     /// The memory of a file of a volume that programs have mapped.
-    pub(in crate::fs) fn mapped_volume(&self, ino: Ino) -> Option<Rc<SharedMemory>> {
+    pub fn mapped_volume(&self, ino: Ino) -> Option<Rc<SharedMemory>> {
         self.volume_inode(ino).ok()?.memory.upgrade()
     }
 

@@ -247,7 +247,11 @@ impl FileSystem {
         Ok((inode.volume, inode.node))
     }
 
-    pub(in crate::fs) fn node(&self, ino: Ino) -> Result<u64, Errno> {
+    /// The host's number of a file of a volume.
+    ///
+    /// # Errors
+    /// `EIO` for another inode.
+    pub fn node(&self, ino: Ino) -> Result<u64, Errno> {
         Ok(self.volume_inode(ino)?.node)
     }
 
@@ -340,7 +344,7 @@ impl FileSystem {
     }
 
     /// Removes inodes without users if there are many; called before a path is resolved.
-    pub(in crate::fs) fn trim_volumes(&mut self) {
+    pub fn trim_volumes(&mut self) {
         let Some(volumes) = &self.volumes else { return };
         if volumes.known <= MAX_UNUSED {
             return;

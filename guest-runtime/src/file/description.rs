@@ -3,8 +3,8 @@
 use super::asynchronous::Notice;
 use super::epoll::Interest;
 use super::operations::{File, Mode};
-use super::process::FileId;
-use super::types::Ino;
+use crate::fs::process::FileId;
+use crate::fs::types::Ino;
 use crate::wait::Registration;
 use alloc::rc::Rc;
 use alloc::vec::Vec;

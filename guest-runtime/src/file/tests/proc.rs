@@ -1,8 +1,8 @@
 //! `/proc`.
 
 use super::Machine;
+use crate::file::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::fs::proc::{Node, Text};
-use crate::fs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_CREAT, O_RDONLY, O_WRONLY};
 use hartline_linux::resource::{RLIM_INFINITY, RLIM_NLIMITS, Rlimit64};

@@ -1,8 +1,8 @@
 //! Moving bytes between open files and memory.
 
 use super::Vfs;
-use super::process::FileId;
-use super::types::{Ino, MAX_RW_COUNT};
+use crate::fs::process::FileId;
+use crate::fs::types::{Ino, MAX_RW_COUNT};
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::rc::Rc;
 use hartline_linux::errno::Errno;

@@ -161,7 +161,7 @@ fn fifos() {
 fn the_terminal() {
     let mut m = Machine::empty();
     assert_eq!(m.open("/dev/tty", O_RDWR, 0), Err(Errno::ENXIO));
-    let made = crate::fs::Vfs::new(None, 1 << 20, super::clock, Credentials::root(), 2, 0b110);
+    let made = crate::file::Vfs::new(None, 1 << 20, super::clock, Credentials::root(), 2, 0b110);
     (m.vfs, m.process) = made.unwrap();
     m.vfs.open_streams(&mut m.process).unwrap();
     for stream in [1, 2] {

@@ -1,14 +1,12 @@
 //! The operations of an open file, as Linux's `struct file_operations` has them.
 //!
-//! Each kind of open file implements [`File`] in a file of [`crate::file`]. The trait is here
-//! because [`Vfs`] owns the table of open files and calls their operations; the kinds are not,
-//! because they use the kernel and the network.
+//! Each kind of open file implements [`File`] in a file of its own.
 
 use super::Vfs;
-use super::file::OpenFile;
-use super::process::FileId;
+use super::description::OpenFile;
 use super::transfer::Transfer;
-use super::types::Ino;
+use crate::fs::process::FileId;
+use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::poll::PollTable;

@@ -1,13 +1,13 @@
 //! Contents of the files of `/proc`, in the formats of proc(5).
 
 use super::Vfs;
-use super::file::MAX_FILES;
-use super::notify;
-use super::pipe::MAX_CAPACITY;
-use super::proc::{Node, Text};
+use super::description::MAX_FILES;
 use super::proc_net;
-use super::process::Process;
-use super::types::Ino;
+use crate::fs::notify;
+use crate::fs::pipe::MAX_CAPACITY;
+use crate::fs::proc::{Node, Text};
+use crate::fs::process::Process;
+use crate::fs::types::Ino;
 use crate::kernel::scheduler::load::FRACTION;
 use alloc::format;
 use alloc::string::String;
@@ -512,7 +512,7 @@ impl Vfs {
 
     /// The path of an inode, or the text that Linux shows instead.
     fn describe(&self, ino: Ino, process: &Process) -> Vec<u8> {
-        use super::inode::Kind;
+        use crate::fs::inode::Kind;
         if let Some(path) = self.fs.path(ino, process.root, process) {
             return path;
         }

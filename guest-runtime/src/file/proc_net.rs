@@ -1,6 +1,6 @@
 //! Contents of the files of `/proc/net` (proc_pid_net(5)).
 
-use super::proc::Text;
+use crate::fs::proc::Text;
 use crate::net::Network;
 use crate::net::address::{Address, Family};
 use crate::net::interfaces::{Interface, RouteEntry, netmask};

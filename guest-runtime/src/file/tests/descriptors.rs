@@ -1,8 +1,8 @@
 //! The descriptor table, pipes, eventfds.
 
 use super::Machine;
+use crate::file::Target;
 use crate::file::eventfd::EventFd;
-use crate::fs::Target;
 use crate::fs::pipe::CAPACITY;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_RDONLY, O_RDWR};

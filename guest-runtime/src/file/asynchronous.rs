@@ -3,7 +3,7 @@
 
 use super::Vfs;
 use super::operations::Mode;
-use super::process::{FileId, Process};
+use crate::fs::process::{FileId, Process};
 use crate::wait::{Observer, READABLE, Registration, WRITABLE, Waiter};
 use alloc::rc::Rc;
 use alloc::vec::Vec;

@@ -4,12 +4,11 @@
 //! its sides is open; the node is removed when the master is closed. Events on a pair may send
 //! signals. They are collected here, because only the kernel knows the processes.
 
-pub mod line;
-
-use super::Vfs;
-use super::filesystem::{NewInode, Place};
-use super::process::Process;
-use super::types::{Credentials, Ino, device_number, major, minor};
+use super::line::Line;
+use crate::file::Vfs;
+use crate::fs::filesystem::{NewInode, Place};
+use crate::fs::process::Process;
+use crate::fs::types::{Credentials, Ino, device_number, major, minor};
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::{ALL, WRITABLE, WaitQueue};
 use alloc::boxed::Box;
@@ -20,7 +19,6 @@ use hartline_linux::fcntl::O_NOCTTY;
 use hartline_linux::signal::{SIGCONT, SIGHUP, SIGWINCH};
 use hartline_linux::stat::{S_IFCHR, S_IFMT};
 use hartline_linux::termbits::Winsize;
-use line::Line;
 
 /// Most pairs (`kernel.pty.max`).
 const MAX_PAIRS: usize = 4096;

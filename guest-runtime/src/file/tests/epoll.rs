@@ -1,8 +1,8 @@
 //! Interest lists: which interests a look at one meets, and when they end.
 
 use super::Machine;
+use crate::file::epoll::{Epoll, Found, Key, Wanted};
 use crate::file::eventfd::EventFd;
-use crate::fs::epoll::{Epoll, Found, Key, Wanted};
 use crate::fs::process::FileId;
 use crate::wait::{ALL, READABLE, Registration, WaitQueue, Waiter, Woken};
 use hartline_linux::errno::Errno;

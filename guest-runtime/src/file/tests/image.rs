@@ -142,7 +142,8 @@ fn random_damage_never_panics() {
         let Ok(tree) = Tree::new(Vec::leak(bytes)) else {
             continue;
         };
-        let made = crate::fs::Vfs::new(Some(tree), LIMIT, super::clock, Credentials::root(), 2, 0);
+        let made =
+            crate::file::Vfs::new(Some(tree), LIMIT, super::clock, Credentials::root(), 2, 0);
         let Ok((mut vfs, mut process)) = made else {
             continue;
         };

@@ -10,16 +10,16 @@ mod opening;
 mod operations;
 mod proc;
 
-use super::Vfs;
-use super::filesystem::{NewInode, Place};
-use super::inode::Attributes;
-use super::operations::File;
-use super::process::{FileId, Process};
-use super::transfer::Outside;
-use super::tree::Tree;
-use super::types::{Credentials, Ino};
-use super::walk::{Options, Resolved};
+use crate::file::Vfs;
 use crate::file::open::Request;
+use crate::file::operations::File;
+use crate::file::transfer::Outside;
+use crate::fs::filesystem::{NewInode, Place};
+use crate::fs::inode::Attributes;
+use crate::fs::process::{FileId, Process};
+use crate::fs::tree::Tree;
+use crate::fs::types::{Credentials, Ino};
+use crate::fs::walk::{Options, Resolved};
 use crate::mm::{UserSlice, UserSliceMut};
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::tree::MAGIC;
@@ -285,7 +285,12 @@ impl Machine {
         self.vfs.fs.link(place, ino, &self.process.who)
     }
 
-    pub fn rename(&mut self, old: &str, new: &str, how: super::names::Rename) -> Result<(), Errno> {
+    pub fn rename(
+        &mut self,
+        old: &str,
+        new: &str,
+        how: crate::fs::names::Rename,
+    ) -> Result<(), Errno> {
         let (source, target) = (self.resolve(old, false)?, self.resolve(new, false)?);
         let from: Place<'_> = source.place(Errno::EBUSY)?;
         let to = target.place(Errno::EBUSY)?;

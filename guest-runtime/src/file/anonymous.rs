@@ -1,11 +1,11 @@
 //! Descriptors of files without a place in the file system: counters, timers, and others.
 
 use super::Vfs;
-use super::file::OpenFile;
-use super::filesystem::{ANONYMOUS_DEVICE, NewInode};
-use super::inode::Kind;
+use super::description::OpenFile;
 use super::operations::File;
-use super::process::Process;
+use crate::fs::filesystem::{ANONYMOUS_DEVICE, NewInode};
+use crate::fs::inode::Kind;
+use crate::fs::process::Process;
 use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_CLOEXEC;

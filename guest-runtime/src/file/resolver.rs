@@ -2,9 +2,9 @@
 //! contain the file.
 
 use super::Vfs;
-use super::filesystem::{NewInode, Place, ROOT};
-use super::process::Process;
-use super::types::Credentials;
+use crate::fs::filesystem::{NewInode, Place, ROOT};
+use crate::fs::process::Process;
+use crate::fs::types::Credentials;
 use alloc::format;
 use alloc::string::String;
 use core::net::Ipv4Addr;

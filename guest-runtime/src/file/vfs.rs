@@ -1,0 +1,385 @@
+//! The files of the VM: the file system, the table of open files, locks, and what else files are
+//! made of.
+//!
+//! This module does not leave the VM: the system calls in [`crate::syscall`] do that.
+
+use super::asynchronous::FileEvents;
+use super::description::{OpenFile, OpenFiles, writes};
+use super::operations::Mode;
+use super::pty::pair::Ptys;
+use crate::fs::disks::Disks;
+use crate::fs::filesystem::{Clock, FileSystem, NewInode, Place, ROOT};
+use crate::fs::locks::{Locks, Owner};
+use crate::fs::process::{Descriptor, FileId, Process};
+use crate::fs::tree::Tree;
+use crate::fs::types::{Credentials, Ino};
+use crate::fs::walk::{self, Options, Resolved};
+use crate::fs::{devices, proc, volume};
+use crate::net::Network;
+use alloc::rc::Rc;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::AT_FDCWD;
+use hartline_linux::inotify::{IN_CLOSE_NOWRITE, IN_CLOSE_WRITE};
+use hartline_linux::stat::{S_IFCHR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK};
+
+/// The files of the VM.
+#[derive(Debug)]
+pub struct Vfs {
+    /// Inodes and names.
+    pub fs: FileSystem,
+    /// Open file descriptions.
+    pub files: OpenFiles,
+    /// Locks on files.
+    pub locks: Locks,
+    /// Events of files with `O_ASYNC`.
+    pub(super) file_events: FileEvents,
+    /// Sockets.
+    pub net: Network,
+    /// Pseudo-terminals.
+    pub ptys: Ptys,
+    /// Block devices.
+    pub disks: Disks,
+    /// Root directory of `/dev`.
+    pub(super) dev: Ino,
+    /// Bit n: standard stream n is the terminal.
+    terminals: u32,
+    /// A process is to receive a signal when standard input arrives.
+    pub awaits_input: bool,
+    /// The `/etc/resolv.conf` that the VM wrote.
+    pub(super) resolver: Option<Ino>,
+}
+
+impl Vfs {
+    /// The files of a VM with the root `tree`, or a minimal one; changes take at most `limit`
+    /// bytes. Also returns its first process, without open files. Bit n of `terminals`: stream n is
+    /// the terminal, `/dev/console`.
+    ///
+    /// # Errors
+    /// `EIO` for a damaged image, `ENOSPC` if `limit` is too small.
+    pub fn new(
+        tree: Option<Tree>,
+        limit: u64,
+        clock: Clock,
+        who: Credentials,
+        pid: u32,
+        terminals: u32,
+    ) -> Result<(Self, Process), Errno> {
+        let mut vfs = Self {
+            fs: FileSystem::new(tree, limit, clock)?,
+            files: OpenFiles::default(),
+            locks: Locks::default(),
+            file_events: FileEvents::default(),
+            net: Network::default(),
+            ptys: Ptys::default(),
+            disks: Disks::default(),
+            dev: ROOT,
+            terminals,
+            awaits_input: false,
+            resolver: None,
+        };
+        let process = Process::new(&mut vfs.fs, who, pid);
+        if tree.is_none() {
+            let place = Place {
+                directory: ROOT,
+                name: b"tmp",
+            };
+            let root = Credentials::root();
+            vfs.fs.create(place, NewInode::directory(0o1777), &root)?;
+        }
+        let dev = devices::populate(&mut vfs.fs)?;
+        vfs.dev = dev;
+        vfs.mount(b"dev", dev, &process)?;
+        vfs.mount(b"proc", proc::ROOT, &process)?;
+        vfs.mount(b"sys", proc::SYSFS_ROOT, &process)?;
+        let [directory, multiplexer] =
+            [b"pts".as_slice(), b"ptmx"].map(|name| vfs.fs.lookup(dev, name, &process));
+        if let (Some(directory), Some(multiplexer)) = (directory?, multiplexer?) {
+            vfs.ptys.set_places(directory, multiplexer);
+        }
+        Ok((vfs, process))
+    }
+
+    /// Mounts `root` over a directory of the root, which is created if it is missing. A file with
+    /// that name is left as it is.
+    fn mount(&mut self, name: &[u8], root: Ino, process: &Process) -> Result<(), Errno> {
+        let who = &Credentials::root();
+        let place = Place {
+            directory: ROOT,
+            name,
+        };
+        let point = match self.fs.lookup(ROOT, name, process)? {
+            Some(point) => point,
+            None => self.fs.create(place, NewInode::directory(0o755), who)?,
+        };
+        if self.fs.inode(point)?.directory().is_err() {
+            return Ok(());
+        }
+        self.fs.mount(point, root)
+    }
+
+    /// Mounts `count` volumes at their mount points; missing directories are created.
+    ///
+    /// # Errors
+    /// Errors of the host, or of path_resolution(7).
+    pub fn mount_volumes(
+        &mut self,
+        process: &Process,
+        transport: Rc<dyn volume::Transport>,
+        count: u32,
+    ) -> Result<(), Errno> {
+        self.disks.add_volumes(Rc::clone(&transport));
+        for (root, path) in self.fs.open_volumes(transport, count)? {
+            let point = self.mount_point(process, &path)?;
+            self.fs.mount(point, root)?;
+        }
+        Ok(())
+    }
+
+    /// The inode at an absolute path; a new directory if the path does not exist.
+    fn mount_point(&mut self, process: &Process, path: &[u8]) -> Result<Ino, Errno> {
+        let who = &Credentials::root();
+        let ends = (1..=path.len()).filter(|&end| path.get(end).is_none_or(|&byte| byte == b'/'));
+        let mut ino = ROOT;
+        for end in ends {
+            let options = Options::following(true);
+            let resolved = self.resolve(process, AT_FDCWD, &path[..end], options)?;
+            ino = match resolved.target {
+                Some(ino) => ino,
+                None => {
+                    let place = resolved.place(Errno::ENOENT)?;
+                    self.fs.create(place, NewInode::directory(0o755), who)?
+                }
+            };
+        }
+        Ok(ino)
+    }
+
+    /// The device node of the terminal, if standard stream `stream` is the terminal.
+    pub(crate) fn terminal_node(
+        &mut self,
+        process: &Process,
+        stream: u32,
+    ) -> Result<Option<Ino>, Errno> {
+        match self.terminals & (1 << stream) {
+            0 => Ok(None),
+            _ => self.fs.lookup(self.dev, b"console", process),
+        }
+    }
+
+    /// Whether a standard stream is the terminal.
+    pub(crate) fn has_terminal(&self) -> bool {
+        self.terminals != 0
+    }
+
+    /// Whether standard input is the terminal.
+    pub(crate) fn has_terminal_input(&self) -> bool {
+        self.terminals & 1 != 0
+    }
+
+    /// Installs an open file description at the lowest free descriptor; the description keeps its
+    /// inode.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`; an unnamed inode is removed then.
+    pub fn install(
+        &mut self,
+        process: &mut Process,
+        file: OpenFile,
+        close_on_exec: bool,
+    ) -> Result<u32, Errno> {
+        let (ino, flags, object) = (file.ino, file.flags, Rc::clone(&file.object));
+        self.fs.retain(ino);
+        let id = match self.files.insert(file) {
+            Ok(id) => id,
+            Err(error) => {
+                self.fs.release(ino);
+                return Err(error);
+            }
+        };
+        object.open(self, ino, flags);
+        self.files.retain(id);
+        let descriptor = Descriptor {
+            file: id,
+            ino,
+            close_on_exec,
+        };
+        process
+            .fds
+            .insert(0, descriptor)
+            .inspect_err(|_| self.release(id))
+    }
+
+    /// Closes a descriptor of a process, and removes the process's locks on the file, as POSIX
+    /// requires.
+    fn close_descriptor(&mut self, pid: u32, descriptor: Descriptor) {
+        (self.locks).unlock_all(descriptor.ino, Owner::Process(pid));
+        self.release(descriptor.file);
+    }
+
+    /// Counts one descriptor of a description less; the last one closes it.
+    pub fn release(&mut self, id: FileId) {
+        let Some(file) = self.files.release(id) else {
+            return;
+        };
+        self.forget_interests(&file);
+        self.locks.release(file.ino, id);
+        if !file.mode.has(Mode::NO_NOTIFY) {
+            let event = match writes(file.flags) {
+                true => IN_CLOSE_WRITE,
+                false => IN_CLOSE_NOWRITE,
+            };
+            self.fs.tell(file.ino, event);
+        }
+        file.object.release(self, file.ino, file.flags);
+        self.fs.release(file.ino);
+    }
+
+    /// Removes the last descriptor of a description whose file the caller closes itself.
+    pub(crate) fn forget(&mut self, id: FileId) {
+        if let Some(file) = self.files.release(id) {
+            self.forget_interests(&file);
+            self.fs.release(file.ino);
+        }
+    }
+
+    /// The file state of a child of `process`, with copies of its descriptors.
+    pub fn fork(&mut self, process: &Process, pid: u32) -> Process {
+        for descriptor in process.fds.iter() {
+            self.files.retain(descriptor.file);
+        }
+        for ino in process.inodes() {
+            self.fs.retain(ino);
+        }
+        Process {
+            fds: process.fds.copy(),
+            registry: process.registry.clone(),
+            pid,
+            started: self.fs.now(),
+            who: process.who.clone(),
+            ..*process
+        }
+    }
+
+    /// Closes the descriptors with `FD_CLOEXEC`, for `execve`.
+    pub fn close_on_exec(&mut self, process: &mut Process) {
+        for descriptor in process.fds.take(|descriptor| descriptor.close_on_exec) {
+            self.close_descriptor(process.pid, descriptor);
+        }
+    }
+
+    /// Closes everything that an ended process has.
+    pub fn close_all(&mut self, process: &mut Process) {
+        self.locks.end_wait(process.pid);
+        for descriptor in process.fds.take(|_| true) {
+            self.close_descriptor(process.pid, descriptor);
+        }
+        for ino in process.inodes() {
+            self.fs.release(ino);
+        }
+    }
+
+    /// Closes a descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close(&mut self, process: &mut Process, fd: u32) -> Result<(), Errno> {
+        let descriptor = process.fds.remove(fd)?;
+        self.close_descriptor(process.pid, descriptor);
+        Ok(())
+    }
+
+    /// The description behind a descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn file(&self, process: &Process, fd: u32) -> Result<&OpenFile, Errno> {
+        self.files.get(process.fds.get(fd)?.file)
+    }
+
+    /// As [`file`](Self::file), mutably.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn file_mut(&mut self, process: &Process, fd: u32) -> Result<&mut OpenFile, Errno> {
+        self.files.get_mut(process.fds.get(fd)?.file)
+    }
+
+    /// Makes `to` (or the lowest free descriptor that is at least `from`) a copy of `fd`.
+    ///
+    /// # Errors
+    /// `EBADF`, `EMFILE`, `EINVAL`.
+    pub fn duplicate(
+        &mut self,
+        process: &mut Process,
+        fd: u32,
+        to: Target,
+        close_on_exec: bool,
+    ) -> Result<u32, Errno> {
+        let mut descriptor = process.fds.get(fd)?;
+        descriptor.close_on_exec = close_on_exec;
+        let new = match to {
+            Target::AtLeast(from) => process.fds.insert(from, descriptor)?,
+            Target::Exactly(new) => {
+                let old = process.fds.place(new, descriptor)?;
+                self.files.retain(descriptor.file);
+                if let Some(old) = old {
+                    self.close_descriptor(process.pid, old);
+                }
+                return Ok(new);
+            }
+        };
+        self.files.retain(descriptor.file);
+        Ok(new)
+    }
+
+    /// The start directory of a path that is relative to `dirfd`.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn start(&self, process: &Process, dirfd: i32, path: &[u8]) -> Result<Ino, Errno> {
+        if dirfd == AT_FDCWD || path.first() == Some(&b'/') {
+            return Ok(process.cwd);
+        }
+        let fd = u32::try_from(dirfd).map_err(|_| Errno::EBADF)?;
+        Ok(process.fds.get(fd)?.ino)
+    }
+
+    /// Resolves a path that is relative to `dirfd`.
+    ///
+    /// # Errors
+    /// Errors of [`walk::resolve`]; `EBADF`.
+    pub fn resolve(
+        &mut self,
+        process: &Process,
+        dirfd: i32,
+        path: &[u8],
+        options: Options,
+    ) -> Result<Resolved, Errno> {
+        self.fs.trim_volumes();
+        let start = self.start(process, dirfd, path)?;
+        walk::resolve(&mut self.fs, process, start, path, options)
+    }
+
+    /// Sets the type of the file that the host has behind a standard stream.
+    ///
+    /// # Errors
+    /// `ENOENT` if the stream is closed.
+    pub fn set_stream_status(&mut self, ino: Ino, mode: u32, rdev: u64) -> Result<(), Errno> {
+        let inode = self.fs.inode_mut(ino)?;
+        let types = [S_IFCHR, S_IFIFO, S_IFREG, S_IFSOCK];
+        if types.contains(&(mode & S_IFMT)) {
+            inode.mode = mode & 0o177_777;
+            inode.rdev = rdev;
+        }
+        Ok(())
+    }
+}
+
+/// The descriptor that [`Vfs::duplicate`] makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The lowest free one that is at least this.
+    AtLeast(u32),
+    /// This descriptor, which is closed first if it is open.
+    Exactly(u32),
+}
