@@ -24,7 +24,7 @@ impl File for Epoll {
         }
         table.depth += 1;
         let is_ready = self.interests().iter().any(|(&(_, id), interest)| {
-            let file = kernel.files.vfs.files.get(id);
+            let file = kernel.vfs.files.get(id);
             file.is_ok_and(|file| {
                 file.object.poll(kernel, file, table) & (interest.events | ALWAYS) != 0
             })

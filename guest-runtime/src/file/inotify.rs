@@ -33,7 +33,7 @@ impl File for Inotify {
     }
 
     fn poll(&self, kernel: &Kernel, file: &OpenFile, _: &mut PollTable) -> u32 {
-        readable(kernel.files.vfs.fs.notify.waiting(file.ino) > 0)
+        readable(kernel.vfs.fs.notify.waiting(file.ino) > 0)
     }
 
     fn edges(&self, vfs: &Vfs, ino: Ino) -> [u32; 2] {
@@ -41,6 +41,6 @@ impl File for Inotify {
     }
 
     fn waiting(&self, kernel: &mut Kernel, ino: Ino, _: u64) -> Result<u64, Errno> {
-        Ok(kernel.files.vfs.fs.notify.waiting(ino) as u64)
+        Ok(kernel.vfs.fs.notify.waiting(ino) as u64)
     }
 }

@@ -159,7 +159,7 @@ impl Kernel {
     /// afterwards.
     fn stop_machine(&mut self) {
         // Earlier output becomes visible; there is no program to report an error to.
-        let _ = self.files.streams.flush();
+        let _ = self.streams.flush();
         let _ = self.host.call(Operation::Stop, &mut [0; 6]);
         let info = SigInfo::sent(SIGCONT, SI_KERNEL, 0, 0);
         self.signal_group(FIRST, info);
@@ -295,7 +295,7 @@ impl Kernel {
         if parent == INIT || ignores {
             self.process_mut().parent = INIT;
         }
-        self.files.vfs.changed.push(NOBODY);
+        self.vfs.changed.push(NOBODY);
         self.wake_for_files();
         self.leave_task();
         // A zombie without a parent that could wait for it is removed.

@@ -165,7 +165,7 @@ impl Kernel {
     fn with_timer<T>(&mut self, owner: Owner, change: impl FnOnce(&mut Timer) -> T) -> Option<T> {
         match owner {
             Owner::File(id) => {
-                let file = self.files.vfs.files.get(id).ok()?;
+                let file = self.vfs.files.get(id).ok()?;
                 let TimerFd { timer, .. } = file.object.downcast()?;
                 let mut new = timer.get();
                 let result = change(&mut new);
@@ -268,7 +268,7 @@ impl Kernel {
     fn act(&mut self, owner: Owner, count: u64) {
         match owner {
             Owner::File(id) => {
-                let Ok(file) = self.files.vfs.files.get(id) else {
+                let Ok(file) = self.vfs.files.get(id) else {
                     return;
                 };
                 let ino = file.ino;
@@ -277,7 +277,7 @@ impl Kernel {
                     timer.expirations.set(unread.saturating_add(count));
                     timer.edges.set(timer.edges.get().wrapping_add(1));
                 }
-                self.files.vfs.changed.push(ino);
+                self.vfs.changed.push(ino);
             }
             Owner::Real(pid) => {
                 self.signal_process(pid, SigInfo::sent(SIGALRM, SI_KERNEL, 0, 0));

@@ -156,7 +156,7 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         true => make_thread(kernel, args, task)?,
         false => make_process(kernel, args, task)?,
     }
-    kernel.files.streams.set_alone(false);
+    kernel.streams.set_alone(false);
     kernel.start_ticking();
     match has(CLONE_VFORK) && kernel.wait_for_vfork(tid) {
         true => Err(Errno::ERESTARTSYS),

@@ -1,11 +1,11 @@
 //! epoll: `epoll_create1`, `epoll_ctl`, `epoll_pwait`, `epoll_pwait2`.
 
 use super::Entry;
-use super::files::Files;
 use super::files_fd::open_anonymous;
 use super::poll::{Watch, read_timeout, watch_now, with_mask};
 use crate::arch::clock;
 use crate::file::epoll::{ALWAYS, MAX_NESTING};
+use crate::fs::Vfs;
 use crate::fs::epoll::{Epoll, Interest};
 use crate::fs::operations::{Mode, WRITABLE};
 use crate::fs::process::FileId;
@@ -42,7 +42,7 @@ fn epoll_create1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 /// The description behind a descriptor of an interest list.
 fn list_id(kernel: &Kernel, fd: u64) -> Result<FileId, Errno> {
     let id = kernel.file_id(fd)?;
-    kernel.files.vfs.epoll(id)?;
+    kernel.vfs.epoll(id)?;
     Ok(id)
 }
 
@@ -60,16 +60,16 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         _ if target == own => return Err(Errno::EINVAL),
         _ => {}
     }
-    if a[1] == EPOLL_CTL_ADD && leads_to(&kernel.files, target, own, MAX_NESTING) {
+    if a[1] == EPOLL_CTL_ADD && leads_to(&kernel.vfs, target, own, MAX_NESTING) {
         return Err(Errno::ELOOP);
     }
     check_exclusive(kernel, a[1], target, event.events)?;
-    let file = kernel.files.vfs.files.get(target)?;
-    let announcement = file.object.announcement(&kernel.files.vfs);
+    let file = kernel.vfs.files.get(target)?;
+    let announcement = file.object.announcement(&kernel.vfs);
     let events = event.events | ALWAYS & !POLLNVAL;
     let interest = Interest::new(file.ino, announcement, events, event.data);
     let key = (a[2] as u32, target);
-    let vfs = &mut kernel.files.vfs;
+    let vfs = &mut kernel.vfs;
     match a[1] {
         EPOLL_CTL_ADD => vfs.add_interest(own, key, interest)?,
         EPOLL_CTL_MOD => vfs.modify_interest(own, key, interest)?,
@@ -80,13 +80,13 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Whether one instance watches another, directly or through others; also true if the nesting
 /// exceeds `depth`.
-fn leads_to(files: &Files, from: FileId, to: FileId, depth: u32) -> bool {
-    let Ok(epoll) = files.vfs.epoll(from) else {
+fn leads_to(vfs: &Vfs, from: FileId, to: FileId, depth: u32) -> bool {
+    let Ok(epoll) = vfs.epoll(from) else {
         return false;
     };
     let interests = epoll.interests();
     let mut targets = interests.keys().map(|&(_, file)| file);
-    from == to || depth == 0 || targets.any(|next| leads_to(files, next, to, depth - 1))
+    from == to || depth == 0 || targets.any(|next| leads_to(vfs, next, to, depth - 1))
 }
 
 /// Checks that `EPOLLEXCLUSIVE` comes only with the events it allows, and not with nesting. The
@@ -96,7 +96,7 @@ fn check_exclusive(kernel: &Kernel, action: u64, target: FileId, events: u32) ->
     if events & EPOLLEXCLUSIVE == 0 {
         return Ok(());
     }
-    let is_nested = kernel.files.vfs.files.get(target)?.object.is::<Epoll>();
+    let is_nested = kernel.vfs.files.get(target)?.object.is::<Epoll>();
     match action != EPOLL_CTL_ADD || is_nested || events & !ALLOWED != 0 {
         true => Err(Errno::EINVAL),
         false => Ok(()),
@@ -111,7 +111,7 @@ fn collect(
 ) -> Result<(Vec<EpollEvent>, bool), Errno> {
     kernel.wake_for_files();
     // Held, so that the list is looked up once for all candidates.
-    let object = Rc::clone(&kernel.files.vfs.files.get(epoll)?.object);
+    let object = Rc::clone(&kernel.vfs.files.get(epoll)?.object);
     let list: &Epoll = object.downcast().ok_or(Errno::EINVAL)?;
     let last = list.begin_look();
     let (mut events, mut wants_input) = (Vec::new(), false);
@@ -125,7 +125,7 @@ fn collect(
         }];
         wants_input |= watch_now(kernel, &mut watch).1;
         let ready = watch[0].ready & interest.wanted();
-        let edges = kernel.files.vfs.edges(key.1);
+        let edges = kernel.vfs.edges(key.1);
         let news = match interest.events & EPOLLET {
             0 => ready,
             _ => interest.news(ready, edges),
@@ -160,7 +160,7 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
     if deadline <= clock::monotonic() {
         return Ok(0);
     }
-    let files = match kernel.files.vfs.epoll(epoll)?.needs_any_change() {
+    let files = match kernel.vfs.epoll(epoll)?.needs_any_change() {
         true => Vec::new(),
         false => Vec::from([kernel.file(a[0])?.ino]),
     };

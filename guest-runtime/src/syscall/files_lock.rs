@@ -43,7 +43,7 @@ fn read_lock(
     let base = match u32::from(lock.l_whence.cast_unsigned()) {
         SEEK_SET => 0,
         SEEK_CUR => offset,
-        SEEK_END => kernel.files.vfs.fs.size(ino).unwrap_or(0),
+        SEEK_END => kernel.vfs.fs.size(ino).unwrap_or(0),
         _ => return Err(Errno::EINVAL),
     };
     let wanted = RangeLock {
@@ -83,7 +83,7 @@ pub(super) fn test_lock(
         return Err(Errno::EINVAL);
     }
     let ino = kernel.file(fd)?.ino;
-    match kernel.files.vfs.locks.conflict(ino, &wanted) {
+    match kernel.vfs.locks.conflict(ino, &wanted) {
         None => lock.l_type = F_UNLCK,
         Some(other) => {
             lock.l_type = if other.exclusive { F_WRLCK } else { F_RDLCK };
@@ -117,7 +117,7 @@ pub(super) fn set_lock(
         F_RDLCK => file.check_readable()?,
         F_WRLCK => file.check_writable()?,
         _ => {
-            let vfs = &mut kernel.files.vfs;
+            let vfs = &mut kernel.vfs;
             if vfs.locks.unlock(ino, wanted.owner, wanted.range) {
                 vfs.changed.push(ino);
             }
@@ -125,17 +125,17 @@ pub(super) fn set_lock(
         }
     }
     let pid = kernel.process().pid;
-    let locks = &mut kernel.files.vfs.locks;
+    let locks = &mut kernel.vfs.locks;
     locks.end_wait(pid);
     match locks.lock(ino, wanted.clone()) {
         // A lock downgraded from exclusive to shared may unblock waiters.
-        Ok(()) if !wanted.exclusive => kernel.files.vfs.changed.push(ino),
+        Ok(()) if !wanted.exclusive => kernel.vfs.changed.push(ino),
         Ok(()) => {}
         Err(Errno::EAGAIN) if call.waits => {
             locks.wait(ino, &wanted)?;
             let error = kernel.block(Wait::for_event(Event::File(ino)), 0);
             if error != Errno::ERESTARTSYS {
-                kernel.files.vfs.locks.end_wait(pid);
+                kernel.vfs.locks.end_wait(pid);
             }
             return Err(error);
         }
@@ -147,7 +147,7 @@ pub(super) fn set_lock(
 fn flock(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.file_id(a[0])?;
     let ino = kernel.file(a[0])?.ino;
-    let vfs = &mut kernel.files.vfs;
+    let vfs = &mut kernel.vfs;
     let exclusive = match a[1] & !LOCK_NB {
         LOCK_SH => false,
         LOCK_EX => true,

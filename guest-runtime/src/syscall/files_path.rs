@@ -303,7 +303,7 @@ fn readlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn getcwd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
+    let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     if process.cwd != process.root && vfs.fs.attributes(process.cwd, process)?.nlink == 0 {
         return Err(Errno::ENOENT);
     }
@@ -323,7 +323,7 @@ fn getcwd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Whether `ino` is a directory that may be entered.
 fn check_enter(kernel: &Kernel, ino: Ino) -> Result<(), Errno> {
-    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
+    let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     let attributes = vfs.fs.attributes(ino, process)?;
     if !attributes.is_directory() {
         return Err(Errno::ENOTDIR);

@@ -166,7 +166,7 @@ pub(super) fn proc_text(kernel: &mut Kernel, ino: Ino) -> Result<Vec<u8>, Errno>
         load: load_facts(kernel),
         uuid,
     };
-    contents(node, &kernel.files.vfs, &files, &mut view)
+    contents(node, &kernel.vfs, &files, &mut view)
 }
 
 fn frames_facts(kernel: &Kernel) -> Memory {

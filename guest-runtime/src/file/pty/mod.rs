@@ -74,7 +74,7 @@ impl File for Master {
     }
 
     fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
-        Ok(kernel.files.vfs.ptys.get(self.0)?.line.screen_length() as u64)
+        Ok(kernel.vfs.ptys.get(self.0)?.line.screen_length() as u64)
     }
 }
 
@@ -131,14 +131,14 @@ impl File for Slave {
     }
 
     fn check_input(&self, kernel: &mut Kernel) -> Result<(), Errno> {
-        let pair = kernel.files.vfs.ptys.get(self.0)?;
+        let pair = kernel.vfs.ptys.get(self.0)?;
         let (session, foreground) = (pair.session, pair.foreground);
         kernel.check_background_read(session, foreground)
     }
 
     /// A background process is stopped if the terminal has `TOSTOP` set.
     fn check_output(&self, kernel: &mut Kernel) -> Result<(), Errno> {
-        let pair = kernel.files.vfs.ptys.get(self.0)?;
+        let pair = kernel.vfs.ptys.get(self.0)?;
         if !pair.line.termios.has_local(TOSTOP) {
             return Ok(());
         }
@@ -155,7 +155,7 @@ impl File for Slave {
     ) -> Result<Option<u64>, Errno> {
         /// The unit of `VTIME`, ns.
         const TENTH: u64 = clock::SECOND / 10;
-        let line = &kernel.files.vfs.ptys.get(self.0)?.line;
+        let line = &kernel.vfs.ptys.get(self.0)?.line;
         let ((least, time), waiting) = (line.termios.raw_read(), line.input_length() as u64);
         if line.termios.has_local(ICANON) || time == 0 || (least > 0 && waiting == 0) {
             return Ok(None);
@@ -175,7 +175,7 @@ impl File for Slave {
         }
         let memory = &mut kernel.spaces[kernel.current].memory;
         let to = user::slice_mut(memory, address, count)?;
-        let done = kernel.files.vfs.read_slave(self.0, to, true)?;
+        let done = kernel.vfs.read_slave(self.0, to, true)?;
         Ok(Some(done as u64))
     }
 
@@ -188,13 +188,13 @@ impl File for Slave {
     }
 
     fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
-        Ok(kernel.files.vfs.ptys.get(self.0)?.line.input_length() as u64)
+        Ok(kernel.vfs.ptys.get(self.0)?.line.input_length() as u64)
     }
 }
 
 /// Returns the events ready on a side of a pair.
 fn readiness(kernel: &Kernel, id: PtyId, is_master: bool) -> u32 {
-    let Ok(pty) = kernel.files.vfs.ptys.get(id) else {
+    let Ok(pty) = kernel.vfs.ptys.get(id) else {
         return POLLERR;
     };
     let can = pty.readiness(is_master);
