@@ -7,16 +7,21 @@ use crate::arch::heap;
 use crate::arch::host::{Doorbell, Host};
 use crate::arch::thunks;
 use crate::drivers::vectors;
+use crate::drivers::volume::HostChannel;
 use crate::exec::dispatch;
 use crate::exec::guard;
 use crate::exec::interp::fcsr;
+use crate::file::Vfs;
 use crate::fs::process::Process;
 use crate::fs::tree::Tree;
+use crate::fs::types::Credentials;
 use crate::kernel::Kernel;
 use crate::kernel::loader::{self, LoadError};
+use crate::kernel::process::FIRST;
 use crate::mm::{AddressSpace, Chunk, Frames, PageTable, Ram, chunk_table_size, share_table_size};
-use crate::syscall::files::Files;
+use crate::syscall;
 use alloc::boxed::Box;
+use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ptr::{NonNull, addr_of};
@@ -30,6 +35,7 @@ use hartline_abi::layout::{
 use hartline_abi::limits::MAX_CPUS;
 use hartline_abi::port;
 use hartline_abi::report::{ExitKind, ExitReport};
+use hartline_linux::errno::Errno;
 use spin::Mutex;
 
 /// Fraction of RAM (1/n) for changed and new files, as the size limit of a tmpfs.
@@ -115,7 +121,7 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     // SAFETY: the VMM mapped the file as its entry says.
     let tree = unsafe { loader::file_bytes(&boot.files[0]) };
     let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
-    let kernel = Kernel::new(host, &harts, memory, idle, files);
+    let kernel = Kernel::new(host, &harts, memory, idle, files, &syscall::HANDLERS);
     let kernel = Box::leak(Box::new(kernel));
     if let Err(error) = vectors::request(host) {
         fail(
@@ -166,17 +172,31 @@ fn address_spaces(boot: AddressSpace) -> (AddressSpace, AddressSpace) {
     (memory, boot)
 }
 
-/// Opens the files on top of the root file system `tree`. Also returns the file state of the first
-/// process.
-fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> (Files, Process) {
+/// Opens the files on top of the root file system `tree`. Changes take at most `limit` bytes of RAM.
+/// Also returns the file state of the first process.
+fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> (Vfs, Process) {
     let tree = tree.map(Tree::new).transpose().unwrap_or_else(|error| {
         let message = format_args!("the root file system image is damaged: {error}");
         fail(ExitKind::RuntimeError, message)
     });
-    Files::new(host, tree, limit).unwrap_or_else(|error| {
+    mount(host, tree, limit).unwrap_or_else(|error| {
         let message = format_args!("the root file system cannot be opened: {error}");
         fail(ExitKind::RuntimeError, message)
     })
+}
+
+/// Mounts the root `tree`, or a minimal one, and the volumes, and opens the standard streams.
+fn mount(host: Host, tree: Option<Tree>, limit: u64) -> Result<(Vfs, Process), Errno> {
+    let boot = host.boot();
+    let who = Credentials::new(boot.uid, boot.gid);
+    let terminals = boot.terminals & 7;
+    let (mut vfs, mut process) = Vfs::new(tree, limit, clock::realtime, who, FIRST, terminals)?;
+    vfs.open_streams(&mut process)?;
+    if boot.volumes > 0 {
+        let transport = Rc::new(HostChannel::new(host));
+        vfs.mount_volumes(&process, transport, boot.volumes)?;
+    }
+    Ok((vfs, process))
 }
 
 /// Creates the allocator for the RAM that the VMM left free. Its own tables come first there.

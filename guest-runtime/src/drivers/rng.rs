@@ -3,7 +3,6 @@
 use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
 use crate::arch::host::Host;
-use crate::kernel::random::Source;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::virtio::{RNG_DEVICE, RNG_REQUESTS, device};
 
@@ -34,8 +33,9 @@ pub struct RngDevice {
     registers: Registers,
 }
 
-impl Source for RngDevice {
-    fn fill(&mut self, to: &mut [u8]) -> usize {
+impl RngDevice {
+    /// Fills the start of `to` with random bytes; returns their number.
+    pub fn fill(&mut self, to: &mut [u8]) -> usize {
         self.requests.give(ONLY);
         self.requests.publish();
         self.registers.ring(RNG_REQUESTS);

@@ -72,7 +72,7 @@ impl File for Console {
                 table.input = true;
                 WRITABLE
             }
-            stream if kernel.files.streams.is_broken(stream) => WRITABLE | POLLERR,
+            stream if kernel.streams.is_broken(stream) => WRITABLE | POLLERR,
             _ => WRITABLE,
         }
     }
@@ -91,7 +91,7 @@ impl File for Console {
 
     fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
         match self.0 {
-            0 => kernel.files.streams.waiting(),
+            0 => kernel.streams.waiting(),
             _ => Err(Errno::ENOTTY),
         }
     }
@@ -152,7 +152,7 @@ impl File for Terminal {
 
 /// Checks that the running process may read from a stream, if that is the VM's terminal.
 fn check_input(kernel: &mut Kernel, stream: u32) -> Result<(), Errno> {
-    match kernel.files.streams.is_terminal(stream) {
+    match kernel.streams.is_terminal(stream) {
         true => kernel.check_background_read(FIRST, kernel.foreground),
         false => Ok(()),
     }
@@ -165,7 +165,7 @@ fn ioctl(
     request: u32,
     address: u64,
 ) -> Result<u64, Errno> {
-    let streams = &mut kernel.files.streams;
+    let streams = &mut kernel.streams;
     let stream = candidates.find(|&stream| streams.is_terminal(stream));
     let stream = stream.ok_or(Errno::ENOTTY)?;
     let mut data = [0; TERMIOS];
@@ -178,9 +178,9 @@ fn ioctl(
             let foreground = kernel.foreground;
             kernel.check_background_write(FIRST, foreground)?;
             // Earlier output is shown with the old settings.
-            kernel.files.streams.flush()?;
+            kernel.streams.flush()?;
             data = user::read(kernel.memory_mut(), address)?;
-            let streams = &mut kernel.files.streams;
+            let streams = &mut kernel.streams;
             streams.ioctl(stream, request, &mut data)?;
         }
         TIOCGWINSZ => {

@@ -85,7 +85,7 @@ impl File for Device {
         match (self, request) {
             (Self::Random, _) => random_ioctl(kernel, request, address),
             (Self::Vsock, IOCTL_VM_SOCKETS_GET_LOCAL_CID) => {
-                let cid = kernel.files.vfs.net.cid();
+                let cid = kernel.vfs.net.cid();
                 user::write(kernel.memory_mut(), address, &cid)?;
                 Ok(0)
             }

@@ -69,7 +69,7 @@ impl File for Disk {
     }
 
     fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
-        let disk = kernel.files.vfs.disks.get(self.0)?;
+        let disk = kernel.vfs.disks.get(self.0)?;
         let (sectors, read_only) = (disk.sectors(), disk.is_read_only());
         match request {
             BLKGETSIZE => user::write(kernel.memory_mut(), address, &sectors)?,
@@ -82,7 +82,7 @@ impl File for Disk {
             }
             BLKIOOPT => user::write(kernel.memory_mut(), address, &0i32)?,
             BLKBSZGET => user::write(kernel.memory_mut(), address, &BLOCK)?,
-            BLKFLSBUF => match kernel.files.vfs.disks.flush(self.0, kernel.task().tid) {
+            BLKFLSBUF => match kernel.vfs.disks.flush(self.0, kernel.task().tid) {
                 Err(Errno::EAGAIN) => return Err(kernel.await_disk(0)),
                 result => result?,
             },
@@ -111,7 +111,7 @@ impl File for Disk {
 fn discard(kernel: &mut Kernel, number: u32, sector: u64, sectors: u64) -> Result<u64, Errno> {
     let (mut done, tid) = (kernel.progress(), kernel.task().tid);
     while done < sectors {
-        let disks = &mut kernel.files.vfs.disks;
+        let disks = &mut kernel.vfs.disks;
         done += match disks.discard(number, tid, sector + done, sectors - done) {
             Err(Errno::EAGAIN) => return Err(kernel.await_disk(done)),
             result => result?,

@@ -352,7 +352,7 @@ impl File for Epoll {
         inner.depth = table.depth + 1;
         let is_ready = |interest: &Interest| {
             let (_, id) = interest.key();
-            let file = kernel.files.vfs.files.get(id);
+            let file = kernel.vfs.files.get(id);
             file.is_ok_and(|file| {
                 file.object.poll(kernel, file, &mut inner) & interest.events() != 0
             })

@@ -34,12 +34,12 @@ impl File for Inotify {
     }
 
     fn poll(&self, kernel: &Kernel, file: &OpenFile, table: &mut PollTable) -> u32 {
-        let waiters = kernel.files.vfs.fs.notify.waiters(file.ino);
+        let waiters = kernel.vfs.fs.notify.waiters(file.ino);
         waiters.into_iter().for_each(|waiters| table.wait(waiters));
-        readable(kernel.files.vfs.fs.notify.waiting(file.ino) > 0)
+        readable(kernel.vfs.fs.notify.waiting(file.ino) > 0)
     }
 
     fn waiting(&self, kernel: &mut Kernel, ino: Ino, _: u64) -> Result<u64, Errno> {
-        Ok(kernel.files.vfs.fs.notify.waiting(ino) as u64)
+        Ok(kernel.vfs.fs.notify.waiting(ino) as u64)
     }
 }

@@ -100,7 +100,7 @@ impl File for PipeEnd {
     }
 
     fn poll(&self, kernel: &Kernel, file: &OpenFile, table: &mut PollTable) -> u32 {
-        let Ok(pipe) = pipe(&kernel.files.vfs, file.ino) else {
+        let Ok(pipe) = pipe(&kernel.vfs, file.ino) else {
             return POLLERR;
         };
         let mut ready = 0;
@@ -118,7 +118,7 @@ impl File for PipeEnd {
     }
 
     fn waiting(&self, kernel: &mut Kernel, ino: Ino, _: u64) -> Result<u64, Errno> {
-        match &kernel.files.vfs.fs.inode(ino)?.kind {
+        match &kernel.vfs.fs.inode(ino)?.kind {
             Kind::Fifo(pipe) => Ok(pipe.len() as u64),
             _ => Ok(0),
         }

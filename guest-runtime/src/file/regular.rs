@@ -106,7 +106,7 @@ impl File for Regular {
     }
 
     fn waiting(&self, kernel: &mut Kernel, ino: Ino, position: u64) -> Result<u64, Errno> {
-        Ok(kernel.files.vfs.fs.size(ino)?.saturating_sub(position))
+        Ok(kernel.vfs.fs.size(ino)?.saturating_sub(position))
     }
 
     fn fsync(&self, vfs: &mut Vfs, ino: Ino, task: u32, only_data: bool) -> Result<(), Errno> {

@@ -53,7 +53,7 @@ impl File for Socket {
     }
 
     fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
-        let net = &kernel.files.vfs.net;
+        let net = &kernel.vfs.net;
         let Ok(socket) = net.get(self.0) else {
             return POLLERR;
         };
@@ -88,7 +88,7 @@ impl File for Socket {
     }
 
     fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
-        let socket = kernel.files.vfs.net.get(self.0)?;
+        let socket = kernel.vfs.net.get(self.0)?;
         Ok(match (socket.kind, socket.queue.front()) {
             (Type::Datagram, Some(message)) => message.bytes.len() as u64,
             _ => socket.queue.len() as u64,

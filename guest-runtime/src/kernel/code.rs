@@ -172,7 +172,7 @@ impl Kernel {
         if self.interpret_only {
             return;
         }
-        let fs = &self.files.vfs.fs;
+        let fs = &self.vfs.fs;
         let overlapping = self.memory().vmas().overlapping(range);
         let files = overlapping.filter_map(|(_, vma)| translations::inode(vma));
         let files: Vec<u32> = files
@@ -194,7 +194,7 @@ impl Kernel {
             host: self.host,
             memory: &mut space.memory,
             images: &space.images,
-            fs: &self.files.vfs.fs,
+            fs: &self.vfs.fs,
             chaos: &mut self.chaos,
         };
         if let Some(image) = self.translations.find(around, inode, file_start) {

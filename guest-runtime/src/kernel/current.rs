@@ -145,7 +145,7 @@ impl Kernel {
     #[inline]
     pub fn file_state(&mut self) -> (&mut Vfs, &mut fs::process::Process) {
         let process = &mut self.processes[self.current];
-        (&mut self.files.vfs, &mut process.files)
+        (&mut self.vfs, &mut process.files)
     }
 
     /// The open file description behind a descriptor of the running process.
@@ -162,7 +162,7 @@ impl Kernel {
     /// # Errors
     /// `EBADF`, also for a descriptor opened with `O_PATH`.
     pub fn file(&self, fd: u64) -> Result<&OpenFile, Errno> {
-        let file = self.files.vfs.file(&self.process().files, fd as u32)?;
+        let file = self.vfs.file(&self.process().files, fd as u32)?;
         file.check_located()?;
         Ok(file)
     }

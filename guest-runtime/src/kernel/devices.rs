@@ -20,7 +20,7 @@ impl Kernel {
                 break;
             }
             let disk = drivers::block::start(self.host, number)?;
-            let vfs = &mut self.files.vfs;
+            let vfs = &mut self.vfs;
             // Another device may already have this name.
             let added = vfs.add_disk(name, Box::new(disk), &who);
             added.map_err(|_| StartError::Refused)?;

@@ -59,9 +59,9 @@ pub(crate) fn open(kernel: &mut Kernel, dirfd: i32, path: &[u8]) -> Result<(Ino,
 
 /// As [`open`], for a resolved inode.
 pub(crate) fn open_inode(kernel: &mut Kernel, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
-    check(&kernel.files.vfs, &kernel.process().files, ino)?;
+    check(&kernel.vfs, &kernel.process().files, ino)?;
     copy_code(kernel, ino);
-    read(&mut kernel.files.vfs, ino, path)
+    read(&mut kernel.vfs, ino, path)
 }
 
 /// Makes `/proc/self/exe` refer to the file `ino`.
@@ -111,12 +111,12 @@ fn read(vfs: &mut Vfs, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
 pub(crate) fn copy_code(kernel: &mut Kernel, ino: Ino) {
     if is_volume(ino) && !kernel.interpret_only {
         let copy = copy_of(kernel, ino);
-        kernel.files.vfs.fs.set_copy(ino, copy);
+        kernel.vfs.fs.set_copy(ino, copy);
     }
 }
 
 fn copy_of(kernel: &mut Kernel, ino: Ino) -> Option<u32> {
-    let fs = &mut kernel.files.vfs.fs;
+    let fs = &mut kernel.vfs.fs;
     let mut magic = [0; ELF.len()];
     if fs.read(ino, 0, (&mut magic).into()) != Ok(ELF.len()) || magic != *ELF {
         return None;
@@ -124,7 +124,7 @@ fn copy_of(kernel: &mut Kernel, ino: Ino) -> Option<u32> {
     let origin = fs.volume_copy(ino).ok()?;
     if fs.origin_bytes(origin).is_none() {
         let bytes = map_copy(kernel, origin - COPY_INODES)?;
-        kernel.files.vfs.fs.add_copy(origin, bytes);
+        kernel.vfs.fs.add_copy(origin, bytes);
     }
     Some(origin)
 }

@@ -182,7 +182,7 @@ pub fn error_report(kind: ExitKind, message: core::fmt::Arguments<'_>) -> ExitRe
 
 /// Ends the program; the VMM does not continue the vCPU.
 pub fn end(kernel: &mut Kernel, end: &End) -> ! {
-    kernel.files.vfs.fs.write_back_volumes();
+    kernel.vfs.fs.write_back_volumes();
     let report = report(kernel, end);
     let host = kernel.host;
     host.report(&report);

@@ -28,7 +28,7 @@ fn signals(event: &FileEvent) -> Vec<SigInfo> {
 impl Kernel {
     /// Sends the owners of files the signals for pending events.
     pub(crate) fn send_file_signals(&mut self) {
-        for event in self.files.vfs.take_file_events() {
+        for event in self.vfs.take_file_events() {
             for info in signals(&event) {
                 self.tell_owner(event.owner, info);
             }

@@ -157,7 +157,7 @@ impl Kernel {
     /// afterwards.
     fn stop_machine(&mut self) {
         // Earlier output becomes visible; there is no program to report an error to.
-        let _ = self.files.streams.flush();
+        let _ = self.streams.flush();
         let _ = self.host.call(Operation::Stop, &mut [0; 6]);
         let info = SigInfo::sent(SIGCONT, SI_KERNEL, 0, 0);
         self.signal_group(FIRST, info);

@@ -133,7 +133,7 @@ fn first_program(kernel: &mut Kernel, inode: u32, path: &[u8]) -> Result<ElfFile
         let found = executable::open(kernel, AT_FDCWD, path);
         return found.map(|(_, file)| file).map_err(LoadError::File);
     }
-    let bytes = kernel.files.vfs.fs.origin_bytes(inode);
+    let bytes = kernel.vfs.fs.origin_bytes(inode);
     Ok(ElfFile {
         path: Rc::from(path),
         inode: Some(inode),

@@ -1,5 +1,6 @@
 //! The state of the library OS, and the events that interrupt the running task.
 
+pub mod call;
 pub(crate) mod chaos;
 mod code;
 pub mod current;
@@ -25,14 +26,17 @@ pub mod timers;
 mod trace;
 
 use crate::arch::host::Host;
+use crate::drivers::streams::Streams;
 use crate::exec::dispatch;
 use crate::exec::hotness::Counters;
 use crate::exec::images::Images;
 use crate::exec::interp::Interpreter;
 use crate::exec::shadow::Shadow;
 use crate::exec::translations::Translations;
+use crate::file::Vfs;
 use crate::fs;
 use crate::ipc::Ipc;
+use crate::kernel::call::Handlers;
 use crate::kernel::chaos::Chaos;
 use crate::kernel::current::Current;
 use crate::kernel::exit::{Cause, End, Fault};
@@ -47,27 +51,16 @@ use crate::kernel::table::{Slab, Table};
 use crate::kernel::task::Task;
 use crate::kernel::timers::TimerQueue;
 use crate::mm::{self, Access, AddressSpace};
-use crate::syscall;
-use crate::syscall::files::Files;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use hartline_abi::chaos::Kind;
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart, Kick};
 use hartline_isa::Trap;
-use hartline_linux::errno::Errno;
 use hartline_linux::siginfo::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SI_USER};
 use hartline_linux::signal::{
     SIGBUS, SIGILL, SIGINT, SIGQUIT, SIGSEGV, SIGTRAP, SIGTSTP, SIGWINCH,
 };
-use hartline_linux::syscall::{Restart, find, nr};
-
-/// Length of `ecall`, bytes.
-const ECALL_LENGTH: u64 = 4;
-/// Number of register a0 in the system call ABI.
-const A0: usize = 10;
-const A7: usize = 17;
 
 /// How the program continues after a system call or an interruption.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +88,9 @@ pub struct Kernel {
     /// What the vCPU that holds the lock runs.
     pub current: Current,
     /// Files of the VM.
-    pub files: Files,
+    pub vfs: Vfs,
+    /// Standard streams.
+    pub streams: Streams,
     /// The queues of tasks.
     pub scheduler: Scheduler,
     /// Tasks that wait for futexes.
@@ -108,6 +103,8 @@ pub struct Kernel {
     pub foreground: u32,
     /// Random numbers for the program.
     pub random: Random,
+    /// The handlers of system calls.
+    handlers: &'static Handlers,
     /// How the program continues after the current system call.
     pub control: Control,
     /// Whether system calls are traced (`--strace`).
@@ -143,14 +140,16 @@ pub struct Kernel {
 
 impl Kernel {
     /// Creates the library OS for a program that runs on the first of `harts` in `memory`, with
-    /// nothing loaded yet. `process` is the file state of its process. Idle vCPUs use `idle`.
+    /// nothing loaded yet. `process` is the file state of its process. Idle vCPUs use `idle`. System
+    /// calls are served by `handlers`.
     #[must_use]
     pub fn new(
         host: Host,
         harts: &[&'static Hart],
         memory: AddressSpace,
         idle: AddressSpace,
-        (files, process): (Files, fs::process::Process),
+        (vfs, process): (Vfs, fs::process::Process),
+        handlers: &'static Handlers,
     ) -> Kernel {
         let boot = host.boot();
         let mut seed = [0; 32];
@@ -172,13 +171,15 @@ impl Kernel {
             processes,
             spaces,
             current,
-            files,
+            vfs,
+            streams: Streams::new(host),
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),
             ipc: Ipc::default(),
             timers: TimerQueue::default(),
             foreground: FIRST,
             random: Random::new(seed, Some(host)),
+            handlers,
             control: Control::Continue,
             traces: boot.strace != 0,
             syscalls: 0,
@@ -406,120 +407,6 @@ impl Kernel {
         match self.attend() {
             Control::Continue => Control::Restart,
             control => control,
-        }
-    }
-
-    fn system_call(&mut self) -> Control {
-        self.arm_safepoints();
-        let hart = self.hart();
-        hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
-        let number = hart.x(A7);
-        let arguments = core::array::from_fn(|n| hart.x(A0 + n));
-        if self.traces {
-            self.trace_entry(number, &arguments);
-        }
-        let result = loop {
-            self.control = Control::Continue;
-            if self.files.vfs.net.is_pending() {
-                self.poll_network();
-            }
-            if self.files.vfs.disks.is_pending() {
-                self.attend_disks();
-            }
-            let result = syscall::serve(self, number, &arguments);
-            self.serve_wakeups();
-            match (&self.control, result) {
-                (Control::Replaced, _) => {
-                    // `execve` has replaced the program.
-                    self.trace_exit(Ok(0));
-                    return Control::Restart;
-                }
-                (_, Err(Errno::ERESTARTSYS)) => {}
-                _ => break result,
-            }
-            // Other vCPUs see a waiting task before its `ecall`.
-            let hart = self.hart();
-            hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
-            if !self.wait() {
-                return Control::Restart;
-            }
-            let hart = self.hart();
-            hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
-        };
-        if !self.task().places.is_empty() {
-            self.end_places(result.is_ok());
-        }
-        if result == Err(Errno::EINTR) && self.goes_on_after_stop(number) {
-            let hart = self.hart();
-            hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
-            return self.deliver();
-        }
-        self.task_mut().retry = None;
-        self.forget_disks(self.task().tid);
-        if self.traces {
-            self.trace_exit(result);
-        }
-        match core::mem::replace(&mut self.control, Control::Continue) {
-            Control::Continue | Control::Replaced => {}
-            // It leaves no result in `a0`.
-            Control::Restart if number == nr::rt_sigreturn => {
-                self.ask_attention();
-                return Control::Restart;
-            }
-            Control::Restart => {
-                self.set_result(result);
-                return Control::Restart;
-            }
-            end @ Control::End(_) => return end,
-        }
-        self.set_result(result);
-        if result == Err(Errno::EINTR) {
-            self.maybe_repeat(number, &arguments);
-        }
-        if self.signals().is_deliverable() {
-            return self.deliver();
-        }
-        if self.chaos.does(Kind::Switch) && self.yield_now() {
-            return Control::Restart;
-        }
-        self.attend()
-    }
-
-    /// Ends the wait of a call that was woken alone. If the call failed it has not used the
-    /// wake-up, which another task gets.
-    fn end_places(&mut self, used: bool) {
-        match used {
-            true => self.task_mut().places.clear(),
-            false => self.task_mut().pass_on(),
-        }
-        self.wake_tasks();
-    }
-
-    fn set_result(&mut self, result: Result<u64, Errno>) {
-        self.hart()
-            .set_x(A0, result.unwrap_or_else(Errno::as_result));
-    }
-
-    /// Whether the interrupted call is repeated, with its old time limit, when the process
-    /// continues after the signal that stops it now.
-    fn goes_on_after_stop(&mut self, number: u64) -> bool {
-        let restart = find(number).map(|call| call.restart);
-        let goes_on = self.signals().next_stops() && restart.is_some_and(Restart::after_stop);
-        if goes_on && self.task().retry.is_none() {
-            // The repeated call starts again, and sets its mask again.
-            self.task_mut().signals.restore_mask();
-        }
-        goes_on
-    }
-
-    /// Makes an interrupted call repeat after the handler, if Linux restarts it.
-    fn maybe_repeat(&mut self, number: u64, arguments: &[u64; 6]) {
-        let sa_restart = self.signals().next_restarts();
-        let restart = find(number).map(|call| call.restart);
-        if restart.is_some_and(|restart| restart.after_handler(arguments, sa_restart)) {
-            let hart = self.hart();
-            hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
-            hart.set_x(A0, arguments[0]);
         }
     }
 }

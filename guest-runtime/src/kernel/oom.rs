@@ -75,6 +75,6 @@ impl Kernel {
             size >> 20,
         );
         // If writing fails, the process is killed nevertheless.
-        let _ = self.files.streams.write(2, line.as_bytes());
+        let _ = self.streams.write(2, line.as_bytes());
     }
 }

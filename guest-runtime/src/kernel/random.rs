@@ -3,7 +3,7 @@
 
 use crate::arch::clock;
 use crate::arch::host::Host;
-use crate::drivers;
+use crate::drivers::rng::{self, RngDevice};
 use crate::mm::UserSlice;
 use alloc::boxed::Box;
 use core::fmt::Debug;
@@ -22,6 +22,12 @@ const INTERVAL: u64 = 60_000_000_000;
 pub trait Source: Debug {
     /// Fills the start of `to`. Returns how many bytes; 0 only if there are none.
     fn fill(&mut self, to: &mut [u8]) -> usize;
+}
+
+impl Source for RngDevice {
+    fn fill(&mut self, to: &mut [u8]) -> usize {
+        RngDevice::fill(self, to)
+    }
 }
 
 /// The entropy device, which is started on first use.
@@ -100,7 +106,7 @@ impl Random {
     /// `ENODEV` if there is no device, `EIO` if it returns nothing.
     pub fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
         if let Device::Unused(host) = self.device {
-            self.device = match drivers::rng::start(host) {
+            self.device = match rng::start(host) {
                 Ok(device) => Device::Started(Box::new(device)),
                 Err(_) => Device::Missing,
             };

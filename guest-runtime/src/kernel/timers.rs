@@ -166,7 +166,7 @@ impl Kernel {
     fn with_timer<T>(&mut self, owner: Owner, change: impl FnOnce(&mut Timer) -> T) -> Option<T> {
         match owner {
             Owner::File(id) => {
-                let file = self.files.vfs.files.get(id).ok()?;
+                let file = self.vfs.files.get(id).ok()?;
                 let TimerFd { timer, .. } = file.object.downcast()?;
                 let mut new = timer.get();
                 let result = change(&mut new);
@@ -269,7 +269,7 @@ impl Kernel {
     fn act(&mut self, owner: Owner, count: u64) {
         match owner {
             Owner::File(id) => {
-                let Ok(file) = self.files.vfs.files.get(id) else {
+                let Ok(file) = self.vfs.files.get(id) else {
                     return;
                 };
                 if let Some(timer) = file.object.downcast::<TimerFd>() {

@@ -55,6 +55,6 @@ impl Kernel {
             false => format!("[pid {:5}] {line}\n", self.task().tid),
         };
         // The program runs on if the trace cannot be written.
-        let _ = self.files.streams.write(STREAM, line.as_bytes());
+        let _ = self.streams.write(STREAM, line.as_bytes());
     }
 }

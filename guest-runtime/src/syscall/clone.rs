@@ -163,7 +163,7 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     {
         process.exit_waiters = exit_waiters;
     }
-    kernel.files.streams.set_alone(false);
+    kernel.streams.set_alone(false);
     kernel.start_ticking();
     match has(CLONE_VFORK) && kernel.wait_for_vfork(tid) {
         true => Err(Errno::ERESTARTSYS),

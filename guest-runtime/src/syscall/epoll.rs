@@ -1,10 +1,10 @@
 //! epoll: `epoll_create1`, `epoll_ctl`, `epoll_pwait`, `epoll_pwait2`.
 
 use super::Entry;
-use super::files::Files;
 use super::files_fd::open_anonymous;
 use super::poll::{ALWAYS, Watch, read_timeout, watch_now, with_mask};
 use crate::arch::clock;
+use crate::file::Vfs;
 use crate::file::epoll::{Epoll, Found, MAX_NESTING, Wanted};
 use crate::file::operations::Mode;
 use crate::fs::process::FileId;
@@ -43,7 +43,7 @@ fn epoll_create1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 /// The description behind a descriptor of an interest list.
 fn list_id(kernel: &Kernel, fd: u64) -> Result<FileId, Errno> {
     let id = kernel.file_id(fd)?;
-    kernel.files.vfs.epoll(id)?;
+    kernel.vfs.epoll(id)?;
     Ok(id)
 }
 
@@ -63,13 +63,8 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     if a[1] == EPOLL_CTL_ADD {
         // The lists that watch this one count too.
-        let above = kernel.files.vfs.epoll(own)?.waiters().depth() - 1;
-        if leads_to(
-            &kernel.files,
-            target,
-            own,
-            MAX_NESTING.saturating_sub(above),
-        ) {
+        let above = kernel.vfs.epoll(own)?.waiters().depth() - 1;
+        if leads_to(&kernel.vfs, target, own, MAX_NESTING.saturating_sub(above)) {
             return Err(Errno::ELOOP);
         }
     }
@@ -80,11 +75,11 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         data: event.data,
     };
     if a[1] == EPOLL_CTL_DEL {
-        kernel.files.vfs.remove_interest(own, key)?;
+        kernel.vfs.remove_interest(own, key)?;
         return Ok(0);
     }
     let found = find(kernel, target)?;
-    let vfs = &mut kernel.files.vfs;
+    let vfs = &mut kernel.vfs;
     match a[1] {
         EPOLL_CTL_ADD => vfs.add_interest(own, key, wanted, found)?,
         _ => vfs.modify_interest(own, key, wanted, found.ready)?,
@@ -94,7 +89,7 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Checks a description for which an interest is added or changed.
 fn find(kernel: &Kernel, target: FileId) -> Result<Found, Errno> {
-    let file = kernel.files.vfs.files.get(target)?;
+    let file = kernel.vfs.files.get(target)?;
     let mut table = PollTable::collecting(ALL, Vec::new());
     let ready = file.object.poll(kernel, file, &mut table);
     let mut found = Found {
@@ -104,7 +99,7 @@ fn find(kernel: &Kernel, target: FileId) -> Result<Found, Errno> {
         places: Vec::new(),
     };
     if table.input {
-        table.wait(&kernel.files.streams.input_waiters);
+        table.wait(&kernel.streams.input_waiters);
     }
     found.places = table.into_places();
     Ok(found)
@@ -112,13 +107,13 @@ fn find(kernel: &Kernel, target: FileId) -> Result<Found, Errno> {
 
 /// Whether one instance watches another, directly or through others; also true if the nesting
 /// exceeds `depth`.
-fn leads_to(files: &Files, from: FileId, to: FileId, depth: u32) -> bool {
-    let Ok(epoll) = files.vfs.epoll(from) else {
+fn leads_to(vfs: &Vfs, from: FileId, to: FileId, depth: u32) -> bool {
+    let Ok(epoll) = vfs.epoll(from) else {
         return false;
     };
     let interests = epoll.interests();
     let mut targets = interests.keys().map(|&(_, file)| file);
-    from == to || depth == 0 || targets.any(|next| leads_to(files, next, to, depth - 1))
+    from == to || depth == 0 || targets.any(|next| leads_to(vfs, next, to, depth - 1))
 }
 
 /// Checks that `EPOLLEXCLUSIVE` comes only with the events it allows, and not with nesting.
@@ -127,7 +122,7 @@ fn check_exclusive(kernel: &Kernel, action: u64, target: FileId, events: u32) ->
     if events & EPOLLEXCLUSIVE == 0 {
         return Ok(());
     }
-    let is_nested = kernel.files.vfs.files.get(target)?.object.is::<Epoll>();
+    let is_nested = kernel.vfs.files.get(target)?.object.is::<Epoll>();
     match action != EPOLL_CTL_ADD || is_nested || events & !ALLOWED != 0 {
         true => Err(Errno::EINVAL),
         false => Ok(()),
@@ -141,7 +136,7 @@ fn collect(
     most: usize,
 ) -> Result<(Vec<EpollEvent>, bool), Errno> {
     // Held, so that the list is looked up once for all candidates.
-    let object = Rc::clone(&kernel.files.vfs.files.get(epoll)?.object);
+    let object = Rc::clone(&kernel.vfs.files.get(epoll)?.object);
     let list: &Epoll = object.downcast().ok_or(Errno::EINVAL)?;
     let last = list.begin_look();
     let (mut events, mut wants_input) = (Vec::new(), false);
@@ -185,7 +180,7 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
         return Ok(0);
     }
     // One of several tasks is woken, as on Linux.
-    let place = Registration::new(kernel.files.vfs.epoll(epoll)?.waiters(), READABLE).exclusive();
+    let place = Registration::new(kernel.vfs.epoll(epoll)?.waiters(), READABLE).exclusive();
     let wait = Wait {
         input,
         deadline,

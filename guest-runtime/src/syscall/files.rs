@@ -1,19 +1,14 @@
-//! State of the file system calls, and helpers that several of them use.
+//! Helpers that several of the file system calls use.
 
 use super::files_proc::proc_text;
-use crate::arch::clock;
-use crate::arch::host::Host;
 use crate::drivers::streams::Streams;
-use crate::drivers::volume::HostChannel;
-use crate::file::Vfs;
 use crate::file::proc::ProcText;
 use crate::file::transfer::Outside;
-use crate::fs::process::{FileId, Process};
-use crate::fs::tree::Tree;
-use crate::fs::types::{Credentials, Ino};
+use crate::fs::inode::Kind;
+use crate::fs::process::FileId;
+use crate::fs::types::Ino;
 use crate::fs::walk::Options;
 use crate::kernel::Kernel;
-use crate::kernel::process;
 use crate::kernel::random::{self, Random};
 use crate::mm::{UserSlice, UserSliceMut, user};
 use alloc::rc::Rc;
@@ -21,15 +16,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
-
-/// Files of the VM and of its program.
-#[derive(Debug)]
-pub struct Files {
-    /// All files.
-    pub vfs: Vfs,
-    /// Standard streams.
-    pub streams: Streams,
-}
 
 /// State outside the file system that reads and writes need.
 struct World<'a> {
@@ -72,76 +58,21 @@ impl Outside for World<'_> {
     }
 }
 
-impl Files {
-    /// Creates the files of a VM with the root `tree`, or with a minimal one, and the file state of
-    /// its first process. Changes take at most `limit` bytes of RAM.
-    ///
-    /// # Errors
-    /// `EIO` for a damaged tree, `ENOSPC` if `limit` is too small.
-    pub fn new(host: Host, tree: Option<Tree>, limit: u64) -> Result<(Self, Process), Errno> {
-        let boot = host.boot();
-        let who = Credentials::new(boot.uid, boot.gid);
-        let terminals = boot.terminals & 7;
-        let clock = clock::realtime;
-        let (mut vfs, mut process) = Vfs::new(tree, limit, clock, who, process::FIRST, terminals)?;
-        vfs.open_streams(&mut process)?;
-        if boot.volumes > 0 {
-            let transport = Rc::new(HostChannel::new(host));
-            vfs.mount_volumes(&process, transport, boot.volumes)?;
-        }
-        let streams = Streams::new(host);
-        Ok((Self { vfs, streams }, process))
-    }
-
-    /// Updates the attributes of a standard stream or of a volume's file from the host, before they
-    /// are shown.
-    ///
-    /// # Errors
-    /// The host's error.
-    pub fn refresh(&mut self, ino: Ino) -> Result<(), Errno> {
-        use crate::fs::inode::Kind;
-        self.vfs.fs.refresh_volume(ino)?;
-        let Ok(Kind::Console(stream)) = self.vfs.fs.inode(ino).map(|inode| &inode.kind) else {
-            return Ok(());
-        };
-        let status = self.streams.status(*stream)?;
-        self.vfs.set_stream_status(ino, status.mode, status.rdev)
-    }
-
-    fn read(
-        &mut self,
-        (task, random): (u32, &mut Random),
-        id: FileId,
-        offset: Option<u64>,
-        to: UserSliceMut<'_>,
-    ) -> Result<usize, Errno> {
-        let streams = &mut self.streams;
-        let mut world = World {
-            task,
-            streams,
-            random,
-        };
-        self.vfs.read(id, offset, to, &mut world)
-    }
-
-    fn write(
-        &mut self,
-        (task, random): (u32, &mut Random),
-        id: FileId,
-        offset: Option<u64>,
-        from: UserSlice<'_>,
-    ) -> Result<usize, Errno> {
-        let streams = &mut self.streams;
-        let mut world = World {
-            task,
-            streams,
-            random,
-        };
-        self.vfs.write(id, offset, from, &mut world)
-    }
+/// Updates the attributes of a standard stream or of a volume's file from the host, before they are
+/// shown.
+///
+/// # Errors
+/// The host's error.
+pub(super) fn refresh(kernel: &mut Kernel, ino: Ino) -> Result<(), Errno> {
+    kernel.vfs.fs.refresh_volume(ino)?;
+    let Ok(Kind::Console(stream)) = kernel.vfs.fs.inode(ino).map(|inode| &inode.kind) else {
+        return Ok(());
+    };
+    let status = kernel.streams.status(*stream)?;
+    kernel.vfs.set_stream_status(ino, status.mode, status.rdev)
 }
 
-/// Reads into the program's memory through [`Vfs::read`].
+/// Reads into the program's memory through [`Vfs::read`](crate::file::Vfs::read).
 pub(super) fn read_into(
     kernel: &mut Kernel,
     id: FileId,
@@ -151,22 +82,30 @@ pub(super) fn read_into(
 ) -> Result<usize, Errno> {
     let memory = &mut kernel.spaces[kernel.current].memory;
     let to = user::slice_mut(memory, address, count)?;
-    let who = (kernel.tasks[kernel.current].tid, &mut kernel.random);
-    kernel.files.read(who, id, offset, to)
+    let mut world = World {
+        task: kernel.tasks[kernel.current].tid,
+        streams: &mut kernel.streams,
+        random: &mut kernel.random,
+    };
+    kernel.vfs.read(id, offset, to, &mut world)
 }
 
-/// Reads into kernel memory through [`Vfs::read`].
+/// Reads into kernel memory through [`Vfs::read`](crate::file::Vfs::read).
 pub(super) fn read_file(
     kernel: &mut Kernel,
     id: FileId,
     offset: Option<u64>,
     to: UserSliceMut<'_>,
 ) -> Result<usize, Errno> {
-    let who = (kernel.tasks[kernel.current].tid, &mut kernel.random);
-    kernel.files.read(who, id, offset, to)
+    let mut world = World {
+        task: kernel.tasks[kernel.current].tid,
+        streams: &mut kernel.streams,
+        random: &mut kernel.random,
+    };
+    kernel.vfs.read(id, offset, to, &mut world)
 }
 
-/// Writes from the program's memory through [`Vfs::write`].
+/// Writes from the program's memory through [`Vfs::write`](crate::file::Vfs::write).
 pub(super) fn write_from(
     kernel: &mut Kernel,
     id: FileId,
@@ -176,19 +115,27 @@ pub(super) fn write_from(
 ) -> Result<usize, Errno> {
     let memory = &mut kernel.spaces[kernel.current].memory;
     let from = user::slice(memory, address, count)?;
-    let who = (kernel.tasks[kernel.current].tid, &mut kernel.random);
-    kernel.files.write(who, id, offset, from)
+    let mut world = World {
+        task: kernel.tasks[kernel.current].tid,
+        streams: &mut kernel.streams,
+        random: &mut kernel.random,
+    };
+    kernel.vfs.write(id, offset, from, &mut world)
 }
 
-/// Writes from kernel memory through [`Vfs::write`].
+/// Writes from kernel memory through [`Vfs::write`](crate::file::Vfs::write).
 pub(super) fn write_file(
     kernel: &mut Kernel,
     id: FileId,
     offset: Option<u64>,
     from: UserSlice<'_>,
 ) -> Result<usize, Errno> {
-    let who = (kernel.tasks[kernel.current].tid, &mut kernel.random);
-    kernel.files.write(who, id, offset, from)
+    let mut world = World {
+        task: kernel.tasks[kernel.current].tid,
+        streams: &mut kernel.streams,
+        random: &mut kernel.random,
+    };
+    kernel.vfs.write(id, offset, from, &mut world)
 }
 
 /// Reads the path at `address` in the program.
@@ -232,7 +179,7 @@ pub(super) fn refresh_text(
     id: FileId,
     offset: Option<u64>,
 ) -> Result<(), Errno> {
-    let file = kernel.files.vfs.files.get(id)?;
+    let file = kernel.vfs.files.get(id)?;
     let (object, ino) = (Rc::clone(&file.object), file.ino);
     let at = offset.unwrap_or(file.offset);
     if let Some(text) = object.downcast::<ProcText>()

@@ -121,7 +121,7 @@ fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         let entries = vfs.fs.volume_entries(directory, cookie)?;
         let (out, cookie) = host_entries(&entries, room, cookie)?;
         user::write_bytes(kernel.memory_mut(), a[1], out)?;
-        kernel.files.vfs.files.get_mut(id)?.offset = cookie;
+        kernel.vfs.files.get_mut(id)?.offset = cookie;
         return Ok(out.len() as u64);
     }
     let mut out = Vec::new();
@@ -137,7 +137,7 @@ fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         cookie = item.cookie + 1;
     }
     user::write_bytes(kernel.memory_mut(), a[1], &out)?;
-    let vfs = &mut kernel.files.vfs;
+    let vfs = &mut kernel.vfs;
     vfs.files.get_mut(id)?.offset = cookie;
     vfs.fs.accessed(directory);
     vfs.fs.tell(directory, IN_ACCESS);

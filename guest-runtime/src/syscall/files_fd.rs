@@ -99,7 +99,7 @@ fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             Ok(0)
         }
         F_GETFL => {
-            let flags = kernel.files.vfs.files.get(descriptor.file)?.flags;
+            let flags = kernel.vfs.files.get(descriptor.file)?.flags;
             Ok(u64::from(flags))
         }
         command => located_fcntl(kernel, a[0], command, argument),
@@ -154,7 +154,7 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
         }
         F_GET_SEALS => {
             let ino = kernel.file(fd)?.ino;
-            Ok(u64::from(kernel.files.vfs.fs.seals(ino)?))
+            Ok(u64::from(kernel.vfs.fs.seals(ino)?))
         }
         F_ADD_SEALS => add_seals(kernel, fd, argument),
         _ => Err(Errno::EINVAL),
@@ -165,20 +165,20 @@ fn add_seals(kernel: &mut Kernel, fd: u64, argument: u64) -> Result<u64, Errno> 
     let seals = u32::try_from(argument).map_err(|_| Errno::EINVAL)?;
     let file = kernel.file(fd)?;
     let ino = file.ino;
-    kernel.files.vfs.fs.seals(ino)?;
+    kernel.vfs.fs.seals(ino)?;
     file.check_writable().map_err(|_| Errno::EPERM)?;
-    let mapped = match kernel.files.vfs.fs.shared(ino) {
+    let mapped = match kernel.vfs.fs.shared(ino) {
         Some(memory) => is_stored_to(kernel, &memory),
         None => false,
     };
-    kernel.files.vfs.fs.add_seals(ino, seals, mapped)?;
+    kernel.vfs.fs.add_seals(ino, seals, mapped)?;
     Ok(0)
 }
 
 fn pipe(kernel: &mut Kernel, fd: u64) -> Result<&mut Pipe, Errno> {
     let file = kernel.file(fd)?;
     let (ino, is_pipe) = (file.ino, file.object.is::<PipeEnd>());
-    match &mut kernel.files.vfs.fs.inode_mut(ino)?.kind {
+    match &mut kernel.vfs.fs.inode_mut(ino)?.kind {
         Kind::Fifo(pipe) if is_pipe => Ok(pipe),
         _ => Err(Errno::EBADF),
     }

@@ -81,13 +81,13 @@ fn place(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
 
 /// Whether a call that would block waits. For storage it always does.
 pub(super) fn waits(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
-    let file = kernel.files.vfs.files.get(id)?;
+    let file = kernel.vfs.files.get(id)?;
     Ok(!file.is_nonblocking() || file.mode.has(Mode::STORAGE))
 }
 
 /// The operations of an open file description.
 fn object(kernel: &Kernel, id: FileId) -> Result<Rc<dyn File>, Errno> {
-    Ok(Rc::clone(&kernel.files.vfs.files.get(id)?.object))
+    Ok(Rc::clone(&kernel.vfs.files.get(id)?.object))
 }
 
 /// Reads; waits if there is nothing to read.
@@ -98,7 +98,7 @@ fn read_at(
     address: u64,
     count: u64,
 ) -> Result<u64, Errno> {
-    let mode = kernel.files.vfs.files.get(id)?.mode;
+    let mode = kernel.vfs.files.get(id)?.mode;
     if mode.has(Mode::STORAGE) {
         return read_storage(kernel, id, offset, &[whole(address, count)]);
     }
@@ -108,7 +108,7 @@ fn read_at(
     if mode.has(Mode::TERMINAL) {
         object(kernel, id)?.check_input(kernel)?;
     }
-    let limit = kernel.files.vfs.read_limit(id, offset, count)?;
+    let limit = kernel.vfs.read_limit(id, offset, count)?;
     match read_into(kernel, id, offset, address, limit) {
         Err(Errno::EAGAIN) if waits(kernel, id)? => {
             if mode.has(Mode::TERMINAL) {
@@ -130,7 +130,7 @@ fn read_storage(
     offset: Option<u64>,
     vectors: &[Iovec],
 ) -> Result<u64, Errno> {
-    let file = kernel.files.vfs.files.get(id)?;
+    let file = kernel.vfs.files.get(id)?;
     file.check_readable()?;
     let Storage { window, short_ends } = file.object.storage().ok_or(Errno::EINVAL)?;
     let mut skipped = kernel.progress();
@@ -166,11 +166,11 @@ pub(super) fn block(
     events: u32,
     progress: u64,
 ) -> Result<Errno, Errno> {
-    if kernel.files.vfs.files.get(id)?.mode.has(Mode::STORAGE) {
+    if kernel.vfs.files.get(id)?.mode.has(Mode::STORAGE) {
         return Ok(kernel.await_disk(progress));
     }
     let mut table = PollTable::collecting(events, kernel.take_places());
-    let file = kernel.files.vfs.files.get(id)?;
+    let file = kernel.vfs.files.get(id)?;
     file.object.poll(kernel, file, &mut table);
     let mut places = table.into_places();
     if events == READABLE && file.mode.has(Mode::WAKE_ONE) {
@@ -202,7 +202,7 @@ fn write_at(
     count: u64,
     before: u64,
 ) -> Result<u64, Errno> {
-    let mode = kernel.files.vfs.files.get(id)?.mode;
+    let mode = kernel.vfs.files.get(id)?.mode;
     if mode.has(Mode::TERMINAL) {
         object(kernel, id)?.check_output(kernel)?;
     }
@@ -255,7 +255,7 @@ fn whole(base: u64, length: u64) -> Iovec {
 }
 
 fn is_socket(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
-    Ok(kernel.files.vfs.files.get(id)?.mode.has(Mode::SOCKET))
+    Ok(kernel.vfs.files.get(id)?.mode.has(Mode::SOCKET))
 }
 
 /// Reads from a socket, or by [`File::read_iter`]; `None` if [`Vfs::read`] is to follow.
@@ -267,7 +267,7 @@ fn read_special(
     fd: u64,
     vectors: &[Iovec],
 ) -> Result<Option<u64>, Errno> {
-    let file = kernel.files.vfs.files.get(id)?;
+    let file = kernel.vfs.files.get(id)?;
     if file.mode.has(Mode::SOCKET) {
         return read_socket(kernel, fd, vectors).map(Some);
     }
@@ -318,7 +318,7 @@ pub(super) fn read_vectors(
     mut offset: Option<u64>,
 ) -> Result<u64, Errno> {
     let id = kernel.file_id(a[0])?;
-    if kernel.files.vfs.files.get(id)?.mode.has(Mode::STORAGE) {
+    if kernel.vfs.files.get(id)?.mode.has(Mode::STORAGE) {
         let vectors = user::iovecs(kernel.memory_mut(), a[1], a[2])?;
         return read_storage(kernel, id, offset, &vectors);
     }
@@ -403,7 +403,7 @@ pub(super) fn write_vectors(
 
 /// Whether a write may have to wait for room and is therefore done in parts.
 fn waits_for_room(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
-    let mode = kernel.files.vfs.files.get(id)?.mode;
+    let mode = kernel.vfs.files.get(id)?.mode;
     Ok(mode.has_any(Mode::PARTIAL.with(Mode::SINGLE)))
 }
 
@@ -464,11 +464,11 @@ fn sendfile(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         0 => None,
         address => position(user::read(kernel.memory_mut(), address)?)?,
     };
-    let mode = kernel.files.vfs.files.get(from)?.mode;
+    let mode = kernel.vfs.files.get(from)?.mode;
     if !mode.has(Mode::PREAD.with(Mode::SPLICE_READ)) {
         return Err(Errno::EINVAL);
     }
-    if kernel.files.vfs.files.get(to)?.flags & O_APPEND != 0 {
+    if kernel.vfs.files.get(to)?.flags & O_APPEND != 0 {
         return Err(Errno::EINVAL);
     }
     refresh_text(kernel, from, start)?;
@@ -506,7 +506,7 @@ fn check_range(
     (to, target): (FileId, Option<u64>),
     count: u64,
 ) -> Result<(), Errno> {
-    let files = &kernel.files.vfs.files;
+    let files = &kernel.vfs.files;
     let (input, output) = (files.get(from)?, files.get(to)?);
     if input.object.is::<Directory>() || output.object.is::<Directory>() {
         return Err(Errno::EISDIR);
@@ -519,7 +519,7 @@ fn check_range(
     if !input.object.is::<Regular>() || !output.object.is::<Regular>() {
         return Err(Errno::EINVAL);
     }
-    let device = |ino| Ok::<_, Errno>(kernel.files.vfs.fs.inode(ino)?.device);
+    let device = |ino| Ok::<_, Errno>(kernel.vfs.fs.inode(ino)?.device);
     if device(input.ino)? != device(output.ino)? {
         return Err(Errno::EXDEV);
     }
@@ -539,7 +539,7 @@ fn copy(
     count: u64,
 ) -> Result<u64, Errno> {
     let count = count.min(MAX_RW_COUNT as u64);
-    let first = source.unwrap_or(kernel.files.vfs.files.get(from)?.offset);
+    let first = source.unwrap_or(kernel.vfs.files.get(from)?.offset);
     let mut buffer = vec![0; COPY];
     let mut done = kernel.progress();
     while done < count {
@@ -573,7 +573,7 @@ fn copy(
         }
     }
     if source.is_none() {
-        kernel.files.vfs.files.get_mut(from)?.offset = first + done;
+        kernel.vfs.files.get_mut(from)?.offset = first + done;
     }
     Ok(done)
 }
@@ -581,7 +581,7 @@ fn copy(
 /// Flushes the disks; all other files are in memory or on the host.
 fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     // As on Linux, only fsync reports errors.
-    match kernel.files.vfs.disks.flush_all(kernel.task().tid) {
+    match kernel.vfs.disks.flush_all(kernel.task().tid) {
         Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
         _ => Ok(0),
     }
@@ -590,7 +590,7 @@ fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
 fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno> {
     let file = kernel.file(fd)?;
     let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task().tid);
-    let result = object.fsync(&mut kernel.files.vfs, ino, task, only_data);
+    let result = object.fsync(&mut kernel.vfs, ino, task, only_data);
     synced(kernel, result)
 }
 
@@ -621,7 +621,7 @@ fn sync_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task().tid);
-    let result = object.sync_file_range(&mut kernel.files.vfs, ino, task);
+    let result = object.sync_file_range(&mut kernel.vfs, ino, task);
     synced(kernel, result)
 }
 

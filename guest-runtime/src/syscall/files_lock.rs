@@ -44,7 +44,7 @@ fn read_lock(
     let base = match u32::from(lock.l_whence.cast_unsigned()) {
         SEEK_SET => 0,
         SEEK_CUR => offset,
-        SEEK_END => kernel.files.vfs.fs.size(ino).unwrap_or(0),
+        SEEK_END => kernel.vfs.fs.size(ino).unwrap_or(0),
         _ => return Err(Errno::EINVAL),
     };
     let wanted = RangeLock {
@@ -84,7 +84,7 @@ pub(super) fn test_lock(
         return Err(Errno::EINVAL);
     }
     let ino = kernel.file(fd)?.ino;
-    match kernel.files.vfs.locks.conflict(ino, &wanted) {
+    match kernel.vfs.locks.conflict(ino, &wanted) {
         None => lock.l_type = F_UNLCK,
         Some(other) => {
             lock.l_type = if other.exclusive { F_WRLCK } else { F_RDLCK };
@@ -118,13 +118,13 @@ pub(super) fn set_lock(
         F_RDLCK => file.check_readable()?,
         F_WRLCK => file.check_writable()?,
         _ => {
-            let locks = &mut kernel.files.vfs.locks;
+            let locks = &mut kernel.vfs.locks;
             locks.unlock(ino, wanted.owner, wanted.range);
             return Ok(0);
         }
     }
     let pid = kernel.process().pid;
-    let locks = &mut kernel.files.vfs.locks;
+    let locks = &mut kernel.vfs.locks;
     locks.end_wait(pid);
     match locks.lock(ino, wanted.clone()) {
         Ok(()) => {}
@@ -133,7 +133,7 @@ pub(super) fn set_lock(
             let place = Registration::new(locks.waiters(ino), ALL);
             let error = kernel.block_at(place, NEVER, 0);
             if error != Errno::ERESTARTSYS {
-                kernel.files.vfs.locks.end_wait(pid);
+                kernel.vfs.locks.end_wait(pid);
             }
             return Err(error);
         }
@@ -145,7 +145,7 @@ pub(super) fn set_lock(
 fn flock(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.file_id(a[0])?;
     let ino = kernel.file(a[0])?.ino;
-    let locks = &mut kernel.files.vfs.locks;
+    let locks = &mut kernel.vfs.locks;
     let exclusive = match a[1] & !LOCK_NB {
         LOCK_SH => false,
         LOCK_EX => true,

@@ -68,7 +68,7 @@ fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     }
     let ino = process.fds.get(fd)?.ino;
     let progress = u64::from(fd) | u64::from(opens) << 32;
-    let Kind::Fifo(pipe) = &kernel.files.vfs.fs.inode(ino)?.kind else {
+    let Kind::Fifo(pipe) = &kernel.vfs.fs.inode(ino)?.kind else {
         return Ok(u64::from(fd));
     };
     let place = Registration::new(&pipe.read_waiters, OPENED);
@@ -309,7 +309,7 @@ fn readlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn getcwd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
+    let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     if process.cwd != process.root && vfs.fs.attributes(process.cwd, process)?.nlink == 0 {
         return Err(Errno::ENOENT);
     }
@@ -329,7 +329,7 @@ fn getcwd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Whether `ino` is a directory that may be entered.
 fn check_enter(kernel: &Kernel, ino: Ino) -> Result<(), Errno> {
-    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
+    let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     let attributes = vfs.fs.attributes(ino, process)?;
     if !attributes.is_directory() {
         return Err(Errno::ENOTDIR);

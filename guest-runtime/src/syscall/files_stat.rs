@@ -1,7 +1,7 @@
 //! Calls that show or change attributes.
 
 use super::Entry;
-use super::files::inode_at;
+use super::files::{inode_at, refresh};
 use crate::file::operations::Mapped;
 use crate::fs::attributes::NewTime;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
@@ -45,8 +45,8 @@ pub const CALLS: &[Entry] = &[
 ];
 
 fn attributes(kernel: &mut Kernel, ino: Ino) -> Result<Attributes, Errno> {
-    kernel.files.refresh(ino)?;
-    kernel.files.vfs.fs.attributes(ino, &kernel.process().files)
+    refresh(kernel, ino)?;
+    kernel.vfs.fs.attributes(ino, &kernel.process().files)
 }
 
 fn fstat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -84,7 +84,7 @@ fn statx(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errno> {
     const BLOCK: u64 = 4096;
-    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
+    let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     let attributes = vfs.fs.attributes(ino, process)?;
     let device = attributes.device;
     let budget = vfs.fs.budget();
@@ -151,8 +151,8 @@ fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Sets the length of a file; the running process loses its pages beyond the new end.
 fn truncate_mapped(kernel: &mut Kernel, ino: Ino, size: u64) -> Result<u64, Errno> {
-    kernel.files.vfs.fs.truncate(ino, size)?;
-    if let Some(memory) = kernel.files.vfs.fs.shared(ino) {
+    kernel.vfs.fs.truncate(ino, size)?;
+    if let Some(memory) = kernel.vfs.fs.shared(ino) {
         kernel.memory_mut().forget_beyond(&memory);
     }
     Ok(0)
@@ -177,7 +177,7 @@ fn fallocate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let file = kernel.file(a[0])?;
     file.check_writable()?;
     let (object, ino) = (Rc::clone(&file.object), file.ino);
-    object.fallocate(&mut kernel.files.vfs, ino, a[1], from..to)?;
+    object.fallocate(&mut kernel.vfs, ino, a[1], from..to)?;
     Ok(0)
 }
 
@@ -188,7 +188,7 @@ fn access(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let ino = inode_at(kernel, a[0], a[1], flags)?;
-    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
+    let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     vfs.fs.attributes(ino, process)?.check(&process.who, mask)?;
     Ok(0)
 }
@@ -297,12 +297,12 @@ pub(super) fn mapped(kernel: &mut Kernel, fd: u64, code: bool) -> Result<Mapped,
     let file = kernel.file(fd)?;
     file.check_readable().map_err(|_| Errno::EACCES)?;
     let (object, ino, flags) = (Rc::clone(&file.object), file.ino, file.flags);
-    object.mmap(&mut kernel.files.vfs, ino, flags, code)
+    object.mmap(&mut kernel.vfs, ino, flags, code)
 }
 
 /// Returns the path of a descriptor's file, for `/proc/self/maps`.
 pub(super) fn path_of(kernel: &Kernel, fd: u64) -> Option<alloc::vec::Vec<u8>> {
     let process = &kernel.process().files;
     let ino = process.fds.get(fd as u32).ok()?.ino;
-    kernel.files.vfs.fs.path(ino, process.root, process)
+    kernel.vfs.fs.path(ino, process.root, process)
 }

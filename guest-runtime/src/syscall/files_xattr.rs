@@ -106,14 +106,14 @@ fn get(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
     let ino = inode(kernel, a[0], target)?;
     let name = name(kernel, a[1])?;
     kernel.process_mut().sync_identity();
-    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
+    let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     let value = vfs.fs.extended(ino, &name, &process.who)?;
     give(kernel, &value, a[2], a[3])
 }
 
 fn list(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
     let ino = inode(kernel, a[0], target)?;
-    let (vfs, process) = (&kernel.files.vfs, &kernel.process().files);
+    let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     let names = vfs.fs.extended_names(ino, &process.who)?;
     give(kernel, &names, a[1], a[2])
 }

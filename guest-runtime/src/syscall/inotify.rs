@@ -77,11 +77,6 @@ fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn inotify_rm_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let instance = instance(kernel, a[0])?;
-    kernel
-        .files
-        .vfs
-        .fs
-        .notify
-        .remove_watch(instance, a[1] as i32)?;
+    kernel.vfs.fs.notify.remove_watch(instance, a[1] as i32)?;
     Ok(0)
 }

@@ -144,7 +144,7 @@ fn file_contents(
     if shared && protection.writable() && !writable {
         return Err(Errno::EACCES);
     }
-    let sealed = kernel.files.vfs.fs.seals(ino).unwrap_or(0) & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
+    let sealed = kernel.vfs.fs.seals(ino).unwrap_or(0) & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
     if shared && protection.writable() && sealed != 0 {
         return Err(Errno::EPERM);
     }
@@ -160,7 +160,7 @@ fn file_contents(
         return Ok((backing, Label::File(file)));
     }
     let frames = kernel.memory().frames();
-    let memory = kernel.files.vfs.fs.share(ino, frames)?;
+    let memory = kernel.vfs.fs.share(ino, frames)?;
     Ok((Backing::Shared(memory, offset), Label::File(file)))
 }
 

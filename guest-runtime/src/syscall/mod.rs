@@ -36,12 +36,8 @@ mod time;
 mod timer;
 mod wait;
 
-use crate::kernel::Kernel;
-use hartline_linux::errno::Errno;
-use hartline_linux::syscall::{LIMIT, nr};
-
-/// Serves one system call: `arguments` are `a0`–`a5`, the result goes to `a0`.
-pub type Handler = fn(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno>;
+use crate::kernel::call::{Handler, Handlers};
+use hartline_linux::syscall::LIMIT;
 
 /// A row of an area's table: the number of a system call and its handler.
 pub type Entry = (u64, Handler);
@@ -82,7 +78,7 @@ const AREAS: &[&[Entry]] = &[
 ];
 
 /// The handler of each system call number, built from [`AREAS`].
-static HANDLERS: [Option<Handler>; LIMIT] = {
+pub static HANDLERS: Handlers = {
     let mut handlers = [None; LIMIT];
     let mut area = 0;
     while area < AREAS.len() {
@@ -101,44 +97,6 @@ static HANDLERS: [Option<Handler>; LIMIT] = {
     handlers
 };
 
-/// Returns the handler of system call `number`, if it is implemented.
-fn handler(number: u64) -> Option<Handler> {
-    *HANDLERS.get(usize::try_from(number).ok()?)?
-}
-
-/// Serves system call `number`. The call may ask to be restarted later ([`Errno::ERESTARTSYS`]). An
-/// unknown number fails with `ENOSYS` and is counted.
-///
-/// # Errors
-/// The errors of the call.
-pub fn serve(kernel: &mut Kernel, number: u64, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.syscalls += u64::from(kernel.task().retry.is_none());
-    match handler(number) {
-        Some(handler) => handler(kernel, arguments),
-        None => {
-            count_missing(kernel, number);
-            Err(Errno::ENOSYS)
-        }
-    }
-}
-
-/// Counts an unimplemented call for the report. `rseq` is not counted: C libraries try it at their
-/// start and work without it.
-fn count_missing(kernel: &mut Kernel, number: u64) {
-    /// The maximum number of distinct numbers; the report has room for fewer.
-    const MOST: usize = 64;
-    if number == nr::rseq {
-        return;
-    }
-    let number = u32::try_from(number).unwrap_or(u32::MAX);
-    let missing = &mut kernel.missing;
-    match missing.iter().position(|entry| entry[0] == number) {
-        Some(index) => missing[index][1] = missing[index][1].saturating_add(1),
-        None if missing.len() < MOST => missing.push([number, 1]),
-        None => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,7 +107,7 @@ mod tests {
         for number in 0..LIMIT as u64 {
             let support = find(number).map_or(Support::Missing, |call| call.support);
             assert_eq!(
-                handler(number).is_some(),
+                HANDLERS[number as usize].is_some(),
                 support != Support::Missing,
                 "system call {number}"
             );

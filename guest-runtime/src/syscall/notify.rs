@@ -33,7 +33,7 @@ fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return open_anonymous(kernel, Rc::new(SignalFd { set }), flags);
     }
     let id = kernel.file_id(a[0])?;
-    let file = kernel.files.vfs.files.get(id)?;
+    let file = kernel.vfs.files.get(id)?;
     let signals = file.object.downcast::<SignalFd>().ok_or(Errno::EINVAL)?;
     signals.set.set(set);
     Ok(u64::from(a[0] as u32))

@@ -40,7 +40,7 @@ fn look(kernel: &Kernel, watches: &mut [Watch], input_ready: bool) -> (usize, bo
     let mut count = 0;
     for watch in watches {
         let mut table = PollTable::default();
-        let file = watch.file.map(|id| kernel.files.vfs.files.get(id));
+        let file = watch.file.map(|id| kernel.vfs.files.get(id));
         let mut ready = match file {
             Some(Ok(file)) => file.object.poll(kernel, file, &mut table),
             _ => POLLNVAL,
@@ -60,7 +60,7 @@ fn look(kernel: &Kernel, watches: &mut [Watch], input_ready: bool) -> (usize, bo
 /// standard input would be a new event.
 pub(super) fn watch_now(kernel: &mut Kernel, watches: &mut [Watch]) -> (usize, bool) {
     let (count, wants_input) = look(kernel, watches, false);
-    if !wants_input || !kernel.files.streams.poll_input() {
+    if !wants_input || !kernel.streams.poll_input() {
         return (count, wants_input);
     }
     (look(kernel, watches, true).0, false)
@@ -70,7 +70,7 @@ pub(super) fn watch_now(kernel: &mut Kernel, watches: &mut [Watch]) -> (usize, b
 /// Returns the number of ready descriptors.
 fn watch(kernel: &mut Kernel, watches: &mut [Watch], timeout_ns: u64) -> Result<usize, Errno> {
     let deadline = kernel.deadline(timeout_ns);
-    let (count, wants_input) = look(kernel, watches, kernel.files.streams.is_input_ready());
+    let (count, wants_input) = look(kernel, watches, kernel.streams.is_input_ready());
     let over = deadline <= clock::monotonic();
     match (count, over, wants_input) {
         // The wait detects new input.
@@ -96,7 +96,7 @@ fn places_of(
     mut places: Vec<Registration>,
 ) -> Vec<Registration> {
     for watch in watches {
-        let file = watch.file.map(|id| kernel.files.vfs.files.get(id));
+        let file = watch.file.map(|id| kernel.vfs.files.get(id));
         if let Some(Ok(file)) = file {
             let mut table = PollTable::collecting(watch.events | ALWAYS, places);
             file.object.poll(kernel, file, &mut table);

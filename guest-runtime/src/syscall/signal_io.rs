@@ -118,7 +118,7 @@ pub(super) fn set_asynchronous(kernel: &mut Kernel, fd: u64, on: bool) -> Result
     let mut table = PollTable::collecting(ALL, Vec::new());
     file.object.poll(kernel, file, &mut table);
     if table.input {
-        table.wait(&kernel.files.streams.input_waiters);
+        table.wait(&kernel.streams.input_waiters);
     }
     let (vfs, process) = kernel.file_state();
     vfs.set_asynchronous(process, fd as u32, on, table.into_places())?;

@@ -86,7 +86,7 @@ fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         is_raw: a[1] as u32 & 0xf == SOCK_RAW,
         ..Socket::new(family, kind, who)
     };
-    let id = kernel.files.vfs.net.add(socket)?;
+    let id = kernel.vfs.net.add(socket)?;
     open(kernel, id, flags)
 }
 
@@ -103,13 +103,13 @@ fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EOPNOTSUPP);
     }
     let who = credentials(kernel);
-    let [first, second] = kernel.files.vfs.net.pair(kind, who)?;
+    let [first, second] = kernel.vfs.net.pair(kind, who)?;
     let close = |kernel: &mut Kernel, fd: u64| {
         let (vfs, process) = kernel.file_state();
         vfs.close(process, fd as u32)
     };
     let one = open(kernel, first, flags).inspect_err(|_| {
-        kernel.files.vfs.close_socket(second);
+        kernel.vfs.close_socket(second);
     })?;
     let two = match open(kernel, second, flags) {
         Ok(two) => two,
@@ -145,7 +145,7 @@ pub(super) fn socket_id(kernel: &Kernel, fd: u64) -> Result<SocketId, Errno> {
 }
 
 pub(super) fn net(kernel: &mut Kernel) -> &mut Network {
-    &mut kernel.files.vfs.net
+    &mut kernel.vfs.net
 }
 
 /// Whether calls on a descriptor block.
@@ -161,7 +161,7 @@ pub(super) fn wait_for_socket(
     which: usize,
     progress: u64,
 ) -> Errno {
-    let Ok(socket) = kernel.files.vfs.net.get(id) else {
+    let Ok(socket) = kernel.vfs.net.get(id) else {
         return Errno::EBADF;
     };
     let place = match which {
@@ -218,7 +218,7 @@ pub(super) fn write_address(
 
 fn bind(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
-    let family = kernel.files.vfs.net.get(id)?.family;
+    let family = kernel.vfs.net.get(id)?.family;
     let bytes = user::sockaddr(kernel.memory_mut(), a[1], a[2])?;
     let uid = kernel.process().uid;
     match Address::parse(&bytes, family)? {
@@ -237,7 +237,7 @@ fn bind(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Creates a socket file and binds a socket to it.
 fn bind_path(kernel: &mut Kernel, id: SocketId, path: &[u8]) -> Result<(), Errno> {
-    if kernel.files.vfs.net.get(id)?.bound {
+    if kernel.vfs.net.get(id)?.bound {
         return Err(Errno::EINVAL);
     }
     kernel.process_mut().sync_identity();
@@ -276,7 +276,7 @@ fn accept(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
         }
         result => result?,
     };
-    let socket = kernel.files.vfs.net.get(accepted)?;
+    let socket = kernel.vfs.net.get(accepted)?;
     let (remote, family) = (socket.remote.clone(), socket.family);
     let fd = open(kernel, accepted, flags)?;
     if a[1] != 0
@@ -292,7 +292,7 @@ fn accept(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
 fn connect(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
     let bytes = user::sockaddr(kernel.memory_mut(), a[1], a[2])?;
-    let socket = kernel.files.vfs.net.get(id)?;
+    let socket = kernel.vfs.net.get(id)?;
     let (family, kind) = (socket.family, socket.kind);
     if Address::family_of(&bytes)? == AF_UNSPEC && kind == Type::Datagram {
         net(kernel).disconnect(id)?;
@@ -377,7 +377,6 @@ fn connect_stream(
 fn is_in_error(kernel: &Kernel, id: SocketId, is_retry: bool) -> bool {
     is_retry
         || kernel
-            .files
             .vfs
             .net
             .get(id)
@@ -395,14 +394,14 @@ fn wait_for_room(kernel: &mut Kernel, id: SocketId) -> Errno {
 }
 
 fn getsockname(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let socket = kernel.files.vfs.net.get(socket_id(kernel, a[0])?)?;
+    let socket = kernel.vfs.net.get(socket_id(kernel, a[0])?)?;
     let (address, family) = (socket.local.clone(), socket.family);
     write_address(kernel, (a[1], a[2]), &address, family)?;
     Ok(0)
 }
 
 fn getpeername(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let socket = kernel.files.vfs.net.get(socket_id(kernel, a[0])?)?;
+    let socket = kernel.vfs.net.get(socket_id(kernel, a[0])?)?;
     if !socket.is_connected() {
         return Err(Errno::ENOTCONN);
     }

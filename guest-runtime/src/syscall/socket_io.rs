@@ -136,7 +136,7 @@ fn send_message(kernel: &mut Kernel, fd: u64, message: &Outgoing<'_>) -> Result<
         return Err(Errno::EOPNOTSUPP);
     }
     let id = socket_id(kernel, fd)?;
-    let kind = kernel.files.vfs.net.get(id)?.kind;
+    let kind = kernel.vfs.net.get(id)?.kind;
     let waits = socket_waits(kernel, fd)? && message.flags & MSG_DONTWAIT == 0;
     let result = match kind {
         Type::Stream => send_stream(kernel, id, message, waits),
@@ -167,7 +167,7 @@ fn send_boundaries(
     }
     let bytes = gather(kernel.memory_mut(), message.vectors)?;
     let who = message.control.who.unwrap_or(credentials(kernel));
-    let socket = kernel.files.vfs.net.get(id)?;
+    let socket = kernel.vfs.net.get(id)?;
     let (family, kind) = (socket.family, socket.kind);
     let segment = message.control.segment;
     let segment = segment.unwrap_or(socket.options.udp_segment());
@@ -196,7 +196,7 @@ fn with_rights(
     control: &Control,
     send: impl FnOnce(&mut crate::net::Network, &[crate::fs::process::FileId]) -> Result<usize, Errno>,
 ) -> Result<u64, Errno> {
-    let vfs = &mut kernel.files.vfs;
+    let vfs = &mut kernel.vfs;
     for &right in &control.rights {
         vfs.files.retain(right);
     }
@@ -218,9 +218,9 @@ fn send_stream(
     let before = kernel.progress();
     let who = message.control.who.unwrap_or(credentials(kernel));
     let mut done = before;
-    let family = kernel.files.vfs.net.get(id)?.family;
+    let family = kernel.vfs.net.get(id)?.family;
     if message.to.is_some() && matches!(family, Family::Unix | Family::Vsock) {
-        let connected = kernel.files.vfs.net.get(id)?.is_connected();
+        let connected = kernel.vfs.net.get(id)?.is_connected();
         return Err(if connected {
             Errno::EISCONN
         } else {
@@ -235,7 +235,7 @@ fn send_stream(
             Err(_) if done > 0 => return Ok(done),
             Err(error) => return Err(error),
         };
-        let vfs = &mut kernel.files.vfs;
+        let vfs = &mut kernel.vfs;
         let rights = if done == 0 {
             message.control.rights.as_slice()
         } else {
@@ -276,11 +276,11 @@ fn receive_message(
     }
     let id = socket_id(kernel, fd)?;
     let waits = socket_waits(kernel, fd)? && flags & MSG_DONTWAIT == 0;
-    let kind = kernel.files.vfs.net.get(id)?.kind;
+    let kind = kernel.vfs.net.get(id)?.kind;
     let most = total(vectors);
     let before = kernel.progress();
     // The buffers are checked first, so that a bad address loses no received bytes.
-    let here = kernel.files.vfs.net.get(id)?.queue.len() as u64;
+    let here = kernel.vfs.net.get(id)?.queue.len() as u64;
     for vector in behind(vectors, before) {
         user::slice_mut(
             kernel.memory_mut(),
@@ -353,7 +353,7 @@ pub(super) fn write_socket(kernel: &mut Kernel, fd: u64, vectors: &[Iovec]) -> R
 /// Closes the descriptions that came with a message if the caller takes no descriptors.
 fn drop_rights(kernel: &mut Kernel, received: Received) {
     for id in received.rights {
-        kernel.files.vfs.release(id);
+        kernel.vfs.release(id);
     }
 }
 
@@ -367,7 +367,7 @@ fn read_target(
     if address == 0 || length as u32 == 0 {
         return Ok(None);
     }
-    let family = kernel.files.vfs.net.get(socket_id(kernel, fd)?)?.family;
+    let family = kernel.vfs.net.get(socket_id(kernel, fd)?)?.family;
     let bytes = user::sockaddr(kernel.memory_mut(), address, length)?;
     Address::parse(&bytes, family).map(Some)
 }
@@ -384,7 +384,7 @@ fn read_header(memory: &mut AddressSpace, address: u64) -> Result<(Msghdr, Vec<I
 fn send_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
     let id = socket_id(kernel, fd)?;
     let (header, vectors) = read_header(kernel.memory_mut(), address)?;
-    let socket = kernel.files.vfs.net.get(id)?;
+    let socket = kernel.vfs.net.get(id)?;
     let control = match (socket.family, socket.kind) {
         (Family::Unix, _) => read_control(kernel, &header)?,
         (Family::Inet | Family::Inet6, Type::Datagram) => read_udp_control(kernel, &header)?,
@@ -404,7 +404,7 @@ fn send_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result
 fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
     let (header, vectors) = read_header(kernel.memory_mut(), address)?;
     let (mut received, count) = receive_message(kernel, fd, &vectors, flags)?;
-    let socket = kernel.files.vfs.net.get(socket_id(kernel, fd)?)?;
+    let socket = kernel.vfs.net.get(socket_id(kernel, fd)?)?;
     let (family, kind) = (socket.family, socket.kind);
     let wants_who = socket.options.is_on(SO_PASSCRED) && family == Family::Unix;
     let who = wants_who.then_some(received.who);
@@ -474,7 +474,7 @@ fn sendto(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn recvfrom(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = a[3] as u32;
     let (received, count) = receive_message(kernel, a[0], &one(a[1], a[2]), flags)?;
-    let socket = kernel.files.vfs.net.get(socket_id(kernel, a[0])?)?;
+    let socket = kernel.vfs.net.get(socket_id(kernel, a[0])?)?;
     let (family, kind) = (socket.family, socket.kind);
     let length = received.length as u64;
     if a[4] != 0 {

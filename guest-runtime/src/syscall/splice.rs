@@ -50,7 +50,7 @@ struct End {
 
 /// Returns the pipe end that a description refers to, if it is a pipe.
 fn pipe_end(kernel: &Kernel, id: FileId, flags: u32) -> Result<Option<End>, Errno> {
-    let file = kernel.files.vfs.files.get(id)?;
+    let file = kernel.vfs.files.get(id)?;
     let waits = flags & SPLICE_F_NONBLOCK == 0 && !file.is_nonblocking();
     let ino = file.ino;
     let is_pipe = file.object.is::<PipeEnd>();
@@ -58,7 +58,7 @@ fn pipe_end(kernel: &Kernel, id: FileId, flags: u32) -> Result<Option<End>, Errn
 }
 
 fn pipe_mut(kernel: &mut Kernel, end: End) -> Result<&mut Pipe, Errno> {
-    match &mut kernel.files.vfs.fs.inode_mut(end.ino)?.kind {
+    match &mut kernel.vfs.fs.inode_mut(end.ino)?.kind {
         Kind::Fifo(pipe) => Ok(pipe),
         _ => Err(Errno::EINVAL),
     }
@@ -95,7 +95,7 @@ fn room(kernel: &mut Kernel, end: End, id: FileId) -> Result<usize, Errno> {
     }
     match pipe.room() {
         0 => {
-            let waits = end.waits && !kernel.files.vfs.files.get(id)?.is_nonblocking();
+            let waits = end.waits && !kernel.vfs.files.get(id)?.is_nonblocking();
             Err(wait_for_pipe(kernel, End { waits, ..end }, WRITABLE)?)
         }
         room => Ok(room),
@@ -116,8 +116,8 @@ fn splice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     let flags = check_flags(a[5])?;
     let (from, to) = (kernel.file_id(a[0])?, kernel.file_id(a[2])?);
-    kernel.files.vfs.files.get(from)?.check_readable()?;
-    kernel.files.vfs.files.get(to)?.check_writable()?;
+    kernel.vfs.files.get(from)?.check_readable()?;
+    kernel.vfs.files.get(to)?.check_writable()?;
     let ends = [pipe_end(kernel, from, flags)?, pipe_end(kernel, to, flags)?];
     for (end, address) in ends.iter().zip([a[1], a[3]]) {
         if end.is_some() && address != 0 {
@@ -168,7 +168,7 @@ fn from_pipe(
     (to, address): (FileId, u64),
     count: usize,
 ) -> Result<u64, Errno> {
-    let file = kernel.files.vfs.files.get(to)?;
+    let file = kernel.vfs.files.get(to)?;
     let appends = file.flags & O_APPEND != 0 && file.object.is::<Regular>();
     if appends || !file.mode.has(Mode::SPLICE_WRITE) {
         return Err(Errno::EINVAL);
@@ -194,14 +194,7 @@ fn to_pipe(
     (output, to): (End, FileId),
     count: usize,
 ) -> Result<u64, Errno> {
-    if !kernel
-        .files
-        .vfs
-        .files
-        .get(from)?
-        .mode
-        .has(Mode::SPLICE_READ)
-    {
+    if !kernel.vfs.files.get(from)?.mode.has(Mode::SPLICE_READ) {
         return Err(Errno::EINVAL);
     }
     let start = offset(kernel, address)?;
@@ -222,7 +215,7 @@ fn to_pipe(
 
 /// Whether a call between a pipe and a file may wait; for storage it always may.
 fn may_wait(kernel: &Kernel, pipe: End, file: FileId) -> Result<bool, Errno> {
-    let is_storage = kernel.files.vfs.files.get(file)?.mode.has(Mode::STORAGE);
+    let is_storage = kernel.vfs.files.get(file)?.mode.has(Mode::STORAGE);
     Ok(is_storage || pipe.waits && files_io::waits(kernel, file)?)
 }
 
@@ -245,8 +238,8 @@ fn tee(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Ok(0);
     }
     let (from, to) = (kernel.file_id(a[0])?, kernel.file_id(a[1])?);
-    kernel.files.vfs.files.get(from)?.check_readable()?;
-    kernel.files.vfs.files.get(to)?.check_writable()?;
+    kernel.vfs.files.get(from)?.check_readable()?;
+    kernel.vfs.files.get(to)?.check_writable()?;
     let (input, output) = (pipe_end(kernel, from, flags)?, pipe_end(kernel, to, flags)?);
     let count = a[2].min(MAX_RW_COUNT as u64) as usize;
     match (input, output) {
@@ -261,7 +254,7 @@ fn vmsplice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = check_flags(a[3])?;
     let id = kernel.file_id(a[0])?;
     let end = pipe_end(kernel, id, flags)?.ok_or(Errno::EBADF)?;
-    let writes = kernel.files.vfs.files.get(id)?.check_writable().is_ok();
+    let writes = kernel.vfs.files.get(id)?.check_writable().is_ok();
     // A call that would block is refused here: the calls below check only the description's flags.
     if flags & SPLICE_F_NONBLOCK != 0 && a[2] != 0 {
         match writes {

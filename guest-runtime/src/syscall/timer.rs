@@ -113,7 +113,7 @@ fn timerfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 /// Returns a timerfd and its description.
 fn timerfd(kernel: &Kernel, fd: u64) -> Result<(FileId, &TimerFd), Errno> {
     let id = kernel.file_id(fd)?;
-    let file = kernel.files.vfs.files.get(id)?;
+    let file = kernel.vfs.files.get(id)?;
     let timer = file.object.downcast().ok_or(Errno::EINVAL)?;
     Ok((id, timer))
 }

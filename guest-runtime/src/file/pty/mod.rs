@@ -72,7 +72,7 @@ impl File for Master {
     }
 
     fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
-        Ok(kernel.files.vfs.ptys.get(self.0)?.line.screen_length() as u64)
+        Ok(kernel.vfs.ptys.get(self.0)?.line.screen_length() as u64)
     }
 }
 
@@ -124,14 +124,14 @@ impl File for Slave {
     }
 
     fn check_input(&self, kernel: &mut Kernel) -> Result<(), Errno> {
-        let pair = kernel.files.vfs.ptys.get(self.0)?;
+        let pair = kernel.vfs.ptys.get(self.0)?;
         let (session, foreground) = (pair.session, pair.foreground);
         kernel.check_background_read(session, foreground)
     }
 
     /// A background process is stopped if the terminal has `TOSTOP` set.
     fn check_output(&self, kernel: &mut Kernel) -> Result<(), Errno> {
-        let pair = kernel.files.vfs.ptys.get(self.0)?;
+        let pair = kernel.vfs.ptys.get(self.0)?;
         if !pair.line.termios.has_local(TOSTOP) {
             return Ok(());
         }
@@ -147,7 +147,7 @@ impl File for Slave {
     ) -> Result<Option<u64>, Errno> {
         /// The unit of `VTIME`, ns.
         const TENTH: u64 = clock::SECOND / 10;
-        let line = &kernel.files.vfs.ptys.get(self.0)?.line;
+        let line = &kernel.vfs.ptys.get(self.0)?.line;
         let ((least, time), waiting) = (line.termios.raw_read(), line.input_length() as u64);
         if line.termios.has_local(ICANON) || time == 0 || (least > 0 && waiting == 0) {
             return Ok(None);
@@ -159,13 +159,13 @@ impl File for Slave {
             _ => now.saturating_add(time * TENTH),
         };
         if deadline > now {
-            let waiters = kernel.files.vfs.ptys.get(self.0)?.waiters(false);
+            let waiters = kernel.vfs.ptys.get(self.0)?.waiters(false);
             let place = Registration::new(waiters, READABLE);
             return Err(kernel.block_at(place, deadline, waiting));
         }
         let memory = &mut kernel.spaces[kernel.current].memory;
         let to = user::slice_mut(memory, address, count)?;
-        let done = kernel.files.vfs.read_slave(self.0, to, true)?;
+        let done = kernel.vfs.read_slave(self.0, to, true)?;
         Ok(Some(done as u64))
     }
 
@@ -178,13 +178,13 @@ impl File for Slave {
     }
 
     fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
-        Ok(kernel.files.vfs.ptys.get(self.0)?.line.input_length() as u64)
+        Ok(kernel.vfs.ptys.get(self.0)?.line.input_length() as u64)
     }
 }
 
 /// Returns the events ready on a side of a pair, and names its wait queue.
 fn readiness(kernel: &Kernel, id: PtyId, is_master: bool, table: &mut PollTable) -> u32 {
-    let Ok(pty) = kernel.files.vfs.ptys.get(id) else {
+    let Ok(pty) = kernel.vfs.ptys.get(id) else {
         return POLLERR;
     };
     table.wait(pty.waiters(is_master));

@@ -101,7 +101,7 @@ impl Kernel {
     /// Whether [`serve_wakeups`](Self::serve_wakeups) has anything to do.
     #[inline]
     pub(crate) fn has_wakeups(&self) -> bool {
-        let vfs = &self.files.vfs;
+        let vfs = &self.vfs;
         !self.scheduler.woken.is_empty() || vfs.has_file_events() || !vfs.ptys.signals.is_empty()
     }
 
@@ -136,7 +136,7 @@ impl Kernel {
     /// The time of the next timer event, ns of `CLOCK_MONOTONIC`.
     pub(crate) fn first_time(&self) -> Option<u64> {
         let waits = self.scheduler.first_timer();
-        let network = self.files.vfs.net.next_time();
+        let network = self.vfs.net.next_time();
         waits
             .into_iter()
             .chain(self.timers.first())
@@ -146,9 +146,9 @@ impl Kernel {
 
     /// Processes received packets, and wakes the waiting tasks.
     pub(crate) fn poll_network(&mut self) {
-        if self.files.vfs.net.has_device() {
-            self.files.vfs.net.poll_devices(clock::monotonic());
-            if let Some(servers) = self.files.vfs.net.take_name_servers() {
+        if self.vfs.net.has_device() {
+            self.vfs.net.poll_devices(clock::monotonic());
+            if let Some(servers) = self.vfs.net.take_name_servers() {
                 // If the file does not fit, names are not resolved, as without name servers.
                 let (vfs, process) = self.file_state();
                 let _ = vfs.set_name_servers(process, &servers);
@@ -208,7 +208,7 @@ impl Kernel {
     /// Puts the running task into the wait queues where it blocks.
     fn register(&mut self, tid: u32, input: bool) {
         if input {
-            let place = Registration::new(&self.files.streams.input_waiters, READABLE);
+            let place = Registration::new(&self.streams.input_waiters, READABLE);
             self.task_mut().places.push(place);
         }
         for place in &mut self.tasks[self.current].places {
@@ -233,7 +233,7 @@ impl Kernel {
             [self.random.number(), self.random.number()],
             (boot.ram_length / SHARE) as usize,
         );
-        let net = &mut self.files.vfs.net;
+        let net = &mut self.vfs.net;
         net.set_wire(wire);
         net.choose_first_port(self.random.number());
         self.watch_devices();
@@ -246,17 +246,14 @@ impl Kernel {
     /// [`StartError`](crate::drivers::StartError).
     pub fn start_vsock(&mut self) -> Result<(), crate::drivers::StartError> {
         let (device, cid) = crate::drivers::vsock::start(self.host)?;
-        self.files
-            .vfs
-            .net
-            .set_vsock(Vsock::new(Box::new(device), cid));
+        self.vfs.net.set_vsock(Vsock::new(Box::new(device), cid));
         self.watch_devices();
         Ok(())
     }
 
     /// Starts to poll a new device.
     fn watch_devices(&mut self) {
-        self.files.streams.set_alone(false);
+        self.streams.set_alone(false);
         self.scheduler.watching = self.least_watching();
         // The timers of its connections must also run while a task computes.
         self.start_ticking();
@@ -272,21 +269,21 @@ impl Kernel {
 
     /// Checks without blocking whether standard input that a task waits for has arrived.
     pub(super) fn poll_input(&mut self) {
-        if self.wants_input() && self.files.streams.poll_input() {
+        if self.wants_input() && self.streams.poll_input() {
             self.input_came();
         }
     }
 
     /// Wakes tasks that wait for standard input.
     pub(crate) fn input_came(&mut self) {
-        self.files.vfs.awaits_input = false;
-        self.files.streams.input_waiters.wake_all(READABLE);
+        self.vfs.awaits_input = false;
+        self.streams.input_waiters.wake_all(READABLE);
         self.serve_wakeups();
     }
 
     /// Whether a task waits for standard input, or is to receive a signal for it.
     pub(crate) fn wants_input(&self) -> bool {
-        self.files.vfs.awaits_input || self.files.streams.input_waiters.has_tasks()
+        self.vfs.awaits_input || self.streams.input_waiters.has_tasks()
     }
 
     /// Waits outside the VM, because no task can run, until a timer, input or a signal.
@@ -306,7 +303,7 @@ impl Kernel {
             // Return early by about the host's wake-up latency.
             let left = if left == u64::MAX { left } else { left - SPIN };
             // An error counts as a signal: waiting tasks check their events again.
-            let ready = self.files.streams.wait(set, left).unwrap_or(0);
+            let ready = self.streams.wait(set, left).unwrap_or(0);
             // Sample before tasks of expired timers become runnable.
             self.sample_load(clock::monotonic());
             if ready & INPUT_READY != 0 {
@@ -325,7 +322,7 @@ impl Kernel {
         if self.chaos.ends_wait() {
             return false;
         }
-        let (net, disks) = (&self.files.vfs.net, &self.files.vfs.disks);
+        let (net, disks) = (&self.vfs.net, &self.vfs.disks);
         let (has_device, are_busy) = (net.has_device(), disks.are_busy());
         let longest = match are_busy {
             true => self.scheduler.watching.max(DISK_WATCH),

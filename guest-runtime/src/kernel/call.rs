@@ -1,0 +1,166 @@
+//! System calls: dispatch to their handlers, waiting, and restart.
+
+use crate::kernel::{Control, Kernel};
+use hartline_abi::chaos::Kind;
+use hartline_linux::errno::Errno;
+use hartline_linux::syscall::{LIMIT, Restart, find, nr};
+
+/// Serves one system call: `arguments` are `a0`–`a5`, the result goes to `a0`.
+pub type Handler = fn(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno>;
+
+/// The handler of each system call number.
+pub type Handlers = [Option<Handler>; LIMIT];
+
+/// Length of `ecall`, bytes.
+const ECALL_LENGTH: u64 = 4;
+/// Number of register a0 in the system call ABI.
+const A0: usize = 10;
+const A7: usize = 17;
+
+impl Kernel {
+    /// Serves the `ecall` at `Hart::pc`.
+    pub(super) fn system_call(&mut self) -> Control {
+        self.arm_safepoints();
+        let hart = self.hart();
+        hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
+        let number = hart.x(A7);
+        let arguments = core::array::from_fn(|n| hart.x(A0 + n));
+        if self.traces {
+            self.trace_entry(number, &arguments);
+        }
+        let result = loop {
+            self.control = Control::Continue;
+            if self.vfs.net.is_pending() {
+                self.poll_network();
+            }
+            if self.vfs.disks.is_pending() {
+                self.attend_disks();
+            }
+            let result = self.serve(number, &arguments);
+            self.serve_wakeups();
+            match (&self.control, result) {
+                (Control::Replaced, _) => {
+                    // `execve` has replaced the program.
+                    self.trace_exit(Ok(0));
+                    return Control::Restart;
+                }
+                (_, Err(Errno::ERESTARTSYS)) => {}
+                _ => break result,
+            }
+            // Other vCPUs see a waiting task before its `ecall`.
+            let hart = self.hart();
+            hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
+            if !self.wait() {
+                return Control::Restart;
+            }
+            let hart = self.hart();
+            hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
+        };
+        if !self.task().places.is_empty() {
+            self.end_places(result.is_ok());
+        }
+        if result == Err(Errno::EINTR) && self.goes_on_after_stop(number) {
+            let hart = self.hart();
+            hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
+            return self.deliver();
+        }
+        self.task_mut().retry = None;
+        self.forget_disks(self.task().tid);
+        if self.traces {
+            self.trace_exit(result);
+        }
+        match core::mem::replace(&mut self.control, Control::Continue) {
+            Control::Continue | Control::Replaced => {}
+            // It leaves no result in `a0`.
+            Control::Restart if number == nr::rt_sigreturn => {
+                self.ask_attention();
+                return Control::Restart;
+            }
+            Control::Restart => {
+                self.set_result(result);
+                return Control::Restart;
+            }
+            end @ Control::End(_) => return end,
+        }
+        self.set_result(result);
+        if result == Err(Errno::EINTR) {
+            self.maybe_repeat(number, &arguments);
+        }
+        if self.signals().is_deliverable() {
+            return self.deliver();
+        }
+        if self.chaos.does(Kind::Switch) && self.yield_now() {
+            return Control::Restart;
+        }
+        self.attend()
+    }
+
+    /// Ends the wait of a call that was woken alone. If the call failed it has not used the
+    /// wake-up, which another task gets.
+    fn end_places(&mut self, used: bool) {
+        match used {
+            true => self.task_mut().places.clear(),
+            false => self.task_mut().pass_on(),
+        }
+        self.wake_tasks();
+    }
+
+    fn set_result(&mut self, result: Result<u64, Errno>) {
+        self.hart()
+            .set_x(A0, result.unwrap_or_else(Errno::as_result));
+    }
+
+    /// Whether the interrupted call is repeated, with its old time limit, when the process
+    /// continues after the signal that stops it now.
+    fn goes_on_after_stop(&mut self, number: u64) -> bool {
+        let restart = find(number).map(|call| call.restart);
+        let goes_on = self.signals().next_stops() && restart.is_some_and(Restart::after_stop);
+        if goes_on && self.task().retry.is_none() {
+            // The repeated call starts again, and sets its mask again.
+            self.task_mut().signals.restore_mask();
+        }
+        goes_on
+    }
+
+    /// Makes an interrupted call repeat after the handler, if Linux restarts it.
+    fn maybe_repeat(&mut self, number: u64, arguments: &[u64; 6]) {
+        let sa_restart = self.signals().next_restarts();
+        let restart = find(number).map(|call| call.restart);
+        if restart.is_some_and(|restart| restart.after_handler(arguments, sa_restart)) {
+            let hart = self.hart();
+            hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
+            hart.set_x(A0, arguments[0]);
+        }
+    }
+
+    /// Serves system call `number`. The call may ask to be restarted later
+    /// ([`Errno::ERESTARTSYS`]). An unknown number fails with `ENOSYS` and is counted.
+    fn serve(&mut self, number: u64, arguments: &[u64; 6]) -> Result<u64, Errno> {
+        self.syscalls += u64::from(self.task().retry.is_none());
+        let handler = usize::try_from(number).map(|number| self.handlers.get(number));
+        match handler {
+            Ok(Some(Some(handler))) => handler(self, arguments),
+            _ => {
+                self.count_missing(number);
+                Err(Errno::ENOSYS)
+            }
+        }
+    }
+
+    /// Counts an unimplemented call for the report. `rseq` is not counted: C libraries try it at their
+    /// start and work without it.
+    fn count_missing(&mut self, number: u64) {
+        /// The maximum number of distinct numbers; the report has room for fewer.
+        const MOST: usize = 64;
+        if number == nr::rseq {
+            return;
+        }
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        let missing = &mut self.missing;
+        match missing.iter().position(|entry| entry[0] == number) {
+            Some(index) => missing[index][1] = missing[index][1].saturating_add(1),
+            None if missing.len() < MOST => missing.push([number, 1]),
+            None => {}
+        }
+    }
+}
