@@ -79,7 +79,8 @@ impl Worker {
     }
 
     /// Writes a batch of a port. Returns whether there was one.
-    fn write_batch(&mut self, port: usize) -> Result<bool, DeviceError> {
+    fn write_batch(&mut self, number: u32) -> Result<bool, DeviceError> {
+        let port = number as usize;
         let Shared {
             memory,
             counters,
@@ -109,7 +110,7 @@ impl Worker {
         };
         if was_open && !is_open {
             // Before the chains become used, so that the driver knows it when it sees them.
-            queues.controls.close(port as u32);
+            queues.controls.close(number);
             self.shared.serve_controls(&mut state)?;
         }
         let Some(queues) = &mut state.queues else {
@@ -144,8 +145,8 @@ impl Work for Worker {
         // Flush requests from before this call are complete if the queues are empty now.
         let requests = self.shared.lock().flush_requests;
         let mut any = false;
-        for port in 0..self.outputs.len() {
-            any |= self.write_batch(port)?;
+        for port in self.shared.port_numbers() {
+            any |= self.write_batch(port.into())?;
         }
         if !any {
             self.set_flushed(requests);

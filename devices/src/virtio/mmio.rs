@@ -83,9 +83,8 @@ impl Transport {
             for (to, from) in data.iter_mut().zip(config.unwrap_or_default()) {
                 *to = *from;
             }
-        } else if data.len() == 4 {
-            // Below `VIRTIO_MMIO_CONFIG`.
-            data.copy_from_slice(&self.register(offset as u32).to_le_bytes());
+        } else if let (4, Ok(offset)) = (data.len(), u32::try_from(offset)) {
+            data.copy_from_slice(&self.register(offset).to_le_bytes());
         }
     }
 
@@ -206,11 +205,18 @@ impl Transport {
     }
 }
 
+/// The low and the high half of a word.
+pub(crate) fn halves(word: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+    [[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes)
+}
+
 /// One of the two 32-bit halves of a word of features.
 fn half(word: u64, select: u32) -> u32 {
+    let [low, high] = halves(word);
     match select {
-        0 => word as u32,
-        1 => (word >> 32) as u32,
+        0 => low,
+        1 => high,
         _ => 0,
     }
 }

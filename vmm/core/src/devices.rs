@@ -3,7 +3,7 @@
 use crate::confine::{Confine, Thread, confine_to};
 use crate::control::Stop;
 use crate::interrupts::{Interrupt, Lines, Reach};
-use crate::platform::{self, Mmio};
+use crate::platform::{self, Mapping, Mmio};
 use hartline_abi::boot::DISK_NAME;
 use hartline_abi::call::RegisterAccess;
 use hartline_abi::layout::{DEVICE_GPA, PAGE_SIZE, RAM_GPA};
@@ -185,22 +185,11 @@ impl Devices {
         mut lines: Option<&mut Lines>,
         confine: Option<&Arc<dyn Confine>>,
     ) -> Result<Self, platform::Error> {
-        let failed = |source| platform::Error::Request {
-            request: "device",
-            source,
-        };
         let mut guest = |number: u64| {
             let lines = lines.as_deref_mut();
-            // Devices are fewer than 32.
-            Arc::new(Interrupt::new(reach, number as u8, lines))
+            Arc::new(Interrupt::new(reach, number, lines))
         };
-        let ram = &reach.ram;
-        let length = usize::try_from(ram.length())
-            .map_err(|_| failed(io::Error::from_raw_os_error(libc::ENOMEM)))?;
-        // SAFETY: the range is the whole mapping, which is writable and which the result keeps, so it
-        // stays mapped.
-        let memory = unsafe { Memory::new(ram.base(), length, RAM_GPA, Arc::clone(ram) as Arc<_>) }
-            .ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
+        let memory = memory_of(&reach.ram, RAM_GPA)?;
         let begin = |thread| -> ThreadInit {
             let confine = confine.cloned();
             Arc::new(move || confine_to(thread, confine.as_ref()))
@@ -312,6 +301,31 @@ impl Devices {
 
 fn lock(transport: &Mutex<Transport>) -> MutexGuard<'_, Transport> {
     transport.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory of the guest at a guest-physical address, as devices access it. It keeps the mapping.
+///
+/// # Errors
+/// The mapping is read-only, or the addresses would wrap.
+pub(crate) fn memory_of(mapping: &Arc<Mapping>, gpa: u64) -> Result<Memory, platform::Error> {
+    let refused = || failed(io::Error::from_raw_os_error(libc::EINVAL));
+    if !mapping.writable() {
+        return Err(refused());
+    }
+    let length = usize::try_from(mapping.length()).map_err(|_| refused())?;
+    let owner = Arc::clone(mapping) as Arc<_>;
+    // SAFETY: the range is the whole mapping, which is writable and which the result keeps, so it
+    // stays mapped.
+    let memory = unsafe { Memory::new(mapping.base(), length, gpa, owner) };
+    memory.ok_or_else(refused)
+}
+
+/// The error of a device that cannot be made.
+fn failed(source: io::Error) -> platform::Error {
+    platform::Error::Request {
+        request: "device",
+        source,
+    }
 }
 
 impl Mmio for Devices {

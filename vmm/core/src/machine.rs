@@ -361,7 +361,7 @@ fn prepare<'a>(
         contents.files,
         first,
         settings.arguments,
-        (settings.volumes.len() as u32, vectors, outputs.of_streams()),
+        (settings.volumes.len(), vectors, outputs.of_streams()),
         (settings.net, &settings.devices, settings.chaos),
         (
             settings.cpus,

@@ -106,8 +106,9 @@ fn judge_report(report: &ExitReport, program: &Program<'_>) -> Verdict {
     const NOT_LOADED: u32 = ExitKind::NotLoaded as u32;
     let name = program.name;
     match report.kind {
+        // As in Linux, the low byte of the argument of exit_group(2).
         EXITED => Verdict {
-            code: report.code as u8,
+            code: report.code.to_le_bytes()[0],
             message: String::new(),
         },
         // As a shell would say it, and for SIGPIPE not at all.
