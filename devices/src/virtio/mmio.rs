@@ -62,11 +62,10 @@ impl Transport {
         self.activate_error = None;
     }
 
-    /// Why the device was not activated when the driver last set `DRIVER_OK`. `None` if it was,
-    /// and after a reset.
-    #[must_use]
-    pub fn activate_error(&self) -> Option<&ActivateError> {
-        self.activate_error.as_ref()
+    /// Takes the reason why the device was not activated when the driver last set `DRIVER_OK`. `None`
+    /// if it was activated, and after a reset.
+    pub fn take_activate_error(&mut self) -> Option<ActivateError> {
+        self.activate_error.take()
     }
 
     fn features(&self) -> u64 {

@@ -175,7 +175,7 @@ fn a_driver_starts_the_device() {
     let features = feature_bit(VIRTIO_F_VERSION_1) | feature_bit(VIRTIO_RING_F_EVENT_IDX) | 1;
     let status = start(&mut transport, features, QUEUE);
     assert_ne!(status & VIRTIO_CONFIG_S_DRIVER_OK, 0);
-    assert!(transport.activate_error().is_none());
+    assert!(transport.take_activate_error().is_none());
     assert_eq!(*started.lock().unwrap(), Some(features));
     transport.write(VIRTIO_MMIO_STATUS.into(), &[0; 4]);
     assert_eq!(*started.lock().unwrap(), None);
@@ -198,7 +198,7 @@ fn wrong_drivers_do_not_start_it() {
             0,
             "{features:#x} {queue:x?}"
         );
-        let error = transport.activate_error().unwrap();
+        let error = transport.take_activate_error().unwrap();
         assert_eq!(
             matches!(
                 error,
@@ -310,15 +310,15 @@ fn activate_errors_name_device_queue_and_value() {
     let (mut transport, _) = transport();
     let version = feature_bit(VIRTIO_F_VERSION_1);
     start(&mut transport, version, [DESCRIPTORS, AVAILABLE, 0]);
-    let error = transport.activate_error().unwrap().to_string();
+    let error = transport.take_activate_error().unwrap().to_string();
     assert!(
         error.starts_with("recorder: cannot activate queue 0 of 8 entries (ready: true)"),
         "{error}"
     );
     // Without VIRTIO_F_VERSION_1, FEATURES_OK is refused.
     start(&mut transport, 1, QUEUE);
-    let error = transport.activate_error().unwrap().to_string();
+    let error = transport.take_activate_error().unwrap().to_string();
     assert!(error.contains("lacks FEATURES_OK"), "{error}");
     transport.reset();
-    assert!(transport.activate_error().is_none());
+    assert!(transport.take_activate_error().is_none());
 }

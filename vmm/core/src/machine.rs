@@ -11,6 +11,7 @@ use crate::layout::{self, Contents, FileContents, GuestFile};
 use crate::live::LiveCounters;
 use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
+use crate::report::{Program, Verdict, judge};
 use crate::run::{End, Ended, Running, TakeStatistics};
 use crate::supervisor;
 use crate::tree::TreeImage;
@@ -144,6 +145,8 @@ pub struct Outcome {
     pub exits: Vec<UserExits>,
     /// Statistics of the devices.
     pub devices: DeviceStatistics,
+    /// The devices that the guest's driver could not start, with the reasons.
+    pub device_errors: Vec<String>,
     /// Requests of the guest to its volumes.
     pub volume_requests: u64,
     /// Interrupt mode of the devices, and number of delivered vectors as the guest counted them.
@@ -158,6 +161,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The end as shown to the user ([`judge`]), with a line for each device that could not be
+    /// started.
+    #[must_use]
+    pub fn verdict(&self, program: &Program<'_>) -> Verdict {
+        judge(&self.end, program).with_device_errors(program.name, &self.device_errors)
+    }
+
     /// The image windows that the guest reports as used: number, and guest-physical address of the
     /// image file.
     #[must_use]
@@ -270,6 +280,7 @@ impl Blank {
             images,
             exits,
             devices,
+            device_errors,
             volume_requests,
         } = running.run()?;
         let run_time = start.elapsed().saturating_sub(boot_time);
@@ -285,6 +296,7 @@ impl Blank {
             run_time,
             exits,
             devices,
+            device_errors,
             volume_requests,
             interrupts: (self.mode, delivered(&shared, &stack.ram)),
             counters,

@@ -62,6 +62,8 @@ pub struct Ended {
     pub exits: Vec<UserExits>,
     /// Statistics of the devices.
     pub devices: DeviceStatistics,
+    /// The devices that the guest's driver could not start, with the reasons.
+    pub device_errors: Vec<String>,
     /// Requests of the guest to its volumes.
     pub volume_requests: u64,
 }
@@ -238,7 +240,7 @@ impl Running<'_> {
             .ok_or_else(|| failed("vCPU threads")(io::Error::from_raw_os_error(libc::ECHILD)))??;
         devices.stop();
         let end = finish(end, devices.console());
-        let devices = devices.statistics();
+        let (device_errors, devices) = (devices.activate_errors(), devices.statistics());
         volumes.finish();
         if let Some(server) = server {
             // Requests of the guest are completed, even if they wait for a disk.
@@ -253,6 +255,7 @@ impl Running<'_> {
                 .into_images(),
             exits,
             devices,
+            device_errors,
             volume_requests: volume_requests.load(Ordering::Relaxed),
         })
     }
