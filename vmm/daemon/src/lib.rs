@@ -11,6 +11,7 @@
 //! collect       deletion of old entries
 //! pool          VMMs that wait for a program      process    jailed processes
 //! processors    those that are one machine's alone
+//! reload        changes of the configuration
 //! spawner       the connection to it              jailed     the work of jailed processes
 //! ```
 //! This is the service, a process without privileges. What needs some, the
@@ -45,6 +46,7 @@ pub mod printable;
 pub mod problem;
 pub mod process;
 pub mod processors;
+pub mod reload;
 pub mod scheduler;
 pub mod server;
 pub mod spawner;
@@ -70,6 +72,7 @@ use network::Networks;
 use pool::Pool;
 use process::Launcher;
 use processors::Processors;
+use reload::{Changes, Current, ReloadError};
 use scheduler::{Resources, Scheduler};
 use spawner::Spawner;
 use std::fs::File;
@@ -118,8 +121,8 @@ pub enum DaemonError {
 /// The state that requests work with.
 #[derive(Debug)]
 pub struct Daemon {
-    /// The configuration.
-    pub config: Config,
+    /// The configuration in force.
+    current: Current,
     /// The database.
     pub store: Arc<Store>,
     /// API keys.
@@ -228,16 +231,14 @@ impl Daemon {
             library::Settings {
                 features,
                 translation_time: Duration::from_secs(config.translation_timeout_s),
-                translation_budget: match config.translation_budget_s {
-                    0 => None,
-                    seconds => Some(Duration::from_secs(seconds)),
-                },
+                translation_budget: budget(&config),
                 share_files: config.share_files,
                 ledger: ledger.clone(),
             },
         );
         let library = library.map_err(|error| failed(data)(io::Error::other(error)));
         let library = Arc::new(library?);
+        let current = Current::new(config.clone());
         let connections = Connections::new(&config, ledger.clone());
         let scheduler = Scheduler::new(capacity(&config), ledger.clone());
         let events = Events::default();
@@ -268,9 +269,9 @@ impl Daemon {
         volumes.resume();
         library.resume()?;
         let parts = (&machines, &networks, &volumes);
-        tokio::spawn(Collector::new(&config, &store, &library, parts).run());
+        tokio::spawn(Collector::new(current.clone(), &store, &library, parts).run());
         Ok(Arc::new(Self {
-            config,
+            current,
             store,
             keys,
             library,
@@ -288,6 +289,52 @@ impl Daemon {
             no_cores: host.no_cores,
             _lock: host.lock,
         }))
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> Arc<Config> {
+        self.current.get()
+    }
+
+    /// Puts the settings of a configuration in force that can change while the daemon runs. The
+    /// others are named in the log.
+    ///
+    /// # Errors
+    /// [`ReloadError`]: nothing has changed.
+    pub fn reload(&self, mut config: Config) -> Result<(), ReloadError> {
+        let before = self.config();
+        // The service was given the spawner's path of it.
+        config.data_dir.clone_from(&before.data_dir);
+        let Changes {
+            config,
+            changed,
+            postponed,
+        } = Changes::new(&before, &config)?;
+        self.keys.set_rate(config.requests_per_second);
+        self.connections.set_limits(&config);
+        self.scheduler.set_capacity(capacity(&config));
+        self.library.set_limits(
+            Duration::from_secs(config.translation_timeout_s),
+            budget(&config),
+        );
+        self.networks.set_limits(&config);
+        self.current.set(config);
+        for name in &changed {
+            tracing::info!("{name} has changed");
+        }
+        for name in &postponed {
+            tracing::warn!("{name} takes effect when hartlined is started again");
+        }
+        Ok(())
+    }
+}
+
+/// The processor time that a tenant's translations may use in an hour.
+fn budget(config: &Config) -> Option<Duration> {
+    match config.translation_budget_s {
+        0 => None,
+        seconds => Some(Duration::from_secs(seconds)),
     }
 }
 

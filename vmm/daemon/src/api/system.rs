@@ -52,7 +52,7 @@ pub async fn ready(
     State(daemon): State<Arc<Daemon>>,
     caller: Result<Caller, Problem>,
 ) -> Result<Response, Problem> {
-    if !daemon.config.public_health {
+    if !daemon.config().public_health {
         caller?.needs(Scope::Read)?;
     }
     let vmms_ready = daemon.pool.ready();
@@ -114,7 +114,7 @@ pub async fn metrics(
     let may_see_tenants = caller.and_then(|caller| caller.needs(Scope::Admin));
     let tenants = match may_see_tenants {
         Ok(()) => daemon.store.tenants()?,
-        Err(_) if daemon.config.public_health => Vec::new(),
+        Err(_) if daemon.config().public_health => Vec::new(),
         Err(problem) => return Err(problem),
     };
     let mut usage = Vec::with_capacity(tenants.len());
