@@ -15,6 +15,22 @@ const BATCH: u32 = 100;
 /// Seconds for which the idempotency key of a deleted machine is kept.
 const KEEP_KEYS_S: u64 = 24 * 3600;
 
+/// Period of the attempts to write ends of machines to a full disk.
+const WRITE_ENDS: Duration = Duration::from_secs(1);
+
+/// Writes the ends of machines that the disk had no room for, as long as the daemon runs.
+pub async fn write_ends(store: Arc<Store>) {
+    loop {
+        tokio::time::sleep(WRITE_ENDS).await;
+        if store.waiting_ends() == 0 && store.has_reserve() {
+            continue;
+        }
+        if let Err(error) = tokio::task::block_in_place(|| store.write_ends()) {
+            tracing::error!("ends of machines: {error}");
+        }
+    }
+}
+
 /// Deletes old entries.
 #[derive(Debug)]
 pub struct Collector {

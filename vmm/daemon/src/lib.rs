@@ -269,6 +269,7 @@ impl Daemon {
         volumes.resume();
         library.resume()?;
         let parts = (&machines, &networks, &volumes);
+        tokio::spawn(collect::write_ends(Arc::clone(&store)));
         tokio::spawn(Collector::new(current.clone(), &store, &library, parts).run());
         Ok(Arc::new(Self {
             current,
