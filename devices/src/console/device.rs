@@ -34,9 +34,9 @@ pub struct Console {
 }
 
 impl Console {
-    /// A console whose queues and buffers are in `memory` and which writes to these outputs, at
-    /// most `limit` bytes to each. An output at its limit accepts no more. The console's thread
-    /// calls `init_thread` first.
+    /// A console whose queues and buffers are in `memory` and which writes to these outputs. With a
+    /// `limit` other than `u64::MAX`, the outputs are files that keep the newest bytes
+    /// ([`super::log`]). The console's thread calls `init_thread` first.
     ///
     /// # Errors
     /// The host has no descriptor or no thread left.

@@ -265,18 +265,30 @@ fn a_closed_output_is_reported_to_the_guest() {
 }
 
 #[test]
-fn an_output_gets_no_more_than_its_limit() {
+fn a_file_of_limited_length_keeps_the_newest_output() {
+    const LIMIT: u64 = log::TRAILER + 8;
     let (out, err) = (memory_file(), memory_file());
-    let mut driver = Driver::new([copy(&out), copy(&err), null()], 8);
-    for text in [b"hello", b"world", b"never"] {
+    let mut driver = Driver::new([copy(&out), copy(&err), null()], LIMIT);
+    for text in [b"hello", b"world", b"again"] {
         driver.send(0, text);
     }
-    driver.send(1, b"all of it");
+    driver.send(1, b"all of i");
     driver.console.finish(None).unwrap();
-    assert_eq!(contents(&out), b"hellowor");
-    assert_eq!(contents(&err), b"all of i");
-    // Both have reached their limit.
-    assert_eq!(driver.console.shared.lock().closed, [true, true, false]);
+    let read = |file, from| {
+        let mut bytes = [0; 8];
+        let (at, count) = log::read(file, LIMIT, from, &mut bytes).unwrap();
+        (at, String::from_utf8(bytes[..count].to_vec()).unwrap())
+    };
+    assert_eq!(
+        read(&out, 0),
+        (7, "r".to_owned()),
+        "up to the end of the file"
+    );
+    assert_eq!(read(&out, 8), (8, "ldagain".to_owned()));
+    assert_eq!(read(&err, 0), (0, "all of i".to_owned()));
+    assert_eq!(contents(&out).len(), 24);
+    // Both accept more.
+    assert_eq!(driver.console.shared.lock().closed, [false; 3]);
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl Worker {
             guest,
             ..
         } = &*self.shared;
-        let (mut batch, resets) = {
+        let (batch, resets) = {
             let mut state = self.shared.lock();
             let resets = state.resets;
             let Some(queues) = &mut state.queues else {
@@ -99,7 +99,7 @@ impl Worker {
             return Ok(false);
         }
         // There are fewer buffers than BATCH and MAX_BUFFERS together.
-        let is_open = self.outputs[port].write(&mut batch.buffers);
+        let is_open = self.outputs[port].write(batch.buffers);
         count(&counters.sent_buffers, batch.heads.len() as u64);
         count(&counters.sent_bytes, batch.length as u64);
         let mut state = self.shared.lock();

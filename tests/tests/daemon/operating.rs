@@ -1,10 +1,11 @@
 //! The daemon as its operator works with it: reloads, kills, and long outputs.
 
-use super::{await_state, check, machine, push, run};
+use super::{await_state, check, machine, push, run, start};
 use hartline_tests::daemon::{Daemon, until};
-use hartline_tests::{Result, compile};
+use hartline_tests::{Result, compile, hartline};
 use serde_json::json;
 use std::fs;
+use std::process::{Command, Output};
 
 /// Makes the daemon read its configuration again, and waits until its log has this text once more.
 fn reload_until(daemon: &Daemon, text: &str) -> Result<()> {
@@ -74,4 +75,40 @@ pub fn started_at_once() -> Result<()> {
         await_state(&daemon, &idle, "running")?;
     }
     Ok(())
+}
+
+fn submit(daemon: &Daemon, arguments: &[&str]) -> Result<Output> {
+    let mut command = Command::new(hartline::binary()?);
+    let host = format!("unix://{}", daemon.socket().display());
+    command
+        .arg("submit")
+        .args(arguments)
+        .env("HARTLINE_HOST", host);
+    Ok(command.output()?)
+}
+
+/// `submit` prints outputs of any length that a VMM may write, and says if one was cut.
+pub fn long_output() -> Result<()> {
+    const LINE: &[u8] = b"all work and no play makes jack a dull boy\n";
+    const LINES: usize = 65_536;
+    let (daemon, program) = start()?;
+    let output = submit(&daemon, &[&program, "long"])?;
+    let is_whole = output.stdout == LINE.repeat(LINES);
+    let found = (output.status, output.stdout.len(), &output.stderr);
+    check("whole", is_whole && output.status.success(), &found)?;
+    // An answer without a stream has a limit, which does not go unnoticed.
+    let output = submit(&daemon, &["-o", "json", &program, "long"])?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let right = output.status.code() == Some(125) && told.contains("standard output");
+    check("cut", right, &(output.status, told))?;
+    let request = json!({ "program": program, "args": ["long"] });
+    let outcome = run(&daemon, &request)?;
+    check(
+        "truncated",
+        outcome["stdout"]["truncated"] == true,
+        &outcome["exit_code"],
+    )?;
+    let output = submit(&daemon, &[&program, "exit"])?;
+    let right = output.status.code() == Some(7) && output.stderr.is_empty();
+    check("its own exit code", right, &output)
 }

@@ -200,7 +200,7 @@ impl Slot {
 }
 
 impl Devices {
-    /// Makes the devices of a VM. Output goes to `outputs`, at most `limit` bytes to each. The
+    /// Makes the devices of a VM. Output goes to `outputs`, with a limit as [`Console::new`] has it. The
     /// devices interrupt through `lines`, or, without lines, at safepoints.
     ///
     /// # Errors

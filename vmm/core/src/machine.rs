@@ -94,7 +94,8 @@ pub struct Settings<'a> {
     pub profile: Option<Profile<'a>>,
     /// Removes rights of the threads; `None`: they keep the rights of the process.
     pub confine: Option<Arc<dyn Confine>>,
-    /// Most bytes of each of the program's outputs; further output is refused.
+    /// Longest file of each of the program's outputs, bytes: the newest output is kept
+    /// ([`hartline_devices::console::log`]). `u64::MAX`: outputs may be anything, without a limit.
     pub output_limit: u64,
 }
 

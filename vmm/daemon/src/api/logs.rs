@@ -8,12 +8,12 @@ use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use hartline_devices::console::log;
 use hartline_jail::MAX_OUTPUT;
 use serde::Deserialize;
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 /// Period of the checks of a log that is followed.
 const FOLLOW: Duration = Duration::from_millis(25);
@@ -50,9 +50,9 @@ pub struct Log {
     #[serde(default)]
     #[param(inline)]
     stream: LogStream,
-    /// From this byte on.
+    /// From this byte of the output on. The oldest bytes of a long output are gone: what is left of
+    /// it comes then.
     #[serde(default)]
-    #[param(maximum = 16777216)]
     offset: u64,
     /// Go on until the machine has ended.
     #[serde(default)]
@@ -63,13 +63,9 @@ pub struct Log {
 #[utoipa::path(get, path = "/v1/machines/{id}/logs", params(("id" = String, Path), Log),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn logs(target: Target, Query(log): Query<Log>) -> Result<Response, Problem> {
-    if log.offset > MAX_OUTPUT {
-        let rule = format!("must be at most {MAX_OUTPUT}: no log is longer");
-        return Err(Problem::field("offset", rule));
-    }
+pub async fn logs(target: Target, Query(which): Query<Log>) -> Result<Response, Problem> {
     find(&target, Kind::Machine)?;
-    let reader = LogReader::new(target, log.stream, log.offset, log.follow);
+    let reader = LogReader::new(target, which.stream, which.offset, which.follow);
     let chunks = stream::try_unfold(reader, async |mut reader| {
         let chunk = reader.next().await?;
         Ok::<_, std::io::Error>(chunk.map(|chunk| (chunk, reader)))
@@ -84,6 +80,8 @@ pub(super) struct LogReader {
     path: PathBuf,
     file: Option<File>,
     offset: u64,
+    /// End of the output when it was opened, unless it is followed.
+    end: Option<u64>,
     follow: bool,
 }
 
@@ -95,6 +93,7 @@ impl LogReader {
             target,
             file: None,
             offset,
+            end: None,
             follow,
         }
     }
@@ -105,15 +104,20 @@ impl LogReader {
             // Ask before reading: everything written before the end is then read.
             let machine = find(&self.target, Kind::Machine);
             let active = machine.is_ok_and(|machine| machine.state.is_active());
-            if self.file.is_none()
-                && let Ok(mut file) = File::open(&self.path).await
-            {
-                file.seek(std::io::SeekFrom::Start(self.offset)).await?;
-                self.file = Some(file);
+            if self.file.is_none() {
+                self.file = File::open(&self.path).ok();
             }
-            if let Some(file) = &mut self.file {
-                let mut chunk = Vec::with_capacity(CHUNK);
-                if file.read_buf(&mut chunk).await? > 0 {
+            if let Some(file) = &self.file {
+                if self.end.is_none() && !self.follow {
+                    self.end = Some(log::extent(file, MAX_OUTPUT)?.end);
+                }
+                let mut chunk = vec![0; CHUNK];
+                let read = || log::read(file, MAX_OUTPUT, self.offset, &mut chunk);
+                let (at, count) = tokio::task::block_in_place(read)?;
+                // A program that writes faster than a client reads must not keep it for ever.
+                if count > 0 && self.end.is_none_or(|end| at < end) {
+                    self.offset = at + count as u64;
+                    chunk.truncate(count);
                     return Ok(Some(chunk));
                 }
             }
