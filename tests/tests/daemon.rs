@@ -91,6 +91,7 @@ const TESTS: &[(&str, Test)] = &[
     ("invalid configuration", operating::invalid_configuration),
     ("started at once after a kill", operating::started_at_once),
     ("long output", operating::long_output),
+    ("backup", operating::backup),
     ("full disk", damage::full_disk),
     ("ends on a full disk", damage::ends_on_a_full_disk),
     ("no room for translations", damage::full_images),

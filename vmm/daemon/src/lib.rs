@@ -8,7 +8,7 @@
 //! machines      VMs that outlive the daemon       scheduler  the order of starts
 //! volumes       directories that outlast machines
 //! network       networks of tenants
-//! collect       deletion of old entries
+//! collect       deletion of old entries        backup     copies of everything, and their return
 //! pool          VMMs that wait for a program      process    jailed processes
 //! processors    those that are one machine's alone
 //! reload        changes of the configuration
@@ -29,6 +29,7 @@
 
 pub mod api;
 pub mod auth;
+pub mod backup;
 mod collect;
 pub mod config;
 pub mod connections;

@@ -13,13 +13,14 @@
 mod escape;
 mod service;
 
-use anyhow::Context;
-use clap::Parser;
+use anyhow::{Context, ensure};
+use clap::{Parser, Subcommand};
+use hartline_daemon::backup;
 use hartline_daemon::config::Config;
 use hartline_daemon::jailed;
 use hartline_daemon::server::{Certificates, Listeners};
 use hartline_daemon::spawner::Spawner;
-use hartline_daemon::{Daemon, Given};
+use hartline_daemon::{Daemon, Given, store};
 use hartline_jail::Channel;
 use hartline_jail::spawner::{self, Hello, Settings, confine};
 use hartline_vmm::report;
@@ -39,12 +40,15 @@ const JAILED: &str = "jailed";
 #[derive(Debug, Parser)]
 #[command(name = "hartlined", version)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     /// Configuration file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 
     /// Where to keep the database, uploads, translations and logs
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     data_dir: Option<PathBuf>,
 
     /// Unix socket to listen at
@@ -54,6 +58,21 @@ struct Arguments {
     /// TCP address to listen at (without TLS a loopback one), for instance 127.0.0.1:8720
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+}
+
+/// Work besides serving requests.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write everything that the daemon keeps to a new tar file, while it runs or not
+    Backup {
+        /// The file
+        file: PathBuf,
+    },
+    /// Make a data directory of a backup, before the daemon is started
+    Restore {
+        /// The file
+        file: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -70,10 +89,16 @@ fn main() -> ExitCode {
                 serve(channel, &data).map(|()| 0)
             })
         }
+        Some([first, from, to]) if first == backup::SNAPSHOT => snapshot(from, to),
         _ => {
             let arguments = Arguments::parse();
-            service::start_log();
-            spawn(arguments)
+            match &arguments.command {
+                Some(command) => keep(&arguments, command),
+                None => {
+                    service::start_log();
+                    spawn(arguments)
+                }
+            }
         }
     };
     match done {
@@ -92,6 +117,38 @@ fn spawn(arguments: Arguments) -> anyhow::Result<u8> {
     let (settings, configuration) = configured(&arguments)?;
     let reload = move || configured(&arguments).map_err(|error| format!("{error:#}"));
     Ok(spawner::run(settings, configuration, Box::new(reload))?)
+}
+
+/// Makes or restores a backup.
+fn keep(arguments: &Arguments, command: &Command) -> anyhow::Result<u8> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "backups are made and restored by root: they have files of several users"
+    );
+    let (settings, _) = configured(arguments)?;
+    let data = &settings.data_dir;
+    let (verb, file, summary) = match command {
+        Command::Backup { file } => {
+            let summary = backup::write(data, settings.service(), file)?;
+            ("saved to", file, summary)
+        }
+        Command::Restore { file } => ("restored from", file, backup::restore(file, data)?),
+    };
+    println!(
+        "{} programs, {} machines and runs, {} volumes {verb} {}",
+        summary.programs,
+        summary.machines,
+        summary.volumes,
+        file.display()
+    );
+    Ok(0)
+}
+
+/// Makes a snapshot of the database, as the user of the service.
+fn snapshot(from: &str, to: &str) -> anyhow::Result<u8> {
+    let objects = store::snapshot(Path::new(from), Path::new(to))?;
+    println!("{}", serde_json::to_string(&objects)?);
+    Ok(0)
 }
 
 /// Reads the configuration. Options of the command line count before the file. Result: the settings
