@@ -51,18 +51,18 @@ fn write_around(
     place: &mut Place,
 ) -> io::Result<()> {
     while rest.length() > 0 {
-        let room = place.room(descriptor)?;
-        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let room = usize::try_from(place.room()).unwrap_or(usize::MAX);
         let length = rest.length().min(room);
         // The buffers have this length.
         let Some((now, later)) = rest.split(length) else {
             break;
         };
+        place.announce(descriptor, length as u64)?;
         write_all(descriptor, now)?;
-        place.advance(length as u64);
+        place.advance(descriptor, length as u64)?;
         rest = later;
     }
-    place.note(descriptor)
+    Ok(())
 }
 
 /// Writes all bytes of the buffers.

@@ -1,12 +1,15 @@
 //! Outputs in files of limited length. When a file is full, the newest bytes replace the oldest ones.
 //!
 //! A file that was never full has the output from its start. In another one the output wraps around
-//! at the file's capacity, and a trailer behind it has the number of all bytes:
+//! at the file's capacity, and a trailer behind it says which bytes are there:
 //!
 //! ```text
 //! 0         byte N of the output is at N modulo the capacity
-//! capacity  MAGIC, and the length of the output (64 bits, little-endian)
+//! capacity  MAGIC, the length of the output with the bytes that are being written now, and its
+//!           length without them (each 64 bits, little-endian)
 //! ```
+//! The writer says first that old bytes are gone, and then writes new ones in their place. So what a
+//! reader takes is what the trailer says, even if the writer was killed.
 
 use rustix::fs::{SeekFrom, seek};
 use std::fs::File;
@@ -17,7 +20,7 @@ use std::os::unix::fs::FileExt;
 
 const MAGIC: [u8; 8] = *b"hl-wraps";
 /// Length of the trailer, bytes.
-pub const TRAILER: u64 = 16;
+pub const TRAILER: u64 = 24;
 
 /// The bytes of the output that a file of at most `limit` bytes can have.
 #[must_use]
@@ -38,16 +41,16 @@ pub fn extent(file: &File, limit: u64) -> io::Result<Range<u64>> {
     if length <= capacity {
         return Ok(0..length);
     }
-    let mut magic = [0; 8];
-    let mut end = [0; 8];
-    let read = file
-        .read_exact_at(&mut magic, capacity)
-        .and_then(|()| file.read_exact_at(&mut end, capacity + 8));
-    let end = u64::from_le_bytes(end);
-    match read.is_ok() && magic == MAGIC && end >= capacity {
-        true => Ok(end - capacity..end),
+    let mut words = [[0; 8]; 3];
+    let read = file.read_exact_at(words.as_flattened_mut(), capacity);
+    let [magic, reserved, end] = words;
+    let (reserved, end) = (u64::from_le_bytes(reserved), u64::from_le_bytes(end));
+    match reserved.checked_sub(capacity) {
+        Some(start) if read.is_ok() && magic == MAGIC && (start..=reserved).contains(&end) => {
+            Ok(start..end)
+        }
         // It is being written for the first time.
-        false => Ok(0..capacity),
+        _ => Ok(0..capacity),
     }
 }
 
@@ -92,34 +95,37 @@ impl Place {
         }
     }
 
-    /// The bytes that fit up to the end of the file. If there are none, the descriptor's offset moves
-    /// back to the start.
+    /// The bytes that fit up to the end of the file.
+    pub fn room(&self) -> u64 {
+        self.capacity - self.written % self.capacity
+    }
+
+    /// Announces bytes, which are written next. They replace the oldest ones if the file is full.
     ///
     /// # Errors
     /// The host's.
-    pub fn room(&self, descriptor: BorrowedFd<'_>) -> io::Result<u64> {
-        let position = self.written % self.capacity;
-        if position == 0 && self.written > 0 {
-            seek(descriptor, SeekFrom::Start(0))?;
-        }
-        Ok(self.capacity - position)
+    pub fn announce(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
+        self.note(descriptor, self.written.saturating_add(bytes))
     }
 
     /// Counts bytes that were written.
-    pub fn advance(&mut self, bytes: u64) {
-        self.written = self.written.saturating_add(bytes);
-    }
-
-    /// Writes the trailer, if the output has wrapped.
     ///
     /// # Errors
     /// The host's.
-    pub fn note(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        if self.written <= self.capacity {
+    pub fn advance(&mut self, descriptor: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
+        self.written = self.written.saturating_add(bytes);
+        self.note(descriptor, self.written)
+    }
+
+    /// Writes the trailer, if the output wraps. `reserved`: the length with the bytes that are being
+    /// written now.
+    fn note(&self, descriptor: BorrowedFd<'_>, reserved: u64) -> io::Result<()> {
+        if reserved <= self.capacity {
             return Ok(());
         }
         seek(descriptor, SeekFrom::Start(self.capacity))?;
-        let trailer = [MAGIC, self.written.to_le_bytes()].concat();
+        let lengths = [reserved, self.written].map(u64::to_le_bytes);
+        let trailer = [MAGIC, lengths[0], lengths[1]].concat();
         let mut rest = &trailer[..];
         while !rest.is_empty() {
             match rustix::io::write(descriptor, rest) {
@@ -147,13 +153,13 @@ mod tests {
     /// Writes as the console's thread does.
     fn write(file: &File, place: &mut Place, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let room = usize::try_from(place.room(file.as_fd()).unwrap()).unwrap();
+            let room = usize::try_from(place.room()).unwrap();
             let (now, later) = bytes.split_at(room.min(bytes.len()));
+            place.announce(file.as_fd(), now.len() as u64).unwrap();
             (&mut &*file).write_all(now).unwrap();
-            place.advance(now.len() as u64);
+            place.advance(file.as_fd(), now.len() as u64).unwrap();
             bytes = later;
         }
-        place.note(file.as_fd()).unwrap();
     }
 
     fn all(file: &File, limit: u64, from: u64) -> (u64, Vec<u8>) {
@@ -192,15 +198,29 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_are_being_replaced_are_gone() {
+        const LIMIT: u64 = TRAILER + 10;
+        let (file, mut place) = (file(), Place::new(LIMIT));
+        write(&file, &mut place, b"abcdefghij");
+        place.announce(file.as_fd(), 4).unwrap();
+        assert_eq!(all(&file, LIMIT, 0), (4, b"efghij".to_vec()));
+        (&mut &file).write_all(b"kl").unwrap();
+        // The writer is killed here.
+        assert_eq!(all(&file, LIMIT, 0), (4, b"efghij".to_vec()));
+    }
+
+    #[test]
     fn files_of_others_do_no_harm() {
         const LIMIT: u64 = TRAILER + 4;
-        for end in [0, 3, u64::MAX] {
-            let file = file();
-            file.write_all_at(b"abcd", 0).unwrap();
-            file.write_all_at(&MAGIC, 4).unwrap();
-            file.write_all_at(&u64::to_le_bytes(end), 12).unwrap();
-            assert!(all(&file, LIMIT, 0).1.len() <= 4, "{end}");
-            assert_eq!(read(&file, LIMIT, u64::MAX, &mut [0; 4]).unwrap().1, 0);
+        for reserved in [0, 3, 4, 7, u64::MAX] {
+            for end in [0, 3, 4, 6, 7, 8, u64::MAX] {
+                let file = file();
+                let words = [MAGIC, u64::to_le_bytes(reserved), u64::to_le_bytes(end)];
+                file.write_all_at(b"abcd", 0).unwrap();
+                file.write_all_at(words.as_flattened(), 4).unwrap();
+                assert!(all(&file, LIMIT, 0).1.len() <= 4, "{reserved} {end}");
+                assert_eq!(read(&file, LIMIT, u64::MAX, &mut [0; 4]).unwrap().1, 0);
+            }
         }
         let longer = file();
         longer.set_len(1000).unwrap();

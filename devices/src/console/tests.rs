@@ -286,7 +286,7 @@ fn a_file_of_limited_length_keeps_the_newest_output() {
     );
     assert_eq!(read(&out, 8), (8, "ldagain".to_owned()));
     assert_eq!(read(&err, 0), (0, "all of i".to_owned()));
-    assert_eq!(contents(&out).len(), 24);
+    assert_eq!(contents(&out).len(), 32);
     // Both accept more.
     assert_eq!(driver.console.shared.lock().closed, [false; 3]);
 }
