@@ -12,6 +12,7 @@ use hartline_devices::console::log;
 use hartline_jail::MAX_OUTPUT;
 use serde::Deserialize;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub struct Log {
     /// it comes then.
     #[serde(default)]
     offset: u64,
+    /// From this number of lines before the end on, instead of from `offset` on.
+    tail: Option<u64>,
     /// Go on until the machine has ended.
     #[serde(default)]
     follow: bool,
@@ -65,10 +68,13 @@ pub struct Log {
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 pub async fn logs(target: Target, Query(which): Query<Log>) -> Result<Response, Problem> {
     find(&target, Kind::Machine)?;
-    let reader = LogReader::new(target, which.stream, which.offset, which.follow);
+    let mut reader = LogReader::new(target, which.stream, which.offset, which.follow);
+    if let Some(lines) = which.tail {
+        reader.skip_to_last(lines)?;
+    }
     let chunks = stream::try_unfold(reader, async |mut reader| {
         let chunk = reader.next().await?;
-        Ok::<_, std::io::Error>(chunk.map(|chunk| (chunk, reader)))
+        Ok::<_, io::Error>(chunk.map(|chunk| (chunk, reader)))
     });
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
     Ok((kind, Body::from_stream(chunks)).into_response())
@@ -98,8 +104,24 @@ impl LogReader {
         }
     }
 
+    /// Goes on with the last `lines` lines that are there now.
+    ///
+    /// # Errors
+    /// Any I/O error of the host.
+    fn skip_to_last(&mut self, lines: u64) -> io::Result<()> {
+        match File::open(&self.path) {
+            Ok(file) => {
+                self.offset = tokio::task::block_in_place(|| last_lines(&file, lines))?;
+                Ok(())
+            }
+            // The program has not started.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The next bytes; `None` at the end.
-    pub(super) async fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+    pub(super) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             // Ask before reading: everything written before the end is then read.
             let machine = find(&self.target, Kind::Machine);
@@ -125,6 +147,68 @@ impl LogReader {
                 return Ok(None);
             }
             tokio::time::sleep(FOLLOW).await;
+        }
+    }
+}
+
+/// The place in an output where its last `lines` lines begin.
+fn last_lines(file: &File, lines: u64) -> io::Result<u64> {
+    let there = log::extent(file, MAX_OUTPUT)?;
+    let (mut end, mut found) = (there.end, 0);
+    if lines == 0 {
+        return Ok(end);
+    }
+    let mut chunk = vec![0; CHUNK];
+    while end > there.start {
+        let start = there.start.max(end.saturating_sub(CHUNK as u64));
+        let mut at = start;
+        let mut bytes = Vec::with_capacity(CHUNK);
+        while at < end {
+            let length = usize::try_from(end - at).map_or(CHUNK, |length| length.min(CHUNK));
+            let (place, count) = log::read(file, MAX_OUTPUT, at, &mut chunk[..length])?;
+            if place != at || count == 0 {
+                // The program has replaced what is before this place.
+                return Ok(place);
+            }
+            bytes.extend_from_slice(&chunk[..count]);
+            at += count as u64;
+        }
+        for (index, byte) in bytes.iter().enumerate().rev() {
+            // A line begins behind the end of another one.
+            let next = start + index as u64 + 1;
+            if *byte == b'\n' && next < there.end {
+                found += 1;
+                if found == lines {
+                    return Ok(next);
+                }
+            }
+        }
+        end = start;
+    }
+    Ok(there.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn the_last_lines_are_found() {
+        let mut file = tempfile::tempfile().unwrap();
+        assert_eq!(last_lines(&file, 3).unwrap(), 0);
+        file.write_all(b"one\ntwo\nthree").unwrap();
+        for (lines, place) in [(0, 13), (1, 8), (2, 4), (3, 0), (4, 0), (u64::MAX, 0)] {
+            assert_eq!(last_lines(&file, lines).unwrap(), place, "{lines}");
+        }
+        file.write_all(b"\n").unwrap();
+        assert_eq!(last_lines(&file, 1).unwrap(), 8);
+        // Lines that are longer than a chunk, and one that ends with it.
+        let long = [vec![b'x'; 3 * CHUNK - 15], vec![b'\n'], vec![b'y'; 9]].concat();
+        file.write_all(&long).unwrap();
+        let end = 14 + long.len() as u64;
+        for (lines, place) in [(1, end - 9), (2, 14), (3, 8), (5, 0)] {
+            assert_eq!(last_lines(&file, lines).unwrap(), place, "{lines}");
         }
     }
 }
