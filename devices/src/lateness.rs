@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 /// One of this many points delays the thread.
 const ONE_IN: u64 = 8;
-/// Longest delay.
-const MOST: Duration = Duration::from_millis(3);
+/// Longest delay, nanoseconds.
+const MOST: u64 = 3_000_000;
 
 static GENERATOR: OnceLock<Mutex<Generator>> = OnceLock::new();
 
@@ -33,7 +33,7 @@ fn delay(generator: &Mutex<Generator>) {
     if !generator.once_in(ONE_IN) {
         return;
     }
-    let time = Duration::from_nanos(generator.below(MOST.as_nanos() as u64));
+    let time = Duration::from_nanos(generator.below(MOST));
     drop(generator);
     // Without sleeping: seccomp filters do not allow that call in threads of devices.
     let start = Instant::now();

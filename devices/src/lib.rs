@@ -1,5 +1,14 @@
 //! Hartline's devices: virtio devices and volumes, with their backends on the host.
 
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
+
 pub mod block;
 pub mod console;
 pub(crate) mod epoll;

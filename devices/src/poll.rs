@@ -11,8 +11,7 @@ use std::time::Duration;
 pub(crate) fn wait(descriptor: BorrowedFd<'_>, events: PollFlags, time: Option<Duration>) -> bool {
     let mut entry = libc::pollfd {
         fd: descriptor.as_raw_fd(),
-        // The bits are those of `poll`, all below 2^15.
-        events: events.bits() as i16,
+        events: events.bits().cast_signed(),
         revents: 0,
     };
     // Rounded up: the caller must not wake too early again and again.

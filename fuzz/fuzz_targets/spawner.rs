@@ -60,6 +60,7 @@ fn check(action: &Action) {
         | Action::Forget { .. }
         | Action::LoadRules
         | Action::Listen
+        | Action::Reload
         | Action::Ping => {}
     }
 }

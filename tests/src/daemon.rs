@@ -245,6 +245,12 @@ impl Daemon {
         }
     }
 
+    /// Makes the daemon read its configuration again, by SIGHUP.
+    pub fn hang_up(&self) {
+        // SAFETY: no memory is involved.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGHUP) };
+    }
+
     /// Sets environment variables for the next start of the daemon.
     pub fn set_environment(&mut self, variables: &[(&str, &str)]) {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());

@@ -17,6 +17,8 @@ mod kept;
 mod lists;
 #[path = "daemon/networks.rs"]
 mod networks;
+#[path = "daemon/operating.rs"]
+mod operating;
 #[path = "daemon/privileges.rs"]
 mod privileges;
 #[path = "daemon/statistics.rs"]
@@ -81,7 +83,17 @@ const TESTS: &[(&str, Test)] = &[
     ("data of an earlier version", privileges::earlier_version),
     ("attach", connections::attach),
     ("TLS", connections::tls),
+    (
+        "certificate that is renewed",
+        connections::renewed_certificate,
+    ),
+    ("configuration that is reloaded", operating::reload),
+    ("invalid configuration", operating::invalid_configuration),
+    ("started at once after a kill", operating::started_at_once),
+    ("long output", operating::long_output),
+    ("backup", operating::backup),
     ("full disk", damage::full_disk),
+    ("ends on a full disk", damage::ends_on_a_full_disk),
     ("no room for translations", damage::full_images),
     ("long translation", damage::long_translation),
     ("VMM that crashes", damage::crash),

@@ -22,6 +22,12 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 use virtio_queue::Queue;
 
 const NAME: &str = "virtio-blk";
+/// Most buffers of data in a request: those of a chain without the header and the status.
+const SEGMENTS: u32 = 62;
+const _: () = assert!(SEGMENTS as usize + 2 == MAX_BUFFERS);
+/// Size of a block, bytes: a sector.
+const BLOCK_SIZE: u32 = 512;
+const _: () = assert!(BLOCK_SIZE as u64 == SECTOR);
 
 /// A block device.
 #[derive(Debug)]
@@ -52,9 +58,8 @@ impl Block {
     ) -> io::Result<Self> {
         let config = BlockConfig {
             sectors: image.sectors(),
-            // Without the header and the status.
-            segments: MAX_BUFFERS as u32 - 2,
-            block_size: SECTOR as u32,
+            segments: SEGMENTS,
+            block_size: BLOCK_SIZE,
             range_sectors: MAX_RANGE,
             ranges: MAX_RANGES,
         };

@@ -2,6 +2,7 @@
 
 use super::backend::{Image, TryRead};
 use super::stats::Counters;
+use crate::virtio::constant::byte;
 use crate::virtio::stats::count;
 use crate::virtio::{Buffers, DeviceError};
 use hartline_abi::virtio::{BlockHeader, BlockRange, SECTOR};
@@ -17,6 +18,10 @@ use virtio_bindings::virtio_blk::{
 pub(super) const MAX_RANGE: u32 = 1 << 19;
 /// Most ranges of a discard or write-zeroes request.
 pub(super) const MAX_RANGES: u32 = 16;
+/// The values of the status.
+pub(super) const OK: u8 = byte(VIRTIO_BLK_S_OK);
+pub(super) const IO_ERROR: u8 = byte(VIRTIO_BLK_S_IOERR);
+pub(super) const UNSUPPORTED: u8 = byte(VIRTIO_BLK_S_UNSUPP);
 /// Length of the device ID string, bytes.
 const ID_BYTES: usize = VIRTIO_BLK_ID_BYTES as usize;
 /// The device ID string.
@@ -120,18 +125,18 @@ impl Request {
     /// Writes the status. Returns the number of bytes that were written to all buffers.
     fn complete(&self, result: io::Result<usize>, counters: &Counters) -> u32 {
         let (value, written) = match result {
-            Ok(written) => (VIRTIO_BLK_S_OK, written),
+            Ok(written) => (OK, written),
             Err(error) => {
                 count(&counters.errors, 1);
                 let value = match error.kind() {
-                    io::ErrorKind::Unsupported => VIRTIO_BLK_S_UNSUPP,
-                    _ => VIRTIO_BLK_S_IOERR,
+                    io::ErrorKind::Unsupported => UNSUPPORTED,
+                    _ => IO_ERROR,
                 };
                 // The contents of the buffers are undefined after an error.
                 (value, 0)
             }
         };
-        self.status.copy_to(&[value as u8]);
+        self.status.copy_to(&[value]);
         u32::try_from(written).map_or(u32::MAX, |written| written.saturating_add(1))
     }
 

@@ -1,6 +1,6 @@
 //! Good and bad requests against a file.
 
-use super::request::{Request, Served};
+use super::request::{IO_ERROR, OK, Request, Served, UNSUPPORTED};
 use super::*;
 use crate::virtio::tests::{contents, filled};
 use crate::virtio::{Buffers, DeviceError};
@@ -10,9 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use virtio_bindings::virtio_blk::{
-    VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_DISCARD,
-    VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
-    VIRTIO_BLK_T_WRITE_ZEROES,
+    VIRTIO_BLK_T_DISCARD, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN,
+    VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_WRITE_ZEROES,
 };
 
 /// A file, deleted when dropped.
@@ -33,11 +32,6 @@ impl Drop for Scratch {
         let _ = fs::remove_file(&self.0);
     }
 }
-
-/// The values of the status.
-const OK: u8 = VIRTIO_BLK_S_OK as u8;
-const IO_ERROR: u8 = VIRTIO_BLK_S_IOERR as u8;
-const UNSUPPORTED: u8 = VIRTIO_BLK_S_UNSUPP as u8;
 
 /// Serves a request with a header, device-readable and device-writable buffers, and a status.
 /// Returns the status and the number of written bytes.
@@ -73,13 +67,14 @@ fn ask(
     Ok((status, written))
 }
 
-const SECTOR_BYTES: usize = SECTOR as usize;
+const SECTOR_BYTES: usize = 512;
+const _: () = assert!(SECTOR_BYTES as u64 == SECTOR);
 
 #[test]
 fn sectors_are_written_and_read() {
     let file = Scratch::new("write", 16);
     let image = Image::open(&file.0, false).unwrap();
-    let data: Vec<u8> = (0..3 * SECTOR_BYTES).map(|n| (n % 251) as u8).collect();
+    let data: Vec<u8> = (0..=250).cycle().take(3 * SECTOR_BYTES).collect();
     let (a, b) = data.split_at(700);
     let out = (VIRTIO_BLK_T_OUT, 13);
     let result = ask(&image, out, &[a, b], &mut []);
@@ -87,7 +82,7 @@ fn sectors_are_written_and_read() {
     let mut back = vec![0; data.len()];
     let (a, b) = back.split_at_mut(1);
     let result = ask(&image, (VIRTIO_BLK_T_IN, 13), &[], &mut [a, b]);
-    assert_eq!(result, Ok((OK, data.len() as u32 + 1)));
+    assert_eq!(result, Ok((OK, u32::try_from(data.len()).unwrap() + 1)));
     assert_eq!(back, data);
     let flushed = ask(&image, (VIRTIO_BLK_T_FLUSH, 0), &[], &mut []);
     assert_eq!(flushed, Ok((OK, 1)));
@@ -103,7 +98,7 @@ fn a_read_in_progress_is_completed_later() {
     const SECTORS: u64 = 2048;
     let file = Scratch::new("begun", SECTORS);
     let host = File::options().write(true).open(&file.0).unwrap();
-    let data = vec![7; (SECTORS * SECTOR) as usize];
+    let data = vec![7; usize::try_from(SECTORS * SECTOR).unwrap()];
     host.write_all_at(&data, 0).unwrap();
     host.sync_all().unwrap();
     rustix::fs::fadvise(&host, 0, None, rustix::fs::Advice::DontNeed).unwrap();

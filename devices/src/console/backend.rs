@@ -1,5 +1,6 @@
 //! The outputs of a console: descriptors of the host.
 
+use super::log::Place;
 use crate::poll;
 use crate::virtio::Buffers;
 use rustix::event::PollFlags;
@@ -10,43 +11,68 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub(super) struct Output {
     descriptor: OwnedFd,
-    /// Bytes below the limit that are left.
-    left: u64,
+    /// The place in a file of limited length.
+    place: Option<Place>,
     /// Whether a write has failed.
     is_broken: bool,
 }
 
 impl Output {
-    /// An output of at most `limit` bytes.
+    /// An output. If `limit` is not `u64::MAX`, the descriptor is an empty file, which gets no longer
+    /// than `limit` bytes ([`super::log`]).
     pub fn new(descriptor: OwnedFd, limit: u64) -> Self {
         Self {
             descriptor,
-            left: limit,
+            place: (limit != u64::MAX).then(|| Place::new(limit)),
             is_broken: false,
         }
     }
 
     /// Writes all bytes of the buffers, of which there are at most 1024 (`IOV_MAX`). After a failed
     /// write, bytes are dropped. Returns whether the output accepts more.
-    pub fn write(&mut self, buffers: &mut Buffers) -> bool {
+    pub fn write(&mut self, buffers: Buffers) -> bool {
         let descriptor = self.descriptor.as_fd();
-        self.is_broken = self.is_broken || write_all(descriptor, buffers, &mut self.left).is_err();
+        let write = || match &mut self.place {
+            None => write_all(descriptor, buffers),
+            Some(place) => write_around(descriptor, buffers, place),
+        };
+        self.is_broken = self.is_broken || write().is_err();
         !self.is_broken
     }
 }
 
-/// Writes all bytes of the buffers, but at most `left` bytes.
+/// Writes all bytes of the buffers to a file of limited length.
 ///
 /// # Errors
-/// The host's; `FileTooLarge` if the limit is reached.
-fn write_all(descriptor: BorrowedFd<'_>, rest: &mut Buffers, left: &mut u64) -> io::Result<()> {
-    let fits = rest.truncate(*left);
+/// The host's.
+fn write_around(
+    descriptor: BorrowedFd<'_>,
+    mut rest: Buffers,
+    place: &mut Place,
+) -> io::Result<()> {
+    while rest.length() > 0 {
+        let room = usize::try_from(place.room()).unwrap_or(usize::MAX);
+        let length = rest.length().min(room);
+        // The buffers have this length.
+        let Some((now, later)) = rest.split(length) else {
+            break;
+        };
+        place.announce(descriptor, length as u64)?;
+        write_all(descriptor, now)?;
+        place.advance(descriptor, length as u64)?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// Writes all bytes of the buffers.
+///
+/// # Errors
+/// The host's.
+fn write_all(descriptor: BorrowedFd<'_>, mut rest: Buffers) -> io::Result<()> {
     while rest.count() > 0 {
         match rest.write_into(descriptor) {
-            Ok(written) => {
-                *left -= written as u64;
-                rest.advance(written);
-            }
+            Ok(written) => rest.advance(written),
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted => {}
                 io::ErrorKind::WouldBlock => {
@@ -57,8 +83,5 @@ fn write_all(descriptor: BorrowedFd<'_>, rest: &mut Buffers, left: &mut u64) -> 
             },
         }
     }
-    match fits {
-        true => Ok(()),
-        false => Err(io::ErrorKind::FileTooLarge.into()),
-    }
+    Ok(())
 }

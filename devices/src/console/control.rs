@@ -128,8 +128,7 @@ impl Controls {
                 return Err(DeviceError::Buffer);
             }
             chain.buffers.copy_to(message);
-            // Messages are short.
-            let length = message.len() as u32;
+            let length = u32::try_from(message.len()).map_err(|_| DeviceError::Buffer)?;
             add_used(&mut self.rx, memory, chain.head, length)?;
             self.pending.pop_front();
             any = true;

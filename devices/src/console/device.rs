@@ -34,9 +34,9 @@ pub struct Console {
 }
 
 impl Console {
-    /// A console whose queues and buffers are in `memory` and which writes to these outputs, at
-    /// most `limit` bytes to each. An output at its limit accepts no more. The console's thread
-    /// calls `init_thread` first.
+    /// A console whose queues and buffers are in `memory` and which writes to these outputs. With a
+    /// `limit` other than `u64::MAX`, the outputs are files that keep the newest bytes
+    /// ([`super::log`]). The console's thread calls `init_thread` first.
     ///
     /// # Errors
     /// The host has no descriptor or no thread left.
@@ -86,7 +86,7 @@ impl Console {
     /// The device that the driver sees.
     #[must_use]
     pub fn device(&self) -> Box<dyn Device> {
-        let ports = self.shared.ports.len() as u32;
+        let ports = self.shared.port_numbers().end.into();
         Box::new(ConsoleDevice {
             config: ConsoleConfig { ports }.to_bytes(),
             shared: Arc::clone(&self.shared),
@@ -185,12 +185,11 @@ impl Device for ConsoleDevice {
     }
 
     fn queues(&self) -> usize {
-        // There are at most 3 ports.
-        queues(self.shared.ports.len() as u16).into()
+        queues(self.shared.port_numbers().end).into()
     }
 
     fn is_optional(&self, queue: usize) -> bool {
-        let mut ports = 0..self.shared.ports.len() as u16;
+        let mut ports = self.shared.port_numbers();
         ports.any(|port| usize::from(receive_queue(port)) == queue)
     }
 
@@ -218,7 +217,7 @@ impl Device for ConsoleDevice {
             queue.ok_or_else(missing)
         };
         let (control_rx, control_tx) = (take(CONTROL_RECEIVE)?, take(CONTROL_TRANSMIT)?);
-        let ports = 0..self.shared.ports.len() as u16;
+        let ports = self.shared.port_numbers();
         let tx = ports.map(|port| take(transmit_queue(port)));
         let queues = Queues {
             controls: Controls::new(control_rx, control_tx),

@@ -8,6 +8,7 @@
 mod backend;
 mod control;
 mod device;
+pub mod log;
 mod ports;
 mod shared;
 mod stats;

@@ -38,17 +38,20 @@ impl Outputs {
             descriptors: Vec::with_capacity(STREAMS),
             streams: [0; STREAMS],
         };
+        let mut count = 0;
         for ((descriptor, name), port) in streams.into_iter().zip(NAMES).zip(&mut outputs.streams) {
-            let is_same = |other: &OwnedFd| is_same(other.as_fd(), descriptor.as_fd());
-            let known = outputs.descriptors.iter().position(is_same);
-            let number = known.unwrap_or(outputs.ports.len());
-            if known.is_none() {
-                let is_terminal = descriptor.is_terminal();
-                outputs.ports.push(Port { name, is_terminal });
-                outputs.descriptors.push(descriptor);
-            }
-            // Below `STREAMS`.
-            *port = number as u32;
+            let mut known = (0..).zip(&outputs.descriptors);
+            let known = known.find(|(_, other)| is_same(other.as_fd(), descriptor.as_fd()));
+            *port = match known {
+                Some((number, _)) => number,
+                None => {
+                    let is_terminal = descriptor.is_terminal();
+                    outputs.ports.push(Port { name, is_terminal });
+                    outputs.descriptors.push(descriptor);
+                    count += 1;
+                    count - 1
+                }
+            };
         }
         outputs
     }

@@ -6,6 +6,7 @@ use super::stats::Counters;
 use crate::virtio::kick::Kick;
 use crate::virtio::stats::count;
 use crate::virtio::{DeviceError, Guest, Memory};
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use virtio_queue::Queue;
@@ -53,6 +54,11 @@ impl Shared {
     /// Locks the state.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The numbers of the ports, of which there are at most [`STREAMS`](hartline_abi::console::STREAMS).
+    pub fn port_numbers(&self) -> Range<u16> {
+        0..u16::try_from(self.ports.len()).unwrap_or(u16::MAX)
     }
 
     /// Waits until the state changes, for at most `time`.

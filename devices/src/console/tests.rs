@@ -1,7 +1,7 @@
 //! Honest and hostile drivers of the console.
 
 use super::*;
-use crate::virtio::tests::{BASE, Watcher, memory, queue_at};
+use crate::virtio::tests::{BASE, WRITE, Watcher, memory, queue_at};
 use crate::virtio::{ActivateError, Device, DeviceError, Guest, Memory, ThreadInit, feature_bit};
 use hartline_abi::console::{
     CONTROL_RECEIVE, CONTROL_TRANSMIT, Control, console_feature, event, transmit_queue,
@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use virtio_bindings::virtio_config::{VIRTIO_F_IN_ORDER, VIRTIO_F_VERSION_1};
-use virtio_bindings::virtio_ring::VRING_DESC_F_WRITE;
 use vm_memory::{Bytes, GuestAddress};
 
 /// Entries of a queue, and offsets of its parts. Queues are in pages from the start of RAM on.
@@ -26,7 +25,6 @@ const USED: u64 = 0x800;
 const BUFFERS: u64 = BASE + 0x8000;
 /// Length of a buffer for a control message, bytes.
 const ROOM: u32 = 64;
-const WRITE: u16 = VRING_DESC_F_WRITE as u16;
 const FEATURES: u64 =
     feature_bit(VIRTIO_F_VERSION_1) | console_feature::MULTIPORT | feature_bit(VIRTIO_F_IN_ORDER);
 
@@ -68,7 +66,7 @@ impl Driver {
 
     fn start(&mut self) -> Result<(), ActivateError> {
         (self.available, self.taken) = ([0; 8], 0);
-        let queues = 0..self.device.queues() as u16;
+        let queues = 0..self.device.queues().try_into().unwrap();
         let queue = |number: u16| {
             let clear = self.memory.map().write_slice(&[0; 0x1000], gpa(number, 0));
             clear.unwrap();
@@ -110,7 +108,7 @@ impl Driver {
             .map()
             .write_slice(text, GuestAddress(at))
             .unwrap();
-        self.give(queue, at, text.len() as u32, 0);
+        self.give(queue, at, text.len().try_into().unwrap(), 0);
         self.device.notify(queue.into());
     }
 
@@ -120,7 +118,8 @@ impl Driver {
         let bytes = Control { port, event, value }.to_bytes();
         let map = self.memory.map();
         map.write_slice(&bytes, GuestAddress(BUFFERS)).unwrap();
-        self.give(CONTROL_TRANSMIT, BUFFERS, bytes.len() as u32, 0);
+        let length = bytes.len().try_into().unwrap();
+        self.give(CONTROL_TRANSMIT, BUFFERS, length, 0);
         self.device.notify(CONTROL_TRANSMIT.into());
     }
 
@@ -185,7 +184,8 @@ fn null() -> OwnedFd {
 }
 
 fn contents(file: &File) -> Vec<u8> {
-    let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+    let length = file.metadata().unwrap().len();
+    let mut bytes = vec![0; length.try_into().unwrap()];
     file.read_exact_at(&mut bytes, 0).unwrap();
     bytes
 }
@@ -197,7 +197,7 @@ fn megabytes_pass_in_order_through_sleeps_and_wraps() {
     let mut expected = [Vec::new(), Vec::new()];
     for n in 0..3000u32 {
         let length = n * 7919 % 1024 + 1;
-        let text: Vec<u8> = (0..length).map(|i| (i * 31 + n) as u8).collect();
+        let text: Vec<u8> = (0..length).map(|i| (i * 31 + n).to_le_bytes()[0]).collect();
         let port = u16::from(n % 5 == 0);
         expected[usize::from(port)].extend_from_slice(&text);
         driver.send(port, &text);
@@ -265,18 +265,30 @@ fn a_closed_output_is_reported_to_the_guest() {
 }
 
 #[test]
-fn an_output_gets_no_more_than_its_limit() {
+fn a_file_of_limited_length_keeps_the_newest_output() {
+    const LIMIT: u64 = log::TRAILER + 8;
     let (out, err) = (memory_file(), memory_file());
-    let mut driver = Driver::new([copy(&out), copy(&err), null()], 8);
-    for text in [b"hello", b"world", b"never"] {
+    let mut driver = Driver::new([copy(&out), copy(&err), null()], LIMIT);
+    for text in [b"hello", b"world", b"again"] {
         driver.send(0, text);
     }
-    driver.send(1, b"all of it");
+    driver.send(1, b"all of i");
     driver.console.finish(None).unwrap();
-    assert_eq!(contents(&out), b"hellowor");
-    assert_eq!(contents(&err), b"all of i");
-    // Both have reached their limit.
-    assert_eq!(driver.console.shared.lock().closed, [true, true, false]);
+    let read = |file, from| {
+        let mut bytes = [0; 8];
+        let (at, count) = log::read(file, LIMIT, from, &mut bytes).unwrap();
+        (at, String::from_utf8(bytes[..count].to_vec()).unwrap())
+    };
+    assert_eq!(
+        read(&out, 0),
+        (7, "r".to_owned()),
+        "up to the end of the file"
+    );
+    assert_eq!(read(&out, 8), (8, "ldagain".to_owned()));
+    assert_eq!(read(&err, 0), (0, "all of i".to_owned()));
+    assert_eq!(contents(&out).len(), 32);
+    // Both accept more.
+    assert_eq!(driver.console.shared.lock().closed, [false; 3]);
 }
 
 #[test]

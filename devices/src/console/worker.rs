@@ -79,14 +79,15 @@ impl Worker {
     }
 
     /// Writes a batch of a port. Returns whether there was one.
-    fn write_batch(&mut self, port: usize) -> Result<bool, DeviceError> {
+    fn write_batch(&mut self, number: u32) -> Result<bool, DeviceError> {
+        let port = number as usize;
         let Shared {
             memory,
             counters,
             guest,
             ..
         } = &*self.shared;
-        let (mut batch, resets) = {
+        let (batch, resets) = {
             let mut state = self.shared.lock();
             let resets = state.resets;
             let Some(queues) = &mut state.queues else {
@@ -98,7 +99,7 @@ impl Worker {
             return Ok(false);
         }
         // There are fewer buffers than BATCH and MAX_BUFFERS together.
-        let is_open = self.outputs[port].write(&mut batch.buffers);
+        let is_open = self.outputs[port].write(batch.buffers);
         count(&counters.sent_buffers, batch.heads.len() as u64);
         count(&counters.sent_bytes, batch.length as u64);
         let mut state = self.shared.lock();
@@ -109,7 +110,7 @@ impl Worker {
         };
         if was_open && !is_open {
             // Before the chains become used, so that the driver knows it when it sees them.
-            queues.controls.close(port as u32);
+            queues.controls.close(number);
             self.shared.serve_controls(&mut state)?;
         }
         let Some(queues) = &mut state.queues else {
@@ -144,8 +145,8 @@ impl Work for Worker {
         // Flush requests from before this call are complete if the queues are empty now.
         let requests = self.shared.lock().flush_requests;
         let mut any = false;
-        for port in 0..self.outputs.len() {
-            any |= self.write_batch(port)?;
+        for port in self.shared.port_numbers() {
+            any |= self.write_batch(port.into())?;
         }
         if !any {
             self.set_flushed(requests);

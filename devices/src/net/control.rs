@@ -3,6 +3,7 @@
 //! The queue has no thread. Commands are rare, so the vCPU thread that handles the driver's
 //! notification executes them before it returns.
 
+use crate::virtio::constant::byte;
 use crate::virtio::{
     Buffers, DeviceError, Direction, Guest, MAX_QUEUE_SIZE, Memory, add_used, enable_notification,
     next_chain, notify_used,
@@ -16,6 +17,14 @@ use virtio_queue::Queue;
 const BATCH: u16 = MAX_QUEUE_SIZE;
 /// Length of `VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, bytes: class, command, and 16 bits of data.
 const LENGTH: usize = 4;
+/// The answers to commands.
+pub(super) const OK: u8 = byte(VIRTIO_NET_OK);
+pub(super) const ERROR: u8 = byte(VIRTIO_NET_ERR);
+/// Class and command of `VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`.
+pub(super) const SET_PAIRS: [u8; 2] = [
+    byte(VIRTIO_NET_CTRL_MQ),
+    byte(VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET),
+];
 
 /// Executes the available commands. `set_pairs` sets the number of active pairs, which may be any
 /// value, and returns whether that was possible. Returns whether the guest was interrupted.
@@ -38,10 +47,10 @@ pub(super) fn serve(
                 return Err(DeviceError::Buffer);
             }
             let result = match pairs(&chain.buffers) {
-                Some(pairs) if set_pairs(pairs) => VIRTIO_NET_OK,
-                _ => VIRTIO_NET_ERR,
+                Some(pairs) if set_pairs(pairs) => OK,
+                _ => ERROR,
             };
-            ack.copy_to(&[result as u8]);
+            ack.copy_to(&[result]);
             add_used(queue, memory, chain.head, 1)?;
             done += 1;
         }
@@ -60,7 +69,5 @@ fn pairs(command: &Buffers) -> Option<u16> {
     let mut bytes = [0; LENGTH];
     command.copy_from(&mut bytes);
     let [class, command, low, high] = bytes;
-    let is_set = (u32::from(class), u32::from(command))
-        == (VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET);
-    is_set.then(|| u16::from_le_bytes([low, high]))
+    ([class, command] == SET_PAIRS).then(|| u16::from_le_bytes([low, high]))
 }

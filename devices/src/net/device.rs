@@ -30,6 +30,8 @@ pub(super) const CTRL_VQ: u64 = feature_bit(VIRTIO_NET_F_CTRL_VQ);
 /// A network device.
 pub struct Net {
     config: [u8; 12],
+    /// Number of pairs of queues.
+    pairs: u16,
     /// The offloads that all backends have.
     offloads: u64,
     /// Dropped before `shared`: the backends need the memory of the guest's buffers.
@@ -82,6 +84,7 @@ impl Net {
         let pairs = pairs.collect::<io::Result<Vec<_>>>()?;
         Ok(Self {
             config: config.to_bytes(),
+            pairs: count,
             offloads,
             shared: Arc::new(Shared {
                 memory,
@@ -115,10 +118,10 @@ impl Net {
     }
 
     /// The number of pairs that a driver with these features sets up.
-    pub(super) fn pairs_with(&self, features: u64) -> usize {
+    pub(super) fn pairs_with(&self, features: u64) -> u16 {
         match features & MQ {
             0 => 1,
-            _ => self.kicks.len(),
+            _ => self.pairs,
         }
     }
 
@@ -192,7 +195,7 @@ impl Device for Net {
     }
 
     fn features(&self) -> u64 {
-        let multiqueue = match self.kicks.len() {
+        let multiqueue = match self.pairs {
             1 => 0,
             _ => CTRL_VQ | MQ,
         };
@@ -202,15 +205,15 @@ impl Device for Net {
     }
 
     fn queues(&self) -> usize {
-        match self.kicks.len() {
+        match self.pairs {
             1 => 2,
-            pairs => 2 * pairs + 1,
+            pairs => 2 * usize::from(pairs) + 1,
         }
     }
 
     fn queues_with(&self, features: u64) -> usize {
         let pairs = self.pairs_with(features);
-        2 * pairs + usize::from(features & CTRL_VQ != 0)
+        2 * usize::from(pairs) + usize::from(features & CTRL_VQ != 0)
     }
 
     fn config(&self) -> &[u8] {
@@ -233,7 +236,7 @@ impl Device for Net {
                 expected: self.queues_with(features),
             });
         }
-        let number = net_control(self.pairs_with(features) as u16);
+        let number = net_control(self.pairs_with(features));
         let failed = |queue| {
             move |source| ActivateError::Backend {
                 device: NAME,

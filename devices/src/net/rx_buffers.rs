@@ -86,9 +86,10 @@ impl RxBuffers {
     /// as `num_buffers` in the packet's header. Returns each head with the number of used bytes.
     pub fn take(&mut self, length: usize) -> impl Iterator<Item = (u16, u32)> {
         self.pieces.clear();
-        let (mut count, mut covered) = (0, 0);
+        // There are fewer chains than entries of the queue.
+        let (mut count, mut covered) = (0_u16, 0);
         // At least one chain, for the header.
-        while let Some(chain) = self.chains.get(count)
+        while let Some(chain) = self.chains.get(usize::from(count))
             && (count == 0 || covered < length)
         {
             covered += chain.length;
@@ -96,14 +97,15 @@ impl RxBuffers {
         }
         self.room -= covered;
         if let Some(first) = self.chains.front() {
-            let count = (count as u16).to_le_bytes();
+            let count = count.to_le_bytes();
             first.buffers.store(NetHeader::BUFFERS_OFFSET, &count);
         }
         let mut left = length;
-        self.chains.drain(..count).map(move |chain| {
+        self.chains.drain(..usize::from(count)).map(move |chain| {
             let here = left.min(chain.length);
             left -= here;
-            (chain.head, here as u32)
+            // A packet is never as long as this limit.
+            (chain.head, u32::try_from(here).unwrap_or(u32::MAX))
         })
     }
 }
@@ -170,10 +172,8 @@ mod properties {
         assert_eq!(rx.chains.len(), lengths.len() - count);
         if count > 0 {
             let at = NetHeader::BUFFERS_OFFSET;
-            assert_eq!(
-                u16::from_le_bytes([ram[0][at], ram[0][at + 1]]),
-                count as u16
-            );
+            let stored = u16::from_le_bytes([ram[0][at], ram[0][at + 1]]);
+            assert_eq!(usize::from(stored), count);
         }
     }
 
@@ -230,7 +230,7 @@ mod properties {
     #[test]
     fn all_short_chains() {
         const LENGTHS: usize = MOST - NetHeader::LENGTH + 1;
-        for count in 0..=CHAINS as u32 {
+        for count in 0..=u32::try_from(CHAINS).unwrap() {
             for number in 0..LENGTHS.pow(count) {
                 let digit = |n| NetHeader::LENGTH + number / LENGTHS.pow(n) % LENGTHS;
                 let lengths: Vec<_> = (0..count).map(digit).collect();
@@ -248,12 +248,9 @@ mod properties {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::virtio::tests::{AVAILABLE, BASE, memory, queue};
-    use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
+    use crate::virtio::tests::{AVAILABLE, BASE, NEXT, WRITE, memory, queue};
     use vm_memory::{Bytes, GuestAddress};
 
-    const NEXT: u16 = VRING_DESC_F_NEXT as u16;
-    const WRITE: u16 = VRING_DESC_F_WRITE as u16;
     const AT: u64 = BASE + 0x4000;
 
     /// A queue of 8 entries. Each buffer is a separate chain, and `count` chains are available.
@@ -321,7 +318,7 @@ mod tests {
     #[test]
     fn short_buffers_are_errors() {
         let memory = memory();
-        let least = NetHeader::LENGTH as u32;
+        let least = u32::try_from(NetHeader::LENGTH).unwrap();
         let many = |length| vec![(AT, length); 8];
         for (merges, needed, buffers, expected) in [
             (true, 100, vec![(AT, least - 1)], Err(DeviceError::Buffer)),
@@ -335,7 +332,8 @@ mod tests {
             (false, 100, vec![], Ok(false)),
             (true, 100, vec![(0x1000, 100)], Err(DeviceError::Buffer)),
         ] {
-            let mut queue = ring(&memory, &buffers, buffers.len() as u16);
+            let count = buffers.len().try_into().unwrap();
+            let mut queue = ring(&memory, &buffers, count);
             let mut rx = RxBuffers::new(needed, merges);
             let found = rx.fill(&mut queue, &memory);
             assert_eq!(found, expected, "{merges} {needed} {buffers:x?}");

@@ -1,9 +1,10 @@
 //! Good and bad commands of a test driver for several pairs of queues.
 
+use super::control::{ERROR, OK, SET_PAIRS};
 use super::device::{CTRL_VQ, MQ};
 use super::*;
 use crate::limiter::OwnLimits;
-use crate::virtio::tests::{AVAILABLE, BASE, Watcher, memory, queue, queue_at};
+use crate::virtio::tests::{AVAILABLE, BASE, NEXT, WRITE, Watcher, memory, queue, queue_at};
 use crate::virtio::{ActivateError, Buffers, Device, DeviceError, Guest, Memory};
 use hartline_abi::virtio::NetHeader;
 use std::io;
@@ -11,10 +12,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use virtio_bindings::virtio_net::{
-    VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET, VIRTIO_NET_ERR, VIRTIO_NET_OK,
-};
-use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 use virtio_queue::Queue;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -58,11 +55,9 @@ impl Backend for Wire {
 
 const BOTH: u64 = CTRL_VQ | MQ;
 const PAIRS: usize = 3;
-const NEXT: u16 = VRING_DESC_F_NEXT as u16;
-const WRITE: u16 = VRING_DESC_F_WRITE as u16;
-/// The answers to commands.
-const OK: u8 = VIRTIO_NET_OK as u8;
-const ERROR: u8 = VIRTIO_NET_ERR as u8;
+/// The control queue, behind those of all pairs.
+const CONTROL: u32 = 6;
+const _: () = assert!(CONTROL as usize == 2 * PAIRS);
 /// Address of the commands.
 const COMMANDS: u64 = BASE + 0x8000;
 
@@ -124,13 +119,14 @@ impl Bench {
             let at = COMMANDS + 0x100 * u64::from(number);
             map.write_slice(command, GuestAddress(at)).unwrap();
             map.write_obj(0xffu8, GuestAddress(at + 0x80)).unwrap();
-            chain.push((at, command.len() as u32, NEXT, 2 * number + 1));
+            let length = command.len().try_into().unwrap();
+            chain.push((at, length, NEXT, 2 * number + 1));
             chain.push((at + 0x80, 1, WRITE, 0));
             let slot = GuestAddress(AVAILABLE + 4 + 2 * u64::from(number));
             map.write_obj(2 * number, slot).unwrap();
         }
-        let control = queue(&self.memory, &chain, commands.len() as u16);
-        let count = self.device.pairs_with(features) as u64 * 2;
+        let control = queue(&self.memory, &chain, commands.len().try_into().unwrap());
+        let count = u64::from(self.device.pairs_with(features)) * 2;
         let mut queues: Vec<Queue> = (0..count).map(|number| self.empty(number)).collect();
         queues.push(control);
         queues.truncate(self.device.queues_with(features));
@@ -152,8 +148,7 @@ impl Bench {
 /// The command that sets the number of pairs.
 fn set(pairs: u16) -> [u8; 4] {
     let [low, high] = pairs.to_le_bytes();
-    let [class, command] =
-        [VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET].map(|byte| byte as u8);
+    let [class, command] = SET_PAIRS;
     [class, command, low, high]
 }
 
@@ -164,7 +159,7 @@ fn pairs_become_active_and_inactive() {
         .start(BOTH, &[&set(3), &set(1), &set(2), &set(2)])
         .unwrap();
     assert_eq!(bench.active(), [false, false]);
-    bench.device.notify(2 * PAIRS as u32);
+    bench.device.notify(CONTROL);
     for number in 0..4 {
         assert_eq!(bench.answer(number), OK, "{number}");
     }
@@ -180,7 +175,7 @@ fn pairs_become_active_and_inactive() {
     // The first pair, two more, and one of them again.
     assert_eq!(bench.threads.load(Ordering::SeqCst), 4);
     bench.start(BOTH, &[&set(3)]).unwrap();
-    bench.device.notify(2 * PAIRS as u32);
+    bench.device.notify(CONTROL);
     assert_eq!((bench.answer(0), bench.active()), (OK, vec![true, true]));
     assert_eq!(bench.watcher.failure(), None);
 }
@@ -201,7 +196,7 @@ fn bad_commands_change_nothing() {
     for bad in bad {
         let mut bench = Bench::new();
         bench.start(BOTH, &[&set(2), bad]).unwrap();
-        bench.device.notify(2 * PAIRS as u32);
+        bench.device.notify(CONTROL);
         assert_eq!([bench.answer(0), bench.answer(1)], [OK, ERROR], "{bad:?}");
         assert_eq!(bench.active(), [true, false], "{bad:?}");
         assert_eq!(bench.watcher.failure(), None);
@@ -217,13 +212,13 @@ fn broken_commands_stop_the_device() {
         vec![(0x1000, 4, NEXT, 1), (COMMANDS, 1, WRITE, 0)],
     ] {
         let mut bench = Bench::new();
-        let mut queues: Vec<Queue> = (0..2 * PAIRS as u64).map(|n| bench.empty(n)).collect();
+        let mut queues: Vec<Queue> = (0..u64::from(CONTROL)).map(|n| bench.empty(n)).collect();
         queues.push(queue(&bench.memory, &chain, 1));
         bench.device.activate(BOTH, queues).unwrap();
-        bench.device.notify(2 * PAIRS as u32);
+        bench.device.notify(CONTROL);
         assert_eq!(bench.watcher.failure(), Some(DeviceError::Buffer));
         // The device ignores later notifications.
-        bench.device.notify(2 * PAIRS as u32);
+        bench.device.notify(CONTROL);
     }
 }
 
@@ -231,7 +226,7 @@ fn broken_commands_stop_the_device() {
 fn drivers_may_use_one_pair() {
     let mut bench = Bench::new();
     bench.start(0, &[]).unwrap();
-    bench.device.notify(2 * PAIRS as u32);
+    bench.device.notify(CONTROL);
     bench.device.reset();
     // The control queue is behind the only pair then.
     bench.start(CTRL_VQ, &[&set(2), &set(1)]).unwrap();
@@ -266,14 +261,15 @@ fn packets_without_a_header_are_lost() {
         (memory.clone(), Arc::clone(&watcher) as Arc<dyn Guest>),
     )
     .unwrap();
-    let header = NetHeader::LENGTH as u32;
+    let header = u32::try_from(NetHeader::LENGTH).unwrap();
     let lengths = [0, header - 1, header, header + 5];
     let chains = lengths.map(|length| (BASE + 0x4000, length, 0, 0));
-    for head in 0..lengths.len() as u16 {
+    let count = lengths.len().try_into().unwrap();
+    for head in 0..count {
         let slot = GuestAddress(AVAILABLE + 4 + 2 * u64::from(head));
         memory.map().write_obj(head, slot).unwrap();
     }
-    let transmit = queue(&memory, &chains, lengths.len() as u16);
+    let transmit = queue(&memory, &chains, count);
     let receive = queue_at([0, 1, 2].map(|part| BASE + 0x6000 + part * 0x80), 8);
     device.activate(0, vec![receive, transmit]).unwrap();
     let counters = device.counters();

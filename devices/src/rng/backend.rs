@@ -15,5 +15,6 @@ pub(super) fn fill(chain: &Chain) -> u32 {
     // Up to 256 bytes are always complete. A signal may shorten a longer read.
     let count = getrandom(&mut *bytes, GetRandomFlags::empty()).unwrap_or(0);
     chain.buffers.copy_to(&bytes[..count]);
-    count as u32
+    // At most MAX_LENGTH.
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

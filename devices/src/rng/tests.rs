@@ -2,16 +2,13 @@
 
 use super::backend::MAX_LENGTH;
 use super::*;
-use crate::virtio::tests::{BASE, Watcher, memory, queue};
+use crate::virtio::tests::{BASE, NEXT, WRITE, Watcher, memory, queue};
 use crate::virtio::{Device, DeviceError, Guest, Memory};
 use std::sync::Arc;
-use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 use vm_memory::{Bytes, GuestAddress};
 
 /// Address of the buffers.
 const BUFFERS: u64 = BASE + 0x4000;
-const WRITE: u16 = VRING_DESC_F_WRITE as u16;
-const NEXT: u16 = VRING_DESC_F_NEXT as u16;
 
 /// Serves a chain of buffers. Returns the memory, the counters, and the error that stopped the
 /// device.

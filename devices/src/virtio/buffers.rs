@@ -122,19 +122,6 @@ impl Buffers {
         self.list.drain(..self.list.len() - rest);
     }
 
-    /// Shortens the list to `most` bytes. Result: whether all of its bytes fit.
-    pub(crate) fn truncate(&mut self, most: u64) -> bool {
-        let mut left = usize::try_from(most).unwrap_or(usize::MAX);
-        let mut fits = true;
-        for buffer in &mut self.list {
-            let length = buffer.iov_len.min(left);
-            fits &= length == buffer.iov_len;
-            buffer.iov_len = length;
-            left -= length;
-        }
-        fits
-    }
-
     /// The buffers.
     fn slices(&self) -> impl Iterator<Item = VolatileSlice<'_>> {
         self.list.iter().map(|buffer| {

@@ -1,14 +1,16 @@
-//! The guest's RAM as devices access it.
+//! The guest's memory as devices access it.
 
 use super::DeviceError;
 use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use vm_memory::{
-    GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion, VolatileSlice,
+    AtomicInteger, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion,
+    VolatileMemory, VolatileSlice,
 };
 
-/// The guest's private RAM. It stays mapped as long as this value or a clone lives.
+/// Memory of the guest: its private RAM, or the pages that it shares with the VMM. It stays mapped as
+/// long as this value or a clone lives.
 #[derive(Debug, Clone)]
 pub struct Memory(Arc<Mapped>);
 
@@ -73,12 +75,24 @@ impl Memory {
     ///
     /// # Errors
     /// [`DeviceError::Buffer`]: the buffer is not in RAM.
-    pub(super) fn slice(
+    pub(crate) fn slice(
         &self,
         address: u64,
         length: usize,
     ) -> Result<VolatileSlice<'_>, DeviceError> {
         let slice = self.map().get_slice(GuestAddress(address), length);
         slice.map_err(|_| DeviceError::Buffer)
+    }
+
+    /// The word at a guest-physical address, which the guest and the device use at once.
+    ///
+    /// # Errors
+    /// [`DeviceError::Buffer`]: the word is not in RAM, or is misaligned.
+    pub(crate) fn atomic<T: AtomicInteger>(&self, address: u64) -> Result<&T, DeviceError> {
+        let place = self.map().to_region_addr(GuestAddress(address));
+        let (region, offset) = place.ok_or(DeviceError::Buffer)?;
+        let offset = usize::try_from(offset.0).map_err(|_| DeviceError::Buffer)?;
+        let word = region.get_atomic_ref(offset);
+        word.map_err(|_| DeviceError::Buffer)
     }
 }

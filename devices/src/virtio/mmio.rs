@@ -62,11 +62,10 @@ impl Transport {
         self.activate_error = None;
     }
 
-    /// Why the device was not activated when the driver last set `DRIVER_OK`. `None` if it was,
-    /// and after a reset.
-    #[must_use]
-    pub fn activate_error(&self) -> Option<&ActivateError> {
-        self.activate_error.as_ref()
+    /// Takes the reason why the device was not activated when the driver last set `DRIVER_OK`. `None`
+    /// if it was activated, and after a reset.
+    pub fn take_activate_error(&mut self) -> Option<ActivateError> {
+        self.activate_error.take()
     }
 
     fn features(&self) -> u64 {
@@ -83,9 +82,8 @@ impl Transport {
             for (to, from) in data.iter_mut().zip(config.unwrap_or_default()) {
                 *to = *from;
             }
-        } else if data.len() == 4 {
-            // Below `VIRTIO_MMIO_CONFIG`.
-            data.copy_from_slice(&self.register(offset as u32).to_le_bytes());
+        } else if let (4, Ok(offset)) = (data.len(), u32::try_from(offset)) {
+            data.copy_from_slice(&self.register(offset).to_le_bytes());
         }
     }
 
@@ -206,11 +204,18 @@ impl Transport {
     }
 }
 
+/// The low and the high half of a word.
+pub(crate) fn halves(word: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+    [[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes)
+}
+
 /// One of the two 32-bit halves of a word of features.
 fn half(word: u64, select: u32) -> u32 {
+    let [low, high] = halves(word);
     match select {
-        0 => word as u32,
-        1 => (word >> 32) as u32,
+        0 => low,
+        1 => high,
         _ => 0,
     }
 }

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod abi_tests;
 mod buffers;
+pub(crate) mod constant;
 mod device;
 pub(crate) mod kick;
 mod memory;

@@ -1,6 +1,6 @@
 //! Correct, wrong and hostile drivers.
 
-use super::mmio::Transport;
+use super::mmio::{Transport, halves};
 use super::*;
 use hartline_abi::virtio::MAGIC;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -23,6 +23,17 @@ const DESCRIPTORS: u64 = BASE;
 pub const AVAILABLE: u64 = BASE + 0x1000;
 pub const USED: u64 = BASE + 0x2000;
 pub const SIZE: u16 = 8;
+/// Flags of descriptors.
+pub const NEXT: u16 = half_word(VRING_DESC_F_NEXT);
+pub const WRITE: u16 = half_word(VRING_DESC_F_WRITE);
+
+/// A constant of 16 bits.
+const fn half_word(number: u32) -> u16 {
+    match number.to_le_bytes() {
+        [low, high, 0, 0] => u16::from_le_bytes([low, high]),
+        _ => panic!("the constant has more than 16 bits"),
+    }
+}
 
 /// A guest that remembers why the device stopped.
 #[derive(Debug, Default)]
@@ -123,7 +134,8 @@ const DRIVER: u32 = VIRTIO_CONFIG_S_ACKNOWLEDGE | VIRTIO_CONFIG_S_DRIVER;
 /// Sets the device up with a queue at these addresses. Returns its status.
 fn start(transport: &mut Transport, features: u64, queue: [u64; 3]) -> u32 {
     let mut write = |offset: u32, value: u64| {
-        transport.write(offset.into(), &(value as u32).to_le_bytes());
+        let [low, _] = halves(value);
+        transport.write(offset.into(), &low.to_le_bytes());
     };
     write(VIRTIO_MMIO_STATUS, 0);
     write(VIRTIO_MMIO_STATUS, DRIVER.into());
@@ -163,7 +175,7 @@ fn a_driver_starts_the_device() {
     let features = feature_bit(VIRTIO_F_VERSION_1) | feature_bit(VIRTIO_RING_F_EVENT_IDX) | 1;
     let status = start(&mut transport, features, QUEUE);
     assert_ne!(status & VIRTIO_CONFIG_S_DRIVER_OK, 0);
-    assert!(transport.activate_error().is_none());
+    assert!(transport.take_activate_error().is_none());
     assert_eq!(*started.lock().unwrap(), Some(features));
     transport.write(VIRTIO_MMIO_STATUS.into(), &[0; 4]);
     assert_eq!(*started.lock().unwrap(), None);
@@ -186,7 +198,7 @@ fn wrong_drivers_do_not_start_it() {
             0,
             "{features:#x} {queue:x?}"
         );
-        let error = transport.activate_error().unwrap();
+        let error = transport.take_activate_error().unwrap();
         assert_eq!(
             matches!(
                 error,
@@ -226,19 +238,15 @@ pub fn queue(memory: &Memory, chain: &[(u64, u32, u16, u16)], index: u16) -> Que
 pub fn queue_at([descriptors, available, used]: [u64; 3], size: u16) -> Queue {
     let mut queue = Queue::new(MAX_QUEUE_SIZE).unwrap();
     queue.set_size(size);
-    let halves = |address: u64| (Some(address as u32), Some((address >> 32) as u32));
-    let (low, high) = halves(descriptors);
+    let [low, high] = halves(descriptors).map(Some);
     queue.set_desc_table_address(low, high);
-    let (low, high) = halves(available);
+    let [low, high] = halves(available).map(Some);
     queue.set_avail_ring_address(low, high);
-    let (low, high) = halves(used);
+    let [low, high] = halves(used).map(Some);
     queue.set_used_ring_address(low, high);
     queue.set_ready(true);
     queue
 }
-
-const NEXT: u16 = VRING_DESC_F_NEXT as u16;
-const WRITE: u16 = VRING_DESC_F_WRITE as u16;
 
 #[test]
 fn chains_are_followed_and_become_used() {
@@ -302,15 +310,15 @@ fn activate_errors_name_device_queue_and_value() {
     let (mut transport, _) = transport();
     let version = feature_bit(VIRTIO_F_VERSION_1);
     start(&mut transport, version, [DESCRIPTORS, AVAILABLE, 0]);
-    let error = transport.activate_error().unwrap().to_string();
+    let error = transport.take_activate_error().unwrap().to_string();
     assert!(
         error.starts_with("recorder: cannot activate queue 0 of 8 entries (ready: true)"),
         "{error}"
     );
     // Without VIRTIO_F_VERSION_1, FEATURES_OK is refused.
     start(&mut transport, 1, QUEUE);
-    let error = transport.activate_error().unwrap().to_string();
+    let error = transport.take_activate_error().unwrap().to_string();
     assert!(error.contains("lacks FEATURES_OK"), "{error}");
     transport.reset();
-    assert!(transport.activate_error().is_none());
+    assert!(transport.take_activate_error().is_none());
 }

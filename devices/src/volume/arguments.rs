@@ -11,7 +11,7 @@ const NAME_MAX: u64 = 255;
 ///
 /// # Errors
 /// `ENAMETOOLONG`; `EINVAL` if the bytes are no path component.
-pub fn name(data: Data, offset: u64, length: u64) -> Result<CString, Errno> {
+pub fn name(data: Data<'_>, offset: u64, length: u64) -> Result<CString, Errno> {
     if length > NAME_MAX {
         return Err(libc::ENAMETOOLONG);
     }
@@ -27,7 +27,7 @@ pub fn name(data: Data, offset: u64, length: u64) -> Result<CString, Errno> {
 ///
 /// # Errors
 /// `ERANGE` if the name is too long, `EOPNOTSUPP` for another namespace, `EINVAL`.
-pub fn extended_name(data: Data, length: u64) -> Result<CString, Errno> {
+pub fn extended_name(data: Data<'_>, length: u64) -> Result<CString, Errno> {
     if length > NAME_MAX {
         return Err(libc::ERANGE);
     }
@@ -56,5 +56,6 @@ pub fn safe_mode(mode: u64, is_directory: bool) -> u32 {
         true => 0o3777,
         false => 0o1777,
     };
-    mode as u32 & allowed
+    // Fewer than 32 bits are allowed.
+    u32::try_from(mode & allowed).unwrap_or(0)
 }

@@ -246,7 +246,7 @@ pub fn read_directory(fd: BorrowedFd<'_>, cookie: u64, length: usize) -> Result<
             length,
         )
     };
-    entries.truncate(check_size(count as isize)? as usize);
+    entries.truncate(usize::try_from(count).map_err(|_| last_error())?);
     Ok(entries)
 }
 
@@ -270,7 +270,9 @@ pub fn try_read(fd: BorrowedFd<'_>, offset: u64, to: VolatileSlice<'_>) -> Optio
             iov_base: guard.as_ptr().cast(),
             iov_len: guard.len(),
         };
-        let at = i64::try_from(offset).ok()?.checked_add(done as i64)?;
+        let at = i64::try_from(offset)
+            .ok()?
+            .checked_add_unsigned(done as u64)?;
         // SAFETY: one vector, the rest of the slice, which is mapped for writing as long as `to`.
         // The guest may write there meanwhile: no reference to these bytes exists.
         let read =
@@ -375,11 +377,11 @@ pub fn sealed_memory_file(bytes: &[u8]) -> Result<File, Errno> {
 /// Namespace of the extended attributes that a guest may see.
 pub const USER_NAMESPACE: &[u8] = b"user.";
 /// Longest value of an extended attribute, and longest list of names, bytes.
-pub const XATTR_SIZE_MAX: u64 = 64 << 10;
+pub const XATTR_SIZE_MAX: usize = 64 << 10;
 
 /// The value of an extended attribute.
 pub fn extended(fd: BorrowedFd<'_>, name: &CStr) -> Result<Vec<u8>, Errno> {
-    let mut value = vec![0_u8; XATTR_SIZE_MAX as usize];
+    let mut value = vec![0_u8; XATTR_SIZE_MAX];
     let length = fs::getxattr(descriptor_path(fd), name, &mut value[..]).map_err(errno)?;
     value.truncate(length);
     Ok(value)
@@ -402,7 +404,7 @@ pub fn remove_extended(fd: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
 
 /// Names of the extended attributes in [`USER_NAMESPACE`], each with its NUL.
 pub fn list_extended(fd: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
-    let mut names = vec![0_u8; XATTR_SIZE_MAX as usize];
+    let mut names = vec![0_u8; XATTR_SIZE_MAX];
     let length = match fs::listxattr(descriptor_path(fd), &mut names[..]) {
         Err(rustix::io::Errno::OPNOTSUPP) => 0,
         length => length.map_err(errno)?,

@@ -126,16 +126,17 @@ impl Taken {
             1..=MAX_LENGTH => {}
             _ => return Err(libc::EFBIG),
         }
-        let bytes = backend::read_all(file, length as usize)?;
+        let size = usize::try_from(length).map_err(|_| libc::EFBIG)?;
+        let bytes = backend::read_all(file, size)?;
         let (after, _) = backend::attributes(file)?;
-        if bytes.len() as u64 != length || Stamp::of(&after) != stamp {
+        if bytes.len() != size || Stamp::of(&after) != stamp {
             return Err(libc::ETXTBSY);
         }
         let same = last.map(|last| last.number).filter(|&number| {
             let copy = copies.get(number).filter(|copy| copy.length == length);
             let old = copy.and_then(|copy| {
                 use std::os::fd::AsFd;
-                backend::read_all(copy.file.as_fd(), length as usize).ok()
+                backend::read_all(copy.file.as_fd(), size).ok()
             });
             old.is_some_and(|old| old == bytes)
         });

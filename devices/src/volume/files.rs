@@ -84,7 +84,9 @@ impl Files {
         Self {
             limits: Limits::new(volumes.iter().map(|volume| volume.usage).collect()),
             volumes,
-            nodes: Nodes::new(limit.clamp(MIN_NODES, MAX_NODES) as usize),
+            nodes: Nodes::new(
+                usize::try_from(limit.clamp(MIN_NODES, MAX_NODES)).unwrap_or(usize::MAX),
+            ),
         }
     }
 

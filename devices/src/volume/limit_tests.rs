@@ -1,7 +1,7 @@
 //! Volumes with limits: costs of files, and the depth of directories.
 
 use super::cost::MAX_DEPTH;
-use super::tests::Host;
+use super::tests::{Host, index};
 use super::*;
 use hartline_abi::volume::{Answer, Operation};
 use std::fs;
@@ -47,7 +47,7 @@ fn a_volume_with_a_limit_holds_no_more() {
         (Operation::Write, &[node, 0, 1, 1]),
         (Operation::Write, &[node, 1, 10_000, 0]),
         (Operation::Truncate, &[node, 10_001]),
-        (Operation::Truncate, &[node, i64::MAX as u64]),
+        (Operation::Truncate, &[node, i64::MAX.cast_unsigned()]),
         (Operation::Allocate, &[node, 0, 0, 10_001]),
     ] {
         assert_eq!(
@@ -56,7 +56,7 @@ fn a_volume_with_a_limit_holds_no_more() {
             "{args:?}"
         );
     }
-    let unseen = libc::FALLOC_FL_KEEP_SIZE as u64;
+    let unseen = libc::FALLOC_FL_KEEP_SIZE.unsigned_abs().into();
     let unseen = host.call(Operation::Allocate, &[node, unseen, 0, 1 << 30], b"");
     assert_eq!(result(unseen), -i64::from(libc::EOPNOTSUPP));
     let over = host.call(Operation::Write, &[node, 9_999, 1, 0], b"y");
@@ -300,19 +300,18 @@ fn what_counts_is_what_is_there() {
     let mut nodes = vec![root];
     let mut done = 0;
     for step in 0..6000 {
-        let operation = operations[random(operations.len() as u64) as usize];
-        let [directory, node] = [0; 2].map(|_| nodes[random(nodes.len() as u64) as usize]);
+        let operation = operations[index(random(operations.len() as u64))];
+        let [directory, node] = [0; 2].map(|_| nodes[index(random(nodes.len() as u64))]);
         let [one, two] = [0; 2].map(|_| {
-            let length = [1, 7, 255][random(3) as usize];
-            char::from(b'a' + random(6) as u8)
-                .to_string()
-                .repeat(length)
+            let length = [1, 7, 255][index(random(3))];
+            ["a", "b", "c", "d", "e", "f"][index(random(6))].repeat(length)
         });
         let (first, second) = (one.len() as u64, two.len() as u64);
         let (args, names) = match operation {
             Operation::Link => ([directory, first, node, 0, 0], vec![&one]),
             Operation::Rename => {
-                let flags = [0, libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE][random(3) as usize];
+                let flags = [0, libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE];
+                let flags = flags[index(random(3))];
                 let args = [directory, first, node, second, flags.into()];
                 (args, vec![&one, &two])
             }

@@ -44,7 +44,7 @@ impl Named {
 
 impl Files {
     /// Adds a name to a file.
-    pub fn link(&mut self, args: &[u64; 6], data: Data) -> Result<(), Errno> {
+    pub fn link(&mut self, args: &[u64; 6], data: Data<'_>) -> Result<(), Errno> {
         let name = name(data, 0, args[1])?;
         let directory = self.nodes.get(args[0])?.changeable()?;
         let file = self.nodes.get(args[2])?.changeable()?;
@@ -64,7 +64,7 @@ impl Files {
         &mut self,
         operation: Operation,
         args: &[u64; 6],
-        data: Data,
+        data: Data<'_>,
     ) -> Result<(), Errno> {
         let name = name(data, 0, args[1])?;
         let flags = match operation {
@@ -139,7 +139,7 @@ impl Files {
     }
 
     /// Moves a name, or exchanges two.
-    pub fn rename(&mut self, args: &[u64; 6], data: Data) -> Result<(), Errno> {
+    pub fn rename(&mut self, args: &[u64; 6], data: Data<'_>) -> Result<(), Errno> {
         let (old, new) = (name(data, 0, args[1])?, name(data, args[1], args[3])?);
         let allowed = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
         let flags = u32::try_from(args[4])

@@ -23,7 +23,7 @@ pub(super) enum Work {
 
 impl Work {
     /// Serves the request.
-    pub fn serve(&self, data: Data) -> Answer {
+    pub fn serve(&self, data: Data<'_>) -> Answer {
         let result = match self {
             Self::Read(file, offset, length) => {
                 backend::read(file.as_fd(), *offset, &data.slice(*length))
@@ -43,7 +43,7 @@ impl Work {
 }
 
 /// Answers a request, and interrupts the guest if it waits for an answer.
-pub(super) fn answer(channel: &Channel, slot: Slot, answer: Answer, guest: &dyn Guest) {
+pub(super) fn answer(channel: &Channel, slot: Slot<'_>, answer: Answer, guest: &dyn Guest) {
     slot.answer(answer);
     notify(channel, guest);
 }
@@ -127,15 +127,13 @@ impl<'a> Pool<'a> {
     }
 
     fn start(&self, number: usize) -> Option<SlotThread> {
-        let slot = self.channel.slot(number);
-        // SAFETY: dropping the pool joins the thread, and the pool borrows the channel, so the thread
-        // ends before the channel.
-        let channel = unsafe { self.channel.alias() };
+        let channel = self.channel.clone();
         let guest = Arc::clone(self.guest);
         let is_busy = Arc::<Busy>::default();
         let done = Arc::clone(&is_busy);
         let (work, next) = sync_channel::<Work>(1);
         let serve = move || {
+            let slot = channel.slot(number);
             for work in next {
                 let result = work.serve(slot.data());
                 let mut is_busy = done.lock();

@@ -41,7 +41,7 @@ impl Server {
     }
 
     /// Serves a request and returns its answer.
-    pub fn serve(&mut self, request: &Request, data: Data) -> Answer {
+    pub fn serve(&mut self, request: &Request, data: Data<'_>) -> Answer {
         let mut answer = Answer::default();
         let result = match Operation::from_number(request.operation) {
             Some(operation) => self.dispatch(operation, &request.args, data, &mut answer),
@@ -71,7 +71,7 @@ impl Server {
     }
 
     /// Serves a request. If the request must wait for storage, returns the work that is left.
-    pub(super) fn begin(&mut self, request: &Request, data: Data) -> Result<Answer, Work> {
+    pub(super) fn begin(&mut self, request: &Request, data: Data<'_>) -> Result<Answer, Work> {
         let args = &request.args;
         let reads = request.operation == Operation::Read as u32;
         let file = match reads || request.operation == Operation::Sync as u32 {
@@ -81,7 +81,7 @@ impl Server {
         let (Ok(file), Ok(offset)) = (file, position(args[1])) else {
             return Ok(self.serve(request, data));
         };
-        let length = args[2].min(VOLUME_DATA as u64) as usize;
+        let length = data_length(args[2]);
         let read = || backend::try_read(file, offset, data.slice(length));
         if let Some(count) = reads.then(read).flatten() {
             return Ok(Answer {
@@ -101,7 +101,7 @@ impl Server {
         &mut self,
         operation: Operation,
         args: &[u64; 6],
-        data: Data,
+        data: Data<'_>,
         answer: &mut Answer,
     ) -> Result<u64, Errno> {
         match operation {
@@ -164,7 +164,7 @@ impl Server {
         &mut self,
         operation: Operation,
         args: &[u64; 6],
-        data: Data,
+        data: Data<'_>,
     ) -> Result<NodeAttributes, Errno> {
         match operation {
             Operation::Lookup => {
@@ -233,7 +233,7 @@ impl Server {
         &mut self,
         operation: Operation,
         args: &[u64; 6],
-        data: Data,
+        data: Data<'_>,
     ) -> Result<NodeAttributes, Errno> {
         let node = self.files.nodes.get(args[0])?.changeable()?;
         let (directory, origin) = (node.path(), node.origin());
@@ -288,7 +288,12 @@ impl Server {
     }
 
     /// Executes operations on extended attributes.
-    fn extended(&self, operation: Operation, args: &[u64; 6], data: Data) -> Result<u64, Errno> {
+    fn extended(
+        &self,
+        operation: Operation,
+        args: &[u64; 6],
+        data: Data<'_>,
+    ) -> Result<u64, Errno> {
         let node = self.files.nodes.get(args[0])?;
         // Extended attributes do not count, so volumes with a limit have none.
         if self.files.limits.of(node.origin().volume).is_some() {
@@ -313,7 +318,8 @@ impl Server {
                 backend::remove_extended(node.changeable()?.path(), &name).map(|()| 0)
             }
             _ => {
-                let value = Some(args[2]).filter(|&length| length <= backend::XATTR_SIZE_MAX);
+                let most = backend::XATTR_SIZE_MAX as u64;
+                let value = Some(args[2]).filter(|&length| length <= most);
                 let value = value.and_then(|length| data.get(args[1], length));
                 let flags = i32::try_from(args[3]).map_err(|_| libc::EINVAL)?;
                 let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
@@ -332,18 +338,23 @@ impl Server {
         .map(|_| ())
     }
 
-    fn read(&mut self, args: &[u64; 6], data: Data) -> Result<u64, Errno> {
-        let length = args[2].min(VOLUME_DATA as u64) as usize;
+    fn read(&mut self, args: &[u64; 6], data: Data<'_>) -> Result<u64, Errno> {
+        let length = data_length(args[2]);
         let offset = position(args[1])?;
         let file = self.files.nodes.get_mut(args[0])?.reader()?;
         backend::read(file, offset, &data.slice(length))
     }
 
-    fn write(&mut self, args: &[u64; 6], data: Data, answer: &mut Answer) -> Result<u64, Errno> {
-        if args[2] > VOLUME_DATA as u64 {
+    fn write(
+        &mut self,
+        args: &[u64; 6],
+        data: Data<'_>,
+        answer: &mut Answer,
+    ) -> Result<u64, Errno> {
+        let length = usize::try_from(args[2]).map_err(|_| libc::EINVAL)?;
+        if length > VOLUME_DATA {
             return Err(libc::EINVAL);
         }
-        let length = args[2] as usize;
         let offset = position(args[1])?;
         let node = self.files.nodes.get_mut(args[0])?;
         let volume = node.origin().volume;
@@ -399,6 +410,11 @@ impl Server {
         let file = self.files.nodes.get_mut(args[0])?.reader()?;
         backend::seek(file, whence(position(args[1])?))
     }
+}
+
+/// A length of data, at most [`VOLUME_DATA`].
+fn data_length(length: u64) -> usize {
+    usize::try_from(length).map_or(VOLUME_DATA, |length| length.min(VOLUME_DATA))
 }
 
 /// Sets the owner of a new file, if this process may do that.

@@ -5,14 +5,13 @@ use super::pool::{Pool, Work};
 use super::*;
 use crate::virtio::{DeviceError, Guest};
 use hartline_abi::volume::{
-    ANSWERED, Answer, Channel as Shared, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY,
-    Request, SET_CREATE, SUBMITTED, VOLUME_DATA, VOLUME_PLACES,
+    Answer, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY, Request, SET_CREATE,
+    VOLUME_DATA, VOLUME_PLACES,
 };
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -21,7 +20,7 @@ use std::time::{Duration, Instant};
 /// A folder of the host with `inside`, which is the volume, and `outside`.
 pub(super) struct Host {
     folder: PathBuf,
-    shared: NonNull<Shared>,
+    channel: Channel,
     pub server: Server,
     pub copies: Arc<Copies>,
 }
@@ -42,12 +41,10 @@ impl Host {
         symlink("../outside", folder.join("inside/up")).unwrap();
         symlink("/etc/passwd", folder.join("inside/absolute")).unwrap();
         let volume = Volume::open(&folder.join("inside"), "/data", read_only).unwrap();
-        // SAFETY: the layout is not empty. Zeros are a valid channel.
-        let shared = unsafe { std::alloc::alloc_zeroed(std::alloc::Layout::new::<Shared>()) };
         let copies = Arc::<Copies>::default();
         Self {
             folder,
-            shared: NonNull::new(shared.cast()).unwrap(),
+            channel: Channel::anonymous(),
             server: Server::new(vec![volume], Arc::clone(&copies)),
             copies,
         }
@@ -68,13 +65,8 @@ impl Host {
         host
     }
 
-    fn channel(&self) -> Channel {
-        // SAFETY: every test drops the channel before the host, which keeps the memory.
-        unsafe { Channel::new(self.shared) }
-    }
-
-    fn data(&self) -> Data {
-        self.channel().slot(0).data()
+    fn data(&self) -> Data<'_> {
+        self.channel.slot(0).data()
     }
 
     pub fn call(&mut self, operation: Operation, args: &[u64], bytes: &[u8]) -> Answer {
@@ -83,7 +75,7 @@ impl Host {
             ..Request::default()
         };
         request.args[..args.len()].copy_from_slice(args);
-        let data = self.data();
+        let data = self.channel.slot(0).data();
         data.put(bytes);
         self.server.serve(&request, data)
     }
@@ -100,7 +92,7 @@ impl Host {
         let answer = self.call(Operation::Lookup, &args, name.as_bytes());
         match answer.result {
             0 => Ok(answer.attributes),
-            error => Err(-error as i32),
+            error => Err((-error).try_into().unwrap()),
         }
     }
 
@@ -109,14 +101,14 @@ impl Host {
     }
 }
 
+/// A random number as an index.
+pub(super) fn index(number: u64) -> usize {
+    number.try_into().unwrap()
+}
+
 impl Drop for Host {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
-        // SAFETY: the memory was allocated with this layout, and nothing uses it any more.
-        unsafe {
-            let layout = std::alloc::Layout::new::<Shared>();
-            std::alloc::dealloc(self.shared.as_ptr().cast(), layout);
-        }
     }
 }
 
@@ -207,7 +199,7 @@ fn copies_stay_as_they_are() {
     let contents = |number: i64| {
         let copy = copies.get(number.cast_unsigned()).unwrap();
         assert!(copy.file.set_len(1).is_err());
-        let mut bytes = vec![0; copy.length as usize];
+        let mut bytes = vec![0; copy.length.try_into().unwrap()];
         copy.file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
     };
@@ -221,7 +213,10 @@ fn copies_stay_as_they_are() {
     assert_eq!(contents(0), b"contents");
     assert_eq!(contents(1), b"CONTENTS");
     fs::write(host.path("inside/file"), "").unwrap();
-    let refused = |host: &mut Host, node| -host.call(Operation::Copy, &[node], b"").result as i32;
+    let refused = |host: &mut Host, node| {
+        let answer = host.call(Operation::Copy, &[node], b"");
+        i32::try_from(-answer.result).unwrap()
+    };
     assert_eq!(refused(&mut host, file), libc::ENOEXEC);
     assert_eq!(refused(&mut host, root), libc::EISDIR);
     assert_eq!(refused(&mut host, 999), libc::ESTALE);
@@ -238,7 +233,7 @@ fn extended_attributes_are_those_of_users() {
         let args = [node, name.len() as u64, value.len() as u64, SET_CREATE];
         let bytes = [name, value].concat();
         let answer = host.call(Operation::SetExtended, &args, bytes.as_bytes());
-        -answer.result as i32
+        i32::try_from(-answer.result).unwrap()
     };
     assert_eq!(set(&mut host, file, "user.a", "value"), 0);
     assert_eq!(set(&mut host, file, "user.a", "value"), libc::EEXIST);
@@ -297,7 +292,7 @@ fn directories_are_listed_from_any_cookie() {
         if length == 0 {
             break;
         }
-        let entries = host.data().get(0, length as u64).unwrap();
+        let entries = host.data().get(0, length.cast_unsigned()).unwrap();
         // Only the first entry: the next call continues behind it.
         cookie = u64::from_le_bytes(entries[8..16].try_into().unwrap());
         let name = entries[19..].split(|&b| b == 0).next().unwrap().to_vec();
@@ -331,7 +326,7 @@ fn names_lead_nowhere_else() {
         let link = host.look_up(root, name).unwrap();
         assert_eq!(link.mode & libc::S_IFMT, libc::S_IFLNK);
         let length = host.call(Operation::ReadLink, &[link.node], b"").result;
-        assert_eq!(host.data().get(0, length as u64).unwrap(), target);
+        assert_eq!(host.data().get(0, length.cast_unsigned()).unwrap(), target);
         for operation in [Operation::Read, Operation::ReadDirectory, Operation::Open] {
             let answer = host.call(operation, &[link.node, 0, 10], b"");
             assert_eq!(answer.result, -i64::from(libc::ELOOP));
@@ -433,13 +428,13 @@ fn random_requests_stay_inside() {
         b"",
     ];
     for _ in 0..30_000 {
-        let mut bytes = NAMES[random(8) as usize].to_vec();
+        let mut bytes = NAMES[index(random(8))].to_vec();
         let first = bytes.len() as u64;
-        bytes.extend_from_slice(NAMES[random(8) as usize]);
+        bytes.extend_from_slice(NAMES[index(random(8))]);
         let odd = [0, 1, u64::MAX, 1 << 63, VOLUME_DATA as u64, 0o100_644];
         let mut args = [0; 6].map(|_: u64| match random(3) {
             0 => random(20),
-            1 => odd[random(6) as usize],
+            1 => odd[index(random(6))],
             _ => first,
         });
         args[0] = random(12);
@@ -447,7 +442,7 @@ fn random_requests_stay_inside() {
         if matches!(args[2], 3..) && args[2] > 1 << 30 {
             args[2] = 1 << 20;
         }
-        let number = random(28) as u32;
+        let number = u32::try_from(random(28)).unwrap();
         let large = matches!(
             Operation::from_number(number),
             Some(Operation::Truncate | Operation::Allocate)
@@ -459,7 +454,7 @@ fn random_requests_stay_inside() {
         if write {
             args[1] = args[1].min(1 << 20);
         }
-        let data = host.data();
+        let data = host.channel.slot(0).data();
         data.put(&bytes);
         let request = Request {
             operation: number,
@@ -513,47 +508,23 @@ fn guest() -> Arc<dyn Guest> {
 }
 
 /// Submits a request in a slot, as a guest does.
-fn submit(
-    shared: NonNull<Shared>,
-    volumes: &Volumes,
-    slot: usize,
-    operation: Operation,
-    args: &[u64],
-) {
+fn submit(channel: &Channel, volumes: &Volumes, slot: usize, operation: Operation, args: &[u64]) {
     let mut request = Request {
         operation: operation as u32,
         ..Request::default()
     };
     request.args[..args.len()].copy_from_slice(args);
-    // SAFETY: the channel is mapped, and only the test thread writes requests.
-    let waits = unsafe {
-        let channel = shared.as_ptr();
-        (&raw mut (*channel).places[slot].request).write(request);
-        (*channel).places[slot]
-            .state
-            .store(SUBMITTED, Ordering::SeqCst);
-        (*channel).server_waits.swap(0, Ordering::SeqCst)
-    };
-    if waits == 1 {
+    channel.slot(slot).submit(request);
+    if channel.take_server_waits() {
         volumes.notify();
     }
 }
 
-/// The answer in a slot, if there is one.
-fn answer(shared: NonNull<Shared>, slot: usize) -> Option<Answer> {
-    // SAFETY: the channel is mapped, and no thread writes an answer after its state is set.
-    unsafe {
-        let slot = &raw mut (*shared.as_ptr()).places[slot];
-        let is_there = (*slot).state.load(Ordering::SeqCst) == ANSWERED;
-        is_there.then(|| (&raw const (*slot).answer).read())
-    }
-}
-
 /// Waits for the answer in a slot.
-fn await_answer(shared: NonNull<Shared>, slot: usize) -> Answer {
+fn await_answer(channel: &Channel, slot: usize) -> Answer {
     let start = Instant::now();
     loop {
-        if let Some(answer) = answer(shared, slot) {
+        if let Some(answer) = channel.slot(slot).answered() {
             return answer;
         }
         assert!(start.elapsed() < Duration::from_secs(20), "no answer");
@@ -575,30 +546,29 @@ fn slow_requests_do_not_delay_others() {
     let mut host = Host::new("long");
     let root = host.root();
     let node = host.look_up(root, "file").unwrap().node;
-    let (channel, shared) = (host.channel(), host.shared);
+    let channel = host.channel.clone();
     let counter = Arc::new(Counter::default());
     let guest = Arc::clone(&counter) as Arc<dyn Guest>;
     let mut pool = Pool::new(&channel, &guest);
     let volumes = Volumes::default();
     let gate = Arc::new(Barrier::new(2));
-    submit(shared, &volumes, 1, Operation::Sync, &[node]);
+    submit(&channel, &volumes, 1, Operation::Sync, &[node]);
     assert!(pool.is_new(1));
     pool.submit(1, Work::Gate(Arc::clone(&gate)));
     // A guest that submits the slot again does not get a second thread.
-    submit(shared, &volumes, 1, Operation::Sync, &[node]);
+    submit(&channel, &volumes, 1, Operation::Sync, &[node]);
     assert!(!pool.is_new(1) && !pool.is_any_new());
     // Other slots are served.
-    submit(shared, &volumes, 2, Operation::Sync, &[node]);
+    submit(&channel, &volumes, 2, Operation::Sync, &[node]);
     let slot = channel.slot(2);
     let work = host.server.begin(&slot.request(), slot.data()).unwrap_err();
     pool.submit(2, work);
-    assert_eq!(await_answer(shared, 2).result, 0);
-    assert!(answer(shared, 1).is_none());
+    assert_eq!(await_answer(&channel, 2).result, 0);
+    assert!(channel.slot(1).answered().is_none());
     assert_eq!(counter.0.load(Ordering::SeqCst), 0, "not requested");
-    // SAFETY: the channel is mapped, and the field is an atomic.
-    unsafe { (*shared.as_ptr()).guest_waits.store(1, Ordering::SeqCst) };
+    channel.enable_interrupt();
     gate.wait();
-    assert_eq!(await_answer(shared, 1).result, 7);
+    assert_eq!(await_answer(&channel, 1).result, 7);
     drop(pool);
     assert_eq!(counter.0.load(Ordering::SeqCst), 1);
 }
@@ -610,10 +580,10 @@ fn tasks_have_slots_of_their_own() {
     let node = host.look_up(root, "file").unwrap().node;
     let volumes = Volumes::default();
     let server = std::mem::replace(&mut host.server, Server::new(Vec::new(), Arc::default()));
-    let (channel, shared) = (host.channel(), host.shared);
+    let channel = host.channel.clone();
     thread::scope(|scope| {
         let _finish = Finish(&volumes);
-        scope.spawn(|| volumes.serve(&{ channel }, server, &guest(), &|| ()));
+        scope.spawn(|| volumes.serve(&channel, server, &guest(), &|| ()));
         let stale = -i64::from(libc::ESTALE);
         let invalid = -i64::from(libc::EINVAL);
         for (operation, args, expected) in [
@@ -628,16 +598,16 @@ fn tasks_have_slots_of_their_own() {
             (Operation::Root, [0, 0, 0], 5),
         ] {
             for slot in 1..VOLUME_PLACES {
-                submit(shared, &volumes, slot, operation, &args);
+                submit(&channel, &volumes, slot, operation, &args);
             }
             for slot in 1..VOLUME_PLACES {
-                let result = await_answer(shared, slot).result;
+                let result = await_answer(&channel, slot).result;
                 assert_eq!(result, expected, "{operation:?} {args:?}");
             }
         }
     });
-    submit(shared, &volumes, 1, Operation::Sync, &[node]);
-    assert!(answer(shared, 1).is_none(), "the worker has ended");
+    submit(&channel, &volumes, 1, Operation::Sync, &[node]);
+    assert!(channel.slot(1).answered().is_none(), "the worker has ended");
 }
 
 /// Each answer belongs to the last request, also if the slot's thread has served it.
@@ -648,18 +618,18 @@ fn no_request_is_served_twice() {
     let node = host.look_up(root, "file").unwrap().node;
     let volumes = Volumes::default();
     let server = std::mem::replace(&mut host.server, Server::new(Vec::new(), Arc::default()));
-    let (channel, shared) = (host.channel(), host.shared);
+    let channel = host.channel.clone();
     let counted = AtomicU32::new(0);
     let count = || _ = counted.fetch_add(1, Ordering::SeqCst);
     const ROUNDS: u32 = 5000;
     thread::scope(|scope| {
         let _finish = Finish(&volumes);
-        scope.spawn(|| volumes.serve(&{ channel }, server, &guest(), &count));
+        scope.spawn(|| volumes.serve(&channel, server, &guest(), &count));
         for round in 0..ROUNDS {
             // The slot's thread finds that a directory cannot be read.
             for (node, expected) in [(root, -i64::from(libc::EISDIR)), (node, 8)] {
-                submit(shared, &volumes, 1, Operation::Read, &[node, 0, 100]);
-                assert_eq!(await_answer(shared, 1).result, expected, "round {round}");
+                submit(&channel, &volumes, 1, Operation::Read, &[node, 0, 100]);
+                assert_eq!(await_answer(&channel, 1).result, expected, "round {round}");
             }
         }
     });
@@ -671,21 +641,22 @@ fn the_thread_serves_sleeps_and_ends() {
     let mut host = Host::new("thread");
     let volumes = Arc::new(Volumes::default());
     let server = std::mem::replace(&mut host.server, Server::new(Vec::new(), Arc::default()));
-    let (channel, shared) = (host.channel(), host.shared);
+    let channel = host.channel.clone();
     let served = Arc::new(AtomicU32::new(0));
     let thread = {
         let volumes = Arc::clone(&volumes);
         let served = Arc::clone(&served);
+        let channel = channel.clone();
         let count = move || _ = served.fetch_add(1, Ordering::Relaxed);
         thread::spawn(move || volumes.serve(&channel, server, &guest(), &count))
     };
     for round in 0..50 {
         // Sometimes long enough for the worker to sleep.
         thread::sleep(Duration::from_millis(if round % 10 == 0 { 5 } else { 0 }));
-        submit(shared, &volumes, 0, Operation::Root, &[]);
-        let pending = host.channel();
-        assert!(volumes.wait(&|| pending.slot(0).is_submitted(), &|| false));
-        assert_eq!(answer(shared, 0).unwrap().result, 5);
+        submit(&channel, &volumes, 0, Operation::Root, &[]);
+        let slot = channel.slot(0);
+        assert!(volumes.wait(&|| slot.is_submitted(), &|| false));
+        assert_eq!(channel.slot(0).answered().unwrap().result, 5);
     }
     volumes.finish();
     thread.join().unwrap();

@@ -308,7 +308,7 @@ impl Connection {
 
     /// The next packet for the guest, whose bytes go into `room`: operation, flags, and number of
     /// bytes. `None` if there is no packet after all.
-    pub fn next_packet(&mut self, room: &Buffers) -> Option<(u16, u32, usize)> {
+    pub fn next_packet(&mut self, room: &Buffers) -> Option<(u16, u32, u32)> {
         match self.phase {
             Phase::Requesting => {
                 self.phase = Phase::Requested;
@@ -346,7 +346,7 @@ impl Connection {
 
     /// Reads bytes of the host, as many as the guest has credit for. Returns their number; `None` if
     /// there are none.
-    fn read(&mut self, room: &Buffers) -> Option<usize> {
+    fn read(&mut self, room: &Buffers) -> Option<u32> {
         let most = room.length().min(self.credit.room());
         let (room, _) = room.split(most)?;
         loop {
@@ -357,7 +357,8 @@ impl Connection {
                 }
                 Ok(count) => {
                     self.credit.send(count);
-                    return Some(count);
+                    // The credit is below this limit.
+                    return Some(u32::try_from(count).unwrap_or(u32::MAX));
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}

@@ -280,7 +280,7 @@ impl Connections {
                 dst_cid: self.cid,
                 src_port: connection.ends.host,
                 dst_port: connection.ends.guest,
-                length: length as u32,
+                length,
                 kind: STREAM,
                 op,
                 flags,

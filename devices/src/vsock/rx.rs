@@ -12,6 +12,9 @@ use virtio_queue::Queue;
 
 /// Most packets per call.
 const BATCH: usize = 64;
+/// Length of a header, bytes.
+pub(super) const HEADER: u32 = 44;
+const _: () = assert!(HEADER as usize == VsockHeader::LENGTH);
 
 /// An RX queue.
 pub(super) struct Rx {
@@ -78,7 +81,7 @@ impl Rx {
         start.copy_to(&header.to_bytes());
         count(&counters.received_packets, 1);
         count(&counters.received_bytes, header.length.into());
-        let length = VsockHeader::LENGTH as u32 + header.length;
+        let length = HEADER + header.length;
         add_used(&mut self.queue, memory, chain.head, length)?;
         Ok(true)
     }

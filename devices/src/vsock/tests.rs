@@ -1,10 +1,11 @@
 //! A good and bad test driver, and programs of the host.
 
 use super::connections::MAX_CONNECTIONS;
+use super::rx::HEADER;
 use super::worker::Worker;
 use super::*;
 use crate::virtio::kick::Kick;
-use crate::virtio::tests::{BASE, memory, queue_at};
+use crate::virtio::tests::{BASE, WRITE, memory, queue_at};
 use crate::virtio::worker::Work;
 use crate::virtio::{DeviceError, Guest, Memory};
 use hartline_abi::vsock::{Credit, STREAM, VsockHeader, op, shutdown};
@@ -15,7 +16,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use virtio_bindings::virtio_ring::VRING_DESC_F_WRITE;
 use virtio_queue::Queue;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -28,7 +28,6 @@ const AVAILABLE: u64 = 0x100;
 const USED: u64 = 0x200;
 const RING: u64 = 0x400;
 const BUFFERS: u64 = 0x1000;
-const WRITE: u16 = VRING_DESC_F_WRITE as u16;
 
 #[derive(Debug)]
 struct NoGuest;
@@ -92,7 +91,10 @@ impl Ring {
         let element = at + 4 + 8 * u64::from(self.used % SIZE);
         self.used = self.used.wrapping_add(1);
         let id: u32 = map.read_obj(GuestAddress(element)).unwrap();
-        Some((id as u16, map.read_obj(GuestAddress(element + 4)).unwrap()))
+        Some((
+            id.try_into().unwrap(),
+            map.read_obj(GuestAddress(element + 4)).unwrap(),
+        ))
     }
 }
 
@@ -147,7 +149,7 @@ impl World {
         let packet = [&header.to_bytes()[..], bytes].concat();
         let at = self.transmit.buffer(slot);
         self.transmit.memory.map().write_slice(&packet, at).unwrap();
-        self.transmit.give(packet.len() as u32, 0);
+        self.transmit.give(packet.len().try_into().unwrap(), 0);
         self.run().unwrap();
         assert_eq!(self.transmit.take(), Some((slot, 0)));
     }
@@ -192,7 +194,7 @@ impl World {
 
     fn data(&self, port: u32, length: usize) -> VsockHeader {
         VsockHeader {
-            length: length as u32,
+            length: length.try_into().unwrap(),
             ..self.header(port, op::DATA)
         }
     }
@@ -400,7 +402,7 @@ fn bad_packets_are_answered_or_ignored() {
     while world.receive.take().is_some() {}
     let mut answers = 0;
     loop {
-        world.transmit.give(VsockHeader::LENGTH as u32, 0);
+        world.transmit.give(HEADER, 0);
         world.run().unwrap();
         match world.transmit.take() {
             Some(_) => answers += 1,
@@ -426,7 +428,7 @@ fn broken_packets_stop_the_device() {
         .map()
         .write_slice(&header, at)
         .unwrap();
-    world.transmit.give(VsockHeader::LENGTH as u32 + 999, 0);
+    world.transmit.give(HEADER + 999, 0);
     assert_eq!(world.run(), Err(DeviceError::Buffer));
 }
 

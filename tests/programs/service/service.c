@@ -208,6 +208,8 @@ __attribute__((used)) static void begin(long *stack) {
         for (; *environment; environment++) print(*environment), print("\n");
     if (same(what, "spin"))
         for (volatile long n = 0;; n++) {}
+    for (int n = 0; same(what, "long") && n < 65536; n++)
+        print("all work and no play makes jack a dull boy\n");
     while (same(what, "flood")) print("all work and no play makes jack a dull boy\n");
     while (same(what, "tick")) print("tick\n"), rest(50);
     while (same(what, "idle")) rest(1000000);

@@ -90,6 +90,13 @@ pub fn command_line() -> Result<()> {
     let machines = json(&["ps"])?;
     check("none left", machines == serde_json::json!([]), &machines)?;
 
+    let long = ask(&["create", "--start", &id, "long"], 0)?;
+    let line = "all work and no play makes jack a dull boy";
+    let last = || ask(&["logs", "--tail", "2", &long], 0);
+    hartline_tests::daemon::until(|| last().is_ok_and(|last| last == format!("{line}\n{line}")))?;
+    let none = ask(&["logs", "--tail", "0", &long], 0)?;
+    check("no lines", none.is_empty(), &none)?;
+
     let key = ask(&["key", "--scope", "read", "--label", "a test's"], 0)?;
     ask(&["ps", "--key", &key], 0)?;
     ask(&["submit", "--key", &key, &id], 125)?;

@@ -115,6 +115,43 @@ fn certificate(folder: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// New connections get a certificate that was put in the place of another one, after SIGHUP. One that
+/// is damaged changes nothing.
+pub fn renewed_certificate() -> Result<()> {
+    let folder = Scratch::new()?;
+    certificate(folder.path(), "127.0.0.1")?;
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (ca, key) = (file("certificate.pem"), file("key.pem"));
+    let configuration =
+        format!("pool = 1\nlisten = '127.0.0.1:0'\ntls_certificate = '{ca}'\ntls_key = '{key}'");
+    let daemon = Daemon::start(&configuration)?;
+    let made = daemon.request("POST", "/v1/tenants/default/keys", br#"{"scope": "read"}"#)?;
+    let api_key = made.expect(201)?.text("key");
+    let host = format!("https://{}", address(&daemon)?);
+    let works = |ca: &str| {
+        let output = client(
+            &host,
+            "programs",
+            &["--ca", ca, "--key", &api_key, "-o", "json"],
+        );
+        output.and_then(|mut command| Ok(command.output()?.status.success()))
+    };
+    let old = file("old.pem");
+    fs::copy(&ca, &old)?;
+    check("the first one", works(&old)?, &daemon.log())?;
+    certificate(folder.path(), "127.0.0.1")?;
+    check("not yet", !works(&ca)?, &daemon.log())?;
+    daemon.hang_up();
+    until(|| works(&ca).is_ok_and(|works| works))?;
+    check("not any more", !works(&old)?, &daemon.log())?;
+    let renewed = file("renewed.pem");
+    fs::copy(&ca, &renewed)?;
+    fs::write(&ca, "no certificate")?;
+    daemon.hang_up();
+    until(|| daemon.log().contains("the configuration stays as it was"))?;
+    check("still the second one", works(&renewed)?, &daemon.log())
+}
+
 pub fn tls() -> Result<()> {
     let folder = Scratch::new()?;
     certificate(folder.path(), "127.0.0.1")?;

@@ -1,11 +1,14 @@
 //! Failures of the host.
 
-use super::{await_state, check, machine, push, run, start};
+use super::kept::{location, submit};
+use super::{await_state, check, machine, push, run, start, state};
 use hartline_tests::daemon::{Answer, Daemon, Disk, until};
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, compile, paths};
 use serde_json::{Value, json};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -36,6 +39,79 @@ pub fn full_disk() -> Result<()> {
     // The daemon retries when there is room.
     daemon.disk()?.resize(8 * DISK)?;
     await_prepared(&daemon, &failed)
+}
+
+/// Fills the disk to its last byte.
+fn fill(daemon: &Daemon, name: &str) -> Result<PathBuf> {
+    let path = daemon.data().join(name);
+    let mut file = File::create(&path)?;
+    for length in [64 << 10, 512, 1] {
+        while file.write_all(&vec![7; length]).is_ok() {}
+    }
+    Ok(path)
+}
+
+/// Machines and runs that end on a full disk have ended for clients, and for later daemons once there
+/// is room. The daemon is not ready meanwhile.
+pub fn ends_on_a_full_disk() -> Result<()> {
+    let mut daemon = Daemon::start_on_disk("pool = 1\ncollect_every_s = 1", 4 * DISK)?;
+    let program = push(&daemon)?;
+    let paths = (0..4)
+        .map(|_| machine(&daemon, &program, &["idle"]))
+        .collect::<Result<Vec<_>>>()?;
+    for path in &paths {
+        await_state(&daemon, path, "running")?;
+    }
+    let spin = json!({ "program": program, "args": ["spin"], "timeout_ms": 20_000 });
+    let spin = location(&submit(&daemon, &[("Prefer", "respond-async")], &spin)?.expect(202)?)?;
+    until(|| state(&daemon, &spin).is_ok_and(|state| state == "running"))?;
+    let mut filled = Vec::new();
+    for (number, path) in paths.iter().enumerate() {
+        filled.push(fill(&daemon, &format!("filler{number}"))?);
+        let ready = daemon.request("GET", "/readyz", b"")?;
+        let told = ready.status == 503 && ready.text("storage").contains("disk is full");
+        check("not ready", told, &ready)?;
+        let end = match number % 2 {
+            0 => "kill",
+            _ => "stop",
+        };
+        daemon
+            .request("POST", &format!("{path}/{end}"), b"")?
+            .expect(200)?;
+        await_state(&daemon, path, "exited")?;
+    }
+    // The run reaches its time limit.
+    filled.push(fill(&daemon, "filler")?);
+    await_state(&daemon, &spin, "exited")?;
+    let listed = daemon
+        .request("GET", "/v1/machines?state=running", b"")?
+        .json();
+    check("none runs", listed == json!([]), &listed)?;
+    let again = daemon.request("POST", &format!("{}/stop", paths[0]), b"")?;
+    check(
+        "stopped twice",
+        again.text("detail").contains("exited"),
+        &again,
+    )?;
+    for path in filled {
+        fs::remove_file(path)?;
+    }
+    until(|| {
+        let ready = daemon.request("GET", "/readyz", b"");
+        ready.is_ok_and(|ready| ready.status == 200)
+    })?;
+    daemon.kill()?;
+    daemon.restart()?;
+    for path in paths.iter().chain([&spin]) {
+        let found = state(&daemon, path)?;
+        check("after a restart", found == "exited", &(path, found))?;
+    }
+    let ended = daemon.request("GET", &spin, b"")?.json();
+    check("its result", ended["outcome"]["exit_code"] == 124, &ended)?;
+    for path in &paths {
+        daemon.request("DELETE", path, b"")?.expect(204)?;
+    }
+    Ok(())
 }
 
 /// Waits until a program is ready and has no problem.

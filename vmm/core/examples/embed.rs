@@ -8,7 +8,7 @@ use hartline_vmm::boot::Arguments;
 use hartline_vmm::interrupts::Mode;
 use hartline_vmm::machine::{Blank, Settings};
 use hartline_vmm::platform::Kvm;
-use hartline_vmm::report::{Program, judge};
+use hartline_vmm::report::Program;
 use hartline_vmm::{program, tree::TreeBuilder};
 use std::error::Error;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub fn run(words: &[String]) -> Result<u8, Box<dyn Error>> {
     let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
     let outcome = Blank::new(kvm, settings.cpus, Mode::Safepoint)?.run(settings)?;
     let (elf, locate) = (&found.bytes, &|_: &_| None);
-    let verdict = judge(&outcome.end, &Program { name, elf, locate });
+    let verdict = outcome.verdict(&Program { name, elf, locate });
     eprint!("{}", verdict.message);
     Ok(verdict.code)
 }

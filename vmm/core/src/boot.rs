@@ -29,6 +29,14 @@ pub enum Error {
         /// Length of arguments and environment, bytes.
         length: usize,
     },
+    /// There are too many of one kind of thing.
+    #[error("{count} {what} are too many")]
+    TooMany {
+        /// The things: "arguments", "volumes".
+        what: &'static str,
+        /// Their number.
+        count: usize,
+    },
     /// A string contains a NUL byte.
     #[error("an argument or environment string contains a NUL byte")]
     Nul,
@@ -86,11 +94,13 @@ pub fn write(
     files: &[layout::GuestFile<'_>],
     vcpu: &Vcpu,
     arguments: &Arguments,
-    (volumes, vectors, console): (u32, u32, [u32; STREAMS]),
+    (volumes, vectors, console): (usize, u32, [u32; STREAMS]),
     (net, devices, chaos): (NetSettings, &Attached, Settings),
     (cpus, interpret_only, variant, strace): (u32, bool, u32, bool),
 ) -> Result<GuestClock, Error> {
     let strings = arguments.encode()?;
+    let number =
+        |what, count: usize| u32::try_from(count).map_err(|_| Error::TooMany { what, count });
     guest
         .shared
         .write(offset_of!(Shared, arguments) as u64, &strings)?;
@@ -117,11 +127,11 @@ pub fn write(
         gid: getegid().as_raw(),
         terminals: terminals(),
         console,
-        argument_count: arguments.arguments.len() as u32,
-        environment_count: arguments.environment.len() as u32,
-        arguments_length: strings.len() as u32,
+        argument_count: number("arguments", arguments.arguments.len())?,
+        environment_count: number("environment variables", arguments.environment.len())?,
+        arguments_length: number("bytes of arguments", strings.len())?,
         program: arguments.program,
-        volumes,
+        volumes: number("volumes", volumes)?,
         vectors,
         net,
         vsock: vsock_settings(devices),
@@ -204,7 +214,7 @@ fn monotonic_ns() -> u64 {
     };
     // SAFETY: the call writes the local structure, which outlives it, and every kernel has this
     // clock. `rustix` asks the kernel for the vDSO first, which a jailed VMM may not.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 

@@ -165,13 +165,13 @@ impl Calls {
         if args[0] != 0 {
             return Ok(Err(libc::EBADF));
         }
-        let length = args[1].min(CALL_DATA as u64) as usize;
+        let length = usize::try_from(args[1]).map_or(CALL_DATA, |length| length.min(CALL_DATA));
         loop {
             if let Err(errno) = self.wait_for(cpu, (INPUT, false), None)? {
                 return Ok(Err(errno));
             }
             match self.shared.read_descriptor(DATA, stdin(), length) {
-                Ok(count) => return Ok(Ok(count as i64)),
+                Ok(count) => return Ok(i64::try_from(count).map_err(|_| libc::EIO)),
                 // Another reader of the same terminal or pipe was faster.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) => return Ok(Err(e.raw_os_error().unwrap_or(libc::EIO))),
@@ -208,7 +208,7 @@ impl Calls {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             let [ready, woken] = poll_readable(set & INPUT != 0, wake, left);
             if ready {
-                return Ok(Ok(INPUT as i64));
+                return Ok(Ok(INPUT.cast_signed()));
             }
             if woken {
                 // Emptied before the check, so that a later wake is noticed.

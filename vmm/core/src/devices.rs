@@ -3,7 +3,7 @@
 use crate::confine::{Confine, Thread, confine_to};
 use crate::control::Stop;
 use crate::interrupts::{Interrupt, Lines, Reach};
-use crate::platform::{self, Mmio};
+use crate::platform::{self, Mapping, Mmio};
 use hartline_abi::boot::DISK_NAME;
 use hartline_abi::call::RegisterAccess;
 use hartline_abi::layout::{DEVICE_GPA, PAGE_SIZE, RAM_GPA};
@@ -14,10 +14,10 @@ use hartline_devices::limiter::Limits;
 use hartline_devices::net::{self, Backend, Net};
 use hartline_devices::rng::{self, Rng};
 use hartline_devices::virtio::mmio::Transport;
-use hartline_devices::virtio::{Device, DeviceError, Guest, Memory, ThreadInit};
+use hartline_devices::virtio::{ActivateError, Device, DeviceError, Guest, Memory, ThreadInit};
 use hartline_devices::vsock::{self, Vsock};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// A network interface for a VM.
@@ -162,8 +162,7 @@ impl DeviceStatistics {
 /// The devices of a VM.
 #[derive(Debug)]
 pub(crate) struct Devices {
-    /// Registers, by the number of the device.
-    transports: Vec<(u64, Mutex<Transport>)>,
+    slots: Vec<Slot>,
     console: Console,
     /// Counters of each pair of queues.
     net: Vec<Arc<net::Counters>>,
@@ -172,8 +171,36 @@ pub(crate) struct Devices {
     vsock: Option<Arc<vsock::Counters>>,
 }
 
+/// A device in its place.
+#[derive(Debug)]
+struct Slot {
+    /// Number of the device.
+    number: u64,
+    /// Its registers.
+    transport: Mutex<Transport>,
+    /// The reason why the device was not activated, the first time.
+    activate_error: OnceLock<ActivateError>,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Transport> {
+        let transport = self.transport.lock();
+        transport.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes to an offset of the register page.
+    fn write(&self, offset: u64, data: &[u8]) {
+        let mut transport = self.lock();
+        transport.write(offset, data);
+        if let Some(error) = transport.take_activate_error() {
+            // A driver that tries again has told enough.
+            let _ = self.activate_error.set(error);
+        }
+    }
+}
+
 impl Devices {
-    /// Makes the devices of a VM. Output goes to `outputs`, at most `limit` bytes to each. The
+    /// Makes the devices of a VM. Output goes to `outputs`, with a limit as [`Console::new`] has it. The
     /// devices interrupt through `lines`, or, without lines, at safepoints.
     ///
     /// # Errors
@@ -185,22 +212,11 @@ impl Devices {
         mut lines: Option<&mut Lines>,
         confine: Option<&Arc<dyn Confine>>,
     ) -> Result<Self, platform::Error> {
-        let failed = |source| platform::Error::Request {
-            request: "device",
-            source,
-        };
         let mut guest = |number: u64| {
             let lines = lines.as_deref_mut();
-            // Devices are fewer than 32.
-            Arc::new(Interrupt::new(reach, number as u8, lines))
+            Arc::new(Interrupt::new(reach, number, lines))
         };
-        let ram = &reach.ram;
-        let length = usize::try_from(ram.length())
-            .map_err(|_| failed(io::Error::from_raw_os_error(libc::ENOMEM)))?;
-        // SAFETY: the range is the whole mapping, which is writable and which the result keeps, so it
-        // stays mapped.
-        let memory = unsafe { Memory::new(ram.base(), length, RAM_GPA, Arc::clone(ram) as Arc<_>) }
-            .ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
+        let memory = memory_of(&reach.ram, RAM_GPA)?;
         let begin = |thread| -> ThreadInit {
             let confine = confine.cloned();
             Arc::new(move || confine_to(thread, confine.as_ref()))
@@ -210,7 +226,7 @@ impl Devices {
         let console = console.map_err(failed)?;
         let console_device = console.device();
         let mut devices = Self {
-            transports: Vec::new(),
+            slots: Vec::new(),
             console,
             net: Vec::new(),
             disks: Vec::new(),
@@ -218,8 +234,11 @@ impl Devices {
             vsock: None,
         };
         let mut add = |number: u64, device: Box<dyn Device>| {
-            let transport = Transport::new(device, memory.clone());
-            devices.transports.push((number, Mutex::new(transport)));
+            devices.slots.push(Slot {
+                number,
+                transport: Mutex::new(Transport::new(device, memory.clone())),
+                activate_error: OnceLock::new(),
+            });
         };
         add(CONSOLE_DEVICE, console_device);
         let Attached {
@@ -285,9 +304,18 @@ impl Devices {
 
     /// Resets all devices, as the guest can.
     pub fn reset(&self) {
-        for (_, transport) in &self.transports {
-            lock(transport).reset();
+        for slot in &self.slots {
+            slot.lock().reset();
         }
+    }
+
+    /// The devices that the guest's driver could not start: the first reason of each.
+    pub fn activate_errors(&self) -> Vec<String> {
+        let errors = self
+            .slots
+            .iter()
+            .filter_map(|slot| slot.activate_error.get());
+        errors.map(ActivateError::to_string).collect()
     }
 
     /// The statistics of the devices.
@@ -301,32 +329,53 @@ impl Devices {
         }
     }
 
-    /// The registers at a guest-physical address, and the offset in them.
-    fn at(&self, gpa: u64) -> Option<(MutexGuard<'_, Transport>, u64)> {
+    /// The device with registers at a guest-physical address, and the offset in them.
+    fn at(&self, gpa: u64) -> Option<(&Slot, u64)> {
         let offset = gpa.checked_sub(DEVICE_GPA)?;
-        let is_here = |(number, _): &&(u64, _)| *number == offset / PAGE_SIZE;
-        let (_, transport) = self.transports.iter().find(is_here)?;
-        Some((lock(transport), offset % PAGE_SIZE))
+        let is_here = |slot: &&Slot| slot.number == offset / PAGE_SIZE;
+        let slot = self.slots.iter().find(is_here)?;
+        Some((slot, offset % PAGE_SIZE))
     }
 }
 
-fn lock(transport: &Mutex<Transport>) -> MutexGuard<'_, Transport> {
-    transport.lock().unwrap_or_else(PoisonError::into_inner)
+/// Memory of the guest at a guest-physical address, as devices access it. It keeps the mapping.
+///
+/// # Errors
+/// The mapping is read-only, or the addresses would wrap.
+pub(crate) fn memory_of(mapping: &Arc<Mapping>, gpa: u64) -> Result<Memory, platform::Error> {
+    let refused = || failed(io::Error::from_raw_os_error(libc::EINVAL));
+    if !mapping.writable() {
+        return Err(refused());
+    }
+    let length = usize::try_from(mapping.length()).map_err(|_| refused())?;
+    let owner = Arc::clone(mapping) as Arc<_>;
+    // SAFETY: the range is the whole mapping, which is writable and which the result keeps, so it
+    // stays mapped.
+    let memory = unsafe { Memory::new(mapping.base(), length, gpa, owner) };
+    memory.ok_or_else(refused)
+}
+
+/// The error of a device that cannot be made.
+fn failed(source: io::Error) -> platform::Error {
+    platform::Error::Request {
+        request: "device",
+        source,
+    }
 }
 
 impl Mmio for Devices {
     fn read(&self, gpa: u64, data: &mut [u8]) -> bool {
         let found = self.at(gpa);
-        if let Some((transport, offset)) = &found {
-            transport.read(*offset, data);
+        if let Some((slot, offset)) = found {
+            slot.lock().read(offset, data);
         }
         found.is_some()
     }
 
     fn write(&self, gpa: u64, data: &[u8]) -> bool {
-        let mut found = self.at(gpa);
-        if let Some((transport, offset)) = &mut found {
-            transport.write(*offset, data);
+        let found = self.at(gpa);
+        if let Some((slot, offset)) = found {
+            slot.write(offset, data);
         }
         found.is_some()
     }
@@ -347,5 +396,50 @@ impl Guest for Interrupt {
 
     fn fail(&self, error: DeviceError) {
         self.control().stop(Stop::Device(error));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Control;
+    use crate::timers::{GuestClock, Times};
+    use std::fs::File;
+
+    fn devices() -> Devices {
+        let ram = Arc::new(Mapping::anonymous("ram", 1 << 20).unwrap());
+        let shared = Arc::new(Mapping::anonymous("shared", 4 << 20).unwrap());
+        let clock = GuestClock::new(1_000_000_000, 0);
+        let reach = Reach {
+            ram,
+            shared: Arc::clone(&shared),
+            control: Arc::new(Control::new(1).unwrap()),
+            times: Arc::new(Times::new(shared, clock)),
+        };
+        let null = || {
+            File::options()
+                .write(true)
+                .open("/dev/null")
+                .unwrap()
+                .into()
+        };
+        let outputs = (Outputs::new([null(), null(), null()]), 0);
+        Devices::new(Attached::default(), outputs, &reach, None, None).unwrap()
+    }
+
+    #[test]
+    fn a_device_that_cannot_start_is_reported_once() {
+        const STATUS: u64 = 0x70;
+        const DRIVER_OK: u32 = 4;
+        let devices = devices();
+        let status = DEVICE_GPA + RNG_DEVICE * PAGE_SIZE + STATUS;
+        assert_eq!(devices.activate_errors(), [""; 0]);
+        // The driver has not settled the features.
+        for value in [DRIVER_OK, 0, DRIVER_OK | 1] {
+            assert!(devices.write(status, &value.to_le_bytes()));
+        }
+        devices.reset();
+        let expected = "virtio-rng: cannot activate: status 0x4 lacks FEATURES_OK";
+        assert_eq!(devices.activate_errors(), [expected]);
     }
 }

@@ -88,8 +88,7 @@ impl Mailbox {
         let tree = tree().map_err(|error| host("tree")(io::Error::other(error)))?;
         images.set_source(Arc::new(tree), Arc::new(Source));
         let server = Server::new(Vec::new(), Arc::default());
-        let number = VOLUME_DEVICE as u8;
-        let guest = Arc::new(Interrupt::new(&reach, number, None));
+        let guest = Arc::new(Interrupt::new(&reach, VOLUME_DEVICE, None));
         let server = start_volumes(&shared, &volumes, server, guest, None, || ())?;
         // The vectors of a disk: the table does not need the disk itself.
         let vectors = interrupting(1 << FIRST_DISK);
@@ -165,9 +164,11 @@ impl Mailbox {
     pub fn reset(&mut self) -> bool {
         self.devices.reset();
         for memory in [&self.ram, &self.shared] {
-            let zeros = vec![0; memory.length() as usize];
-            // The range is all of a writable mapping.
-            let _ = memory.write(0, &zeros);
+            const ZEROS: [u8; 4096] = [0; 4096];
+            for at in (0..memory.length()).step_by(ZEROS.len()) {
+                // A page of a writable mapping.
+                let _ = memory.write(at, &ZEROS);
+            }
         }
         !self.control.is_over() && !self.has_placed
     }

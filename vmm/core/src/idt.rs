@@ -48,13 +48,12 @@ pub(crate) fn encode(gates: &[(u8, Gate)]) -> Vec<u8> {
 /// [`GateError`].
 pub(crate) fn check(table: &[u8; TABLE_LENGTH], devices: u32) -> Result<u32, GateError> {
     let mut wanted = 0;
-    for (vector, bytes) in table.as_chunks::<16>().0.iter().enumerate() {
+    for (number, bytes) in (0..=u8::MAX).zip(table.as_chunks::<16>().0) {
         let gate = decode(bytes);
         if !gate.is_present() {
             continue;
         }
-        let number = vector as u8;
-        let device = device_of(vector).filter(|&device| devices & 1 << device != 0);
+        let device = device_of(number.into()).filter(|&device| devices & 1 << device != 0);
         let device = device.ok_or(GateError::Vector(number))?;
         // All other bits are fixed for a handler: type, privilege, stack, segment.
         if gate != Gate::of_device(device) {
@@ -147,6 +146,7 @@ impl ShadowIdt {
     }
 }
 
+const _: () = assert!(VECTORS == u8::MAX as usize + 1);
 const _: () = assert!(stub_of(MAX_DEVICES - 1) > stub_of(0) && FIRST_VECTOR >= 32);
 
 #[cfg(test)]

@@ -128,11 +128,9 @@ impl Lines {
     }
 
     /// Takes the events of a device.
-    pub fn take(&mut self, device: u8) -> Option<Vec<EventFd>> {
-        let at = self
-            .devices
-            .iter()
-            .position(|(other, _)| *other == device)?;
+    pub fn take(&mut self, device: u64) -> Option<Vec<EventFd>> {
+        let is_it = |(other, _): &(u8, _)| u64::from(*other) == device;
+        let at = self.devices.iter().position(is_it)?;
         Some(self.devices.swap_remove(at).1)
     }
 }
@@ -154,13 +152,14 @@ pub(crate) struct Reach {
 #[derive(Debug)]
 pub(crate) struct Interrupt {
     reach: Reach,
-    device: u8,
+    device: u64,
     /// An event for each vCPU; `None`: interrupts are read at safepoints.
     line: Option<Vec<EventFd>>,
 }
 
 impl Interrupt {
-    pub fn new(reach: &Reach, device: u8, lines: Option<&mut Lines>) -> Self {
+    /// The interrupt of the device with a number below 32.
+    pub fn new(reach: &Reach, device: u64, lines: Option<&mut Lines>) -> Self {
         Self {
             reach: reach.clone(),
             device,

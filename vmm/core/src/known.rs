@@ -211,7 +211,8 @@ mod tests {
     }
 
     fn contents(file: &File) -> Vec<u8> {
-        let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+        let length = file.metadata().unwrap().len();
+        let mut bytes = vec![0; length.try_into().unwrap()];
         file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
     }
@@ -316,7 +317,8 @@ mod tests {
         let stamp = fixture.stamp().unwrap();
         let table = fixture.directory.path().join("cache").join(TABLE);
         let whole = fs::read(&table).unwrap();
-        let start = place(&fixture.known().name(&stamp, &fixture.options)) as usize;
+        let start = place(&fixture.known().name(&stamp, &fixture.options));
+        let start = usize::try_from(start).unwrap();
         let is_known = || fixture.known().image(&stamp, &fixture.options).is_some();
         for at in start..start + LENGTH {
             let mut damaged = whole.clone();

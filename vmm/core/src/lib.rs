@@ -1,6 +1,15 @@
 //! The virtual machine monitor: KVM, the guest's memory, its run and its end. `examples/embed.rs`
 //! shows the way: [`machine::Blank`] is a VM, [`machine::Settings`] describes its program and its
-//! devices, [`report::judge`] gives the exit code.
+//! devices, [`machine::Outcome::verdict`] gives the exit code.
+
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
 
 pub mod affinity;
 mod attention;

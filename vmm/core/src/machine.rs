@@ -11,6 +11,7 @@ use crate::layout::{self, Contents, FileContents, GuestFile};
 use crate::live::LiveCounters;
 use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
+use crate::report::{Program, Verdict, judge};
 use crate::run::{End, Ended, Running, TakeStatistics};
 use crate::supervisor;
 use crate::tree::TreeImage;
@@ -93,7 +94,8 @@ pub struct Settings<'a> {
     pub profile: Option<Profile<'a>>,
     /// Removes rights of the threads; `None`: they keep the rights of the process.
     pub confine: Option<Arc<dyn Confine>>,
-    /// Most bytes of each of the program's outputs; further output is refused.
+    /// Longest file of each of the program's outputs, bytes: the newest output is kept
+    /// ([`hartline_devices::console::log`]). `u64::MAX`: outputs may be anything, without a limit.
     pub output_limit: u64,
 }
 
@@ -144,6 +146,8 @@ pub struct Outcome {
     pub exits: Vec<UserExits>,
     /// Statistics of the devices.
     pub devices: DeviceStatistics,
+    /// The devices that the guest's driver could not start, with the reasons.
+    pub device_errors: Vec<String>,
     /// Requests of the guest to its volumes.
     pub volume_requests: u64,
     /// Interrupt mode of the devices, and number of delivered vectors as the guest counted them.
@@ -158,6 +162,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The end as shown to the user ([`judge`]), with a line for each device that could not be
+    /// started.
+    #[must_use]
+    pub fn verdict(&self, program: &Program<'_>) -> Verdict {
+        judge(&self.end, program).with_device_errors(program.name, &self.device_errors)
+    }
+
     /// The image windows that the guest reports as used: number, and guest-physical address of the
     /// image file.
     #[must_use]
@@ -270,6 +281,7 @@ impl Blank {
             images,
             exits,
             devices,
+            device_errors,
             volume_requests,
         } = running.run()?;
         let run_time = start.elapsed().saturating_sub(boot_time);
@@ -285,6 +297,7 @@ impl Blank {
             run_time,
             exits,
             devices,
+            device_errors,
             volume_requests,
             interrupts: (self.mode, delivered(&shared, &stack.ram)),
             counters,
@@ -361,7 +374,7 @@ fn prepare<'a>(
         contents.files,
         first,
         settings.arguments,
-        (settings.volumes.len() as u32, vectors, outputs.of_streams()),
+        (settings.volumes.len(), vectors, outputs.of_streams()),
         (settings.net, &settings.devices, settings.chaos),
         (
             settings.cpus,

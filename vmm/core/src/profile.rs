@@ -63,7 +63,7 @@ impl ThreadClock {
         let mut clock = 0;
         // SAFETY: the handle belongs to the calling thread, which lives. The call writes the local
         // variable.
-        let error = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) };
+        let error = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
         match error {
             0 => Ok(Self(clock)),
             error => Err(platform::Error::Request {
@@ -81,7 +81,7 @@ impl ThreadClock {
         };
         // SAFETY: the call writes the local structure. If the thread of the clock has ended, the call
         // fails and writes nothing.
-        let result = unsafe { libc::clock_gettime(self.0, &mut time) };
+        let result = unsafe { libc::clock_gettime(self.0, &raw mut time) };
         let seconds = u64::try_from(time.tv_sec).ok()?;
         let nanoseconds = u32::try_from(time.tv_nsec).ok()?;
         (result == 0).then(|| Duration::new(seconds, nanoseconds))
@@ -216,8 +216,9 @@ fn sample(
 
 fn take(shared: &Mapping, time: Duration) -> Result<Taken, platform::Error> {
     let word = |field: usize| shared.read_value::<u64>(SAMPLE + field as u64);
-    let length = word(offset_of!(Sample, length))?.min(STACK_WORDS as u64);
-    let mut bytes = vec![0; length as usize * 8];
+    let length = usize::try_from(word(offset_of!(Sample, length))?);
+    let length = length.map_or(STACK_WORDS, |length| length.min(STACK_WORDS));
+    let mut bytes = vec![0; length * 8];
     shared.read(SAMPLE + offset_of!(Sample, stack) as u64, &mut bytes)?;
     let (words, _) = bytes.as_chunks::<8>();
     let inode = u32::try_from(word(offset_of!(Sample, inode))?).unwrap_or(0);
@@ -235,6 +236,6 @@ fn take(shared: &Mapping, time: Duration) -> Result<Taken, platform::Error> {
         pc: word(offset_of!(Sample, pc))?,
         file,
         stack: words.iter().map(|word| u64::from_le_bytes(*word)).collect(),
-        cut: word(offset_of!(Sample, available))? > length,
+        cut: word(offset_of!(Sample, available))? > length as u64,
     })
 }

@@ -161,15 +161,16 @@ impl TreeFile {
         if !is_program(&inode) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        let size = usize::try_from(inode.size).map_err(io::Error::other)?;
         if let Some(memory) = self.tree.memory() {
             let start = usize::try_from(inode.offset).unwrap_or(usize::MAX);
-            let range = start..start.saturating_add(inode.size as usize);
+            let range = start..start.saturating_add(size);
             return match memory.get(range.clone()) {
                 Some(_) => Ok(Bytes(Place::Tree(Arc::clone(&self.tree), range))),
                 None => Err(io::ErrorKind::UnexpectedEof.into()),
             };
         }
-        let mut bytes = vec![0; inode.size as usize];
+        let mut bytes = vec![0; size];
         self.tree.read_exact_at(&mut bytes, inode.offset)?;
         Ok(bytes.into())
     }
@@ -233,7 +234,8 @@ pub fn check_host(path: &Path) -> Result<(), Error> {
 /// [`Error::Read`], [`Error::NotRegular`] or [`Error::TooLong`].
 pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let (file, length) = open(path)?;
-    let mut bytes = Vec::with_capacity(length as usize);
+    // Only a hint.
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
     // A file that grows during the read must not exceed the limit.
     file.take(MAX_LENGTH)
         .read_to_end(&mut bytes)
@@ -388,7 +390,7 @@ impl<'a> Tree<'a> {
             if links > MAX_LINKS || inode.size > PATH_MAX {
                 return Err(io::Error::from_raw_os_error(libc::ELOOP));
             }
-            let mut target = vec![0; inode.size as usize];
+            let mut target = vec![0; usize::try_from(inode.size).map_err(io::Error::other)?];
             self.file.read_exact_at(&mut target, inode.offset)?;
             if target.first() == Some(&b'/') {
                 current = 0;

@@ -51,6 +51,18 @@ pub struct Verdict {
     pub message: String,
 }
 
+impl Verdict {
+    /// The verdict with a line for each device that could not be started, before the lines of the
+    /// end.
+    pub(crate) fn with_device_errors(mut self, name: &str, errors: &[String]) -> Self {
+        let lines = errors.iter().map(|error| format!("{name}: {error}"));
+        let message = Some(self.message).filter(|message| !message.is_empty());
+        let lines: Vec<_> = lines.chain(message).collect();
+        self.message = lines.join("\n");
+        self
+    }
+}
+
 /// Makes the verdict for an end.
 #[must_use]
 pub fn judge(end: &End, program: &Program<'_>) -> Verdict {
@@ -106,8 +118,9 @@ fn judge_report(report: &ExitReport, program: &Program<'_>) -> Verdict {
     const NOT_LOADED: u32 = ExitKind::NotLoaded as u32;
     let name = program.name;
     match report.kind {
+        // As in Linux, the low byte of the argument of exit_group(2).
         EXITED => Verdict {
-            code: report.code as u8,
+            code: report.code.to_le_bytes()[0],
             message: String::new(),
         },
         // As a shell would say it, and for SIGPIPE not at all.
@@ -308,6 +321,19 @@ mod tests {
         assert_eq!(code(ExitKind::Fault, 1000), FAILURE);
         assert_eq!(code(ExitKind::Signaled, 0), FAILURE);
         assert_eq!(judged(report(77, 0)).code, FAILURE);
+    }
+
+    #[test]
+    fn devices_that_cannot_start_are_named() {
+        let errors = ["virtio-net: no".to_owned(), "virtio-rng: no".to_owned()];
+        let verdict = |kind| judged(report(kind, 7)).with_device_errors("prog", &errors);
+        let ended = verdict(ExitKind::Exited as u32);
+        assert_eq!(ended.code, 7);
+        assert_eq!(ended.message, "prog: virtio-net: no\nprog: virtio-rng: no");
+        let unknown = verdict(77).message;
+        assert!(unknown.starts_with("prog: virtio-net: no\nprog: virtio-rng: no\nprog: the guest"));
+        let none = judged(report(ExitKind::Exited as u32, 7)).with_device_errors("prog", &[]);
+        assert_eq!(none.message, "");
     }
 
     #[test]

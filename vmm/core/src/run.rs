@@ -4,7 +4,7 @@
 use crate::calls::Calls;
 use crate::confine::{Confine, Thread, confine_to};
 use crate::control::{Control, Stop};
-use crate::devices::{Attached, DeviceStatistics, Devices};
+use crate::devices::{Attached, DeviceStatistics, Devices, memory_of};
 use crate::exits::UserExits;
 use crate::idt::ShadowIdt;
 use crate::images::Images;
@@ -16,6 +16,7 @@ use crate::signals::{SignalSet, Signals};
 use crate::timers::{self, GuestClock, Times};
 use crate::waits;
 use hartline_abi::boot::Shared;
+use hartline_abi::layout::SHARED_GPA;
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
 use hartline_abi::volume::VOLUME_DEVICE;
@@ -26,7 +27,6 @@ use hartline_devices::volume::{Channel, Server, Volumes};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -62,6 +62,8 @@ pub struct Ended {
     pub exits: Vec<UserExits>,
     /// Statistics of the devices.
     pub devices: DeviceStatistics,
+    /// The devices that the guest's driver could not start, with the reasons.
+    pub device_errors: Vec<String>,
     /// Requests of the guest to its volumes.
     pub volume_requests: u64,
 }
@@ -238,7 +240,7 @@ impl Running<'_> {
             .ok_or_else(|| failed("vCPU threads")(io::Error::from_raw_os_error(libc::ECHILD)))??;
         devices.stop();
         let end = finish(end, devices.console());
-        let devices = devices.statistics();
+        let (device_errors, devices) = (devices.activate_errors(), devices.statistics());
         volumes.finish();
         if let Some(server) = server {
             // Requests of the guest are completed, even if they wait for a disk.
@@ -253,6 +255,7 @@ impl Running<'_> {
                 .into_images(),
             exits,
             devices,
+            device_errors,
             volume_requests: volume_requests.load(Ordering::Relaxed),
         })
     }
@@ -279,9 +282,7 @@ fn finish(end: End, console: &Console) -> End {
 /// The interrupt of the thread that serves the volumes. It is always delivered at safepoints,
 /// because the volumes have no registers by which a vector could be requested.
 fn volumes_interrupt(reach: &Reach) -> Arc<dyn Guest> {
-    // Devices are fewer than 32.
-    let number = VOLUME_DEVICE as u8;
-    Arc::new(Interrupt::new(reach, number, None))
+    Arc::new(Interrupt::new(reach, VOLUME_DEVICE, None))
 }
 
 /// The callback for each request to the volumes.
@@ -307,26 +308,18 @@ pub(crate) fn start_volumes(
     count: impl Fn() + Send + 'static,
 ) -> Result<thread::JoinHandle<()>, platform::Error> {
     let failed = |request| move |source| platform::Error::Request { request, source };
-    let address = part_of(shared, offset_of!(Shared, volumes))
+    let address = SHARED_GPA + offset_of!(Shared, volumes) as u64;
+    let channel = Channel::new(memory_of(shared, SHARED_GPA)?, address)
         .ok_or_else(|| failed("volumes")(io::Error::from_raw_os_error(libc::EFAULT)))?;
-    // SAFETY: the field is inside the shared pages, which are writable and which the thread keeps
-    // mapped longer than the channel. The guest changes it at any time.
-    let channel = unsafe { Channel::new(address.cast()) };
-    let (shared, volumes) = (Arc::clone(shared), Arc::clone(volumes));
+    let volumes = Arc::clone(volumes);
     let serve = move || {
         confine_to(Thread::Volumes, confine.as_ref());
         volumes.serve(&channel, server, &interrupt, &count);
-        drop(shared);
     };
     thread::Builder::new()
         .name("volumes".into())
         .spawn(serve)
         .map_err(failed("volumes thread"))
-}
-
-/// The address of a part of the shared pages.
-fn part_of(shared: &Mapping, offset: usize) -> Option<NonNull<u8>> {
-    NonNull::new(shared.base().as_ptr().wrapping_add(offset))
 }
 
 /// The result of a thread, or its panic.

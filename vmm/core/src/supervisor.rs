@@ -35,16 +35,25 @@ use hartline_abi::port;
 use std::mem::{offset_of, size_of};
 
 /// Length of the slot, bytes.
-pub const SLOT_LENGTH: u64 = TSS + MAX_CPUS as u64 * TSS_STRIDE;
-
-const GDT: u64 = 0;
+pub const SLOT_LENGTH: u64 = LENGTH as u64;
 /// Offset of the interrupt descriptor table.
-pub const IDT: u64 = PAGE_SIZE;
-const STUBS: u64 = 2 * PAGE_SIZE;
-const INTERRUPTS: u64 = INTERRUPT_STUBS - SUPERVISOR_BASE;
-const TSS: u64 = INTERRUPTS + PAGE_SIZE;
+pub const IDT: u64 = TABLE as u64;
+
+const PAGE: usize = 4096;
+const _: () = assert!(PAGE as u64 == PAGE_SIZE);
+// Offsets in the slot, and its length.
+const GDT: usize = 0;
+const TABLE: usize = PAGE;
+const STUBS: usize = 2 * PAGE;
+const INTERRUPTS: usize = 3 * PAGE;
+const TSS: usize = 4 * PAGE;
+const LENGTH: usize = TSS + MAX_CPUS * TSS_STRIDE;
+/// Distance between the entry points of devices.
+const STRIDE: usize = PAGE / MAX_DEVICES as usize;
 /// Distance between the TSSs of vCPUs; no TSS crosses a page.
-const TSS_STRIDE: u64 = 512;
+const TSS_STRIDE: usize = 512;
+const _: () = assert!(SUPERVISOR_BASE + INTERRUPTS as u64 == INTERRUPT_STUBS);
+const _: () = assert!(STRIDE as u64 == STUB_STRIDE);
 
 /// Address of the CPL 0 stack page of vCPU 0; the pages of the others follow at a distance of
 /// [`CPL0_STRIDE`].
@@ -55,13 +64,16 @@ pub const EXCEPTION_FRAME: u64 = STACK_PAGE + PAGE_SIZE - size_of::<ExceptionFra
 /// Selector of the TSS.
 const TSS_SELECTOR: u16 = 0x40;
 /// Entries of the GDT, 8 bytes each; the TSS descriptor takes two.
-const GDT_ENTRIES: usize = 10;
+const GDT_ENTRIES: u16 = 10;
+/// Length of the interrupt descriptor table.
+const IDT_LENGTH: u16 = 4096;
+const _: () = assert!(IDT_LENGTH as usize == TABLE_LENGTH);
 /// Vectors of exceptions.
 const EXCEPTION_VECTORS: usize = 32;
 /// Length of a 64-bit TSS before its I/O bitmap.
-const TSS_LENGTH: usize = 104;
+const TSS_LENGTH: u16 = 104;
 /// Bytes of I/O bitmap up to [`port::LAST`], and the byte of ones that ends it.
-const IO_BITMAP_LENGTH: usize = port::LAST as usize / 8 + 2;
+const IO_BITMAP_LENGTH: u16 = port::LAST / 8 + 2;
 
 /// RFLAGS of the exception handler: interrupts are enabled, because CPL 3 cannot enable them.
 const HANDLER_FLAGS: u32 = 0x202;
@@ -71,7 +83,7 @@ const MSR_X2APIC_EOI: u32 = 0x80b;
 const NOT_PRESENT: u8 = 11;
 
 /// Vector of the gate that loads a page table (`int3`).
-const PAGE_TABLE_VECTOR: usize = 3;
+const PAGE_TABLE_VECTOR: u8 = 3;
 /// Vectors of exceptions that code at CPL 3 can cause, and whether the processor
 /// pushes an error code (Intel SDM volume 3, table 6-1).
 const EXCEPTIONS: [(u8, bool); 13] = [
@@ -93,13 +105,13 @@ const EXCEPTIONS: [(u8, bool); 13] = [
 /// GDT: address and limit.
 #[must_use]
 pub fn gdt() -> (u64, u16) {
-    (SUPERVISOR_BASE + GDT, GDT_ENTRIES as u16 * 8 - 1)
+    (SUPERVISOR_BASE + GDT as u64, GDT_ENTRIES * 8 - 1)
 }
 
 /// IDT: address and limit.
 #[must_use]
 pub fn idt() -> (u64, u16) {
-    (SUPERVISOR_BASE + IDT, TABLE_LENGTH as u16 - 1)
+    (SUPERVISOR_BASE + IDT, IDT_LENGTH - 1)
 }
 
 /// TSS of vCPU `cpu`, less than [`MAX_CPUS`]: selector, address and limit.
@@ -107,8 +119,8 @@ pub fn idt() -> (u64, u16) {
 pub fn tss(cpu: u64) -> (u16, u64, u32) {
     (
         TSS_SELECTOR,
-        SUPERVISOR_BASE + TSS + cpu * TSS_STRIDE,
-        (TSS_LENGTH + IO_BITMAP_LENGTH - 1) as u32,
+        SUPERVISOR_BASE + TSS as u64 + cpu * TSS_STRIDE as u64,
+        u32::from(TSS_LENGTH + IO_BITMAP_LENGTH - 1),
     )
 }
 
@@ -116,19 +128,19 @@ pub fn tss(cpu: u64) -> (u16, u64, u32) {
 #[must_use]
 pub fn slot() -> Vec<u8> {
     let (stubs, entries) = assemble_stubs();
-    let mut slot = vec![0; SLOT_LENGTH as usize];
-    let mut put = |at: u64, bytes: &[u8]| {
-        slot[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+    let mut slot = vec![0; LENGTH];
+    let mut put = |at: usize, bytes: &[u8]| {
+        slot[at..at + bytes.len()].copy_from_slice(bytes);
     };
     put(GDT, &build_gdt());
-    put(IDT, &build_idt(&entries));
+    put(TABLE, &build_idt(&entries));
     put(STUBS, &stubs);
     for device in 0..MAX_DEVICES {
-        let at = INTERRUPTS + u64::from(device) * STUB_STRIDE;
+        let at = INTERRUPTS + usize::from(device) * STRIDE;
         put(at, &interrupt_stub(device));
     }
-    for cpu in 0..MAX_CPUS as u64 {
-        put(TSS + cpu * TSS_STRIDE, &build_tss(cpu));
+    for (cpu, number) in (0..MAX_CPUS).zip(0..) {
+        put(TSS + cpu * TSS_STRIDE, &build_tss(number));
     }
     slot
 }
@@ -138,7 +150,7 @@ fn build_gdt() -> Vec<u8> {
     const CODE: u64 = 0x00af_9b00_0000_ffff;
     const DATA: u64 = 0x00cf_9300_0000_ffff;
     const DPL3: u64 = 3 << 45;
-    let mut entries = [0u64; GDT_ENTRIES];
+    let mut entries = [0u64; GDT_ENTRIES as usize];
     entries[usize::from(KERNEL_CS / 8)] = CODE;
     entries[usize::from(KERNEL_SS / 8)] = DATA;
     entries[usize::from(USER_SS / 8)] = DATA | DPL3;
@@ -153,24 +165,24 @@ fn build_gdt() -> Vec<u8> {
 
 /// `entries[vector]` is the address of the stub of an exception.
 fn build_idt(entries: &[Option<u64>; EXCEPTION_VECTORS]) -> Vec<u8> {
-    let gate = |(vector, entry): (usize, &Option<u64>)| {
+    let gate = |(vector, entry): (u8, &Option<u64>)| {
         let privilege = if vector == PAGE_TABLE_VECTOR { 3 } else { 0 };
-        Some((vector as u8, Gate::interrupt((*entry)?, privilege, 0)))
+        Some((vector, Gate::interrupt((*entry)?, privilege, 0)))
     };
-    let gates: Vec<_> = entries.iter().enumerate().filter_map(gate).collect();
+    let gates: Vec<_> = (0..).zip(entries).filter_map(gate).collect();
     idt::encode(&gates)
 }
 
 fn build_tss(cpu: u64) -> Vec<u8> {
-    let mut tss = vec![0; TSS_LENGTH];
+    let mut tss = vec![0; TSS_LENGTH.into()];
     // RSP0, and the offset of the I/O bitmap (Intel SDM volume 3, figure 8-11).
     let stack = STACK_PAGE + cpu * CPL0_STRIDE + PAGE_SIZE;
     tss[4..12].copy_from_slice(&stack.to_le_bytes());
     // The first entry of the interrupt stack table: the lower half of the page.
     const { assert!(interrupt::STACK == 1) };
     tss[36..44].copy_from_slice(&(stack - PAGE_SIZE / 2).to_le_bytes());
-    tss[102..104].copy_from_slice(&(TSS_LENGTH as u16).to_le_bytes());
-    let mut bitmap = [0xff; IO_BITMAP_LENGTH];
+    tss[102..104].copy_from_slice(&TSS_LENGTH.to_le_bytes());
+    let mut bitmap = [0xff; IO_BITMAP_LENGTH as usize];
     for allowed in port::FIRST..=port::LAST {
         bitmap[usize::from(allowed / 8)] &= !(1 << (allowed % 8));
     }
@@ -182,11 +194,12 @@ fn build_tss(cpu: u64) -> Vec<u8> {
 fn assemble_stubs() -> (Vec<u8>, [Option<u64>; EXCEPTION_VECTORS]) {
     let mut code = page_table_stub();
     let mut entries = [None; EXCEPTION_VECTORS];
-    entries[PAGE_TABLE_VECTOR] = Some(SUPERVISOR_BASE + STUBS);
+    let stubs = SUPERVISOR_BASE + STUBS as u64;
+    entries[usize::from(PAGE_TABLE_VECTOR)] = Some(stubs);
     let common = code.len();
     code.extend(common_tail());
     for (vector, has_error_code) in EXCEPTIONS {
-        entries[usize::from(vector)] = Some(SUPERVISOR_BASE + STUBS + code.len() as u64);
+        entries[usize::from(vector)] = Some(stubs + code.len() as u64);
         if vector == NOT_PRESENT {
             code.extend(nobody_stub());
         }
@@ -195,8 +208,9 @@ fn assemble_stubs() -> (Vec<u8>, [Option<u64>; EXCEPTION_VECTORS]) {
         }
         code.extend([0x6a, vector]); // push vector
         code.push(0xe9); // jmp common
-        let distance = common as i32 - (code.len() as i32 + 4);
-        code.extend(distance.to_le_bytes());
+        let distance = code.len() + 4 - common;
+        let distance = i32::try_from(distance).expect("the stubs fit in a page");
+        code.extend((-distance).to_le_bytes());
     }
     (code, entries)
 }
@@ -229,19 +243,28 @@ fn nobody_stub() -> Vec<u8> {
 /// The entry point of a device's interrupt. Each instruction costs 0.65 µs on paravirtual KVM.
 fn interrupt_stub(device: u8) -> Vec<u8> {
     let word = SHARED_BASE + offset_of!(Shared, interrupts) as u64;
-    let gs =
-        |opcode: &[u8], displacement: u64| [opcode, &(displacement as u32).to_le_bytes()].concat();
+    let gs = |opcode: &[u8], displacement: u32| [opcode, &displacement.to_le_bytes()].concat();
     let mut code = vec![0x50, 0x48, 0xb8]; // push rax; mov rax, the word
     code.extend(word.to_le_bytes());
     code.extend([0xf0, 0x0f, 0xba, 0x28, device]); // lock bts dword ptr [rax], device
     // lock or qword ptr gs:[pending], bit
-    code.extend(gs(&[0xf0, 0x65, 0x48, 0x83, 0x0c, 0x25], offset::PENDING));
-    code.push(interrupt::PENDING as u8);
+    code.extend(gs(
+        &[0xf0, 0x65, 0x48, 0x83, 0x0c, 0x25],
+        const { low(offset::PENDING) },
+    ));
+    const { assert!(interrupt::PENDING < 1 << 7) };
+    code.extend(&interrupt::PENDING.to_le_bytes()[..1]);
     // mov qword ptr gs:[poll_limit], -1
-    code.extend(gs(&[0x65, 0x48, 0xc7, 0x04, 0x25], offset::POLL_LIMIT));
+    code.extend(gs(
+        &[0x65, 0x48, 0xc7, 0x04, 0x25],
+        const { low(offset::POLL_LIMIT) },
+    ));
     code.extend(u32::MAX.to_le_bytes());
     // inc qword ptr gs:[interrupts]
-    code.extend(gs(&[0x65, 0x48, 0xff, 0x04, 0x25], offset::INTERRUPTS));
+    code.extend(gs(
+        &[0x65, 0x48, 0xff, 0x04, 0x25],
+        const { low(offset::INTERRUPTS) },
+    ));
     code.extend([0x51, 0x52]); // push rcx; push rdx
     code.push(0xb9); // mov ecx, the EOI register
     code.extend(MSR_X2APIC_EOI.to_le_bytes());
@@ -259,11 +282,11 @@ fn interrupt_stub(device: u8) -> Vec<u8> {
 #[must_use]
 pub fn part_at(gpa: u64) -> Option<&'static str> {
     let offset = gpa.checked_sub(SUPERVISOR_GPA)?;
-    match offset {
-        SLOT_LENGTH.. => None,
+    match usize::try_from(offset).ok()? {
+        LENGTH.. => None,
         TSS.. => Some("a task state segment"),
         STUBS.. => Some("the CPL 0 stubs"),
-        IDT.. => Some("the interrupt descriptor table"),
+        TABLE.. => Some("the interrupt descriptor table"),
         GDT.. => Some("the global descriptor table"),
     }
 }
@@ -277,22 +300,38 @@ fn common_tail() -> Vec<u8> {
         0xd0, // mov rax, cr2
         0x50, // push rax
         0x6a,
-        USER_SS as u8, // push USER_SS
+        const { byte(USER_SS) }, // push USER_SS
     ];
-    code.extend(push_gs(offset::EXCEPTION_STACK));
+    code.extend(push_gs(const { low(offset::EXCEPTION_STACK) }));
     code.push(0x68); // push flags
     code.extend(HANDLER_FLAGS.to_le_bytes());
-    code.extend([0x6a, USER_CS as u8]); // push USER_CS
-    code.extend(push_gs(offset::EXCEPTION_ENTRY));
+    code.extend([0x6a, const { byte(USER_CS) }]); // push USER_CS
+    code.extend(push_gs(const { low(offset::EXCEPTION_ENTRY) }));
     code.extend([0x48, 0xcf]); // iretq
     code
 }
 
 /// `push qword gs:[displacement]`
-fn push_gs(displacement: u64) -> Vec<u8> {
+fn push_gs(displacement: u32) -> Vec<u8> {
     let mut code = vec![0x65, 0xff, 0x34, 0x25];
-    code.extend((displacement as u32).to_le_bytes());
+    code.extend(displacement.to_le_bytes());
     code
+}
+
+/// An offset as a displacement. An offset of more than 32 bits is an error of the compiler.
+const fn low(offset: u64) -> u32 {
+    match offset.to_le_bytes() {
+        [a, b, c, d, 0, 0, 0, 0] => u32::from_le_bytes([a, b, c, d]),
+        _ => panic!("the offset has more than 32 bits"),
+    }
+}
+
+/// A selector as an operand of one byte. A larger selector is an error of the compiler.
+const fn byte(selector: u16) -> u8 {
+    match selector.to_le_bytes() {
+        [byte, 0] => byte,
+        _ => panic!("the selector has more than 8 bits"),
+    }
 }
 
 #[cfg(test)]
@@ -301,14 +340,14 @@ mod tests {
 
     #[test]
     fn slot_fits_and_only_our_ports_are_open() {
-        assert_eq!(slot().len() as u64, SLOT_LENGTH);
+        assert_eq!(slot().len(), LENGTH);
         let (stubs, _) = assemble_stubs();
-        assert!(stubs.len() <= PAGE_SIZE as usize);
-        assert!(interrupt_stub(MAX_DEVICES - 1).len() as u64 <= STUB_STRIDE);
+        assert!(stubs.len() <= PAGE);
+        assert!(interrupt_stub(MAX_DEVICES - 1).len() <= STRIDE);
         let tss = build_tss(1);
-        assert!(tss.len() as u64 <= TSS_STRIDE);
+        assert!(tss.len() <= TSS_STRIDE);
         const { assert!(SUPERVISOR_BASE + SLOT_LENGTH < STACK_PAGE) };
-        let open = |p: u16| tss[TSS_LENGTH + usize::from(p / 8)] & 1 << (p % 8) == 0;
+        let open = |p: u16| tss[usize::from(TSS_LENGTH + p / 8)] & 1 << (p % 8) == 0;
         for p in 0..=port::LAST {
             assert_eq!(
                 open(p),
@@ -326,7 +365,7 @@ mod tests {
         assert_eq!(idt.len(), TABLE_LENGTH);
         for vector in 0..interrupt::VECTORS {
             let gate = &idt[vector * 16..][..16];
-            let served = vector == PAGE_TABLE_VECTOR
+            let served = vector == usize::from(PAGE_TABLE_VECTOR)
                 || EXCEPTIONS.iter().any(|&(v, _)| usize::from(v) == vector);
             assert_eq!(gate[5] & 0x80 != 0, served, "vector {vector}");
             if !served {
@@ -337,11 +376,15 @@ mod tests {
             let middle = u64::from(u16::from_le_bytes([gate[6], gate[7]]));
             let high = u64::from(u32::from_le_bytes([gate[8], gate[9], gate[10], gate[11]]));
             let target = low | middle << 16 | high << 32;
-            let start = SUPERVISOR_BASE + STUBS;
+            let start = SUPERVISOR_BASE + STUBS as u64;
             assert!((start..start + stubs.len() as u64).contains(&target));
             assert_eq!(
                 gate[5] >> 5 & 3,
-                if vector == PAGE_TABLE_VECTOR { 3 } else { 0 }
+                if vector == usize::from(PAGE_TABLE_VECTOR) {
+                    3
+                } else {
+                    0
+                }
             );
         }
     }

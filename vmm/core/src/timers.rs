@@ -43,10 +43,11 @@ impl GuestClock {
     /// of the guest's TSC.
     #[must_use]
     pub fn new(hz: u64, monotonic: u64) -> Self {
+        let tick = (1_000_000_000 << SHIFT) / u128::from(hz.max(LEAST_HZ));
         Self {
             start: tsc(),
-            // Rounded down: it takes years to lag by a nanosecond.
-            tick: ((1_000_000_000 << SHIFT) / u128::from(hz.max(LEAST_HZ))) as u64,
+            // Rounded down: it takes years to lag by a nanosecond. [`LEAST_HZ`] makes it fit.
+            tick: u64::try_from(tick).unwrap_or(u64::MAX),
             monotonic,
         }
     }
@@ -60,7 +61,8 @@ impl GuestClock {
     /// The time after `ticks` of the TSC.
     fn after(&self, ticks: u64) -> u64 {
         let passed = (u128::from(ticks) * u128::from(self.tick)) >> SHIFT;
-        self.monotonic.saturating_add(passed as u64)
+        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+        self.monotonic.saturating_add(passed)
     }
 }
 
@@ -274,7 +276,8 @@ mod tests {
         let hz = 2_893_202_000;
         let clock = GuestClock::new(hz, 7);
         for ticks in [0, 1, 2, hz, hz * 86_400 * 365] {
-            let right = 7 + (u128::from(ticks) * 1_000_000_000 / u128::from(hz)) as u64;
+            let passed = u128::from(ticks) * 1_000_000_000 / u128::from(hz);
+            let right = 7 + u64::try_from(passed).unwrap();
             assert!((right - 1..=right).contains(&clock.after(ticks)), "{ticks}");
         }
     }

@@ -12,6 +12,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -64,7 +65,8 @@ pub fn hex(bytes: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Keys {
     secret: [u8; 64],
-    per_second: f64,
+    /// Requests per second of each key.
+    per_second: AtomicU32,
     used: Mutex<HashMap<String, Bucket>>,
 }
 
@@ -98,9 +100,14 @@ impl Keys {
         };
         Ok(Self {
             secret,
-            per_second: per_second.into(),
+            per_second: AtomicU32::new(per_second),
             used: Mutex::default(),
         })
+    }
+
+    /// Changes the number of requests per second that each key may make.
+    pub fn set_rate(&self, per_second: u32) {
+        self.per_second.store(per_second, Ordering::Relaxed);
     }
 
     /// Makes a key for a tenant. Result: the entry for the database, and the key, which cannot be
@@ -155,7 +162,8 @@ impl Keys {
     /// # Errors
     /// The time to wait until the key may be used again.
     pub fn count(&self, id: &str, now: Instant) -> Result<(), Duration> {
-        let most = self.per_second * BURST.as_secs_f64();
+        let per_second = f64::from(self.per_second.load(Ordering::Relaxed));
+        let most = per_second * BURST.as_secs_f64();
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         if used.len() >= MAX_COUNTED {
             used.retain(|_, bucket| now - bucket.at < BURST);
@@ -165,11 +173,11 @@ impl Keys {
             at: now,
         };
         let bucket = used.entry(id.to_owned()).or_insert(full);
-        let gained = (now - bucket.at).as_secs_f64() * self.per_second;
+        let gained = (now - bucket.at).as_secs_f64() * per_second;
         bucket.left = (bucket.left + gained).min(most);
         bucket.at = now;
         if bucket.left < 1.0 {
-            let missing = (1.0 - bucket.left) / self.per_second;
+            let missing = (1.0 - bucket.left) / per_second;
             return Err(Duration::from_secs_f64(missing));
         }
         bucket.left -= 1.0;

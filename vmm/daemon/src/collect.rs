@@ -1,9 +1,9 @@
 //! Garbage collection: deletes entries that have not been used for a long time.
 
-use super::config::Config;
 use super::library::Library;
 use super::machines::{MachineError, Machines};
 use super::network::Networks;
+use super::reload::Current;
 use super::store::{Kind, Store, now_ms};
 use super::volumes::Volumes;
 use std::io;
@@ -12,8 +12,24 @@ use std::time::Duration;
 
 /// Rows per query.
 const BATCH: u32 = 100;
-/// How long the idempotency key of a deleted machine is kept.
-const KEEP_KEYS: Duration = Duration::from_secs(24 * 3600);
+/// Seconds for which the idempotency key of a deleted machine is kept.
+const KEEP_KEYS_S: u64 = 24 * 3600;
+
+/// Period of the attempts to write ends of machines to a full disk.
+const WRITE_ENDS: Duration = Duration::from_secs(1);
+
+/// Writes the ends of machines that the disk had no room for, as long as the daemon runs.
+pub async fn write_ends(store: Arc<Store>) {
+    loop {
+        tokio::time::sleep(WRITE_ENDS).await;
+        if store.waiting_ends() == 0 && store.has_reserve() {
+            continue;
+        }
+        if let Err(error) = tokio::task::block_in_place(|| store.write_ends()) {
+            tracing::error!("ends of machines: {error}");
+        }
+    }
+}
 
 /// Deletes old entries.
 #[derive(Debug)]
@@ -23,58 +39,52 @@ pub struct Collector {
     machines: Arc<Machines>,
     networks: Arc<Networks>,
     volumes: Arc<Volumes>,
-    period: Duration,
-    keep: [(Kind, Duration); 2],
-    keep_programs: Duration,
-    max_images: u64,
+    config: Current,
 }
 
 impl Collector {
-    /// A collector with the periods of a configuration.
+    /// A collector with the periods of the configuration in force.
     #[must_use]
     pub fn new(
-        config: &Config,
+        config: Current,
         store: &Arc<Store>,
         library: &Arc<Library>,
         (machines, networks, volumes): (&Arc<Machines>, &Arc<Networks>, &Arc<Volumes>),
     ) -> Self {
-        let seconds = Duration::from_secs;
         Self {
             store: Arc::clone(store),
             library: Arc::clone(library),
             machines: Arc::clone(machines),
             networks: Arc::clone(networks),
             volumes: Arc::clone(volumes),
-            period: seconds(config.collect_every_s),
-            keep: [
-                (Kind::Run, seconds(config.keep_runs_s)),
-                (Kind::Machine, seconds(config.keep_machines_s)),
-            ],
-            keep_programs: seconds(config.keep_programs_s),
-            max_images: config.max_images,
+            config,
         }
     }
 
     /// Collects periodically, as long as the daemon runs.
     pub async fn run(self) {
-        let mut ticks = tokio::time::interval(self.period);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
             if let Err(error) = tokio::task::block_in_place(|| self.collect()) {
                 tracing::error!("garbage collection: {error}");
             }
+            let period = self.config.get().collect_every_s;
+            tokio::time::sleep(Duration::from_secs(period)).await;
         }
     }
 
     fn collect(&self) -> Result<(), MachineError> {
         self.volumes.collect();
-        let before = |keep: Duration| {
-            let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        let config = self.config.get();
+        let before = |keep_s: u64| {
+            let keep = i64::try_from(keep_s.saturating_mul(1000)).unwrap_or(i64::MAX);
             now_ms().saturating_sub(keep)
         };
+        let keep = [
+            (Kind::Run, config.keep_runs_s),
+            (Kind::Machine, config.keep_machines_s),
+        ];
         let mut ended = 0;
-        for (kind, keep) in self.keep {
+        for (kind, keep) in keep {
             for machine in self.store.ended_machines(kind, before(keep), BATCH)? {
                 match self.machines.delete(&machine) {
                     Ok(()) => ended += 1,
@@ -87,14 +97,14 @@ impl Collector {
         let mut programs = 0;
         for program in self
             .store
-            .unused_programs(before(self.keep_programs), BATCH)?
+            .unused_programs(before(config.keep_programs_s), BATCH)?
         {
             self.library.delete(&program.tenant, &program.id)?;
             programs += 1;
         }
-        self.store.forget_idempotency(before(KEEP_KEYS))?;
+        self.store.forget_idempotency(before(KEEP_KEYS_S))?;
         self.networks.collect()?;
-        let images = self.library.shrink_images(self.max_images);
+        let images = self.library.shrink_images(config.max_images);
         let images = images.map_err(io::Error::other)?;
         self.library.retry()?;
         if ended + programs + images > 0 {

@@ -98,15 +98,15 @@ pub struct Connections {
 
 #[derive(Debug)]
 struct Shared {
-    limits: Limits,
     ledger: Ledger,
     state: Mutex<State>,
     /// Number of connections.
     count: watch::Sender<usize>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    limits: Limits,
     /// The connections, in the order of their arrival.
     entries: BTreeMap<u64, Entry>,
     next: u64,
@@ -205,9 +205,12 @@ impl Connections {
     pub fn new(config: &Config, ledger: Ledger) -> Self {
         Self {
             shared: Arc::new(Shared {
-                limits: Limits::new(config),
                 ledger,
-                state: Mutex::default(),
+                state: Mutex::new(State {
+                    limits: Limits::new(config),
+                    entries: BTreeMap::new(),
+                    next: 0,
+                }),
                 count: watch::Sender::new(0),
             }),
         }
@@ -216,7 +219,12 @@ impl Connections {
     /// The most connections that a tenant may have at once.
     #[must_use]
     pub fn tenant_limit(&self) -> u64 {
-        self.shared.limits.tenant as u64
+        self.shared.lock().limits.tenant as u64
+    }
+
+    /// Changes the limits. Connections above them stay open.
+    pub fn set_limits(&self, config: &Config) {
+        self.shared.lock().limits = Limits::new(config);
     }
 
     /// Gives a new connection a slot. Other connections may be closed for it.
@@ -224,8 +232,8 @@ impl Connections {
     /// # Errors
     /// [`NoPlace::Full`].
     pub fn admit(&self, source: Source) -> Result<Place, NoPlace> {
-        let limits = self.shared.limits;
         let mut state = self.shared.lock();
+        let limits = state.limits;
         if source != Source::Root {
             let (mut count, mut oldest) = (0, None);
             for id in state.anonymous(source) {
@@ -355,10 +363,11 @@ impl Room {
             return Ok(());
         }
         let is_other = entry.is_other();
+        let limits = state.limits;
         let claim = Claim {
             resource: Resource::Connections,
             amount: 1,
-            limit: Some(shared.limits.tenant as u64),
+            limit: Some(limits.tenant as u64),
         };
         let reserve = || shared.ledger.reserve(tenant, &[claim]);
         let reservation = match (reserve(), state.oldest_idle_of(tenant)) {
@@ -369,7 +378,7 @@ impl Room {
             (outcome, _) => outcome,
         }?;
         // The connection leaves root's slots.
-        if !is_other && state.others() >= shared.limits.others {
+        if !is_other && state.others() >= limits.others {
             let victim = state.oldest_anonymous().or_else(|| state.oldest_idle());
             state.close(victim.ok_or(NoPlace::Full)?);
         }

@@ -8,9 +8,9 @@
 //! machines      VMs that outlive the daemon       scheduler  the order of starts
 //! volumes       directories that outlive machines
 //! network       networks of tenants
-//! collect       deletion of old entries
+//! collect       deletion of old entries        backup     copies of everything, and their return
 //! pool          VMMs that wait for a program      process    jailed processes
-//! processors    dedicated CPUs of machines
+//! processors    dedicated CPUs of machines        reload     changes of the configuration
 //! spawner       the connection to the spawner     jailed     the work of jailed processes
 //! ```
 //! This is the service, a process without privileges. The [spawner](hartline_jail::spawner) does
@@ -27,6 +27,7 @@
 
 pub mod api;
 pub mod auth;
+pub mod backup;
 mod collect;
 pub mod config;
 pub mod connections;
@@ -44,6 +45,7 @@ pub mod printable;
 pub mod problem;
 pub mod process;
 pub mod processors;
+pub mod reload;
 pub mod scheduler;
 pub mod server;
 pub mod spawner;
@@ -69,6 +71,7 @@ use network::Networks;
 use pool::Pool;
 use process::Launcher;
 use processors::Processors;
+use reload::{Changes, Current, ReloadError};
 use scheduler::{Resources, Scheduler};
 use spawner::Spawner;
 use std::fs::File;
@@ -117,8 +120,8 @@ pub enum DaemonError {
 /// The state that requests work with.
 #[derive(Debug)]
 pub struct Daemon {
-    /// The configuration.
-    pub config: Config,
+    /// The configuration in force.
+    current: Current,
     /// The database.
     pub store: Arc<Store>,
     /// API keys.
@@ -227,16 +230,14 @@ impl Daemon {
             library::Settings {
                 features,
                 translation_time: Duration::from_secs(config.translation_timeout_s),
-                translation_budget: match config.translation_budget_s {
-                    0 => None,
-                    seconds => Some(Duration::from_secs(seconds)),
-                },
+                translation_budget: budget(&config),
                 share_files: config.share_files,
                 ledger: ledger.clone(),
             },
         );
         let library = library.map_err(|error| failed(data)(io::Error::other(error)));
         let library = Arc::new(library?);
+        let current = Current::new(config.clone());
         let connections = Connections::new(&config, ledger.clone());
         let scheduler = Scheduler::new(capacity(&config), ledger.clone());
         let events = Events::default();
@@ -267,9 +268,10 @@ impl Daemon {
         volumes.resume();
         library.resume()?;
         let parts = (&machines, &networks, &volumes);
-        tokio::spawn(Collector::new(&config, &store, &library, parts).run());
+        tokio::spawn(collect::write_ends(Arc::clone(&store)));
+        tokio::spawn(Collector::new(current.clone(), &store, &library, parts).run());
         Ok(Arc::new(Self {
-            config,
+            current,
             store,
             keys,
             library,
@@ -287,6 +289,52 @@ impl Daemon {
             no_cores: host.no_cores,
             _lock: host.lock,
         }))
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> Arc<Config> {
+        self.current.get()
+    }
+
+    /// Puts the settings of a configuration in force that can change while the daemon runs. The
+    /// others are named in the log.
+    ///
+    /// # Errors
+    /// [`ReloadError`]: nothing has changed.
+    pub fn reload(&self, mut config: Config) -> Result<(), ReloadError> {
+        let before = self.config();
+        // The service was given the spawner's path of it.
+        config.data_dir.clone_from(&before.data_dir);
+        let Changes {
+            config,
+            changed,
+            postponed,
+        } = Changes::new(&before, &config)?;
+        self.keys.set_rate(config.requests_per_second);
+        self.connections.set_limits(&config);
+        self.scheduler.set_capacity(capacity(&config));
+        self.library.set_limits(
+            Duration::from_secs(config.translation_timeout_s),
+            budget(&config),
+        );
+        self.networks.set_limits(&config);
+        self.current.set(config);
+        for name in &changed {
+            tracing::info!("{name} has changed");
+        }
+        for name in &postponed {
+            tracing::warn!("{name} takes effect when hartlined is started again");
+        }
+        Ok(())
+    }
+}
+
+/// The processor time that a tenant's translations may use in an hour.
+fn budget(config: &Config) -> Option<Duration> {
+    match config.translation_budget_s {
+        0 => None,
+        seconds => Some(Duration::from_secs(seconds)),
     }
 }
 

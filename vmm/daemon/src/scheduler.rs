@@ -190,6 +190,12 @@ impl Scheduler {
         self.permit(reservation)
     }
 
+    /// Changes the capacity of the host. What runs goes on.
+    pub fn set_capacity(&self, capacity: Resources) {
+        self.lock().capacity = capacity;
+        self.dispatch();
+    }
+
     /// Refuses all new starts from now on.
     pub fn drain(&self) {
         self.lock().draining = true;

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::fs::File;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -63,8 +63,55 @@ impl Peer {
 pub struct Listeners {
     unix: UnixListener,
     tcp: Option<TcpListener>,
-    tls: Option<TlsAcceptor>,
+    certificates: Certificates,
 }
+
+/// The certificates for TLS on TCP, which a reload renews. Clones are the same.
+#[derive(Clone)]
+pub struct Certificates(Arc<RwLock<Option<TlsAcceptor>>>);
+
+impl Certificates {
+    /// The certificates of a configuration, whose files of certificates and private key are `tls`.
+    fn open(config: &Config, tls: Option<[File; 2]>) -> io::Result<Option<TlsAcceptor>> {
+        let acceptor = match (&config.tls_certificate, &config.tls_key, tls) {
+            (Some(certificate), Some(key), Some([certificates, private])) => {
+                let files = [(certificate.as_path(), certificates), (key, private)];
+                Some(tls::acceptor(files)?)
+            }
+            _ => None,
+        };
+        // Never serve without TLS if the configuration requires it.
+        if acceptor.is_none() && config.tls_key.is_some() {
+            return Err(io::Error::other("tls_key: its file was not passed"));
+        }
+        Ok(acceptor)
+    }
+
+    /// Reads the certificates of another configuration, for [`renew`](Self::renew).
+    ///
+    /// # Errors
+    /// The files cannot be read, or are not valid.
+    pub fn prepare(&self, config: &Config, tls: Option<[File; 2]>) -> io::Result<Renewed> {
+        Self::open(config, tls).map(Renewed)
+    }
+
+    /// Uses other certificates for new connections. TLS is not switched on or off.
+    pub fn renew(&self, renewed: Renewed) {
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(current), Some(renewed)) = (&mut *current, renewed.0) {
+            *current = renewed;
+        }
+    }
+
+    /// The acceptor for a new connection; `None`: there is no TLS.
+    fn acceptor(&self) -> Option<TlsAcceptor> {
+        let current = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        current.clone()
+    }
+}
+
+/// Certificates that were read again.
+pub struct Renewed(Option<TlsAcceptor>);
 
 impl Listeners {
     /// The sockets of the configuration, which the spawner opens. With `tls`, the open files of
@@ -73,17 +120,7 @@ impl Listeners {
     /// # Errors
     /// Any I/O error of the host; also if the files are not valid.
     pub fn open(config: &Config, spawner: &Spawner, tls: Option<[File; 2]>) -> io::Result<Self> {
-        let tls = match (&config.tls_certificate, &config.tls_key, tls) {
-            (Some(certificate), Some(key), Some([certificates, private])) => {
-                let files = [(certificate.as_path(), certificates), (key, private)];
-                Some(tls::acceptor(files)?)
-            }
-            _ => None,
-        };
-        // Never serve without TLS if the configuration requires it.
-        if tls.is_none() && config.tls_key.is_some() {
-            return Err(io::Error::other("tls_key: its file was not passed"));
-        }
+        let certificates = Certificates::open(config, tls)?;
         let (unix, tcp) = spawner.listen()?;
         unix.set_nonblocking(true)?;
         let tcp = tcp.map(|tcp| {
@@ -93,8 +130,14 @@ impl Listeners {
         Ok(Self {
             unix: UnixListener::from_std(unix)?,
             tcp: tcp.transpose()?,
-            tls,
+            certificates: Certificates(Arc::new(RwLock::new(certificates))),
         })
+    }
+
+    /// The certificates of TCP connections.
+    #[must_use]
+    pub fn certificates(&self) -> Certificates {
+        self.certificates.clone()
     }
 
     /// The TCP address, with the chosen port if the configuration has port 0.
@@ -108,7 +151,7 @@ impl Listeners {
         let server = Server {
             router: api::router(Arc::clone(daemon)),
             connections: daemon.connections.clone(),
-            tls: self.tls.clone(),
+            certificates: self.certificates.clone(),
             stop: stop.clone(),
         };
         loop {
@@ -165,7 +208,7 @@ fn source_of(stream: &UnixStream) -> io::Result<Source> {
 struct Server {
     router: axum::Router,
     connections: Connections,
-    tls: Option<TlsAcceptor>,
+    certificates: Certificates,
     stop: watch::Receiver<bool>,
 }
 
@@ -178,7 +221,7 @@ impl Server {
     }
 
     fn serve_tcp(&self, stream: TcpStream, source: Source) {
-        let tls = self.tls.clone();
+        let tls = self.certificates.acceptor();
         self.spawn(source, async move |client| {
             if stream.set_nodelay(true).is_err() {
                 // The client has disconnected.

@@ -251,6 +251,30 @@ impl Spawner {
         let unix = descriptors.next().ok_or_else(unexpected)?;
         Ok((unix.into(), descriptors.next().map(TcpListener::from)))
     }
+
+    /// Reads the configuration again. Result: the configuration, and the open files for TLS, if
+    /// there are any.
+    ///
+    /// # Errors
+    /// The file cannot be read or is invalid; the error names the fault.
+    pub fn reload(&self) -> io::Result<(String, Option<[File; 2]>)> {
+        match self.ask_blocking(Action::Reload)? {
+            (
+                Done::Reloaded {
+                    configuration,
+                    has_tls,
+                },
+                descriptors,
+            ) => {
+                let tls = match has_tls {
+                    true => Some(exactly(descriptors)?.map(File::from)),
+                    false => None,
+                };
+                Ok((configuration, tls))
+            }
+            _ => Err(unexpected()),
+        }
+    }
 }
 
 /// Passes answers to the waiting callbacks, until the spawner ends.

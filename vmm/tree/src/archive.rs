@@ -279,7 +279,7 @@ impl Archive<'_> {
                 .ok_or_else(|| bad(what))
         };
         // The decoder of the field returns times before 1970 as two's complement.
-        let mtime = header.mtime().map(|seconds| (seconds as i64, 0));
+        let mtime = header.mtime().map(|seconds| (seconds.cast_signed(), 0));
         let (mtime_s, mtime_ns) = match extensions.mtime {
             Some(mtime) => mtime,
             None => mtime.map_err(|_| bad("time"))?,

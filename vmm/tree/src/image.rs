@@ -2,7 +2,7 @@
 //! then the inodes and names behind it, and the header in front.
 
 use crate::error::{TreeError, show};
-use crate::nodes::{Content, NodeId, Nodes, ROOT};
+use crate::nodes::{Content, NAME_TOO_LONG, NodeId, Nodes, ROOT};
 use crate::packed::{Base, Extent, TreeImage};
 use crate::stamp::Stamp;
 use crate::storage::Storage;
@@ -197,7 +197,7 @@ impl Image {
 
     /// Writes everything except the file data, seals the file and returns the image.
     pub fn finish(mut self, nodes: &Nodes) -> Result<TreeImage, TreeError> {
-        let metadata = Metadata::new(nodes, self.end);
+        let metadata = Metadata::new(nodes, self.end)?;
         let offset = self.reserve(metadata.bytes.len() as u64, b"/")?;
         // The header has a separate page.
         self.count(metadata.bytes.len() as u64 + PAGE_SIZE)?;
@@ -266,6 +266,8 @@ struct Metadata {
 /// The inodes reachable from the root, numbered; each directory comes before its entries.
 struct Order {
     ids: Vec<NodeId>,
+    /// Length of `ids`, at most [`MAX_INODES`](crate::MAX_INODES).
+    count: u32,
     numbers: HashMap<NodeId, u32>,
     links: Vec<u32>,
 }
@@ -274,6 +276,7 @@ impl Order {
     fn new(nodes: &Nodes) -> Self {
         let mut order = Self {
             ids: vec![ROOT],
+            count: 1,
             numbers: HashMap::from([(ROOT, 0)]),
             links: vec![2],
         };
@@ -284,11 +287,10 @@ impl Order {
                 if directory {
                     order.links[next] += 1;
                 }
-                // MAX_INODES keeps every number in 32 bits.
-                let new = order.ids.len() as u32;
-                let number = *order.numbers.entry(child).or_insert(new);
-                if number == new {
+                let number = *order.numbers.entry(child).or_insert(order.count);
+                if number == order.count {
                     order.ids.push(child);
+                    order.count += 1;
                     order.links.push(if directory { 2 } else { 1 });
                 } else {
                     order.links[number as usize] += 1;
@@ -303,7 +305,7 @@ impl Order {
 impl Metadata {
     /// Lays out everything from file offset `base`: the inode array, then for each inode its
     /// entries and names, or its link target.
-    fn new(nodes: &Nodes, base: u64) -> Self {
+    fn new(nodes: &Nodes, base: u64) -> Result<Self, TreeError> {
         let order = Order::new(nodes);
         let inodes_length = order.ids.len() * size_of::<abi::TreeInode>();
         let mut bytes = vec![0; inodes_length];
@@ -315,7 +317,7 @@ impl Metadata {
                 Content::Directory { parent, entries } => {
                     bytes.resize(bytes.len().next_multiple_of(8), 0);
                     let at = base + bytes.len() as u64;
-                    write_entries(&mut bytes, base, entries, &order.numbers);
+                    write_entries(&mut bytes, base, entries, &order.numbers)?;
                     let parent = order.numbers.get(parent).copied().unwrap_or(0);
                     (libc::S_IFDIR, 0, parent, at, entries.len() as u64)
                 }
@@ -347,11 +349,11 @@ impl Metadata {
             inodes.extend(size.to_le_bytes());
         }
         bytes[..inodes_length].copy_from_slice(&inodes);
-        Self {
+        Ok(Self {
             bytes,
-            inode_count: order.ids.len() as u32,
+            inode_count: order.count,
             stamps,
-        }
+        })
     }
 }
 
@@ -361,16 +363,21 @@ fn write_entries(
     base: u64,
     entries: &std::collections::BTreeMap<Box<[u8]>, NodeId>,
     numbers: &HashMap<NodeId, u32>,
-) {
+) -> Result<(), TreeError> {
     let table = entries.len() * size_of::<abi::TreeEntry>();
     let mut name_offset = base + (bytes.len() + table) as u64;
     for (name, id) in entries {
         bytes.extend(numbers.get(id).copied().unwrap_or(0).to_le_bytes());
-        bytes.extend((name.len() as u32).to_le_bytes());
+        let length = u32::try_from(name.len()).map_err(|_| TreeError::BadPath {
+            path: show(name),
+            reason: NAME_TOO_LONG,
+        })?;
+        bytes.extend(length.to_le_bytes());
         bytes.extend(name_offset.to_le_bytes());
         name_offset += name.len() as u64;
     }
     for name in entries.keys() {
         bytes.extend(name.iter());
     }
+    Ok(())
 }

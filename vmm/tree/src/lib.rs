@@ -6,6 +6,15 @@
 //! not copied. Owners, groups, permissions and times are taken from the source. Extended attributes
 //! are not kept.
 
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
+
 mod archive;
 mod directory;
 mod erofs;

@@ -16,6 +16,8 @@ pub(super) const ROOT: NodeId = 0;
 const MAX_SYMLINKS: u32 = 40;
 /// Longest name, NAME_MAX.
 const NAME_MAX: usize = 255;
+/// The reason why a longer name is refused.
+pub(super) const NAME_TOO_LONG: &str = "a name is longer than 255 bytes";
 
 /// The fields of `stat` for a file, without its size.
 #[derive(Debug, Clone, Copy)]
@@ -275,7 +277,7 @@ pub(super) fn check_path(path: &[u8]) -> Result<(), TreeError> {
 fn check_name(name: &[u8], path: &[u8]) -> Result<(), TreeError> {
     let reason = match name {
         b"" | b"." | b".." => "not a file name",
-        _ if name.len() > NAME_MAX => "a name is longer than 255 bytes",
+        _ if name.len() > NAME_MAX => NAME_TOO_LONG,
         _ if name.contains(&0) || name.contains(&b'/') => "a name contains NUL or '/'",
         _ => return Ok(()),
     };

@@ -110,7 +110,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let metadata = file.as_file().metadata().unwrap();
         assert_eq!(Stamp::of(&metadata), None);
-        let changed = Duration::new(metadata.ctime() as u64, metadata.ctime_nsec() as u32);
+        let nanoseconds = metadata.ctime_nsec().try_into().unwrap();
+        let changed = Duration::new(metadata.ctime().try_into().unwrap(), nanoseconds);
         assert_eq!(
             Stamp::at(&metadata, changed + SETTLED - Duration::from_nanos(1)),
             None

@@ -8,8 +8,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-const PAGE: usize = PAGE_SIZE as usize;
-const HUGE_PAGE: usize = HUGE_PAGE_SIZE as usize;
+const PAGE: usize = 4 << 10;
+const HUGE_PAGE: usize = 2 << 20;
+const _: () = assert!(PAGE as u64 == PAGE_SIZE && HUGE_PAGE as u64 == HUGE_PAGE_SIZE);
 
 /// The storage of an image.
 #[derive(Debug)]
@@ -32,10 +33,10 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Most bytes of an image in memory: 64 MiB.
-    pub const CAPACITY: u64 = 64 << 20;
+    pub const CAPACITY: usize = 64 << 20;
 
     fn new() -> io::Result<Self> {
-        let length = Self::CAPACITY as usize + HUGE_PAGE;
+        let length = Self::CAPACITY + HUGE_PAGE;
         let map = MmapOptions::new()
             .len(length)
             .no_reserve_swap()
@@ -50,7 +51,7 @@ impl Memory {
     pub fn bytes(&self, length: u64) -> &[u8] {
         let length = usize::try_from(length).map_or(usize::MAX, |n| n.next_multiple_of(HUGE_PAGE));
         let all = self.map.get(self.start..).unwrap_or(&[]);
-        &all[..length.min(Self::CAPACITY as usize).min(all.len())]
+        &all[..length.min(Self::CAPACITY).min(all.len())]
     }
 
     /// The `length` bytes at offset `at`.
@@ -83,7 +84,7 @@ impl Storage {
     /// Makes room up to `end`, where `used` bytes are in use. Memory that is too small for `end`
     /// bytes becomes a file.
     pub fn extend(&mut self, used: u64, end: u64) -> Result<(), TreeError> {
-        if end > Memory::CAPACITY {
+        if end > Memory::CAPACITY as u64 {
             self.become_file(used)?;
         }
         match self {
@@ -145,7 +146,7 @@ impl Storage {
     pub fn read_exact_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         let memory = match self {
             Self::File(file) => return file.read_exact_at(bytes, at),
-            Self::Memory(memory) => memory.bytes(Memory::CAPACITY),
+            Self::Memory(memory) => memory.bytes(Memory::CAPACITY as u64),
         };
         let start = usize::try_from(at).ok();
         let part = start.and_then(|start| memory.get(start..start.checked_add(bytes.len())?));

@@ -4,7 +4,7 @@ use crate::{TreeBuilder, TreeError, TreeImage};
 use hartline_abi::{ABI_VERSION, tree as abi};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -33,16 +33,26 @@ fn u64_at(image: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(image[at..at + 8].try_into().unwrap())
 }
 
+/// A length or an offset.
+fn usize_at(image: &[u8], at: usize) -> usize {
+    u64_at(image, at).try_into().unwrap()
+}
+
+/// Nanoseconds of the modification time.
+pub(super) fn mtime_nsec(metadata: &Metadata) -> u32 {
+    metadata.mtime_nsec().try_into().unwrap()
+}
+
 /// Read a whole image back, checking every rule of `hartline_abi::tree`.
 pub(super) fn read_back(file: &TreeImage) -> Tree {
     let length = file.length();
-    let mut image = vec![0; length as usize];
+    let mut image = vec![0; length.try_into().unwrap()];
     file.read_exact_at(&mut image, 0).unwrap();
     assert_eq!(image[..8], abi::MAGIC);
     assert_eq!(u32_at(&image, 8), ABI_VERSION);
     assert_eq!(u64_at(&image, 24), length);
     assert_eq!(length % 4096, 0);
-    let (count, inodes) = (u32_at(&image, 12), u64_at(&image, 16) as usize);
+    let (count, inodes) = (u32_at(&image, 12), usize_at(&image, 16));
     assert_eq!(inodes % 8, 0);
     let mut tree = Tree::new();
     let mut seen = vec![0; count as usize];
@@ -68,7 +78,7 @@ fn walk(
     seen[number as usize] += 1;
     let at = inodes + number as usize * 56;
     let mode = u32_at(image, at);
-    let (offset, size) = (u64_at(image, at + 40) as usize, u64_at(image, at + 48));
+    let (offset, size) = (usize_at(image, at + 40), usize_at(image, at + 48));
     let mut found = Found {
         inode: number,
         mode,
@@ -76,10 +86,9 @@ fn walk(
         uid: u32_at(image, at + 8),
         gid: u32_at(image, at + 12),
         rdev: u64_at(image, at + 16),
-        mtime: (u64_at(image, at + 24) as i64, u32_at(image, at + 32)),
+        mtime: (u64_at(image, at + 24).cast_signed(), u32_at(image, at + 32)),
         data: Vec::new(),
     };
-    let size = size as usize;
     match mode & libc::S_IFMT {
         libc::S_IFDIR => {
             assert_eq!(u32_at(image, at + 36), parent, "{path}");
@@ -87,7 +96,7 @@ fn walk(
             let mut last: &[u8] = b"";
             let mut directories = 0;
             for entry in (0..size).map(|n| offset + n * 16) {
-                let from = u64_at(image, entry + 8) as usize;
+                let from = usize_at(image, entry + 8);
                 let name = &image[from..from + u32_at(image, entry + 4) as usize];
                 assert!(last < name, "{path} is not sorted");
                 last = name;
@@ -116,7 +125,7 @@ pub(super) fn assert_same(tree: &Tree, root: &Path) {
         let metadata = fs::symlink_metadata(&host).unwrap();
         assert_eq!(found.mode, metadata.mode(), "{path}");
         assert_eq!((found.uid, found.gid), (metadata.uid(), metadata.gid()));
-        let mtime = (metadata.mtime(), metadata.mtime_nsec() as u32);
+        let mtime = (metadata.mtime(), mtime_nsec(&metadata));
         assert_eq!(found.mtime, mtime, "{path}");
         if metadata.is_file() {
             assert!(found.data == fs::read(&host).unwrap(), "{path}");
@@ -147,7 +156,7 @@ pub(super) fn sample() -> tempfile::TempDir {
     symlink("nowhere", at("dangling")).unwrap();
     fs::write(at("usr/lib/deep/small"), b"contents").unwrap();
     fs::write(at("usr/none"), b"").unwrap();
-    let odd = (0..700_001u32).map(|n| (n % 251) as u8).collect::<Vec<_>>();
+    let odd = (0..=250).cycle().take(700_001).collect::<Vec<u8>>();
     fs::write(at("usr/odd"), odd).unwrap();
     fs::hard_link(at("usr/odd"), at("usr/lib/again")).unwrap();
     fs::set_permissions(at("usr/odd"), PermissionsExt::from_mode(0o4751)).unwrap();
@@ -185,12 +194,10 @@ fn image_in_memory_is_the_same() {
     let image = pack(TreeBuilder::in_memory().unwrap());
     assert!(image.file().is_err());
     let memory = image.memory().unwrap();
-    assert_eq!(memory.as_ptr() as usize % (2 << 20), 0);
-    assert_eq!(
-        memory.len(),
-        image.length().next_multiple_of(2 << 20) as usize
-    );
-    let mut bytes = vec![0; image.length() as usize];
+    assert!(memory.as_ptr().addr().is_multiple_of(2 << 20));
+    let length = usize::try_from(image.length()).unwrap();
+    assert_eq!(memory.len(), length.next_multiple_of(2 << 20));
+    let mut bytes = vec![0; length];
     let other = pack(TreeBuilder::new().unwrap());
     other.read_exact_at(&mut bytes, 0).unwrap();
     assert!(memory[..bytes.len()] == bytes);
@@ -281,7 +288,7 @@ fn tar_commands_archives() {
             // Only pax has fractions of seconds.
             for (path, found) in &mut tree {
                 let host = root.path().join(path.trim_start_matches('/'));
-                found.mtime.1 = fs::symlink_metadata(host).unwrap().mtime_nsec() as u32;
+                found.mtime.1 = mtime_nsec(&fs::symlink_metadata(host).unwrap());
             }
         }
         assert_same(&tree, root.path());

@@ -185,8 +185,7 @@ pub(super) fn attach(name: &CStr, has_several: bool) -> Result<(File, libc::ifre
             _ => failed("TUNSETIFF")(source),
         }
     })?;
-    let length = NetHeader::LENGTH as libc::c_int;
-    ioctl::set_header_length(file.as_fd(), length).map_err(failed("TUNSETVNETHDRSZ"))?;
+    ioctl::set_header_length(file.as_fd(), NetHeader::LENGTH).map_err(failed("TUNSETVNETHDRSZ"))?;
     Ok((file, request))
 }
 

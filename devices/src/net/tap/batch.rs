@@ -13,8 +13,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
+/// Length of the ring.
+const RING: u32 = 64;
 /// Most packets per system call.
-const ENTRIES: usize = 64;
+const ENTRIES: usize = RING as usize;
 
 /// An io_uring that executes `writev` and refuses all other operations.
 ///
@@ -35,9 +37,7 @@ impl Batch {
     /// The kernel has no io_uring or denies it (`kernel.io_uring_disabled`, the filter of a
     /// container).
     pub fn new() -> io::Result<Self> {
-        let ring: IoUring = IoUring::builder()
-            .setup_r_disabled()
-            .build(ENTRIES as u32)?;
+        let ring: IoUring = IoUring::builder().setup_r_disabled().build(RING)?;
         let mut allowed = [Restriction::sqe_op(opcode::Writev::CODE)];
         ring.submitter().register_restrictions(&mut allowed)?;
         ring.submitter().register_enable_rings()?;
@@ -102,8 +102,8 @@ impl Batch {
         let fd = Fd(file.as_raw_fd());
         for (number, packet) in packets.iter().enumerate() {
             // Without waiting: a full queue of the host loses the packet.
-            let (first, count) = (packet.vectors().as_ptr(), packet.count() as u32);
-            let entry = opcode::Writev::new(fd, first, count)
+            let (first, count) = (packet.vectors().as_ptr(), packet.vector_count());
+            let entry = opcode::Writev::new(fd, first, count.unsigned_abs())
                 .rw_flags(libc::RWF_NOWAIT)
                 .build()
                 .user_data(number as u64);
@@ -121,7 +121,7 @@ impl Batch {
                 Err(error) => return Err(error),
             }
             for entry in self.ring.completion() {
-                let number = entry.user_data() as usize;
+                let number = usize::try_from(entry.user_data()).map_err(io::Error::other)?;
                 *pending &= !(1 << number);
                 done(
                     number,

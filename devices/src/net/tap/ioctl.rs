@@ -32,6 +32,12 @@ fn ifreq(name: &CStr) -> libc::ifreq {
     request
 }
 
+/// Sets the flags of a request (`IFF_…`).
+fn set_flags(request: &mut libc::ifreq, flags: libc::c_int) -> io::Result<()> {
+    request.ifr_ifru.ifru_flags = flags.try_into().map_err(io::Error::other)?;
+    Ok(())
+}
+
 fn ioctl(fd: BorrowedFd<'_>, number: IfreqRequest, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: all requests of this type take a pointer to a `struct ifreq`, read it and may write
     // it. `request` is one, is borrowed mutably, and outlives the call.
@@ -62,13 +68,14 @@ pub(super) fn attach(
         false => 0,
     };
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several;
-    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    set_flags(&mut request, flags)?;
     ioctl(file, TUNSETIFF, &mut request)?;
     Ok(request)
 }
 
 /// Sets the length of the header that precedes each packet, bytes.
-pub(super) fn set_header_length(file: BorrowedFd<'_>, length: libc::c_int) -> io::Result<()> {
+pub(super) fn set_header_length(file: BorrowedFd<'_>, length: usize) -> io::Result<()> {
+    let length = libc::c_int::try_from(length).map_err(io::Error::other)?;
     // SAFETY: the request reads an `int`: `length`, which outlives the call.
     check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const length) })
 }
@@ -87,7 +94,7 @@ pub(super) fn set_queue(file: BorrowedFd<'_>, attached: bool) -> io::Result<()> 
         true => libc::IFF_ATTACH_QUEUE,
         false => libc::IFF_DETACH_QUEUE,
     };
-    request.ifr_ifru.ifru_flags = flag as libc::c_short;
+    set_flags(&mut request, flag)?;
     ioctl(file, TUNSETQUEUE, &mut request)
 }
 
@@ -121,7 +128,7 @@ pub(super) fn add_to_bridge(bridge: &CStr, index: libc::c_int) -> io::Result<()>
 
 /// Sets the interface up whose name a request has.
 pub(super) fn set_up(mut request: libc::ifreq) -> io::Result<()> {
-    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    set_flags(&mut request, libc::IFF_UP)?;
     ioctl(socket()?.as_fd(), SIOCSIFFLAGS, &mut request)
 }
 

@@ -49,7 +49,7 @@ fn interface(test: &str) -> Option<(Tap, Socket)> {
 
 /// A packet socket at an interface.
 fn packet_socket(index: libc::c_int) -> Socket {
-    let all = (libc::ETH_P_ALL as u16).to_be();
+    let all = u16::try_from(libc::ETH_P_ALL).unwrap().to_be();
     let protocol = Protocol::from(i32::from(all));
     let (domain, kind) = (Domain::from(libc::AF_PACKET), Type::from(libc::SOCK_RAW));
     let socket = Socket::new(domain, kind, Some(protocol)).unwrap();
@@ -65,19 +65,19 @@ fn packet_socket(index: libc::c_int) -> Socket {
             SOL_PACKET,
             PACKET_VNET_HDR,
             (&raw const on).cast(),
-            size_of_val(&on) as u32,
+            size_of_val(&on).try_into().unwrap(),
         )
     };
     assert_eq!(set, 0);
     // SAFETY: the structure has integers and arrays of them, and zeros are valid values.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_family = libc::AF_PACKET.try_into().unwrap();
     address.sll_protocol = all;
     address.sll_ifindex = index;
     // SAFETY: the pointer and the length are those of an initialised address, which the kernel only
     // reads and which outlives the call.
     let bound = unsafe {
-        let length = size_of_val(&address) as u32;
+        let length = size_of_val(&address).try_into().unwrap();
         libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)
     };
     assert_eq!(bound, 0);
@@ -114,7 +114,7 @@ fn segment(payload: usize) -> (NetHeader, Vec<u8>) {
     frame[..6].fill(0xff);
     frame[6..12].copy_from_slice(&SENDER);
     frame[12..14].copy_from_slice(&[0x86, 0xdd]);
-    let length = (20 + payload) as u16;
+    let length = u16::try_from(20 + payload).unwrap();
     frame[14..18].copy_from_slice(&[0x60, 0, 0, 0]);
     frame[18..20].copy_from_slice(&length.to_be_bytes());
     // TCP and a hop limit; a TCP header of five words with ACK.
@@ -123,9 +123,9 @@ fn segment(payload: usize) -> (NetHeader, Vec<u8>) {
     let header = NetHeader {
         flags: NetHeader::NEEDS_CHECKSUM,
         gso_type: NetHeader::GSO_TCP6,
-        header_length: HEADERS as u16,
+        header_length: HEADERS.try_into().unwrap(),
         gso_size: SIZE,
-        checksum_start: START as u16,
+        checksum_start: START.try_into().unwrap(),
         checksum_offset: 16,
         buffers: 0,
     };
@@ -169,7 +169,7 @@ fn several_at_once_come_in_order_but_for_bad_ones() {
             if bad.contains(&number) {
                 header.checksum_start = u16::MAX;
             }
-            frame[HEADERS] = number as u8;
+            frame[HEADERS] = number.try_into().unwrap();
             (header.to_bytes(), frame)
         })
         .collect();

@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
 /// Most sessions. A new one then replaces the least recently used one.
 const MAX_SESSIONS: usize = 256;
 /// Most peers of forwarded ports. A new one then replaces the oldest one.
-const MAX_PEERS: usize = 4096;
+const MAX_PEERS: u16 = 4096;
 /// First port of the gateway that represents a peer.
 const FIRST_PORT: u16 = 1024;
 /// Most datagrams that are taken from one socket before the others.
@@ -193,15 +193,16 @@ impl Datagrams {
         if let Some(&port) = self.ports.get(&peer) {
             return port;
         }
-        let port = if self.ages.len() < MAX_PEERS {
-            FIRST_PORT + self.ages.len() as u16
-        } else {
-            // Replaces the oldest peer.
-            let port = self.ages.pop_front().unwrap_or(FIRST_PORT);
-            if let Some(old) = self.peers.remove(&port) {
-                self.ports.remove(&old);
+        let port = match u16::try_from(self.ages.len()) {
+            Ok(known) if known < MAX_PEERS => FIRST_PORT + known,
+            _ => {
+                // Replaces the oldest peer.
+                let port = self.ages.pop_front().unwrap_or(FIRST_PORT);
+                if let Some(old) = self.peers.remove(&port) {
+                    self.ports.remove(&old);
+                }
+                port
             }
-            port
         };
         self.ages.push_back(port);
         self.peers.insert(port, peer);

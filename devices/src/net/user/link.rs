@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddrV4;
-use virtio_bindings::virtio_net::{VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_HDR_F_DATA_VALID};
+use virtio_bindings::virtio_net::VIRTIO_NET_F_GUEST_CSUM;
 
 /// MAC address of all other hosts.
 const HOST_MAC: EthernetAddress = EthernetAddress([0x02, 0, 0, 0, 2, 2]);
@@ -133,7 +133,7 @@ impl Link {
         let mut interface = Interface::new(config, &mut port, Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
             // The list has room for one address.
-            let _ = addresses.push(IpCidr::new(GATEWAY.into(), PREFIX as u8));
+            let _ = addresses.push(IpCidr::new(GATEWAY.into(), PREFIX));
         });
         // The interface represents every host that the guest talks to.
         interface.set_any_ip(true);
@@ -303,7 +303,7 @@ impl Queue {
         packet.resize(HEADERS + length, 0);
         let flags = match self.has_checksums {
             true => 0,
-            false => VIRTIO_NET_HDR_F_DATA_VALID as u8,
+            false => NetHeader::DATA_VALID,
         };
         let header = NetHeader {
             flags,

@@ -9,7 +9,7 @@ pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 /// Address of the name server, which stands for the host's.
 pub const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 /// Length of the network's prefix, bits.
-pub const PREFIX: u32 = 24;
+pub const PREFIX: u8 = 24;
 /// MAC address of the VM's interface. The VM is alone in its network.
 pub const GUEST_MAC: [u8; 6] = [0x02, 0, 0, 0, 2, 15];
 

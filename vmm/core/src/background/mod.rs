@@ -267,7 +267,8 @@ fn image_interval(images: usize, idle: bool) -> Duration {
     const GROWTH: f64 = 1.35;
     /// Factor of the interval if no thread has work.
     const IDLE_FACTOR: f64 = 0.125;
-    let growth = GROWTH.powi(images.min(MAX_IMAGES) as i32);
+    let images = i32::try_from(images.min(MAX_IMAGES)).unwrap_or(i32::MAX);
+    let growth = GROWTH.powi(images);
     FIRST.mul_f64(growth * if idle { IDLE_FACTOR } else { 1.0 })
 }
 

@@ -13,7 +13,9 @@ use std::io;
 
 /// XCR0 components that the guest may use if the processor has them: x87, SSE, AVX, and the three
 /// of AVX-512.
-pub(super) const XCR0_WANTED: u64 = 0b1110_0111;
+pub(super) const XCR0_WANTED: u64 = XCR0_LOW as u64;
+/// The low half of [`XCR0_WANTED`]; the high one is 0.
+const XCR0_LOW: u32 = 0b1110_0111;
 
 /// The last leaf of the basic and of the extended range.
 const LAST_BASIC: u32 = 0xd;
@@ -59,7 +61,7 @@ const fn mask(function: u32, index: u32) -> Option<[u32; 4]> {
         (0 | 0x8000_0000, _) => [u32::MAX; 4],
         (1, _) => [u32::MAX, LEAF_1_EBX, LEAF_1_ECX, LEAF_1_EDX],
         (7, 0) => [0, LEAF_7_EBX, 0, 0],
-        (XSAVE_LEAF, 0) => [XCR0_WANTED as u32, u32::MAX, u32::MAX, 0],
+        (XSAVE_LEAF, 0) => [XCR0_LOW, u32::MAX, u32::MAX, 0],
         // Length and offset of a component.
         (XSAVE_LEAF, 2..32) if XCR0_WANTED & 1 << index != 0 => [u32::MAX, u32::MAX, 0, 0],
         (0x8000_0001, _) => [0, 0, LEAF_8000_0001_ECX, LEAF_8000_0001_EDX],

@@ -117,7 +117,7 @@ impl Vcpu {
             .map_err(Error::request("KVM_GET_LAPIC"))?;
         let register = &mut state.regs[SPURIOUS..SPURIOUS + 4];
         for (to, from) in register.iter_mut().zip(SPURIOUS_ENABLED.to_le_bytes()) {
-            *to = from as libc::c_char;
+            *to = from.cast_signed();
         }
         self.fd
             .set_lapic(&state)

@@ -23,7 +23,8 @@ use vm_memory::{
 /// Alignment of every mapping: the size of a huge page.
 const ALIGNMENT: usize = 2 << 20;
 /// Length of the smallest page.
-const PAGE: usize = PAGE_SIZE as usize;
+const PAGE: usize = 4096;
+const _: () = assert!(PAGE as u64 == PAGE_SIZE);
 
 /// A mapping of host memory, aligned to 2 MiB, unmapped when dropped.
 #[derive(Debug)]
@@ -455,7 +456,8 @@ mod properties {
             lengths_are_pages(mapped);
             for &offset in &numbers {
                 for &length in &numbers {
-                    accesses_are_inside(mapped as usize, offset, length as usize);
+                    let [mapped, length] = [mapped, length].map(|n| usize::try_from(n).unwrap());
+                    accesses_are_inside(mapped, offset, length);
                 }
             }
         }
@@ -469,7 +471,7 @@ mod tests {
     #[test]
     fn mapping_is_aligned_and_bounded() {
         let m = Mapping::anonymous("test", 3 << 20).unwrap();
-        assert_eq!(m.base().as_ptr() as usize % ALIGNMENT, 0);
+        assert!(m.base().addr().get().is_multiple_of(ALIGNMENT));
         m.write((3 << 20) - 4, &[1, 2, 3, 4]).unwrap();
         let mut back = [0; 4];
         m.read((3 << 20) - 4, &mut back).unwrap();

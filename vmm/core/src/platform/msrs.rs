@@ -47,7 +47,7 @@ impl Vm {
     pub(super) fn disable_pmu(&self) -> Result<(), Error> {
         let number = KVM_CAP_PMU_CAPABILITY;
         let offered = self.fd.check_extension_raw(number.into());
-        match offered & KVM_PMU_CAP_DISABLE as i32 {
+        match offered.cast_unsigned() & KVM_PMU_CAP_DISABLE {
             0 => Ok(()),
             _ => self.enable(number, KVM_PMU_CAP_DISABLE, "KVM_CAP_PMU_CAPABILITY"),
         }

@@ -177,15 +177,8 @@ mod tests {
     fn stats_file(descriptors: &[(&str, u16, u32)], values: &[u64]) -> File {
         let mut bytes = Vec::new();
         let data = HEADER + descriptors.len() * (DESCRIPTOR + 16);
-        for word in [
-            0,
-            16,
-            descriptors.len() as u32,
-            0,
-            HEADER as u32,
-            data as u32,
-        ] {
-            bytes.extend_from_slice(&u32::to_le_bytes(word));
+        for word in [0, 16, descriptors.len(), 0, HEADER, data] {
+            bytes.extend_from_slice(&u32::try_from(word).unwrap().to_le_bytes());
         }
         for (name, size, offset) in descriptors {
             bytes.extend_from_slice(&[0; 6]);

@@ -364,7 +364,8 @@ fn restrict_interfaces(kvm: &Kvm, fd: &VcpuFd) -> Result<(), Error> {
 fn vector_in(error_code: &[u8]) -> u8 {
     let bytes = error_code.iter().rev();
     let code = bytes.fold(0u32, |code, &byte| code << 8 | u32::from(byte));
-    (code >> 3) as u8
+    let [vector, ..] = (code >> 3).to_le_bytes();
+    vector
 }
 
 /// The XCR0 to set, if the processor that KVM offers has XSAVE.

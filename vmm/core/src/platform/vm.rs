@@ -150,17 +150,21 @@ impl Vm {
         access: Access,
     ) -> Result<(), Error> {
         let read_only = access == Access::ReadOnly || !memory.writable();
+        let request = "KVM_SET_USER_MEMORY_REGION";
+        let slot = u32::try_from(self.slots.len()).map_err(|_| Error::Request {
+            request,
+            source: io::Error::from_raw_os_error(libc::E2BIG),
+        })?;
         let region = kvm_userspace_memory_region {
-            slot: self.slots.len() as u32,
+            slot,
             flags: if read_only { KVM_MEM_READONLY } else { 0 },
             guest_phys_addr: gpa,
             memory_size: memory.length(),
-            userspace_addr: memory.base().as_ptr() as u64,
+            userspace_addr: memory.base().as_ptr().expose_provenance() as u64,
         };
         // SAFETY: the mapping covers the whole region, and `slots` keeps it mapped at least as long as
         // the VM's descriptor. No reference to its bytes exists, so the guest may change them.
-        unsafe { self.fd.set_user_memory_region(region) }
-            .map_err(Error::request("KVM_SET_USER_MEMORY_REGION"))?;
+        unsafe { self.fd.set_user_memory_region(region) }.map_err(Error::request(request))?;
         self.slots.push((gpa, memory));
         Ok(())
     }

@@ -266,6 +266,6 @@ fn fill_random(bytes: &mut [u8]) {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
-        *byte = state as u8;
+        [*byte, ..] = state.to_le_bytes();
     }
 }

@@ -13,7 +13,10 @@ use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt, StreamExt};
+use hartline_devices::console::log;
+use hartline_jail::MAX_OUTPUT;
 use serde::Deserialize;
+use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::{Duration, Instant};
@@ -98,8 +101,9 @@ async fn input_of(target: &Target) -> Result<StdUnixStream, Problem> {
 
 /// The number of bytes that a program has written to one of its outputs.
 fn length(target: &Target, stream: LogStream) -> u64 {
-    let file = target.daemon.machines.file(&target.id, stream.name());
-    file.metadata().map_or(0, |metadata| metadata.len())
+    let file = File::open(target.daemon.machines.file(&target.id, stream.name()));
+    let extent = file.and_then(|file| log::extent(&file, MAX_OUTPUT));
+    extent.map_or(0, |extent| extent.end)
 }
 
 type Sink = Mutex<SplitSink<WebSocket, Message>>;

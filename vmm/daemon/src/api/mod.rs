@@ -12,6 +12,7 @@ mod programs;
 mod runs;
 mod spec;
 mod stats;
+mod stream;
 mod system;
 mod tenants;
 mod volumes;

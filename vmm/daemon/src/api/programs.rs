@@ -128,12 +128,12 @@ pub async fn upload(
         .map(str::to_owned)
         .collect();
     check_text("programs", &upload.programs)?;
-    let most = daemon.config.max_upload;
+    let most = daemon.config().max_upload;
     let mut incoming = daemon.library.receive(&caller.tenant);
     let temporary = Temporary(daemon.library.temporary(
         &random_hex::<16>().map_err(|error| Problem::internal(format!("random bytes: {error}")))?,
     ));
-    let patience = Duration::from_secs(daemon.config.idle_timeout_s);
+    let patience = Duration::from_secs(daemon.config().idle_timeout_s);
     let limits = (&mut incoming, most, patience);
     let mut body = body.into_data_stream();
     let received = receive(&mut body, &temporary.0, limits).await;

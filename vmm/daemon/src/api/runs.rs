@@ -6,13 +6,15 @@ use super::lookup::{
     MAX_WAIT, check_network, find, find_program, idempotency_key, insert, start_new, wait_for_end,
 };
 use super::spec::check_spec;
+use super::stream;
 use crate::Daemon;
 use crate::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree, why_it_died};
 use crate::jailed::protocol::{Exits, RunResult, Traffic};
 use crate::pool::Supply;
 use crate::problem::Problem;
 use crate::process::Jailed;
-use crate::scheduler::need;
+use crate::processors::Claim;
+use crate::scheduler::{Permit, need};
 use crate::store::{Kind, Machine, MachineState, NetworkKind, Program, Scope, Spec};
 use crate::violations::{told_by, told_in};
 use axum::extract::State;
@@ -20,17 +22,19 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use hartline_devices::console::log;
+use hartline_jail::MAX_OUTPUT as MAX_FILE;
 use hartline_vmm::platform::memory_file;
 use hartline_vmm::report::FAILURE;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Seek};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Most bytes of each output that a run answers with.
-const MAX_OUTPUT: u64 = 1 << 20;
+const MAX_OUTPUT: usize = 1 << 20;
 /// Most bytes of standard input.
 const MAX_INPUT: usize = 128 << 10;
 /// Default time limit of a run.
@@ -88,12 +92,27 @@ pub struct Output {
     truncated: bool,
 }
 
+impl Output {
+    /// These bytes. `truncated`: there was more.
+    pub(super) fn new(bytes: Vec<u8>, truncated: bool) -> Self {
+        let (text, base64) = match String::from_utf8(bytes) {
+            Ok(text) => (Some(text), None),
+            Err(error) => (None, Some(BASE64_STANDARD.encode(error.as_bytes()))),
+        };
+        Self {
+            text,
+            base64,
+            truncated,
+        }
+    }
+}
+
 /// The end of a run.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct RunOutcome {
     /// Exit code of the program; 128 plus the signal number if a signal killed it, 124 after
     /// the time limit, 125 if it could not run to its end.
-    exit_code: u8,
+    pub(super) exit_code: u8,
     /// Why the program did not end by itself; empty if it did.
     message: String,
     /// Standard output.
@@ -117,14 +136,18 @@ pub struct RunOutcome {
 }
 
 impl RunOutcome {
-    fn new(result: RunResult, outputs: [File; 2], queued_ms: f64) -> io::Result<Self> {
+    pub(super) fn new(
+        result: RunResult,
+        outputs: [io::Result<Output>; 2],
+        queued_ms: f64,
+    ) -> io::Result<Self> {
         let [stdout, stderr] = outputs;
         let milliseconds = |us: u64| us as f64 / 1000.0;
         Ok(Self {
             exit_code: result.code,
             message: result.message,
-            stdout: read_output(stdout)?,
-            stderr: read_output(stderr)?,
+            stdout: stdout?,
+            stderr: stderr?,
             queued_ms,
             boot_ms: milliseconds(result.boot_us),
             run_ms: milliseconds(result.run_us),
@@ -166,7 +189,11 @@ impl RunStatus {
                     _ => [memory_file(c"stdout", b"")?, memory_file(c"stderr", b"")?],
                 };
                 let queued = run.started_ms.map_or(0, |ms| ms - run.created_ms);
-                Some(RunOutcome::new(result, outputs, queued as f64)?)
+                Some(RunOutcome::new(
+                    result,
+                    outputs.map(read_output),
+                    queued as f64,
+                )?)
             }
             None => None,
         };
@@ -189,10 +216,15 @@ impl RunStatus {
 /// asynchronous: the answer comes at once, and `Location` has the path of the run. With an
 /// `Idempotency-Key` the run is kept too, and a repeated request gets the same answer without
 /// a second run.
+///
+/// The answer has at most 1 MiB of each output. With the header `Accept: application/x-ndjson` it
+/// has no such limit: each of its lines is JSON, a `piece` of an output when the program has written
+/// it, and the `outcome` as the last line.
 #[utoipa::path(post, path = "/v1/runs", request_body = RunRequest,
     params(("Prefer" = Option<String>, Header),
     ("Idempotency-Key" = Option<String>, Header, max_length = 255)),
-    responses((status = 200, body = RunOutcome),
+    responses((status = 200, content((RunOutcome = "application/json"),
+        (stream::Line = "application/x-ndjson"))),
     (status = 202, body = RunStatus, headers(("Location" = String))),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = "5XX", body = Problem, content_type = "application/problem+json")))]
@@ -220,7 +252,12 @@ pub async fn create(
             }
         };
     }
-    let outcome = run(&daemon, &caller, &request, &program).await?;
+    let started = start(&daemon, &caller, &request, &program).await?;
+    if stream::is_wanted(&headers) {
+        return Ok(stream::answer(daemon, started)?);
+    }
+    let (result, outputs, queued_ms) = started.end().await?;
+    let outcome = RunOutcome::new(result, outputs.map(read_output), queued_ms)?;
     daemon.metrics.count_run(outcome.exit_code);
     Ok(axum::Json(outcome).into_response())
 }
@@ -308,13 +345,26 @@ async fn outcome(target: &Target) -> Result<Response, Problem> {
     Ok(axum::Json(status.outcome).into_response())
 }
 
-/// Runs a program to its end. Dropping this ends the program.
-async fn run(
+/// A run whose VMM has its order. Dropping this ends the program.
+pub(super) struct Started {
+    tenant: String,
+    order: Order,
+    vmm: Jailed,
+    held: (Permit, Claim),
+    /// The files of standard output and standard error, and of the result.
+    pub(super) outputs: Outputs,
+    /// Longest time to the end.
+    patience: Duration,
+    queued: Duration,
+}
+
+/// Starts a run when its turn has come.
+async fn start(
     daemon: &Arc<Daemon>,
     caller: &Caller,
     request: &RunRequest,
     program: &Program,
-) -> Result<RunOutcome, Problem> {
+) -> Result<Started, Problem> {
     let (spec, library) = (&request.spec, &daemon.library);
     let mut order = Order::new(spec, program, library, false).await?;
     let quota = daemon.store.tenant(&caller.tenant)?;
@@ -344,40 +394,61 @@ async fn run(
         .await?;
     let patience =
         Duration::from_millis(spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)) + VMM_PATIENCE;
-    let result = async {
-        order.taken(vmm.line()).await?;
-        order.result(vmm.line()).await
-    };
-    let result = tokio::time::timeout(patience, result).await;
-    let died = match &result {
-        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            let told = told_by(error).or_else(|| told_in(&outputs.result));
-            let who = format!("the VMM of a run of tenant {}", caller.tenant);
-            let violation = vmm.violation(&who, told).await;
-            why_it_died(vmm.is_out_of_memory(), violation)
-        }
-        _ => String::new(),
-    };
-    // The process ends by itself; if it does not, dropping `vmm` ends it.
-    drop((vmm, permit, claim));
-    let result = match result {
-        Ok(Ok(result)) => result,
-        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            RunResult::not_run(FAILURE, died)
-        }
-        Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            tracing::warn!(
-                "the VMM of a run of tenant {} sent an invalid message",
-                caller.tenant
-            );
-            RunResult::not_run(FAILURE, "the VMM sent an invalid message and was ended")
-        }
-        Ok(Err(error)) => return Err(error.into()),
-        Err(_) => RunResult::not_run(FAILURE, "the VMM did not answer and was ended"),
-    };
-    let queued_ms = queued.as_secs_f64() * 1000.0;
-    let outputs = [outputs.output, outputs.error];
-    Ok(RunOutcome::new(result, outputs, queued_ms)?)
+    Ok(Started {
+        tenant: caller.tenant.clone(),
+        order,
+        vmm,
+        held: (permit, claim),
+        outputs,
+        patience,
+        queued,
+    })
+}
+
+impl Started {
+    /// Waits for the end of the run. Result: its result, the files of its outputs, and the
+    /// milliseconds that it waited for its turn.
+    pub(super) async fn end(self) -> io::Result<(RunResult, [File; 2], f64)> {
+        let Self {
+            tenant,
+            order,
+            vmm,
+            held,
+            outputs,
+            patience,
+            queued,
+        } = self;
+        let result = async {
+            order.taken(vmm.line()).await?;
+            order.result(vmm.line()).await
+        };
+        let result = tokio::time::timeout(patience, result).await;
+        let died = match &result {
+            Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                let told = told_by(error).or_else(|| told_in(&outputs.result));
+                let who = format!("the VMM of a run of tenant {tenant}");
+                let violation = vmm.violation(&who, told).await;
+                why_it_died(vmm.is_out_of_memory(), violation)
+            }
+            _ => String::new(),
+        };
+        // The process ends by itself; if it does not, dropping `vmm` ends it.
+        drop((vmm, held));
+        let result = match result {
+            Ok(Ok(result)) => result,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                RunResult::not_run(FAILURE, died)
+            }
+            Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::warn!("the VMM of a run of tenant {tenant} sent an invalid message");
+                RunResult::not_run(FAILURE, "the VMM sent an invalid message and was ended")
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(_) => RunResult::not_run(FAILURE, "the VMM did not answer and was ended"),
+        };
+        let queued_ms = queued.as_secs_f64() * 1000.0;
+        Ok((result, [outputs.output, outputs.error], queued_ms))
+    }
 }
 
 /// The longest wait.
@@ -434,18 +505,19 @@ fn make_outputs(input: &[u8]) -> io::Result<Outputs> {
     })
 }
 
-fn read_output(mut file: File) -> io::Result<Output> {
-    let truncated = file.metadata()?.len() > MAX_OUTPUT;
-    file.rewind()?;
-    let mut bytes = Vec::new();
-    file.take(MAX_OUTPUT).read_to_end(&mut bytes)?;
-    let (text, base64) = match String::from_utf8(bytes) {
-        Ok(text) => (Some(text), None),
-        Err(error) => (None, Some(BASE64_STANDARD.encode(error.as_bytes()))),
-    };
-    Ok(Output {
-        text,
-        base64,
-        truncated,
-    })
+/// The output in a file: its first bytes that are there.
+fn read_output(file: File) -> io::Result<Output> {
+    let mut bytes = vec![0; MAX_OUTPUT];
+    let (mut filled, mut at) = (0, 0);
+    while filled < bytes.len() {
+        let (found, count) = log::read(&file, MAX_FILE, at, &mut bytes[filled..])?;
+        if count == 0 {
+            break;
+        }
+        filled += count;
+        at = found + count as u64;
+    }
+    bytes.truncate(filled);
+    let truncated = log::extent(&file, MAX_FILE)?.end > filled as u64;
+    Ok(Output::new(bytes, truncated))
 }

@@ -4,7 +4,7 @@ use super::extract::Caller;
 use crate::Daemon;
 use crate::events::Event;
 use crate::problem::Problem;
-use crate::store::Scope;
+use crate::store::{RESERVE, Scope};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::sse::{KeepAlive, Sse};
@@ -40,6 +40,10 @@ pub struct Readiness {
     networks_available: bool,
     /// The reason if not; otherwise empty.
     networks: String,
+    /// Whether the disk of the data directory has room.
+    storage_available: bool,
+    /// Why not; empty if it has.
+    storage: String,
 }
 
 /// Check whether the daemon can run programs
@@ -52,15 +56,16 @@ pub async fn ready(
     State(daemon): State<Arc<Daemon>>,
     caller: Result<Caller, Problem>,
 ) -> Result<Response, Problem> {
-    if !daemon.config.public_health {
+    if !daemon.config().public_health {
         caller?.needs(Scope::Read)?;
     }
     let vmms_ready = daemon.pool.ready();
     let running = daemon.scheduler.load().running;
     let networks = daemon.networks.check().err();
+    let storage = lacking_storage(&daemon);
     let readiness = Readiness {
         // Under load all VMMs are in use.
-        ready: vmms_ready > 0 || running > 0,
+        ready: (vmms_ready > 0 || running > 0) && storage.is_none(),
         vmms_ready,
         limits_enforced: daemon.unenforced.is_none(),
         limits: daemon
@@ -74,12 +79,29 @@ pub async fn ready(
             .map_or_else(String::new, ToString::to_string),
         networks_available: networks.is_none(),
         networks: networks.map_or_else(String::new, |why| why.to_string()),
+        storage_available: storage.is_none(),
+        storage: storage.unwrap_or_default(),
     };
     let status = match readiness.ready {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
     Ok((status, axum::Json(readiness)).into_response())
+}
+
+/// Why the disk of the data directory has no room; `None` if it has.
+fn lacking_storage(daemon: &Daemon) -> Option<String> {
+    let waiting = daemon.store.waiting_ends();
+    if waiting > 0 {
+        return Some(format!(
+            "the disk is full: the ends of {waiting} machines and runs wait for room"
+        ));
+    }
+    let disk = rustix::fs::statvfs(&daemon.config().data_dir);
+    // A disk that says nothing about itself is not full.
+    let free = disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+    let is_full = !daemon.store.has_reserve() || free < RESERVE;
+    is_full.then(|| "the disk is full".to_owned())
 }
 
 /// Version of the daemon.
@@ -114,7 +136,7 @@ pub async fn metrics(
     let may_see_tenants = caller.and_then(|caller| caller.needs(Scope::Admin));
     let tenants = match may_see_tenants {
         Ok(()) => daemon.store.tenants()?,
-        Err(_) if daemon.config.public_health => Vec::new(),
+        Err(_) if daemon.config().public_health => Vec::new(),
         Err(problem) => return Err(problem),
     };
     let mut usage = Vec::with_capacity(tenants.len());

@@ -23,7 +23,7 @@ use hartline_vmm::machine::{Blank, Settings};
 use hartline_vmm::placement::Placement;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::program;
-use hartline_vmm::report::{self, FAILURE, Program, judge};
+use hartline_vmm::report::{self, FAILURE, Program};
 use rustix::process::set_parent_process_death_signal;
 use std::collections::HashMap;
 use std::fs::File;
@@ -257,7 +257,7 @@ fn run(
         elf: &found.bytes,
         locate: &locate,
     };
-    let verdict: report::Verdict = judge(&outcome.end, &program);
+    let verdict: report::Verdict = outcome.verdict(&program);
     let exits = outcome.exits.iter().copied();
     let exits = exits.fold(UserExits::default(), UserExits::plus);
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);

@@ -111,7 +111,7 @@ impl Library {
             features: self.settings.features.clone(),
         };
         let limit = Limit {
-            time: self.settings.translation_time,
+            time: *lock(&self.translation_time),
             at_once: TRANSLATIONS,
         };
         let limit = ("translation", limit);

@@ -94,6 +94,8 @@ pub struct Library {
     launcher: Arc<Launcher>,
     directory: PathBuf,
     settings: Settings,
+    /// How long the translation of a file may take.
+    translation_time: Mutex<Duration>,
     trees: Shelf,
     images: Shelf,
     packing: Turns,
@@ -147,6 +149,7 @@ impl Library {
             directory: directory.to_path_buf(),
             trees: shelf("trees").map_err(&failed)?,
             images: shelf("images").map_err(&failed)?,
+            translation_time: Mutex::new(settings.translation_time),
             settings,
             packing: Turns::new(at_once(PACKINGS, memory), None),
             translations,
@@ -162,6 +165,13 @@ impl Library {
         };
         library.reconcile_images()?;
         Ok(library)
+    }
+
+    /// Changes how long the translation of a file may take, from the next one on, and the processor
+    /// time that a tenant's translations may use in an hour; `None`: no limit.
+    pub fn set_limits(&self, translation_time: Duration, translation_budget: Option<Duration>) {
+        *lock(&self.translation_time) = translation_time;
+        self.translations.set_budget(translation_budget);
     }
 
     /// The path of an incomplete upload.

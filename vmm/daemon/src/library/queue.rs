@@ -65,6 +65,16 @@ impl<Job> Queue<Job> {
         }
     }
 
+    /// Changes the budget of each tenant. What a tenant has used of the old one counts.
+    pub fn set_budget(&mut self, budget: Option<Duration>) {
+        let before = micros(self.budget.unwrap_or_default());
+        let difference = micros(budget.unwrap_or_default()).saturating_sub(before);
+        for tenant in self.tenants.values_mut() {
+            tenant.left = tenant.left.saturating_add(difference);
+        }
+        self.budget = budget;
+    }
+
     /// Adds a job. The weight of the last call counts.
     ///
     /// # Errors

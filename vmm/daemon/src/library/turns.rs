@@ -35,6 +35,11 @@ impl Turns {
         }
     }
 
+    /// Changes the budget of each tenant for an hour.
+    pub(super) fn set_budget(&self, budget: Option<Duration>) {
+        lock(&self.queue).set_budget(budget);
+    }
+
     /// Waits for a turn of a tenant with this weight.
     ///
     /// # Errors

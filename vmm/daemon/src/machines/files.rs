@@ -9,6 +9,8 @@ use crate::violations::told_in;
 use hartline_jail::{MAX_MESSAGE, MAX_OUTPUT, Violation};
 use hartline_vmm::live::{Live, write_network_limits};
 use hartline_vmm::platform::Counters;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{OwnedFd, RawFd};
@@ -37,6 +39,8 @@ pub(super) enum NoResult {
 const INPUT: &str = "stdin";
 /// Name of the file with the result.
 const RESULT: &str = "result";
+/// Bytes of the disk that are reserved for a result: a disk that becomes full must not lose it.
+const RESULT_ROOM: u64 = 8 << 10;
 /// Most bytes of the outputs and the result, by the limit of a VMM's files.
 pub(super) const MAX_OUTPUTS: u64 = 3 * MAX_OUTPUT;
 
@@ -77,11 +81,17 @@ impl Machines {
                 input => (input?, None),
             },
         };
+        let result = make(RESULT)?;
+        match fallocate(&result, FallocateFlags::KEEP_SIZE, 0, RESULT_ROOM) {
+            // This file system reserves nothing.
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
         Ok(Outputs {
             input,
             output: make("stdout")?,
             error: make("stderr")?,
-            result: make(RESULT)?,
+            result,
             keep_input,
             tap: None,
         })

@@ -229,7 +229,7 @@ impl Machines {
         };
         order.pin(&claim);
         let counted =
-            tokio::task::block_in_place(|| self.store.set_outputs(&machine, MAX_OUTPUTS, true));
+            tokio::task::block_in_place(|| self.store.reserve_outputs(&machine, MAX_OUTPUTS));
         match counted {
             Err(error @ StoreError::Quota { .. }) => {
                 let needed = MAX_OUTPUTS >> 20;
@@ -283,7 +283,12 @@ impl Machines {
             return self.end_unstarted(&machine.id, &process, &error).await;
         }
         machine.state = MachineState::Running;
-        self.change(&machine)?;
+        if let Err(error) = self.change(&machine) {
+            // The next daemon would start the machine a second time.
+            process.process().signal(Signal::Kill)?;
+            process.ended().await;
+            return Err(error);
+        }
         let serve_images = async {
             // The result file has the outcome once the process has ended.
             let _ = order.result(&line).await;
@@ -531,15 +536,13 @@ impl Machines {
         self.remove_files(&machine.id)
     }
 
-    /// Writes a change to the database, then notifies the subscribers.
+    /// Writes a change to the database, then notifies the subscribers. The end of a machine is noted
+    /// on a full disk too.
     fn change(&self, machine: &Machine) -> Result<(), MachineError> {
         // The transaction waits for the disk.
-        tokio::task::block_in_place(|| {
-            if !machine.state.is_active() {
-                let bytes = self.outputs(&machine.id);
-                self.store.set_outputs(machine, bytes, false)?;
-            }
-            self.store.update_machine(machine)
+        tokio::task::block_in_place(|| match machine.state.is_active() {
+            true => self.store.update_machine(machine),
+            false => self.store.end_machine(machine, self.outputs(&machine.id)),
         })?;
         self.events.publish(machine);
         Ok(())

@@ -41,6 +41,8 @@ pub struct Networks {
     store: Arc<Store>,
     spawner: Arc<Spawner>,
     settings: Result<Settings, Unavailable>,
+    /// Most bytes, and packets, per second of a new machine in each direction; 0: no limit.
+    limits: Mutex<[u64; 2]>,
     tenants: Arc<Tenants>,
 }
 
@@ -49,8 +51,6 @@ pub struct Networks {
 struct Settings {
     range: Ipv4Net,
     range6: Option<Ipv6Net>,
-    /// Most bytes, and packets, per second of a machine in each direction; 0: no limit.
-    limits: [u64; 2],
 }
 
 type Tenants = Mutex<HashMap<String, Network>>;
@@ -153,8 +153,15 @@ impl Networks {
             store,
             spawner,
             settings,
+            limits: Mutex::new(limits(config)),
             tenants: Arc::default(),
         }
+    }
+
+    /// Changes the limits of interfaces that are made from now on.
+    pub fn set_limits(&self, config: &Config) {
+        let mut current = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = limits(config);
     }
 
     /// Whether there are networks.
@@ -179,7 +186,8 @@ impl Networks {
         let (lease, addresses, index) = self.lease(settings, tenant, wanted)?;
         let (name, tap) = self.spawner.interface(index)?;
         lease.note_interface(name);
-        let [bandwidth, packets] = settings.limits;
+        let limits = self.limits.lock();
+        let [bandwidth, packets] = *limits.unwrap_or_else(PoisonError::into_inner);
         let second = addresses.second(lease.address);
         let gateway6 = addresses.second(addresses.gateway());
         let job = NetworkJob {
@@ -303,10 +311,13 @@ impl Settings {
         Ok(Self {
             range: config.network_range.ok_or(Unavailable::Unset)?,
             range6: config.network_range6,
-            limits: [config.network_bandwidth, config.network_packets]
-                .map(Option::unwrap_or_default),
         })
     }
+}
+
+/// Bytes and packets per second of an interface; 0: no limit.
+fn limits(config: &Config) -> [u64; 2] {
+    [config.network_bandwidth, config.network_packets].map(Option::unwrap_or_default)
 }
 
 fn lock(tenants: &Tenants) -> MutexGuard<'_, HashMap<String, Network>> {

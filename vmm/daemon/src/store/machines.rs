@@ -364,13 +364,12 @@ impl Store {
         Ok(Created::New(machine))
     }
 
-    /// Counts the outputs of a machine, bytes, in its tenant's storage. `fits` requires that there
-    /// is room for them: a machine that is to run counts with the maximum of its outputs until it
-    /// has ended.
+    /// Counts the outputs of a machine that is to run in its tenant's storage: with their maximum,
+    /// bytes, until [the machine has ended](Self::end_machine).
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for them.
-    pub fn set_outputs(&self, machine: &Machine, bytes: u64, fits: bool) -> Result<(), StoreError> {
+    pub fn reserve_outputs(&self, machine: &Machine, bytes: u64) -> Result<(), StoreError> {
         let mut connection = self.connection();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let set = |bytes: u64| {
@@ -378,10 +377,8 @@ impl Store {
             transaction.execute(change, params![bytes, machine.id])
         };
         set(0)?;
-        if fits {
-            let wanted = Storage { bytes, inodes: 0 };
-            storage::check(&transaction, &machine.tenant, wanted)?;
-        }
+        let wanted = Storage { bytes, inodes: 0 };
+        storage::check(&transaction, &machine.tenant, wanted)?;
         set(bytes)?;
         Ok(transaction.commit()?)
     }
@@ -391,7 +388,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn machine(&self, id: &str) -> Result<Option<Machine>, StoreError> {
-        Ok(find(&self.connection(), id)?)
+        let found = find(&self.connection(), id)?;
+        Ok(found.map(|machine| self.as_it_is(machine)))
     }
 
     /// Machines of a tenant (not its runs) by id, after the id `after`, optionally in one state, at
@@ -400,6 +398,20 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn machines(
+        &self,
+        tenant: &str,
+        after: &str,
+        state: Option<MachineState>,
+        limit: u32,
+    ) -> Result<Vec<Machine>, StoreError> {
+        match self.waiting_ends() {
+            0 => self.rows(tenant, after, state, limit),
+            _ => self.machines_as_they_are(tenant, after, state, limit),
+        }
+    }
+
+    /// The rows of [`machines`](Self::machines).
+    pub(super) fn rows(
         &self,
         tenant: &str,
         after: &str,
@@ -435,25 +447,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn update_machine(&self, machine: &Machine) -> Result<(), StoreError> {
-        let result = machine.result.as_ref().map(serde_json::to_string);
-        let connection = self.connection();
-        let mut statement = connection.prepare_cached(
-            "UPDATE machine SET state = ?, pid = ?, pid_start = ?, address = ?, processors = ?,
-                 result = ?, message = ?, started_ms = ?, ended_ms = ? WHERE id = ?",
-        )?;
-        statement.execute(params![
-            machine.state.name(),
-            machine.process.map(|(pid, _)| pid),
-            machine.process.map(|(_, start)| start),
-            machine.address.map(|address| address.to_string()),
-            serde_json::to_string(&machine.processors)?,
-            result.transpose()?,
-            machine.message,
-            machine.started_ms,
-            machine.ended_ms,
-            machine.id
-        ])?;
-        Ok(())
+        update(&self.connection(), machine)
     }
 
     /// Queues a machine that is not active, and clears the results of its last run. `None`: it is
@@ -462,6 +456,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn queue_machine(&self, id: &str) -> Result<Option<Machine>, StoreError> {
+        self.settle(id)?;
         let queued = self
             .connection()
             .query_row(
@@ -493,24 +488,12 @@ impl Store {
         Ok(changed == 1)
     }
 
-    /// Records that an active machine is to be killed.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn set_killed(&self, id: &str) -> Result<(), StoreError> {
-        self.connection().execute(
-            "UPDATE machine SET killed = 1
-             WHERE id = ? AND state IN ('queued', 'starting', 'running', 'paused')",
-            [id],
-        )?;
-        Ok(())
-    }
-
     /// Deletes a machine that is not active. Result: whether there was one.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn delete_machine(&self, id: &str) -> Result<bool, StoreError> {
+        self.settle(id)?;
         let deleted = self.connection().execute(
             "DELETE FROM machine WHERE id = ? AND state IN ('created', 'exited', 'failed')",
             [id],
@@ -523,6 +506,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn unmake_machine(&self, id: &str) -> Result<(), StoreError> {
+        self.settle(id)?;
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
         transaction.execute(
@@ -595,6 +579,28 @@ impl Store {
             .prepare_cached("SELECT 1 FROM machine WHERE tenant = ? AND spec ->> 'program' = ?")?;
         Ok(statement.exists([tenant, program])?)
     }
+}
+
+/// Updates a machine, except for the flag `killed`.
+pub(super) fn update(connection: &Connection, machine: &Machine) -> Result<(), StoreError> {
+    let result = machine.result.as_ref().map(serde_json::to_string);
+    let mut statement = connection.prepare_cached(
+        "UPDATE machine SET state = ?, pid = ?, pid_start = ?, address = ?, processors = ?,
+             result = ?, message = ?, started_ms = ?, ended_ms = ? WHERE id = ?",
+    )?;
+    statement.execute(params![
+        machine.state.name(),
+        machine.process.map(|(pid, _)| pid),
+        machine.process.map(|(_, start)| start),
+        machine.address.map(|address| address.to_string()),
+        serde_json::to_string(&machine.processors)?,
+        result.transpose()?,
+        machine.message,
+        machine.started_ms,
+        machine.ended_ms,
+        machine.id
+    ])?;
+    Ok(())
 }
 
 fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Machine>> {

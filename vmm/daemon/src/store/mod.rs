@@ -1,22 +1,27 @@
 //! The daemon's SQLite database. Every change is one transaction, which is on the disk before it is
 //! acknowledged.
 
+mod ends;
 mod files;
 mod keys;
 mod machines;
 mod programs;
+mod snapshot;
 mod storage;
 mod tenants;
 mod volumes;
 
+pub use ends::RESERVE;
 pub use files::Contents;
 pub use keys::{ApiKey, NewKey, Scope};
 pub use machines::{CpuClass, Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Spec};
 pub use programs::{Program, ProgramState};
+pub use snapshot::snapshot;
 pub use storage::Storage;
 pub use tenants::{DEFAULT_TENANT, Quota, Tenant};
 pub use volumes::{DeletedVolume, Mount, Volume};
 
+use ends::{Reserve, Unwritten};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -94,6 +99,8 @@ pub enum StoreError {
 #[derive(Debug)]
 pub struct Store {
     connection: Mutex<Connection>,
+    unwritten: Mutex<Unwritten>,
+    reserve: Reserve,
 }
 
 impl StoreError {
@@ -135,6 +142,8 @@ impl Store {
         migrate(&mut connection, path)?;
         let store = Self {
             connection: Mutex::new(connection),
+            unwritten: Mutex::default(),
+            reserve: Reserve::new(path.with_file_name("reserve")),
         };
         store.ensure_default_tenant()?;
         Ok(store)

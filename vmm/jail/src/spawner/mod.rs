@@ -28,7 +28,7 @@ mod volumes;
 
 pub use cgroup::{Unenforced, check_host};
 pub use network::{NetworkSettings, PREFIX, PREFIX6, Subnet, TenantLimits, Unavailable, lacking};
-pub use server::run;
+pub use server::{Reload, run};
 pub use service::{ARGUMENT, Hello};
 
 use hartline_vmm::platform::{CoreSchedulingMode, NoCoreScheduling};

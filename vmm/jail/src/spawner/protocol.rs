@@ -129,6 +129,8 @@ pub enum Action {
     LoadRules,
     /// Open the sockets of the configuration.
     Listen,
+    /// Read the configuration again, and open its files for TLS.
+    Reload,
     /// Answer. The answer shows that the spawner serves requests.
     Ping,
 }
@@ -241,6 +243,14 @@ pub enum Done {
     Traffic,
     /// Listening sockets: the unix one, and the TCP one if there is one.
     Listening,
+    /// The configuration as it is now. Descriptors, if `has_tls`: the files of the certificates and
+    /// the private key.
+    Reloaded {
+        /// The configuration, in the form of [`Hello`](super::Hello).
+        configuration: String,
+        /// Whether two descriptors come with this.
+        has_tls: bool,
+    },
 }
 
 /// The end of a process.
@@ -377,6 +387,7 @@ pub(super) fn check(action: &Action, networks: u32) -> Result<(), Refused> {
         | Action::Forget { .. }
         | Action::LoadRules
         | Action::Listen
+        | Action::Reload
         | Action::Ping => Ok(()),
     }
 }
@@ -474,6 +485,7 @@ mod tests {
                 part: Part::VcpuCounters(40),
             },
             Action::Listen,
+            Action::Reload,
             Action::Ping,
         ] {
             let request = checked(action.clone()).unwrap();

@@ -20,26 +20,39 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-/// Event keys of the service's channel, of signals, and of the service's end. All other keys are
-/// numbers of ending processes.
+/// Event keys of the service's channel, of signals, of the service's end, and of signals for a
+/// reload. All other keys are numbers of ending processes.
 const CHANNEL: u64 = u64::MAX;
 const SIGNALS: u64 = u64::MAX - 1;
 const SERVICE: u64 = u64::MAX - 2;
+const RELOADS: u64 = u64::MAX - 3;
 /// Signals that end the daemon.
 const ENDING: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
+/// The signal that requests a reload of the configuration.
+const RELOADING: i32 = libc::SIGHUP;
 /// Most events per call of `epoll_wait`.
 const EVENTS: usize = 64;
 
+/// Reads the configuration again. Result: the settings, and the configuration for the service. An
+/// error is a message for the operator.
+pub type Reload = Box<dyn Fn() -> Result<(Settings, String), String>>;
+
 /// Does the privileged work of `hartlined` until the service ends. `configuration` is for the
-/// service. Result: the service's exit code. Must run in the first thread of a single-threaded
-/// process.
+/// service, which may ask for the result of `reload` later. Result: the service's exit code. Must
+/// run in the first thread of a single-threaded process.
 ///
 /// # Errors
 /// [`SpawnerError`].
-pub fn run(mut settings: Settings, configuration: String) -> Result<u8, SpawnerError> {
+pub fn run(
+    mut settings: Settings,
+    configuration: String,
+    reload: Reload,
+) -> Result<u8, SpawnerError> {
     if !rustix::process::geteuid().is_root() {
         return Err(SpawnerError::NotRoot);
     }
+    // From the start: the default action of this signal would end the daemon.
+    let reloads = SignalFd::block(&[RELOADING]).map_err(host("signals"))?;
     let data = Data::open(&settings)?;
     // The service uses this path without root's rights.
     let path = fs::canonicalize(&settings.data_dir);
@@ -93,6 +106,7 @@ pub fn run(mut settings: Settings, configuration: String) -> Result<u8, SpawnerE
         service,
         Processes::new(starter),
         (networks, volumes),
+        (reload, reloads),
     );
     // This process holds the lock until it ends.
     let code = server.and_then(|mut server| server.serve());
@@ -154,6 +168,10 @@ struct Server {
     starts: mpsc::Sender<Next>,
     epoll: Epoll,
     signals: SignalFd,
+    reload: Reload,
+    reloads: SignalFd,
+    /// Whether the service handles the signal for a reload: it does before it asks for sockets.
+    is_listening: bool,
 }
 
 impl Server {
@@ -162,6 +180,7 @@ impl Server {
         service: Service,
         processes: Processes,
         (networks, volumes): (Result<Networks, Unavailable>, Arc<VolumeDirectory>),
+        (reload, reloads): (Reload, SignalFd),
     ) -> Result<Self, SpawnerError> {
         let signals = SignalFd::block(&ENDING).map_err(host("signals"))?;
         let channel = service.channel.as_fd().try_clone_to_owned();
@@ -187,6 +206,9 @@ impl Server {
             starts,
             epoll: Epoll::new().map_err(host("epoll"))?,
             signals,
+            reload,
+            reloads,
+            is_listening: false,
             service,
         };
         for (fd, event) in [
@@ -222,7 +244,8 @@ impl Server {
             for event in events.iter().take(count) {
                 match event.data() {
                     CHANNEL => self.answer_next(),
-                    SIGNALS => self.pass_signal().map_err(host("signals"))?,
+                    SIGNALS => self.pass_signal(&self.signals).map_err(host("signals"))?,
+                    RELOADS => self.pass_signal(&self.reloads).map_err(host("signals"))?,
                     SERVICE => return self.service.exit_code(),
                     process => {
                         if let Some(descriptor) = self.ending.remove(&process) {
@@ -235,12 +258,37 @@ impl Server {
         }
     }
 
-    /// Passes a signal to the service, which ends then.
-    fn pass_signal(&self) -> io::Result<()> {
-        match self.signals.next().and_then(Signal::from_named_raw) {
+    /// Passes a signal to the service, which ends then, or asks for the configuration.
+    fn pass_signal(&self, signals: &SignalFd) -> io::Result<()> {
+        match signals.next().and_then(Signal::from_named_raw) {
             Some(signal) => self.service.signal(signal),
             None => Ok(()),
         }
+    }
+
+    /// Opens the sockets. From now on the service handles the signal for a reload; one that is
+    /// pending is passed on now.
+    fn listen(&mut self) -> Answer {
+        let answer = listen::listen(&self.settings);
+        if answer.is_ok() && !self.is_listening {
+            self.watch(self.reloads.as_fd(), RELOADS)?;
+            self.is_listening = true;
+        }
+        answer
+    }
+
+    /// Reads the configuration and opens the files for TLS again.
+    fn reload(&self) -> Answer {
+        let reloaded = (self.reload)();
+        let (settings, configuration) = reloaded.map_err(io::Error::other)?;
+        let tls = open_tls(&settings).map_err(|error| io::Error::other(error.to_string()))?;
+        let has_tls = tls.is_some();
+        let files = tls.into_iter().flatten().map(OwnedFd::from).collect();
+        let done = Done::Reloaded {
+            configuration,
+            has_tls,
+        };
+        Ok((done, files))
     }
 
     fn answer_next(&mut self) {
@@ -278,6 +326,8 @@ impl Server {
             | Action::LoadRules => Job::Network(number, action),
             Action::Start(start) => return self.start(Next::Start(number, start)),
             Action::Ping => return self.start(Next::Ping(number)),
+            Action::Listen => return Some(self.listen()),
+            Action::Reload => return Some(self.reload()),
             Action::AdoptNetwork { index, process } => match lock(&self.processes).tap(process) {
                 Ok(tap) => Job::Adopt(number, index, tap),
                 Err(refused) => return Some(Err(refused)),
@@ -317,9 +367,10 @@ impl Server {
                 drop(processes);
                 self.watch_end(*process, ending)
             }
-            Action::Listen => listen::listen(&self.settings),
-            // The other threads do these.
-            Action::Start(_)
+            // These are done elsewhere.
+            Action::Listen
+            | Action::Reload
+            | Action::Start(_)
             | Action::Ping
             | Action::MakeVolume { .. }
             | Action::RemoveVolume { .. }

@@ -371,18 +371,24 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
+    /// A length or an offset of bytes in memory.
+    fn in_memory(&self, number: u64) -> Result<usize, TreeError> {
+        let number = usize::try_from(number);
+        number.map_err(|_| self.damaged("a part of it is too long"))
+    }
+
     /// `length` bytes of a file, from `at` on.
-    fn bytes(&self, pieces: &[Piece], at: u64, length: usize) -> Result<Vec<u8>, TreeError> {
-        let mut bytes = vec![0; length];
-        let end = at + length as u64;
+    fn bytes(&self, pieces: &[Piece], at: u64, length: u64) -> Result<Vec<u8>, TreeError> {
+        let mut bytes = vec![0; self.in_memory(length)?];
+        let end = at + length;
         for piece in pieces {
             let from = piece.at.max(at);
             let to = (piece.at + piece.length).min(end);
             if let Some(source) = piece.source
                 && from < to
             {
-                let part = &mut bytes[(from - at) as usize..(to - at) as usize];
-                self.read_into(part, source + (from - piece.at))?;
+                let part = self.in_memory(from - at)?..self.in_memory(to - at)?;
+                self.read_into(&mut bytes[part], source + (from - piece.at))?;
             }
         }
         Ok(bytes)
@@ -393,7 +399,7 @@ impl<'a> Image<'a> {
         if !(1..super::PATH_MAX).contains(&inode.size) {
             return Err(self.damaged_inode(inode.number, "is a link of a bad length"));
         }
-        let target = self.bytes(&self.pieces(inode)?, 0, inode.size as usize)?;
+        let target = self.bytes(&self.pieces(inode)?, 0, inode.size)?;
         match target.contains(&0) {
             true => Err(self.damaged_inode(inode.number, "is a link with a NUL byte in it")),
             false => Ok(target),
@@ -417,7 +423,7 @@ impl<'a> Image<'a> {
         let block = 1u64 << self.block_bits;
         let mut at = 0;
         while at < directory.size {
-            let length = (directory.size - at).min(block) as usize;
+            let length = (directory.size - at).min(block);
             let bytes = self.bytes(&pieces, at, length)?;
             for (name, inode) in self.block_entries(directory, &bytes)? {
                 if name != b"." && name != b".." {

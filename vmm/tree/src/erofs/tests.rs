@@ -1,7 +1,7 @@
 //! Images made by mkfs.erofs are compared with their directories; damaged ones are refused.
 
 use super::format::Image;
-use crate::tests::{assert_same, count_below, read_back, sample};
+use crate::tests::{assert_same, count_below, mtime_nsec, read_back, sample};
 use crate::{TreeBuilder, TreeError, TreeImage};
 use std::fs::{self, File};
 use std::io::Write;
@@ -66,7 +66,7 @@ fn what_mkfs_makes_is_read() {
                 assert_eq!(found.mtime, (1_234_567, 0), "{path}");
                 let host = root.path().join(path.trim_start_matches('/'));
                 let metadata = fs::symlink_metadata(host).unwrap();
-                found.mtime = (metadata.mtime(), metadata.mtime_nsec() as u32);
+                found.mtime = (metadata.mtime(), mtime_nsec(&metadata));
             }
         }
         assert_same(&tree, root.path());
@@ -116,7 +116,8 @@ fn circles_of_directories_are_refused() {
     let file = file_with(&bytes);
     let image = Image::open(&file, Path::new("test.erofs")).unwrap();
     let root = image.inode(image.root).unwrap();
-    let at = image.pieces(&root).unwrap()[0].source.unwrap() as usize;
+    let at = image.pieces(&root).unwrap()[0].source.unwrap();
+    let at = usize::try_from(at).unwrap();
     let count = usize::from(bytes[at + 8]) / 12;
     assert_eq!(count, 4);
     for entry in 2..count {
@@ -139,7 +140,8 @@ fn any_damage_gives_a_tree_or_an_error() {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        for value in [0, 0xff, image[at] ^ 1 << (random & 7), (random >> 8) as u8] {
+        let other = random.to_le_bytes()[1];
+        for value in [0, 0xff, image[at] ^ 1 << (random & 7), other] {
             let mut damaged = image.clone();
             damaged[at] = value;
             tries += 1;

@@ -13,17 +13,19 @@
 mod escape;
 mod service;
 
-use anyhow::Context;
-use clap::Parser;
+use anyhow::{Context, ensure};
+use clap::{Parser, Subcommand};
+use hartline_daemon::backup;
 use hartline_daemon::config::Config;
 use hartline_daemon::jailed;
-use hartline_daemon::server::Listeners;
+use hartline_daemon::server::{Certificates, Listeners};
 use hartline_daemon::spawner::Spawner;
-use hartline_daemon::{Daemon, Given};
+use hartline_daemon::{Daemon, Given, store};
 use hartline_jail::Channel;
-use hartline_jail::spawner::{self, Hello, confine};
+use hartline_jail::spawner::{self, Hello, Settings, confine};
 use hartline_vmm::report;
 use service::Manager;
+use std::future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
@@ -38,12 +40,15 @@ const JAILED: &str = "jailed";
 #[derive(Debug, Parser)]
 #[command(name = "hartlined", version)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     /// Configuration file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 
     /// Directory of the database, uploads, translations and logs
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     data_dir: Option<PathBuf>,
 
     /// Unix socket to listen on
@@ -53,6 +58,21 @@ struct Arguments {
     /// TCP address to listen on, for example 127.0.0.1:8720; without TLS, a loopback address
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+}
+
+/// Work besides serving requests.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write everything that the daemon keeps to a new tar file, while it runs or not
+    Backup {
+        /// The file
+        file: PathBuf,
+    },
+    /// Make a data directory of a backup, before the daemon is started
+    Restore {
+        /// The file
+        file: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -69,10 +89,16 @@ fn main() -> ExitCode {
                 serve(channel, &data).map(|()| 0)
             })
         }
+        Some([first, from, to]) if first == backup::SNAPSHOT => snapshot(from, to),
         _ => {
             let arguments = Arguments::parse();
-            service::start_log();
-            spawn(arguments)
+            match &arguments.command {
+                Some(command) => keep(&arguments, command),
+                None => {
+                    service::start_log();
+                    spawn(arguments)
+                }
+            }
         }
     };
     match done {
@@ -88,20 +114,60 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 
 /// Runs the spawner. Result: the service's exit code.
 fn spawn(arguments: Arguments) -> anyhow::Result<u8> {
+    let (settings, configuration) = configured(&arguments)?;
+    let reload = move || configured(&arguments).map_err(|error| format!("{error:#}"));
+    Ok(spawner::run(settings, configuration, Box::new(reload))?)
+}
+
+/// Makes or restores a backup.
+fn keep(arguments: &Arguments, command: &Command) -> anyhow::Result<u8> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "backups are made and restored by root: they have files of several users"
+    );
+    let (settings, _) = configured(arguments)?;
+    let data = &settings.data_dir;
+    let (verb, file, summary) = match command {
+        Command::Backup { file } => {
+            let summary = backup::write(data, settings.service(), file)?;
+            ("saved to", file, summary)
+        }
+        Command::Restore { file } => ("restored from", file, backup::restore(file, data)?),
+    };
+    println!(
+        "{} programs, {} machines and runs, {} volumes {verb} {}",
+        summary.programs,
+        summary.machines,
+        summary.volumes,
+        file.display()
+    );
+    Ok(0)
+}
+
+/// Makes a snapshot of the database, as the user of the service.
+fn snapshot(from: &str, to: &str) -> anyhow::Result<u8> {
+    let objects = store::snapshot(Path::new(from), Path::new(to))?;
+    println!("{}", serde_json::to_string(&objects)?);
+    Ok(0)
+}
+
+/// Reads the configuration. Options of the command line count before the file. Result: the settings
+/// of the spawner, and the configuration for the service.
+fn configured(arguments: &Arguments) -> anyhow::Result<(Settings, String)> {
     let mut config = match &arguments.config {
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
-    if let Some(directory) = arguments.data_dir {
-        config.data_dir = directory;
+    if let Some(directory) = &arguments.data_dir {
+        config.data_dir.clone_from(directory);
     }
-    if let Some(socket) = arguments.socket {
-        config.socket = socket;
+    if let Some(socket) = &arguments.socket {
+        config.socket.clone_from(socket);
     }
     config.listen = arguments.listen.or(config.listen);
     config.check()?;
     let configuration = serde_json::to_string(&config).context("the configuration")?;
-    Ok(spawner::run(config.for_spawner(), configuration)?)
+    Ok((config.for_spawner(), configuration))
 }
 
 /// Runs the service, with its data in `data`.
@@ -120,8 +186,11 @@ fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
     let manager = Manager::start().context("the thread for systemd")?;
     runtime.block_on(async {
         let daemon = Daemon::start(config, Arc::clone(&spawner), given)?;
-        let config = &daemon.config;
-        let listeners = Listeners::open(config, &spawner, tls)?;
+        let config = daemon.config();
+        // Before the sockets are open: from then on the spawner passes this signal on.
+        let mut hangup = signal(SignalKind::hangup())?;
+        let listeners = Listeners::open(&config, &spawner, tls)?;
+        let certificates = listeners.certificates();
         tracing::info!(
             socket = %config.socket.display(),
             tcp = listeners.address().map(|address| address.to_string()),
@@ -141,14 +210,34 @@ fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
             daemon.scheduler.drain();
             stop.send_replace(true);
         };
+        let reloads = async {
+            while hangup.recv().await.is_some() {
+                match reload(&daemon, &spawner, &certificates) {
+                    Ok(()) => tracing::info!("the configuration was reloaded"),
+                    Err(error) => tracing::error!("the configuration stays as it was: {error:#}"),
+                }
+            }
+            future::pending::<()>().await;
+        };
         let served = async { tokio::join!(listeners.serve(&daemon, stopped), ended) };
         tokio::select! {
             _ = served => {}
+            () = reloads => {}
             () = manager.keep_alive(&daemon, &spawner) => {}
         }
         anyhow::Ok(())
     })?;
     manager.finish();
+    Ok(())
+}
+
+/// Reads the configuration and the files for TLS again. After an error, nothing has changed.
+fn reload(daemon: &Daemon, spawner: &Spawner, certificates: &Certificates) -> anyhow::Result<()> {
+    let (configuration, tls) = spawner.reload()?;
+    let config: Config = serde_json::from_str(&configuration).context("the configuration")?;
+    let renewed = certificates.prepare(&config, tls)?;
+    daemon.reload(config)?;
+    certificates.renew(renewed);
     Ok(())
 }
 

@@ -88,6 +88,65 @@ fn what_is_written_is_there_after_reopening() {
     assert!(store.machine("m1").unwrap().is_none());
 }
 
+/// Lets the database grow no more.
+fn fill(store: &Store) {
+    let connection = store.connection();
+    let pages: i64 = connection
+        .query_row("PRAGMA page_count", [], |row| row.get(0))
+        .unwrap();
+    connection
+        .pragma_update(None, "max_page_count", pages)
+        .unwrap();
+}
+
+#[test]
+fn ends_that_the_disk_has_no_room_for_are_kept() {
+    let (_directory, path, store) = store();
+    let create = |id| {
+        let new = store.create_machine(&new(id, &spec(), MachineState::Running));
+        let Created::New(machine) = new.unwrap() else {
+            panic!("not made");
+        };
+        machine
+    };
+    let [mut ended, running] = [create("m1"), create("m2")];
+    fill(&store);
+    ended.state = MachineState::Failed;
+    // More than a page.
+    ended.message = "why ".repeat(10_000);
+    store.end_machine(&ended, 7).unwrap();
+    assert_eq!((store.waiting_ends(), store.has_reserve()), (1, false));
+    let of = |state| -> Vec<String> {
+        let found = store.machines(DEFAULT_TENANT, "", state, 10).unwrap();
+        found.into_iter().map(|machine| machine.id).collect()
+    };
+    let found = store.machine("m1").unwrap().unwrap();
+    assert_eq!((found.state, &found.message), (ended.state, &ended.message));
+    assert_eq!(of(None), ["m1", "m2"]);
+    assert_eq!(of(Some(MachineState::Running)), ["m2"]);
+    assert_eq!(of(Some(MachineState::Failed)), ["m1"]);
+    for refused in [
+        store.delete_machine("m1").map(drop),
+        store.queue_machine("m1").map(drop),
+    ] {
+        assert!(refused.unwrap_err().is_full());
+    }
+    store.write_ends().unwrap();
+    assert_eq!(store.waiting_ends(), 1);
+    // There is room again.
+    let all = store
+        .connection()
+        .pragma_update(None, "max_page_count", 1_000_000);
+    all.unwrap();
+    store.write_ends().unwrap();
+    assert_eq!((store.waiting_ends(), store.has_reserve()), (0, true));
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.machine("m1").unwrap().unwrap().message, ended.message);
+    assert_eq!(store.active_machines().unwrap()[0].id, running.id);
+    assert!(store.delete_machine("m1").unwrap());
+}
+
 #[test]
 fn idempotency_keys_make_one_machine() {
     let (_directory, _path, store) = store();
@@ -495,14 +554,14 @@ fn what_machines_keep_counts() {
     let before = bytes_left(&store, "a");
     assert!((4000..5000).contains(&before), "{before}");
     // The maximum of the outputs counts; after the end, their actual size counts.
-    assert!(store.set_outputs(&made, before + 1, true).is_err());
+    assert!(store.reserve_outputs(&made, before + 1).is_err());
     assert_eq!(bytes_left(&store, "a"), before);
-    store.set_outputs(&made, before, true).unwrap();
-    store.set_outputs(&made, before, true).unwrap();
+    store.reserve_outputs(&made, before).unwrap();
+    store.reserve_outputs(&made, before).unwrap();
     assert_eq!(bytes_left(&store, "a"), 0);
-    store.set_outputs(&made, 10, false).unwrap();
+    store.end_machine(&made, 10).unwrap();
     assert_eq!(bytes_left(&store, "a"), before - 10);
-    store.set_outputs(&made, before + 1, false).unwrap();
+    store.end_machine(&made, before + 1).unwrap();
     assert_eq!(bytes_left(&store, "a"), 0);
     assert!(store.delete_machine("m1").unwrap());
     assert_eq!(bytes_left(&store, "a"), 10_000);

@@ -262,6 +262,10 @@ pub struct Logs {
     #[arg(short, long)]
     follow: bool,
 
+    /// Print only this number of last lines
+    #[arg(short = 'n', long, value_name = "LINES")]
+    tail: Option<u64>,
+
     /// Print standard error instead of standard output
     #[arg(long)]
     stderr: bool,
@@ -277,11 +281,14 @@ pub struct Logs {
 pub fn logs(arguments: &Logs) -> anyhow::Result<ExitCode> {
     wait(async {
         let stream = if arguments.stderr { "stderr" } else { "stdout" };
-        let path = format!(
+        let mut path = format!(
             "/v1/machines/{}/logs?follow={}&stream={stream}",
             client::escape(&arguments.machine),
             arguments.follow,
         );
+        if let Some(lines) = arguments.tail {
+            path.push_str(&format!("&tail={lines}"));
+        }
         let mut daemon = arguments.remote.connect().await?;
         let nothing = client::full(Vec::new());
         let answer = daemon.send(Method::GET, &path, None, nothing).await?;

@@ -1,9 +1,11 @@
 //! `hartline submit`: one run on the daemon.
 
 use super::{Remote, table, wait};
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use hartline_cli::client::Lines;
+use hartline_vmm::report::FAILURE;
 use hyper::Method;
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
@@ -53,15 +55,17 @@ pub fn submit(arguments: &Submit) -> anyhow::Result<ExitCode> {
         ensure!(text.len() as u64 <= MAX_INPUT, rule);
         request["stdin"] = text.into();
     }
+    let is_json = arguments.remote.is_json();
     let outcome: Value = wait(async {
         let mut daemon = arguments.remote.connect().await?;
-        Ok(daemon
-            .json(Method::POST, "/v1/runs", Some(&request))
-            .await?)
+        match is_json {
+            true => Ok(daemon
+                .json(Method::POST, "/v1/runs", Some(&request))
+                .await?),
+            false => print_outputs(daemon.lines(Method::POST, "/v1/runs", &request).await?).await,
+        }
     })?;
     if !arguments.remote.print_json(&outcome)? {
-        io::stdout().write_all(&bytes(&outcome, "stdout")?)?;
-        io::stderr().write_all(&bytes(&outcome, "stderr")?)?;
         let message = table::text(&outcome, "message");
         if !message.is_empty() {
             crate::say(&message);
@@ -72,12 +76,54 @@ pub fn submit(arguments: &Submit) -> anyhow::Result<ExitCode> {
     }
     let code = outcome.get("exit_code").and_then(Value::as_u64);
     let code = code.and_then(|code| u8::try_from(code).ok());
-    Ok(ExitCode::from(code.context("the answer has no exit code")?))
+    let code = code.context("the answer has no exit code")?;
+    let cut = cut(&outcome);
+    for name in &cut {
+        crate::say(&format!(
+            "{name} of the program is cut: it was longer than its limit"
+        ));
+    }
+    Ok(ExitCode::from(match code {
+        // An incomplete output is no success.
+        0 if !cut.is_empty() => FAILURE,
+        code => code,
+    }))
 }
 
-/// The bytes that the program wrote to one of its outputs.
-fn bytes(outcome: &Value, stream: &str) -> anyhow::Result<Vec<u8>> {
-    let output = outcome.get(stream).unwrap_or(&Value::Null);
+/// Prints the outputs of a run as they come. Result: its outcome.
+async fn print_outputs(mut lines: Lines) -> anyhow::Result<Value> {
+    while let Some(mut line) = lines.next().await? {
+        if let Some(piece) = line.get("piece") {
+            let bytes = bytes(piece)?;
+            match piece.get("stream").and_then(Value::as_str) {
+                Some("stderr") => io::stderr().write_all(&bytes)?,
+                _ => {
+                    let mut out = io::stdout().lock();
+                    out.write_all(&bytes)?;
+                    out.flush()?;
+                }
+            }
+        } else if let Some(outcome) = line.get_mut("outcome") {
+            return Ok(outcome.take());
+        } else {
+            let failed = line.get("failed").unwrap_or(&Value::Null);
+            bail!("{}", table::text(failed, "message"));
+        }
+    }
+    bail!("the answer ends before the run: the connection was lost")
+}
+
+/// The outputs that are not complete.
+fn cut(outcome: &Value) -> Vec<&'static str> {
+    let outputs = [("stdout", "standard output"), ("stderr", "standard error")];
+    let is_cut = |stream| outcome.get(stream)?.get("truncated")?.as_bool();
+    let outputs = outputs.into_iter();
+    let cut = outputs.filter(|(stream, _)| is_cut(*stream) == Some(true));
+    cut.map(|(_, name)| name).collect()
+}
+
+/// The bytes of an output.
+fn bytes(output: &Value) -> anyhow::Result<Vec<u8>> {
     let text = |field| output.get(field).and_then(Value::as_str);
     match (text("text"), text("base64")) {
         (Some(text), _) => Ok(text.as_bytes().to_vec()),
@@ -115,11 +161,17 @@ mod tests {
 
     #[test]
     fn outputs_are_bytes() {
-        let outcome = json!({ "stdout": { "text": "a" }, "stderr": { "base64": "//4=" } });
-        assert_eq!(bytes(&outcome, "stdout").unwrap(), b"a");
-        assert_eq!(bytes(&outcome, "stderr").unwrap(), b"\xff\xfe");
-        assert_eq!(bytes(&outcome, "other").unwrap(), b"");
-        let wrong = json!({ "stdout": { "base64": "?" } });
-        assert!(bytes(&wrong, "stdout").is_err());
+        assert_eq!(bytes(&json!({ "text": "a" })).unwrap(), b"a");
+        assert_eq!(bytes(&json!({ "base64": "//4=" })).unwrap(), b"\xff\xfe");
+        assert_eq!(bytes(&Value::Null).unwrap(), b"");
+        assert!(bytes(&json!({ "base64": "?" })).is_err());
+    }
+
+    #[test]
+    fn outputs_that_are_cut_are_named() {
+        let whole = json!({ "stdout": { "truncated": false }, "stderr": {} });
+        assert_eq!(cut(&whole), [""; 0]);
+        let both = json!({ "stdout": { "truncated": true }, "stderr": { "truncated": true } });
+        assert_eq!(cut(&both), ["standard output", "standard error"]);
     }
 }

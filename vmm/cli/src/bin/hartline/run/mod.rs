@@ -33,7 +33,7 @@ use hartline_vmm::machine::{Blank, RUNTIME, Settings};
 use hartline_vmm::placement::Placement;
 use hartline_vmm::profile::{Profile, Taken};
 use hartline_vmm::program;
-use hartline_vmm::report::{Program, judge};
+use hartline_vmm::report::Program;
 use images::RunningImages;
 use network::Net;
 use options::{Processors, StatsFormat};
@@ -141,7 +141,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         elf: guest.elf(),
         locate: &locate,
     };
-    let verdict = judge(&outcome.end, &program);
+    let verdict = outcome.verdict(&program);
     if !verdict.message.is_empty() {
         crate::say(&verdict.message);
     }

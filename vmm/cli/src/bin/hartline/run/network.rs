@@ -294,7 +294,7 @@ impl Net {
                     present: 1,
                     ipv4: GUEST.octets(),
                     gateway4: GATEWAY.octets(),
-                    prefixes: [PREFIX, 0],
+                    prefixes: [PREFIX.into(), 0],
                     polling_ns: nanoseconds(pace.polling),
                     ..NetSettings::default()
                 };
