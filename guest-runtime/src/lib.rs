@@ -8,7 +8,6 @@
 extern crate alloc;
 
 pub mod arch;
-pub mod credentials;
 pub mod drivers;
 pub mod exec;
 pub mod file;
