@@ -242,8 +242,8 @@ fn places() -> Result<()> {
     let list = own.first().map_or("", |(_, list)| list);
     let all: Vec<&str> = list.split([',', '-']).collect();
     let (first, last) = (all[0], all[all.len() - 1]);
-    wrong(first, "2 are needed")?;
-    wrong(&format!("{first},1023"), "processor 1023")?;
+    wrong(first, "must be 2")?;
+    wrong(&format!("{first},1023"), "CPU 1023")?;
     let pin = format!("{first},{first},{last}");
     let server = serve(&tap, &["--cpus", "2", "--pin", &pin])?;
     let found = process::places(server.child.id())?;

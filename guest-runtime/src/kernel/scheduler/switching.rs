@@ -41,7 +41,7 @@ impl Kernel {
         self.scheduler.ready.push_back(tid);
         let next = self.next_task();
         if next == tid {
-            self.restart_slice();
+            self.account_time();
             return false;
         }
         self.switch_to(next);
@@ -78,7 +78,9 @@ impl Kernel {
                 }
                 return self.tasks[self.cpus[self.cpu].idle].tid;
             }
+            self.account_time();
             self.idle();
+            self.restart_slice();
         }
     }
 
@@ -205,8 +207,8 @@ impl Kernel {
         self.task_mut().cpu_time += used;
     }
 
-    /// Begins a new time slice of the running task, without a switch.
-    pub(super) fn restart_slice(&mut self) {
+    /// Begins a new time slice of the running task after the vCPU was idle: no task used that time.
+    fn restart_slice(&mut self) {
         self.cpus[self.cpu].started = clock::monotonic();
     }
 }

@@ -195,7 +195,7 @@ impl Kernel {
         }
         let next = self.next_task();
         if next == tid {
-            self.restart_slice();
+            self.account_time();
             return true;
         }
         self.switch_to(next);
