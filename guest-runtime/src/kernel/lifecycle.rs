@@ -50,11 +50,11 @@ impl Kernel {
     pub fn signal_process(&mut self, pid: u32, info: SigInfo) {
         let signal = info.signal();
         self.change_state_by(pid, signal);
-        let threads = self.threads(pid);
-        let kept = threads.iter().fold(0, |set, &tid| {
-            let task = self.tasks.get(tid);
-            set | task.map_or(0, |task| task.signals.kept())
-        });
+        let (mut threads, mut kept) = (Vec::new(), 0);
+        for task in self.tasks().filter(|task| task.pid == pid) {
+            threads.push(task.tid);
+            kept |= task.signals.kept();
+        }
         let Some(signals) = self.signals_of(pid) else {
             return;
         };
@@ -103,9 +103,10 @@ impl Kernel {
 
     /// Kicks or wakes a task to which a signal was sent.
     fn notice(&mut self, tid: u32, signal: u8) {
-        let Some(task) = self.tasks.get(tid) else {
+        let Some(handle) = self.tasks.handle(tid) else {
             return;
         };
+        let task = &self.tasks[handle];
         if task.signals.blocked() & bit(signal) != 0 {
             // The task may wait for a signalfd.
             if task.wait.is_some_and(|wait| wait.event == Event::AnyFile) {
@@ -113,8 +114,11 @@ impl Kernel {
             }
             return;
         }
-        self.ask_task(tid);
-        self.wake(tid);
+        let waits = task.wait.is_some();
+        self.ask_task(handle);
+        if waits {
+            self.wake(tid);
+        }
     }
 
     /// Applies the immediate effects of a signal, whether it is handled or not.
@@ -217,9 +221,7 @@ impl Kernel {
         self.process_mut().state = State::Stopped;
         let pid = self.process().pid;
         self.tell_parent(pid, Status::Stopped(signal));
-        for tid in self.threads(pid) {
-            self.ask_task(tid);
-        }
+        self.ask_process();
         self.suspend();
     }
 
