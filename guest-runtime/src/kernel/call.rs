@@ -64,8 +64,10 @@ impl Kernel {
             hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
             return self.deliver();
         }
-        self.task_mut().retry = None;
-        self.forget_disks(self.task().tid);
+        let task = self.task_mut();
+        task.retry = None;
+        let tid = task.tid;
+        self.forget_disks(tid);
         if self.traces {
             self.trace_exit(result);
         }

@@ -1,8 +1,8 @@
 //! The running task, its process and its address space.
 //!
 //! They stay in their tables while they run: what runs is three handles. Each vCPU has its own
-//! ([`CpuState::current`](crate::kernel::parallel::CpuState)); [`Kernel::current`] is a copy of the
-//! handles of the vCPU that holds the lock.
+//! (`CpuState::current`); [`Kernel::current`] is a copy of the handles of the vCPU that holds the
+//! lock.
 
 use crate::file::Vfs;
 use crate::file::description::OpenFile;

@@ -47,11 +47,11 @@ impl Kernel {
     pub fn signal_process(&mut self, pid: u32, info: SigInfo) {
         let signal = info.signal();
         self.change_state_by(pid, signal);
-        let threads = self.threads(pid);
-        let kept = threads.iter().fold(0, |set, &tid| {
-            let task = self.tasks.get(tid);
-            set | task.map_or(0, |task| task.signals.kept())
-        });
+        let (mut threads, mut kept) = (Vec::new(), 0);
+        for task in self.tasks().filter(|task| task.pid == pid) {
+            threads.push(task.tid);
+            kept |= task.signals.kept();
+        }
         let Some(signals) = self.signals_of(pid) else {
             return;
         };
@@ -100,9 +100,10 @@ impl Kernel {
 
     /// Kicks or wakes a task to which a signal was sent.
     fn notice(&mut self, tid: u32, signal: u8) {
-        let Some(task) = self.tasks.get(tid) else {
+        let Some(handle) = self.tasks.handle(tid) else {
             return;
         };
+        let task = &self.tasks[handle];
         if task.signals.blocked() & bit(signal) != 0 {
             // A signalfd may read it.
             if let Some(process) = self.processes.get(task.pid) {
@@ -111,8 +112,11 @@ impl Kernel {
             }
             return;
         }
-        self.ask_task(tid);
-        self.wake(tid);
+        let waits = task.wait.is_some();
+        self.ask_task(handle);
+        if waits {
+            self.wake(tid);
+        }
     }
 
     /// Applies the immediate effects of a signal, whether it is handled or not.
@@ -215,8 +219,8 @@ impl Kernel {
         self.process_mut().state = State::Stopped;
         let pid = self.process().pid;
         self.tell_parent(pid, Status::Stopped(signal));
+        self.ask_process();
         for tid in self.threads(pid) {
-            self.ask_task(tid);
             // A wake-up for one task must not reach a stopped one: it repeats its call later.
             let task = self.tasks.get(tid);
             if task.is_some_and(|task| task.places.iter().any(Registration::is_exclusive)) {

@@ -160,9 +160,10 @@ impl Kernel {
         let mut spaces = Slab::default();
         let images = Images::new(boot.variant);
         let space = spaces.insert(Space::new(memory, images, interpreter.code()));
+        let process = processes.insert(FIRST, Process::new(boot, space, process));
         let current = Current {
-            task: tasks.insert(FIRST, Task::new(FIRST)),
-            process: processes.insert(FIRST, Process::new(boot, space, process)),
+            task: tasks.insert(FIRST, Task::new(FIRST, process)),
+            process,
             space,
         };
         let mut kernel = Kernel {

@@ -15,6 +15,7 @@ use crate::kernel::current::Current;
 use crate::kernel::process::{IDLE, Process};
 use crate::kernel::scheduler::{FIRST_IDLE, SPIN};
 use crate::kernel::space::Space;
+use crate::kernel::table::Handle;
 use crate::kernel::task::Task;
 use crate::mm::AddressSpace;
 use alloc::vec::Vec;
@@ -92,7 +93,7 @@ impl Kernel {
             let tid = FIRST_IDLE + number;
             let task = Task {
                 pid: IDLE,
-                ..Task::new(tid)
+                ..Task::new(tid, process)
             };
             let idle = Current {
                 task: self.tasks.insert(tid, task),
@@ -296,8 +297,7 @@ impl Kernel {
     }
 
     /// The number of the vCPU that runs a task, if one does.
-    fn cpu_of(&self, tid: u32) -> Option<usize> {
-        let task = self.tasks.handle(tid)?;
+    fn cpu_of(&self, task: Handle<Task>) -> Option<usize> {
         let mut cpus = self.cpus.iter();
         cpus.position(|cpu| cpu.current.task == task)
     }
@@ -310,16 +310,29 @@ impl Kernel {
     }
 
     /// Kicks the vCPU that runs a task, if one does.
-    pub(crate) fn ask_task(&self, tid: u32) {
-        if let Some(cpu) = self.cpu_of(tid) {
+    pub(crate) fn ask_task(&self, task: Handle<Task>) {
+        if let Some(cpu) = self.cpu_of(task) {
             dispatch::ask_attention(self.cpus[cpu].kick);
+        }
+    }
+
+    /// Kicks the vCPUs that run tasks of the running process.
+    pub(super) fn ask_process(&self) {
+        let process = self.current.process;
+        for cpu in self
+            .cpus
+            .iter()
+            .filter(|cpu| cpu.current.process == process)
+        {
+            dispatch::ask_attention(cpu.kick);
         }
     }
 
     /// Takes a task away from the other vCPU that runs it, which becomes idle. The task's registers
     /// are lost.
     pub(crate) fn take_from_cpu(&mut self, tid: u32) {
-        if let Some(cpu) = self.cpu_of(tid).filter(|&cpu| cpu != self.cpu) {
+        let cpu = self.tasks.handle(tid).and_then(|task| self.cpu_of(task));
+        if let Some(cpu) = cpu.filter(|&cpu| cpu != self.cpu) {
             cpus::halt(cpu);
             let state = &mut self.cpus[cpu];
             state.current = state.idle;

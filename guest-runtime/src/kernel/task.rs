@@ -2,7 +2,9 @@
 
 use crate::exec::interp::fcsr;
 use crate::kernel::exit::Fault;
+use crate::kernel::process::Process;
 use crate::kernel::signals::ThreadSignals;
+use crate::kernel::table::Handle;
 use crate::strace::Pending;
 use crate::wait::Registration;
 use alloc::boxed::Box;
@@ -117,6 +119,8 @@ pub struct Task {
     pub tid: u32,
     /// Number of the process.
     pub pid: u32,
+    /// The process.
+    pub process: Handle<Process>,
     /// Name, NUL-padded (`PR_SET_NAME`).
     pub name: [u8; 16],
     /// `set_tid_address`: cleared, and its waiters woken, when the task ends.
@@ -145,12 +149,13 @@ pub struct Task {
 }
 
 impl Task {
-    /// Creates a running task: the first one of its process.
+    /// Creates a running task: the first one of process `pid`.
     #[must_use]
-    pub fn new(pid: u32) -> Task {
+    pub fn new(pid: u32, process: Handle<Process>) -> Task {
         Task {
             tid: pid,
             pid,
+            process,
             name: [0; 16],
             clear_child_tid: 0,
             robust_list: [0; 2],

@@ -145,7 +145,7 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         },
         registers: Some(registers),
         signals: kernel.task().signals.of_new_thread(keeps_stack),
-        ..Task::new(tid)
+        ..Task::new(tid, kernel.current.process)
     };
     let exit_waiters = WaitQueue::default();
     if has(CLONE_PIDFD) {
@@ -246,7 +246,7 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
         process.vfork_parent = Some(kernel.task().tid);
     }
     task.pid = pid;
-    kernel.processes.insert(pid, process);
+    task.process = kernel.processes.insert(pid, process);
     kernel.add_task(task);
     Ok(())
 }

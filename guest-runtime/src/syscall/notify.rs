@@ -69,7 +69,7 @@ fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     let pid = pidfd(kernel, a[0])?;
     if a[1] as u32 == 0 {
-        return super::signal::send(kernel, None, |process| process.pid == pid);
+        return super::signal::send_to(kernel, None, pid);
     }
     let signal = check_number(a[1])?;
     let info = match a[2] {
@@ -82,5 +82,5 @@ fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             info.with_signal(signal)
         }
     };
-    super::signal::send(kernel, Some(info), |process| process.pid == pid)
+    super::signal::send_to(kernel, Some(info), pid)
 }

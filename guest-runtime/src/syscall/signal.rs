@@ -4,7 +4,7 @@ use super::Entry;
 use super::time::read_timespec;
 use crate::arch::clock;
 use crate::kernel::exit::End;
-use crate::kernel::process::Process;
+use crate::kernel::process::{IDLE, Process};
 use crate::kernel::signals::{SigInfo, bit, check_number};
 use crate::kernel::task::{Event, Wait};
 use crate::kernel::{Control, Kernel};
@@ -58,28 +58,37 @@ fn may_signal(kernel: &Kernel, target: &Process, info: Option<SigInfo>) -> bool 
 }
 
 /// Sends a signal to each `chosen` process that the running process may signal.
-pub(super) fn send(
+fn send(
     kernel: &mut Kernel,
     info: Option<SigInfo>,
     chosen: impl Fn(&Process) -> bool,
 ) -> Result<u64, Errno> {
-    let chosen = |process: &&Process| chosen(process);
-    let allowed = |process: &&Process| may_signal(kernel, process, info);
-    let found = kernel.processes().filter(chosen).count();
-    let targets: Vec<u32> = (kernel.processes().filter(chosen).filter(allowed))
-        .map(|process| process.pid)
-        .collect();
+    let (mut targets, mut error) = (Vec::new(), Errno::ESRCH);
+    for process in kernel.processes().filter(|process| chosen(process)) {
+        error = Errno::EPERM;
+        if may_signal(kernel, process, info) {
+            targets.push(process.pid);
+        }
+    }
     if targets.is_empty() {
-        return Err(if found > 0 {
-            Errno::EPERM
-        } else {
-            Errno::ESRCH
-        });
+        return Err(error);
     }
     if let Some(info) = info {
         for pid in targets {
             kernel.signal_process(pid, info);
         }
+    }
+    Ok(0)
+}
+
+/// As [`send`], to the process `pid`.
+pub(super) fn send_to(kernel: &mut Kernel, info: Option<SigInfo>, pid: u32) -> Result<u64, Errno> {
+    let process = kernel.processes.get(pid).filter(|_| pid != IDLE);
+    if !may_signal(kernel, process.ok_or(Errno::ESRCH)?, info) {
+        return Err(Errno::EPERM);
+    }
+    if let Some(info) = info {
+        kernel.signal_process(pid, info);
     }
     Ok(0)
 }
@@ -90,7 +99,7 @@ fn kill(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     match arguments[0] as i32 {
         0 => send(kernel, info, |process| process.group == group),
         -1 => send(kernel, info, |process| process.pid != own),
-        pid @ 1.. => send(kernel, info, |process| process.pid == pid.cast_unsigned()),
+        pid @ 1.. => send_to(kernel, info, pid.cast_unsigned()),
         group => {
             let group = group.unsigned_abs();
             send(kernel, info, |process| process.group == group)
@@ -136,9 +145,7 @@ fn rt_sigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
     let signal = check_number(arguments[1])?;
     let info: SigInfo = user::read(kernel.memory_mut(), arguments[2])?;
     let pid = arguments[0] as u32;
-    send(kernel, Some(info.with_signal(signal)), |process| {
-        process.pid == pid
-    })
+    send_to(kernel, Some(info.with_signal(signal)), pid)
 }
 
 fn rt_tgsigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {

@@ -198,11 +198,11 @@ fn sched_setaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, E
     if mask & cpu_mask(kernel) == 0 {
         return Err(Errno::EINVAL);
     }
-    if let Some(task) = kernel.tasks.get_mut(tid) {
-        task.affinity = mask;
+    if let Some(task) = kernel.tasks.handle(tid) {
+        kernel.tasks[task].affinity = mask;
+        // The task may have to move to another vCPU.
+        kernel.ask_task(task);
     }
-    // The task may have to move to another vCPU.
-    kernel.ask_task(tid);
     Ok(0)
 }
 

@@ -147,8 +147,7 @@ impl Kernel {
     /// Whether there is no other task than the running one.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        let own = self.task().tid;
-        self.tasks().all(|task| task.tid == own)
+        self.task_count() == usize::from(!self.is_idle())
     }
 
     /// Assigns a number for a new task.

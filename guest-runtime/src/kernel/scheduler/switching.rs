@@ -95,21 +95,20 @@ impl Kernel {
             let Some(task) = self.tasks.get(tid) else {
                 continue;
             };
-            let (pid, affinity) = (task.pid, task.affinity);
-            match self.processes.get(pid).map(|process| process.state) {
-                Some(State::Running) if affinity & own == 0 => elsewhere.push_back(tid),
-                Some(State::Running) => {
+            match self.processes[task.process].state {
+                State::Running if task.affinity & own == 0 => elsewhere.push_back(tid),
+                State::Running => {
                     found = Some(tid);
                     break;
                 }
-                Some(State::Stopped) => {
+                State::Stopped => {
                     self.scheduler.suspended.push(tid);
                     if let Some(task) = self.tasks.get_mut(tid) {
                         task.pass_on();
                         self.wake_tasks();
                     }
                 }
-                _ => {}
+                State::Zombie(_) => {}
             }
         }
         if !elsewhere.is_empty() {
@@ -188,7 +187,7 @@ impl Kernel {
     /// The handles of a task, its process and its address space.
     fn current_of(&self, tid: u32) -> Option<Current> {
         let task = self.tasks.handle(tid)?;
-        let process = self.processes.handle(self.tasks[task].pid)?;
+        let process = self.tasks[task].process;
         let space = self.processes[process].space;
         Some(Current {
             task,

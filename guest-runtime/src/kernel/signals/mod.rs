@@ -362,7 +362,8 @@ impl Signals<'_> {
     /// Whether an unblocked signal is pending: a blocking call returns `EINTR`.
     #[must_use]
     pub fn is_deliverable(&self) -> bool {
-        self.pending() & !self.thread.blocked != 0
+        let are_any = !self.thread.pending.is_empty() || !self.process.pending.is_empty();
+        are_any && self.pending() & !self.thread.blocked != 0
     }
 
     /// Sends a signal that an instruction has caused. If it is blocked or ignored, it ends the
