@@ -77,7 +77,7 @@ const AREAS: &[&[Entry]] = &[
     wait::CALLS,
 ];
 
-/// The handler of each system call number, built from [`AREAS`].
+/// The handler of each system call number, built from `AREAS`.
 pub static HANDLERS: Handlers = {
     let mut handlers = [None; LIMIT];
     let mut area = 0;
