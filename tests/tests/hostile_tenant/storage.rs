@@ -195,7 +195,9 @@ fn outputs_of_runs() -> Result<()> {
         .request("PUT", path, quota.as_bytes())?
         .expect(200)?;
     let id = scene.attack_push("name=service", &fs::read(compile::service()?)?)?;
-    let request = json!({ "program": id, "args": ["flood"], "wait": false }).to_string();
+    // The program never ends: its newest output is kept.
+    let request = json!({ "program": id, "args": ["flood"], "wait": false, "timeout_ms": 3000 });
+    let request = request.to_string();
     let begin = || -> Result<String> {
         let begun = scene.attack("POST", "/v1/runs", request.as_bytes())?;
         Ok(format!("/v1/runs/{}", begun.expect(202)?.text("id")))
