@@ -8,6 +8,7 @@ use hartline_abi::volume::{
     ANSWERED, Answer, Channel as Shared, OWNER_KEEP, Operation, Request, SUBMITTED, TIME_KEEP,
     TIME_NOW, VOLUME_DATA, VOLUME_PLACES,
 };
+use hartline_devices::virtio::Memory;
 use hartline_devices::volume::{Channel, Copies, Server, Space, Usage, Volume, measure};
 use libfuzzer_sys::fuzz_target;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -209,9 +210,15 @@ fn open_up(directory: &Path) -> io::Result<()> {
 struct Driver(NonNull<Shared>);
 
 impl Driver {
+    /// A channel that starts at a page, as memory of a guest does.
+    fn layout() -> Layout {
+        let layout = Layout::new::<Shared>().align_to(4096);
+        layout.expect("an alignment")
+    }
+
     fn new() -> Self {
         // SAFETY: the layout is not empty, and zeros are a valid channel.
-        let memory = unsafe { alloc_zeroed(Layout::new::<Shared>()) };
+        let memory = unsafe { alloc_zeroed(Self::layout()) };
         Self(NonNull::new(memory.cast()).expect("memory"))
     }
 
@@ -244,7 +251,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         // SAFETY: the memory was allocated with this layout, and has no other user now.
-        unsafe { dealloc(self.0.as_ptr().cast(), Layout::new::<Shared>()) };
+        unsafe { dealloc(self.0.as_ptr().cast(), Self::layout()) };
     }
 }
 
@@ -267,11 +274,14 @@ fuzz_target!(|input: &[u8]| {
     let copies = Arc::<Copies>::default();
     let volumes = host.volumes(has_limit).expect("volumes");
     let driver = Driver::new();
+    let base = driver.0.cast();
+    // SAFETY: the memory lives as long as the driver, and the channel is not used after it.
+    let memory = unsafe { Memory::new(base, size_of::<Shared>(), 0, Arc::new(())) };
+    let memory = memory.expect("memory");
     let mut bench = Bench {
         host,
         has_limit,
-        // SAFETY: the memory lives as long as the driver, which is dropped with the channel.
-        channel: unsafe { Channel::new(driver.0) },
+        channel: Channel::new(memory, 0).expect("a channel"),
         driver,
         server: Server::new(volumes, Arc::clone(&copies)),
         copies,
