@@ -135,9 +135,13 @@ impl LogReader {
                 }
                 let mut chunk = vec![0; CHUNK];
                 let read = || log::read(file, MAX_OUTPUT, self.offset, &mut chunk);
-                let (at, count) = tokio::task::block_in_place(read)?;
+                let (at, mut count) = tokio::task::block_in_place(read)?;
                 // A program that writes faster than a client reads must not keep it for ever.
-                if count > 0 && self.end.is_none_or(|end| at < end) {
+                if let Some(end) = self.end {
+                    let left = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
+                    count = count.min(left);
+                }
+                if count > 0 {
                     self.offset = at + count as u64;
                     chunk.truncate(count);
                     return Ok(Some(chunk));
