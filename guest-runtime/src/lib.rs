@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod arch;
+pub mod credentials;
 pub mod drivers;
 pub mod exec;
 pub mod file;

@@ -44,6 +44,7 @@ pub mod random;
 pub mod resource;
 pub mod rtnetlink;
 pub mod sched;
+pub mod securebits;
 pub mod sem;
 pub mod shm;
 pub mod siginfo;

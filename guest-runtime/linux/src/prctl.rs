@@ -6,8 +6,20 @@ pub const PR_SET_PDEATHSIG: u64 = 1;
 pub const PR_GET_PDEATHSIG: u64 = 2;
 pub const PR_GET_DUMPABLE: u64 = 3;
 pub const PR_SET_DUMPABLE: u64 = 4;
+pub const PR_GET_KEEPCAPS: u64 = 7;
+pub const PR_SET_KEEPCAPS: u64 = 8;
 pub const PR_SET_NAME: u64 = 15;
 pub const PR_GET_NAME: u64 = 16;
 pub const PR_CAPBSET_READ: u64 = 23;
+pub const PR_CAPBSET_DROP: u64 = 24;
+pub const PR_GET_SECUREBITS: u64 = 27;
+pub const PR_SET_SECUREBITS: u64 = 28;
 pub const PR_SET_NO_NEW_PRIVS: u64 = 38;
 pub const PR_GET_NO_NEW_PRIVS: u64 = 39;
+pub const PR_CAP_AMBIENT: u64 = 47;
+
+// Operations of `PR_CAP_AMBIENT`.
+pub const PR_CAP_AMBIENT_IS_SET: u64 = 1;
+pub const PR_CAP_AMBIENT_RAISE: u64 = 2;
+pub const PR_CAP_AMBIENT_LOWER: u64 = 3;
+pub const PR_CAP_AMBIENT_CLEAR_ALL: u64 = 4;
