@@ -206,9 +206,10 @@ const XATTR: &str = "no `system.` attributes; in volumes `user.` only";
 const LOCKS: &str = "locks hold within the VM, also those of files of volumes";
 const RWF: &str = "no flags but `RWF_HIPRI`, `RWF_DSYNC`, `RWF_SYNC`";
 const COPIES: &str = "copies the bytes";
-const IDENTITY: &str = "one identity: real, effective and saved ID are the same";
+const IDENTITY: &str = "threads share credentials: a call changes those of the whole process";
 const WAIT_NOTE: &str = "`rusage` has user time only; `__WCLONE` and `__WNOTHREAD` have no effect";
-const EXEC_NOTE: &str = "set-user-ID, set-group-ID and file capabilities have no effect";
+const EXEC_NOTE: &str =
+    "file capabilities have no effect; set-user-ID and set-group-ID have none in volumes";
 const CLOCKS: &str = "no clocks of devices; `CLOCK_TAI` is `CLOCK_REALTIME`";
 const SCHED_OTHER: &str = "checked, without effect: all tasks are scheduled as `SCHED_OTHER`";
 const NO_DEADLINE: &str = "no `SCHED_DEADLINE`";
@@ -315,9 +316,8 @@ calls! {
     87 timerfd_gettime(Fd, Pointer): Supported;
     88 utimensat(DirFd, Path, Pointer, Flags(AT)): Supported;
     89 acct(Path): Missing;
-    90 capget(Pointer, Pointer):
-        Partial("root has all capabilities, others none; `_LINUX_CAPABILITY_VERSION_3` only");
-    91 capset(Pointer, Pointer): Missing;
+    90 capget(Pointer, Pointer): Supported;
+    91 capset(Pointer, Pointer): Partial(IDENTITY);
     92 personality(Hex): Partial("stored, without effect");
     93 exit(Int) -> Never: Supported;
     94 exit_group(Int) -> Never: Supported;
@@ -372,27 +372,26 @@ calls! {
     137 rt_sigtimedwait(SignalSet, Pointer, Time, Size) restart Never: Supported;
     138 rt_sigqueueinfo(Int, Signal, Pointer): Supported;
     139 rt_sigreturn() -> Never: Supported;
-    140 setpriority(Int, Int, Int):
-        Partial("without effect; the value of the caller is set, whichever process is named");
-    141 getpriority(Int, Int): Partial("the value of the caller, whichever process is named");
+    140 setpriority(Int, Int, Int): Partial("stored for the whole process, without effect");
+    141 getpriority(Int, Int): Partial("threads share the value");
     142 reboot(Hex, Hex, Hex, Pointer): Missing;
     143 setregid(Int, Int): Partial(IDENTITY);
     144 setgid(Int): Partial(IDENTITY);
     145 setreuid(Int, Int): Partial(IDENTITY);
     146 setuid(Int): Partial(IDENTITY);
     147 setresuid(Int, Int, Int): Partial(IDENTITY);
-    148 getresuid(Pointer, Pointer, Pointer): Partial(IDENTITY);
+    148 getresuid(Pointer, Pointer, Pointer): Supported;
     149 setresgid(Int, Int, Int): Partial(IDENTITY);
-    150 getresgid(Pointer, Pointer, Pointer): Partial(IDENTITY);
-    151 setfsuid(Int): Missing;
-    152 setfsgid(Int): Missing;
+    150 getresgid(Pointer, Pointer, Pointer): Supported;
+    151 setfsuid(Int): Partial(IDENTITY);
+    152 setfsgid(Int): Partial(IDENTITY);
     153 times(Pointer): Partial("no system time");
     154 setpgid(Int, Int): Supported;
     155 getpgid(Int): Supported;
     156 getsid(Int): Supported;
     157 setsid(): Supported;
     158 getgroups(Int, Pointer): Supported;
-    159 setgroups(Int, Pointer): Supported;
+    159 setgroups(Int, Pointer): Partial(IDENTITY);
     160 uname(Pointer): Supported;
     161 sethostname(Bytes, Size): Partial(EPERM);
     162 setdomainname(Bytes, Size): Partial(EPERM);
@@ -402,7 +401,8 @@ calls! {
     166 umask(Octal): Supported;
     167 prctl(Int, Hex, Hex, Hex, Hex):
         Partial("`PR_SET_PDEATHSIG`, `PR_SET_DUMPABLE`, `PR_SET_NAME`, `PR_SET_NO_NEW_PRIVS`, \
-            their `PR_GET_…`, `PR_CAPBSET_READ`");
+            `PR_SET_KEEPCAPS`, `PR_SET_SECUREBITS`, their `PR_GET_…`, `PR_CAPBSET_…`, \
+            `PR_CAP_AMBIENT`; threads share what they set");
     168 getcpu(Pointer, Pointer, Pointer): Supported;
     169 gettimeofday(Pointer, Pointer): Supported;
     170 settimeofday(Pointer, Pointer): Missing;

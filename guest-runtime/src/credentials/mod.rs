@@ -9,7 +9,10 @@ pub use capabilities::Capabilities;
 pub use execute::SetId;
 
 use alloc::rc::Rc;
-use hartline_linux::capability::{CAP_KILL, CAP_LAST_CAP};
+use hartline_linux::capability::{
+    CAP_KILL, CAP_LAST_CAP, CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_NICE, CAP_SYS_RESOURCE,
+};
+use hartline_linux::securebits::SECBIT_NO_SETUID_FIXUP;
 
 /// Real, effective, saved and file system identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +95,69 @@ impl Credentials {
     pub fn has(&self, capability: u64) -> bool {
         debug_assert!(capability <= CAP_LAST_CAP);
         self.effective.has(capability)
+    }
+
+    /// User and group of the files that a task creates.
+    #[must_use]
+    pub fn file_owner(&self) -> (u32, u32) {
+        (self.user.files, self.group.files)
+    }
+
+    /// The identity with which `access(2)` checks permissions, that of the real user and group; none
+    /// if it is the same.
+    #[must_use]
+    pub fn of_real_user(&self) -> Option<Credentials> {
+        let effective = match (self.securebits & SECBIT_NO_SETUID_FIXUP, self.user.real) {
+            (0, 0) => self.permitted,
+            (0, _) => Capabilities::NONE,
+            _ => self.effective,
+        };
+        if self.file_owner() == (self.user.real, self.group.real) && effective == self.effective {
+            return None;
+        }
+        let mut real = Credentials {
+            effective,
+            ..self.clone()
+        };
+        real.user.files = real.user.real;
+        real.group.files = real.group.real;
+        Some(real)
+    }
+
+    /// Whether a process that changes from `old` to these credentials has other or more rights, so
+    /// that its memory may hold what others must not read.
+    #[must_use]
+    pub fn changes_rights(&self, old: &Credentials) -> bool {
+        self.user.effective != old.user.effective
+            || self.group.effective != old.group.effective
+            || self.file_owner() != old.file_owner()
+            || !old.permitted.contains(self.permitted)
+    }
+
+    /// Whether a task with these credentials may change the scheduling of one with `target`'s.
+    #[must_use]
+    pub fn may_schedule(&self, target: &Credentials) -> bool {
+        [target.user.real, target.user.effective].contains(&self.user.effective)
+            || self.has(CAP_SYS_NICE)
+    }
+
+    /// Whether a task with these credentials may see and change the limits of one with `target`'s
+    /// (`prlimit(2)`).
+    #[must_use]
+    pub fn may_limit(&self, target: &Credentials) -> bool {
+        let is_all = |ids: Identifiers, id| [ids.real, ids.effective, ids.saved] == [id; 3];
+        is_all(target.user, self.user.real) && is_all(target.group, self.group.real)
+            || self.has(CAP_SYS_RESOURCE)
+    }
+
+    /// Whether a task with these credentials may send them in a message (`SCM_CREDENTIALS`);
+    /// `is_own` says whether the process number is the sender's.
+    #[must_use]
+    pub fn may_send(&self, user: u32, group: u32, is_own: bool) -> bool {
+        let has = |ids: Identifiers, id| [ids.real, ids.effective, ids.saved].contains(&id);
+        (is_own || self.has(CAP_SYS_ADMIN))
+            && (has(self.user, user) || self.has(CAP_SETUID))
+            && (has(self.group, group) || self.has(CAP_SETGID))
     }
 
     /// Whether `gid` is the group for files, or a supplementary one.

@@ -1,5 +1,5 @@
 use super::*;
-use hartline_linux::capability::{CAP_CHOWN, CAP_NET_RAW, CAP_SETUID};
+use hartline_linux::capability::{CAP_CHOWN, CAP_NET_RAW, CAP_SETUID, CAP_SYS_ADMIN};
 use hartline_linux::errno::Errno;
 
 fn users(who: &Credentials) -> [u32; 4] {
@@ -128,4 +128,59 @@ fn signals_need_a_common_user() {
     switched.user.saved = 6;
     switched.user.effective = 5;
     assert!(!one.may_signal(&switched) && switched.may_signal(&one));
+}
+
+#[test]
+fn access_is_checked_as_the_real_user() {
+    assert_eq!(Credentials::root().of_real_user(), None);
+    assert_eq!(Credentials::new(5, 6).of_real_user(), None);
+    let (set_id, _) = Credentials::new(5, 6).after_execve(SetId {
+        user: Some(0),
+        group: Some(8),
+    });
+    let real = set_id.of_real_user().unwrap();
+    assert_eq!(real.file_owner(), (5, 6));
+    assert_eq!(real.effective, Capabilities::NONE);
+    let mut root = Credentials::root();
+    root.set_resuid([None, Some(5), None]).unwrap();
+    let real = root.of_real_user().unwrap();
+    assert_eq!(
+        (real.file_owner(), real.effective),
+        ((0, 0), Capabilities::ALL)
+    );
+}
+
+#[test]
+fn new_rights_are_noticed() {
+    let (root, user) = (Credentials::root(), Credentials::new(5, 5));
+    assert!(user.changes_rights(&root) && root.changes_rights(&user));
+    assert!(!root.changes_rights(&root));
+    let mut less = Credentials::root();
+    let one = Capabilities::one(CAP_CHOWN).unwrap();
+    less.set_capabilities(one, one, one).unwrap();
+    assert!(!less.changes_rights(&root) && root.changes_rights(&less));
+}
+
+#[test]
+fn scheduling_and_limits_need_a_common_user() {
+    let (one, other) = (Credentials::new(5, 5), Credentials::new(6, 6));
+    assert!(one.may_schedule(&one) && !one.may_schedule(&other));
+    assert!(one.may_limit(&one) && !one.may_limit(&other));
+    assert!(Credentials::root().may_schedule(&one) && Credentials::root().may_limit(&one));
+    // The effective user of one is the real user of the other; limits need all of them.
+    let mut switched = Credentials::new(5, 5);
+    switched.user.effective = 6;
+    assert!(switched.may_schedule(&other) && switched.may_schedule(&one));
+    assert!(!one.may_limit(&switched));
+}
+
+#[test]
+fn messages_carry_own_identifiers() {
+    let mut who = Credentials::new(5, 6);
+    who.user.saved = 7;
+    assert!(who.may_send(5, 6, true) && who.may_send(7, 6, true));
+    assert!(!who.may_send(8, 6, true) && !who.may_send(5, 8, true));
+    assert!(!who.may_send(5, 6, false));
+    who.effective = Capabilities::one(CAP_SYS_ADMIN).unwrap();
+    assert!(who.may_send(5, 6, false) && !who.may_send(8, 6, false));
 }

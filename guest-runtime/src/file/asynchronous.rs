@@ -3,6 +3,7 @@
 
 use super::Vfs;
 use super::operations::Mode;
+use crate::credentials::Credentials;
 use crate::fs::process::{FileId, Process};
 use crate::wait::{Observer, READABLE, Registration, WRITABLE, Waiter};
 use alloc::rc::Rc;
@@ -28,8 +29,27 @@ pub enum Whom {
 pub struct FileOwner {
     /// The receiver of the signal.
     pub whom: Whom,
-    /// The user that set the owner.
-    pub uid: u32,
+    /// The real and the effective user that set the owner.
+    pub users: [u32; 2],
+}
+
+impl FileOwner {
+    /// The owner that a process with the identity `who` sets.
+    #[must_use]
+    pub fn new(whom: Whom, who: &Credentials) -> FileOwner {
+        FileOwner {
+            whom,
+            users: [who.user.real, who.user.effective],
+        }
+    }
+
+    /// Whether the user that set the owner may signal a process with the identity `target`
+    /// (`sigio_perm` of the kernel).
+    #[must_use]
+    pub fn may_signal(&self, target: &Credentials) -> bool {
+        let targets = [target.user.real, target.user.saved];
+        self.users[1] == 0 || self.users.iter().any(|user| targets.contains(user))
+    }
 }
 
 /// The signal settings of an open file.
@@ -128,8 +148,7 @@ impl Vfs {
             0 => Whom::Process(process.pid),
             group => Whom::Group(group),
         };
-        let uid = process.who.uid;
-        Some(FileOwner { whom, uid })
+        Some(FileOwner::new(whom, &process.who))
     }
 
     /// Whether [`take_file_events`](Self::take_file_events) has any.

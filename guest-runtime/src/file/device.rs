@@ -7,6 +7,7 @@ use crate::fs::process::FileId;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut, user};
+use hartline_linux::capability::CAP_SYS_ADMIN;
 use hartline_linux::errno::Errno;
 use hartline_linux::random::{
     RNDADDENTROPY, RNDADDTOENTCNT, RNDCLEARPOOL, RNDGETENTCNT, RNDRESEEDCRNG, RNDZAPENTCNT,
@@ -112,15 +113,15 @@ impl File for Device {
 /// Serves a request on `/dev/random` or `/dev/urandom` (random(4)).
 ///
 /// # Errors
-/// `EINVAL` for an unknown request, `EPERM` for a request reserved for root, and the errors of the
-/// device.
+/// `EINVAL` for an unknown request, `EPERM` for a request that needs `CAP_SYS_ADMIN`, and the
+/// errors of the device.
 fn random_ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
-    let is_root = kernel.process().uid == 0;
+    let privileged = kernel.process().has(CAP_SYS_ADMIN);
     match request {
         RNDGETENTCNT => user::write(kernel.memory_mut(), address, &BITS)?,
-        RNDADDTOENTCNT | RNDZAPENTCNT | RNDCLEARPOOL if is_root => {}
-        RNDRESEEDCRNG if is_root => kernel.random.reseed()?,
-        RNDADDENTROPY if is_root => {
+        RNDADDTOENTCNT | RNDZAPENTCNT | RNDCLEARPOOL if privileged => {}
+        RNDRESEEDCRNG if privileged => kernel.random.reseed()?,
+        RNDADDENTROPY if privileged => {
             let [bits, length]: [i32; 2] = user::read(kernel.memory_mut(), address)?;
             let (Ok(_), Ok(length)) = (u32::try_from(bits), u32::try_from(length)) else {
                 return Err(Errno::EINVAL);

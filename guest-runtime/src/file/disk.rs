@@ -1,12 +1,13 @@
 //! Block devices, and `ioctl` on them (linux/fs.h).
 
+use crate::credentials::Credentials;
 use crate::file::Vfs;
 use crate::file::operations::{File, Mode, Storage};
 use crate::file::transfer::Transfer;
 use crate::fs::devices;
 use crate::fs::disks::{self, SECTOR, WINDOW};
 use crate::fs::process::FileId;
-use crate::fs::types::{Credentials, Ino};
+use crate::fs::types::Ino;
 use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut, user};
 use alloc::boxed::Box;

@@ -23,6 +23,7 @@ use crate::fs::volume;
 use crate::fs::walk::{Options, Resolved};
 use crate::kernel::process::FIRST;
 use alloc::rc::Rc;
+use hartline_linux::capability::CAP_FOWNER;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{
     __O_TMPFILE, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_LARGEFILE, O_NOATIME,
@@ -207,13 +208,14 @@ impl Vfs {
             mask |= MAY_READ;
         }
         attributes.check(&process.who, mask)?;
-        let owns = process.who.uid == 0 || process.who.uid == attributes.uid;
+        let owns = process.who.user.files == attributes.uid || process.who.has(CAP_FOWNER);
         if flags & O_NOATIME != 0 && !owns {
             return Err(Errno::EPERM);
         }
         let (ino, object) = self.object(process, ino, flags)?;
         if flags & O_TRUNC != 0 && object.is::<Regular>() {
             self.fs.truncate(ino, 0)?;
+            self.fs.contents_changed_by(ino, &process.who);
         }
         Ok(OpenFile::new(ino, flags & KEPT | O_LARGEFILE, object))
     }

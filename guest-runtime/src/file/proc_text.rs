@@ -3,6 +3,7 @@
 use super::Vfs;
 use super::description::MAX_FILES;
 use super::proc_net;
+use crate::credentials::Identifiers;
 use crate::fs::notify;
 use crate::fs::pipe::MAX_CAPACITY;
 use crate::fs::proc::{Node, Text};
@@ -42,6 +43,8 @@ pub struct TaskFacts {
     pub children_time: u64,
     /// Signals: pending, blocked, ignored, with handlers.
     pub signals: [u64; 4],
+    /// `PR_SET_NO_NEW_PRIVS`.
+    pub no_new_privileges: bool,
 }
 
 /// All tasks.
@@ -92,8 +95,6 @@ pub trait System {
     fn environment(&self) -> Vec<u8>;
     /// The name of the process (`PR_GET_NAME`), at most 15 bytes.
     fn name(&self) -> Vec<u8>;
-    /// The supplementary groups of the process.
-    fn groups(&self) -> &[u32];
     /// Appends the lines of `maps`, with the details of `smaps` if `details` is set.
     fn maps(&self, out: &mut String, details: bool);
     /// Memory.
@@ -364,11 +365,22 @@ fn state_name(state: char) -> &'static str {
     }
 }
 
+/// The identifiers in a line of `status`: real, effective, saved, for files.
+fn identifiers(ids: Identifiers) -> String {
+    let Identifiers {
+        real,
+        effective,
+        saved,
+        files,
+    } = ids;
+    format!("\t{real}\t{effective}\t{saved}\t{files}")
+}
+
 fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
     let (memory, task) = (system.memory(), system.task());
     let mut lines = b"Name:\t".to_vec();
     lines.extend_from_slice(&system.name());
-    let (pid, uid, gid) = (process.pid, process.who.uid, process.who.gid);
+    let (pid, who) = (process.pid, &process.who);
     let TaskFacts {
         tid,
         state,
@@ -380,16 +392,13 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
     let locked = memory.locked / 1024;
     let umask = process.umask;
     let slots = process.fds.capacity();
-    let groups: Vec<String> = system
-        .groups()
-        .iter()
-        .map(|group| format!("{group}"))
-        .collect();
+    let groups: Vec<String> = who.groups.iter().map(|group| format!("{group}")).collect();
     let groups = groups.join(" ");
+    let (user, group) = (identifiers(who.user), identifiers(who.group));
     let mut rest = format!(
         "\nUmask:\t{umask:04o}\nState:\t{state} ({})\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\n\
-         PPid:\t{parent}\nTracerPid:\t0\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n\
-         Gid:\t{gid}\t{gid}\t{gid}\t{gid}\nFDSize:\t{slots}\nGroups:\t{groups} \n",
+         PPid:\t{parent}\nTracerPid:\t0\nUid:{user}\n\
+         Gid:{group}\nFDSize:\t{slots}\nGroups:\t{groups} \n",
         state_name(state)
     );
     // A zombie has no memory.
@@ -402,8 +411,16 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
     let [pending, blocked, ignored, caught] = task.signals;
     rest += &format!(
         "Threads:\t{threads}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\n\
-         SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\nCpus_allowed_list:\t0-{}\n",
+         SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n\
+         CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\n\
+         CapAmb:\t{:016x}\nNoNewPrivs:\t{}\nCpus_allowed_list:\t0-{}\n",
         0,
+        who.inheritable.bits(),
+        who.permitted.bits(),
+        who.effective.bits(),
+        who.bounding.bits(),
+        who.ambient.bits(),
+        u8::from(task.no_new_privileges),
         system.processors().saturating_sub(1)
     );
     lines.extend_from_slice(rest.as_bytes());

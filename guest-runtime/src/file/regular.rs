@@ -85,7 +85,8 @@ impl File for Regular {
     fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
         let appends = transfer.flags & O_APPEND != 0;
         let at = (!appends).then(|| transfer.at());
-        let (done, end) = transfer.vfs.fs.write(transfer.ino, at, from)?;
+        let who = transfer.outside.who();
+        let (done, end) = transfer.vfs.fs.write(transfer.ino, at, from, who)?;
         transfer.move_to(end)?;
         Ok(done)
     }

@@ -2,9 +2,9 @@
 //! contain the file.
 
 use super::Vfs;
+use crate::credentials::Credentials;
 use crate::fs::filesystem::{NewInode, Place, ROOT};
 use crate::fs::process::Process;
-use crate::fs::types::Credentials;
 use alloc::format;
 use alloc::string::String;
 use core::net::Ipv4Addr;

@@ -1,6 +1,7 @@
 //! Moving bytes between open files and memory.
 
 use super::Vfs;
+use crate::credentials::Credentials;
 use crate::fs::process::FileId;
 use crate::fs::types::{Ino, MAX_RW_COUNT};
 use crate::mm::{UserSlice, UserSliceMut};
@@ -13,6 +14,9 @@ use hartline_linux::fs::{SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, SEEK_SET};
 pub trait Outside {
     /// The task that makes the call.
     fn task(&self) -> u32;
+
+    /// The identity of the calling task.
+    fn who(&self) -> &Credentials;
 
     /// Reads from standard input; 0 at its end.
     ///

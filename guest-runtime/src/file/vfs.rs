@@ -7,12 +7,13 @@ use super::asynchronous::FileEvents;
 use super::description::{OpenFile, OpenFiles, writes};
 use super::operations::Mode;
 use super::pty::pair::Ptys;
+use crate::credentials::Credentials;
 use crate::fs::disks::Disks;
 use crate::fs::filesystem::{Clock, FileSystem, NewInode, Place, ROOT};
 use crate::fs::locks::{Locks, Owner};
 use crate::fs::process::{Descriptor, FileId, Process};
 use crate::fs::tree::Tree;
-use crate::fs::types::{Credentials, Ino};
+use crate::fs::types::Ino;
 use crate::fs::walk::{self, Options, Resolved};
 use crate::fs::{devices, proc, volume};
 use crate::net::Network;
@@ -255,7 +256,7 @@ impl Vfs {
             registry: process.registry.clone(),
             pid,
             started: self.fs.now(),
-            who: process.who.clone(),
+            who: Rc::clone(&process.who),
             ..*process
         }
     }

@@ -4,10 +4,12 @@ use super::budget::Budget;
 use super::data::FileData;
 use super::filesystem::FileSystem;
 use super::inode::{Inode, Kind};
-use super::types::{Credentials, Ino, Timestamp};
+use super::types::{Ino, Timestamp};
 use super::volume;
+use crate::credentials::Credentials;
 use crate::mm::{SharedFrames, SharedMemory};
 use alloc::rc::Rc;
+use hartline_linux::capability::{CAP_CHOWN, CAP_FOWNER, CAP_FSETID};
 use hartline_linux::errno::Errno;
 use hartline_linux::falloc::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
 use hartline_linux::fcntl::{F_SEAL_EXEC, F_SEAL_FUTURE_WRITE, F_SEAL_WRITE};
@@ -38,7 +40,7 @@ impl FileSystem {
         }
         inode.check_owner(who)?;
         let mut mode = mode & 0o7777;
-        if who.uid != 0 && !who.is_in_group(inode.gid) {
+        if !inode.keeps_set_group_id(who) {
             mode &= !S_ISGID;
         }
         if volume::is_volume(ino) {
@@ -56,8 +58,8 @@ impl FileSystem {
     /// Sets owner and group; `None` keeps the old one.
     ///
     /// # Errors
-    /// `EPERM` unless `who` is root, or is the owner and changes the group to one of its own
-    /// groups.
+    /// `EPERM` unless `who` has `CAP_CHOWN`, or is the owner and changes the group to one of its
+    /// own groups.
     pub fn set_owner(
         &mut self,
         ino: Ino,
@@ -67,20 +69,24 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let now = self.now();
         let inode = self.inode_mut(ino)?;
-        let owns = who.uid == inode.uid;
+        let owns = who.user.files == inode.uid;
         let uid_allowed = uid.is_none_or(|uid| owns && uid == inode.uid);
         let gid_allowed = gid.is_none_or(|gid| owns && (who.is_in_group(gid) || gid == inode.gid));
-        if who.uid != 0 && !(uid_allowed && gid_allowed) {
+        if !(uid_allowed && gid_allowed || who.has(CAP_CHOWN)) {
             return Err(Errno::EPERM);
         }
         if volume::is_volume(ino) {
             return self.volume_set_owner(ino, uid, gid);
         }
+        if !matches!(inode.kind, Kind::Directory(_)) {
+            let keeps_group = inode.keeps_set_group_id(who);
+            inode.drop_set_id();
+            if !keeps_group {
+                inode.mode &= !S_ISGID;
+            }
+        }
         inode.uid = uid.unwrap_or(inode.uid);
         inode.gid = gid.unwrap_or(inode.gid);
-        if !matches!(inode.kind, Kind::Directory(_)) {
-            inode.drop_privileges();
-        }
         inode.ctime = now;
         self.tell(ino, IN_ATTRIB);
         Ok(())
@@ -134,6 +140,16 @@ impl FileSystem {
                 self.check_length(ino, size)?;
                 self.change_data(ino, |data, budget| data.truncate(budget, size))
             }
+        }
+    }
+
+    /// Clears the set-ID bits of a regular file whose contents `who` changes, unless it has
+    /// `CAP_FSETID`. The host does so for files of volumes.
+    pub fn contents_changed_by(&mut self, ino: Ino, who: &Credentials) {
+        if let Ok(inode) = self.inode_mut(ino)
+            && matches!(inode.kind, Kind::File(_))
+        {
+            inode.contents_changed_by(who);
         }
     }
 
@@ -236,18 +252,32 @@ impl Inode {
     /// # Errors
     /// `EPERM` if not.
     pub fn check_owner(&self, who: &Credentials) -> Result<(), Errno> {
-        if who.uid == 0 || who.uid == self.uid {
+        if who.user.files == self.uid || who.has(CAP_FOWNER) {
             Ok(())
         } else {
             Err(Errno::EPERM)
         }
     }
 
-    /// Clears set-user-ID and set-group-ID, as after a change of contents or owner.
-    pub fn drop_privileges(&mut self) {
+    /// Whether `who` may leave `S_ISGID` set when it changes the inode's attributes.
+    fn keeps_set_group_id(&self, who: &Credentials) -> bool {
+        who.is_in_group(self.gid) || who.has(CAP_FSETID)
+    }
+
+    /// Clears `S_ISUID` and `S_ISGID`, the latter only of an executable file: without group execute
+    /// it has another meaning.
+    fn drop_set_id(&mut self) {
         self.mode &= !S_ISUID;
         if self.mode & 0o010 != 0 {
             self.mode &= !S_ISGID;
+        }
+    }
+
+    /// Clears the set-ID bits of a file whose contents `who` changes, unless it has `CAP_FSETID`.
+    #[inline]
+    pub fn contents_changed_by(&mut self, who: &Credentials) {
+        if self.mode & (S_ISUID | S_ISGID) != 0 && !who.has(CAP_FSETID) {
+            self.drop_set_id();
         }
     }
 }

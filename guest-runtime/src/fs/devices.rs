@@ -2,7 +2,8 @@
 
 use super::disks;
 use super::filesystem::{DEV_DEVICE, FileSystem, NewInode, Place};
-use super::types::{Credentials, Ino, device_number};
+use super::types::{Ino, device_number};
+use crate::credentials::Credentials;
 use hartline_linux::errno::Errno;
 use hartline_linux::stat::{S_IFBLK, S_IFCHR, S_ISVTX};
 

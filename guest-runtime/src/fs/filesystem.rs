@@ -14,9 +14,10 @@ use super::proc;
 use super::process::Process;
 use super::seals;
 use super::tree::Tree;
-use super::types::{Credentials, Ino, Timestamp, device_number};
+use super::types::{Ino, Timestamp, device_number};
 use super::volume::{self, Volumes};
 use super::xattr;
+use crate::credentials::Credentials;
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -155,8 +156,8 @@ impl FileSystem {
         let root = match tree {
             Some(tree) => fs.image_inode(0, tree.inode(0)?)?,
             None => {
-                let who = &Credentials::root();
-                fs.fresh(NewInode::directory(0o755), who, ROOT_DEVICE, ROOT, b"")
+                let root = NewInode::directory(0o755);
+                fs.fresh(root, (0, 0), ROOT_DEVICE, ROOT, b"")
             }
         };
         fs.inodes.insert(ROOT, root);
@@ -243,7 +244,7 @@ impl FileSystem {
         }
     }
 
-    /// Writes to a regular file at `at`, or at its end. Returns the number of bytes and the position
+    /// Writes to a regular file at `at`, or at its end, as `who`. Returns the number of bytes and the position
     /// behind them.
     ///
     /// # Errors
@@ -253,6 +254,7 @@ impl FileSystem {
         ino: Ino,
         at: Option<u64>,
         from: UserSlice<'_>,
+        who: &Credentials,
     ) -> Result<(usize, u64), Errno> {
         if volume::is_volume(ino) {
             return self.volume_write(ino, at, from);
@@ -267,7 +269,7 @@ impl FileSystem {
         seals::check_write(inode.seals, data.size(), end)?;
         let done = data.write(budget, at, from)?;
         if done > 0 {
-            inode.drop_privileges();
+            inode.contents_changed_by(who);
             self.changed(ino, now)?;
             self.tell(ino, IN_MODIFY);
         }
@@ -304,7 +306,7 @@ impl FileSystem {
     pub(super) fn fresh(
         &self,
         new: NewInode,
-        who: &Credentials,
+        (uid, gid): (u32, u32),
         device: u64,
         parent: Ino,
         name: &[u8],
@@ -315,8 +317,8 @@ impl FileSystem {
             kind: new.kind,
             mode: new.mode,
             nlink: if is_directory { 2 } else { 1 },
-            uid: who.uid,
-            gid: who.gid,
+            uid,
+            gid,
             device,
             rdev: new.rdev,
             atime: now,
@@ -345,7 +347,7 @@ impl FileSystem {
         device: u64,
     ) -> Result<Ino, Errno> {
         self.budget.charge(INODE_COST)?;
-        let mut inode = self.fresh(new, who, device, ROOT, b"");
+        let mut inode = self.fresh(new, who.file_owner(), device, ROOT, b"");
         inode.nlink = 0;
         Ok(self.insert(inode))
     }

@@ -3,11 +3,13 @@
 use super::data::FileData;
 use super::directory::Directory;
 use super::pipe::Pipe;
-use super::types::{Credentials, Ino, Timestamp};
+use super::types::{Ino, Timestamp};
 use super::volume::VolumeInode;
 use super::xattr;
+use crate::credentials::Credentials;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use hartline_linux::capability::{CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH};
 use hartline_linux::errno::Errno;
 use hartline_linux::stat::{
     S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK,
@@ -129,21 +131,27 @@ impl Attributes {
         {
             return Err(Errno::EROFS);
         }
-        if who.uid == 0 {
-            let executable = self.mode & 0o111 != 0 || self.mode & S_IFMT == S_IFDIR;
-            let refused = mask & MAY_EXEC != 0 && !executable;
-            return if refused { Err(Errno::EACCES) } else { Ok(()) };
-        }
         let shift = match () {
-            () if who.uid == self.uid => 6,
+            () if who.user.files == self.uid => 6,
             () if who.is_in_group(self.gid) => 3,
             () => 0,
         };
-        if (self.mode >> shift) & mask == mask {
-            Ok(())
-        } else {
-            Err(Errno::EACCES)
+        match (self.mode >> shift) & mask == mask || self.is_overridden(who, mask) {
+            true => Ok(()),
+            false => Err(Errno::EACCES),
         }
+    }
+
+    /// Whether capabilities give access that the mode refuses (`generic_permission` of the kernel).
+    fn is_overridden(&self, who: &Credentials, mask: u32) -> bool {
+        let (overrides, only_reads) = match self.is_directory() {
+            true => (true, mask & MAY_WRITE == 0),
+            false => {
+                let executable = mask & MAY_EXEC == 0 || self.mode & 0o111 != 0;
+                (executable, mask == MAY_READ)
+            }
+        };
+        overrides && who.has(CAP_DAC_OVERRIDE) || only_reads && who.has(CAP_DAC_READ_SEARCH)
     }
 
     /// Whether the inode is a directory.

@@ -5,8 +5,10 @@ use super::directory::{Directory, Entries, FIRST_COOKIE, Target};
 use super::filesystem::{FileSystem, NewInode, Place};
 use super::inode::{Kind, MAY_EXEC, MAY_WRITE};
 use super::proc;
-use super::types::{Credentials, Ino, Timestamp};
+use super::types::{Ino, Timestamp};
 use super::volume;
+use crate::credentials::Credentials;
+use hartline_linux::capability::{CAP_FOWNER, CAP_FSETID};
 use hartline_linux::errno::Errno;
 use hartline_linux::inotify::{IN_ATTRIB, IN_CREATE, IN_DELETE};
 use hartline_linux::limits::NAME_MAX;
@@ -41,18 +43,20 @@ impl FileSystem {
         self.check_new_name(at, who)?;
         let parent = self.inode(at.directory)?;
         let is_directory = matches!(new.kind, Kind::Directory(_));
-        let (device, mut owner) = (parent.device, who.clone());
+        let device = parent.device;
+        let mut owner = who.file_owner();
         if parent.mode & S_ISGID != 0 {
-            owner.gid = parent.gid;
+            owner.1 = parent.gid;
             if is_directory {
                 new.mode |= S_ISGID;
-            } else if new.mode & 0o010 != 0 && who.uid != 0 && !who.is_in_group(parent.gid) {
+            } else if new.mode & 0o010 != 0 && !who.is_in_group(parent.gid) && !who.has(CAP_FSETID)
+            {
                 new.mode &= !S_ISGID;
             }
         }
         let cost = INODE_COST + new.target_length();
         self.budget.charge(cost)?;
-        let inode = self.fresh(new, &owner, device, at.directory, at.name);
+        let inode = self.fresh(new, owner, device, at.directory, at.name);
         let ino = self.insert(inode);
         if let Err(error) = self.add_entry(at, ino) {
             self.inode_mut(ino)?.nlink = 0;
@@ -199,7 +203,7 @@ impl FileSystem {
         }
         let owner = self.inode(ino)?.uid;
         let sticky = parent.mode & S_ISVTX != 0;
-        if sticky && who.uid != 0 && who.uid != owner && who.uid != parent.uid {
+        if sticky && ![owner, parent.uid].contains(&who.user.files) && !who.has(CAP_FOWNER) {
             return Err(Errno::EPERM);
         }
         Ok(())

@@ -511,7 +511,7 @@ impl Node {
         };
         let (uid, gid) = match self.owner {
             Owner::System => (0, 0),
-            _ => (subject.who.uid, subject.who.gid),
+            _ => (subject.who.user.effective, subject.who.group.effective),
         };
         Ok(Attributes {
             device: match self.is_sysfs() {

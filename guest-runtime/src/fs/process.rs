@@ -4,7 +4,8 @@ pub use crate::ids::FileId;
 
 use super::filesystem::FileSystem;
 use super::registry::Registry;
-use super::types::{Credentials, Ino, Timestamp};
+use super::types::{Ino, Timestamp};
+use crate::credentials::Credentials;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -197,8 +198,8 @@ pub struct Process {
     pub root: Ino,
     /// Permission bits that new files do not receive.
     pub umask: u32,
-    /// User and groups.
-    pub who: Credentials,
+    /// Users, groups and capabilities; [`set_credentials`](Self::set_credentials) changes them.
+    pub who: Rc<Credentials>,
     /// Process number.
     pub pid: u32,
     /// Number of the session.
@@ -229,7 +230,7 @@ impl Process {
             cwd: ROOT,
             root: ROOT,
             umask: 0o022,
-            who,
+            who: Rc::new(who),
             pid,
             session: pid,
             started: fs.now(),

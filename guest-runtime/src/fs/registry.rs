@@ -2,6 +2,7 @@
 
 use super::process::Process;
 use super::types::Ino;
+use crate::credentials::Credentials;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
 use core::cell::RefCell;
@@ -108,10 +109,16 @@ impl Process {
     fn view(&self) -> Process {
         Process {
             fds: self.fds.share(),
-            who: self.who.clone(),
+            who: Rc::clone(&self.who),
             registry: self.registry.clone(),
             ..*self
         }
+    }
+
+    /// Sets users, groups and capabilities.
+    pub fn set_credentials(&mut self, who: Rc<Credentials>) {
+        self.who = who;
+        self.registry.update(self);
     }
 
     /// Sets the inode of the working directory.

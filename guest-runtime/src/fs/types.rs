@@ -2,7 +2,6 @@
 
 pub use crate::ids::Ino;
 
-use alloc::rc::Rc;
 use hartline_linux::fcntl::{
     __O_TMPFILE, FASYNC, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL,
     O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_SYNC, O_TRUNC,
@@ -58,38 +57,6 @@ impl Timestamp {
         const SECOND: u64 = 1_000_000_000;
         let seconds = u64::try_from(self.seconds).unwrap_or(0);
         (seconds.saturating_mul(SECOND)).saturating_add(u64::from(self.nanoseconds))
-    }
-}
-
-/// The identity whose permissions are checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// User; 0 passes every check except executing a file without an execute bit.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Supplementary groups, in ascending order.
-    pub groups: Rc<[u32]>,
-}
-
-impl Credentials {
-    /// A user without supplementary groups.
-    pub fn new(uid: u32, gid: u32) -> Self {
-        Self {
-            uid,
-            gid,
-            groups: Rc::default(),
-        }
-    }
-
-    /// The identity of the superuser.
-    pub fn root() -> Self {
-        Self::new(0, 0)
-    }
-
-    /// Whether the group `gid` is one of this identity's groups.
-    pub fn is_in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.binary_search(&gid).is_ok()
     }
 }
 

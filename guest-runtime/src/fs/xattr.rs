@@ -3,11 +3,13 @@
 use super::budget::ENTRY_COST;
 use super::filesystem::FileSystem;
 use super::inode::{Inode, MAY_READ, MAY_WRITE};
-use super::types::{Credentials, Ino};
+use super::types::Ino;
 use super::{proc, volume};
+use crate::credentials::Credentials;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use hartline_linux::capability::CAP_SYS_ADMIN;
 use hartline_linux::errno::Errno;
 use hartline_linux::inotify::IN_ATTRIB;
 use hartline_linux::stat::{S_IFDIR, S_IFMT, S_IFREG};
@@ -83,8 +85,8 @@ impl Inode {
         match space {
             Space::User if !plain => Err(denied),
             Space::User => self.attributes(ino).check(who, access),
-            Space::Trusted if who.uid != 0 => Err(denied),
-            Space::Security if who.uid != 0 && access == MAY_WRITE => Err(Errno::EPERM),
+            Space::Trusted if !who.has(CAP_SYS_ADMIN) => Err(denied),
+            Space::Security if access == MAY_WRITE && !who.has(CAP_SYS_ADMIN) => Err(Errno::EPERM),
             Space::Trusted | Space::Security => Ok(()),
         }
     }
@@ -204,7 +206,7 @@ impl FileSystem {
         }
         let mut names = Vec::new();
         for name in self.inode(ino)?.extended.0.keys() {
-            if who.uid == 0 || !name.starts_with(b"trusted.") {
+            if who.has(CAP_SYS_ADMIN) || !name.starts_with(b"trusted.") {
                 names.extend_from_slice(name);
                 names.push(0);
             }

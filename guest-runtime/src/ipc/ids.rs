@@ -1,7 +1,8 @@
 //! Keys, identifiers and permissions of IPC objects.
 
-use crate::fs::types::Credentials;
+use crate::credentials::Credentials;
 use alloc::vec::Vec;
+use hartline_linux::capability::{CAP_IPC_OWNER, CAP_SYS_ADMIN};
 use hartline_linux::errno::Errno;
 use hartline_linux::ipc::{IPC_CREAT, IPC_EXCL, IPC_PRIVATE, IPCMNI, Ipc64Perm};
 
@@ -26,10 +27,10 @@ impl Permission {
     pub fn new(key: i32, flags: u64, who: &Credentials) -> Permission {
         Permission {
             key,
-            uid: who.uid,
-            gid: who.gid,
-            cuid: who.uid,
-            cgid: who.gid,
+            uid: who.user.effective,
+            gid: who.group.effective,
+            cuid: who.user.effective,
+            cgid: who.group.effective,
             mode: (flags & 0o777) as u32,
         }
     }
@@ -40,7 +41,7 @@ impl Permission {
     /// `EACCES`.
     pub fn check(&self, who: &Credentials, wanted: u32) -> Result<(), Errno> {
         let wanted = wanted >> 6 | wanted >> 3 | wanted;
-        let granted = if who.uid == self.uid || who.uid == self.cuid {
+        let granted = if self.is_owner(who) {
             self.mode >> 6
         } else if who.is_in_group(self.gid) || who.is_in_group(self.cgid) {
             self.mode >> 3
@@ -49,9 +50,15 @@ impl Permission {
         };
         match wanted & !granted & 7 {
             0 => Ok(()),
-            _ if who.uid == 0 => Ok(()),
+            _ if who.has(CAP_IPC_OWNER) => Ok(()),
             _ => Err(Errno::EACCES),
         }
+    }
+
+    /// Whether `who` is owner or creator.
+    #[must_use]
+    pub fn is_owner(&self, who: &Credentials) -> bool {
+        [self.uid, self.cuid].contains(&who.user.effective)
     }
 
     /// Checks that the object may be changed or removed.
@@ -59,7 +66,7 @@ impl Permission {
     /// # Errors
     /// `EPERM`.
     pub fn check_owner(&self, who: &Credentials) -> Result<(), Errno> {
-        match who.uid == 0 || who.uid == self.uid || who.uid == self.cuid {
+        match self.is_owner(who) || who.has(CAP_SYS_ADMIN) {
             true => Ok(()),
             false => Err(Errno::EPERM),
         }

@@ -204,7 +204,7 @@ impl Default for Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::types::Credentials;
+    use crate::credentials::Credentials;
 
     fn queue() -> Queue {
         Queue::new(Permission::new(0, 0o600, &Credentials::new(1, 1)), 5)

@@ -347,7 +347,7 @@ impl Semaphores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::types::Credentials;
+    use crate::credentials::Credentials;
 
     fn sets(count: usize) -> (Semaphores, i32) {
         let mut all = Semaphores::default();

@@ -1,7 +1,7 @@
 //! The start of devices.
 
+use crate::credentials::Credentials;
 use crate::drivers::{self, StartError};
-use crate::fs::types::Credentials;
 use crate::kernel::Kernel;
 use alloc::boxed::Box;
 

@@ -2,6 +2,7 @@
 
 use crate::file::asynchronous::{FileEvent, FileOwner, Whom};
 use crate::kernel::Kernel;
+use crate::kernel::process::Process;
 use crate::kernel::signals::SigInfo;
 use alloc::vec::Vec;
 use hartline_linux::poll::{POLLIN, POLLOUT, POLLRDNORM, POLLWRBAND, POLLWRNORM};
@@ -37,12 +38,12 @@ impl Kernel {
 
     /// Sends a signal to those owner processes that the user who set the owner may signal.
     fn tell_owner(&mut self, owner: FileOwner, info: SigInfo) {
-        let may = |uid: u32| owner.uid == 0 || owner.uid == uid;
+        let may = |process: &Process| owner.may_signal(process.credentials());
         match owner.whom {
             Whom::Thread(tid) => {
                 let pid = self.tasks.get_mut(tid).map(|task| task.pid);
                 let mut processes = self.processes();
-                if processes.any(|process| Some(process.pid) == pid && may(process.uid)) {
+                if processes.any(|process| Some(process.pid) == pid && may(process)) {
                     drop(processes);
                     self.signal_thread(tid, info);
                 }
@@ -53,7 +54,7 @@ impl Kernel {
                         Whom::Group(id) => process.group == id,
                         Whom::Process(id) | Whom::Thread(id) => process.pid == id,
                     })
-                    .filter(|process| may(process.uid))
+                    .filter(|process| may(process))
                     .map(|process| process.pid)
                     .collect();
                 for pid in chosen {

@@ -235,7 +235,7 @@ impl Kernel {
         let Some(process) = self.processes.get_mut(pid) else {
             return;
         };
-        let (parent, uid) = (process.parent, process.uid);
+        let (parent, uid) = (process.parent, process.uid());
         let ended = process.is_zombie();
         if !ended {
             process.news = Some(status);

@@ -1,5 +1,6 @@
 //! Program loading: the segments of the program and its program interpreter, and the initial stack.
 
+use crate::credentials::Credentials;
 use crate::fs::types::Ino;
 use crate::fs::walk::Options;
 use crate::kernel::Kernel;
@@ -15,7 +16,7 @@ use hartline_abi::boot::{BootInfo, FileEntry};
 use hartline_abi::elf::{ElfError, PROGRAM_HEADER_SIZE, Program, ProgramType, Segment};
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
 use hartline_linux::auxvec::{
-    AT_BASE, AT_EGID, AT_ENTRY, AT_EUID, AT_GID, AT_PHDR, AT_PHENT, AT_PHNUM, AT_UID,
+    AT_BASE, AT_EGID, AT_ENTRY, AT_EUID, AT_GID, AT_PHDR, AT_PHENT, AT_PHNUM, AT_SECURE, AT_UID,
 };
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
@@ -452,16 +453,18 @@ fn fill_stack(
     let headers = program.headers_vaddr().map_or(0, |vaddr| vaddr + at.bias);
     let entry = program.entry().map_or(0, |vaddr| vaddr + at.bias);
     let process = kernel.process();
+    let Credentials { user, group, .. } = *process.credentials();
     let vector = [
         Auxiliary(AT_PHDR, headers),
         Auxiliary(AT_PHENT, PROGRAM_HEADER_SIZE as u64),
         Auxiliary(AT_PHNUM, u64::from(program.header_count())),
         Auxiliary(AT_BASE, at.interpreter),
         Auxiliary(AT_ENTRY, entry),
-        Auxiliary(AT_UID, u64::from(process.uid)),
-        Auxiliary(AT_EUID, u64::from(process.uid)),
-        Auxiliary(AT_GID, u64::from(process.gid)),
-        Auxiliary(AT_EGID, u64::from(process.gid)),
+        Auxiliary(AT_UID, u64::from(user.real)),
+        Auxiliary(AT_EUID, u64::from(user.effective)),
+        Auxiliary(AT_GID, u64::from(group.real)),
+        Auxiliary(AT_EGID, u64::from(group.effective)),
+        Auxiliary(AT_SECURE, u64::from(process.is_secure)),
     ];
     let built = InitialStack::build(
         stack.end,

@@ -1,17 +1,17 @@
 //! Processes: identity, limits and state.
 
+use crate::credentials::Credentials;
 use crate::file::description::MAX_FILES;
 use crate::fs;
-use crate::fs::types::Credentials;
 use crate::kernel::signals::{ProcessSignals, SigInfo};
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
 use crate::kernel::timers::ProcessTimers;
 use crate::mm;
 use crate::wait::WaitQueue;
-use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::boot::BootInfo;
+use hartline_linux::capability::CAP_IPC_LOCK;
 use hartline_linux::resource::{
     MLOCK_LIMIT, RLIM_INFINITY, RLIM_NLIMITS, RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_MEMLOCK,
     RLIMIT_NOFILE, RLIMIT_STACK, Rlimit64,
@@ -93,18 +93,14 @@ pub struct Process {
     pub group: u32,
     /// Session.
     pub session: u32,
-    /// User, real and effective.
-    pub uid: u32,
-    /// Group, real and effective.
-    pub gid: u32,
-    /// Supplementary groups, in ascending order.
-    pub groups: Rc<[u32]>,
     /// It has released the terminal of its session (`TIOCNOTTY`).
     pub has_no_terminal: bool,
     /// Resource limits.
     pub limits: [Rlimit64; RLIM_NLIMITS],
     /// `PR_SET_DUMPABLE`.
     pub dumpable: u64,
+    /// `AT_SECURE`: its program file gave it more rights than its caller had.
+    pub is_secure: bool,
     /// `PR_SET_NO_NEW_PRIVS`.
     pub no_new_privileges: bool,
     /// `PR_SET_PDEATHSIG`.
@@ -175,12 +171,10 @@ impl Process {
             parent: INIT,
             group: FIRST,
             session: FIRST,
-            uid: boot.uid,
-            gid: boot.gid,
-            groups: Rc::default(),
             has_no_terminal: false,
             limits,
             dumpable: 1,
+            is_secure: false,
             no_new_privileges: false,
             parent_death_signal: 0,
             nice: 0,
@@ -214,9 +208,9 @@ impl Process {
             address_space: soft(RLIMIT_AS),
             data: soft(RLIMIT_DATA),
             stack: soft(RLIMIT_STACK),
-            locked: match self.uid {
-                0 => RLIM_INFINITY,
-                _ => soft(RLIMIT_MEMLOCK),
+            locked: match self.has(CAP_IPC_LOCK) {
+                true => RLIM_INFINITY,
+                false => soft(RLIMIT_MEMLOCK),
             },
         }
     }
@@ -235,7 +229,6 @@ impl Process {
             executable: self.executable.clone(),
             arguments: self.arguments.clone(),
             environment: self.environment.clone(),
-            groups: Rc::clone(&self.groups),
             state: State::Running,
             parent_death_signal: 0,
             news: None,
@@ -255,19 +248,32 @@ impl Process {
         }
     }
 
-    /// Copies identity and limits, which system calls may have changed, to the file state.
-    pub fn sync_identity(&mut self) {
-        let who = Credentials {
-            uid: self.uid,
-            gid: self.gid,
-            groups: Rc::clone(&self.groups),
-        };
-        if who != self.files.who {
-            self.files.who = who;
-            self.files.registry.update(&self.files);
+    /// Users, groups and capabilities.
+    #[inline]
+    #[must_use]
+    pub fn credentials(&self) -> &Credentials {
+        &self.files.who
+    }
+
+    /// Whether a capability, one of `CAP_…`, is effective.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, capability: u64) -> bool {
+        self.credentials().has(capability)
+    }
+
+    /// The real user, which `siginfo_t` has.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.credentials().user.real
+    }
+
+    /// Sets a resource limit.
+    pub fn set_limit(&mut self, resource: usize, limit: Rlimit64) {
+        self.limits[resource] = limit;
+        if resource == RLIMIT_NOFILE {
+            self.files.fds.limit = limit.rlim_cur.min(MAX_FILES as u64) as u32;
         }
-        let limit = self.limits[RLIMIT_NOFILE].rlim_cur;
-        self.files.fds.limit = limit.min(MAX_FILES as u64) as u32;
     }
 
     /// The session of its controlling terminal; none if it has released the terminal.

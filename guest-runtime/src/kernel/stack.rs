@@ -6,7 +6,6 @@ use core::ops::Range;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_linux::auxvec::{
     AT_CLKTCK, AT_EXECFN, AT_FLAGS, AT_HWCAP, AT_MINSIGSTKSZ, AT_NULL, AT_PAGESZ, AT_RANDOM,
-    AT_SECURE,
 };
 
 /// An entry of the auxiliary vector: type and value.
@@ -73,7 +72,6 @@ impl InitialStack {
             Auxiliary(AT_PAGESZ, PAGE_SIZE),
             Auxiliary(AT_CLKTCK, CLOCK_TICKS),
             Auxiliary(AT_FLAGS, 0),
-            Auxiliary(AT_SECURE, 0),
             Auxiliary(AT_RANDOM, random_start),
             Auxiliary(AT_EXECFN, strings_start + path_offset),
             Auxiliary(AT_MINSIGSTKSZ, crate::kernel::signals::FRAME_SIZE),

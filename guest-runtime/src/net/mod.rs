@@ -300,11 +300,17 @@ impl Network {
         table.get(&port).map_or(&[], Vec::as_slice)
     }
 
-    /// Binds an internet socket to an address and port; port 0 asks for a free one.
+    /// Binds an internet socket to an address and port; port 0 asks for a free one. Ports below
+    /// [`PRIVILEGED`] are for `privileged` callers.
     ///
     /// # Errors
     /// `EINVAL` if it is bound, `EADDRNOTAVAIL`, `EADDRINUSE`, `EACCES`.
-    pub fn bind_inet(&mut self, id: SocketId, to: SocketAddr, uid: u32) -> Result<(), Errno> {
+    pub fn bind_inet(
+        &mut self,
+        id: SocketId,
+        to: SocketAddr,
+        privileged: bool,
+    ) -> Result<(), Errno> {
         let socket = self.get(id)?;
         let kind = socket.kind;
         if socket.bound {
@@ -315,7 +321,7 @@ impl Network {
         }
         let to = match to.port() {
             0 => SocketAddr::new(to.ip(), self.free_port(id, to.ip())?),
-            port if port < PRIVILEGED && uid != 0 => return Err(Errno::EACCES),
+            port if port < PRIVILEGED && !privileged => return Err(Errno::EACCES),
             port if self.is_taken(id, to.ip(), port) => return Err(Errno::EADDRINUSE),
             _ => to,
         };
@@ -371,7 +377,7 @@ impl Network {
     fn bind_for_sending(&mut self, id: SocketId, ip: IpAddr) -> Result<(), Errno> {
         match self.get(id)?.bound {
             true => Ok(()),
-            false => self.bind_inet(id, SocketAddr::new(ip, 0), 0),
+            false => self.bind_inet(id, SocketAddr::new(ip, 0), false),
         }
     }
 

@@ -20,7 +20,7 @@ fn tcp(net: &mut Network) -> SocketId {
 
 fn listener(net: &mut Network, port: u16, backlog: i32) -> SocketId {
     let id = tcp(net);
-    net.bind_inet(id, local(port), WHO.uid).unwrap();
+    net.bind_inet(id, local(port), false).unwrap();
     net.listen(id, backlog, WHO).unwrap();
     id
 }
@@ -66,18 +66,18 @@ fn ports_come_free_and_run_out() {
     assert!(EPHEMERAL.contains(&port));
     let second = tcp(&mut net);
     assert_eq!(
-        net.bind_inet(second, local(port), 0),
+        net.bind_inet(second, local(port), true),
         Err(Errno::EADDRINUSE)
     );
-    assert_eq!(net.bind_inet(second, local(80), 1000), Err(Errno::EACCES));
+    assert_eq!(net.bind_inet(second, local(80), false), Err(Errno::EACCES));
     net.close(first);
-    assert_eq!(net.bind_inet(second, local(port), 0), Ok(()));
+    assert_eq!(net.bind_inet(second, local(port), true), Ok(()));
     for _ in EPHEMERAL.skip(1) {
         let id = tcp(&mut net);
-        net.bind_inet(id, local(0), 0).unwrap();
+        net.bind_inet(id, local(0), true).unwrap();
     }
     let last = tcp(&mut net);
-    assert_eq!(net.bind_inet(last, local(0), 0), Err(Errno::EADDRINUSE));
+    assert_eq!(net.bind_inet(last, local(0), true), Err(Errno::EADDRINUSE));
 }
 
 #[test]

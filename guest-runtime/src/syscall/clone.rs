@@ -11,6 +11,7 @@ use crate::mm::Access;
 use crate::mm::user;
 use crate::wait::WaitQueue;
 use alloc::rc::Rc;
+use hartline_linux::capability::{CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_CLOEXEC;
 use hartline_linux::resource::RLIMIT_NPROC;
@@ -192,9 +193,10 @@ fn open_pidfd(
 
 /// Checks `RLIMIT_NPROC`.
 fn check_limit(kernel: &Kernel) -> Result<(), Errno> {
-    let most = kernel.process().limits[RLIMIT_NPROC].rlim_cur;
-    let tasks = kernel.task_count() as u64;
-    match tasks >= most && kernel.process().uid != 0 {
+    let process = kernel.process();
+    let most = process.limits[RLIMIT_NPROC].rlim_cur;
+    let exempt = process.uid() == 0 || process.has(CAP_SYS_RESOURCE) || process.has(CAP_SYS_ADMIN);
+    match kernel.task_count() as u64 >= most && !exempt {
         true => Err(Errno::EAGAIN),
         false => Ok(()),
     }

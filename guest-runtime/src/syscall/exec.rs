@@ -1,10 +1,12 @@
 //! Replacing the program of a process: `execve`, `execveat`.
 
-use super::Entry;
 use super::files::{inode_at, read_path};
+use super::{Entry, credentials};
+use crate::credentials::{Credentials, Identifiers, SetId};
 use crate::exec::images::Images;
 use crate::exec::interp::fcsr;
 use crate::fs::types::Ino;
+use crate::fs::volume::is_volume;
 use crate::kernel::executable::{self, ElfFile};
 use crate::kernel::exit::End;
 use crate::kernel::loader::{self, InterpreterError, LoadError, Strings};
@@ -17,6 +19,7 @@ use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 use hartline_linux::resource::RLIMIT_STACK;
 use hartline_linux::signal::SIGKILL;
+use hartline_linux::stat::{S_ISGID, S_ISUID};
 use hartline_linux::syscall::nr;
 
 /// The calls of this area.
@@ -159,6 +162,10 @@ fn execute(
         LoadError::Memory(error) => error,
         _ => Errno::ELIBBAD,
     })?;
+    let (who, is_secure) = kernel
+        .process()
+        .credentials()
+        .after_execve(set_id(kernel, ino)?);
     let memory = kernel.memory().sibling().map_err(|_| Errno::ENOMEM)?;
     // The old program cannot be resumed from here on.
     kernel.end_other_threads();
@@ -169,6 +176,7 @@ fn execute(
     kernel.forget_decoded();
     kernel.give_memory_back();
     forget_program(kernel);
+    take_rights(kernel, who, is_secure);
     executable::set(kernel, ino);
     let (vfs, process) = kernel.file_state();
     vfs.close_on_exec(process);
@@ -180,12 +188,40 @@ fn execute(
     Ok(0)
 }
 
+/// Returns the owners whose rights the file `ino` gives. Files of volumes give none, as on a
+/// file system with `MS_NOSUID`: the host decides about their owners and modes.
+fn set_id(kernel: &Kernel, ino: Ino) -> Result<SetId, Errno> {
+    /// `S_ISGID` has another meaning in a file that its group cannot execute.
+    const SET_GROUP: u32 = S_ISGID | 0o010;
+    let process = kernel.process();
+    if process.no_new_privileges || is_volume(ino) {
+        return Ok(SetId::default());
+    }
+    let attributes = kernel.vfs.fs.attributes(ino, &process.files)?;
+    let has = |bits: u32| attributes.mode & bits == bits;
+    Ok(SetId {
+        user: has(S_ISUID).then_some(attributes.uid),
+        group: has(SET_GROUP).then_some(attributes.gid),
+    })
+}
+
+/// Gives the running process the credentials of its new program.
+fn take_rights(kernel: &mut Kernel, who: Credentials, is_secure: bool) {
+    let is_plain = |ids: Identifiers| ids.real == ids.effective;
+    let process = kernel.process_mut();
+    process.dumpable = u64::from(is_plain(who.user) && is_plain(who.group));
+    process.is_secure = is_secure;
+    if is_secure {
+        process.parent_death_signal = 0;
+    }
+    credentials::set(kernel, who);
+}
+
 /// Resets the state that the new program does not inherit.
 fn forget_program(kernel: &mut Kernel) {
     kernel.signals().reset();
     kernel.process_mut().timers.posix.clear();
     kernel.process_mut().has_executed = true;
-    kernel.process_mut().dumpable = 1;
     kernel.task_mut().clear_child_tid = 0;
     kernel.task_mut().robust_list = [0; 2];
     kernel.task_mut().retry = None;

@@ -1,6 +1,7 @@
 //! Helpers that several of the file system calls use.
 
 use super::files_proc::proc_text;
+use crate::credentials::Credentials;
 use crate::drivers::streams::Streams;
 use crate::file::proc::ProcText;
 use crate::file::transfer::Outside;
@@ -20,6 +21,7 @@ use hartline_linux::fcntl::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 /// State outside the file system that reads and writes need.
 struct World<'a> {
     task: u32,
+    who: &'a Credentials,
     streams: &'a mut Streams,
     random: &'a mut Random,
 }
@@ -27,6 +29,10 @@ struct World<'a> {
 impl Outside for World<'_> {
     fn task(&self) -> u32 {
         self.task
+    }
+
+    fn who(&self) -> &Credentials {
+        self.who
     }
 
     fn read_input(&mut self, to: UserSliceMut<'_>, nonblocking: bool) -> Result<usize, Errno> {
@@ -84,6 +90,7 @@ pub(super) fn read_into(
     let to = user::slice_mut(memory, address, count)?;
     let mut world = World {
         task: kernel.tasks[kernel.current].tid,
+        who: &kernel.processes[kernel.current].files.who,
         streams: &mut kernel.streams,
         random: &mut kernel.random,
     };
@@ -99,6 +106,7 @@ pub(super) fn read_file(
 ) -> Result<usize, Errno> {
     let mut world = World {
         task: kernel.tasks[kernel.current].tid,
+        who: &kernel.processes[kernel.current].files.who,
         streams: &mut kernel.streams,
         random: &mut kernel.random,
     };
@@ -117,6 +125,7 @@ pub(super) fn write_from(
     let from = user::slice(memory, address, count)?;
     let mut world = World {
         task: kernel.tasks[kernel.current].tid,
+        who: &kernel.processes[kernel.current].files.who,
         streams: &mut kernel.streams,
         random: &mut kernel.random,
     };
@@ -132,6 +141,7 @@ pub(super) fn write_file(
 ) -> Result<usize, Errno> {
     let mut world = World {
         task: kernel.tasks[kernel.current].tid,
+        who: &kernel.processes[kernel.current].files.who,
         streams: &mut kernel.streams,
         random: &mut kernel.random,
     };
@@ -140,7 +150,6 @@ pub(super) fn write_file(
 
 /// Reads the path at `address` in the program.
 pub(super) fn read_path(kernel: &mut Kernel, address: u64) -> Result<Vec<u8>, Errno> {
-    kernel.process_mut().sync_identity();
     user::path(kernel.memory_mut(), address)
 }
 

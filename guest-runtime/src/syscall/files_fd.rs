@@ -68,7 +68,6 @@ fn dup(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn duplicate(kernel: &mut Kernel, fd: u64, to: Target, close_on_exec: bool) -> Result<u64, Errno> {
-    kernel.process_mut().sync_identity();
     let (vfs, process) = kernel.file_state();
     let new = vfs.duplicate(process, fd as u32, to, close_on_exec)?;
     Ok(u64::from(new))
@@ -189,7 +188,6 @@ fn pipe2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(O_CLOEXEC | O_NONBLOCK | O_DIRECT) != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.process_mut().sync_identity();
     let status = flags & (O_NONBLOCK | O_DIRECT);
     let (vfs, process) = kernel.file_state();
     let ends = vfs.pipe(process, status, flags & O_CLOEXEC != 0)?;
@@ -218,7 +216,6 @@ pub(super) fn open_anonymous(
     file: Rc<dyn File>,
     flags: u32,
 ) -> Result<u64, Errno> {
-    kernel.process_mut().sync_identity();
     let (vfs, process) = kernel.file_state();
     let fd = vfs.open_anonymous(process, file, flags | O_RDWR)?;
     Ok(u64::from(fd))
@@ -241,7 +238,6 @@ fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         Errno::ENAMETOOLONG => Errno::EINVAL,
         error => error,
     })?;
-    kernel.process_mut().sync_identity();
     let (vfs, process) = kernel.file_state();
     let fd = vfs.open_memory(process, &name, seals, flags & MFD_CLOEXEC != 0)?;
     Ok(u64::from(fd))

@@ -186,7 +186,7 @@ pub(super) fn block(
 /// Sends `SIGPIPE` if the result is `EPIPE`.
 pub(super) fn check_pipe(kernel: &mut Kernel, result: Result<usize, Errno>) -> Result<u64, Errno> {
     if result == Err(Errno::EPIPE) {
-        let (pid, uid) = (kernel.process().pid, kernel.process().uid);
+        let (pid, uid) = (kernel.process().pid, kernel.process().uid());
         let info = SigInfo::sent(SIGPIPE, SI_USER, pid, uid);
         kernel.signal_thread(kernel.task().tid, info);
     }

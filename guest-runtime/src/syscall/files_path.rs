@@ -15,6 +15,7 @@ use crate::kernel::Kernel;
 use crate::kernel::task::{NEVER, Retry};
 use crate::mm::user;
 use crate::wait::Registration;
+use hartline_linux::capability::{CAP_MKNOD, CAP_SYS_CHROOT};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{
     __O_TMPFILE, AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW,
@@ -188,7 +189,7 @@ fn mknodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         0 | S_IFREG => NewInode::file(permissions),
         S_IFIFO => NewInode::fifo(permissions),
         S_IFSOCK => NewInode::node(kind | permissions, 0),
-        S_IFCHR | S_IFBLK if kernel.process().uid == 0 => {
+        S_IFCHR | S_IFBLK if kernel.process().has(CAP_MKNOD) => {
             NewInode::node(kind | permissions, u64::from(a[3] as u32))
         }
         S_IFCHR | S_IFBLK | S_IFDIR => return Err(Errno::EPERM),
@@ -358,7 +359,7 @@ fn fchdir(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn chroot(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
     check_enter(kernel, ino)?;
-    if kernel.process().uid != 0 {
+    if !kernel.process().has(CAP_SYS_CHROOT) {
         return Err(Errno::EPERM);
     }
     let (vfs, process) = kernel.file_state();

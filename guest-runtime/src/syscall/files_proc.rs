@@ -55,10 +55,6 @@ impl System for View<'_> {
         self.name[..end.unwrap_or(self.name.len())].to_vec()
     }
 
-    fn groups(&self) -> &[u32] {
-        &self.process.groups
-    }
-
     fn maps(&self, out: &mut String, details: bool) {
         let Some(memory) = self.memory else { return };
         for (start, vma) in memory.vmas().iter() {
@@ -244,6 +240,7 @@ fn task_facts(
         cpu_time: kernel.cpu_time(CpuClock::Process(process.pid)),
         children_time: process.children_time,
         signals,
+        no_new_privileges: process.no_new_privileges,
     }
 }
 

@@ -149,9 +149,16 @@ fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     truncate_mapped(kernel, ino, size.cast_unsigned())
 }
 
+/// Clears the set-ID bits of a file whose contents the running process has changed.
+fn contents_changed(kernel: &mut Kernel, ino: Ino) {
+    let (vfs, process) = kernel.file_state();
+    vfs.fs.contents_changed_by(ino, &process.who);
+}
+
 /// Sets the length of a file; the running process loses its pages beyond the new end.
 fn truncate_mapped(kernel: &mut Kernel, ino: Ino, size: u64) -> Result<u64, Errno> {
     kernel.vfs.fs.truncate(ino, size)?;
+    contents_changed(kernel, ino);
     if let Some(memory) = kernel.vfs.fs.shared(ino) {
         kernel.memory_mut().forget_beyond(&memory);
     }
@@ -178,15 +185,29 @@ fn fallocate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     file.check_writable()?;
     let (object, ino) = (Rc::clone(&file.object), file.ino);
     object.fallocate(&mut kernel.vfs, ino, a[1], from..to)?;
+    contents_changed(kernel, ino);
     Ok(0)
 }
 
-/// Serves `faccessat2`; real and effective identity are the same.
+/// Serves `faccessat2`: without `AT_EACCESS` with the real user and group.
 fn access(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
     let mask = a[2] as u32;
     if mask & !7 != 0 || flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
+    let process = &mut kernel.process_mut().files;
+    let who = Rc::clone(&process.who);
+    if flags & AT_EACCESS == 0
+        && let Some(real) = who.of_real_user()
+    {
+        process.who = Rc::new(real);
+    }
+    let result = check_access(kernel, a, mask, flags);
+    kernel.process_mut().files.who = who;
+    result
+}
+
+fn check_access(kernel: &mut Kernel, a: &[u64; 6], mask: u32, flags: u32) -> Result<u64, Errno> {
     let ino = inode_at(kernel, a[0], a[1], flags)?;
     let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     vfs.fs.attributes(ino, process)?.check(&process.who, mask)?;
@@ -202,7 +223,6 @@ fn faccessat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn set_mode(kernel: &mut Kernel, ino: Ino, mode: u64) -> Result<u64, Errno> {
-    kernel.process_mut().sync_identity();
     let (vfs, process) = kernel.file_state();
     vfs.fs.set_mode(ino, mode as u32, &process.who)?;
     Ok(0)
@@ -228,7 +248,6 @@ fn fchmodat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn set_owner(kernel: &mut Kernel, ino: Ino, uid: u64, gid: u64) -> Result<u64, Errno> {
-    kernel.process_mut().sync_identity();
     let id = |id: u64| Some(id as u32).filter(|&id| id != u32::MAX);
     let (vfs, process) = kernel.file_state();
     vfs.fs.set_owner(ino, id(uid), id(gid), &process.who)?;

@@ -95,7 +95,6 @@ fn set(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
         return Err(Errno::E2BIG);
     }
     let value = user::slice(kernel.memory_mut(), a[2], a[3])?.to_vec();
-    kernel.process_mut().sync_identity();
     let (vfs, process) = kernel.file_state();
     vfs.fs
         .set_extended(ino, &name, &value, when, &process.who)?;
@@ -105,7 +104,6 @@ fn set(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
 fn get(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
     let ino = inode(kernel, a[0], target)?;
     let name = name(kernel, a[1])?;
-    kernel.process_mut().sync_identity();
     let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     let value = vfs.fs.extended(ino, &name, &process.who)?;
     give(kernel, &value, a[2], a[3])
@@ -121,7 +119,6 @@ fn list(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno>
 fn remove(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
     let ino = inode(kernel, a[0], target)?;
     let name = name(kernel, a[1])?;
-    kernel.process_mut().sync_identity();
     let (vfs, process) = kernel.file_state();
     vfs.fs.remove_extended(ino, &name, &process.who)?;
     Ok(0)

@@ -27,7 +27,6 @@ fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.process_mut().sync_identity();
     let (vfs, process) = kernel.file_state();
     let fd = vfs.open_anonymous(process, Rc::new(Inotify), flags | O_RDONLY)?;
     let instance = process.fds.get(fd)?.ino;

@@ -2,6 +2,7 @@
 //! handlers. [`hartline_linux::syscall`] describes each call.
 
 mod clone;
+mod credentials;
 mod epoll;
 mod exec;
 pub mod files;
@@ -45,6 +46,7 @@ pub type Entry = (u64, Handler);
 /// The tables of all areas.
 const AREAS: &[&[Entry]] = &[
     clone::CALLS,
+    credentials::CALLS,
     epoll::CALLS,
     exec::CALLS,
     files_dir::CALLS,

@@ -73,11 +73,19 @@ fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     let signal = check_number(a[1])?;
     let info = match a[2] {
-        0 => SigInfo::sent(signal, SI_USER, kernel.process().pid, kernel.process().uid),
+        0 => SigInfo::sent(
+            signal,
+            SI_USER,
+            kernel.process().pid,
+            kernel.process().uid(),
+        ),
         address => {
             let info: SigInfo = user::read(kernel.memory_mut(), address)?;
             if info.signal() != signal {
                 return Err(Errno::EINVAL);
+            }
+            if info.is_forged() && pid != kernel.task().tid {
+                return Err(Errno::EPERM);
             }
             info.with_signal(signal)
         }

@@ -46,7 +46,7 @@ fn info(kernel: &Kernel, signal: u64, code: i32) -> Result<Option<SigInfo>, Errn
     if signal == 0 {
         return Ok(None);
     }
-    let (pid, uid) = (kernel.process().pid, kernel.process().uid);
+    let (pid, uid) = (kernel.process().pid, kernel.process().uid());
     Ok(Some(SigInfo::sent(check_number(signal)?, code, pid, uid)))
 }
 
@@ -54,7 +54,9 @@ fn info(kernel: &Kernel, signal: u64, code: i32) -> Result<Option<SigInfo>, Errn
 fn may_signal(kernel: &Kernel, target: &Process, info: Option<SigInfo>) -> bool {
     let own = kernel.process();
     let continues = info.is_some_and(|info| info.signal() == SIGCONT);
-    own.uid == 0 || own.uid == target.uid || (continues && own.session == target.session)
+    own.pid == target.pid
+        || own.credentials().may_signal(target.credentials())
+        || (continues && own.session == target.session)
 }
 
 /// Sends a signal to each `chosen` process that the running process may signal.
@@ -141,16 +143,27 @@ fn tgkill(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     send_to_thread(kernel, Some(arguments[0]), arguments[1], arguments[2])
 }
 
+/// Checks that a task other than the caller is not sent information that claims to be the kernel's
+/// or of `kill`.
+fn check_forged(kernel: &Kernel, info: SigInfo, tid: u32) -> Result<(), Errno> {
+    match info.is_forged() && tid != kernel.task().tid {
+        true => Err(Errno::EPERM),
+        false => Ok(()),
+    }
+}
+
 fn rt_sigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let signal = check_number(arguments[1])?;
     let info: SigInfo = user::read(kernel.memory_mut(), arguments[2])?;
     let pid = arguments[0] as u32;
+    check_forged(kernel, info, pid)?;
     send_to(kernel, Some(info.with_signal(signal)), pid)
 }
 
 fn rt_tgsigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [pid, tid, signal, info, ..] = *arguments;
     let info: SigInfo = user::read(kernel.memory_mut(), info)?;
+    check_forged(kernel, info, tid as u32)?;
     send_to_thread(kernel, Some(pid), tid, 0)?;
     let signal = check_number(signal)?;
     kernel.signal_thread(tid as u32, info.with_signal(signal));

@@ -102,10 +102,9 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
     if whom.is_some_and(|whom| !exists(kernel, whom)) {
         return Err(Errno::ESRCH);
     }
-    let uid = kernel.process().uid;
     let (vfs, process) = kernel.file_state();
     let file = vfs.file_mut(process, fd as u32)?;
-    file.notice.owner = whom.map(|whom| FileOwner { whom, uid });
+    file.notice.owner = whom.map(|whom| FileOwner::new(whom, &process.who));
     Ok(0)
 }
 

@@ -13,6 +13,7 @@ use crate::net::address::{Address, Family};
 use crate::net::socket::{Socket, SocketId, State, Type};
 use crate::net::{Connecting, Network};
 use crate::wait::{READABLE, Registration, WRITABLE};
+use hartline_linux::capability::CAP_NET_BIND_SERVICE;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
 use hartline_linux::in_::{IPPROTO_TCP, IPPROTO_UDP};
@@ -92,7 +93,6 @@ fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Opens a descriptor for a socket; closes the socket if that fails.
 fn open(kernel: &mut Kernel, id: SocketId, flags: u32) -> Result<u64, Errno> {
-    kernel.process_mut().sync_identity();
     let (vfs, process) = kernel.file_state();
     Ok(u64::from(vfs.open_socket(process, id, flags)?))
 }
@@ -127,12 +127,23 @@ fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// The credentials of the running process, as peers see them.
-pub(super) fn credentials(kernel: &Kernel) -> Ucred {
+/// The credentials of the running process, as `SO_PEERCRED` shows them: the effective ones.
+fn credentials(kernel: &Kernel) -> Ucred {
+    let who = kernel.process().credentials();
     Ucred {
         pid: kernel.process().pid,
-        uid: kernel.process().uid,
-        gid: kernel.process().gid,
+        uid: who.user.effective,
+        gid: who.group.effective,
+    }
+}
+
+/// The credentials of the running process in messages that name no others: the real ones.
+pub(super) fn sender(kernel: &Kernel) -> Ucred {
+    let who = kernel.process().credentials();
+    Ucred {
+        pid: kernel.process().pid,
+        uid: who.user.real,
+        gid: who.group.real,
     }
 }
 
@@ -182,7 +193,6 @@ pub(super) fn wait_for_socket(
 
 /// Returns the Unix socket at an address.
 pub(super) fn find_unix(kernel: &mut Kernel, address: &Address) -> Result<SocketId, Errno> {
-    kernel.process_mut().sync_identity();
     let (vfs, process) = kernel.file_state();
     match address {
         Address::Abstract(name) => vfs.net.find_abstract(name),
@@ -220,11 +230,11 @@ fn bind(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
     let family = kernel.vfs.net.get(id)?.family;
     let bytes = user::sockaddr(kernel.memory_mut(), a[1], a[2])?;
-    let uid = kernel.process().uid;
+    let privileged = kernel.process().has(CAP_NET_BIND_SERVICE);
     match Address::parse(&bytes, family)? {
-        Address::Inet(address) => net(kernel).bind_inet(id, address, uid)?,
+        Address::Inet(address) => net(kernel).bind_inet(id, address, privileged)?,
         Address::Netlink(port, groups) => net(kernel).bind_netlink(id, port, groups)?,
-        Address::Vsock(cid, port) => net(kernel).bind_vsock(id, (cid, port), uid)?,
+        Address::Vsock(cid, port) => net(kernel).bind_vsock(id, (cid, port), privileged)?,
         Address::Abstract(name) => net(kernel).bind_abstract(id, &name)?,
         Address::Unnamed => {
             let name = net(kernel).free_name();
@@ -240,7 +250,6 @@ fn bind_path(kernel: &mut Kernel, id: SocketId, path: &[u8]) -> Result<(), Errno
     if kernel.vfs.net.get(id)?.bound {
         return Err(Errno::EINVAL);
     }
-    kernel.process_mut().sync_identity();
     let (vfs, process) = kernel.file_state();
     let resolved = vfs.resolve(process, AT_FDCWD, path, Options::following(false))?;
     if resolved.existing().is_ok() {
@@ -268,7 +277,6 @@ fn accept(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
     }
     let id = socket_id(kernel, a[0])?;
     // A full descriptor table must not drop a connection.
-    kernel.process_mut().sync_identity();
     kernel.process().files.fds.free_from(0)?;
     let accepted = match net(kernel).accept(id) {
         Err(Errno::EAGAIN) if socket_waits(kernel, a[0])? => {

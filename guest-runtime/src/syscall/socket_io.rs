@@ -3,7 +3,7 @@
 use super::Entry;
 use super::poll::read_timeout;
 use super::socket::{
-    credentials, find_unix, net, socket_id, socket_waits, wait_for_socket, write_address,
+    find_unix, net, sender, socket_id, socket_waits, wait_for_socket, write_address,
 };
 use super::socket_message::{Control, read_control, read_udp_control, write_control};
 use crate::arch::clock;
@@ -147,7 +147,7 @@ fn send_message(kernel: &mut Kernel, fd: u64, message: &Outgoing<'_>) -> Result<
     };
     let is_quiet = kind != Type::Stream || message.flags & MSG_NOSIGNAL != 0;
     if result == Err(Errno::EPIPE) && !is_quiet {
-        let (pid, uid) = (kernel.process().pid, kernel.process().uid);
+        let (pid, uid) = (kernel.process().pid, kernel.process().uid());
         let info = SigInfo::sent(SIGPIPE, SI_USER, pid, uid);
         kernel.signal_thread(kernel.task().tid, info);
     }
@@ -166,7 +166,7 @@ fn send_boundaries(
         return Err(Errno::EMSGSIZE);
     }
     let bytes = gather(kernel.memory_mut(), message.vectors)?;
-    let who = message.control.who.unwrap_or(credentials(kernel));
+    let who = message.control.who.unwrap_or(sender(kernel));
     let socket = kernel.vfs.net.get(id)?;
     let (family, kind) = (socket.family, socket.kind);
     let segment = message.control.segment;
@@ -216,7 +216,7 @@ fn send_stream(
     waits: bool,
 ) -> Result<u64, Errno> {
     let before = kernel.progress();
-    let who = message.control.who.unwrap_or(credentials(kernel));
+    let who = message.control.who.unwrap_or(sender(kernel));
     let mut done = before;
     let family = kernel.vfs.net.get(id)?.family;
     if message.to.is_some() && matches!(family, Family::Unix | Family::Vsock) {

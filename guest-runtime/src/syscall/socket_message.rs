@@ -1,6 +1,5 @@
 //! `struct msghdr` and control messages: descriptors, credentials, and lengths of datagrams.
 
-use super::socket::credentials;
 use crate::fs::process::{Descriptor, FileId};
 use crate::kernel::Kernel;
 use crate::mm::user;
@@ -71,8 +70,9 @@ pub(super) fn read_control(kernel: &mut Kernel, header: &Msghdr) -> Result<Contr
             (SOL_SOCKET, SCM_RIGHTS) => read_rights(kernel, data, &mut control.rights)?,
             (SOL_SOCKET, SCM_CREDENTIALS) => {
                 let who = Ucred::read_from_bytes(data).map_err(|_| Errno::EINVAL)?;
-                let own = credentials(kernel);
-                if who != own && own.uid != 0 {
+                let process = kernel.process();
+                let is_own = who.pid == process.pid;
+                if !(process.credentials()).may_send(who.uid, who.gid, is_own) {
                     return Err(Errno::EPERM);
                 }
                 control.who = Some(who);
@@ -156,7 +156,6 @@ fn install_rights(
     most: usize,
     close_on_exec: bool,
 ) -> (Vec<u32>, bool) {
-    kernel.process_mut().sync_identity();
     let (vfs, process) = kernel.file_state();
     let mut fds = Vec::new();
     let mut complete = true;

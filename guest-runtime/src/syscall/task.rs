@@ -1,4 +1,4 @@
-//! The task: its exit, identity and limits.
+//! The task: its exit, scheduling and limits.
 
 use super::Entry;
 use crate::arch::clock;
@@ -8,17 +8,16 @@ use crate::kernel::process::Process;
 use crate::kernel::timers::CpuClock;
 use crate::kernel::{Control, Kernel};
 use crate::mm::user;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
-use hartline_linux::capability::{_LINUX_CAPABILITY_VERSION_3, CAP_LAST_CAP};
+use hartline_linux::capability::{CAP_SYS_NICE, CAP_SYS_RESOURCE};
 use hartline_linux::errno::Errno;
-use hartline_linux::limits::NGROUPS_MAX;
 use hartline_linux::membarrier::{
     MEMBARRIER_CMD_GLOBAL, MEMBARRIER_CMD_PRIVATE_EXPEDITED, MEMBARRIER_CMD_QUERY,
     MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
 };
 use hartline_linux::prctl::{
-    PR_CAPBSET_READ, PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_NO_NEW_PRIVS, PR_GET_PDEATHSIG,
-    PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG,
+    PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_PDEATHSIG,
 };
 use hartline_linux::resource::{
     PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_CPU, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF,
@@ -29,11 +28,9 @@ use hartline_linux::sched::{
 };
 use hartline_linux::signal::_NSIG;
 use hartline_linux::syscall::nr;
-use zerocopy::IntoBytes;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    (nr::capget, capget),
     (nr::personality, personality),
     (nr::exit, exit),
     (nr::exit_group, exit_group),
@@ -49,17 +46,7 @@ pub const CALLS: &[Entry] = &[
     (nr::sched_get_priority_min, |_, a| sched_priority(a[0], 1)),
     (nr::setpriority, setpriority),
     (nr::getpriority, getpriority),
-    (nr::setregid, setregid),
-    (nr::setgid, setgid),
-    (nr::setreuid, setreuid),
-    (nr::setuid, setuid),
-    (nr::setresuid, setresuid),
-    (nr::getresuid, getresuid),
-    (nr::setresgid, setresgid),
-    (nr::getresgid, getresgid),
     (nr::times, times),
-    (nr::getgroups, getgroups),
-    (nr::setgroups, setgroups),
     (nr::getrlimit, getrlimit),
     (nr::setrlimit, setrlimit),
     (nr::getrusage, getrusage),
@@ -69,10 +56,6 @@ pub const CALLS: &[Entry] = &[
     (nr::getppid, |kernel, _| {
         Ok(u64::from(kernel.process().parent))
     }),
-    (nr::getuid, |kernel, _| Ok(u64::from(kernel.process().uid))),
-    (nr::geteuid, |kernel, _| Ok(u64::from(kernel.process().uid))),
-    (nr::getgid, |kernel, _| Ok(u64::from(kernel.process().gid))),
-    (nr::getegid, |kernel, _| Ok(u64::from(kernel.process().gid))),
     (nr::gettid, |kernel, _| Ok(u64::from(kernel.task().tid))),
     (nr::prlimit64, prlimit64),
     (nr::membarrier, membarrier),
@@ -136,17 +119,35 @@ fn check_policy(kernel: &mut Kernel, policy: u64, address: u64) -> Result<(), Er
     }
 }
 
+/// Checks that the running process may change the scheduling of the task `tid`; `privileged`: only
+/// with `CAP_SYS_NICE`.
+fn check_scheduling(kernel: &mut Kernel, tid: u64, privileged: bool) -> Result<(), Errno> {
+    let tid = find_task(kernel, tid)?;
+    let own = kernel.process().credentials();
+    let pid = kernel.tasks.get(tid).map(|task| task.pid);
+    let target = pid.and_then(|pid| kernel.processes.get(pid));
+    let target = target.ok_or(Errno::ESRCH)?.credentials();
+    match own.may_schedule(target) && (!privileged || own.has(CAP_SYS_NICE)) {
+        true => Ok(()),
+        false => Err(Errno::EPERM),
+    }
+}
+
 /// Checks the parameters; every task stays `SCHED_OTHER`.
 fn sched_setparam(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_task(kernel, arguments[0])?;
     check_policy(kernel, SCHED_OTHER, arguments[1])?;
+    check_scheduling(kernel, arguments[0], false)?;
     Ok(0)
 }
 
 /// Checks the arguments; other policies are accepted and have no effect.
 fn sched_setscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_task(kernel, arguments[0])?;
-    check_policy(kernel, arguments[1] & !SCHED_RESET_ON_FORK, arguments[2])?;
+    let policy = arguments[1] & !SCHED_RESET_ON_FORK;
+    check_policy(kernel, policy, arguments[2])?;
+    let is_real_time = matches!(policy, SCHED_FIFO | SCHED_RR);
+    check_scheduling(kernel, arguments[0], is_real_time)?;
     Ok(0)
 }
 
@@ -190,6 +191,7 @@ fn cpu_mask(kernel: &Kernel) -> u64 {
 
 fn sched_setaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let tid = find_task(kernel, arguments[0])?;
+    check_scheduling(kernel, tid.into(), false)?;
     let mut mask = [0; 8];
     let length = arguments[1].min(8);
     let bytes = user::slice(kernel.memory_mut(), arguments[2], length)?;
@@ -230,165 +232,68 @@ fn getcpu(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Stores the nice value; the scheduler ignores it.
+/// Stores the nice values; the scheduler ignores them.
 fn setpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_priority(kernel, arguments)?;
     let wanted = (arguments[2] as i32).clamp(-20, 19) as i8;
-    if wanted < kernel.process().nice && kernel.process().uid != 0 {
-        return Err(Errno::EACCES);
-    }
-    kernel.process_mut().nice = wanted;
-    Ok(0)
-}
-
-/// Returns the nice value as the system call encodes it: 20 minus the value.
-fn getpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_priority(kernel, arguments)?;
-    Ok((20 - i64::from(kernel.process().nice)).cast_unsigned())
-}
-
-fn check_priority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    match arguments[0] {
-        PRIO_PROCESS => find_task(kernel, arguments[1]).map(|_| 0),
-        PRIO_PGRP | PRIO_USER => Ok(0),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
-/// Whether the program may take an identity: only root may change it.
-fn check_identity(kernel: &Kernel, current: u32, wanted: &[u64]) -> Result<(), Errno> {
-    let allowed = kernel.process().uid == 0
-        || wanted
-            .iter()
-            .all(|&id| id as u32 == current || id as u32 == u32::MAX);
-    allowed.then_some(()).ok_or(Errno::EPERM)
-}
-
-/// Returns the identity that a call sets; −1 keeps the current one.
-fn new_identity(current: u32, wanted: u64) -> u32 {
-    match wanted as u32 {
-        u32::MAX => current,
-        id => id,
-    }
-}
-
-/// Changes the user; −1 keeps the current one.
-fn set_uid(kernel: &mut Kernel, wanted: u64) {
-    let uid = new_identity(kernel.process().uid, wanted);
-    kernel.process_mut().uid = uid;
-    let limits = kernel.process().memory_limits();
-    kernel.memory_mut().set_limits(limits);
-}
-
-fn setuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process().uid, &arguments[..1])?;
-    set_uid(kernel, arguments[0]);
-    Ok(0)
-}
-
-fn setgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process().gid, &arguments[..1])?;
-    kernel.process_mut().gid = new_identity(kernel.process().gid, arguments[0]);
-    Ok(0)
-}
-
-fn setreuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process().uid, &arguments[..2])?;
-    set_uid(kernel, arguments[1]);
-    Ok(0)
-}
-
-fn setregid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process().gid, &arguments[..2])?;
-    kernel.process_mut().gid = new_identity(kernel.process().gid, arguments[1]);
-    Ok(0)
-}
-
-/// Sets the effective identity; the real and the saved one are the same here.
-fn setresuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process().uid, &arguments[..3])?;
-    set_uid(kernel, arguments[1]);
-    Ok(0)
-}
-
-fn setresgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_identity(kernel, kernel.process().gid, &arguments[..3])?;
-    kernel.process_mut().gid = new_identity(kernel.process().gid, arguments[1]);
-    Ok(0)
-}
-
-fn getresuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.process().uid;
-    write_three(kernel, arguments, id)
-}
-
-fn getresgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.process().gid;
-    write_three(kernel, arguments, id)
-}
-
-fn write_three(kernel: &mut Kernel, arguments: &[u64; 6], id: u32) -> Result<u64, Errno> {
-    for &address in &arguments[..3] {
-        user::write(kernel.memory_mut(), address, &id)?;
-    }
-    Ok(0)
-}
-
-fn getgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let groups = &kernel.processes[kernel.current].groups;
-    let count = groups.len();
-    match usize::try_from(arguments[0] as i32) {
-        Err(_) => return Err(Errno::EINVAL),
-        Ok(0) => {}
-        Ok(room) if room < count => return Err(Errno::EINVAL),
-        Ok(_) => {
-            let memory = &mut kernel.spaces[kernel.current].memory;
-            user::write_bytes(memory, arguments[1], groups.as_bytes())?;
+    let own = Rc::clone(&kernel.process().files.who);
+    let mut result = Ok(0);
+    for pid in prioritized(kernel, arguments)? {
+        let Some(process) = kernel.processes.get_mut(pid) else {
+            continue;
+        };
+        if !own.may_schedule(process.credentials()) {
+            result = Err(Errno::EPERM);
+        } else if wanted < process.nice && !own.has(CAP_SYS_NICE) {
+            result = Err(Errno::EACCES);
+        } else {
+            process.nice = wanted;
         }
     }
-    Ok(count as u64)
+    result
 }
 
-fn setgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let count = match kernel.process().uid {
-        0 if arguments[0] as u32 > NGROUPS_MAX => return Err(Errno::EINVAL),
-        0 => arguments[0] & 0xffff_ffff,
-        _ => return Err(Errno::EPERM),
-    };
-    let mut groups: Vec<u32> = user::read_array(kernel.memory_mut(), arguments[1], count)?;
-    groups.sort_unstable();
-    kernel.process_mut().groups = groups.into();
-    Ok(0)
+/// Returns the highest priority as the system call encodes it: 20 minus the nice value.
+fn getpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let pids = prioritized(kernel, arguments)?;
+    let processes = pids.iter().filter_map(|&pid| kernel.processes.get(pid));
+    let lowest = processes.map(|process| process.nice).min();
+    let lowest = lowest.ok_or(Errno::ESRCH)?;
+    Ok((20 - i64::from(lowest)).cast_unsigned())
 }
 
-/// Reports all capabilities for root, none for other users.
-fn capget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let [version, pid]: [u32; 2] = user::read(kernel.memory_mut(), arguments[0])?;
-    if version != _LINUX_CAPABILITY_VERSION_3 {
-        user::write(
-            kernel.memory_mut(),
-            arguments[0],
-            &_LINUX_CAPABILITY_VERSION_3,
-        )?;
-        return match arguments[1] {
-            0 => Ok(0),
-            _ => Err(Errno::EINVAL),
-        };
-    }
-    check_task(kernel, u64::from(pid))?;
-    if arguments[1] == 0 {
-        return Ok(0);
-    }
-    let (low, high) = match kernel.process().uid {
-        0 => (u32::MAX, 0x1ff),
-        _ => (0, 0),
+/// Returns the processes whose priority a call reads or changes; 0 is the caller, its group or its
+/// user.
+fn prioritized(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<Vec<u32>, Errno> {
+    let who = arguments[1] as u32;
+    let own = kernel.process();
+    let (group, user) = match who {
+        0 => (own.group, own.uid()),
+        who => (who, who),
     };
-    user::write(
-        kernel.memory_mut(),
-        arguments[1],
-        &[low, low, 0, high, high, 0],
-    )?;
-    Ok(0)
+    let chosen: Vec<u32> = match arguments[0] {
+        PRIO_PROCESS => {
+            let tid = find_task(kernel, arguments[1])?;
+            kernel
+                .tasks
+                .get(tid)
+                .map(|task| task.pid)
+                .into_iter()
+                .collect()
+        }
+        PRIO_PGRP => (kernel.processes())
+            .filter(|process| process.group == group)
+            .map(|process| process.pid)
+            .collect(),
+        PRIO_USER => (kernel.processes())
+            .filter(|process| process.uid() == user)
+            .map(|process| process.pid)
+            .collect(),
+        _ => return Err(Errno::EINVAL),
+    };
+    match chosen.is_empty() {
+        true => Err(Errno::ESRCH),
+        false => Ok(chosen),
+    }
 }
 
 fn personality(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
@@ -408,10 +313,22 @@ fn setrlimit(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     prlimit64(kernel, &[0, arguments[0], arguments[1], 0, 0, 0])
 }
 
+/// Checks that the running process may see and change the limits of the process `pid`.
+fn check_limit_of(kernel: &mut Kernel, pid: u64) -> Result<(), Errno> {
+    let own = Rc::clone(&kernel.process().files.who);
+    let own_pid = kernel.process().pid;
+    let process = find_process(kernel, pid)?;
+    match process.pid == own_pid || own.may_limit(process.credentials()) {
+        true => Ok(()),
+        false => Err(Errno::EPERM),
+    }
+}
+
 fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [pid, resource, new, old, ..] = *arguments;
     let index = usize::try_from(resource).map_err(|_| Errno::EINVAL)?;
-    let is_root = kernel.process().uid == 0;
+    check_limit_of(kernel, pid)?;
+    let may_raise = kernel.process().has(CAP_SYS_RESOURCE);
     let current = find_process(kernel, pid)?.limits.get(index).copied();
     let current = current.ok_or(Errno::EINVAL)?;
     if new != 0 {
@@ -420,7 +337,7 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         if wanted.rlim_cur > wanted.rlim_max {
             return Err(Errno::EINVAL);
         }
-        if (wanted.rlim_max > current.rlim_max && !is_root) || too_many {
+        if (wanted.rlim_max > current.rlim_max && !may_raise) || too_many {
             return Err(Errno::EPERM);
         }
         if index == RLIMIT_CPU {
@@ -428,7 +345,7 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             kernel.start_ticking();
         }
         let process = find_process(kernel, pid)?;
-        process.limits[index] = wanted;
+        process.set_limit(index, wanted);
         let (space, limits) = (process.space, process.memory_limits());
         // The address space of a zombie is gone.
         if !process.is_zombie() {
@@ -510,12 +427,7 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             let name = kernel.task().name;
             user::write(kernel.memory_mut(), argument, &name)?;
         }
-        PR_CAPBSET_READ if argument <= CAP_LAST_CAP => {
-            return Ok(u64::from(kernel.process().uid == 0));
-        }
-        PR_SET_NO_NEW_PRIVS if argument == 1 => kernel.process_mut().no_new_privileges = true,
-        PR_GET_NO_NEW_PRIVS => return Ok(u64::from(kernel.process().no_new_privileges)),
-        _ => return Err(Errno::EINVAL),
+        _ => return super::credentials::prctl(kernel, arguments),
     }
     Ok(0)
 }

@@ -66,7 +66,7 @@ fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>
     let tell = |child: &Process| {
         Some(Found {
             pid: child.pid,
-            uid: child.uid,
+            uid: child.uid(),
             status: news(child, options)?,
             cpu_time: child.cpu_time + child.children_time,
         })

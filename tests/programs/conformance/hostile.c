@@ -247,6 +247,8 @@ static const struct {
     {SYS_times, EFAULT, {BAD}},
     // Tasks
     {SYS_capget, EFAULT, {BAD, 0}},
+    {SYS_capset, EFAULT, {BAD, 0}},
+    {SYS_capset, EINVAL, {ZEROS, 0}},
     {SYS_waitid, EINVAL, {77, 0, ZEROS, 4, 0}},
     {SYS_waitid, EINVAL, {P_ALL, 0, ZEROS, 0, 0}},
     {SYS_waitid, EINVAL, {P_ALL, 0, ZEROS, FLAGS, 0}},
@@ -385,7 +387,7 @@ static const int harmless[] = {
     SYS_sched_yield, SYS_rt_sigreturn, SYS_setsid, SYS_brk, SYS_munlockall, SYS_setdomainname,
     // The result depends on the user.
     SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid, SYS_setresgid,
-    SYS_setgroups, SYS_sethostname,
+    SYS_setgroups, SYS_sethostname, SYS_setfsuid, SYS_setfsgid,
     // Not implemented.
     SYS_rseq,
 };

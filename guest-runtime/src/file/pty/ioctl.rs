@@ -5,6 +5,7 @@ use crate::file::pty::pair::PtyId;
 use crate::kernel::Kernel;
 use crate::kernel::signals::{SigInfo, check_number};
 use crate::mm::user;
+use hartline_linux::capability::CAP_SYS_ADMIN;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_CLOEXEC;
 use hartline_linux::ioctls::{
@@ -196,7 +197,7 @@ fn session_request(
 fn take_control(kernel: &mut Kernel, id: PtyId, force: u64) -> Result<u64, Errno> {
     let own = kernel.process().session;
     let has_terminal = kernel.has_terminal(own);
-    let privileged = kernel.process().uid == 0;
+    let privileged = kernel.process().has(CAP_SYS_ADMIN);
     let is_leader = kernel.process().pid == own;
     let group = kernel.process().group;
     let pair = kernel.vfs.ptys.get_mut(id)?;

@@ -5,10 +5,11 @@
 //! signals. They are collected here, because only the kernel knows the processes.
 
 use super::line::Line;
+use crate::credentials::Credentials;
 use crate::file::Vfs;
 use crate::fs::filesystem::{NewInode, Place};
 use crate::fs::process::Process;
-use crate::fs::types::{Credentials, Ino, device_number, major, minor};
+use crate::fs::types::{Ino, device_number, major, minor};
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::{ALL, WRITABLE, WaitQueue};
 use alloc::boxed::Box;
@@ -263,7 +264,7 @@ impl Vfs {
         // Only root may write in the directory.
         let node = self.fs.create(place, node, root)?;
         let inode = self.fs.inode_mut(node)?;
-        (inode.uid, inode.gid) = (process.who.uid, GROUP);
+        (inode.uid, inode.gid) = (process.who.user.files, GROUP);
         let pair = Box::new(Pty {
             line: Line::default(),
             window: Winsize::default(),

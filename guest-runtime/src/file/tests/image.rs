@@ -1,8 +1,8 @@
 //! Reading images, good and damaged.
 
 use super::{LIMIT, Machine, Node, image, sample, tree};
+use crate::credentials::Credentials;
 use crate::fs::tree::{Tree, TreeError};
-use crate::fs::types::Credentials;
 use hartline_linux::errno::Errno;
 use hartline_linux::stat::{S_IFDIR, S_IFREG};
 

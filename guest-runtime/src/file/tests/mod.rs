@@ -10,6 +10,7 @@ mod opening;
 mod operations;
 mod proc;
 
+use crate::credentials::Credentials;
 use crate::file::Vfs;
 use crate::file::open::Request;
 use crate::file::operations::File;
@@ -18,7 +19,7 @@ use crate::fs::filesystem::{NewInode, Place};
 use crate::fs::inode::Attributes;
 use crate::fs::process::{FileId, Process};
 use crate::fs::tree::Tree;
-use crate::fs::types::{Credentials, Ino};
+use crate::fs::types::Ino;
 use crate::fs::walk::{Options, Resolved};
 use crate::mm::{UserSlice, UserSliceMut};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -166,15 +167,29 @@ pub fn clock() -> u64 {
 }
 
 /// The environment of a test: input that ends, output that is kept.
-#[derive(Default)]
 pub struct World {
+    pub who: Credentials,
     pub input: Vec<u8>,
     pub output: Vec<u8>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            who: Credentials::root(),
+            input: Vec::new(),
+            output: Vec::new(),
+        }
+    }
 }
 
 impl Outside for World {
     fn task(&self) -> u32 {
         1
+    }
+
+    fn who(&self) -> &Credentials {
+        &self.who
     }
 
     fn read_input(&mut self, mut to: UserSliceMut<'_>, nonblocking: bool) -> Result<usize, Errno> {

@@ -1,11 +1,15 @@
 //! Creating, linking, removing, renaming; path resolution; permissions.
 
 use super::{LIMIT, Machine, user};
+use crate::credentials::{Capabilities, Credentials};
 use crate::fs::attributes::NewTime;
 use crate::fs::filesystem::NewInode;
+use crate::fs::inode::{MAY_EXEC, MAY_READ, MAY_WRITE};
 use crate::fs::names::Rename;
-use crate::fs::types::{Credentials, Timestamp};
+use crate::fs::types::Timestamp;
 use crate::fs::walk::Options;
+use alloc::rc::Rc;
+use hartline_linux::capability::{CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
 use hartline_linux::stat::{S_ISGID, S_ISUID, S_ISVTX};
@@ -225,7 +229,7 @@ fn permissions_of_a_user() {
     m.make("/tmp", NewInode::directory(0o777 | S_ISVTX))
         .unwrap();
     m.make("/tmp/roots", file()).unwrap();
-    m.process.who = user();
+    m.process.who = Rc::new(user());
     assert_eq!(m.mkdir("/x").unwrap_err(), Errno::EACCES);
     m.make("/tmp/mine", file()).unwrap();
     assert_eq!(m.unlink("/tmp/roots"), Err(Errno::EPERM));
@@ -245,10 +249,10 @@ fn permissions_of_a_user() {
         m.vfs.fs.set_times(motd, now, &user(), false),
         Err(Errno::EACCES)
     );
-    m.process.who = Credentials::root();
+    m.process.who = Rc::new(Credentials::root());
     let etc = m.at("/etc").unwrap();
     m.vfs.fs.set_mode(etc, 0o700, &m.process.who).unwrap();
-    m.process.who = user();
+    m.process.who = Rc::new(user());
     assert_eq!(m.stat("/etc/motd").unwrap_err(), Errno::EACCES);
 }
 
@@ -304,10 +308,10 @@ fn a_set_group_id_program_is_made_by_members_of_the_group() {
     let dir = m.make("/tmp/g", dir).unwrap();
     let root = Credentials::root();
     m.vfs.fs.set_owner(dir, None, Some(77), &root).unwrap();
-    m.process.who = user();
+    m.process.who = Rc::new(user());
     m.make("/tmp/g/stranger", NewInode::file(0o755 | S_ISGID))
         .unwrap();
-    m.process.who.groups = [5, 77].into();
+    Rc::make_mut(&mut m.process.who).groups = [5, 77].into();
     m.make("/tmp/g/member", NewInode::file(0o755 | S_ISGID))
         .unwrap();
     assert_eq!(m.stat("/tmp/g/stranger").unwrap().mode & S_ISGID, 0);
@@ -327,4 +331,41 @@ fn a_removed_working_directory() {
         .vfs
         .resolve(&m.process, AT_FDCWD, b"..", Options::following(true));
     assert!(resolved.unwrap().target.is_some());
+}
+
+#[test]
+fn capabilities_give_access_to_files() {
+    let mut m = Machine::empty();
+    m.make("/tmp/f", NewInode::file(0o400)).unwrap();
+    m.make("/tmp/d", NewInode::directory(0o700)).unwrap();
+    let (f, d) = (m.stat("/tmp/f").unwrap(), m.stat("/tmp/d").unwrap());
+    let with = |capability| Credentials {
+        effective: Capabilities::one(capability).unwrap(),
+        ..user()
+    };
+    let denied = Err(Errno::EACCES);
+    assert_eq!(f.check(&user(), MAY_READ), denied);
+    let reader = with(CAP_DAC_READ_SEARCH);
+    assert_eq!(f.check(&reader, MAY_READ), Ok(()));
+    assert_eq!(f.check(&reader, MAY_READ | MAY_WRITE), denied);
+    assert_eq!(d.check(&reader, MAY_READ | MAY_EXEC), Ok(()));
+    assert_eq!(d.check(&reader, MAY_WRITE), denied);
+    let writer = with(CAP_DAC_OVERRIDE);
+    assert_eq!(f.check(&writer, MAY_READ | MAY_WRITE), Ok(()));
+    assert_eq!(f.check(&writer, MAY_EXEC), denied);
+    assert_eq!(d.check(&writer, MAY_WRITE | MAY_EXEC), Ok(()));
+}
+
+#[test]
+fn new_contents_clear_set_id_bits() {
+    let mut m = Machine::empty();
+    let ino = m.make("/tmp/f", NewInode::file(0o6777)).unwrap();
+    m.vfs.fs.contents_changed_by(ino, &Credentials::root());
+    assert_eq!(m.stat("/tmp/f").unwrap().mode & 0o7777, 0o6777);
+    m.vfs.fs.contents_changed_by(ino, &user());
+    assert_eq!(m.stat("/tmp/f").unwrap().mode & 0o7777, 0o777);
+    // Without group execute, S_ISGID has another meaning.
+    let ino = m.make("/tmp/g", NewInode::file(0o6767)).unwrap();
+    m.vfs.fs.contents_changed_by(ino, &user());
+    assert_eq!(m.stat("/tmp/g").unwrap().mode & 0o7777, 0o2767);
 }

@@ -1,9 +1,10 @@
 //! Opening, reading, writing, seeking.
 
 use super::{Machine, user};
+use crate::credentials::Credentials;
 use crate::file::path::Path;
 use crate::fs::filesystem::NewInode;
-use crate::fs::types::Credentials;
+use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{
     __O_TMPFILE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_LARGEFILE, O_NOATIME,
@@ -35,7 +36,7 @@ fn open_flags() {
     assert!(m.process.fds.get(fd).unwrap().close_on_exec);
     let flags = m.vfs.file(&m.process, fd).unwrap().flags;
     assert_eq!(flags, O_RDWR | O_LARGEFILE);
-    m.process.who = user();
+    m.process.who = Rc::new(user());
     assert_eq!(m.open("/new", O_RDONLY, 0), Err(Errno::EACCES));
     assert_eq!(m.open("/etc/motd", O_NOATIME, 0), Err(Errno::EPERM));
 }

@@ -55,10 +55,6 @@ impl System for Facts {
         b"A=b\0".to_vec()
     }
 
-    fn groups(&self) -> &[u32] {
-        &[4, 20]
-    }
-
     fn name(&self) -> Vec<u8> {
         b"prog".to_vec()
     }

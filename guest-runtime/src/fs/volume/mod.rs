@@ -15,7 +15,7 @@ pub use waiting::Waiting;
 use super::attributes::NewTime;
 use super::filesystem::{FileSystem, NewInode};
 use super::inode::{Inode, Kind};
-use super::types::{Credentials, Ino, Timestamp, device_number};
+use super::types::{Ino, Timestamp, device_number};
 use crate::mm::SharedMemory;
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::boxed::Box;
@@ -310,9 +310,8 @@ impl FileSystem {
                     mode: 0,
                     rdev: 0,
                 };
-                let who = &Credentials::root();
                 let device = device_number(MAJOR, u64::from(volume));
-                let mut inode = self.fresh(new, who, device, parent, name);
+                let mut inode = self.fresh(new, (0, 0), device, parent, name);
                 inode.describe(attributes);
                 self.insert_at(ino, inode);
                 if let Some(volumes) = &mut self.volumes {

@@ -3,7 +3,8 @@
 use super::super::filesystem::{FileSystem, NewInode, Place};
 use super::super::inode::{Kind, MAY_EXEC, MAY_WRITE};
 use super::super::names::Rename;
-use super::super::types::{Credentials, Ino};
+use super::super::types::Ino;
+use crate::credentials::Credentials;
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_abi::volume::{Operation, VOLUME_DATA};
@@ -39,12 +40,13 @@ impl FileSystem {
     ) -> Result<Ino, Errno> {
         self.check_parent(at.directory, who)?;
         let (volume, node) = self.volume_and_node(at.directory)?;
+        let (uid, gid) = who.file_owner();
         let mut args = [
             node,
             at.name.len() as u64,
             u64::from(new.mode & 0o7777),
-            who.uid.into(),
-            who.gid.into(),
+            uid.into(),
+            gid.into(),
             0,
         ];
         let target: &[u8];
@@ -79,7 +81,8 @@ impl FileSystem {
         who: &Credentials,
     ) -> Result<Ino, Errno> {
         let (volume, node) = self.volume_and_node(directory)?;
-        let args = [node, 0, mode.into(), who.uid.into(), who.gid.into(), 0];
+        let (uid, gid) = who.file_owner();
+        let args = [node, 0, mode.into(), uid.into(), gid.into(), 0];
         let answer = self.ask(Operation::CreateUnnamed, args, &[], &mut [])?;
         self.add_node(volume, &answer.attributes, directory, b"")
     }

@@ -54,6 +54,12 @@ impl SigInfo {
         transmute!(self.0._sifields)
     }
 
+    /// Whether the code is one that only the kernel, `kill` or `tkill` use.
+    #[must_use]
+    pub fn is_forged(&self) -> bool {
+        self.0.si_code >= 0 || self.0.si_code == SI_TKILL
+    }
+
     /// A signal sent by the process `pid` of user `uid`.
     #[must_use]
     pub const fn sent(signal: u8, code: i32, pid: u32, uid: u32) -> SigInfo {

@@ -63,7 +63,7 @@ impl Network {
         &mut self,
         id: SocketId,
         (cid, port): (u32, u32),
-        uid: u32,
+        privileged: bool,
     ) -> Result<(), Errno> {
         if self.get(id)?.bound {
             return Err(Errno::EINVAL);
@@ -73,7 +73,7 @@ impl Network {
         }
         let port = match port {
             VMADDR_PORT_ANY => self.free_vsock_port(),
-            port if port < PRIVILEGED.into() && uid != 0 => return Err(Errno::EACCES),
+            port if port < PRIVILEGED.into() && !privileged => return Err(Errno::EACCES),
             port if self.is_vsock_taken(cid, port) => return Err(Errno::EADDRINUSE),
             port => port,
         };
@@ -155,7 +155,7 @@ impl Network {
         socket.remote = Address::Vsock(cid, port);
         (socket.read_closed, socket.write_closed) = (false, false);
         if !socket.bound {
-            self.bind_vsock(id, (CID_ANY, VMADDR_PORT_ANY), 0)?;
+            self.bind_vsock(id, (CID_ANY, VMADDR_PORT_ANY), false)?;
         }
         if let Route::Local = route {
             let listener = self.vsock_listener(cid, port).ok_or(Errno::ECONNRESET)?;

@@ -102,7 +102,7 @@ impl World {
 
     fn listener(&mut self, port: u32, backlog: i32) -> SocketId {
         let id = self.socket();
-        self.net.bind_vsock(id, (CID_ANY, port), WHO.uid).unwrap();
+        self.net.bind_vsock(id, (CID_ANY, port), false).unwrap();
         self.net.listen(id, backlog, WHO).unwrap();
         id
     }
@@ -391,23 +391,23 @@ fn within_the_vm() {
 #[test]
 fn ports_and_cids() {
     let mut world = World::new();
-    let mut bind = |cid, port, uid| {
+    let mut bind = |cid, port, privileged| {
         let id = world.socket();
-        (world.net.bind_vsock(id, (cid, port), uid), id)
+        (world.net.bind_vsock(id, (cid, port), privileged), id)
     };
-    assert_eq!(bind(CID_ANY, 80, 1000).0, Err(Errno::EACCES));
-    assert_eq!(bind(CID_HOST, 2000, 0).0, Err(Errno::EADDRNOTAVAIL));
-    assert_eq!(bind(CID, 2000, 0).0, Ok(()));
-    assert_eq!(bind(CID_LOCAL, 2000, 0).0, Ok(()));
-    assert_eq!(bind(CID_ANY, 2000, 0).0, Err(Errno::EADDRINUSE));
-    let (result, id) = bind(CID_ANY, VMADDR_PORT_ANY, 1000);
+    assert_eq!(bind(CID_ANY, 80, false).0, Err(Errno::EACCES));
+    assert_eq!(bind(CID_HOST, 2000, true).0, Err(Errno::EADDRNOTAVAIL));
+    assert_eq!(bind(CID, 2000, true).0, Ok(()));
+    assert_eq!(bind(CID_LOCAL, 2000, true).0, Ok(()));
+    assert_eq!(bind(CID_ANY, 2000, true).0, Err(Errno::EADDRINUSE));
+    let (result, id) = bind(CID_ANY, VMADDR_PORT_ANY, false);
     assert_eq!(result, Ok(()));
     let Address::Vsock(CID_ANY, port @ 1024..) = world.net.get(id).unwrap().local else {
         panic!("no port");
     };
     world.net.close(id);
     let again = world.socket();
-    assert_eq!(world.net.bind_vsock(again, (CID, port), 1000), Ok(()));
+    assert_eq!(world.net.bind_vsock(again, (CID, port), false), Ok(()));
     // Without a device, the host's CID leads to this VM.
     let mut alone = Network::default();
     let mut socket = || {

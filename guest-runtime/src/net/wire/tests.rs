@@ -128,7 +128,7 @@ fn tcp(net: &mut Network) -> SocketId {
 
 fn listen(net: &mut Network, at: SocketAddr, backlog: i32) -> SocketId {
     let id = tcp(net);
-    net.bind_inet(id, at, 0).unwrap();
+    net.bind_inet(id, at, true).unwrap();
     net.listen(id, backlog, WHO).unwrap();
     id
 }
@@ -251,7 +251,9 @@ fn a_peer_that_began_anew_is_answered() {
         let listener = listen(&mut hosts.0[1], address(2, 80), 5);
         let connect = |hosts: &mut Hosts| {
             let client = tcp(&mut hosts.0[0]);
-            hosts.0[0].bind_inet(client, address(1, 4000), 0).unwrap();
+            hosts.0[0]
+                .bind_inet(client, address(1, 4000), true)
+                .unwrap();
             hosts.0[0]
                 .connect_inet(client, address(2, 80), WHO)
                 .unwrap();

@@ -5,14 +5,13 @@ pub(super) mod sem;
 pub(super) mod shm;
 
 use crate::arch::clock;
-use crate::fs::types::Credentials;
+use crate::credentials::Credentials;
 use crate::kernel::Kernel;
+use alloc::rc::Rc;
 
 /// The identity of the caller.
-fn who(kernel: &mut Kernel) -> Credentials {
-    let process = kernel.process_mut();
-    process.sync_identity();
-    process.files.who.clone()
+fn who(kernel: &Kernel) -> Rc<Credentials> {
+    Rc::clone(&kernel.process().files.who)
 }
 
 /// The time of `CLOCK_REALTIME`, s.

@@ -7,6 +7,7 @@ use crate::kernel::Kernel;
 use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
 use alloc::vec::Vec;
+use hartline_linux::capability::CAP_SYS_RESOURCE;
 use hartline_linux::errno::Errno;
 use hartline_linux::ipc::{IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT};
 use hartline_linux::msg::{
@@ -147,7 +148,7 @@ fn msgctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             let new: Msqid64Ds = user::read(kernel.memory_mut(), buffer)?;
             let queue = kernel.ipc.queues.ids.find_mut(id)?;
             queue.permission().check_owner(&who)?;
-            if new.msg_qbytes > MSGMNB && who.uid != 0 {
+            if new.msg_qbytes > MSGMNB && !who.has(CAP_SYS_RESOURCE) {
                 return Err(Errno::EPERM);
             }
             queue.permission_mut().set(&new.msg_perm);

@@ -12,6 +12,7 @@ use alloc::format;
 use alloc::rc::Rc;
 use core::ops::Range;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use hartline_linux::capability::CAP_IPC_LOCK;
 use hartline_linux::errno::Errno;
 use hartline_linux::ipc::{IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT};
 use hartline_linux::shm::{
@@ -221,7 +222,9 @@ fn shmctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         }
         SHM_LOCK | SHM_UNLOCK => {
             let segment = ids.find_mut(id)?;
-            segment.permission().check_owner(&who)?;
+            if !segment.permission().is_owner(&who) && !who.has(CAP_IPC_LOCK) {
+                return Err(Errno::EPERM);
+            }
             segment.is_locked = command == SHM_LOCK;
             Ok(0)
         }

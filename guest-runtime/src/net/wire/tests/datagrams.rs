@@ -12,7 +12,7 @@ fn socket(net: &mut Network, family: Family) -> SocketId {
 fn datagrams_of_all_sizes() {
     let mut hosts = Hosts::new();
     let server = socket(&mut hosts.0[1], Family::Inet);
-    hosts.0[1].bind_inet(server, address(2, 53), 0).unwrap();
+    hosts.0[1].bind_inet(server, address(2, 53), true).unwrap();
     let client = socket(&mut hosts.0[0], Family::Inet);
     for length in [0, 1, 1472, 1473, 9000, 20_000] {
         let data: Vec<u8> = (0..length).map(|n| n as u8).collect();
@@ -39,7 +39,7 @@ fn datagrams_of_all_sizes() {
     // smoltcp sends at most one neighbour solicitation a second.
     advance(1000);
     let server = socket(&mut hosts.0[1], Family::Inet6);
-    hosts.0[1].bind_inet(server, there, 0).unwrap();
+    hosts.0[1].bind_inet(server, there, true).unwrap();
     let client = socket(&mut hosts.0[0], Family::Inet6);
     hosts.0[0]
         .send_udp(client, b"six", Some(there), 0, WHO)
@@ -83,7 +83,7 @@ fn several_datagrams_go_in_one_packet() {
             // smoltcp sends at most one neighbour solicitation a second.
             advance(1000);
             let server = socket(&mut hosts.0[1], family);
-            hosts.0[1].bind_inet(server, to, 0).unwrap();
+            hosts.0[1].bind_inet(server, to, true).unwrap();
             let client = socket(&mut hosts.0[0], family);
             let send = |hosts: &mut Hosts, bytes: &[u8], size| {
                 let sent = hosts.0[0].send_udp(client, bytes, Some(to), size, WHO);
@@ -150,7 +150,7 @@ fn headers_that_lie_are_counted() {
     let mut hosts = Hosts::new();
     let (there, _) = hosts.pipes();
     let server = socket(&mut hosts.0[1], Family::Inet);
-    hosts.0[1].bind_inet(server, address(2, 53), 0).unwrap();
+    hosts.0[1].bind_inet(server, address(2, 53), true).unwrap();
     let client = socket(&mut hosts.0[0], Family::Inet);
     let to = Some(address(2, 53));
     hosts.0[0].send_udp(client, b"first", to, 0, WHO).unwrap();

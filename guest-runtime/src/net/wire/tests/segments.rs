@@ -23,7 +23,7 @@ fn ask(hosts: &mut Hosts, (family, to, _): (Family, SocketAddr, usize)) -> [Sock
     let (there, _) = hosts.pipes();
     let new = |net: &mut Network| net.add(Socket::new(family, Type::Stream, WHO)).unwrap();
     let listener = new(&mut hosts.0[1]);
-    hosts.0[1].bind_inet(listener, to, 0).unwrap();
+    hosts.0[1].bind_inet(listener, to, true).unwrap();
     hosts.0[1].listen(listener, 5, WHO).unwrap();
     for is_last in [false, true] {
         let client = new(&mut hosts.0[0]);
