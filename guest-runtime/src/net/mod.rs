@@ -301,7 +301,7 @@ impl Network {
     }
 
     /// Binds an internet socket to an address and port; port 0 asks for a free one. Ports below
-    /// [`PRIVILEGED`] are for `privileged` callers.
+    /// 1024 are for `privileged` callers.
     ///
     /// # Errors
     /// `EINVAL` if it is bound, `EADDRNOTAVAIL`, `EADDRINUSE`, `EACCES`.
