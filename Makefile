@@ -11,7 +11,7 @@ BUSY_SECONDS ?= 3600
 SEEDS ?= 100
 MODELS := cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/models
 
-.PHONY: help setup test-setup update-lock build build-bench run test test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
+.PHONY: help setup test-setup update-lock build build-bench run test test-packages test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -22,7 +22,7 @@ setup: ## Install what building and running need (Debian; uses sudo if not root)
 test-setup: ## Install what the tests need too
 	@$(SETUP)/setup.sh test
 
-update-lock: ## Write deploy/setup/debian.lock anew from Debian's index
+update-lock: ## Write the lock files of Debian's packages anew from its index
 	@$(SETUP)/update-lock.sh
 
 build: setup ## Build hartline and its daemon, hartlined
@@ -39,6 +39,9 @@ test: test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip, with
 	@# This builds the commands too. With HARTLINE set, the tests do not build them again with other features.
 	HARTLINE=$(abspath $(RELEASE))/hartline cargo test --release --locked --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory models
+
+test-packages: build test-setup ## Run workloads of a hundred Debian packages, and write docs/programs.md (as root, an hour)
+	HARTLINE=$(abspath $(RELEASE))/hartline HARTLINE_WRITE_PROGRAMS=1 cargo test --release --locked --workspace --test packages -- --include-ignored
 
 test-emulated: deb test-setup ## Test interrupts, and the service with systemd, on emulated SVM and VT-x (minutes)
 	@$(SETUP)/setup.sh emulated

@@ -1,23 +1,29 @@
 #!/usr/bin/env bash
 # Look Debian packages up in the signed index of one architecture.
 #
-#   debian-index.sh [--fresh] ARCH PACKAGE...
+#   debian-index.sh [--fresh] [--closure] ARCH PACKAGE...
 #
 # Print a line of debian.lock for each PACKAGE. PACKAGE may be NAME/depends for the
-# packages that the metapackage NAME depends on; their lines follow its own.
+# packages that the metapackage NAME depends on; their lines follow its own. With
+# --closure, print lines for everything that apt installs for the packages, without
+# recommended packages.
 # The index is fetched if it is older than a day, with --fresh if it is older than
 # ten minutes. apt checks its signature.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/debian.sh"
 
-minutes=1440
-if [ "${1:-}" = --fresh ]; then
-    minutes=10
+minutes=1440 closure=
+while :; do
+    case ${1:-} in
+    --fresh) minutes=10 ;;
+    --closure) closure=1 ;;
+    *) break ;;
+    esac
     shift
-fi
+done
 if [ $# -lt 2 ]; then
-    echo "usage: $0 [--fresh] ARCH PACKAGE..." >&2
+    echo "usage: $0 [--fresh] [--closure] ARCH PACKAGE..." >&2
     exit 2
 fi
 arch=$1
@@ -64,6 +70,13 @@ if [ -z "$(find "$root/lists-fetched" -mmin "-$minutes" 2>/dev/null)" ]; then
     touch "$root/lists-fetched"
 fi
 
+if [ -n "$closure" ]; then
+    if ! output=$(apt-get -q -y --no-install-recommends --print-uris install "$@" 2>&1); then
+        echo "index of $suite $arch: $(apt_reason "$output")" >&2
+        exit 1
+    fi
+    set -- $(sed -n "s/^'[^']*' \\([^_]*\\)_.*/\\1/p" <<<"$output")
+fi
 names=()
 for package in "$@"; do
     case $package in

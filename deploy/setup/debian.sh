@@ -3,6 +3,7 @@
 # HARTLINE_DEBS          folder of downloads and indexes (~/.cache/hartline-debs)
 # HARTLINE_MIRROR        base URL of the Debian mirror (from this machine's apt sources)
 # HARTLINE_KEYRING       keys that may sign the index (Debian's archive keyring)
+# HARTLINE_LOCK          lock file (debian.lock beside this file)
 # HARTLINE_FETCH_DELAYS  seconds to wait before each further attempt ("2 5 15")
 
 # Independent of this machine's release: the tests and benchmarks are written against this

@@ -22,6 +22,7 @@ fi
 arch=$1 dest=$2
 shift 2
 root=$cache/apt-$suite-$arch
+lock=${HARTLINE_LOCK:-$here/debian.lock}
 
 note() {
     echo "fetch-debian: $arch $*" >&2
@@ -36,7 +37,7 @@ fail() {
 declare -A locked=()
 while read -r line_arch name rest; do
     [ "$line_arch" = "$arch" ] && locked[$name]=$rest
-done < <(grep -v '^#' "$here/debian.lock")
+done < <(grep -v '^#' "$lock")
 
 # Packages to take as the lock has them, and packages to look up in the index.
 wanted=() look_up=()

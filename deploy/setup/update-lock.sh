@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Write debian.lock anew from the signed indexes, with every package that the set-up,
-# the tests and the benchmarks name.
+# the tests and the benchmarks name, and tests/packages/debian.lock with all that the
+# workloads of `make test-packages` need.
 #
 #   update-lock.sh [--fresh]
 #
@@ -10,27 +11,30 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 . "$here/debian.sh"
 
-lock=$here/debian.lock
-new=$(mktemp "$lock.XXXXXX")
+options=("$@")
+new=
 trap 'rm -f "$new"' EXIT
 
-packages=$(
-    "$here/setup.sh" --packages
-    "$here/toolchain.sh" --packages
-    "$root/tests/bench/build.sh" --packages
-)
-cat >"$new" <<'HEAD'
-# Debian packages that set-up, tests and benchmarks fetch (fetch-debian.sh).
-# `make update-lock` writes this file.
-# ARCH PACKAGE VERSION PATH SHA256: PATH is below the base URL of a mirror.
-# ARCH NAME/depends PACKAGE...: the packages that the metapackage NAME depends on.
-HEAD
-for arch in amd64 riscv64; do
-    wanted=($(awk -v arch=$arch '$1 == arch { for (i = 2; i <= NF; i++) print $i }' <<<"$packages" |
-        LC_ALL=C sort -u))
-    [ ${#wanted[@]} -gt 0 ] || continue
-    if ! lines=$("$here/debian-index.sh" "$@" $arch "${wanted[@]}"); then
-        echo "update-lock: debian.lock is unchanged" >&2
+# begin LOCK HEADER...: start to write LOCK
+begin() {
+    lock=$1
+    new=$(mktemp "$lock.XXXXXX")
+    shift
+    printf '# %s\n' "$@" >"$new"
+}
+
+# add ARCH [--closure] PACKAGE...: add the lines of the packages
+add() {
+    local arch=$1 lines lists want got
+    local closure=()
+    shift
+    if [ "$1" = --closure ]; then
+        closure=(--closure)
+        shift
+    fi
+    if ! lines=$("$here/debian-index.sh" ${options[@]+"${options[@]}"} \
+        ${closure[@]+"${closure[@]}"} "$arch" "$@"); then
+        echo "update-lock: $lock is unchanged" >&2
         exit 1
     fi
     # apt has compared both when it fetched them. Lists that were copied there by hand
@@ -45,6 +49,33 @@ for arch in amd64 riscv64; do
             "run make update-lock again when the mirror serves both" >&2
     fi
     LC_ALL=C sort -u <<<"$lines" >>"$new"
+}
+
+finish() {
+    chmod 644 "$new"
+    mv "$new" "$lock"
+}
+
+packages=$(
+    "$here/setup.sh" --packages
+    "$here/toolchain.sh" --packages
+    "$root/tests/bench/build.sh" --packages
+)
+begin "$here/debian.lock" \
+    "Debian packages that set-up, tests and benchmarks fetch (fetch-debian.sh)." \
+    "\`make update-lock\` writes this file." \
+    "ARCH PACKAGE VERSION PATH SHA256: PATH is below the base URL of a mirror." \
+    "ARCH NAME/depends PACKAGE...: the packages that the metapackage NAME depends on."
+for arch in amd64 riscv64; do
+    wanted=($(awk -v arch=$arch '$1 == arch { for (i = 2; i <= NF; i++) print $i }' <<<"$packages" |
+        LC_ALL=C sort -u))
+    [ ${#wanted[@]} -eq 0 ] || add $arch "${wanted[@]}"
 done
-chmod 644 "$new"
-mv "$new" "$lock"
+finish
+
+begin "$root/tests/packages/debian.lock" \
+    "Debian packages of the workloads (workloads.txt), and all that they depend on." \
+    "\`make update-lock\` writes this file." \
+    "ARCH PACKAGE VERSION PATH SHA256: PATH is below the base URL of a mirror."
+add riscv64 --closure $("$root/tests/packages/root.sh" --packages)
+finish

@@ -149,10 +149,17 @@ fn make_cache(binary: &Path) -> std::io::Result<PathBuf> {
     fs::create_dir_all(folder.join(&name))?;
     for entry in fs::read_dir(&folder)?.flatten() {
         let other = entry.file_name().to_string_lossy().into_owned();
-        let age = entry.metadata()?.modified()?.elapsed().unwrap_or_default();
+        if !other.starts_with("cache-") || other == name {
+            continue;
+        }
+        // Another test program may be deleting it at the same time.
+        let Ok(age) = (entry.metadata().and_then(|status| status.modified()))
+            .map(|modified| modified.elapsed().unwrap_or_default())
+        else {
+            continue;
+        };
         // Tests of another build may be running, and a missing image would cost them minutes.
-        if other.starts_with("cache-") && other != name && age > CACHE_AGE {
-            // Another test program may be deleting the cache too.
+        if age > CACHE_AGE {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -1,0 +1,252 @@
+//! Workloads of Debian's packages (`tests/packages/workloads.txt`): each must print the same as
+//! under `qemu-riscv64`. `make test-packages` fetches the packages, runs them and writes
+//! `docs/programs.md`.
+
+use hartline_tests::compare::check_equal;
+use hartline_tests::process::{self, Outcome};
+use hartline_tests::suite::Suite;
+use hartline_tests::{Result, hartline, paths, reference};
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The page that lists the workloads.
+const PAGE: &str = "docs/programs.md";
+/// If it is 1, the page is written anew with the results of this run.
+const WRITE: &str = "HARTLINE_WRITE_PROGRAMS";
+/// The longest time of a workload under Hartline or the reference.
+const DEADLINE: Duration = Duration::from_secs(900);
+
+/// A script that uses a package.
+#[derive(Debug, Clone)]
+struct Workload {
+    package: String,
+    script: String,
+}
+
+/// What a workload did under Hartline, beside the reference.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    /// With an empty cache of translations.
+    first: Duration,
+    /// With what the first run left.
+    second: Duration,
+    qemu: Duration,
+}
+
+type Results = Arc<Mutex<BTreeMap<String, std::result::Result<Times, String>>>>;
+
+fn main() -> ExitCode {
+    let workloads = match workloads() {
+        Ok(workloads) => workloads,
+        Err(error) => {
+            eprintln!("packages: {}", error.message().unwrap_or("it failed"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let results = Results::default();
+    let mut suite = Suite::new();
+    let listed = workloads.clone();
+    suite.add("docs/programs.md lists every workload", move || {
+        check_page(&listed)
+    });
+    for workload in workloads.clone() {
+        let results = Arc::clone(&results);
+        suite.add_long_kvm(workload.package.clone(), move || {
+            let times = compare(&workload);
+            let result = match &times {
+                Ok(times) => Ok(*times),
+                Err(error) => Err(error.message().unwrap_or("it failed").to_owned()),
+            };
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            results.insert(workload.package.clone(), result);
+            times.map(drop)
+        });
+    }
+    let code = suite.run();
+    if env::var_os(WRITE).is_some_and(|value| value == "1") {
+        let results = results.lock().unwrap_or_else(PoisonError::into_inner);
+        let page = page(&workloads, &results);
+        if let Err(error) = page.and_then(|page| Ok(fs::write(path(PAGE), page)?)) {
+            eprintln!("{PAGE}: {}", error.message().unwrap_or("it failed"));
+            return ExitCode::FAILURE;
+        }
+    }
+    code
+}
+
+fn path(relative: &str) -> PathBuf {
+    paths::repository().join(relative)
+}
+
+/// Reads the workloads: `=== PACKAGE [OTHER PACKAGE…]`, and the script up to the next such line.
+fn workloads() -> Result<Vec<Workload>> {
+    let text = fs::read_to_string(path("tests/packages/workloads.txt"))?;
+    let mut workloads = Vec::new();
+    for part in text.split("\n=== ").skip(1) {
+        let (head, script) = part.split_once('\n').ok_or("a workload without a script")?;
+        let package = head.split(' ').next().unwrap_or_default().to_owned();
+        let script = script.trim().to_owned();
+        workloads.push(Workload { package, script });
+    }
+    Ok(workloads)
+}
+
+/// The packages' versions of `debian.lock`.
+fn versions() -> Result<BTreeMap<String, String>> {
+    let lock = fs::read_to_string(path("tests/packages/debian.lock"))?;
+    let lines = lock.lines().filter(|line| !line.starts_with('#'));
+    Ok(lines
+        .filter_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            Some((words.next()?.to_owned(), words.next()?.to_owned()))
+        })
+        .collect())
+}
+
+/// Checks that the page has a row and the script of every workload, and no other rows.
+fn check_page(workloads: &[Workload]) -> Result<()> {
+    let page = fs::read_to_string(path(PAGE))?;
+    let rows: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| [")?.split(']').next())
+        .collect();
+    let expected: Vec<&str> = workloads.iter().map(|it| it.package.as_str()).collect();
+    if rows != expected {
+        return Err(format!("{PAGE}: run make test-packages: {rows:?}, not {expected:?}").into());
+    }
+    let outdated = workloads.iter().find(|it| !page.contains(&section(it)));
+    match outdated {
+        Some(workload) => Err(format!("{PAGE}: another script of {}", workload.package).into()),
+        None => Ok(()),
+    }
+}
+
+/// The root directory and its EROFS image.
+fn root() -> Result<&'static (PathBuf, PathBuf)> {
+    static ROOT: LazyLock<std::result::Result<(PathBuf, PathBuf), String>> = LazyLock::new(|| {
+        let folder = paths::target().join("packages");
+        let mut make = Command::new(path("tests/packages/root.sh"));
+        let outcome = process::run_for(make.arg(&folder), b"", Duration::from_secs(3600));
+        match outcome {
+            Ok(outcome) if outcome.code == 0 => Ok((folder.join("root"), folder.join("root.erofs"))),
+            Ok(outcome) => Err(format!("root.sh: {}", outcome.stderr_text())),
+            Err(error) => Err(error.message().unwrap_or("it failed").to_owned()),
+        }
+    });
+    ROOT.as_ref().map_err(|error| error.as_str().into())
+}
+
+/// Runs a workload under the reference and twice under Hartline.
+fn compare(workload: &Workload) -> Result<Times> {
+    let (root, image) = root()?;
+    let (expected, qemu) = timed(Command::new(path("tests/packages/reference.sh")).args([
+        reference::binary()?.as_os_str(),
+        reference::CPU.as_ref(),
+        root.as_os_str(),
+        workload.script.as_ref(),
+    ]))?;
+    let cache = paths::work().join(format!("packages-{}", workload.package));
+    let _ = fs::remove_dir_all(&cache);
+    let (first, first_time) = run(workload, image, &cache)?;
+    check_same("first run", &expected, &first)?;
+    let (second, second_time) = run(workload, image, &cache)?;
+    check_same("second run", &expected, &second)?;
+    fs::remove_dir_all(&cache)?;
+    Ok(Times {
+        first: first_time,
+        second: second_time,
+        qemu,
+    })
+}
+
+/// Runs a workload under Hartline.
+fn run(workload: &Workload, image: &Path, cache: &Path) -> Result<(Outcome, Duration)> {
+    let mut command = hartline::command("run")?;
+    command.env("HARTLINE_CACHE", cache);
+    command.arg("--rootfs").arg(image).args(["--mem", "4G"]);
+    for variable in [
+        "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME=/root",
+        "LC_ALL=C.UTF-8",
+        "TZ=UTC",
+    ] {
+        command.args(["--env", variable]);
+    }
+    let script = format!("cd /tmp\n{}", workload.script);
+    timed(command.args(["/bin/sh", "-c", &script]))
+}
+
+fn timed(command: &mut Command) -> Result<(Outcome, Duration)> {
+    let started = Instant::now();
+    let outcome = process::run_for(command, b"", DEADLINE)?;
+    Ok((outcome, started.elapsed()))
+}
+
+/// Compares exit codes and standard output; messages on standard error may name processes.
+fn check_same(what: &str, expected: &Outcome, actual: &Outcome) -> Result<()> {
+    let plain = Outcome {
+        stderr: expected.stderr.clone(),
+        ..actual.clone()
+    };
+    check_equal(expected, &plain).map_err(|error| {
+        let message = error.message().unwrap_or("it differs");
+        let text = actual.stderr_text();
+        format!("{what}: {message}\nstandard error: {text}").into()
+    })
+}
+
+/// The part of the page with a workload's script.
+fn section(workload: &Workload) -> String {
+    format!(
+        "### {}\n\n```sh\n{}\n```\n",
+        workload.package, workload.script
+    )
+}
+
+/// The page, from the results of a run.
+fn page(
+    workloads: &[Workload],
+    results: &BTreeMap<String, std::result::Result<Times, String>>,
+) -> Result<String> {
+    let versions = versions()?;
+    let same = results.values().filter(|result| result.is_ok()).count();
+    let mut text = format!(
+        "# Programs\n\n\
+         Debian packages for riscv64 with a workload each, compared with `qemu-riscv64`: standard output \
+         and exit code must be the same in the first run, with an empty cache of translations, and in \
+         the second one. {same} of {} are the same. The scripts are below the table.\n\n\
+         `make test-packages` runs them, as root, and writes this page. Times are seconds of the whole \
+         script on the machine that ran it, two scripts at a time.\n\n\
+         | package | version | result | first run | second run | qemu-riscv64 |\n\
+         |---|---|---|---|---|---|\n",
+        workloads.len()
+    );
+    for Workload { package, .. } in workloads {
+        let version = versions.get(package).map_or("", String::as_str);
+        let anchor = package.to_lowercase().replace(['.', '+'], "");
+        write!(text, "| [{package}](#{anchor}) | {version} |")?;
+        match results.get(package) {
+            Some(Ok(times)) => {
+                let [first, second, qemu] =
+                    [times.first, times.second, times.qemu].map(|time| time.as_secs_f64());
+                writeln!(text, " same | {first:.1} | {second:.1} | {qemu:.1} |")?;
+            }
+            Some(Err(error)) => {
+                let line = error.lines().next().unwrap_or_default().replace('|', " ");
+                writeln!(text, " {line} | | | |")?;
+            }
+            None => writeln!(text, " not run | | | |")?,
+        }
+    }
+    text.push_str("\n## Scripts\n\nA script runs in an empty directory, by Debian's `/bin/sh`.\n");
+    for workload in workloads {
+        write!(text, "\n{}", section(workload))?;
+    }
+    Ok(text)
+}
