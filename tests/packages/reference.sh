@@ -35,6 +35,7 @@ exec unshare --mount --pid --fork --kill-child --ipc --net --uts --mount-proc ba
     mount -t overlay -o lowerdir="$root",upperdir=upper,workdir=work none root
     mount -t tmpfs -o mode=1777 none root/tmp
     mount --rbind /proc root/proc
+    mount -t sysfs none root/sys
     mount -t tmpfs none root/dev
     for device in null zero full random urandom tty; do
         touch root/dev/$device
