@@ -8,7 +8,6 @@ use crate::arch::host::{Doorbell, Host};
 use crate::arch::thunks;
 use crate::credentials::Credentials;
 use crate::drivers::vectors;
-use crate::drivers::volume::HostChannel;
 use crate::exec::dispatch;
 use crate::exec::guard;
 use crate::exec::interp::fcsr;
@@ -21,7 +20,6 @@ use crate::kernel::process::FIRST;
 use crate::mm::{AddressSpace, Chunk, Frames, PageTable, Ram, chunk_table_size, share_table_size};
 use crate::syscall;
 use alloc::boxed::Box;
-use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ptr::{NonNull, addr_of};
@@ -123,6 +121,9 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
     let kernel = Kernel::new(host, &harts, memory, idle, files, &syscall::HANDLERS);
     let kernel = Box::leak(Box::new(kernel));
+    if let Err(error) = kernel.open_files() {
+        fail_files(error);
+    }
     if let Err(error) = vectors::request(host) {
         fail(
             ExitKind::RuntimeError,
@@ -172,31 +173,24 @@ fn address_spaces(boot: AddressSpace) -> (AddressSpace, AddressSpace) {
     (memory, boot)
 }
 
-/// Opens the files on top of the root file system `tree`. Changes take at most `limit` bytes of RAM.
+/// Mounts the root file system `tree`, or a minimal one. Changes take at most `limit` bytes of RAM.
 /// Also returns the file state of the first process.
 fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> (Vfs, Process) {
     let tree = tree.map(Tree::new).transpose().unwrap_or_else(|error| {
         let message = format_args!("the root file system image is damaged: {error}");
         fail(ExitKind::RuntimeError, message)
     });
-    mount(host, tree, limit).unwrap_or_else(|error| {
-        let message = format_args!("the root file system cannot be opened: {error}");
-        fail(ExitKind::RuntimeError, message)
-    })
-}
-
-/// Mounts the root `tree`, or a minimal one, and the volumes, and opens the standard streams.
-fn mount(host: Host, tree: Option<Tree>, limit: u64) -> Result<(Vfs, Process), Errno> {
     let boot = host.boot();
     let who = Credentials::new(boot.uid, boot.gid);
     let terminals = boot.terminals & 7;
-    let (mut vfs, mut process) = Vfs::new(tree, limit, clock::realtime, who, FIRST, terminals)?;
-    vfs.open_streams(&mut process)?;
-    if boot.volumes > 0 {
-        let transport = Rc::new(HostChannel::new(host));
-        vfs.mount_volumes(&process, transport, boot.volumes)?;
-    }
-    Ok((vfs, process))
+    let files = Vfs::new(tree, limit, clock::realtime, who, FIRST, terminals);
+    files.unwrap_or_else(|error| fail_files(error))
+}
+
+/// Ends the VM because its files cannot be opened.
+fn fail_files(error: Errno) -> ! {
+    let message = format_args!("the root file system cannot be opened: {error}");
+    fail(ExitKind::RuntimeError, message)
 }
 
 /// Creates the allocator for the RAM that the VMM left free. Its own tables come first there.

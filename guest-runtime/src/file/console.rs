@@ -1,6 +1,6 @@
 //! Standard streams, and the terminal behind them (`/dev/tty`, `/dev/console`).
 
-use crate::file::Vfs;
+use crate::file::Io;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
@@ -44,16 +44,16 @@ impl File for Console {
 
     fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         transfer.check_stream()?;
-        if self.0 != 0 && !transfer.vfs.has_terminal_input() {
+        if self.0 != 0 && !transfer.io.vfs.has_terminal_input() {
             return Err(Errno::EIO);
         }
         let nonblocking = transfer.is_nonblocking();
         let got = transfer.outside.read_input(to, nonblocking)?;
-        transfer.vfs.input_was_read();
+        transfer.io.vfs.input_was_read();
         Ok(got)
     }
 
-    fn read_limit(&self, _: &Vfs, _: Ino, _: u64) -> Result<u64, Errno> {
+    fn read_limit(&self, _: &Io<'_>, _: Ino, _: u64) -> Result<u64, Errno> {
         Ok(CALL_DATA as u64)
     }
 
@@ -112,14 +112,14 @@ impl File for Terminal {
 
     fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         // The terminal has input only if standard input is one.
-        if !transfer.vfs.has_terminal_input() {
+        if !transfer.io.vfs.has_terminal_input() {
             return Err(Errno::EIO);
         }
         let nonblocking = transfer.is_nonblocking();
         transfer.outside.read_input(to, nonblocking)
     }
 
-    fn read_limit(&self, _: &Vfs, _: Ino, _: u64) -> Result<u64, Errno> {
+    fn read_limit(&self, _: &Io<'_>, _: Ino, _: u64) -> Result<u64, Errno> {
         Ok(CALL_DATA as u64)
     }
 
@@ -141,11 +141,11 @@ impl File for Terminal {
         ioctl(kernel, 0..3, request, address)
     }
 
-    fn fsync(&self, _: &mut Vfs, _: Ino, _: u32, _: bool) -> Result<(), Errno> {
+    fn fsync(&self, _: &mut Io<'_>, _: Ino, _: u32, _: bool) -> Result<(), Errno> {
         Ok(())
     }
 
-    fn sync_file_range(&self, _: &mut Vfs, _: Ino, _: u32) -> Result<(), Errno> {
+    fn sync_file_range(&self, _: &mut Io<'_>, _: Ino, _: u32) -> Result<(), Errno> {
         Ok(())
     }
 }
@@ -207,7 +207,7 @@ fn ioctl(
     Ok(0)
 }
 
-impl Vfs {
+impl Io<'_> {
     /// Opens the standard streams of the first process: `/dev/console` for a stream that is the
     /// terminal.
     ///
@@ -215,7 +215,7 @@ impl Vfs {
     /// Errors of [`install`](Self::install).
     pub fn open_streams(&mut self, process: &mut Process) -> Result<(), Errno> {
         for stream in 0..3 {
-            let (ino, access) = match self.terminal_node(process, stream)? {
+            let (ino, access) = match self.vfs.terminal_node(process, stream)? {
                 Some(ino) => (ino, O_RDWR),
                 None => {
                     let new = NewInode {
@@ -223,7 +223,10 @@ impl Vfs {
                         mode: S_IFIFO | 0o600,
                         rdev: 0,
                     };
-                    let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
+                    let ino = self
+                        .vfs
+                        .fs
+                        .add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
                     (ino, if stream == 0 { O_RDONLY } else { O_WRONLY })
                 }
             };

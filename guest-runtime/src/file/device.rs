@@ -1,8 +1,8 @@
 //! Character devices without state: `/dev/null` and its like, random numbers, vsock.
 
-use crate::file::Vfs;
 use crate::file::operations::{File, Mapped, Mode};
 use crate::file::transfer::Transfer;
+use crate::file::{Io, Vfs};
 use crate::fs::process::FileId;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
@@ -78,7 +78,7 @@ impl File for Device {
         Ok(from.len())
     }
 
-    fn llseek(&self, _: &mut Vfs, _: FileId, _: i64, _: u32) -> Result<u64, Errno> {
+    fn llseek(&self, _: &mut Io<'_>, _: FileId, _: i64, _: u32) -> Result<u64, Errno> {
         Ok(0)
     }
 
@@ -86,7 +86,7 @@ impl File for Device {
         match (self, request) {
             (Self::Random, _) => random_ioctl(kernel, request, address),
             (Self::Vsock, IOCTL_VM_SOCKETS_GET_LOCAL_CID) => {
-                let cid = kernel.vfs.net.cid();
+                let cid = kernel.net.cid();
                 user::write(kernel.memory_mut(), address, &cid)?;
                 Ok(0)
             }
@@ -94,11 +94,11 @@ impl File for Device {
         }
     }
 
-    fn fsync(&self, _: &mut Vfs, _: Ino, _: u32, _: bool) -> Result<(), Errno> {
+    fn fsync(&self, _: &mut Io<'_>, _: Ino, _: u32, _: bool) -> Result<(), Errno> {
         Ok(())
     }
 
-    fn sync_file_range(&self, _: &mut Vfs, _: Ino, _: u32) -> Result<(), Errno> {
+    fn sync_file_range(&self, _: &mut Io<'_>, _: Ino, _: u32) -> Result<(), Errno> {
         Ok(())
     }
 

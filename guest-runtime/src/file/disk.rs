@@ -1,7 +1,7 @@
 //! Block devices, and `ioctl` on them (linux/fs.h).
 
 use crate::credentials::Credentials;
-use crate::file::Vfs;
+use crate::file::Io;
 use crate::file::operations::{File, Mode, Storage};
 use crate::file::transfer::Transfer;
 use crate::fs::devices;
@@ -35,7 +35,7 @@ impl File for Disk {
 
     fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         let (task, at) = (transfer.outside.task(), transfer.at());
-        let done = transfer.vfs.disks.read(self.0, task, at, to)?;
+        let done = transfer.io.disks.read(self.0, task, at, to)?;
         transfer.advance(done)
     }
 
@@ -48,7 +48,7 @@ impl File for Disk {
 
     fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
         let (task, at) = (transfer.outside.task(), transfer.at());
-        let done = transfer.vfs.disks.write(self.0, task, at, from)?;
+        let done = transfer.io.disks.write(self.0, task, at, from)?;
         transfer.advance(done)
     }
 
@@ -56,21 +56,21 @@ impl File for Disk {
         WINDOW as u64
     }
 
-    fn llseek(&self, vfs: &mut Vfs, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
-        let size = vfs.disks.size(self.0)?;
-        vfs.generic_llseek(id, size, offset, whence)
+    fn llseek(&self, io: &mut Io<'_>, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
+        let size = io.disks.size(self.0)?;
+        io.vfs.generic_llseek(id, size, offset, whence)
     }
 
-    fn fsync(&self, vfs: &mut Vfs, _: Ino, task: u32, _: bool) -> Result<(), Errno> {
-        vfs.disks.flush(self.0, task)
+    fn fsync(&self, io: &mut Io<'_>, _: Ino, task: u32, _: bool) -> Result<(), Errno> {
+        io.disks.flush(self.0, task)
     }
 
-    fn sync_file_range(&self, vfs: &mut Vfs, ino: Ino, task: u32) -> Result<(), Errno> {
-        self.fsync(vfs, ino, task, true)
+    fn sync_file_range(&self, io: &mut Io<'_>, ino: Ino, task: u32) -> Result<(), Errno> {
+        self.fsync(io, ino, task, true)
     }
 
     fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
-        let disk = kernel.vfs.disks.get(self.0)?;
+        let disk = kernel.disks.get(self.0)?;
         let (sectors, read_only) = (disk.sectors(), disk.is_read_only());
         match request {
             BLKGETSIZE => user::write(kernel.memory_mut(), address, &sectors)?,
@@ -83,7 +83,7 @@ impl File for Disk {
             }
             BLKIOOPT => user::write(kernel.memory_mut(), address, &0i32)?,
             BLKBSZGET => user::write(kernel.memory_mut(), address, &BLOCK)?,
-            BLKFLSBUF => match kernel.vfs.disks.flush(self.0, kernel.task().tid) {
+            BLKFLSBUF => match kernel.disks.flush(self.0, kernel.task().tid) {
                 Err(Errno::EAGAIN) => return Err(kernel.await_disk(0)),
                 result => result?,
             },
@@ -112,7 +112,7 @@ impl File for Disk {
 fn discard(kernel: &mut Kernel, number: u32, sector: u64, sectors: u64) -> Result<u64, Errno> {
     let (mut done, tid) = (kernel.progress(), kernel.task().tid);
     while done < sectors {
-        let disks = &mut kernel.vfs.disks;
+        let disks = &mut kernel.disks;
         done += match disks.discard(number, tid, sector + done, sectors - done) {
             Err(Errno::EAGAIN) => return Err(kernel.await_disk(done)),
             result => result?,
@@ -121,7 +121,7 @@ fn discard(kernel: &mut Kernel, number: u32, sector: u64, sectors: u64) -> Resul
     Ok(0)
 }
 
-impl Vfs {
+impl Io<'_> {
     /// Adds a disk as `/dev/NAME` with owner `who`.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl Vfs {
         who: &Credentials,
     ) -> Result<(), Errno> {
         let number = self.disks.count();
-        devices::add_disk(&mut self.fs, self.dev, name, number, who)?;
+        devices::add_disk(&mut self.vfs.fs, self.vfs.dev, name, number, who)?;
         self.disks.add(disk);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! inotify instances (`inotify_init1`).
 
 use super::readable;
-use crate::file::Vfs;
+use crate::file::Io;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
@@ -24,13 +24,13 @@ impl File for Inotify {
         "inotify"
     }
 
-    fn release(&self, vfs: &mut Vfs, ino: Ino, _: u32) {
-        vfs.fs.notify.remove_instance(ino);
+    fn release(&self, io: &mut Io<'_>, ino: Ino, _: u32) {
+        io.vfs.fs.notify.remove_instance(ino);
     }
 
     fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         transfer.check_stream()?;
-        transfer.vfs.fs.notify.read(transfer.ino, to)
+        transfer.io.vfs.fs.notify.read(transfer.ino, to)
     }
 
     fn poll(&self, kernel: &Kernel, file: &OpenFile, table: &mut PollTable) -> u32 {

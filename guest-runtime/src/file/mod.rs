@@ -14,6 +14,7 @@ pub mod disk;
 pub mod epoll;
 pub mod eventfd;
 pub mod inotify;
+mod io;
 pub mod open;
 pub mod operations;
 pub mod path;
@@ -33,6 +34,7 @@ pub mod timerfd;
 pub mod transfer;
 mod vfs;
 
+pub use io::Io;
 pub use vfs::{Target, Vfs};
 
 use crate::wait::{READABLE, WRITABLE};

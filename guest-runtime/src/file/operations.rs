@@ -2,9 +2,10 @@
 //!
 //! Each kind of open file implements [`File`] in a file of its own.
 
-use super::Vfs;
 use super::description::OpenFile;
+use super::pty::pair::Ptys;
 use super::transfer::Transfer;
+use super::{Io, Vfs};
 use crate::fs::process::FileId;
 use crate::fs::types::Ino;
 use crate::kernel::Kernel;
@@ -118,10 +119,10 @@ pub trait File: Any + Debug {
     }
 
     /// Records that a description was opened.
-    fn open(&self, _vfs: &mut Vfs, _ino: Ino, _flags: u32) {}
+    fn open(&self, _io: &mut Io<'_>, _ino: Ino, _flags: u32) {}
 
     /// Records that the last descriptor of a description was closed.
-    fn release(&self, _vfs: &mut Vfs, _ino: Ino, _flags: u32) {}
+    fn release(&self, _io: &mut Io<'_>, _ino: Ino, _flags: u32) {}
 
     /// Reads.
     ///
@@ -136,7 +137,7 @@ pub trait File: Any + Debug {
     ///
     /// # Errors
     /// `EISDIR`; `EIO` if the file has gone.
-    fn read_limit(&self, _vfs: &Vfs, _ino: Ino, _at: u64) -> Result<u64, Errno> {
+    fn read_limit(&self, _io: &Io<'_>, _ino: Ino, _at: u64) -> Result<u64, Errno> {
         Ok(u64::MAX)
     }
 
@@ -178,7 +179,7 @@ pub trait File: Any + Debug {
     /// Errors of lseek(2).
     fn llseek(
         &self,
-        _vfs: &mut Vfs,
+        _io: &mut Io<'_>,
         _id: FileId,
         _offset: i64,
         _whence: u32,
@@ -197,7 +198,7 @@ pub trait File: Any + Debug {
     }
 
     /// The foreground process group, if the file is a terminal; 0: it has none.
-    fn foreground(&self, _vfs: &Vfs) -> Option<u32> {
+    fn foreground(&self, _ptys: &Ptys) -> Option<u32> {
         None
     }
 
@@ -251,7 +252,13 @@ pub trait File: Any + Debug {
     ///
     /// # Errors
     /// `EAGAIN` if the request is not complete; `EINVAL` if there is nothing to make durable.
-    fn fsync(&self, _vfs: &mut Vfs, _ino: Ino, _task: u32, _only_data: bool) -> Result<(), Errno> {
+    fn fsync(
+        &self,
+        _io: &mut Io<'_>,
+        _ino: Ino,
+        _task: u32,
+        _only_data: bool,
+    ) -> Result<(), Errno> {
         Err(Errno::EINVAL)
     }
 
@@ -259,7 +266,7 @@ pub trait File: Any + Debug {
     ///
     /// # Errors
     /// `EAGAIN` if the request is not complete; `ESPIPE` if the file has no ranges.
-    fn sync_file_range(&self, _vfs: &mut Vfs, _ino: Ino, _task: u32) -> Result<(), Errno> {
+    fn sync_file_range(&self, _io: &mut Io<'_>, _ino: Ino, _task: u32) -> Result<(), Errno> {
         Err(Errno::ESPIPE)
     }
 

@@ -10,6 +10,7 @@ use crate::fs::proc::{Node, Text};
 use crate::fs::process::Process;
 use crate::fs::types::Ino;
 use crate::kernel::scheduler::load::FRACTION;
+use crate::net::Network;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -117,13 +118,13 @@ pub trait System {
     fn random(&mut self, boot: bool) -> [u8; 16];
 }
 
-/// The contents of `node`, from the current state of `vfs` and of the `process` it is about.
+/// The contents of `node`, from the current state of `vfs`, of the sockets `net` and of the `process` it is about.
 ///
 /// # Errors
 /// `EINVAL` for a node without text, `EBADF` for a closed descriptor.
 pub fn contents(
     node: Node,
-    vfs: &Vfs,
+    (vfs, net): (&Vfs, &Network),
     process: &Process,
     system: &mut dyn System,
 ) -> Result<Vec<u8>, Errno> {
@@ -155,7 +156,7 @@ pub fn contents(
         | Text::NetTcp6
         | Text::NetUdp
         | Text::NetUdp6
-        | Text::NetUnix => proc_net::write(&mut out, text, &vfs.net),
+        | Text::NetUnix => proc_net::write(&mut out, text, net),
         Text::SysvShm | Text::SysvSem | Text::SysvMsg => system.ipc(&mut out, text),
         _ => match constant(text) {
             Some(constant) => out.push_str(constant),

@@ -30,10 +30,10 @@ impl Kernel {
         }
         let result = loop {
             self.control = Control::Continue;
-            if self.vfs.net.is_pending() {
+            if self.net.is_pending() {
                 self.poll_network();
             }
-            if self.vfs.disks.is_pending() {
+            if self.disks.is_pending() {
                 self.attend_disks();
             }
             let result = self.serve(number, &arguments);

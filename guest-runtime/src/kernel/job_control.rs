@@ -87,7 +87,7 @@ impl Kernel {
     /// Whether a session has a controlling terminal.
     pub(crate) fn has_terminal(&self, session: u32) -> bool {
         let of_vm = session == FIRST && self.host.boot().terminals != 0;
-        of_vm || self.vfs.ptys.of_session(session).is_some()
+        of_vm || self.ptys.of_session(session).is_some()
     }
 
     /// Detaches the running process and its later children from the controlling terminal. Other
@@ -99,7 +99,7 @@ impl Kernel {
 
     /// Detaches the pair from its session; its foreground process group gets `signals`.
     pub(crate) fn give_up_terminal(&mut self, id: PtyId, signals: &[u8]) {
-        let Ok(pair) = self.vfs.ptys.get_mut(id) else {
+        let Ok(pair) = self.ptys.get_mut(id) else {
             return;
         };
         pair.session = 0;
@@ -116,7 +116,7 @@ impl Kernel {
     pub(crate) fn leave_terminal(&mut self) {
         let pid = self.process().pid;
         if self.process().session == pid
-            && let Some(id) = self.vfs.ptys.of_session(pid)
+            && let Some(id) = self.ptys.of_session(pid)
         {
             self.give_up_terminal(id, &[SIGHUP]);
         }
@@ -124,7 +124,7 @@ impl Kernel {
 
     /// Sends the signals that operations on pseudo-terminals have queued.
     pub(crate) fn send_terminal_signals(&mut self) {
-        for signal in core::mem::take(&mut self.vfs.ptys.signals) {
+        for signal in core::mem::take(&mut self.ptys.signals) {
             match signal {
                 TerminalSignal::Group(group, signal) => {
                     self.signal_group(group, SigInfo::sent(signal, SI_KERNEL, 0, 0));

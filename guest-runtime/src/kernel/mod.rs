@@ -34,7 +34,9 @@ use crate::exec::interp::Interpreter;
 use crate::exec::shadow::Shadow;
 use crate::exec::translations::Translations;
 use crate::file::Vfs;
+use crate::file::pty::pair::Ptys;
 use crate::fs;
+use crate::fs::disks::Disks;
 use crate::ipc::Ipc;
 use crate::kernel::call::Handlers;
 use crate::kernel::chaos::Chaos;
@@ -51,6 +53,7 @@ use crate::kernel::table::{Slab, Table};
 use crate::kernel::task::Task;
 use crate::kernel::timers::TimerQueue;
 use crate::mm::{self, Access, AddressSpace};
+use crate::net::Network;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -89,6 +92,12 @@ pub struct Kernel {
     pub current: Current,
     /// Files of the VM.
     pub vfs: Vfs,
+    /// Sockets.
+    pub net: Network,
+    /// Pseudo-terminals.
+    pub ptys: Ptys,
+    /// Block devices, and requests to volumes.
+    pub disks: Disks,
     /// Standard streams.
     pub streams: Streams,
     /// The queues of tasks.
@@ -173,6 +182,9 @@ impl Kernel {
             spaces,
             current,
             vfs,
+            net: Network::default(),
+            ptys: Ptys::default(),
+            disks: Disks::default(),
             streams: Streams::new(host),
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),

@@ -83,9 +83,9 @@ impl Kernel {
         let code = self.interpreter.code();
         let space = Space::new(memory, Images::default(), code);
         let space = self.spaces.insert(space);
-        let (vfs, first) = self.file_state();
-        let mut files = vfs.fork(first, IDLE);
-        vfs.close_all(&mut files);
+        let (mut io, first) = self.io();
+        let mut files = io.vfs.fork(first, IDLE);
+        io.close_all(&mut files);
         let mut process = Process::new(self.host.boot(), space, files);
         process.pid = IDLE;
         let process = self.processes.insert(IDLE, process);

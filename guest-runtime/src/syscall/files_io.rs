@@ -108,7 +108,7 @@ fn read_at(
     if mode.has(Mode::TERMINAL) {
         object(kernel, id)?.check_input(kernel)?;
     }
-    let limit = kernel.vfs.read_limit(id, offset, count)?;
+    let limit = kernel.io().0.read_limit(id, offset, count)?;
     match read_into(kernel, id, offset, address, limit) {
         Err(Errno::EAGAIN) if waits(kernel, id)? => {
             if mode.has(Mode::TERMINAL) {
@@ -258,9 +258,9 @@ fn is_socket(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
     Ok(kernel.vfs.files.get(id)?.mode.has(Mode::SOCKET))
 }
 
-/// Reads from a socket, or by [`File::read_iter`]; `None` if [`Vfs::read`] is to follow.
+/// Reads from a socket, or by [`File::read_iter`]; `None` if [`Io::read`] is to follow.
 ///
-/// [`Vfs::read`]: crate::file::Vfs::read
+/// [`Io::read`]: crate::file::Io::read
 fn read_special(
     kernel: &mut Kernel,
     id: FileId,
@@ -453,9 +453,9 @@ fn pwritev2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn lseek(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (vfs, process) = kernel.file_state();
+    let (mut io, process) = kernel.io();
     let id = process.fds.get(a[0] as u32)?.file;
-    vfs.seek(id, a[1].cast_signed(), a[2] as u32)
+    io.seek(id, a[1].cast_signed(), a[2] as u32)
 }
 
 fn sendfile(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -581,7 +581,7 @@ fn copy(
 /// Flushes the disks; all other files are in memory or on the host.
 fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     // As on Linux, only fsync reports errors.
-    match kernel.vfs.disks.flush_all(kernel.task().tid) {
+    match kernel.disks.flush_all(kernel.task().tid) {
         Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
         _ => Ok(0),
     }
@@ -590,7 +590,7 @@ fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
 fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno> {
     let file = kernel.file(fd)?;
     let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task().tid);
-    let result = object.fsync(&mut kernel.vfs, ino, task, only_data);
+    let result = object.fsync(&mut kernel.io().0, ino, task, only_data);
     synced(kernel, result)
 }
 
@@ -621,7 +621,7 @@ fn sync_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task().tid);
-    let result = object.sync_file_range(&mut kernel.vfs, ino, task);
+    let result = object.sync_file_range(&mut kernel.io().0, ino, task);
     synced(kernel, result)
 }
 

@@ -54,9 +54,9 @@ fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     let (fd, opens) = match kernel.task().retry {
         Some(Retry { progress, .. }) => (progress as u32, (progress >> 32) as u32),
         None => {
-            let (vfs, process) = kernel.file_state();
-            let fd = vfs.open(process, request)?;
-            match vfs.other_end(process, fd) {
+            let (mut io, process) = kernel.io();
+            let fd = io.open(process, request)?;
+            match io.vfs.other_end(process, fd) {
                 Some(OtherEnd { open: false, opens }) => (fd, opens),
                 _ => return Ok(u64::from(fd)),
             }
@@ -75,8 +75,8 @@ fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     let place = Registration::new(&pipe.read_waiters, OPENED);
     let error = kernel.block_at(place, NEVER, progress);
     if error != Errno::ERESTARTSYS {
-        let (vfs, process) = kernel.file_state();
-        vfs.close(process, fd)?;
+        let (mut io, process) = kernel.io();
+        io.close(process, fd)?;
     }
     Err(error)
 }

@@ -119,9 +119,9 @@ pub(super) fn set_asynchronous(kernel: &mut Kernel, fd: u64, on: bool) -> Result
     if table.input {
         table.wait(&kernel.streams.input_waiters);
     }
-    let (vfs, process) = kernel.file_state();
-    vfs.set_asynchronous(process, fd as u32, on, table.into_places())?;
-    if vfs.awaits_input {
+    let (mut io, process) = kernel.io();
+    io.set_asynchronous(process, fd as u32, on, table.into_places())?;
+    if io.vfs.awaits_input {
         // Standard input is polled in the ticks.
         kernel.start_ticking();
     }

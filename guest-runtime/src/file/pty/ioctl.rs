@@ -39,18 +39,18 @@ pub(super) fn ioctl(
     address: u64,
 ) -> Result<u64, Errno> {
     let id = side.id;
-    if !side.is_master && kernel.vfs.ptys.get(id)?.is_hung_up() {
+    if !side.is_master && kernel.ptys.get(id)?.is_hung_up() {
         return Err(Errno::EIO);
     }
     match request {
         TCGETS => {
-            let settings = kernel.vfs.ptys.get(id)?.line.termios;
+            let settings = kernel.ptys.get(id)?.line.termios;
             user::write(kernel.memory_mut(), address, &settings)?;
         }
         TCSETS | TCSETSW | TCSETSF => {
             check_change(kernel, side)?;
             let settings: Termios = user::read(kernel.memory_mut(), address)?;
-            kernel.vfs.change_line(id, |line| {
+            kernel.ptys.change_line(id, |line| {
                 if request == TCSETSF {
                     line.flush_input();
                     line.tell(TIOCPKT_FLUSHREAD);
@@ -66,12 +66,12 @@ pub(super) fn ioctl(
         }
         TIOCOUTQ => user::write(kernel.memory_mut(), address, &0u32)?,
         TIOCGWINSZ => {
-            let window = kernel.vfs.ptys.get(id)?.window;
+            let window = kernel.ptys.get(id)?.window;
             user::write(kernel.memory_mut(), address, &window)?;
         }
         TIOCSWINSZ => {
             let window: Winsize = user::read(kernel.memory_mut(), address)?;
-            kernel.vfs.set_window(id, window)?;
+            kernel.ptys.set_window(id, window)?;
         }
         _ if side.is_master => return master_request(kernel, id, request, address),
         _ => return session_request(kernel, side, request, address),
@@ -81,7 +81,7 @@ pub(super) fn ioctl(
 
 /// `tcflow` and `tcflush`. The master's input is the slave's output.
 fn control_flow(kernel: &mut Kernel, side: Side, request: u32, action: u64) -> Result<u64, Errno> {
-    kernel.vfs.change_line(side.id, |line| {
+    kernel.ptys.change_line(side.id, |line| {
         match (request, action) {
             (TCFLSH, TCIFLUSH) if side.is_master => line.flush_output(),
             (TCFLSH, TCOFLUSH) if side.is_master => line.flush_input(),
@@ -119,40 +119,40 @@ fn master_request(
     match request {
         TIOCGPTN => user::write(kernel.memory_mut(), address, &id.0)?,
         TIOCGPTLCK => {
-            let locked = u32::from(kernel.vfs.ptys.get(id)?.locked);
+            let locked = u32::from(kernel.ptys.get(id)?.locked);
             user::write(kernel.memory_mut(), address, &locked)?;
         }
         TIOCSPTLCK => {
             let locked: u32 = user::read(kernel.memory_mut(), address)?;
-            kernel.vfs.ptys.get_mut(id)?.locked = locked != 0;
+            kernel.ptys.get_mut(id)?.locked = locked != 0;
         }
         TIOCPKT => {
             let on: u32 = user::read(kernel.memory_mut(), address)?;
-            kernel.vfs.ptys.get_mut(id)?.set_packets(on != 0);
+            kernel.ptys.get_mut(id)?.set_packets(on != 0);
         }
         TIOCGPKT => {
-            let on = u32::from(kernel.vfs.ptys.get(id)?.has_packets());
+            let on = u32::from(kernel.ptys.get(id)?.has_packets());
             user::write(kernel.memory_mut(), address, &on)?;
         }
         TIOCGPTPEER => {
             let flags = address as u32;
-            let (vfs, process) = kernel.file_state();
-            let file = Slave::peer(vfs, process, id, flags)?;
-            let fd = vfs.install(process, file, flags & O_CLOEXEC != 0)?;
+            let (mut io, process) = kernel.io();
+            let file = Slave::peer(io.ptys, process, id, flags)?;
+            let fd = io.install(process, file, flags & O_CLOEXEC != 0)?;
             return Ok(u64::from(fd));
         }
         TIOCSIG => {
             let signal = check_number(address)?;
-            let group = kernel.vfs.ptys.get(id)?.foreground;
+            let group = kernel.ptys.get(id)?.foreground;
             if group != 0 {
                 kernel.signal_group(group, SigInfo::sent(signal, SI_KERNEL, 0, 0));
             }
         }
         TIOCGPGRP => {
-            let group = kernel.vfs.ptys.get(id)?.foreground;
+            let group = kernel.ptys.get(id)?.foreground;
             user::write(kernel.memory_mut(), address, &group)?;
         }
-        TIOCGSID => match kernel.vfs.ptys.get(id)?.session {
+        TIOCGSID => match kernel.ptys.get(id)?.session {
             0 => return Err(Errno::ENOTTY),
             session => user::write(kernel.memory_mut(), address, &session)?,
         },
@@ -171,7 +171,7 @@ fn session_request(
     if request == TIOCSCTTY {
         return take_control(kernel, side.id, address);
     }
-    let pair = kernel.vfs.ptys.get(side.id)?;
+    let pair = kernel.ptys.get(side.id)?;
     let (session, foreground) = (pair.session, pair.foreground);
     if session != kernel.process().terminal_session() {
         return Err(Errno::ENOTTY);
@@ -181,7 +181,7 @@ fn session_request(
         TIOCGSID => user::write(kernel.memory_mut(), address, &session)?,
         TIOCSPGRP => {
             let group = kernel.new_foreground(session, foreground, address)?;
-            kernel.vfs.ptys.get_mut(side.id)?.foreground = group;
+            kernel.ptys.get_mut(side.id)?.foreground = group;
         }
         TIOCNOTTY if kernel.process().pid != session => kernel.leave_own_terminal(),
         TIOCNOTTY => {
@@ -200,7 +200,7 @@ fn take_control(kernel: &mut Kernel, id: PtyId, force: u64) -> Result<u64, Errno
     let privileged = kernel.process().has(CAP_SYS_ADMIN);
     let is_leader = kernel.process().pid == own;
     let group = kernel.process().group;
-    let pair = kernel.vfs.ptys.get_mut(id)?;
+    let pair = kernel.ptys.get_mut(id)?;
     match pair.session {
         session if session == own && is_leader => return Ok(0),
         _ if !is_leader || has_terminal => return Err(Errno::EPERM),
@@ -218,7 +218,7 @@ fn take_control(kernel: &mut Kernel, id: PtyId, force: u64) -> Result<u64, Errno
 /// Checks that the running process may change a terminal's settings: a background process is
 /// stopped.
 fn check_change(kernel: &mut Kernel, side: Side) -> Result<(), Errno> {
-    let pair = kernel.vfs.ptys.get(side.id)?;
+    let pair = kernel.ptys.get(side.id)?;
     let (session, foreground) = (pair.session, pair.foreground);
     match side.is_master {
         true => Ok(()),

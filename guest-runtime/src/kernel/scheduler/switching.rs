@@ -177,7 +177,7 @@ impl Kernel {
         if let Some(registers) = self.task_mut().registers.take() {
             registers.restore(self.hart());
         }
-        let alone = self.is_alone() && !self.vfs.net.has_device();
+        let alone = self.is_alone() && !self.net.has_device();
         self.streams.set_alone(alone);
         if self.signals().is_deliverable() {
             dispatch::ask_attention(self.kick());
