@@ -2,13 +2,13 @@
 
 use crate::credentials::Credentials;
 use crate::file::Io;
+use crate::file::caller::Caller;
 use crate::file::operations::{File, Mode, Storage};
 use crate::file::transfer::Transfer;
 use crate::fs::devices;
 use crate::fs::disks::{self, SECTOR, WINDOW};
 use crate::fs::process::FileId;
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut, user};
 use alloc::boxed::Box;
 use hartline_linux::errno::Errno;
@@ -69,26 +69,30 @@ impl File for Disk {
         self.fsync(io, ino, task, true)
     }
 
-    fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
-        let disk = kernel.disks.get(self.0)?;
+    fn ioctl(&self, caller: &mut dyn Caller, request: u32, address: u64) -> Result<u64, Errno> {
+        let (io, _) = caller.io();
+        let disk = io.disks.get(self.0)?;
         let (sectors, read_only) = (disk.sectors(), disk.is_read_only());
         match request {
-            BLKGETSIZE => user::write(kernel.memory_mut(), address, &sectors)?,
+            BLKGETSIZE => user::write(caller.memory(), address, &sectors)?,
             BLKGETSIZE64 => {
-                user::write(kernel.memory_mut(), address, &(sectors * SECTOR as u64))?;
+                user::write(caller.memory(), address, &(sectors * SECTOR as u64))?;
             }
-            BLKROGET => user::write(kernel.memory_mut(), address, &i32::from(read_only))?,
+            BLKROGET => user::write(caller.memory(), address, &i32::from(read_only))?,
             BLKSSZGET | BLKPBSZGET | BLKIOMIN => {
-                user::write(kernel.memory_mut(), address, &(SECTOR as i32))?;
+                user::write(caller.memory(), address, &(SECTOR as i32))?;
             }
-            BLKIOOPT => user::write(kernel.memory_mut(), address, &0i32)?,
-            BLKBSZGET => user::write(kernel.memory_mut(), address, &BLOCK)?,
-            BLKFLSBUF => match kernel.disks.flush(self.0, kernel.task().tid) {
-                Err(Errno::EAGAIN) => return Err(kernel.await_disk(0)),
-                result => result?,
-            },
+            BLKIOOPT => user::write(caller.memory(), address, &0i32)?,
+            BLKBSZGET => user::write(caller.memory(), address, &BLOCK)?,
+            BLKFLSBUF => {
+                let tid = caller.identity().tid;
+                match caller.io().0.disks.flush(self.0, tid) {
+                    Err(Errno::EAGAIN) => return Err(caller.await_disk(0)),
+                    result => result?,
+                }
+            }
             BLKDISCARD => {
-                let [start, length]: [u64; 2] = user::read(kernel.memory_mut(), address)?;
+                let [start, length]: [u64; 2] = user::read(caller.memory(), address)?;
                 let end = start.checked_add(length).ok_or(Errno::EINVAL)?;
                 let unit = SECTOR as u64;
                 if read_only {
@@ -100,7 +104,7 @@ impl File for Disk {
                 {
                     return Err(Errno::EINVAL);
                 }
-                return discard(kernel, self.0, start / unit, length / unit);
+                return discard(caller, self.0, start / unit, length / unit);
             }
             _ => return Err(Errno::ENOTTY),
         }
@@ -109,12 +113,13 @@ impl File for Disk {
 }
 
 /// Discards `sectors` sectors from `sector` on.
-fn discard(kernel: &mut Kernel, number: u32, sector: u64, sectors: u64) -> Result<u64, Errno> {
-    let (mut done, tid) = (kernel.progress(), kernel.task().tid);
+fn discard(caller: &mut dyn Caller, number: u32, sector: u64, sectors: u64) -> Result<u64, Errno> {
+    let tid = caller.identity().tid;
+    let mut done = caller.waited().map_or(0, |waited| waited.progress);
     while done < sectors {
-        let disks = &mut kernel.disks;
-        done += match disks.discard(number, tid, sector + done, sectors - done) {
-            Err(Errno::EAGAIN) => return Err(kernel.await_disk(done)),
+        let (io, _) = caller.io();
+        done += match io.disks.discard(number, tid, sector + done, sectors - done) {
+            Err(Errno::EAGAIN) => return Err(caller.await_disk(done)),
             result => result?,
         };
     }

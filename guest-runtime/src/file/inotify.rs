@@ -2,11 +2,12 @@
 
 use super::readable;
 use crate::file::Io;
+use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
+use crate::file::view::View;
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
 use crate::mm::UserSliceMut;
 use crate::wait::poll::PollTable;
 use hartline_linux::errno::Errno;
@@ -33,13 +34,13 @@ impl File for Inotify {
         transfer.io.vfs.fs.notify.read(transfer.ino, to)
     }
 
-    fn poll(&self, kernel: &Kernel, file: &OpenFile, table: &mut PollTable) -> u32 {
-        let waiters = kernel.vfs.fs.notify.waiters(file.ino);
+    fn poll(&self, view: &View<'_>, file: &OpenFile, table: &mut PollTable) -> u32 {
+        let waiters = view.vfs.fs.notify.waiters(file.ino);
         waiters.into_iter().for_each(|waiters| table.wait(waiters));
-        readable(kernel.vfs.fs.notify.waiting(file.ino) > 0)
+        readable(view.vfs.fs.notify.waiting(file.ino) > 0)
     }
 
-    fn waiting(&self, kernel: &mut Kernel, ino: Ino, _: u64) -> Result<u64, Errno> {
-        Ok(kernel.vfs.fs.notify.waiting(ino) as u64)
+    fn waiting(&self, caller: &mut dyn Caller, ino: Ino, _: u64) -> Result<u64, Errno> {
+        Ok(caller.io().0.vfs.fs.notify.waiting(ino) as u64)
     }
 }

@@ -6,6 +6,7 @@
 
 mod anonymous;
 pub mod asynchronous;
+pub mod caller;
 pub mod console;
 pub mod description;
 pub mod device;
@@ -33,6 +34,7 @@ mod tests;
 pub mod timerfd;
 pub mod transfer;
 mod vfs;
+pub mod view;
 
 pub use io::Io;
 pub use vfs::{Target, Vfs};

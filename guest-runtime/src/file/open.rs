@@ -21,7 +21,7 @@ use crate::fs::process::Process;
 use crate::fs::types::{Ino, VALID_OPEN_FLAGS, major, minor};
 use crate::fs::volume;
 use crate::fs::walk::{Options, Resolved};
-use crate::kernel::process::FIRST;
+use crate::ids::FIRST;
 use alloc::rc::Rc;
 use hartline_linux::capability::CAP_FOWNER;
 use hartline_linux::errno::Errno;

@@ -2,13 +2,14 @@
 //!
 //! Each kind of open file implements [`File`] in a file of its own.
 
+use super::caller::Caller;
 use super::description::OpenFile;
 use super::pty::pair::Ptys;
 use super::transfer::Transfer;
+use super::view::View;
 use super::{Io, Vfs};
 use crate::fs::process::FileId;
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::poll::PollTable;
 use crate::wait::{READABLE, WRITABLE};
@@ -148,7 +149,7 @@ pub trait File: Any + Debug {
     /// Errors of read(2).
     fn read_iter(
         &self,
-        _kernel: &mut Kernel,
+        _caller: &mut dyn Caller,
         _flags: u32,
         _vectors: &[Iovec],
     ) -> Result<Option<u64>, Errno> {
@@ -188,7 +189,7 @@ pub trait File: Any + Debug {
     }
 
     /// Returns the ready events, and names the wait queues that are woken when others become ready.
-    fn poll(&self, _kernel: &Kernel, _file: &OpenFile, _table: &mut PollTable) -> u32 {
+    fn poll(&self, _view: &View<'_>, _file: &OpenFile, _table: &mut PollTable) -> u32 {
         READABLE | WRITABLE
     }
 
@@ -202,19 +203,19 @@ pub trait File: Any + Debug {
         None
     }
 
-    /// Checks that the running process may read from a terminal, and stops it if not.
+    /// Checks that the calling process may read from a terminal, and stops it if not.
     ///
     /// # Errors
     /// `EIO` if the process cannot be stopped, `EINTR` if it is.
-    fn check_input(&self, _kernel: &mut Kernel) -> Result<(), Errno> {
+    fn check_input(&self, _caller: &mut dyn Caller) -> Result<(), Errno> {
         Ok(())
     }
 
-    /// Checks that the running process may write to a terminal, and stops it if not.
+    /// Checks that the calling process may write to a terminal, and stops it if not.
     ///
     /// # Errors
     /// `EIO` if the process cannot be stopped, `EINTR` if it is.
-    fn check_output(&self, _kernel: &mut Kernel) -> Result<(), Errno> {
+    fn check_output(&self, _caller: &mut dyn Caller) -> Result<(), Errno> {
         Ok(())
     }
 
@@ -225,7 +226,7 @@ pub trait File: Any + Debug {
     /// The errors of reading and of waiting.
     fn read_timed(
         &self,
-        _kernel: &mut Kernel,
+        _caller: &mut dyn Caller,
         _address: u64,
         _count: u64,
     ) -> Result<Option<u64>, Errno> {
@@ -236,7 +237,7 @@ pub trait File: Any + Debug {
     ///
     /// # Errors
     /// `ENOTTY` for an unknown request.
-    fn ioctl(&self, _kernel: &mut Kernel, _request: u32, _address: u64) -> Result<u64, Errno> {
+    fn ioctl(&self, _caller: &mut dyn Caller, _request: u32, _address: u64) -> Result<u64, Errno> {
         Err(Errno::ENOTTY)
     }
 
@@ -244,7 +245,7 @@ pub trait File: Any + Debug {
     ///
     /// # Errors
     /// `ENOTTY` if the file cannot tell.
-    fn waiting(&self, _kernel: &mut Kernel, _ino: Ino, _position: u64) -> Result<u64, Errno> {
+    fn waiting(&self, _caller: &mut dyn Caller, _ino: Ino, _position: u64) -> Result<u64, Errno> {
         Err(Errno::ENOTTY)
     }
 

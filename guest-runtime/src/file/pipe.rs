@@ -1,16 +1,17 @@
 //! Ends of pipes, named (FIFOs) and unnamed.
 
 use super::{readable, writable};
+use crate::file::caller::Caller;
 use crate::file::description::{OpenFile, reads, writes};
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
+use crate::file::view::View;
 use crate::file::{Io, Vfs};
 use crate::fs::filesystem::{NewInode, PIPE_DEVICE};
 use crate::fs::inode::Kind;
 use crate::fs::pipe::Pipe;
 use crate::fs::process::Process;
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::poll::PollTable;
 use alloc::rc::Rc;
@@ -99,8 +100,8 @@ impl File for PipeEnd {
         }
     }
 
-    fn poll(&self, kernel: &Kernel, file: &OpenFile, table: &mut PollTable) -> u32 {
-        let Ok(pipe) = pipe(&kernel.vfs, file.ino) else {
+    fn poll(&self, view: &View<'_>, file: &OpenFile, table: &mut PollTable) -> u32 {
+        let Ok(pipe) = pipe(view.vfs, file.ino) else {
             return POLLERR;
         };
         let mut ready = 0;
@@ -117,8 +118,8 @@ impl File for PipeEnd {
         ready
     }
 
-    fn waiting(&self, kernel: &mut Kernel, ino: Ino, _: u64) -> Result<u64, Errno> {
-        match &kernel.vfs.fs.inode(ino)?.kind {
+    fn waiting(&self, caller: &mut dyn Caller, ino: Ino, _: u64) -> Result<u64, Errno> {
+        match &caller.io().0.vfs.fs.inode(ino)?.kind {
             Kind::Fifo(pipe) => Ok(pipe.len() as u64),
             _ => Ok(0),
         }

@@ -9,7 +9,6 @@ use crate::fs::pipe::MAX_CAPACITY;
 use crate::fs::proc::{Node, Text};
 use crate::fs::process::Process;
 use crate::fs::types::Ino;
-use crate::kernel::scheduler::load::FRACTION;
 use crate::net::Network;
 use alloc::format;
 use alloc::string::String;
@@ -18,6 +17,9 @@ use core::fmt::Write;
 use hartline_linux::errno::Errno;
 use hartline_linux::resource::{RLIM_INFINITY, RLIM_NLIMITS, Rlimit64};
 use hartline_linux::stat::{S_IFMT, S_IFSOCK};
+
+/// Fraction bits of the [averages](Load::averages) (`FSHIFT`).
+pub const FRACTION: u32 = 11;
 
 /// A task and its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,5 +1,6 @@
 //! Regular files: in memory, in the root image, in a volume.
 
+use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mapped, Mode, Storage};
 use crate::file::transfer::Transfer;
@@ -10,7 +11,6 @@ use crate::fs::inode::Kind;
 use crate::fs::process::{FileId, Process};
 use crate::fs::types::Ino;
 use crate::fs::volume::is_volume;
-use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::rc::Rc;
 use core::ops::Range;
@@ -107,8 +107,8 @@ impl File for Regular {
         Ok(position)
     }
 
-    fn waiting(&self, kernel: &mut Kernel, ino: Ino, position: u64) -> Result<u64, Errno> {
-        Ok(kernel.vfs.fs.size(ino)?.saturating_sub(position))
+    fn waiting(&self, caller: &mut dyn Caller, ino: Ino, position: u64) -> Result<u64, Errno> {
+        Ok(caller.io().0.vfs.fs.size(ino)?.saturating_sub(position))
     }
 
     fn fsync(&self, io: &mut Io<'_>, ino: Ino, task: u32, only_data: bool) -> Result<(), Errno> {

@@ -1,13 +1,14 @@
 //! Sockets. Their own calls are in the system calls; here is what they share with other files.
 
 use crate::file::Io;
+use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
+use crate::file::view::View;
 use crate::fs::filesystem::{NewInode, SOCKET_DEVICE};
 use crate::fs::process::{FileId, Process};
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::net::address::Family;
 use crate::net::queue::NOBODY;
@@ -52,8 +53,8 @@ impl File for Socket {
         transfer.io.net.send(self.0, from, &[], NOBODY)
     }
 
-    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
-        let net = &kernel.net;
+    fn poll(&self, view: &View<'_>, _: &OpenFile, table: &mut PollTable) -> u32 {
+        let net = view.net;
         let Ok(socket) = net.get(self.0) else {
             return POLLERR;
         };
@@ -87,8 +88,9 @@ impl File for Socket {
         ready
     }
 
-    fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
-        let socket = kernel.net.get(self.0)?;
+    fn waiting(&self, caller: &mut dyn Caller, _: Ino, _: u64) -> Result<u64, Errno> {
+        let (io, _) = caller.io();
+        let socket = io.net.get(self.0)?;
         Ok(match (socket.kind, socket.queue.front()) {
             (Type::Datagram, Some(message)) => message.bytes.len() as u64,
             _ => socket.queue.len() as u64,

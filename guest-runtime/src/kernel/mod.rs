@@ -1,6 +1,7 @@
 //! The state of the library OS, and the events that interrupt the running task.
 
 pub mod call;
+mod caller;
 pub(crate) mod chaos;
 mod code;
 pub mod current;

@@ -171,7 +171,7 @@ pub(super) fn block(
     }
     let mut table = PollTable::collecting(events, kernel.take_places());
     let file = kernel.vfs.files.get(id)?;
-    file.object.poll(kernel, file, &mut table);
+    file.object.poll(&kernel.view(), file, &mut table);
     let mut places = table.into_places();
     if events == READABLE && file.mode.has(Mode::WAKE_ONE) {
         places.iter_mut().for_each(Registration::set_exclusive);

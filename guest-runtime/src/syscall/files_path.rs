@@ -12,9 +12,10 @@ use crate::fs::types::Ino;
 use crate::fs::types::VALID_OPEN_FLAGS;
 use crate::fs::walk::{Last, Options, Resolved};
 use crate::kernel::Kernel;
-use crate::kernel::task::{NEVER, Retry};
+use crate::kernel::task::Retry;
 use crate::mm::user;
 use crate::wait::Registration;
+use crate::wait::time::NEVER;
 use hartline_linux::capability::{CAP_MKNOD, CAP_SYS_CHROOT};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{

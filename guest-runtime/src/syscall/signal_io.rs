@@ -115,7 +115,7 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
 pub(super) fn set_asynchronous(kernel: &mut Kernel, fd: u64, on: bool) -> Result<(), Errno> {
     let file = kernel.file(fd)?;
     let mut table = PollTable::collecting(ALL, Vec::new());
-    file.object.poll(kernel, file, &mut table);
+    file.object.poll(&kernel.view(), file, &mut table);
     if table.input {
         table.wait(&kernel.streams.input_waiters);
     }

@@ -9,12 +9,12 @@ use super::socket_message::{Control, read_control, read_udp_control, write_contr
 use crate::arch::clock;
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
-use crate::kernel::task::NEVER;
 use crate::mm::{AddressSpace, UserSlice, user};
 use crate::net::Received;
 use crate::net::address::{Address, Family};
 use crate::net::queue::NOBODY;
 use crate::net::socket::{SocketId, Type};
+use crate::wait::time::NEVER;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use hartline_linux::errno::Errno;
