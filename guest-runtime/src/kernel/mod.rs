@@ -2,7 +2,7 @@
 
 pub mod call;
 mod caller;
-pub(crate) mod chaos;
+mod chaos;
 mod code;
 pub mod current;
 mod devices;
@@ -27,8 +27,9 @@ pub mod timers;
 mod trace;
 
 use crate::arch::host::Host;
+use crate::arch::kick;
+use crate::chaos::Chaos;
 use crate::drivers::streams::Streams;
-use crate::exec::dispatch;
 use crate::exec::hotness::Counters;
 use crate::exec::images::Images;
 use crate::exec::interp::Interpreter;
@@ -40,7 +41,6 @@ use crate::fs;
 use crate::fs::disks::Disks;
 use crate::ipc::Ipc;
 use crate::kernel::call::Handlers;
-use crate::kernel::chaos::Chaos;
 use crate::kernel::current::Current;
 use crate::kernel::exit::{Cause, End, Fault};
 use crate::kernel::futex::Futexes;
@@ -200,7 +200,7 @@ impl Kernel {
             missing: Vec::new(),
             interpreter_entries: 0,
             translations: Translations::default(),
-            hotness: host.hotness(),
+            hotness: Counters::of(host),
             interpreter,
             interpreting: false,
             cpus: Vec::new(),
@@ -285,12 +285,12 @@ impl Kernel {
     }
 
     pub(crate) fn ask_attention(&self) {
-        dispatch::ask_attention(self.kick());
+        kick::ask_attention(self.kick());
     }
 
     /// Whether the host or the kernel has kicked the hart ([`attend`](Self::attend)).
     pub(crate) fn attention(&self) -> bool {
-        dispatch::attention(self.kick())
+        kick::attention(self.kick())
     }
 
     /// Takes the signals of the host: signals of the terminal are for its foreground process group,
@@ -339,7 +339,7 @@ impl Kernel {
         if !self.attention() {
             return Control::Continue;
         }
-        dispatch::clear_attention(self.hart);
+        kick::clear_attention(self.hart);
         self.arm_safepoints();
         if self.host.has_new_images() {
             self.renew_translations();

@@ -2,14 +2,10 @@
 
 use crate::arch::clock;
 use crate::arch::cpus::{self, PROCESSORS};
-use crate::arch::exception;
-use crate::arch::heap;
-use crate::arch::host::{Doorbell, Host};
-use crate::arch::thunks;
+use crate::arch::host::{Doorbell, Host, doorbell};
 use crate::credentials::Credentials;
 use crate::drivers::vectors;
-use crate::exec::dispatch;
-use crate::exec::guard;
+use crate::entry::{dispatch, exception, guard, thunks};
 use crate::exec::interp::fcsr;
 use crate::file::Vfs;
 use crate::fs::process::Process;
@@ -17,6 +13,7 @@ use crate::fs::tree::Tree;
 use crate::kernel::Kernel;
 use crate::kernel::loader::{self, LoadError};
 use crate::kernel::process::FIRST;
+use crate::mm::heap;
 use crate::mm::{AddressSpace, Chunk, Frames, PageTable, Ram, chunk_table_size, share_table_size};
 use crate::syscall;
 use alloc::boxed::Box;
@@ -43,25 +40,6 @@ const EXCEPTION_STACK_SIZE: usize = 64 << 10;
 
 /// The shared pages, for a report before there is a kernel.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Leaves the VM.
-fn doorbell(port: u16) {
-    // SAFETY: the port belongs to the VMM, which writes memory only as documented for each port;
-    // callers hold no reference to such memory.
-    unsafe { core::arch::asm!("out dx, eax", in("dx") port, in("eax") 0) };
-}
-
-/// Makes the CPU use the top-level page table at this guest-physical address, and flush its TLB.
-/// The CPL 0 stub of the breakpoint vector loads CR3.
-pub(crate) fn load_page_table(address: u64) {
-    // SAFETY: the stub changes nothing else, and all page tables map the runtime in the same way.
-    unsafe { core::arch::asm!("int3", in("rax") address) };
-}
-
-/// Yields to the host, so that it can run the vCPU that this one waits for.
-pub(crate) fn yield_processor() {
-    doorbell(port::YIELD);
-}
 
 /// Starts a vCPU; the first one starts the program. `stack_top` is the end of its host stack.
 ///
