@@ -8,3 +8,9 @@ pub struct Ino(pub u64);
 /// description (in an interest of epoll, or in a poll that waits) refers to none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId(pub u64);
+
+/// Number of the first process, whose end ends the VM. Number 1 is `init`, which programs treat
+/// specially.
+pub const FIRST: u32 = 2;
+/// The value for no session.
+pub const NO_SESSION: u32 = u32::MAX;

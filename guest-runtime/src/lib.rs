@@ -8,8 +8,10 @@
 extern crate alloc;
 
 pub mod arch;
+pub(crate) mod chaos;
 pub mod credentials;
 pub mod drivers;
+pub mod entry;
 pub mod exec;
 pub mod file;
 pub mod fs;

@@ -17,7 +17,8 @@ use core::arch::global_asm;
 use core::panic::PanicInfo;
 use core::ptr::NonNull;
 use hartline_abi::boot::Shared;
-use hartline_guest::arch::{boot, heap};
+use hartline_guest::entry::boot;
+use hartline_guest::mm::heap;
 
 mod mem;
 

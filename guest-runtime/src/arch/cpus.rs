@@ -11,7 +11,8 @@
 //! soon, since the holder raises its `poll_limit`. A vCPU that sleeps in the host uses the boot
 //! page table, which never changes.
 
-use crate::exec::dispatch;
+use crate::arch::host;
+use crate::arch::kick::ask_attention;
 use core::arch::asm;
 use core::hint::spin_loop;
 use core::mem::offset_of;
@@ -193,7 +194,7 @@ impl Patience {
         self.rounds += 1;
         if self.rounds >= PATIENCE {
             self.rounds = 0;
-            crate::arch::boot::yield_processor();
+            host::yield_processor();
         }
     }
 }
@@ -202,7 +203,7 @@ impl Patience {
 fn serve(this: usize) {
     let table = CPUS[this].load.load(Ordering::SeqCst);
     if table != 0 {
-        crate::arch::boot::load_page_table(table);
+        load_page_table(table);
         CPUS[this].load.store(0, Ordering::SeqCst);
     }
 }
@@ -220,7 +221,7 @@ fn have_loaded(which: impl Fn(usize) -> bool, table: u64) {
         if number != this && which(number) {
             cpu.table.store(table, Ordering::Relaxed);
             cpu.load.store(table, Ordering::SeqCst);
-            dispatch::ask_attention(kick);
+            ask_attention(kick);
             asked |= 1 << number;
         }
     }
@@ -234,6 +235,13 @@ fn have_loaded(which: impl Fn(usize) -> bool, table: u64) {
     }
 }
 
+/// Makes the CPU use the top-level page table at this guest-physical address, and flush its TLB.
+/// The CPL 0 stub of the breakpoint vector loads CR3.
+fn load_page_table(address: u64) {
+    // SAFETY: the stub changes nothing else, and all page tables map the runtime in the same way.
+    unsafe { core::arch::asm!("int3", in("rax") address) };
+}
+
 fn table_of(cpu: usize) -> u64 {
     CPUS[cpu].table.load(Ordering::Relaxed)
 }
@@ -245,13 +253,13 @@ pub(crate) fn halt(cpu: usize) {
 
 fn load(table: u64) {
     if CPUS[this()].table.swap(table, Ordering::Relaxed) != table {
-        crate::arch::boot::load_page_table(table);
+        load_page_table(table);
     }
 }
 
 fn flush(table: u64) {
     if table_of(this()) == table {
-        crate::arch::boot::load_page_table(table);
+        load_page_table(table);
     }
     flush_others(table);
 }

@@ -1,17 +1,29 @@
 //! Exits to the host: host calls, notifications, the end of the program. Each takes microseconds
 //! (tens of them on paravirtual KVM).
 
-use crate::exec::hotness::Counters;
 use core::ptr::{NonNull, addr_of, addr_of_mut};
 use core::sync::atomic::{Ordering, compiler_fence};
 use hartline_abi::boot::{BootInfo, Shared};
 use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, RegisterAccess};
+use hartline_abi::hotness::Hotness;
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
 use hartline_linux::errno::Errno;
 
 /// Leaves the VM through `port`; returns when the host has served the access.
 pub type Doorbell = fn(port: u16);
+
+/// Leaves the VM.
+pub(crate) fn doorbell(port: u16) {
+    // SAFETY: the port belongs to the VMM, which writes memory only as documented for each port;
+    // callers hold no reference to such memory.
+    unsafe { core::arch::asm!("out dx, eax", in("dx") port, in("eax") 0) };
+}
+
+/// Yields to the host, so that it can run the vCPU that this one waits for.
+pub(crate) fn yield_processor() {
+    doorbell(port::YIELD);
+}
 
 /// The shared pages and the means to call their other side.
 #[derive(Debug, Clone, Copy)]
@@ -57,13 +69,13 @@ impl Host {
         }
     }
 
-    /// The counters of interpreted code.
+    /// The table of counters of interpreted code. It stays mapped as long as the program runs.
     #[must_use]
-    pub fn hotness(&self) -> Counters {
-        // SAFETY: a field of the live structure, which stays mapped as long (`new`).
+    pub fn hotness(&self) -> NonNull<Hotness> {
+        // SAFETY: a field of the live structure (`new`).
         unsafe {
             let table = addr_of_mut!((*self.shared.as_ptr()).hotness);
-            Counters::new(NonNull::new_unchecked(table))
+            NonNull::new_unchecked(table)
         }
     }
 

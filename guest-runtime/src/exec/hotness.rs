@@ -1,5 +1,6 @@
 //! Counters of interpreted code, for the VMM to translate it ([`hartline_abi::hotness`]).
 
+use crate::arch::host::Host;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use hartline_abi::hotness::{Hotness, place, slot};
@@ -18,6 +19,13 @@ impl Counters {
     #[must_use]
     pub const unsafe fn new(table: NonNull<Hotness>) -> Counters {
         Counters { table }
+    }
+
+    /// The counters that the VMM of `host` reads.
+    #[must_use]
+    pub fn of(host: Host) -> Counters {
+        // SAFETY: the table stays mapped, as `Host::hotness` says.
+        unsafe { Counters::new(host.hotness()) }
     }
 
     /// Counts that execution reached `pc`, where there is no translation of `variant`.

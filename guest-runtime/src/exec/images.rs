@@ -1,8 +1,8 @@
 //! Translation images: the host functions for guest addresses.
 
+use crate::chaos::Mask;
 use crate::exec::dispatch_cache::DispatchCache;
 use crate::exec::windows::Lease;
-use crate::kernel::chaos::Mask;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;

@@ -3,10 +3,10 @@
 //! and used while the file's code and constants stay mapped unchanged.
 
 use crate::arch::host::Host;
+use crate::chaos::Chaos;
 use crate::exec::images::{self, Image, Images, Origin};
 use crate::exec::windows::{Slot, Windows};
 use crate::fs::filesystem::FileSystem;
-use crate::kernel::chaos::Chaos;
 use crate::mm::{AddressSpace, Exhausted, Label, Vma};
 use alloc::rc::Rc;
 use alloc::vec::Vec;

@@ -1,6 +1,6 @@
 //! Descriptors of files without a place in the file system: counters, timers, and others.
 
-use super::Vfs;
+use super::Io;
 use super::description::OpenFile;
 use super::operations::File;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, NewInode};
@@ -10,7 +10,7 @@ use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_CLOEXEC;
 
-impl Vfs {
+impl Io<'_> {
     /// Opens a file that is not in the file system, under its [`name`](File::name).
     ///
     /// # Errors
@@ -26,7 +26,10 @@ impl Vfs {
             mode: 0o600,
             rdev: 0,
         };
-        let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
+        let ino = self
+            .vfs
+            .fs
+            .add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
         let file = OpenFile::new(ino, flags & !O_CLOEXEC, file);
         self.install(process, file, flags & O_CLOEXEC != 0)
     }

@@ -1,8 +1,8 @@
 //! Signal-driven input and output (`O_ASYNC`, `F_SETOWN` of fcntl(2)): which open files send a
 //! signal on an event, and to which process or group.
 
-use super::Vfs;
 use super::operations::Mode;
+use super::{Io, Vfs};
 use crate::credentials::Credentials;
 use crate::fs::process::{FileId, Process};
 use crate::wait::{Observer, READABLE, Registration, WRITABLE, Waiter};
@@ -59,7 +59,7 @@ pub struct Notice {
     pub owner: Option<FileOwner>,
     /// The signal (`F_SETSIG`), which carries the descriptor; 0: `SIGIO`, without the descriptor.
     pub signal: u8,
-    /// The descriptor that [`Vfs::set_asynchronous`] was called for.
+    /// The descriptor that [`Io::set_asynchronous`] was called for.
     fd: u32,
 }
 
@@ -99,7 +99,7 @@ pub struct FileEvent {
     pub kinds: [bool; 2],
 }
 
-impl Vfs {
+impl Io<'_> {
     /// Sets or clears `O_ASYNC` on the description behind `fd`, whose wait queues are those of
     /// `places`.
     ///
@@ -113,12 +113,12 @@ impl Vfs {
         mut places: Vec<Registration>,
     ) -> Result<(), Errno> {
         let id = process.fds.get(fd)?.file;
-        let events = self.file_events.clone();
-        let file = self.files.get_mut(id)?;
+        let events = self.vfs.file_events.clone();
+        let file = self.vfs.files.get_mut(id)?;
         if (file.flags & FASYNC != 0) == on {
             return Ok(());
         }
-        let is_regular = self.fs.inode(file.ino)?.mode & S_IFMT == S_IFREG;
+        let is_regular = self.vfs.fs.inode(file.ino)?.mode & S_IFMT == S_IFREG;
         if is_regular || !file.mode.has(Mode::ASYNC) {
             return Err(Errno::ENOTTY);
         }
@@ -134,23 +134,25 @@ impl Vfs {
         }
         let is_input = file.object.is_standard_input();
         let default = self.terminal_owner(id, process);
-        let file = self.files.get_mut(id)?;
+        let file = self.vfs.files.get_mut(id)?;
         file.notice.owner = file.notice.owner.or(default.filter(|_| on));
-        self.files.set_telling(id, on);
-        self.awaits_input |= is_input && on;
+        self.vfs.files.set_telling(id, on);
+        self.vfs.awaits_input |= is_input && on;
         Ok(())
     }
 
     /// Returns the default owner of a terminal: its foreground process group.
     fn terminal_owner(&self, id: FileId, process: &Process) -> Option<FileOwner> {
-        let file = self.files.get(id).ok()?;
-        let whom = match file.object.foreground(self)? {
+        let file = self.vfs.files.get(id).ok()?;
+        let whom = match file.object.foreground(self.ptys)? {
             0 => Whom::Process(process.pid),
             group => Whom::Group(group),
         };
         Some(FileOwner::new(whom, &process.who))
     }
+}
 
+impl Vfs {
     /// Whether [`take_file_events`](Self::take_file_events) has any.
     pub fn has_file_events(&self) -> bool {
         !self.file_events.0.borrow().is_empty()

@@ -1,15 +1,16 @@
 //! Standard streams, and the terminal behind them (`/dev/tty`, `/dev/console`).
 
-use crate::file::Vfs;
+use crate::file::Io;
+use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
+use crate::file::view::View;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, NewInode};
 use crate::fs::inode::Kind;
 use crate::fs::process::Process;
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
-use crate::kernel::process::FIRST;
+use crate::ids::FIRST;
 use crate::mm::{UserSlice, UserSliceMut, user};
 use crate::wait::WRITABLE;
 use crate::wait::poll::PollTable;
@@ -44,16 +45,16 @@ impl File for Console {
 
     fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         transfer.check_stream()?;
-        if self.0 != 0 && !transfer.vfs.has_terminal_input() {
+        if self.0 != 0 && !transfer.io.vfs.has_terminal_input() {
             return Err(Errno::EIO);
         }
         let nonblocking = transfer.is_nonblocking();
         let got = transfer.outside.read_input(to, nonblocking)?;
-        transfer.vfs.input_was_read();
+        transfer.io.vfs.input_was_read();
         Ok(got)
     }
 
-    fn read_limit(&self, _: &Vfs, _: Ino, _: u64) -> Result<u64, Errno> {
+    fn read_limit(&self, _: &Io<'_>, _: Ino, _: u64) -> Result<u64, Errno> {
         Ok(CALL_DATA as u64)
     }
 
@@ -66,13 +67,13 @@ impl File for Console {
         transfer.outside.write_output(stream, from)
     }
 
-    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+    fn poll(&self, view: &View<'_>, _: &OpenFile, table: &mut PollTable) -> u32 {
         match self.0 {
             0 => {
                 table.input = true;
                 WRITABLE
             }
-            stream if kernel.streams.is_broken(stream) => WRITABLE | POLLERR,
+            stream if view.streams.is_broken(stream) => WRITABLE | POLLERR,
             _ => WRITABLE,
         }
     }
@@ -81,17 +82,17 @@ impl File for Console {
         self.0 == 0
     }
 
-    fn check_input(&self, kernel: &mut Kernel) -> Result<(), Errno> {
-        check_input(kernel, self.0)
+    fn check_input(&self, caller: &mut dyn Caller) -> Result<(), Errno> {
+        check_input(caller, self.0)
     }
 
-    fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
-        ioctl(kernel, self.0..self.0 + 1, request, address)
+    fn ioctl(&self, caller: &mut dyn Caller, request: u32, address: u64) -> Result<u64, Errno> {
+        ioctl(caller, self.0..self.0 + 1, request, address)
     }
 
-    fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
+    fn waiting(&self, caller: &mut dyn Caller, _: Ino, _: u64) -> Result<u64, Errno> {
         match self.0 {
-            0 => kernel.streams.waiting(),
+            0 => caller.streams().waiting(),
             _ => Err(Errno::ENOTTY),
         }
     }
@@ -112,14 +113,14 @@ impl File for Terminal {
 
     fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         // The terminal has input only if standard input is one.
-        if !transfer.vfs.has_terminal_input() {
+        if !transfer.io.vfs.has_terminal_input() {
             return Err(Errno::EIO);
         }
         let nonblocking = transfer.is_nonblocking();
         transfer.outside.read_input(to, nonblocking)
     }
 
-    fn read_limit(&self, _: &Vfs, _: Ino, _: u64) -> Result<u64, Errno> {
+    fn read_limit(&self, _: &Io<'_>, _: Ino, _: u64) -> Result<u64, Errno> {
         Ok(CALL_DATA as u64)
     }
 
@@ -128,86 +129,91 @@ impl File for Terminal {
         transfer.outside.write_output(stream, from)
     }
 
-    fn poll(&self, _: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+    fn poll(&self, _: &View<'_>, _: &OpenFile, table: &mut PollTable) -> u32 {
         table.input = true;
         WRITABLE
     }
 
-    fn check_input(&self, kernel: &mut Kernel) -> Result<(), Errno> {
-        check_input(kernel, 0)
+    fn check_input(&self, caller: &mut dyn Caller) -> Result<(), Errno> {
+        check_input(caller, 0)
     }
 
-    fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
-        ioctl(kernel, 0..3, request, address)
+    fn ioctl(&self, caller: &mut dyn Caller, request: u32, address: u64) -> Result<u64, Errno> {
+        ioctl(caller, 0..3, request, address)
     }
 
-    fn fsync(&self, _: &mut Vfs, _: Ino, _: u32, _: bool) -> Result<(), Errno> {
+    fn fsync(&self, _: &mut Io<'_>, _: Ino, _: u32, _: bool) -> Result<(), Errno> {
         Ok(())
     }
 
-    fn sync_file_range(&self, _: &mut Vfs, _: Ino, _: u32) -> Result<(), Errno> {
+    fn sync_file_range(&self, _: &mut Io<'_>, _: Ino, _: u32) -> Result<(), Errno> {
         Ok(())
     }
 }
 
 /// Checks that the running process may read from a stream, if that is the VM's terminal.
-fn check_input(kernel: &mut Kernel, stream: u32) -> Result<(), Errno> {
-    match kernel.streams.is_terminal(stream) {
-        true => kernel.check_background_read(FIRST, kernel.foreground),
+fn check_input(caller: &mut dyn Caller, stream: u32) -> Result<(), Errno> {
+    match caller.streams().is_terminal(stream) {
+        true => {
+            let foreground = *caller.console_foreground();
+            caller.check_background_read(FIRST, foreground)
+        }
         false => Ok(()),
     }
 }
 
 /// Serves a request on the first terminal among the streams `candidates`.
 fn ioctl(
-    kernel: &mut Kernel,
+    caller: &mut dyn Caller,
     mut candidates: Range<u32>,
     request: u32,
     address: u64,
 ) -> Result<u64, Errno> {
-    let streams = &mut kernel.streams;
+    let streams = caller.streams();
     let stream = candidates.find(|&stream| streams.is_terminal(stream));
     let stream = stream.ok_or(Errno::ENOTTY)?;
     let mut data = [0; TERMIOS];
     match request {
         TCGETS => {
             streams.ioctl(stream, request, &mut data)?;
-            user::write(kernel.memory_mut(), address, &data)?;
+            user::write(caller.memory(), address, &data)?;
         }
         TCSETS | TCSETSW | TCSETSF => {
-            let foreground = kernel.foreground;
-            kernel.check_background_write(FIRST, foreground)?;
+            let foreground = *caller.console_foreground();
+            caller.check_background_write(FIRST, foreground)?;
             // Earlier output is shown with the old settings.
-            kernel.streams.flush()?;
-            data = user::read(kernel.memory_mut(), address)?;
-            let streams = &mut kernel.streams;
+            caller.streams().flush()?;
+            data = user::read(caller.memory(), address)?;
+            let streams = caller.streams();
             streams.ioctl(stream, request, &mut data)?;
         }
         TIOCGWINSZ => {
             streams.ioctl(stream, request, &mut data[..WINSIZE])?;
-            user::write_bytes(kernel.memory_mut(), address, &data[..WINSIZE])?;
+            user::write_bytes(caller.memory(), address, &data[..WINSIZE])?;
         }
         // The terminal belongs to the session of the first process.
         TIOCGPGRP | TIOCGSID | TIOCSPGRP | TIOCNOTTY
-            if kernel.process().terminal_session() != FIRST =>
+            if caller.identity().terminal_session != FIRST =>
         {
             return Err(Errno::ENOTTY);
         }
         TIOCGPGRP => {
-            let foreground = kernel.foreground;
-            user::write(kernel.memory_mut(), address, &foreground)?;
+            let foreground = *caller.console_foreground();
+            user::write(caller.memory(), address, &foreground)?;
         }
-        TIOCGSID => user::write(kernel.memory_mut(), address, &FIRST)?,
-        TIOCNOTTY if kernel.process().pid != FIRST => kernel.leave_own_terminal(),
+        TIOCGSID => user::write(caller.memory(), address, &FIRST)?,
+        TIOCNOTTY if caller.identity().pid != FIRST => caller.leave_own_terminal(),
         TIOCSPGRP => {
-            kernel.foreground = kernel.new_foreground(FIRST, kernel.foreground, address)?;
+            let foreground = *caller.console_foreground();
+            let group = caller.new_foreground(FIRST, foreground, address)?;
+            *caller.console_foreground() = group;
         }
         _ => return Err(Errno::ENOTTY),
     }
     Ok(0)
 }
 
-impl Vfs {
+impl Io<'_> {
     /// Opens the standard streams of the first process: `/dev/console` for a stream that is the
     /// terminal.
     ///
@@ -215,7 +221,7 @@ impl Vfs {
     /// Errors of [`install`](Self::install).
     pub fn open_streams(&mut self, process: &mut Process) -> Result<(), Errno> {
         for stream in 0..3 {
-            let (ino, access) = match self.terminal_node(process, stream)? {
+            let (ino, access) = match self.vfs.terminal_node(process, stream)? {
                 Some(ino) => (ino, O_RDWR),
                 None => {
                     let new = NewInode {
@@ -223,7 +229,10 @@ impl Vfs {
                         mode: S_IFIFO | 0o600,
                         rdev: 0,
                     };
-                    let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
+                    let ino = self
+                        .vfs
+                        .fs
+                        .add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
                     (ino, if stream == 0 { O_RDONLY } else { O_WRONLY })
                 }
             };

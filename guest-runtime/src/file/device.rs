@@ -1,11 +1,11 @@
 //! Character devices without state: `/dev/null` and its like, random numbers, vsock.
 
-use crate::file::Vfs;
+use crate::file::caller::Caller;
 use crate::file::operations::{File, Mapped, Mode};
 use crate::file::transfer::Transfer;
+use crate::file::{Io, Vfs};
 use crate::fs::process::FileId;
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut, user};
 use hartline_linux::capability::CAP_SYS_ADMIN;
 use hartline_linux::errno::Errno;
@@ -78,27 +78,27 @@ impl File for Device {
         Ok(from.len())
     }
 
-    fn llseek(&self, _: &mut Vfs, _: FileId, _: i64, _: u32) -> Result<u64, Errno> {
+    fn llseek(&self, _: &mut Io<'_>, _: FileId, _: i64, _: u32) -> Result<u64, Errno> {
         Ok(0)
     }
 
-    fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
+    fn ioctl(&self, caller: &mut dyn Caller, request: u32, address: u64) -> Result<u64, Errno> {
         match (self, request) {
-            (Self::Random, _) => random_ioctl(kernel, request, address),
+            (Self::Random, _) => random_ioctl(caller, request, address),
             (Self::Vsock, IOCTL_VM_SOCKETS_GET_LOCAL_CID) => {
-                let cid = kernel.vfs.net.cid();
-                user::write(kernel.memory_mut(), address, &cid)?;
+                let cid = caller.io().0.net.cid();
+                user::write(caller.memory(), address, &cid)?;
                 Ok(0)
             }
             _ => Err(Errno::ENOTTY),
         }
     }
 
-    fn fsync(&self, _: &mut Vfs, _: Ino, _: u32, _: bool) -> Result<(), Errno> {
+    fn fsync(&self, _: &mut Io<'_>, _: Ino, _: u32, _: bool) -> Result<(), Errno> {
         Ok(())
     }
 
-    fn sync_file_range(&self, _: &mut Vfs, _: Ino, _: u32) -> Result<(), Errno> {
+    fn sync_file_range(&self, _: &mut Io<'_>, _: Ino, _: u32) -> Result<(), Errno> {
         Ok(())
     }
 
@@ -115,20 +115,18 @@ impl File for Device {
 /// # Errors
 /// `EINVAL` for an unknown request, `EPERM` for a request that needs `CAP_SYS_ADMIN`, and the
 /// errors of the device.
-fn random_ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
-    let privileged = kernel.process().has(CAP_SYS_ADMIN);
+fn random_ioctl(caller: &mut dyn Caller, request: u32, address: u64) -> Result<u64, Errno> {
+    let privileged = caller.io().1.who.has(CAP_SYS_ADMIN);
     match request {
-        RNDGETENTCNT => user::write(kernel.memory_mut(), address, &BITS)?,
+        RNDGETENTCNT => user::write(caller.memory(), address, &BITS)?,
         RNDADDTOENTCNT | RNDZAPENTCNT | RNDCLEARPOOL if privileged => {}
-        RNDRESEEDCRNG if privileged => kernel.random.reseed()?,
+        RNDRESEEDCRNG if privileged => caller.reseed()?,
         RNDADDENTROPY if privileged => {
-            let [bits, length]: [i32; 2] = user::read(kernel.memory_mut(), address)?;
+            let [bits, length]: [i32; 2] = user::read(caller.memory(), address)?;
             let (Ok(_), Ok(length)) = (u32::try_from(bits), u32::try_from(length)) else {
                 return Err(Errno::EINVAL);
             };
-            let memory = &mut kernel.spaces[kernel.current].memory;
-            let from = user::slice(memory, address.wrapping_add(8), length.into())?;
-            kernel.random.mix(from);
+            caller.mix(address.wrapping_add(8), length.into())?;
         }
         RNDADDTOENTCNT | RNDZAPENTCNT | RNDCLEARPOOL | RNDRESEEDCRNG | RNDADDENTROPY => {
             return Err(Errno::EPERM);

@@ -1,6 +1,6 @@
 //! Directories.
 
-use crate::file::Vfs;
+use crate::file::Io;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
 use crate::fs::process::FileId;
@@ -22,7 +22,7 @@ impl File for Directory {
         Err(Errno::EISDIR)
     }
 
-    fn read_limit(&self, _: &Vfs, _: Ino, _: u64) -> Result<u64, Errno> {
+    fn read_limit(&self, _: &Io<'_>, _: Ino, _: u64) -> Result<u64, Errno> {
         Err(Errno::EISDIR)
     }
 
@@ -30,18 +30,18 @@ impl File for Directory {
         Err(Errno::EISDIR)
     }
 
-    fn llseek(&self, vfs: &mut Vfs, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
-        vfs.generic_llseek(id, i64::MAX as u64, offset, whence)
+    fn llseek(&self, io: &mut Io<'_>, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
+        io.vfs.generic_llseek(id, i64::MAX as u64, offset, whence)
     }
 
-    fn fsync(&self, vfs: &mut Vfs, ino: Ino, task: u32, only_data: bool) -> Result<(), Errno> {
+    fn fsync(&self, io: &mut Io<'_>, ino: Ino, task: u32, only_data: bool) -> Result<(), Errno> {
         match is_volume(ino) {
-            true => vfs.sync_volume(ino, task, only_data),
+            true => io.sync_volume(ino, task, only_data),
             false => Ok(()),
         }
     }
 
-    fn sync_file_range(&self, vfs: &mut Vfs, ino: Ino, task: u32) -> Result<(), Errno> {
-        self.fsync(vfs, ino, task, true)
+    fn sync_file_range(&self, io: &mut Io<'_>, ino: Ino, task: u32) -> Result<(), Errno> {
+        self.fsync(io, ino, task, true)
     }
 }

@@ -1,14 +1,14 @@
 //! Block devices, and `ioctl` on them (linux/fs.h).
 
 use crate::credentials::Credentials;
-use crate::file::Vfs;
+use crate::file::Io;
+use crate::file::caller::Caller;
 use crate::file::operations::{File, Mode, Storage};
 use crate::file::transfer::Transfer;
 use crate::fs::devices;
 use crate::fs::disks::{self, SECTOR, WINDOW};
 use crate::fs::process::FileId;
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut, user};
 use alloc::boxed::Box;
 use hartline_linux::errno::Errno;
@@ -35,7 +35,7 @@ impl File for Disk {
 
     fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         let (task, at) = (transfer.outside.task(), transfer.at());
-        let done = transfer.vfs.disks.read(self.0, task, at, to)?;
+        let done = transfer.io.disks.read(self.0, task, at, to)?;
         transfer.advance(done)
     }
 
@@ -48,7 +48,7 @@ impl File for Disk {
 
     fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
         let (task, at) = (transfer.outside.task(), transfer.at());
-        let done = transfer.vfs.disks.write(self.0, task, at, from)?;
+        let done = transfer.io.disks.write(self.0, task, at, from)?;
         transfer.advance(done)
     }
 
@@ -56,39 +56,43 @@ impl File for Disk {
         WINDOW as u64
     }
 
-    fn llseek(&self, vfs: &mut Vfs, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
-        let size = vfs.disks.size(self.0)?;
-        vfs.generic_llseek(id, size, offset, whence)
+    fn llseek(&self, io: &mut Io<'_>, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
+        let size = io.disks.size(self.0)?;
+        io.vfs.generic_llseek(id, size, offset, whence)
     }
 
-    fn fsync(&self, vfs: &mut Vfs, _: Ino, task: u32, _: bool) -> Result<(), Errno> {
-        vfs.disks.flush(self.0, task)
+    fn fsync(&self, io: &mut Io<'_>, _: Ino, task: u32, _: bool) -> Result<(), Errno> {
+        io.disks.flush(self.0, task)
     }
 
-    fn sync_file_range(&self, vfs: &mut Vfs, ino: Ino, task: u32) -> Result<(), Errno> {
-        self.fsync(vfs, ino, task, true)
+    fn sync_file_range(&self, io: &mut Io<'_>, ino: Ino, task: u32) -> Result<(), Errno> {
+        self.fsync(io, ino, task, true)
     }
 
-    fn ioctl(&self, kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
-        let disk = kernel.vfs.disks.get(self.0)?;
+    fn ioctl(&self, caller: &mut dyn Caller, request: u32, address: u64) -> Result<u64, Errno> {
+        let (io, _) = caller.io();
+        let disk = io.disks.get(self.0)?;
         let (sectors, read_only) = (disk.sectors(), disk.is_read_only());
         match request {
-            BLKGETSIZE => user::write(kernel.memory_mut(), address, &sectors)?,
+            BLKGETSIZE => user::write(caller.memory(), address, &sectors)?,
             BLKGETSIZE64 => {
-                user::write(kernel.memory_mut(), address, &(sectors * SECTOR as u64))?;
+                user::write(caller.memory(), address, &(sectors * SECTOR as u64))?;
             }
-            BLKROGET => user::write(kernel.memory_mut(), address, &i32::from(read_only))?,
+            BLKROGET => user::write(caller.memory(), address, &i32::from(read_only))?,
             BLKSSZGET | BLKPBSZGET | BLKIOMIN => {
-                user::write(kernel.memory_mut(), address, &(SECTOR as i32))?;
+                user::write(caller.memory(), address, &(SECTOR as i32))?;
             }
-            BLKIOOPT => user::write(kernel.memory_mut(), address, &0i32)?,
-            BLKBSZGET => user::write(kernel.memory_mut(), address, &BLOCK)?,
-            BLKFLSBUF => match kernel.vfs.disks.flush(self.0, kernel.task().tid) {
-                Err(Errno::EAGAIN) => return Err(kernel.await_disk(0)),
-                result => result?,
-            },
+            BLKIOOPT => user::write(caller.memory(), address, &0i32)?,
+            BLKBSZGET => user::write(caller.memory(), address, &BLOCK)?,
+            BLKFLSBUF => {
+                let tid = caller.identity().tid;
+                match caller.io().0.disks.flush(self.0, tid) {
+                    Err(Errno::EAGAIN) => return Err(caller.await_disk(0)),
+                    result => result?,
+                }
+            }
             BLKDISCARD => {
-                let [start, length]: [u64; 2] = user::read(kernel.memory_mut(), address)?;
+                let [start, length]: [u64; 2] = user::read(caller.memory(), address)?;
                 let end = start.checked_add(length).ok_or(Errno::EINVAL)?;
                 let unit = SECTOR as u64;
                 if read_only {
@@ -100,7 +104,7 @@ impl File for Disk {
                 {
                     return Err(Errno::EINVAL);
                 }
-                return discard(kernel, self.0, start / unit, length / unit);
+                return discard(caller, self.0, start / unit, length / unit);
             }
             _ => return Err(Errno::ENOTTY),
         }
@@ -109,19 +113,20 @@ impl File for Disk {
 }
 
 /// Discards `sectors` sectors from `sector` on.
-fn discard(kernel: &mut Kernel, number: u32, sector: u64, sectors: u64) -> Result<u64, Errno> {
-    let (mut done, tid) = (kernel.progress(), kernel.task().tid);
+fn discard(caller: &mut dyn Caller, number: u32, sector: u64, sectors: u64) -> Result<u64, Errno> {
+    let tid = caller.identity().tid;
+    let mut done = caller.waited().map_or(0, |waited| waited.progress);
     while done < sectors {
-        let disks = &mut kernel.vfs.disks;
-        done += match disks.discard(number, tid, sector + done, sectors - done) {
-            Err(Errno::EAGAIN) => return Err(kernel.await_disk(done)),
+        let (io, _) = caller.io();
+        done += match io.disks.discard(number, tid, sector + done, sectors - done) {
+            Err(Errno::EAGAIN) => return Err(caller.await_disk(done)),
             result => result?,
         };
     }
     Ok(0)
 }
 
-impl Vfs {
+impl Io<'_> {
     /// Adds a disk as `/dev/NAME` with owner `who`.
     ///
     /// # Errors
@@ -133,7 +138,7 @@ impl Vfs {
         who: &Credentials,
     ) -> Result<(), Errno> {
         let number = self.disks.count();
-        devices::add_disk(&mut self.fs, self.dev, name, number, who)?;
+        devices::add_disk(&mut self.vfs.fs, self.vfs.dev, name, number, who)?;
         self.disks.add(disk);
         Ok(())
     }

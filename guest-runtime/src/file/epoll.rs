@@ -8,8 +8,8 @@ use super::Vfs;
 use super::description::OpenFile;
 use super::operations::File;
 use super::readable;
+use crate::file::view::View;
 use crate::fs::process::FileId;
-use crate::kernel::Kernel;
 use crate::wait::poll::PollTable;
 use crate::wait::{Observer, READABLE, Registration, WaitQueue, Waiter};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -343,7 +343,7 @@ impl File for Epoll {
 
     /// Checks the candidates. Their own queues wake this list, so the caller waits for this list
     /// only.
-    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+    fn poll(&self, view: &View<'_>, _: &OpenFile, table: &mut PollTable) -> u32 {
         table.wait(self.waiters());
         if table.depth >= MAX_NESTING {
             return 0;
@@ -352,10 +352,8 @@ impl File for Epoll {
         inner.depth = table.depth + 1;
         let is_ready = |interest: &Interest| {
             let (_, id) = interest.key();
-            let file = kernel.vfs.files.get(id);
-            file.is_ok_and(|file| {
-                file.object.poll(kernel, file, &mut inner) & interest.events() != 0
-            })
+            let file = view.vfs.files.get(id);
+            file.is_ok_and(|file| file.object.poll(view, file, &mut inner) & interest.events() != 0)
         };
         let is_ready = self.any_candidate(is_ready);
         table.input |= inner.input;

@@ -4,7 +4,7 @@ use super::{readable, writable};
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
-use crate::kernel::Kernel;
+use crate::file::view::View;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::poll::PollTable;
 use crate::wait::{READABLE, WRITABLE, WaitQueue};
@@ -71,7 +71,7 @@ impl File for EventFd {
         Ok(8)
     }
 
-    fn poll(&self, _: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+    fn poll(&self, _: &View<'_>, _: &OpenFile, table: &mut PollTable) -> u32 {
         table.wait(&self.waiters);
         let count = self.count.get();
         readable(count > 0) | writable(count < u64::MAX - 1)

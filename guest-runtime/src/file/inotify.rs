@@ -1,12 +1,13 @@
 //! inotify instances (`inotify_init1`).
 
 use super::readable;
-use crate::file::Vfs;
+use crate::file::Io;
+use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
+use crate::file::view::View;
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
 use crate::mm::UserSliceMut;
 use crate::wait::poll::PollTable;
 use hartline_linux::errno::Errno;
@@ -24,22 +25,22 @@ impl File for Inotify {
         "inotify"
     }
 
-    fn release(&self, vfs: &mut Vfs, ino: Ino, _: u32) {
-        vfs.fs.notify.remove_instance(ino);
+    fn release(&self, io: &mut Io<'_>, ino: Ino, _: u32) {
+        io.vfs.fs.notify.remove_instance(ino);
     }
 
     fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         transfer.check_stream()?;
-        transfer.vfs.fs.notify.read(transfer.ino, to)
+        transfer.io.vfs.fs.notify.read(transfer.ino, to)
     }
 
-    fn poll(&self, kernel: &Kernel, file: &OpenFile, table: &mut PollTable) -> u32 {
-        let waiters = kernel.vfs.fs.notify.waiters(file.ino);
+    fn poll(&self, view: &View<'_>, file: &OpenFile, table: &mut PollTable) -> u32 {
+        let waiters = view.vfs.fs.notify.waiters(file.ino);
         waiters.into_iter().for_each(|waiters| table.wait(waiters));
-        readable(kernel.vfs.fs.notify.waiting(file.ino) > 0)
+        readable(view.vfs.fs.notify.waiting(file.ino) > 0)
     }
 
-    fn waiting(&self, kernel: &mut Kernel, ino: Ino, _: u64) -> Result<u64, Errno> {
-        Ok(kernel.vfs.fs.notify.waiting(ino) as u64)
+    fn waiting(&self, caller: &mut dyn Caller, ino: Ino, _: u64) -> Result<u64, Errno> {
+        Ok(caller.io().0.vfs.fs.notify.waiting(ino) as u64)
     }
 }

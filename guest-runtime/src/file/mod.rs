@@ -6,6 +6,7 @@
 
 mod anonymous;
 pub mod asynchronous;
+pub mod caller;
 pub mod console;
 pub mod description;
 pub mod device;
@@ -14,6 +15,7 @@ pub mod disk;
 pub mod epoll;
 pub mod eventfd;
 pub mod inotify;
+mod io;
 pub mod open;
 pub mod operations;
 pub mod path;
@@ -32,7 +34,9 @@ mod tests;
 pub mod timerfd;
 pub mod transfer;
 mod vfs;
+pub mod view;
 
+pub use io::Io;
 pub use vfs::{Target, Vfs};
 
 use crate::wait::{READABLE, WRITABLE};

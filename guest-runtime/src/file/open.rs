@@ -10,9 +10,9 @@ use super::proc::ProcText;
 use super::pty::pair;
 use super::pty::{Master, Slave};
 use super::regular::Regular;
-use crate::file::Vfs;
 use crate::file::description::OpenFile;
 use crate::file::operations::File;
+use crate::file::{Io, Vfs};
 use crate::fs::disks;
 use crate::fs::filesystem::{NewInode, PIPE_DEVICE};
 use crate::fs::inode::{Kind, MAY_EXEC, MAY_READ, MAY_WRITE};
@@ -21,7 +21,7 @@ use crate::fs::process::Process;
 use crate::fs::types::{Ino, VALID_OPEN_FLAGS, major, minor};
 use crate::fs::volume;
 use crate::fs::walk::{Options, Resolved};
-use crate::kernel::process::FIRST;
+use crate::ids::FIRST;
 use alloc::rc::Rc;
 use hartline_linux::capability::CAP_FOWNER;
 use hartline_linux::errno::Errno;
@@ -59,7 +59,7 @@ pub struct OtherEnd {
 /// Flags that remain in `F_GETFL`.
 const KEPT: u32 = !(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_CLOEXEC);
 
-impl Vfs {
+impl Io<'_> {
     /// Opens a file; the result is its descriptor.
     ///
     /// # Errors
@@ -81,15 +81,19 @@ impl Vfs {
             follow: flags & O_NOFOLLOW == 0 && !exclusive,
             ..request.options
         };
-        let resolved = self.resolve(process, request.dirfd, request.path, options)?;
+        let resolved = self
+            .vfs
+            .resolve(process, request.dirfd, request.path, options)?;
         let file = match resolved.target {
             Some(_) if exclusive => return Err(Errno::EEXIST),
             Some(ino) => self.open_existing(process, ino, flags, &resolved)?,
             None if flags & O_CREAT == 0 => return Err(Errno::ENOENT),
             None => {
-                let ino = self.create_file(process, &resolved, request.mode)?;
+                let ino = self.vfs.create_file(process, &resolved, request.mode)?;
                 if volume::is_volume(ino) {
-                    self.fs.volume_open(ino, flags & O_ACCMODE != O_RDONLY)?;
+                    self.vfs
+                        .fs
+                        .volume_open(ino, flags & O_ACCMODE != O_RDONLY)?;
                 }
                 OpenFile::new(ino, flags & KEPT | O_LARGEFILE, Regular::new(ino))
             }
@@ -97,11 +101,198 @@ impl Vfs {
         let ino = file.ino;
         let fd = self.install(process, file, flags & O_CLOEXEC != 0)?;
         if flags & O_PATH == 0 {
-            self.fs.tell(ino, IN_OPEN);
+            self.vfs.fs.tell(ino, IN_OPEN);
         }
         Ok(fd)
     }
 
+    fn open_unnamed(&mut self, process: &mut Process, request: Request<'_>) -> Result<u32, Errno> {
+        let flags = request.flags & VALID_OPEN_FLAGS;
+        if flags & O_DIRECTORY == 0 || flags & O_CREAT != 0 || flags & O_ACCMODE == O_RDONLY {
+            return Err(Errno::EINVAL);
+        }
+        let options = Options {
+            follow: true,
+            ..request.options
+        };
+        let directory = self
+            .vfs
+            .resolve(process, request.dirfd, request.path, options)?
+            .existing()?;
+        let attributes = self.vfs.fs.attributes(directory, process)?;
+        if !attributes.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        if proc::Node::from_ino(directory).is_some() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        attributes.check(&process.who, MAY_WRITE | MAY_EXEC)?;
+        let mode = request.mode & 0o7777 & !process.umask;
+        let ino = match volume::is_volume(directory) {
+            true => self
+                .vfs
+                .fs
+                .volume_create_unnamed(directory, mode, &process.who)?,
+            false => {
+                let new = NewInode::file(mode);
+                self.vfs
+                    .fs
+                    .add_unnamed(new, &process.who, attributes.device)?
+            }
+        };
+        self.vfs.fs.inode_mut(ino)?.nameable = flags & O_EXCL == 0;
+        let kept = flags & KEPT | O_LARGEFILE;
+        let file = OpenFile::new(ino, kept, Regular::new(ino));
+        self.install(process, file, flags & O_CLOEXEC != 0)
+    }
+
+    fn open_existing(
+        &mut self,
+        process: &Process,
+        ino: Ino,
+        flags: u32,
+        resolved: &Resolved,
+    ) -> Result<OpenFile, Errno> {
+        let attributes = self.vfs.fs.attributes(ino, process)?;
+        let kind = attributes.mode & S_IFMT;
+        let is_directory = kind == S_IFDIR;
+        if !is_directory && (flags & O_DIRECTORY != 0 || resolved.trailing_slash) {
+            return Err(Errno::ENOTDIR);
+        }
+        if flags & O_PATH != 0 {
+            return Ok(OpenFile::new(ino, flags & KEPT, Rc::new(Path)));
+        }
+        if kind == S_IFLNK {
+            return Err(Errno::ELOOP);
+        }
+        let writes = flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0;
+        if is_directory && (writes || flags & O_CREAT != 0) {
+            return Err(Errno::EISDIR);
+        }
+        let mut mask = if writes { MAY_WRITE } else { 0 };
+        if flags & O_ACCMODE != O_WRONLY {
+            mask |= MAY_READ;
+        }
+        attributes.check(&process.who, mask)?;
+        let owns = process.who.user.files == attributes.uid || process.who.has(CAP_FOWNER);
+        if flags & O_NOATIME != 0 && !owns {
+            return Err(Errno::EPERM);
+        }
+        let (ino, object) = self.object(process, ino, flags)?;
+        if flags & O_TRUNC != 0 && object.is::<Regular>() {
+            self.vfs.fs.truncate(ino, 0)?;
+            self.vfs.fs.contents_changed_by(ino, &process.who);
+        }
+        Ok(OpenFile::new(ino, flags & KEPT | O_LARGEFILE, object))
+    }
+
+    /// The file behind an opened inode, and the inode of its description.
+    fn object(
+        &mut self,
+        process: &Process,
+        ino: Ino,
+        flags: u32,
+    ) -> Result<(Ino, Rc<dyn File>), Errno> {
+        let file: Rc<dyn File> = if let Some(node) = proc::Node::from_ino(ino) {
+            let is_text = node.text().is_some() || node.described().is_some();
+            match is_text {
+                true if flags & O_ACCMODE != O_RDONLY => return Err(Errno::EACCES),
+                true => Rc::new(ProcText::default()),
+                false => Rc::new(Directory),
+            }
+        } else if volume::is_volume(ino) {
+            let kind = self.vfs.fs.inode(ino)?.mode & S_IFMT;
+            let writes = flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0;
+            match kind {
+                S_IFDIR => Rc::new(Directory),
+                S_IFREG => {
+                    self.vfs.fs.volume_open(ino, writes)?;
+                    Regular::new(ino)
+                }
+                _ => return Err(Errno::ENXIO),
+            }
+        } else {
+            let inode = self.vfs.fs.inode(ino)?;
+            match &inode.kind {
+                Kind::File(_) => Regular::new(ino),
+                Kind::Directory(_) => Rc::new(Directory),
+                Kind::Link(_) => return Err(Errno::ELOOP),
+                Kind::Node => {
+                    let (mode, rdev) = (inode.mode, inode.rdev);
+                    return self.open_node(process, ino, (mode, rdev), flags);
+                }
+                Kind::Console(stream) => Rc::new(Console(*stream)),
+                Kind::Volume(_) | Kind::Anonymous(_) => return Err(Errno::ENXIO),
+                Kind::Fifo(pipe) => {
+                    let nonblocking = flags & O_NONBLOCK != 0;
+                    match flags & O_ACCMODE {
+                        O_WRONLY if pipe.readers == 0 && nonblocking => return Err(Errno::ENXIO),
+                        _ => Rc::new(PipeEnd),
+                    }
+                }
+            }
+        };
+        Ok((ino, file))
+    }
+
+    /// The file behind the device node `ino` with this mode and device number, and the inode of its
+    /// description: all descriptions of a pseudo-terminal share one, under which tasks wait for it.
+    fn open_node(
+        &mut self,
+        process: &Process,
+        ino: Ino,
+        (mode, rdev): (u32, u64),
+        flags: u32,
+    ) -> Result<(Ino, Rc<dyn File>), Errno> {
+        match pair::Node::of(mode, rdev) {
+            Some(pair::Node::Multiplexer) => {
+                let (multiplexer, id) = self.make_pty(process)?;
+                return Ok((multiplexer, Rc::new(Master(id))));
+            }
+            Some(pair::Node::Slave(id)) => {
+                let node = self.ptys.open_slave(process, id, flags)?;
+                return Ok((node, Rc::new(Slave(id))));
+            }
+            None => {}
+        }
+        let file: Rc<dyn File> = match (mode & S_IFMT, major(rdev), minor(rdev)) {
+            (S_IFCHR, 5, 0 | 1) => return self.open_terminal(process, ino, flags),
+            (S_IFCHR, major, minor) => Rc::new(Device::of(major, minor)?),
+            (S_IFBLK, disks::MAJOR, minor) if minor.is_multiple_of(disks::MINORS) => {
+                let number = (minor / disks::MINORS) as u32;
+                let writes = flags & O_ACCMODE != O_RDONLY;
+                if self.disks.get(number)?.is_read_only() && writes {
+                    return Err(Errno::EACCES);
+                }
+                Rc::new(Disk(number))
+            }
+            _ => return Err(Errno::ENXIO),
+        };
+        Ok((ino, file))
+    }
+
+    /// The controlling terminal of a process, opened through the node `ino`.
+    fn open_terminal(
+        &mut self,
+        process: &Process,
+        ino: Ino,
+        flags: u32,
+    ) -> Result<(Ino, Rc<dyn File>), Errno> {
+        match self.ptys.of_session(process.session) {
+            Some(id) => {
+                let node = self.ptys.open_slave(process, id, flags | O_NOCTTY)?;
+                Ok((node, Rc::new(Slave(id))))
+            }
+            // The VM's own terminal is that of its first process's session.
+            None if process.session == FIRST && self.vfs.has_terminal() => {
+                Ok((ino, Rc::new(Terminal)))
+            }
+            None => Err(Errno::ENXIO),
+        }
+    }
+}
+
+impl Vfs {
     /// The other end of a FIFO that opening `fd` must wait for; none if it need not wait.
     pub fn other_end(&self, process: &Process, fd: u32) -> Option<OtherEnd> {
         let file = self.file(process, fd).ok()?;
@@ -142,184 +333,5 @@ impl Vfs {
         let place = resolved.place(Errno::EISDIR)?;
         self.fs
             .create(place, NewInode::file(permissions), &process.who)
-    }
-
-    fn open_unnamed(&mut self, process: &mut Process, request: Request<'_>) -> Result<u32, Errno> {
-        let flags = request.flags & VALID_OPEN_FLAGS;
-        if flags & O_DIRECTORY == 0 || flags & O_CREAT != 0 || flags & O_ACCMODE == O_RDONLY {
-            return Err(Errno::EINVAL);
-        }
-        let options = Options {
-            follow: true,
-            ..request.options
-        };
-        let directory = self
-            .resolve(process, request.dirfd, request.path, options)?
-            .existing()?;
-        let attributes = self.fs.attributes(directory, process)?;
-        if !attributes.is_directory() {
-            return Err(Errno::ENOTDIR);
-        }
-        if proc::Node::from_ino(directory).is_some() {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        attributes.check(&process.who, MAY_WRITE | MAY_EXEC)?;
-        let mode = request.mode & 0o7777 & !process.umask;
-        let ino = match volume::is_volume(directory) {
-            true => self
-                .fs
-                .volume_create_unnamed(directory, mode, &process.who)?,
-            false => {
-                let new = NewInode::file(mode);
-                self.fs.add_unnamed(new, &process.who, attributes.device)?
-            }
-        };
-        self.fs.inode_mut(ino)?.nameable = flags & O_EXCL == 0;
-        let kept = flags & KEPT | O_LARGEFILE;
-        let file = OpenFile::new(ino, kept, Regular::new(ino));
-        self.install(process, file, flags & O_CLOEXEC != 0)
-    }
-
-    fn open_existing(
-        &mut self,
-        process: &Process,
-        ino: Ino,
-        flags: u32,
-        resolved: &Resolved,
-    ) -> Result<OpenFile, Errno> {
-        let attributes = self.fs.attributes(ino, process)?;
-        let kind = attributes.mode & S_IFMT;
-        let is_directory = kind == S_IFDIR;
-        if !is_directory && (flags & O_DIRECTORY != 0 || resolved.trailing_slash) {
-            return Err(Errno::ENOTDIR);
-        }
-        if flags & O_PATH != 0 {
-            return Ok(OpenFile::new(ino, flags & KEPT, Rc::new(Path)));
-        }
-        if kind == S_IFLNK {
-            return Err(Errno::ELOOP);
-        }
-        let writes = flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0;
-        if is_directory && (writes || flags & O_CREAT != 0) {
-            return Err(Errno::EISDIR);
-        }
-        let mut mask = if writes { MAY_WRITE } else { 0 };
-        if flags & O_ACCMODE != O_WRONLY {
-            mask |= MAY_READ;
-        }
-        attributes.check(&process.who, mask)?;
-        let owns = process.who.user.files == attributes.uid || process.who.has(CAP_FOWNER);
-        if flags & O_NOATIME != 0 && !owns {
-            return Err(Errno::EPERM);
-        }
-        let (ino, object) = self.object(process, ino, flags)?;
-        if flags & O_TRUNC != 0 && object.is::<Regular>() {
-            self.fs.truncate(ino, 0)?;
-            self.fs.contents_changed_by(ino, &process.who);
-        }
-        Ok(OpenFile::new(ino, flags & KEPT | O_LARGEFILE, object))
-    }
-
-    /// The file behind an opened inode, and the inode of its description.
-    fn object(
-        &mut self,
-        process: &Process,
-        ino: Ino,
-        flags: u32,
-    ) -> Result<(Ino, Rc<dyn File>), Errno> {
-        let file: Rc<dyn File> = if let Some(node) = proc::Node::from_ino(ino) {
-            let is_text = node.text().is_some() || node.described().is_some();
-            match is_text {
-                true if flags & O_ACCMODE != O_RDONLY => return Err(Errno::EACCES),
-                true => Rc::new(ProcText::default()),
-                false => Rc::new(Directory),
-            }
-        } else if volume::is_volume(ino) {
-            let kind = self.fs.inode(ino)?.mode & S_IFMT;
-            let writes = flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0;
-            match kind {
-                S_IFDIR => Rc::new(Directory),
-                S_IFREG => {
-                    self.fs.volume_open(ino, writes)?;
-                    Regular::new(ino)
-                }
-                _ => return Err(Errno::ENXIO),
-            }
-        } else {
-            let inode = self.fs.inode(ino)?;
-            match &inode.kind {
-                Kind::File(_) => Regular::new(ino),
-                Kind::Directory(_) => Rc::new(Directory),
-                Kind::Link(_) => return Err(Errno::ELOOP),
-                Kind::Node => {
-                    let (mode, rdev) = (inode.mode, inode.rdev);
-                    return self.open_node(process, ino, (mode, rdev), flags);
-                }
-                Kind::Console(stream) => Rc::new(Console(*stream)),
-                Kind::Volume(_) | Kind::Anonymous(_) => return Err(Errno::ENXIO),
-                Kind::Fifo(pipe) => {
-                    let nonblocking = flags & O_NONBLOCK != 0;
-                    match flags & O_ACCMODE {
-                        O_WRONLY if pipe.readers == 0 && nonblocking => return Err(Errno::ENXIO),
-                        _ => Rc::new(PipeEnd),
-                    }
-                }
-            }
-        };
-        Ok((ino, file))
-    }
-
-    /// The file behind the device node `ino` with this mode and device number, and the inode of its
-    /// description: all descriptions of a pseudo-terminal share one, under which tasks wait for it.
-    fn open_node(
-        &mut self,
-        process: &Process,
-        ino: Ino,
-        (mode, rdev): (u32, u64),
-        flags: u32,
-    ) -> Result<(Ino, Rc<dyn File>), Errno> {
-        match pair::Node::of(mode, rdev) {
-            Some(pair::Node::Multiplexer) => {
-                let (multiplexer, id) = self.make_pty(process)?;
-                return Ok((multiplexer, Rc::new(Master(id))));
-            }
-            Some(pair::Node::Slave(id)) => {
-                let node = self.open_slave(process, id, flags)?;
-                return Ok((node, Rc::new(Slave(id))));
-            }
-            None => {}
-        }
-        let file: Rc<dyn File> = match (mode & S_IFMT, major(rdev), minor(rdev)) {
-            (S_IFCHR, 5, 0 | 1) => return self.open_terminal(process, ino, flags),
-            (S_IFCHR, major, minor) => Rc::new(Device::of(major, minor)?),
-            (S_IFBLK, disks::MAJOR, minor) if minor.is_multiple_of(disks::MINORS) => {
-                let number = (minor / disks::MINORS) as u32;
-                let writes = flags & O_ACCMODE != O_RDONLY;
-                if self.disks.get(number)?.is_read_only() && writes {
-                    return Err(Errno::EACCES);
-                }
-                Rc::new(Disk(number))
-            }
-            _ => return Err(Errno::ENXIO),
-        };
-        Ok((ino, file))
-    }
-
-    /// The controlling terminal of a process, opened through the node `ino`.
-    fn open_terminal(
-        &mut self,
-        process: &Process,
-        ino: Ino,
-        flags: u32,
-    ) -> Result<(Ino, Rc<dyn File>), Errno> {
-        match self.ptys.of_session(process.session) {
-            Some(id) => {
-                let node = self.open_slave(process, id, flags | O_NOCTTY)?;
-                Ok((node, Rc::new(Slave(id))))
-            }
-            // The VM's own terminal is that of its first process's session.
-            None if process.session == FIRST && self.has_terminal() => Ok((ino, Rc::new(Terminal))),
-            None => Err(Errno::ENXIO),
-        }
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! Each kind of open file implements [`File`] in a file of its own.
 
-use super::Vfs;
+use super::caller::Caller;
 use super::description::OpenFile;
+use super::pty::pair::Ptys;
 use super::transfer::Transfer;
+use super::view::View;
+use super::{Io, Vfs};
 use crate::fs::process::FileId;
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::poll::PollTable;
 use crate::wait::{READABLE, WRITABLE};
@@ -118,10 +120,10 @@ pub trait File: Any + Debug {
     }
 
     /// Records that a description was opened.
-    fn open(&self, _vfs: &mut Vfs, _ino: Ino, _flags: u32) {}
+    fn open(&self, _io: &mut Io<'_>, _ino: Ino, _flags: u32) {}
 
     /// Records that the last descriptor of a description was closed.
-    fn release(&self, _vfs: &mut Vfs, _ino: Ino, _flags: u32) {}
+    fn release(&self, _io: &mut Io<'_>, _ino: Ino, _flags: u32) {}
 
     /// Reads.
     ///
@@ -136,7 +138,7 @@ pub trait File: Any + Debug {
     ///
     /// # Errors
     /// `EISDIR`; `EIO` if the file has gone.
-    fn read_limit(&self, _vfs: &Vfs, _ino: Ino, _at: u64) -> Result<u64, Errno> {
+    fn read_limit(&self, _io: &Io<'_>, _ino: Ino, _at: u64) -> Result<u64, Errno> {
         Ok(u64::MAX)
     }
 
@@ -147,7 +149,7 @@ pub trait File: Any + Debug {
     /// Errors of read(2).
     fn read_iter(
         &self,
-        _kernel: &mut Kernel,
+        _caller: &mut dyn Caller,
         _flags: u32,
         _vectors: &[Iovec],
     ) -> Result<Option<u64>, Errno> {
@@ -178,7 +180,7 @@ pub trait File: Any + Debug {
     /// Errors of lseek(2).
     fn llseek(
         &self,
-        _vfs: &mut Vfs,
+        _io: &mut Io<'_>,
         _id: FileId,
         _offset: i64,
         _whence: u32,
@@ -187,7 +189,7 @@ pub trait File: Any + Debug {
     }
 
     /// Returns the ready events, and names the wait queues that are woken when others become ready.
-    fn poll(&self, _kernel: &Kernel, _file: &OpenFile, _table: &mut PollTable) -> u32 {
+    fn poll(&self, _view: &View<'_>, _file: &OpenFile, _table: &mut PollTable) -> u32 {
         READABLE | WRITABLE
     }
 
@@ -197,23 +199,23 @@ pub trait File: Any + Debug {
     }
 
     /// The foreground process group, if the file is a terminal; 0: it has none.
-    fn foreground(&self, _vfs: &Vfs) -> Option<u32> {
+    fn foreground(&self, _ptys: &Ptys) -> Option<u32> {
         None
     }
 
-    /// Checks that the running process may read from a terminal, and stops it if not.
+    /// Checks that the calling process may read from a terminal, and stops it if not.
     ///
     /// # Errors
     /// `EIO` if the process cannot be stopped, `EINTR` if it is.
-    fn check_input(&self, _kernel: &mut Kernel) -> Result<(), Errno> {
+    fn check_input(&self, _caller: &mut dyn Caller) -> Result<(), Errno> {
         Ok(())
     }
 
-    /// Checks that the running process may write to a terminal, and stops it if not.
+    /// Checks that the calling process may write to a terminal, and stops it if not.
     ///
     /// # Errors
     /// `EIO` if the process cannot be stopped, `EINTR` if it is.
-    fn check_output(&self, _kernel: &mut Kernel) -> Result<(), Errno> {
+    fn check_output(&self, _caller: &mut dyn Caller) -> Result<(), Errno> {
         Ok(())
     }
 
@@ -224,7 +226,7 @@ pub trait File: Any + Debug {
     /// The errors of reading and of waiting.
     fn read_timed(
         &self,
-        _kernel: &mut Kernel,
+        _caller: &mut dyn Caller,
         _address: u64,
         _count: u64,
     ) -> Result<Option<u64>, Errno> {
@@ -235,7 +237,7 @@ pub trait File: Any + Debug {
     ///
     /// # Errors
     /// `ENOTTY` for an unknown request.
-    fn ioctl(&self, _kernel: &mut Kernel, _request: u32, _address: u64) -> Result<u64, Errno> {
+    fn ioctl(&self, _caller: &mut dyn Caller, _request: u32, _address: u64) -> Result<u64, Errno> {
         Err(Errno::ENOTTY)
     }
 
@@ -243,7 +245,7 @@ pub trait File: Any + Debug {
     ///
     /// # Errors
     /// `ENOTTY` if the file cannot tell.
-    fn waiting(&self, _kernel: &mut Kernel, _ino: Ino, _position: u64) -> Result<u64, Errno> {
+    fn waiting(&self, _caller: &mut dyn Caller, _ino: Ino, _position: u64) -> Result<u64, Errno> {
         Err(Errno::ENOTTY)
     }
 
@@ -251,7 +253,13 @@ pub trait File: Any + Debug {
     ///
     /// # Errors
     /// `EAGAIN` if the request is not complete; `EINVAL` if there is nothing to make durable.
-    fn fsync(&self, _vfs: &mut Vfs, _ino: Ino, _task: u32, _only_data: bool) -> Result<(), Errno> {
+    fn fsync(
+        &self,
+        _io: &mut Io<'_>,
+        _ino: Ino,
+        _task: u32,
+        _only_data: bool,
+    ) -> Result<(), Errno> {
         Err(Errno::EINVAL)
     }
 
@@ -259,7 +267,7 @@ pub trait File: Any + Debug {
     ///
     /// # Errors
     /// `EAGAIN` if the request is not complete; `ESPIPE` if the file has no ranges.
-    fn sync_file_range(&self, _vfs: &mut Vfs, _ino: Ino, _task: u32) -> Result<(), Errno> {
+    fn sync_file_range(&self, _io: &mut Io<'_>, _ino: Ino, _task: u32) -> Result<(), Errno> {
         Err(Errno::ESPIPE)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
-use crate::kernel::Kernel;
+use crate::file::view::View;
 use crate::wait::poll::PollTable;
 use hartline_linux::poll::POLLNVAL;
 
@@ -15,7 +15,7 @@ impl File for Path {
         Mode::NO_NOTIFY
     }
 
-    fn poll(&self, _: &Kernel, _: &OpenFile, _: &mut PollTable) -> u32 {
+    fn poll(&self, _: &View<'_>, _: &OpenFile, _: &mut PollTable) -> u32 {
         POLLNVAL
     }
 }

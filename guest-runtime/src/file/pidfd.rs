@@ -3,7 +3,7 @@
 use super::readable;
 use crate::file::description::OpenFile;
 use crate::file::operations::File;
-use crate::kernel::Kernel;
+use crate::file::view::View;
 use crate::wait::WaitQueue;
 use crate::wait::poll::PollTable;
 
@@ -21,9 +21,8 @@ impl File for PidFd {
         "[pidfd]"
     }
 
-    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+    fn poll(&self, view: &View<'_>, _: &OpenFile, table: &mut PollTable) -> u32 {
         table.wait(&self.waiters);
-        let process = kernel.processes().find(|process| process.pid == self.pid);
-        readable(process.is_none_or(|process| process.is_zombie()))
+        readable(view.caller.has_ended(self.pid))
     }
 }

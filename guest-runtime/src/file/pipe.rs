@@ -1,16 +1,17 @@
 //! Ends of pipes, named (FIFOs) and unnamed.
 
 use super::{readable, writable};
-use crate::file::Vfs;
+use crate::file::caller::Caller;
 use crate::file::description::{OpenFile, reads, writes};
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
+use crate::file::view::View;
+use crate::file::{Io, Vfs};
 use crate::fs::filesystem::{NewInode, PIPE_DEVICE};
 use crate::fs::inode::Kind;
 use crate::fs::pipe::Pipe;
 use crate::fs::process::Process;
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::poll::PollTable;
 use alloc::rc::Rc;
@@ -61,30 +62,30 @@ impl File for PipeEnd {
         Mode::PARTIAL.with(Mode::ASYNC).with(Mode::WAKE_ONE)
     }
 
-    fn open(&self, vfs: &mut Vfs, ino: Ino, flags: u32) {
-        if let Ok(pipe) = pipe_mut(vfs, ino) {
+    fn open(&self, io: &mut Io<'_>, ino: Ino, flags: u32) {
+        if let Ok(pipe) = pipe_mut(io.vfs, ino) {
             let ends = [reads(flags), writes(flags)];
             for (opens, end) in pipe.opens.iter_mut().zip(ends) {
                 *opens = opens.wrapping_add(u32::from(end));
             }
         }
-        Self::count(vfs, ino, flags, |count| count.saturating_add(1));
+        Self::count(io.vfs, ino, flags, |count| count.saturating_add(1));
     }
 
-    fn release(&self, vfs: &mut Vfs, ino: Ino, flags: u32) {
-        Self::count(vfs, ino, flags, |count| count.saturating_sub(1));
+    fn release(&self, io: &mut Io<'_>, ino: Ino, flags: u32) {
+        Self::count(io.vfs, ino, flags, |count| count.saturating_sub(1));
     }
 
     fn read(&self, transfer: &mut Transfer<'_>, to: UserSliceMut<'_>) -> Result<usize, Errno> {
         transfer.check_stream()?;
-        let pipe = pipe_mut(transfer.vfs, transfer.ino)?;
+        let pipe = pipe_mut(transfer.io.vfs, transfer.ino)?;
         let done = pipe.read(to)?;
         pipe.note_rest();
         Ok(done)
     }
 
-    fn read_limit(&self, vfs: &Vfs, ino: Ino, _: u64) -> Result<u64, Errno> {
-        match &vfs.fs.inode(ino)?.kind {
+    fn read_limit(&self, io: &Io<'_>, ino: Ino, _: u64) -> Result<u64, Errno> {
+        match &io.vfs.fs.inode(ino)?.kind {
             Kind::Fifo(pipe) => Ok((pipe.len() as u64).max(1)),
             _ => Ok(0),
         }
@@ -92,15 +93,15 @@ impl File for PipeEnd {
 
     fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
         transfer.check_stream()?;
-        let pipe = pipe_mut(transfer.vfs, transfer.ino)?;
+        let pipe = pipe_mut(transfer.io.vfs, transfer.ino)?;
         match transfer.flags & O_DIRECT {
             0 => pipe.write(from),
             _ => pipe.write_packets(from),
         }
     }
 
-    fn poll(&self, kernel: &Kernel, file: &OpenFile, table: &mut PollTable) -> u32 {
-        let Ok(pipe) = pipe(&kernel.vfs, file.ino) else {
+    fn poll(&self, view: &View<'_>, file: &OpenFile, table: &mut PollTable) -> u32 {
+        let Ok(pipe) = pipe(view.vfs, file.ino) else {
             return POLLERR;
         };
         let mut ready = 0;
@@ -117,8 +118,8 @@ impl File for PipeEnd {
         ready
     }
 
-    fn waiting(&self, kernel: &mut Kernel, ino: Ino, _: u64) -> Result<u64, Errno> {
-        match &kernel.vfs.fs.inode(ino)?.kind {
+    fn waiting(&self, caller: &mut dyn Caller, ino: Ino, _: u64) -> Result<u64, Errno> {
+        match &caller.io().0.vfs.fs.inode(ino)?.kind {
             Kind::Fifo(pipe) => Ok(pipe.len() as u64),
             _ => Ok(0),
         }
@@ -129,7 +130,7 @@ impl File for PipeEnd {
     }
 }
 
-impl Vfs {
+impl Io<'_> {
     /// Creates a pipe; returns the descriptors of its read end and its write end.
     ///
     /// # Errors
@@ -141,7 +142,7 @@ impl Vfs {
         close_on_exec: bool,
     ) -> Result<[u32; 2], Errno> {
         let new = NewInode::fifo(0o600);
-        let ino = self.fs.add_unnamed(new, &process.who, PIPE_DEVICE)?;
+        let ino = self.vfs.fs.add_unnamed(new, &process.who, PIPE_DEVICE)?;
         let reader = OpenFile::new(ino, O_RDONLY | flags, Rc::new(PipeEnd));
         let writer = OpenFile::new(ino, O_WRONLY | flags, Rc::new(PipeEnd));
         let read = self.install(process, reader, close_on_exec)?;

@@ -1,6 +1,6 @@
 //! Files of `/proc`.
 
-use crate::file::Vfs;
+use crate::file::Io;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
 use crate::fs::process::FileId;
@@ -45,11 +45,11 @@ impl File for ProcText {
         transfer.advance(done)
     }
 
-    fn read_limit(&self, _: &Vfs, _: Ino, at: u64) -> Result<u64, Errno> {
+    fn read_limit(&self, _: &Io<'_>, _: Ino, at: u64) -> Result<u64, Errno> {
         Ok((self.text.borrow().len() as u64).saturating_sub(at))
     }
 
-    fn llseek(&self, vfs: &mut Vfs, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
-        vfs.generic_llseek(id, 0, offset, whence)
+    fn llseek(&self, io: &mut Io<'_>, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
+        io.vfs.generic_llseek(id, 0, offset, whence)
     }
 }

@@ -9,7 +9,7 @@ use crate::fs::pipe::MAX_CAPACITY;
 use crate::fs::proc::{Node, Text};
 use crate::fs::process::Process;
 use crate::fs::types::Ino;
-use crate::kernel::scheduler::load::FRACTION;
+use crate::net::Network;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,6 +17,9 @@ use core::fmt::Write;
 use hartline_linux::errno::Errno;
 use hartline_linux::resource::{RLIM_INFINITY, RLIM_NLIMITS, Rlimit64};
 use hartline_linux::stat::{S_IFMT, S_IFSOCK};
+
+/// Fraction bits of the [averages](Load::averages) (`FSHIFT`).
+pub const FRACTION: u32 = 11;
 
 /// A task and its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -117,13 +120,13 @@ pub trait System {
     fn random(&mut self, boot: bool) -> [u8; 16];
 }
 
-/// The contents of `node`, from the current state of `vfs` and of the `process` it is about.
+/// The contents of `node`, from the current state of `vfs`, of the sockets `net` and of the `process` it is about.
 ///
 /// # Errors
 /// `EINVAL` for a node without text, `EBADF` for a closed descriptor.
 pub fn contents(
     node: Node,
-    vfs: &Vfs,
+    (vfs, net): (&Vfs, &Network),
     process: &Process,
     system: &mut dyn System,
 ) -> Result<Vec<u8>, Errno> {
@@ -155,7 +158,7 @@ pub fn contents(
         | Text::NetTcp6
         | Text::NetUdp
         | Text::NetUdp6
-        | Text::NetUnix => proc_net::write(&mut out, text, &vfs.net),
+        | Text::NetUnix => proc_net::write(&mut out, text, net),
         Text::SysvShm | Text::SysvSem | Text::SysvMsg => system.ipc(&mut out, text),
         _ => match constant(text) {
             Some(constant) => out.push_str(constant),

@@ -1,16 +1,16 @@
 //! Regular files: in memory, in the root image, in a volume.
 
-use crate::file::Vfs;
+use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mapped, Mode, Storage};
 use crate::file::transfer::Transfer;
+use crate::file::{Io, Vfs};
 use crate::fs::data::MAX_SIZE;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, NewInode};
 use crate::fs::inode::Kind;
 use crate::fs::process::{FileId, Process};
 use crate::fs::types::Ino;
 use crate::fs::volume::is_volume;
-use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::rc::Rc;
 use core::ops::Range;
@@ -54,24 +54,24 @@ impl File for Regular {
         let done = match self.is_volume {
             true => {
                 let task = transfer.outside.task();
-                transfer.vfs.read_volume(ino, task, at, to)?
+                transfer.io.read_volume(ino, task, at, to)?
             }
-            false => transfer.vfs.fs.read(ino, at, to)?,
+            false => transfer.io.vfs.fs.read(ino, at, to)?,
         };
         if transfer.flags & O_NOATIME == 0 {
-            transfer.vfs.fs.accessed(ino);
+            transfer.io.vfs.fs.accessed(ino);
         }
         if done > 0 {
-            transfer.vfs.fs.tell(ino, IN_ACCESS);
+            transfer.io.vfs.fs.tell(ino, IN_ACCESS);
         }
         transfer.advance(done)
     }
 
-    fn read_limit(&self, vfs: &Vfs, ino: Ino, at: u64) -> Result<u64, Errno> {
+    fn read_limit(&self, io: &Io<'_>, ino: Ino, at: u64) -> Result<u64, Errno> {
         match self.is_volume {
             // Other processes of the host may have extended the file.
             true => Ok(u64::MAX),
-            false => Ok(vfs.fs.size(ino)?.saturating_sub(at)),
+            false => Ok(io.vfs.fs.size(ino)?.saturating_sub(at)),
         }
     }
 
@@ -86,12 +86,13 @@ impl File for Regular {
         let appends = transfer.flags & O_APPEND != 0;
         let at = (!appends).then(|| transfer.at());
         let who = transfer.outside.who();
-        let (done, end) = transfer.vfs.fs.write(transfer.ino, at, from, who)?;
+        let (done, end) = transfer.io.vfs.fs.write(transfer.ino, at, from, who)?;
         transfer.move_to(end)?;
         Ok(done)
     }
 
-    fn llseek(&self, vfs: &mut Vfs, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
+    fn llseek(&self, io: &mut Io<'_>, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
+        let vfs = &mut *io.vfs;
         let ino = vfs.files.get(id)?.ino;
         if whence == SEEK_END {
             vfs.fs.refresh_volume(ino)?;
@@ -106,19 +107,19 @@ impl File for Regular {
         Ok(position)
     }
 
-    fn waiting(&self, kernel: &mut Kernel, ino: Ino, position: u64) -> Result<u64, Errno> {
-        Ok(kernel.vfs.fs.size(ino)?.saturating_sub(position))
+    fn waiting(&self, caller: &mut dyn Caller, ino: Ino, position: u64) -> Result<u64, Errno> {
+        Ok(caller.io().0.vfs.fs.size(ino)?.saturating_sub(position))
     }
 
-    fn fsync(&self, vfs: &mut Vfs, ino: Ino, task: u32, only_data: bool) -> Result<(), Errno> {
+    fn fsync(&self, io: &mut Io<'_>, ino: Ino, task: u32, only_data: bool) -> Result<(), Errno> {
         match self.is_volume {
-            true => vfs.sync_volume(ino, task, only_data),
+            true => io.sync_volume(ino, task, only_data),
             false => Ok(()),
         }
     }
 
-    fn sync_file_range(&self, vfs: &mut Vfs, ino: Ino, task: u32) -> Result<(), Errno> {
-        self.fsync(vfs, ino, task, true)
+    fn sync_file_range(&self, io: &mut Io<'_>, ino: Ino, task: u32) -> Result<(), Errno> {
+        self.fsync(io, ino, task, true)
     }
 
     fn fallocate(
@@ -153,7 +154,7 @@ impl File for Regular {
     }
 }
 
-impl Vfs {
+impl Io<'_> {
     /// Opens an unnamed file in memory (`memfd_create`) with these [seals](crate::fs::seals).
     ///
     /// # Errors
@@ -169,8 +170,11 @@ impl Vfs {
             0 => 0o777,
             _ => 0o666,
         });
-        let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
-        let inode = self.fs.inode_mut(ino)?;
+        let ino = self
+            .vfs
+            .fs
+            .add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
+        let inode = self.vfs.fs.inode_mut(ino)?;
         inode.name = [b"memfd:", name].concat().into();
         inode.seals = seals;
         let file = OpenFile::new(ino, O_RDWR | O_LARGEFILE, Regular::new(ino));

@@ -1,12 +1,13 @@
 //! Pending signals of the reading process (`signalfd4`).
 
 use super::readable;
+use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
-use crate::kernel::Kernel;
-use crate::kernel::task::NEVER;
+use crate::file::view::View;
 use crate::mm::user;
 use crate::wait::poll::PollTable;
+use crate::wait::time::NEVER;
 use crate::wait::{READABLE, Registration};
 use core::cell::Cell;
 use hartline_linux::errno::Errno;
@@ -35,7 +36,7 @@ impl File for SignalFd {
     /// Reads pending signals; waits for the first if the descriptor blocks.
     fn read_iter(
         &self,
-        kernel: &mut Kernel,
+        caller: &mut dyn Caller,
         flags: u32,
         vectors: &[Iovec],
     ) -> Result<Option<u64>, Errno> {
@@ -45,11 +46,11 @@ impl File for SignalFd {
             while vector.iov_len - at >= RECORD {
                 let address = vector.iov_base.wrapping_add(at);
                 // The address is checked first, so that a bad one loses no signal.
-                user::slice_mut(kernel.memory_mut(), address, RECORD)?;
-                let Some(info) = kernel.signals().take(self.set.get()) else {
+                user::slice_mut(caller.memory(), address, RECORD)?;
+                let Some(info) = caller.take_signal(self.set.get()) else {
                     break;
                 };
-                user::write(kernel.memory_mut(), address, &info.to_signalfd())?;
+                user::write(caller.memory(), address, &info)?;
                 at += RECORD;
                 done += RECORD;
             }
@@ -58,16 +59,15 @@ impl File for SignalFd {
             0 if vectors.iter().all(|vector| vector.iov_len < RECORD) => Err(Errno::EINVAL),
             0 if flags & O_NONBLOCK != 0 => Err(Errno::EAGAIN),
             0 => {
-                let place = Registration::new(&kernel.process().signal_waiters, READABLE);
-                Err(kernel.block_at(place, NEVER, 0))
+                let place = Registration::new(caller.signal_waiters(), READABLE);
+                Err(caller.block_at(place, NEVER, 0))
             }
             done => Ok(Some(done)),
         }
     }
 
-    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
-        table.wait(&kernel.process().signal_waiters);
-        let pending = kernel.task().signals.pending() | kernel.process().signals.pending();
-        readable(pending & self.set.get() != 0)
+    fn poll(&self, view: &View<'_>, _: &OpenFile, table: &mut PollTable) -> u32 {
+        table.wait(view.caller.signal_waiters());
+        readable(view.caller.pending_signals() & self.set.get() != 0)
     }
 }

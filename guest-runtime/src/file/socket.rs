@@ -1,13 +1,14 @@
 //! Sockets. Their own calls are in the system calls; here is what they share with other files.
 
-use crate::file::Vfs;
+use crate::file::Io;
+use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
+use crate::file::view::View;
 use crate::fs::filesystem::{NewInode, SOCKET_DEVICE};
 use crate::fs::process::{FileId, Process};
 use crate::fs::types::Ino;
-use crate::kernel::Kernel;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::net::address::Family;
 use crate::net::queue::NOBODY;
@@ -33,27 +34,27 @@ impl File for Socket {
             .with(Mode::ASYNC)
     }
 
-    fn release(&self, vfs: &mut Vfs, _: Ino, _: u32) {
-        vfs.close_socket(self.0);
+    fn release(&self, io: &mut Io<'_>, _: Ino, _: u32) {
+        io.close_socket(self.0);
     }
 
     /// Sockets have their own calls; this is for copies between files.
     fn read(&self, transfer: &mut Transfer<'_>, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {
         transfer.check_stream()?;
-        let vfs = &mut transfer.vfs;
-        let received = vfs.net.receive(self.0, to.len(), false)?;
+        let io = &mut transfer.io;
+        let received = io.net.receive(self.0, to.len(), false)?;
         let done = to.copy_start(&received.bytes);
-        received.rights.into_iter().for_each(|id| vfs.release(id));
+        received.rights.into_iter().for_each(|id| io.release(id));
         Ok(done)
     }
 
     fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
         transfer.check_stream()?;
-        transfer.vfs.net.send(self.0, from, &[], NOBODY)
+        transfer.io.net.send(self.0, from, &[], NOBODY)
     }
 
-    fn poll(&self, kernel: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
-        let net = &kernel.vfs.net;
+    fn poll(&self, view: &View<'_>, _: &OpenFile, table: &mut PollTable) -> u32 {
+        let net = view.net;
         let Ok(socket) = net.get(self.0) else {
             return POLLERR;
         };
@@ -87,8 +88,9 @@ impl File for Socket {
         ready
     }
 
-    fn waiting(&self, kernel: &mut Kernel, _: Ino, _: u64) -> Result<u64, Errno> {
-        let socket = kernel.vfs.net.get(self.0)?;
+    fn waiting(&self, caller: &mut dyn Caller, _: Ino, _: u64) -> Result<u64, Errno> {
+        let (io, _) = caller.io();
+        let socket = io.net.get(self.0)?;
         Ok(match (socket.kind, socket.queue.front()) {
             (Type::Datagram, Some(message)) => message.bytes.len() as u64,
             _ => socket.queue.len() as u64,
@@ -96,7 +98,7 @@ impl File for Socket {
     }
 }
 
-impl Vfs {
+impl Io<'_> {
     /// Opens a descriptor for a socket. `flags`: `O_CLOEXEC`, `O_NONBLOCK`.
     ///
     /// # Errors
@@ -108,7 +110,7 @@ impl Vfs {
         flags: u32,
     ) -> Result<u32, Errno> {
         let new = NewInode::node(S_IFSOCK | 0o777, 0);
-        let ino = match self.fs.add_unnamed(new, &process.who, SOCKET_DEVICE) {
+        let ino = match self.vfs.fs.add_unnamed(new, &process.who, SOCKET_DEVICE) {
             Ok(ino) => ino,
             Err(error) => {
                 self.close_socket(socket);
@@ -127,12 +129,14 @@ impl Vfs {
         let mut closing = Vec::from([socket]);
         while let Some(socket) = closing.pop() {
             let left = self.net.close(socket);
-            left.files.into_iter().for_each(|ino| self.fs.release(ino));
+            left.files
+                .into_iter()
+                .for_each(|ino| self.vfs.fs.release(ino));
             for id in left.rights {
                 match self.last_socket(id) {
                     // Not through `release`, which would close nested sockets recursively.
                     Some(socket) => {
-                        self.forget(id);
+                        self.vfs.forget(id);
                         closing.push(socket);
                     }
                     None => self.release(id),
@@ -143,7 +147,7 @@ impl Vfs {
 
     /// The socket of a description, if no other descriptor refers to the description.
     fn last_socket(&self, id: FileId) -> Option<SocketId> {
-        let file = self.files.get(id).ok().filter(|file| file.is_last())?;
+        let file = self.vfs.files.get(id).ok().filter(|file| file.is_last())?;
         file.object.downcast().map(|&Socket(socket)| socket)
     }
 }

@@ -1,15 +1,31 @@
 //! Timers (`timerfd_create`).
 
 use super::readable;
+use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
-use crate::kernel::Kernel;
-use crate::kernel::timers::TimerFd;
+use crate::file::view::View;
 use crate::mm::UserSliceMut;
+use crate::wait::WaitQueue;
 use crate::wait::poll::PollTable;
+use crate::wait::time::Timer;
+use core::cell::Cell;
 use hartline_linux::errno::Errno;
 use hartline_linux::uio::Iovec;
+
+/// A timerfd.
+#[derive(Debug, Default)]
+pub struct TimerFd {
+    /// Number of the clock.
+    pub clock: u64,
+    /// The timer, in time of `CLOCK_MONOTONIC`.
+    pub timer: Cell<Timer>,
+    /// Expirations that were not read.
+    pub expirations: Cell<u64>,
+    /// Woken when the timer expires.
+    pub waiters: WaitQueue,
+}
 
 impl File for TimerFd {
     fn mode(&self) -> Mode {
@@ -32,12 +48,17 @@ impl File for TimerFd {
     }
 
     /// Runs the timers, so that the read counts all expirations.
-    fn read_iter(&self, kernel: &mut Kernel, _: u32, _: &[Iovec]) -> Result<Option<u64>, Errno> {
-        kernel.run_timers();
+    fn read_iter(
+        &self,
+        caller: &mut dyn Caller,
+        _: u32,
+        _: &[Iovec],
+    ) -> Result<Option<u64>, Errno> {
+        caller.run_timers();
         Ok(None)
     }
 
-    fn poll(&self, _: &Kernel, _: &OpenFile, table: &mut PollTable) -> u32 {
+    fn poll(&self, _: &View<'_>, _: &OpenFile, table: &mut PollTable) -> u32 {
         table.wait(&self.waiters);
         readable(self.expirations.get() > 0)
     }

@@ -1,6 +1,6 @@
 //! Moving bytes between open files and memory.
 
-use super::Vfs;
+use super::{Io, Vfs};
 use crate::credentials::Credentials;
 use crate::fs::process::FileId;
 use crate::fs::types::{Ino, MAX_RW_COUNT};
@@ -48,8 +48,8 @@ pub trait Outside {
 
 /// A read or a write of an open file.
 pub struct Transfer<'a> {
-    /// The files of the VM.
-    pub vfs: &'a mut Vfs,
+    /// The files of the VM, and what they lead to.
+    pub io: Io<'a>,
     /// The environment of the file system.
     pub outside: &'a mut dyn Outside,
     /// The description.
@@ -103,13 +103,13 @@ impl Transfer<'_> {
     /// `EBADF` if the description is closed.
     pub fn move_to(&mut self, position: u64) -> Result<(), Errno> {
         if self.offset.is_none() {
-            self.vfs.files.get_mut(self.id)?.offset = position;
+            self.io.vfs.files.get_mut(self.id)?.offset = position;
         }
         Ok(())
     }
 }
 
-impl Vfs {
+impl Io<'_> {
     /// Reads at `offset`, or at the file position, which then moves.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Vfs {
         to: UserSliceMut<'_>,
         outside: &mut dyn Outside,
     ) -> Result<usize, Errno> {
-        let file = self.files.get(id)?;
+        let file = self.vfs.files.get(id)?;
         file.check_readable()?;
         let object = Rc::clone(&file.object);
         let mut transfer = Transfer {
@@ -130,7 +130,7 @@ impl Vfs {
             flags: file.flags,
             offset,
             position: file.offset,
-            vfs: self,
+            io: self.reborrow(),
             outside,
         };
         object.read(&mut transfer, to)
@@ -148,9 +148,9 @@ impl Vfs {
         at: u64,
         mut to: UserSliceMut<'_>,
     ) -> Result<usize, Errno> {
-        let node = self.fs.node(ino)?;
+        let node = self.vfs.fs.node(ino)?;
         let done = self.disks.volumes()?.read(task, node, at, to.reborrow())?;
-        if let Some(memory) = self.fs.mapped_volume(ino) {
+        if let Some(memory) = self.vfs.fs.mapped_volume(ino) {
             memory.overlay(at, to.part(0, done));
         }
         Ok(done)
@@ -161,11 +161,11 @@ impl Vfs {
     /// # Errors
     /// `EAGAIN` if the request is not complete; an error of the host.
     pub fn sync_volume(&mut self, ino: Ino, task: u32, only_data: bool) -> Result<(), Errno> {
-        let memory = self.fs.mapped_volume(ino);
+        let memory = self.vfs.fs.mapped_volume(ino);
         if !memory.is_none_or(|memory| memory.write_back(0..u64::MAX)) {
             return Err(Errno::EIO);
         }
-        let node = self.fs.node(ino)?;
+        let node = self.vfs.fs.node(ino)?;
         self.disks.volumes()?.sync(task, node, only_data)
     }
 
@@ -175,7 +175,7 @@ impl Vfs {
     /// # Errors
     /// `EBADF`, `EISDIR`.
     pub fn read_limit(&self, id: FileId, offset: Option<u64>, count: u64) -> Result<u64, Errno> {
-        let file = self.files.get(id)?;
+        let file = self.vfs.files.get(id)?;
         file.check_readable()?;
         let at = offset.unwrap_or(file.offset);
         let limit = file.object.read_limit(self, file.ino, at)?;
@@ -194,7 +194,7 @@ impl Vfs {
         from: UserSlice<'_>,
         outside: &mut dyn Outside,
     ) -> Result<usize, Errno> {
-        let file = self.files.get(id)?;
+        let file = self.vfs.files.get(id)?;
         file.check_writable()?;
         let object = Rc::clone(&file.object);
         let mut transfer = Transfer {
@@ -203,7 +203,7 @@ impl Vfs {
             flags: file.flags,
             offset,
             position: file.offset,
-            vfs: self,
+            io: self.reborrow(),
             outside,
         };
         object.write(&mut transfer, from)
@@ -214,12 +214,14 @@ impl Vfs {
     /// # Errors
     /// `ESPIPE`, `EINVAL`, `EOVERFLOW`, `ENXIO`, `EBADF`.
     pub fn seek(&mut self, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
-        let file = self.files.get(id)?;
+        let file = self.vfs.files.get(id)?;
         file.check_located()?;
         let object = Rc::clone(&file.object);
         object.llseek(self, id, offset, whence)
     }
+}
 
+impl Vfs {
     /// Moves the position of a file that ends at `end` and has no holes that the file tells, as
     /// Linux's `generic_file_llseek_size`.
     ///

@@ -3,12 +3,11 @@
 //!
 //! This module does not leave the VM: the system calls in [`crate::syscall`] do that.
 
+use super::Io;
 use super::asynchronous::FileEvents;
 use super::description::{OpenFile, OpenFiles, writes};
 use super::operations::Mode;
-use super::pty::pair::Ptys;
 use crate::credentials::Credentials;
-use crate::fs::disks::Disks;
 use crate::fs::filesystem::{Clock, FileSystem, NewInode, Place, ROOT};
 use crate::fs::locks::{Locks, Owner};
 use crate::fs::process::{Descriptor, FileId, Process};
@@ -16,7 +15,6 @@ use crate::fs::tree::Tree;
 use crate::fs::types::Ino;
 use crate::fs::walk::{self, Options, Resolved};
 use crate::fs::{devices, proc, volume};
-use crate::net::Network;
 use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
@@ -34,14 +32,10 @@ pub struct Vfs {
     pub locks: Locks,
     /// Events of files with `O_ASYNC`.
     pub(super) file_events: FileEvents,
-    /// Sockets.
-    pub net: Network,
-    /// Pseudo-terminals.
-    pub ptys: Ptys,
-    /// Block devices.
-    pub disks: Disks,
     /// Root directory of `/dev`.
     pub(super) dev: Ino,
+    /// `/dev/pts` and `/dev/ptmx`.
+    pub(super) pty_nodes: Option<[Ino; 2]>,
     /// Bit n: standard stream n is the terminal.
     terminals: u32,
     /// A process is to receive a signal when standard input arrives.
@@ -70,10 +64,8 @@ impl Vfs {
             files: OpenFiles::default(),
             locks: Locks::default(),
             file_events: FileEvents::default(),
-            net: Network::default(),
-            ptys: Ptys::default(),
-            disks: Disks::default(),
             dev: ROOT,
+            pty_nodes: None,
             terminals,
             awaits_input: false,
             resolver: None,
@@ -95,7 +87,7 @@ impl Vfs {
         let [directory, multiplexer] =
             [b"pts".as_slice(), b"ptmx"].map(|name| vfs.fs.lookup(dev, name, &process));
         if let (Some(directory), Some(multiplexer)) = (directory?, multiplexer?) {
-            vfs.ptys.set_places(directory, multiplexer);
+            vfs.pty_nodes = Some([directory, multiplexer]);
         }
         Ok((vfs, process))
     }
@@ -116,24 +108,6 @@ impl Vfs {
             return Ok(());
         }
         self.fs.mount(point, root)
-    }
-
-    /// Mounts `count` volumes at their mount points; missing directories are created.
-    ///
-    /// # Errors
-    /// Errors of the host, or of path_resolution(7).
-    pub fn mount_volumes(
-        &mut self,
-        process: &Process,
-        transport: Rc<dyn volume::Transport>,
-        count: u32,
-    ) -> Result<(), Errno> {
-        self.disks.add_volumes(Rc::clone(&transport));
-        for (root, path) in self.fs.open_volumes(transport, count)? {
-            let point = self.mount_point(process, &path)?;
-            self.fs.mount(point, root)?;
-        }
-        Ok(())
     }
 
     /// The inode at an absolute path; a new directory if the path does not exist.
@@ -177,64 +151,6 @@ impl Vfs {
         self.terminals & 1 != 0
     }
 
-    /// Installs an open file description at the lowest free descriptor; the description keeps its
-    /// inode.
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`; an unnamed inode is removed then.
-    pub fn install(
-        &mut self,
-        process: &mut Process,
-        file: OpenFile,
-        close_on_exec: bool,
-    ) -> Result<u32, Errno> {
-        let (ino, flags, object) = (file.ino, file.flags, Rc::clone(&file.object));
-        self.fs.retain(ino);
-        let id = match self.files.insert(file) {
-            Ok(id) => id,
-            Err(error) => {
-                self.fs.release(ino);
-                return Err(error);
-            }
-        };
-        object.open(self, ino, flags);
-        self.files.retain(id);
-        let descriptor = Descriptor {
-            file: id,
-            ino,
-            close_on_exec,
-        };
-        process
-            .fds
-            .insert(0, descriptor)
-            .inspect_err(|_| self.release(id))
-    }
-
-    /// Closes a descriptor of a process, and removes the process's locks on the file, as POSIX
-    /// requires.
-    fn close_descriptor(&mut self, pid: u32, descriptor: Descriptor) {
-        (self.locks).unlock_all(descriptor.ino, Owner::Process(pid));
-        self.release(descriptor.file);
-    }
-
-    /// Counts one descriptor of a description less; the last one closes it.
-    pub fn release(&mut self, id: FileId) {
-        let Some(file) = self.files.release(id) else {
-            return;
-        };
-        self.forget_interests(&file);
-        self.locks.release(file.ino, id);
-        if !file.mode.has(Mode::NO_NOTIFY) {
-            let event = match writes(file.flags) {
-                true => IN_CLOSE_WRITE,
-                false => IN_CLOSE_NOWRITE,
-            };
-            self.fs.tell(file.ino, event);
-        }
-        file.object.release(self, file.ino, file.flags);
-        self.fs.release(file.ino);
-    }
-
     /// Removes the last descriptor of a description whose file the caller closes itself.
     pub(crate) fn forget(&mut self, id: FileId) {
         if let Some(file) = self.files.release(id) {
@@ -261,34 +177,6 @@ impl Vfs {
         }
     }
 
-    /// Closes the descriptors with `FD_CLOEXEC`, for `execve`.
-    pub fn close_on_exec(&mut self, process: &mut Process) {
-        for descriptor in process.fds.take(|descriptor| descriptor.close_on_exec) {
-            self.close_descriptor(process.pid, descriptor);
-        }
-    }
-
-    /// Closes everything that an ended process has.
-    pub fn close_all(&mut self, process: &mut Process) {
-        self.locks.end_wait(process.pid);
-        for descriptor in process.fds.take(|_| true) {
-            self.close_descriptor(process.pid, descriptor);
-        }
-        for ino in process.inodes() {
-            self.fs.release(ino);
-        }
-    }
-
-    /// Closes a descriptor.
-    ///
-    /// # Errors
-    /// `EBADF`.
-    pub fn close(&mut self, process: &mut Process, fd: u32) -> Result<(), Errno> {
-        let descriptor = process.fds.remove(fd)?;
-        self.close_descriptor(process.pid, descriptor);
-        Ok(())
-    }
-
     /// The description behind a descriptor.
     ///
     /// # Errors
@@ -303,34 +191,6 @@ impl Vfs {
     /// `EBADF`.
     pub fn file_mut(&mut self, process: &Process, fd: u32) -> Result<&mut OpenFile, Errno> {
         self.files.get_mut(process.fds.get(fd)?.file)
-    }
-
-    /// Makes `to` (or the lowest free descriptor that is at least `from`) a copy of `fd`.
-    ///
-    /// # Errors
-    /// `EBADF`, `EMFILE`, `EINVAL`.
-    pub fn duplicate(
-        &mut self,
-        process: &mut Process,
-        fd: u32,
-        to: Target,
-        close_on_exec: bool,
-    ) -> Result<u32, Errno> {
-        let mut descriptor = process.fds.get(fd)?;
-        descriptor.close_on_exec = close_on_exec;
-        let new = match to {
-            Target::AtLeast(from) => process.fds.insert(from, descriptor)?,
-            Target::Exactly(new) => {
-                let old = process.fds.place(new, descriptor)?;
-                self.files.retain(descriptor.file);
-                if let Some(old) = old {
-                    self.close_descriptor(process.pid, old);
-                }
-                return Ok(new);
-            }
-        };
-        self.files.retain(descriptor.file);
-        Ok(new)
     }
 
     /// The start directory of a path that is relative to `dirfd`.
@@ -376,7 +236,141 @@ impl Vfs {
     }
 }
 
-/// The descriptor that [`Vfs::duplicate`] makes.
+impl Io<'_> {
+    /// Mounts `count` volumes at their mount points; missing directories are created.
+    ///
+    /// # Errors
+    /// Errors of the host, or of path_resolution(7).
+    pub fn mount_volumes(
+        &mut self,
+        process: &Process,
+        transport: Rc<dyn volume::Transport>,
+        count: u32,
+    ) -> Result<(), Errno> {
+        self.disks.add_volumes(Rc::clone(&transport));
+        for (root, path) in self.vfs.fs.open_volumes(transport, count)? {
+            let point = self.vfs.mount_point(process, &path)?;
+            self.vfs.fs.mount(point, root)?;
+        }
+        Ok(())
+    }
+
+    /// Installs an open file description at the lowest free descriptor; the description keeps its
+    /// inode.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`; an unnamed inode is removed then.
+    pub fn install(
+        &mut self,
+        process: &mut Process,
+        file: OpenFile,
+        close_on_exec: bool,
+    ) -> Result<u32, Errno> {
+        let (ino, flags, object) = (file.ino, file.flags, Rc::clone(&file.object));
+        self.vfs.fs.retain(ino);
+        let id = match self.vfs.files.insert(file) {
+            Ok(id) => id,
+            Err(error) => {
+                self.vfs.fs.release(ino);
+                return Err(error);
+            }
+        };
+        object.open(self, ino, flags);
+        self.vfs.files.retain(id);
+        let descriptor = Descriptor {
+            file: id,
+            ino,
+            close_on_exec,
+        };
+        process
+            .fds
+            .insert(0, descriptor)
+            .inspect_err(|_| self.release(id))
+    }
+
+    /// Closes a descriptor of a process, and removes the process's locks on the file, as POSIX
+    /// requires.
+    fn close_descriptor(&mut self, pid: u32, descriptor: Descriptor) {
+        (self.vfs.locks).unlock_all(descriptor.ino, Owner::Process(pid));
+        self.release(descriptor.file);
+    }
+
+    /// Counts one descriptor of a description less; the last one closes it.
+    pub fn release(&mut self, id: FileId) {
+        let Some(file) = self.vfs.files.release(id) else {
+            return;
+        };
+        self.vfs.forget_interests(&file);
+        self.vfs.locks.release(file.ino, id);
+        if !file.mode.has(Mode::NO_NOTIFY) {
+            let event = match writes(file.flags) {
+                true => IN_CLOSE_WRITE,
+                false => IN_CLOSE_NOWRITE,
+            };
+            self.vfs.fs.tell(file.ino, event);
+        }
+        file.object.release(self, file.ino, file.flags);
+        self.vfs.fs.release(file.ino);
+    }
+
+    /// Closes the descriptors with `FD_CLOEXEC`, for `execve`.
+    pub fn close_on_exec(&mut self, process: &mut Process) {
+        for descriptor in process.fds.take(|descriptor| descriptor.close_on_exec) {
+            self.close_descriptor(process.pid, descriptor);
+        }
+    }
+
+    /// Closes everything that an ended process has.
+    pub fn close_all(&mut self, process: &mut Process) {
+        self.vfs.locks.end_wait(process.pid);
+        for descriptor in process.fds.take(|_| true) {
+            self.close_descriptor(process.pid, descriptor);
+        }
+        for ino in process.inodes() {
+            self.vfs.fs.release(ino);
+        }
+    }
+
+    /// Closes a descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close(&mut self, process: &mut Process, fd: u32) -> Result<(), Errno> {
+        let descriptor = process.fds.remove(fd)?;
+        self.close_descriptor(process.pid, descriptor);
+        Ok(())
+    }
+
+    /// Makes `to` (or the lowest free descriptor that is at least `from`) a copy of `fd`.
+    ///
+    /// # Errors
+    /// `EBADF`, `EMFILE`, `EINVAL`.
+    pub fn duplicate(
+        &mut self,
+        process: &mut Process,
+        fd: u32,
+        to: Target,
+        close_on_exec: bool,
+    ) -> Result<u32, Errno> {
+        let mut descriptor = process.fds.get(fd)?;
+        descriptor.close_on_exec = close_on_exec;
+        let new = match to {
+            Target::AtLeast(from) => process.fds.insert(from, descriptor)?,
+            Target::Exactly(new) => {
+                let old = process.fds.place(new, descriptor)?;
+                self.vfs.files.retain(descriptor.file);
+                if let Some(old) = old {
+                    self.close_descriptor(process.pid, old);
+                }
+                return Ok(new);
+            }
+        };
+        self.vfs.files.retain(descriptor.file);
+        Ok(new)
+    }
+}
+
+/// The descriptor that [`Io::duplicate`] makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// The lowest free one that is at least this.

@@ -30,10 +30,10 @@ impl Kernel {
         }
         let result = loop {
             self.control = Control::Continue;
-            if self.vfs.net.is_pending() {
+            if self.net.is_pending() {
                 self.poll_network();
             }
-            if self.vfs.disks.is_pending() {
+            if self.disks.is_pending() {
                 self.attend_disks();
             }
             let result = self.serve(number, &arguments);
@@ -71,18 +71,21 @@ impl Kernel {
         if self.traces {
             self.trace_exit(result);
         }
-        match core::mem::replace(&mut self.control, Control::Continue) {
-            Control::Continue | Control::Replaced => {}
-            // It leaves no result in `a0`.
-            Control::Restart if number == nr::rt_sigreturn => {
-                self.ask_attention();
-                return Control::Restart;
+        // Most calls leave `Continue`: then nothing is moved.
+        if !matches!(self.control, Control::Continue) {
+            match core::mem::replace(&mut self.control, Control::Continue) {
+                Control::Continue | Control::Replaced => {}
+                // It leaves no result in `a0`.
+                Control::Restart if number == nr::rt_sigreturn => {
+                    self.ask_attention();
+                    return Control::Restart;
+                }
+                Control::Restart => {
+                    self.set_result(result);
+                    return Control::Restart;
+                }
+                end @ Control::End(_) => return end,
             }
-            Control::Restart => {
-                self.set_result(result);
-                return Control::Restart;
-            }
-            end @ Control::End(_) => return end,
         }
         self.set_result(result);
         if result == Err(Errno::EINTR) {

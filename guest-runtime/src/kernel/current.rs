@@ -4,8 +4,8 @@
 //! (`CpuState::current`); [`Kernel::current`] is a copy of the handles of the vCPU that holds the
 //! lock.
 
-use crate::file::Vfs;
 use crate::file::description::OpenFile;
+use crate::file::{Io, Vfs};
 use crate::fs;
 use crate::fs::process::FileId;
 use crate::kernel::Kernel;
@@ -146,6 +146,18 @@ impl Kernel {
     pub fn file_state(&mut self) -> (&mut Vfs, &mut fs::process::Process) {
         let process = &mut self.processes[self.current];
         (&mut self.vfs, &mut process.files)
+    }
+
+    /// The files of the VM with what they lead to, and the file state of the running process.
+    #[inline]
+    pub fn io(&mut self) -> (Io<'_>, &mut fs::process::Process) {
+        let io = Io {
+            vfs: &mut self.vfs,
+            net: &mut self.net,
+            ptys: &mut self.ptys,
+            disks: &mut self.disks,
+        };
+        (io, &mut self.processes[self.current].files)
     }
 
     /// The open file description behind a descriptor of the running process.

@@ -1,11 +1,28 @@
-//! The start of devices.
+//! The start of devices, and the first open files.
 
 use crate::credentials::Credentials;
+use crate::drivers::volume::HostChannel;
 use crate::drivers::{self, StartError};
 use crate::kernel::Kernel;
 use alloc::boxed::Box;
+use alloc::rc::Rc;
+use hartline_linux::errno::Errno;
 
 impl Kernel {
+    /// Opens the standard streams of the first process, and mounts the volumes of the VM.
+    ///
+    /// # Errors
+    /// Errors of the host, or of path_resolution(7).
+    pub fn open_files(&mut self) -> Result<(), Errno> {
+        let host = self.host;
+        let (mut io, process) = self.io();
+        io.open_streams(process)?;
+        match host.boot().volumes {
+            0 => Ok(()),
+            count => io.mount_volumes(process, Rc::new(HostChannel::new(host)), count),
+        }
+    }
+
     /// Starts the disks of the VM.
     ///
     /// # Errors
@@ -20,9 +37,9 @@ impl Kernel {
                 break;
             }
             let disk = drivers::block::start(self.host, number)?;
-            let vfs = &mut self.vfs;
+            let (mut io, _) = self.io();
             // Another device may already have this name.
-            let added = vfs.add_disk(name, Box::new(disk), &who);
+            let added = io.add_disk(name, Box::new(disk), &who);
             added.map_err(|_| StartError::Refused)?;
         }
         Ok(())

@@ -1,22 +1,43 @@
 //! Job control: which process groups may use a terminal, and controlling terminals of sessions.
 
+use crate::file::caller::JobControl;
 use crate::file::pty::pair::{PtyId, TerminalSignal};
 use crate::kernel::Kernel;
 use crate::kernel::process::{FIRST, NO_SESSION};
-use crate::kernel::signals::SigInfo;
+use crate::kernel::signals::{SigInfo, check_number};
 use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::siginfo::SI_KERNEL;
 use hartline_linux::signal::{SIGHUP, SIGTTIN, SIGTTOU};
 
-impl Kernel {
-    /// Returns the process group that `TIOCSPGRP` makes the foreground group of the terminal of
-    /// `session`, in place of `foreground`.
-    ///
-    /// # Errors
-    /// `ESRCH`, `EPERM`, `EFAULT`; the errors of
-    /// [`check_background_write`](Self::check_background_write).
-    pub(crate) fn new_foreground(
+impl JobControl for Kernel {
+    fn console_foreground(&mut self) -> &mut u32 {
+        &mut self.foreground
+    }
+
+    fn check_background_read(&mut self, session: u32, foreground: u32) -> Result<(), Errno> {
+        let (group, own) = (self.process().group, self.process().terminal_session());
+        if own != session || group == foreground {
+            return Ok(());
+        }
+        if self.signals().is_held(SIGTTIN) || self.is_orphaned(group, own) {
+            return Err(Errno::EIO);
+        }
+        self.stop_background(SIGTTIN)
+    }
+
+    fn check_background_write(&mut self, session: u32, foreground: u32) -> Result<(), Errno> {
+        let (own, group) = (self.process().terminal_session(), self.process().group);
+        if own != session || group == foreground || self.signals().is_held(SIGTTOU) {
+            return Ok(());
+        }
+        match self.is_orphaned(group, session) {
+            true => Err(Errno::EIO),
+            false => self.stop_background(SIGTTOU),
+        }
+    }
+
+    fn new_foreground(
         &mut self,
         session: u32,
         foreground: u32,
@@ -33,46 +54,45 @@ impl Kernel {
         }
     }
 
-    /// Checks that the running process may write to or change the terminal of `session`: a
-    /// background process is stopped unless it blocks or ignores `SIGTTOU`.
-    ///
-    /// # Errors
-    /// `EIO` if the process cannot be stopped, `EINTR` if it is.
-    pub(crate) fn check_background_write(
-        &mut self,
-        session: u32,
-        foreground: u32,
-    ) -> Result<(), Errno> {
-        let (own, group) = (self.process().terminal_session(), self.process().group);
-        if own != session || group == foreground || self.signals().is_held(SIGTTOU) {
-            return Ok(());
+    fn signal_group(&mut self, group: u32, signal: u64) -> Result<(), Errno> {
+        let signal = check_number(signal)?;
+        if group != 0 {
+            self.signal_group(group, SigInfo::sent(signal, SI_KERNEL, 0, 0));
         }
-        match self.is_orphaned(group, session) {
-            true => Err(Errno::EIO),
-            false => self.stop_background(SIGTTOU),
-        }
+        Ok(())
     }
 
-    /// Checks that the running process may read from the terminal of `session`: a background process
-    /// is stopped.
-    ///
-    /// # Errors
-    /// `EIO` if the process cannot be stopped, `EINTR` if it is.
-    pub(crate) fn check_background_read(
-        &mut self,
-        session: u32,
-        foreground: u32,
-    ) -> Result<(), Errno> {
-        let (group, own) = (self.process().group, self.process().terminal_session());
-        if own != session || group == foreground {
-            return Ok(());
-        }
-        if self.signals().is_held(SIGTTIN) || self.is_orphaned(group, own) {
-            return Err(Errno::EIO);
-        }
-        self.stop_background(SIGTTIN)
+    fn has_terminal(&self, session: u32) -> bool {
+        let of_vm = session == FIRST && self.host.boot().terminals != 0;
+        of_vm || self.ptys.of_session(session).is_some()
     }
 
+    fn join_terminal(&mut self) {
+        let process = self.process_mut();
+        process.has_no_terminal = false;
+        process.files.session = process.session;
+    }
+
+    fn leave_own_terminal(&mut self) {
+        self.process_mut().has_no_terminal = true;
+        self.process_mut().files.session = NO_SESSION;
+    }
+
+    fn give_up_terminal(&mut self, id: PtyId, signals: &[u8]) {
+        let Ok(pair) = self.ptys.get_mut(id) else {
+            return;
+        };
+        pair.session = 0;
+        let foreground = core::mem::take(&mut pair.foreground);
+        for &signal in signals {
+            if foreground != 0 {
+                self.signal_group(foreground, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+            }
+        }
+    }
+}
+
+impl Kernel {
     /// Sends a job-control signal to the running process's group, unless the process blocks or
     /// ignores it.
     fn stop_background(&mut self, signal: u8) -> Result<(), Errno> {
@@ -84,39 +104,12 @@ impl Kernel {
         Err(Errno::EINTR)
     }
 
-    /// Whether a session has a controlling terminal.
-    pub(crate) fn has_terminal(&self, session: u32) -> bool {
-        let of_vm = session == FIRST && self.host.boot().terminals != 0;
-        of_vm || self.vfs.ptys.of_session(session).is_some()
-    }
-
-    /// Detaches the running process and its later children from the controlling terminal. Other
-    /// processes of the session keep it.
-    pub(crate) fn leave_own_terminal(&mut self) {
-        self.process_mut().has_no_terminal = true;
-        self.process_mut().files.session = NO_SESSION;
-    }
-
-    /// Detaches the pair from its session; its foreground process group gets `signals`.
-    pub(crate) fn give_up_terminal(&mut self, id: PtyId, signals: &[u8]) {
-        let Ok(pair) = self.vfs.ptys.get_mut(id) else {
-            return;
-        };
-        pair.session = 0;
-        let foreground = core::mem::take(&mut pair.foreground);
-        for &signal in signals {
-            if foreground != 0 {
-                self.signal_group(foreground, SigInfo::sent(signal, SI_KERNEL, 0, 0));
-            }
-        }
-    }
-
     /// Releases the terminal when the running process, the leader of its session, exits. The
     /// foreground process group gets `SIGHUP`.
     pub(crate) fn leave_terminal(&mut self) {
         let pid = self.process().pid;
         if self.process().session == pid
-            && let Some(id) = self.vfs.ptys.of_session(pid)
+            && let Some(id) = self.ptys.of_session(pid)
         {
             self.give_up_terminal(id, &[SIGHUP]);
         }
@@ -124,7 +117,7 @@ impl Kernel {
 
     /// Sends the signals that operations on pseudo-terminals have queued.
     pub(crate) fn send_terminal_signals(&mut self) {
-        for signal in core::mem::take(&mut self.vfs.ptys.signals) {
+        for signal in core::mem::take(&mut self.ptys.signals) {
             match signal {
                 TerminalSignal::Group(group, signal) => {
                     self.signal_group(group, SigInfo::sent(signal, SI_KERNEL, 0, 0));

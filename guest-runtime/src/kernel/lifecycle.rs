@@ -285,8 +285,8 @@ impl Kernel {
         self.account_time();
         self.leave_terminal();
         let groups = self.dependent_groups();
-        let (vfs, process) = self.file_state();
-        vfs.close_all(process);
+        let (mut io, process) = self.io();
+        io.close_all(process);
         self.give_memory_back();
         self.release_space();
         self.orphan_children(pid);

@@ -1,7 +1,8 @@
 //! The state of the library OS, and the events that interrupt the running task.
 
 pub mod call;
-pub(crate) mod chaos;
+mod caller;
+mod chaos;
 mod code;
 pub mod current;
 mod devices;
@@ -26,18 +27,20 @@ pub mod timers;
 mod trace;
 
 use crate::arch::host::Host;
+use crate::arch::kick;
+use crate::chaos::Chaos;
 use crate::drivers::streams::Streams;
-use crate::exec::dispatch;
 use crate::exec::hotness::Counters;
 use crate::exec::images::Images;
 use crate::exec::interp::Interpreter;
 use crate::exec::shadow::Shadow;
 use crate::exec::translations::Translations;
 use crate::file::Vfs;
+use crate::file::pty::pair::Ptys;
 use crate::fs;
+use crate::fs::disks::Disks;
 use crate::ipc::Ipc;
 use crate::kernel::call::Handlers;
-use crate::kernel::chaos::Chaos;
 use crate::kernel::current::Current;
 use crate::kernel::exit::{Cause, End, Fault};
 use crate::kernel::futex::Futexes;
@@ -51,6 +54,7 @@ use crate::kernel::table::{Slab, Table};
 use crate::kernel::task::Task;
 use crate::kernel::timers::TimerQueue;
 use crate::mm::{self, Access, AddressSpace};
+use crate::net::Network;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -89,6 +93,12 @@ pub struct Kernel {
     pub current: Current,
     /// Files of the VM.
     pub vfs: Vfs,
+    /// Sockets.
+    pub net: Network,
+    /// Pseudo-terminals.
+    pub ptys: Ptys,
+    /// Block devices, and requests to volumes.
+    pub disks: Disks,
     /// Standard streams.
     pub streams: Streams,
     /// The queues of tasks.
@@ -173,6 +183,9 @@ impl Kernel {
             spaces,
             current,
             vfs,
+            net: Network::default(),
+            ptys: Ptys::default(),
+            disks: Disks::default(),
             streams: Streams::new(host),
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),
@@ -187,7 +200,7 @@ impl Kernel {
             missing: Vec::new(),
             interpreter_entries: 0,
             translations: Translations::default(),
-            hotness: host.hotness(),
+            hotness: Counters::of(host),
             interpreter,
             interpreting: false,
             cpus: Vec::new(),
@@ -272,12 +285,12 @@ impl Kernel {
     }
 
     pub(crate) fn ask_attention(&self) {
-        dispatch::ask_attention(self.kick());
+        kick::ask_attention(self.kick());
     }
 
     /// Whether the host or the kernel has kicked the hart ([`attend`](Self::attend)).
     pub(crate) fn attention(&self) -> bool {
-        dispatch::attention(self.kick())
+        kick::attention(self.kick())
     }
 
     /// Takes the signals of the host: signals of the terminal are for its foreground process group,
@@ -326,7 +339,7 @@ impl Kernel {
         if !self.attention() {
             return Control::Continue;
         }
-        dispatch::clear_attention(self.hart);
+        kick::clear_attention(self.hart);
         self.arm_safepoints();
         if self.host.has_new_images() {
             self.renew_translations();

@@ -8,7 +8,7 @@
 use crate::arch::clock;
 use crate::arch::cpus;
 use crate::arch::host::Host;
-use crate::exec::dispatch;
+use crate::arch::kick;
 use crate::exec::images::Images;
 use crate::kernel::Kernel;
 use crate::kernel::current::Current;
@@ -83,9 +83,9 @@ impl Kernel {
         let code = self.interpreter.code();
         let space = Space::new(memory, Images::default(), code);
         let space = self.spaces.insert(space);
-        let (vfs, first) = self.file_state();
-        let mut files = vfs.fork(first, IDLE);
-        vfs.close_all(&mut files);
+        let (mut io, first) = self.io();
+        let mut files = io.vfs.fork(first, IDLE);
+        io.close_all(&mut files);
         let mut process = Process::new(self.host.boot(), space, files);
         process.pid = IDLE;
         let process = self.processes.insert(IDLE, process);
@@ -137,7 +137,7 @@ impl Kernel {
         self.change_cpu(cpus::this());
         self.use_dispatch_cache();
         if self.cpus[self.cpu].restart {
-            dispatch::ask_attention(self.kick());
+            kick::ask_attention(self.kick());
         }
         false
     }
@@ -215,7 +215,7 @@ impl Kernel {
             let cpu = &mut self.cpus[number];
             match cpu.activity {
                 Activity::Busy => {}
-                Activity::Idle => dispatch::ask_attention(cpu.kick),
+                Activity::Idle => kick::ask_attention(cpu.kick),
                 Activity::Asleep => {
                     wakes = true;
                     wait_of(self.host, number).wake.store(1, Ordering::SeqCst);
@@ -234,7 +234,7 @@ impl Kernel {
 
     /// Makes this idle vCPU run a task, if there is one. Returns whether there was.
     pub(crate) fn take_task(&mut self) -> bool {
-        dispatch::clear_attention(self.hart());
+        kick::clear_attention(self.hart());
         self.absorb_signals();
         self.poll_network();
         self.attend_disks();
@@ -312,7 +312,7 @@ impl Kernel {
     /// Kicks the vCPU that runs a task, if one does.
     pub(crate) fn ask_task(&self, task: Handle<Task>) {
         if let Some(cpu) = self.cpu_of(task) {
-            dispatch::ask_attention(self.cpus[cpu].kick);
+            kick::ask_attention(self.cpus[cpu].kick);
         }
     }
 
@@ -324,7 +324,7 @@ impl Kernel {
             .iter()
             .filter(|cpu| cpu.current.process == process)
         {
-            dispatch::ask_attention(cpu.kick);
+            kick::ask_attention(cpu.kick);
         }
     }
 

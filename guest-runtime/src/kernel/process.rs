@@ -1,5 +1,7 @@
 //! Processes: identity, limits and state.
 
+pub use crate::ids::{FIRST, NO_SESSION};
+
 use crate::credentials::Credentials;
 use crate::file::description::MAX_FILES;
 use crate::fs;
@@ -19,13 +21,8 @@ use hartline_linux::resource::{
 use hartline_linux::siginfo::{CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED};
 use hartline_linux::signal::SIGCONT;
 
-/// Number of the first process, whose end ends the VM. Number 1 is `init`, which programs treat
-/// specially.
-pub const FIRST: u32 = 2;
 /// Number of the process of the idle tasks ([`crate::kernel::parallel`]), which programs cannot see.
 pub(crate) const IDLE: u32 = 0;
-/// The value for no session.
-pub const NO_SESSION: u32 = u32::MAX;
 /// Number of `init`, outside the VM: the parent of [`FIRST`], and of processes whose parent has
 /// ended. It reaps zombies at once.
 pub const INIT: u32 = 1;

@@ -7,12 +7,10 @@ use crate::kernel::signals::ThreadSignals;
 use crate::kernel::table::Handle;
 use crate::strace::Pending;
 use crate::wait::Registration;
+use crate::wait::time::NEVER;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hartline_abi::hart::{Hart, NO_RESERVATION};
-
-/// No time limit, as a time of `CLOCK_MONOTONIC`.
-pub const NEVER: u64 = u64::MAX;
 
 /// The event that ends the wait of a task. It is only a hint: the system call is repeated and
 /// checks its condition.

@@ -4,15 +4,15 @@
 //! contains expiration times; a stale entry is dropped when its time comes.
 
 use crate::arch::clock;
+use crate::file::timerfd::TimerFd;
 use crate::fs::process::FileId;
 use crate::kernel::Kernel;
 use crate::kernel::current::Current;
 use crate::kernel::signals::SigInfo;
-use crate::kernel::task::NEVER;
-use crate::wait::{READABLE, WaitQueue};
+use crate::wait::READABLE;
+use crate::wait::time::{NEVER, Timer};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::cell::Cell;
 use hartline_linux::resource::{RLIM_INFINITY, RLIMIT_CPU};
 use hartline_linux::siginfo::SI_KERNEL;
 use hartline_linux::signal::{SIGALRM, SIGKILL, SIGPROF, SIGVTALRM, SIGXCPU};
@@ -26,55 +26,6 @@ const MOST_EARLY: u64 = 80_000;
 /// Delay of any timer that is accepted without leaving the VM, ns: the default timer slack of
 /// ordinary threads on Linux (`PR_SET_TIMERSLACK` is not supported).
 const SLACK: u64 = 50_000;
-
-/// An expiration time that may repeat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Timer {
-    /// Next expiration, ns of the timer's clock; 0: not armed.
-    pub next: u64,
-    /// Time between expirations, ns; 0: the timer expires once.
-    pub interval: u64,
-}
-
-impl Timer {
-    /// Time until expiration, ns; 0 if the timer is not armed.
-    #[must_use]
-    pub fn left(&self, now: u64) -> u64 {
-        match self.next {
-            0 => 0,
-            next => next.saturating_sub(now).max(1),
-        }
-    }
-
-    /// Counts the expirations up to `now` and sets the next one; returns their number.
-    pub fn expire(&mut self, now: u64) -> u64 {
-        if self.next == 0 || self.next > now {
-            return 0;
-        }
-        let Some(periods) = (now - self.next).checked_div(self.interval) else {
-            self.next = 0;
-            return 1;
-        };
-        let count = periods + 1;
-        self.next = self
-            .next
-            .saturating_add(count.saturating_mul(self.interval));
-        count
-    }
-}
-
-/// A timerfd.
-#[derive(Debug, Default)]
-pub struct TimerFd {
-    /// Number of the clock.
-    pub clock: u64,
-    /// The timer, in time of `CLOCK_MONOTONIC`.
-    pub timer: Cell<Timer>,
-    /// Expirations that were not read.
-    pub expirations: Cell<u64>,
-    /// Woken when the timer expires.
-    pub waiters: WaitQueue,
-}
 
 /// The notification of a POSIX timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -381,24 +332,5 @@ impl Kernel {
             CpuClock::Thread(tid) => self.tasks[*current].tid == tid,
         };
         until_switch.map_or(0, |time| time + self.time_since_switch(runs))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn expirations_are_counted() {
-        let mut timer = Timer {
-            next: 100,
-            interval: 10,
-        };
-        assert_eq!((timer.expire(99), timer.left(99)), (0, 1));
-        assert_eq!((timer.expire(100), timer.next), (1, 110));
-        assert_eq!((timer.expire(139), timer.next), (3, 140));
-        timer.interval = 0;
-        assert_eq!((timer.expire(1000), timer.next), (1, 0));
-        assert_eq!((timer.expire(2000), timer.left(0)), (0, 0));
     }
 }

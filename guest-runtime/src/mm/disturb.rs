@@ -1,4 +1,4 @@
-//! Page changes that a program must not notice, made by chaos ([`crate::kernel::chaos`]).
+//! Page changes that a program must not notice, made by chaos (`crate::kernel::chaos`).
 
 use super::fork::copy_frame;
 use super::page_table::{Exhausted, Leaf, Window};

@@ -6,6 +6,7 @@ mod audit;
 mod disturb;
 mod fork;
 mod frames;
+pub mod heap;
 mod inspect;
 mod limits;
 mod lock;

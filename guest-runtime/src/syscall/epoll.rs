@@ -91,7 +91,7 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn find(kernel: &Kernel, target: FileId) -> Result<Found, Errno> {
     let file = kernel.vfs.files.get(target)?;
     let mut table = PollTable::collecting(ALL, Vec::new());
-    let ready = file.object.poll(kernel, file, &mut table);
+    let ready = file.object.poll(&kernel.view(), file, &mut table);
     let mut found = Found {
         ready,
         // A list may get standard input later.

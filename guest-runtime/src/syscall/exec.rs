@@ -178,8 +178,8 @@ fn execute(
     forget_program(kernel);
     take_rights(kernel, who, is_secure);
     executable::set(kernel, ino);
-    let (vfs, process) = kernel.file_state();
-    vfs.close_on_exec(process);
+    let (mut io, process) = kernel.io();
+    io.close_on_exec(process);
     kernel.control = match loader::load_files(kernel, &file, interpreter.as_ref(), strings) {
         Ok(()) => Control::Replaced,
         // As on Linux, an error after the point of no return kills the process.

@@ -3,6 +3,7 @@
 use super::files_proc::proc_text;
 use crate::credentials::Credentials;
 use crate::drivers::streams::Streams;
+use crate::file::Io;
 use crate::file::proc::ProcText;
 use crate::file::transfer::Outside;
 use crate::fs::inode::Kind;
@@ -11,7 +12,7 @@ use crate::fs::types::Ino;
 use crate::fs::walk::Options;
 use crate::kernel::Kernel;
 use crate::kernel::random::{self, Random};
-use crate::mm::{UserSlice, UserSliceMut, user};
+use crate::mm::{AddressSpace, UserSlice, UserSliceMut, user};
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -78,7 +79,25 @@ pub(super) fn refresh(kernel: &mut Kernel, ino: Ino) -> Result<(), Errno> {
     kernel.vfs.set_stream_status(ino, status.mode, status.rdev)
 }
 
-/// Reads into the program's memory through [`Vfs::read`](crate::file::Vfs::read).
+/// Borrows what reads and writes need, and the memory of the running process.
+#[inline]
+fn split(kernel: &mut Kernel) -> (Io<'_>, World<'_>, &mut AddressSpace) {
+    let io = Io {
+        vfs: &mut kernel.vfs,
+        net: &mut kernel.net,
+        ptys: &mut kernel.ptys,
+        disks: &mut kernel.disks,
+    };
+    let world = World {
+        task: kernel.tasks[kernel.current].tid,
+        who: &kernel.processes[kernel.current].files.who,
+        streams: &mut kernel.streams,
+        random: &mut kernel.random,
+    };
+    (io, world, &mut kernel.spaces[kernel.current].memory)
+}
+
+/// Reads into the program's memory through [`Io::read`].
 pub(super) fn read_into(
     kernel: &mut Kernel,
     id: FileId,
@@ -86,34 +105,23 @@ pub(super) fn read_into(
     address: u64,
     count: u64,
 ) -> Result<usize, Errno> {
-    let memory = &mut kernel.spaces[kernel.current].memory;
+    let (mut io, mut world, memory) = split(kernel);
     let to = user::slice_mut(memory, address, count)?;
-    let mut world = World {
-        task: kernel.tasks[kernel.current].tid,
-        who: &kernel.processes[kernel.current].files.who,
-        streams: &mut kernel.streams,
-        random: &mut kernel.random,
-    };
-    kernel.vfs.read(id, offset, to, &mut world)
+    io.read(id, offset, to, &mut world)
 }
 
-/// Reads into kernel memory through [`Vfs::read`](crate::file::Vfs::read).
+/// Reads into kernel memory through [`Io::read`].
 pub(super) fn read_file(
     kernel: &mut Kernel,
     id: FileId,
     offset: Option<u64>,
     to: UserSliceMut<'_>,
 ) -> Result<usize, Errno> {
-    let mut world = World {
-        task: kernel.tasks[kernel.current].tid,
-        who: &kernel.processes[kernel.current].files.who,
-        streams: &mut kernel.streams,
-        random: &mut kernel.random,
-    };
-    kernel.vfs.read(id, offset, to, &mut world)
+    let (mut io, mut world, _) = split(kernel);
+    io.read(id, offset, to, &mut world)
 }
 
-/// Writes from the program's memory through [`Vfs::write`](crate::file::Vfs::write).
+/// Writes from the program's memory through [`Io::write`].
 pub(super) fn write_from(
     kernel: &mut Kernel,
     id: FileId,
@@ -121,31 +129,20 @@ pub(super) fn write_from(
     address: u64,
     count: u64,
 ) -> Result<usize, Errno> {
-    let memory = &mut kernel.spaces[kernel.current].memory;
+    let (mut io, mut world, memory) = split(kernel);
     let from = user::slice(memory, address, count)?;
-    let mut world = World {
-        task: kernel.tasks[kernel.current].tid,
-        who: &kernel.processes[kernel.current].files.who,
-        streams: &mut kernel.streams,
-        random: &mut kernel.random,
-    };
-    kernel.vfs.write(id, offset, from, &mut world)
+    io.write(id, offset, from, &mut world)
 }
 
-/// Writes from kernel memory through [`Vfs::write`](crate::file::Vfs::write).
+/// Writes from kernel memory through [`Io::write`].
 pub(super) fn write_file(
     kernel: &mut Kernel,
     id: FileId,
     offset: Option<u64>,
     from: UserSlice<'_>,
 ) -> Result<usize, Errno> {
-    let mut world = World {
-        task: kernel.tasks[kernel.current].tid,
-        who: &kernel.processes[kernel.current].files.who,
-        streams: &mut kernel.streams,
-        random: &mut kernel.random,
-    };
-    kernel.vfs.write(id, offset, from, &mut world)
+    let (mut io, mut world, _) = split(kernel);
+    io.write(id, offset, from, &mut world)
 }
 
 /// Reads the path at `address` in the program.

@@ -41,8 +41,8 @@ pub const CALLS: &[Entry] = &[
 ];
 
 fn close(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (vfs, process) = kernel.file_state();
-    vfs.close(process, a[0] as u32)?;
+    let (mut io, process) = kernel.io();
+    io.close(process, a[0] as u32)?;
     Ok(0)
 }
 
@@ -51,11 +51,11 @@ fn close_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if first > last || flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    let (vfs, process) = kernel.file_state();
+    let (mut io, process) = kernel.io();
     let mut from = first;
     while let Some(fd) = process.fds.next(from).filter(|&fd| fd <= last) {
         match flags & CLOSE_RANGE_CLOEXEC {
-            0 => vfs.close(process, fd)?,
+            0 => io.close(process, fd)?,
             _ => process.fds.set_close_on_exec(fd, true)?,
         }
         from = fd + 1;
@@ -68,8 +68,8 @@ fn dup(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn duplicate(kernel: &mut Kernel, fd: u64, to: Target, close_on_exec: bool) -> Result<u64, Errno> {
-    let (vfs, process) = kernel.file_state();
-    let new = vfs.duplicate(process, fd as u32, to, close_on_exec)?;
+    let (mut io, process) = kernel.io();
+    let new = io.duplicate(process, fd as u32, to, close_on_exec)?;
     Ok(u64::from(new))
 }
 
@@ -189,12 +189,12 @@ fn pipe2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let status = flags & (O_NONBLOCK | O_DIRECT);
-    let (vfs, process) = kernel.file_state();
-    let ends = vfs.pipe(process, status, flags & O_CLOEXEC != 0)?;
+    let (mut io, process) = kernel.io();
+    let ends = io.pipe(process, status, flags & O_CLOEXEC != 0)?;
     if let Err(error) = user::write(kernel.memory_mut(), a[0], &ends) {
-        let (vfs, process) = kernel.file_state();
+        let (mut io, process) = kernel.io();
         for fd in ends {
-            vfs.close(process, fd)?;
+            io.close(process, fd)?;
         }
         return Err(error);
     }
@@ -216,8 +216,8 @@ pub(super) fn open_anonymous(
     file: Rc<dyn File>,
     flags: u32,
 ) -> Result<u64, Errno> {
-    let (vfs, process) = kernel.file_state();
-    let fd = vfs.open_anonymous(process, file, flags | O_RDWR)?;
+    let (mut io, process) = kernel.io();
+    let fd = io.open_anonymous(process, file, flags | O_RDWR)?;
     Ok(u64::from(fd))
 }
 
@@ -238,8 +238,8 @@ fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         Errno::ENAMETOOLONG => Errno::EINVAL,
         error => error,
     })?;
-    let (vfs, process) = kernel.file_state();
-    let fd = vfs.open_memory(process, &name, seals, flags & MFD_CLOEXEC != 0)?;
+    let (mut io, process) = kernel.io();
+    let fd = io.open_memory(process, &name, seals, flags & MFD_CLOEXEC != 0)?;
     Ok(u64::from(fd))
 }
 

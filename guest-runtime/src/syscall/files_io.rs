@@ -1,13 +1,10 @@
-//! Calls that move bytes: `read`, `write` and their like, `lseek`, `sendfile`.
+//! Calls that move bytes between files and memory: `read`, `write` and their like; `lseek`.
 
 use super::Entry;
-use super::files::{read_file, read_into, refresh_text, write_file, write_from};
+use super::files::{read_into, refresh_text, write_file, write_from};
 use super::poll::is_readable;
 use super::socket_io::{read_socket, write_socket};
-use crate::file::directory::Directory;
 use crate::file::operations::{File, Mode, Storage};
-use crate::file::pipe::PipeEnd;
-use crate::file::regular::Regular;
 use crate::fs::process::FileId;
 use crate::fs::types::MAX_RW_COUNT;
 use crate::kernel::Kernel;
@@ -17,15 +14,9 @@ use crate::mm::user;
 use crate::wait::poll::PollTable;
 use crate::wait::{READABLE, Registration, WRITABLE};
 use alloc::rc::Rc;
-use alloc::vec;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
-use hartline_linux::fadvise::POSIX_FADV_NOREUSE;
-use hartline_linux::fcntl::O_APPEND;
-use hartline_linux::fs::{
-    RWF_DSYNC, RWF_HIPRI, RWF_SYNC, SYNC_FILE_RANGE_WAIT_AFTER, SYNC_FILE_RANGE_WAIT_BEFORE,
-    SYNC_FILE_RANGE_WRITE,
-};
+use hartline_linux::fs::{RWF_DSYNC, RWF_HIPRI, RWF_SYNC};
 use hartline_linux::siginfo::SI_USER;
 use hartline_linux::signal::SIGPIPE;
 use hartline_linux::syscall::nr;
@@ -42,23 +33,12 @@ pub const CALLS: &[Entry] = &[
     (nr::pwrite64, pwrite64),
     (nr::preadv, preadv),
     (nr::pwritev, pwritev),
-    (nr::sendfile, sendfile),
-    (nr::sync, sync),
-    (nr::fsync, fsync),
-    (nr::fdatasync, fdatasync),
-    (nr::sync_file_range, sync_file_range),
-    (nr::readahead, readahead),
-    (nr::fadvise64, fadvise64),
-    (nr::syncfs, fsync),
-    (nr::copy_file_range, copy_file_range),
     (nr::preadv2, preadv2),
     (nr::pwritev2, pwritev2),
 ];
 
 /// Vectors up to this many bytes are gathered and written in one piece.
 const GATHER: u64 = 64 << 10;
-/// The unit in which files are copied, bytes.
-const COPY: usize = 64 << 10;
 /// Flags that have no effect here.
 const RWF_HARMLESS: u64 = RWF_HIPRI | RWF_DSYNC | RWF_SYNC;
 
@@ -108,7 +88,7 @@ fn read_at(
     if mode.has(Mode::TERMINAL) {
         object(kernel, id)?.check_input(kernel)?;
     }
-    let limit = kernel.vfs.read_limit(id, offset, count)?;
+    let limit = kernel.io().0.read_limit(id, offset, count)?;
     match read_into(kernel, id, offset, address, limit) {
         Err(Errno::EAGAIN) if waits(kernel, id)? => {
             if mode.has(Mode::TERMINAL) {
@@ -171,7 +151,7 @@ pub(super) fn block(
     }
     let mut table = PollTable::collecting(events, kernel.take_places());
     let file = kernel.vfs.files.get(id)?;
-    file.object.poll(kernel, file, &mut table);
+    file.object.poll(&kernel.view(), file, &mut table);
     let mut places = table.into_places();
     if events == READABLE && file.mode.has(Mode::WAKE_ONE) {
         places.iter_mut().for_each(Registration::set_exclusive);
@@ -258,9 +238,9 @@ fn is_socket(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
     Ok(kernel.vfs.files.get(id)?.mode.has(Mode::SOCKET))
 }
 
-/// Reads from a socket, or by [`File::read_iter`]; `None` if [`Vfs::read`] is to follow.
+/// Reads from a socket, or by [`File::read_iter`]; `None` if [`Io::read`] is to follow.
 ///
-/// [`Vfs::read`]: crate::file::Vfs::read
+/// [`Io::read`]: crate::file::Io::read
 fn read_special(
     kernel: &mut Kernel,
     id: FileId,
@@ -453,192 +433,7 @@ fn pwritev2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn lseek(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (vfs, process) = kernel.file_state();
+    let (mut io, process) = kernel.io();
     let id = process.fds.get(a[0] as u32)?.file;
-    vfs.seek(id, a[1].cast_signed(), a[2] as u32)
-}
-
-fn sendfile(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (to, from) = (kernel.file_id(a[0])?, kernel.file_id(a[1])?);
-    let start = match a[2] {
-        0 => None,
-        address => position(user::read(kernel.memory_mut(), address)?)?,
-    };
-    let mode = kernel.vfs.files.get(from)?.mode;
-    if !mode.has(Mode::PREAD.with(Mode::SPLICE_READ)) {
-        return Err(Errno::EINVAL);
-    }
-    if kernel.vfs.files.get(to)?.flags & O_APPEND != 0 {
-        return Err(Errno::EINVAL);
-    }
-    refresh_text(kernel, from, start)?;
-    let done = copy(kernel, (from, start), (to, None), a[3])?;
-    if let Some(start) = start {
-        user::write(kernel.memory_mut(), a[2], &(start + done))?;
-    }
-    Ok(done)
-}
-
-fn copy_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (from, to) = (kernel.file_id(a[0])?, kernel.file_id(a[2])?);
-    if a[5] != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let mut place = |address| match address {
-        0 => Ok(None),
-        address => position(user::read(kernel.memory_mut(), address)?),
-    };
-    let (source, target) = (place(a[1])?, place(a[3])?);
-    check_range(kernel, (from, source), (to, target), a[4])?;
-    let done = copy(kernel, (from, source), (to, target), a[4])?;
-    for (address, start) in [(a[1], source), (a[3], target)] {
-        if let Some(start) = start {
-            user::write(kernel.memory_mut(), address, &(start + done))?;
-        }
-    }
-    Ok(done)
-}
-
-/// Whether `copy_file_range` may copy: two regular files, no overlap in one.
-fn check_range(
-    kernel: &Kernel,
-    (from, source): (FileId, Option<u64>),
-    (to, target): (FileId, Option<u64>),
-    count: u64,
-) -> Result<(), Errno> {
-    let files = &kernel.vfs.files;
-    let (input, output) = (files.get(from)?, files.get(to)?);
-    if input.object.is::<Directory>() || output.object.is::<Directory>() {
-        return Err(Errno::EISDIR);
-    }
-    input.check_readable()?;
-    output.check_writable()?;
-    if output.flags & O_APPEND != 0 {
-        return Err(Errno::EBADF);
-    }
-    if !input.object.is::<Regular>() || !output.object.is::<Regular>() {
-        return Err(Errno::EINVAL);
-    }
-    let device = |ino| Ok::<_, Errno>(kernel.vfs.fs.inode(ino)?.device);
-    if device(input.ino)? != device(output.ino)? {
-        return Err(Errno::EXDEV);
-    }
-    let source = source.unwrap_or(input.offset);
-    let target = target.unwrap_or(output.offset);
-    if input.ino == output.ino && source.abs_diff(target) < count {
-        return Err(Errno::EINVAL);
-    }
-    Ok(())
-}
-
-/// Copies until the first file ends or the second takes no more.
-fn copy(
-    kernel: &mut Kernel,
-    (from, source): (FileId, Option<u64>),
-    (to, target): (FileId, Option<u64>),
-    count: u64,
-) -> Result<u64, Errno> {
-    let count = count.min(MAX_RW_COUNT as u64);
-    let first = source.unwrap_or(kernel.vfs.files.get(from)?.offset);
-    let mut buffer = vec![0; COPY];
-    let mut done = kernel.progress();
-    while done < count {
-        let wanted = usize::try_from(count - done).map_or(COPY, |n| n.min(COPY));
-        let (waiting, events, result) = match read_file(
-            kernel,
-            from,
-            Some(first + done),
-            (&mut buffer[..wanted]).into(),
-        ) {
-            Ok(got) => {
-                let at = target.map(|target| target + done);
-                let written = write_file(kernel, to, at, (&buffer[..got]).into());
-                (to, WRITABLE, written)
-            }
-            error => (from, READABLE, error),
-        };
-        let written = match result {
-            Err(Errno::EAGAIN) if waits(kernel, waiting)? => {
-                match block(kernel, waiting, events, done)? {
-                    Errno::EINTR if done > 0 => break,
-                    error => return Err(error),
-                }
-            }
-            Err(_) if done > 0 => break,
-            result => check_pipe(kernel, result)?,
-        };
-        done += written;
-        if written == 0 || written < wanted as u64 {
-            break;
-        }
-    }
-    if source.is_none() {
-        kernel.vfs.files.get_mut(from)?.offset = first + done;
-    }
-    Ok(done)
-}
-
-/// Flushes the disks; all other files are in memory or on the host.
-fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
-    // As on Linux, only fsync reports errors.
-    match kernel.vfs.disks.flush_all(kernel.task().tid) {
-        Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
-        _ => Ok(0),
-    }
-}
-
-fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno> {
-    let file = kernel.file(fd)?;
-    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task().tid);
-    let result = object.fsync(&mut kernel.vfs, ino, task, only_data);
-    synced(kernel, result)
-}
-
-/// The result of a call that makes a file durable; the call waits if that is not done.
-fn synced(kernel: &mut Kernel, result: Result<(), Errno>) -> Result<u64, Errno> {
-    match result {
-        Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
-        result => result.map(|()| 0),
-    }
-}
-
-fn fsync(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    sync_file(kernel, a[0], false)
-}
-
-fn fdatasync(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    sync_file(kernel, a[0], true)
-}
-
-fn sync_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    const FLAGS: u64 =
-        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    let file = kernel.file(a[0])?;
-    let end = a[1]
-        .checked_add(a[2])
-        .filter(|&end| i64::try_from(end).is_ok());
-    if a[3] & !FLAGS != 0 || i64::try_from(a[1]).is_err() || end.is_none() {
-        return Err(Errno::EINVAL);
-    }
-    let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task().tid);
-    let result = object.sync_file_range(&mut kernel.vfs, ino, task);
-    synced(kernel, result)
-}
-
-/// Reading ahead has no effect: there is no disk, or the host reads ahead.
-fn readahead(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let file = kernel.file(a[0])?;
-    file.check_readable()?;
-    match file.object.is::<Regular>() {
-        true => Ok(0),
-        false => Err(Errno::EINVAL),
-    }
-}
-
-fn fadvise64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    match kernel.file(a[0])?.object.is::<PipeEnd>() {
-        true => Err(Errno::ESPIPE),
-        false if a[3] > POSIX_FADV_NOREUSE => Err(Errno::EINVAL),
-        _ => Ok(0),
-    }
+    io.seek(id, a[1].cast_signed(), a[2] as u32)
 }

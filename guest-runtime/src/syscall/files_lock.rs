@@ -3,8 +3,8 @@
 use super::Entry;
 use crate::fs::locks::{Owner, RangeLock};
 use crate::kernel::Kernel;
-use crate::kernel::task::NEVER;
 use crate::mm::user;
+use crate::wait::time::NEVER;
 use crate::wait::{ALL, Registration};
 use core::ops::Range;
 use hartline_linux::errno::Errno;

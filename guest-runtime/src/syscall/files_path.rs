@@ -12,9 +12,10 @@ use crate::fs::types::Ino;
 use crate::fs::types::VALID_OPEN_FLAGS;
 use crate::fs::walk::{Last, Options, Resolved};
 use crate::kernel::Kernel;
-use crate::kernel::task::{NEVER, Retry};
+use crate::kernel::task::Retry;
 use crate::mm::user;
 use crate::wait::Registration;
+use crate::wait::time::NEVER;
 use hartline_linux::capability::{CAP_MKNOD, CAP_SYS_CHROOT};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{
@@ -54,9 +55,9 @@ fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     let (fd, opens) = match kernel.task().retry {
         Some(Retry { progress, .. }) => (progress as u32, (progress >> 32) as u32),
         None => {
-            let (vfs, process) = kernel.file_state();
-            let fd = vfs.open(process, request)?;
-            match vfs.other_end(process, fd) {
+            let (mut io, process) = kernel.io();
+            let fd = io.open(process, request)?;
+            match io.vfs.other_end(process, fd) {
                 Some(OtherEnd { open: false, opens }) => (fd, opens),
                 _ => return Ok(u64::from(fd)),
             }
@@ -75,8 +76,8 @@ fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     let place = Registration::new(&pipe.read_waiters, OPENED);
     let error = kernel.block_at(place, NEVER, progress);
     if error != Errno::ERESTARTSYS {
-        let (vfs, process) = kernel.file_state();
-        vfs.close(process, fd)?;
+        let (mut io, process) = kernel.io();
+        io.close(process, fd)?;
     }
     Err(error)
 }

@@ -183,7 +183,7 @@ pub(super) fn proc_text(kernel: &mut Kernel, ino: Ino) -> Result<Vec<u8>, Errno>
         ipc: &kernel.ipc,
         uuid,
     };
-    contents(node, &kernel.vfs, &files, &mut view)
+    contents(node, (&kernel.vfs, &kernel.net), &files, &mut view)
 }
 
 fn frames_facts(kernel: &Kernel) -> Memory {

@@ -101,7 +101,7 @@ fn deadline(kernel: &mut Kernel, timeout: u64, kind: Timeout) -> Result<u64, Err
         return Ok(retry.deadline);
     }
     if timeout == 0 {
-        return Ok(crate::kernel::task::NEVER);
+        return Ok(crate::wait::time::NEVER);
     }
     let time = read_timespec(kernel, timeout)?;
     let now = clock::monotonic();
@@ -113,7 +113,7 @@ fn deadline(kernel: &mut Kernel, timeout: u64, kind: Timeout) -> Result<u64, Err
     match until <= now {
         // The value is compared even if the time is over.
         true => Ok(now),
-        false => Ok(until.min(crate::kernel::task::NEVER - 1)),
+        false => Ok(until.min(crate::wait::time::NEVER - 1)),
     }
 }
 

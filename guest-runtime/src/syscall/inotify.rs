@@ -27,11 +27,11 @@ fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    let (vfs, process) = kernel.file_state();
-    let fd = vfs.open_anonymous(process, Rc::new(Inotify), flags | O_RDONLY)?;
+    let (mut io, process) = kernel.io();
+    let fd = io.open_anonymous(process, Rc::new(Inotify), flags | O_RDONLY)?;
     let instance = process.fds.get(fd)?.ino;
-    if let Err(error) = vfs.fs.notify.add_instance(instance) {
-        vfs.close(process, fd)?;
+    if let Err(error) = io.vfs.fs.notify.add_instance(instance) {
+        io.close(process, fd)?;
         return Err(error);
     }
     Ok(u64::from(fd))

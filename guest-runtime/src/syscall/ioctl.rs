@@ -62,7 +62,7 @@ fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
         _ if interfaces::REQUESTS.contains(&request) => {
             let id = socket_id(kernel, a[0]).map_err(|_| Errno::ENOTTY)?;
-            let family = kernel.vfs.net.get(id)?.family;
+            let family = kernel.net.get(id)?.family;
             interfaces::ioctl(kernel, family, request, address)
         }
         _ => {

@@ -6,6 +6,7 @@ mod credentials;
 mod epoll;
 mod exec;
 pub mod files;
+mod files_copy;
 mod files_dir;
 mod files_fd;
 mod files_io;
@@ -13,6 +14,7 @@ mod files_lock;
 mod files_path;
 mod files_proc;
 mod files_stat;
+mod files_sync;
 mod files_xattr;
 mod futex;
 mod group;
@@ -49,12 +51,14 @@ const AREAS: &[&[Entry]] = &[
     credentials::CALLS,
     epoll::CALLS,
     exec::CALLS,
+    files_copy::CALLS,
     files_dir::CALLS,
     files_fd::CALLS,
     files_io::CALLS,
     files_lock::CALLS,
     files_path::CALLS,
     files_stat::CALLS,
+    files_sync::CALLS,
     files_xattr::CALLS,
     futex::CALLS,
     group::CALLS,

@@ -36,13 +36,14 @@ pub(super) struct Watch {
 /// Fills [`Watch::ready`]. Returns the number of ready descriptors and whether standard input
 /// is waited for.
 fn look(kernel: &Kernel, watches: &mut [Watch], input_ready: bool) -> (usize, bool) {
+    let view = kernel.view();
     let mut wants_input = false;
     let mut count = 0;
     for watch in watches {
         let mut table = PollTable::default();
         let file = watch.file.map(|id| kernel.vfs.files.get(id));
         let mut ready = match file {
-            Some(Ok(file)) => file.object.poll(kernel, file, &mut table),
+            Some(Ok(file)) => file.object.poll(&view, file, &mut table),
             _ => POLLNVAL,
         };
         let input = table.input && watch.events & READABLE != 0;
@@ -99,7 +100,7 @@ fn places_of(
         let file = watch.file.map(|id| kernel.vfs.files.get(id));
         if let Some(Ok(file)) = file {
             let mut table = PollTable::collecting(watch.events | ALWAYS, places);
-            file.object.poll(kernel, file, &mut table);
+            file.object.poll(&kernel.view(), file, &mut table);
             places = table.into_places();
         }
     }

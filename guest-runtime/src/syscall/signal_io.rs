@@ -115,13 +115,13 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
 pub(super) fn set_asynchronous(kernel: &mut Kernel, fd: u64, on: bool) -> Result<(), Errno> {
     let file = kernel.file(fd)?;
     let mut table = PollTable::collecting(ALL, Vec::new());
-    file.object.poll(kernel, file, &mut table);
+    file.object.poll(&kernel.view(), file, &mut table);
     if table.input {
         table.wait(&kernel.streams.input_waiters);
     }
-    let (vfs, process) = kernel.file_state();
-    vfs.set_asynchronous(process, fd as u32, on, table.into_places())?;
-    if vfs.awaits_input {
+    let (mut io, process) = kernel.io();
+    io.set_asynchronous(process, fd as u32, on, table.into_places())?;
+    if io.vfs.awaits_input {
         // Standard input is polled in the ticks.
         kernel.start_ticking();
     }

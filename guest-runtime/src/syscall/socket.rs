@@ -3,15 +3,16 @@
 use super::Entry;
 use crate::arch::clock;
 use crate::file;
+use crate::file::Io;
 use crate::fs::filesystem::NewInode;
 use crate::fs::inode::{MAY_EXEC, MAY_WRITE};
 use crate::fs::walk::Options;
 use crate::kernel::Kernel;
-use crate::kernel::task::NEVER;
 use crate::mm::user;
 use crate::net::address::{Address, Family};
 use crate::net::socket::{Socket, SocketId, State, Type};
 use crate::net::{Connecting, Network};
+use crate::wait::time::NEVER;
 use crate::wait::{READABLE, Registration, WRITABLE};
 use hartline_linux::capability::CAP_NET_BIND_SERVICE;
 use hartline_linux::errno::Errno;
@@ -87,14 +88,14 @@ fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         is_raw: a[1] as u32 & 0xf == SOCK_RAW,
         ..Socket::new(family, kind, who)
     };
-    let id = kernel.vfs.net.add(socket)?;
+    let id = kernel.net.add(socket)?;
     open(kernel, id, flags)
 }
 
 /// Opens a descriptor for a socket; closes the socket if that fails.
 fn open(kernel: &mut Kernel, id: SocketId, flags: u32) -> Result<u64, Errno> {
-    let (vfs, process) = kernel.file_state();
-    Ok(u64::from(vfs.open_socket(process, id, flags)?))
+    let (mut io, process) = kernel.io();
+    Ok(u64::from(io.open_socket(process, id, flags)?))
 }
 
 fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -103,13 +104,13 @@ fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EOPNOTSUPP);
     }
     let who = credentials(kernel);
-    let [first, second] = kernel.vfs.net.pair(kind, who)?;
+    let [first, second] = kernel.net.pair(kind, who)?;
     let close = |kernel: &mut Kernel, fd: u64| {
-        let (vfs, process) = kernel.file_state();
-        vfs.close(process, fd as u32)
+        let (mut io, process) = kernel.io();
+        io.close(process, fd as u32)
     };
     let one = open(kernel, first, flags).inspect_err(|_| {
-        kernel.vfs.close_socket(second);
+        kernel.io().0.close_socket(second);
     })?;
     let two = match open(kernel, second, flags) {
         Ok(two) => two,
@@ -156,7 +157,7 @@ pub(super) fn socket_id(kernel: &Kernel, fd: u64) -> Result<SocketId, Errno> {
 }
 
 pub(super) fn net(kernel: &mut Kernel) -> &mut Network {
-    &mut kernel.vfs.net
+    &mut kernel.net
 }
 
 /// Whether calls on a descriptor block.
@@ -172,7 +173,7 @@ pub(super) fn wait_for_socket(
     which: usize,
     progress: u64,
 ) -> Errno {
-    let Ok(socket) = kernel.vfs.net.get(id) else {
+    let Ok(socket) = kernel.net.get(id) else {
         return Errno::EBADF;
     };
     let place = match which {
@@ -193,9 +194,9 @@ pub(super) fn wait_for_socket(
 
 /// Returns the Unix socket at an address.
 pub(super) fn find_unix(kernel: &mut Kernel, address: &Address) -> Result<SocketId, Errno> {
-    let (vfs, process) = kernel.file_state();
+    let (Io { vfs, net, .. }, process) = kernel.io();
     match address {
-        Address::Abstract(name) => vfs.net.find_abstract(name),
+        Address::Abstract(name) => net.find_abstract(name),
         Address::Path(path) => {
             let options = Options::following(true);
             let ino = vfs.resolve(process, AT_FDCWD, path, options)?.existing()?;
@@ -204,7 +205,7 @@ pub(super) fn find_unix(kernel: &mut Kernel, address: &Address) -> Result<Socket
             if attributes.mode & S_IFMT != S_IFSOCK {
                 return Err(Errno::ECONNREFUSED);
             }
-            vfs.net.find_file(ino)
+            net.find_file(ino)
         }
         _ => Err(Errno::EINVAL),
     }
@@ -228,7 +229,7 @@ pub(super) fn write_address(
 
 fn bind(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
-    let family = kernel.vfs.net.get(id)?.family;
+    let family = kernel.net.get(id)?.family;
     let bytes = user::sockaddr(kernel.memory_mut(), a[1], a[2])?;
     let privileged = kernel.process().has(CAP_NET_BIND_SERVICE);
     match Address::parse(&bytes, family)? {
@@ -247,7 +248,7 @@ fn bind(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Creates a socket file and binds a socket to it.
 fn bind_path(kernel: &mut Kernel, id: SocketId, path: &[u8]) -> Result<(), Errno> {
-    if kernel.vfs.net.get(id)?.bound {
+    if kernel.net.get(id)?.bound {
         return Err(Errno::EINVAL);
     }
     let (vfs, process) = kernel.file_state();
@@ -261,7 +262,7 @@ fn bind_path(kernel: &mut Kernel, id: SocketId, path: &[u8]) -> Result<(), Errno
     let new = NewInode::node(S_IFSOCK | 0o777 & !process.umask, 0);
     let ino = vfs.fs.create(place, new, &process.who)?;
     vfs.fs.retain(ino);
-    vfs.net.bind_file(id, path, ino)
+    kernel.net.bind_file(id, path, ino)
 }
 
 fn listen(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -284,14 +285,14 @@ fn accept(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
         }
         result => result?,
     };
-    let socket = kernel.vfs.net.get(accepted)?;
+    let socket = kernel.net.get(accepted)?;
     let (remote, family) = (socket.remote.clone(), socket.family);
     let fd = open(kernel, accepted, flags)?;
     if a[1] != 0
         && let Err(error) = write_address(kernel, (a[1], a[2]), &remote, family)
     {
-        let (vfs, process) = kernel.file_state();
-        vfs.close(process, fd as u32)?;
+        let (mut io, process) = kernel.io();
+        io.close(process, fd as u32)?;
         return Err(error);
     }
     Ok(fd)
@@ -300,7 +301,7 @@ fn accept(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
 fn connect(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
     let bytes = user::sockaddr(kernel.memory_mut(), a[1], a[2])?;
-    let socket = kernel.vfs.net.get(id)?;
+    let socket = kernel.net.get(id)?;
     let (family, kind) = (socket.family, socket.kind);
     if Address::family_of(&bytes)? == AF_UNSPEC && kind == Type::Datagram {
         net(kernel).disconnect(id)?;
@@ -383,12 +384,7 @@ fn connect_stream(
 
 /// Whether `connect` reports the refusal of an earlier attempt.
 fn is_in_error(kernel: &Kernel, id: SocketId, is_retry: bool) -> bool {
-    is_retry
-        || kernel
-            .vfs
-            .net
-            .get(id)
-            .is_ok_and(|socket| socket.in_progress)
+    is_retry || kernel.net.get(id).is_ok_and(|socket| socket.in_progress)
 }
 
 fn wait_for_room(kernel: &mut Kernel, id: SocketId) -> Errno {
@@ -402,14 +398,14 @@ fn wait_for_room(kernel: &mut Kernel, id: SocketId) -> Errno {
 }
 
 fn getsockname(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let socket = kernel.vfs.net.get(socket_id(kernel, a[0])?)?;
+    let socket = kernel.net.get(socket_id(kernel, a[0])?)?;
     let (address, family) = (socket.local.clone(), socket.family);
     write_address(kernel, (a[1], a[2]), &address, family)?;
     Ok(0)
 }
 
 fn getpeername(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let socket = kernel.vfs.net.get(socket_id(kernel, a[0])?)?;
+    let socket = kernel.net.get(socket_id(kernel, a[0])?)?;
     if !socket.is_connected() {
         return Err(Errno::ENOTCONN);
     }

@@ -9,12 +9,12 @@ use super::socket_message::{Control, read_control, read_udp_control, write_contr
 use crate::arch::clock;
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
-use crate::kernel::task::NEVER;
 use crate::mm::{AddressSpace, UserSlice, user};
 use crate::net::Received;
 use crate::net::address::{Address, Family};
 use crate::net::queue::NOBODY;
 use crate::net::socket::{SocketId, Type};
+use crate::wait::time::NEVER;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use hartline_linux::errno::Errno;
@@ -136,7 +136,7 @@ fn send_message(kernel: &mut Kernel, fd: u64, message: &Outgoing<'_>) -> Result<
         return Err(Errno::EOPNOTSUPP);
     }
     let id = socket_id(kernel, fd)?;
-    let kind = kernel.vfs.net.get(id)?.kind;
+    let kind = kernel.net.get(id)?.kind;
     let waits = socket_waits(kernel, fd)? && message.flags & MSG_DONTWAIT == 0;
     let result = match kind {
         Type::Stream => send_stream(kernel, id, message, waits),
@@ -167,7 +167,7 @@ fn send_boundaries(
     }
     let bytes = gather(kernel.memory_mut(), message.vectors)?;
     let who = message.control.who.unwrap_or(sender(kernel));
-    let socket = kernel.vfs.net.get(id)?;
+    let socket = kernel.net.get(id)?;
     let (family, kind) = (socket.family, socket.kind);
     let segment = message.control.segment;
     let segment = segment.unwrap_or(socket.options.udp_segment());
@@ -196,14 +196,14 @@ fn with_rights(
     control: &Control,
     send: impl FnOnce(&mut crate::net::Network, &[crate::fs::process::FileId]) -> Result<usize, Errno>,
 ) -> Result<u64, Errno> {
-    let vfs = &mut kernel.vfs;
+    let (mut io, _) = kernel.io();
     for &right in &control.rights {
-        vfs.files.retain(right);
+        io.vfs.files.retain(right);
     }
-    let result = send(&mut vfs.net, &control.rights);
+    let result = send(io.net, &control.rights);
     if result.is_err() {
         for &right in &control.rights {
-            vfs.release(right);
+            io.release(right);
         }
     }
     result.map(|count| count as u64)
@@ -218,9 +218,9 @@ fn send_stream(
     let before = kernel.progress();
     let who = message.control.who.unwrap_or(sender(kernel));
     let mut done = before;
-    let family = kernel.vfs.net.get(id)?.family;
+    let family = kernel.net.get(id)?.family;
     if message.to.is_some() && matches!(family, Family::Unix | Family::Vsock) {
-        let connected = kernel.vfs.net.get(id)?.is_connected();
+        let connected = kernel.net.get(id)?.is_connected();
         return Err(if connected {
             Errno::EISCONN
         } else {
@@ -235,16 +235,18 @@ fn send_stream(
             Err(_) if done > 0 => return Ok(done),
             Err(error) => return Err(error),
         };
-        let vfs = &mut kernel.vfs;
         let rights = if done == 0 {
             message.control.rights.as_slice()
         } else {
             &[]
         };
-        rights.iter().for_each(|&right| vfs.files.retain(right));
-        let result = vfs.net.send(id, bytes.bytes(), rights, who);
+        rights
+            .iter()
+            .for_each(|&right| kernel.vfs.files.retain(right));
+        let result = kernel.net.send(id, bytes.bytes(), rights, who);
         if result.is_err() {
-            rights.iter().for_each(|&right| vfs.release(right));
+            let (mut io, _) = kernel.io();
+            rights.iter().for_each(|&right| io.release(right));
         }
         match result {
             Ok(count) => done += count as u64,
@@ -276,11 +278,11 @@ fn receive_message(
     }
     let id = socket_id(kernel, fd)?;
     let waits = socket_waits(kernel, fd)? && flags & MSG_DONTWAIT == 0;
-    let kind = kernel.vfs.net.get(id)?.kind;
+    let kind = kernel.net.get(id)?.kind;
     let most = total(vectors);
     let before = kernel.progress();
     // The buffers are checked first, so that a bad address loses no received bytes.
-    let here = kernel.vfs.net.get(id)?.queue.len() as u64;
+    let here = kernel.net.get(id)?.queue.len() as u64;
     for vector in behind(vectors, before) {
         user::slice_mut(
             kernel.memory_mut(),
@@ -352,8 +354,9 @@ pub(super) fn write_socket(kernel: &mut Kernel, fd: u64, vectors: &[Iovec]) -> R
 
 /// Closes the descriptions that came with a message if the caller takes no descriptors.
 fn drop_rights(kernel: &mut Kernel, received: Received) {
+    let (mut io, _) = kernel.io();
     for id in received.rights {
-        kernel.vfs.release(id);
+        io.release(id);
     }
 }
 
@@ -367,7 +370,7 @@ fn read_target(
     if address == 0 || length as u32 == 0 {
         return Ok(None);
     }
-    let family = kernel.vfs.net.get(socket_id(kernel, fd)?)?.family;
+    let family = kernel.net.get(socket_id(kernel, fd)?)?.family;
     let bytes = user::sockaddr(kernel.memory_mut(), address, length)?;
     Address::parse(&bytes, family).map(Some)
 }
@@ -384,7 +387,7 @@ fn read_header(memory: &mut AddressSpace, address: u64) -> Result<(Msghdr, Vec<I
 fn send_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
     let id = socket_id(kernel, fd)?;
     let (header, vectors) = read_header(kernel.memory_mut(), address)?;
-    let socket = kernel.vfs.net.get(id)?;
+    let socket = kernel.net.get(id)?;
     let control = match (socket.family, socket.kind) {
         (Family::Unix, _) => read_control(kernel, &header)?,
         (Family::Inet | Family::Inet6, Type::Datagram) => read_udp_control(kernel, &header)?,
@@ -404,7 +407,7 @@ fn send_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result
 fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
     let (header, vectors) = read_header(kernel.memory_mut(), address)?;
     let (mut received, count) = receive_message(kernel, fd, &vectors, flags)?;
-    let socket = kernel.vfs.net.get(socket_id(kernel, fd)?)?;
+    let socket = kernel.net.get(socket_id(kernel, fd)?)?;
     let (family, kind) = (socket.family, socket.kind);
     let wants_who = socket.options.is_on(SO_PASSCRED) && family == Family::Unix;
     let who = wants_who.then_some(received.who);
@@ -474,7 +477,7 @@ fn sendto(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn recvfrom(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = a[3] as u32;
     let (received, count) = receive_message(kernel, a[0], &one(a[1], a[2]), flags)?;
-    let socket = kernel.vfs.net.get(socket_id(kernel, a[0])?)?;
+    let socket = kernel.net.get(socket_id(kernel, a[0])?)?;
     let (family, kind) = (socket.family, socket.kind);
     let length = received.length as u64;
     if a[4] != 0 {

@@ -156,11 +156,11 @@ fn install_rights(
     most: usize,
     close_on_exec: bool,
 ) -> (Vec<u32>, bool) {
-    let (vfs, process) = kernel.file_state();
+    let (mut io, process) = kernel.io();
     let mut fds = Vec::new();
     let mut complete = true;
     for id in rights {
-        let ino = vfs.files.get(id).map(|file| file.ino);
+        let ino = io.vfs.files.get(id).map(|file| file.ino);
         let descriptor = ino.map(|ino| Descriptor {
             file: id,
             ino,
@@ -174,7 +174,7 @@ fn install_rights(
             Ok(fd) => fds.push(fd),
             Err(_) => {
                 complete = false;
-                vfs.release(id);
+                io.release(id);
             }
         }
     }

@@ -45,10 +45,10 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             let which = usize::from(name == SO_SNDTIMEO);
             net(kernel).get_mut(id)?.options.timeouts[which] = parse_timeout(time)?;
         }
-        (VSOCK, _) if kernel.vfs.net.get(id)?.family == Family::Vsock => {
+        (VSOCK, _) if kernel.net.get(id)?.family == Family::Vsock => {
             set_vsock(kernel, id, name, address, length)?;
         }
-        (IPPROTO_TCP, TCP_CONGESTION) if kernel.vfs.net.get(id)?.is_tcp() => {
+        (IPPROTO_TCP, TCP_CONGESTION) if kernel.net.get(id)?.is_tcp() => {
             let length = length.min(CUBIC.len()) as u64;
             let wanted = user::slice(kernel.memory_mut(), address, length)?.to_vec();
             let end = wanted.iter().position(|&byte| byte == 0);

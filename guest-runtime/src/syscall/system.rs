@@ -2,8 +2,8 @@
 
 use super::Entry;
 use crate::arch::clock::{self, SECOND};
+use crate::file::proc_text::FRACTION;
 use crate::kernel::Kernel;
-use crate::kernel::scheduler::load::FRACTION;
 use crate::mm::user;
 use hartline_abi::layout::USER_END;
 use hartline_linux::errno::Errno;

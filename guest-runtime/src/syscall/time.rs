@@ -98,7 +98,7 @@ fn write_timespec(kernel: &mut Kernel, address: u64, time: u64) -> Result<(), Er
     user::write(kernel.memory_mut(), address, &value)
 }
 
-/// Sleeps until a time of `CLOCK_MONOTONIC`; [`task::NEVER`](crate::kernel::task::NEVER) means for
+/// Sleeps until a time of `CLOCK_MONOTONIC`; [`task::NEVER`](crate::wait::time::NEVER) means for
 /// ever. A restarted call keeps its first deadline.
 ///
 /// # Errors

@@ -25,6 +25,7 @@
 pub mod poll;
 #[cfg(test)]
 mod tests;
+pub mod time;
 
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;

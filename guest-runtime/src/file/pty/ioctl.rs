@@ -1,9 +1,8 @@
 //! Requests on pseudo-terminals (ioctl_tty(2)).
 
 use super::Slave;
-use crate::file::pty::pair::PtyId;
-use crate::kernel::Kernel;
-use crate::kernel::signals::{SigInfo, check_number};
+use crate::file::caller::{Caller, Identity};
+use crate::file::pty::pair::{PtyId, Ptys};
 use crate::mm::user;
 use hartline_linux::capability::CAP_SYS_ADMIN;
 use hartline_linux::errno::Errno;
@@ -13,7 +12,6 @@ use hartline_linux::ioctls::{
     TIOCGPTLCK, TIOCGPTN, TIOCGPTPEER, TIOCGSID, TIOCGWINSZ, TIOCNOTTY, TIOCOUTQ, TIOCPKT,
     TIOCPKT_FLUSHREAD, TIOCPKT_FLUSHWRITE, TIOCSCTTY, TIOCSIG, TIOCSPGRP, TIOCSPTLCK, TIOCSWINSZ,
 };
-use hartline_linux::siginfo::SI_KERNEL;
 use hartline_linux::signal::{SIGCONT, SIGHUP};
 use hartline_linux::termbits::{
     TCIFLUSH, TCIOFF, TCIOFLUSH, TCION, TCOFLUSH, TCOOFF, TCOON, Termios, VSTART, VSTOP, Winsize,
@@ -28,29 +26,34 @@ pub struct Side {
     pub is_master: bool,
 }
 
+/// The pairs of the VM.
+fn ptys<'a>(caller: &'a mut dyn Caller) -> &'a mut Ptys {
+    caller.io().0.ptys
+}
+
 /// Serves a request on a side of a pair.
 ///
 /// # Errors
 /// `ENOTTY` for an unknown request; the errors of ioctl_tty(2).
 pub(super) fn ioctl(
-    kernel: &mut Kernel,
+    caller: &mut dyn Caller,
     side: Side,
     request: u32,
     address: u64,
 ) -> Result<u64, Errno> {
     let id = side.id;
-    if !side.is_master && kernel.vfs.ptys.get(id)?.is_hung_up() {
+    if !side.is_master && ptys(caller).get(id)?.is_hung_up() {
         return Err(Errno::EIO);
     }
     match request {
         TCGETS => {
-            let settings = kernel.vfs.ptys.get(id)?.line.termios;
-            user::write(kernel.memory_mut(), address, &settings)?;
+            let settings = ptys(caller).get(id)?.line.termios;
+            user::write(caller.memory(), address, &settings)?;
         }
         TCSETS | TCSETSW | TCSETSF => {
-            check_change(kernel, side)?;
-            let settings: Termios = user::read(kernel.memory_mut(), address)?;
-            kernel.vfs.change_line(id, |line| {
+            check_change(caller, side)?;
+            let settings: Termios = user::read(caller.memory(), address)?;
+            ptys(caller).change_line(id, |line| {
                 if request == TCSETSF {
                     line.flush_input();
                     line.tell(TIOCPKT_FLUSHREAD);
@@ -59,29 +62,34 @@ pub(super) fn ioctl(
             })?;
         }
         // Written output is already displayed, and no serial line can send a break.
-        TCSBRK | TCSBRKP => check_change(kernel, side)?,
+        TCSBRK | TCSBRKP => check_change(caller, side)?,
         TCXONC | TCFLSH => {
-            check_change(kernel, side)?;
-            return control_flow(kernel, side, request, address);
+            check_change(caller, side)?;
+            return control_flow(caller, side, request, address);
         }
-        TIOCOUTQ => user::write(kernel.memory_mut(), address, &0u32)?,
+        TIOCOUTQ => user::write(caller.memory(), address, &0u32)?,
         TIOCGWINSZ => {
-            let window = kernel.vfs.ptys.get(id)?.window;
-            user::write(kernel.memory_mut(), address, &window)?;
+            let window = ptys(caller).get(id)?.window;
+            user::write(caller.memory(), address, &window)?;
         }
         TIOCSWINSZ => {
-            let window: Winsize = user::read(kernel.memory_mut(), address)?;
-            kernel.vfs.set_window(id, window)?;
+            let window: Winsize = user::read(caller.memory(), address)?;
+            ptys(caller).set_window(id, window)?;
         }
-        _ if side.is_master => return master_request(kernel, id, request, address),
-        _ => return session_request(kernel, side, request, address),
+        _ if side.is_master => return master_request(caller, id, request, address),
+        _ => return session_request(caller, side, request, address),
     }
     Ok(0)
 }
 
 /// `tcflow` and `tcflush`. The master's input is the slave's output.
-fn control_flow(kernel: &mut Kernel, side: Side, request: u32, action: u64) -> Result<u64, Errno> {
-    kernel.vfs.change_line(side.id, |line| {
+fn control_flow(
+    caller: &mut dyn Caller,
+    side: Side,
+    request: u32,
+    action: u64,
+) -> Result<u64, Errno> {
+    ptys(caller).change_line(side.id, |line| {
         match (request, action) {
             (TCFLSH, TCIFLUSH) if side.is_master => line.flush_output(),
             (TCFLSH, TCOFLUSH) if side.is_master => line.flush_input(),
@@ -111,50 +119,47 @@ fn control_flow(kernel: &mut Kernel, side: Side, request: u32, action: u64) -> R
 
 /// Serves the requests that only a master supports.
 fn master_request(
-    kernel: &mut Kernel,
+    caller: &mut dyn Caller,
     id: PtyId,
     request: u32,
     address: u64,
 ) -> Result<u64, Errno> {
     match request {
-        TIOCGPTN => user::write(kernel.memory_mut(), address, &id.0)?,
+        TIOCGPTN => user::write(caller.memory(), address, &id.0)?,
         TIOCGPTLCK => {
-            let locked = u32::from(kernel.vfs.ptys.get(id)?.locked);
-            user::write(kernel.memory_mut(), address, &locked)?;
+            let locked = u32::from(ptys(caller).get(id)?.locked);
+            user::write(caller.memory(), address, &locked)?;
         }
         TIOCSPTLCK => {
-            let locked: u32 = user::read(kernel.memory_mut(), address)?;
-            kernel.vfs.ptys.get_mut(id)?.locked = locked != 0;
+            let locked: u32 = user::read(caller.memory(), address)?;
+            ptys(caller).get_mut(id)?.locked = locked != 0;
         }
         TIOCPKT => {
-            let on: u32 = user::read(kernel.memory_mut(), address)?;
-            kernel.vfs.ptys.get_mut(id)?.set_packets(on != 0);
+            let on: u32 = user::read(caller.memory(), address)?;
+            ptys(caller).get_mut(id)?.set_packets(on != 0);
         }
         TIOCGPKT => {
-            let on = u32::from(kernel.vfs.ptys.get(id)?.has_packets());
-            user::write(kernel.memory_mut(), address, &on)?;
+            let on = u32::from(ptys(caller).get(id)?.has_packets());
+            user::write(caller.memory(), address, &on)?;
         }
         TIOCGPTPEER => {
             let flags = address as u32;
-            let (vfs, process) = kernel.file_state();
-            let file = Slave::peer(vfs, process, id, flags)?;
-            let fd = vfs.install(process, file, flags & O_CLOEXEC != 0)?;
+            let (mut io, process) = caller.io();
+            let file = Slave::peer(io.ptys, process, id, flags)?;
+            let fd = io.install(process, file, flags & O_CLOEXEC != 0)?;
             return Ok(u64::from(fd));
         }
         TIOCSIG => {
-            let signal = check_number(address)?;
-            let group = kernel.vfs.ptys.get(id)?.foreground;
-            if group != 0 {
-                kernel.signal_group(group, SigInfo::sent(signal, SI_KERNEL, 0, 0));
-            }
+            let group = ptys(caller).get(id)?.foreground;
+            caller.signal_group(group, address)?;
         }
         TIOCGPGRP => {
-            let group = kernel.vfs.ptys.get(id)?.foreground;
-            user::write(kernel.memory_mut(), address, &group)?;
+            let group = ptys(caller).get(id)?.foreground;
+            user::write(caller.memory(), address, &group)?;
         }
-        TIOCGSID => match kernel.vfs.ptys.get(id)?.session {
+        TIOCGSID => match ptys(caller).get(id)?.session {
             0 => return Err(Errno::ENOTTY),
-            session => user::write(kernel.memory_mut(), address, &session)?,
+            session => user::write(caller.memory(), address, &session)?,
         },
         _ => return Err(Errno::ENOTTY),
     }
@@ -163,29 +168,29 @@ fn master_request(
 
 /// Serves the requests about sessions and process groups, on a slave.
 fn session_request(
-    kernel: &mut Kernel,
+    caller: &mut dyn Caller,
     side: Side,
     request: u32,
     address: u64,
 ) -> Result<u64, Errno> {
     if request == TIOCSCTTY {
-        return take_control(kernel, side.id, address);
+        return take_control(caller, side.id, address);
     }
-    let pair = kernel.vfs.ptys.get(side.id)?;
+    let pair = ptys(caller).get(side.id)?;
     let (session, foreground) = (pair.session, pair.foreground);
-    if session != kernel.process().terminal_session() {
+    if session != caller.identity().terminal_session {
         return Err(Errno::ENOTTY);
     }
     match request {
-        TIOCGPGRP => user::write(kernel.memory_mut(), address, &foreground)?,
-        TIOCGSID => user::write(kernel.memory_mut(), address, &session)?,
+        TIOCGPGRP => user::write(caller.memory(), address, &foreground)?,
+        TIOCGSID => user::write(caller.memory(), address, &session)?,
         TIOCSPGRP => {
-            let group = kernel.new_foreground(session, foreground, address)?;
-            kernel.vfs.ptys.get_mut(side.id)?.foreground = group;
+            let group = caller.new_foreground(session, foreground, address)?;
+            ptys(caller).get_mut(side.id)?.foreground = group;
         }
-        TIOCNOTTY if kernel.process().pid != session => kernel.leave_own_terminal(),
+        TIOCNOTTY if caller.identity().pid != session => caller.leave_own_terminal(),
         TIOCNOTTY => {
-            kernel.give_up_terminal(side.id, &[SIGHUP, SIGCONT]);
+            caller.give_up_terminal(side.id, &[SIGHUP, SIGCONT]);
         }
         _ => return Err(Errno::ENOTTY),
     }
@@ -194,13 +199,17 @@ fn session_request(
 
 /// `TIOCSCTTY`: the leader of a session without a terminal takes this one. With `force` 1, a
 /// privileged process takes the terminal from another session.
-fn take_control(kernel: &mut Kernel, id: PtyId, force: u64) -> Result<u64, Errno> {
-    let own = kernel.process().session;
-    let has_terminal = kernel.has_terminal(own);
-    let privileged = kernel.process().has(CAP_SYS_ADMIN);
-    let is_leader = kernel.process().pid == own;
-    let group = kernel.process().group;
-    let pair = kernel.vfs.ptys.get_mut(id)?;
+fn take_control(caller: &mut dyn Caller, id: PtyId, force: u64) -> Result<u64, Errno> {
+    let Identity {
+        pid,
+        group,
+        session: own,
+        ..
+    } = caller.identity();
+    let (has_terminal, is_leader) = (caller.has_terminal(own), pid == own);
+    let (io, process) = caller.io();
+    let privileged = process.who.has(CAP_SYS_ADMIN);
+    let pair = io.ptys.get_mut(id)?;
     match pair.session {
         session if session == own && is_leader => return Ok(0),
         _ if !is_leader || has_terminal => return Err(Errno::EPERM),
@@ -210,18 +219,17 @@ fn take_control(kernel: &mut Kernel, id: PtyId, force: u64) -> Result<u64, Errno
     }
     pair.session = own;
     pair.foreground = group;
-    kernel.process_mut().has_no_terminal = false;
-    kernel.process_mut().files.session = own;
+    caller.join_terminal();
     Ok(0)
 }
 
 /// Checks that the running process may change a terminal's settings: a background process is
 /// stopped.
-fn check_change(kernel: &mut Kernel, side: Side) -> Result<(), Errno> {
-    let pair = kernel.vfs.ptys.get(side.id)?;
+fn check_change(caller: &mut dyn Caller, side: Side) -> Result<(), Errno> {
+    let pair = ptys(caller).get(side.id)?;
     let (session, foreground) = (pair.session, pair.foreground);
     match side.is_master {
         true => Ok(()),
-        false => kernel.check_background_write(session, foreground),
+        false => caller.check_background_write(session, foreground),
     }
 }

@@ -6,7 +6,7 @@
 
 use super::line::Line;
 use crate::credentials::Credentials;
-use crate::file::Vfs;
+use crate::file::Io;
 use crate::fs::filesystem::{NewInode, Place};
 use crate::fs::process::Process;
 use crate::fs::types::{Ino, device_number, major, minor};
@@ -110,19 +110,12 @@ pub struct Ptys {
     pairs: Vec<Option<Box<Pty>>>,
     /// Signals to send at the end of the system call.
     pub signals: Vec<TerminalSignal>,
-    /// The inodes of `/dev/pts` and `/dev/ptmx`.
-    places: Option<[Ino; 2]>,
 }
 
 const MASTER: usize = 0;
 const SLAVE: usize = 1;
 
 impl Ptys {
-    /// Sets the inodes of `/dev/pts` and `/dev/ptmx`.
-    pub fn set_places(&mut self, directory: Ino, multiplexer: Ino) {
-        self.places = Some([directory, multiplexer]);
-    }
-
     /// A pair.
     ///
     /// # Errors
@@ -240,51 +233,7 @@ impl Pty {
     }
 }
 
-impl Vfs {
-    /// Creates a pair, whose master is not open yet; returns the inode of `/dev/ptmx`, which is the
-    /// inode of masters, and the pair.
-    ///
-    /// # Errors
-    /// `ENOSPC` if there are too many (4096), or without memory for the node.
-    pub(crate) fn make_pty(&mut self, process: &Process) -> Result<(Ino, PtyId), Errno> {
-        let [directory, multiplexer] = self.ptys.places.ok_or(Errno::ENXIO)?;
-        let id = self.ptys.free_number()?;
-        let name = format!("{}", id.0);
-        let place = Place {
-            directory,
-            name: name.as_bytes(),
-        };
-        let root = &Credentials::root();
-        if let Some(old) = self.fs.lookup(directory, place.name, process)? {
-            // The node is of a master that could not be opened.
-            self.fs.unlink(place, old, root)?;
-        }
-        let rdev = device_number(SLAVE_MAJOR, u64::from(id.0));
-        let node = NewInode::node(S_IFCHR | 0o620, rdev);
-        // Only root may write in the directory.
-        let node = self.fs.create(place, node, root)?;
-        let inode = self.fs.inode_mut(node)?;
-        (inode.uid, inode.gid) = (process.who.user.files, GROUP);
-        let pair = Box::new(Pty {
-            line: Line::default(),
-            window: Winsize::default(),
-            session: 0,
-            foreground: 0,
-            locked: true,
-            packets: false,
-            waiters: Default::default(),
-            ino: node,
-            master: false,
-            slaves: 0,
-            was_opened: false,
-        });
-        match self.ptys.pairs.get_mut(id.0 as usize) {
-            Some(free) => *free = Some(pair),
-            None => self.ptys.pairs.push(Some(pair)),
-        }
-        Ok((multiplexer, id))
-    }
-
+impl Ptys {
     /// Opens a slave. It becomes the controlling terminal of a session leader without one, unless
     /// `flags` contains `O_NOCTTY`. Returns the inode of its node.
     ///
@@ -296,8 +245,8 @@ impl Vfs {
         id: PtyId,
         flags: u32,
     ) -> Result<Ino, Errno> {
-        let controls = self.ptys.of_session(process.session).is_some();
-        let pair = self.ptys.get_mut(id)?;
+        let controls = self.of_session(process.session).is_some();
+        let pair = self.get_mut(id)?;
         if pair.locked || !pair.master {
             return Err(Errno::EIO);
         }
@@ -319,7 +268,7 @@ impl Vfs {
         id: PtyId,
         mut to: UserSliceMut<'_>,
     ) -> Result<usize, Errno> {
-        let pair = self.ptys.get_mut(id)?;
+        let pair = self.get_mut(id)?;
         let full = !pair.line.takes_output();
         let is_empty = to.is_empty();
         let done = match pair.packets && !is_empty {
@@ -347,7 +296,7 @@ impl Vfs {
     /// # Errors
     /// `EAGAIN` if that would block, `ENOMEM`.
     pub(crate) fn write_master(&mut self, id: PtyId, from: UserSlice<'_>) -> Result<usize, Errno> {
-        let pair = self.ptys.get_mut(id)?;
+        let pair = self.get_mut(id)?;
         let mut signals = Vec::new();
         let done = in_parts(from, |bytes| {
             let (done, more) = pair.line.type_bytes(bytes)?;
@@ -360,7 +309,7 @@ impl Vfs {
         let foreground = pair.foreground;
         let signals = signals.into_iter().filter(|_| foreground != 0);
         let signals = signals.map(|signal| TerminalSignal::Group(foreground, signal));
-        self.ptys.signals.extend(signals);
+        self.signals.extend(signals);
         Ok(done)
     }
 
@@ -375,7 +324,7 @@ impl Vfs {
         mut to: UserSliceMut<'_>,
         at_once: bool,
     ) -> Result<usize, Errno> {
-        let pair = self.ptys.get_mut(id)?;
+        let pair = self.get_mut(id)?;
         if to.is_empty() {
             return Ok(0);
         }
@@ -399,7 +348,7 @@ impl Vfs {
     /// # Errors
     /// `EAGAIN` if that would block, `EIO` if the master is closed, `ENOMEM`.
     pub(crate) fn write_slave(&mut self, id: PtyId, from: UserSlice<'_>) -> Result<usize, Errno> {
-        let pair = self.ptys.get_mut(id)?;
+        let pair = self.get_mut(id)?;
         if !pair.master {
             return Err(Errno::EIO);
         }
@@ -417,7 +366,7 @@ impl Vfs {
         id: PtyId,
         change: impl FnOnce(&mut Line) -> T,
     ) -> Result<T, Errno> {
-        let pair = self.ptys.get_mut(id)?;
+        let pair = self.get_mut(id)?;
         let result = change(&mut pair.line);
         for waiters in &pair.waiters {
             waiters.wake_all(ALL);
@@ -430,21 +379,67 @@ impl Vfs {
     /// # Errors
     /// `EIO` if there is none of this number.
     pub fn set_window(&mut self, id: PtyId, window: Winsize) -> Result<(), Errno> {
-        let pair = self.ptys.get_mut(id)?;
+        let pair = self.get_mut(id)?;
         let foreground = pair.foreground;
         if core::mem::replace(&mut pair.window, window) != window && foreground != 0 {
             let signal = TerminalSignal::Group(foreground, SIGWINCH);
-            self.ptys.signals.push(signal);
+            self.signals.push(signal);
         }
         Ok(())
     }
 
     /// Counts a closed description of a slave.
     pub(crate) fn close_slave(&mut self, id: PtyId) {
-        if let Ok(pair) = self.ptys.get_mut(id) {
+        if let Ok(pair) = self.get_mut(id) {
             pair.slaves = pair.slaves.saturating_sub(1);
             pair.wake_input(MASTER);
         }
+    }
+}
+
+impl Io<'_> {
+    /// Creates a pair, whose master is not open yet; returns the inode of `/dev/ptmx`, which is the
+    /// inode of masters, and the pair.
+    ///
+    /// # Errors
+    /// `ENOSPC` if there are too many (4096), or without memory for the node.
+    pub(crate) fn make_pty(&mut self, process: &Process) -> Result<(Ino, PtyId), Errno> {
+        let [directory, multiplexer] = self.vfs.pty_nodes.ok_or(Errno::ENXIO)?;
+        let id = self.ptys.free_number()?;
+        let name = format!("{}", id.0);
+        let place = Place {
+            directory,
+            name: name.as_bytes(),
+        };
+        let root = &Credentials::root();
+        if let Some(old) = self.vfs.fs.lookup(directory, place.name, process)? {
+            // The node is of a master that could not be opened.
+            self.vfs.fs.unlink(place, old, root)?;
+        }
+        let rdev = device_number(SLAVE_MAJOR, u64::from(id.0));
+        let node = NewInode::node(S_IFCHR | 0o620, rdev);
+        // Only root may write in the directory.
+        let node = self.vfs.fs.create(place, node, root)?;
+        let inode = self.vfs.fs.inode_mut(node)?;
+        (inode.uid, inode.gid) = (process.who.user.files, GROUP);
+        let pair = Box::new(Pty {
+            line: Line::default(),
+            window: Winsize::default(),
+            session: 0,
+            foreground: 0,
+            locked: true,
+            packets: false,
+            waiters: Default::default(),
+            ino: node,
+            master: false,
+            slaves: 0,
+            was_opened: false,
+        });
+        match self.ptys.pairs.get_mut(id.0 as usize) {
+            Some(free) => *free = Some(pair),
+            None => self.ptys.pairs.push(Some(pair)),
+        }
+        Ok((multiplexer, id))
     }
 
     /// Closes the master: sends signals to the session leader, and removes the node.
@@ -463,13 +458,13 @@ impl Vfs {
             self.ptys.signals.extend(signals);
         }
         let name = format!("{}", id.0);
-        if let Some([directory, _]) = self.ptys.places {
+        if let Some([directory, _]) = self.vfs.pty_nodes {
             let place = Place {
                 directory,
                 name: name.as_bytes(),
             };
             // The removal fails if the node was already removed.
-            let _ = self.fs.unlink(place, ino, &Credentials::root());
+            let _ = self.vfs.fs.unlink(place, ino, &Credentials::root());
         }
     }
 }

@@ -26,12 +26,18 @@ fn the_lowest_free_descriptor() {
     assert_eq!(m.process.fds.next(12), None);
 }
 
+/// Copies a descriptor.
+fn duplicate(m: &mut Machine, fd: u32, to: Target) -> Result<u32, Errno> {
+    let (mut io, process, _) = m.parts();
+    io.duplicate(process, fd, to, false)
+}
+
 #[test]
 fn the_table_grows_as_on_linux() {
     let mut m = Machine::empty();
     for (fd, capacity) in [(63, 64), (64, 128), (127, 128), (128, 256), (600, 1024)] {
         let to = Target::Exactly(fd);
-        m.vfs.duplicate(&mut m.process, 0, to, false).unwrap();
+        duplicate(&mut m, 0, to).unwrap();
         assert_eq!(m.process.fds.capacity(), capacity, "with {fd}");
     }
 }
@@ -40,7 +46,7 @@ fn the_table_grows_as_on_linux() {
 fn duplicates_share_their_description() {
     let mut m = Machine::sample();
     let fd = m.open("/etc/motd", O_RDONLY, 0).unwrap();
-    let duplicate = |m: &mut Machine, to| m.vfs.duplicate(&mut m.process, fd, to, false);
+    let duplicate = |m: &mut Machine, to| duplicate(m, fd, to);
     assert_eq!(duplicate(&mut m, Target::AtLeast(20)), Ok(20));
     assert_eq!(duplicate(&mut m, Target::AtLeast(20)), Ok(21));
     assert_eq!(duplicate(&mut m, Target::Exactly(1)), Ok(1));
@@ -73,7 +79,7 @@ fn a_closed_description_is_no_later_one() {
 fn pipes() {
     let mut m = Machine::empty();
     let used = m.vfs.fs.budget().used();
-    let [read, write] = m.vfs.pipe(&mut m.process, 0, false).unwrap();
+    let [read, write] = m.pipe();
     assert_eq!(m.read(read, 1), Err(Errno::EAGAIN));
     assert_eq!(m.write(write, &[1; 10]), Ok(10));
     assert_eq!(m.write(write, &vec![2; 2 * CAPACITY]), Ok(CAPACITY - 10));
@@ -93,7 +99,7 @@ fn pipes() {
     assert_eq!(m.read(read, 100).unwrap(), b"");
     m.close(read).unwrap();
     assert_eq!(m.vfs.fs.budget().used(), used);
-    let [read, write] = m.vfs.pipe(&mut m.process, 0, false).unwrap();
+    let [read, write] = m.pipe();
     m.close(read).unwrap();
     assert_eq!(m.write(write, b"x"), Err(Errno::EPIPE));
 }
@@ -101,7 +107,7 @@ fn pipes() {
 #[test]
 fn a_pipe_keeps_the_order_of_bytes() {
     let mut m = Machine::empty();
-    let [read, write] = m.vfs.pipe(&mut m.process, 0, false).unwrap();
+    let [read, write] = m.pipe();
     let (mut sent, mut got, mut state) = (0_u32, 0_u32, 1_u64);
     while got < 300_000 {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -121,8 +127,7 @@ fn eventfds() {
     let mut m = Machine::empty();
     let mut open = |semaphore| {
         let event = Rc::new(EventFd::new(2, semaphore));
-        let opened = m.vfs.open_anonymous(&mut m.process, event, O_RDWR);
-        opened.unwrap()
+        m.open_anonymous(event, O_RDWR)
     };
     let (counter, semaphore) = (open(false), open(true));
     assert_eq!(m.read(counter, 7), Err(Errno::EINVAL));
@@ -141,7 +146,8 @@ fn eventfds() {
 #[test]
 fn memory_files() {
     let mut m = Machine::empty();
-    let fd = m.vfs.open_memory(&mut m.process, b"name", 0, true).unwrap();
+    let (mut io, process, _) = m.parts();
+    let fd = io.open_memory(process, b"name", 0, true).unwrap();
     m.write(fd, b"abc").unwrap();
     let again = m.open(&format!("/proc/self/fd/{fd}"), O_RDONLY, 0).unwrap();
     assert_eq!(m.read(again, 9).unwrap(), b"abc");

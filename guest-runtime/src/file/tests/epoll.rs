@@ -27,8 +27,8 @@ impl List {
     fn new() -> List {
         let mut m = Machine::empty();
         let list = Rc::new(Epoll::default());
-        let fd = m.vfs.open_anonymous(&mut m.process, list, O_RDWR);
-        let epoll = m.process.fds.get(fd.unwrap()).unwrap().file;
+        let fd = m.open_anonymous(list, O_RDWR);
+        let epoll = m.process.fds.get(fd).unwrap().file;
         List {
             m,
             epoll,
@@ -43,8 +43,7 @@ impl List {
     fn file(&mut self) -> Watched {
         let event = Rc::new(EventFd::new(0, false));
         let m = &mut self.m;
-        let fd = m.vfs.open_anonymous(&mut m.process, event, O_RDWR);
-        let fd = fd.unwrap();
+        let fd = m.open_anonymous(event, O_RDWR);
         Watched {
             key: (fd, m.process.fds.get(fd).unwrap().file),
             queue: WaitQueue::default(),
@@ -228,7 +227,7 @@ fn interests_end_with_their_files_and_with_their_list() {
     assert_eq!(list.look(POLLIN)[0], [kept.key.0]);
     assert_eq!(list.list().interests().len(), 1);
     assert_eq!((closed.queue.depth(), kept.queue.depth()), (1, 2));
-    list.m.vfs.release(list.epoll);
+    list.m.io().release(list.epoll);
     assert_eq!(kept.queue.depth(), 1, "nothing watches it");
     list.m.close(kept.key.0).unwrap();
 }

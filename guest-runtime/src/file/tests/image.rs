@@ -144,17 +144,13 @@ fn random_damage_never_panics() {
         };
         let made =
             crate::file::Vfs::new(Some(tree), LIMIT, super::clock, Credentials::root(), 2, 0);
-        let Ok((mut vfs, mut process)) = made else {
+        let Ok(files) = made else {
             continue;
         };
-        if vfs.open_streams(&mut process).is_err() {
+        let mut m = Machine::of(files);
+        if m.open_streams().is_err() {
             continue;
         }
-        let mut m = Machine {
-            vfs,
-            process,
-            world: super::World::default(),
-        };
         for path in [
             "/",
             "/etc",

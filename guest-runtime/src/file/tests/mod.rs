@@ -11,10 +11,12 @@ mod operations;
 mod proc;
 
 use crate::credentials::Credentials;
-use crate::file::Vfs;
 use crate::file::open::Request;
 use crate::file::operations::File;
+use crate::file::pty::pair::Ptys;
 use crate::file::transfer::Outside;
+use crate::file::{Io, Vfs};
+use crate::fs::disks::Disks;
 use crate::fs::filesystem::{NewInode, Place};
 use crate::fs::inode::Attributes;
 use crate::fs::process::{FileId, Process};
@@ -22,11 +24,13 @@ use crate::fs::tree::Tree;
 use crate::fs::types::Ino;
 use crate::fs::walk::{Options, Resolved};
 use crate::mm::{UserSlice, UserSliceMut};
+use crate::net::Network;
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::tree::MAGIC;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
 use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFREG};
+use std::rc::Rc;
 
 pub fn user() -> Credentials {
     Credentials::new(1000, 1000)
@@ -226,20 +230,52 @@ impl Outside for World {
 /// A VFS and its process.
 pub struct Machine {
     pub vfs: Vfs,
+    pub net: Network,
+    pub ptys: Ptys,
+    pub disks: Disks,
     pub process: Process,
     pub world: World,
 }
 
 impl Machine {
     pub fn new(tree: Option<Tree>, limit: u64) -> Self {
-        let (mut vfs, mut process) =
-            Vfs::new(tree, limit, clock, Credentials::root(), 2, 0).expect("a good image");
-        vfs.open_streams(&mut process).expect("standard streams");
+        let files = Vfs::new(tree, limit, clock, Credentials::root(), 2, 0);
+        let mut machine = Self::of(files.expect("a good image"));
+        machine.open_streams().expect("standard streams");
+        machine
+    }
+
+    /// A machine with these files, and no open ones.
+    pub fn of((vfs, process): (Vfs, Process)) -> Self {
         Self {
             vfs,
+            net: Network::default(),
+            ptys: Ptys::default(),
+            disks: Disks::default(),
             process,
             world: World::default(),
         }
+    }
+
+    /// Splits the machine.
+    pub fn parts(&mut self) -> (Io<'_>, &mut Process, &mut World) {
+        let io = Io {
+            vfs: &mut self.vfs,
+            net: &mut self.net,
+            ptys: &mut self.ptys,
+            disks: &mut self.disks,
+        };
+        (io, &mut self.process, &mut self.world)
+    }
+
+    /// The files with what they lead to.
+    pub fn io(&mut self) -> Io<'_> {
+        self.parts().0
+    }
+
+    pub fn open_streams(&mut self) -> Result<(), Errno> {
+        let (mut io, process, _) = self.parts();
+        io.open_streams(process)
     }
 
     pub fn sample() -> Self {
@@ -323,11 +359,25 @@ impl Machine {
             mode,
             options: Options::default(),
         };
-        self.vfs.open(&mut self.process, request)
+        let (mut io, process, _) = self.parts();
+        io.open(process, request)
     }
 
     pub fn close(&mut self, fd: u32) -> Result<(), Errno> {
-        self.vfs.close(&mut self.process, fd)
+        let (mut io, process, _) = self.parts();
+        io.close(process, fd)
+    }
+
+    /// Opens a file that is not in the file system.
+    pub fn open_anonymous(&mut self, file: Rc<dyn File>, flags: u32) -> u32 {
+        let (mut io, process, _) = self.parts();
+        io.open_anonymous(process, file, flags).unwrap()
+    }
+
+    /// The descriptors of a new pipe.
+    pub fn pipe(&mut self) -> [u32; 2] {
+        let (mut io, process, _) = self.parts();
+        io.pipe(process, 0, false).unwrap()
     }
 
     pub fn id(&self, fd: u32) -> Result<FileId, Errno> {
@@ -337,16 +387,16 @@ impl Machine {
     pub fn read(&mut self, fd: u32, count: usize) -> Result<Vec<u8>, Errno> {
         let mut buffer = vec![0; count];
         let id = self.id(fd)?;
-        let n = self
-            .vfs
-            .read(id, None, (&mut buffer).into(), &mut self.world)?;
+        let (mut io, _, world) = self.parts();
+        let n = io.read(id, None, (&mut buffer).into(), world)?;
         buffer.truncate(n);
         Ok(buffer)
     }
 
     pub fn write(&mut self, fd: u32, bytes: &[u8]) -> Result<usize, Errno> {
         let id = self.id(fd)?;
-        self.vfs.write(id, None, bytes.into(), &mut self.world)
+        let (mut io, _, world) = self.parts();
+        io.write(id, None, bytes.into(), world)
     }
 
     /// Returns the contents of a file.

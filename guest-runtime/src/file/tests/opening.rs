@@ -51,12 +51,12 @@ fn reading_and_writing() {
     assert_eq!(m.read(fd, 10).unwrap(), b"\n");
     assert_eq!(m.read(fd, 10).unwrap(), b"");
     let id = m.id(fd).unwrap();
-    assert_eq!(m.vfs.seek(id, -2, 2), Ok(4));
-    assert_eq!(m.vfs.seek(id, -5, 1), Err(Errno::EINVAL));
-    assert_eq!(m.vfs.seek(id, i64::MAX, 1), Err(Errno::EOVERFLOW));
-    assert_eq!(m.vfs.seek(id, 100, 3), Err(Errno::ENXIO));
-    assert_eq!(m.vfs.seek(id, 1, 4), Ok(6));
-    assert_eq!(m.vfs.seek(id, 0, 9), Err(Errno::EINVAL));
+    assert_eq!(m.io().seek(id, -2, 2), Ok(4));
+    assert_eq!(m.io().seek(id, -5, 1), Err(Errno::EINVAL));
+    assert_eq!(m.io().seek(id, i64::MAX, 1), Err(Errno::EOVERFLOW));
+    assert_eq!(m.io().seek(id, 100, 3), Err(Errno::ENXIO));
+    assert_eq!(m.io().seek(id, 1, 4), Ok(6));
+    assert_eq!(m.io().seek(id, 0, 9), Err(Errno::EINVAL));
     let append = m.open("/etc/motd", O_WRONLY | O_APPEND, 0).unwrap();
     assert_eq!(m.write(append, b"more"), Ok(4));
     assert_eq!(m.read(append, 1), Err(Errno::EBADF));
@@ -77,7 +77,7 @@ fn a_removed_file_lives_while_it_is_open() {
     m.write(fd, &[9; 100_000]).unwrap();
     m.unlink("/tmp/f").unwrap();
     let id = m.id(fd).unwrap();
-    m.vfs.seek(id, 0, 0).unwrap();
+    m.io().seek(id, 0, 0).unwrap();
     assert_eq!(m.read(fd, 200_000).unwrap(), [9; 100_000]);
     assert!(m.vfs.fs.budget().used() > used + 100_000);
     m.close(fd).unwrap();
@@ -125,9 +125,9 @@ fn devices() {
     assert_eq!(m.write(output, b"shown"), Ok(5));
     assert_eq!(m.world.output, b"shown");
     let id = m.id(1).unwrap();
-    assert_eq!(m.vfs.seek(id, 0, 1), Err(Errno::ESPIPE));
+    assert_eq!(m.io().seek(id, 0, 1), Err(Errno::ESPIPE));
     let id = m.id(null).unwrap();
-    assert_eq!(m.vfs.seek(id, 5, 0), Ok(0));
+    assert_eq!(m.io().seek(id, 5, 0), Ok(0));
     assert_eq!(m.list("/dev/shm").unwrap(), [""; 0]);
 }
 
@@ -164,7 +164,7 @@ fn the_terminal() {
     assert_eq!(m.open("/dev/tty", O_RDWR, 0), Err(Errno::ENXIO));
     let made = crate::file::Vfs::new(None, 1 << 20, super::clock, Credentials::root(), 2, 0b110);
     (m.vfs, m.process) = made.unwrap();
-    m.vfs.open_streams(&mut m.process).unwrap();
+    m.open_streams().unwrap();
     for stream in [1, 2] {
         let link = m.at(&format!("/proc/self/fd/{stream}")).unwrap();
         let path = m.vfs.read_link(link, &m.process).unwrap();
@@ -176,5 +176,5 @@ fn the_terminal() {
     let terminal = m.open("/dev/tty", O_RDWR, 0).unwrap();
     assert_eq!(m.read(terminal, 1), Err(Errno::EIO));
     let id = m.id(terminal).unwrap();
-    assert_eq!(m.vfs.seek(id, 0, 1), Err(Errno::ESPIPE));
+    assert_eq!(m.io().seek(id, 0, 1), Err(Errno::ESPIPE));
 }

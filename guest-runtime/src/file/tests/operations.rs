@@ -17,11 +17,6 @@ use hartline_linux::fcntl::{O_RDONLY, O_RDWR};
 use hartline_linux::fs::{SEEK_DATA, SEEK_END, SEEK_SET};
 use std::rc::Rc;
 
-fn open(m: &mut Machine, file: Rc<dyn File>) -> u32 {
-    let opened = m.vfs.open_anonymous(&mut m.process, file, O_RDWR);
-    opened.unwrap()
-}
-
 #[test]
 fn a_file_without_an_operation_refuses_it_as_on_linux() {
     let mut m = Machine::empty();
@@ -34,14 +29,15 @@ fn a_file_without_an_operation_refuses_it_as_on_linux() {
         Rc::new(SignalFd { set: 1.into() }),
     ];
     for file in files {
-        let fd = open(&mut m, Rc::clone(&file));
+        let fd = m.open_anonymous(Rc::clone(&file), O_RDWR);
         assert_eq!(m.read(fd, 8), Err(Errno::EINVAL));
         assert_eq!(m.write(fd, &[0; 8]), Err(Errno::EINVAL));
         let id = m.id(fd).unwrap();
-        assert_eq!(m.vfs.seek(id, 0, SEEK_SET), Err(Errno::ESPIPE));
+        assert_eq!(m.io().seek(id, 0, SEEK_SET), Err(Errno::ESPIPE));
+        let io = &mut m.io();
+        assert_eq!(file.fsync(io, ROOT, 1, false), Err(Errno::EINVAL));
+        assert_eq!(file.sync_file_range(io, ROOT, 1), Err(Errno::ESPIPE));
         let vfs = &mut m.vfs;
-        assert_eq!(file.fsync(vfs, ROOT, 1, false), Err(Errno::EINVAL));
-        assert_eq!(file.sync_file_range(vfs, ROOT, 1), Err(Errno::ESPIPE));
         assert_eq!(file.fallocate(vfs, ROOT, 0, 0..1), Err(Errno::ENODEV));
         assert_eq!(file.mmap(vfs, ROOT, O_RDWR, false), Err(Errno::ENODEV));
     }
@@ -50,14 +46,14 @@ fn a_file_without_an_operation_refuses_it_as_on_linux() {
 #[test]
 fn files_without_a_position_refuse_one() {
     let mut m = Machine::empty();
-    let fd = open(&mut m, Rc::new(EventFd::new(1, false)));
-    let [read, write] = m.vfs.pipe(&mut m.process, 0, false).unwrap();
+    let fd = m.open_anonymous(Rc::new(EventFd::new(1, false)), O_RDWR);
+    let [read, write] = m.pipe();
     for (reads, writes) in [(fd, fd), (read, write), (0, 1)] {
         let (reads, writes) = (m.id(reads).unwrap(), m.id(writes).unwrap());
-        let world = &mut m.world;
-        let got = m.vfs.read(reads, Some(0), (&mut [0; 8]).into(), world);
+        let (mut io, _, world) = m.parts();
+        let got = io.read(reads, Some(0), (&mut [0; 8]).into(), world);
         assert_eq!(got, Err(Errno::ESPIPE));
-        let put = m.vfs.write(writes, Some(0), (&[0; 8]).into(), world);
+        let put = io.write(writes, Some(0), (&[0; 8]).into(), world);
         assert_eq!(put, Err(Errno::ESPIPE));
     }
 }
@@ -70,11 +66,11 @@ fn positions_of_directories_and_texts() {
     for (path, end) in [("/etc", i64::MAX as u64), ("/proc/self/status", 0)] {
         let fd = m.open(path, O_RDONLY, 0).unwrap();
         let id = m.id(fd).unwrap();
-        assert_eq!(m.vfs.seek(id, 7, SEEK_SET), Ok(7));
-        assert_eq!(m.vfs.seek(id, 0, SEEK_END), Ok(end));
-        assert_eq!(m.vfs.seek(id, 0, SEEK_DATA), Err(Errno::EINVAL));
-        assert_eq!(m.vfs.seek(id, -1, SEEK_DATA), Err(Errno::ENXIO));
-        assert_eq!(m.vfs.seek(id, -1, SEEK_SET), Err(Errno::EINVAL));
+        assert_eq!(m.io().seek(id, 7, SEEK_SET), Ok(7));
+        assert_eq!(m.io().seek(id, 0, SEEK_END), Ok(end));
+        assert_eq!(m.io().seek(id, 0, SEEK_DATA), Err(Errno::EINVAL));
+        assert_eq!(m.io().seek(id, -1, SEEK_DATA), Err(Errno::ENXIO));
+        assert_eq!(m.io().seek(id, -1, SEEK_SET), Err(Errno::EINVAL));
     }
 }
 

@@ -96,7 +96,7 @@ impl System for Facts {
 fn text(m: &mut Machine, path: &str) -> Result<String, Errno> {
     let ino = m.resolve(path, true)?.existing()?;
     let node = Node::from_ino(ino).ok_or(Errno::ENOENT)?;
-    let bytes = contents(node, &m.vfs, &m.process, &mut Facts)?;
+    let bytes = contents(node, (&m.vfs, &m.net), &m.process, &mut Facts)?;
     Ok(String::from_utf8(bytes).expect("text"))
 }
 

@@ -133,11 +133,15 @@ pub fn wake(kernel: &mut Kernel, address: u64, count: u32, bits: u32) -> Result<
     if bits == 0 {
         return Err(Errno::EINVAL);
     }
-    check_plain(kernel, key)?;
-    let mut left = count;
-    let Some(mut queue) = kernel.futexes.queues.remove(&key) else {
+    let Some(queue) = kernel.futexes.queues.get_mut(&key) else {
         return Ok(0);
     };
+    // Tasks that wait for a lock can only be requeued to it.
+    if queue.iter().any(|waiter| waiter.lock.is_some()) {
+        return Err(Errno::EINVAL);
+    }
+    let mut left = count;
+    let mut queue = core::mem::take(queue);
     queue.retain(|waiter| {
         let wakes = left > 0 && waiter.bits & bits != 0;
         if wakes {
@@ -146,19 +150,11 @@ pub fn wake(kernel: &mut Kernel, address: u64, count: u32, bits: u32) -> Result<
         }
         !wakes
     });
-    if !queue.is_empty() {
-        kernel.futexes.queues.insert(key, queue);
+    match queue.is_empty() {
+        true => drop(kernel.futexes.queues.remove(&key)),
+        false => drop(kernel.futexes.queues.insert(key, queue)),
     }
     Ok(u64::from(count - left))
-}
-
-/// Checks that no task at a word waits for a lock: such tasks can only be requeued to it.
-fn check_plain(kernel: &Kernel, key: Key) -> Result<(), Errno> {
-    let mut waiters = kernel.futexes.queues.get(&key).into_iter().flatten();
-    match waiters.any(|waiter| waiter.lock.is_some()) {
-        true => Err(Errno::EINVAL),
-        false => Ok(()),
-    }
 }
 
 fn wake_waiter(kernel: &mut Kernel, tid: u32) {

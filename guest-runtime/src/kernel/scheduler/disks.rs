@@ -25,7 +25,7 @@ impl Kernel {
 
     /// Processes completions, and wakes the waiting tasks.
     pub(crate) fn poll_disks(&mut self) {
-        self.vfs.disks.poll();
+        self.disks.poll();
         self.wake_for_disks();
     }
 
@@ -41,21 +41,21 @@ impl Kernel {
     /// Asks for an interrupt at the next completion. Returns whether there is one already.
     #[inline]
     pub(super) fn arm_disks(&mut self) -> bool {
-        let disks = &mut self.vfs.disks;
+        let disks = &mut self.disks;
         disks.are_busy() && disks.want_interrupt()
     }
 
     /// Drops the requests of a task, because its call or the task has ended.
     #[inline]
     pub(crate) fn forget_disks(&mut self, tid: u32) {
-        self.vfs.disks.forget(tid);
+        self.disks.forget(tid);
         self.wake_for_disks();
     }
 
     /// Wakes tasks whose requests have made progress. They run before other tasks, like those of
     /// expired timers.
     fn wake_for_disks(&mut self) {
-        let woken = self.vfs.disks.take_woken();
+        let woken = self.disks.take_woken();
         if woken.is_empty() {
             return;
         }
@@ -76,7 +76,7 @@ impl Kernel {
             return;
         }
         let end = clock::monotonic() + SOON;
-        while !self.vfs.disks.is_pending() && clock::monotonic() < end {
+        while !self.disks.is_pending() && clock::monotonic() < end {
             core::hint::spin_loop();
         }
         self.poll_disks();

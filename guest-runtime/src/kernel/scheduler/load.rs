@@ -2,10 +2,9 @@
 //! seconds as on Linux.
 
 use crate::arch::clock::SECOND;
+use crate::file::proc_text::FRACTION;
 use crate::kernel::Kernel;
 
-/// Number of fraction bits of an average.
-pub const FRACTION: u32 = 11;
 /// The value 1 as an average.
 const ONE: u64 = 1 << FRACTION;
 /// Decay of an average in a period: e to the power of -5/60, -5/300 and -5/900.

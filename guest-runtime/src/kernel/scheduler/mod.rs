@@ -7,8 +7,9 @@ mod waiting;
 
 use crate::kernel::Kernel;
 use crate::kernel::process::{FIRST, IDLE, Process};
-use crate::kernel::task::{NEVER, Task};
+use crate::kernel::task::Task;
 use crate::wait::Woken;
+use crate::wait::time::NEVER;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;

@@ -3,7 +3,7 @@
 use super::SLICE;
 use crate::arch::clock;
 use crate::arch::cpus;
-use crate::exec::dispatch;
+use crate::arch::kick;
 use crate::kernel::Kernel;
 use crate::kernel::current::Current;
 use crate::kernel::process::State;
@@ -67,7 +67,7 @@ impl Kernel {
             if let Some(tid) = self.take_ready() {
                 if self.arm_disks() {
                     // Tasks that become ready replace the idle task at the next safepoint.
-                    dispatch::ask_attention(self.kick());
+                    kick::ask_attention(self.kick());
                 }
                 return tid;
             }
@@ -177,10 +177,10 @@ impl Kernel {
         if let Some(registers) = self.task_mut().registers.take() {
             registers.restore(self.hart());
         }
-        let alone = self.is_alone() && !self.vfs.net.has_device();
+        let alone = self.is_alone() && !self.net.has_device();
         self.streams.set_alone(alone);
         if self.signals().is_deliverable() {
-            dispatch::ask_attention(self.kick());
+            kick::ask_attention(self.kick());
         }
     }
 

@@ -5,9 +5,10 @@ use super::disks::WATCH as DISK_WATCH;
 use crate::arch::clock;
 use crate::drivers::streams::INPUT_READY;
 use crate::kernel::Kernel;
-use crate::kernel::task::{Event, NEVER, Retry, Wait};
+use crate::kernel::task::{Event, Retry, Wait};
 use crate::net::vsock::Vsock;
 use crate::net::wire::Wire;
+use crate::wait::time::NEVER;
 use crate::wait::{READABLE, Registration, Waiter};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -101,8 +102,9 @@ impl Kernel {
     /// Whether [`serve_wakeups`](Self::serve_wakeups) has anything to do.
     #[inline]
     pub(crate) fn has_wakeups(&self) -> bool {
-        let vfs = &self.vfs;
-        !self.scheduler.woken.is_empty() || vfs.has_file_events() || !vfs.ptys.signals.is_empty()
+        !self.scheduler.woken.is_empty()
+            || self.vfs.has_file_events()
+            || !self.ptys.signals.is_empty()
     }
 
     /// Makes the tasks ready that the wait queues have woken, and sends the signals of files and
@@ -136,7 +138,7 @@ impl Kernel {
     /// The time of the next timer event, ns of `CLOCK_MONOTONIC`.
     pub(crate) fn first_time(&self) -> Option<u64> {
         let waits = self.scheduler.first_timer();
-        let network = self.vfs.net.next_time();
+        let network = self.net.next_time();
         waits
             .into_iter()
             .chain(self.timers.first())
@@ -146,9 +148,9 @@ impl Kernel {
 
     /// Processes received packets, and wakes the waiting tasks.
     pub(crate) fn poll_network(&mut self) {
-        if self.vfs.net.has_device() {
-            self.vfs.net.poll_devices(clock::monotonic());
-            if let Some(servers) = self.vfs.net.take_name_servers() {
+        if self.net.has_device() {
+            self.net.poll_devices(clock::monotonic());
+            if let Some(servers) = self.net.take_name_servers() {
                 // If the file does not fit, names are not resolved, as without name servers.
                 let (vfs, process) = self.file_state();
                 let _ = vfs.set_name_servers(process, &servers);
@@ -233,7 +235,7 @@ impl Kernel {
             [self.random.number(), self.random.number()],
             (boot.ram_length / SHARE) as usize,
         );
-        let net = &mut self.vfs.net;
+        let net = &mut self.net;
         net.set_wire(wire);
         net.choose_first_port(self.random.number());
         self.watch_devices();
@@ -246,7 +248,7 @@ impl Kernel {
     /// [`StartError`](crate::drivers::StartError).
     pub fn start_vsock(&mut self) -> Result<(), crate::drivers::StartError> {
         let (device, cid) = crate::drivers::vsock::start(self.host)?;
-        self.vfs.net.set_vsock(Vsock::new(Box::new(device), cid));
+        self.net.set_vsock(Vsock::new(Box::new(device), cid));
         self.watch_devices();
         Ok(())
     }
@@ -322,7 +324,7 @@ impl Kernel {
         if self.chaos.ends_wait() {
             return false;
         }
-        let (net, disks) = (&self.vfs.net, &self.vfs.disks);
+        let (net, disks) = (&self.net, &self.disks);
         let (has_device, are_busy) = (net.has_device(), disks.are_busy());
         let longest = match are_busy {
             true => self.scheduler.watching.max(DISK_WATCH),

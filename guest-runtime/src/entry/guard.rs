@@ -4,7 +4,7 @@
 //! afterwards. So safe code has at most one reference to the kernel.
 
 use crate::arch::cpus;
-use crate::arch::thunks;
+use crate::entry::thunks;
 use crate::kernel::Kernel;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;

@@ -2,8 +2,8 @@
 //! the program becomes a signal or ends the program; any other exception is a bug and is reported.
 
 use crate::arch::cpus;
-use crate::arch::thunks;
-use crate::exec::guard::KernelGuard;
+use crate::entry::guard::KernelGuard;
+use crate::entry::thunks;
 use crate::kernel::exit::{Cause, End, Fault, HostFault};
 use crate::kernel::{Kernel, fault_signal};
 use crate::mm::{self, Access};

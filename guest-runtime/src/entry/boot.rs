@@ -2,15 +2,10 @@
 
 use crate::arch::clock;
 use crate::arch::cpus::{self, PROCESSORS};
-use crate::arch::exception;
-use crate::arch::heap;
-use crate::arch::host::{Doorbell, Host};
-use crate::arch::thunks;
+use crate::arch::host::{Doorbell, Host, doorbell};
 use crate::credentials::Credentials;
 use crate::drivers::vectors;
-use crate::drivers::volume::HostChannel;
-use crate::exec::dispatch;
-use crate::exec::guard;
+use crate::entry::{dispatch, exception, guard, thunks};
 use crate::exec::interp::fcsr;
 use crate::file::Vfs;
 use crate::fs::process::Process;
@@ -18,10 +13,10 @@ use crate::fs::tree::Tree;
 use crate::kernel::Kernel;
 use crate::kernel::loader::{self, LoadError};
 use crate::kernel::process::FIRST;
+use crate::mm::heap;
 use crate::mm::{AddressSpace, Chunk, Frames, PageTable, Ram, chunk_table_size, share_table_size};
 use crate::syscall;
 use alloc::boxed::Box;
-use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ptr::{NonNull, addr_of};
@@ -45,25 +40,6 @@ const EXCEPTION_STACK_SIZE: usize = 64 << 10;
 
 /// The shared pages, for a report before there is a kernel.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Leaves the VM.
-fn doorbell(port: u16) {
-    // SAFETY: the port belongs to the VMM, which writes memory only as documented for each port;
-    // callers hold no reference to such memory.
-    unsafe { core::arch::asm!("out dx, eax", in("dx") port, in("eax") 0) };
-}
-
-/// Makes the CPU use the top-level page table at this guest-physical address, and flush its TLB.
-/// The CPL 0 stub of the breakpoint vector loads CR3.
-pub(crate) fn load_page_table(address: u64) {
-    // SAFETY: the stub changes nothing else, and all page tables map the runtime in the same way.
-    unsafe { core::arch::asm!("int3", in("rax") address) };
-}
-
-/// Yields to the host, so that it can run the vCPU that this one waits for.
-pub(crate) fn yield_processor() {
-    doorbell(port::YIELD);
-}
 
 /// Starts a vCPU; the first one starts the program. `stack_top` is the end of its host stack.
 ///
@@ -123,6 +99,9 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
     let kernel = Kernel::new(host, &harts, memory, idle, files, &syscall::HANDLERS);
     let kernel = Box::leak(Box::new(kernel));
+    if let Err(error) = kernel.open_files() {
+        fail_files(error);
+    }
     if let Err(error) = vectors::request(host) {
         fail(
             ExitKind::RuntimeError,
@@ -172,31 +151,24 @@ fn address_spaces(boot: AddressSpace) -> (AddressSpace, AddressSpace) {
     (memory, boot)
 }
 
-/// Opens the files on top of the root file system `tree`. Changes take at most `limit` bytes of RAM.
+/// Mounts the root file system `tree`, or a minimal one. Changes take at most `limit` bytes of RAM.
 /// Also returns the file state of the first process.
 fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> (Vfs, Process) {
     let tree = tree.map(Tree::new).transpose().unwrap_or_else(|error| {
         let message = format_args!("the root file system image is damaged: {error}");
         fail(ExitKind::RuntimeError, message)
     });
-    mount(host, tree, limit).unwrap_or_else(|error| {
-        let message = format_args!("the root file system cannot be opened: {error}");
-        fail(ExitKind::RuntimeError, message)
-    })
-}
-
-/// Mounts the root `tree`, or a minimal one, and the volumes, and opens the standard streams.
-fn mount(host: Host, tree: Option<Tree>, limit: u64) -> Result<(Vfs, Process), Errno> {
     let boot = host.boot();
     let who = Credentials::new(boot.uid, boot.gid);
     let terminals = boot.terminals & 7;
-    let (mut vfs, mut process) = Vfs::new(tree, limit, clock::realtime, who, FIRST, terminals)?;
-    vfs.open_streams(&mut process)?;
-    if boot.volumes > 0 {
-        let transport = Rc::new(HostChannel::new(host));
-        vfs.mount_volumes(&process, transport, boot.volumes)?;
-    }
-    Ok((vfs, process))
+    let files = Vfs::new(tree, limit, clock::realtime, who, FIRST, terminals);
+    files.unwrap_or_else(|error| fail_files(error))
+}
+
+/// Ends the VM because its files cannot be opened.
+fn fail_files(error: Errno) -> ! {
+    let message = format_args!("the root file system cannot be opened: {error}");
+    fail(ExitKind::RuntimeError, message)
 }
 
 /// Creates the allocator for the RAM that the VMM left free. Its own tables come first there.

@@ -1,7 +1,7 @@
 //! Transitions between translated code and the runtime: the entry points of [`Hart`] in assembly.
 //!
 //! Translated code keeps the pinned registers ([`PINNED_X`], [`PINNED_F`]) in host registers. An
-//! entry point stores them to the hart, aligns the stack, calls a handler of [`crate::exec::dispatch`],
+//! entry point stores them to the hart, aligns the stack, calls a handler of [`crate::entry::dispatch`],
 //! and loads them again. r10 and r11 are free at each such boundary; rbx and rbp belong to the
 //! caller (`x86_regcallcc`).
 
@@ -136,13 +136,13 @@ macro_rules! thunks {
             cache_mask = const dispatch_cache::INDEX_MASK,
             cache_scale = const dispatch_cache::INDEX_SCALE.trailing_zeros(),
             stack_base = const core::mem::offset_of!(Hart, stack_base),
-            base_loop = sym crate::exec::dispatch::base_loop,
-            ecall = sym crate::exec::dispatch::ecall,
-            poll = sym crate::exec::dispatch::poll,
-            interpret_one = sym crate::exec::dispatch::interpret_one,
-            dispatch = sym crate::exec::dispatch::dispatch,
-            poll_entry = sym crate::exec::dispatch::poll_entry,
-            trap = sym crate::exec::dispatch::trap,
+            base_loop = sym crate::entry::dispatch::base_loop,
+            ecall = sym crate::entry::dispatch::ecall,
+            poll = sym crate::entry::dispatch::poll,
+            interpret_one = sym crate::entry::dispatch::interpret_one,
+            dispatch = sym crate::entry::dispatch::dispatch,
+            poll_entry = sym crate::entry::dispatch::poll_entry,
+            trap = sym crate::entry::dispatch::trap,
         );
     };
 }
