@@ -64,7 +64,7 @@ impl Kernel {
     /// Sends a signal to a thread.
     pub fn signal_thread(&mut self, tid: u32, info: SigInfo) {
         let signal = info.signal();
-        let Some(pid) = self.tasks.get(tid).map(|task| task.pid) else {
+        let Some(pid) = self.program_task(tid).map(|task| task.pid) else {
             return;
         };
         self.change_state_by(pid, signal);

@@ -52,7 +52,7 @@ fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     let Some(process) = kernel.processes().find(|process| process.pid == pid) else {
         // `pid` is a thread other than the first of its process.
-        let is_thread = kernel.tasks.get_mut(pid).is_some();
+        let is_thread = kernel.program_task(pid).is_some();
         return Err(if is_thread {
             Errno::ENOENT
         } else {

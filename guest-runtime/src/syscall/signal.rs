@@ -120,7 +120,7 @@ fn send_to_thread(
     if (tid as i32) <= 0 || pid.is_some_and(|pid| (pid as i32) <= 0) {
         return Err(Errno::EINVAL);
     }
-    let owner = kernel.tasks.get_mut(tid).ok_or(Errno::ESRCH)?.pid;
+    let owner = kernel.program_task(tid).ok_or(Errno::ESRCH)?.pid;
     if pid.is_some_and(|pid| pid != owner) {
         return Err(Errno::ESRCH);
     }

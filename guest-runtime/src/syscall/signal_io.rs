@@ -92,7 +92,7 @@ fn owner_of(kernel: &mut Kernel, fd: u64) -> Result<FOwnerEx, Errno> {
 
 fn exists(kernel: &mut Kernel, whom: Whom) -> bool {
     match whom {
-        Whom::Thread(id) => kernel.tasks.get_mut(id).is_some(),
+        Whom::Thread(id) => kernel.program_task(id).is_some(),
         Whom::Process(id) => kernel.processes().any(|process| process.pid == id),
         Whom::Group(id) => kernel.processes().any(|process| process.group == id),
     }

@@ -85,7 +85,7 @@ fn set_tid_address(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
 pub(super) fn find_task(kernel: &mut Kernel, tid: u64) -> Result<u32, Errno> {
     match tid as u32 {
         0 => Ok(kernel.task().tid),
-        tid if kernel.tasks.contains(tid) => Ok(tid),
+        tid if kernel.program_task(tid).is_some() => Ok(tid),
         _ => Err(Errno::ESRCH),
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn cpu_clock(kernel: &mut Kernel, id: u64) -> Result<CpuClock, Errno>
     let number = number.cast_unsigned();
     if id & CPUCLOCK_PERTHREAD_MASK != 0 {
         let tid = if number == 0 { tid } else { number };
-        let task = kernel.tasks.get_mut(tid);
+        let task = kernel.program_task(tid);
         let is_own = task.is_some_and(|task| task.pid == pid);
         return is_own.then_some(CpuClock::Thread(tid)).ok_or(Errno::EINVAL);
     }

@@ -231,7 +231,7 @@ fn notification(kernel: &mut Kernel, address: u64, number: u32) -> Result<Notifi
         SIGEV_SIGNAL => (Some(signal?), None),
         SIGEV_THREAD_ID => {
             let own = kernel.process().pid;
-            let task = kernel.tasks.get(event.sigev_notify_thread_id);
+            let task = kernel.program_task(event.sigev_notify_thread_id);
             let task = task.ok_or(Errno::EINVAL)?;
             if task.pid != own {
                 return Err(Errno::EINVAL);

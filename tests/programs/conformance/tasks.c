@@ -211,6 +211,45 @@ static void threads(void) {
     GIVES(syscall(SYS_tgkill, getpid(), getpid(), 0), 0);
 }
 
+// The numbers from pid_max on, which no task has.
+static void numbers(void) {
+    enum { THREAD = 6, PROCESS = 2 };
+    int fd = open("/dev/null", O_RDONLY);
+    for (pid_t none = 1 << 22; none < (1 << 22) + 2; none++) {
+        struct timespec time;
+        struct sched_param parameters = {0};
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(0, &set);
+        FAILS(syscall(SYS_tkill, none, 0), ESRCH);
+        FAILS(syscall(SYS_tgkill, none, none, 0), ESRCH);
+        FAILS(syscall(SYS_tgkill, 0, none, 0), EINVAL);
+        FAILS(kill(none, 0), ESRCH);
+        FAILS(syscall(SYS_pidfd_open, none, 0), ESRCH);
+        FAILS(sched_getaffinity(none, sizeof set, &set), ESRCH);
+        FAILS(sched_setaffinity(none, sizeof set, &set), ESRCH);
+        FAILS(sched_getscheduler(none), ESRCH);
+        FAILS(sched_setscheduler(none, SCHED_OTHER, &parameters), ESRCH);
+        FAILS(getpriority(PRIO_PROCESS, none), ESRCH);
+        FAILS(syscall(SYS_clock_gettime, (clockid_t)((unsigned)~none << 3 | THREAD), &time), EINVAL);
+        FAILS(syscall(SYS_clock_gettime, (clockid_t)((unsigned)~none << 3 | PROCESS), &time), EINVAL);
+        struct f_owner_ex owner = {F_OWNER_TID, none};
+        FAILS(fcntl(fd, F_SETOWN_EX, &owner), ESRCH);
+        struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1};
+        event._sigev_un._tid = none;
+        timer_t timer;
+        FAILS(timer_create(CLOCK_MONOTONIC, &event, &timer), EINVAL);
+        // qemu refuses these operations.
+        if (emulated) continue;
+        size_t length;
+        void *list;
+        FAILS(syscall(SYS_get_robust_list, none, &list, &length), ESRCH);
+        uint32_t lock = (uint32_t)none;
+        FAILS(futex(&lock, FUTEX_LOCK_PI, 0, NULL), ESRCH);
+    }
+    close(fd);
+}
+
 static void executing(void) {
     char *arguments[] = {"x", NULL};
     FAILS(execve("none", arguments, NULL), ENOENT);
@@ -237,6 +276,7 @@ int main(int count, char **arguments) {
     identity();
     probing();
     threads();
+    numbers();
     executing();
     return finish("tasks");
 }

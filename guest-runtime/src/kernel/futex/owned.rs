@@ -39,7 +39,7 @@ pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> R
         return Err(Errno::EDEADLK);
     }
     let deadline = deadline.ok_or(Errno::EAGAIN)?;
-    if kernel.tasks.get_mut(word & FUTEX_TID_MASK).is_none() {
+    if kernel.program_task(word & FUTEX_TID_MASK).is_none() {
         return Err(Errno::ESRCH);
     }
     let announced = update(kernel, address, |word| {
@@ -223,7 +223,7 @@ fn announce(kernel: &mut Kernel, (lock, _): (u64, Key), tid: u32) -> Result<(), 
     if owner == tid {
         return Err(Errno::EDEADLK);
     }
-    match owner != 0 && owner != kernel.task().tid && kernel.tasks.get_mut(owner).is_none() {
+    match owner != 0 && owner != kernel.task().tid && kernel.program_task(owner).is_none() {
         true => Err(Errno::ESRCH),
         false => Ok(()),
     }

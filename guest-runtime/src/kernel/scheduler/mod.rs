@@ -127,6 +127,15 @@ impl Kernel {
         self.tasks.range(..FIRST_IDLE)
     }
 
+    /// The task with the number that a program names; none for an idle task.
+    #[must_use]
+    pub fn program_task(&self, tid: u32) -> Option<&Task> {
+        match tid {
+            ..FIRST_IDLE => self.tasks.get(tid),
+            _ => None,
+        }
+    }
+
     /// Number of all tasks.
     #[must_use]
     pub fn task_count(&self) -> usize {
