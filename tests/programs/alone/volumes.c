@@ -341,24 +341,28 @@ static void locks(void) {
     in_child(whole_file, fd);
     // A waiting process gets the lock when it is free.
     SHOW(lock(fd, F_SETLK, F_WRLCK, 0, 10));
-    int pipes[2];
-    if (pipe(pipes) < 0)
+    int pipes[2], printed[2];
+    if (pipe(pipes) < 0 || pipe(printed) < 0)
         abort();
     fflush(stdout);
     pid_t pid = fork();
+    char ready;
     if (!pid) {
         (void)!write(pipes[1], "r", 1);
-        SHOW(lock(fd, F_SETLKW, F_WRLCK, 5, 10));
+        int taken = lock(fd, F_SETLKW, F_WRLCK, 5, 10);
+        // The output has an order.
+        (void)!read(printed[0], &ready, 1);
+        SHOW(taken);
         SHOW(pwrite(fd, "child", 5, 0));
         fflush(stdout);
         _exit(0);
     }
-    char ready;
     (void)!read(pipes[0], &ready, 1);
     usleep(50000);
     contents(fd);
     SHOW(lock(fd, F_SETLK, F_UNLCK, 0, 10));
     fflush(stdout);
+    (void)!write(printed[1], "p", 1);
     waitpid(pid, NULL, 0);
     contents(fd);
     // Deadlock of two processes.
