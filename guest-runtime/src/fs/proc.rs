@@ -361,6 +361,14 @@ impl Node {
         }
     }
 
+    /// The process whose directory `/proc/PID` this is.
+    pub fn process_directory(self) -> Option<u32> {
+        match (self.owner, self.part) {
+            (Owner::Process(pid), Part::Row(PID)) => Some(pid),
+            _ => None,
+        }
+    }
+
     /// The descriptor that `fdinfo/N` is about.
     pub fn described(self) -> Option<u32> {
         match self.part {

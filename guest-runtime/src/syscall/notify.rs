@@ -4,6 +4,7 @@ use super::Entry;
 use super::files_fd::open_anonymous;
 use crate::file::pidfd::PidFd;
 use crate::file::signalfd::SignalFd;
+use crate::fs::proc::Node;
 use crate::kernel::Kernel;
 use crate::kernel::signals::{SigInfo, UNBLOCKABLE, check_number};
 use crate::mm::user;
@@ -67,7 +68,12 @@ fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[3] != 0 {
         return Err(Errno::EINVAL);
     }
-    let pid = pidfd(kernel, a[0])?;
+    // The directory /proc/PID does too.
+    let directory = Node::from_ino(kernel.file(a[0])?.ino).and_then(Node::process_directory);
+    let pid = match directory {
+        Some(pid) => pid,
+        None => pidfd(kernel, a[0])?,
+    };
     if a[1] as u32 == 0 {
         return super::signal::send_to(kernel, None, pid);
     }

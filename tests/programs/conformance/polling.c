@@ -169,6 +169,21 @@ static void processes(void) {
     close(fd);
     FAILS(syscall(SYS_pidfd_open, 99999, 0), ESRCH);
     FAILS(syscall(SYS_pidfd_open, -1, 0), EINVAL);
+    // The directory of a process names it too.
+    child = CHILD(pause());
+    char name[32];
+    snprintf(name, sizeof name, "/proc/%d", child);
+    int directory = open(name, O_RDONLY | O_DIRECTORY);
+    int other = open("/proc", O_RDONLY | O_DIRECTORY);
+    FAILS(syscall(SYS_pidfd_send_signal, other, 0, NULL, 0), EBADF);
+    GIVES(syscall(SYS_pidfd_send_signal, directory, 0, NULL, 0), 0);
+    GIVES(syscall(SYS_pidfd_send_signal, directory, SIGTERM, NULL, 0), 0);
+    int status;
+    GIVES(waitpid(child, &status, 0), child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    FAILS(syscall(SYS_pidfd_send_signal, directory, SIGTERM, NULL, 0), ESRCH);
+    close(directory);
+    close(other);
 }
 
 int main(int count, char **arguments) {
