@@ -1,6 +1,6 @@
 //! Workloads of Debian's packages (`tests/packages/workloads.txt`): each must print the same as
-//! under `qemu-riscv64`. `make test-packages` fetches the packages, runs them and writes
-//! `docs/programs.md`.
+//! under `qemu-riscv64`. `make test-packages` fetches the packages, runs them and writes their
+//! rows of `docs/programs.md`.
 
 use hartline_tests::compare::check_equal;
 use hartline_tests::process::{self, Outcome};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// The page that lists the workloads.
 const PAGE: &str = "docs/programs.md";
-/// If it is 1, the page is written anew with the results of this run.
+/// If it is 1, the rows of the workloads that run are written anew.
 const WRITE: &str = "HARTLINE_WRITE_PROGRAMS";
 /// The longest time of a workload under Hartline or the reference.
 const DEADLINE: Duration = Duration::from_secs(900);
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         check_page(&listed)
     });
     for workload in workloads.clone() {
-        let results = Arc::clone(&results);
+        let (results, listed) = (Arc::clone(&results), workloads.clone());
         suite.add_long_kvm(workload.package.clone(), move || {
             let times = compare(&workload);
             let result = match &times {
@@ -65,19 +65,13 @@ fn main() -> ExitCode {
             };
             let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
             results.insert(workload.package.clone(), result);
+            if env::var_os(WRITE).is_some_and(|value| value == "1") {
+                fs::write(path(PAGE), page(&listed, &results)?)?;
+            }
             times.map(drop)
         });
     }
-    let code = suite.run();
-    if env::var_os(WRITE).is_some_and(|value| value == "1") {
-        let results = results.lock().unwrap_or_else(PoisonError::into_inner);
-        let page = page(&workloads, &results);
-        if let Err(error) = page.and_then(|page| Ok(fs::write(path(PAGE), page)?)) {
-            eprintln!("{PAGE}: {}", error.message().unwrap_or("it failed"));
-            return ExitCode::FAILURE;
-        }
-    }
-    code
+    suite.run()
 }
 
 fn path(relative: &str) -> PathBuf {
@@ -88,7 +82,7 @@ fn path(relative: &str) -> PathBuf {
 fn workloads() -> Result<Vec<Workload>> {
     let text = fs::read_to_string(path("tests/packages/workloads.txt"))?;
     let mut workloads = Vec::new();
-    for part in text.split("\n=== ").skip(1) {
+    for part in format!("\n{text}").split("\n=== ").skip(1) {
         let (head, script) = part.split_once('\n').ok_or("a workload without a script")?;
         let package = head.split(' ').next().unwrap_or_default().to_owned();
         let script = script.trim().to_owned();
@@ -134,7 +128,9 @@ fn root() -> Result<&'static (PathBuf, PathBuf)> {
         let mut make = Command::new(path("tests/packages/root.sh"));
         let outcome = process::run_for(make.arg(&folder), b"", Duration::from_secs(3600));
         match outcome {
-            Ok(outcome) if outcome.code == 0 => Ok((folder.join("root"), folder.join("root.erofs"))),
+            Ok(outcome) if outcome.code == 0 => {
+                Ok((folder.join("root"), folder.join("root.erofs")))
+            }
             Ok(outcome) => Err(format!("root.sh: {}", outcome.stderr_text())),
             Err(error) => Err(error.message().unwrap_or("it failed").to_owned()),
         }
@@ -209,13 +205,47 @@ fn section(workload: &Workload) -> String {
     )
 }
 
-/// The page, from the results of a run.
+/// The rows of the page by package, as they are.
+fn rows() -> BTreeMap<String, String> {
+    let page = fs::read_to_string(path(PAGE)).unwrap_or_default();
+    let row = |line: &str| {
+        let package = line.strip_prefix("| [")?.split(']').next()?;
+        Some((package.to_owned(), line.to_owned()))
+    };
+    page.lines().filter_map(row).collect()
+}
+
+/// The page, with the results of a run. Rows of workloads that did not run stay as they are.
 fn page(
     workloads: &[Workload],
     results: &BTreeMap<String, std::result::Result<Times, String>>,
 ) -> Result<String> {
-    let versions = versions()?;
-    let same = results.values().filter(|result| result.is_ok()).count();
+    let (versions, old) = (versions()?, rows());
+    let mut table = String::new();
+    for Workload { package, .. } in workloads {
+        let version = versions.get(package).map_or("", String::as_str);
+        let anchor = package.to_lowercase().replace(['.', '+'], "");
+        let head = format!("| [{package}](#{anchor}) | {version} |");
+        match results.get(package) {
+            Some(Ok(times)) => {
+                let [first, second, qemu] =
+                    [times.first, times.second, times.qemu].map(|time| time.as_secs_f64());
+                writeln!(
+                    table,
+                    "{head} same | {first:.1} | {second:.1} | {qemu:.1} |"
+                )?;
+            }
+            Some(Err(error)) => {
+                let line = error.lines().next().unwrap_or_default().replace('|', " ");
+                writeln!(table, "{head} {line} | | | |")?;
+            }
+            None => match old.get(package) {
+                Some(row) => writeln!(table, "{row}")?,
+                None => writeln!(table, "{head} not run | | | |")?,
+            },
+        }
+    }
+    let same = table.matches(" | same | ").count();
     let mut text = format!(
         "# Programs\n\n\
          Debian packages for riscv64 with a workload each, compared with `qemu-riscv64`: standard output \
@@ -224,27 +254,10 @@ fn page(
          `make test-packages` runs them, as root, and writes this page. Times are seconds of the whole \
          script on the machine that ran it, two scripts at a time.\n\n\
          | package | version | result | first run | second run | qemu-riscv64 |\n\
-         |---|---|---|---|---|---|\n",
+         |---|---|---|---:|---:|---:|\n{table}\n\
+         ## Scripts\n\nA script runs in an empty directory, by Debian's `/bin/sh`.\n",
         workloads.len()
     );
-    for Workload { package, .. } in workloads {
-        let version = versions.get(package).map_or("", String::as_str);
-        let anchor = package.to_lowercase().replace(['.', '+'], "");
-        write!(text, "| [{package}](#{anchor}) | {version} |")?;
-        match results.get(package) {
-            Some(Ok(times)) => {
-                let [first, second, qemu] =
-                    [times.first, times.second, times.qemu].map(|time| time.as_secs_f64());
-                writeln!(text, " same | {first:.1} | {second:.1} | {qemu:.1} |")?;
-            }
-            Some(Err(error)) => {
-                let line = error.lines().next().unwrap_or_default().replace('|', " ");
-                writeln!(text, " {line} | | | |")?;
-            }
-            None => writeln!(text, " not run | | | |")?,
-        }
-    }
-    text.push_str("\n## Scripts\n\nA script runs in an empty directory, by Debian's `/bin/sh`.\n");
     for workload in workloads {
         write!(text, "\n{}", section(workload))?;
     }
