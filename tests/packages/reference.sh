@@ -42,6 +42,9 @@ exec unshare --mount --pid --fork --kill-child --ipc --net --uts --mount-proc ba
         mount --bind /dev/$device root/dev/$device
     done
     ln -s /proc/self/fd root/dev/fd
+    ln -s fd/0 root/dev/stdin
+    ln -s fd/1 root/dev/stdout
+    ln -s fd/2 root/dev/stderr
     mkdir root/dev/pts root/dev/shm
     ln -s pts/ptmx root/dev/ptmx
     mount -t devpts -o ptmxmode=666,newinstance none root/dev/pts
@@ -49,8 +52,8 @@ exec unshare --mount --pid --fork --kill-child --ipc --net --uts --mount-proc ba
     mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
     magic="\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xf3\x00"
     mask="\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
-    # O, C, F: the open file, its set-ID bits, the interpreter of this root directory.
-    echo ":riscv64:M::$magic:$mask:$qemu:OCF" >/proc/sys/fs/binfmt_misc/register
+    # O, C, P, F: with the open file, its set-ID bits, its argv[0], and qemu opened here.
+    echo ":riscv64:M::$magic:$mask:$qemu:OCPF" >/proc/sys/fs/binfmt_misc/register
     exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 TZ=UTC \
         QEMU_CPU="$cpu" chroot root /bin/sh -c "cd /tmp
 $script"
