@@ -67,10 +67,11 @@ impl Locks {
         }
     }
 
-    /// A lock of another owner that conflicts with `wanted`.
+    /// The first lock of another owner in the file that conflicts with `wanted`.
     pub fn conflict(&self, ino: Ino, wanted: &RangeLock) -> Option<&RangeLock> {
         let locks = self.ranges.get(&ino)?;
-        locks.iter().find(|lock| lock.conflicts(wanted))
+        let conflicting = locks.iter().filter(|lock| lock.conflicts(wanted));
+        conflicting.min_by_key(|lock| lock.range.start)
     }
 
     /// Locks `wanted`, which replaces the owner's locks in this range. Adjacent locks of the same

@@ -40,6 +40,16 @@ int main(int count, char **arguments) {
     CHILD_EXITS(0, _exit(set(fd, F_SETLK, F_RDLCK, 0, 4)));
     CHILD_EXITS(0, _exit(!(set(fd, F_SETLK, F_WRLCK, 0, 1) == -1)));
     FAILS(set(reader, F_SETLK, F_WRLCK, 50, 1), EBADF);
+    // The first of several locks in the way is reported, whatever their order was.
+    GIVES(set(fd, F_SETLK, F_UNLCK, 0, 0), 0);
+    GIVES(set(fd, F_SETLK, F_WRLCK, 40, 10), 0);
+    GIVES(set(fd, F_SETLK, F_WRLCK, 20, 10), 0);
+    GIVES(set(fd, F_SETLK, F_RDLCK, 5, 10), 0);
+    CHILD_EXITS(0, lock = range(F_WRLCK, 0, 0); fcntl(fd, F_GETLK, &lock);
+                _exit(!(lock.l_type == F_RDLCK && lock.l_start == 5 && lock.l_len == 10)));
+    CHILD_EXITS(0, lock = range(F_RDLCK, 0, 0); fcntl(fd, F_GETLK, &lock);
+                _exit(!(lock.l_type == F_WRLCK && lock.l_start == 20 && lock.l_len == 10)));
+    GIVES(set(fd, F_SETLK, F_UNLCK, 0, 0), 0);
     FAILS(set(fd, F_SETLK, 99, 0, 1), EINVAL);
     FAILS(set(fd, F_SETLK, F_RDLCK, -1, 1), EINVAL);
     FAILS(fcntl(fd, F_SETLK, (void *)8), EFAULT);
