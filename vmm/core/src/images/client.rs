@@ -7,6 +7,7 @@ use crate::platform::Mapping;
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::Pending;
 use hartline_abi::hotness::{self, Hot, Hotness, SLOTS};
+use hartline_abi::image::{news_bit, variant};
 use hartline_aot::order::Heat;
 use hartline_devices::lateness;
 use std::mem::{offset_of, size_of};
@@ -59,6 +60,8 @@ struct State {
     known: bool,
     finished: bool,
     biases: Vec<u64>,
+    /// The guest's number for the file and variant.
+    number: u64,
 }
 
 /// The pending notification for the guest.
@@ -92,8 +95,30 @@ impl Client {
 
     /// Provides a new image. The guest switches to it at its next safepoint.
     pub fn show(&self, image: ImageFile) {
+        self.announce(|state| state.image = Some(image));
+    }
+
+    /// As [`show`](Self::show); no other image will come.
+    pub fn show_last(&self, image: ImageFile) {
+        self.announce(|state| {
+            state.image = Some(image);
+            state.finished = true;
+        });
+    }
+
+    /// Changes the state, and tells the guest that there is an image.
+    fn announce(&self, change: impl FnOnce(&mut State)) {
         lateness::point();
-        self.tell(|state| state.image = Some(image));
+        let mut number = 0;
+        self.tell(|state| {
+            change(state);
+            number = state.number;
+        });
+        let (word, bit) = news_bit(number);
+        let news = offset_of!(Shared, image_news) + word * size_of::<u64>();
+        if let Ok(word) = self.shared.atomic_u64(news as u64) {
+            word.fetch_or(bit, Ordering::SeqCst);
+        }
         if let Ok(word) = self.shared.atomic_u64(offset_of!(Shared, images) as u64) {
             word.store(1, Ordering::SeqCst);
             attention::raise(&self.shared, &self.ram, Pending::Image);
@@ -114,9 +139,11 @@ impl Client {
     }
 
     /// The code of this file that the guest interprets most for lack of translations in this
-    /// variant, by link-time addresses. The guest may have written any values.
+    /// [variant], or for which it uses the baseline translator's code, by link-time addresses. The
+    /// guest may have written any values.
     #[must_use]
     pub fn heats(&self, variant: u32) -> Vec<Heat> {
+        let precise = u32::from(variant::is_precise(variant));
         let biases = self.lock().biases.clone();
         let halve = self.cooling.is_due();
         let table = offset_of!(Shared, hotness) + offset_of!(Hotness, slots);
@@ -137,7 +164,7 @@ impl Client {
             }
             let place = word(offset_of!(Hot, place)).map_or(0, |word| word.load(Ordering::Relaxed));
             let (pc, used) = hotness::parts(place);
-            if used == variant {
+            if used == precise {
                 heats.extend(biases.iter().map(|&bias| Heat {
                     pc: pc.wrapping_sub(bias),
                     count,
@@ -156,6 +183,10 @@ impl Client {
         if !state.biases.contains(&bias) && state.biases.len() < MAX_BIASES {
             state.biases.push(bias);
         }
+    }
+
+    pub(super) fn set_number(&self, number: u64) {
+        self.lock().number = number;
     }
 
     pub(super) fn take(&self) -> News {
