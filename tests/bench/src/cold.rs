@@ -207,7 +207,7 @@ impl Results {
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let benchmarks = suite::select_of(COLD, &arguments.filter).map_err(anyhow::Error::msg)?;
     let programs = Programs::open(&arguments.programs, &benchmarks, false, &[])?;
-    let versions = versions::read(&arguments.programs, &["busybox", "debian", "cold"])?;
+    let versions = versions::read(&arguments.programs, &["busybox", "debian"])?;
     let load_average = load_average();
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     for benchmark in &benchmarks {

@@ -219,7 +219,8 @@ impl Library {
     /// The image that a running VM requests for a file of its tree; `None`: there is none. It is
     /// made only once, and completed even if the requesting VM ends meanwhile.
     pub async fn image(self: &Arc<Self>, files: &Arc<Files>, name: ImageName) -> Option<File> {
-        if !variant::ALL.contains(&name.variant) {
+        let is_made = self.settings.baseline || !variant::is_baseline(name.variant);
+        if !is_made || !variant::ALL.contains(&name.variant) {
             return None;
         }
         let find = |key| tokio::task::block_in_place(|| self.find(&files.tenant, &key));

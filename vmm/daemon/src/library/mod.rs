@@ -85,6 +85,8 @@ pub struct Settings {
     pub translation_budget: Option<Duration>,
     /// Whether tenants share identical trees and images.
     pub share_files: bool,
+    /// Whether the baseline translator's code is made.
+    pub baseline: bool,
     /// The ledger for the processor time of translations.
     pub ledger: Ledger,
 }

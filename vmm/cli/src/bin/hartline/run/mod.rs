@@ -73,7 +73,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             let elsewhere = arguments.pin.as_ref().map(|_| affinity::of_this_thread());
             let elsewhere = elsewhere.transpose().context("--pin: sched_getaffinity")?;
             let baseline = match arguments.baseline {
-                Baseline::Off | Baseline::Auto if chaos.kinds != 0 => Baseline::Whole,
+                // Whether there is code must not depend on time.
+                Baseline::Auto if chaos.kinds != 0 => Baseline::Whole,
                 baseline => baseline,
             };
             let images = RunningImages::new(translation, elsewhere, baseline);
