@@ -199,7 +199,16 @@ fn baseline_images_are_limited() {
         fn heats(&self) -> Vec<Heat> {
             let round = self.0.fetch_add(1, Ordering::SeqCst) as u64;
             let pc = 0x1_0000 + 2 * round.wrapping_mul(0x9e37) % 0x10_0000;
-            vec![Heat { pc, count: u64::MAX }, Heat { pc: u64::MAX, count: 1 }]
+            vec![
+                Heat {
+                    pc,
+                    count: u64::MAX,
+                },
+                Heat {
+                    pc: u64::MAX,
+                    count: 1,
+                },
+            ]
         }
 
         fn show(&self, _: File) {
