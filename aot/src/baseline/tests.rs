@@ -1,7 +1,7 @@
 use super::*;
 use crate::elf::testing::{Load, shared_object};
 use crate::image::{Image, build};
-use crate::link::service_offset;
+use crate::link::{START_LENGTH, service_offset};
 use hartline_abi::image::{AccessEntry, FunctionEntry, variant};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
 
@@ -77,21 +77,16 @@ fn decode(code: &[u8], at: u32) -> (iced_x86::Instruction, u32) {
 fn fields_are_filled_in() {
     let (elf, options) = (elf(), options());
     let mut code = Baseline::new(&elf, &options).unwrap();
-    code.complete();
+    code.enter([START]);
     let linked = code.link().unwrap();
-    let host = |guest| {
-        let mut found = linked.functions.iter();
-        found.find(|entry| entry.guest == guest).unwrap().host
-    };
+    let start = START_LENGTH.next_multiple_of(64);
+    let mut decoder = Decoder::with_ip(64, &linked.code, 0, DecoderOptions::NONE);
+    decoder.set_position(start).unwrap();
+    decoder.set_ip(start as u64);
+    let all: Vec<iced_x86::Instruction> = decoder.iter().collect();
     // The call leads to code that looks `g` up.
-    let mut at = host(START);
-    let call = loop {
-        let (instruction, next) = decode(&linked.code, at);
-        if instruction.mnemonic() == Mnemonic::Call {
-            break instruction;
-        }
-        at = next;
-    };
+    let mut calls = all.iter().filter(|one| one.mnemonic() == Mnemonic::Call);
+    let call = calls.next().unwrap();
     let stub = call.near_branch_target() as u32;
     let (load, next) = decode(&linked.code, stub);
     assert_eq!((load.op0_register(), load.immediate(1)), (Register::R11, G));
@@ -104,15 +99,12 @@ fn fields_are_filled_in() {
         "the bias is in the page before the file"
     );
     // The poll of the function leads to a service, whose code is at the start.
-    let polls = |service| service_offset(service) as u64;
-    let mut decoder = Decoder::with_ip(64, &linked.code, 0, DecoderOptions::NONE);
-    decoder.set_position(host(START) as usize).unwrap();
-    decoder.set_ip(host(START).into());
-    let jumps = decoder
-        .into_iter()
+    let jumps = all
+        .iter()
         .filter(|one| one.mnemonic() == Mnemonic::Jmp && one.op0_kind() == OpKind::NearBranch64);
     let targets: Vec<u64> = jumps.map(|jump| jump.near_branch_target()).collect();
-    assert!(targets.contains(&polls(crate::lift::Service::PollEntry)));
+    let poll = service_offset(crate::lift::Service::PollEntry) as u64;
+    assert!(targets.contains(&poll));
     // The access is the load.
     let AccessEntry { host: at, .. } = linked.accesses[0];
     let (load, _) = decode(&linked.code, at);
