@@ -249,6 +249,7 @@ impl Calls {
                 Answer::Unknown => {}
             }
             if self.interrupted()? {
+                self.images.abandon(inode, variant);
                 return Ok(Err(libc::EINTR));
             }
             poll_readable(false, wake, None);

@@ -59,6 +59,8 @@ struct State {
     image: Option<ImageFile>,
     known: bool,
     finished: bool,
+    /// A request is being answered, so a new image needs no notification.
+    awaited: bool,
     biases: Vec<u64>,
     /// The guest's number for the file and variant.
     number: u64,
@@ -106,14 +108,22 @@ impl Client {
         });
     }
 
-    /// Changes the state, and tells the guest that there is an image.
+    /// Changes the state, and notifies the guest that there is an image, unless a vCPU waits for the
+    /// answer.
     fn announce(&self, change: impl FnOnce(&mut State)) {
         lateness::point();
-        let mut number = 0;
+        let (mut number, mut awaited) = (0, false);
         self.tell(|state| {
             change(state);
-            number = state.number;
+            (number, awaited) = (state.number, state.awaited);
         });
+        if !awaited {
+            self.notify(number);
+        }
+    }
+
+    /// Notifies the guest that there is an image of the file and variant with this number.
+    fn notify(&self, number: u64) {
         let (word, bit) = news_bit(number);
         let news = offset_of!(Shared, image_news) + word * size_of::<u64>();
         if let Ok(word) = self.shared.atomic_u64(news as u64) {
@@ -185,12 +195,29 @@ impl Client {
         }
     }
 
-    pub(super) fn set_number(&self, number: u64) {
-        self.lock().number = number;
+    /// Begins a request of the guest, whose number for the file and variant is `number`: until
+    /// [`take`](Self::take), a new image is part of the answer.
+    pub(super) fn begin(&self, number: u64) {
+        let mut state = self.lock();
+        state.number = number;
+        state.awaited = true;
     }
 
+    /// Ends a request without an answer. The guest is notified of an image that has arrived.
+    pub(super) fn abandon(&self) {
+        let mut state = self.lock();
+        state.awaited = false;
+        let number = state.image.is_some().then_some(state.number);
+        drop(state);
+        if let Some(number) = number {
+            self.notify(number);
+        }
+    }
+
+    /// Takes the notification for the answer to a request. If nothing is known yet, the vCPU waits.
     pub(super) fn take(&self) -> News {
         let mut state = self.lock();
+        state.awaited = !state.known;
         News {
             image: state.image.take(),
             known: state.known,
@@ -220,5 +247,64 @@ pub(super) struct FinishOnDrop<'a>(pub &'a Client);
 impl Drop for FinishOnDrop<'_> {
     fn drop(&mut self) {
         self.0.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::memory_file;
+
+    const NUMBER: u64 = 70;
+
+    fn client() -> Client {
+        let memory = |length| Arc::new(Mapping::anonymous("test", length).unwrap());
+        let shared = memory(size_of::<Shared>() as u64);
+        Client::new(memory(4096), shared, Arc::default())
+    }
+
+    fn image() -> ImageFile {
+        ImageFile::open(memory_file(c"image", &[0; 64]).unwrap()).unwrap()
+    }
+
+    /// Takes the guest's notifications: of images in general, and of this image.
+    fn notified(client: &Client) -> (bool, bool) {
+        let take = |offset| {
+            let word = client.shared.atomic_u64(offset as u64).unwrap();
+            word.swap(0, Ordering::SeqCst)
+        };
+        let (word, bit) = news_bit(NUMBER);
+        let news = take(offset_of!(Shared, image_news) + word * size_of::<u64>());
+        (take(offset_of!(Shared, images)) != 0, news & bit != 0)
+    }
+
+    /// Otherwise the time of the notification would change the schedule of a repeated run.
+    #[test]
+    fn an_image_in_the_answer_needs_no_notification() {
+        let client = client();
+        client.begin(NUMBER);
+        assert!(!client.take().known);
+        client.show(image());
+        assert!(client.take().image.is_some());
+        assert_eq!(notified(&client), (false, false));
+        client.show(image());
+        assert_eq!(notified(&client), (true, true));
+    }
+
+    #[test]
+    fn an_image_after_an_abandoned_request_is_notified() {
+        let client = client();
+        client.begin(NUMBER);
+        assert!(!client.take().known);
+        client.show(image());
+        client.abandon();
+        assert_eq!(notified(&client), (true, true));
+        client.begin(NUMBER);
+        assert!(client.take().image.is_some());
+        client.begin(NUMBER);
+        client.abandon();
+        assert_eq!(notified(&client), (false, false));
+        client.show_last(image());
+        assert_eq!(notified(&client), (true, true));
     }
 }

@@ -202,7 +202,7 @@ impl Images {
         let Some(client) = self.served.get(&name).map(|s| Arc::clone(&s.client)) else {
             return Ok(Answer::None);
         };
-        client.set_number(number);
+        client.begin(number);
         client.add_bias(bias);
         let news = client.take();
         if let Some(image) = news.image
@@ -222,6 +222,15 @@ impl Images {
             None if news.known => Answer::NotYet,
             None => Answer::Unknown,
         })
+    }
+
+    /// Ends a request that has no answer yet.
+    pub(crate) fn abandon(&self, inode: u64, variant: u64) {
+        if let (Ok(inode), Ok(variant)) = (u32::try_from(inode), u32::try_from(variant))
+            && let Some(served) = self.served.get(&(inode, variant))
+        {
+            served.client.abandon();
+        }
     }
 
     fn client(&self) -> Client {
@@ -260,7 +269,7 @@ impl Images {
             return true;
         }
         let client = self.client().with_control(Arc::clone(control));
-        client.set_number(number);
+        client.begin(number);
         let client = self.insert(name, client);
         let work = move || {
             let _finish = client::FinishOnDrop(&client);
