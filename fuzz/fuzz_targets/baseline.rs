@@ -28,7 +28,9 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         return Corpus::Reject;
     }
     let (chosen, _) = chosen.as_chunks::<2>();
-    let offsets = chosen.iter().map(|offset| u64::from(u16::from_le_bytes(*offset)));
+    let offsets = chosen
+        .iter()
+        .map(|offset| u64::from(u16::from_le_bytes(*offset)));
     let offsets: Vec<u64> = offsets.collect();
     as_region(choice, code, &offsets);
     as_file(choice, code, &offsets);
@@ -42,7 +44,10 @@ fn as_region(choice: u8, code: &[u8], offsets: &[u64]) {
         2 => u64::MAX - 0xffff,
         _ => 1 << 37,
     };
-    let entries: Vec<u64> = offsets.iter().map(|offset| start.wrapping_add(*offset)).collect();
+    let entries: Vec<u64> = offsets
+        .iter()
+        .map(|offset| start.wrapping_add(*offset))
+        .collect();
     let (functions, blocks) = entries.split_at(entries.len() / 2);
     let region = Region {
         start,
@@ -74,10 +79,18 @@ fn check(translation: &Translation, region: &Region<'_>) {
     let accesses = &translation.accesses;
     assert!(accesses.is_sorted_by(|a, b| a.offset < b.offset));
     assert!(accesses.iter().all(|access| inside.contains(&access.pc)));
-    assert!(accesses.iter().all(|access| (access.offset as usize) < length));
+    assert!(
+        accesses
+            .iter()
+            .all(|access| (access.offset as usize) < length)
+    );
     let fields = &translation.relocations;
     assert!(fields.is_sorted_by(|a, b| a.offset + 4 <= b.offset));
-    assert!(fields.iter().all(|field| field.offset as usize + 4 <= length));
+    assert!(
+        fields
+            .iter()
+            .all(|field| field.offset as usize + 4 <= length)
+    );
 }
 
 fn as_file(choice: u8, code: &[u8], offsets: &[u64]) {
