@@ -143,14 +143,13 @@ pub struct Arguments {
     #[arg(long, hide = true)]
     pub interpret: bool,
 
-    /// Which files the baseline translator translates
+    /// Which code the baseline translator translates
     #[arg(
         long,
         hide = true,
         value_enum,
         default_value = "off",
-        env = "HARTLINE_BASELINE",
-        conflicts_with = "interpret"
+        env = "HARTLINE_BASELINE"
     )]
     pub baseline: Baseline,
 
@@ -212,7 +211,7 @@ pub enum Interrupts {
 pub enum Baseline {
     /// None
     Off,
-    /// What a program comes to before LLVM has translated it
+    /// The code that a program reaches before LLVM has translated it
     Auto,
     /// Whole files, also if LLVM has translated them, before they are executed
     Whole,
