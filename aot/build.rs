@@ -61,7 +61,7 @@ fn main() {
 /// linked. Images of another translator are not used.
 fn translator_version(manifest: &Path) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
-    for directory in ["src", "isa/src", "../guest-runtime/abi/src"] {
+    for directory in ["src", "baseline/src", "isa/src", "../guest-runtime/abi/src"] {
         let directory = manifest.join(directory);
         println!("cargo:rerun-if-changed={}", directory.display());
         hash_files(&directory, &mut hasher)?;

@@ -129,6 +129,14 @@ impl Cache {
         self.put(key, PARTIAL, image)
     }
 
+    /// Stores a partial image that needs no pieces, replaces an earlier one, and opens it.
+    ///
+    /// # Errors
+    /// As [`store`](Self::store).
+    pub fn store_growing(&self, key: &Key, image: &[u8]) -> Result<File, CacheError> {
+        self.put(key, PARTIAL, image)
+    }
+
     fn open(&self, key: &Key, extension: &str) -> Option<File> {
         let path = self.entry(key, extension);
         let mut file = File::open(&path).ok()?;

@@ -4,8 +4,9 @@ use crate::key::Key;
 use crate::link::{Layout, Linked};
 use crate::table::{table, table_length};
 use hartline_abi::ABI_VERSION;
+use hartline_abi::hart::PINNED_X;
 use hartline_abi::image::{
-    FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, directory_length, variant,
+    AccessEntry, FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, directory_length, variant,
 };
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -17,12 +18,14 @@ const HEADER_FIELDS: usize = size_of::<ImageHeader>();
 const CHECKSUM: Range<usize> = 48..80;
 /// Bytes of a [`FunctionEntry`] in the file.
 const FUNCTION_SIZE: u64 = size_of::<FunctionEntry>() as u64;
+/// Bytes of an [`AccessEntry`] in the file.
+const ACCESS_SIZE: u64 = size_of::<AccessEntry>() as u64;
 /// No function starts below this host code offset: the bytes there are padding.
 const CODE_PADDING: u32 = 16;
 /// The largest guest text and the largest part of an image, bytes; offsets cannot overflow.
 const MAX_PART: u64 = 1 << 32;
 
-const _: () = assert!(HEADER_FIELDS == 168 && FUNCTION_SIZE == 16);
+const _: () = assert!(HEADER_FIELDS == 184 && FUNCTION_SIZE == 16 && ACCESS_SIZE == 12);
 
 /// Why bytes are not an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +66,10 @@ pub enum ImageError {
     /// The dispatch table does not list the functions.
     #[error("image dispatch table does not list the functions")]
     Table,
+    /// The access at this host code offset is out of order, outside the code, of no guest
+    /// instruction, or of an image that has none.
+    #[error("image access at {0:#x} is misplaced")]
+    Access(u32),
 }
 
 /// Builds an image file from the code of `text` guest addresses. `variant` is a [variant].
@@ -81,6 +88,12 @@ pub fn build(
         check_function(function, last, &text, linked.code.len() as u64)?;
         last = Some(function.guest);
     }
+    check_accesses(
+        &linked.accesses,
+        variant,
+        text_length,
+        linked.code.len() as u64,
+    )?;
     let table = table(text.start, text_length, &linked.functions);
     let lengths = Lengths {
         text: text_length,
@@ -88,9 +101,11 @@ pub fn build(
         code: linked.code.len() as u64,
         data: linked.data.len() as u64,
         functions: linked.functions.len() as u64,
+        accesses: linked.accesses.len() as u64,
     };
     let layout = lengths.layout()?;
-    let file_length = layout.functions + lengths.functions * FUNCTION_SIZE;
+    let accesses = lengths.accesses(&layout);
+    let file_length = accesses + lengths.accesses * ACCESS_SIZE;
     let mut file = vec![0; file_length as usize];
     let mut put = |offset: u64, bytes: &[u8]| {
         let offset = offset as usize;
@@ -103,6 +118,12 @@ pub fn build(
         put(
             layout.functions + number as u64 * FUNCTION_SIZE,
             &function_bytes(function),
+        );
+    }
+    for (number, access) in linked.accesses.iter().enumerate() {
+        put(
+            accesses + number as u64 * ACCESS_SIZE,
+            &access_bytes(access),
         );
     }
     let header = ImageHeader {
@@ -122,6 +143,8 @@ pub fn build(
         data_length: lengths.data,
         functions_offset: layout.functions,
         functions_count: lengths.functions,
+        accesses_offset: accesses,
+        accesses_count: lengths.accesses,
     };
     file[..HEADER_FIELDS].copy_from_slice(&header_bytes(&header));
     let checksum = checksum(&file);
@@ -141,15 +164,29 @@ struct Lengths {
     data: u64,
     /// Number of functions.
     functions: u64,
+    /// Number of accesses.
+    accesses: u64,
 }
 
 impl Lengths {
     fn layout(&self) -> Result<Layout, ImageError> {
-        let parts = [self.text, self.table, self.code, self.data, self.functions];
+        let parts = [
+            self.text,
+            self.table,
+            self.code,
+            self.data,
+            self.functions,
+            self.accesses,
+        ];
         match parts.into_iter().find(|&length| length > MAX_PART) {
             Some(length) => Err(ImageError::TooLarge(length)),
             None => Ok(Layout::new(self.table, self.code, self.data)),
         }
+    }
+
+    /// The offset of the accesses, which follow the functions.
+    fn accesses(&self, layout: &Layout) -> u64 {
+        layout.functions + self.functions * FUNCTION_SIZE
     }
 }
 
@@ -251,7 +288,7 @@ impl<'a> Image<'a> {
         if header.abi_version != ABI_VERSION {
             return Err(ImageError::Version(header.abi_version));
         }
-        if ![variant::NORMAL, variant::PRECISE].contains(&header.variant) {
+        if !variant::ALL.contains(&header.variant) {
             return Err(ImageError::Variant(header.variant));
         }
         if header.file_length != have {
@@ -266,6 +303,13 @@ impl<'a> Image<'a> {
             return Err(ImageError::Checksum);
         }
         image.check_functions()?;
+        let accesses: Vec<AccessEntry> = image.accesses().collect();
+        check_accesses(
+            &accesses,
+            header.variant,
+            header.text_length,
+            header.code_length,
+        )?;
         Ok(image)
     }
 
@@ -300,6 +344,19 @@ impl<'a> Image<'a> {
         })
     }
 
+    /// All accesses of the baseline translator's code, sorted by host offset.
+    pub fn accesses(&self) -> impl Iterator<Item = AccessEntry> + 'a {
+        let length = self.header.accesses_count * ACCESS_SIZE;
+        let (entries, _) = self
+            .part(self.header.accesses_offset, length)
+            .as_chunks::<12>();
+        entries.iter().map(|entry| AccessEntry {
+            host: u32_at(entry, 0),
+            guest: u32_at(entry, 4),
+            in_hart: u32_at(entry, 8),
+        })
+    }
+
     /// Returns the function whose code contains an offset into [`code`](Image::code).
     #[must_use]
     pub fn function_at(&self, host: u64) -> Option<FunctionEntry> {
@@ -322,16 +379,25 @@ impl<'a> Image<'a> {
             code: header.code_length,
             data: header.data_length,
             functions: header.functions_count,
+            accesses: header.accesses_count,
         };
         let layout = lengths.layout()?;
-        let expected = [layout.table, layout.code, layout.data, layout.functions];
+        let accesses = lengths.accesses(&layout);
+        let expected = [
+            layout.table,
+            layout.code,
+            layout.data,
+            layout.functions,
+            accesses,
+        ];
         let found = [
             header.table_offset,
             header.code_offset,
             header.data_offset,
             header.functions_offset,
+            header.accesses_offset,
         ];
-        let end = layout.functions + lengths.functions * FUNCTION_SIZE;
+        let end = accesses + lengths.accesses * ACCESS_SIZE;
         let even = header.text_start.is_multiple_of(2) && header.text_length.is_multiple_of(2);
         let wraps = header.text_start.checked_add(header.text_length).is_none();
         let short = directory_length(header.text_length) > header.table_length;
@@ -386,6 +452,28 @@ fn check_function(
     }
 }
 
+/// Checks the accesses of an image.
+fn check_accesses(
+    accesses: &[AccessEntry],
+    variant: u32,
+    text_length: u64,
+    code_length: u64,
+) -> Result<(), ImageError> {
+    let pinned = PINNED_X.iter().fold(0, |set, register| set | 1 << register);
+    let mut last = None;
+    for access in accesses {
+        let in_code = access.host >= CODE_PADDING && u64::from(access.host) < code_length;
+        let in_text = u64::from(access.guest) < text_length && access.guest.is_multiple_of(2);
+        let sorted = last.is_none_or(|last| last < access.host);
+        let right = in_code && in_text && sorted && access.in_hart & !pinned == 0;
+        if !right || !variant::is_baseline(variant) {
+            return Err(ImageError::Access(access.host));
+        }
+        last = Some(access.host);
+    }
+    Ok(())
+}
+
 /// Returns the SHA-256 of a file, with zeros in place of the checksum.
 fn checksum(file: &[u8]) -> [u8; 32] {
     let (before, rest) = file.split_at(CHECKSUM.start);
@@ -401,6 +489,14 @@ fn function_bytes(function: &FunctionEntry) -> [u8; 16] {
     bytes[..8].copy_from_slice(&function.guest.to_le_bytes());
     bytes[8..12].copy_from_slice(&function.host.to_le_bytes());
     bytes[12..].copy_from_slice(&function.host_length.to_le_bytes());
+    bytes
+}
+
+fn access_bytes(access: &AccessEntry) -> [u8; ACCESS_SIZE as usize] {
+    let mut bytes = [0; ACCESS_SIZE as usize];
+    bytes[..4].copy_from_slice(&access.host.to_le_bytes());
+    bytes[4..8].copy_from_slice(&access.guest.to_le_bytes());
+    bytes[8..].copy_from_slice(&access.in_hart.to_le_bytes());
     bytes
 }
 
@@ -423,6 +519,8 @@ fn header_bytes(header: &ImageHeader) -> [u8; HEADER_FIELDS] {
         header.data_length,
         header.functions_offset,
         header.functions_count,
+        header.accesses_offset,
+        header.accesses_count,
     ];
     for (place, number) in bytes[80..].as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
         *place = number.to_le_bytes();
@@ -449,6 +547,8 @@ fn read_header(bytes: &[u8]) -> Option<ImageHeader> {
         data_length: u64_at(bytes, 144),
         functions_offset: u64_at(bytes, 152),
         functions_count: u64_at(bytes, 160),
+        accesses_offset: u64_at(bytes, 168),
+        accesses_count: u64_at(bytes, 176),
     })
 }
 
@@ -488,6 +588,7 @@ pub(crate) mod tests {
             code: vec![0xcc; 64],
             data: vec![7; 24],
             functions,
+            accesses: Vec::new(),
         };
         build(key, variant::NORMAL, 0x10000..0x10100, &linked).unwrap()
     }
@@ -521,12 +622,12 @@ pub(crate) mod tests {
             bytes.chunks(piece).for_each(|piece| checker.update(piece));
             checker.finish()
         };
-        for piece in [1, 47, 168, 169, 4096, file.len()] {
+        for piece in [1, 47, 184, 185, 4096, file.len()] {
             assert_eq!(check(&file, piece, key()), Ok(()), "{piece}");
         }
         let other = Key::new(b"other", "", "");
         assert_eq!(check(&file, 100, other), Err(ImageError::Key));
-        for length in [0, 1, 167, 168, file.len() - 1] {
+        for length in [0, 1, 183, 184, file.len() - 1] {
             let short = check(&file[..length], 64, key());
             assert!(matches!(short, Err(ImageError::Length { .. })), "{length}");
         }
@@ -549,6 +650,7 @@ pub(crate) mod tests {
                 code: vec![0xcc; 64],
                 data: Vec::new(),
                 functions,
+                accesses: Vec::new(),
             };
             build(&key(), variant::NORMAL, 0x10000..0x10100, &linked)
         };
@@ -611,5 +713,58 @@ pub(crate) mod tests {
         );
         assert_eq!(with(table, 17), ImageError::Table);
         assert_eq!(with(table + 64, 16), ImageError::Table);
+    }
+
+    #[test]
+    fn accesses_are_checked() {
+        let build_with = |variant, accesses: &[[u32; 3]]| {
+            let functions = vec![FunctionEntry {
+                guest: 0x10000,
+                host: 16,
+                host_length: 48,
+            }];
+            let access = |&[host, guest, in_hart]: &[u32; 3]| AccessEntry {
+                host,
+                guest,
+                in_hart,
+            };
+            let linked = Linked {
+                code: vec![0xcc; 64],
+                data: Vec::new(),
+                functions,
+                accesses: accesses.iter().map(access).collect(),
+            };
+            build(&key(), variant, 0x10000..0x10100, &linked)
+        };
+        let good = [[20, 2, 0], [30, 0, 1 << 10], [63, 0xfe, 0]];
+        let file = build_with(variant::BASELINE_PRECISE, &good).unwrap();
+        let image = Image::open(&file).unwrap();
+        let found: Vec<AccessEntry> = image.accesses().collect();
+        assert_eq!((found[1].host, found[1].in_hart), (30, 1 << 10));
+        for length in file.len() - 40..file.len() {
+            assert!(Image::open(&file[..length]).is_err());
+        }
+        let wrong = [
+            [20, 1, 0],
+            [20, 0x100, 0],
+            [64, 0, 0],
+            [15, 0, 0],
+            [20, 0, 1 << 5],
+        ];
+        for one in wrong {
+            let error = Err(ImageError::Access(one[0]));
+            assert_eq!(build_with(variant::BASELINE, &[one]), error);
+        }
+        let unsorted = build_with(variant::BASELINE, &[good[1], good[1]]);
+        assert_eq!(unsorted, Err(ImageError::Access(30)));
+        let other = build_with(variant::PRECISE, &good);
+        assert_eq!(other, Err(ImageError::Access(20)));
+        // A changed file with the right checksum.
+        let at = image.header().accesses_offset as usize;
+        let mut changed = file.clone();
+        changed[at..at + 4].copy_from_slice(&31u32.to_le_bytes());
+        let sum = checksum(&changed);
+        changed[CHECKSUM].copy_from_slice(&sum);
+        assert_eq!(Image::open(&changed).unwrap_err(), ImageError::Access(30));
     }
 }

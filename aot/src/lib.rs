@@ -1,6 +1,7 @@
-//! Ahead-of-time translation of RISC-V ELF files to x86-64 images.
+//! Translation of RISC-V ELF files to x86-64 images.
 
 pub mod analysis;
+pub mod baseline;
 pub mod cache;
 pub mod cfg;
 pub mod codegen;

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use hartline_abi::hart::offset;
-use hartline_abi::image::{FunctionEntry, HEADER_SIZE, OWN_CONVENTION};
+use hartline_abi::image::{AccessEntry, FunctionEntry, HEADER_SIZE, OWN_CONVENTION};
 use hartline_abi::layout::PAGE_SIZE;
 use object::elf;
 use object::read::elf::ElfFile64;
@@ -25,6 +25,8 @@ const RETURN: u8 = 0xc3;
 const RETURN_LENGTH: usize = 16;
 /// The space for the stub of a service, bytes.
 const SERVICE_LENGTH: usize = 48;
+/// The space for [`RETURN`] and the services, bytes.
+pub(crate) const START_LENGTH: usize = RETURN_LENGTH + Service::ALL.len() * SERVICE_LENGTH;
 /// The space for the stub of a resume point, bytes: two stores of 13 and a jump of 5.
 const STUB_LENGTH: usize = 32;
 /// The space for the stub of a function that is not in the image, bytes.
@@ -59,6 +61,8 @@ pub struct Linked {
     pub data: Vec<u8>,
     /// Functions sorted by guest address.
     pub functions: Vec<FunctionEntry>,
+    /// Accesses of the baseline translator's code, sorted by host offset.
+    pub accesses: Vec<AccessEntry>,
 }
 
 /// File offsets of the parts of an image.
@@ -129,11 +133,11 @@ pub fn link(
     text: &Range<u64>,
 ) -> Result<Linked, LinkError> {
     let mut linked = Linked {
-        code: vec![0xcc; RETURN_LENGTH + Service::ALL.len() * SERVICE_LENGTH],
+        code: vec![0xcc; START_LENGTH],
         data: Vec::new(),
         functions: Vec::new(),
+        accesses: Vec::new(),
     };
-    linked.code[0] = RETURN;
     let mut inputs = Vec::with_capacity(objects.len());
     for bytes in objects {
         inputs.push(place(bytes, &mut linked)?);
@@ -165,13 +169,10 @@ pub fn link(
         linked.code[at..at + code.len()].copy_from_slice(&code);
         symbols.insert(function_name(guest), layout.code + at as u64);
     }
-    for (index, service) in Service::ALL.into_iter().enumerate() {
-        let at = RETURN_LENGTH + index * SERVICE_LENGTH;
-        let mut code = vec![0x65, 0x4c, 0x8b, 0x1c, 0x25]; // mov r11, gs:[pc]
-        code.extend((offset::PC as u32).to_le_bytes());
-        leave(&mut code, service, layout.code + at as u64)?;
-        linked.code[at..at + code.len()].copy_from_slice(&code);
-        symbols.insert(service.symbol().to_owned(), layout.code + at as u64);
+    put_services(&mut linked.code, layout.code)?;
+    for service in Service::ALL {
+        let at = service_offset(service) as u64;
+        symbols.insert(service.symbol().to_owned(), layout.code + at);
     }
     for input in &inputs {
         relocate(input, &layout, &symbols, &mut linked)?;
@@ -179,6 +180,25 @@ pub fn link(
     add_stubs(&resume, stubs, &mut linked)?;
     linked.functions.sort_by_key(|function| function.guest);
     Ok(linked)
+}
+
+/// Fills the first [`START_LENGTH`] bytes of the code, which has the image offset `start`.
+pub(crate) fn put_services(code: &mut [u8], start: u64) -> Result<(), LinkError> {
+    code[0] = RETURN;
+    for service in Service::ALL {
+        let at = service_offset(service);
+        let mut stub = vec![0x65, 0x4c, 0x8b, 0x1c, 0x25]; // mov r11, gs:[pc]
+        stub.extend((offset::PC as u32).to_le_bytes());
+        leave(&mut stub, service, start + at as u64)?;
+        code[at..at + stub.len()].copy_from_slice(&stub);
+    }
+    Ok(())
+}
+
+/// Returns the offset in the code of the code that jumps to a service.
+pub(crate) fn service_offset(service: Service) -> usize {
+    let before = Service::ALL.iter().take_while(|&&other| other != service);
+    RETURN_LENGTH + before.count() * SERVICE_LENGTH
 }
 
 /// Returns the guest functions that the objects define, and the called functions that no object
@@ -202,15 +222,21 @@ fn function_symbols(inputs: &[Input<'_>]) -> Result<(BTreeSet<u64>, BTreeSet<u64
 /// it jumps to a service with that pc. r11 is the only register that neither callers nor callees of
 /// translated code and services use.
 fn leave(code: &mut Vec<u8>, service: Service, here: u64) -> Result<(), LinkError> {
-    code.extend([0x4c, 0x03, 0x1d]); // add r11, [rip + bias]
-    let next = here + code.len() as u64 + 4;
-    // The data page is before the file and starts with the bias.
-    let distance = i32::try_from(next + PAGE_SIZE).map_err(|_| LinkError::TooLarge(next))?;
-    code.extend((-distance).to_le_bytes());
+    add_bias(code, here)?;
     code.extend([0x65, 0x4c, 0x89, 0x1c, 0x25]); // mov gs:[pc], r11
     code.extend((offset::PC as u32).to_le_bytes());
     code.extend([0x65, 0xff, 0x24, 0x25]); // jmp gs:[service]
     code.extend((service.offset() as u32).to_le_bytes());
+    Ok(())
+}
+
+/// Appends `add r11, [rip + bias]` to the stub `code` at image offset `here`.
+pub(crate) fn add_bias(code: &mut Vec<u8>, here: u64) -> Result<(), LinkError> {
+    code.extend([0x4c, 0x03, 0x1d]);
+    let next = here + code.len() as u64 + 4;
+    // The data page is before the file and starts with the bias.
+    let distance = i32::try_from(next + PAGE_SIZE).map_err(|_| LinkError::TooLarge(next))?;
+    code.extend((-distance).to_le_bytes());
     Ok(())
 }
 

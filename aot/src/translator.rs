@@ -47,15 +47,31 @@ pub struct Options {
     /// Whether to generate the precise variant, for programs that handle their own faults: it has
     /// all registers at each access to memory.
     pub precise: bool,
+    /// Whether the baseline translator makes the code ([`crate::baseline`]). It has no techniques.
+    pub baseline: bool,
 }
 
 impl Options {
     /// Returns the image variant for these options.
     #[must_use]
     pub fn variant(&self) -> u32 {
-        match self.precise {
+        let precise = match self.precise {
             true => variant::PRECISE,
             false => variant::NORMAL,
+        };
+        match self.baseline {
+            true => precise | variant::BASELINE,
+            false => precise,
+        }
+    }
+
+    /// Returns these options for another image variant.
+    #[must_use]
+    pub fn for_variant(&self, variant: u32) -> Self {
+        Self {
+            precise: variant::is_precise(variant),
+            baseline: variant::is_baseline(variant),
+            ..self.clone()
         }
     }
 
@@ -73,7 +89,10 @@ impl Options {
 
     /// Returns the options that affect the code, in the form that [`Key`] takes.
     fn text(&self) -> String {
-        format!("variant {} without {}", self.variant(), self.disabled.key())
+        match self.baseline {
+            true => format!("variant {}", self.variant()),
+            false => format!("variant {} without {}", self.variant(), self.disabled.key()),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use hartline_abi::image::{FunctionEntry, HEADER_SIZE, variant};
+use hartline_abi::image::{AccessEntry, FunctionEntry, HEADER_SIZE, variant};
 use hartline_aot::image::{Image, build};
 use hartline_aot::key::Key;
 use hartline_aot::link::Linked;
@@ -18,14 +18,16 @@ const CHECKSUM: std::ops::Range<usize> = 48..80;
 const TEXT: std::ops::Range<u64> = 0x10000..0x10100;
 
 fuzz_target!(|changes: &[u8]| {
-    let mut file = sample().to_vec();
+    let variants = [variant::NORMAL, variant::BASELINE];
+    let variant = variants[changes.len() / 4 % 2];
+    let mut file = sample(variant).to_vec();
     for &[place, low, high, value] in changes.as_chunks::<4>().0 {
         let offset = usize::from(u16::from_le_bytes([low, high]));
         // Most changes hit the header, the table and the list of functions.
         let offset = match place % 4 {
-            0 | 1 => offset % 160,
+            0 | 1 => offset % 184,
             2 => HEADER_SIZE as usize + offset % 1024,
-            _ => file.len().saturating_sub(1 + offset % 64),
+            _ => file.len().saturating_sub(1 + offset % 96),
         };
         match (place >> 2) % 8 {
             0 => file.truncate(offset.max(HEADER_SIZE as usize)),
@@ -53,12 +55,17 @@ fuzz_target!(|changes: &[u8]| {
             assert!(end <= image.header().code_length);
             assert!(start == end || image.function_at(end - 1).is_some());
         }
+        for access in image.accesses() {
+            assert!(variant::is_baseline(image.header().variant));
+            assert!(u64::from(access.host) < image.header().code_length);
+            assert!(u64::from(access.guest) < image.header().text_length);
+        }
     }
-    in_guest(file);
+    in_guest(file, variant);
 });
 
 /// Opens the image as the guest does, which checks less but reads nothing outside the file.
-fn in_guest(file: Vec<u8>) {
+fn in_guest(file: Vec<u8>, variant: u32) {
     let mut words = vec![0u64; file.len().div_ceil(8)];
     for (word, bytes) in words.iter_mut().zip(file.chunks(8)) {
         let mut padded = [0; 8];
@@ -78,7 +85,7 @@ fn in_guest(file: Vec<u8>) {
     for bias in [0, 0x20_0000_0000, u64::MAX - 0xffff] {
         let origin = Origin {
             inode: 1,
-            variant: 0,
+            variant,
             bias,
             gpa: 0x1000,
         };
@@ -96,6 +103,9 @@ fn in_guest(file: Vec<u8>) {
         for offset in 0..file.len() as u64 {
             let place = images.locate(bytes.as_ptr() as u64 + offset);
             assert!(place.is_none_or(|place| place.image_offset == offset));
+            let host = bytes.as_ptr() as u64 + offset;
+            let access = images.baseline_access(host);
+            assert!(access.is_none() || images.contains_host(host));
         }
         images.invalidate(&(start..start.saturating_add(1)));
     }
@@ -103,10 +113,17 @@ fn in_guest(file: Vec<u8>) {
     drop(unsafe { Box::from_raw(pointer) });
 }
 
-/// Returns a small image with two functions.
-fn sample() -> &'static [u8] {
-    static SAMPLE: OnceLock<Vec<u8>> = OnceLock::new();
-    SAMPLE.get_or_init(|| {
+/// Returns a small image with two functions, and with two accesses if it is the baseline
+/// translator's.
+fn sample(variant: u32) -> &'static [u8] {
+    static SAMPLES: [OnceLock<Vec<u8>>; 2] = [const { OnceLock::new() }; 2];
+    let is_baseline = variant::is_baseline(variant);
+    SAMPLES[usize::from(is_baseline)].get_or_init(|| {
+        let accesses = [(20, 2, 0), (30, 6, 1 << 10)].map(|(host, guest, in_hart)| AccessEntry {
+            host,
+            guest,
+            in_hart,
+        });
         let functions = [(0x10000, 16, 8), (0x10006, 24, 40)];
         let linked = Linked {
             code: vec![0xcc; 64],
@@ -118,7 +135,8 @@ fn sample() -> &'static [u8] {
                     host_length,
                 })
                 .to_vec(),
+            accesses: accesses.into_iter().filter(|_| is_baseline).collect(),
         };
-        build(&Key::new(b"elf", "", ""), variant::NORMAL, TEXT, &linked).expect("an image")
+        build(&Key::new(b"elf", "", ""), variant, TEXT, &linked).expect("an image")
     })
 }

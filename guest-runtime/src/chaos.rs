@@ -9,6 +9,17 @@
 use hartline_abi::chaos::{Generator, Kind, Settings, mix};
 use hartline_abi::hart::PATIENCE;
 
+/// The best kind of code that may be entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// No translated code.
+    Interpreter,
+    /// The baseline translator's code.
+    Baseline,
+    /// LLVM's code, and the baseline translator's where there is none.
+    Optimised,
+}
+
 /// Mean numbers of safepoints between two events; the actual number is at most twice as large.
 const SPANS: [u64; 6] = [1, 4, 16, 64, 512, 4096];
 /// Rates of a kind of event: once in this many events; 0: never.
@@ -47,8 +58,10 @@ pub(crate) struct Chaos {
     dear: u64,
     /// Rates of the bits of `kinds`: once in this many events.
     rates: [u64; u32::BITS as usize],
-    /// Number of entries into translated code that are still to be refused.
-    interpreted: u64,
+    /// Number of entries into translated code that are still to be refused, except those in the
+    /// tier.
+    refused: u64,
+    tier: Tier,
     /// Images of a process were dropped: the next event restores them.
     pub(crate) has_dropped: bool,
     /// A task is about to continue: no event prevents that.
@@ -108,7 +121,8 @@ impl Chaos {
             events: 0,
             dear: 0,
             rates,
-            interpreted: 0,
+            refused: 0,
+            tier: Tier::Interpreter,
             has_dropped: false,
             is_quiet: false,
             entries: Entries {
@@ -211,17 +225,30 @@ impl Chaos {
         }
     }
 
-    /// Whether existing translated code is not entered.
-    pub fn refuses_translation(&mut self) -> bool {
-        if !self.has(Kind::Tiers) {
-            return false;
+    /// The best code that may be entered now.
+    #[inline]
+    pub fn best_tier(&mut self) -> Tier {
+        match self.has(Kind::Tiers) {
+            true => self.draw_tier(),
+            false => Tier::Optimised,
         }
-        if self.interpreted == 0 && self.does(Kind::Tiers) {
-            self.interpreted = 1 + self.random.below(2 * self.span);
+    }
+
+    #[cold]
+    fn draw_tier(&mut self) -> Tier {
+        if self.refused == 0 && self.does(Kind::Tiers) {
+            let drawn = self.random.below(4 * self.span);
+            self.refused = 1 + drawn / 2;
+            self.tier = match drawn % 2 {
+                0 => Tier::Interpreter,
+                _ => Tier::Baseline,
+            };
         }
-        let refuses = self.interpreted != 0;
-        self.interpreted = self.interpreted.saturating_sub(1);
-        refuses
+        if self.refused == 0 {
+            return Tier::Optimised;
+        }
+        self.refused -= 1;
+        self.tier
     }
 
     /// Draws the functions that a new image shows.
@@ -290,10 +317,23 @@ mod tests {
     #[test]
     fn off_does_nothing() {
         let mut chaos = chaos(7, 0);
-        assert!(!chaos.is_on() && !chaos.renews_images() && !chaos.refuses_translation());
+        assert!(!chaos.is_on() && !chaos.renews_images());
+        assert_eq!(chaos.best_tier(), Tier::Optimised);
         assert!(Kind::ALL.iter().all(|&(_, kind)| !chaos.does(kind)));
         assert_eq!(chaos.choose(5), 0);
         assert!(!(0..4096).any(|pc| chaos.mask().hides(pc)));
+    }
+
+    #[test]
+    fn all_tiers_are_drawn() {
+        let mut chaos = chaos(5, Kind::Tiers as u32);
+        chaos.rates = [16; u32::BITS as usize];
+        chaos.span = 4;
+        let tiers: alloc::vec::Vec<Tier> = (0..10_000).map(|_| chaos.best_tier()).collect();
+        for tier in [Tier::Interpreter, Tier::Baseline, Tier::Optimised] {
+            let count = tiers.iter().filter(|&&drawn| drawn == tier).count();
+            assert!(count > 100, "{tier:?}: {count}");
+        }
     }
 
     #[test]

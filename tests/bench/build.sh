@@ -33,6 +33,7 @@ packages=(
     libzstd1 perl-base python3.13-minimal sqlite3 xz-utils zlib1g zstd
     redis-server redis-tools libjemalloc2 liblzf1 libhiredis1.1.0 libsystemd0
     libatomic1 libstdc++6 libgcc-s1 libcap2
+    gawk libgmp10 libmpfr6 libsigsegv2
 )
 # The servers of `hartline bench io`, and for this machine their clients.
 network_libraries=(libc6 libcrypt1 libssl3t64 libzstd1 zlib1g)
@@ -239,7 +240,7 @@ make_debian() {
     done
     compare_versions debian "$root/.debian/bench" "${packages[@]}"
     for arch in amd64 riscv64; do
-        for tool in bc bzip2 lua5.4 openssl perl sqlite3 xz zstd; do
+        for tool in bc bzip2 gawk lua5.4 openssl perl sqlite3 xz zstd; do
             make_root $arch $tool
         done
         make_root $arch python3.13 usr/lib/python3.13

@@ -57,14 +57,18 @@ impl Run {
 
     /// Translates the program and runs it under Hartline, with more `options` of `hartline run`.
     /// `HARTLINE_INTERPRET=1` in the environment selects the interpreter alone, to tell whether the
-    /// translator causes a failure.
+    /// translator causes a failure. With `HARTLINE_COLD=1`, each run has an empty cache.
     ///
     /// # Errors
     /// The translation failed, or the run hangs.
     pub fn hartline(&self, options: &[&str]) -> Result<Outcome> {
-        if env::var_os("HARTLINE_INTERPRET").is_some_and(|value| value == "1") {
+        let is_set = |name| env::var_os(name).is_some_and(|value| value == "1");
+        if is_set("HARTLINE_INTERPRET") {
             let options = [options, &["--interpret"]].concat();
             return process::run(&mut self.hartline_command(&options)?, &self.stdin);
+        }
+        if is_set("HARTLINE_COLD") {
+            return self.unprepared(options);
         }
         hartline::translate(&self.program)?;
         process::run(&mut self.hartline_command(options)?, &self.stdin)
@@ -78,14 +82,14 @@ impl Run {
         process::run(&mut self.hartline_command(&["--interpret"])?, &self.stdin)
     }
 
-    /// Runs the program under Hartline with nothing translated before: the program starts in the
-    /// interpreter and switches to translations as they are made.
+    /// Runs the program under Hartline with nothing translated before, with more `options`: the
+    /// program starts in the interpreter and switches to translations as they are made.
     ///
     /// # Errors
     /// The run hangs.
-    pub fn unprepared(&self) -> Result<Outcome> {
+    pub fn unprepared(&self, options: &[&str]) -> Result<Outcome> {
         let cache = tree::Scratch::new()?;
-        let mut command = self.hartline_command(&[])?;
+        let mut command = self.hartline_command(options)?;
         command.env("HARTLINE_CACHE", cache.path());
         process::run(&mut command, &self.stdin)
     }

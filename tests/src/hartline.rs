@@ -179,12 +179,17 @@ pub fn command(subcommand: impl AsRef<OsStr>) -> Result<Command> {
     for (name, value) in ENVIRONMENT {
         command.env(name, value);
     }
-    command.envs(env::var_os(CHAOS).map(|value| (CHAOS, value)));
+    for inherited in [CHAOS, BASELINE] {
+        command.envs(env::var_os(inherited).map(|value| (inherited, value)));
+    }
     Ok(command)
 }
 
 /// The variable that perturbs Hartline: `SEED` or `SEED,WHAT,…`. All runs of the tests inherit it.
 pub const CHAOS: &str = "HARTLINE_CHAOS";
+
+/// The variable that selects the files for the baseline translator. All runs of the tests inherit it.
+pub const BASELINE: &str = "HARTLINE_BASELINE";
 
 /// The environment of Hartline and the reference, besides a test's own variables.
 pub const ENVIRONMENT: [(&str, &str); 2] = [("PATH", "/usr/sbin:/usr/bin:/bin"), ("HOME", "/")];

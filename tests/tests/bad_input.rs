@@ -8,6 +8,7 @@ mod interpreter;
 
 use hartline_tests::compile;
 use hartline_tests::elf::{Elf, field, segment};
+use hartline_tests::hartline::BASELINE;
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::random::Random;
 use hartline_tests::suite::Suite;
@@ -323,6 +324,8 @@ impl Place {
     fn command(&self, subcommand: &str) -> Result<Command> {
         let mut command = hartline::command(subcommand)?;
         command.env("HARTLINE_CACHE", self.cache());
+        // Only what `build` makes is in the cache.
+        command.env(BASELINE, "off");
         Ok(command)
     }
 

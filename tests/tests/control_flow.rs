@@ -35,9 +35,10 @@ fn compare(variant: Variant, name: &str) -> Result<()> {
     let mut ways = vec![
         ("interpreted", run.interpreted()?),
         ("translated", run.hartline(&[])?),
+        ("baseline", run.hartline(&["--baseline", "only"])?),
     ];
     if variant == CONTROL_VARIANTS[0] {
-        ways.push(("translated while it runs", run.unprepared()?));
+        ways.push(("translated while it runs", run.unprepared(&[])?));
     }
     for (way, outcome) in ways {
         check_equal(&expected, &outcome)

@@ -1,5 +1,5 @@
-//! Random instruction sequences of every extension: translated, interpreted and under the
-//! reference. Final registers, `fcsr` and memory must be equal.
+//! Random instruction sequences of every extension: translated by LLVM and by the baseline
+//! translator, interpreted, and under the reference. Final registers, `fcsr` and memory must be equal.
 //!
 //! `HARTLINE_SEED` repeats a run, `HARTLINE_CASES` sets how many sequences each program has
 //! (default 60).
@@ -71,6 +71,7 @@ fn compare(extension: Extension, cases: usize, seed: u64, faults: bool) -> Resul
     let ways = [
         ("interpreted", run.interpreted()?),
         ("translated", run.hartline(&[])?),
+        ("baseline", run.hartline(&["--baseline", "only"])?),
     ];
     for (way, outcome) in ways {
         ended_well(&outcome)

@@ -1,6 +1,7 @@
 //! Programs without translations: they start in the interpreter and are translated while they run.
 //! The next run finds the translations.
 
+use hartline_tests::hartline::BASELINE;
 use hartline_tests::process;
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::{self, Scratch};
@@ -27,6 +28,8 @@ impl Fresh {
     fn command(&self, subcommand: &str) -> Result<Command> {
         let mut command = hartline::command(subcommand)?;
         command.env("HARTLINE_CACHE", self.folder.path().join("cache"));
+        // Most rows are about LLVM's code and the interpreter.
+        command.env(BASELINE, "off");
         Ok(command)
     }
 
@@ -86,9 +89,14 @@ fn main() -> ExitCode {
     suite.add_kvm("damaged leftovers are made again", damaged);
     for way in ["handler", "loop", "giant"] {
         suite.add_kvm(format!("a first run converges: {way}"), move || {
-            converges(way)
+            converges(way, "off")
         });
+        suite.add_kvm(
+            format!("a first run with the baseline translator converges: {way}"),
+            move || converges(way, "auto"),
+        );
     }
+    suite.add_kvm("the baseline translator serves a first run", baseline);
     suite.run()
 }
 
@@ -113,6 +121,31 @@ fn first_and_second_run() -> Result<()> {
         return Err(format!("{built:?}, {:?}, {third:?}", fresh.kinds()?).into());
     }
     Ok(())
+}
+
+/// With an empty cache, the interpreter executes little. The second run finds the code of the first.
+fn baseline() -> Result<()> {
+    /// 12 MB are hashed, with at least 15 instructions for each byte.
+    const INSTRUCTIONS: u64 = 180_000_000;
+    let fresh = Fresh::new()?;
+    let interpreted = |way: &str| {
+        let mut command = fresh.sum()?;
+        command.env(BASELINE, way);
+        let outcome = process::run(&mut command, b"")?;
+        number(&hartline::statistic(&outcome, "interpreted")?)
+    };
+    let first = interpreted("auto")?;
+    let kinds = fresh.kinds()?;
+    let second = interpreted("auto")?;
+    // LLVM's code is not there.
+    let alone = interpreted("only")?;
+    if kinds.first().is_none_or(|kind| kind != "partial") {
+        return Err(format!("in the cache: {kinds:?}").into());
+    }
+    match first < INSTRUCTIONS / 2 && second < 1_000_000 && alone < 1_000_000 {
+        true => Ok(()),
+        false => Err(format!("interpreted: {first}, then {second}, alone {alone}").into()),
+    }
 }
 
 fn killed() -> Result<()> {
@@ -151,14 +184,15 @@ fn damaged() -> Result<()> {
 
 /// A running program gets translated code, including programs that handle SIGSEGV, a loop that
 /// never ends, and a function of some 10,000 instructions.
-fn converges(way: &str) -> Result<()> {
+fn converges(way: &str, baseline: &str) -> Result<()> {
     const ROUNDS: &str = "2000000";
     /// Each round executes at least 100 times 6 instructions.
     const INSTRUCTIONS: u64 = 2_000_000 * 600;
     let fresh = Fresh::new()?;
     let program = compile::alone("converge", "riscv64-linux-gnu-gcc")?;
     let mut command = fresh.command("run")?;
-    command.args(["--stats=json", "--"]).arg(program);
+    command.args(["--stats=json", "--baseline", baseline, "--"]);
+    command.arg(program);
     let outcome = process::run(command.args([way, ROUNDS]), b"")?;
     let mut native = Command::new(compile::alone("converge", "cc")?);
     let native = process::run(native.args([way, ROUNDS]), b"")?;

@@ -6,7 +6,8 @@ pub struct Translation {
     /// The host code, position-independent.
     pub code: Vec<u8>,
     /// The entries, sorted by guest address: functions and blocks of the region, targets of calls,
-    /// and headers of loops, at which the dispatcher continues after it has dropped host frames.
+    /// code that only an indirect jump can reach, and headers of loops, at which the dispatcher
+    /// continues after it has dropped host frames.
     pub entries: Vec<Entry>,
     /// Fields to fill in, sorted by offset.
     pub relocations: Vec<Relocation>,
@@ -60,6 +61,8 @@ pub enum Target {
     /// The host code of the guest code at this address, outside the region, with the standard
     /// convention; or code that stores the address to `Hart.pc` and jumps to `Hart.fn_dispatch`.
     Guest(u64),
+    /// As `Guest`, for a call. The function may be in the region, but LLVM's code of it is better.
+    Function(u64),
     /// The first word of the image's data page: the run-time address minus the address that the
     /// region has. Only position-independent regions refer to it.
     Bias,

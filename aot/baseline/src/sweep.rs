@@ -79,6 +79,7 @@ impl Sweep {
         sweep.mark(region, region.blocks, Facts::START.or(Facts::BLOCK));
         sweep.find(region);
         sweep.find_targets(region);
+        sweep.find_blocks();
         sweep
     }
 
@@ -140,6 +141,26 @@ impl Sweep {
                 facts.add(Facts::FUNCTION);
             } else if slot <= found.slot as usize {
                 facts.add(Facts::LOOP);
+            }
+        }
+    }
+
+    /// Finds code that follows a jump or return and that no jump of the region leads to: an indirect
+    /// jump may, such as one through a jump table.
+    fn find_blocks(&mut self) {
+        for pair in self.found.windows(2) {
+            let [before, found] = pair else { continue };
+            let Kind::Legal(instruction) = before.kind else {
+                continue;
+            };
+            let ends = match instruction.flow() {
+                Flow::Jump { kind, .. } | Flow::JumpRegister { kind, .. } => kind != JumpKind::Call,
+                _ => false,
+            };
+            let known = Facts::TARGET.or(Facts::FUNCTION).or(Facts::BLOCK);
+            let facts = &mut self.facts[found.slot as usize];
+            if ends && matches!(found.kind, Kind::Legal(_)) && !facts.has(known) {
+                facts.add(Facts::BLOCK);
             }
         }
     }

@@ -33,7 +33,8 @@ pub enum Operation {
     /// Translation image of a file of the root file system tree, or of a copy of a file of a
     /// volume. `args[0]` is the file's inode ([`crate::tree`]), or [`COPY_INODES`] plus the number
     /// of the copy; `args[1]` is a [variant](crate::image::variant), `args[2]` the load bias of the
-    /// file's code. Results in `args`: guest-physical address of the newest image file, a multiple
+    /// file's code, `args[3]` the runtime's number for the file and variant
+    /// ([`crate::image::News`]). Results in `args`: guest-physical address of the newest image file, a multiple
     /// of 2 MiB, in a read-only slot that is never removed; its length, bytes; and 1 if there may
     /// be newer images, which [`crate::boot::Shared::images`] announces. Each image contains all
     /// code of the earlier ones. `-EAGAIN`: there is no image yet, but there may be one. `-ENOENT`:

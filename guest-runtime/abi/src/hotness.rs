@@ -11,6 +11,9 @@ use core::sync::atomic::AtomicU64;
 /// Number of slots, a power of two.
 pub const SLOTS: usize = 4096;
 
+/// What a sample of the baseline translator's code counts. Samples are taken every few milliseconds.
+pub const SAMPLE: u64 = 1000;
+
 /// A counter.
 #[repr(C)]
 #[derive(Debug)]
@@ -30,14 +33,14 @@ pub struct Hotness {
     pub slots: [Hot; SLOTS],
 }
 
-/// Encodes the key of a slot: a guest address, which is even, and the variant of translations that
-/// the process uses.
+/// Encodes the key of a slot: a guest address, which is even, and whether the process uses a precise
+/// variant of translations.
 #[must_use]
 pub const fn place(pc: u64, variant: u32) -> u64 {
-    pc & !1 | variant as u64 & 1
+    pc & !1 | variant::is_precise(variant) as u64
 }
 
-/// Guest address and variant of a [`place`].
+/// Guest address and variant of LLVM's code of a [`place`].
 #[must_use]
 pub const fn parts(place: u64) -> (u64, u32) {
     (place & !1, (place & 1) as u32)

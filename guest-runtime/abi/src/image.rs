@@ -7,6 +7,7 @@
 //!                     code             x86-64, position-independent, entered at function entries
 //!                     read-only data   constants and jump tables of the code
 //!                     functions        [`FunctionEntry`], sorted by guest address
+//!                     accesses         [`AccessEntry`], sorted by host offset
 //! ```
 //!
 //! The dispatch table is a directory and blocks. The directory has a u32 per
@@ -28,6 +29,51 @@ pub mod variant {
     /// The whole file, for programs that handle their own faults: the code keeps the hart as it was
     /// at the last checkpoint, which [`fault_place`](crate::hart::Hart::fault_place) identifies.
     pub const PRECISE: u32 = 1;
+    /// Code of the baseline translator, for processes that use [`NORMAL`]. It may be any part of the
+    /// file, and has exact registers at each entry of [`AccessEntry`](super::AccessEntry).
+    pub const BASELINE: u32 = 2;
+    /// As [`BASELINE`], for processes that use [`PRECISE`]: pinned registers are also in the hart.
+    pub const BASELINE_PRECISE: u32 = BASELINE | PRECISE;
+
+    /// All variants.
+    pub const ALL: [u32; 4] = [NORMAL, PRECISE, BASELINE, BASELINE_PRECISE];
+
+    /// Whether the code is the baseline translator's.
+    #[must_use]
+    pub const fn is_baseline(variant: u32) -> bool {
+        variant & BASELINE != 0
+    }
+
+    /// Whether the code is for processes that handle their own faults.
+    #[must_use]
+    pub const fn is_precise(variant: u32) -> bool {
+        variant & PRECISE != 0
+    }
+}
+
+/// Number of words of [`News`].
+pub const NEWS_WORDS: usize = 8;
+
+/// Which files and variants have newer images than the runtime has received: a bit for each, by
+/// [`news_bit`] of the number that the runtime has given it ([`crate::call::Operation::Image`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct News(pub [u64; NEWS_WORDS]);
+
+impl News {
+    /// Whether there may be a newer image.
+    #[must_use]
+    pub const fn has(&self, number: usize) -> bool {
+        let (word, bit) = news_bit(number as u64);
+        self.0[word] & bit != 0
+    }
+}
+
+/// The word of [`News`] and the bit for a number. Several numbers may share a bit: then the runtime
+/// asks for more images than necessary.
+#[must_use]
+pub const fn news_bit(number: u64) -> (usize, u64) {
+    let bit = number % (64 * NEWS_WORDS as u64);
+    ((bit / 64) as usize, 1 << (bit % 64))
 }
 
 /// First bytes of an image file.
@@ -91,6 +137,10 @@ pub struct ImageHeader {
     pub functions_offset: u64,
     /// Number of functions.
     pub functions_count: u64,
+    /// [`AccessEntry`] array: offset.
+    pub accesses_offset: u64,
+    /// Number of accesses; 0 in images of LLVM's code.
+    pub accesses_count: u64,
 }
 
 /// Size of the header area, bytes.
@@ -124,6 +174,20 @@ impl FunctionEntry {
     pub const fn is_dispatched(&self) -> bool {
         self.guest & OWN_CONVENTION == 0
     }
+}
+
+/// A host instruction of the baseline translator that accesses guest memory. If it faults, all
+/// registers are as before the guest instruction.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccessEntry {
+    /// Offset of the host instruction from `code_offset`.
+    pub host: u32,
+    /// Offset of the guest instruction from `text_start`.
+    pub guest: u32,
+    /// Pinned integer registers whose value is in the hart and not in their host register; bit n
+    /// stands for `xn`.
+    pub in_hart: u32,
 }
 
 /// The private data page of an image in one window, filled by the runtime.

@@ -6,6 +6,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use hartline_abi::boot::{BootInfo, Shared};
 use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, RegisterAccess};
 use hartline_abi::hotness::Hotness;
+use hartline_abi::image::News;
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
 use hartline_linux::errno::Errno;
@@ -55,6 +56,16 @@ impl Host {
         // SAFETY: a field of the live structure that is only accessed atomically.
         let word = unsafe { &*addr_of!((*self.shared.as_ptr()).images) };
         word.swap(0, Ordering::SeqCst) != 0
+    }
+
+    /// Takes the news of translation images ([`hartline_abi::image::News`]).
+    #[must_use]
+    pub fn take_image_news(&self) -> News {
+        // SAFETY: a field of the live structure that is only accessed atomically.
+        let words = unsafe { &*addr_of!((*self.shared.as_ptr()).image_news) };
+        News(core::array::from_fn(|word| {
+            words[word].swap(0, Ordering::SeqCst)
+        }))
     }
 
     /// Announces the time of the next timer event to the VMM, ns of `CLOCK_MONOTONIC` (`u64::MAX`:

@@ -246,6 +246,12 @@ pub(crate) extern "C" fn poll(frame: Frame) {
     // SAFETY: as in `ecall`.
     let mut kernel = unsafe { KernelGuard::enter_from_translated() };
     attend_at(&mut kernel, Place::Inside, frame);
+    // SAFETY: the thunk's frame.
+    let caller = unsafe { frame.add(1).read() };
+    if kernel.sample_loop(caller) {
+        // The loop goes on in better code.
+        finish(&mut kernel, Control::Restart);
+    }
     kernel.leave();
 }
 
@@ -268,6 +274,7 @@ pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
     // The thunk has pushed one register.
     let stack = frame as u64 + 8;
     attend_at(&mut kernel, Place::Entry, frame);
+    kernel.sample_entry();
     go_on(kernel, Some(stack))
 }
 

@@ -4,6 +4,7 @@
 use crate::arch::cpus;
 use crate::entry::guard::KernelGuard;
 use crate::entry::thunks;
+use crate::exec::images::BaselineAccess;
 use crate::kernel::exit::{Cause, End, Fault, HostFault};
 use crate::kernel::{Kernel, fault_signal};
 use crate::mm::{self, Access};
@@ -11,7 +12,7 @@ use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
-use hartline_abi::hart::{ExceptionFrame, Hart};
+use hartline_abi::hart::{ExceptionFrame, Hart, PINNED_F, PINNED_X};
 use hartline_abi::layout::{KERNEL_CS, USER_END};
 use hartline_abi::limits::MAX_CPUS;
 
@@ -30,6 +31,12 @@ mod page_fault {
 
 /// Bytes that `fxsave64` writes.
 const FXSAVE_SIZE: usize = 512;
+/// Offset of xmm0 there, and distance between SSE registers, bytes.
+const FXSAVE_XMM: usize = 160;
+const FXSAVE_XMM_STRIDE: usize = 16;
+
+/// The host registers of [`PINNED_X`], in the order of `ExitReport::host_registers`.
+const PINNED_HOST: [usize; PINNED_X.len()] = [0, 1, 2, 7, 6, 8, 9, 12, 13, 14, 15];
 
 global_asm!(
     ".globl hartline_exception_entry",
@@ -110,9 +117,13 @@ unsafe extern "C" fn handle(pushed: *const Pushed, frame: *mut ExceptionFrame) {
         1 => unexpected(&state, "inside an exception handler"),
         _ => give_up(),
     }
-    // SAFETY: as above.
-    let registers = unsafe { registers(&*pushed, &state) };
-    match locked(&state, &registers) {
+    let interrupted = Interrupted {
+        frame: &state,
+        // SAFETY: as above.
+        registers: unsafe { registers(&*pushed, &state) },
+        fxsave: (pushed.cast::<u8>().wrapping_sub(FXSAVE_SIZE)).map_addr(|address| address & !15),
+    };
+    match locked(&interrupted) {
         Outcome::Resume => {}
         Outcome::Restart => state.rip = thunks::restart_address(),
     }
@@ -120,6 +131,24 @@ unsafe extern "C" fn handle(pushed: *const Pushed, frame: *mut ExceptionFrame) {
     // SAFETY: the frame is this vCPU's own page.
     unsafe { frame.write(state) };
     depth.store(0, Ordering::Relaxed);
+}
+
+/// The interrupted state.
+struct Interrupted<'a> {
+    frame: &'a ExceptionFrame,
+    /// In the order of `ExitReport::host_registers`.
+    registers: [u64; 16],
+    /// The area of `fxsave64`.
+    fxsave: *const u8,
+}
+
+impl Interrupted<'_> {
+    /// The low half of an SSE register.
+    fn xmm(&self, number: usize) -> u64 {
+        let offset = FXSAVE_XMM + number * FXSAVE_XMM_STRIDE;
+        // SAFETY: the entry has saved all 16 registers there, on the stack of the handler.
+        unsafe { self.fxsave.add(offset).cast::<u64>().read() }
+    }
 }
 
 /// The interrupted registers in the order of `ExitReport::host_registers`.
@@ -134,12 +163,12 @@ fn registers(pushed: &Pushed, frame: &ExceptionFrame) -> [u64; 16] {
 
 /// Handles an exception under the lock of the library OS, which the interrupted code may already
 /// hold.
-fn locked(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
+fn locked(interrupted: &Interrupted<'_>) -> Outcome {
     if cpus::is_owner() {
         // SAFETY: the interrupted code is translated code, which has no guard, or the interpreter,
         // which has no reference to the kernel while it accesses guest memory.
         let mut kernel = unsafe { KernelGuard::of_owner() };
-        return outcome(&mut kernel, frame, registers);
+        return outcome(&mut kernel, interrupted);
     }
     cpus::lock();
     // SAFETY: the interrupted code is translated code, which has no guard.
@@ -147,14 +176,15 @@ fn locked(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
     if kernel.arrive_from_exception() {
         return Outcome::Restart;
     }
-    let outcome = outcome(&mut kernel, frame, registers);
+    let outcome = outcome(&mut kernel, interrupted);
     if matches!(outcome, Outcome::Resume) {
         kernel.release();
     }
     outcome
 }
 
-fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
+fn outcome(kernel: &mut Kernel, interrupted: &Interrupted<'_>) -> Outcome {
+    let frame = interrupted.frame;
     let translated = kernel.space().images.contains_host(frame.rip);
     let of_program = translated || kernel.interpreting;
     let is_page_fault = frame.vector == vector::PAGE_FAULT;
@@ -214,9 +244,18 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
         host: None,
     };
     forget_shadow(kernel);
+    if let Some(access) = kernel.space().images.baseline_access(frame.rip) {
+        keep_registers(kernel.hart(), access, interrupted);
+        match is_page_fault {
+            true => kernel.fault(fault),
+            // The interpreter finds the address.
+            false => kernel.replay(),
+        }
+        return Outcome::Restart;
+    }
     if translated {
         let Some(text) = kernel.space().images.precise_text(frame.rip) else {
-            end_translated(kernel, frame, registers, fault);
+            end_translated(kernel, interrupted, fault);
             return Outcome::Restart;
         };
         // It is unknown which access was non-canonical, so a store is repeated.
@@ -236,18 +275,27 @@ fn forget_shadow(kernel: &mut Kernel) {
     }
 }
 
+/// Stores the registers at an access in the baseline translator's code to the hart.
+fn keep_registers(hart: &Hart, access: BaselineAccess, interrupted: &Interrupted<'_>) {
+    for (register, host) in PINNED_X.into_iter().zip(PINNED_HOST) {
+        if access.in_hart >> register & 1 == 0 {
+            hart.set_x(register.into(), interrupted.registers[host]);
+        }
+    }
+    for (number, register) in PINNED_F.into_iter().enumerate() {
+        hart.set_f(register.into(), interrupted.xmm(number));
+    }
+    hart.pc.set(access.pc);
+}
+
 /// Ends the program by a fault in translated code of the normal variant. Its registers are spread
 /// over host registers and stack, so they cannot be passed to a handler.
-fn end_translated(
-    kernel: &mut Kernel,
-    frame: &ExceptionFrame,
-    registers: &[u64; 16],
-    fault: Fault,
-) {
+fn end_translated(kernel: &mut Kernel, interrupted: &Interrupted<'_>, fault: Fault) {
+    let rip = interrupted.frame.rip;
     let host = HostFault {
-        pc: frame.rip,
-        location: kernel.space().images.locate(frame.rip),
-        registers: *registers,
+        pc: rip,
+        location: kernel.space().images.locate(rip),
+        registers: interrupted.registers,
     };
     let fault = Fault {
         host: Some(Box::new(host)),

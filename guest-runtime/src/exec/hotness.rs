@@ -3,7 +3,7 @@
 use crate::arch::host::Host;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
-use hartline_abi::hotness::{Hotness, place, slot};
+use hartline_abi::hotness::{Hotness, SAMPLE, place, slot};
 
 /// The counters of a program.
 #[derive(Debug, Clone, Copy)]
@@ -31,18 +31,28 @@ impl Counters {
     /// Counts that execution reached `pc`, where there is no translation of `variant`.
     #[inline]
     pub fn count(&self, pc: u64, variant: u32) {
+        self.count_times(pc, variant, 1);
+    }
+
+    /// Counts that execution was seen at `pc` by chance, in code that LLVM has not translated.
+    pub fn count_sample(&self, pc: u64, variant: u32) {
+        self.count_times(pc, variant, SAMPLE);
+    }
+
+    #[inline]
+    fn count_times(&self, pc: u64, variant: u32, times: u64) {
         let place = place(pc, variant);
         // SAFETY: mapped (`new`), and accessed as atomics only.
         let hot = unsafe { &(&(*self.table.as_ptr()).slots)[slot(place)] };
         // This hart is the only writer, so the addition need not be atomic.
         let count = hot.count.load(Ordering::Relaxed);
         let count = match hot.place.load(Ordering::Relaxed) == place {
-            true => count + 1,
-            false if count <= 1 => {
+            true => count + times,
+            false if count <= times => {
                 hot.place.store(place, Ordering::Relaxed);
-                1
+                times
             }
-            false => count - 1,
+            false => count - times,
         };
         hot.count.store(count, Ordering::Relaxed);
     }
@@ -78,9 +88,12 @@ mod tests {
             counters.count(rival, 0);
         }
         assert_eq!(at(table, rival), (rival, 12));
+        // A sample takes the slot over.
+        counters.count_sample(hot, 0);
+        assert_eq!(at(table, hot), (hot, SAMPLE));
         // Another variant of the same code is another key.
         counters.count(hot, 1);
-        assert_eq!(at(table, rival), (rival, 12));
+        assert_eq!(at(table, hot), (hot, SAMPLE));
         assert_eq!(at(table, hot | 1), (hot | 1, 1));
     }
 }

@@ -1,6 +1,6 @@
 //! Translation images: the host functions for guest addresses.
 
-use crate::chaos::Mask;
+use crate::chaos::{Mask, Tier};
 use crate::exec::dispatch_cache::DispatchCache;
 use crate::exec::windows::Lease;
 use alloc::rc::Rc;
@@ -9,7 +9,8 @@ use core::cell::RefCell;
 use core::ops::Range;
 use hartline_abi::ABI_VERSION;
 use hartline_abi::image::{
-    FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS, TABLE_BLOCK_TEXT, slot_in_block, variant,
+    AccessEntry, FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS, TABLE_BLOCK_TEXT,
+    slot_in_block, variant,
 };
 use hartline_abi::layout::PAGE_SIZE;
 
@@ -40,10 +41,21 @@ pub struct Image {
     code: Range<u64>,
     table: &'static [u32],
     functions: &'static [FunctionEntry],
+    accesses: &'static [AccessEntry],
     /// Keeps the window's load bias unchanged while this image or a copy of it exists.
     #[expect(dead_code, reason = "held, not read: without it the window is free")]
     lease: Lease,
     mask: Mask,
+}
+
+/// The guest instruction of an access in the baseline translator's code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BaselineAccess {
+    /// Guest address of the instruction.
+    pub pc: u64,
+    /// Pinned integer registers whose value is in the hart and not in their host register; bit n
+    /// stands for `xn`.
+    pub in_hart: u32,
 }
 
 /// A location in translated code.
@@ -113,6 +125,7 @@ impl Image {
             code: code.start as u64..code.end as u64,
             table: array(bytes, header.table_offset, header.table_length / 4)?,
             functions: array(bytes, header.functions_offset, header.functions_count)?,
+            accesses: array(bytes, header.accesses_offset, header.accesses_count)?,
             lease,
             mask: Mask::default(),
         })
@@ -128,6 +141,23 @@ impl Image {
     #[must_use]
     pub fn text_start(&self) -> u64 {
         self.text.start
+    }
+
+    fn is_baseline(&self) -> bool {
+        variant::is_baseline(self.origin.variant)
+    }
+
+    /// The access of the host instruction at `rip` in the code.
+    fn access_at(&self, rip: u64) -> Option<BaselineAccess> {
+        let offset = u32::try_from(rip.checked_sub(self.code.start)?).ok()?;
+        let found = self
+            .accesses
+            .binary_search_by_key(&offset, |access| access.host);
+        let access = self.accesses[found.ok()?];
+        Some(BaselineAccess {
+            pc: self.text.start.wrapping_add(access.guest.into()),
+            in_hart: access.in_hart,
+        })
     }
 
     /// Whether the image depends on memory in `range`.
@@ -174,12 +204,14 @@ unsafe trait IntegersOnly {}
 unsafe impl IntegersOnly for u32 {}
 // SAFETY: three integers that fill the structure.
 unsafe impl IntegersOnly for FunctionEntry {}
+// SAFETY: three integers that fill the structure.
+unsafe impl IntegersOnly for AccessEntry {}
 
 /// All images of a program. Their texts may overlap: the newest image with an entry for an address
-/// is used.
+/// is used, but the baseline translator's images only if no other one has an entry.
 #[derive(Debug, Clone, Default)]
 pub struct Images {
-    /// Images in use, oldest first.
+    /// Images in use: first the baseline translator's, then the others, each oldest first.
     images: Vec<Image>,
     /// Replaced images. Host frames may still return to them.
     retired: Vec<Image>,
@@ -217,7 +249,11 @@ impl Images {
             .images
             .extract_if(.., |image| name(image.origin) == new);
         self.retired.extend(old);
-        self.images.push(image);
+        let place = match image.is_baseline() {
+            true => self.images.partition_point(Image::is_baseline),
+            false => self.images.len(),
+        };
+        self.images.insert(place, image);
         self.forget_lookups();
     }
 
@@ -272,6 +308,32 @@ impl Images {
         candidates.find_map(|&index| self.images[index].lookup(pc))
     }
 
+    /// As [`lookup`](Self::lookup), in code up to a tier.
+    #[must_use]
+    pub fn lookup_within(&mut self, pc: u64, tier: Tier) -> Option<u64> {
+        let is_allowed = |image: &Image| match tier {
+            Tier::Interpreter => false,
+            Tier::Baseline => image.is_baseline(),
+            Tier::Optimised => true,
+        };
+        self.lookup_if(pc, is_allowed)
+    }
+
+    /// Whether LLVM's code has an entry for the guest address `pc`.
+    #[must_use]
+    pub fn has_optimised(&mut self, pc: u64) -> bool {
+        self.lookup_if(pc, |image| !image.is_baseline()).is_some()
+    }
+
+    fn lookup_if(&mut self, pc: u64, is_allowed: impl Fn(&Image) -> bool) -> Option<u64> {
+        if !self.near.contains(&pc) {
+            self.approach(pc);
+        }
+        let images = self.candidates.iter().map(|&index| &self.images[index]);
+        let mut allowed = images.filter(|image| is_allowed(image));
+        allowed.find_map(|image| image.lookup(pc))
+    }
+
     /// As [`lookup`](Self::lookup), for a jump that is likely to be repeated on vCPU `cpu`.
     #[must_use]
     pub fn lookup_jump(&mut self, pc: u64, cpu: usize) -> Option<u64> {
@@ -311,6 +373,21 @@ impl Images {
     #[must_use]
     pub fn contains_host(&self, rip: u64) -> bool {
         self.all().any(|image| image.code.contains(&rip))
+    }
+
+    /// Whether the host address `rip` is in the baseline translator's code.
+    #[must_use]
+    pub fn is_baseline(&self, rip: u64) -> bool {
+        let mut baseline = self.all().filter(|image| image.is_baseline());
+        baseline.any(|image| image.code.contains(&rip))
+    }
+
+    /// The access of the host instruction at `rip`, if that is in the baseline translator's code.
+    #[must_use]
+    pub fn baseline_access(&self, rip: u64) -> Option<BaselineAccess> {
+        let mut baseline = self.all().filter(|image| image.is_baseline());
+        let image = baseline.find(|image| image.code.contains(&rip))?;
+        image.access_at(rip)
     }
 
     /// The start of the guest text of the image with the host address `rip` in its code, if the
@@ -404,6 +481,8 @@ mod tests {
             data_length: 0,
             functions_offset: 2 * HEADER_SIZE + 64,
             functions_count: 1,
+            accesses_offset: 2 * HEADER_SIZE + 80,
+            accesses_count: 0,
         };
         change(&mut header);
         let words = vec![0u64; 3 * HEADER_SIZE as usize / 8].leak();
@@ -412,6 +491,11 @@ mod tests {
             guest: 0x1004,
             host: 16,
             host_length: 32,
+        };
+        let access = AccessEntry {
+            host: 24,
+            guest: 6,
+            in_hart: 1 << 10,
         };
         // SAFETY: all writes are inside the leaked array, at aligned addresses.
         unsafe {
@@ -423,12 +507,77 @@ mod tests {
             base.add(2 * HEADER_SIZE as usize + 64)
                 .cast::<FunctionEntry>()
                 .write(function);
+            base.add(2 * HEADER_SIZE as usize + 80)
+                .cast::<AccessEntry>()
+                .write(access);
             core::slice::from_raw_parts(base, words.len() * 8)
         }
     }
 
     fn image(bytes: &'static [u8], origin: Origin) -> Option<Image> {
         Image::new(bytes, origin, Rc::default(), Lease::default())
+    }
+
+    fn baseline() -> Image {
+        let bytes = image_bytes(|header| {
+            header.variant = variant::BASELINE;
+            header.accesses_count = 1;
+        });
+        let origin = Origin {
+            variant: variant::BASELINE,
+            gpa: 0x2000,
+            ..origin(0x4000)
+        };
+        image(bytes, origin).unwrap()
+    }
+
+    #[test]
+    fn the_baseline_translators_code_comes_last() {
+        for baseline_first in [false, true] {
+            let mut images = Images::default();
+            let optimised = image(image_bytes(|_| {}), origin(0x4000)).unwrap();
+            let (own, llvm) = (baseline(), optimised.code.start + 16);
+            let expected = own.code.start + 16;
+            match baseline_first {
+                true => {
+                    images.add(own);
+                    assert_eq!(images.lookup(0x5004), Some(expected));
+                    assert!(!images.has_optimised(0x5004));
+                    images.add(optimised);
+                }
+                false => {
+                    images.add(optimised);
+                    images.add(own);
+                }
+            }
+            assert_eq!(images.lookup(0x5004), Some(llvm));
+            assert!(images.has_optimised(0x5004) && !images.has_optimised(0x5006));
+            let mut within = |tier| images.lookup_within(0x5004, tier);
+            assert_eq!(within(Tier::Interpreter), None);
+            assert_eq!(within(Tier::Baseline), Some(expected));
+            assert_eq!(within(Tier::Optimised), Some(llvm));
+            assert!(images.is_baseline(expected) && !images.is_baseline(llvm));
+        }
+    }
+
+    #[test]
+    fn accesses_are_found_as_long_as_their_code_runs() {
+        let mut images = Images::default();
+        let own = baseline();
+        let start = own.code.start;
+        images.add(own);
+        let access = BaselineAccess {
+            pc: 0x5006,
+            in_hart: 1 << 10,
+        };
+        for _ in 0..2 {
+            assert_eq!(images.baseline_access(start + 24), Some(access));
+            assert_eq!(images.baseline_access(start + 25), None);
+            assert_eq!(images.baseline_access(start + 64), None);
+            images.clear();
+        }
+        images.release();
+        assert_eq!(images.baseline_access(start + 24), None);
     }
 
     /// Another vCPU may be executing code that is dropped.

@@ -13,12 +13,15 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::call::Operation;
 use hartline_abi::elf::{Program, ProgramType, Segment};
-use hartline_abi::image::{HEADER_SIZE, ImageData};
+use hartline_abi::image::{HEADER_SIZE, ImageData, News};
 use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, PAGE_SIZE};
 use hartline_linux::errno::Errno;
 
+/// Most biases of one file and variant for which the host is asked.
+const MAX_BIASES: usize = 64;
+
 /// The host's answer for a file.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Answer {
     inode: u32,
     variant: u32,
@@ -26,11 +29,24 @@ struct Answer {
     slot: Option<Slot>,
     /// There may be newer images.
     grows: bool,
+    /// There is a newer image.
+    is_old: bool,
+    /// The biases for which the host was asked, so that it knows where the file's code is.
+    biases: Vec<u64>,
+}
+
+impl Answer {
+    /// Whether the answer is valid for code at a bias.
+    fn is_valid(&self, bias: u64) -> bool {
+        let is_told = self.biases.contains(&bias) || self.biases.len() >= MAX_BIASES;
+        !self.is_old && (!self.grows || is_told)
+    }
 }
 
 /// All images from the host.
 #[derive(Debug, Default)]
 pub struct Translations {
+    /// The numbers of answers are the host's names for them: none is removed.
     answers: Vec<Answer>,
     windows: Windows,
     /// Number of times that there were new images.
@@ -49,23 +65,30 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl Translations {
-    /// Forgets the images of files whose images were not complete, because there are newer ones.
-    pub(crate) fn renew(&mut self) {
-        self.answers.retain(|answer| !answer.grows);
+    /// Marks the answers of files for which there is a newer image.
+    pub(crate) fn renew(&mut self, news: &News) {
+        for (number, answer) in self.answers.iter_mut().enumerate() {
+            answer.is_old |= answer.grows && news.has(number);
+        }
         self.generation += 1;
     }
 
-    /// Returns the translation of a file, mapped with its first byte at `file_start`, if all of its
-    /// code is mapped and the process does not use the translation yet.
+    /// Whether the host has translated the whole file in this variant.
+    pub(crate) fn has_whole(&self, inode: u32, variant: u32) -> bool {
+        let answer = self.answer(inode, variant);
+        answer.is_some_and(|(_, answer)| answer.slot.is_some() && !answer.grows)
+    }
+
+    /// Returns the translation of a file in a variant, mapped with its first byte at `file_start`,
+    /// if all of its code is mapped and the process does not use the translation yet.
     pub(crate) fn find(
         &mut self,
         around: Surroundings<'_>,
-        inode: u32,
+        (inode, variant): (u32, u32),
         file_start: u64,
     ) -> Option<Image> {
         let program = Program::parse(around.fs.origin_bytes(inode)?).ok()?;
         let bias = bias(around.memory, &program, inode, file_start)?;
-        let variant = around.images.variant;
         let slot = self.slot(around.host, inode, variant, bias)?;
         if !around.chaos.renews_images() && around.images.has(slot.gpa, bias) {
             return None;
@@ -82,21 +105,30 @@ impl Translations {
         image.ok().flatten()
     }
 
-    /// The image of a file; the host is asked for it once.
+    /// The host's answer for a file and variant, and its number.
+    fn answer(&self, inode: u32, variant: u32) -> Option<(usize, &Answer)> {
+        let mut answers = self.answers.iter().enumerate();
+        answers.find(|(_, answer)| (answer.inode, answer.variant) == (inode, variant))
+    }
+
+    /// The image of a file; the host is asked for it once, and again if there is a newer one.
     fn slot(&mut self, host: Host, inode: u32, variant: u32, bias: u64) -> Option<Slot> {
-        let known = self.answers.iter();
-        let known = known
-            .copied()
-            .find(|a| (a.inode, a.variant) == (inode, variant));
-        if let Some(answer) = known {
-            return answer.slot;
+        let (number, mut biases) = match self.answer(inode, variant) {
+            Some((_, answer)) if answer.is_valid(bias) => return answer.slot,
+            Some((number, answer)) => (number, answer.biases.clone()),
+            None => (self.answers.len(), Vec::new()),
+        };
+        if !biases.contains(&bias) {
+            biases.push(bias);
         }
-        let mut args = [u64::from(inode), u64::from(variant), bias, 0, 0, 0];
+        let mut args = [inode.into(), variant.into(), bias, number as u64, 0, 0];
         let answer = |slot, grows| Answer {
             inode,
             variant,
             slot,
             grows,
+            is_old: false,
+            biases,
         };
         let answer = match host.call(Operation::Image, &mut args) {
             Ok(_) => {
@@ -108,7 +140,10 @@ impl Translations {
             Err(_) => answer(None, false),
         };
         let slot = answer.slot;
-        self.answers.push(answer);
+        match self.answers.get_mut(number) {
+            Some(old) => *old = answer,
+            None => self.answers.push(answer),
+        }
         slot
     }
 

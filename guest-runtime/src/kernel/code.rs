@@ -1,6 +1,7 @@
 //! The code of the running process: decoded instructions and translations, and what must happen to
 //! them when memory changes.
 
+use crate::chaos::Tier;
 use crate::exec::translations::{self, Surroundings};
 use crate::kernel::{Control, Kernel};
 use crate::mm::Label;
@@ -20,21 +21,30 @@ impl Kernel {
     /// The host function for `Hart::pc`, if there is one.
     pub(crate) fn translated_entry(&mut self) -> Option<u64> {
         let pc = self.hart().pc.get();
-        if !self.may_translate() || self.chaos.refuses_translation() {
+        if !self.may_translate() {
             return None;
         }
-        self.space_mut().images.lookup(pc)
+        let tier = self.chaos.best_tier();
+        let images = &mut self.space_mut().images;
+        match tier {
+            Tier::Optimised => images.lookup(pc),
+            tier => images.lookup_within(pc, tier),
+        }
     }
 
     /// As [`translated_entry`](Self::translated_entry), for a jump from translated code, which is
     /// likely to be repeated.
     pub(crate) fn jump_entry(&mut self) -> Option<u64> {
         let pc = self.hart().pc.get();
-        if !self.may_translate() || self.chaos.refuses_translation() {
+        if !self.may_translate() {
             return None;
         }
-        let cpu = self.cpu;
-        self.space_mut().images.lookup_jump(pc, cpu)
+        let (cpu, tier) = (self.cpu, self.chaos.best_tier());
+        let images = &mut self.space_mut().images;
+        match tier {
+            Tier::Optimised => images.lookup_jump(pc, cpu),
+            tier => images.lookup_within(pc, tier),
+        }
     }
 
     /// Counts that execution reached `Hart::pc`, where there is no translation.
@@ -108,7 +118,7 @@ impl Kernel {
 
     /// Requests the newest images of files whose images were not complete.
     pub(crate) fn renew_translations(&mut self) {
-        self.translations.renew();
+        self.translations.renew(&self.host.take_image_news());
         self.catch_up_translations();
     }
 
@@ -187,8 +197,18 @@ impl Kernel {
         }
     }
 
-    /// Uses the translation of a file, mapped with its first byte at `file_start`, if there is one.
+    /// Uses the translations of a file, mapped with its first byte at `file_start`, if there are any.
+    /// The baseline translator's code is used if LLVM has not translated the whole file.
     fn use_translation(&mut self, inode: u32, file_start: u64) {
+        let variant = self.space().images.variant;
+        self.use_image((inode, variant), file_start);
+        if self.chaos.is_on() || !self.translations.has_whole(inode, variant) {
+            self.use_image((inode, variant | variant::BASELINE), file_start);
+        }
+    }
+
+    /// Uses the image of a file by inode and variant, if there is a new one.
+    fn use_image(&mut self, name: (u32, u32), file_start: u64) {
         let space = &mut self.spaces[self.current];
         let around = Surroundings {
             host: self.host,
@@ -197,11 +217,45 @@ impl Kernel {
             fs: &self.vfs.fs,
             chaos: &mut self.chaos,
         };
-        if let Some(image) = self.translations.find(around, inode, file_start) {
+        if let Some(image) = self.translations.find(around, name, file_start) {
             self.stop_sharers();
             self.space_mut().images.add(image);
             self.use_dispatch_cache();
+            if variant::is_baseline(name.1) {
+                // Ticks are samples of the code, which tell the VMM what to optimise.
+                self.start_ticking();
+            }
         }
+    }
+
+    /// Handles a kick at the entry of a function at `Hart::pc`: samples it if LLVM has not translated
+    /// it.
+    pub(crate) fn sample_entry(&mut self) {
+        let pc = self.hart().pc.get();
+        if self.chaos.is_on() {
+            return;
+        }
+        let images = &mut self.space_mut().images;
+        if images.lookup(pc).is_some() && !images.has_optimised(pc) {
+            let variant = images.variant;
+            self.hotness.count_sample(pc, variant);
+        }
+    }
+
+    /// Handles a kick in a loop at `Hart::pc` in code that returns to `caller`. Returns whether it is
+    /// the baseline translator's code and there is better code.
+    pub(crate) fn sample_loop(&mut self, caller: u64) -> bool {
+        let pc = self.hart().pc.get();
+        let images = &mut self.space_mut().images;
+        let (variant, is_baseline) = (images.variant, images.is_baseline(caller));
+        let is_optimised = is_baseline && images.has_optimised(pc);
+        if self.chaos.is_on() || !is_baseline {
+            return false;
+        }
+        if !is_optimised {
+            self.hotness.count_sample(pc, variant);
+        }
+        is_optimised
     }
 }
 

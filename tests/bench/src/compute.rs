@@ -165,7 +165,8 @@ impl Samples {
     }
 }
 
-fn difference(expected: &[u8], output: &[u8]) -> String {
+/// Says where an output differs from the native program's.
+pub fn difference(expected: &[u8], output: &[u8]) -> String {
     let same = expected.iter().zip(output).take_while(|(a, b)| a == b);
     let (expected_length, length) = (expected.len(), output.len());
     format!(

@@ -3,6 +3,7 @@
 //! The `hartline` command starts this program, so that its users need not build it.
 
 mod ablation;
+mod cold;
 mod compute;
 mod disk;
 mod io;
@@ -33,6 +34,8 @@ struct Arguments {
 enum Benchmark {
     /// Compare computation: native code, qemu-riscv64 and Hartline run the same programs
     Compute(compute::Arguments),
+    /// Measure first runs, with an empty cache, and second runs
+    Cold(cold::Arguments),
     /// Measure the effect of each technique of the translator
     Ablation(ablation::Arguments),
     /// Compare system calls: the same operations natively and under Hartline, with exits of the VM
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
 fn measure(benchmark: &Benchmark) -> anyhow::Result<ExitCode> {
     match benchmark {
         Benchmark::Compute(arguments) => compute::main(arguments),
+        Benchmark::Cold(arguments) => cold::main(arguments),
         Benchmark::Ablation(arguments) => ablation::main(arguments),
         Benchmark::Syscalls(arguments) => syscalls::main(arguments),
         Benchmark::Io(arguments) => io::main(arguments),

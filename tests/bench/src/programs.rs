@@ -98,6 +98,16 @@ impl Programs {
         Ok(programs)
     }
 
+    /// Returns the same programs with the translations in `cache`.
+    pub fn with_cache(&self, cache: &Path) -> Self {
+        Self {
+            directory: self.directory.clone(),
+            hartline: self.hartline.clone(),
+            options: self.options.clone(),
+            cache: Some(cache.to_owned()),
+        }
+    }
+
     /// Uses a cache next to the programs, with translations of executed functions only.
     pub fn with_own_cache(self) -> Self {
         Self {

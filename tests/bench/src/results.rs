@@ -219,7 +219,7 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// Returns the geometric mean, or `None` if there are no values.
-fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.fold((0.0, 0_u32), |(sum, n), value| (sum + value.ln(), n + 1));
     (count > 0).then(|| (sum / f64::from(count)).exp())
 }

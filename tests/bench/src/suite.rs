@@ -65,7 +65,8 @@ pub struct Benchmark {
 }
 
 impl Benchmark {
-    const fn new(
+    /// Makes a benchmark with these arguments.
+    pub const fn new(
         name: &'static str,
         group: Group,
         program: Program,
@@ -123,19 +124,21 @@ impl Benchmark {
 /// Selects the benchmarks that match one of `filters`; without any, all. The full name of a
 /// benchmark selects that one alone; any other word selects each name that contains it.
 pub fn select(filters: &[String]) -> Result<Vec<Benchmark>, String> {
+    select_of(BENCHMARKS, filters)
+}
+
+/// As [`select`], from a list.
+pub fn select_of(all: &[Benchmark], filters: &[String]) -> Result<Vec<Benchmark>, String> {
     let fits = |name: &str, filter: &String| {
-        if BENCHMARKS.iter().any(|benchmark| benchmark.name == filter) {
+        if all.iter().any(|benchmark| benchmark.name == filter) {
             name == filter
         } else {
             name.contains(filter.as_str())
         }
     };
     for filter in filters {
-        if !BENCHMARKS
-            .iter()
-            .any(|benchmark| fits(benchmark.name, filter))
-        {
-            let names: Vec<_> = BENCHMARKS.iter().map(|benchmark| benchmark.name).collect();
+        if !all.iter().any(|benchmark| fits(benchmark.name, filter)) {
+            let names: Vec<_> = all.iter().map(|benchmark| benchmark.name).collect();
             return Err(format!(
                 "--filter {filter}: no such benchmark (there are {})",
                 names.join(", ")
@@ -145,7 +148,7 @@ pub fn select(filters: &[String]) -> Result<Vec<Benchmark>, String> {
     let wanted = |benchmark: &&Benchmark| {
         filters.is_empty() || filters.iter().any(|filter| fits(benchmark.name, filter))
     };
-    Ok(BENCHMARKS.iter().filter(wanted).copied().collect())
+    Ok(all.iter().filter(wanted).copied().collect())
 }
 
 /// The Mersenne prime 2¹²⁷⁹ − 1 in hexadecimal.

@@ -237,8 +237,9 @@ impl Calls {
     ) -> Result<Result<i64, Errno>, platform::Error> {
         let (_, wake) = self.control.of_cpu(cpu);
         loop {
-            let [inode, variant, bias, ..] = *args;
-            match self.images.answer(inode, variant, bias, &self.control)? {
+            let [inode, variant, bias, number, ..] = *args;
+            let code = (bias, number);
+            match self.images.answer(inode, variant, code, &self.control)? {
                 Answer::At { gpa, length, more } => {
                     args[..3].copy_from_slice(&[gpa, length, more.into()]);
                     return Ok(Ok(0));
@@ -248,6 +249,7 @@ impl Calls {
                 Answer::Unknown => {}
             }
             if self.interrupted()? {
+                self.images.abandon(inode, variant);
                 return Ok(Err(libc::EINTR));
             }
             poll_readable(false, wake, None);

@@ -206,6 +206,7 @@ mod tests {
             code: vec![0xcc; 64],
             data: Vec::new(),
             functions: Vec::new(),
+            accesses: Vec::new(),
         };
         image::build(key, variant::NORMAL, 0x1000..0x2000, &linked).unwrap()
     }

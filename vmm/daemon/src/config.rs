@@ -96,6 +96,8 @@ pub struct Config {
     pub translation_budget_s: u64,
     /// Whether tenants share the files and translations of identical programs.
     pub share_files: bool,
+    /// Whether the baseline translator serves machines until LLVM has translated a file.
+    pub baseline: bool,
 }
 
 impl Default for Config {
@@ -140,6 +142,7 @@ impl Default for Config {
             network_tenant_packets: 1_000_000,
             translation_budget_s: 3600,
             share_files: false,
+            baseline: false,
         }
     }
 }

@@ -232,6 +232,7 @@ impl Daemon {
                 translation_time: Duration::from_secs(config.translation_timeout_s),
                 translation_budget: budget(&config),
                 share_files: config.share_files,
+                baseline: config.baseline,
                 ledger: ledger.clone(),
             },
         );

@@ -315,12 +315,6 @@ impl Assembler {
         self.displacement_to(label);
     }
 
-    /// `call label`.
-    pub fn call(&mut self, label: Label) {
-        self.byte(0xe8);
-        self.displacement_to(label);
-    }
-
     /// `jmp` with an empty displacement, which a relocation fills in. Returns its offset.
     pub fn jmp_away(&mut self) -> u32 {
         self.byte(0xe9);

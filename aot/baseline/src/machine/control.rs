@@ -3,6 +3,9 @@
 //! Host frames are only return addresses: between two guest instructions the stack is as at the
 //! entry. A call pushes a word first, so that the callee finds the stack as aligned as every
 //! function does.
+//!
+//! All calls leave the region, also calls of its own functions: otherwise a caller would never use
+//! better code of its callee.
 
 use std::mem::offset_of;
 
@@ -71,13 +74,8 @@ impl Emitter<'_> {
         }
         // Any register, for the alignment of the stack.
         self.asm.push(Gpr::Rax);
-        match self.label_at(target) {
-            Some(label) => self.asm.call(label),
-            None => {
-                let field = self.asm.call_away();
-                self.relocate(field, Target::Guest(target));
-            }
-        }
+        let field = self.asm.call_away();
+        self.relocate(field, Target::Function(target));
         self.check_return();
     }
 

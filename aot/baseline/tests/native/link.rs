@@ -17,8 +17,13 @@ pub fn link(translation: &Translation, bias: u64) -> (Vec<u8>, usize) {
         let target = match known {
             Some(&(_, at)) => at,
             None => {
-                let at = bytes.len();
-                stub(&mut bytes, relocation.target);
+                let at = match entry(translation, relocation.target) {
+                    Some(entry) => CODE + entry as usize,
+                    None => bytes.len(),
+                };
+                if at == bytes.len() {
+                    stub(&mut bytes, relocation.target);
+                }
                 stubs.push((relocation.target, at));
                 at
             }
@@ -31,10 +36,20 @@ pub fn link(translation: &Translation, bias: u64) -> (Vec<u8>, usize) {
     (bytes, CODE)
 }
 
+/// Offset of a called function, if it is in the region.
+fn entry(translation: &Translation, target: Target) -> Option<u32> {
+    let Target::Function(guest) = target else {
+        return None;
+    };
+    let mut entries = translation.entries.iter();
+    let entry = entries.find(|entry| entry.guest == guest);
+    entry.map(|entry| entry.host)
+}
+
 /// Appends code as at the start of an image.
 fn stub(bytes: &mut Vec<u8>, target: Target) {
     let service = match target {
-        Target::Guest(guest) => {
+        Target::Guest(guest) | Target::Function(guest) => {
             bytes.extend([0x49, 0xbb]); // mov r11, guest
             bytes.extend(guest.to_le_bytes());
             offset::FN_DISPATCH

@@ -1,7 +1,9 @@
 //! Translating a program while it runs: other threads compile the code that the interpreter spends
 //! its time on. The result is linked with earlier code, stored in the cache, and shown to the
-//! guest, which switches to it at a safepoint.
+//! guest, which switches to it at a safepoint. Until then the guest uses code of the baseline
+//! translator ([`BaselineRun`]).
 
+mod baseline;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -17,11 +19,13 @@ use hartline_aot::pieces::{Piece, link_pieces};
 use hartline_aot::translate::TranslateError;
 use hartline_aot::translator::{Options, ReadError, Translator};
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use baseline::{BaselineJob, BaselineRun};
 pub use turns::{Turns, step_back};
 
 /// Most images of a program in one run; each contains the earlier ones.
@@ -45,6 +49,9 @@ pub enum BackgroundError {
     /// The cache cannot be written.
     #[error(transparent)]
     Cache(#[from] CacheError),
+    /// The host has no memory left for an image.
+    #[error("memory of an image: {0}")]
+    Memory(#[from] io::Error),
 }
 
 /// The running program.
@@ -139,7 +146,7 @@ impl Background {
             let inside = heats.filter(|heat| text.contains(&heat.pc));
             inside.map(|heat| heat.count).max()
         };
-        let mut pause = Pause::new();
+        let mut pause = Pause::default();
         while hottest().is_none() {
             if self.rest(&mut pause) {
                 return Ok(());
@@ -194,7 +201,7 @@ impl Background {
         let compiler = translator.compiler()?;
         let text = translator.binary().text_range();
         let score = || lock(order).score(&guest.heats(), size);
-        let mut pause = Pause::new();
+        let mut pause = Pause::default();
         loop {
             let mut compiled = None;
             if score().is_some() {
@@ -214,7 +221,7 @@ impl Background {
                 state.compiled += length;
                 state.functions += batch.len();
                 state.pieces.push(piece?);
-                pause = Pause::new();
+                pause = Pause::default();
             }
             if !state.stop && state.is_worth_an_image(is_idle) {
                 let image = store(job, &text, &state.pieces)?;
@@ -272,21 +279,33 @@ fn image_interval(images: usize, idle: bool) -> Duration {
     FIRST.mul_f64(growth * if idle { IDLE_FACTOR } else { 1.0 })
 }
 
-/// The sleep of a thread that finds nothing to translate.
-struct Pause(Duration);
+/// The sleep of a thread that finds nothing to translate, longer each time.
+struct Pause {
+    next: Duration,
+    longest: Duration,
+}
 
 impl Pause {
     const SHORTEST: Duration = Duration::from_millis(5);
     const LONGEST: Duration = Duration::from_millis(40);
 
-    fn new() -> Self {
-        Self(Self::SHORTEST)
+    fn new(shortest: Duration, longest: Duration) -> Self {
+        Self {
+            next: shortest,
+            longest,
+        }
     }
 
     fn next(&mut self) -> Duration {
-        let time = self.0;
-        self.0 = (2 * time).min(Self::LONGEST);
+        let time = self.next;
+        self.next = (2 * time).min(self.longest);
         time
+    }
+}
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self::new(Self::SHORTEST, Self::LONGEST)
     }
 }
 

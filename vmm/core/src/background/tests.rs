@@ -129,3 +129,106 @@ fn nothing_hot_makes_no_image() {
     assert_eq!(guest.images.load(Ordering::SeqCst), 0);
     assert!(cache.lookup_partial(&job.key).is_none());
 }
+
+/// Runs the baseline translator until the guest has all that it wants.
+fn run_baseline(cache: &Cache, guest: &Fake, before: Option<&[u8]>) {
+    let elf = busybox();
+    let options = Options {
+        baseline: true,
+        ..Options::default()
+    };
+    let job = BaselineJob {
+        elf: &elf,
+        options: &options,
+        key: options.key(&elf),
+        cache: Some(cache),
+    };
+    let run = BaselineRun::default();
+    thread::scope(|scope| {
+        let done = scope.spawn(|| run.run(&job, before, guest));
+        guest.wait_for_all();
+        run.stop();
+        done.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn baseline_code_is_shown_and_kept() {
+    let elf = busybox();
+    let options = Options {
+        baseline: true,
+        ..Options::default()
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::new(directory.path().join("cache"));
+    let text = Binary::parse(&elf).unwrap().text_range();
+    // Functions, and places inside them, in several parts; and what is no code.
+    let functions = Binary::parse(&elf).unwrap();
+    let starts = functions.functions().iter().map(|range| range.start);
+    let starts: Vec<u64> = starts.step_by(97).take(30).collect();
+    let guest = Fake::new(starts.clone());
+    run_baseline(&cache, &guest, None);
+    let shown = lock(&guest.shown).clone();
+    let inside = (text.start..text.end).step_by(2);
+    let inside: Vec<u64> = inside.filter(|pc| !shown.contains(pc)).take(3).collect();
+    let key = options.key(&elf);
+    let read = || {
+        let mut bytes = Vec::new();
+        let mut image = cache.lookup_partial(&key).unwrap();
+        image.rewind().unwrap();
+        image.read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    // Another run continues where this one ended.
+    let before = read();
+    let guest = Fake::new(inside.clone());
+    guest.shown.lock().unwrap().extend(&shown);
+    run_baseline(&cache, &guest, Some(&before));
+    assert!(lock(&guest.shown).is_superset(&shown));
+    let after = read();
+    let image = Image::open(&after).unwrap();
+    assert!(image.accesses().count() > 100);
+}
+
+#[test]
+fn baseline_images_are_limited() {
+    /// A guest that goes on at another address each time.
+    struct Restless(AtomicUsize, AtomicUsize);
+
+    impl Guest for Restless {
+        fn heats(&self) -> Vec<Heat> {
+            let round = self.0.fetch_add(1, Ordering::SeqCst) as u64;
+            let pc = 0x1_0000 + 2 * round.wrapping_mul(0x9e37) % 0x10_0000;
+            vec![
+                Heat {
+                    pc,
+                    count: u64::MAX,
+                },
+                Heat {
+                    pc: u64::MAX,
+                    count: 1,
+                },
+            ]
+        }
+
+        fn show(&self, _: File) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    let elf = busybox();
+    let options = Options {
+        baseline: true,
+        ..Options::default()
+    };
+    let job = BaselineJob {
+        elf: &elf,
+        options: &options,
+        key: options.key(&elf),
+        cache: None,
+    };
+    let guest = Restless(AtomicUsize::new(0), AtomicUsize::new(0));
+    // The run ends by itself.
+    BaselineRun::default().run(&job, None, &guest).unwrap();
+    assert_eq!(guest.1.load(Ordering::SeqCst), baseline::MAX_IMAGES);
+}

@@ -7,6 +7,7 @@ use crate::platform::Mapping;
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::Pending;
 use hartline_abi::hotness::{self, Hot, Hotness, SLOTS};
+use hartline_abi::image::{news_bit, variant};
 use hartline_aot::order::Heat;
 use hartline_devices::lateness;
 use std::mem::{offset_of, size_of};
@@ -58,7 +59,11 @@ struct State {
     image: Option<ImageFile>,
     known: bool,
     finished: bool,
+    /// A request is being answered, so a new image needs no notification.
+    awaited: bool,
     biases: Vec<u64>,
+    /// The guest's number for the file and variant.
+    number: u64,
 }
 
 /// The pending notification for the guest.
@@ -92,8 +97,38 @@ impl Client {
 
     /// Provides a new image. The guest switches to it at its next safepoint.
     pub fn show(&self, image: ImageFile) {
+        self.announce(|state| state.image = Some(image));
+    }
+
+    /// As [`show`](Self::show); no other image will come.
+    pub fn show_last(&self, image: ImageFile) {
+        self.announce(|state| {
+            state.image = Some(image);
+            state.finished = true;
+        });
+    }
+
+    /// Changes the state, and notifies the guest that there is an image, unless a vCPU waits for the
+    /// answer.
+    fn announce(&self, change: impl FnOnce(&mut State)) {
         lateness::point();
-        self.tell(|state| state.image = Some(image));
+        let (mut number, mut awaited) = (0, false);
+        self.tell(|state| {
+            change(state);
+            (number, awaited) = (state.number, state.awaited);
+        });
+        if !awaited {
+            self.notify(number);
+        }
+    }
+
+    /// Notifies the guest that there is an image of the file and variant with this number.
+    fn notify(&self, number: u64) {
+        let (word, bit) = news_bit(number);
+        let news = offset_of!(Shared, image_news) + word * size_of::<u64>();
+        if let Ok(word) = self.shared.atomic_u64(news as u64) {
+            word.fetch_or(bit, Ordering::SeqCst);
+        }
         if let Ok(word) = self.shared.atomic_u64(offset_of!(Shared, images) as u64) {
             word.store(1, Ordering::SeqCst);
             attention::raise(&self.shared, &self.ram, Pending::Image);
@@ -114,9 +149,11 @@ impl Client {
     }
 
     /// The code of this file that the guest interprets most for lack of translations in this
-    /// variant, by link-time addresses. The guest may have written any values.
+    /// [variant], or for which it uses the baseline translator's code, by link-time addresses. The
+    /// guest may have written any values.
     #[must_use]
     pub fn heats(&self, variant: u32) -> Vec<Heat> {
+        let precise = u32::from(variant::is_precise(variant));
         let biases = self.lock().biases.clone();
         let halve = self.cooling.is_due();
         let table = offset_of!(Shared, hotness) + offset_of!(Hotness, slots);
@@ -137,7 +174,7 @@ impl Client {
             }
             let place = word(offset_of!(Hot, place)).map_or(0, |word| word.load(Ordering::Relaxed));
             let (pc, used) = hotness::parts(place);
-            if used == variant {
+            if used == precise {
                 heats.extend(biases.iter().map(|&bias| Heat {
                     pc: pc.wrapping_sub(bias),
                     count,
@@ -158,8 +195,29 @@ impl Client {
         }
     }
 
+    /// Begins a request of the guest, whose number for the file and variant is `number`: until
+    /// [`take`](Self::take), a new image is part of the answer.
+    pub(super) fn begin(&self, number: u64) {
+        let mut state = self.lock();
+        state.number = number;
+        state.awaited = true;
+    }
+
+    /// Ends a request without an answer. The guest is notified of an image that has arrived.
+    pub(super) fn abandon(&self) {
+        let mut state = self.lock();
+        state.awaited = false;
+        let number = state.image.is_some().then_some(state.number);
+        drop(state);
+        if let Some(number) = number {
+            self.notify(number);
+        }
+    }
+
+    /// Takes the notification for the answer to a request. If nothing is known yet, the vCPU waits.
     pub(super) fn take(&self) -> News {
         let mut state = self.lock();
+        state.awaited = !state.known;
         News {
             image: state.image.take(),
             known: state.known,
@@ -189,5 +247,64 @@ pub(super) struct FinishOnDrop<'a>(pub &'a Client);
 impl Drop for FinishOnDrop<'_> {
     fn drop(&mut self) {
         self.0.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::memory_file;
+
+    const NUMBER: u64 = 70;
+
+    fn client() -> Client {
+        let memory = |length| Arc::new(Mapping::anonymous("test", length).unwrap());
+        let shared = memory(size_of::<Shared>() as u64);
+        Client::new(memory(4096), shared, Arc::default())
+    }
+
+    fn image() -> ImageFile {
+        ImageFile::open(memory_file(c"image", &[0; 64]).unwrap()).unwrap()
+    }
+
+    /// Takes the guest's notifications: of images in general, and of this image.
+    fn notified(client: &Client) -> (bool, bool) {
+        let take = |offset| {
+            let word = client.shared.atomic_u64(offset as u64).unwrap();
+            word.swap(0, Ordering::SeqCst)
+        };
+        let (word, bit) = news_bit(NUMBER);
+        let news = take(offset_of!(Shared, image_news) + word * size_of::<u64>());
+        (take(offset_of!(Shared, images)) != 0, news & bit != 0)
+    }
+
+    /// Otherwise the time of the notification would change the schedule of a repeated run.
+    #[test]
+    fn an_image_in_the_answer_needs_no_notification() {
+        let client = client();
+        client.begin(NUMBER);
+        assert!(!client.take().known);
+        client.show(image());
+        assert!(client.take().image.is_some());
+        assert_eq!(notified(&client), (false, false));
+        client.show(image());
+        assert_eq!(notified(&client), (true, true));
+    }
+
+    #[test]
+    fn an_image_after_an_abandoned_request_is_notified() {
+        let client = client();
+        client.begin(NUMBER);
+        assert!(!client.take().known);
+        client.show(image());
+        client.abandon();
+        assert_eq!(notified(&client), (true, true));
+        client.begin(NUMBER);
+        assert!(client.take().image.is_some());
+        client.begin(NUMBER);
+        client.abandon();
+        assert_eq!(notified(&client), (false, false));
+        client.show_last(image());
+        assert_eq!(notified(&client), (true, true));
     }
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::thread;
 
 /// Most files and variants with images in one VM; further requests get none.
-const MAX_FILES: usize = 256;
+const MAX_FILES: usize = 512;
 
 /// A translation image, checked.
 #[derive(Debug)]
@@ -180,8 +180,8 @@ impl Images {
         self.placed.iter().find(|placed| placed.gpa == gpa)
     }
 
-    /// Answers a request of the guest, whose code of the file is loaded with `bias`. The arguments
-    /// are not trusted.
+    /// Answers a request of the guest, whose code of the file is loaded with `bias`, and whose number
+    /// for the file and variant is `number`. The arguments are not trusted.
     ///
     /// # Errors
     /// KVM refuses the memory.
@@ -189,19 +189,20 @@ impl Images {
         &mut self,
         inode: u64,
         variant: u64,
-        bias: u64,
+        (bias, number): (u64, u64),
         control: &Arc<Control>,
     ) -> Result<Answer, platform::Error> {
         let (Ok(inode), Ok(variant)) = (u32::try_from(inode), u32::try_from(variant)) else {
             return Ok(Answer::None);
         };
         let name = (inode, variant);
-        if !self.served.contains_key(&name) && !self.start(name, control) {
+        if !self.served.contains_key(&name) && !self.start(name, number, control) {
             return Ok(Answer::None);
         }
         let Some(client) = self.served.get(&name).map(|s| Arc::clone(&s.client)) else {
             return Ok(Answer::None);
         };
+        client.begin(number);
         client.add_bias(bias);
         let news = client.take();
         if let Some(image) = news.image
@@ -223,6 +224,15 @@ impl Images {
         })
     }
 
+    /// Ends a request that has no answer yet.
+    pub(crate) fn abandon(&self, inode: u64, variant: u64) {
+        if let (Ok(inode), Ok(variant)) = (u32::try_from(inode), u32::try_from(variant))
+            && let Some(served) = self.served.get(&(inode, variant))
+        {
+            served.client.abandon();
+        }
+    }
+
     fn client(&self) -> Client {
         let (ram, shared) = (Arc::clone(&self.ram), Arc::clone(&self.shared));
         Client::new(ram, shared, Arc::clone(&self.cooling))
@@ -239,7 +249,7 @@ impl Images {
     }
 
     /// Starts to make images of a file. Result: whether there may be any.
-    fn start(&mut self, name: Name, control: &Arc<Control>) -> bool {
+    fn start(&mut self, name: Name, number: u64, control: &Arc<Control>) -> bool {
         let Some((tree, source)) = &self.source else {
             return false;
         };
@@ -259,6 +269,7 @@ impl Images {
             return true;
         }
         let client = self.client().with_control(Arc::clone(control));
+        client.begin(number);
         let client = self.insert(name, client);
         let work = move || {
             let _finish = client::FinishOnDrop(&client);

@@ -104,7 +104,7 @@ impl ImageSource for FromDaemon {
         // The code is interpreted meanwhile.
         client.nothing_yet();
         if let Some(image) = self.ask(name) {
-            client.show(image);
+            client.show_last(image);
         }
     }
 }

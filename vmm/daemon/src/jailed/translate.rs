@@ -1,8 +1,9 @@
 //! Translating one file of a tree.
 
 use super::protocol::{FromWorker, ImageName};
-use hartline_abi::image::variant;
+use hartline_aot::baseline::Baseline;
 use hartline_aot::image;
+use hartline_aot::link::Linked;
 use hartline_aot::translate::Progress;
 use hartline_aot::translator::{Options, Translator};
 use hartline_jail::Channel;
@@ -10,6 +11,7 @@ use hartline_tree::TreeImage;
 use hartline_vmm::platform::memory_file;
 use hartline_vmm::program::TreeFile;
 use std::fs::File;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,9 +33,15 @@ pub fn translate(
     let elf = elf.map_err(|error| message(&error))?;
     let options = Options {
         features,
-        precise: name.variant == variant::PRECISE,
         ..Options::default()
     };
+    let options = options.for_variant(name.variant);
+    if options.baseline {
+        let mut code = Baseline::new(&elf, &options).map_err(|error| message(&error))?;
+        code.complete();
+        let linked = code.link().map_err(|error| message(&error))?;
+        return finish(&elf, &options, code.text(), &linked);
+    }
     let translator = Translator::new(&elf, &options).map_err(|error| message(&error))?;
     let progress = Report {
         channel,
@@ -41,9 +49,18 @@ pub fn translate(
     };
     let linked = translator.translate(&progress);
     let linked = linked.map_err(|error| message(&error))?;
-    let text = translator.binary().text_range();
-    let image = image::build(&options.key(&elf), options.variant(), text, &linked);
-    let image = image.map_err(|error| message(&error))?;
+    finish(&elf, &options, translator.binary().text_range(), &linked)
+}
+
+/// Makes the image of a file.
+fn finish(
+    elf: &[u8],
+    options: &Options,
+    text: Range<u64>,
+    linked: &Linked,
+) -> Result<(FromWorker, Option<File>), String> {
+    let image = image::build(&options.key(elf), options.variant(), text, linked);
+    let image = image.map_err(|error| error.to_string())?;
     let file = memory_file(c"hartline-image", &image);
     let file = file.map_err(|error| format!("translation image: {error}"))?;
     Ok((FromWorker::Translated, Some(file)))

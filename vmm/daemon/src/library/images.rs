@@ -5,7 +5,7 @@ use super::opened::Files;
 use super::queue::Lane;
 use super::shelf::{Entry, allocated};
 use super::worker::Limit;
-use super::{Library, LibraryError, TRANSLATIONS, lock};
+use super::{BASELINES, Library, LibraryError, TRANSLATIONS, lock};
 use crate::jailed::protocol::{FromWorker, ImageName, WorkerJob};
 use crate::store::{Contents, StoreError};
 use futures_util::FutureExt;
@@ -29,9 +29,6 @@ const WHAT: &str = "translation image";
 const CHUNK: usize = 256 << 10;
 /// Most failures of a tenant's translations that are remembered.
 const MAX_FAILURES: usize = 4096;
-/// Variants that images are made of.
-const VARIANTS: [u32; 2] = [variant::NORMAL, variant::PRECISE];
-
 /// Tenant, program, and the requested image of it.
 pub(super) type Want = (String, String, ImageName);
 /// An image that is being made. Several tasks can await it. Its key, if there is one.
@@ -77,10 +74,9 @@ impl Library {
     pub(super) fn key(&self, digest: &[u8; 32], variant: u32) -> Key {
         let options = Options {
             features: self.settings.features.clone(),
-            precise: variant == variant::PRECISE,
             ..Options::default()
         };
-        options.key_of_digest(digest)
+        options.for_variant(variant).key_of_digest(digest)
     }
 
     /// Makes sure that a tenant has an image of a file with this digest. The file is translated if
@@ -101,7 +97,11 @@ impl Library {
         let left = self.room(tenant)?;
         let path = self.images.path(tenant, &file_name(&key));
         self.missing.check(&path, WHAT, left)?;
-        let mut turn = self.turn(&self.translations, tenant, lane).await?;
+        let (turns, at_once) = match variant::is_baseline(name.variant) {
+            true => (&self.baselines, BASELINES),
+            false => (&self.translations, TRANSLATIONS),
+        };
+        let mut turn = self.turn(turns, tenant, lane).await?;
         // Another program or tenant may have had it made while this task waited.
         if obtain()? {
             return Ok(());
@@ -112,7 +112,7 @@ impl Library {
         };
         let limit = Limit {
             time: *lock(&self.translation_time),
-            at_once: TRANSLATIONS,
+            at_once,
         };
         let limit = ("translation", limit);
         let done = self.work(&mut turn, (&job, tree), limit, progress).await;
@@ -219,7 +219,8 @@ impl Library {
     /// The image that a running VM requests for a file of its tree; `None`: there is none. It is
     /// made only once, and completed even if the requesting VM ends meanwhile.
     pub async fn image(self: &Arc<Self>, files: &Arc<Files>, name: ImageName) -> Option<File> {
-        if !VARIANTS.contains(&name.variant) {
+        let is_made = self.settings.baseline || !variant::is_baseline(name.variant);
+        if !is_made || !variant::ALL.contains(&name.variant) {
             return None;
         }
         let find = |key| tokio::task::block_in_place(|| self.find(&files.tenant, &key));
@@ -295,7 +296,7 @@ impl Library {
         contents: &[[u8; 32]],
     ) -> Result<(), StoreError> {
         for digest in contents {
-            for variant in VARIANTS {
+            for variant in variant::ALL {
                 let key = self.key(digest, variant);
                 self.delete_image(tenant, &key.to_string())?;
             }
@@ -324,7 +325,7 @@ impl Library {
             let contents = self.store.all_contents(&tenant)?;
             let keys = contents
                 .iter()
-                .flat_map(|digest| VARIANTS.map(|variant| self.key(digest, variant)));
+                .flat_map(|digest| variant::ALL.map(|variant| self.key(digest, variant)));
             let keys: HashSet<String> = keys.map(|key| key.to_string()).collect();
             for key in self.store.images(&tenant)? {
                 let path = self.images.path(&tenant, &format!("{key}.img"));

@@ -47,6 +47,8 @@ use worker::Limit;
 const NOTE: Duration = Duration::from_secs(3600);
 /// Most translating workers at once, each for another tenant. Each uses all processors.
 const TRANSLATIONS: u32 = 4;
+/// Most workers at once that make the baseline translator's code, each for another tenant.
+const BASELINES: u32 = 2;
 /// Most workers at once that pack or read trees, each for another tenant.
 const PACKINGS: u32 = 4;
 /// The limit for packing or reading a tree.
@@ -83,6 +85,8 @@ pub struct Settings {
     pub translation_budget: Option<Duration>,
     /// Whether tenants share identical trees and images.
     pub share_files: bool,
+    /// Whether the baseline translator's code is made.
+    pub baseline: bool,
     /// The ledger for the processor time of translations.
     pub ledger: Ledger,
 }
@@ -100,6 +104,8 @@ pub struct Library {
     images: Shelf,
     packing: Turns,
     translations: Turns,
+    /// Workers for the baseline translator's code, which VMs wait for.
+    baselines: Turns,
     open: Mutex<HashMap<Name, Opened>>,
     /// Requested images that are being made.
     wanted: Mutex<HashMap<Want, Wanted>>,
@@ -143,6 +149,9 @@ impl Library {
         let translations = at_once(TRANSLATIONS, memory);
         let translations = Turns::new(translations, settings.translation_budget);
         let translations = translations.charged(settings.ledger.clone());
+        let baselines = at_once(BASELINES, memory);
+        let baselines = Turns::new(baselines, settings.translation_budget);
+        let baselines = baselines.charged(settings.ledger.clone());
         let library = Self {
             store,
             launcher,
@@ -153,6 +162,7 @@ impl Library {
             settings,
             packing: Turns::new(at_once(PACKINGS, memory), None),
             translations,
+            baselines,
             open: Mutex::default(),
             wanted: Mutex::default(),
             failures: Failures::default(),

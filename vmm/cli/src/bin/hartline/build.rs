@@ -3,6 +3,7 @@
 use crate::meter::Meter;
 use crate::translation::{Translation, variant_for};
 use anyhow::Context;
+use hartline_abi::image::variant;
 use hartline_aot::technique::Technique;
 use hartline_tree::TreeBuilder;
 use hartline_vmm::{libraries, program};
@@ -23,6 +24,10 @@ pub struct Arguments {
     /// Make the precise variant, for programs that handle SIGSEGV or SIGBUS
     #[arg(long)]
     precise: bool,
+
+    /// Make the baseline translator's code, which first runs use until LLVM's code exists
+    #[arg(long, hide = true, conflicts_with_all = ["disable", "ran"])]
+    baseline: bool,
 
     /// Translate only functions that earlier runs of the program have translated (without
     /// --disable); the interpreter executes the others. For measurements of techniques that do not
@@ -46,9 +51,13 @@ pub struct Arguments {
 /// A file is no riscv64 program, the features of this host cannot be found, the
 /// translation fails, or the cache cannot be written.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let baseline = match arguments.baseline {
+        true => variant::BASELINE,
+        false => 0,
+    };
     let builder = Builder {
         translation: Translation::for_this_host(&arguments.disable)?,
-        variant: variant_for(arguments.precise),
+        variant: variant_for(arguments.precise) | baseline,
         only_ran: arguments.ran,
     };
     match &arguments.rootfs {

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use hartline_abi::image::variant;
+use hartline_aot::baseline::Baseline;
 use hartline_aot::cache::Cache;
 use hartline_aot::image::{self, Image};
 use hartline_aot::key::Key;
@@ -94,10 +95,7 @@ impl Translation {
 
     /// The options for a [variant].
     pub fn options(&self, variant: u32) -> Options {
-        Options {
-            precise: variant == variant::PRECISE,
-            ..self.options.clone()
-        }
+        self.options.for_variant(variant)
     }
 
     /// The cache of images.
@@ -183,6 +181,18 @@ impl Translation {
             Some(file) => (file, None),
             None => {
                 self.cache.prepare()?;
+                if options.baseline {
+                    let mut code = Baseline::new(elf, &options)?;
+                    code.complete();
+                    progress.advance(code.instructions(), code.instructions());
+                    let linked = code.link()?;
+                    let image = image::build(&key, variant, code.text(), &linked)?;
+                    let file = self.cache.store(&key, &image)?;
+                    return Ok(Translated {
+                        image: ImageFile::open(file).context("image in the cache")?,
+                        functions: Some(linked.functions.len()),
+                    });
+                }
                 let mut translator = Translator::new(elf, &options)?;
                 if only_ran {
                     translator.restrict(&self.ran(elf, variant));

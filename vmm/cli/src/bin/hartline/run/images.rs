@@ -1,14 +1,19 @@
 //! Translation images for a running program: from the cache, or made while it runs.
 
+use super::options::Baseline;
 use crate::translation::Translation;
 use hartline_abi::elf;
+use hartline_abi::hotness::SAMPLE;
 use hartline_abi::image::variant;
 use hartline_aot::elf::Binary;
 use hartline_aot::key::Key;
 use hartline_aot::order::Heat;
+use hartline_aot::translate::Silent;
 use hartline_aot::translator::{MAX_TEXT, Options, ReadError};
 use hartline_vmm::affinity;
-use hartline_vmm::background::{Background, BackgroundError, Guest, Job, Turns, step_back};
+use hartline_vmm::background::{
+    Background, BackgroundError, BaselineJob, BaselineRun, Guest, Job, Turns, step_back,
+};
 use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
 use hartline_vmm::program::{Bytes, Program};
 use std::fs::File;
@@ -21,7 +26,9 @@ pub struct RunningImages {
     turns: Turns,
     /// Processors to translate on; `None`: the processors of the requesting thread.
     processors: Option<Vec<u32>>,
+    baseline: Baseline,
     files: Mutex<Vec<Arc<Growing>>>,
+    baselines: Mutex<Vec<Arc<BaselineRun>>>,
 }
 
 /// A file that is translated while the program runs.
@@ -37,11 +44,15 @@ struct Growing {
 struct Show<'a> {
     client: &'a Client,
     variant: u32,
+    /// Code that is executed less is left to the baseline translator.
+    least: u64,
 }
 
 impl Guest for Show<'_> {
     fn heats(&self) -> Vec<Heat> {
-        self.client.heats(self.variant)
+        let mut heats = self.client.heats(self.variant);
+        heats.retain(|heat| heat.count >= self.least);
+        heats
     }
 
     fn show(&self, image: File) {
@@ -54,12 +65,14 @@ impl Guest for Show<'_> {
 
 impl RunningImages {
     /// Images by `translation`, made on these processors if there are any.
-    pub fn new(translation: Translation, processors: Option<Vec<u32>>) -> Self {
+    pub fn new(translation: Translation, processors: Option<Vec<u32>>, baseline: Baseline) -> Self {
         Self {
             translation,
             turns: Turns::new(),
             processors,
+            baseline,
             files: Mutex::default(),
+            baselines: Mutex::default(),
         }
     }
 
@@ -74,6 +87,9 @@ impl RunningImages {
     /// # Errors
     /// The file is no riscv64 program, has too much code, or the cache cannot be written.
     pub fn of_program(&self, program: &Program, variant: u32) -> anyhow::Result<Option<ImageFile>> {
+        if self.baseline == Baseline::Only {
+            return Ok(None);
+        }
         let stamp = program.file.stamp();
         if let Some(image) = self.translation.known(stamp, variant) {
             return Ok(Some(image));
@@ -108,6 +124,7 @@ impl RunningImages {
         for file in &files {
             file.background.stop();
         }
+        lock(&self.baselines).iter().for_each(|run| run.stop());
         for file in &files {
             // The program has done its work; a failure only costs time of the next run.
             let _ = file.background.keep(&self.job(file));
@@ -125,7 +142,57 @@ impl RunningImages {
     }
 
     fn files(&self) -> MutexGuard<'_, Vec<Arc<Growing>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.files)
+    }
+
+    /// Whether the [variant] is made: the guest may request any number.
+    fn makes(&self, variant: u32) -> bool {
+        let is_made = match variant::is_baseline(variant) {
+            true => self.baseline != Baseline::Off,
+            false => self.baseline != Baseline::Only,
+        };
+        is_made && variant::ALL.contains(&variant)
+    }
+
+    /// Makes images of the baseline translator's code.
+    fn grow_baseline(
+        &self,
+        elf: &[u8],
+        key: Key,
+        options: &Options,
+        client: &Client,
+    ) -> anyhow::Result<()> {
+        if self.baseline != Baseline::Auto {
+            let variant = options.variant();
+            let whole = self.translation.image(elf, variant, false, &Silent)?;
+            client.show_last(whole.image);
+            return Ok(());
+        }
+        let before = self.translation.cache().lookup_partial(&key);
+        let before = before.map(ImageFile::open).transpose()?;
+        let bytes = before.as_ref().map(ImageFile::read).transpose()?;
+        match before {
+            Some(image) => client.show(image),
+            None => client.nothing_yet(),
+        }
+        let run = Arc::<BaselineRun>::default();
+        lock(&self.baselines).push(Arc::clone(&run));
+        if let Some(processors) = &self.processors {
+            // Translating on this thread's processors is only slower.
+            let _ = affinity::run_on(processors);
+        }
+        let job = BaselineJob {
+            elf,
+            options,
+            key,
+            cache: Some(self.translation.cache()),
+        };
+        let show = Show {
+            client,
+            variant: options.variant(),
+            least: 1,
+        };
+        Ok(run.run(&job, bytes.as_deref(), &show)?)
     }
 
     fn grow(
@@ -154,33 +221,45 @@ impl RunningImages {
         }
         step_back();
         let variant = file.options.variant();
-        let show = Show { client, variant };
+        let least = match self.baseline {
+            Baseline::Auto => SAMPLE / 2,
+            _ => 1,
+        };
+        let show = Show {
+            client,
+            variant,
+            least,
+        };
         file.background.run(&self.job(&file), &show)
     }
 }
 
-/// Whether the [variant] exists: the guest may request any number.
-fn is_variant(variant: u32) -> bool {
-    [variant::NORMAL, variant::PRECISE].contains(&variant)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ImageSource for RunningImages {
     fn at_once(&self, file: &CodeFile, variant: u32) -> Option<ImageFile> {
-        is_variant(variant).then(|| self.translation.known(file.stamp(), variant))?
+        self.makes(variant)
+            .then(|| self.translation.known(file.stamp(), variant))?
     }
 
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
         let Ok(elf) = file.bytes() else { return };
         // A file that cannot be loaded is not code.
-        if !is_variant(variant) || elf::Program::parse(&elf).is_err() {
+        if !self.makes(variant) || elf::Program::parse(&elf).is_err() {
             return;
         }
         let options = self.translation.options(variant);
         let key = options.key(&elf);
         match self.translation.cached(&key, &options, file.stamp()) {
-            Ok(Some(image)) => client.show(image),
+            Ok(Some(image)) => client.show_last(image),
             _ => {
-                if let Err(error) = self.grow(elf, key, options, client) {
+                let grown = match options.baseline {
+                    true => self.grow_baseline(&elf, key, &options, client),
+                    false => self.grow(elf, key, options, client).map_err(Into::into),
+                };
+                if let Err(error) = grown {
                     let name = file.name().escape_debug().to_string();
                     crate::say(&format!("{name}: {error}: code is interpreted"));
                 }

@@ -36,7 +36,7 @@ use hartline_vmm::program;
 use hartline_vmm::report::Program;
 use images::RunningImages;
 use network::Net;
-use options::{Processors, StatsFormat};
+use options::{Baseline, Processors, StatsFormat};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -72,7 +72,13 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             // The processors of vCPUs are not used for translating.
             let elsewhere = arguments.pin.as_ref().map(|_| affinity::of_this_thread());
             let elsewhere = elsewhere.transpose().context("--pin: sched_getaffinity")?;
-            Some(Arc::new(RunningImages::new(translation, elsewhere)))
+            let baseline = match arguments.baseline {
+                // Whether there is code must not depend on time.
+                Baseline::Auto if chaos.kinds != 0 => Baseline::Whole,
+                baseline => baseline,
+            };
+            let images = RunningImages::new(translation, elsewhere, baseline);
+            Some(Arc::new(images))
         }
     };
     let variant = variant_for(arguments.precise);

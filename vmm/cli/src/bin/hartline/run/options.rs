@@ -143,6 +143,16 @@ pub struct Arguments {
     #[arg(long, hide = true)]
     pub interpret: bool,
 
+    /// Which code the baseline translator translates
+    #[arg(
+        long,
+        hide = true,
+        value_enum,
+        default_value = "off",
+        env = "HARTLINE_BASELINE"
+    )]
+    pub baseline: Baseline,
+
     /// The riscv64 program
     pub program: PathBuf,
 
@@ -194,6 +204,19 @@ pub enum Interrupts {
     Posted,
     /// Injected by KVM, with exits
     Injected,
+}
+
+/// Values of `--baseline`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Baseline {
+    /// None
+    Off,
+    /// The code that a program reaches before LLVM has translated it
+    Auto,
+    /// Whole files, also if LLVM has translated them, before they are executed
+    Whole,
+    /// Whole files, and LLVM none
+    Only,
 }
 
 /// Values of `--stats`.

@@ -1,0 +1,172 @@
+use super::*;
+use crate::elf::testing::{Load, shared_object};
+use crate::image::{Image, build};
+use crate::link::{START_LENGTH, service_offset};
+use hartline_abi::image::{AccessEntry, FunctionEntry, variant};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
+
+/// `jal ra, g; addi a0, a0, 1; ret; g: ld a0, 0(a0); ret`, and code that nothing leads to.
+const CODE: [u32; 6] = [
+    0x00c0_00ef,
+    0x0015_0513,
+    0x0000_8067,
+    0x0005_3503,
+    0x0000_8067,
+    0x0000_0013,
+];
+const START: u64 = 0x1000;
+const G: u64 = START + 12;
+const AFTER: u64 = START + 20;
+
+fn elf() -> Vec<u8> {
+    let code = CODE.map(u32::to_le_bytes);
+    shared_object(&[Load {
+        flags: 5,
+        vaddr: START,
+        bytes: code.as_flattened(),
+        size: 4 * CODE.len() as u64,
+    }])
+}
+
+fn options() -> Options {
+    Options {
+        baseline: true,
+        ..Options::default()
+    }
+}
+
+fn guests(linked: &Linked) -> Vec<u64> {
+    linked.functions.iter().map(|entry| entry.guest).collect()
+}
+
+#[test]
+fn what_is_entered_is_translated() {
+    let (elf, options) = (elf(), options());
+    let mut code = Baseline::new(&elf, &options).unwrap();
+    assert!(code.link().unwrap().functions.is_empty());
+    assert!(!code.enter([START + 1, START - 2, START + 24, u64::MAX, 0]));
+    assert!(code.enter([START]));
+    assert!(!code.enter([START, G]) && !code.complete());
+    assert_eq!((code.instructions(), code.text_length()), (6, 24));
+    let linked = code.link().unwrap();
+    // The callee, and the code after a return.
+    assert_eq!(guests(&linked), [START, G, AFTER]);
+    let access = linked.accesses[0];
+    assert_eq!((access.guest, access.in_hart), (12, 0));
+    // The middle of a block.
+    assert!(code.enter([START + 4]));
+    let linked = code.link().unwrap();
+    assert_eq!(guests(&linked), [START, START + 4, G, AFTER]);
+    let image = build(&options.key(&elf), options.variant(), code.text(), &linked);
+    let image = image.unwrap();
+    let image = Image::open(&image).unwrap();
+    assert_eq!(image.header().variant, variant::BASELINE);
+    assert!(image.functions().eq(linked.functions.iter().copied()));
+    assert!(image.accesses().eq(linked.accesses.iter().copied()));
+}
+
+/// The instruction at an offset, and the offset after it.
+fn decode(code: &[u8], at: u32) -> (iced_x86::Instruction, u32) {
+    let ip = u64::from(at);
+    let mut decoder = Decoder::with_ip(64, &code[at as usize..], ip, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    (instruction, instruction.next_ip() as u32)
+}
+
+#[test]
+fn fields_are_filled_in() {
+    let (elf, options) = (elf(), options());
+    let mut code = Baseline::new(&elf, &options).unwrap();
+    code.enter([START]);
+    let linked = code.link().unwrap();
+    let start = START_LENGTH.next_multiple_of(64);
+    let mut decoder = Decoder::with_ip(64, &linked.code, 0, DecoderOptions::NONE);
+    decoder.set_position(start).unwrap();
+    decoder.set_ip(start as u64);
+    let all: Vec<iced_x86::Instruction> = decoder.iter().collect();
+    // The call leads to code that looks `g` up.
+    let mut calls = all.iter().filter(|one| one.mnemonic() == Mnemonic::Call);
+    let call = calls.next().unwrap();
+    let stub = call.near_branch_target() as u32;
+    let (load, next) = decode(&linked.code, stub);
+    assert_eq!((load.op0_register(), load.immediate(1)), (Register::R11, G));
+    let (add, _) = decode(&linked.code, next);
+    let offsets = linked.functions.iter().map(|entry| entry.guest - START);
+    let layout = crate::link::Layout::new(crate::table::table_length(24, offsets), 0, 0);
+    let bias = add.ip_rel_memory_address().wrapping_add(layout.code);
+    assert_eq!(
+        bias as i64, -4096,
+        "the bias is in the page before the file"
+    );
+    // The poll of the function leads to a service, whose code is at the start.
+    let jumps = all
+        .iter()
+        .filter(|one| one.mnemonic() == Mnemonic::Jmp && one.op0_kind() == OpKind::NearBranch64);
+    let targets: Vec<u64> = jumps.map(|jump| jump.near_branch_target()).collect();
+    let poll = service_offset(crate::lift::Service::PollEntry) as u64;
+    assert!(targets.contains(&poll));
+    // The access is the load.
+    let AccessEntry { host: at, .. } = linked.accesses[0];
+    let (load, _) = decode(&linked.code, at);
+    assert_eq!(
+        (load.mnemonic(), load.memory_base()),
+        (Mnemonic::Mov, Register::RAX)
+    );
+}
+
+#[test]
+fn entries_cover_the_code() {
+    let (elf, options) = (elf(), options());
+    let mut code = Baseline::new(&elf, &options).unwrap();
+    code.complete();
+    code.enter([START + 4, START + 8]);
+    let linked = code.link().unwrap();
+    let mut functions: Vec<FunctionEntry> = linked.functions.clone();
+    functions.sort_by_key(|entry| entry.host);
+    let ends = functions.iter().map(|entry| entry.host + entry.host_length);
+    let starts = functions.iter().skip(1).map(|entry| entry.host);
+    assert!(ends.zip(starts).all(|(end, start)| end == start));
+}
+
+#[test]
+fn parts_are_independent() {
+    // Functions of 8 bytes, so that a text of three parts has many.
+    let ret = [0x13, 0, 0, 0, 0x67, 0x80, 0, 0];
+    let bytes = ret.repeat(400);
+    let elf = shared_object(&[Load {
+        flags: 5,
+        vaddr: START,
+        bytes: &bytes,
+        size: bytes.len() as u64,
+    }]);
+    let options = Options {
+        precise: true,
+        ..options()
+    };
+    assert_eq!(options.variant(), variant::BASELINE_PRECISE);
+    let mut code = Baseline::new(&elf, &options).unwrap();
+    code.parts = divide_every(&code.parts[0].range, 1000);
+    assert!(code.enter([START + 8, START + 2000]));
+    assert_eq!(code.instructions(), 500);
+    let entries = guests(&code.link().unwrap());
+    assert!(entries.contains(&(START + 8)) && entries.contains(&(START + 2000)));
+    assert!(
+        !entries
+            .iter()
+            .any(|entry| (START + 1000..START + 2000).contains(entry))
+    );
+    assert!(code.complete() && !code.complete());
+    assert_eq!(code.instructions(), 800);
+    let key = options.key(&elf);
+    let linked = code.link().unwrap();
+    build(&key, options.variant(), code.text(), &linked).unwrap();
+}
+
+fn divide_every(range: &Range<u64>, length: usize) -> Vec<Part> {
+    let starts = range.clone().step_by(length);
+    let parts = starts.map(|start| Part {
+        range: start..range.end.min(start + length as u64),
+        translation: None,
+    });
+    parts.collect()
+}
