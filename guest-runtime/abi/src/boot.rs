@@ -167,6 +167,13 @@ pub struct NextTime {
     pub looks: AtomicU64,
 }
 
+/// Number of image windows.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "usize has 64 bits in the VM and on its host"
+)]
+const WINDOWS: usize = IMAGE_WINDOWS as usize;
+
 /// The shared pages.
 #[repr(C, align(4096))]
 #[derive(Debug)]
@@ -205,7 +212,7 @@ pub struct Shared {
     pub sample: Sample,
     /// Guest-physical address of the image file that the runtime has mapped into each window of
     /// [`crate::layout::IMAGE_BASE`], or 0. A window never changes its file.
-    pub windows: [u64; IMAGE_WINDOWS as usize],
+    pub windows: [u64; WINDOWS],
     /// NUL-terminated strings: the program's path as the guest sees it
     /// (AT_EXECFN), then arguments, then environment.
     pub arguments: [u8; ARGUMENTS_SIZE],

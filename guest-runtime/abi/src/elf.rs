@@ -206,7 +206,8 @@ impl<'a> Program<'a> {
     /// Number of program headers.
     #[must_use]
     pub fn header_count(&self) -> u16 {
-        (self.headers.len() / PROGRAM_HEADER_SIZE) as u16
+        // `parse` has taken as many headers as `e_phnum` says.
+        u16::try_from(self.headers.len() / PROGRAM_HEADER_SIZE).unwrap_or(u16::MAX)
     }
 
     /// All program headers, in order. Only `PT_LOAD` headers are checked.
@@ -298,12 +299,12 @@ impl<'a> Program<'a> {
 
     fn check_segments(&self) -> Result<(), ElfError> {
         let mut found = false;
-        for (index, header) in self.headers().enumerate() {
+        for (index, header) in (0..=u16::MAX).zip(self.headers()) {
             if header.kind != kind::LOAD {
                 continue;
             }
-            self.check_segment(index as u16, &header)?;
-            self.check_overlap(index as u16, &header)?;
+            self.check_segment(index, &header)?;
+            self.check_overlap(index, &header)?;
             found |= header.mem_size != 0;
         }
         if found {
@@ -380,16 +381,13 @@ impl<'a> Program<'a> {
         if header.mem_size == 0 {
             return Ok(());
         }
-        for (other, earlier) in self.headers().enumerate().take(usize::from(segment)) {
+        for (other, earlier) in (0..segment).zip(self.headers()) {
             let overlaps = earlier.kind == kind::LOAD
                 && earlier.mem_size != 0
                 && earlier.vaddr < end
                 && header.vaddr < earlier.vaddr + earlier.mem_size;
             if overlaps {
-                return Err(ElfError::Overlap {
-                    segment,
-                    other: other as u16,
-                });
+                return Err(ElfError::Overlap { segment, other });
             }
         }
         Ok(())

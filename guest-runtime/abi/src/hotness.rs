@@ -50,6 +50,10 @@ const _: () = assert!(variant::NORMAL == 0 && variant::PRECISE == 1);
 
 /// The slot of a [`place`].
 #[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the shift leaves a number below SLOTS"
+)]
 pub const fn slot(place: u64) -> usize {
     // Fibonacci hashing: the upper bits of the product depend on all bits of the place.
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS.trailing_zeros())) as usize

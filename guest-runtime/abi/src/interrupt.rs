@@ -36,6 +36,10 @@ pub const fn vector_of(device: u8) -> u8 {
 
 /// Device of a vector; none if the vector belongs to no device.
 #[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the guard compares with MAX_DEVICES"
+)]
 pub const fn device_of(vector: usize) -> Option<u8> {
     match vector.checked_sub(FIRST_VECTOR as usize) {
         Some(device) if device < MAX_DEVICES as usize => Some(device as u8),

@@ -5,6 +5,14 @@
 //! sizes and offsets checked at compile time. Readers trust nothing here: the VMM checks what the
 //! guest wrote, and the runtime checks what came from files.
 #![no_std]
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
 
 pub mod boot;
 pub mod call;

@@ -166,6 +166,7 @@ pub const fn net_control(pairs: u16) -> u16 {
 }
 
 /// Most pairs of queues of a network device: as many as a VM has vCPUs.
+#[expect(clippy::cast_possible_truncation, reason = "64 fits")]
 pub const MAX_QUEUE_PAIRS: u16 = crate::limits::MAX_CPUS as u16;
 
 /// A command of the control queue of network devices (section 5.1.6.5): class, command and data,

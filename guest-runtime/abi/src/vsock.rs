@@ -156,6 +156,11 @@ pub struct Credit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overrun;
 
+/// A number of bytes as the counters have it, which wrap.
+fn modulo(bytes: usize) -> u32 {
+    (bytes as u64 & 0xffff_ffff) as u32
+}
+
 impl Credit {
     /// The account of an end with a buffer of this length, before the first packet of the peer.
     #[must_use]
@@ -180,7 +185,7 @@ impl Credit {
 
     /// Records that bytes were sent, at most [`room`](Self::room).
     pub fn send(&mut self, bytes: usize) {
-        self.sent = self.sent.wrapping_add(bytes as u32);
+        self.sent = self.sent.wrapping_add(modulo(bytes));
     }
 
     /// Records the peer's credit from the header of a packet.
@@ -199,13 +204,13 @@ impl Credit {
         if bytes > free {
             return Err(Overrun);
         }
-        self.received = self.received.wrapping_add(bytes as u32);
+        self.received = self.received.wrapping_add(modulo(bytes));
         Ok(())
     }
 
     /// Records that bytes have left the buffer.
     pub fn forward(&mut self, bytes: usize) {
-        self.forwarded = self.forwarded.wrapping_add(bytes as u32);
+        self.forwarded = self.forwarded.wrapping_add(modulo(bytes));
     }
 
     /// Changes the length of the buffer. Bytes in the buffer stay.

@@ -25,8 +25,8 @@ impl Errno {
     /// The error number when `result` is −1 to −4095.
     pub const fn check(result: i64) -> Result<u64, Errno> {
         match result {
-            -4095..=-1 => Err(Errno(result.unsigned_abs() as u16)),
-            _ => Ok(result as u64),
+            -4095..=-1 => Err(Errno((result.unsigned_abs() & 0xfff) as u16)),
+            _ => Ok(result.cast_unsigned()),
         }
     }
 
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn results_and_names() {
-        assert_eq!(Errno::ENOENT.as_result() as i64, -2);
+        assert_eq!(Errno::ENOENT.as_result().cast_signed(), -2);
         assert_eq!(Errno::check(-2), Err(Errno::ENOENT));
         assert_eq!(Errno::check(5), Ok(5));
         assert_eq!(Errno::EHWPOISON.number(), 133);

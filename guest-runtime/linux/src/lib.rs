@@ -7,6 +7,14 @@
 //! A constant has the type in which the library OS uses it: the type of the structure's field, or
 //! of the register in which a system call takes it.
 #![no_std]
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
 
 pub mod auxvec;
 pub mod cacheflush;

@@ -61,12 +61,9 @@ impl Restart {
             Self::SaRestart => sa_restart,
             Self::AfterStop | Self::Never => false,
             Self::Lock => {
-                let command = arguments[1] as u32 & FUTEX_CMD_MASK;
-                sa_restart
-                    || matches!(
-                        command,
-                        FUTEX_LOCK_PI | FUTEX_LOCK_PI2 | FUTEX_WAIT_REQUEUE_PI
-                    )
+                let command = arguments[1] & u64::from(FUTEX_CMD_MASK);
+                let locks = [FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_WAIT_REQUEUE_PI];
+                sa_restart || locks.map(u64::from).contains(&command)
             }
         }
     }
