@@ -166,7 +166,8 @@ impl Shown {
         const GROWTH: f64 = 1.3;
         let much = length > self.length + self.length / 2;
         let waited = self.last.map_or(Duration::MAX, |last| last.elapsed());
-        let interval = FIRST.mul_f64(GROWTH.powi(self.images.min(MAX_IMAGES) as i32));
+        let images = i32::try_from(self.images.min(MAX_IMAGES)).unwrap_or(i32::MAX);
+        let interval = FIRST.mul_f64(GROWTH.powi(images));
         self.is_behind && (much || waited >= interval)
     }
 
