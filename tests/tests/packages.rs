@@ -236,7 +236,9 @@ fn page(
                 )?;
             }
             Some(Err(error)) => {
-                let line = error.lines().next().unwrap_or_default().replace('|', " ");
+                // Without the command and its paths.
+                let line = error.split(['\n', '"']).next().unwrap_or_default();
+                let line = line.trim_end_matches([' ', ':']).replace('|', " ");
                 writeln!(table, "{head} {line} | | | |")?;
             }
             None => match old.get(package) {
