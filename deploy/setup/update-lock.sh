@@ -12,7 +12,7 @@ root=$(cd "$here/../.." && pwd)
 . "$here/debian.sh"
 
 options=("$@")
-new=
+new= warned=
 trap 'rm -f "$new"' EXIT
 
 # begin LOCK HEADER...: start to write LOCK
@@ -34,7 +34,7 @@ add() {
     fi
     if ! lines=$("$here/debian-index.sh" ${options[@]+"${options[@]}"} \
         ${closure[@]+"${closure[@]}"} "$arch" "$@"); then
-        echo "update-lock: $lock is unchanged" >&2
+        echo "update-lock: ${lock#"$root/"} is unchanged" >&2
         exit 1
     fi
     # apt has compared both when it fetched them. Lists that were copied there by hand
@@ -45,8 +45,10 @@ add() {
     got=$(/usr/lib/apt/apt-helper cat-file "$lists"/*_main_binary-"$arch"_Packages* | sha256sum)
     if [ "$want" != "${got%% *}" ]; then
         echo "# $arch: unsigned: the Release file names another index than the one used." >>"$new"
-        echo "update-lock: $arch: the signed Release file names another index than the one used:" \
-            "run make update-lock again when the mirror serves both" >&2
+        [ "$warned" = "$arch" ] ||
+            echo "update-lock: $arch: the signed Release file names another index than the one" \
+                "used: run make update-lock again when the mirror serves both" >&2
+        warned=$arch
     fi
     LC_ALL=C sort -u <<<"$lines" >>"$new"
 }

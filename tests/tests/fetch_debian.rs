@@ -503,11 +503,14 @@ fn update_lock() -> Result<()> {
     let hello = setting.package("1.0")?;
     let kernel = Package::new(folder, "kernel-2", "2.0", "")?;
     let meta = Package::new(folder, "kernel", "2", "kernel-2")?;
-    fs::create_dir_all(folder.join("tests/bench"))?;
+    for part in ["tests/bench", "tests/packages"] {
+        fs::create_dir_all(folder.join(part))?;
+    }
     for (script, packages) in [
         ("deploy/setup/setup.sh", "riscv64 kernel/depends hello"),
         ("deploy/setup/toolchain.sh", "riscv64 hello"),
         ("tests/bench/build.sh", "riscv64 hello"),
+        ("tests/packages/root.sh", "kernel"),
     ] {
         let path = folder.join(script);
         // Another process writes the file. A child could inherit a descriptor of this process that
@@ -529,23 +532,27 @@ fn update_lock() -> Result<()> {
     expect_eq("exit code", outcome.code, 1)?;
     let text = outcome.stderr_text();
     let said = text.contains("index of trixie riscv64: File has unexpected size")
-        && text.ends_with("update-lock: debian.lock is unchanged\n");
+        && text.ends_with("update-lock: deploy/setup/debian.lock is unchanged\n");
     expect_eq(&text, said, true)?;
     expect_eq("lock", fs::read_to_string(&lock)?, "as it was\n".into())?;
 
     setting.serve_index(&[&hello, &kernel, &meta], &setting.key)?;
     expect(&process::run(&mut command, b"")?, 0, "")?;
-    let text = fs::read_to_string(&lock)?;
-    let lines: String = (text.lines())
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let lines = |lock: &Path| -> Result<String> {
+        let text = fs::read_to_string(lock)?;
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        Ok(lines.map(|line| format!("{line}\n")).collect())
+    };
     let expected = format!(
         "{}{}{ARCH} kernel/depends kernel-2\n",
         hello.lock_line(),
         kernel.lock_line()
     );
-    expect_eq("lock", lines, expected)?;
+    expect_eq("lock", lines(&lock)?, expected)?;
+    // With all that the package depends on.
+    let expected = meta.lock_line() + &kernel.lock_line();
+    let workloads = folder.join("tests/packages/debian.lock");
+    expect_eq("lock of the workloads", lines(&workloads)?, expected)?;
     let left = names(&folder.join("deploy/setup"));
     let temporary = left.iter().filter(|name| name.starts_with("debian.lock."));
     expect_eq("temporary files", temporary.count(), 0)?;
@@ -603,6 +610,14 @@ fn complete_lock() -> Result<()> {
             let arch = words.next().unwrap_or_default();
             let wanted = words.map(|name| format!("{arch} {name}"));
             missing.extend(wanted.filter(|package| !locked.contains(package)));
+        }
+    }
+    let text = fs::read_to_string(root.join("tests/packages/debian.lock"))?;
+    let script = root.join("tests/packages/root.sh");
+    let outcome = process::run(Command::new(script).arg("--packages"), b"")?;
+    for name in outcome.stdout_text().lines() {
+        if !text.contains(&format!("\n{ARCH} {name} ")) {
+            missing.push(format!("{ARCH} {name}"));
         }
     }
     expect_eq(
