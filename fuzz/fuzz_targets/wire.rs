@@ -91,7 +91,7 @@ impl Transmit for Out {
 
 fn open(net: &mut Network, kind: Type, port: u16) -> Option<SocketId> {
     let id = net.add(Socket::new(Family::Inet, kind, WHO)).ok()?;
-    net.bind_inet(id, SocketAddr::new(OWN.into(), port), 0)
+    net.bind_inet(id, SocketAddr::new(OWN.into(), port), true)
         .ok()?;
     Some(id)
 }
