@@ -5,16 +5,16 @@
 
 #![no_main]
 
+mod program;
+
 use hartline_abi::image::variant;
 use hartline_aot::baseline::Baseline;
 use hartline_aot::image::{Image, build};
 use hartline_aot::translator::Options;
 use hartline_baseline::{Features, MAX_EXPANSION, MAX_FIXED, Region, Translation, translate};
 use libfuzzer_sys::{Corpus, fuzz_target};
+use program::{BASE, START, elf};
 
-/// Address of the ELF file's first byte.
-const BASE: u64 = 0x1_0000;
-const HEADERS: usize = 64 + 56;
 const FEATURES: &str = "+popcnt,+lzcnt,+bmi,+bmi2,+fma,+pclmul";
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
@@ -102,8 +102,7 @@ fn as_file(choice: u8, code: &[u8], offsets: &[u64]) {
         ..Options::default()
     };
     let mut baseline = Baseline::new(&file, &options).expect("a program");
-    let start = BASE + HEADERS as u64;
-    baseline.enter(offsets.iter().map(|offset| start + offset));
+    baseline.enter(offsets.iter().map(|offset| START + offset));
     if choice & 0x80 != 0 {
         baseline.complete();
     }
@@ -113,32 +112,4 @@ fn as_file(choice: u8, code: &[u8], offsets: &[u64]) {
     let image = Image::open(&image).expect("a good image");
     assert!(variant::is_baseline(image.header().variant));
     assert_eq!(image.accesses().count(), linked.accesses.len());
-}
-
-/// Returns a statically linked program of one segment; its entry point is its first instruction.
-fn elf(code: &[u8], position_independent: bool) -> Vec<u8> {
-    let length = (HEADERS + code.len()) as u64;
-    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
-    file.resize(16, 0);
-    let kind: u16 = if position_independent { 3 } else { 2 };
-    let machine: u16 = 243;
-    file.extend(kind.to_le_bytes());
-    file.extend(machine.to_le_bytes());
-    file.extend(1u32.to_le_bytes());
-    for word in [BASE + HEADERS as u64, 64, 0] {
-        file.extend(word.to_le_bytes());
-    }
-    // EF_RISCV_RVC and the double-precision float ABI.
-    file.extend(5u32.to_le_bytes());
-    for half in [64u16, 56, 1, 64, 0, 0] {
-        file.extend(half.to_le_bytes());
-    }
-    // PT_LOAD, readable and executable.
-    file.extend(1u32.to_le_bytes());
-    file.extend(5u32.to_le_bytes());
-    for word in [0, BASE, BASE, length, length, 0x1000] {
-        file.extend(word.to_le_bytes());
-    }
-    file.extend(code);
-    file
 }

@@ -5,6 +5,8 @@
 
 #![no_main]
 
+mod program;
+
 use hartline_aot::codegen::Codegen;
 use hartline_aot::image::{Image, build};
 use hartline_aot::key::Key;
@@ -14,13 +16,11 @@ use hartline_aot::translator::{Options, Translator};
 use hartline_isa::decode;
 use inkwell::context::Context;
 use libfuzzer_sys::{Corpus, fuzz_target};
+use program::elf;
 use std::num::NonZero;
 
 /// Longest code, bytes, so that a program is translated in some milliseconds.
 const MAX_CODE: usize = 400;
-/// Address of the ELF file's first byte.
-const BASE: u64 = 0x1_0000;
-const HEADERS: usize = 64 + 56;
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Some((&choice, code)) = bytes.split_first() else {
@@ -91,32 +91,4 @@ fn valid(bytes: &[u8]) -> Vec<u8> {
     // The code ends with `ret`.
     code.extend([0x82, 0x80]);
     code
-}
-
-/// Returns a statically linked program of one segment; its entry point is its first instruction.
-fn elf(code: &[u8], position_independent: bool) -> Vec<u8> {
-    let length = (HEADERS + code.len()) as u64;
-    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
-    file.resize(16, 0);
-    let kind: u16 = if position_independent { 3 } else { 2 };
-    let machine: u16 = 243;
-    file.extend(kind.to_le_bytes());
-    file.extend(machine.to_le_bytes());
-    file.extend(1u32.to_le_bytes());
-    for word in [BASE + HEADERS as u64, 64, 0] {
-        file.extend(word.to_le_bytes());
-    }
-    // EF_RISCV_RVC and the double-precision float ABI.
-    file.extend(5u32.to_le_bytes());
-    for half in [64u16, 56, 1, 64, 0, 0] {
-        file.extend(half.to_le_bytes());
-    }
-    // PT_LOAD, readable and executable.
-    file.extend(1u32.to_le_bytes());
-    file.extend(5u32.to_le_bytes());
-    for word in [0, BASE, BASE, length, length, 0x1000] {
-        file.extend(word.to_le_bytes());
-    }
-    file.extend(code);
-    file
 }

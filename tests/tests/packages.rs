@@ -254,7 +254,8 @@ fn page(
          and exit code must be the same in the first run, with an empty cache of translations, and in \
          the second one. {same} of {} are the same. The scripts are below the table.\n\n\
          `make test-packages` runs them, as root, and writes this page. Times are seconds of the whole \
-         script on the machine that ran it, two scripts at a time.\n\n\
+         script, two scripts at a time, and depend on what else the machine does, so they show that a \
+         script ends, not how fast Hartline is: `hartline bench` compares speed.\n\n\
          | package | version | result | first run | second run | qemu-riscv64 |\n\
          |---|---|---|---:|---:|---:|\n{table}\n\
          ## Scripts\n\nA script runs in an empty directory, by Debian's `/bin/sh`.\n",
