@@ -46,6 +46,7 @@ impl File for SignalFd {
                 let address = vector.iov_base.wrapping_add(at);
                 // The address is checked first, so that a bad one loses no signal.
                 user::slice_mut(kernel.memory_mut(), address, RECORD)?;
+                kernel.settle_timer_signals(self.set.get());
                 let Some(info) = kernel.signals().take(self.set.get()) else {
                     break;
                 };

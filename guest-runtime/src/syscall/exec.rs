@@ -179,6 +179,7 @@ fn execute(
     take_rights(kernel, who, is_secure);
     executable::set(kernel, ino);
     let (vfs, process) = kernel.file_state();
+    vfs.unshare_files(process);
     vfs.close_on_exec(process);
     kernel.control = match loader::load_files(kernel, &file, interpreter.as_ref(), strings) {
         Ok(()) => Control::Replaced,
