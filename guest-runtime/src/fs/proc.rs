@@ -514,6 +514,7 @@ impl Node {
                 (S_IFDIR | 0o555, 2, 0)
             }
             (_, Some(Kind::Text(Text::Environ))) => (S_IFREG | 0o400, 1, 0),
+            (_, Some(Kind::Text(Text::OomScoreAdj))) => (S_IFREG | 0o644, 1, 0),
             (_, Some(Kind::Text(_)) | None) => (S_IFREG | 0o444, 1, 0),
             (_, Some(_)) => (S_IFLNK | 0o777, 1, 0),
         };

@@ -21,7 +21,7 @@ impl System for Facts {
             foreground: 2,
             threads: 3,
             nice: 5,
-            cpu_time: 1_000_000_000,
+            user_time: 1_000_000_000,
             ..TaskFacts::default()
         }
     }
@@ -80,8 +80,8 @@ impl System for Facts {
         }
     }
 
-    fn identity(&self) -> [&str; 3] {
-        ["6.12.0", "#1", "host"]
+    fn identity(&self) -> [&str; 4] {
+        ["6.12.0", "#1", "host", "domain"]
     }
 
     fn processors(&self) -> u32 {
