@@ -162,6 +162,10 @@ pub fn contents(
         Text::Stat => return Ok(process_stat(process, system)),
         Text::Status => return Ok(process_status(process, system)),
         Text::Limits => limits(&mut out, system),
+        Text::OomScore => {
+            let score = oom_score(process.oom_score.get().adjustment, system.memory());
+            return Ok(format!("{score}\n").into_bytes());
+        }
         Text::OomScoreAdj => {
             let adjustment = process.oom_score.get().adjustment;
             return Ok(format!("{adjustment}\n").into_bytes());
@@ -183,6 +187,18 @@ pub fn contents(
         },
     }
     Ok(out.into_bytes())
+}
+
+/// The score of a process with this `oom_score_adj`: the thousandths of RAM that it counts for,
+/// scaled as Linux does, so that a process without memory and adjustment has 666.
+fn oom_score(adjustment: i16, memory: Memory) -> i64 {
+    const NEVER: i16 = -1000;
+    let total = memory.total.cast_signed().max(1);
+    let counted = memory.resident.cast_signed() + i64::from(adjustment) * (total / 1000);
+    match adjustment {
+        NEVER => 0,
+        _ => (1000 + counted * 1000 / total) * 2 / 3,
+    }
 }
 
 /// Files that never change.

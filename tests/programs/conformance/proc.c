@@ -198,12 +198,20 @@ static long adjust(const char *text) {
     return result;
 }
 
-// The adjustment that a process inherits, and that only a privileged one lowers.
+static long score(void) {
+    return contents("/proc/self/oom_score") > 0 ? atol(text) : -1;
+}
+
+// The adjustment that counts in the score, that a process inherits, and that only a privileged one lowers.
 static void killing(void) {
     char text[16] = "";
+    long unadjusted = score();
     int fd = open("/proc/self/oom_score_adj", O_RDONLY);
     GIVES(adjust("500"), 3);
     CHECK(pread(fd, text, sizeof text, 0) == 4 && !strcmp(text, "500\n"));
+    // A third of the adjustment does not count, and the memory may change a little.
+    long raised = score() - unadjusted;
+    CHECK(raised >= 330 && raised <= 336);
     GIVES(adjust(" 70\n"), 4);
     CHECK(pread(fd, text, sizeof text, 0) == 3 && !memcmp(text, "70\n", 3));
     FAILS(adjust("1001"), EINVAL);

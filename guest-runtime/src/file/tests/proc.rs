@@ -3,6 +3,7 @@
 use super::Machine;
 use crate::file::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::fs::proc::{Node, Text};
+use crate::fs::process::OomScore;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_CREAT, O_RDONLY, O_WRONLY};
 use hartline_linux::resource::{RLIM_INFINITY, RLIM_NLIMITS, Rlimit64};
@@ -142,6 +143,24 @@ fn texts() {
     );
     assert!(text(&mut m, "/proc/stat").unwrap().contains("btime 5\n"));
     assert_eq!(text(&mut m, "/proc/self"), Err(Errno::EINVAL));
+}
+
+#[test]
+fn oom_scores() {
+    let mut m = Machine::sample();
+    // 4 MiB of 1 GiB are 3 thousandths.
+    for (adjustment, expected) in [
+        (0, "668\n"),
+        (1000, "1335\n"),
+        (-999, "3\n"),
+        (-1000, "0\n"),
+    ] {
+        m.process.oom_score.set(OomScore {
+            adjustment,
+            least: 0,
+        });
+        assert_eq!(text(&mut m, "/proc/self/oom_score").unwrap(), expected);
+    }
 }
 
 #[test]
