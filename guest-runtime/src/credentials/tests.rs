@@ -167,10 +167,12 @@ fn scheduling_and_limits_need_a_common_user() {
     assert!(one.may_schedule(&one) && !one.may_schedule(&other));
     assert!(one.may_limit(&one) && !one.may_limit(&other));
     assert!(Credentials::root().may_schedule(&one) && Credentials::root().may_limit(&one));
-    // The effective user of one is the real user of the other; limits need all of them.
+    // For scheduling, the own effective user is the other's real or effective user; for limits, the
+    // own real user is all of the other's.
     let mut switched = Credentials::new(5, 5);
     switched.user.effective = 6;
-    assert!(switched.may_schedule(&other) && switched.may_schedule(&one));
+    assert!(switched.may_schedule(&other) && one.may_schedule(&switched));
+    assert!(!switched.may_schedule(&one) && !other.may_schedule(&one));
     assert!(!one.may_limit(&switched));
 }
 
