@@ -44,7 +44,7 @@ fn clock_adjtime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     match a[0] {
         CLOCK_REALTIME => adjust(kernel, a[1]),
         // The other clocks cannot be adjusted.
-        0..16 => Err(Errno::EOPNOTSUPP),
+        1..16 => Err(Errno::EOPNOTSUPP),
         _ => Err(Errno::EINVAL),
     }
 }

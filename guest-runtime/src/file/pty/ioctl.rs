@@ -27,7 +27,7 @@ pub struct Side {
 }
 
 /// The pairs of the VM.
-fn ptys<'a>(caller: &'a mut dyn Caller) -> &'a mut Ptys {
+fn ptys(caller: &mut dyn Caller) -> &mut Ptys {
     caller.io().0.ptys
 }
 
