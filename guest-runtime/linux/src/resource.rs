@@ -5,6 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 // Limits, and their number.
 pub const RLIMIT_CPU: usize = 0;
+pub const RLIMIT_FSIZE: usize = 1;
 pub const RLIMIT_DATA: usize = 2;
 pub const RLIMIT_STACK: usize = 3;
 pub const RLIMIT_CORE: usize = 4;
@@ -12,6 +13,10 @@ pub const RLIMIT_NPROC: usize = 6;
 pub const RLIMIT_NOFILE: usize = 7;
 pub const RLIMIT_MEMLOCK: usize = 8;
 pub const RLIMIT_AS: usize = 9;
+pub const RLIMIT_SIGPENDING: usize = 11;
+pub const RLIMIT_MSGQUEUE: usize = 12;
+pub const RLIMIT_NICE: usize = 13;
+pub const RLIMIT_RTPRIO: usize = 14;
 /// Default of `RLIMIT_MEMLOCK`, bytes.
 pub const MLOCK_LIMIT: u64 = 8 << 20;
 pub const RLIM_NLIMITS: usize = 16;

@@ -38,6 +38,7 @@ pub const MSG_EOR: u32 = 0x80;
 pub const MSG_WAITALL: u32 = 0x100;
 pub const MSG_ERRQUEUE: u32 = 0x2000;
 pub const MSG_NOSIGNAL: u32 = 0x4000;
+pub const MSG_MORE: u32 = 0x8000;
 pub const MSG_WAITFORONE: u32 = 0x1_0000;
 pub const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
 

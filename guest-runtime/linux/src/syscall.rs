@@ -204,13 +204,15 @@ const LOCKS: &str = "locks hold within the VM, also those of files of volumes";
 const RWF: &str = "no flags but `RWF_HIPRI`, `RWF_DSYNC`, `RWF_SYNC`";
 const COPIES: &str = "copies the bytes";
 const IDENTITY: &str = "threads share credentials: a call changes those of the whole process";
-const WAIT_NOTE: &str = "`rusage` has user time only; `__WCLONE` and `__WNOTHREAD` have no effect";
+const WAIT_NOTE: &str = "`rusage` has times only; no core dumps, so `WCOREDUMP` does not hold; `__WCLONE` and `__WNOTHREAD` have no effect";
 const EXEC_NOTE: &str =
     "file capabilities have no effect; set-user-ID and set-group-ID have none in volumes";
 const CLOCKS: &str = "no clocks of devices; `CLOCK_TAI` is `CLOCK_REALTIME`";
-const SCHED_OTHER: &str = "checked, without effect: all tasks are scheduled as `SCHED_OTHER`";
+const POLICY: &str = "stored, without effect: all tasks are scheduled alike; no `SCHED_DEADLINE`";
+const IO_PRIORITY: &str = "stored, without effect: requests are served in their order";
+const SYSTEM_TIME: &str = "system time is an estimate from every seventh system call";
 const NO_DEADLINE: &str = "no `SCHED_DEADLINE`";
-const LIMITS: &str = "enforced are `RLIMIT_CPU`, at a tick of 10 ms, `RLIMIT_AS`, `RLIMIT_DATA`, `RLIMIT_STACK`, `RLIMIT_MEMLOCK`, `RLIMIT_NPROC` and `RLIMIT_NOFILE`; the others are stored";
+const LIMITS: &str = "`RLIMIT_CORE` (there are no core dumps), `RLIMIT_RSS`, `RLIMIT_LOCKS`, `RLIMIT_MSGQUEUE` and `RLIMIT_RTTIME` are stored without effect; `RLIMIT_CPU` is enforced at a tick of 10 ms; at most 4096 signals are queued";
 const EPERM: &str = "always `EPERM`";
 
 calls! {
@@ -249,8 +251,8 @@ calls! {
     29 ioctl(Fd, Choice(IOCTL), Pointer):
         Partial("requests of terminals, sockets, block devices, `/dev/random`, `/dev/vsock`; \
             `FIO…`; interfaces cannot be changed");
-    30 ioprio_set(Int, Int, Int): Missing;
-    31 ioprio_get(Int, Int): Missing;
+    30 ioprio_set(Int, Int, Int): Partial(IO_PRIORITY);
+    31 ioprio_get(Int, Int): Supported;
     32 flock(Fd, Hex): Partial(LOCKS);
     33 mknodat(DirFd, Path, Octal, Hex): Partial("in volumes no devices, FIFOs, sockets");
     34 mkdirat(DirFd, Path, Octal): Supported;
@@ -278,7 +280,7 @@ calls! {
     55 fchown(Fd, Int, Int): Supported;
     56 openat(DirFd, Path, Flags(OPEN), OpenMode): Supported;
     57 close(Fd): Supported;
-    58 vhangup(): Missing;
+    58 vhangup(): Partial(EPERM);
     59 pipe2(OutInts, Flags(STATUS)): Partial("no `O_NOTIFICATION_PIPE`");
     60 quotactl(Hex, Path, Int, Pointer): Missing;
     61 getdents64(Fd, Pointer, Size): Supported;
@@ -320,7 +322,7 @@ calls! {
     94 exit_group(Int) -> Never: Supported;
     95 waitid(Int, Int, Pointer, Flags(WAIT), Pointer): Partial(WAIT_NOTE);
     96 set_tid_address(Pointer): Supported;
-    97 unshare(Flags(CLONE)): Missing;
+    97 unshare(Flags(CLONE)): Partial("no namespaces (`EPERM`); not by a thread beside others");
     98 futex(Pointer, Choice(FUTEX), Int, Pointer, Pointer, Hex) restart Lock:
         Partial("`FUTEX_LOCK_PI` and its like inherit no priority: tasks have none");
     99 set_robust_list(Pointer, Size): Supported;
@@ -339,7 +341,7 @@ calls! {
     110 timer_settime(Int, Flags(TIMER), Pointer, Pointer):
         Partial("timers of processor time expire at a tick of 10 ms");
     111 timer_delete(Int): Supported;
-    112 clock_settime(Choice(CLOCK), Time): Missing;
+    112 clock_settime(Choice(CLOCK), Time): Partial(EPERM);
     113 clock_gettime(Choice(CLOCK), OutTime): Partial(CLOCKS);
     114 clock_getres(Choice(CLOCK), OutTime):
         Partial("no clocks of devices; the reported resolution is 1 ns");
@@ -347,16 +349,16 @@ calls! {
         Partial(CLOCKS);
     116 syslog(Int, Pointer, Int): Missing;
     117 ptrace(Int, Int, Pointer, Pointer): Missing;
-    118 sched_setparam(Int, Pointer): Partial(SCHED_OTHER);
-    119 sched_setscheduler(Int, Int, Pointer): Partial(SCHED_OTHER);
-    120 sched_getscheduler(Int): Partial("always `SCHED_OTHER`");
-    121 sched_getparam(Int, Pointer): Partial("always 0");
+    118 sched_setparam(Int, Pointer): Partial(POLICY);
+    119 sched_setscheduler(Int, Int, Pointer): Partial(POLICY);
+    120 sched_getscheduler(Int): Supported;
+    121 sched_getparam(Int, Pointer): Supported;
     122 sched_setaffinity(Int, Size, Pointer): Supported;
     123 sched_getaffinity(Int, Size, Pointer): Supported;
     124 sched_yield(): Supported;
     125 sched_get_priority_max(Int): Partial(NO_DEADLINE);
     126 sched_get_priority_min(Int): Partial(NO_DEADLINE);
-    127 sched_rr_get_interval(Int, OutTime): Missing;
+    127 sched_rr_get_interval(Int, OutTime): Supported;
     128 restart_syscall(): Missing;
     129 kill(Int, Signal): Supported;
     130 tkill(Int, Signal): Supported;
@@ -382,7 +384,7 @@ calls! {
     150 getresgid(Pointer, Pointer, Pointer): Supported;
     151 setfsuid(Int): Partial(IDENTITY);
     152 setfsgid(Int): Partial(IDENTITY);
-    153 times(Pointer): Partial("no system time");
+    153 times(Pointer): Partial(SYSTEM_TIME);
     154 setpgid(Int, Int): Supported;
     155 getpgid(Int): Supported;
     156 getsid(Int): Supported;
@@ -390,20 +392,21 @@ calls! {
     158 getgroups(Int, Pointer): Supported;
     159 setgroups(Int, Pointer): Partial(IDENTITY);
     160 uname(Pointer): Supported;
-    161 sethostname(Bytes, Size): Partial(EPERM);
-    162 setdomainname(Bytes, Size): Partial(EPERM);
+    161 sethostname(Bytes, Size): Partial("UTF-8 names only");
+    162 setdomainname(Bytes, Size): Partial("UTF-8 names only");
     163 getrlimit(Int, Pointer): Supported;
     164 setrlimit(Int, Pointer): Partial(LIMITS);
-    165 getrusage(Int, Pointer): Partial("user time and `ru_maxrss` only; `ru_maxrss` is the VM's");
+    165 getrusage(Int, Pointer): Partial("times and `ru_maxrss` only; `ru_maxrss` is the VM's; threads have no system time");
     166 umask(Octal): Supported;
     167 prctl(Int, Hex, Hex, Hex, Hex):
         Partial("`PR_SET_PDEATHSIG`, `PR_SET_DUMPABLE`, `PR_SET_NAME`, `PR_SET_NO_NEW_PRIVS`, \
-            `PR_SET_KEEPCAPS`, `PR_SET_SECUREBITS`, their `PR_GET_…`, `PR_CAPBSET_…`, \
+            `PR_SET_KEEPCAPS`, `PR_SET_SECUREBITS`, `PR_SET_CHILD_SUBREAPER`, `PR_SET_TIMERSLACK` \
+            (stored), their `PR_GET_…`, `PR_CAPBSET_…`, \
             `PR_CAP_AMBIENT`; threads share what they set");
     168 getcpu(Pointer, Pointer, Pointer): Supported;
     169 gettimeofday(Pointer, Pointer): Supported;
-    170 settimeofday(Pointer, Pointer): Missing;
-    171 adjtimex(Pointer): Missing;
+    170 settimeofday(Pointer, Pointer): Partial(EPERM);
+    171 adjtimex(Pointer): Partial("the clock cannot be changed (`EPERM`)");
     172 getpid(): Supported;
     173 getppid(): Supported;
     174 getuid(): Supported;
@@ -442,7 +445,7 @@ calls! {
     204 getsockname(Fd, Pointer, Pointer): Supported;
     205 getpeername(Fd, Pointer, Pointer): Supported;
     206 sendto(Fd, Bytes, Size, Flags(MESSAGE), Address, Int):
-        Partial("no `MSG_OOB`; `MSG_MORE`, `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect");
+        Partial("no `MSG_OOB`; `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect, `MSG_MORE` has one for UDP only");
     207 recvfrom(Fd, OutBytes, Size, Flags(MESSAGE), Pointer, Pointer):
         Partial("no `MSG_OOB`, no error queue (`MSG_ERRQUEUE`)");
     208 setsockopt(Fd, Choice(LEVEL), Int, Pointer, Pointer):
@@ -451,7 +454,7 @@ calls! {
     209 getsockopt(Fd, Choice(LEVEL), Int, Pointer, Pointer): Partial("no `TCP_INFO`");
     210 shutdown(Fd, Choice(SHUTDOWN)): Supported;
     211 sendmsg(Fd, Pointer, Flags(MESSAGE)):
-        Partial("no `MSG_OOB`; `MSG_MORE`, `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect; \
+        Partial("no `MSG_OOB`; `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect, `MSG_MORE` has one for UDP only; \
             control messages of IP have no effect");
     212 recvmsg(Fd, Pointer, Flags(MESSAGE)):
         Partial("no `MSG_OOB`, no error queue (`MSG_ERRQUEUE`); no control messages of IP");
@@ -463,8 +466,8 @@ calls! {
     218 request_key(Path, Path, Path, Int): Missing;
     219 keyctl(Int, Hex, Hex, Hex, Hex): Missing;
     220 clone(Flags(CLONE), Pointer, Pointer, Pointer, Pointer):
-        Partial("threads share everything, processes memory at most (`CLONE_VM`); no namespaces, \
-            `CLONE_PARENT`, `CLONE_PTRACE`, `CLONE_IO`");
+        Partial("threads share everything; no namespaces (`EPERM`); locks of `fcntl` are not shared by \
+            `CLONE_FILES`");
     221 execve(Path, Strings, Count): Partial(EXEC_NOTE);
     222 mmap(Pointer, Size, Flags(PROTECTION), Flags(MAPPING), Fd, Hex) -> Address:
         Partial("no `MAP_HUGETLB`; `MAP_SYNC` has no effect; \
@@ -498,20 +501,20 @@ calls! {
     261 prlimit64(Int, Int, Pointer, Pointer): Partial(LIMITS);
     262 fanotify_init(Hex, Flags(OPEN)): Missing;
     263 fanotify_mark(Fd, Hex, Hex, DirFd, Path): Missing;
-    264 name_to_handle_at(DirFd, Path, Pointer, Pointer, Flags(AT)): Missing;
+    264 name_to_handle_at(DirFd, Path, Pointer, Pointer, Flags(AT)): Partial("always `EOPNOTSUPP`: no file system has handles");
     265 open_by_handle_at(Fd, Pointer, Flags(OPEN)): Missing;
-    266 clock_adjtime(Choice(CLOCK), Pointer): Missing;
+    266 clock_adjtime(Choice(CLOCK), Pointer): Partial("the clock cannot be changed (`EPERM`)");
     267 syncfs(Fd): Partial("syncs the file only");
-    268 setns(Fd, Hex): Missing;
+    268 setns(Fd, Hex): Partial(EPERM);
     269 sendmmsg(Fd, Pointer, Int, Flags(MESSAGE)):
-        Partial("no `MSG_OOB`; `MSG_MORE`, `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect; \
+        Partial("no `MSG_OOB`; `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect, `MSG_MORE` has one for UDP only; \
             control messages of IP have no effect");
-    270 process_vm_readv(Int, Pointer, Size, Pointer, Size, Hex): Missing;
-    271 process_vm_writev(Int, Pointer, Size, Pointer, Size, Hex): Missing;
-    272 kcmp(Int, Int, Int, Hex, Hex): Missing;
+    270 process_vm_readv(Int, Pointer, Size, Pointer, Size, Hex): Supported;
+    271 process_vm_writev(Int, Pointer, Size, Pointer, Size, Hex): Supported;
+    272 kcmp(Int, Int, Int, Hex, Hex): Partial("`KCMP_FS`, `KCMP_SIGHAND`, `KCMP_IO`, `KCMP_SYSVSEM` compare processes; no `KCMP_EPOLL_TFD`");
     273 finit_module(Fd, Path, Hex): Missing;
-    274 sched_setattr(Int, Pointer, Hex): Missing;
-    275 sched_getattr(Int, Pointer, Size, Hex): Missing;
+    274 sched_setattr(Int, Pointer, Hex): Partial(POLICY);
+    275 sched_getattr(Int, Pointer, Size, Hex): Supported;
     276 renameat2(DirFd, Path, DirFd, Path, Hex): Partial("no `RENAME_WHITEOUT`");
     277 seccomp(Int, Hex, Pointer): Missing;
     278 getrandom(OutBytes, Size, Flags(RANDOM)): Supported;
@@ -520,7 +523,7 @@ calls! {
     281 execveat(DirFd, Path, Strings, Count, Flags(AT)): Partial(EXEC_NOTE);
     282 userfaultfd(Flags(STATUS)): Missing;
     283 membarrier(Int, Hex, Int):
-        Partial("`MEMBARRIER_CMD_GLOBAL` and `MEMBARRIER_CMD_PRIVATE_EXPEDITED` only");
+        Partial("`MEMBARRIER_CMD_GLOBAL`, `MEMBARRIER_CMD_GLOBAL_EXPEDITED` and `MEMBARRIER_CMD_PRIVATE_EXPEDITED` only");
     284 mlock2(Pointer, Size, Hex): Supported;
     285 copy_file_range(Fd, Pointer, Fd, Pointer, Size, Hex): Supported;
     286 preadv2(Fd, Pointer, Int, Long, Long, Hex): Partial(RWF);
@@ -545,12 +548,12 @@ calls! {
     433 fspick(DirFd, Path, Hex): Missing;
     434 pidfd_open(Int, Flags(STATUS)): Partial("no `PIDFD_THREAD`");
     435 clone3(Pointer, Size):
-        Partial("threads share everything, processes memory at most (`CLONE_VM`); no namespaces, \
-            `CLONE_PARENT`, `CLONE_PTRACE`, `CLONE_IO`; no `set_tid`, `cgroup`");
+        Partial("threads share everything; no namespaces (`EPERM`); locks of `fcntl` are not shared by \
+            `CLONE_FILES`; no `set_tid`, `cgroup`");
     436 close_range(Fd, Fd, Hex):
         Partial("`CLOSE_RANGE_UNSHARE` has no effect: other threads lose the descriptors too");
     437 openat2(DirFd, Path, Pointer, Size): Partial("no `RESOLVE_CACHED`");
-    438 pidfd_getfd(Fd, Fd, Hex): Missing;
+    438 pidfd_getfd(Fd, Fd, Hex): Supported;
     439 faccessat2(DirFd, Path, Flags(ACCESS), Flags(AT)): Supported;
     440 process_madvise(Fd, Pointer, Size, Int, Hex): Missing;
     441 epoll_pwait2(Fd, Pointer, Int, Time, SignalSet, Size) restart Never: Supported;

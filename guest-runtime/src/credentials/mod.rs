@@ -10,7 +10,8 @@ pub use execute::SetId;
 
 use alloc::rc::Rc;
 use hartline_linux::capability::{
-    CAP_KILL, CAP_LAST_CAP, CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_NICE, CAP_SYS_RESOURCE,
+    CAP_KILL, CAP_LAST_CAP, CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_NICE, CAP_SYS_PTRACE,
+    CAP_SYS_RESOURCE,
 };
 use hartline_linux::securebits::SECBIT_NO_SETUID_FIXUP;
 
@@ -139,6 +140,17 @@ impl Credentials {
     pub fn may_schedule(&self, target: &Credentials) -> bool {
         [target.user.real, target.user.effective].contains(&self.user.effective)
             || self.has(CAP_SYS_NICE)
+    }
+
+    /// Whether a task with these credentials may inspect one with `target`'s, which is `dumpable` or
+    /// not (`PTRACE_MODE_ATTACH_REALCREDS`).
+    #[must_use]
+    pub fn may_inspect(&self, target: &Credentials, dumpable: bool) -> bool {
+        let is_all = |ids: Identifiers, id| [ids.real, ids.effective, ids.saved] == [id; 3];
+        let is_like = is_all(target.user, self.user.real)
+            && is_all(target.group, self.group.real)
+            && self.permitted.contains(target.permitted);
+        is_like && dumpable || self.has(CAP_SYS_PTRACE)
     }
 
     /// Whether a task with these credentials may see and change the limits of one with `target`'s

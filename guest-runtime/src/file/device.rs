@@ -1,6 +1,7 @@
 //! Character devices without state: `/dev/null` and its like, random numbers, vsock.
 
 use crate::file::caller::Caller;
+use crate::file::description::writes;
 use crate::file::operations::{File, Mapped, Mode};
 use crate::file::transfer::Transfer;
 use crate::file::{Io, Vfs};
@@ -26,8 +27,10 @@ pub enum Device {
     Zero,
     /// `/dev/full`
     Full,
-    /// `/dev/random` and `/dev/urandom`
+    /// `/dev/random`
     Random,
+    /// `/dev/urandom`
+    Urandom,
     /// `/dev/hwrng`
     HardwareRandom,
     /// `/dev/vsock`
@@ -44,7 +47,8 @@ impl Device {
             (1, 3) => Ok(Self::Null),
             (1, 5) => Ok(Self::Zero),
             (1, 7) => Ok(Self::Full),
-            (1, 8 | 9) => Ok(Self::Random),
+            (1, 8) => Ok(Self::Random),
+            (1, 9) => Ok(Self::Urandom),
             (10, 183) => Ok(Self::HardwareRandom),
             (10, 122) => Ok(Self::Vsock),
             _ => Err(Errno::ENXIO),
@@ -54,14 +58,19 @@ impl Device {
 
 impl File for Device {
     fn mode(&self) -> Mode {
-        Mode::PREAD.with(Mode::SPLICE_READ).with(Mode::SPLICE_WRITE)
+        const MODE: Mode = Mode::PREAD.with(Mode::SPLICE_READ).with(Mode::SPLICE_WRITE);
+        match self {
+            // The only one that Linux can poll.
+            Self::Random => MODE,
+            _ => MODE.with(Mode::NO_POLL),
+        }
     }
 
     fn read(&self, transfer: &mut Transfer<'_>, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {
         match self {
             Self::Null => return Ok(0),
             Self::Zero | Self::Full => to.fill(0),
-            Self::Random => transfer.outside.random(to.reborrow()),
+            Self::Random | Self::Urandom => transfer.outside.random(to.reborrow()),
             Self::HardwareRandom => return transfer.outside.entropy(to),
             Self::Vsock => return Err(Errno::EINVAL),
         }
@@ -72,7 +81,7 @@ impl File for Device {
         match self {
             Self::Null | Self::Zero => {}
             Self::Full => return Err(Errno::ENOSPC),
-            Self::Random => transfer.outside.mix(from),
+            Self::Random | Self::Urandom => transfer.outside.mix(from),
             Self::HardwareRandom | Self::Vsock => return Err(Errno::EINVAL),
         }
         Ok(from.len())
@@ -84,7 +93,7 @@ impl File for Device {
 
     fn ioctl(&self, caller: &mut dyn Caller, request: u32, address: u64) -> Result<u64, Errno> {
         match (self, request) {
-            (Self::Random, _) => random_ioctl(caller, request, address),
+            (Self::Random | Self::Urandom, _) => random_ioctl(caller, request, address),
             (Self::Vsock, IOCTL_VM_SOCKETS_GET_LOCAL_CID) => {
                 let cid = caller.io().0.net.cid();
                 user::write(caller.memory(), address, &cid)?;
@@ -94,17 +103,11 @@ impl File for Device {
         }
     }
 
-    fn fsync(&self, _: &mut Io<'_>, _: Ino, _: u32, _: bool) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    fn sync_file_range(&self, _: &mut Io<'_>, _: Ino, _: u32) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    fn mmap(&self, _: &mut Vfs, _: Ino, _: u32, _: bool) -> Result<Mapped, Errno> {
+    fn mmap(&self, _: &mut Vfs, _: Ino, flags: u32, _: bool) -> Result<Mapped, Errno> {
         match self {
-            Self::Zero => Ok(Mapped::Zero),
+            Self::Zero => Ok(Mapped::Zero {
+                writable: writes(flags),
+            }),
             _ => Err(Errno::ENODEV),
         }
     }

@@ -16,7 +16,7 @@ use crate::file::{Io, Vfs};
 use crate::fs::disks;
 use crate::fs::filesystem::{NewInode, PIPE_DEVICE};
 use crate::fs::inode::{Kind, MAY_EXEC, MAY_READ, MAY_WRITE};
-use crate::fs::proc;
+use crate::fs::proc::{self, Text};
 use crate::fs::process::Process;
 use crate::fs::types::{Ino, VALID_OPEN_FLAGS, major, minor};
 use crate::fs::volume;
@@ -179,6 +179,9 @@ impl Io<'_> {
             return Err(Errno::EPERM);
         }
         let (ino, object) = self.object(process, ino, flags)?;
+        if writes && object.is::<Regular>() {
+            self.vfs.fs.check_not_executed(ino)?;
+        }
         if flags & O_TRUNC != 0 && object.is::<Regular>() {
             self.vfs.fs.truncate(ino, 0)?;
             self.vfs.fs.contents_changed_by(ino, &process.who);
@@ -195,7 +198,11 @@ impl Io<'_> {
     ) -> Result<(Ino, Rc<dyn File>), Errno> {
         let file: Rc<dyn File> = if let Some(node) = proc::Node::from_ino(ino) {
             let is_text = node.text().is_some() || node.described().is_some();
+            let subject = node.subject(process).ok_or(Errno::ENOENT)?;
             match is_text {
+                true if node.text() == Some(Text::OomScoreAdj) => {
+                    Rc::new(ProcText::of_oom_score(subject.oom_score))
+                }
                 true if flags & O_ACCMODE != O_RDONLY => return Err(Errno::EACCES),
                 true => Rc::new(ProcText::default()),
                 false => Rc::new(Directory),

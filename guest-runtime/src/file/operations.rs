@@ -101,7 +101,10 @@ pub enum Mapped {
         image: Option<(&'static [u8], Option<u32>)>,
     },
     /// `/dev/zero`: the mapping is anonymous.
-    Zero,
+    Zero {
+        /// The descriptor is open for writing, so a shared mapping may be writable.
+        writable: bool,
+    },
 }
 
 /// The operations of an open file. The default of each is Linux's behaviour for a file without

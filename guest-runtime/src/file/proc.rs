@@ -3,20 +3,33 @@
 use crate::file::Io;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
-use crate::fs::process::FileId;
+use crate::fs::process::{FileId, OomScore};
 use crate::fs::types::Ino;
-use crate::mm::UserSliceMut;
+use crate::mm::{UserSlice, UserSliceMut};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
+use hartline_linux::capability::CAP_SYS_RESOURCE;
 use hartline_linux::errno::Errno;
 
 /// A file of `/proc`, with the text that a read from the start has generated.
 #[derive(Debug, Default)]
 pub struct ProcText {
     text: RefCell<Vec<u8>>,
+    /// What a write to `oom_score_adj` sets.
+    oom_score: Option<Rc<Cell<OomScore>>>,
 }
 
 impl ProcText {
+    /// The file `oom_score_adj` of a process.
+    #[must_use]
+    pub fn of_oom_score(score: Rc<Cell<OomScore>>) -> Self {
+        Self {
+            text: RefCell::default(),
+            oom_score: Some(score),
+        }
+    }
+
     /// Whether there is no text yet, or the file has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -43,6 +56,27 @@ impl File for ProcText {
         let rest = text.get(start..).unwrap_or(&[]);
         let done = to.copy_start(rest);
         transfer.advance(done)
+    }
+
+    /// Sets `oom_score_adj` to the decimal number.
+    fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
+        /// Longest text, bytes.
+        const LONGEST: usize = 13;
+        let score = self.oom_score.as_ref().ok_or(Errno::EINVAL)?;
+        let text = from.first(from.len().min(LONGEST)).to_vec();
+        let text = str::from_utf8(&text).map_err(|_| Errno::EINVAL)?;
+        let adjustment = match text.trim().parse::<i16>() {
+            Ok(adjustment @ -1000..=1000) => adjustment,
+            _ => return Err(Errno::EINVAL),
+        };
+        let is_privileged = transfer.outside.who().has(CAP_SYS_RESOURCE);
+        let OomScore { least, .. } = score.get();
+        if adjustment < least && !is_privileged {
+            return Err(Errno::EACCES);
+        }
+        let least = if is_privileged { adjustment } else { least };
+        score.set(OomScore { adjustment, least });
+        transfer.advance(from.len())
     }
 
     fn read_limit(&self, _: &Io<'_>, _: Ino, at: u64) -> Result<u64, Errno> {

@@ -40,10 +40,12 @@ pub struct TaskFacts {
     pub threads: u32,
     /// Nice value.
     pub nice: i8,
-    /// Processor time of the process, ns.
-    pub cpu_time: u64,
-    /// Processor time of the waited-for children, ns.
-    pub children_time: u64,
+    /// User time of the process, ns.
+    pub user_time: u64,
+    /// System time of the process, ns.
+    pub system_time: u64,
+    /// User and system time of the waited-for children, ns.
+    pub children_times: [u64; 2],
     /// Signals: pending, blocked, ignored, with handlers.
     pub signals: [u64; 4],
     /// `PR_SET_NO_NEW_PRIVS`.
@@ -104,8 +106,8 @@ pub trait System {
     fn memory(&self) -> Memory;
     /// Times.
     fn times(&self) -> Times;
-    /// Release and version of the kernel, and the host name, as `uname` returns them.
-    fn identity(&self) -> [&str; 3];
+    /// Release and version of the kernel, host name and domain, as `uname` returns them.
+    fn identity(&self) -> [&str; 4];
     /// The task that the file is about.
     fn task(&self) -> TaskFacts;
     /// All tasks.
@@ -135,9 +137,20 @@ pub fn contents(
         Some(fd) => {
             let file = vfs.file(process, fd)?;
             let (at, flags, ino) = (file.offset, file.flags, file.ino.0);
-            return Ok(
-                format!("pos:\t{at}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{ino}\n").into_bytes(),
+            // Writing to a string does not fail.
+            let _ = write!(
+                out,
+                "pos:\t{at}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{ino}\n"
             );
+            for (number, watched, mask) in vfs.fs.notify.watches(file.ino) {
+                let found = vfs.fs.attributes(watched, process);
+                let (device, ino) = found.map_or((0, 0), |found| (found.device, found.ino));
+                let _ = writeln!(
+                    out,
+                    "inotify wd:{number:x} ino:{ino:x} sdev:{device:x} mask:{mask:x} ignored_mask:0 "
+                );
+            }
+            return Ok(out.into_bytes());
         }
         None => node.text().ok_or(Errno::EINVAL)?,
     };
@@ -149,6 +162,14 @@ pub fn contents(
         Text::Stat => return Ok(process_stat(process, system)),
         Text::Status => return Ok(process_status(process, system)),
         Text::Limits => limits(&mut out, system),
+        Text::OomScore => {
+            let score = oom_score(process.oom_score.get().adjustment, system.memory());
+            return Ok(format!("{score}\n").into_bytes());
+        }
+        Text::OomScoreAdj => {
+            let adjustment = process.oom_score.get().adjustment;
+            return Ok(format!("{adjustment}\n").into_bytes());
+        }
         Text::Mounts | Text::MountInfo => mounts(&mut out, vfs, text == Text::MountInfo),
         Text::CpuInfo => cpu_info(&mut out, system.processors()),
         Text::NetDev
@@ -168,10 +189,22 @@ pub fn contents(
     Ok(out.into_bytes())
 }
 
+/// The score of a process with this `oom_score_adj`: the thousandths of RAM that it counts for,
+/// scaled as Linux does, so that a process without memory and adjustment has 666.
+fn oom_score(adjustment: i16, memory: Memory) -> i64 {
+    const NEVER: i16 = -1000;
+    let total = memory.total.cast_signed().max(1);
+    let counted = memory.resident.cast_signed() + i64::from(adjustment) * (total / 1000);
+    match adjustment {
+        NEVER => 0,
+        _ => (1000 + counted * 1000 / total) * 2 / 3,
+    }
+}
+
 /// Files that never change.
 fn constant(text: Text) -> Option<&'static str> {
     Some(match text {
-        Text::OomScoreAdj | Text::OvercommitMemory => "0\n",
+        Text::OvercommitMemory => "0\n",
         Text::Cgroup => "0::/\n",
         Text::FileSystems => {
             "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tdevtmpfs\nnodev\tsockfs\n\
@@ -183,7 +216,6 @@ fn constant(text: Text) -> Option<&'static str> {
             "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n\nBlock devices:\n"
         }
         Text::OsType => "Linux\n",
-        Text::DomainName => "(none)\n",
         Text::PidMax => "4194304\n",
         Text::ThreadsMax => "65536\n",
         Text::NgroupsMax => "65536\n",
@@ -204,7 +236,7 @@ fn constant(text: Text) -> Option<&'static str> {
 
 fn variable(out: &mut String, text: Text, system: &mut dyn System) {
     let (memory, times) = (system.memory(), system.times());
-    let [release, version, host] = system.identity();
+    let [release, version, host, domain] = system.identity();
     // Writing to a string does not fail.
     let _ = match text {
         Text::Statm => {
@@ -247,6 +279,7 @@ fn variable(out: &mut String, text: Text, system: &mut dyn System) {
         Text::OsRelease => writeln!(out, "{release}"),
         Text::KernelVersion => writeln!(out, "{version}"),
         Text::HostName => writeln!(out, "{host}"),
+        Text::DomainName => writeln!(out, "{domain}"),
         Text::FileMax | Text::NrOpen => writeln!(out, "{MAX_FILES}"),
         Text::PipeMaxSize => writeln!(out, "{MAX_CAPACITY}"),
         Text::BootId | Text::Uuid => {
@@ -342,7 +375,8 @@ fn process_stat(process: &Process, system: &mut dyn System) -> Vec<u8> {
         nice,
         ..
     } = task;
-    let (user, children) = (ticks(task.cpu_time), ticks(task.children_time));
+    let (user, own_system) = (ticks(task.user_time), ticks(task.system_time));
+    let [children, children_system] = task.children_times.map(ticks);
     let (mapped, resident) = (memory.mapped, memory.resident / 4096);
     let [pending, blocked, ignored, caught] = task.signals;
     let started = process.started.as_ns().saturating_sub(times.boot);
@@ -350,7 +384,7 @@ fn process_stat(process: &Process, system: &mut dyn System) -> Vec<u8> {
     // Fields 3 to 52 of proc_pid_stat(5).
     let fields = format!(
         ") {state} {parent} {group} {session} 0 {foreground} 4194304 0 0 0 0 \
-         {user} 0 {children} 0 {priority} {nice} {threads} 0 {started} {mapped} {resident} \
+         {user} {own_system} {children} {children_system} {priority} {nice} {threads} 0 {started} {mapped} {resident} \
          18446744073709551615 0 0 0 0 0 {pending} {blocked} {ignored} {caught} \
          0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     );

@@ -1,7 +1,7 @@
 //! Regular files: in memory, in the root image, in a volume.
 
 use crate::file::caller::Caller;
-use crate::file::description::OpenFile;
+use crate::file::description::{OpenFile, writes};
 use crate::file::operations::{File, Mapped, Mode, Storage};
 use crate::file::transfer::Transfer;
 use crate::file::{Io, Vfs};
@@ -25,6 +25,8 @@ use hartline_linux::inotify::IN_ACCESS;
 pub struct Regular {
     /// The file is in a volume.
     is_volume: bool,
+    /// While a description writes the file, the file cannot be executed.
+    counts_writers: bool,
 }
 
 impl Regular {
@@ -33,6 +35,7 @@ impl Regular {
     pub fn new(ino: Ino) -> Rc<Self> {
         Rc::new(Self {
             is_volume: is_volume(ino),
+            counts_writers: !is_volume(ino),
         })
     }
 }
@@ -46,6 +49,18 @@ impl File for Regular {
         match self.is_volume {
             true => MODE.with(Mode::STORAGE),
             false => MODE,
+        }
+    }
+
+    fn open(&self, io: &mut Io<'_>, ino: Ino, flags: u32) {
+        if self.counts_writers && writes(flags) {
+            io.vfs.fs.add_writer(ino);
+        }
+    }
+
+    fn release(&self, io: &mut Io<'_>, ino: Ino, flags: u32) {
+        if self.counts_writers && writes(flags) {
+            io.vfs.fs.remove_writer(ino);
         }
     }
 
@@ -177,7 +192,12 @@ impl Io<'_> {
         let inode = self.vfs.fs.inode_mut(ino)?;
         inode.name = [b"memfd:", name].concat().into();
         inode.seals = seals;
-        let file = OpenFile::new(ino, O_RDWR | O_LARGEFILE, Regular::new(ino));
+        // As on Linux, the program can be executed through its own descriptor.
+        let object = Rc::new(Regular {
+            is_volume: false,
+            counts_writers: false,
+        });
+        let file = OpenFile::new(ino, O_RDWR | O_LARGEFILE, object);
         self.install(process, file, close_on_exec)
     }
 }

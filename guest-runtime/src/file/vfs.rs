@@ -10,12 +10,13 @@ use super::operations::Mode;
 use crate::credentials::Credentials;
 use crate::fs::filesystem::{Clock, FileSystem, NewInode, Place, ROOT};
 use crate::fs::locks::{Locks, Owner};
-use crate::fs::process::{Descriptor, FileId, Process};
+use crate::fs::process::{Descriptor, FdTable, FileId, Process};
 use crate::fs::tree::Tree;
 use crate::fs::types::Ino;
 use crate::fs::walk::{self, Options, Resolved};
 use crate::fs::{devices, proc, volume};
 use alloc::rc::Rc;
+use core::cell::Cell;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
 use hartline_linux::inotify::{IN_CLOSE_NOWRITE, IN_CLOSE_WRITE};
@@ -167,14 +168,41 @@ impl Vfs {
         for ino in process.inodes() {
             self.fs.retain(ino);
         }
+        if let Some(ino) = process.executable {
+            self.fs.add_execution(ino);
+        }
         Process {
             fds: process.fds.copy(),
             registry: process.registry.clone(),
             pid,
             started: self.fs.now(),
             who: Rc::clone(&process.who),
+            fs_sharers: Rc::default(),
+            oom_score: Rc::new(Cell::new(process.oom_score.get())),
             ..*process
         }
+    }
+
+    /// Gives the new process `child` the descriptors of `parent` instead of copies (`CLONE_FILES`).
+    pub fn share_files(&mut self, parent: &Process, child: &mut Process) {
+        for copy in child.fds.take(|_| true) {
+            self.files.release(copy.file);
+        }
+        child.fds = parent.fds.join();
+    }
+
+    /// Gives a process copies of the descriptors that it shares with other processes.
+    pub fn unshare_files(&mut self, process: &mut Process) {
+        if !process.fds.is_shared() {
+            return;
+        }
+        for descriptor in process.fds.iter() {
+            self.files.retain(descriptor.file);
+        }
+        let copy = process.fds.copy();
+        process.fds.leave();
+        process.fds = copy;
+        process.registry.update(process);
     }
 
     /// The description behind a descriptor.
@@ -323,8 +351,23 @@ impl Io<'_> {
     /// Closes everything that an ended process has.
     pub fn close_all(&mut self, process: &mut Process) {
         self.vfs.locks.end_wait(process.pid);
-        for descriptor in process.fds.take(|_| true) {
-            self.close_descriptor(process.pid, descriptor);
+        match process.fds.leave() {
+            true => {
+                for descriptor in process.fds.iter() {
+                    (self.vfs.locks).unlock_all(descriptor.ino, Owner::Process(process.pid));
+                }
+                process.fds = FdTable::default();
+            }
+            false => {
+                for descriptor in process.fds.take(|_| true) {
+                    self.close_descriptor(process.pid, descriptor);
+                }
+            }
+        }
+        process.leave_fs();
+        process.registry.update(process);
+        if let Some(ino) = process.executable {
+            self.vfs.fs.remove_execution(ino);
         }
         for ino in process.inodes() {
             self.vfs.fs.release(ino);

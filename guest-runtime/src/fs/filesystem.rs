@@ -326,6 +326,8 @@ impl FileSystem {
             ctime: now,
             btime: now,
             users: 0,
+            writers: 0,
+            executions: 0,
             parent,
             name: name.into(),
             nameable: false,

@@ -63,6 +63,10 @@ pub struct Inode {
     pub btime: Timestamp,
     /// Open files, working directories and mounts that keep it without a name.
     pub users: u32,
+    /// Open file descriptions that write the file.
+    pub writers: u32,
+    /// Processes that execute the file.
+    pub executions: u32,
     /// Directory of [`name`](Inode::name); for a directory always the parent.
     pub parent: Ino,
     /// The name of the last lookup.

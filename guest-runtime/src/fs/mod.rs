@@ -28,4 +28,5 @@ pub mod tree;
 pub mod types;
 pub mod volume;
 pub mod walk;
+mod write_access;
 pub mod xattr;

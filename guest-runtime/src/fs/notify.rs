@@ -220,6 +220,13 @@ impl Notifications {
         self.watched.contains_key(&ino)
     }
 
+    /// The watches of an instance: number, inode, mask.
+    pub fn watches(&self, instance: Ino) -> impl Iterator<Item = (i32, Ino, u32)> {
+        let instance = self.instances.get(&instance);
+        let watches = instance.into_iter().flat_map(|instance| &instance.watches);
+        watches.map(|(&number, watch)| (number, watch.ino, watch.mask))
+    }
+
     /// Bytes that [`read`](Self::read) would return.
     #[must_use]
     pub fn waiting(&self, instance: Ino) -> usize {

@@ -102,6 +102,8 @@ impl FileSystem {
             ctime: time,
             btime: time,
             users: 0,
+            writers: 0,
+            executions: 0,
             parent: ROOT,
             name: Box::default(),
             nameable: false,

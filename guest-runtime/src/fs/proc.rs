@@ -42,6 +42,7 @@ pub enum Text {
     Limits,
     Mounts,
     MountInfo,
+    OomScore,
     OomScoreAdj,
     Cgroup,
     CpuInfo,
@@ -174,6 +175,7 @@ const NODES: &[Row] = &[
     (PID, b"limits", Kind::Text(Text::Limits)),
     (PID, b"mounts", Kind::Text(Text::Mounts)),
     (PID, b"mountinfo", Kind::Text(Text::MountInfo)),
+    (PID, b"oom_score", Kind::Text(Text::OomScore)),
     (PID, b"oom_score_adj", Kind::Text(Text::OomScoreAdj)),
     (PID, b"cgroup", Kind::Text(Text::Cgroup)),
     (TOP, b"self", Kind::SelfLink),
@@ -514,6 +516,7 @@ impl Node {
                 (S_IFDIR | 0o555, 2, 0)
             }
             (_, Some(Kind::Text(Text::Environ))) => (S_IFREG | 0o400, 1, 0),
+            (_, Some(Kind::Text(Text::OomScoreAdj))) => (S_IFREG | 0o644, 1, 0),
             (_, Some(Kind::Text(_)) | None) => (S_IFREG | 0o444, 1, 0),
             (_, Some(_)) => (S_IFLNK | 0o777, 1, 0),
         };

@@ -8,7 +8,8 @@ use super::types::{Ino, Timestamp};
 use crate::credentials::Credentials;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
+use core::cmp::Ordering;
 use hartline_linux::errno::Errno;
 
 /// A file descriptor.
@@ -27,6 +28,8 @@ struct Slots {
     slots: Vec<Option<Descriptor>>,
     /// All slots below this index are in use.
     lowest_free: usize,
+    /// Number of processes that use the table, besides one.
+    sharers: u32,
 }
 
 /// The descriptors of a process.
@@ -54,9 +57,36 @@ impl FdTable {
     /// Returns a new table with copies of the descriptors.
     pub fn copy(&self) -> Self {
         Self {
-            table: Rc::new(RefCell::new(self.table.borrow().clone())),
+            table: Rc::new(RefCell::new(Slots {
+                sharers: 0,
+                ..self.table.borrow().clone()
+            })),
             limit: self.limit,
         }
+    }
+
+    /// Returns the same table for another process (`CLONE_FILES`).
+    pub fn join(&self) -> Self {
+        self.table.borrow_mut().sharers += 1;
+        self.share()
+    }
+
+    /// Ends the use by a process. Returns whether other processes use the table.
+    pub fn leave(&self) -> bool {
+        let sharers = &mut self.table.borrow_mut().sharers;
+        let is_shared = *sharers > 0;
+        *sharers = sharers.saturating_sub(1);
+        is_shared
+    }
+
+    /// Whether several processes use the table.
+    pub fn is_shared(&self) -> bool {
+        self.table.borrow().sharers > 0
+    }
+
+    /// An order of tables: equal if they are the same.
+    pub fn order(&self, other: &Self) -> Ordering {
+        Rc::as_ptr(&self.table).cmp(&Rc::as_ptr(&other.table))
     }
 
     /// Returns another handle to the same table.
@@ -115,7 +145,9 @@ impl FdTable {
             return Err(Errno::EBADF);
         }
         let mut table = self.table.borrow_mut();
-        let Slots { slots, lowest_free } = &mut *table;
+        let Slots {
+            slots, lowest_free, ..
+        } = &mut *table;
         let index = fd as usize;
         if index >= slots.len() {
             let more = index + 1 - slots.len();
@@ -187,6 +219,15 @@ impl FdTable {
     }
 }
 
+/// The adjustment in `oom_score_adj`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OomScore {
+    /// −1000, never, to 1000, first.
+    pub adjustment: i16,
+    /// The least adjustment that a process without `CAP_SYS_RESOURCE` may set.
+    pub least: i16,
+}
+
 /// File-related state of a process.
 #[derive(Debug)]
 pub struct Process {
@@ -196,8 +237,13 @@ pub struct Process {
     pub cwd: Ino,
     /// Root directory; kept by [`FileSystem::retain`].
     pub root: Ino,
+    /// How likely the process is to be killed when memory is used up.
+    pub oom_score: Rc<Cell<OomScore>>,
     /// Permission bits that new files do not receive.
     pub umask: u32,
+    /// Number of processes, besides one, that have the same directories and umask (`CLONE_FS`). They
+    /// have the same cell.
+    pub fs_sharers: Rc<Cell<u32>>,
     /// Users, groups and capabilities; [`set_credentials`](Self::set_credentials) changes them.
     pub who: Rc<Credentials>,
     /// Process number.
@@ -220,6 +266,17 @@ impl Process {
             .flatten()
     }
 
+    /// Stops sharing the directories and the umask with other processes.
+    pub fn leave_fs(&mut self) {
+        let sharers = core::mem::take(&mut self.fs_sharers);
+        sharers.set(sharers.get().saturating_sub(1));
+    }
+
+    /// Whether another process has the same directories and umask as this one.
+    pub fn shares_fs(&self, other: &Process) -> bool {
+        Rc::ptr_eq(&self.fs_sharers, &other.fs_sharers)
+    }
+
     /// A process with the file system's root and no descriptors.
     pub fn new(fs: &mut FileSystem, who: Credentials, pid: u32) -> Self {
         use super::filesystem::ROOT;
@@ -229,7 +286,9 @@ impl Process {
             fds: FdTable::default(),
             cwd: ROOT,
             root: ROOT,
+            oom_score: Rc::default(),
             umask: 0o022,
+            fs_sharers: Rc::default(),
             who: Rc::new(who),
             pid,
             session: pid,

@@ -110,6 +110,8 @@ impl Process {
         Process {
             fds: self.fds.share(),
             who: Rc::clone(&self.who),
+            fs_sharers: Rc::clone(&self.fs_sharers),
+            oom_score: Rc::clone(&self.oom_score),
             registry: self.registry.clone(),
             ..*self
         }

@@ -1,5 +1,7 @@
 //! System calls: dispatch to their handlers, waiting, and restart.
 
+use crate::arch::clock;
+use crate::kernel::timers::CpuClock;
 use crate::kernel::{Control, Kernel};
 use hartline_abi::chaos::Kind;
 use hartline_linux::errno::Errno;
@@ -11,6 +13,8 @@ pub type Handler = fn(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, 
 /// The handler of each system call number.
 pub type Handlers = [Option<Handler>; LIMIT];
 
+/// One of this many system calls is timed; not a power of two, since programs repeat sequences.
+const SAMPLE: u64 = 7;
 /// Length of `ecall`, bytes.
 const ECALL_LENGTH: u64 = 4;
 /// Number of register a0 in the system call ABI.
@@ -144,12 +148,28 @@ impl Kernel {
         self.syscalls += u64::from(self.task().retry.is_none());
         let handler = usize::try_from(number).map(|number| self.handlers.get(number));
         match handler {
-            Ok(Some(Some(handler))) => handler(self, arguments),
+            Ok(Some(Some(handler))) => match self.syscalls.is_multiple_of(SAMPLE) {
+                false => handler(self, arguments),
+                true => self.serve_timed(*handler, arguments),
+            },
             _ => {
                 self.count_missing(number);
                 Err(Errno::ENOSYS)
             }
         }
+    }
+
+    /// Serves a system call, and estimates the system time of the process from its duration.
+    fn serve_timed(&mut self, handler: Handler, arguments: &[u64; 6]) -> Result<u64, Errno> {
+        let (process, started) = (self.current.process, clock::monotonic());
+        let result = handler(self, arguments);
+        if self.control == Control::Continue && self.current.process == process {
+            let used = clock::monotonic().saturating_sub(started);
+            let cpu_time = self.cpu_time(CpuClock::Process(self.process().pid));
+            self.process_mut()
+                .add_system_time(used.saturating_mul(SAMPLE), cpu_time);
+        }
+        result
     }
 
     /// Counts an unimplemented call for the report. `rseq` is not counted: C libraries try it at their

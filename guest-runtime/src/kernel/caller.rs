@@ -80,6 +80,7 @@ impl Caller for Kernel {
     }
 
     fn take_signal(&mut self, set: u64) -> Option<SignalfdSiginfo> {
+        self.settle_timer_signals(set);
         self.signals().take(set).map(|info| info.to_signalfd())
     }
 

@@ -64,22 +64,25 @@ pub(crate) fn open_inode(kernel: &mut Kernel, ino: Ino, path: &[u8]) -> Result<E
     read(&mut kernel.vfs, ino, path)
 }
 
-/// Makes `/proc/self/exe` refer to the file `ino`.
+/// Makes `/proc/self/exe` refer to the file `ino`, which cannot be written from now on.
 pub(crate) fn set(kernel: &mut Kernel, ino: Ino) {
     let (vfs, process) = kernel.file_state();
     vfs.fs.retain(ino);
+    vfs.fs.add_execution(ino);
     if let Some(old) = process.set_executable(ino) {
+        vfs.fs.remove_execution(old);
         vfs.fs.release(old);
     }
 }
 
-/// Checks that a file is a regular one that the process may execute.
+/// Checks that a file is a regular one that the process may execute, and that nobody writes it.
 fn check(vfs: &Vfs, process: &Process, ino: Ino) -> Result<(), Errno> {
     let attributes = vfs.fs.attributes(ino, process)?;
-    match attributes.mode & S_IFMT {
-        S_IFREG => attributes.check(&process.who, MAY_EXEC),
-        _ => Err(Errno::EACCES),
+    if attributes.mode & S_IFMT != S_IFREG {
+        return Err(Errno::EACCES);
     }
+    attributes.check(&process.who, MAY_EXEC)?;
+    vfs.fs.check_not_written(ino)
 }
 
 /// Returns the contents of a regular file.

@@ -4,13 +4,14 @@ use crate::arch::clock;
 use crate::kernel::Kernel;
 use crate::kernel::exit::{self, End};
 use crate::kernel::futex;
-use crate::kernel::process::{FIRST, INIT, Process, State, Status};
-use crate::kernel::signals::{ProcessSignals, SigInfo, bit};
+use crate::kernel::process::{FIRST, IDLE, INIT, Process, State, Status};
+use crate::kernel::signals::{ProcessSignals, QUEUE_LIMIT, SigInfo, bit};
 use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
 use crate::wait::{READABLE, Registration};
 use alloc::vec::Vec;
 use hartline_abi::call::Operation;
+use hartline_linux::resource::RLIMIT_SIGPENDING;
 use hartline_linux::siginfo::{SI_KERNEL, SI_USER};
 use hartline_linux::signal::{
     SIGCHLD, SIGCONT, SIGHUP, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU,
@@ -41,6 +42,21 @@ impl Kernel {
         let mut threads = self.tasks().filter(|task| task.pid == pid);
         process.is_some_and(|process| process.signals.is_timer_pending(number))
             || threads.any(|task| task.signals.is_timer_pending(number))
+    }
+
+    /// Whether one more signal may be queued for a process: `RLIMIT_SIGPENDING` limits the pending
+    /// signals and POSIX timers of its user.
+    #[must_use]
+    pub fn may_queue_signal(&self, target: &Process) -> bool {
+        let limit = target.limits[RLIMIT_SIGPENDING].rlim_cur;
+        let is_of_user = |process: &Process| process.uid() == target.uid();
+        let processes = self.processes().filter(|process| is_of_user(process));
+        let shared = processes.map(|process| process.signals.queued() + process.timers.posix.len());
+        let tasks = self.tasks();
+        let tasks = tasks.filter(|task| is_of_user(&self.processes[task.process]));
+        let own = tasks.map(|task| task.signals.queued());
+        let queued = shared.sum::<usize>() + own.sum::<usize>();
+        queued < QUEUE_LIMIT && (queued as u64) < limit
     }
 
     /// Sends a signal to a process; it has no effect on a zombie.
@@ -313,8 +329,8 @@ impl Kernel {
         }
     }
 
-    /// Reverses the operations of a process that has ended on semaphores of System V.
-    fn undo_semaphores(&mut self, pid: u32) {
+    /// Reverses the operations of a process on semaphores of System V (`SEM_UNDO`).
+    pub(crate) fn undo_semaphores(&mut self, pid: u32) {
         let now = (clock::realtime() / 1_000_000_000).cast_signed();
         let mut woken = Vec::new();
         self.ipc.semaphores.undo(pid, now, &mut woken);
@@ -329,20 +345,42 @@ impl Kernel {
         self.process().files.registry.remove(pid);
     }
 
-    /// Makes `init`, which does not wait for them, the parent of the children of an ended process.
+    /// The new parent of the children of an ended process: the nearest ancestor with
+    /// `PR_SET_CHILD_SUBREAPER`, or `init`, which does not wait for them.
+    fn reaper(&self, pid: u32) -> u32 {
+        let mut at = self.processes.get(pid);
+        while let Some(process) = at {
+            let parent = self.processes.get(process.parent);
+            at = parent.filter(|parent| parent.pid != IDLE && !parent.is_zombie());
+            if at.is_some_and(|ancestor| ancestor.is_subreaper) {
+                return process.parent;
+            }
+        }
+        INIT
+    }
+
+    /// Gives the children of an ended process another parent.
     fn orphan_children(&mut self, pid: u32) {
         let children: Vec<u32> = (self.processes())
             .filter(|process| process.parent == pid)
             .map(|process| process.pid)
             .collect();
+        let reaper = self.reaper(pid);
+        let waits = self
+            .signals_of(reaper)
+            .is_some_and(|signals| !signals.ignores_children());
         for child in children {
             let Some(process) = self.processes.get_mut(child) else {
                 continue;
             };
-            process.parent = INIT;
-            let (zombie, death) = (process.is_zombie(), process.parent_death_signal);
-            if zombie {
-                self.reap(child);
+            process.parent = reaper;
+            process.exit_signal = SIGCHLD;
+            let (state, death) = (process.state, process.parent_death_signal);
+            if let State::Zombie(status) = state {
+                match waits {
+                    true => self.tell_parent(child, status),
+                    false => self.reap(child),
+                }
             } else if death != 0 {
                 let info = SigInfo::sent(death as u8, SI_USER, pid, 0);
                 self.signal_process(child, info);

@@ -25,6 +25,7 @@ pub mod table;
 pub mod task;
 pub mod timers;
 mod trace;
+pub mod uts;
 
 use crate::arch::host::Host;
 use crate::arch::kick;
@@ -53,6 +54,7 @@ use crate::kernel::space::Space;
 use crate::kernel::table::{Slab, Table};
 use crate::kernel::task::Task;
 use crate::kernel::timers::TimerQueue;
+use crate::kernel::uts::UtsNames;
 use crate::mm::{self, Access, AddressSpace};
 use crate::net::Network;
 use alloc::boxed::Box;
@@ -107,6 +109,8 @@ pub struct Kernel {
     pub futexes: Futexes,
     /// System V IPC.
     pub ipc: Ipc,
+    /// Host name and domain.
+    pub names: UtsNames,
     /// Times at which timers expire.
     pub timers: TimerQueue,
     /// The foreground process group of the terminal.
@@ -190,6 +194,7 @@ impl Kernel {
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),
             ipc: Ipc::default(),
+            names: UtsNames::default(),
             timers: TimerQueue::default(),
             foreground: FIRST,
             random: Random::new(seed, Some(host)),
@@ -373,6 +378,7 @@ impl Kernel {
         {
             self.trace_signal(&info);
         }
+        self.settle_timer_signals(!self.task().signals.blocked());
         let mut signals = Signals {
             process: &mut self.processes[self.current].signals,
             thread: &mut self.tasks[self.current].signals,

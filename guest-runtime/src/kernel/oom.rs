@@ -16,6 +16,8 @@ struct Victim {
     space: Handle<Space>,
     /// Memory of the resident pages, bytes.
     size: u64,
+    /// What `oom_score_adj` adds to the size, bytes.
+    adjustment: i64,
     /// Processes of the address space, newest last.
     pids: Vec<u32>,
 }
@@ -44,10 +46,14 @@ impl Kernel {
         self.spaces[victim.space].memory.empty()
     }
 
-    /// The address space with the most memory; the newest of equal ones.
+    /// The address space with the most memory; the newest of equal ones. `oom_score_adj` adds or
+    /// subtracts thousandths of RAM, or exempts a process.
     fn largest(&self) -> Option<Victim> {
+        const NEVER: i16 = -1000;
         let mut victims: Vec<Victim> = Vec::new();
-        let alive = |process: &&Process| !process.is_zombie();
+        let adjustment = |process: &Process| process.files.oom_score.get().adjustment;
+        let alive = |process: &&Process| !process.is_zombie() && adjustment(process) != NEVER;
+        let thousandth = self.memory().frames().lock().ram().length().cast_signed() / 1000;
         for process in self.processes().filter(alive) {
             let known = victims.iter_mut();
             if let Some(victim) = { known }.find(|victim| victim.space == process.space) {
@@ -57,12 +63,14 @@ impl Kernel {
             victims.push(Victim {
                 space: process.space,
                 size: self.spaces[process.space].memory.all_resident(),
+                adjustment: i64::from(adjustment(process)) * thousandth,
                 pids: Vec::from([process.pid]),
             });
         }
-        victims
-            .into_iter()
-            .max_by_key(|victim| (victim.size, victim.pids.last().copied()))
+        victims.into_iter().max_by_key(|victim| {
+            let score = victim.size.cast_signed() + victim.adjustment;
+            (score, victim.pids.last().copied())
+        })
     }
 
     /// Writes on standard error that a process is killed.

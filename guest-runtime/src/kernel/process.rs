@@ -8,6 +8,7 @@ use crate::fs;
 use crate::kernel::signals::{ProcessSignals, SigInfo};
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
+use crate::kernel::task::Policy;
 use crate::kernel::timers::ProcessTimers;
 use crate::mm;
 use crate::wait::WaitQueue;
@@ -16,13 +17,16 @@ use hartline_abi::boot::BootInfo;
 use hartline_linux::capability::CAP_IPC_LOCK;
 use hartline_linux::resource::{
     MLOCK_LIMIT, RLIM_INFINITY, RLIM_NLIMITS, RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_MEMLOCK,
-    RLIMIT_NOFILE, RLIMIT_STACK, Rlimit64,
+    RLIMIT_NICE, RLIMIT_NOFILE, RLIMIT_RTPRIO, RLIMIT_SIGPENDING, RLIMIT_STACK, Rlimit64,
 };
+use hartline_linux::sched::SCHED_IDLE;
 use hartline_linux::siginfo::{CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED};
 use hartline_linux::signal::SIGCONT;
 
 /// Number of the process of the idle tasks ([`crate::kernel::parallel`]), which programs cannot see.
 pub(crate) const IDLE: u32 = 0;
+/// Default of `RLIMIT_SIGPENDING`.
+const QUEUED_SIGNALS: u64 = 4096;
 /// Number of `init`, outside the VM: the parent of [`FIRST`], and of processes whose parent has
 /// ended. It reaps zombies at once.
 pub const INIT: u32 = 1;
@@ -102,6 +106,8 @@ pub struct Process {
     pub no_new_privileges: bool,
     /// `PR_SET_PDEATHSIG`.
     pub parent_death_signal: u64,
+    /// `PR_SET_CHILD_SUBREAPER`.
+    pub is_subreaper: bool,
     /// Nice value, −20 to 19.
     pub nice: i8,
     /// `personality`.
@@ -130,8 +136,14 @@ pub struct Process {
     pub(crate) space: Handle<Space>,
     /// CPU time used, ns; while the process runs, up to the last switch.
     pub cpu_time: u64,
+    /// The part of the CPU time that is system time, ns: an estimate from some of the system calls.
+    pub system_time: u64,
+    /// CPU time at the last change or report of the system time, ns.
+    sampled_at: u64,
     /// CPU time of waited-for children, ns.
     pub children_time: u64,
+    /// The part of it that is system time, ns.
+    pub children_system_time: u64,
     /// Timers of the process.
     pub timers: ProcessTimers,
     /// Descriptors and directories; after its end there are no descriptors.
@@ -163,6 +175,16 @@ impl Process {
             rlim_cur: MLOCK_LIMIT,
             rlim_max: MLOCK_LIMIT,
         };
+        limits[RLIMIT_SIGPENDING] = Rlimit64 {
+            rlim_cur: QUEUED_SIGNALS,
+            rlim_max: QUEUED_SIGNALS,
+        };
+        for limit in [RLIMIT_NICE, RLIMIT_RTPRIO] {
+            limits[limit] = Rlimit64 {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+        }
         Process {
             pid: FIRST,
             parent: INIT,
@@ -174,6 +196,7 @@ impl Process {
             is_secure: false,
             no_new_privileges: false,
             parent_death_signal: 0,
+            is_subreaper: false,
             nice: 0,
             personality: 0,
             executable: Vec::new(),
@@ -188,7 +211,10 @@ impl Process {
             vfork_parent: None,
             space,
             cpu_time: 0,
+            system_time: 0,
+            sampled_at: 0,
             children_time: 0,
+            children_system_time: 0,
             timers: ProcessTimers::default(),
             files,
             signals: ProcessSignals::default(),
@@ -228,6 +254,7 @@ impl Process {
             environment: self.environment.clone(),
             state: State::Running,
             parent_death_signal: 0,
+            is_subreaper: false,
             news: None,
             exit_signal: 0,
             threads: 1,
@@ -235,7 +262,10 @@ impl Process {
             vfork_parent: None,
             space,
             cpu_time: 0,
+            system_time: 0,
+            sampled_at: 0,
             children_time: 0,
+            children_system_time: 0,
             timers: ProcessTimers::default(),
             files,
             signals,
@@ -263,6 +293,38 @@ impl Process {
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.credentials().user.real
+    }
+
+    /// Adds an estimate of the system time since the last call; `cpu_time` is the CPU time now. Like
+    /// the CPU time, neither system nor user time decreases.
+    pub(crate) fn add_system_time(&mut self, estimate: u64, cpu_time: u64) {
+        let before = core::mem::replace(&mut self.sampled_at, cpu_time);
+        self.system_time += estimate.min(cpu_time.saturating_sub(before));
+    }
+
+    /// Whether `RLIMIT_NICE` allows this nice value.
+    #[must_use]
+    pub fn may_have_nice(&self, nice: i8) -> bool {
+        let rank = u64::try_from(20 - i16::from(nice)).unwrap_or(0);
+        rank <= self.limits[RLIMIT_NICE].rlim_cur
+    }
+
+    /// Whether a process without `CAP_SYS_NICE` may change the policy of a task of this process from
+    /// `old` to `new`, and the nice value.
+    #[must_use]
+    pub fn may_change_policy(&self, old: Policy, new: Policy, nice: Option<i8>) -> bool {
+        let highest = self.limits[RLIMIT_RTPRIO].rlim_cur;
+        let priority_suits = match new.is_real_time() {
+            true => {
+                (new.number == old.number || highest > 0)
+                    && (new.priority <= old.priority || u64::from(new.priority) <= highest)
+            }
+            false => nice.is_none_or(|nice| nice >= self.nice || self.may_have_nice(nice)),
+        };
+        let leaves_idle = old.number == SCHED_IDLE && new.number != SCHED_IDLE;
+        priority_suits
+            && (!leaves_idle || self.may_have_nice(self.nice))
+            && (new.resets || !old.resets)
     }
 
     /// Sets a resource limit.

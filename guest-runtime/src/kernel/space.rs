@@ -19,6 +19,8 @@ pub struct Space {
     code: CodeId,
     /// Number of processes that use it.
     users: u32,
+    /// The commands of `membarrier` that were registered: `MEMBARRIER_CMD_REGISTER_…`.
+    pub barriers: u64,
 }
 
 impl Space {
@@ -30,6 +32,7 @@ impl Space {
             images,
             code,
             users: 1,
+            barriers: 0,
         }
     }
 

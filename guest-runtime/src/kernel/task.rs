@@ -11,6 +11,10 @@ use crate::wait::time::NEVER;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hartline_abi::hart::{Hart, NO_RESERVATION};
+use hartline_linux::sched::{SCHED_FIFO, SCHED_RR};
+
+/// Timer slack of the first task, ns.
+const TIMER_SLACK: u64 = 50_000;
 
 /// The event that ends the wait of a task. It is only a hint: the system call is repeated and
 /// checks its condition.
@@ -110,6 +114,37 @@ impl Registers {
     }
 }
 
+/// A scheduling policy as the program sets and sees it. All tasks are scheduled alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// `SCHED_…`.
+    pub number: u64,
+    /// Priority of a real-time policy, otherwise 0.
+    pub priority: u32,
+    /// Children do not inherit it (`SCHED_RESET_ON_FORK`).
+    pub resets: bool,
+}
+
+impl Policy {
+    /// Whether the policy is for real time.
+    #[must_use]
+    pub fn is_real_time(self) -> bool {
+        matches!(self.number, SCHED_FIFO | SCHED_RR)
+    }
+
+    /// The policy of a new task that a task with this one makes.
+    #[must_use]
+    pub fn of_child(self) -> Policy {
+        match self.resets {
+            true if self.is_real_time() => Policy::default(),
+            _ => Policy {
+                resets: false,
+                ..self
+            },
+        }
+    }
+}
+
 /// A task.
 #[derive(Debug)]
 pub struct Task {
@@ -140,6 +175,12 @@ pub struct Task {
     pub places: Vec<Registration>,
     /// The vCPUs that may run the task, as a bit set.
     pub affinity: u64,
+    /// Scheduling policy.
+    pub policy: Policy,
+    /// `PR_SET_TIMERSLACK`: the value, and the one that the task started with, ns.
+    pub timer_slack: [u64; 2],
+    /// `ioprio_set`: class and level.
+    pub io_priority: u16,
     /// Registers while the task does not run.
     pub(crate) registers: Option<Registers>,
     /// Signal state of the thread.
@@ -164,6 +205,9 @@ impl Task {
             cpu_time: 0,
             places: Vec::new(),
             affinity: u64::MAX,
+            policy: Policy::default(),
+            timer_slack: [TIMER_SLACK; 2],
+            io_priority: 0,
             registers: None,
             signals: ThreadSignals::default(),
         }

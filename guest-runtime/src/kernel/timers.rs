@@ -8,7 +8,7 @@ use crate::file::timerfd::TimerFd;
 use crate::fs::process::FileId;
 use crate::kernel::Kernel;
 use crate::kernel::current::Current;
-use crate::kernel::signals::SigInfo;
+use crate::kernel::signals::{SigInfo, Signals};
 use crate::wait::READABLE;
 use crate::wait::time::{NEVER, Timer};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ const CROWDED: usize = 4096;
 const MOST_EARLY: u64 = 80_000;
 
 /// Delay of any timer that is accepted without leaving the VM, ns: the default timer slack of
-/// ordinary threads on Linux (`PR_SET_TIMERSLACK` is not supported).
+/// ordinary threads on Linux (`PR_SET_TIMERSLACK` does not change it).
 const SLACK: u64 = 50_000;
 
 /// The notification of a POSIX timer.
@@ -58,8 +58,10 @@ pub struct PosixTimer {
     pub timer: Timer,
     /// The notification.
     pub notification: Notification,
-    /// Expirations since the last signal was sent.
+    /// Expirations since the last signal was sent, without the first.
     pub overrun: u64,
+    /// The overrun count of the last signal that was taken.
+    pub last_overrun: i32,
 }
 
 /// Timers of a process.
@@ -73,6 +75,15 @@ pub struct ProcessTimers {
     pub posix: BTreeMap<u32, PosixTimer>,
     /// Whether a CPU-time timer may be armed.
     pub has_cpu: bool,
+}
+
+impl PosixTimer {
+    /// Counts the expirations up to `now` as overruns, if the timer repeats.
+    pub fn catch_up(&mut self, now: u64) {
+        if self.timer.interval != 0 {
+            self.overrun = self.overrun.saturating_add(self.timer.expire(now));
+        }
+    }
 }
 
 /// The owner of a timer.
@@ -205,16 +216,52 @@ impl Kernel {
             let Some((count, next)) = expired else {
                 continue;
             };
-            if next != 0 {
-                self.timers.entries.insert((next, owner));
-            }
             if count > 0 {
                 self.act(owner, count);
+            }
+            if next != 0 && !self.awaits_signal(owner) {
+                self.timers.entries.insert((next, owner));
             }
         }
         self.serve_wakeups();
         self.scheduler.end_urgent(before);
         self.announce_time();
+    }
+
+    /// Whether a timer stands still until its pending signal is taken.
+    fn awaits_signal(&self, owner: Owner) -> bool {
+        match owner {
+            Owner::Posix(pid, number) => self.is_timer_pending(pid, number),
+            Owner::File(_) | Owner::Real(_) => false,
+        }
+    }
+
+    /// Before pending signals of `set` are taken: counts the expirations of their POSIX timers since
+    /// the signals were sent, and starts these timers again.
+    pub(crate) fn settle_timer_signals(&mut self, set: u64) {
+        let process = &mut self.processes[self.current];
+        let (pid, timers) = (process.pid, &mut process.timers.posix);
+        let mut signals = Signals {
+            process: &mut process.signals,
+            thread: &mut self.tasks[self.current].signals,
+        };
+        let mut started = Vec::new();
+        for info in signals.of_timers(set) {
+            let number = info.timer_number().unwrap_or_default();
+            let Some(posix) = timers.get_mut(&number) else {
+                continue;
+            };
+            if posix.cpu.is_none() && posix.timer.next != 0 {
+                posix.catch_up(clock::monotonic());
+                started.push((posix.timer.next, Owner::Posix(pid, number)));
+            }
+            posix.last_overrun = i32::try_from(posix.overrun).unwrap_or(i32::MAX);
+            *info = info.with_overrun(posix.last_overrun);
+        }
+        if !started.is_empty() {
+            self.timers.entries.extend(started);
+            self.announce_time();
+        }
     }
 
     fn act(&mut self, owner: Owner, count: u64) {
@@ -236,7 +283,8 @@ impl Kernel {
         }
     }
 
-    /// Sends the signal of a POSIX timer, unless the previous one is still pending.
+    /// Sends the signal of a POSIX timer, unless the previous one is still pending. The overrun count
+    /// is set when the signal is taken.
     fn notify(&mut self, pid: u32, number: u32, count: u64) {
         let pending = self.is_timer_pending(pid, number);
         let Some(process) = self.processes.get_mut(pid) else {
@@ -253,8 +301,7 @@ impl Kernel {
             return;
         }
         posix.overrun = count - 1;
-        let overrun = i32::try_from(posix.overrun).unwrap_or(i32::MAX);
-        let info = SigInfo::timer(signal, number, overrun, posix.notification.value);
+        let info = SigInfo::timer(signal, number, 0, posix.notification.value);
         match posix.notification.thread {
             Some(tid) => self.signal_thread(tid, info),
             None => self.signal_process(pid, info),

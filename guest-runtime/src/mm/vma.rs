@@ -126,6 +126,8 @@ impl VmFlags {
     pub const VM_DONTCOPY: VmFlags = VmFlags(4);
     /// The range is zero in the child of a `fork` (`MADV_WIPEONFORK`).
     pub const VM_WIPEONFORK: VmFlags = VmFlags(8);
+    /// The range never becomes writable: Linux's `VM_MAYWRITE` is missing.
+    pub const NO_MAYWRITE: VmFlags = VmFlags(16);
 
     /// Whether the set has all flags of `other`.
     #[must_use]
@@ -205,7 +207,8 @@ impl Vma {
 
     /// Whether the range can never become writable.
     pub(super) fn is_read_only(&self) -> bool {
-        matches!(&self.label, Label::File(file) if file.read_only)
+        self.flags.contains(VmFlags::NO_MAYWRITE)
+            || matches!(&self.label, Label::File(file) if file.read_only)
     }
 
     /// End of the pages of this range, which starts at `start`: a file may be shorter than its

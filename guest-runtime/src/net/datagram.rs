@@ -3,10 +3,11 @@
 use super::address::{Address, Family};
 use super::interfaces::LOOPBACK_MTU;
 use super::queue::Message;
-use super::socket::{Socket, SocketId, State, Type};
+use super::socket::{Corked, Socket, SocketId, State, Type};
 use super::wire::udp_packet_length;
 use super::{Network, Route};
 use crate::ids::FileId;
+use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use hartline_linux::errno::Errno;
 use hartline_linux::socket::Ucred;
@@ -116,6 +117,59 @@ impl Network {
         deliver(target, bytes, from, rights, who, None);
         self.touch_input(to);
         Ok(bytes.len())
+    }
+
+    /// As [`send_udp`](Self::send_udp), for a part of a datagram if `more` follows (`MSG_MORE`,
+    /// `UDP_CORK`), or for its last part. The first part decides on the destination.
+    ///
+    /// # Errors
+    /// As [`send_udp`](Self::send_udp).
+    pub fn send_udp_part(
+        &mut self,
+        id: SocketId,
+        bytes: &[u8],
+        to: Option<SocketAddr>,
+        (segment, more): (u16, bool),
+        who: Ucred,
+    ) -> Result<usize, Errno> {
+        let socket = self.get_mut(id)?;
+        let more = more || socket.options.is_corked();
+        let mut corked = match socket.corked.take() {
+            None if !more => return self.send_udp(id, bytes, to, segment, who),
+            None => {
+                let remote = socket.remote.socket_addr();
+                Corked {
+                    bytes: Vec::new(),
+                    to: to.or(remote).ok_or(Errno::EDESTADDRREQ)?,
+                    segment,
+                }
+            }
+            Some(corked) => corked,
+        };
+        if corked.bytes.len() + bytes.len() > socket.message_limit() {
+            return Err(Errno::EMSGSIZE);
+        }
+        let room = corked.bytes.try_reserve(bytes.len());
+        room.map_err(|_| Errno::ENOBUFS)?;
+        corked.bytes.extend_from_slice(bytes);
+        socket.corked = Some(corked);
+        if !more {
+            self.send_corked(id, who)?;
+        }
+        Ok(bytes.len())
+    }
+
+    /// Sends the UDP datagram that was not complete, if there is one.
+    ///
+    /// # Errors
+    /// As [`send_udp`](Self::send_udp).
+    pub fn send_corked(&mut self, id: SocketId, who: Ucred) -> Result<(), Errno> {
+        let Some(corked) = self.get_mut(id)?.corked.take() else {
+            return Ok(());
+        };
+        let Corked { bytes, to, segment } = corked;
+        self.send_udp(id, &bytes, Some(to), segment, who)
+            .map(|_| ())
     }
 
     /// Sends a UDP datagram to an address, or to the default destination. A datagram without a

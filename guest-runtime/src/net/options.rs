@@ -246,6 +246,12 @@ impl Options {
         self.set.get(&(IPPROTO_IPV6, IPV6_V6ONLY)) == Some(&1)
     }
 
+    /// Whether a UDP socket collects what it is given to send into one datagram (`UDP_CORK`).
+    #[must_use]
+    pub fn is_corked(&self) -> bool {
+        self.set.get(&(IPPROTO_UDP, UDP_CORK)) == Some(&1)
+    }
+
     /// Returns the length of the datagrams that a UDP socket cuts one send into, bytes; 0: it does
     /// not cut.
     #[must_use]

@@ -8,7 +8,9 @@ use super::wire::FlowId;
 use crate::ids::Ino;
 use crate::wait::WaitQueue;
 use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use core::cell::RefCell;
+use core::net::SocketAddr;
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{IPPROTO_TCP, IPPROTO_UDP};
 use hartline_linux::netlink::NETLINK_ROUTE;
@@ -78,6 +80,17 @@ const TCP_TOLD: [i32; 2] = [131_072, 2_626_560];
 /// Most messages in the queue of a Unix datagram socket (`max_dgram_qlen`).
 const UNIX_MESSAGES: usize = 10;
 
+/// A UDP datagram that is not complete (`MSG_MORE`, `UDP_CORK`).
+#[derive(Debug)]
+pub struct Corked {
+    /// Its bytes so far.
+    pub bytes: Vec<u8>,
+    /// Its destination.
+    pub to: SocketAddr,
+    /// The length of the datagrams that it is cut into; 0: it is not cut.
+    pub segment: u16,
+}
+
 /// A socket.
 #[derive(Debug)]
 pub struct Socket {
@@ -109,6 +122,8 @@ pub struct Socket {
     pub credentials: Ucred,
     /// The receive queue.
     pub queue: Queue,
+    /// The UDP datagram that is not complete.
+    pub corked: Option<Corked>,
     /// The pending error, which is reported once.
     pub error: Option<Errno>,
     /// Nothing more will be received: after `shutdown`, or when the peer has ended its side.
@@ -146,6 +161,7 @@ impl Socket {
             peer_credentials: NOBODY,
             credentials,
             queue: Queue::default(),
+            corked: None,
             error: None,
             read_closed: false,
             write_closed: false,

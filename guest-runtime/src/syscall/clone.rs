@@ -2,8 +2,10 @@
 
 use super::Entry;
 use super::files_fd::open_anonymous;
+use super::notify::pidfd;
 use crate::file::pidfd::PidFd;
 use crate::kernel::Kernel;
+use crate::kernel::process::Process;
 use crate::kernel::signals::check_number;
 use crate::kernel::space::Space;
 use crate::kernel::task::{Registers, Task};
@@ -17,18 +19,39 @@ use hartline_linux::fcntl::O_CLOEXEC;
 use hartline_linux::resource::RLIMIT_NPROC;
 use hartline_linux::sched::{
     CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_CLEAR_SIGHAND, CLONE_DETACHED, CLONE_FILES,
-    CLONE_FS, CLONE_PARENT_SETTID, CLONE_PIDFD, CLONE_SETTLS, CLONE_SIGHAND, CLONE_SYSVSEM,
-    CLONE_THREAD, CLONE_VFORK, CLONE_VM, CSIGNAL, CloneArgs,
+    CLONE_FS, CLONE_IO, CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID,
+    CLONE_NEWTIME, CLONE_NEWUSER, CLONE_NEWUTS, CLONE_PARENT, CLONE_PARENT_SETTID, CLONE_PIDFD,
+    CLONE_PTRACE, CLONE_SETTLS, CLONE_SIGHAND, CLONE_SYSVSEM, CLONE_THREAD, CLONE_UNTRACED,
+    CLONE_VFORK, CLONE_VM, CSIGNAL, CloneArgs,
 };
 use hartline_linux::syscall::nr;
 
 /// The calls of this area.
-pub const CALLS: &[Entry] = &[(nr::clone, clone), (nr::clone3, clone3)];
+pub const CALLS: &[Entry] = &[
+    (nr::unshare, unshare),
+    (nr::clone, clone),
+    (nr::setns, setns),
+    (nr::clone3, clone3),
+];
 
 /// Flags for the state that all threads of a process share.
 const OF_THREADS: u64 = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND;
-/// Supported flags; some of them only together with the rest of [`OF_THREADS`].
+/// Flags for new namespaces, which no process may make, as in a container.
+const NAMESPACES: u64 = CLONE_NEWNS
+    | CLONE_NEWCGROUP
+    | CLONE_NEWUTS
+    | CLONE_NEWIPC
+    | CLONE_NEWUSER
+    | CLONE_NEWPID
+    | CLONE_NEWNET
+    | CLONE_NEWTIME;
+/// Supported flags; threads need all of [`OF_THREADS`]. Nothing traces processes, and
+/// input and output have no context to share.
 const KNOWN: u64 = OF_THREADS
+    | CLONE_PTRACE
+    | CLONE_UNTRACED
+    | CLONE_IO
+    | CLONE_PARENT
     | CLONE_PIDFD
     | CLONE_VFORK
     | CLONE_THREAD
@@ -65,6 +88,44 @@ fn clone(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     )
 }
 
+/// Stops sharing state with other processes. Threads share the state of their process, so that a
+/// thread beside others cannot get its own.
+fn unshare(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const KNOWN: u64 = OF_THREADS | CLONE_THREAD | CLONE_SYSVSEM | NAMESPACES;
+    let has = |flag: u64| a[0] & flag != 0;
+    let process = kernel.process();
+    let is_alone = process.threads == 1;
+    let shares = has(CLONE_VM) && kernel.space().is_shared()
+        || has(CLONE_VM | CLONE_SIGHAND) && process.signals.is_shared();
+    let alone_only = OF_THREADS | CLONE_THREAD | CLONE_NEWUSER;
+    if a[0] & !KNOWN != 0 || has(alone_only) && !is_alone || shares {
+        return Err(Errno::EINVAL);
+    }
+    if has(NAMESPACES) {
+        return Err(Errno::EPERM);
+    }
+    let (vfs, process) = kernel.file_state();
+    if has(CLONE_FILES) {
+        vfs.unshare_files(process);
+    }
+    if has(CLONE_FS) {
+        process.leave_fs();
+    }
+    if has(CLONE_SYSVSEM) {
+        kernel.undo_semaphores(kernel.process().pid);
+    }
+    Ok(0)
+}
+
+/// Refuses to enter the namespaces of a process. No other descriptor refers to a namespace.
+fn setns(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.file(a[0])?;
+    match pidfd(kernel, a[0]) {
+        Ok(_) if a[1] != 0 && a[1] & !NAMESPACES == 0 => Err(Errno::EPERM),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 fn clone3(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const SIZE: u64 = size_of::<CloneArgs>() as u64;
     const PAGE: u64 = hartline_abi::layout::PAGE_SIZE;
@@ -84,14 +145,25 @@ fn clone3(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if (args.stack == 0) != (args.stack_size == 0) {
         return Err(Errno::EINVAL);
     }
+    if args.flags & (CLONE_THREAD | CLONE_PARENT) != 0 && args.exit_signal != 0 {
+        return Err(Errno::EINVAL);
+    }
     make(kernel, &args)
 }
 
 /// Checks the combination of flags and the exit signal.
 fn check(args: &CloneArgs) -> Result<(), Errno> {
     let has = |flags: u64| args.flags & flags == flags;
-    if args.flags & !KNOWN != 0 {
+    let is_wrong = args.flags & !(KNOWN | NAMESPACES) != 0
+        || has(CLONE_FS) && args.flags & (CLONE_NEWNS | CLONE_NEWUSER) != 0
+        || has(CLONE_SIGHAND) && !has(CLONE_VM)
+        || has(CLONE_THREAD) && !has(CLONE_SIGHAND)
+        || has(CLONE_SIGHAND | CLONE_CLEAR_SIGHAND);
+    if is_wrong {
         return Err(Errno::EINVAL);
+    }
+    if args.flags & NAMESPACES != 0 {
+        return Err(Errno::EPERM);
     }
     if has(CLONE_PIDFD) && args.flags & (CLONE_THREAD | CLONE_DETACHED) != 0 {
         return Err(Errno::EINVAL);
@@ -102,10 +174,6 @@ fn check(args: &CloneArgs) -> Result<(), Errno> {
             true => Ok(()),
             false => Err(Errno::EINVAL),
         };
-    }
-    // Processes may share nothing but memory.
-    if args.flags & (CLONE_FS | CLONE_FILES | CLONE_SIGHAND) != 0 {
-        return Err(Errno::EINVAL);
     }
     if args.exit_signal != 0 {
         check_number(args.exit_signal)?;
@@ -140,6 +208,9 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         pid: kernel.process().pid,
         name: kernel.task().name,
         affinity: kernel.task().affinity,
+        policy: kernel.task().policy.of_child(),
+        timer_slack: [kernel.task().timer_slack[0]; 2],
+        io_priority: kernel.task().io_priority,
         clear_child_tid: match has(CLONE_CHILD_CLEARTID) {
             true => args.child_tid,
             false => 0,
@@ -233,17 +304,42 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
         }
         let images = kernel.space().images.fork();
         let code = kernel.interpreter.code();
-        kernel.spaces.insert(Space::new(memory, images, code))
+        let mut space = Space::new(memory, images, code);
+        space.barriers = kernel.space().barriers;
+        kernel.spaces.insert(space)
     };
-    let mut signals = kernel.process().signals.fork();
-    if args.flags & CLONE_CLEAR_SIGHAND != 0 {
+    let has = |flag: u64| args.flags & flag != 0;
+    let mut signals = match has(CLONE_SIGHAND) {
+        true => kernel.process().signals.share(),
+        false => kernel.process().signals.fork(),
+    };
+    if has(CLONE_CLEAR_SIGHAND) {
         signals.clear_handlers();
     }
     let (vfs, parent) = kernel.file_state();
-    let files = vfs.fork(parent, pid);
+    let mut files = vfs.fork(parent, pid);
+    if has(CLONE_FILES) {
+        vfs.share_files(parent, &mut files);
+    }
+    if has(CLONE_FS) {
+        parent.fs_sharers.update(|count| count + 1);
+        files.fs_sharers = Rc::clone(&parent.fs_sharers);
+    }
     files.registry.add(&files);
     let mut process = kernel.process().fork(space, files, signals);
     process.exit_signal = args.exit_signal as u8;
+    if has(CLONE_PARENT) {
+        // The child is a sibling.
+        let Process {
+            parent,
+            exit_signal,
+            ..
+        } = *kernel.process();
+        (process.parent, process.exit_signal) = (parent, exit_signal);
+    }
+    if kernel.task().policy.resets {
+        process.nice = process.nice.max(0);
+    }
     if args.flags & CLONE_VFORK != 0 {
         process.vfork_parent = Some(kernel.task().tid);
     }

@@ -179,6 +179,7 @@ fn execute(
     take_rights(kernel, who, is_secure);
     executable::set(kernel, ino);
     let (mut io, process) = kernel.io();
+    io.vfs.unshare_files(process);
     io.close_on_exec(process);
     kernel.control = match loader::load_files(kernel, &file, interpreter.as_ref(), strings) {
         Ok(()) => Control::Replaced,

@@ -5,6 +5,7 @@ use crate::credentials::Credentials;
 use crate::drivers::streams::Streams;
 use crate::file::Io;
 use crate::file::proc::ProcText;
+use crate::file::regular::Regular;
 use crate::file::transfer::Outside;
 use crate::fs::inode::Kind;
 use crate::fs::process::FileId;
@@ -12,12 +13,16 @@ use crate::fs::types::Ino;
 use crate::fs::walk::Options;
 use crate::kernel::Kernel;
 use crate::kernel::random::{self, Random};
+use crate::kernel::signals::SigInfo;
 use crate::mm::{AddressSpace, UserSlice, UserSliceMut, user};
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
-use hartline_linux::fcntl::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
+use hartline_linux::fcntl::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, O_APPEND};
+use hartline_linux::resource::{RLIM_INFINITY, RLIMIT_FSIZE};
+use hartline_linux::siginfo::SI_USER;
+use hartline_linux::signal::SIGXFSZ;
 
 /// State outside the file system that reads and writes need.
 struct World<'a> {
@@ -143,6 +148,59 @@ pub(super) fn write_file(
 ) -> Result<usize, Errno> {
     let (mut io, mut world, _) = split(kernel);
     io.write(id, offset, from, &mut world)
+}
+
+/// Returns how many of `count` bytes the running process may write to a file at `offset`, or at the
+/// file position, because of `RLIMIT_FSIZE`. If it is none, sends `SIGXFSZ`, unless the call has
+/// written bytes `before`.
+///
+/// # Errors
+/// `EBADF`, `EFBIG`.
+pub(super) fn within_file_limit(
+    kernel: &mut Kernel,
+    id: FileId,
+    offset: Option<u64>,
+    count: u64,
+    before: u64,
+) -> Result<u64, Errno> {
+    let limit = kernel.process().limits[RLIMIT_FSIZE].rlim_cur;
+    if limit == RLIM_INFINITY || count == 0 {
+        return Ok(count);
+    }
+    let file = kernel.vfs.files.get(id)?;
+    file.check_writable()?;
+    if !file.object.is::<Regular>() {
+        return Ok(count);
+    }
+    let at = match file.flags & O_APPEND {
+        0 => offset.unwrap_or(file.offset),
+        _ => kernel.vfs.fs.size(file.ino)?,
+    };
+    match limit.saturating_sub(at) {
+        0 if before == 0 => Err(exceed_file_limit(kernel)),
+        room => Ok(count.min(room)),
+    }
+}
+
+/// Checks that a file may have the new length `size` (`RLIMIT_FSIZE`).
+///
+/// # Errors
+/// `EFBIG`, after `SIGXFSZ` was sent.
+pub(super) fn check_file_size(kernel: &mut Kernel, ino: Ino, size: u64) -> Result<(), Errno> {
+    let limit = kernel.process().limits[RLIMIT_FSIZE].rlim_cur;
+    let grows = || kernel.vfs.fs.size(ino).is_ok_and(|now| size > now);
+    match size > limit && grows() {
+        true => Err(exceed_file_limit(kernel)),
+        false => Ok(()),
+    }
+}
+
+/// Sends the running task the signal of `RLIMIT_FSIZE`; the error of its call.
+fn exceed_file_limit(kernel: &mut Kernel) -> Errno {
+    let (pid, uid) = (kernel.process().pid, kernel.process().uid());
+    let info = SigInfo::sent(SIGXFSZ, SI_USER, pid, uid);
+    kernel.signal_thread(kernel.task().tid, info);
+    Errno::EFBIG
 }
 
 /// Reads the path at `address` in the program.

@@ -1,7 +1,7 @@
 //! Calls that copy bytes from file to file: `sendfile`, `copy_file_range`.
 
 use super::Entry;
-use super::files::{read_file, refresh_text, write_file};
+use super::files::{read_file, refresh_text, within_file_limit, write_file};
 use super::files_io::{block, check_pipe, position, waits};
 use crate::file::directory::Directory;
 use crate::file::operations::Mode;
@@ -119,7 +119,9 @@ fn copy(
         ) {
             Ok(got) => {
                 let at = target.map(|target| target + done);
-                let written = write_file(kernel, to, at, (&buffer[..got]).into());
+                let room = within_file_limit(kernel, to, at, got as u64, done);
+                let written =
+                    room.and_then(|n| write_file(kernel, to, at, (&buffer[..n as usize]).into()));
                 (to, WRITABLE, written)
             }
             error => (from, READABLE, error),

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files_lock::{LockCall, set_lock, test_lock};
+use super::files_path::spread_directories;
 use super::memory::is_stored_to;
 use super::signal_io;
 use crate::file::Target;
@@ -248,5 +249,6 @@ fn umask(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let process = &mut kernel.process_mut().files;
     let old = core::mem::replace(&mut process.umask, new);
     process.registry.update(process);
+    spread_directories(kernel);
     Ok(u64::from(old))
 }

@@ -1,7 +1,7 @@
 //! Calls that move bytes between files and memory: `read`, `write` and their like; `lseek`.
 
 use super::Entry;
-use super::files::{read_into, refresh_text, write_file, write_from};
+use super::files::{read_into, refresh_text, within_file_limit, write_file, write_from};
 use super::poll::is_readable;
 use super::socket_io::{read_socket, write_socket};
 use crate::file::operations::{File, Mode, Storage};
@@ -187,6 +187,7 @@ fn write_at(
         object(kernel, id)?.check_output(kernel)?;
     }
     let count = count.min(MAX_RW_COUNT as u64);
+    let count = within_file_limit(kernel, id, offset, count, before)?;
     let most = match mode.has(Mode::STORAGE) {
         true => object(kernel, id)?.write_window(),
         false => count,
@@ -348,7 +349,9 @@ pub(super) fn write_vectors(
     }
     let total: u64 = vectors.iter().map(|vector| vector.iov_len).sum();
     if vectors.len() > 1 && total <= GATHER && !waits_for_room(kernel, id)? {
-        let bytes = gather(kernel, &vectors)?;
+        let room = within_file_limit(kernel, id, offset, total, 0)?;
+        let mut bytes = gather(kernel, &vectors)?;
+        bytes.truncate(room as usize);
         let result = write_file(kernel, id, offset, (&bytes).into());
         return check_pipe(kernel, result);
     }
@@ -414,22 +417,25 @@ fn pwritev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 /// Checks the flags of `preadv2` and `pwritev2`, and returns the position.
-fn second_version(a: &[u64; 6]) -> Result<Option<u64>, Errno> {
-    if a[5] & !RWF_HARMLESS != 0 {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    match a[3] {
-        u64::MAX => Ok(None),
-        offset => position(offset),
+fn second_version(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
+    let at = match a[3] {
+        u64::MAX => None,
+        _ => place(kernel, a)?,
+    };
+    match a[5] & !RWF_HARMLESS {
+        0 => Ok(at),
+        _ => Err(Errno::EOPNOTSUPP),
     }
 }
 
 fn preadv2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    read_vectors(kernel, a, second_version(a)?)
+    let at = second_version(kernel, a)?;
+    read_vectors(kernel, a, at)
 }
 
 fn pwritev2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    write_vectors(kernel, a, second_version(a)?)
+    let at = second_version(kernel, a)?;
+    write_vectors(kernel, a, at)
 }
 
 fn lseek(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

@@ -16,6 +16,7 @@ use crate::kernel::task::Retry;
 use crate::mm::user;
 use crate::wait::Registration;
 use crate::wait::time::NEVER;
+use alloc::vec::Vec;
 use hartline_linux::capability::{CAP_MKNOD, CAP_SYS_CHROOT};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{
@@ -46,6 +47,7 @@ pub const CALLS: &[Entry] = &[
     (nr::chroot, chroot),
     (nr::openat, openat),
     (nr::readlinkat, readlinkat),
+    (nr::name_to_handle_at, name_to_handle_at),
     (nr::renameat2, renameat2),
     (nr::openat2, openat2),
 ];
@@ -224,6 +226,10 @@ fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let resolved = resolve_new_file(kernel, a[2], a[3])?;
     let place = resolved.place(Errno::EEXIST)?;
     let (vfs, process) = kernel.file_state();
+    let device = |ino| vfs.fs.attributes(ino, process).map(|found| found.device);
+    if device(ino)? != device(place.directory)? {
+        return Err(Errno::EXDEV);
+    }
     // Only an unnamed file that was opened without O_EXCL may get its first name.
     let inode = vfs.fs.inode(ino)?;
     if inode.nlink == 0 && !inode.nameable {
@@ -310,6 +316,25 @@ fn readlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(length as u64)
 }
 
+/// Refuses to make a handle, as for a file system that cannot be exported.
+fn name_to_handle_at(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    /// Longest handle, bytes (`MAX_HANDLE_SZ`).
+    const MOST: u32 = 128;
+    let flags = a[4] as u32;
+    if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let nofollow = match flags & AT_SYMLINK_FOLLOW {
+        0 => AT_SYMLINK_NOFOLLOW,
+        _ => 0,
+    };
+    inode_at(kernel, a[0], a[1], flags & AT_EMPTY_PATH | nofollow)?;
+    match user::read::<u32>(kernel.memory_mut(), a[2])? {
+        0..=MOST => Err(Errno::EOPNOTSUPP),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 fn getcwd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     if process.cwd != process.root && vfs.fs.attributes(process.cwd, process)?.nlink == 0 {
@@ -339,11 +364,39 @@ fn check_enter(kernel: &Kernel, ino: Ino) -> Result<(), Errno> {
     attributes.check(&process.who, MAY_EXEC)
 }
 
+/// Gives the processes that share directories and umask with the running one (`CLONE_FS`) its
+/// values.
+pub(super) fn spread_directories(kernel: &mut Kernel) {
+    let own = &kernel.process().files;
+    if own.fs_sharers.get() == 0 {
+        return;
+    }
+    let (pid, cwd, root, umask) = (own.pid, own.cwd, own.root, own.umask);
+    let sharers: Vec<u32> = (kernel.processes())
+        .filter(|process| process.pid != pid && process.files.shares_fs(own))
+        .map(|process| process.pid)
+        .collect();
+    for pid in sharers {
+        let Some(process) = kernel.processes.get_mut(pid) else {
+            continue;
+        };
+        process.files.umask = umask;
+        for ino in [cwd, root] {
+            kernel.vfs.fs.retain(ino);
+        }
+        let old = [process.files.set_cwd(cwd), process.files.set_root(root)];
+        for ino in old {
+            kernel.vfs.fs.release(ino);
+        }
+    }
+}
+
 fn set_cwd(kernel: &mut Kernel, ino: Ino) -> Result<u64, Errno> {
     check_enter(kernel, ino)?;
     let (vfs, process) = kernel.file_state();
     vfs.fs.retain(ino);
     vfs.fs.release(process.set_cwd(ino));
+    spread_directories(kernel);
     Ok(0)
 }
 
@@ -366,5 +419,6 @@ fn chroot(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (vfs, process) = kernel.file_state();
     vfs.fs.retain(ino);
     vfs.fs.release(process.set_root(ino));
+    spread_directories(kernel);
     Ok(0)
 }

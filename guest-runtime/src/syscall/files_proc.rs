@@ -11,8 +11,9 @@ use crate::kernel::Kernel;
 use crate::kernel::process::{Process, State};
 use crate::kernel::task::Task;
 use crate::kernel::timers::CpuClock;
+use crate::kernel::uts::UtsNames;
 use crate::mm::{AddressSpace, Label, VmFlags, Vma};
-use crate::syscall::system::NAMES;
+use crate::syscall::system::{RELEASE, VERSION};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -31,6 +32,7 @@ struct View<'a> {
     facts: TaskFacts,
     load: Load,
     ipc: &'a Ipc,
+    names: &'a UtsNames,
     uuid: [u8; 16],
 }
 
@@ -95,9 +97,9 @@ impl System for View<'_> {
         }
     }
 
-    fn identity(&self) -> [&str; 3] {
-        let [_, host, release, version, ..] = NAMES;
-        [release, version, host]
+    fn identity(&self) -> [&str; 4] {
+        let UtsNames { node, domain } = self.names;
+        [RELEASE, VERSION, node, domain]
     }
 
     fn task(&self) -> TaskFacts {
@@ -181,6 +183,7 @@ pub(super) fn proc_text(kernel: &mut Kernel, ino: Ino) -> Result<Vec<u8>, Errno>
         facts: task_facts(kernel, process, asked, task, &files),
         load: load_facts(kernel),
         ipc: &kernel.ipc,
+        names: &kernel.names,
         uuid,
     };
     contents(node, (&kernel.vfs, &kernel.net), &files, &mut view)
@@ -237,8 +240,14 @@ fn task_facts(
             false => process.threads,
         },
         nice: process.nice,
-        cpu_time: kernel.cpu_time(CpuClock::Process(process.pid)),
-        children_time: process.children_time,
+        user_time: kernel
+            .cpu_time(CpuClock::Process(process.pid))
+            .saturating_sub(process.system_time),
+        system_time: process.system_time,
+        children_times: [
+            process.children_time - process.children_system_time,
+            process.children_system_time,
+        ],
         signals,
         no_new_privileges: process.no_new_privileges,
     }

@@ -1,7 +1,7 @@
 //! Calls that show or change attributes.
 
 use super::Entry;
-use super::files::{inode_at, refresh};
+use super::files::{check_file_size, inode_at, refresh};
 use crate::file::operations::Mapped;
 use crate::fs::attributes::NewTime;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
@@ -12,6 +12,7 @@ use crate::kernel::Kernel;
 use crate::mm::user;
 use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
+use hartline_linux::falloc::FALLOC_FL_KEEP_SIZE;
 use hartline_linux::fcntl::{
     AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
 };
@@ -146,6 +147,8 @@ fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EISDIR);
     }
     attributes.check(&process.who, MAY_WRITE)?;
+    vfs.fs.check_not_executed(ino)?;
+    check_file_size(kernel, ino, size.cast_unsigned())?;
     truncate_mapped(kernel, ino, size.cast_unsigned())
 }
 
@@ -171,6 +174,7 @@ fn ftruncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     // Linux returns EINVAL, not EBADF, for a descriptor not open for writing.
     file.check_writable().map_err(|_| Errno::EINVAL)?;
     let ino = file.ino;
+    check_file_size(kernel, ino, size.cast_unsigned())?;
     truncate_mapped(kernel, ino, size.cast_unsigned())
 }
 
@@ -184,6 +188,9 @@ fn fallocate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let file = kernel.file(a[0])?;
     file.check_writable()?;
     let (object, ino) = (Rc::clone(&file.object), file.ino);
+    if a[1] & FALLOC_FL_KEEP_SIZE == 0 {
+        check_file_size(kernel, ino, to)?;
+    }
     object.fallocate(&mut kernel.vfs, ino, a[1], from..to)?;
     contents_changed(kernel, ino);
     Ok(0)

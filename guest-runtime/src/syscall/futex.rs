@@ -12,9 +12,10 @@ use hartline_linux::futex::{
     FUTEX_BITSET_MATCH_ANY, FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE,
     FUTEX_CMP_REQUEUE_PI, FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_OP_ADD, FUTEX_OP_ANDN,
     FUTEX_OP_CMP_EQ, FUTEX_OP_CMP_GE, FUTEX_OP_CMP_GT, FUTEX_OP_CMP_LE, FUTEX_OP_CMP_LT,
-    FUTEX_OP_CMP_NE, FUTEX_OP_OPARG_SHIFT, FUTEX_OP_OR, FUTEX_OP_SET, FUTEX_OP_XOR, FUTEX_REQUEUE,
-    FUTEX_TRYLOCK_PI, FUTEX_UNLOCK_PI, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI,
-    FUTEX_WAKE, FUTEX_WAKE_BITSET, FUTEX_WAKE_OP, RobustListHead,
+    FUTEX_OP_CMP_NE, FUTEX_OP_OPARG_SHIFT, FUTEX_OP_OR, FUTEX_OP_SET, FUTEX_OP_XOR,
+    FUTEX_PRIVATE_FLAG, FUTEX_REQUEUE, FUTEX_TRYLOCK_PI, FUTEX_UNLOCK_PI, FUTEX_WAIT,
+    FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_WAKE, FUTEX_WAKE_BITSET, FUTEX_WAKE_OP,
+    RobustListHead,
 };
 use hartline_linux::syscall::nr;
 
@@ -29,6 +30,9 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [address, operation, value, fourth, second, third] = *arguments;
     let (count, bits) = (value as u32, third as u32);
     let operation = operation as u32;
+    if operation & FUTEX_PRIVATE_FLAG == 0 && matches!(operation, FUTEX_WAKE | FUTEX_WAKE_BITSET) {
+        futex::check_shared(kernel, address)?;
+    }
     match operation & FUTEX_CMD_MASK {
         FUTEX_WAIT => {
             let deadline = deadline(kernel, fourth, Timeout::Relative)?;
@@ -51,6 +55,7 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         FUTEX_WAKE => futex::wake(kernel, address, count, FUTEX_BITSET_MATCH_ANY),
         FUTEX_WAKE_BITSET => futex::wake(kernel, address, count, bits),
         FUTEX_REQUEUE => futex::requeue(kernel, address, count, fourth as u32, second),
+        FUTEX_CMP_REQUEUE if (count | fourth as u32).cast_signed() < 0 => Err(Errno::EINVAL),
         FUTEX_CMP_REQUEUE => {
             let word: u32 = user::read(kernel.memory_mut(), address)?;
             match word == third as u32 {
@@ -79,7 +84,7 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             owned::wait_requeue(kernel, address, value as u32, deadline, second)
         }
         // `FUTEX_CMP_REQUEUE_PI` wakes exactly one task.
-        FUTEX_CMP_REQUEUE_PI if count != 1 => Err(Errno::EINVAL),
+        FUTEX_CMP_REQUEUE_PI if count != 1 || (fourth as i32) < 0 => Err(Errno::EINVAL),
         FUTEX_CMP_REQUEUE_PI => {
             owned::requeue(kernel, address, fourth as u32, second, third as u32)
         }

@@ -52,7 +52,13 @@ const PREPARED: u64 = 128 << 10;
 fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [address, length, protection, flags, fd, offset] = *arguments;
     let protection = Protection::from_bits(protection)?;
-    if length == 0 || !offset.is_multiple_of(PAGE_SIZE) || flags & MAP_HUGETLB != 0 {
+    if !offset.is_multiple_of(PAGE_SIZE) {
+        return Err(Errno::EINVAL);
+    }
+    if flags & MAP_ANONYMOUS == 0 {
+        kernel.file(fd)?;
+    }
+    if length == 0 || flags & MAP_HUGETLB != 0 {
         return Err(Errno::EINVAL);
     }
     let shared = match flags & MAP_TYPE {
@@ -68,11 +74,11 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     } else {
         MapPlace::Hint(address)
     };
-    let (backing, label) = match flags & MAP_ANONYMOUS {
+    let (backing, label, file_flags) = match flags & MAP_ANONYMOUS {
         0 => file_contents(kernel, fd, (offset, length), shared, protection)?,
-        _ => (Backing::Zero, Label::None),
+        _ => (Backing::Zero, Label::None, VmFlags::NONE),
     };
-    let set = vm_flags(kernel, flags, shared)?;
+    let set = vm_flags(kernel, flags, shared)?.with(file_flags);
     let start = kernel.memory_mut().map(MapRequest {
         place,
         length,
@@ -112,14 +118,15 @@ fn vm_flags(kernel: &Kernel, flags: u64, shared: bool) -> Result<VmFlags, Errno>
     Ok(set)
 }
 
-/// Returns the backing of a file mapping of `length` bytes from `offset` on.
+/// Returns the backing of a file mapping of `length` bytes from `offset` on, and the properties of
+/// its range.
 fn file_contents(
     kernel: &mut Kernel,
     fd: u64,
     (offset, length): (u64, u64),
     shared: bool,
     protection: Protection,
-) -> Result<(Backing, Label), Errno> {
+) -> Result<(Backing, Label, VmFlags), Errno> {
     let code = !shared && protection.executable();
     if code {
         let ino = kernel.process().files.fds.get(fd as u32)?.ino;
@@ -133,17 +140,17 @@ fn file_contents(
         inode: None,
         read_only: false,
     };
-    let Mapped::File {
-        ino,
-        writable,
-        image,
-    } = mapped
-    else {
-        return Ok((Backing::Zero, Label::None));
-    };
+    let (Mapped::File { writable, .. } | Mapped::Zero { writable }) = mapped;
     if shared && protection.writable() && !writable {
         return Err(Errno::EACCES);
     }
+    let Mapped::File { ino, image, .. } = mapped else {
+        let flags = match shared && !writable {
+            true => VmFlags::NO_MAYWRITE,
+            false => VmFlags::NONE,
+        };
+        return Ok((Backing::Zero, Label::None, flags));
+    };
     let sealed = kernel.vfs.fs.seals(ino).unwrap_or(0) & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
     if shared && protection.writable() && sealed != 0 {
         return Err(Errno::EPERM);
@@ -157,11 +164,12 @@ fn file_contents(
         file.inode = inode;
         let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
         let backing = Backing::File(rest.unwrap_or_default());
-        return Ok((backing, Label::File(file)));
+        return Ok((backing, Label::File(file), VmFlags::NONE));
     }
     let frames = kernel.memory().frames();
     let memory = kernel.vfs.fs.share(ino, frames)?;
-    Ok((Backing::Shared(memory, offset), Label::File(file)))
+    let backing = Backing::Shared(memory, offset);
+    Ok((backing, Label::File(file), VmFlags::NONE))
 }
 
 /// Whether any process has `memory` mapped so that stores reach it.

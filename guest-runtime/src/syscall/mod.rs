@@ -1,6 +1,7 @@
 //! The Linux riscv64 (asm-generic) system calls: one file per area, each with a table of its
 //! handlers. [`hartline_linux::syscall`] describes each call.
 
+mod clock_setting;
 mod clone;
 mod credentials;
 mod epoll;
@@ -24,8 +25,10 @@ mod ioctl;
 mod ipc;
 mod memory;
 mod notify;
+mod other_process;
 mod poll;
 mod random;
+mod scheduling;
 mod signal;
 mod signal_io;
 mod socket;
@@ -47,6 +50,7 @@ pub type Entry = (u64, Handler);
 
 /// The tables of all areas.
 const AREAS: &[&[Entry]] = &[
+    clock_setting::CALLS,
     clone::CALLS,
     credentials::CALLS,
     epoll::CALLS,
@@ -68,8 +72,10 @@ const AREAS: &[&[Entry]] = &[
     ipc::shm::CALLS,
     memory::CALLS,
     notify::CALLS,
+    other_process::CALLS,
     poll::CALLS,
     random::CALLS,
+    scheduling::CALLS,
     signal::CALLS,
     socket::CALLS,
     socket_io::CALLS,

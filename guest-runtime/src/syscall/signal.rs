@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::siginfo::{SI_TKILL, SI_USER};
 use hartline_linux::signal::{
-    SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGCONT, SIGSEGV, Sigaction, StackT,
+    SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGCONT, SIGRTMIN, SIGSEGV, Sigaction, StackT,
 };
 use hartline_linux::syscall::nr;
 
@@ -90,9 +90,20 @@ pub(super) fn send_to(kernel: &mut Kernel, info: Option<SigInfo>, pid: u32) -> R
         return Err(Errno::EPERM);
     }
     if let Some(info) = info {
+        check_queue(kernel, pid, info)?;
         kernel.signal_process(pid, info);
     }
     Ok(0)
+}
+
+/// Checks `RLIMIT_SIGPENDING`, which does not hold for standard signals and `kill`.
+fn check_queue(kernel: &Kernel, pid: u32, info: SigInfo) -> Result<(), Errno> {
+    let is_exempt = info.signal() < SIGRTMIN || info.is_of_kill();
+    let target = kernel.processes.get(pid).ok_or(Errno::ESRCH)?;
+    match is_exempt || kernel.may_queue_signal(target) {
+        true => Ok(()),
+        false => Err(Errno::EAGAIN),
+    }
 }
 
 fn kill(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
@@ -130,6 +141,7 @@ fn send_to_thread(
         return Err(Errno::EPERM);
     }
     if let Some(info) = info {
+        check_queue(kernel, owner, info)?;
         kernel.signal_thread(tid, info);
     }
     Ok(0)
@@ -165,8 +177,9 @@ fn rt_tgsigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, E
     let info: SigInfo = user::read(kernel.memory_mut(), info)?;
     check_forged(kernel, info, tid as u32)?;
     send_to_thread(kernel, Some(pid), tid, 0)?;
-    let signal = check_number(signal)?;
-    kernel.signal_thread(tid as u32, info.with_signal(signal));
+    let info = info.with_signal(check_number(signal)?);
+    check_queue(kernel, pid as u32, info)?;
+    kernel.signal_thread(tid as u32, info);
     Ok(0)
 }
 
@@ -272,6 +285,7 @@ fn rt_sigtimedwait(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
             return Err(error);
         }
     }
+    kernel.settle_timer_signals(set);
     let taken = kernel.signals().take(set).ok_or(Errno::EAGAIN)?;
     if info != 0 {
         user::write(kernel.memory_mut(), info, &taken)?;

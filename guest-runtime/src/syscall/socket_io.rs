@@ -21,8 +21,8 @@ use hartline_linux::errno::Errno;
 use hartline_linux::siginfo::SI_USER;
 use hartline_linux::signal::SIGPIPE;
 use hartline_linux::socket::{
-    MSG_DONTWAIT, MSG_EOR, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
-    MSG_WAITFORONE, Mmsghdr, Msghdr, SO_PASSCRED,
+    MSG_DONTWAIT, MSG_EOR, MSG_ERRQUEUE, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC,
+    MSG_WAITALL, MSG_WAITFORONE, Mmsghdr, Msghdr, SO_PASSCRED,
 };
 use hartline_linux::syscall::nr;
 use hartline_linux::uio::{Iovec, UIO_MAXIOV};
@@ -183,7 +183,8 @@ fn send_boundaries(
             (_, Family::Netlink) => net.send_netlink(id, &bytes, message.to.clone()),
             (Type::Datagram, _) => {
                 let to = message.to.as_ref().and_then(Address::socket_addr);
-                net.send_udp(id, &bytes, to, segment, who)
+                let more = message.flags & MSG_MORE != 0;
+                net.send_udp_part(id, &bytes, to, (segment, more), who)
             }
             _ => net.send(id, &bytes, rights, who),
         }

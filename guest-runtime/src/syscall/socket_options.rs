@@ -1,7 +1,7 @@
 //! Sockets: options.
 
 use super::Entry;
-use super::socket::{net, socket_id};
+use super::socket::{net, sender, socket_id};
 use crate::arch::clock::SECOND;
 use crate::kernel::Kernel;
 use crate::mm::user;
@@ -10,7 +10,7 @@ use crate::net::options::VSOCK_TIMEOUT;
 use crate::net::socket::{Socket, SocketId};
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
-use hartline_linux::in_::{IPPROTO_TCP, TCP_CONGESTION};
+use hartline_linux::in_::{IPPROTO_TCP, IPPROTO_UDP, TCP_CONGESTION, UDP_CORK};
 use hartline_linux::socket::{
     AF_VSOCK, SO_ACCEPTCONN, SO_DOMAIN, SO_ERROR, SO_LINGER, SO_PEERCRED, SO_PROTOCOL, SO_RCVBUF,
     SO_RCVBUFFORCE, SO_RCVTIMEO, SO_SNDBUF, SO_SNDBUFFORCE, SO_SNDTIMEO, SO_TYPE, SOL_SOCKET,
@@ -131,6 +131,10 @@ fn set_number(kernel: &mut Kernel, id: SocketId, key: (i32, i32), value: i32) ->
         ) => return Err(Errno::ENOPROTOOPT),
         _ => {
             socket.options.set_number(key, value, family, kind)?;
+            if key == (IPPROTO_UDP, UDP_CORK) && value == 0 {
+                let who = sender(kernel);
+                net(kernel).send_corked(id, who)?;
+            }
             net(kernel).options_changed(id);
         }
     }

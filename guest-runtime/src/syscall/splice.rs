@@ -1,8 +1,8 @@
 //! Moving bytes through pipes without the program's memory: `splice`, `tee`, `vmsplice`.
 
 use super::Entry;
-use super::files::{read_file, refresh_text, write_file};
-use super::files_io::{self, position, read_vectors, write_vectors};
+use super::files::{read_file, refresh_text, within_file_limit, write_file};
+use super::files_io::{self, position, read_vectors};
 use crate::file::operations::Mode;
 use crate::file::pipe::PipeEnd;
 use crate::file::regular::Regular;
@@ -15,6 +15,7 @@ use crate::mm::user;
 use crate::wait::time::NEVER;
 use crate::wait::{READABLE, Registration, WRITABLE};
 use alloc::vec;
+use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_APPEND;
 use hartline_linux::fs::{SPLICE_F_GIFT, SPLICE_F_MORE, SPLICE_F_MOVE, SPLICE_F_NONBLOCK};
@@ -175,7 +176,8 @@ fn from_pipe(
     }
     let start = offset(kernel, address)?;
     let length = filled(kernel, input)?.min(count).min(PIECE);
-    let mut bytes = vec![0; length];
+    let length = within_file_limit(kernel, to, start, length as u64, 0)?;
+    let mut bytes = vec![0; length as usize];
     pipe_mut(kernel, input)?.peek(&mut bytes);
     let done = match write_file(kernel, to, start, (&bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, input, to)? => {
@@ -254,16 +256,38 @@ fn vmsplice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = check_flags(a[3])?;
     let id = kernel.file_id(a[0])?;
     let end = pipe_end(kernel, id, flags)?.ok_or(Errno::EBADF)?;
-    let writes = kernel.vfs.files.get(id)?.check_writable().is_ok();
-    // A call that would block is refused here: the calls below check only the description's flags.
+    if kernel.vfs.files.get(id)?.check_writable().is_ok() {
+        return splice_vectors(kernel, (end, id), a);
+    }
+    // A call that would block is refused here: the call below checks only the description's flags.
     if flags & SPLICE_F_NONBLOCK != 0 && a[2] != 0 {
-        match writes {
-            true => room(kernel, end, id)?,
-            false => filled(kernel, end)?,
-        };
+        filled(kernel, end)?;
     }
-    match writes {
-        true => write_vectors(kernel, a, None),
-        false => read_vectors(kernel, a, None),
+    read_vectors(kernel, a, None)
+}
+
+/// Puts as many bytes of the vector that the arguments of `vmsplice` describe into a pipe as it has
+/// room for.
+fn splice_vectors(
+    kernel: &mut Kernel,
+    (output, id): (End, FileId),
+    a: &[u64; 6],
+) -> Result<u64, Errno> {
+    let vectors = user::iovecs(kernel.memory_mut(), a[1], a[2])?;
+    if vectors.iter().all(|vector| vector.iov_len == 0) {
+        return Ok(0);
     }
+    let room = room(kernel, output, id)?;
+    let mut bytes = Vec::new();
+    for vector in vectors {
+        let left = (room - bytes.len()) as u64;
+        let length = vector.iov_len.min(left);
+        match user::slice(kernel.memory_mut(), vector.iov_base, length) {
+            Ok(part) => part.append_to(&mut bytes),
+            // The bytes before a bad address are put into the pipe.
+            Err(_) if !bytes.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(pipe_mut(kernel, output)?.fill(&bytes)? as u64)
 }

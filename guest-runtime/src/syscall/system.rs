@@ -4,8 +4,11 @@ use super::Entry;
 use crate::arch::clock::{self, SECOND};
 use crate::file::proc_text::FRACTION;
 use crate::kernel::Kernel;
+use crate::kernel::uts::UtsNames;
 use crate::mm::user;
+use alloc::string::String;
 use hartline_abi::layout::USER_END;
+use hartline_linux::capability::CAP_SYS_ADMIN;
 use hartline_linux::errno::Errno;
 use hartline_linux::hwprobe::{
     RISCV_HWPROBE_BASE_BEHAVIOR_IMA, RISCV_HWPROBE_EXT_ZBA, RISCV_HWPROBE_EXT_ZBB,
@@ -24,34 +27,52 @@ use hartline_linux::sysinfo::{SI_LOAD_SHIFT, Sysinfo};
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
     (nr::uname, uname),
-    (nr::sethostname, not_permitted),
-    (nr::setdomainname, not_permitted),
+    (nr::vhangup, |_, _| Err(Errno::EPERM)),
+    (nr::sethostname, |kernel, a| {
+        kernel.names.node = new_name(kernel, a)?;
+        Ok(0)
+    }),
+    (nr::setdomainname, |kernel, a| {
+        kernel.names.domain = new_name(kernel, a)?;
+        Ok(0)
+    }),
     (nr::sysinfo, sysinfo),
     (nr::riscv_hwprobe, riscv_hwprobe),
 ];
 
-/// `uname -s`, `-n`, `-r`, `-v`, `-m` and the NIS domain.
-pub const NAMES: [&str; 6] = [
-    "Linux",
-    "hartline",
-    "6.12.0-hartline",
-    "#1 SMP Hartline",
-    "riscv64",
-    "(none)",
-];
+/// `uname -r`.
+pub const RELEASE: &str = "6.12.0-hartline";
+/// `uname -v`.
+pub const VERSION: &str = "#1 SMP Hartline";
 
 fn uname(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const FIELD: usize = 65;
-    let mut bytes = [0; FIELD * NAMES.len()];
-    for (field, name) in bytes.chunks_exact_mut(FIELD).zip(NAMES) {
+    const FIELD: usize = __NEW_UTS_LEN + 1;
+    let UtsNames { node, domain } = &kernel.names;
+    let names = ["Linux", node.as_str(), RELEASE, VERSION, "riscv64", domain];
+    let mut bytes = [0; FIELD * 6];
+    for (field, name) in bytes.chunks_exact_mut(FIELD).zip(names) {
         field[..name.len()].copy_from_slice(name.as_bytes());
     }
     user::write_bytes(kernel.memory_mut(), arguments[0], &bytes)?;
     Ok(0)
 }
 
-fn not_permitted(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
-    Err(Errno::EPERM)
+/// Longest name, bytes.
+const __NEW_UTS_LEN: usize = 64;
+
+/// Reads the new host name or domain.
+fn new_name(kernel: &mut Kernel, a: &[u64; 6]) -> Result<String, Errno> {
+    if !kernel.process().has(CAP_SYS_ADMIN) {
+        return Err(Errno::EPERM);
+    }
+    let length = match usize::try_from(a[1] as i32) {
+        Ok(length) if length <= __NEW_UTS_LEN => length as u64,
+        _ => return Err(Errno::EINVAL),
+    };
+    let mut name = user::slice(kernel.memory_mut(), a[0], length)?.to_vec();
+    let end = name.iter().position(|&byte| byte == 0);
+    name.truncate(end.unwrap_or(name.len()));
+    String::from_utf8(name).map_err(|_| Errno::EINVAL)
 }
 
 fn sysinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {

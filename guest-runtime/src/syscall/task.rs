@@ -5,6 +5,7 @@ use crate::arch::clock;
 use crate::arch::cpus;
 use crate::kernel::exit::End;
 use crate::kernel::process::Process;
+use crate::kernel::task::{Policy, Task};
 use crate::kernel::timers::CpuClock;
 use crate::kernel::{Control, Kernel};
 use crate::mm::user;
@@ -13,11 +14,13 @@ use alloc::vec::Vec;
 use hartline_linux::capability::{CAP_SYS_NICE, CAP_SYS_RESOURCE};
 use hartline_linux::errno::Errno;
 use hartline_linux::membarrier::{
-    MEMBARRIER_CMD_GLOBAL, MEMBARRIER_CMD_PRIVATE_EXPEDITED, MEMBARRIER_CMD_QUERY,
+    MEMBARRIER_CMD_GLOBAL, MEMBARRIER_CMD_GLOBAL_EXPEDITED, MEMBARRIER_CMD_PRIVATE_EXPEDITED,
+    MEMBARRIER_CMD_QUERY, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED,
     MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
 };
 use hartline_linux::prctl::{
-    PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_PDEATHSIG,
+    PR_GET_CHILD_SUBREAPER, PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_PDEATHSIG, PR_GET_TIMERSLACK,
+    PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_PDEATHSIG, PR_SET_TIMERSLACK,
 };
 use hartline_linux::resource::{
     PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_CPU, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF,
@@ -91,7 +94,7 @@ pub(super) fn find_task(kernel: &mut Kernel, tid: u64) -> Result<u32, Errno> {
 }
 
 /// Checks that a task has the number `tid`.
-fn check_task(kernel: &mut Kernel, tid: u64) -> Result<(), Errno> {
+pub(super) fn check_task(kernel: &mut Kernel, tid: u64) -> Result<(), Errno> {
     match tid as i32 {
         ..0 => Err(Errno::EINVAL),
         _ => find_task(kernel, tid).map(|_| ()),
@@ -106,54 +109,85 @@ pub(super) fn find_process(kernel: &mut Kernel, pid: u64) -> Result<&mut Process
     }
 }
 
-/// Checks that the priority at `address` is valid for a scheduling policy.
-fn check_policy(kernel: &mut Kernel, policy: u64, address: u64) -> Result<(), Errno> {
-    if address == 0 {
-        return Err(Errno::EINVAL);
-    }
-    let range = sched_priority(policy, 1)?..=sched_priority(policy, 99)?;
-    let priority: u32 = user::read(kernel.memory_mut(), address)?;
-    match range.contains(&u64::from(priority)) {
-        true => Ok(()),
-        false => Err(Errno::EINVAL),
+/// Reads a `struct sched_param`.
+fn read_priority(kernel: &mut Kernel, address: u64) -> Result<u32, Errno> {
+    match address {
+        0 => Err(Errno::EINVAL),
+        address => user::read(kernel.memory_mut(), address),
     }
 }
 
-/// Checks that the running process may change the scheduling of the task `tid`; `privileged`: only
-/// with `CAP_SYS_NICE`.
-fn check_scheduling(kernel: &mut Kernel, tid: u64, privileged: bool) -> Result<(), Errno> {
+/// Returns the task whose scheduling a call reads or changes; 0 is the caller.
+pub(super) fn scheduled(kernel: &mut Kernel, tid: u64) -> Result<&mut Task, Errno> {
     let tid = find_task(kernel, tid)?;
-    let own = kernel.process().credentials();
-    let pid = kernel.tasks.get(tid).map(|task| task.pid);
-    let target = pid.and_then(|pid| kernel.processes.get(pid));
-    let target = target.ok_or(Errno::ESRCH)?.credentials();
-    match own.may_schedule(target) && (!privileged || own.has(CAP_SYS_NICE)) {
+    kernel.tasks.get_mut(tid).ok_or(Errno::ESRCH)
+}
+
+/// Checks that the running process may change the scheduling of the task `tid`.
+fn check_scheduling(kernel: &mut Kernel, tid: u64) -> Result<(), Errno> {
+    let process = scheduled(kernel, tid)?.process;
+    let target = kernel.processes[process].credentials();
+    match kernel.process().credentials().may_schedule(target) {
         true => Ok(()),
         false => Err(Errno::EPERM),
     }
 }
 
-/// Checks the parameters; every task stays `SCHED_OTHER`.
+/// Sets the policy that a task shows, and the nice value of its process.
+pub(super) fn set_policy(
+    kernel: &mut Kernel,
+    tid: u64,
+    new: Policy,
+    nice: Option<i8>,
+) -> Result<(), Errno> {
+    let range = sched_priority(new.number, 1)?..=sched_priority(new.number, 99)?;
+    if !range.contains(&u64::from(new.priority)) {
+        return Err(Errno::EINVAL);
+    }
+    let Task {
+        policy: old,
+        process,
+        ..
+    } = *scheduled(kernel, tid)?;
+    let is_privileged = kernel.process().has(CAP_SYS_NICE);
+    if !is_privileged && !kernel.processes[process].may_change_policy(old, new, nice) {
+        return Err(Errno::EPERM);
+    }
+    check_scheduling(kernel, tid)?;
+    scheduled(kernel, tid)?.policy = new;
+    if let Some(nice) = nice.filter(|_| !new.is_real_time()) {
+        kernel.processes[process].nice = nice;
+    }
+    Ok(())
+}
+
 fn sched_setparam(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_task(kernel, arguments[0])?;
-    check_policy(kernel, SCHED_OTHER, arguments[1])?;
-    check_scheduling(kernel, arguments[0], false)?;
+    let old = scheduled(kernel, arguments[0])?.policy;
+    let priority = read_priority(kernel, arguments[1])?;
+    set_policy(kernel, arguments[0], Policy { priority, ..old }, None)?;
     Ok(0)
 }
 
-/// Checks the arguments; other policies are accepted and have no effect.
 fn sched_setscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_task(kernel, arguments[0])?;
-    let policy = arguments[1] & !SCHED_RESET_ON_FORK;
-    check_policy(kernel, policy, arguments[2])?;
-    let is_real_time = matches!(policy, SCHED_FIFO | SCHED_RR);
-    check_scheduling(kernel, arguments[0], is_real_time)?;
+    let policy = u64::from(arguments[1] as u32);
+    let new = Policy {
+        number: policy & !SCHED_RESET_ON_FORK,
+        priority: read_priority(kernel, arguments[2])?,
+        resets: policy & SCHED_RESET_ON_FORK != 0,
+    };
+    set_policy(kernel, arguments[0], new, None)?;
     Ok(0)
 }
 
 fn sched_getscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_task(kernel, arguments[0])?;
-    Ok(0)
+    let policy = scheduled(kernel, arguments[0])?.policy;
+    Ok(match policy.resets {
+        true => policy.number | SCHED_RESET_ON_FORK,
+        false => policy.number,
+    })
 }
 
 fn sched_yield(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
@@ -166,7 +200,7 @@ fn sched_yield(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 /// Returns the priority for a policy: `real_time` if the policy has priorities.
-fn sched_priority(policy: u64, real_time: u64) -> Result<u64, Errno> {
+pub(super) fn sched_priority(policy: u64, real_time: u64) -> Result<u64, Errno> {
     match policy {
         SCHED_OTHER | SCHED_BATCH | SCHED_IDLE => Ok(0),
         SCHED_FIFO | SCHED_RR => Ok(real_time),
@@ -179,7 +213,8 @@ fn sched_getparam(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errn
     if arguments[1] == 0 {
         return Err(Errno::EINVAL);
     }
-    user::write(kernel.memory_mut(), arguments[1], &0u32)?;
+    let priority = scheduled(kernel, arguments[0])?.policy.priority;
+    user::write(kernel.memory_mut(), arguments[1], &priority)?;
     Ok(0)
 }
 
@@ -191,7 +226,7 @@ fn cpu_mask(kernel: &Kernel) -> u64 {
 
 fn sched_setaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let tid = find_task(kernel, arguments[0])?;
-    check_scheduling(kernel, tid.into(), false)?;
+    check_scheduling(kernel, tid.into())?;
     let mut mask = [0; 8];
     let length = arguments[1].min(8);
     let bytes = user::slice(kernel.memory_mut(), arguments[2], length)?;
@@ -243,7 +278,8 @@ fn setpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> 
         };
         if !own.may_schedule(process.credentials()) {
             result = Err(Errno::EPERM);
-        } else if wanted < process.nice && !own.has(CAP_SYS_NICE) {
+        } else if wanted < process.nice && !process.may_have_nice(wanted) && !own.has(CAP_SYS_NICE)
+        {
             result = Err(Errno::EACCES);
         } else {
             process.nice = wanted;
@@ -358,30 +394,42 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// The resource usage for a CPU time, ns. All of it counts as user time: the library OS is part of
-/// the program.
-pub(super) fn usage_of(time: u64) -> Rusage {
+/// The resource usage for a CPU time of which a part is system time, ns.
+pub(super) fn usage_of(time: u64, system: u64) -> Rusage {
+    let timeval = |time: u64| Timeval {
+        tv_sec: (time / clock::SECOND).cast_signed(),
+        tv_usec: (time % clock::SECOND / 1000).cast_signed(),
+    };
     Rusage {
-        ru_utime: Timeval {
-            tv_sec: (time / clock::SECOND).cast_signed(),
-            tv_usec: (time % clock::SECOND / 1000).cast_signed(),
-        },
+        ru_utime: timeval(time.saturating_sub(system)),
+        ru_stime: timeval(system),
         ..Rusage::default()
     }
+}
+
+/// Returns the CPU time of the running process, and the part of it that is system time, ns.
+fn own_times(kernel: &mut Kernel) -> (u64, u64) {
+    let time = kernel.cpu_time(CpuClock::Process(kernel.process().pid));
+    let process = kernel.process_mut();
+    process.add_system_time(0, time);
+    (time, process.system_time)
 }
 
 fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let mut usage;
     match arguments[0] as i32 {
         who @ (RUSAGE_SELF | RUSAGE_THREAD) => {
-            let clock = match who {
-                RUSAGE_SELF => CpuClock::Process(kernel.process().pid),
-                _ => CpuClock::Thread(kernel.task().tid),
+            let (time, system) = match who {
+                RUSAGE_SELF => own_times(kernel),
+                _ => (kernel.cpu_time(CpuClock::Thread(kernel.task().tid)), 0),
             };
-            usage = usage_of(kernel.cpu_time(clock));
+            usage = usage_of(time, system);
             usage.ru_maxrss = kernel.memory().frames().lock().peak() >> 10;
         }
-        RUSAGE_CHILDREN => usage = usage_of(kernel.process().children_time),
+        RUSAGE_CHILDREN => {
+            let process = kernel.process();
+            usage = usage_of(process.children_time, process.children_system_time);
+        }
         _ => return Err(Errno::EINVAL),
     }
     user::write(kernel.memory_mut(), arguments[1], &usage)?;
@@ -391,9 +439,20 @@ fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 fn times(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const TICK: u64 = clock::SECOND / crate::kernel::stack::CLOCK_TICKS;
     if arguments[0] != 0 {
-        let own = kernel.cpu_time(CpuClock::Process(kernel.process().pid)) / TICK;
-        let children = kernel.process().children_time / TICK;
-        user::write(kernel.memory_mut(), arguments[0], &[own, 0, children, 0])?;
+        let (own, system) = own_times(kernel);
+        let Process {
+            children_time: children,
+            children_system_time: children_system,
+            ..
+        } = *kernel.process();
+        let times = [
+            own - system,
+            system,
+            children - children_system,
+            children_system,
+        ];
+        let ticks = times.map(|time| time / TICK);
+        user::write(kernel.memory_mut(), arguments[0], &ticks)?;
     }
     Ok(clock::monotonic() / TICK)
 }
@@ -423,6 +482,19 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             task.name = [0; 16];
             task.name[..name.len()].copy_from_slice(&name);
         }
+        PR_SET_CHILD_SUBREAPER => kernel.process_mut().is_subreaper = argument != 0,
+        PR_GET_CHILD_SUBREAPER => {
+            let is_subreaper = u32::from(kernel.process().is_subreaper);
+            user::write(kernel.memory_mut(), argument, &is_subreaper)?;
+        }
+        PR_SET_TIMERSLACK => {
+            let task = kernel.task_mut();
+            task.timer_slack[0] = match argument.cast_signed() {
+                1.. => argument,
+                _ => task.timer_slack[1],
+            };
+        }
+        PR_GET_TIMERSLACK => return Ok(kernel.task().timer_slack[0]),
         PR_GET_NAME => {
             let name = kernel.task().name;
             user::write(kernel.memory_mut(), argument, &name)?;
@@ -434,17 +506,33 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Serves `membarrier`: a halted vCPU has made all its earlier memory accesses visible.
 fn membarrier(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let others: Vec<usize> = match arguments[0] {
+    let [command, flags, ..] = *arguments;
+    if flags as u32 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let registered = kernel.space().barriers;
+    let others: Vec<usize> = match u64::from(command as u32) {
         MEMBARRIER_CMD_QUERY => {
             return Ok(MEMBARRIER_CMD_GLOBAL
+                | MEMBARRIER_CMD_GLOBAL_EXPEDITED
+                | MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED
                 | MEMBARRIER_CMD_PRIVATE_EXPEDITED
                 | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
         }
-        MEMBARRIER_CMD_GLOBAL => kernel.other_busy_cpus(),
+        MEMBARRIER_CMD_GLOBAL | MEMBARRIER_CMD_GLOBAL_EXPEDITED => kernel.other_busy_cpus(),
+        MEMBARRIER_CMD_PRIVATE_EXPEDITED
+            if registered & MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED == 0 =>
+        {
+            return Err(Errno::EPERM);
+        }
         MEMBARRIER_CMD_PRIVATE_EXPEDITED => {
             cpus::users_of(kernel.memory().table_address()).collect()
         }
-        MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED => Vec::new(),
+        register @ (MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED
+        | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) => {
+            kernel.space_mut().barriers |= register;
+            Vec::new()
+        }
         _ => return Err(Errno::EINVAL),
     };
     others.into_iter().for_each(cpus::halt);

@@ -257,7 +257,7 @@ fn timer_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EOPNOTSUPP);
     }
     let timers = &kernel.process().timers.posix;
-    if timers.len() >= MAX_TIMERS {
+    if timers.len() >= MAX_TIMERS || !kernel.may_queue_signal(kernel.process()) {
         return Err(Errno::EAGAIN);
     }
     let number = timers
@@ -271,6 +271,7 @@ fn timer_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         timer: Timer::default(),
         notification,
         overrun: 0,
+        last_overrun: 0,
     };
     kernel.process_mut().timers.posix.insert(number, timer);
     Ok(0)
@@ -283,8 +284,12 @@ fn posix_timer(kernel: &mut Kernel, number: u64) -> Result<&mut PosixTimer, Errn
 
 fn timer_gettime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     kernel.run_timers();
-    let &mut PosixTimer { timer, cpu, .. } = posix_timer(kernel, a[0])?;
+    let cpu = posix_timer(kernel, a[0])?.cpu;
     let now = now_of_timer(kernel, cpu);
+    let posix = posix_timer(kernel, a[0])?;
+    // A timer with a pending signal stands still.
+    posix.catch_up(now);
+    let timer = posix.timer;
     write_spec(kernel, a[1], timer, now)?;
     Ok(0)
 }
@@ -298,11 +303,14 @@ fn now_of_timer(kernel: &mut Kernel, cpu: Option<CpuClock>) -> u64 {
 }
 
 fn timer_settime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    if a[2] == 0 {
+        return Err(Errno::EINVAL);
+    }
     let &mut PosixTimer { clock, cpu, .. } = posix_timer(kernel, a[0])?;
     let spec = read_spec(kernel, a[2])?;
     let now = now_of_timer(kernel, cpu);
     let posix = posix_timer(kernel, a[0])?;
-    posix.overrun = 0;
+    (posix.overrun, posix.last_overrun) = (0, 0);
     let old = if cpu.is_some() {
         let new = cpu_timer_of(spec, now, a[1]);
         let old = core::mem::replace(&mut posix.timer, new);
@@ -322,8 +330,9 @@ fn timer_settime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn timer_getoverrun(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let overrun = posix_timer(kernel, a[0])?.overrun;
-    Ok(overrun.min(i32::MAX as u64))
+    Ok(u64::from(
+        posix_timer(kernel, a[0])?.last_overrun.unsigned_abs(),
+    ))
 }
 
 fn timer_delete(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

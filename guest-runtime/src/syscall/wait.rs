@@ -35,6 +35,8 @@ struct Found {
     status: Status,
     /// The CPU time of the child and of its own children, ns.
     cpu_time: u64,
+    /// The part of it that is system time, ns.
+    system_time: u64,
 }
 
 /// The status change of a child that `options` ask for.
@@ -69,6 +71,7 @@ fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>
             uid: child.uid(),
             status: news(child, options)?,
             cpu_time: child.cpu_time + child.children_time,
+            system_time: child.system_time + child.children_system_time,
         })
     };
     let first = children.next().ok_or(Errno::ECHILD)?;
@@ -85,7 +88,9 @@ fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>
 fn take(kernel: &mut Kernel, found: Found) {
     if matches!(found.status, Status::Exited(_) | Status::Signaled(_)) {
         kernel.reap(found.pid);
-        kernel.process_mut().children_time += found.cpu_time;
+        let process = kernel.process_mut();
+        process.children_time += found.cpu_time;
+        process.children_system_time += found.system_time;
     } else if let Some(child) = kernel.processes.get_mut(found.pid) {
         child.news = None;
     }
@@ -95,7 +100,7 @@ fn write_usage(kernel: &mut Kernel, address: u64, found: Found) -> Result<(), Er
     match address {
         0 => Ok(()),
         _ => {
-            let usage = usage_of(found.cpu_time);
+            let usage = usage_of(found.cpu_time, found.system_time);
             user::write(kernel.memory_mut(), address, &usage)
         }
     }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -284,6 +285,71 @@ static void wakes_by_others(void) {
     close(later[0]), close(later[1]), close(wait.epoll);
 }
 
+// Files without poll, and those that are always ready.
+static void refused(void) {
+    static const char *const paths[] = {"/dev/zero", "/dev/null", "/dev/full", "/dev/urandom", "."};
+    int epoll = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN};
+    for (int i = 0; i < 5; i++) {
+        int fd = open(paths[i], O_RDONLY);
+        FAILS(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), EPERM);
+        close(fd);
+    }
+    int fd = open("regular", O_CREAT | O_RDWR, 0600);
+    FAILS(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), EPERM);
+    close(fd);
+    fd = open("/dev/random", O_RDONLY);
+    GIVES(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), 0);
+    close(fd), close(epoll);
+}
+
+enum { WAITERS = 8 };
+
+static int watched, woken;
+
+static void *wait_exclusively(void *argument) {
+    int epoll = epoll_create1(0);
+    watch(epoll, watched, EPOLLIN | EPOLLEXCLUSIVE, 1);
+    struct epoll_event event;
+    if (epoll_wait(epoll, &event, 1, 300) == 1) __atomic_add_fetch(&woken, 1, __ATOMIC_SEQ_CST);
+    close(epoll);
+    return argument;
+}
+
+// The number of threads that a change wakes.
+#define WOKEN_BY(fd, change)                                                                   \
+    ({                                                                                         \
+        pthread_t threads_[WAITERS];                                                           \
+        watched = (fd), woken = 0;                                                             \
+        for (int i = 0; i < WAITERS; i++)                                                      \
+            CHECK(!pthread_create(&threads_[i], NULL, wait_exclusively, NULL));                \
+        usleep(100000);                                                                        \
+        change;                                                                                \
+        for (int i = 0; i < WAITERS; i++) CHECK(!pthread_join(threads_[i], NULL));             \
+        woken;                                                                                 \
+    })
+
+static void exclusive(void) {
+    int ends[2], sides[2], counter = eventfd(0, 0);
+    CHECK(!pipe(ends) && !socketpair(AF_UNIX, SOCK_STREAM, 0, sides));
+    GIVES(WOKEN_BY(counter, add(counter, 1)), 1);
+    GIVES(WOKEN_BY(ends[0], GIVES(write(ends[1], "x", 1), 1)), 1);
+    close(counter), close(ends[0]), close(ends[1]);
+    GIVES(WOKEN_BY(sides[0], GIVES(write(sides[1], "x", 1), 1)), 1);
+    close(sides[0]), close(sides[1]);
+    CHECK(!socketpair(AF_UNIX, SOCK_DGRAM, 0, sides));
+    GIVES(WOKEN_BY(sides[0], GIVES(write(sides[1], "x", 1), 1)), 1);
+    close(sides[0]), close(sides[1]);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    GIVES(bind(listener, (void *)&address, sizeof address), 0);
+    GIVES(listen(listener, 5), 0);
+    GIVES(getsockname(listener, (void *)&address, &length), 0);
+    GIVES(WOKEN_BY(listener, GIVES(connect(client, (void *)&address, sizeof address), 0)), 1);
+    close(listener), close(client);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     order();
@@ -295,5 +361,7 @@ int main(int count, char **arguments) {
     ends_of_watches();
     wakes_by_files();
     wakes_by_others();
+    refused();
+    exclusive();
     return finish("epoll");
 }

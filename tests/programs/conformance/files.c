@@ -3,6 +3,7 @@
 #include "check.h"
 #include <fcntl.h>
 #include <grp.h>
+#include <signal.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -324,7 +325,64 @@ static void descriptors(void) {
     close(fd), close(copy);
 }
 
+static void running(void) {
+    // A copy of this program, which waits if it is told to.
+    char *arguments_of[] = {"program", "files", NULL}, *environment[] = {"PAUSE=1", NULL};
+    char block[65536];
+    int from = open("/proc/self/exe", O_RDONLY), fd = open("program", O_CREAT | O_RDWR, 0755);
+    long length;
+    while ((length = read(from, block, sizeof block)) > 0) CHECK(write(fd, block, length) == length);
+    close(from);
+    FAILS(execve("program", arguments_of, environment), ETXTBSY);
+    // A descriptor for reading is not in the way, nor one that only names the file.
+    close(fd);
+    fd = open("program", O_RDONLY);
+    int ends[2];
+    CHECK(pipe2(ends, O_CLOEXEC) == 0);
+    pid_t child = CHILD(execve("program", arguments_of, environment));
+    close(ends[1]);
+    // The pipe ends when the program is replaced.
+    GIVES(read(ends[0], block, 1), 0);
+    FAILS(open("program", O_WRONLY), ETXTBSY);
+    FAILS(open("program", O_RDWR), ETXTBSY);
+    FAILS(open("program", O_RDONLY | O_TRUNC), ETXTBSY);
+    FAILS(truncate("program", 0), ETXTBSY);
+    GIVES(access("program", R_OK | X_OK), 0);
+    GIVES(chmod("program", 0700), 0);
+    GIVES(rename("program", "other"), 0);
+    FAILS(open("other", O_WRONLY), ETXTBSY);
+    GIVES(kill(child, SIGKILL), 0);
+    GIVES(status_of(child), SIGKILL);
+    close(fd), close(ends[0]);
+    fd = open("other", O_WRONLY | O_TRUNC);
+    CHECK(fd >= 0);
+    close(fd);
+    GIVES(unlink("other"), 0);
+}
+
+// Files without a disk, and names in other file systems.
+static void elsewhere(void) {
+    static const char *const paths[] = {"/dev/null", "/dev/zero", "/dev/urandom"};
+    for (int i = 0; i < 3; i++) {
+        int fd = open(paths[i], O_RDWR);
+        FAILS(fdatasync(fd), EINVAL);
+        FAILS(fsync(fd), EINVAL);
+        FAILS(sync_file_range(fd, 0, 0, 0), ESPIPE);
+        close(fd);
+    }
+    FAILS(link("/proc/version", "linked"), EXDEV);
+    FAILS(link("/dev/null", "linked"), EXDEV);
+    int fd = open("here", O_CREAT | O_RDWR, 0600);
+    close(fd);
+    FAILS(link("here", "/dev/linked"), EXDEV);
+    FAILS(rename("here", "/dev/renamed"), EXDEV);
+    GIVES(link("here", "linked"), 0);
+    GIVES(unlink("here"), 0);
+    GIVES(unlink("linked"), 0);
+}
+
 int main(int count, char **arguments) {
+    if (getenv("PAUSE")) pause();
     enter(count, arguments);
     opening();
     bytes();
@@ -334,5 +392,8 @@ int main(int count, char **arguments) {
     links();
     renaming();
     descriptors();
+    elsewhere();
+    // qemu itself opens the program.
+    if (!emulated) running();
     return finish("files");
 }

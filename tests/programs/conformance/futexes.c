@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -139,6 +140,47 @@ static void condition(void) {
     GIVES(futex(&lock, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0), 0);
 }
 
+// Operations that wake, with addresses and numbers that have no effect.
+static void ineffective(void) {
+    FAILS(futex(&word, FUTEX_CMP_REQUEUE, -1, (void *)1, (void *)&lock, word), EINVAL);
+    FAILS(futex(&word, FUTEX_CMP_REQUEUE, 1, (void *)-1L, (void *)&lock, word), EINVAL);
+    FAILS(futex(&word, FUTEX_REQUEUE, -1, (void *)1, (void *)&lock, 0), EINVAL);
+    FAILS(futex(&word, FUTEX_REQUEUE, 1, (void *)-1L, (void *)&lock, 0), EINVAL);
+    enum { BOTH = PROT_READ | PROT_WRITE };
+    char *page = mmap(NULL, 8192, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    GIVES(futex(page, FUTEX_WAKE, 1, NULL, NULL, 0), 0);
+    GIVES(futex(page, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0), 0);
+    // Another process could not change the word of a private mapping without write permission.
+    GIVES(mprotect(page, 4096, PROT_READ), 0);
+    FAILS(futex(page, FUTEX_WAKE, 1, NULL, NULL, 0), EFAULT);
+    GIVES(mprotect(page, 4096, PROT_NONE), 0);
+    GIVES(munmap(page + 4096, 4096), 0);
+    for (int i = 0; i < 2; i++, page += 4096) {
+        FAILS(futex(page, FUTEX_WAKE, 1, NULL, NULL, 0), EFAULT);
+        GIVES(futex(page, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0), 0);
+        FAILS(futex(page + 1, FUTEX_WAKE, 1, NULL, NULL, 0), EINVAL);
+        FAILS(futex(page, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0), EFAULT);
+    }
+    FAILS(futex((void *)-4096L, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0), EFAULT);
+    munmap(page - 8192, 4096);
+}
+
+static void barriers(void) {
+    enum { QUERY = 0, GLOBAL = 1, GLOBAL_EXPEDITED = 2, REGISTER_GLOBAL = 4, PRIVATE = 8, REGISTER = 16 };
+    long commands = syscall(SYS_membarrier, QUERY, 0, 0);
+    CHECK(commands > 0 && (commands & GLOBAL) && (commands & PRIVATE) && (commands & REGISTER));
+    FAILS(syscall(SYS_membarrier, QUERY, 99, 0), EINVAL);
+    FAILS(syscall(SYS_membarrier, 1 << 20, 0, 0), EINVAL);
+    CHILD_EXITS(0, _exit(!(syscall(SYS_membarrier, PRIVATE, 0, 0) == -1 && errno == EPERM)));
+    GIVES(syscall(SYS_membarrier, GLOBAL, 0, 0), 0);
+    GIVES(syscall(SYS_membarrier, REGISTER, 0, 0), 0);
+    GIVES(syscall(SYS_membarrier, PRIVATE, 0, 0), 0);
+    GIVES(syscall(SYS_membarrier, REGISTER_GLOBAL, 0, 0), 0);
+    GIVES(syscall(SYS_membarrier, GLOBAL_EXPEDITED, 0, 0), 0);
+    // A child inherits the registration.
+    CHILD_EXITS(0, _exit(syscall(SYS_membarrier, PRIVATE, 0, 0) != 0));
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     plain();
@@ -146,5 +188,9 @@ int main(int count, char **arguments) {
     word = 7;
     lock = 0;
     condition();
+    if (!emulated) {
+        ineffective();
+        barriers();
+    }
     return finish("futexes");
 }

@@ -3,11 +3,13 @@
 #include "check.h"
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/sendfile.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 
 static void resources(void) {
     struct rlimit limit, old;
@@ -46,6 +48,108 @@ static void processor_time(void) {
     CHILD_EXITS(0, signal(SIGXCPU, exceed); limit.rlim_cur = 0;
                 setrlimit(RLIMIT_CPU, &limit); while (!exceeded) continue;
                 getrlimit(RLIMIT_CPU, &limit); _exit(limit.rlim_cur != 1));
+}
+
+static void file_size(void) {
+    enum { LIMIT = 8192 };
+    static char block[3 * LIMIT];
+    struct rlimit old, limit;
+    GIVES(getrlimit(RLIMIT_FSIZE, &old), 0);
+    limit = (struct rlimit){LIMIT, old.rlim_max};
+    int fd = open("size", O_CREAT | O_RDWR, 0600), more = open("more", O_CREAT | O_RDWR, 0600);
+    int null = open("/dev/null", O_WRONLY), ends[2];
+    GIVES(pipe(ends), 0);
+    GIVES(write(more, block, sizeof block), sizeof block);
+    signal(SIGXFSZ, exceed);
+    exceeded = 0;
+    GIVES(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    // What fits is written, without a signal.
+    GIVES(write(fd, block, sizeof block), LIMIT);
+    GIVES(exceeded, 0);
+    FAILS(write(fd, block, 1), EFBIG);
+    GIVES(exceeded, 1);
+    GIVES(write(fd, block, 0), 0);
+    GIVES(pwrite(fd, block, 100, LIMIT - 1), 1);
+    GIVES(exceeded, 1);
+    FAILS(pwrite(fd, block, 100, LIMIT), EFBIG);
+    GIVES(exceeded, 2);
+    struct iovec parts[] = {{block, 10}, {block, 10}};
+    GIVES(pwritev(fd, parts, 2, LIMIT - 10), 10);
+    GIVES(pwritev(fd, parts, 2, LIMIT - 15), 15);
+    GIVES(exceeded, 2);
+    FAILS(pwritev(fd, parts, 2, LIMIT + 1), EFBIG);
+    GIVES(exceeded, 3);
+    FAILS(ftruncate(fd, LIMIT + 1), EFBIG);
+    GIVES(exceeded, 4);
+    FAILS(truncate("size", LIMIT + 1), EFBIG);
+    GIVES(exceeded, 5);
+    GIVES(ftruncate(fd, LIMIT), 0);
+    FAILS(fallocate(fd, 0, 0, LIMIT + 1), EFBIG);
+    GIVES(exceeded, 6);
+    GIVES(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, LIMIT + 1), 0);
+    // A longer file may become shorter, but not longer.
+    GIVES(ftruncate(more, LIMIT + 5), 0);
+    FAILS(ftruncate(more, LIMIT + 6), EFBIG);
+    GIVES(exceeded, 7);
+    GIVES(ftruncate(fd, 0), 0);
+    GIVES(lseek(fd, 0, SEEK_SET), 0);
+    GIVES(lseek(more, 0, SEEK_SET), 0);
+    GIVES(sendfile(fd, more, NULL, LIMIT + 5), LIMIT);
+    exceeded = 0;
+    FAILS(sendfile(fd, more, NULL, 5), EFBIG);
+    GIVES(exceeded, 1);
+    GIVES(write(ends[1], block, 100), 100);
+    loff_t at = LIMIT - 10, from = 0;
+    // Linux may try to write the rest, which sends a signal.
+    GIVES(splice(ends[0], NULL, fd, &at, 100, 0), 10);
+    exceeded = 0;
+    FAILS(splice(ends[0], NULL, fd, &at, 100, 0), EFBIG);
+    GIVES(exceeded, 1);
+    at = LIMIT - 10;
+    GIVES(copy_file_range(more, &from, fd, &at, 100, 0), 10);
+    GIVES(exceeded, 1);
+    FAILS(copy_file_range(more, &from, fd, &at, 100, 0), EFBIG);
+    GIVES(exceeded, 2);
+    // The limit is for regular files.
+    GIVES(write(null, block, sizeof block), sizeof block);
+    GIVES(write(ends[1], block, sizeof block), sizeof block);
+    GIVES(setrlimit(RLIMIT_FSIZE, &old), 0);
+    CHILD_DIES(SIGXFSZ, signal(SIGXFSZ, SIG_DFL); setrlimit(RLIMIT_FSIZE, &limit);
+               pwrite(fd, block, 1, LIMIT) < 0 ? _exit(1) : _exit(2));
+    close(fd), close(more), close(null), close(ends[0]), close(ends[1]);
+    exceeded = 0;
+}
+
+// Queued signals, of which each user has a number.
+static void queued_signals(void) {
+    struct rlimit old, limit;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN);
+    sigaddset(&set, SIGUSR1);
+    GIVES(getrlimit(RLIMIT_SIGPENDING, &old), 0);
+    GIVES(sigprocmask(SIG_BLOCK, &set, NULL), 0);
+    limit = (struct rlimit){20, old.rlim_max};
+    GIVES(setrlimit(RLIMIT_SIGPENDING, &limit), 0);
+    int queued = 0;
+    union sigval value = {.sival_int = 1};
+    while (queued < 1000 && sigqueue(getpid(), SIGRTMIN, value) == 0) queued++;
+    CHECK(errno == EAGAIN);
+    CHECK(queued > 0 && queued <= 20);
+    // A standard signal is pending nevertheless.
+    GIVES(sigqueue(getpid(), SIGUSR1, value), 0);
+    timer_t timer;
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    FAILS(timer_create(CLOCK_MONOTONIC, &event, &timer), EAGAIN);
+    struct timespec none = {0, 0};
+    GIVES(sigtimedwait(&set, NULL, &none), SIGUSR1);
+    while (queued > 0 && sigtimedwait(&set, NULL, &none) == SIGRTMIN) queued--;
+    GIVES(queued, 0);
+    FAILS(sigtimedwait(&set, NULL, &none), EAGAIN);
+    GIVES(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+    GIVES(timer_delete(timer), 0);
+    GIVES(setrlimit(RLIMIT_SIGPENDING, &old), 0);
+    GIVES(sigprocmask(SIG_UNBLOCK, &set, NULL), 0);
 }
 
 static void descriptors(void) {
@@ -119,6 +223,8 @@ int main(int count, char **arguments) {
     enter(count, arguments);
     vectors();
     depths();
+    file_size();
+    queued_signals();
     resources();
     processor_time();
     descriptors();

@@ -317,6 +317,31 @@ static void growing_down(void) {
     munmap(top - 200 * PAGE, 200 * PAGE);
 }
 
+// Errors of file mappings, and shared mappings of /dev/zero.
+static void devices(void) {
+    if (!emulated) FAILS(mmap(NULL, 0, PROT_READ, MAP_PRIVATE, 9999, 0), EBADF);
+    FAILS(mmap(NULL, 0, PROT_READ, OWN, -1, 0), EINVAL);
+    FAILS(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, 9999, 0), EBADF);
+    int fd = open("/dev/zero", O_RDONLY), both = open("/dev/zero", O_RDWR);
+    FAILS(mmap(NULL, 0, PROT_READ, MAP_PRIVATE, fd, 0), EINVAL);
+    FAILS(mmap(NULL, PAGE, ALL, MAP_SHARED, fd, 0), EACCES);
+    char *page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(page != MAP_FAILED);
+    GIVES(page[0], 0);
+    FAILS(mprotect(page, PAGE, ALL), EACCES);
+    GIVES(mprotect(page, PAGE, PROT_NONE), 0);
+    GIVES(mprotect(page, PAGE, PROT_READ), 0);
+    munmap(page, PAGE);
+    page = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+    GIVES(mprotect(page, PAGE, ALL), 0);
+    GIVES(store(page), 0);
+    munmap(page, PAGE);
+    page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, both, 0);
+    GIVES(mprotect(page, PAGE, ALL), 0);
+    GIVES(store(page), 0);
+    munmap(page, PAGE), close(fd), close(both);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     struct sigaction action = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO};
@@ -329,6 +354,7 @@ int main(int count, char **arguments) {
     files();
     promising();
     residing();
+    devices();
     if (!emulated) {
         advising();
         locking();

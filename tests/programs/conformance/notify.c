@@ -189,6 +189,22 @@ static void overflow(void) {
     close(fd);
 }
 
+// The watches of an instance in /proc/self/fdinfo.
+static void shown(void) {
+    char path[64], text[1024] = "", wanted[128];
+    struct stat directory;
+    int fd = inotify_init1(IN_CLOEXEC);
+    GIVES(stat(".", &directory), 0);
+    GIVES(inotify_add_watch(fd, ".", IN_CREATE | IN_DELETE), 1);
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    int info = open(path, O_RDONLY);
+    CHECK(read(info, text, sizeof text - 1) > 0);
+    snprintf(wanted, sizeof wanted, "\ninotify wd:1 ino:%lx sdev:", (long)directory.st_ino);
+    CHECK(strstr(text, wanted) != NULL);
+    CHECK(strstr(text, " mask:300 ignored_mask:0 ") != NULL);
+    close(info), close(fd);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
@@ -199,6 +215,7 @@ int main(int count, char **arguments) {
     errors(fd);
     executing();
     overflow();
+    if (!emulated) shown();
     GIVES(close(fd), 0);
     return finish("notify");
 }

@@ -237,6 +237,39 @@ static void seals(void) {
     FAILS(memfd_create("x", 1 << 20), EINVAL);
 }
 
+// Calls that put more into a pipe than it holds, and calls with positions.
+static void portions(void) {
+    int ends[2];
+    GIVES(pipe(ends), 0);
+    char *pages = mmap(NULL, 1 << 17, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(pages, 'p', 1 << 17);
+    struct iovec parts[] = {{pages, 1 << 17}}, two[] = {{pages, 4096}, {pages + 4096, 4096}};
+    GIVES(vmsplice(ends[1], parts, 1, 0), 65536);
+    FAILS(vmsplice(ends[1], parts, 1, SPLICE_F_NONBLOCK), EAGAIN);
+    GIVES(read(ends[0], buffer, 8192), 8192);
+    GIVES(vmsplice(ends[1], two, 2, 0), 8192);
+    GIVES(read(ends[0], buffer, sizeof buffer), 65536);
+    CHECK(buffer[0] == 'p' && buffer[65535] == 'p');
+    GIVES(vmsplice(ends[1], two, 0, 0), 0);
+    parts[0].iov_base = (void *)8;
+    FAILS(vmsplice(ends[1], parts, 1, 0), EFAULT);
+    int fd = open("portions", O_CREAT | O_RDWR, 0600);
+    GIVES(write(fd, pages, 1 << 17), 1 << 17);
+    loff_t at = 0;
+    GIVES(splice(fd, &at, ends[1], NULL, 1 << 17, 0), 65536);
+    GIVES(at, 65536);
+    parts[0] = (struct iovec){buffer, 1};
+    FAILS(preadv2(ends[0], parts, 1, 0, 0), ESPIPE);
+    FAILS(pwritev2(ends[1], parts, 1, 0, 0), ESPIPE);
+    FAILS(preadv2(fd, parts, 1, -2, 0), EINVAL);
+    GIVES(preadv2(ends[0], parts, 1, -1, 0), 1);
+    GIVES(read(ends[0], buffer, sizeof buffer), 65535);
+    GIVES(pwritev2(ends[1], parts, 1, -1, 0), 1);
+    GIVES(preadv2(fd, parts, 1, 0, 0), 1);
+    close(fd), close(ends[0]), close(ends[1]);
+    munmap(pages, 1 << 17);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     pipes();
@@ -244,6 +277,7 @@ int main(int count, char **arguments) {
     fifos();
     counters();
     splicing();
+    if (!emulated) portions();
     seals();
     return finish("pipes");
 }

@@ -4,11 +4,13 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
+#include <sys/utsname.h>
 
 static char text[1 << 16];
 
@@ -187,10 +189,70 @@ static void machine(void) {
     CHECK(contents("/dev/null") == 0);
 }
 
+static long adjust(const char *text) {
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_TRUNC);
+    long result = write(fd, text, strlen(text));
+    int error = errno;
+    close(fd);
+    errno = error;
+    return result;
+}
+
+static long score(void) {
+    return contents("/proc/self/oom_score") > 0 ? atol(text) : -1;
+}
+
+// The adjustment that counts in the score, that a process inherits, and that only a privileged one lowers.
+static void killing(void) {
+    char text[16] = "";
+    long unadjusted = score();
+    int fd = open("/proc/self/oom_score_adj", O_RDONLY);
+    GIVES(adjust("500"), 3);
+    CHECK(pread(fd, text, sizeof text, 0) == 4 && !strcmp(text, "500\n"));
+    // A third of the adjustment does not count, and the memory may change a little.
+    long raised = score() - unadjusted;
+    CHECK(raised >= 330 && raised <= 336);
+    GIVES(adjust(" 70\n"), 4);
+    CHECK(pread(fd, text, sizeof text, 0) == 3 && !memcmp(text, "70\n", 3));
+    FAILS(adjust("1001"), EINVAL);
+    FAILS(adjust("-1001"), EINVAL);
+    FAILS(adjust("many"), EINVAL);
+    FAILS(write(fd, "1", 1), EBADF);
+    int inherited = open("/proc/self/oom_score_adj", O_RDWR);
+    CHILD_EXITS(0, char own[16] = ""; int here = open("/proc/self/oom_score_adj", O_RDONLY);
+                _exit(read(here, own, sizeof own) != 3 || memcmp(own, "70\n", 3)));
+    CHILD_EXITS(0, int before = failures; GIVES(setuid(12345), 0);
+                GIVES(write(inherited, "300", 3), 3); FAILS(write(inherited, "-1", 2), EACCES);
+                _exit(failures != before));
+    GIVES(adjust("0"), 1);
+    close(fd), close(inherited);
+}
+
+// The host name; on another system in a namespace of its own.
+static void renaming(void) {
+    struct utsname names;
+    char text[128] = "";
+    GIVES(uname(&names), 0);
+    if (unshare(CLONE_NEWUTS) && !strstr(names.release, "hartline")) return;
+    GIVES(sethostname("another.name", 7), 0);
+    GIVES(setdomainname("domain", 6), 0);
+    FAILS(sethostname(text, 65), EINVAL);
+    FAILS(sethostname((char *)8, 5), EFAULT);
+    GIVES(uname(&names), 0);
+    CHECK(!strcmp(names.nodename, "another") && !strcmp(names.domainname, "domain"));
+    int fd = open("/proc/sys/kernel/hostname", O_RDONLY);
+    CHECK(read(fd, text, sizeof text) == 8 && !memcmp(text, "another\n", 8));
+    close(fd);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     self();
     others();
     machine();
+    if (!emulated) {
+        killing();
+        CHILD_EXITS(0, int before = failures; renaming(); _exit(failures != before));
+    }
     return finish("proc");
 }

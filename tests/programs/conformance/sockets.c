@@ -267,6 +267,47 @@ static void local(void) {
     close(received), close(ends[1]), close(server), close(client), close(listener);
 }
 
+// The length of the next datagram, or -1.
+static long next_datagram(int fd) {
+    static char bytes[256];
+    return recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+}
+
+// One UDP datagram from several calls.
+static void corked(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int receiver = socket(AF_INET, SOCK_DGRAM, 0), sender = socket(AF_INET, SOCK_DGRAM, 0);
+    GIVES(bind(receiver, (void *)&address, sizeof address), 0);
+    GIVES(getsockname(receiver, (void *)&address, &length), 0);
+    GIVES(sendto(sender, "ab", 2, MSG_MORE, (void *)&address, sizeof address), 2);
+    FAILS(next_datagram(receiver), EAGAIN);
+    GIVES(send(sender, "cde", 3, 0), 3);
+    GIVES(next_datagram(receiver), 5);
+    GIVES(connect(sender, (void *)&address, sizeof address), 0);
+    GIVES(send(sender, "ab", 2, MSG_MORE), 2);
+    GIVES(send(sender, "", 0, 0), 0);
+    GIVES(next_datagram(receiver), 2);
+    int on = 1, off = 0;
+    GIVES(setsockopt(sender, IPPROTO_UDP, UDP_CORK, &on, sizeof on), 0);
+    for (int i = 0; i < 3; i++) GIVES(write(sender, "abc", 3), 3);
+    FAILS(next_datagram(receiver), EAGAIN);
+    GIVES(setsockopt(sender, IPPROTO_UDP, UDP_CORK, &off, sizeof off), 0);
+    GIVES(next_datagram(receiver), 9);
+    FAILS(next_datagram(receiver), EAGAIN);
+    // Without bytes there is no datagram.
+    GIVES(setsockopt(sender, IPPROTO_UDP, UDP_CORK, &on, sizeof on), 0);
+    GIVES(setsockopt(sender, IPPROTO_UDP, UDP_CORK, &off, sizeof off), 0);
+    FAILS(next_datagram(receiver), EAGAIN);
+    GIVES(write(sender, "plain", 5), 5);
+    GIVES(next_datagram(receiver), 5);
+    // Bytes that were not sent are lost with the socket.
+    GIVES(send(sender, "ab", 2, MSG_MORE), 2);
+    close(sender);
+    FAILS(next_datagram(receiver), EAGAIN);
+    close(receiver);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     signal(SIGPIPE, SIG_IGN);
@@ -278,5 +319,6 @@ int main(int count, char **arguments) {
     several_datagrams((void *)&v4, sizeof v4);
     several_datagrams((void *)&v6, sizeof v6);
     local();
+    corked();
     return finish("sockets");
 }

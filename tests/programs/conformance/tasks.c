@@ -165,6 +165,87 @@ static void probing(void) {
 static void probing(void) {}
 #endif
 
+// The result of a scheduling policy with this priority, 0 or an error.
+static int schedule(int policy, int priority) {
+    struct sched_param parameters = {.sched_priority = priority};
+    return sched_setscheduler(0, policy, &parameters) ? errno : 0;
+}
+
+static int priority(void) {
+    struct sched_param parameters = {.sched_priority = -1};
+    return sched_getparam(0, &parameters) ? -1 : parameters.sched_priority;
+}
+
+static void policies(void) {
+    struct timespec slice;
+    GIVES(schedule(SCHED_BATCH, 0), 0);
+    GIVES(sched_getscheduler(0), SCHED_BATCH);
+    CHILD_EXITS(0, _exit(sched_getscheduler(0) != SCHED_BATCH));
+    GIVES(schedule(SCHED_BATCH, 1), EINVAL);
+    GIVES(schedule(SCHED_FIFO, 0), EINVAL);
+    GIVES(schedule(SCHED_BATCH | SCHED_RESET_ON_FORK, 0), 0);
+    GIVES(sched_getscheduler(0), SCHED_BATCH | SCHED_RESET_ON_FORK);
+    GIVES(setpriority(PRIO_PROCESS, 0, 3), 0);
+    CHILD_EXITS(0, _exit(sched_getscheduler(0) != SCHED_BATCH || getpriority(PRIO_PROCESS, 0) != 3));
+    // The child does not inherit the flag.
+    CHILD_EXITS(0, GIVES(setpriority(PRIO_PROCESS, 0, -3), 0);
+                GIVES(schedule(SCHED_OTHER | SCHED_RESET_ON_FORK, 0), 0);
+                CHILD_EXITS(0, _exit(getpriority(PRIO_PROCESS, 0) != 0)); _exit(failures != 0));
+    GIVES(schedule(SCHED_OTHER, 0), 0);
+    GIVES(setpriority(PRIO_PROCESS, 0, 0), 0);
+    // A control group may have no budget for real time.
+    CHILD_EXITS(0, int refused = schedule(SCHED_RR, 7); if (refused) _exit(refused != EPERM); if (priority() != 7) _exit(2);
+                CHILD_EXITS(0, _exit(sched_getscheduler(0) != SCHED_RR || priority() != 7));
+                struct sched_param other = {.sched_priority = 9};
+                if (sched_setparam(0, &other) || priority() != 9) _exit(3);
+                if (schedule(SCHED_RR | SCHED_RESET_ON_FORK, 7)) _exit(4);
+                CHILD_EXITS(0, _exit(sched_getscheduler(0) != SCHED_OTHER || priority() != 0));
+                _exit(failures != 0));
+    GIVES(sched_rr_get_interval(0, &slice), 0);
+    CHECK(slice.tv_sec == 0 && slice.tv_nsec >= 0);
+    FAILS(sched_rr_get_interval(-1, &slice), EINVAL);
+    FAILS(sched_rr_get_interval(99999, &slice), ESRCH);
+    FAILS(getpriority(PRIO_PGRP, -1), ESRCH);
+}
+
+struct attributes {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+    uint32_t least, most;
+};
+
+static void attributes(void) {
+    struct attributes got = {0}, new = {.size = 48, .policy = SCHED_BATCH, .nice = 2};
+    GIVES(syscall(SYS_sched_setattr, 0, &new, 0), 0);
+    GIVES(sched_getscheduler(0), SCHED_BATCH);
+    GIVES(getpriority(PRIO_PROCESS, 0), 2);
+    GIVES(syscall(SYS_sched_getattr, 0, &got, 48, 0), 0);
+    CHECK(got.size == 48 && got.policy == SCHED_BATCH && got.nice == 2 && got.priority == 0);
+    GIVES(syscall(SYS_sched_getattr, 0, &got, sizeof got, 0), 0);
+    CHECK(got.size >= 48 && got.size <= sizeof got);
+    FAILS(syscall(SYS_sched_getattr, 0, &got, 47, 0), EINVAL);
+    FAILS(syscall(SYS_sched_getattr, 0, &got, 48, 1), EINVAL);
+    FAILS(syscall(SYS_sched_getattr, 99999, &got, 48, 0), ESRCH);
+    FAILS(syscall(SYS_sched_getattr, 0, NULL, 48, 0), EINVAL);
+    FAILS(syscall(SYS_sched_setattr, 0, NULL, 0), EINVAL);
+    FAILS(syscall(SYS_sched_setattr, 0, &new, 1), EINVAL);
+    FAILS(syscall(SYS_sched_setattr, 99999, &new, 0), ESRCH);
+    new.policy = 99;
+    FAILS(syscall(SYS_sched_setattr, 0, &new, 0), EINVAL);
+    new = (struct attributes){.size = 48, .policy = SCHED_FIFO};
+    FAILS(syscall(SYS_sched_setattr, 0, &new, 0), EINVAL);
+    new = (struct attributes){.size = 40};
+    FAILS(syscall(SYS_sched_setattr, 0, &new, 0), E2BIG);
+    new = (struct attributes){.size = 48, .flags = 1 << 20};
+    FAILS(syscall(SYS_sched_setattr, 0, &new, 0), EINVAL);
+    new = (struct attributes){.size = 48};
+    GIVES(syscall(SYS_sched_setattr, 0, &new, 0), 0);
+    GIVES(getpriority(PRIO_PROCESS, 0), 0);
+}
+
 static uint32_t word, stage;
 
 static void *sleeper(void *argument) {
@@ -274,6 +355,10 @@ int main(int count, char **arguments) {
     waiting();
     families();
     identity();
+    if (!emulated) {
+        policies();
+        attributes();
+    }
     probing();
     threads();
     numbers();

@@ -1,6 +1,7 @@
 // Clocks, sleeping, timers.
 #define _GNU_SOURCE
 #include "check.h"
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -68,6 +69,56 @@ static void ring(int signal) {
     rings++;
 }
 
+static void overruns(void) {
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    struct itimerspec often = {.it_value.tv_nsec = 1, .it_interval.tv_nsec = 1}, never = {0};
+    struct timespec longest = {1, 0};
+    siginfo_t info;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    GIVES(sigprocmask(SIG_BLOCK, &set, NULL), 0);
+    timer_t timer;
+    GIVES(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+    FAILS(timer_settime(timer, 0, NULL, NULL), EINVAL);
+    // The first expiration is pending; the later ones are counted when it is taken.
+    often.it_value.tv_nsec = often.it_interval.tv_nsec = 10000000;
+    GIVES(timer_settime(timer, 0, &often, NULL), 0);
+    usleep(200000);
+    GIVES(sigtimedwait(&set, &info, &longest), SIGUSR1);
+    CHECK(info.si_code == SI_TIMER && info.si_overrun >= 15);
+    GIVES(timer_getoverrun(timer), info.si_overrun);
+    GIVES(timer_settime(timer, 0, &never, NULL), 0);
+    // The number saturates (DELAYTIMER_MAX).
+    often.it_value.tv_nsec = often.it_interval.tv_nsec = 1;
+    GIVES(timer_settime(timer, 0, &often, NULL), 0);
+    usleep(2300000);
+    GIVES(sigtimedwait(&set, &info, &longest), SIGUSR1);
+    GIVES(info.si_overrun, 0x7fffffff);
+    GIVES(timer_settime(timer, 0, &never, NULL), 0);
+    GIVES(timer_delete(timer), 0);
+    struct timespec none = {0, 0};
+    while (sigtimedwait(&set, &info, &none) > 0) continue;
+    GIVES(sigprocmask(SIG_UNBLOCK, &set, NULL), 0);
+}
+
+// The time in system calls counts as system time.
+static void system_time(void) {
+    struct tms ticks = {0};
+    struct rusage usage;
+    int64_t limit = nanoseconds(CLOCK_MONOTONIC) + 20000000000;
+    static char block[1 << 20];
+    int fd = open("/dev/zero", O_RDONLY);
+    while (ticks.tms_stime < 5 && nanoseconds(CLOCK_MONOTONIC) < limit) {
+        for (int i = 0; i < 100 && read(fd, block, sizeof block) > 0; i++) continue;
+        times(&ticks);
+    }
+    CHECK(ticks.tms_stime >= 5);
+    GIVES(getrusage(RUSAGE_SELF, &usage), 0);
+    CHECK(usage.ru_stime.tv_sec * 1000000 + usage.ru_stime.tv_usec >= 40000);
+    close(fd);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     struct timespec time, left;
@@ -133,6 +184,8 @@ int main(int count, char **arguments) {
     }
     sleeping();
     processor_time();
+    overruns();
+    system_time();
     struct rusage usage;
     GIVES(getrusage(RUSAGE_SELF, &usage), 0);
     FAILS(getrusage(99, &usage), EINVAL);

@@ -79,8 +79,10 @@ fn operations_of_one_kind() {
     let mut m = Machine::empty();
     let vfs = &mut m.vfs;
     assert_eq!(PipeEnd.fallocate(vfs, ROOT, 0, 0..1), Err(Errno::ESPIPE));
-    let zero = Device::Zero.mmap(vfs, ROOT, O_RDWR, false);
-    assert_eq!(zero, Ok(Mapped::Zero));
+    for (flags, writable) in [(O_RDWR, true), (O_RDONLY, false)] {
+        let zero = Device::Zero.mmap(vfs, ROOT, flags, false);
+        assert_eq!(zero, Ok(Mapped::Zero { writable }));
+    }
     let null = Device::Null.mmap(vfs, ROOT, O_RDWR, false);
     assert_eq!(null, Err(Errno::ENODEV));
     assert!(Directory.mode().has(Mode::PREAD.with(Mode::NO_POLL)));

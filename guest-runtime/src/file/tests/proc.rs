@@ -3,6 +3,7 @@
 use super::Machine;
 use crate::file::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::fs::proc::{Node, Text};
+use crate::fs::process::OomScore;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_CREAT, O_RDONLY, O_WRONLY};
 use hartline_linux::resource::{RLIM_INFINITY, RLIM_NLIMITS, Rlimit64};
@@ -21,7 +22,7 @@ impl System for Facts {
             foreground: 2,
             threads: 3,
             nice: 5,
-            cpu_time: 1_000_000_000,
+            user_time: 1_000_000_000,
             ..TaskFacts::default()
         }
     }
@@ -80,8 +81,8 @@ impl System for Facts {
         }
     }
 
-    fn identity(&self) -> [&str; 3] {
-        ["6.12.0", "#1", "host"]
+    fn identity(&self) -> [&str; 4] {
+        ["6.12.0", "#1", "host", "domain"]
     }
 
     fn processors(&self) -> u32 {
@@ -142,6 +143,24 @@ fn texts() {
     );
     assert!(text(&mut m, "/proc/stat").unwrap().contains("btime 5\n"));
     assert_eq!(text(&mut m, "/proc/self"), Err(Errno::EINVAL));
+}
+
+#[test]
+fn oom_scores() {
+    let mut m = Machine::sample();
+    // 4 MiB of 1 GiB are 3 thousandths.
+    for (adjustment, expected) in [
+        (0, "668\n"),
+        (1000, "1335\n"),
+        (-999, "3\n"),
+        (-1000, "0\n"),
+    ] {
+        m.process.oom_score.set(OomScore {
+            adjustment,
+            least: 0,
+        });
+        assert_eq!(text(&mut m, "/proc/self/oom_score").unwrap(), expected);
+    }
 }
 
 #[test]

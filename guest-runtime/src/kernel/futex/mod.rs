@@ -6,9 +6,10 @@ use crate::kernel::Kernel;
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
 use crate::kernel::task::{Event, Wait};
-use crate::mm::user;
+use crate::mm::{Vma, user};
 use alloc::collections::{BTreeMap, VecDeque};
 use core::sync::atomic::{AtomicU32, Ordering};
+use hartline_abi::layout::USER_END;
 use hartline_linux::errno::Errno;
 use hartline_linux::futex::{
     FUTEX_BITSET_MATCH_ANY, FUTEX_OWNER_DIED, FUTEX_TID_MASK, FUTEX_WAITERS, ROBUST_LIST_LIMIT,
@@ -65,7 +66,9 @@ fn key(kernel: &mut Kernel, address: u64) -> Result<Key, Errno> {
         return Err(Errno::EINVAL);
     }
     let shared = match kernel.memory().vmas().find(address) {
-        None => return Err(Errno::EFAULT),
+        None if address >= USER_END => return Err(Errno::EFAULT),
+        // A task can wait nowhere but in mapped memory.
+        None => false,
         Some((_, vma)) => vma.shared,
     };
     if shared {
@@ -75,6 +78,26 @@ fn key(kernel: &mut Kernel, address: u64) -> Result<Key, Errno> {
         }
     }
     Ok(Key::Private(kernel.process().space, address))
+}
+
+/// Checks a word for an operation without `FUTEX_PRIVATE_FLAG` that only wakes: other processes
+/// must be able to see the word.
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`.
+pub fn check_shared(kernel: &Kernel, address: u64) -> Result<(), Errno> {
+    if !address.is_multiple_of(4) {
+        return Err(Errno::EINVAL);
+    }
+    // Read-only memory that is private never changes.
+    let suits = |vma: &Vma| match vma.shared {
+        true => vma.protection.readable(),
+        false => vma.protection.writable(),
+    };
+    match kernel.memory().vmas().find(address) {
+        Some((_, vma)) if suits(vma) => Ok(()),
+        _ => Err(Errno::EFAULT),
+    }
 }
 
 /// `FUTEX_WAIT`: waits until `deadline` for a wake of the word at `address`, if the word is still
@@ -186,6 +209,9 @@ pub fn requeue(
     moves: u32,
     to: u64,
 ) -> Result<u64, Errno> {
+    if wakes.cast_signed() < 0 || moves.cast_signed() < 0 {
+        return Err(Errno::EINVAL);
+    }
     let (from, to) = (key(kernel, address)?, key(kernel, to)?);
     let woken = wake(kernel, address, wakes, FUTEX_BITSET_MATCH_ANY)?;
     if from == to {

@@ -118,7 +118,14 @@ impl Signals<'_> {
             self.thread.blocked |= bit(signal);
         }
         if action.sa_flags & SA_RESETHAND != 0 {
-            self.process.actions[usize::from(signal - 1)].sa_handler = SIG_DFL;
+            let sa_handler = SIG_DFL;
+            self.process.replace_action(
+                signal,
+                Sigaction {
+                    sa_handler,
+                    ..self.process.action(signal)
+                },
+            );
         }
         hart.pc.set(action.sa_handler & !1);
         hart.set_x(1, self.process.trampoline);

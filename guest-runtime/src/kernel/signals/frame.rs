@@ -125,10 +125,34 @@ impl SigInfo {
         is_code && !self.is_fault() && self.signal() != SIGCHLD
     }
 
+    /// The number of the POSIX timer that the signal is from.
+    #[must_use]
+    pub fn timer_number(&self) -> Option<u32> {
+        (self.0.si_code == SI_TIMER).then(|| self.timer_fields().si_tid)
+    }
+
     /// Whether the signal is from the POSIX timer `number`.
     #[must_use]
     pub fn is_of_timer(&self, number: u32) -> bool {
-        self.0.si_code == SI_TIMER && self.timer_fields().si_tid == number
+        self.timer_number() == Some(number)
+    }
+
+    /// The signal with another overrun count, if it is from a POSIX timer.
+    #[must_use]
+    pub fn with_overrun(self, overrun: i32) -> SigInfo {
+        let Timer {
+            si_tid, si_value, ..
+        } = self.timer_fields();
+        match self.0.si_code {
+            SI_TIMER => SigInfo::timer(self.signal(), si_tid, overrun, si_value),
+            _ => self,
+        }
+    }
+
+    /// Whether `kill` sent the signal.
+    #[must_use]
+    pub fn is_of_kill(&self) -> bool {
+        self.0.si_code == SI_USER
     }
 
     /// Converts to `struct signalfd_siginfo`.

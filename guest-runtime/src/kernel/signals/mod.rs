@@ -7,6 +7,8 @@ pub use delivery::Delivery;
 pub use frame::{FRAME_SIZE, SigInfo};
 
 use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use core::cell::RefCell;
 use hartline_linux::errno::Errno;
 use hartline_linux::signal::{
     _NSIG, SA_NOCLDSTOP, SA_NOCLDWAIT, SIG_DFL, SIG_IGN, SIGCHLD, SIGCONT, SIGKILL, SIGRTMIN,
@@ -14,8 +16,8 @@ use hartline_linux::signal::{
     StackT,
 };
 
-/// Most queued instances of real-time signals (`RLIMIT_SIGPENDING`).
-const QUEUE_LIMIT: usize = 4096;
+/// Most queued instances of real-time signals, whatever `RLIMIT_SIGPENDING` is.
+pub(super) const QUEUE_LIMIT: usize = 4096;
 
 /// No alternate stack.
 pub const NO_STACK: StackT = StackT {
@@ -52,7 +54,8 @@ pub const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
 /// Signal state that the threads of a process share.
 #[derive(Debug)]
 pub struct ProcessSignals {
-    actions: [Sigaction; _NSIG as usize],
+    /// Shared with other processes after `CLONE_SIGHAND`.
+    actions: Rc<RefCell<[Sigaction; _NSIG as usize]>>,
     /// What is pending for the process as a whole.
     pending: VecDeque<SigInfo>,
     /// Address of the code that handlers return to.
@@ -62,7 +65,7 @@ pub struct ProcessSignals {
 impl Default for ProcessSignals {
     fn default() -> Self {
         ProcessSignals {
-            actions: [Sigaction::default(); _NSIG as usize],
+            actions: Rc::new(RefCell::new([Sigaction::default(); _NSIG as usize])),
             pending: VecDeque::new(),
             trampoline: 0,
         }
@@ -140,6 +143,12 @@ impl ThreadSignals {
         self.pending.iter().any(|info| info.is_of_timer(number))
     }
 
+    /// Number of pending signals of the thread alone.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.pending.len()
+    }
+
     /// Removes the alternate stack.
     pub fn remove_stack(&mut self) {
         self.stack = NO_STACK;
@@ -205,7 +214,7 @@ impl ProcessSignals {
     /// The action of a signal, 1 to [`_NSIG`].
     #[must_use]
     pub fn action(&self, signal: u8) -> Sigaction {
-        self.actions[usize::from(signal - 1)]
+        self.actions.borrow()[usize::from(signal - 1)]
     }
 
     /// Sets the action of a signal, 1 to [`_NSIG`]. Returns whether the signal is ignored from now
@@ -218,7 +227,7 @@ impl ProcessSignals {
             return Err(Errno::EINVAL);
         }
         action.sa_mask &= !UNBLOCKABLE;
-        self.actions[usize::from(signal - 1)] = action;
+        self.replace_action(signal, action);
         Ok(self.disposition(signal) == Disposition::Ignore)
     }
 
@@ -231,7 +240,7 @@ impl ProcessSignals {
     #[must_use]
     pub fn fork(&self) -> ProcessSignals {
         ProcessSignals {
-            actions: self.actions,
+            actions: Rc::new(RefCell::new(*self.actions.borrow())),
             trampoline: self.trampoline,
             ..ProcessSignals::default()
         }
@@ -243,9 +252,37 @@ impl ProcessSignals {
         set_of(&self.pending)
     }
 
-    /// Removes all handlers; ignored signals stay ignored.
+    /// Number of pending signals of the process as a whole.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The state of a new process with the actions of this one (`CLONE_SIGHAND`).
+    #[must_use]
+    pub fn share(&self) -> ProcessSignals {
+        ProcessSignals {
+            actions: Rc::clone(&self.actions),
+            trampoline: self.trampoline,
+            ..ProcessSignals::default()
+        }
+    }
+
+    /// Whether other processes have the same actions.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        Rc::strong_count(&self.actions) > 1
+    }
+
+    /// Sets the action of a signal, 1 to [`_NSIG`].
+    pub(super) fn replace_action(&self, signal: u8, action: Sigaction) {
+        self.actions.borrow_mut()[usize::from(signal - 1)] = action;
+    }
+
+    /// Removes all handlers; ignored signals stay ignored. Other processes keep their actions.
     pub fn clear_handlers(&mut self) {
-        for action in &mut self.actions {
+        let mut actions = *self.actions.borrow();
+        for action in &mut actions {
             *action = Sigaction {
                 sa_handler: match action.sa_handler {
                     SIG_IGN => SIG_IGN,
@@ -254,6 +291,7 @@ impl ProcessSignals {
                 ..Sigaction::default()
             };
         }
+        self.actions = Rc::new(RefCell::new(actions));
     }
 
     /// Sends a signal to the process. `kept` are the signals that any of its threads
@@ -372,10 +410,17 @@ impl Signals<'_> {
         let signal = info.signal();
         let blocked = self.thread.blocked & bit(signal) != 0;
         if blocked || self.process.disposition(signal) == Disposition::Ignore {
-            self.process.actions[usize::from(signal - 1)] = Sigaction::default();
+            self.process.replace_action(signal, Sigaction::default());
             self.thread.blocked &= !bit(signal);
         }
         self.thread.pending.push_front(info);
+    }
+
+    /// The pending signals of `set` that POSIX timers have sent.
+    pub fn of_timers(&mut self, set: u64) -> impl Iterator<Item = &mut SigInfo> {
+        let thread = self.thread.pending.iter_mut();
+        let pending = thread.chain(self.process.pending.iter_mut());
+        pending.filter(move |info| info.timer_number().is_some() && bit(info.signal()) & set != 0)
     }
 
     /// Takes the first pending signal of `set` (`rt_sigtimedwait`).
