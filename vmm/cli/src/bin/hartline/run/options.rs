@@ -148,7 +148,7 @@ pub struct Arguments {
         long,
         hide = true,
         value_enum,
-        default_value = "off",
+        default_value = "auto",
         env = "HARTLINE_BASELINE"
     )]
     pub baseline: Baseline,
