@@ -129,9 +129,15 @@ static void handle(int signal) {
 static void *wait_for_signal(void *argument) {
     sem_t *ready = argument;
     pid_t tid = (pid_t)syscall(SYS_gettid);
+    sigset_t blocked, usual;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &blocked, &usual);
     sem_post(ready);
+    /* With pause(), the only signal could come between the check and the call. */
     while (!handled)
-        pause();
+        sigsuspend(&usual);
+    pthread_sigmask(SIG_SETMASK, &usual, NULL);
     return (void *)(intptr_t)(handler_tid == tid);
 }
 
