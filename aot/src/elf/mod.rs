@@ -216,7 +216,12 @@ impl<'a> Binary<'a> {
         let starts: BTreeSet<u64> = self.functions.iter().map(|range| range.start).collect();
         let mut entries: BTreeSet<u64> = self.program.entry().into_iter().collect();
         let mut pointers = BTreeSet::new();
+        let text = self.text_range();
         let mut add = |word| {
+            // Most words of a file are no addresses of code.
+            if !text.contains(&word) {
+                return;
+            }
             // A pointer into the middle of a function is a label of a computed goto.
             if starts.contains(&word) {
                 entries.insert(word);
