@@ -25,7 +25,7 @@ pub(super) const REGISTERS: usize = 2;
 pub(super) const FEATURES: usize = 5;
 
 /// Forced exits of a register test.
-pub(super) const STEPS: u64 = 128;
+pub(super) const STEPS: u64 = 32;
 
 /// Offsets in the scratch area.
 pub(super) mod offset {

@@ -254,7 +254,7 @@ fn disturb(step: u64) {
             );
         }
     }
-    if step % 32 == 31 {
+    if step % 8 == 7 {
         std::thread::sleep(Duration::from_micros(200));
     }
 }

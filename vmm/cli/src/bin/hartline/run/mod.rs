@@ -44,6 +44,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 use vsock::Vsock;
 use watch::Watch;
@@ -57,18 +58,23 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     arguments.check()?;
     let net = arguments.net.with_forwards(&arguments.ports)?;
     let machine = Blank::begin(arguments.cpus, arguments.interrupt_mode()?)?;
-    let guest = load(arguments, &net)?;
     let mut chaos = chaos::from_environment()?;
     chaos.check |= u32::from(arguments.check);
-    let images = match arguments.interpret {
-        true => None,
-        false => {
-            let mut disabled = arguments.disable.clone();
-            if chaos.check != 0 {
-                // The check must know which registers are stale.
-                disabled.push(Technique::StaleRegisters);
-            }
-            let translation = Translation::for_this_host(&disabled)?;
+    let mut disabled = arguments.disable.clone();
+    if chaos.check != 0 {
+        // The check must know which registers are stale.
+        disabled.push(Technique::StaleRegisters);
+    }
+    // The first run on a host tries the processor's features, while this thread reads files.
+    let translation = (!arguments.interpret)
+        .then(|| thread::spawn(move || Translation::for_this_host(&disabled)));
+    let guest = load(arguments, &net)?;
+    let images = match translation {
+        None => None,
+        Some(translation) => {
+            let translation = translation
+                .join()
+                .unwrap_or_else(|panic| resume_unwind(panic))?;
             // The processors of vCPUs are not used for translating.
             let elsewhere = arguments.pin.as_ref().map(|_| affinity::of_this_thread());
             let elsewhere = elsewhere.transpose().context("--pin: sched_getaffinity")?;
