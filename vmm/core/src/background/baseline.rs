@@ -114,10 +114,11 @@ impl BaselineRun {
                 if *stopped {
                     return Ok(());
                 }
+                let start = Instant::now();
                 let image = job.image(code)?;
                 drop(stopped);
                 guest.show(image);
-                shown.note(code.length());
+                shown.note(code.length(), start.elapsed());
                 if shown.images == MAX_IMAGES {
                     return Ok(());
                 }
@@ -154,12 +155,17 @@ struct Shown {
     length: usize,
     images: usize,
     last: Option<Instant>,
+    /// The time that it took to make the last one.
+    took: Duration,
 }
 
 impl Shown {
     /// Whether to make an image now: at once if there is half as much code again as in the last one,
-    /// otherwise after a time that grows with the number of images.
+    /// otherwise after a time that grows with the number of images. At least half of the time passes
+    /// without making images; if there is little new code, more of it.
     fn is_due(&self, length: usize) -> bool {
+        /// Times that it took to make the last image before the next one with little new code.
+        const REST: u32 = 4;
         /// The interval after the first image.
         const FIRST: Duration = Duration::from_millis(3);
         /// Growth of each interval.
@@ -168,10 +174,15 @@ impl Shown {
         let waited = self.last.map_or(Duration::MAX, |last| last.elapsed());
         let images = i32::try_from(self.images.min(MAX_IMAGES)).unwrap_or(i32::MAX);
         let interval = FIRST.mul_f64(GROWTH.powi(images));
-        self.is_behind && (much || waited >= interval)
+        let rest = match much {
+            true => self.took,
+            false => interval.max(REST * self.took),
+        };
+        self.is_behind && waited >= rest
     }
 
-    fn note(&mut self, length: usize) {
+    fn note(&mut self, length: usize, took: Duration) {
+        self.took = took;
         self.is_behind = false;
         self.length = length;
         self.images += 1;

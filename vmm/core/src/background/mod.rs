@@ -76,6 +76,9 @@ pub struct Job<'a> {
     pub cache: &'a Cache,
     /// Scheduling of the compiler threads, when several files are translated at once.
     pub turns: &'a Turns,
+    /// The total of the guest's counts in the file's code from which on the file is translated. The
+    /// recovery of the file's control flow, which comes first, is as long as the text.
+    pub least: u64,
 }
 
 /// The shared state of the threads of a job.
@@ -134,25 +137,25 @@ impl Background {
         Ok(())
     }
 
-    /// Translates until [`stop`](Self::stop), on several threads. A file whose code is not
-    /// interpreted costs nothing.
+    /// Translates until [`stop`](Self::stop), on several threads. A file whose code is cold costs
+    /// nothing.
     ///
     /// # Errors
     /// The first failure of any thread. Images made until then stay.
     pub fn run(&self, job: &Job<'_>, guest: &dyn Guest) -> Result<(), BackgroundError> {
         let text = code(job.elf)?;
-        let hottest = || {
+        let counts = || {
             let heats = guest.heats().into_iter();
             let inside = heats.filter(|heat| text.contains(&heat.pc));
-            inside.map(|heat| heat.count).max()
+            inside.map(|heat| heat.count)
         };
         let mut pause = Pause::default();
-        while hottest().is_none() {
+        while counts().fold(0, u64::saturating_add) < job.least {
             if self.rest(&mut pause) {
                 return Ok(());
             }
         }
-        let priority = || hottest().unwrap_or(0);
+        let priority = || counts().max().unwrap_or(0);
         let translator = (job.turns).take(Size::Small, priority, || {
             Translator::new(job.elf, job.options)
         })?;

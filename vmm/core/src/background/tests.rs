@@ -71,6 +71,7 @@ fn hot_functions_are_shown_and_kept() {
         key: Key::new(&elf, "", ""),
         cache: &cache,
         turns: &Turns::new(),
+        least: 1,
     };
     let translator = Translator::new(&elf, &options).unwrap();
     let entries: Vec<u64> = translator
@@ -116,6 +117,7 @@ fn nothing_hot_makes_no_image() {
         key: Key::new(&elf, "", ""),
         cache: &cache,
         turns: &Turns::new(),
+        least: 1,
     };
     let guest = Fake::new(vec![3, u64::MAX]);
     let background = Background::new();

@@ -138,6 +138,10 @@ impl RunningImages {
             key: file.key,
             cache: self.translation.cache(),
             turns: &self.turns,
+            least: match self.baseline {
+                Baseline::Auto => patience(file.elf.len()),
+                _ => 1,
+            },
         }
     }
 
@@ -232,6 +236,17 @@ impl RunningImages {
         };
         file.background.run(&self.job(&file), &show)
     }
+}
+
+/// The samples of the baseline translator's code of a file from which on LLVM translates the file.
+/// Before its first function, LLVM's translator recovers the control flow of the whole file, about
+/// 8 MiB of it in a second. A program that ends within this time does without.
+fn patience(length: usize) -> u64 {
+    /// The bytes of a file whose control flow is recovered between two samples (10 ms).
+    const BYTES_PER_SAMPLE: u64 = 80 << 10;
+    /// A second; counts are halved each second.
+    const MOST: u64 = 100;
+    SAMPLE * (length as u64 / BYTES_PER_SAMPLE).clamp(1, MOST)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
