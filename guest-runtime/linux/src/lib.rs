@@ -29,6 +29,7 @@ pub mod fcntl;
 pub mod fs;
 pub mod futex;
 pub mod hwprobe;
+pub mod icmp;
 pub mod if_;
 pub mod if_addr;
 pub mod if_link;

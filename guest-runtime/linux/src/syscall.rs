@@ -436,9 +436,9 @@ calls! {
     197 shmdt(Pointer): Supported;
     198 socket(Choice(FAMILY), Flags(SOCKET), Int):
         Partial("`AF_UNIX`, `AF_INET`, `AF_INET6`, `AF_VSOCK` (streams), `AF_NETLINK` \
-            (`NETLINK_ROUTE`); no raw or packet sockets");
+            (`NETLINK_ROUTE`); raw sockets for ICMP only, no packet sockets");
     199 socketpair(Choice(FAMILY), Flags(SOCKET), Int, OutInts): Supported;
-    200 bind(Fd, Address, Int): Partial("no netlink groups");
+    200 bind(Fd, Address, Int): Supported;
     201 listen(Fd, Int): Supported;
     202 accept(Fd, Pointer, Pointer): Supported;
     203 connect(Fd, Address, Int): Supported;
