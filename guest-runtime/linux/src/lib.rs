@@ -16,6 +16,7 @@
     clippy::ptr_cast_constness
 )]
 
+pub mod aio_abi;
 pub mod auxvec;
 pub mod cacheflush;
 pub mod capability;

@@ -216,11 +216,12 @@ const LIMITS: &str = "`RLIMIT_CORE` (there are no core dumps), `RLIMIT_RSS`, `RL
 const EPERM: &str = "always `EPERM`";
 
 calls! {
-    0 io_setup(Int, Pointer): Missing;
-    1 io_destroy(Hex): Missing;
-    2 io_submit(Hex, Long, Pointer): Missing;
-    3 io_cancel(Hex, Pointer, Pointer): Missing;
-    4 io_getevents(Hex, Long, Long, Pointer, Time) restart AfterStop: Missing;
+    0 io_setup(Int, Pointer): Supported;
+    1 io_destroy(Hex): Supported;
+    2 io_submit(Hex, Long, Pointer):
+        Partial("operations are complete when it returns; no `IOCB_CMD_POLL`, `aio_rw_flags`");
+    3 io_cancel(Hex, Pointer, Pointer): Supported;
+    4 io_getevents(Hex, Long, Long, Pointer, Time) restart AfterStop: Supported;
     5 setxattr(Path, Path, Pointer, Size, Hex): Partial(XATTR);
     6 lsetxattr(Path, Path, Pointer, Size, Hex): Partial(XATTR);
     7 fsetxattr(Fd, Path, Pointer, Size, Hex): Partial(XATTR);
@@ -533,7 +534,7 @@ calls! {
     290 pkey_free(Int): Missing;
     291 statx(DirFd, Path, Flags(AT), Hex, Pointer):
         Partial("no `stx_attributes`, mount number, alignment of direct I/O");
-    292 io_pgetevents(Hex, Long, Long, Pointer, Time, Pointer): Missing;
+    292 io_pgetevents(Hex, Long, Long, Pointer, Time, Pointer) restart AfterStop: Supported;
     293 rseq(Pointer, Size, Hex, Hex): Missing;
     294 kexec_file_load(Fd, Fd, Size, Path, Hex): Missing;
     424 pidfd_send_signal(Fd, Signal, Pointer, Int): Partial("no flags");
@@ -564,7 +565,7 @@ calls! {
     446 landlock_restrict_self(Fd, Hex): Missing;
     447 memfd_secret(Hex): Missing;
     448 process_mrelease(Fd, Hex): Missing;
-    449 futex_waitv(Pointer, Int, Hex, Time, Choice(CLOCK)): Missing;
+    449 futex_waitv(Pointer, Int, Hex, Time, Choice(CLOCK)): Supported;
     450 set_mempolicy_home_node(Pointer, Size, Int, Hex): Missing;
     451 cachestat(Fd, Pointer, Pointer, Hex): Missing;
     452 fchmodat2(DirFd, Path, Octal, Flags(AT)): Supported;

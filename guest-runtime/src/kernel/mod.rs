@@ -1,5 +1,6 @@
 //! The state of the library OS, and the events that interrupt the running task.
 
+pub mod aio;
 pub mod call;
 mod caller;
 mod chaos;

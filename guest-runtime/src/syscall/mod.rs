@@ -1,6 +1,7 @@
 //! The Linux riscv64 (asm-generic) system calls: one file per area, each with a table of its
 //! handlers. [`hartline_linux::syscall`] describes each call.
 
+mod aio;
 mod clock_setting;
 mod clone;
 mod credentials;
@@ -50,6 +51,7 @@ pub type Entry = (u64, Handler);
 
 /// The tables of all areas.
 const AREAS: &[&[Entry]] = &[
+    aio::CALLS,
     clock_setting::CALLS,
     clone::CALLS,
     credentials::CALLS,
