@@ -46,6 +46,7 @@ pub mod magic;
 pub mod membarrier;
 pub mod memfd;
 pub mod mman;
+pub mod mqueue;
 pub mod msg;
 pub mod names;
 pub mod netlink;

@@ -212,7 +212,7 @@ const POLICY: &str = "stored, without effect: all tasks are scheduled alike; no 
 const IO_PRIORITY: &str = "stored, without effect: requests are served in their order";
 const SYSTEM_TIME: &str = "system time is an estimate from every seventh system call";
 const NO_DEADLINE: &str = "no `SCHED_DEADLINE`";
-const LIMITS: &str = "`RLIMIT_CORE` (there are no core dumps), `RLIMIT_RSS`, `RLIMIT_LOCKS`, `RLIMIT_MSGQUEUE` and `RLIMIT_RTTIME` are stored without effect; `RLIMIT_CPU` is enforced at a tick of 10 ms; at most 4096 signals are queued";
+const LIMITS: &str = "`RLIMIT_CORE` (there are no core dumps), `RLIMIT_RSS`, `RLIMIT_LOCKS` and `RLIMIT_RTTIME` are stored without effect; `RLIMIT_CPU` is enforced at a tick of 10 ms; at most 4096 signals are queued";
 const EPERM: &str = "always `EPERM`";
 
 calls! {
@@ -416,12 +416,12 @@ calls! {
     177 getegid(): Supported;
     178 gettid(): Supported;
     179 sysinfo(Pointer): Supported;
-    180 mq_open(Path, Flags(OPEN), Octal, Pointer): Missing;
-    181 mq_unlink(Path): Missing;
-    182 mq_timedsend(Fd, Bytes, Size, Int, Time): Missing;
-    183 mq_timedreceive(Fd, OutBytes, Size, Pointer, Time): Missing;
-    184 mq_notify(Fd, Pointer): Missing;
-    185 mq_getsetattr(Fd, Pointer, Pointer): Missing;
+    180 mq_open(Path, Flags(OPEN), Octal, Pointer): Partial("no file system `mqueue`");
+    181 mq_unlink(Path): Supported;
+    182 mq_timedsend(Fd, Bytes, Size, Int, Time): Supported;
+    183 mq_timedreceive(Fd, OutBytes, Size, Pointer, Time): Supported;
+    184 mq_notify(Fd, Pointer): Supported;
+    185 mq_getsetattr(Fd, Pointer, Pointer): Supported;
     186 msgget(Hex, Hex): Supported;
     187 msgctl(Int, Int, Pointer): Supported;
     188 msgrcv(Int, Pointer, Size, Long, Hex) restart AfterStop: Supported;

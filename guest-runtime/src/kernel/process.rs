@@ -17,7 +17,8 @@ use hartline_abi::boot::BootInfo;
 use hartline_linux::capability::CAP_IPC_LOCK;
 use hartline_linux::resource::{
     MLOCK_LIMIT, RLIM_INFINITY, RLIM_NLIMITS, RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_MEMLOCK,
-    RLIMIT_NICE, RLIMIT_NOFILE, RLIMIT_RTPRIO, RLIMIT_SIGPENDING, RLIMIT_STACK, Rlimit64,
+    RLIMIT_MSGQUEUE, RLIMIT_NICE, RLIMIT_NOFILE, RLIMIT_RTPRIO, RLIMIT_SIGPENDING, RLIMIT_STACK,
+    Rlimit64,
 };
 use hartline_linux::sched::SCHED_IDLE;
 use hartline_linux::siginfo::{CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED};
@@ -25,6 +26,8 @@ use hartline_linux::signal::SIGCONT;
 
 /// Number of the process of the idle tasks ([`crate::kernel::parallel`]), which programs cannot see.
 pub(crate) const IDLE: u32 = 0;
+/// Default of `RLIMIT_MSGQUEUE`, bytes (`MQ_BYTES_MAX`).
+const MESSAGE_QUEUES: u64 = 819_200;
 /// Default of `RLIMIT_SIGPENDING`.
 const QUEUED_SIGNALS: u64 = 4096;
 /// Number of `init`, outside the VM: the parent of [`FIRST`], and of processes whose parent has
@@ -178,6 +181,10 @@ impl Process {
         limits[RLIMIT_SIGPENDING] = Rlimit64 {
             rlim_cur: QUEUED_SIGNALS,
             rlim_max: QUEUED_SIGNALS,
+        };
+        limits[RLIMIT_MSGQUEUE] = Rlimit64 {
+            rlim_cur: MESSAGE_QUEUES,
+            rlim_max: MESSAGE_QUEUES,
         };
         for limit in [RLIMIT_NICE, RLIMIT_RTPRIO] {
             limits[limit] = Rlimit64 {

@@ -25,6 +25,7 @@ mod interfaces;
 mod ioctl;
 mod ipc;
 mod memory;
+mod mqueue;
 mod notify;
 mod other_process;
 mod poll;
@@ -73,6 +74,7 @@ const AREAS: &[&[Entry]] = &[
     ipc::sem::CALLS,
     ipc::shm::CALLS,
     memory::CALLS,
+    mqueue::CALLS,
     notify::CALLS,
     other_process::CALLS,
     poll::CALLS,
