@@ -112,6 +112,8 @@ pub trait System {
     fn task(&self) -> TaskFacts;
     /// All tasks.
     fn load(&self) -> Load;
+    /// Children of the task.
+    fn children(&self) -> &[u32];
     /// Resource limits of the process.
     fn limits(&self) -> &[Rlimit64; RLIM_NLIMITS];
     /// Writes the objects of System V IPC: a table of `/proc/sysvipc`.
@@ -165,6 +167,12 @@ pub fn contents(
         Text::Stat => return Ok(process_stat(process, system)),
         Text::Status => return Ok(process_status(process, system)),
         Text::Limits => limits(&mut out, system),
+        Text::Children => {
+            let children = system.children().iter();
+            return Ok(children
+                .flat_map(|pid| format!("{pid} ").into_bytes())
+                .collect());
+        }
         Text::OomScore => {
             let score = oom_score(process.oom_score.get().adjustment, system.memory());
             return Ok(format!("{score}\n").into_bytes());

@@ -101,8 +101,6 @@ pub struct Process {
     pub has_no_terminal: bool,
     /// Resource limits.
     pub limits: [Rlimit64; RLIM_NLIMITS],
-    /// `PR_SET_DUMPABLE`.
-    pub dumpable: u64,
     /// `AT_SECURE`: its program file gave it more rights than its caller had.
     pub is_secure: bool,
     /// `PR_SET_NO_NEW_PRIVS`.
@@ -199,7 +197,6 @@ impl Process {
             session: FIRST,
             has_no_terminal: false,
             limits,
-            dumpable: 1,
             is_secure: false,
             no_new_privileges: false,
             parent_death_signal: 0,

@@ -230,9 +230,14 @@ impl Node {
     }
 
     /// Whether the directory contains the row, one of its kind's rows: threads have no directory
-    /// `task`.
+    /// `task`, and only threads have a file `children`.
     fn has_row(self, row: u16) -> bool {
-        !(row == TASK && matches!(self.owner, Owner::Thread(_)))
+        let is_thread = matches!(self.owner, Owner::Thread(_));
+        match NODES[usize::from(row)].2 {
+            Kind::TaskDirectory => !is_thread,
+            Kind::Text(Text::Children) => is_thread,
+            _ => true,
+        }
     }
 
     /// The first entry with at least this cookie, as in
@@ -290,13 +295,19 @@ impl Node {
             (_, Some(Kind::Directory | Kind::PidDirectory | Kind::TaskDirectory)) => {
                 (S_IFDIR | 0o555, 2, 0)
             }
-            (_, Some(Kind::Text(Text::Environ))) => (S_IFREG | 0o400, 1, 0),
+            (_, Some(Kind::Text(Text::Environ | Text::PageMap))) => (S_IFREG | 0o400, 1, 0),
             (_, Some(Kind::Text(Text::OomScoreAdj))) => (S_IFREG | 0o644, 1, 0),
             (_, Some(Kind::Text(_) | Kind::Constant(_)) | None) => (S_IFREG | 0o444, 1, 0),
             (_, Some(_)) => (S_IFLNK | 0o777, 1, 0),
         };
+        // As on Linux, what a process that is not dumpable keeps from others belongs to root. The
+        // process may still list its own descriptors.
+        let is_open = mode == S_IFDIR | 0o555;
+        let is_own = matches!(self.kind(), Some(Kind::FdDirectory | Kind::FdInfoDirectory))
+            && subject.pid == viewer.pid;
         let (uid, gid) = match self.owner {
             Owner::System => (0, 0),
+            _ if subject.dumpable != 1 && !is_open && !is_own => (0, 0),
             _ => (subject.who.user.effective, subject.who.group.effective),
         };
         Ok(Attributes {
