@@ -30,6 +30,11 @@ pub const FUTEX_REQUEUE_PRIVATE: u32 = FUTEX_REQUEUE | FUTEX_PRIVATE_FLAG;
 pub const FUTEX_CMP_REQUEUE_PRIVATE: u32 = FUTEX_CMP_REQUEUE | FUTEX_PRIVATE_FLAG;
 pub const FUTEX_WAIT_BITSET_PRIVATE: u32 = FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG;
 
+// Flags and the most futexes of `futex_waitv`.
+pub const FUTEX2_SIZE_MASK: u32 = 3;
+pub const FUTEX2_SIZE_U32: u32 = 2;
+pub const FUTEX_WAITV_MAX: u32 = 128;
+
 // Operations and comparisons of `FUTEX_WAKE_OP`.
 pub const FUTEX_OP_SET: u32 = 0;
 pub const FUTEX_OP_ADD: u32 = 1;
@@ -54,6 +59,18 @@ pub const FUTEX_BITSET_MATCH_ANY: u32 = 0xffff_ffff;
 
 // The most locks in a thread's robust list.
 pub const ROBUST_LIST_LIMIT: usize = 2048;
+
+/// `struct futex_waitv`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+pub struct FutexWaitv {
+    pub val: u64,
+    pub uaddr: u64,
+    pub flags: u32,
+    pub __reserved: u32,
+}
+
+const _: () = assert!(size_of::<FutexWaitv>() == 24);
 
 /// `struct robust_list_head`.
 #[repr(C)]

@@ -6,6 +6,7 @@ use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 // Options of `IPPROTO_IPV6`.
+pub const IPV6_CHECKSUM: i32 = 7;
 pub const IPV6_UNICAST_HOPS: i32 = 16;
 pub const IPV6_MULTICAST_HOPS: i32 = 18;
 pub const IPV6_MULTICAST_LOOP: i32 = 19;
@@ -13,6 +14,8 @@ pub const IPV6_MTU_DISCOVER: i32 = 23;
 pub const IPV6_RECVERR: i32 = 25;
 pub const IPV6_V6ONLY: i32 = 26;
 pub const IPV6_RECVPKTINFO: i32 = 49;
+pub const IPV6_RECVHOPLIMIT: i32 = 51;
+pub const IPV6_HOPLIMIT: i32 = 52;
 pub const IPV6_TCLASS: i32 = 67;
 
 // Size of a `struct sockaddr_in6` without its scope, bytes.

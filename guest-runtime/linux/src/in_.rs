@@ -7,13 +7,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 // Protocols, which are levels of options too.
 pub const IPPROTO_IP: i32 = 0;
+pub const IPPROTO_ICMP: i32 = 1;
 pub const IPPROTO_TCP: i32 = 6;
 pub const IPPROTO_UDP: i32 = 17;
 pub const IPPROTO_IPV6: i32 = 41;
+pub const IPPROTO_ICMPV6: i32 = 58;
+pub const IPPROTO_RAW: i32 = 255;
 
 // Options of `IPPROTO_IP`.
 pub const IP_TOS: i32 = 1;
 pub const IP_TTL: i32 = 2;
+pub const IP_RETOPTS: i32 = 7;
 pub const IP_PKTINFO: i32 = 8;
 pub const IP_MTU_DISCOVER: i32 = 10;
 pub const IP_RECVERR: i32 = 11;

@@ -16,6 +16,7 @@
     clippy::ptr_cast_constness
 )]
 
+pub mod aio_abi;
 pub mod auxvec;
 pub mod cacheflush;
 pub mod capability;
@@ -29,6 +30,7 @@ pub mod fcntl;
 pub mod fs;
 pub mod futex;
 pub mod hwprobe;
+pub mod icmp;
 pub mod if_;
 pub mod if_addr;
 pub mod if_link;
@@ -44,6 +46,7 @@ pub mod magic;
 pub mod membarrier;
 pub mod memfd;
 pub mod mman;
+pub mod mqueue;
 pub mod msg;
 pub mod names;
 pub mod netlink;

@@ -20,9 +20,12 @@ pub const NLMSG_DONE: u16 = 3;
 pub const NLMSG_MIN_TYPE: u16 = 16;
 
 // Options of `SOL_NETLINK`.
+pub const NETLINK_ADD_MEMBERSHIP: i32 = 1;
+pub const NETLINK_DROP_MEMBERSHIP: i32 = 2;
 pub const NETLINK_PKTINFO: i32 = 3;
 pub const NETLINK_BROADCAST_ERROR: i32 = 4;
 pub const NETLINK_NO_ENOBUFS: i32 = 5;
+pub const NETLINK_LIST_MEMBERSHIPS: i32 = 9;
 pub const NETLINK_CAP_ACK: i32 = 10;
 pub const NETLINK_EXT_ACK: i32 = 11;
 pub const NETLINK_GET_STRICT_CHK: i32 = 12;

@@ -7,8 +7,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub const RTM_NEWLINK: u16 = 16;
 pub const RTM_GETLINK: u16 = 18;
 pub const RTM_NEWADDR: u16 = 20;
+pub const RTM_DELADDR: u16 = 21;
 pub const RTM_GETADDR: u16 = 22;
 pub const RTM_NEWROUTE: u16 = 24;
+pub const RTM_DELROUTE: u16 = 25;
 pub const RTM_GETROUTE: u16 = 26;
 
 // Attributes of a route.
@@ -23,9 +25,20 @@ pub const RT_SCOPE_UNIVERSE: u8 = 0;
 pub const RT_SCOPE_LINK: u8 = 253;
 pub const RT_SCOPE_HOST: u8 = 254;
 pub const RT_TABLE_MAIN: u8 = 254;
+pub const RT_TABLE_LOCAL: u8 = 255;
 pub const RTPROT_KERNEL: u8 = 2;
 pub const RTPROT_BOOT: u8 = 3;
 pub const RTN_UNICAST: u8 = 1;
+pub const RTN_LOCAL: u8 = 2;
+pub const RTN_BROADCAST: u8 = 3;
+pub const RTN_MULTICAST: u8 = 5;
+
+// Multicast groups.
+pub const RTNLGRP_IPV4_IFADDR: u32 = 5;
+pub const RTNLGRP_IPV4_ROUTE: u32 = 7;
+pub const RTNLGRP_IPV6_IFADDR: u32 = 9;
+pub const RTNLGRP_IPV6_ROUTE: u32 = 11;
+pub const RTNLGRP_MAX: i32 = 36;
 
 /// `struct rtattr`; the data follow it.
 #[repr(C)]

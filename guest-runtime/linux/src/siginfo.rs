@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 // Codes that any signal can have.
 pub const SI_USER: i32 = 0;
 pub const SI_TIMER: i32 = -2;
+pub const SI_MESGQ: i32 = -3;
 pub const SI_SIGIO: i32 = -5;
 pub const SI_TKILL: i32 = -6;
 
@@ -34,6 +35,7 @@ pub const NSIGPOLL: i32 = 6;
 // Notification methods (`sigev_notify`).
 pub const SIGEV_SIGNAL: i32 = 0;
 pub const SIGEV_NONE: i32 = 1;
+pub const SIGEV_THREAD: i32 = 2;
 pub const SIGEV_THREAD_ID: i32 = 4;
 
 /// `struct sigevent`, as far as the kernel reads it.

@@ -212,15 +212,16 @@ const POLICY: &str = "stored, without effect: all tasks are scheduled alike; no 
 const IO_PRIORITY: &str = "stored, without effect: requests are served in their order";
 const SYSTEM_TIME: &str = "system time is an estimate from every seventh system call";
 const NO_DEADLINE: &str = "no `SCHED_DEADLINE`";
-const LIMITS: &str = "`RLIMIT_CORE` (there are no core dumps), `RLIMIT_RSS`, `RLIMIT_LOCKS`, `RLIMIT_MSGQUEUE` and `RLIMIT_RTTIME` are stored without effect; `RLIMIT_CPU` is enforced at a tick of 10 ms; at most 4096 signals are queued";
+const LIMITS: &str = "`RLIMIT_CORE` (there are no core dumps), `RLIMIT_RSS`, `RLIMIT_LOCKS` and `RLIMIT_RTTIME` are stored without effect; `RLIMIT_CPU` is enforced at a tick of 10 ms; at most 4096 signals are queued";
 const EPERM: &str = "always `EPERM`";
 
 calls! {
-    0 io_setup(Int, Pointer): Missing;
-    1 io_destroy(Hex): Missing;
-    2 io_submit(Hex, Long, Pointer): Missing;
-    3 io_cancel(Hex, Pointer, Pointer): Missing;
-    4 io_getevents(Hex, Long, Long, Pointer, Time) restart AfterStop: Missing;
+    0 io_setup(Int, Pointer): Supported;
+    1 io_destroy(Hex): Supported;
+    2 io_submit(Hex, Long, Pointer):
+        Partial("operations are complete when it returns; no `IOCB_CMD_POLL`, `aio_rw_flags`");
+    3 io_cancel(Hex, Pointer, Pointer): Supported;
+    4 io_getevents(Hex, Long, Long, Pointer, Time) restart AfterStop: Supported;
     5 setxattr(Path, Path, Pointer, Size, Hex): Partial(XATTR);
     6 lsetxattr(Path, Path, Pointer, Size, Hex): Partial(XATTR);
     7 fsetxattr(Fd, Path, Pointer, Size, Hex): Partial(XATTR);
@@ -415,12 +416,12 @@ calls! {
     177 getegid(): Supported;
     178 gettid(): Supported;
     179 sysinfo(Pointer): Supported;
-    180 mq_open(Path, Flags(OPEN), Octal, Pointer): Missing;
-    181 mq_unlink(Path): Missing;
-    182 mq_timedsend(Fd, Bytes, Size, Int, Time): Missing;
-    183 mq_timedreceive(Fd, OutBytes, Size, Pointer, Time): Missing;
-    184 mq_notify(Fd, Pointer): Missing;
-    185 mq_getsetattr(Fd, Pointer, Pointer): Missing;
+    180 mq_open(Path, Flags(OPEN), Octal, Pointer): Partial("no file system `mqueue`");
+    181 mq_unlink(Path): Supported;
+    182 mq_timedsend(Fd, Bytes, Size, Int, Time): Supported;
+    183 mq_timedreceive(Fd, OutBytes, Size, Pointer, Time): Supported;
+    184 mq_notify(Fd, Pointer): Supported;
+    185 mq_getsetattr(Fd, Pointer, Pointer): Supported;
     186 msgget(Hex, Hex): Supported;
     187 msgctl(Int, Int, Pointer): Supported;
     188 msgrcv(Int, Pointer, Size, Long, Hex) restart AfterStop: Supported;
@@ -436,9 +437,9 @@ calls! {
     197 shmdt(Pointer): Supported;
     198 socket(Choice(FAMILY), Flags(SOCKET), Int):
         Partial("`AF_UNIX`, `AF_INET`, `AF_INET6`, `AF_VSOCK` (streams), `AF_NETLINK` \
-            (`NETLINK_ROUTE`); no raw or packet sockets");
+            (`NETLINK_ROUTE`); raw sockets for ICMP only, no packet sockets");
     199 socketpair(Choice(FAMILY), Flags(SOCKET), Int, OutInts): Supported;
-    200 bind(Fd, Address, Int): Partial("no netlink groups");
+    200 bind(Fd, Address, Int): Supported;
     201 listen(Fd, Int): Supported;
     202 accept(Fd, Pointer, Pointer): Supported;
     203 connect(Fd, Address, Int): Supported;
@@ -533,7 +534,7 @@ calls! {
     290 pkey_free(Int): Missing;
     291 statx(DirFd, Path, Flags(AT), Hex, Pointer):
         Partial("no `stx_attributes`, mount number, alignment of direct I/O");
-    292 io_pgetevents(Hex, Long, Long, Pointer, Time, Pointer): Missing;
+    292 io_pgetevents(Hex, Long, Long, Pointer, Time, Pointer) restart AfterStop: Supported;
     293 rseq(Pointer, Size, Hex, Hex): Missing;
     294 kexec_file_load(Fd, Fd, Size, Path, Hex): Missing;
     424 pidfd_send_signal(Fd, Signal, Pointer, Int): Partial("no flags");
@@ -564,7 +565,7 @@ calls! {
     446 landlock_restrict_self(Fd, Hex): Missing;
     447 memfd_secret(Hex): Missing;
     448 process_mrelease(Fd, Hex): Missing;
-    449 futex_waitv(Pointer, Int, Hex, Time, Choice(CLOCK)): Missing;
+    449 futex_waitv(Pointer, Int, Hex, Time, Choice(CLOCK)): Supported;
     450 set_mempolicy_home_node(Pointer, Size, Int, Hex): Missing;
     451 cachestat(Fd, Pointer, Pointer, Hex): Missing;
     452 fchmodat2(DirFd, Path, Octal, Flags(AT)): Supported;

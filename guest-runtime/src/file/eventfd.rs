@@ -31,6 +31,13 @@ impl EventFd {
             waiters: WaitQueue::default(),
         }
     }
+
+    /// Adds one to the counter on behalf of the kernel; the largest value stays.
+    pub fn signal(&self) {
+        self.count
+            .set(self.count.get().saturating_add(1).min(u64::MAX - 1));
+        self.waiters.wake(READABLE);
+    }
 }
 
 impl File for EventFd {

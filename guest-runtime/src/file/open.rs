@@ -197,9 +197,8 @@ impl Io<'_> {
         flags: u32,
     ) -> Result<(Ino, Rc<dyn File>), Errno> {
         let file: Rc<dyn File> = if let Some(node) = proc::Node::from_ino(ino) {
-            let is_text = node.text().is_some() || node.described().is_some();
             let subject = node.subject(process).ok_or(Errno::ENOENT)?;
-            match is_text {
+            match node.is_file() {
                 true if node.text() == Some(Text::OomScoreAdj) => {
                     Rc::new(ProcText::of_oom_score(subject.oom_score))
                 }

@@ -16,6 +16,8 @@ use hartline_linux::errno::Errno;
 #[derive(Debug, Default)]
 pub struct ProcText {
     text: RefCell<Vec<u8>>,
+    /// Position of the text in the file; 0 except in `pagemap`.
+    start: Cell<u64>,
     /// What a write to `oom_score_adj` sets.
     oom_score: Option<Rc<Cell<OomScore>>>,
 }
@@ -26,6 +28,7 @@ impl ProcText {
     pub fn of_oom_score(score: Rc<Cell<OomScore>>) -> Self {
         Self {
             text: RefCell::default(),
+            start: Cell::new(0),
             oom_score: Some(score),
         }
     }
@@ -36,9 +39,17 @@ impl ProcText {
         self.text.borrow().is_empty()
     }
 
-    /// Replaces the text.
-    pub fn set(&self, text: Vec<u8>) {
+    /// Replaces the text, which is at `start` in the file.
+    pub fn set(&self, text: Vec<u8>, start: u64) {
         self.text.replace(text);
+        self.start.set(start);
+    }
+
+    /// Returns the position in the text of a position in the file.
+    fn position(&self, at: u64) -> usize {
+        let inside = at.checked_sub(self.start.get());
+        let inside = inside.and_then(|inside| usize::try_from(inside).ok());
+        inside.unwrap_or(usize::MAX)
     }
 }
 
@@ -52,7 +63,7 @@ impl File for ProcText {
 
     fn read(&self, transfer: &mut Transfer<'_>, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {
         let text = self.text.borrow();
-        let start = usize::try_from(transfer.at()).unwrap_or(usize::MAX);
+        let start = self.position(transfer.at());
         let rest = text.get(start..).unwrap_or(&[]);
         let done = to.copy_start(rest);
         transfer.advance(done)
@@ -80,7 +91,8 @@ impl File for ProcText {
     }
 
     fn read_limit(&self, _: &Io<'_>, _: Ino, at: u64) -> Result<u64, Errno> {
-        Ok((self.text.borrow().len() as u64).saturating_sub(at))
+        let length = self.text.borrow().len();
+        Ok(length.saturating_sub(self.position(at)) as u64)
     }
 
     fn llseek(&self, io: &mut Io<'_>, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {

@@ -186,7 +186,8 @@ fn inet(out: &mut String, net: &Network, kind: Type, family: Family) -> Result {
     };
     padded(out, &head, width)?;
     let sockets = net.iter();
-    let sockets = sockets.filter(|socket| socket.kind == kind && socket.family == family);
+    let sockets =
+        sockets.filter(|socket| socket.kind == kind && socket.family == family && !socket.is_icmp);
     let listed: Vec<_> = sockets
         .filter_map(|socket| Some((socket, inet_state(socket)?)))
         .collect();

@@ -112,6 +112,8 @@ pub trait System {
     fn task(&self) -> TaskFacts;
     /// All tasks.
     fn load(&self) -> Load;
+    /// Children of the task.
+    fn children(&self) -> &[u32];
     /// Resource limits of the process.
     fn limits(&self) -> &[Rlimit64; RLIM_NLIMITS];
     /// Writes the objects of System V IPC: a table of `/proc/sysvipc`.
@@ -133,6 +135,9 @@ pub fn contents(
     system: &mut dyn System,
 ) -> Result<Vec<u8>, Errno> {
     let mut out = String::new();
+    if let Some(constant) = node.constant() {
+        return Ok(constant.as_bytes().to_vec());
+    }
     let text = match node.described() {
         Some(fd) => {
             let file = vfs.file(process, fd)?;
@@ -162,6 +167,12 @@ pub fn contents(
         Text::Stat => return Ok(process_stat(process, system)),
         Text::Status => return Ok(process_status(process, system)),
         Text::Limits => limits(&mut out, system),
+        Text::Children => {
+            let children = system.children().iter();
+            return Ok(children
+                .flat_map(|pid| format!("{pid} ").into_bytes())
+                .collect());
+        }
         Text::OomScore => {
             let score = oom_score(process.oom_score.get().adjustment, system.memory());
             return Ok(format!("{score}\n").into_bytes());
@@ -181,10 +192,7 @@ pub fn contents(
         | Text::NetUdp6
         | Text::NetUnix => proc_net::write(&mut out, text, net),
         Text::SysvShm | Text::SysvSem | Text::SysvMsg => system.ipc(&mut out, text),
-        _ => match constant(text) {
-            Some(constant) => out.push_str(constant),
-            None => variable(&mut out, text, system),
-        },
+        _ => variable(&mut out, text, system),
     }
     Ok(out.into_bytes())
 }
@@ -199,39 +207,6 @@ fn oom_score(adjustment: i16, memory: Memory) -> i64 {
         NEVER => 0,
         _ => (1000 + counted * 1000 / total) * 2 / 3,
     }
-}
-
-/// Files that never change.
-fn constant(text: Text) -> Option<&'static str> {
-    Some(match text {
-        Text::OvercommitMemory => "0\n",
-        Text::Cgroup => "0::/\n",
-        Text::FileSystems => {
-            "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tdevtmpfs\nnodev\tsockfs\n\
-             nodev\tpipefs\nnodev\tvirtiofs\n"
-        }
-        Text::KernelCmdline => "\n",
-        Text::Swaps => "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n",
-        Text::Devices => {
-            "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n\nBlock devices:\n"
-        }
-        Text::OsType => "Linux\n",
-        Text::PidMax => "4194304\n",
-        Text::ThreadsMax => "65536\n",
-        Text::NgroupsMax => "65536\n",
-        Text::CapLastCap => "40\n",
-        Text::RandomizeVaSpace => "2\n",
-        Text::EntropyAvail => "256\n",
-        Text::MaxMapCount => "65530\n",
-        Text::MmapMinAddr => "65536\n",
-        Text::ShmMax => "18446744073692774399\n",
-        Text::ShmMni => "4096\n",
-        Text::SemLimits => "32000\t1024000000\t500\t32000\n",
-        Text::MsgMax => "8192\n",
-        Text::MsgMnb => "16384\n",
-        Text::MsgMni => "32000\n",
-        _ => return None,
-    })
 }
 
 fn variable(out: &mut String, text: Text, system: &mut dyn System) {

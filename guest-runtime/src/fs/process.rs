@@ -248,6 +248,8 @@ pub struct Process {
     pub who: Rc<Credentials>,
     /// Process number.
     pub pid: u32,
+    /// `PR_SET_DUMPABLE`; [`set_dumpable`](Self::set_dumpable) changes it.
+    pub dumpable: u64,
     /// Number of the session.
     pub session: u32,
     /// When it started; the time stamps of `/proc`.
@@ -291,6 +293,7 @@ impl Process {
             fs_sharers: Rc::default(),
             who: Rc::new(who),
             pid,
+            dumpable: 1,
             session: pid,
             started: fs.now(),
             executable: None,

@@ -123,6 +123,12 @@ impl Process {
         self.registry.update(self);
     }
 
+    /// Sets whether other processes of its users may read the process (`PR_SET_DUMPABLE`).
+    pub fn set_dumpable(&mut self, dumpable: u64) {
+        self.dumpable = dumpable;
+        self.registry.update(self);
+    }
+
     /// Sets the inode of the working directory.
     pub fn set_cwd(&mut self, ino: Ino) -> Ino {
         let old = core::mem::replace(&mut self.cwd, ino);

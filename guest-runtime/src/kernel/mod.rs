@@ -1,5 +1,6 @@
 //! The state of the library OS, and the events that interrupt the running task.
 
+pub mod aio;
 pub mod call;
 mod caller;
 mod chaos;
@@ -37,6 +38,7 @@ use crate::exec::interp::Interpreter;
 use crate::exec::shadow::Shadow;
 use crate::exec::translations::Translations;
 use crate::file::Vfs;
+use crate::file::mqueue::Queues;
 use crate::file::pty::pair::Ptys;
 use crate::fs;
 use crate::fs::disks::Disks;
@@ -109,6 +111,8 @@ pub struct Kernel {
     pub futexes: Futexes,
     /// System V IPC.
     pub ipc: Ipc,
+    /// POSIX message queues.
+    pub message_queues: Queues,
     /// Host name and domain.
     pub names: UtsNames,
     /// Times at which timers expire.
@@ -194,6 +198,7 @@ impl Kernel {
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),
             ipc: Ipc::default(),
+            message_queues: Queues::default(),
             names: UtsNames::default(),
             timers: TimerQueue::default(),
             foreground: FIRST,

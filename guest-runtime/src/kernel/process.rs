@@ -17,7 +17,8 @@ use hartline_abi::boot::BootInfo;
 use hartline_linux::capability::CAP_IPC_LOCK;
 use hartline_linux::resource::{
     MLOCK_LIMIT, RLIM_INFINITY, RLIM_NLIMITS, RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_MEMLOCK,
-    RLIMIT_NICE, RLIMIT_NOFILE, RLIMIT_RTPRIO, RLIMIT_SIGPENDING, RLIMIT_STACK, Rlimit64,
+    RLIMIT_MSGQUEUE, RLIMIT_NICE, RLIMIT_NOFILE, RLIMIT_RTPRIO, RLIMIT_SIGPENDING, RLIMIT_STACK,
+    Rlimit64,
 };
 use hartline_linux::sched::SCHED_IDLE;
 use hartline_linux::siginfo::{CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED};
@@ -25,6 +26,8 @@ use hartline_linux::signal::SIGCONT;
 
 /// Number of the process of the idle tasks ([`crate::kernel::parallel`]), which programs cannot see.
 pub(crate) const IDLE: u32 = 0;
+/// Default of `RLIMIT_MSGQUEUE`, bytes (`MQ_BYTES_MAX`).
+const MESSAGE_QUEUES: u64 = 819_200;
 /// Default of `RLIMIT_SIGPENDING`.
 const QUEUED_SIGNALS: u64 = 4096;
 /// Number of `init`, outside the VM: the parent of [`FIRST`], and of processes whose parent has
@@ -98,8 +101,6 @@ pub struct Process {
     pub has_no_terminal: bool,
     /// Resource limits.
     pub limits: [Rlimit64; RLIM_NLIMITS],
-    /// `PR_SET_DUMPABLE`.
-    pub dumpable: u64,
     /// `AT_SECURE`: its program file gave it more rights than its caller had.
     pub is_secure: bool,
     /// `PR_SET_NO_NEW_PRIVS`.
@@ -179,6 +180,10 @@ impl Process {
             rlim_cur: QUEUED_SIGNALS,
             rlim_max: QUEUED_SIGNALS,
         };
+        limits[RLIMIT_MSGQUEUE] = Rlimit64 {
+            rlim_cur: MESSAGE_QUEUES,
+            rlim_max: MESSAGE_QUEUES,
+        };
         for limit in [RLIMIT_NICE, RLIMIT_RTPRIO] {
             limits[limit] = Rlimit64 {
                 rlim_cur: 0,
@@ -192,7 +197,6 @@ impl Process {
             session: FIRST,
             has_no_terminal: false,
             limits,
-            dumpable: 1,
             is_secure: false,
             no_new_privileges: false,
             parent_death_signal: 0,

@@ -3,6 +3,7 @@
 use crate::exec::images::Images;
 use crate::exec::interp::CodeId;
 use crate::kernel::Kernel;
+use crate::kernel::aio::Contexts;
 use crate::kernel::current::Current;
 use crate::kernel::table::Handle;
 use crate::mm::AddressSpace;
@@ -21,6 +22,8 @@ pub struct Space {
     users: u32,
     /// The commands of `membarrier` that were registered: `MEMBARRIER_CMD_REGISTER_…`.
     pub barriers: u64,
+    /// Contexts of asynchronous I/O.
+    pub aio: Contexts,
 }
 
 impl Space {
@@ -33,6 +36,7 @@ impl Space {
             code,
             users: 1,
             barriers: 0,
+            aio: Contexts::default(),
         }
     }
 

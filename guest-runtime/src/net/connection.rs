@@ -1,9 +1,10 @@
 //! Connections: listening, connecting, accepting, sending, closing.
 
 use super::address::{Address, Family};
+use super::ports::overlaps;
 use super::queue::{Message, NOBODY};
-use super::socket::{Listener, Socket, SocketId, State, Type};
-use super::{Network, Route, overlaps};
+use super::socket::{Listener, Ports, Socket, SocketId, State, Type};
+use super::{Network, Route};
 use crate::ids::FileId;
 use crate::mm::UserSlice;
 use alloc::vec::Vec;
@@ -68,7 +69,7 @@ impl Network {
     fn check_listeners(&self, id: SocketId) -> Result<(), Errno> {
         let own = self.get(id)?;
         let address = own.local.socket_addr().ok_or(Errno::EINVAL)?;
-        let others = self.at_port(own.kind, address.port()).iter();
+        let others = self.at_port(own.ports(), address.port()).iter();
         let mut others = others.filter(|other| **other != id);
         let conflict = others.any(|other| {
             self.get(*other).is_ok_and(|other| {
@@ -89,7 +90,7 @@ impl Network {
     /// Returns the listener for connections to an address.
     pub(super) fn listener(&self, to: SocketAddr) -> Result<SocketId, Errno> {
         let mut best = None;
-        for &id in self.at_port(Type::Stream, to.port()) {
+        for &id in self.at_port(Ports::Tcp, to.port()) {
             let socket = self.get(id)?;
             let Some(local) = socket.local.socket_addr() else {
                 continue;
@@ -422,6 +423,7 @@ impl Network {
             who,
             rights: rights.to_vec(),
             segment: None,
+            hops: None,
         };
         let other = self.get_mut(peer)?;
         match has_messages {

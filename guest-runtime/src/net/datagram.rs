@@ -3,7 +3,7 @@
 use super::address::{Address, Family};
 use super::interfaces::LOOPBACK_MTU;
 use super::queue::Message;
-use super::socket::{Corked, Socket, SocketId, State, Type};
+use super::socket::{Corked, Ports, Socket, SocketId, State, Type};
 use super::wire::udp_packet_length;
 use super::{Network, Route};
 use crate::ids::FileId;
@@ -299,7 +299,7 @@ impl Network {
                 _ => Some(exact),
             }
         };
-        let sockets = self.at_port(Type::Datagram, to.port()).iter();
+        let sockets = self.at_port(Ports::Udp, to.port()).iter();
         let best = sockets.filter_map(|id| Some((rank(id)?, *id))).max();
         best.map(|(_, id)| id)
     }
@@ -320,10 +320,11 @@ fn deliver(
         who,
         rights: rights.to_vec(),
         segment,
+        hops: None,
     });
 }
 
-fn unbound(family: Family) -> IpAddr {
+pub(super) fn unbound(family: Family) -> IpAddr {
     let address = Address::unbound(family).socket_addr();
     address.map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip())
 }

@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use hartline_linux::if_::{IFF_BROADCAST, IFF_LOOPBACK, IFF_LOWER_UP, IFF_RUNNING, IFF_UP};
+use hartline_linux::rtnetlink::{RTN_BROADCAST, RTN_LOCAL, RTN_MULTICAST, RTN_UNICAST};
 
 /// Index of the loopback interface.
 pub const LOOPBACK: u32 = 1;
@@ -63,6 +64,8 @@ pub struct RouteEntry {
     pub source: Option<IpAddr>,
     /// Index of the interface.
     pub interface: u32,
+    /// `RTN_…`; only routes of the type `RTN_UNICAST` are in the main table.
+    pub kind: u8,
 }
 
 impl Interface {
@@ -132,14 +135,7 @@ impl Network {
     /// Returns all interfaces, ordered by index.
     #[must_use]
     pub fn interfaces(&self) -> Vec<Interface> {
-        let mut loopback = Interface::loopback();
-        if self.wire.is_none() {
-            // All of 127.0.0.0/8 is local. With one address only, getaddrinfo(3) with AI_ADDRCONFIG
-            // does not find 127.0.0.1.
-            let second = Ipv4Addr::new(127, 0, 0, 2);
-            loopback.addresses.insert(1, (second.into(), 8));
-        }
-        let mut interfaces = vec![loopback];
+        let mut interfaces = vec![Interface::loopback()];
         interfaces.extend(self.wire.as_ref().map(|wire| wire.interface()));
         interfaces
     }
@@ -158,6 +154,7 @@ impl Network {
             gateway: Some(gateway),
             source: None,
             interface: ETHERNET,
+            kind: RTN_UNICAST,
         });
         let addresses = wire.interface().addresses;
         let near = addresses.into_iter().map(|(address, length)| RouteEntry {
@@ -165,8 +162,52 @@ impl Network {
             gateway: None,
             source: Some(address),
             interface: ETHERNET,
+            kind: RTN_UNICAST,
         });
         gateways.chain(near).collect()
+    }
+
+    /// Returns the routes to addresses of the VM itself (`RT_TABLE_LOCAL`).
+    #[must_use]
+    pub fn local_routes(&self) -> Vec<RouteEntry> {
+        let mut routes = Vec::new();
+        for interface in self.interfaces() {
+            let mut add = |kind, network, source| {
+                routes.push(RouteEntry {
+                    network,
+                    gateway: None,
+                    source: Some(source),
+                    interface: interface.index,
+                    kind,
+                });
+            };
+            for &(address, length) in &interface.addresses {
+                let whole = if address.is_ipv4() { 32 } else { 128 };
+                if interface.is_loopback() && length < whole {
+                    add(RTN_LOCAL, (network_of(address, length), length), address);
+                }
+                add(RTN_LOCAL, (address, whole), address);
+                if let IpAddr::V4(ip) = address
+                    && length < 31
+                {
+                    let last = ip.to_bits() | !netmask(length).to_bits();
+                    add(
+                        RTN_BROADCAST,
+                        (Ipv4Addr::from_bits(last).into(), 32),
+                        address,
+                    );
+                }
+            }
+            let ipv6 = interface
+                .addresses
+                .iter()
+                .find(|(address, _)| address.is_ipv6());
+            if let Some(&(address, _)) = ipv6.filter(|_| !interface.is_loopback()) {
+                let groups = Ipv6Addr::from_bits(0xff << 120);
+                add(RTN_MULTICAST, (groups.into(), 8), address);
+            }
+        }
+        routes
     }
 }
 
@@ -199,6 +240,17 @@ mod tests {
     fn without_a_wire_there_is_loopback_only() {
         let net = Network::default();
         assert_eq!(net.routes(), []);
+        let local = net.local_routes();
+        let local = local
+            .iter()
+            .map(|route| (route.kind, route.network.0.to_string()));
+        let expected = [
+            (RTN_LOCAL, "127.0.0.0"),
+            (RTN_LOCAL, "127.0.0.1"),
+            (RTN_BROADCAST, "127.255.255.255"),
+            (RTN_LOCAL, "::1"),
+        ];
+        assert!(local.eq(expected.map(|(kind, network)| (kind, network.into()))));
         let interfaces = net.interfaces();
         assert_eq!(interfaces.len(), 1);
         assert!(

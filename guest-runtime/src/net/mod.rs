@@ -1,4 +1,4 @@
-//! Sockets: Unix, TCP, UDP and `AF_VSOCK` sockets, within this VM and to other hosts.
+//! Sockets: Unix, TCP, UDP, ICMP and `AF_VSOCK` sockets, within this VM and to other hosts.
 //!
 //! If both ends of a connection are sockets of one VM, bytes go from the sender's memory into the
 //! receiver's queue, without packets. [`Network::route`] decides where an address leads. Packets
@@ -7,9 +7,11 @@
 pub mod address;
 mod connection;
 mod datagram;
+mod icmp;
 pub mod interfaces;
 pub mod netlink;
 pub mod options;
+mod ports;
 pub mod queue;
 pub mod socket;
 #[cfg(test)]
@@ -23,24 +25,21 @@ use crate::ids::Ino;
 use crate::wait::{ALL, READABLE, WRITABLE};
 use address::{Address, Family};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use hartline_linux::errno::Errno;
-use hartline_linux::socket::{SO_REUSEADDR, SO_REUSEPORT, Ucred};
+use hartline_linux::socket::Ucred;
 use queue::{Message, NOBODY};
 use socket::{Socket, SocketId, State, Type};
 use vsock::Vsock;
 use wire::Wire;
 
 pub use connection::Connecting;
+pub use ports::EPHEMERAL;
 
 /// Most sockets of a VM.
 const MAX_SOCKETS: usize = 1 << 16;
-/// Ports for sockets that ask for any port (`ip_local_port_range`).
-pub const EPHEMERAL: core::ops::RangeInclusive<u16> = 32_768..=60_999;
-/// Ports below this one need the superuser.
-const PRIVILEGED: u16 = 1024;
 
 /// Where packets to an address go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +73,8 @@ pub struct Received {
     pub rights: Vec<FileId>,
     /// The message is several datagrams of this length, bytes; the last may be shorter.
     pub segment: Option<u16>,
+    /// Hop limit of the packet; none if it is not known.
+    pub hops: Option<u8>,
 }
 
 /// Resources of a closed socket that the caller must release.
@@ -90,10 +91,14 @@ pub struct Leftovers {
 pub struct Network {
     sockets: BTreeMap<SocketId, Socket>,
     last: u64,
-    /// Sockets bound to each port: TCP, then UDP.
-    ports: [BTreeMap<u16, Vec<SocketId>>; 2],
+    /// Sockets bound to each port, by [`Ports`].
+    ports: [BTreeMap<u16, Vec<SocketId>>; 3],
+    /// ICMP sockets.
+    icmp: BTreeSet<SocketId>,
     /// The ephemeral port that was assigned last.
     last_port: u16,
+    /// The addresses and routes that members of netlink groups know.
+    announced: Option<netlink::Facts>,
     names: BTreeMap<Box<[u8]>, SocketId>,
     files: BTreeMap<Ino, SocketId>,
     /// The network interface, if there is one.
@@ -171,6 +176,9 @@ impl Network {
         }
         self.last += 1;
         let id = SocketId(self.last);
+        if socket.is_icmp {
+            self.icmp.insert(id);
+        }
         self.sockets.insert(id, socket);
         Ok(id)
     }
@@ -290,97 +298,6 @@ impl Network {
         }
     }
 
-    fn port_table(&mut self, kind: Type) -> &mut BTreeMap<u16, Vec<SocketId>> {
-        &mut self.ports[usize::from(kind == Type::Datagram)]
-    }
-
-    /// Returns the sockets bound to a port.
-    fn at_port(&self, kind: Type, port: u16) -> &[SocketId] {
-        let table = &self.ports[usize::from(kind == Type::Datagram)];
-        table.get(&port).map_or(&[], Vec::as_slice)
-    }
-
-    /// Binds an internet socket to an address and port; port 0 asks for a free one. Ports below
-    /// 1024 are for `privileged` callers.
-    ///
-    /// # Errors
-    /// `EINVAL` if it is bound, `EADDRNOTAVAIL`, `EADDRINUSE`, `EACCES`.
-    pub fn bind_inet(
-        &mut self,
-        id: SocketId,
-        to: SocketAddr,
-        privileged: bool,
-    ) -> Result<(), Errno> {
-        let socket = self.get(id)?;
-        let kind = socket.kind;
-        if socket.bound {
-            return Err(Errno::EINVAL);
-        }
-        if !to.ip().is_unspecified() && !self.has_address(to.ip()) {
-            return Err(Errno::EADDRNOTAVAIL);
-        }
-        let to = match to.port() {
-            0 => SocketAddr::new(to.ip(), self.free_port(id, to.ip())?),
-            port if port < PRIVILEGED && !privileged => return Err(Errno::EACCES),
-            port if self.is_taken(id, to.ip(), port) => return Err(Errno::EADDRINUSE),
-            _ => to,
-        };
-        self.port_table(kind).entry(to.port()).or_default().push(id);
-        let socket = self.get_mut(id)?;
-        socket.local = Address::Inet(to);
-        socket.bound = true;
-        Ok(())
-    }
-
-    /// Whether another socket prevents `id` from having an address.
-    fn is_taken(&self, id: SocketId, ip: IpAddr, port: u16) -> bool {
-        let Ok(own) = self.get(id) else {
-            return false;
-        };
-        let others = self.at_port(own.kind, port).iter();
-        others
-            .filter_map(|other| self.get(*other).ok())
-            .any(|other| {
-                let both = |option| own.options.is_on(option) && other.options.is_on(option);
-                let shares = both(SO_REUSEPORT)
-                    || (both(SO_REUSEADDR) && !(other.is_listening() || own.is_listening()));
-                let theirs = other.local.socket_addr().map(|address| address.ip());
-                !shares && theirs.is_some_and(|theirs| overlaps((own, ip), (other, theirs)))
-            })
-    }
-
-    /// Starts the ephemeral ports at an unpredictable port (RFC 6056). So peers do not mistake
-    /// connections for old ones of an earlier VM with the same address.
-    pub fn choose_first_port(&mut self, random: u64) {
-        let offset = random % u64::from(EPHEMERAL.end() - EPHEMERAL.start());
-        self.last_port = EPHEMERAL.start() + offset as u16;
-    }
-
-    fn free_port(&mut self, id: SocketId, ip: IpAddr) -> Result<u16, Errno> {
-        for _ in EPHEMERAL {
-            self.last_port = match self.last_port {
-                port if EPHEMERAL.contains(&port) && port != *EPHEMERAL.end() => port + 1,
-                _ => *EPHEMERAL.start(),
-            };
-            // A socket shares no port that it did not ask for.
-            let kind = self.get(id)?.kind;
-            if self.at_port(kind, self.last_port).is_empty()
-                || !self.is_taken(id, ip, self.last_port)
-            {
-                return Ok(self.last_port);
-            }
-        }
-        Err(Errno::EADDRINUSE)
-    }
-
-    /// Binds a socket to a free port of `ip`, if it is not bound.
-    fn bind_for_sending(&mut self, id: SocketId, ip: IpAddr) -> Result<(), Errno> {
-        match self.get(id)?.bound {
-            true => Ok(()),
-            false => self.bind_inet(id, SocketAddr::new(ip, 0), false),
-        }
-    }
-
     /// Binds a Unix socket to an abstract name; an empty name asks for a free one.
     ///
     /// # Errors
@@ -453,6 +370,7 @@ impl Network {
                 continue;
             };
             self.unbind(id, &socket);
+            self.icmp.remove(&id);
             left.files.extend(socket.file);
             if let State::Listening(listener) = &mut socket.state {
                 closing.extend(listener.accepted.drain(..));
@@ -474,8 +392,8 @@ impl Network {
     fn unbind(&mut self, id: SocketId, socket: &Socket) {
         match &socket.local {
             Address::Inet(address) if socket.bound => {
-                let (kind, port) = (socket.kind, address.port());
-                let table = self.port_table(kind);
+                let (ports, port) = (socket.ports(), address.port());
+                let table = self.port_table(ports);
                 if let Some(list) = table.get_mut(&port) {
                     list.retain(|other| *other != id);
                     if list.is_empty() {
@@ -545,6 +463,7 @@ impl Network {
             who: NOBODY,
             rights: Vec::new(),
             segment: None,
+            hops: None,
         })
     }
 
@@ -575,6 +494,7 @@ impl Network {
             who,
             rights,
             segment: None,
+            hops: None,
         })
     }
 
@@ -592,6 +512,7 @@ impl Network {
             who: message.who,
             rights: Vec::new(),
             segment: message.segment,
+            hops: message.hops,
         };
         if peek {
             // The message stays for the next receiver.
@@ -612,17 +533,4 @@ impl Network {
         }
         Ok(received)
     }
-}
-
-/// Whether the addresses of two sockets with one port conflict.
-fn overlaps((a, a_ip): (&Socket, IpAddr), (b, b_ip): (&Socket, IpAddr)) -> bool {
-    /// Whether the socket has a wildcard address that covers the family of `other`.
-    fn takes(socket: &Socket, ip: IpAddr, other: IpAddr) -> bool {
-        ip.is_unspecified()
-            && match ip {
-                IpAddr::V4(_) => other.is_ipv4(),
-                IpAddr::V6(_) => other.is_ipv6() || !socket.options.is_v6_only(),
-            }
-    }
-    a_ip == b_ip || takes(a, a_ip, b_ip) || takes(b, b_ip, a_ip)
 }

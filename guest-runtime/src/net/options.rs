@@ -7,14 +7,14 @@ use alloc::collections::BTreeMap;
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{
     IP_BIND_ADDRESS_NO_PORT, IP_FREEBIND, IP_MTU_DISCOVER, IP_MULTICAST_LOOP, IP_MULTICAST_TTL,
-    IP_PKTINFO, IP_RECVERR, IP_RECVTOS, IP_RECVTTL, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6,
-    IPPROTO_TCP, IPPROTO_UDP, TCP_CORK, TCP_DEFER_ACCEPT, TCP_FASTOPEN, TCP_KEEPCNT, TCP_KEEPIDLE,
-    TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_QUICKACK,
-    TCP_SYNCNT, TCP_USER_TIMEOUT, TCP_WINDOW_CLAMP, UDP_CORK, UDP_GRO, UDP_SEGMENT,
+    IP_PKTINFO, IP_RECVERR, IP_RECVTOS, IP_RECVTTL, IP_RETOPTS, IP_TOS, IP_TTL, IPPROTO_IP,
+    IPPROTO_IPV6, IPPROTO_TCP, IPPROTO_UDP, TCP_CORK, TCP_DEFER_ACCEPT, TCP_FASTOPEN, TCP_KEEPCNT,
+    TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY, TCP_NOTSENT_LOWAT,
+    TCP_QUICKACK, TCP_SYNCNT, TCP_USER_TIMEOUT, TCP_WINDOW_CLAMP, UDP_CORK, UDP_GRO, UDP_SEGMENT,
 };
 use hartline_linux::in6::{
-    IPV6_MTU_DISCOVER, IPV6_MULTICAST_HOPS, IPV6_MULTICAST_LOOP, IPV6_RECVERR, IPV6_RECVPKTINFO,
-    IPV6_TCLASS, IPV6_UNICAST_HOPS, IPV6_V6ONLY,
+    IPV6_MTU_DISCOVER, IPV6_MULTICAST_HOPS, IPV6_MULTICAST_LOOP, IPV6_RECVERR, IPV6_RECVHOPLIMIT,
+    IPV6_RECVPKTINFO, IPV6_TCLASS, IPV6_UNICAST_HOPS, IPV6_V6ONLY,
 };
 use hartline_linux::netlink::{
     NETLINK_BROADCAST_ERROR, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK,
@@ -71,6 +71,7 @@ const NUMBERS: &[(i32, i32, i32, Range)] = &[
     (SOL_SOCKET, SO_INCOMING_CPU, -1, Of(i32::MIN, i32::MAX)),
     (IPPROTO_IP, IP_TOS, 0, Of(0, 255)),
     (IPPROTO_IP, IP_TTL, 64, Of(-1, 255)),
+    (IPPROTO_IP, IP_RETOPTS, 0, Flag),
     (IPPROTO_IP, IP_PKTINFO, 0, Flag),
     (IPPROTO_IP, IP_MTU_DISCOVER, 1, Of(0, 5)),
     (IPPROTO_IP, IP_RECVERR, 0, Flag),
@@ -104,6 +105,7 @@ const NUMBERS: &[(i32, i32, i32, Range)] = &[
     (IPPROTO_IPV6, IPV6_RECVERR, 0, Flag),
     (IPPROTO_IPV6, IPV6_V6ONLY, 0, Flag),
     (IPPROTO_IPV6, IPV6_RECVPKTINFO, 0, Flag),
+    (IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 0, Flag),
     (IPPROTO_IPV6, IPV6_TCLASS, 0, Of(-1, 255)),
     (SOL_NETLINK, NETLINK_PKTINFO, 0, Flag),
     (SOL_NETLINK, NETLINK_BROADCAST_ERROR, 0, Flag),
@@ -126,6 +128,9 @@ pub struct Options {
     buffers: [Option<i32>; 2],
     /// The options of `AF_VSOCK` sockets.
     pub vsock: VsockOptions,
+    /// Types of ICMP messages that a raw socket does not receive, as a bit set (`ICMP_FILTER`,
+    /// `ICMPV6_FILTER`).
+    pub icmp_filter: [u32; 8],
 }
 
 /// Options of an `AF_VSOCK` socket.
@@ -264,6 +269,45 @@ impl Options {
     #[must_use]
     pub fn takes_several(&self) -> bool {
         self.set.get(&(IPPROTO_UDP, UDP_GRO)) == Some(&1)
+    }
+
+    /// Whether a raw socket receives ICMP messages of a type.
+    #[must_use]
+    pub fn takes_icmp(&self, kind: u8) -> bool {
+        let [word, bit] = [usize::from(kind / 32), usize::from(kind % 32)];
+        self.icmp_filter[word] >> bit & 1 == 0
+    }
+
+    /// Returns the hop limit of sent packets.
+    #[must_use]
+    pub fn hops(&self, is_ipv4: bool) -> u8 {
+        let option = match is_ipv4 {
+            true => (IPPROTO_IP, IP_TTL),
+            false => (IPPROTO_IPV6, IPV6_UNICAST_HOPS),
+        };
+        let set = self.set.get(&option).copied();
+        // -1 stands for the default.
+        set.and_then(|hops| u8::try_from(hops).ok()).unwrap_or(64)
+    }
+
+    /// Whether received packets come with their hop limit (`IP_RECVTTL`, `IPV6_RECVHOPLIMIT`).
+    #[must_use]
+    pub fn wants_hops(&self, is_ipv4: bool) -> bool {
+        let option = match is_ipv4 {
+            true => (IPPROTO_IP, IP_RECVTTL),
+            false => (IPPROTO_IPV6, IPV6_RECVHOPLIMIT),
+        };
+        self.set.get(&option) == Some(&1)
+    }
+
+    /// Whether errors of an unconnected socket are reported (`IP_RECVERR`, `IPV6_RECVERR`).
+    #[must_use]
+    pub fn wants_errors(&self, is_ipv4: bool) -> bool {
+        let option = match is_ipv4 {
+            true => (IPPROTO_IP, IP_RECVERR),
+            false => (IPPROTO_IPV6, IPV6_RECVERR),
+        };
+        self.set.get(&option) == Some(&1)
     }
 
     /// Returns the limits for a silent peer on another host.

@@ -33,6 +33,8 @@ pub struct Message {
     pub rights: Vec<FileId>,
     /// The message is several datagrams of this length, bytes; the last may be shorter.
     pub segment: Option<u16>,
+    /// Hop limit of the packet; none if it is not known.
+    pub hops: Option<u8>,
 }
 
 impl Message {
@@ -180,6 +182,7 @@ mod tests {
             who: NOBODY,
             rights,
             segment: None,
+            hops: None,
         }
     }
 

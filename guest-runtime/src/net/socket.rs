@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::net::SocketAddr;
 use hartline_linux::errno::Errno;
-use hartline_linux::in_::{IPPROTO_TCP, IPPROTO_UDP};
+use hartline_linux::in_::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP};
 use hartline_linux::netlink::NETLINK_ROUTE;
 use hartline_linux::socket::{SOCK_RAW, Ucred};
 
@@ -41,6 +41,17 @@ impl Type {
             Type::SeqPacket => 5,
         }
     }
+}
+
+/// A space of port numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ports {
+    /// The ports of TCP.
+    Tcp,
+    /// The ports of UDP.
+    Udp,
+    /// The identifiers of ICMP echo sockets.
+    Icmp,
 }
 
 /// The connection state of a socket.
@@ -100,6 +111,8 @@ pub struct Socket {
     pub kind: Type,
     /// The program asked for `SOCK_RAW`, which netlink treats as `SOCK_DGRAM`.
     pub is_raw: bool,
+    /// The protocol is ICMP, or ICMPv6 by the family, and `kind` is [`Type::Datagram`].
+    pub is_icmp: bool,
     /// The options.
     pub options: Options,
     /// The connection state.
@@ -150,6 +163,7 @@ impl Socket {
             family,
             kind,
             is_raw: false,
+            is_icmp: false,
             options: Options::default(),
             state: State::Idle,
             local: Address::unbound(family),
@@ -194,6 +208,16 @@ impl Socket {
         }
     }
 
+    /// Returns the space of the socket's port.
+    #[must_use]
+    pub fn ports(&self) -> Ports {
+        match self.kind {
+            _ if self.is_icmp => Ports::Icmp,
+            Type::Datagram => Ports::Udp,
+            _ => Ports::Tcp,
+        }
+    }
+
     /// Whether messages keep their boundaries.
     #[must_use]
     pub fn has_messages(&self) -> bool {
@@ -206,6 +230,8 @@ impl Socket {
         match (self.family, self.kind) {
             (Family::Unix | Family::Vsock, _) => 0,
             (Family::Netlink, _) => NETLINK_ROUTE,
+            (Family::Inet, _) if self.is_icmp => IPPROTO_ICMP,
+            (_, _) if self.is_icmp => IPPROTO_ICMPV6,
             (_, Type::Datagram) => IPPROTO_UDP,
             _ => IPPROTO_TCP,
         }

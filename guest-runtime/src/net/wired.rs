@@ -23,6 +23,9 @@ impl Network {
     /// Processes received packets and expired timers.
     pub fn poll_wire(&mut self) {
         self.with_wire(Wire::poll);
+        if self.wire.as_mut().is_some_and(|wire| wire.take_changed()) {
+            self.announce_changes();
+        }
     }
 
     /// Takes the name servers that DHCP has supplied since the last call.
@@ -197,6 +200,7 @@ impl Network {
                 who: NOBODY,
                 rights: Vec::new(),
                 segment: None,
+                hops: None,
             });
             came = true;
         }

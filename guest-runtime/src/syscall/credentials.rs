@@ -62,7 +62,7 @@ fn own(kernel: &Kernel) -> &Credentials {
 pub(super) fn set(kernel: &mut Kernel, new: Credentials) {
     let process = kernel.process_mut();
     if new.changes_rights(process.credentials()) {
-        process.dumpable = 0;
+        process.files.set_dumpable(0);
         process.parent_death_signal = 0;
     }
     process.files.set_credentials(Rc::new(new));

@@ -210,7 +210,8 @@ fn set_id(kernel: &Kernel, ino: Ino) -> Result<SetId, Errno> {
 fn take_rights(kernel: &mut Kernel, who: Credentials, is_secure: bool) {
     let is_plain = |ids: Identifiers| ids.real == ids.effective;
     let process = kernel.process_mut();
-    process.dumpable = u64::from(is_plain(who.user) && is_plain(who.group));
+    let dumpable = u64::from(is_plain(who.user) && is_plain(who.group));
+    process.files.set_dumpable(dumpable);
     process.is_secure = is_secure;
     if is_secure {
         process.parent_death_signal = 0;

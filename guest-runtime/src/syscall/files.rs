@@ -1,6 +1,6 @@
 //! Helpers that several of the file system calls use.
 
-use super::files_proc::proc_text;
+use super::files_proc::{page_map, proc_text};
 use crate::credentials::Credentials;
 use crate::drivers::streams::Streams;
 use crate::file::Io;
@@ -8,6 +8,7 @@ use crate::file::proc::ProcText;
 use crate::file::regular::Regular;
 use crate::file::transfer::Outside;
 use crate::fs::inode::Kind;
+use crate::fs::proc::{Node, Text};
 use crate::fs::process::FileId;
 use crate::fs::types::Ino;
 use crate::fs::walk::Options;
@@ -246,10 +247,13 @@ pub(super) fn refresh_text(
     let file = kernel.vfs.files.get(id)?;
     let (object, ino) = (Rc::clone(&file.object), file.ino);
     let at = offset.unwrap_or(file.offset);
-    if let Some(text) = object.downcast::<ProcText>()
-        && (at == 0 || text.is_empty())
-    {
-        text.set(proc_text(kernel, ino)?);
+    let Some(text) = object.downcast::<ProcText>() else {
+        return Ok(());
+    };
+    if Node::from_ino(ino).and_then(Node::text) == Some(Text::PageMap) {
+        text.set(page_map(kernel, ino, at)?, at);
+    } else if at == 0 || text.is_empty() {
+        text.set(proc_text(kernel, ino)?, 0);
     }
     Ok(())
 }

@@ -259,7 +259,7 @@ fn read_special(
     object.read_iter(kernel, flags, vectors)
 }
 
-fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+pub(super) fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.file_id(a[0])?;
     if let Some(result) = read_special(kernel, id, a[0], &[whole(a[1], a[2])])? {
         return Ok(result);
@@ -267,7 +267,7 @@ fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     read_at(kernel, id, None, a[1], a[2])
 }
 
-fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+pub(super) fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (id, before) = (kernel.file_id(a[0])?, kernel.progress());
     if is_socket(kernel, id)? {
         return write_socket(kernel, a[0], &[whole(a[1], a[2])]);
@@ -277,13 +277,13 @@ fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     with_progress(before, result)
 }
 
-fn pread64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+pub(super) fn pread64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let at = place(kernel, a)?;
     let id = kernel.file_id(a[0])?;
     read_at(kernel, id, at, a[1], a[2])
 }
 
-fn pwrite64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+pub(super) fn pwrite64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let at = place(kernel, a)?;
     let (id, before) = (kernel.file_id(a[0])?, kernel.progress());
     let at = at.map(|at| at.saturating_add(before));
@@ -398,20 +398,20 @@ fn gather(kernel: &mut Kernel, vectors: &[Iovec]) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-fn readv(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+pub(super) fn readv(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     read_vectors(kernel, a, None)
 }
 
-fn writev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+pub(super) fn writev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     write_vectors(kernel, a, None)
 }
 
-fn preadv(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+pub(super) fn preadv(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let at = place(kernel, a)?;
     read_vectors(kernel, a, at)
 }
 
-fn pwritev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+pub(super) fn pwritev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let at = place(kernel, a)?;
     write_vectors(kernel, a, at)
 }

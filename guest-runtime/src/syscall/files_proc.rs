@@ -18,6 +18,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Range;
+use hartline_abi::layout::{PAGE_SIZE, USER_END};
 use hartline_linux::errno::Errno;
 use hartline_linux::resource::{RLIM_NLIMITS, Rlimit64};
 
@@ -34,6 +35,8 @@ struct View<'a> {
     ipc: &'a Ipc,
     names: &'a UtsNames,
     uuid: [u8; 16],
+    /// Children of the task.
+    children: Vec<u32>,
 }
 
 impl View<'_> {
@@ -108,6 +111,10 @@ impl System for View<'_> {
 
     fn load(&self) -> Load {
         self.load
+    }
+
+    fn children(&self) -> &[u32] {
+        &self.children
     }
 
     fn limits(&self) -> &[Rlimit64; RLIM_NLIMITS] {
@@ -185,8 +192,47 @@ pub(super) fn proc_text(kernel: &mut Kernel, ino: Ino) -> Result<Vec<u8>, Errno>
         ipc: &kernel.ipc,
         names: &kernel.names,
         uuid,
+        children: children(kernel, asked),
     };
     contents(node, (&kernel.vfs, &kernel.net), &files, &mut view)
+}
+
+/// The children of a process, for its first task: which task made them is not recorded.
+fn children(kernel: &Kernel, task: u32) -> Vec<u32> {
+    let children = kernel.processes().filter(|process| process.parent == task);
+    children.map(|process| process.pid).collect()
+}
+
+/// Returns a part of `pagemap`, from position `at` on: a word for each page, with the bit of resident
+/// pages set.
+///
+/// # Errors
+/// `EINVAL` if the position is not that of a word.
+pub(super) fn page_map(kernel: &mut Kernel, ino: Ino, at: u64) -> Result<Vec<u8>, Errno> {
+    /// Words that one read returns at most.
+    const MOST: u64 = 4096;
+    const WORD: u64 = size_of::<u64>() as u64;
+    /// `PM_PRESENT`
+    const PRESENT: u64 = 1 << 63;
+    if !at.is_multiple_of(WORD) {
+        return Err(Errno::EINVAL);
+    }
+    let node = Node::from_ino(ino).ok_or(Errno::EINVAL)?;
+    let files = node.subject(&kernel.process().files).ok_or(Errno::ESRCH)?;
+    let process = kernel.processes.get(files.pid).ok_or(Errno::ESRCH)?;
+    if process.is_zombie() {
+        return Ok(Vec::new());
+    }
+    let memory = &kernel.spaces[process.space].memory;
+    let first = at / WORD;
+    let last = first.saturating_add(MOST).min(USER_END / PAGE_SIZE);
+    let words = (first..last).flat_map(|page| {
+        let start = page * PAGE_SIZE;
+        let resident = memory.resident(start..start + PAGE_SIZE);
+        let word = if resident == 0 { 0 } else { PRESENT };
+        word.to_le_bytes()
+    });
+    Ok(words.collect())
 }
 
 fn frames_facts(kernel: &Kernel) -> Memory {

@@ -32,7 +32,7 @@ fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     }
 }
 
-fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno> {
+pub(super) fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno> {
     let file = kernel.file(fd)?;
     let (object, ino, task) = (Rc::clone(&file.object), file.ino, kernel.task().tid);
     let result = object.fsync(&mut kernel.io().0, ino, task, only_data);

@@ -7,6 +7,7 @@ use crate::arch::clock;
 use crate::kernel::Kernel;
 use crate::kernel::futex::{self, owned};
 use crate::mm::user;
+use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::futex::{
     FUTEX_BITSET_MATCH_ANY, FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE,
@@ -14,16 +15,18 @@ use hartline_linux::futex::{
     FUTEX_OP_CMP_EQ, FUTEX_OP_CMP_GE, FUTEX_OP_CMP_GT, FUTEX_OP_CMP_LE, FUTEX_OP_CMP_LT,
     FUTEX_OP_CMP_NE, FUTEX_OP_OPARG_SHIFT, FUTEX_OP_OR, FUTEX_OP_SET, FUTEX_OP_XOR,
     FUTEX_PRIVATE_FLAG, FUTEX_REQUEUE, FUTEX_TRYLOCK_PI, FUTEX_UNLOCK_PI, FUTEX_WAIT,
-    FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_WAKE, FUTEX_WAKE_BITSET, FUTEX_WAKE_OP,
-    RobustListHead,
+    FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_WAITV_MAX, FUTEX_WAKE, FUTEX_WAKE_BITSET,
+    FUTEX_WAKE_OP, FUTEX2_SIZE_MASK, FUTEX2_SIZE_U32, FutexWaitv, RobustListHead,
 };
 use hartline_linux::syscall::nr;
+use hartline_linux::time::{CLOCK_MONOTONIC, CLOCK_REALTIME};
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
     (nr::futex, futex),
     (nr::set_robust_list, set_robust_list),
     (nr::get_robust_list, get_robust_list),
+    (nr::futex_waitv, futex_waitv),
 ];
 
 fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
@@ -91,6 +94,37 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         FUTEX_UNLOCK_PI => owned::unlock_owned(kernel, address),
         _ => Err(Errno::ENOSYS),
     }
+}
+
+fn futex_waitv(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let [waiters, count, flags, timeout, clock, _] = *arguments;
+    let (count, flags) = (count as u32, flags as u32);
+    if flags != 0 || !(1..=FUTEX_WAITV_MAX).contains(&count) || waiters == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let kind = match u64::from(clock as u32) {
+        _ if timeout == 0 => Timeout::Monotonic,
+        CLOCK_MONOTONIC => Timeout::Monotonic,
+        CLOCK_REALTIME => Timeout::Realtime,
+        _ => return Err(Errno::EINVAL),
+    };
+    let deadline = deadline(kernel, timeout, kind)?;
+    let waiters: Vec<FutexWaitv> = user::read_array(kernel.memory_mut(), waiters, count.into())?;
+    let mut words = Vec::new();
+    for FutexWaitv {
+        val,
+        uaddr,
+        flags,
+        __reserved: reserved,
+    } in waiters
+    {
+        let is_known = flags & !(FUTEX2_SIZE_MASK | FUTEX_PRIVATE_FLAG) == 0;
+        if !is_known || flags & FUTEX2_SIZE_MASK != FUTEX2_SIZE_U32 || reserved != 0 {
+            return Err(Errno::EINVAL);
+        }
+        words.push((uaddr, u32::try_from(val).map_err(|_| Errno::EINVAL)?));
+    }
+    futex::wait_any(kernel, &words, deadline)
 }
 
 /// The clock of a time limit.

@@ -193,7 +193,7 @@ pub(super) fn admit(kernel: &mut Kernel, range: Range<u64>, protection: Protecti
     }
 }
 
-fn munmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+pub(super) fn munmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     forget(kernel, arguments[0], arguments[1]);
     kernel.memory_mut().unmap(arguments[0], arguments[1])?;
     Ok(0)

@@ -1,6 +1,7 @@
 //! The Linux riscv64 (asm-generic) system calls: one file per area, each with a table of its
 //! handlers. [`hartline_linux::syscall`] describes each call.
 
+mod aio;
 mod clock_setting;
 mod clone;
 mod credentials;
@@ -24,6 +25,7 @@ mod interfaces;
 mod ioctl;
 mod ipc;
 mod memory;
+mod mqueue;
 mod notify;
 mod other_process;
 mod poll;
@@ -50,6 +52,7 @@ pub type Entry = (u64, Handler);
 
 /// The tables of all areas.
 const AREAS: &[&[Entry]] = &[
+    aio::CALLS,
     clock_setting::CALLS,
     clone::CALLS,
     credentials::CALLS,
@@ -71,6 +74,7 @@ const AREAS: &[&[Entry]] = &[
     ipc::sem::CALLS,
     ipc::shm::CALLS,
     memory::CALLS,
+    mqueue::CALLS,
     notify::CALLS,
     other_process::CALLS,
     poll::CALLS,

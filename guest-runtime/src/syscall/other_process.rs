@@ -37,7 +37,7 @@ fn inspected(kernel: &mut Kernel, tid: u64) -> Result<Handle<Process>, Errno> {
     match is_own
         || own
             .credentials()
-            .may_inspect(target.credentials(), target.dumpable == 1)
+            .may_inspect(target.credentials(), target.files.dumpable == 1)
     {
         true => Ok(process),
         false => Err(Errno::EPERM),

@@ -14,10 +14,10 @@ use crate::net::socket::{Socket, SocketId, State, Type};
 use crate::net::{Connecting, Network};
 use crate::wait::time::NEVER;
 use crate::wait::{READABLE, Registration, WRITABLE};
-use hartline_linux::capability::CAP_NET_BIND_SERVICE;
+use hartline_linux::capability::{CAP_NET_BIND_SERVICE, CAP_NET_RAW};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
-use hartline_linux::in_::{IPPROTO_TCP, IPPROTO_UDP};
+use hartline_linux::in_::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP};
 use hartline_linux::netlink::NETLINK_ROUTE;
 use hartline_linux::socket::{
     AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_UNSPEC, AF_VSOCK, SHUT_RD, SHUT_RDWR, SOCK_CLOEXEC,
@@ -64,6 +64,7 @@ fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
         (SOCK_DGRAM | SOCK_RAW, Family::Netlink) => Type::Datagram,
         (SOCK_STREAM, Family::Netlink) => return Err(Errno::ESOCKTNOSUPPORT),
         (SOCK_STREAM, _) => Type::Stream,
+        (SOCK_RAW, Family::Inet | Family::Inet6) => Type::Datagram,
         (SOCK_DGRAM, Family::Vsock) => return Err(Errno::ENODEV),
         (SOCK_DGRAM, _) => Type::Datagram,
         (SOCK_SEQPACKET, Family::Unix) => Type::SeqPacket,
@@ -73,6 +74,10 @@ fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
     match (family, kind, protocol) {
         (Family::Netlink, _, NETLINK_ROUTE) => {}
         (Family::Netlink, ..) => return Err(Errno::EPROTONOSUPPORT),
+        _ if is_icmp(family, kind, protocol) => {}
+        (Family::Inet | Family::Inet6, ..) if kind_number == SOCK_RAW => {
+            return Err(Errno::EPROTONOSUPPORT);
+        }
         (_, _, 0) | (Family::Unix, _, 1) | (Family::Vsock, _, VSOCK) => {}
         (Family::Inet | Family::Inet6, Type::Stream, IPPROTO_TCP) => {}
         (Family::Inet | Family::Inet6, Type::Datagram, IPPROTO_UDP) => {}
@@ -81,13 +86,32 @@ fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
     Ok((family, kind, kind_flags))
 }
 
+/// Whether the protocol is ICMP, of the version of the family.
+fn is_icmp(family: Family, kind: Type, protocol: i32) -> bool {
+    let suits = match family {
+        Family::Inet => protocol == IPPROTO_ICMP,
+        Family::Inet6 => protocol == IPPROTO_ICMPV6,
+        _ => false,
+    };
+    suits && kind == Type::Datagram
+}
+
 fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (family, kind, flags) = parse_kind(a)?;
     let who = credentials(kernel);
-    let socket = Socket {
+    let mut socket = Socket {
         is_raw: a[1] as u32 & 0xf == SOCK_RAW,
+        is_icmp: is_icmp(family, kind, a[2] as i32),
         ..Socket::new(family, kind, who)
     };
+    if socket.is_raw && socket.is_icmp {
+        if !kernel.process().has(CAP_NET_RAW) {
+            return Err(Errno::EPERM);
+        }
+        // The port of a raw socket shows its protocol.
+        let ip = socket.local.socket_addr().ok_or(Errno::EINVAL)?.ip();
+        socket.local = Address::inet(ip, socket.protocol() as u16);
+    }
     let id = kernel.net.add(socket)?;
     open(kernel, id, flags)
 }
@@ -311,7 +335,7 @@ fn connect(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     match (kind, address) {
         (Type::Datagram, Address::Inet(to)) => net(kernel).connect_udp(id, to)?,
         // A netlink socket is connected to the kernel from the start.
-        (_, Address::Netlink(0, 0)) => net(kernel).bind_netlink(id, 0, 0)?,
+        (_, Address::Netlink(0, 0)) => net(kernel).take_netlink_port(id, 0)?,
         (_, Address::Netlink(..)) => return Err(Errno::ECONNREFUSED),
         (Type::Datagram, address) => {
             let to = find_unix(kernel, &address)?;

@@ -18,6 +18,8 @@ use crate::wait::time::NEVER;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use hartline_linux::errno::Errno;
+use hartline_linux::in_::{IP_TTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP, UDP_GRO};
+use hartline_linux::in6::IPV6_HOPLIMIT;
 use hartline_linux::siginfo::SI_USER;
 use hartline_linux::signal::SIGPIPE;
 use hartline_linux::socket::{
@@ -168,7 +170,7 @@ fn send_boundaries(
     let bytes = gather(kernel.memory_mut(), message.vectors)?;
     let who = message.control.who.unwrap_or(sender(kernel));
     let socket = kernel.net.get(id)?;
-    let (family, kind) = (socket.family, socket.kind);
+    let (family, kind, is_icmp) = (socket.family, socket.kind, socket.is_icmp);
     let segment = message.control.segment;
     let segment = segment.unwrap_or(socket.options.udp_segment());
     let target = match &message.to {
@@ -181,6 +183,10 @@ fn send_boundaries(
         match (kind, family) {
             (Type::Datagram, Family::Unix) => net.send_unix(id, &bytes, target, rights, who),
             (_, Family::Netlink) => net.send_netlink(id, &bytes, message.to.clone()),
+            (Type::Datagram, _) if is_icmp => {
+                let to = message.to.as_ref().and_then(Address::socket_addr);
+                net.send_icmp(id, &bytes, to, who)
+            }
             (Type::Datagram, _) => {
                 let to = message.to.as_ref().and_then(Address::socket_addr);
                 let more = message.flags & MSG_MORE != 0;
@@ -414,8 +420,15 @@ fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Res
     let who = wants_who.then_some(received.who);
     let takes_several = socket.options.takes_several();
     let segment = received.segment.filter(|_| takes_several);
+    let is_ipv4 = matches!(received.from, Address::Inet(from) if from.is_ipv4());
+    let wants_hops = socket.options.wants_hops(is_ipv4);
+    let hops = received.hops.filter(|_| wants_hops);
+    let numbers = [
+        segment.map(|segment| ((IPPROTO_UDP, UDP_GRO), segment.into())),
+        hops.map(|hops| (hops_message(is_ipv4), hops.into())),
+    ];
     let rights = core::mem::take(&mut received.rights);
-    let beside = (who, segment);
+    let beside = (who, &numbers[..]);
     let (control_length, mut told) = write_control(kernel, &header, beside, rights, flags)?;
     let is_cut = kind != Type::Stream && received.length > received.bytes.len();
     if is_cut {
@@ -445,6 +458,14 @@ fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Res
     })
 }
 
+/// The level and type of the control message with a packet's hop limit.
+fn hops_message(is_ipv4: bool) -> (i32, i32) {
+    match is_ipv4 {
+        true => (IPPROTO_IP, IP_TTL),
+        false => (IPPROTO_IPV6, IPV6_HOPLIMIT),
+    }
+}
+
 fn nothing() -> Received {
     Received {
         bytes: Vec::new(),
@@ -453,6 +474,7 @@ fn nothing() -> Received {
         who: NOBODY,
         rights: Vec::new(),
         segment: None,
+        hops: None,
     }
 }
 

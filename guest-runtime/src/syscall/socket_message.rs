@@ -5,7 +5,7 @@ use crate::kernel::Kernel;
 use crate::mm::user;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
-use hartline_linux::in_::{IPPROTO_UDP, UDP_GRO, UDP_SEGMENT};
+use hartline_linux::in_::{IPPROTO_UDP, UDP_SEGMENT};
 use hartline_linux::socket::{
     Cmsghdr, MSG_CMSG_CLOEXEC, MSG_CTRUNC, Msghdr, SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET, Ucred,
 };
@@ -112,13 +112,13 @@ fn read_rights(kernel: &Kernel, data: &[u8], rights: &mut Vec<FileId>) -> Result
     Ok(())
 }
 
-/// Writes the control data of a received message: credentials if the program wants them, the
-/// segment length if there are several datagrams, and descriptors, which the program then owns.
+/// Writes the control data of a received message: credentials if the program wants them, numbers
+/// such as the hop limit, each with level and type, and descriptors, which the program then owns.
 /// Data without room is dropped. Returns the length of the data and the message flags.
 pub(super) fn write_control(
     kernel: &mut Kernel,
     header: &Msghdr,
-    (who, segment): (Option<Ucred>, Option<u16>),
+    (who, numbers): (Option<Ucred>, &[Option<((i32, i32), i32)>]),
     rights: Vec<FileId>,
     flags: u32,
 ) -> Result<(u64, u32), Errno> {
@@ -129,9 +129,8 @@ pub(super) fn write_control(
         let kind = (SOL_SOCKET, SCM_CREDENTIALS);
         told |= append(&mut bytes, room, kind, who.as_bytes());
     }
-    if let Some(segment) = segment {
-        let kind = (IPPROTO_UDP, UDP_GRO);
-        told |= append(&mut bytes, room, kind, i32::from(segment).as_bytes());
+    for (kind, number) in numbers.iter().flatten() {
+        told |= append(&mut bytes, room, *kind, number.as_bytes());
     }
     if !rights.is_empty() {
         let fits = room.saturating_sub(bytes.len()).saturating_sub(HEADER) / 4;

@@ -5,15 +5,24 @@ use super::socket::{net, sender, socket_id};
 use crate::arch::clock::SECOND;
 use crate::kernel::Kernel;
 use crate::mm::user;
-use crate::net::address::Family;
+use crate::net::address::{Address, Family};
 use crate::net::options::VSOCK_TIMEOUT;
 use crate::net::socket::{Socket, SocketId};
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
-use hartline_linux::in_::{IPPROTO_TCP, IPPROTO_UDP, TCP_CONGESTION, UDP_CORK};
+use hartline_linux::icmp::{ICMP_FILTER, ICMPV6_FILTER};
+use hartline_linux::in_::{
+    IPPROTO_ICMPV6, IPPROTO_RAW, IPPROTO_TCP, IPPROTO_UDP, TCP_CONGESTION, UDP_CORK,
+};
+use hartline_linux::in6::IPV6_CHECKSUM;
+use hartline_linux::netlink::{
+    NETLINK_ADD_MEMBERSHIP, NETLINK_DROP_MEMBERSHIP, NETLINK_LIST_MEMBERSHIPS,
+};
+use hartline_linux::rtnetlink::RTNLGRP_MAX;
 use hartline_linux::socket::{
     AF_VSOCK, SO_ACCEPTCONN, SO_DOMAIN, SO_ERROR, SO_LINGER, SO_PEERCRED, SO_PROTOCOL, SO_RCVBUF,
-    SO_RCVBUFFORCE, SO_RCVTIMEO, SO_SNDBUF, SO_SNDBUFFORCE, SO_SNDTIMEO, SO_TYPE, SOL_SOCKET,
+    SO_RCVBUFFORCE, SO_RCVTIMEO, SO_SNDBUF, SO_SNDBUFFORCE, SO_SNDTIMEO, SO_TYPE, SOL_NETLINK,
+    SOL_SOCKET,
 };
 use hartline_linux::syscall::nr;
 use hartline_linux::vm_sockets::{
@@ -56,6 +65,35 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
                 return Err(Errno::ENOENT);
             }
         }
+        _ if let Some(words) = filter_length(kernel.net.get(id)?, level, name) => {
+            let length = length.min(words * size_of::<u32>());
+            let bytes = user::slice(kernel.memory_mut(), address, length as u64)?.to_vec();
+            let filter = &mut net(kernel).get_mut(id)?.options.icmp_filter;
+            filter.as_mut_bytes()[..length].copy_from_slice(&bytes);
+        }
+        (SOL_NETLINK, NETLINK_ADD_MEMBERSHIP | NETLINK_DROP_MEMBERSHIP)
+            if kernel.net.get(id)?.family == Family::Netlink =>
+        {
+            check_length(length, 4)?;
+            let group: i32 = user::read(kernel.memory_mut(), address)?;
+            if !(1..=RTNLGRP_MAX).contains(&group) {
+                return Err(Errno::EINVAL);
+            }
+            // Nothing is sent to the groups above 32.
+            let bit = 1u32.checked_shl(group.cast_unsigned() - 1).unwrap_or(0);
+            net(kernel).set_netlink_groups(id, |groups| match name {
+                NETLINK_ADD_MEMBERSHIP => groups | bit,
+                _ => groups & !bit,
+            })?;
+        }
+        (IPPROTO_RAW, IPV6_CHECKSUM) if kernel.net.get(id)?.protocol() == IPPROTO_ICMPV6 => {
+            /// Offset of the checksum in ICMPv6 messages; it is always computed.
+            const OFFSET: i32 = 2;
+            check_length(length, 4)?;
+            if user::read::<i32>(kernel.memory_mut(), address)? != OFFSET {
+                return Err(Errno::EINVAL);
+            }
+        }
         _ => {
             check_length(length, 4)?;
             let value: i32 = user::read(kernel.memory_mut(), address)?;
@@ -63,6 +101,16 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
     }
     Ok(0)
+}
+
+/// Number of words of a raw socket's filter of ICMP messages; none if the option is another one.
+fn filter_length(socket: &Socket, level: i32, name: i32) -> Option<usize> {
+    match (level, name, socket.family) {
+        _ if !socket.is_raw => None,
+        (IPPROTO_RAW, ICMP_FILTER, Family::Inet) => Some(1),
+        (IPPROTO_ICMPV6, ICMPV6_FILTER, Family::Inet6) => Some(8),
+        _ => None,
+    }
 }
 
 /// Sets an option of an `AF_VSOCK` socket.
@@ -129,6 +177,7 @@ fn set_number(kernel: &mut Kernel, id: SocketId, key: (i32, i32), value: i32) ->
             SOL_SOCKET,
             SO_TYPE | SO_ERROR | SO_ACCEPTCONN | SO_PROTOCOL | SO_DOMAIN | SO_PEERCRED,
         ) => return Err(Errno::ENOPROTOOPT),
+        (IPPROTO_UDP, _) if socket.is_icmp => return Err(Errno::ENOPROTOOPT),
         _ => {
             socket.options.set_number(key, value, family, kind)?;
             if key == (IPPROTO_UDP, UDP_CORK) && value == 0 {
@@ -169,6 +218,15 @@ fn value(kernel: &mut Kernel, id: SocketId, level: i32, name: i32) -> Result<Vec
         (SOL_SOCKET, SO_PEERCRED) => return Ok(socket.peer_credentials.as_bytes().to_vec()),
         (VSOCK, _) if socket.family == Family::Vsock => return vsock_value(socket, name),
         (IPPROTO_TCP, TCP_CONGESTION) if socket.is_tcp() => return Ok(CUBIC.to_vec()),
+        (IPPROTO_UDP, _) if socket.is_icmp => return Err(Errno::ENOPROTOOPT),
+        _ if let Some(words) = filter_length(socket, level, name) => {
+            return Ok(socket.options.icmp_filter[..words].as_bytes().to_vec());
+        }
+        (SOL_NETLINK, NETLINK_LIST_MEMBERSHIPS)
+            if let Address::Netlink(_, groups) = socket.local =>
+        {
+            return Ok(groups.to_le_bytes().to_vec());
+        }
         (SOL_SOCKET, SO_ERROR) => socket.error.take().map_or(0, |error| error.number() as i32),
         (SOL_SOCKET, SO_TYPE) => socket.told_type().cast_signed(),
         (SOL_SOCKET, SO_DOMAIN) => i32::from(socket.family.number()),

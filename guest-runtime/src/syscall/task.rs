@@ -467,8 +467,8 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             let signal = kernel.process().parent_death_signal as u32;
             user::write(kernel.memory_mut(), argument, &signal)?;
         }
-        PR_GET_DUMPABLE => return Ok(kernel.process().dumpable),
-        PR_SET_DUMPABLE if argument <= 1 => kernel.process_mut().dumpable = argument,
+        PR_GET_DUMPABLE => return Ok(kernel.process().files.dumpable),
+        PR_SET_DUMPABLE if argument <= 1 => kernel.process_mut().files.set_dumpable(argument),
         PR_SET_NAME => {
             let name = user::cstr(kernel.memory_mut(), argument, 16);
             let name = match name {

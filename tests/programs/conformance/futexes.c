@@ -181,6 +181,64 @@ static void barriers(void) {
     CHILD_EXITS(0, _exit(syscall(SYS_membarrier, PRIVATE, 0, 0) != 0));
 }
 
+struct waiter {
+    uint64_t value;
+    uint64_t address;
+    uint32_t flags, reserved;
+};
+
+static long wait_any(const struct waiter *list, unsigned count, const struct timespec *until) {
+    return syscall(SYS_futex_waitv, list, count, 0, until, CLOCK_MONOTONIC);
+}
+
+static void *waits_for_any(void *list) {
+    stage = 1;
+    result = wait_any(list, 3, NULL);
+    return NULL;
+}
+
+static void several(void) {
+    static _Atomic uint32_t words[3];
+    struct waiter list[3];
+    for (int i = 0; i < 3; i++)
+        list[i] = (struct waiter){.address = (uintptr_t)&words[i], .flags = 2 | FUTEX_PRIVATE_FLAG};
+    if (wait_any(list, 0, NULL) < 0 && errno == ENOSYS) {
+        // The reference and old kernels are without the call.
+        CHECK(emulated);
+        return;
+    }
+    FAILS(wait_any(list, 0, NULL), EINVAL);
+    FAILS(wait_any(list, 129, NULL), EINVAL);
+    FAILS(wait_any(NULL, 1, NULL), EINVAL);
+    FAILS(wait_any((void *)8, 1, NULL), EFAULT);
+    struct timespec soon = after(20);
+    FAILS(wait_any(list, 3, &soon), ETIMEDOUT);
+    FAILS(syscall(SYS_futex_waitv, list, 3, 1, NULL, CLOCK_MONOTONIC), EINVAL);
+    FAILS(syscall(SYS_futex_waitv, list, 3, 0, &soon, CLOCK_BOOTTIME), EINVAL);
+    list[1].reserved = 1;
+    FAILS(wait_any(list, 3, &soon), EINVAL);
+    list[1].reserved = 0, list[1].flags = 128;
+    FAILS(wait_any(list, 3, &soon), EINVAL);
+    list[1].flags = 130, list[1].value = 1ull << 32;
+    FAILS(wait_any(list, 3, &soon), EINVAL);
+    list[1].value = 5;
+    FAILS(wait_any(list, 3, NULL), EAGAIN);
+    list[1].value = 0;
+    pthread_t thread;
+    stage = 0, result = -1;
+    GIVES(pthread_create(&thread, NULL, waits_for_any, list), 0);
+    long woken = 0;
+    for (int i = 0; i < 5000 && !woken; i++) {
+        usleep(1000);
+        woken = futex(&words[2], FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    }
+    GIVES(woken, 1);
+    // The task waits for the other words no more.
+    GIVES(futex(&words[0], FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0), 0);
+    pthread_join(thread, NULL);
+    GIVES(result, 2);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     plain();
@@ -192,5 +250,6 @@ int main(int count, char **arguments) {
         ineffective();
         barriers();
     }
+    several();
     return finish("futexes");
 }

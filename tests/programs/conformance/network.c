@@ -169,6 +169,61 @@ static void netlink(void) {
     close(fd);
 }
 
+// Multicast groups, and the routes of the table `local`.
+static void groups(void) {
+    int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    struct sockaddr_nl own = {.nl_family = AF_NETLINK,
+                              .nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR};
+    GIVES(bind(fd, (void *)&own, sizeof own), 0);
+    socklen_t length = sizeof own;
+    GIVES(getsockname(fd, (void *)&own, &length), 0);
+    GIVES(own.nl_groups, RTMGRP_LINK | RTMGRP_IPV4_IFADDR);
+    int group = RTNLGRP_IPV4_ROUTE;
+    GIVES(setsockopt(fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof group), 0);
+    group = RTNLGRP_LINK;
+    GIVES(setsockopt(fd, SOL_NETLINK, NETLINK_DROP_MEMBERSHIP, &group, sizeof group), 0);
+    GIVES(getsockname(fd, (void *)&own, &length), 0);
+    GIVES(own.nl_groups, RTMGRP_IPV4_ROUTE | RTMGRP_IPV4_IFADDR);
+    group = 9999;
+    FAILS(setsockopt(fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof group), EINVAL);
+    close(fd);
+
+    fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    int on = 1, found = 0;
+    GIVES(setsockopt(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, &on, sizeof on), 0);
+    struct {
+        struct nlmsghdr head;
+        struct rtmsg route;
+    } request = {
+        .head = {.nlmsg_len = sizeof request,
+                 .nlmsg_type = RTM_GETROUTE,
+                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+        .route = {.rtm_family = AF_INET, .rtm_table = RT_TABLE_LOCAL},
+    };
+    GIVES(send(fd, &request, sizeof request, 0), sizeof request);
+    for (int done = 0; !done;) {
+        ssize_t got = recv(fd, text, sizeof text, 0);
+        if (!CHECK(got > 0)) break;
+        for (struct nlmsghdr *head = (void *)text; NLMSG_OK(head, got);
+             head = NLMSG_NEXT(head, got)) {
+            done |= head->nlmsg_type == NLMSG_DONE || head->nlmsg_type == NLMSG_ERROR;
+            if (head->nlmsg_type != RTM_NEWROUTE) continue;
+            const struct rtmsg *route = NLMSG_DATA(head);
+            GIVES(route->rtm_table, RT_TABLE_LOCAL);
+            const struct rtattr *first = RTM_RTA(route);
+            int left = RTM_PAYLOAD(head);
+            for (; RTA_OK(first, left); first = RTA_NEXT(first, left))
+                if (first->rta_type == RTA_DST && route->rtm_type == RTN_LOCAL &&
+                    *(uint32_t *)RTA_DATA(first) == htonl(INADDR_LOOPBACK)) {
+                    GIVES(route->rtm_scope, RT_SCOPE_HOST);
+                    found++;
+                }
+        }
+    }
+    GIVES(found, 1);
+    close(fd);
+}
+
 static void shown(void) {
     static const struct {
         const char *path, *part;
@@ -220,6 +275,7 @@ int main(int count, char **arguments) {
     requests();
     addresses();
     netlink();
+    groups();
     shown();
     return finish("network");
 }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -245,14 +246,82 @@ static void renaming(void) {
     close(fd);
 }
 
+// Children, resident pages, and the owner of what a process keeps to itself.
+static void details(void) {
+    int told[2], ends[2];
+    CHECK(pipe(told) == 0 && pipe(ends) == 0);
+    pid_t child = CHILD({
+        char byte = 0;
+        close(told[0]), close(ends[1]);
+        if (setgid(1) || setuid(1)) _exit(1);
+        (void)!write(told[1], "1", 1);
+        (void)!read(ends[0], &byte, 1);
+        if (prctl(PR_SET_DUMPABLE, 1) || open("/proc/self/environ", O_RDONLY) < 0) _exit(2);
+        (void)!write(told[1], "2", 1);
+        _exit(read(ends[0], &byte, 1) < 0);
+    });
+    char byte = 0, name[64], wanted[32];
+    struct stat found;
+    CHECK(read(told[0], &byte, 1) == 1 && byte == '1');
+    CHECK(stat(of(child, "environ"), &found) == 0 && found.st_uid == 0);
+    CHECK(stat(of(child, "status"), &found) == 0 && found.st_uid == 0);
+    CHECK(stat(of(child, ""), &found) == 0 && found.st_uid == 1);
+    CHECK(write(ends[1], "x", 1) == 1);
+    CHECK(read(told[0], &byte, 1) == 1 && byte == '2');
+    CHECK(stat(of(child, "environ"), &found) == 0 && found.st_uid == 1);
+    snprintf(name, sizeof name, "/proc/self/task/%d/children", getpid());
+    snprintf(wanted, sizeof wanted, "%d ", child);
+    if (access(name, R_OK) == 0) {
+        CHECK(contents(name) > 0 && strstr(text, wanted));
+    }
+    CHECK(write(ends[1], "x", 1) == 1);
+    GIVES(status_of(child), 0);
+    if (access(name, R_OK) == 0) CHECK(contents(name) >= 0 && !strstr(text, wanted));
+    close(told[0]), close(told[1]), close(ends[0]), close(ends[1]);
+
+    uint64_t words[2] = {0};
+    char *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(memory, 8192, MADV_DONTNEED);
+    memory[4096] = 1;
+    int fd = open("/proc/self/pagemap", O_RDONLY);
+    CHECK(fd >= 0);
+    GIVES(pread(fd, words, sizeof words, (uintptr_t)memory / 4096 * 8), sizeof words);
+    GIVES(words[0] >> 63, 0);
+    GIVES(words[1] >> 63, 1);
+    FAILS(pread(fd, words, 8, 4), EINVAL);
+    GIVES(lseek(fd, ((uintptr_t)memory / 4096 + 1) * 8, SEEK_SET), ((uintptr_t)memory / 4096 + 1) * 8);
+    GIVES(read(fd, words, 8), 8);
+    GIVES(words[0] >> 63, 1);
+    close(fd);
+    munmap(memory, 8192);
+}
+
+// Files below /proc/sys that programs read.
+static void settings(void) {
+    static const char *const names[] = {
+        "kernel/core_pattern", "kernel/overflowuid",          "kernel/tainted",
+        "vm/swappiness",       "fs/epoll/max_user_watches",   "net/core/somaxconn",
+        "net/ipv4/tcp_keepalive_time", "net/ipv4/ip_local_port_range",
+    };
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[128], line[128] = "";
+        snprintf(path, sizeof path, "/proc/sys/%s", names[i]);
+        FILE *file = fopen(path, "r");
+        CHECK(file && fgets(line, sizeof line, file) && strlen(line) > 1);
+        if (file) fclose(file);
+    }
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     self();
     others();
     machine();
     if (!emulated) {
+        details();
         killing();
         CHILD_EXITS(0, int before = failures; renaming(); _exit(failures != before));
     }
+    settings();
     return finish("proc");
 }

@@ -79,6 +79,7 @@ impl User {
                 .take(ends, is_first, packet, &mut self.link, &self.events),
             Kind::Udp { ends, payload } => self.datagrams.take(ends, payload, &self.events),
             Kind::Echo(packet) => self.link.ingress(packet, None),
+            Kind::EchoElsewhere(packet) => self.link.refuse_echo(packet),
             Kind::Other => {}
         }
     }

@@ -5,12 +5,14 @@ use super::network::{GATEWAY, GUEST, GUEST_MAC, MTU, NAME_SERVER, PREFIX};
 use crate::virtio::feature_bit;
 use hartline_abi::virtio::NetHeader;
 use smoltcp::iface::{Config, Interface, SocketSet};
-use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{
+    Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken,
+};
 use smoltcp::time::Instant;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
-    EthernetRepr, HardwareAddress, IpAddress, IpCidr, IpProtocol, Ipv4Packet, Ipv4Repr, TcpPacket,
-    UdpPacket, UdpRepr,
+    EthernetRepr, HardwareAddress, Icmpv4DstUnreachable, Icmpv4Message, Icmpv4Packet, Icmpv4Repr,
+    IpAddress, IpCidr, IpProtocol, Ipv4Packet, Ipv4Repr, TcpPacket, UdpPacket, UdpRepr,
 };
 use std::collections::VecDeque;
 use std::fmt;
@@ -57,6 +59,8 @@ pub(super) enum Kind<'a> {
     Udp { ends: Ends, payload: &'a [u8] },
     /// An ICMP packet for the gateway or the name server.
     Echo(&'a [u8]),
+    /// An ICMP echo request for another host.
+    EchoElsewhere(&'a [u8]),
     /// A packet that is not handled, or is damaged.
     Other,
 }
@@ -103,6 +107,12 @@ fn try_classify(frame: &[u8]) -> smoltcp::wire::Result<Kind<'_>> {
             }
         }
         IpProtocol::Icmp if [GATEWAY, NAME_SERVER].contains(&ip.dst_addr()) => Kind::Echo(packet),
+        IpProtocol::Icmp
+            if Icmpv4Packet::new_checked(ip.payload())?.msg_type()
+                == Icmpv4Message::EchoRequest =>
+        {
+            Kind::EchoElsewhere(packet)
+        }
         _ => Kind::Other,
     })
 }
@@ -276,6 +286,44 @@ impl Link {
                 emit,
                 &checksums,
             );
+        });
+    }
+}
+
+impl Link {
+    /// Answers an echo request that the host cannot send without privileges: communication with
+    /// its destination is prohibited (RFC 1812, section 5.2.7.1).
+    pub fn refuse_echo(&mut self, packet: &[u8]) {
+        /// Bytes of the request in the answer; they include its identifier (RFC 792).
+        const QUOTED: usize = 8;
+        let Ok(request) = Ipv4Packet::new_checked(packet) else {
+            return;
+        };
+        let data = request.payload();
+        let icmp = Icmpv4Repr::DstUnreachable {
+            reason: Icmpv4DstUnreachable::CommProhibited,
+            header: Ipv4Repr {
+                src_addr: request.src_addr(),
+                dst_addr: request.dst_addr(),
+                next_header: request.next_header(),
+                payload_len: data.len(),
+                hop_limit: request.hop_limit(),
+            },
+            data: &data[..data.len().min(QUOTED)],
+        };
+        let ip = Ipv4Repr {
+            src_addr: GATEWAY,
+            dst_addr: GUEST,
+            next_header: IpProtocol::Icmp,
+            payload_len: icmp.buffer_len(),
+            hop_limit: 64,
+        };
+        let checksums = ChecksumCapabilities::default();
+        let length = ip.buffer_len() + ip.payload_len;
+        self.queue.push(EthernetProtocol::Ipv4, length, |bytes| {
+            ip.emit(&mut Ipv4Packet::new_unchecked(&mut *bytes), &checksums);
+            let mut packet = Icmpv4Packet::new_unchecked(&mut bytes[ip.buffer_len()..]);
+            icmp.emit(&mut packet, &checksums);
         });
     }
 }

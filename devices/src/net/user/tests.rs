@@ -137,6 +137,29 @@ fn forbidden_destinations_are_refused() {
 }
 
 #[test]
+fn pings_to_other_hosts_are_refused() {
+    let mut user = User::new(&[]).unwrap();
+    // An echo request with the identifier 0x1234.
+    let request = [8, 0, 0, 0, 0x12, 0x34, 0, 1, 7, 7, 7];
+    let to = Ipv4Addr::new(192, 0, 2, 1);
+    user.handle_frame(&ip_frame(to, IpProtocol::Icmp, request.len(), |bytes| {
+        bytes.copy_from_slice(&request);
+    }));
+    let packets = answers(&mut user, 1);
+    let ip = Ipv4Packet::new_checked(&packets[0][14..]).unwrap();
+    assert_eq!((ip.src_addr(), ip.dst_addr()), (GATEWAY, GUEST));
+    let message = ip.payload();
+    // Destination unreachable, communication prohibited; the quoted packet follows the header.
+    assert_eq!(message[..2], [3, 13]);
+    let quoted = Ipv4Packet::new_unchecked(&message[8..]);
+    assert_eq!(
+        (quoted.dst_addr(), quoted.next_header()),
+        (to, IpProtocol::Icmp)
+    );
+    assert_eq!(message[28..], request[..8]);
+}
+
+#[test]
 fn forwarded_datagrams_come_back() {
     let host = UdpSocket::bind("127.0.0.1:0").unwrap();
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();

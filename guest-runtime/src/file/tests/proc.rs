@@ -12,6 +12,10 @@ use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFMT};
 struct Facts;
 
 impl System for Facts {
+    fn children(&self) -> &[u32] {
+        &[7, 9]
+    }
+
     fn task(&self) -> TaskFacts {
         TaskFacts {
             tid: 2,

@@ -8,6 +8,7 @@ use crate::kernel::table::Handle;
 use crate::kernel::task::{Event, Wait};
 use crate::mm::{Vma, user};
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use hartline_abi::layout::USER_END;
 use hartline_linux::errno::Errno;
@@ -34,6 +35,8 @@ struct Waiter {
     /// The lock that the task is to be given (`FUTEX_WAIT_REQUEUE_PI`), until it waits for the lock
     /// itself.
     lock: Option<Key>,
+    /// Index of the word among those that the task waits for at once (`futex_waitv`).
+    index: Option<u64>,
 }
 
 impl Waiter {
@@ -42,6 +45,7 @@ impl Waiter {
             tid,
             bits,
             lock: None,
+            index: None,
         }
     }
 }
@@ -147,6 +151,54 @@ pub fn wait(
     Err(error)
 }
 
+/// `futex_waitv`: waits until `deadline` for a wake of one of several words, given with their
+/// addresses, if all of them have the given values. Returns the index of the word.
+///
+/// # Errors
+/// As [`wait`].
+pub fn wait_any(kernel: &mut Kernel, words: &[(u64, u32)], deadline: u64) -> Result<u64, Errno> {
+    let tid = kernel.task().tid;
+    if let Some(retry) = kernel.task().retry {
+        if retry.woken {
+            return Ok(retry.progress);
+        }
+        forget(kernel, tid);
+        if retry.deadline <= crate::arch::clock::monotonic() {
+            return Err(Errno::ETIMEDOUT);
+        }
+        if kernel.interrupted() {
+            return Err(Errno::EINTR);
+        }
+    }
+    let mut keys = Vec::new();
+    for &(address, value) in words {
+        keys.push(key(kernel, address)?);
+        let word: u32 = user::read(kernel.memory_mut(), address)?;
+        if word != value {
+            return Err(Errno::EAGAIN);
+        }
+    }
+    let wait = Wait {
+        deadline,
+        ..Wait::for_event(Event::Futex)
+    };
+    let error = kernel.block(wait, 0);
+    if error == Errno::ERESTARTSYS {
+        for (index, key) in (0..).zip(keys) {
+            kernel
+                .futexes
+                .queues
+                .entry(key)
+                .or_default()
+                .push_back(Waiter {
+                    index: Some(index),
+                    ..Waiter::new(tid, FUTEX_BITSET_MATCH_ANY)
+                });
+        }
+    }
+    Err(error)
+}
+
 /// Wakes up to `count` tasks that wait for the word at `address`; returns their number.
 ///
 /// # Errors
@@ -165,17 +217,27 @@ pub fn wake(kernel: &mut Kernel, address: u64, count: u32, bits: u32) -> Result<
     }
     let mut left = count;
     let mut queue = core::mem::take(queue);
+    // Tasks that wait for several words.
+    let mut several = Vec::new();
     queue.retain(|waiter| {
-        let wakes = left > 0 && waiter.bits & bits != 0;
+        let is_awake = waiter.index.is_some() && several.contains(&waiter.tid);
+        let wakes = left > 0 && waiter.bits & bits != 0 && !is_awake;
         if wakes {
             left -= 1;
             wake_waiter(kernel, waiter.tid);
+            if let Some(index) = waiter.index {
+                set_progress(kernel, waiter.tid, index);
+                several.push(waiter.tid);
+            }
         }
         !wakes
     });
     match queue.is_empty() {
         true => drop(kernel.futexes.queues.remove(&key)),
         false => drop(kernel.futexes.queues.insert(key, queue)),
+    }
+    for tid in several {
+        forget(kernel, tid);
     }
     Ok(u64::from(count - left))
 }
@@ -189,6 +251,14 @@ fn wake_waiter(kernel: &mut Kernel, tid: u32) {
         retry.woken = true;
     }
     kernel.wake(tid);
+}
+
+/// Sets the result of a task that waits for one of several words.
+fn set_progress(kernel: &mut Kernel, tid: u32, index: u64) {
+    let task = kernel.tasks.get_mut(tid);
+    if let Some(retry) = task.and_then(|task| task.retry.as_mut()) {
+        retry.progress = index;
+    }
 }
 
 /// Wakes up to `count` tasks, if the address is valid.

@@ -6,7 +6,7 @@ use alloc::string::String;
 use hartline_abi::hart::Hart;
 use hartline_linux::siginfo::{
     CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED, NSIGPOLL, POLL_IN, POLL_OUT, Rt, SI_KERNEL,
-    SI_SIGIO, SI_TIMER, SI_TKILL, SI_USER, Sigchld, Sigfault, Siginfo, Sigpoll, Timer,
+    SI_MESGQ, SI_SIGIO, SI_TIMER, SI_TKILL, SI_USER, Sigchld, Sigfault, Siginfo, Sigpoll, Timer,
 };
 use hartline_linux::signal::{SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, StackT};
 use hartline_linux::signalfd::SignalfdSiginfo;
@@ -86,6 +86,18 @@ impl SigInfo {
             pad2: [0; 10],
         };
         SigInfo::new(SIGCHLD, code, transmute!(fields))
+    }
+
+    /// The signal of a message that the process and user `sender` has sent to a message queue.
+    #[must_use]
+    pub const fn of_message(signal: u8, sender: (u32, u32), value: u64) -> SigInfo {
+        let fields = Rt {
+            si_pid: sender.0,
+            si_uid: sender.1,
+            si_value: value,
+            pad: [0; 12],
+        };
+        SigInfo::new(signal, SI_MESGQ, transmute!(fields))
     }
 
     /// The signal of the POSIX timer `number`.

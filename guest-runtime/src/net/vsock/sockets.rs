@@ -2,11 +2,12 @@
 
 use super::{Ends, Vsock};
 use crate::mm::UserSlice;
+use crate::net::Network;
 use crate::net::address::Address;
 use crate::net::connection::Connecting;
+use crate::net::ports::PRIVILEGED;
 use crate::net::queue::{Message, NOBODY};
 use crate::net::socket::{Socket, SocketId, State, Type};
-use crate::net::{Network, PRIVILEGED};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hartline_abi::vsock::{CID_ANY, CID_HOST, CID_LOCAL, shutdown};
@@ -261,6 +262,7 @@ impl Network {
             who: NOBODY,
             rights: Vec::new(),
             segment: None,
+            hops: None,
         });
         self.touch_input(id);
     }

@@ -1,15 +1,17 @@
-//! UDP datagrams over smoltcp, which resolves the neighbour, fragments long datagrams and
-//! reassembles fragments.
+//! UDP datagrams and ICMP messages over smoltcp, which resolves the neighbour, fragments long
+//! packets and reassembles fragments.
 
 use super::Stack;
 use super::frame::{self, Ends};
+use super::icmp::{self, Icmp};
 use super::link::Tail;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+use core::net::IpAddr;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::raw::{self, PacketBuffer, PacketMetadata};
-use smoltcp::wire::{IpProtocol, IpVersion};
+use smoltcp::wire::IpVersion;
 
 /// Most datagrams, and most bytes of datagrams, that wait to be sent.
 const QUEUE: (usize, usize) = (64, 256 << 10);
@@ -18,11 +20,11 @@ const LONGEST_PACKET: usize = 65_535;
 /// Buffer size for a reassembled datagram, bytes.
 const LONGEST: usize = 64 << 10;
 
-/// The raw sockets for datagrams.
+/// The raw sockets for datagrams and ICMP messages.
 pub(super) struct Datagrams {
-    /// Sockets that send datagrams over IPv4 and IPv6; each is created by the first datagram.
+    /// Sockets that send packets over IPv4 and IPv6; each is created by the first packet.
     outgoing: [Option<Set>; 2],
-    /// Socket that receives datagrams reassembled from fragments.
+    /// Socket that receives packets reassembled from fragments.
     incoming: Set,
 }
 
@@ -42,8 +44,7 @@ fn buffer((packets, bytes): (usize, usize)) -> PacketBuffer<'static> {
 }
 
 fn set(version: IpVersion, receive: (usize, usize), send: (usize, usize)) -> Set {
-    let protocol = Some(IpProtocol::Udp);
-    let socket = raw::Socket::new(Some(version), protocol, buffer(receive), buffer(send));
+    let socket = raw::Socket::new(Some(version), None, buffer(receive), buffer(send));
     let mut sockets = SocketSet::new(vec![]);
     let handle = sockets.add(socket);
     (sockets, handle)
@@ -57,9 +58,9 @@ impl Datagrams {
         }
     }
 
-    /// Returns the socket for datagrams between these endpoints.
-    fn socket(&mut self, ends: Ends) -> &mut raw::Socket<'static> {
-        let version = frame::version(ends.remote.ip());
+    /// Returns the socket for packets to this address.
+    fn socket(&mut self, to: IpAddr) -> &mut raw::Socket<'static> {
+        let version = frame::version(to);
         let place = usize::from(version == IpVersion::Ipv6);
         let set = self.outgoing[place].get_or_insert_with(|| set(version, (0, 0), QUEUE));
         let (sockets, handle) = set;
@@ -71,8 +72,17 @@ impl Datagrams {
         let length = frame::udp_packet_length(ends.remote.ip(), payload.len());
         // The device cannot compute the checksum of a fragmented datagram.
         let with_checksum = length > stack.capabilities.mtu;
-        if let Ok(packet) = self.socket(ends).send(length) {
+        if let Ok(packet) = self.socket(ends.remote.ip()).send(length) {
             frame::udp_packet(packet, ends, payload, with_checksum);
+        }
+        self.egress(stack);
+    }
+
+    /// Sends an ICMP message, or drops it if there is no room.
+    pub fn send_icmp(&mut self, stack: &mut Stack, message: &Icmp<'_>) {
+        let length = icmp::packet_length(message);
+        if let Ok(packet) = self.socket(message.to).send(length) {
+            icmp::packet(packet, message);
         }
         self.egress(stack);
     }
@@ -91,7 +101,7 @@ impl Datagrams {
         let waiting: usize = tails.iter().map(|tail| tail.payload.len()).sum();
         let head = frame::udp_packet_length(ends.remote.ip(), 0);
         if waiting + payload.len() <= QUEUE.1
-            && let Ok(packet) = self.socket(ends).send(head)
+            && let Ok(packet) = self.socket(ends.remote.ip()).send(head)
             && frame::udp_head(packet, ends, payload.len()).is_some()
         {
             tails.push_back(Tail {
@@ -113,12 +123,11 @@ impl Datagrams {
         }
     }
 
-    /// Processes a fragment. Returns the datagram that it completes.
-    pub fn fragment(&mut self, stack: &mut Stack, frame: &[u8]) -> Option<(Ends, Vec<u8>)> {
+    /// Processes a fragment. Returns the packet that it completes, without an Ethernet header.
+    pub fn fragment(&mut self, stack: &mut Stack, frame: &[u8]) -> Option<Vec<u8>> {
         let (sockets, handle) = &mut self.incoming;
         stack.ingress(frame, sockets);
         let socket = sockets.get_mut::<raw::Socket<'_>>(*handle);
-        let (ends, payload) = frame::datagram(socket.recv().ok()?)?;
-        Some((ends, payload.to_vec()))
+        Some(socket.recv().ok()?.to_vec())
     }
 }

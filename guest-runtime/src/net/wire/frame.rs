@@ -139,15 +139,15 @@ pub(super) fn version_of(frame: &[u8]) -> IpVersion {
 }
 
 /// An IP packet: addresses, protocol, payload, and the offset of the payload in the frame.
-struct Ip<'a> {
-    source: IpAddr,
-    destination: IpAddr,
-    protocol: IpProtocol,
-    payload: &'a [u8],
-    start: usize,
+pub(super) struct Ip<'a> {
+    pub source: IpAddr,
+    pub destination: IpAddr,
+    pub protocol: IpProtocol,
+    pub payload: &'a [u8],
+    pub start: usize,
 }
 
-fn parse_ip(frame: &[u8]) -> Result<Ip<'_>, Kind<'static>> {
+pub(super) fn parse_ip(frame: &[u8]) -> Result<Ip<'_>, Kind<'static>> {
     let ethernet = EthernetFrame::new_checked(frame).map_err(|_| Kind::Bad)?;
     let payload = ethernet.payload();
     match ethernet.ethertype() {
@@ -445,7 +445,7 @@ pub(super) fn as_acknowledgement(frame: &[u8], acknowledged: u32) -> Option<Vec<
 
 /// Returns the checksum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1), not
 /// inverted.
-fn pseudo_header(from: IpAddr, to: IpAddr, protocol: IpProtocol, length: u32) -> u16 {
+pub(super) fn pseudo_header(from: IpAddr, to: IpAddr, protocol: IpProtocol, length: u32) -> u16 {
     let words = |bytes: &[u8]| -> u32 {
         let pairs = bytes.chunks_exact(2);
         pairs

@@ -9,6 +9,7 @@
 mod datagrams;
 mod flow;
 mod frame;
+mod icmp;
 mod link;
 mod patience;
 mod stack;
@@ -18,11 +19,13 @@ mod window;
 
 pub use flow::FlowId;
 pub(super) use frame::udp_packet_length;
+pub(super) use icmp::{Icmp, checksum, is_intact, sum};
 pub use link::{Capabilities, Packet, Receive, Transmit};
 pub use patience::{Patience, Probes};
 
 use super::Network;
 use super::interfaces::{self, Traffic};
+use super::queue::NOBODY;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -63,6 +66,8 @@ pub struct Wire {
     dhcp: Option<(SocketSet<'static>, SocketHandle)>,
     /// Name servers from DHCP that nothing has taken yet.
     name_servers: Option<Vec<Ipv4Address>>,
+    /// The DHCP client has changed addresses or routes since the last question.
+    is_changed: bool,
     /// When to process the DHCP client next, microseconds since boot.
     next_control: Option<i64>,
     /// Memory for the buffers of all connections, bytes.
@@ -110,6 +115,7 @@ impl Wire {
                 (sockets, handle)
             }),
             name_servers: None,
+            is_changed: false,
             next_control: wants_dhcp.then_some(0),
             budget,
         }
@@ -150,6 +156,11 @@ impl Wire {
     /// Takes the name servers that DHCP has supplied since the last call.
     pub fn take_name_servers(&mut self) -> Option<Vec<Ipv4Address>> {
         self.name_servers.take()
+    }
+
+    /// Whether the DHCP client has changed addresses or routes since the last call.
+    pub(super) fn take_changed(&mut self) -> bool {
+        core::mem::take(&mut self.is_changed)
     }
 
     /// Returns the default gateways of IPv4 and IPv6.
@@ -247,6 +258,33 @@ impl Wire {
         Ok(payload.len())
     }
 
+    /// Sends an ICMP message.
+    ///
+    /// # Errors
+    /// `EINVAL` if the interface cannot send from its source address, `EMSGSIZE`.
+    pub(super) fn send_icmp(&mut self, message: &Icmp<'_>) -> Result<(), Errno> {
+        if message.from.is_ipv4() != message.to.is_ipv4() || !self.has_address(message.from) {
+            return Err(Errno::EINVAL);
+        }
+        // smoltcp does not fragment IPv6 packets.
+        let length = icmp::packet_length(message);
+        if message.to.is_ipv6() && length > self.stack.capabilities.mtu {
+            return Err(Errno::EMSGSIZE);
+        }
+        self.datagrams.send_icmp(&mut self.stack, message);
+        self.flush();
+        Ok(())
+    }
+
+    /// Delivers the ICMP message in a frame to sockets.
+    fn take_icmp(&self, frame: &[u8], net: &mut Network) {
+        if let Some(message) = icmp::parse(frame)
+            && (self.has_address(message.to) || frame::is_group(message.to))
+        {
+            net.deliver_icmp(&message, NOBODY);
+        }
+    }
+
     /// Notifies the device of sent packets.
     fn flush(&mut self) {
         self.stack.transmit.flush();
@@ -309,11 +347,16 @@ impl Wire {
                 }
             }
             Kind::Fragment => {
-                if let Some((ends, payload)) = self.datagrams.fragment(&mut self.stack, frame) {
-                    net.deliver_udp(ends.local, ends.remote, &payload, None);
+                if let Some(packet) = self.datagrams.fragment(&mut self.stack, frame) {
+                    if let Some((ends, payload)) = frame::datagram(&packet) {
+                        net.deliver_udp(ends.local, ends.remote, payload, None);
+                    } else if let Some(message) = icmp::parse_ipv4(&packet) {
+                        net.deliver_icmp(&message, NOBODY);
+                    }
                 }
             }
             Kind::Neighbour => {
+                self.take_icmp(frame, net);
                 let mut nobody = SocketSet::new(vec![]);
                 self.stack.ingress(frame, &mut nobody);
                 // The packet may be a query for multicast groups, which smoltcp answers in a later
@@ -321,7 +364,10 @@ impl Wire {
                 self.stack.egress(frame::version_of(frame), &mut nobody);
                 touched.extend(self.unsent.iter());
             }
-            Kind::Other => self.stack.ingress(frame, &mut SocketSet::new(vec![])),
+            Kind::Other => {
+                self.take_icmp(frame, net);
+                self.stack.ingress(frame, &mut SocketSet::new(vec![]));
+            }
         }
     }
 
@@ -332,6 +378,7 @@ impl Wire {
         };
         self.stack.egress(IpVersion::Ipv4, sockets);
         let event = sockets.get_mut::<dhcpv4::Socket<'_>>(*handle).poll();
+        self.is_changed |= event.is_some();
         let interface = self.stack.interface_mut(IpVersion::Ipv4);
         match event {
             Some(dhcpv4::Event::Configured(config)) => {

@@ -1,6 +1,7 @@
 //! Two hosts on one wire with a simulated clock.
 
 mod datagrams;
+mod icmp;
 mod pipe;
 mod segments;
 

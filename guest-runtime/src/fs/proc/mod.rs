@@ -4,6 +4,10 @@
 //! and `fdinfo`; and the process or thread. The files of `/sys` that programs read are made the
 //! same way.
 
+mod nodes;
+
+pub use nodes::Text;
+
 use super::filesystem::{PROC_DEVICE, SYSFS_DEVICE};
 use super::inode::Attributes;
 use super::process::Process;
@@ -12,6 +16,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFREG};
+use nodes::{FD, FD_INFO, FIRST_NAMED, Kind, NODES, PID, SYSFS, TASK, TOP};
 
 /// Root of `/proc`.
 pub const ROOT: Ino = Ino(1 << 48);
@@ -26,236 +31,6 @@ const PART_SHIFT: u32 = 20;
 const ID_SHIFT: u32 = 22;
 const ID: u64 = (1 << 24) - 1;
 const THREAD: u64 = 1 << 46;
-
-/// A file of `/proc` whose contents are text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of the files")]
-pub enum Text {
-    Cmdline,
-    Environ,
-    Maps,
-    Smaps,
-    Stat,
-    Statm,
-    Status,
-    Comm,
-    Limits,
-    Mounts,
-    MountInfo,
-    OomScore,
-    OomScoreAdj,
-    Cgroup,
-    CpuInfo,
-    MemInfo,
-    SystemStat,
-    Uptime,
-    LoadAvg,
-    Version,
-    FileSystems,
-    KernelCmdline,
-    Swaps,
-    Devices,
-    OsRelease,
-    OsType,
-    KernelVersion,
-    HostName,
-    DomainName,
-    PidMax,
-    ThreadsMax,
-    NgroupsMax,
-    CapLastCap,
-    RandomizeVaSpace,
-    BootId,
-    Uuid,
-    EntropyAvail,
-    OvercommitMemory,
-    MaxMapCount,
-    MmapMinAddr,
-    FileMax,
-    NrOpen,
-    PipeMaxSize,
-    VmStat,
-    CpuSet,
-    MaxQueuedEvents,
-    MaxUserInstances,
-    MaxUserWatches,
-    NetDev,
-    NetIfInet6,
-    NetRoute,
-    NetTcp,
-    NetTcp6,
-    NetUdp,
-    NetUdp6,
-    NetUnix,
-    ShmMax,
-    ShmMni,
-    SemLimits,
-    MsgMax,
-    MsgMnb,
-    MsgMni,
-    SysvShm,
-    SysvSem,
-    SysvMsg,
-}
-
-/// The kind of a node in the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Directory,
-    /// The directory of a process, whose name is the process number.
-    PidDirectory,
-    FdDirectory,
-    FdInfoDirectory,
-    /// The threads of a process.
-    TaskDirectory,
-    Text(Text),
-    /// A link to the directory of the calling process.
-    SelfLink,
-    /// A link to a path in the same directory tree.
-    Link(&'static [u8]),
-    Executable,
-    WorkingDirectory,
-    RootDirectory,
-}
-
-/// Index of the parent in `NODES`, name, kind.
-type Row = (u16, &'static [u8], Kind);
-
-const TOP: u16 = 0;
-const PID: u16 = 1;
-const SYS: u16 = 2;
-const SYS_KERNEL: u16 = 3;
-const SYS_VM: u16 = 4;
-const SYS_FS: u16 = 5;
-const SYS_RANDOM: u16 = 6;
-const FD: u16 = 7;
-const FD_INFO: u16 = 8;
-const TASK: u16 = 9;
-const SYSFS: u16 = 10;
-const SYS_INOTIFY: u16 = 11;
-const SYSFS_DEVICES: u16 = 12;
-const SYSFS_SYSTEM: u16 = 13;
-const SYSFS_CPU: u16 = 14;
-const NET: u16 = 15;
-const SYSVIPC: u16 = 16;
-/// Roots and the process directory come first; their rows do not give their names.
-const FIRST_NAMED: u16 = 2;
-/// The parent of a root.
-const NOWHERE: u16 = u16::MAX;
-
-const NODES: &[Row] = &[
-    (NOWHERE, b"proc", Kind::Directory),
-    (NOWHERE, b"", Kind::PidDirectory),
-    (TOP, b"sys", Kind::Directory),
-    (SYS, b"kernel", Kind::Directory),
-    (SYS, b"vm", Kind::Directory),
-    (SYS, b"fs", Kind::Directory),
-    (SYS_KERNEL, b"random", Kind::Directory),
-    (PID, b"fd", Kind::FdDirectory),
-    (PID, b"fdinfo", Kind::FdInfoDirectory),
-    (PID, b"task", Kind::TaskDirectory),
-    (NOWHERE, b"sys", Kind::Directory),
-    (SYS_FS, b"inotify", Kind::Directory),
-    (SYSFS, b"devices", Kind::Directory),
-    (SYSFS_DEVICES, b"system", Kind::Directory),
-    (SYSFS_SYSTEM, b"cpu", Kind::Directory),
-    (PID, b"net", Kind::Directory),
-    (TOP, b"sysvipc", Kind::Directory),
-    (PID, b"exe", Kind::Executable),
-    (PID, b"cwd", Kind::WorkingDirectory),
-    (PID, b"root", Kind::RootDirectory),
-    (PID, b"cmdline", Kind::Text(Text::Cmdline)),
-    (PID, b"environ", Kind::Text(Text::Environ)),
-    (PID, b"maps", Kind::Text(Text::Maps)),
-    (PID, b"smaps", Kind::Text(Text::Smaps)),
-    (PID, b"stat", Kind::Text(Text::Stat)),
-    (PID, b"statm", Kind::Text(Text::Statm)),
-    (PID, b"status", Kind::Text(Text::Status)),
-    (PID, b"comm", Kind::Text(Text::Comm)),
-    (PID, b"limits", Kind::Text(Text::Limits)),
-    (PID, b"mounts", Kind::Text(Text::Mounts)),
-    (PID, b"mountinfo", Kind::Text(Text::MountInfo)),
-    (PID, b"oom_score", Kind::Text(Text::OomScore)),
-    (PID, b"oom_score_adj", Kind::Text(Text::OomScoreAdj)),
-    (PID, b"cgroup", Kind::Text(Text::Cgroup)),
-    (TOP, b"self", Kind::SelfLink),
-    (TOP, b"mounts", Kind::Link(b"self/mounts")),
-    (TOP, b"net", Kind::Link(b"self/net")),
-    (NET, b"dev", Kind::Text(Text::NetDev)),
-    (NET, b"if_inet6", Kind::Text(Text::NetIfInet6)),
-    (NET, b"route", Kind::Text(Text::NetRoute)),
-    (NET, b"tcp", Kind::Text(Text::NetTcp)),
-    (NET, b"tcp6", Kind::Text(Text::NetTcp6)),
-    (NET, b"udp", Kind::Text(Text::NetUdp)),
-    (NET, b"udp6", Kind::Text(Text::NetUdp6)),
-    (NET, b"unix", Kind::Text(Text::NetUnix)),
-    (TOP, b"cpuinfo", Kind::Text(Text::CpuInfo)),
-    (TOP, b"meminfo", Kind::Text(Text::MemInfo)),
-    (TOP, b"stat", Kind::Text(Text::SystemStat)),
-    (TOP, b"uptime", Kind::Text(Text::Uptime)),
-    (TOP, b"loadavg", Kind::Text(Text::LoadAvg)),
-    (TOP, b"version", Kind::Text(Text::Version)),
-    (TOP, b"filesystems", Kind::Text(Text::FileSystems)),
-    (TOP, b"cmdline", Kind::Text(Text::KernelCmdline)),
-    (TOP, b"swaps", Kind::Text(Text::Swaps)),
-    (TOP, b"devices", Kind::Text(Text::Devices)),
-    (SYS_KERNEL, b"osrelease", Kind::Text(Text::OsRelease)),
-    (SYS_KERNEL, b"ostype", Kind::Text(Text::OsType)),
-    (SYS_KERNEL, b"version", Kind::Text(Text::KernelVersion)),
-    (SYS_KERNEL, b"hostname", Kind::Text(Text::HostName)),
-    (SYS_KERNEL, b"domainname", Kind::Text(Text::DomainName)),
-    (SYS_KERNEL, b"pid_max", Kind::Text(Text::PidMax)),
-    (SYS_KERNEL, b"threads-max", Kind::Text(Text::ThreadsMax)),
-    (SYS_KERNEL, b"ngroups_max", Kind::Text(Text::NgroupsMax)),
-    (SYS_KERNEL, b"cap_last_cap", Kind::Text(Text::CapLastCap)),
-    (
-        SYS_KERNEL,
-        b"randomize_va_space",
-        Kind::Text(Text::RandomizeVaSpace),
-    ),
-    (SYS_KERNEL, b"shmmax", Kind::Text(Text::ShmMax)),
-    (SYS_KERNEL, b"shmall", Kind::Text(Text::ShmMax)),
-    (SYS_KERNEL, b"shmmni", Kind::Text(Text::ShmMni)),
-    (SYS_KERNEL, b"sem", Kind::Text(Text::SemLimits)),
-    (SYS_KERNEL, b"msgmax", Kind::Text(Text::MsgMax)),
-    (SYS_KERNEL, b"msgmnb", Kind::Text(Text::MsgMnb)),
-    (SYS_KERNEL, b"msgmni", Kind::Text(Text::MsgMni)),
-    (SYSVIPC, b"shm", Kind::Text(Text::SysvShm)),
-    (SYSVIPC, b"sem", Kind::Text(Text::SysvSem)),
-    (SYSVIPC, b"msg", Kind::Text(Text::SysvMsg)),
-    (SYS_RANDOM, b"boot_id", Kind::Text(Text::BootId)),
-    (SYS_RANDOM, b"uuid", Kind::Text(Text::Uuid)),
-    (SYS_RANDOM, b"entropy_avail", Kind::Text(Text::EntropyAvail)),
-    (
-        SYS_VM,
-        b"overcommit_memory",
-        Kind::Text(Text::OvercommitMemory),
-    ),
-    (SYS_VM, b"max_map_count", Kind::Text(Text::MaxMapCount)),
-    (SYS_VM, b"mmap_min_addr", Kind::Text(Text::MmapMinAddr)),
-    (SYS_FS, b"file-max", Kind::Text(Text::FileMax)),
-    (SYS_FS, b"nr_open", Kind::Text(Text::NrOpen)),
-    (SYS_FS, b"pipe-max-size", Kind::Text(Text::PipeMaxSize)),
-    (
-        SYS_INOTIFY,
-        b"max_queued_events",
-        Kind::Text(Text::MaxQueuedEvents),
-    ),
-    (
-        SYS_INOTIFY,
-        b"max_user_instances",
-        Kind::Text(Text::MaxUserInstances),
-    ),
-    (
-        SYS_INOTIFY,
-        b"max_user_watches",
-        Kind::Text(Text::MaxUserWatches),
-    ),
-    (TOP, b"vmstat", Kind::Text(Text::VmStat)),
-    (SYSFS_CPU, b"online", Kind::Text(Text::CpuSet)),
-    (SYSFS_CPU, b"possible", Kind::Text(Text::CpuSet)),
-    (SYSFS_CPU, b"present", Kind::Text(Text::CpuSet)),
-];
 
 /// The subject of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -455,9 +230,14 @@ impl Node {
     }
 
     /// Whether the directory contains the row, one of its kind's rows: threads have no directory
-    /// `task`.
+    /// `task`, and only threads have a file `children`.
     fn has_row(self, row: u16) -> bool {
-        !(row == TASK && matches!(self.owner, Owner::Thread(_)))
+        let is_thread = matches!(self.owner, Owner::Thread(_));
+        match NODES[usize::from(row)].2 {
+            Kind::TaskDirectory => !is_thread,
+            Kind::Text(Text::Children) => is_thread,
+            _ => true,
+        }
     }
 
     /// The first entry with at least this cookie, as in
@@ -515,13 +295,19 @@ impl Node {
             (_, Some(Kind::Directory | Kind::PidDirectory | Kind::TaskDirectory)) => {
                 (S_IFDIR | 0o555, 2, 0)
             }
-            (_, Some(Kind::Text(Text::Environ))) => (S_IFREG | 0o400, 1, 0),
+            (_, Some(Kind::Text(Text::Environ | Text::PageMap))) => (S_IFREG | 0o400, 1, 0),
             (_, Some(Kind::Text(Text::OomScoreAdj))) => (S_IFREG | 0o644, 1, 0),
-            (_, Some(Kind::Text(_)) | None) => (S_IFREG | 0o444, 1, 0),
+            (_, Some(Kind::Text(_) | Kind::Constant(_)) | None) => (S_IFREG | 0o444, 1, 0),
             (_, Some(_)) => (S_IFLNK | 0o777, 1, 0),
         };
+        // As on Linux, what a process that is not dumpable keeps from others belongs to root. The
+        // process may still list its own descriptors.
+        let is_open = mode == S_IFDIR | 0o555;
+        let is_own = matches!(self.kind(), Some(Kind::FdDirectory | Kind::FdInfoDirectory))
+            && subject.pid == viewer.pid;
         let (uid, gid) = match self.owner {
             Owner::System => (0, 0),
+            _ if subject.dumpable != 1 && !is_open && !is_own => (0, 0),
             _ => (subject.who.user.effective, subject.who.group.effective),
         };
         Ok(Attributes {
@@ -573,6 +359,19 @@ impl Node {
             Some(Kind::Text(text)) => Some(text),
             _ => None,
         }
+    }
+
+    /// The contents of a file that never changes.
+    pub fn constant(self) -> Option<&'static str> {
+        match self.kind() {
+            Some(Kind::Constant(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether the node is a file with generated contents.
+    pub fn is_file(self) -> bool {
+        self.text().is_some() || self.constant().is_some() || self.described().is_some()
     }
 
     /// The inode that a link leads to directly, without a path: descriptors, `exe`, `cwd`, `root`.

@@ -1,13 +1,14 @@
 //! Routing netlink (netlink(7), rtnetlink(7)): requests about interfaces, addresses and routes. All
-//! of them are read-only: the settings of the VM give addresses and routes.
+//! of them are read-only: the settings of the VM give addresses and routes. Multicast groups hear of
+//! the addresses and routes that DHCP changes.
 
-use super::Network;
-use super::address::Address;
+mod sockets;
+#[cfg(test)]
+mod tests;
+
 use super::interfaces::{Interface, RouteEntry};
-use super::queue::Message;
-use super::socket::SocketId;
 use alloc::vec::Vec;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 use hartline_linux::errno::Errno;
 use hartline_linux::if_::{ARPHRD_ETHER, ARPHRD_LOOPBACK, IF_OPER_UNKNOWN, IF_OPER_UP};
 use hartline_linux::if_addr::{
@@ -23,19 +24,23 @@ use hartline_linux::netlink::{
     Nlmsgerr, Nlmsghdr,
 };
 use hartline_linux::rtnetlink::{
-    Ifinfomsg, RT_SCOPE_HOST, RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_DST,
-    RTA_GATEWAY, RTA_OIF, RTA_PREFSRC, RTA_TABLE, RTM_GETADDR, RTM_GETLINK, RTM_GETROUTE,
-    RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTN_UNICAST, RTPROT_BOOT, RTPROT_KERNEL, Rtattr, Rtmsg,
+    Ifinfomsg, RT_SCOPE_HOST, RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_LOCAL, RT_TABLE_MAIN,
+    RTA_DST, RTA_GATEWAY, RTA_OIF, RTA_PREFSRC, RTA_TABLE, RTM_DELADDR, RTM_DELROUTE, RTM_GETADDR,
+    RTM_GETLINK, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTN_LOCAL, RTN_UNICAST,
+    RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTPROT_BOOT,
+    RTPROT_KERNEL, Rtattr, Rtmsg,
 };
-use hartline_linux::socket::{AF_INET, AF_INET6, Ucred};
+use hartline_linux::socket::{AF_INET, AF_INET6};
 use zerocopy::{FromBytes, IntoBytes, transmute};
 
 const HEADER: usize = size_of::<Nlmsghdr>();
 
 /// The interfaces and routes that requests are answered from.
+#[derive(Debug)]
 pub(super) struct Facts {
-    pub interfaces: Vec<Interface>,
-    pub routes: Vec<RouteEntry>,
+    interfaces: Vec<Interface>,
+    /// The routes of the main table, then of the local table.
+    routes: Vec<RouteEntry>,
 }
 
 /// A message under construction: the end sets the length in its header.
@@ -187,24 +192,26 @@ fn address(bytes: &mut Vec<u8>, header: Nlmsghdr, interface: &Interface, entry: 
 fn route(bytes: &mut Vec<u8>, header: Nlmsghdr, entry: &RouteEntry) {
     const MADE_BY: [u8; 2] = [RTPROT_KERNEL, RTPROT_BOOT];
     let (network, prefix) = entry.network;
-    let scope = match entry.gateway {
-        None if network.is_ipv4() => RT_SCOPE_LINK,
+    let scope = match (entry.gateway, entry.kind) {
+        (None, RTN_LOCAL) if network.is_ipv4() => RT_SCOPE_HOST,
+        (None, _) if network.is_ipv4() => RT_SCOPE_LINK,
         _ => RT_SCOPE_UNIVERSE,
     };
+    let table = table_of(entry);
     let made_by = MADE_BY[usize::from(entry.gateway.is_some())];
     let body = Rtmsg {
         rtm_family: family(network),
         rtm_dst_len: prefix,
         rtm_src_len: 0,
         rtm_tos: 0,
-        rtm_table: RT_TABLE_MAIN,
+        rtm_table: table,
         rtm_protocol: made_by,
         rtm_scope: scope,
-        rtm_type: RTN_UNICAST,
+        rtm_type: entry.kind,
         rtm_flags: 0,
     };
     let mut message = Builder::new(bytes, header, body.as_bytes());
-    message.number(RTA_TABLE, RT_TABLE_MAIN.into());
+    message.number(RTA_TABLE, table.into());
     if prefix != 0 {
         message.ip(RTA_DST, network);
     }
@@ -215,6 +222,60 @@ fn route(bytes: &mut Vec<u8>, header: Nlmsghdr, entry: &RouteEntry) {
         message.ip(RTA_PREFSRC, source);
     }
     message.number(RTA_OIF, entry.interface);
+}
+
+/// The table of a route.
+fn table_of(entry: &RouteEntry) -> u8 {
+    match entry.kind {
+        RTN_UNICAST => RT_TABLE_MAIN,
+        _ => RT_TABLE_LOCAL,
+    }
+}
+
+/// The messages about the differences between two states, each with its multicast group.
+fn changes(before: &Facts, after: &Facts) -> Vec<(u32, Vec<u8>)> {
+    const ADDRESSES: [u32; 2] = [RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR];
+    const ROUTES: [u32; 2] = [RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE];
+    let mut messages = Vec::new();
+    let mut add = |kind, groups: [u32; 2], ip: IpAddr, write: &dyn Fn(&mut Vec<u8>, Nlmsghdr)| {
+        let mut bytes = Vec::new();
+        let header = Nlmsghdr {
+            nlmsg_len: 0,
+            nlmsg_type: kind,
+            nlmsg_flags: 0,
+            nlmsg_seq: 0,
+            nlmsg_pid: 0,
+        };
+        write(&mut bytes, header);
+        messages.push((groups[usize::from(ip.is_ipv6())], bytes));
+    };
+    let steps = [
+        (RTM_DELADDR, RTM_DELROUTE, before, after),
+        (RTM_NEWADDR, RTM_NEWROUTE, after, before),
+    ];
+    for (of_address, of_route, these, others) in steps {
+        for interface in &these.interfaces {
+            let mut same = others.interfaces.iter();
+            let same = same.find(|other| other.index == interface.index);
+            for &entry in &interface.addresses {
+                if !same.is_some_and(|same| same.addresses.contains(&entry)) {
+                    add(of_address, ADDRESSES, entry.0, &|bytes, header| {
+                        address(bytes, header, interface, entry);
+                    });
+                }
+            }
+        }
+        for entry in these
+            .routes
+            .iter()
+            .filter(|entry| !others.routes.contains(entry))
+        {
+            add(of_route, ROUTES, entry.network.0, &|bytes, header| {
+                route(bytes, header, entry);
+            });
+        }
+    }
+    messages
 }
 
 /// Returns the interface that an `RTM_GETLINK` request without a dump asks for.
@@ -248,7 +309,7 @@ fn serve(
     request: Nlmsghdr,
     body: &[u8],
     port: u32,
-    facts: &Facts,
+    (facts, is_strict): (&Facts, bool),
 ) -> Result<bool, Errno> {
     let &wanted = body.first().ok_or(Errno::EINVAL)?;
     let is_dump = request.nlmsg_flags & NLM_F_DUMP != 0;
@@ -268,14 +329,20 @@ fn serve(
         RTM_GETLINK => link(bytes, header(RTM_NEWLINK), find(body, facts)?),
         RTM_GETADDR if is_dump => {
             for interface in &facts.interfaces {
-                let addresses = interface.addresses.iter();
-                for &entry in addresses.filter(|(ip, _)| is_wanted(wanted, *ip)) {
+                let addresses = interface.addresses.iter().copied();
+                let addresses = addresses.chain(second_address(body, facts));
+                for entry in addresses.filter(|(ip, _)| is_wanted(wanted, *ip)) {
                     address(bytes, header(RTM_NEWADDR), interface, entry);
                 }
             }
         }
         RTM_GETROUTE if is_dump => {
+            let table = match Rtmsg::read_from_prefix(body) {
+                Ok((message, _)) if is_strict => message.rtm_table,
+                _ => 0,
+            };
             let routes = facts.routes.iter();
+            let routes = routes.filter(|entry| table == 0 || table == table_of(entry));
             for entry in routes.filter(|entry| is_wanted(wanted, entry.network.0)) {
                 route(bytes, header(RTM_NEWROUTE), entry);
             }
@@ -287,9 +354,18 @@ fn serve(
     Ok(is_dump)
 }
 
+/// A second address of the loopback interface, for requests of the C library without a network. The
+/// library sends a `struct rtgenmsg`, `ip` a longer one. All of 127.0.0.0/8 is local; with one address
+/// only, getaddrinfo(3) with `AI_ADDRCONFIG` does not find 127.0.0.1.
+fn second_address(body: &[u8], facts: &Facts) -> Option<(IpAddr, u8)> {
+    let is_alone = facts.interfaces.len() == 1;
+    let second = Ipv4Addr::new(127, 0, 0, 2);
+    (is_alone && body.len() < size_of::<Ifaddrmsg>()).then_some((second.into(), 8))
+}
+
 /// Returns the answers to the requests in `bytes`, for the socket with this port. Each answer is a
-/// datagram.
-pub(super) fn answer(bytes: &[u8], port: u32, facts: &Facts) -> Vec<Vec<u8>> {
+/// datagram. Lists have the routes of all tables, unless `is_strict` (`NETLINK_GET_STRICT_CHK`).
+pub(super) fn answer(bytes: &[u8], port: u32, facts: (&Facts, bool)) -> Vec<Vec<u8>> {
     let mut answers = Vec::new();
     let mut rest = bytes;
     while let Ok((request, _)) = Nlmsghdr::read_from_prefix(rest) {
@@ -339,212 +415,4 @@ pub(super) fn answer(bytes: &[u8], port: u32, facts: &Facts) -> Vec<Vec<u8>> {
         }
     }
     answers
-}
-
-impl Network {
-    /// Binds a netlink socket to a port; 0 asks for any. Groups receive no notifications.
-    ///
-    /// # Errors
-    /// `EINVAL` if the socket has another port, `EADDRINUSE`, `EOPNOTSUPP` with groups.
-    pub fn bind_netlink(&mut self, id: SocketId, port: u32, groups: u32) -> Result<(), Errno> {
-        /// The first port, counted downwards, that is not a process number.
-        const FIRST_FREE: u32 = 0u32.wrapping_sub(4097);
-        if groups != 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        let socket = self.get(id)?;
-        if let (true, Address::Netlink(own, _)) = (socket.bound, &socket.local) {
-            return match port == 0 || port == *own {
-                true => Ok(()),
-                false => Err(Errno::EINVAL),
-            };
-        }
-        let process = socket.credentials.pid;
-        let is_taken = |port: u32| {
-            let mut sockets = self.iter();
-            sockets.any(|other| other.bound && other.local == Address::Netlink(port, 0))
-        };
-        let port = match port {
-            0 if !is_taken(process) => process,
-            0 => {
-                let free = (0..FIRST_FREE).map(|n| FIRST_FREE - n);
-                let mut free = free.skip_while(|port| is_taken(*port));
-                free.next().ok_or(Errno::EADDRINUSE)?
-            }
-            port if is_taken(port) => return Err(Errno::EADDRINUSE),
-            port => port,
-        };
-        let socket = self.get_mut(id)?;
-        socket.local = Address::Netlink(port, 0);
-        socket.bound = true;
-        Ok(())
-    }
-
-    /// Sends requests to the kernel, and puts its answers into the socket's queue.
-    ///
-    /// # Errors
-    /// `ECONNREFUSED` for a destination other than the kernel, `EADDRINUSE`.
-    pub fn send_netlink(
-        &mut self,
-        id: SocketId,
-        bytes: &[u8],
-        to: Option<Address>,
-    ) -> Result<usize, Errno> {
-        match to {
-            None | Some(Address::Netlink(0, 0)) => {}
-            Some(_) => return Err(Errno::ECONNREFUSED),
-        }
-        self.bind_netlink(id, 0, 0)?;
-        let port = match self.get(id)?.local {
-            Address::Netlink(port, _) => port,
-            _ => return Err(Errno::EINVAL),
-        };
-        let facts = Facts {
-            interfaces: self.interfaces(),
-            routes: self.routes(),
-        };
-        let answers = answer(bytes, port, &facts);
-        let socket = self.get_mut(id)?;
-        for bytes in answers {
-            // As on Linux, a socket with a full queue loses answers.
-            if !socket.has_room_for(bytes.len()) {
-                socket.error = Some(Errno::ENOBUFS);
-                break;
-            }
-            socket.queue.push(Message {
-                bytes,
-                read: 0,
-                from: Address::Netlink(0, 0),
-                who: Ucred {
-                    pid: 0,
-                    uid: 0,
-                    gid: 0,
-                },
-                rights: Vec::new(),
-                segment: None,
-            });
-        }
-        match socket.error {
-            Some(_) => self.touch_all(id),
-            None => self.touch_input(id),
-        }
-        Ok(bytes.len())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
-    use hartline_linux::if_::IFF_BROADCAST;
-
-    fn facts() -> Facts {
-        let net = Network::default();
-        let mut interfaces = net.interfaces();
-        interfaces.push(Interface {
-            index: 2,
-            name: "eth0",
-            flags: IFF_BROADCAST,
-            mac: [2, 0, 0, 0, 0, 7],
-            mtu: 1500,
-            addresses: vec![("10.0.2.15".parse().unwrap(), 24)],
-            ..interfaces[0].clone()
-        });
-        Facts {
-            interfaces,
-            routes: vec![RouteEntry {
-                network: ("0.0.0.0".parse().unwrap(), 0),
-                gateway: Some("10.0.2.2".parse().unwrap()),
-                source: None,
-                interface: 2,
-            }],
-        }
-    }
-
-    fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
-        let header = Nlmsghdr {
-            nlmsg_len: (HEADER + body.len()) as u32,
-            nlmsg_type: kind,
-            nlmsg_flags: flags | NLM_F_REQUEST,
-            nlmsg_seq: 77,
-            nlmsg_pid: 0,
-        };
-        [header.as_bytes(), body].concat()
-    }
-
-    /// Returns the types of the messages in one datagram, and checks their headers.
-    fn kinds(bytes: &[u8]) -> Vec<u16> {
-        let mut rest = bytes;
-        let mut kinds = vec![];
-        while let Ok((header, _)) = Nlmsghdr::read_from_prefix(rest) {
-            assert_eq!((header.nlmsg_seq, header.nlmsg_pid), (77, 5));
-            kinds.push(header.nlmsg_type);
-            rest = &rest[header.nlmsg_len as usize..];
-        }
-        assert!(rest.is_empty());
-        kinds
-    }
-
-    #[test]
-    fn dumps_end_with_done_and_can_be_for_one_family() {
-        let ask = |kind, family| {
-            let answers = answer(&request(kind, NLM_F_DUMP, &[family]), 5, &facts());
-            assert_eq!(answers.len(), 1);
-            kinds(&answers[0])
-        };
-        assert_eq!(ask(RTM_GETLINK, 0), [16, 16, 3]);
-        // Two of the loopback interface, which is alone here, and its IPv6 one.
-        assert_eq!(ask(RTM_GETADDR, 0), [20, 20, 20, 20, 3]);
-        assert_eq!(ask(RTM_GETADDR, AF_INET6 as u8), [20, 3]);
-        assert_eq!(ask(RTM_GETROUTE, AF_INET as u8), [24, 3]);
-        assert_eq!(ask(RTM_GETROUTE, AF_INET6 as u8), [3]);
-    }
-
-    fn error(answers: &[Vec<u8>]) -> i32 {
-        assert_eq!(kinds(&answers[0]), [NLMSG_ERROR]);
-        i32::from_le_bytes(*answers[0][HEADER..].first_chunk().unwrap())
-    }
-
-    #[test]
-    fn one_interface_is_found_by_number_or_name() {
-        let mut body = [0; 16];
-        body[4] = 2;
-        let found = answer(&request(RTM_GETLINK, 0, &body), 5, &facts());
-        assert_eq!(kinds(&found[0]), [RTM_NEWLINK]);
-        assert!(found[0].windows(5).any(|name| name == b"eth0\0"));
-        body[4] = 0;
-        let named = [&body[..], &[7, 0, 3, 0], b"lo\0\0"].concat();
-        let found = answer(&request(RTM_GETLINK, NLM_F_ACK, &named), 5, &facts());
-        assert_eq!(kinds(&found[0]), [RTM_NEWLINK, NLMSG_ERROR]);
-        body[4] = 9;
-        let missing = answer(&request(RTM_GETLINK, 0, &body), 5, &facts());
-        assert_eq!(error(&missing), -(Errno::ENODEV.number() as i32));
-    }
-
-    #[test]
-    fn what_is_wrong_or_not_allowed_is_answered_with_an_error() {
-        let ask = |kind, body: &[u8]| error(&answer(&request(kind, 0, body), 5, &facts()));
-        let number = |error: Errno| -(error.number() as i32);
-        assert_eq!(ask(RTM_GETLINK, &[]), number(Errno::EINVAL));
-        assert_eq!(ask(RTM_GETLINK, &[0; 15]), number(Errno::EINVAL));
-        assert_eq!(ask(RTM_NEWLINK, &[0; 16]), number(Errno::EPERM));
-        assert_eq!(ask(30, &[0; 16]), number(Errno::EOPNOTSUPP));
-    }
-
-    #[test]
-    fn no_bytes_do_harm() {
-        let whole = request(
-            RTM_GETLINK,
-            0,
-            &[&[0; 16][..], &[9, 0, 3, 0, b'x']].concat(),
-        );
-        for at in 0..whole.len() {
-            for value in [0, 1, 3, 0x7f, 0xff] {
-                let mut bytes = whole.clone();
-                bytes[at] = value;
-                answer(&bytes, 5, &facts());
-                answer(&bytes[..at], 5, &facts());
-            }
-        }
-    }
 }

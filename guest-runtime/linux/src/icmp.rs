@@ -1,0 +1,15 @@
+//! `linux/icmp.h` and `linux/icmpv6.h`.
+#![allow(missing_docs, reason = "the names are Linux's")]
+
+// Types of ICMP messages.
+pub const ICMP_ECHOREPLY: u8 = 0;
+pub const ICMP_DEST_UNREACH: u8 = 3;
+pub const ICMP_ECHO: u8 = 8;
+
+// Types of ICMPv6 messages.
+pub const ICMPV6_ECHO_REQUEST: u8 = 128;
+pub const ICMPV6_ECHO_REPLY: u8 = 129;
+
+// Options of `IPPROTO_RAW` and `IPPROTO_ICMPV6`.
+pub const ICMP_FILTER: i32 = 1;
+pub const ICMPV6_FILTER: i32 = 1;

@@ -1,0 +1,340 @@
+//! ICMP and ICMPv6 sockets: echo sockets (`SOCK_DGRAM`), which send echo requests with an identifier
+//! of their own and receive the replies, and raw sockets (`SOCK_RAW`), which receive all messages.
+
+use super::address::Address;
+use super::datagram::unbound;
+use super::queue::{Message, NOBODY};
+use super::socket::{Ports, SocketId};
+use super::wire::{Icmp, checksum, is_intact};
+use super::{Network, Route};
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+use hartline_linux::errno::Errno;
+use hartline_linux::icmp::{
+    ICMP_DEST_UNREACH, ICMP_ECHO, ICMP_ECHOREPLY, ICMPV6_ECHO_REPLY, ICMPV6_ECHO_REQUEST,
+};
+use hartline_linux::in_::IPPROTO_ICMP;
+use hartline_linux::socket::Ucred;
+
+/// Length of the header of an echo message, bytes.
+const HEADER: usize = 8;
+/// Length of an IPv4 header without options, bytes.
+const IPV4_HEADER: usize = 20;
+/// Longest IP packet, bytes.
+const LONGEST: usize = 65_535;
+
+/// The types of echo requests and replies.
+fn echo_types(is_ipv4: bool) -> [u8; 2] {
+    match is_ipv4 {
+        true => [ICMP_ECHO, ICMP_ECHOREPLY],
+        false => [ICMPV6_ECHO_REQUEST, ICMPV6_ECHO_REPLY],
+    }
+}
+
+/// The identifier in an echo message.
+fn identifier(message: &[u8]) -> Option<u16> {
+    let bytes = message.get(4..6)?.first_chunk()?;
+    Some(u16::from_be_bytes(*bytes))
+}
+
+/// Writes the checksum of a message.
+fn seal(message: &mut [u8], from: IpAddr, to: IpAddr) {
+    if let Some(field) = message.get_mut(2..4) {
+        field.fill(0);
+        let sum = checksum(from, to, message);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+impl Network {
+    /// Sends an ICMP message to an address, or to the default destination. An echo socket sends
+    /// echo requests only; it sets their identifier and checksum.
+    ///
+    /// # Errors
+    /// `EDESTADDRREQ`, `EINVAL` for another message or another version of IP, `ENETUNREACH`,
+    /// `EMSGSIZE`, a pending error.
+    pub fn send_icmp(
+        &mut self,
+        id: SocketId,
+        bytes: &[u8],
+        to: Option<SocketAddr>,
+        who: Ucred,
+    ) -> Result<usize, Errno> {
+        self.check_sending(id)?;
+        let socket = self.get(id)?;
+        let (is_raw, family) = (socket.is_raw, socket.family);
+        let is_ipv4 = socket.protocol() == IPPROTO_ICMP;
+        let to = to.or(socket.remote.socket_addr());
+        let to = to.ok_or(Errno::EDESTADDRREQ)?.ip();
+        if to.is_ipv4() != is_ipv4 {
+            return Err(Errno::EINVAL);
+        }
+        if bytes.len() > LONGEST - if is_ipv4 { IPV4_HEADER } else { 0 } {
+            return Err(Errno::EMSGSIZE);
+        }
+        let [request, _] = echo_types(is_ipv4);
+        if !is_raw && (bytes.len() < HEADER || bytes[..2] != [request, 0]) {
+            return Err(Errno::EINVAL);
+        }
+        let hops = socket.options.hops(is_ipv4);
+        let route = self.route(to)?;
+        if !is_raw {
+            self.bind_for_sending(id, unbound(family))?;
+        }
+        let local = self.get(id)?.local.socket_addr().ok_or(Errno::EINVAL)?;
+        let (Route::Loopback { source, .. } | Route::Wire { source }) = route;
+        let from = match local.ip().is_unspecified() {
+            true => source,
+            false => local.ip(),
+        };
+        let to = match route {
+            Route::Loopback { to, .. } => to,
+            Route::Wire { .. } => to,
+        };
+        let mut message = Vec::new();
+        let room = message.try_reserve_exact(bytes.len());
+        room.map_err(|_| Errno::ENOBUFS)?;
+        message.extend_from_slice(bytes);
+        if !is_raw {
+            message[4..6].copy_from_slice(&local.port().to_be_bytes());
+        }
+        // As on Linux, a raw IPv4 socket sends the checksum of the program.
+        if !is_raw || !is_ipv4 {
+            seal(&mut message, from, to);
+        }
+        let packet = Icmp {
+            from,
+            to,
+            hops,
+            message: &message,
+        };
+        match route {
+            Route::Wire { .. } => {
+                let sent = self.with_wire(|wire, _| wire.send_icmp(&packet));
+                sent.unwrap_or(Err(Errno::ENETUNREACH))?;
+            }
+            Route::Loopback { .. } => self.echo_icmp(&packet, who),
+        }
+        Ok(bytes.len())
+    }
+
+    /// Delivers a message from this VM to this VM, and answers an echo request.
+    fn echo_icmp(&mut self, packet: &Icmp<'_>, who: Ucred) {
+        self.deliver_icmp(packet, who);
+        let [request, reply] = echo_types(packet.to.is_ipv4());
+        let is_request = packet.message.len() >= HEADER && packet.message[0] == request;
+        if !is_request || !is_intact(packet) {
+            return;
+        }
+        let mut message = packet.message.to_vec();
+        message[0] = reply;
+        seal(&mut message, packet.to, packet.from);
+        let answer = Icmp {
+            from: packet.to,
+            to: packet.from,
+            hops: 64,
+            message: &message,
+        };
+        self.deliver_icmp(&answer, NOBODY);
+    }
+
+    /// Delivers a message to the sockets that receive it.
+    pub(super) fn deliver_icmp(&mut self, packet: &Icmp<'_>, who: Ucred) {
+        let Some(&kind) = packet.message.first() else {
+            return;
+        };
+        let receivers = self.icmp.iter().copied();
+        let receivers: Vec<SocketId> = receivers
+            .filter(|id| self.receives_icmp(*id, packet, kind))
+            .collect();
+        for id in receivers {
+            let Some(socket) = self.sockets.get_mut(&id) else {
+                continue;
+            };
+            let header = match socket.is_raw && packet.to.is_ipv4() {
+                true => ipv4_header(packet),
+                false => Vec::new(),
+            };
+            let bytes = [header.as_slice(), packet.message].concat();
+            if !socket.has_room_for(bytes.len()) {
+                continue;
+            }
+            socket.queue.push(Message {
+                bytes,
+                read: 0,
+                from: Address::inet(packet.from, 0),
+                who,
+                rights: Vec::new(),
+                segment: None,
+                hops: Some(packet.hops),
+            });
+            self.touch_input(id);
+        }
+        if kind == ICMP_DEST_UNREACH && packet.to.is_ipv4() {
+            self.take_icmp_error(packet.message);
+        }
+    }
+
+    fn receives_icmp(&self, id: SocketId, packet: &Icmp<'_>, kind: u8) -> bool {
+        let Ok(socket) = self.get(id) else {
+            return false;
+        };
+        let Some(local) = socket.local.socket_addr() else {
+            return false;
+        };
+        let remote = socket.remote.socket_addr();
+        let [_, reply] = echo_types(packet.to.is_ipv4());
+        let is_for = match socket.is_raw {
+            true => socket.options.takes_icmp(kind),
+            false => kind == reply && identifier(packet.message) == Some(local.port()),
+        };
+        is_for
+            && (socket.protocol() == IPPROTO_ICMP) == packet.to.is_ipv4()
+            && (socket.is_raw || socket.bound)
+            && !socket.read_closed
+            && (local.ip().is_unspecified() || local.ip() == packet.to)
+            && remote.is_none_or(|remote| remote.ip() == packet.from)
+    }
+
+    /// Reports that an echo request, whose packet the error message quotes, did not arrive. As on
+    /// Linux, sockets hear of it that are connected or asked for errors (`IP_RECVERR`).
+    fn take_icmp_error(&mut self, message: &[u8]) {
+        let Some(quoted) = message.get(HEADER..) else {
+            return;
+        };
+        let length = quoted
+            .first()
+            .map_or(0, |first| usize::from(first & 15) * 4);
+        let Some(request) = quoted.get(length..).filter(|_| length >= IPV4_HEADER) else {
+            return;
+        };
+        let is_request =
+            quoted.get(9) == Some(&(IPPROTO_ICMP as u8)) && request.first() == Some(&ICMP_ECHO);
+        let Some(identifier) = identifier(request).filter(|_| is_request) else {
+            return;
+        };
+        for id in self.at_port(Ports::Icmp, identifier).to_vec() {
+            let wants = self.get(id).is_ok_and(|socket| {
+                socket.protocol() == IPPROTO_ICMP
+                    && (socket.is_connected() || socket.options.wants_errors(true))
+            });
+            if wants {
+                // The socket exists.
+                let _ = self.set_error(id, Errno::EHOSTUNREACH);
+            }
+        }
+    }
+}
+
+/// The IPv4 header that a raw socket receives in front of a message.
+fn ipv4_header(packet: &Icmp<'_>) -> Vec<u8> {
+    let (IpAddr::V4(from), IpAddr::V4(to)) = (packet.from, packet.to) else {
+        return Vec::new();
+    };
+    // A message that did not fit into a packet is not delivered.
+    let length = u16::try_from(IPV4_HEADER + packet.message.len()).unwrap_or(u16::MAX);
+    let [high, low] = length.to_be_bytes();
+    let mut header = Vec::from([0x45, 0, high, low, 0, 0, 0x40, 0, packet.hops]);
+    header.extend([IPPROTO_ICMP as u8, 0, 0]);
+    header.extend(from.octets());
+    header.extend(to.octets());
+    let sum = super::wire::sum(0, &header);
+    header[10..12].copy_from_slice(&(!sum).to_be_bytes());
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::address::Family;
+    use super::super::queue::NOBODY;
+    use super::super::socket::{Socket, Type};
+    use super::*;
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    fn socket(net: &mut Network, family: Family, is_raw: bool) -> SocketId {
+        let socket = Socket {
+            is_icmp: true,
+            is_raw,
+            ..Socket::new(family, Type::Datagram, NOBODY)
+        };
+        net.add(socket).unwrap()
+    }
+
+    fn request(is_ipv4: bool) -> Vec<u8> {
+        let [kind, _] = echo_types(is_ipv4);
+        [&[kind, 0, 0, 0, 9, 9, 0, 1][..], b"payload"].concat()
+    }
+
+    #[test]
+    fn requests_are_answered_with_the_identifier_of_the_socket() {
+        let mut net = Network::default();
+        let local: [(Family, IpAddr); 2] = [
+            (Family::Inet, Ipv4Addr::LOCALHOST.into()),
+            (Family::Inet6, Ipv6Addr::LOCALHOST.into()),
+        ];
+        for (family, ip) in local {
+            let id = socket(&mut net, family, false);
+            let to = Some(SocketAddr::new(ip, 0));
+            let bytes = request(ip.is_ipv4());
+            let sent = net.send_icmp(id, &bytes, to, NOBODY);
+            assert_eq!(sent, Ok(bytes.len()));
+            let port = net.get(id).unwrap().local.socket_addr().unwrap().port();
+            let received = net.receive(id, 100, false).unwrap();
+            assert_eq!(identifier(&received.bytes), Some(port));
+            assert_eq!(received.bytes[0], echo_types(ip.is_ipv4())[1]);
+            assert_eq!(received.bytes[8..], *b"payload");
+            assert_eq!(received.hops, Some(64));
+            assert_eq!(net.receive(id, 100, false).err(), Some(Errno::EAGAIN));
+            assert_eq!(
+                net.send_icmp(id, &bytes[..7], to, NOBODY),
+                Err(Errno::EINVAL)
+            );
+            net.close(id);
+            assert!(net.icmp.is_empty() && net.at_port(Ports::Icmp, port).is_empty());
+        }
+    }
+
+    #[test]
+    fn raw_sockets_receive_requests_and_replies_unless_filtered() {
+        let mut net = Network::default();
+        let id = socket(&mut net, Family::Inet, true);
+        let to = Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0));
+        let mut bytes = request(true);
+        // The checksum is wrong, so there is no answer.
+        net.send_icmp(id, &bytes, to, NOBODY).unwrap();
+        assert_eq!(net.receive(id, 100, false).unwrap().bytes[20], ICMP_ECHO);
+        assert!(net.receive(id, 100, false).is_err());
+        let local = Ipv4Addr::LOCALHOST.into();
+        seal(&mut bytes, local, local);
+        net.get_mut(id).unwrap().options.icmp_filter[0] = 1 << ICMP_ECHO;
+        net.send_icmp(id, &bytes, to, NOBODY).unwrap();
+        let reply = net.receive(id, 100, false).unwrap().bytes;
+        assert_eq!((reply.len(), reply[20]), (20 + bytes.len(), ICMP_ECHOREPLY));
+        assert_eq!(super::super::wire::sum(0, &reply[..20]), 0xffff);
+        assert!(net.receive(id, 100, false).is_err());
+    }
+
+    #[test]
+    fn errors_reach_the_socket_of_the_quoted_request() {
+        let mut net = Network::default();
+        let id = socket(&mut net, Family::Inet, false);
+        let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+        net.connect_udp(id, to).unwrap();
+        let port = net.get(id).unwrap().local.socket_addr().unwrap().port();
+        let mut quoted = ipv4_header(&Icmp {
+            from: to.ip(),
+            to: to.ip(),
+            hops: 64,
+            message: &request(true),
+        });
+        quoted.extend([ICMP_ECHO, 0, 0, 0]);
+        quoted.extend(port.to_be_bytes());
+        let message = [&[ICMP_DEST_UNREACH, 13, 0, 0, 0, 0, 0, 0][..], &quoted].concat();
+        for length in 0..message.len() {
+            net.take_icmp_error(&message[..length]);
+            assert_eq!(net.get(id).unwrap().error, None);
+        }
+        net.take_icmp_error(&message);
+        assert_eq!(net.get(id).unwrap().error, Some(Errno::EHOSTUNREACH));
+    }
+}

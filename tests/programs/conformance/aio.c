@@ -1,0 +1,179 @@
+// Linux AIO: contexts, operations on files and pipes, events; io_uring, where there is none.
+#define _GNU_SOURCE
+#include "check.h"
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+
+static aio_context_t context;
+
+static long submit(struct iocb *request) {
+    return syscall(SYS_io_submit, context, 1, &request);
+}
+
+static long events(long least, long most, struct io_event *list, long milliseconds) {
+    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    return syscall(SYS_io_getevents, context, least, most, list, milliseconds < 0 ? NULL : &time);
+}
+
+// Submits one operation; the result of its event.
+static long outcome(struct iocb *request) {
+    struct io_event event = {0};
+    GIVES(submit(request), 1);
+    GIVES(events(1, 1, &event, 5000), 1);
+    GIVES(event.obj, (uintptr_t)request);
+    GIVES(event.data, request->aio_data);
+    return event.res;
+}
+
+static struct iocb request(int operation, int fd, void *buffer, size_t length, long offset) {
+    return (struct iocb){.aio_data = 77 + operation,
+                         .aio_lio_opcode = operation,
+                         .aio_fildes = fd,
+                         .aio_buf = (uintptr_t)buffer,
+                         .aio_nbytes = length,
+                         .aio_offset = offset};
+}
+
+static void contexts(void) {
+    aio_context_t none = 0, some = 1;
+    FAILS(syscall(SYS_io_setup, 0, &none), EINVAL);
+    FAILS(syscall(SYS_io_setup, 1, &some), EINVAL);
+    FAILS(syscall(SYS_io_setup, 1, (void *)8), EFAULT);
+    FAILS(syscall(SYS_io_setup, 1 << 24, &none), EINVAL);
+    FAILS(syscall(SYS_io_setup, 1 << 20, &none), EAGAIN);
+    FAILS(syscall(SYS_io_destroy, 4096ul), EINVAL);
+    FAILS(syscall(SYS_io_submit, 4096ul, 0, NULL), EINVAL);
+    GIVES(syscall(SYS_io_setup, 8, &context), 0);
+    CHECK(context != 0);
+    // libaio reads the memory there.
+    CHECK(*(volatile unsigned *)context <= UINT32_MAX);
+}
+
+static void files(void) {
+    char text[64] = "";
+    int fd = open("file", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    struct iocb one = request(IOCB_CMD_PWRITE, fd, "some text", 9, 4);
+    one.aio_key = 99;
+    GIVES(outcome(&one), 9);
+    GIVES(one.aio_key, 0);
+    one = request(IOCB_CMD_PREAD, fd, text, sizeof text, 5);
+    GIVES(outcome(&one), 8);
+    GIVES(memcmp(text, "ome text", 9), 0);
+    GIVES(lseek(fd, 0, SEEK_CUR), 0);
+    struct iovec parts[] = {{"ab", 2}, {"cde", 3}};
+    one = request(IOCB_CMD_PWRITEV, fd, parts, 2, 0);
+    GIVES(outcome(&one), 5);
+    struct iovec rest[] = {{text, 3}, {text + 10, 3}};
+    one = request(IOCB_CMD_PREADV, fd, rest, 2, 0);
+    GIVES(outcome(&one), 6);
+    GIVES(memcmp(text + 10, "deo", 3), 0);
+    one = request(IOCB_CMD_FDSYNC, fd, NULL, 0, 0);
+    GIVES(outcome(&one), 0);
+    one = request(IOCB_CMD_PREAD, fd, (void *)8, 4, 0);
+    GIVES(outcome(&one), -EFAULT);
+
+    one = request(IOCB_CMD_PREAD, -1, text, 1, 0);
+    FAILS(submit(&one), EBADF);
+    one = request(99, fd, text, 1, 0);
+    FAILS(submit(&one), EINVAL);
+    one = request(IOCB_CMD_PREAD, fd, text, 1, -1);
+    FAILS(submit(&one), EINVAL);
+    one = request(IOCB_CMD_PREAD, fd, text, -1, 0);
+    FAILS(submit(&one), EINVAL);
+    one = request(IOCB_CMD_PREAD, fd, text, 1, 0);
+    one.aio_reserved2 = 1;
+    FAILS(submit(&one), EINVAL);
+    FAILS(submit((void *)8), EFAULT);
+    FAILS(syscall(SYS_io_submit, context, -1l, NULL), EINVAL);
+    int only = open("file", O_RDONLY);
+    one = request(IOCB_CMD_PWRITE, only, text, 1, 0);
+    FAILS(submit(&one), EBADF);
+    close(only);
+    // What comes before a bad request is submitted.
+    struct iocb good = request(IOCB_CMD_PREAD, fd, text, 1, 0), bad = request(99, fd, text, 1, 0);
+    struct iocb *list[] = {&good, &bad, &good};
+    GIVES(syscall(SYS_io_submit, context, 3, list), 1);
+    struct io_event event;
+    GIVES(events(1, 1, &event, -1), 1);
+    GIVES(events(0, 1, &event, 0), 0);
+    FAILS(events(2, 1, &event, 0), EINVAL);
+    FAILS(events(-1, 1, &event, 0), EINVAL);
+    FAILS(syscall(SYS_io_cancel, context, &good, &event), EINVAL);
+    close(fd);
+}
+
+static void notifies(void) {
+    char text[8];
+    uint64_t number = 0;
+    int fd = open("file", O_RDONLY), told = eventfd(0, 0);
+    struct iocb one = request(IOCB_CMD_PREAD, fd, text, 4, 0);
+    one.aio_flags = IOCB_FLAG_RESFD, one.aio_resfd = told;
+    GIVES(submit(&one), 1);
+    struct pollfd ready = {.fd = told, .events = POLLIN};
+    GIVES(poll(&ready, 1, 5000), 1);
+    GIVES(read(told, &number, 8), 8);
+    GIVES(number, 1);
+    one.aio_resfd = fd;
+    FAILS(submit(&one), EINVAL);
+    struct io_event event;
+    GIVES(events(1, 1, &event, 5000), 1);
+    GIVES(event.res, 4);
+    close(fd), close(told);
+}
+
+static void *later(void *fd) {
+    usleep(20000);
+    struct iocb one = request(IOCB_CMD_PWRITE, (int)(long)fd, "x", 1, 0);
+    return (void *)submit(&one);
+}
+
+static void waits(void) {
+    int ends[2];
+    struct io_event list[2];
+    struct timespec before, after;
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    GIVES(events(1, 2, list, 30), 0);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    CHECK((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 >= 29);
+    GIVES(pipe(ends), 0);
+    pthread_t thread;
+    GIVES(pthread_create(&thread, NULL, later, (void *)(long)ends[1]), 0);
+    GIVES(events(1, 2, list, -1), 1);
+    GIVES(list[0].res, 1);
+    void *result;
+    pthread_join(thread, &result);
+    GIVES((long)result, 1);
+    char byte = 0;
+    struct iocb one = request(IOCB_CMD_PREAD, ends[0], &byte, 1, 0);
+    GIVES(outcome(&one), 1);
+    GIVES(byte, 'x');
+    close(ends[0]), close(ends[1]);
+    struct {
+        const void *mask;
+        size_t size;
+    } set = {NULL, 0};
+    struct timespec none = {0};
+    GIVES(syscall(SYS_io_pgetevents, context, 0l, 1l, list, &none, &set), 0);
+}
+
+int main(int count, char **arguments) {
+    enter(count, arguments);
+    contexts();
+    files();
+    notifies();
+    waits();
+    GIVES(syscall(SYS_io_destroy, context), 0);
+    FAILS(syscall(SYS_io_destroy, context), EINVAL);
+    // Without io_uring, programs take other calls.
+    long ring = syscall(SYS_io_uring_setup, 1, (char[120]){0});
+    CHECK(ring >= 0 || errno == ENOSYS || errno == EPERM);
+    if (ring >= 0) close(ring);
+    return finish("aio");
+}
