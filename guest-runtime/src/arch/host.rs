@@ -162,10 +162,13 @@ impl Host {
     /// Tells the VMM the image file, by its guest-physical address, in an image window, whose
     /// number is below [`IMAGE_WINDOWS`](hartline_abi::layout::IMAGE_WINDOWS).
     pub fn announce_window(&self, number: u64, gpa: u64) {
+        let Ok(number) = usize::try_from(number) else {
+            return;
+        };
         // SAFETY: an element of the array; the VMM reads it only when nothing depends on it.
         unsafe {
             let windows = addr_of_mut!((*self.shared.as_ptr()).windows).cast::<u64>();
-            windows.add(number as usize).write_volatile(gpa);
+            windows.add(number).write_volatile(gpa);
         }
     }
 

@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn all_operations_or_none() {
         let (mut all, id) = sets(2);
-        let wait = IPC_NOWAIT as i16;
+        let wait = i16::try_from(IPC_NOWAIT).unwrap();
         let both = [op(0, 3, 0), op(1, -1, wait)];
         assert_eq!(run(&mut all, id, 1, &both).0, Err(Errno::EAGAIN));
         assert_eq!(values(&all, id), [0, 0]);

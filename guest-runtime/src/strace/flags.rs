@@ -11,7 +11,7 @@ pub(super) fn signal(number: u64) -> String {
         1..=31 => choose(SIGNAL, number),
         32 => "SIGRTMIN".into(),
         33..=64 => format!("SIGRT_{}", number - 32),
-        _ => format!("{}", number as i32),
+        _ => format!("{}", super::word(number).cast_signed()),
     }
 }
 
