@@ -13,6 +13,7 @@
 
 use crate::arch::host;
 use crate::arch::kick::ask_attention;
+use crate::convert::to_usize;
 use core::arch::asm;
 use core::hint::spin_loop;
 use core::mem::offset_of;
@@ -116,8 +117,7 @@ pub(crate) fn this() -> usize {
         asm!("mov {}, gs:[{offset}]", out(reg) id, offset = const offset_of!(Hart, id),
             options(nostack, preserves_flags, readonly, pure));
     }
-    // Both have 64 bits.
-    usize::try_from(id).unwrap_or(usize::MAX)
+    to_usize(id)
 }
 
 /// Whether this vCPU holds the lock.

@@ -15,6 +15,7 @@
 
 mod flags;
 
+use crate::convert::low_u32;
 use crate::mm::{AddressSpace, user};
 use crate::net::address::{Address, Family};
 use alloc::format;
@@ -135,11 +136,6 @@ pub(crate) fn killed(signal: u8) -> String {
     format!("+++ killed by {} +++", flags::signal(u64::from(signal)))
 }
 
-/// The lower half of a register: an argument of type `int`.
-fn word(value: u64) -> u32 {
-    (value & 0xffff_ffff) as u32
-}
-
 /// Formats argument `n`, which is of this kind.
 fn show_argument(
     memory: &mut AddressSpace,
@@ -150,13 +146,13 @@ fn show_argument(
 ) -> String {
     let value = a[n];
     match kind {
-        Argument::Int | Argument::Fd => format!("{}", word(value).cast_signed()),
+        Argument::Int | Argument::Fd => format!("{}", low_u32(value).cast_signed()),
         Argument::Long => format!("{}", value.cast_signed()),
         Argument::Size => format!("{value}"),
-        Argument::Octal => format!("0{:o}", word(value)),
+        Argument::Octal => format!("0{:o}", low_u32(value)),
         Argument::Pointer => pointer(value),
         Argument::Hex => format!("{value:#x}"),
-        Argument::DirFd => match word(value).cast_signed() {
+        Argument::DirFd => match low_u32(value).cast_signed() {
             AT_FDCWD => "AT_FDCWD".into(),
             fd => format!("{fd}"),
         },
@@ -171,7 +167,7 @@ fn show_argument(
         Argument::SignalSet => show_set(memory, value),
         Argument::Address => show_address(memory, value, a[n + 1]),
         Argument::OutStatus => show_status(memory, value, result),
-        Argument::OpenMode => format!("0{:o}", word(value)),
+        Argument::OpenMode => format!("0{:o}", low_u32(value)),
         Argument::Flags(names) => flags::show(names, value),
         Argument::Choice(names) => flags::choose(names, value),
     }
