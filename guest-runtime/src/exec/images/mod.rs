@@ -1,6 +1,7 @@
 //! Translation images: the host functions for guest addresses.
 
 use crate::chaos::{Mask, Tier};
+use crate::convert::to_usize;
 use crate::exec::dispatch_cache::DispatchCache;
 use crate::exec::windows::Lease;
 use alloc::rc::Rc;
@@ -171,7 +172,7 @@ impl Image {
             return None;
         }
         let offset = pc - self.text.start;
-        let block = *self.table.get((offset / TABLE_BLOCK_TEXT) as usize)? as usize / 4;
+        let block = *self.table.get(to_usize(offset / TABLE_BLOCK_TEXT))? as usize / 4;
         let slot = *self.table.get(block + slot_in_block(offset))?;
         let host = self.code.start + u64::from(slot);
         (slot != MISS && host < self.code.end && !self.mask.hides(pc)).then_some(host)
@@ -192,7 +193,7 @@ fn array<T: IntegersOnly>(bytes: &'static [u8], offset: u64, count: u64) -> Opti
         return None;
     }
     // SAFETY: in bounds, aligned, and never written; all bytes are valid values of the type.
-    Some(unsafe { core::slice::from_raw_parts(pointer, count as usize) })
+    Some(unsafe { core::slice::from_raw_parts(pointer, to_usize(count)) })
 }
 
 /// Types for which all bytes are valid values.

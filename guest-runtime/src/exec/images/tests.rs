@@ -34,7 +34,7 @@ fn image_bytes(change: impl FnOnce(&mut ImageHeader)) -> &'static [u8] {
         accesses_count: 0,
     };
     change(&mut header);
-    let words = vec![0u64; 3 * HEADER_SIZE as usize / 8].leak();
+    let words = vec![0u64; to_usize(3 * HEADER_SIZE / 8)].leak();
     let base = words.as_mut_ptr().cast::<u8>();
     let function = FunctionEntry {
         guest: 0x1004,
@@ -50,13 +50,13 @@ fn image_bytes(change: impl FnOnce(&mut ImageHeader)) -> &'static [u8] {
     unsafe {
         base.cast::<ImageHeader>().write(header);
         // The directory, a block without entries, and one with the function.
-        let table = base.add(HEADER_SIZE as usize).cast::<u32>();
+        let table = base.add(to_usize(HEADER_SIZE)).cast::<u32>();
         table.write(64);
         table.add(18).write(16);
-        base.add(2 * HEADER_SIZE as usize + 64)
+        base.add(to_usize(2 * HEADER_SIZE) + 64)
             .cast::<FunctionEntry>()
             .write(function);
-        base.add(2 * HEADER_SIZE as usize + 80)
+        base.add(to_usize(2 * HEADER_SIZE) + 80)
             .cast::<AccessEntry>()
             .write(access);
         core::slice::from_raw_parts(base, words.len() * 8)
