@@ -12,6 +12,7 @@ mod tests;
 pub use requests::Request;
 
 use super::volume::{Transport, Waiting};
+use crate::convert::to_usize;
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -21,7 +22,7 @@ use hartline_linux::errno::Errno;
 use requests::{Requests, State};
 
 /// Unit of positions and lengths, bytes.
-pub const SECTOR: usize = hartline_abi::virtio::SECTOR as usize;
+pub const SECTOR: usize = to_usize(hartline_abi::virtio::SECTOR);
 /// Most bytes that one request moves.
 pub const MAX_LENGTH: usize = 64 << 10;
 /// Most bytes of one call that are in flight: half of the device's slots.
@@ -106,13 +107,13 @@ impl Iterator for Parts {
             return None;
         }
         let sector = self.at / SECTOR as u64;
-        let from = (self.at % SECTOR as u64) as usize;
+        let from = to_usize(self.at % SECTOR as u64);
         let most = match self.whole {
             false => MAX_LENGTH - from,
             true if from > 0 || left < SECTOR as u64 => SECTOR - from,
             true => MAX_LENGTH,
         };
-        let mut length = left.min(most as u64) as usize;
+        let mut length = to_usize(left.min(most as u64));
         if self.whole && length > SECTOR {
             length -= length % SECTOR;
         }
@@ -293,7 +294,7 @@ impl Disks {
         if !unit.disk().discards() {
             return Err(Errno::EOPNOTSUPP);
         }
-        let count = sectors.min(MAX_DISCARD) as usize;
+        let count = to_usize(sectors.min(MAX_DISCARD));
         if count == 0 {
             return Ok(0);
         }
@@ -306,7 +307,7 @@ impl Disks {
 
     /// Number of disks; the next one gets this number.
     pub fn count(&self) -> u32 {
-        self.units.len() as u32
+        u32::try_from(self.units.len()).unwrap_or(u32::MAX)
     }
 
     /// Adds a disk.

@@ -55,7 +55,7 @@ impl Event {
             wd: self.watch,
             mask: self.mask,
             cookie: self.cookie,
-            len: self.name_length() as u32,
+            len: u32::try_from(self.name_length()).unwrap_or(u32::MAX),
         };
         to.copy_start(header.as_bytes());
         let (mut name, mut padding) = to.split_at(HEADER).1.split_at(self.name.len());

@@ -185,11 +185,12 @@ impl FdTable {
 
     /// Number of slots that Linux's table would have (`max_fds`), which limits `select`.
     pub fn capacity(&self) -> u32 {
-        const FIRST: usize = 64;
-        const STEP: usize = 128;
-        match self.table.borrow().slots.len() {
-            0..=FIRST => FIRST as u32,
-            n => (n.div_ceil(STEP).next_power_of_two() * STEP) as u32,
+        const FIRST: u32 = 64;
+        const STEP: u32 = 128;
+        let slots = u32::try_from(self.table.borrow().slots.len());
+        match slots.unwrap_or(u32::MAX) {
+            0..=FIRST => FIRST,
+            n => (n.div_ceil(STEP).next_power_of_two()).saturating_mul(STEP),
         }
     }
 

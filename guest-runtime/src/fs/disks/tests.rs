@@ -1,6 +1,7 @@
 //! Disks with a simulated device that completes requests in any order.
 
 use super::*;
+use crate::convert::low_u8;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -21,7 +22,9 @@ struct Device {
 impl Device {
     fn new() -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Self {
-            contents: (0..SECTORS * SECTOR).map(|n| (n / 7) as u8).collect(),
+            contents: (0..SECTORS * SECTOR)
+                .map(|n| low_u8(n as u64 / 7))
+                .collect(),
             buffers: vec![vec![0; MAX_LENGTH]; SLOTS.into()],
             given: Vec::new(),
             done: Vec::new(),
@@ -34,7 +37,7 @@ impl Device {
         let (slot, request) = self.given.remove(which);
         let buffer = &mut self.buffers[usize::from(slot)];
         let place =
-            |sector: u64, count| sector as usize * SECTOR..(sector as usize + count) * SECTOR;
+            |sector: u64, count| to_usize(sector) * SECTOR..(to_usize(sector) + count) * SECTOR;
         match request {
             Request::Read { sector, count } => {
                 buffer[..count * SECTOR].copy_from_slice(&self.contents[place(sector, count)]);
@@ -172,7 +175,7 @@ fn bytes_beside_those_that_are_written_stay() {
     let (mut disks, device) = disk();
     for (at, length) in [(0, 512), (1, 1), (511, 2), (700, 5000), (100_000, 300_000)] {
         let mut expected = device.borrow().contents.clone();
-        let data: Vec<u8> = (0..length).map(|n| (n * 5 + 1) as u8).collect();
+        let data: Vec<u8> = (0..length).map(|n| low_u8(n as u64 * 5 + 1)).collect();
         expected[at..at + length].copy_from_slice(&data);
         let mut done = 0;
         while done < length {

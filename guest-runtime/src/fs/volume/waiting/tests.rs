@@ -1,6 +1,7 @@
 //! A simulated host that answers on demand.
 
 use super::*;
+use crate::convert::to_usize;
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::vec;
 use core::cell::{Cell, RefCell};
@@ -56,7 +57,7 @@ impl Transport for Host {
     fn take(&self, place: usize, mut into: UserSliceMut<'_>) -> Result<Answer, Errno> {
         self.requests.borrow_mut()[place] = None;
         let result = self.answers.borrow_mut()[place].take().expect("an answer");
-        let count = Errno::check(result)? as usize;
+        let count = to_usize(Errno::check(result)?);
         into.part(0, count).fill(7);
         Ok(Answer {
             result,
