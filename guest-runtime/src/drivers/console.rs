@@ -27,7 +27,7 @@ const CONTROL: usize = 64;
 /// [`StartError`].
 pub fn start(host: Host) -> Result<Console, StartError> {
     let last = host.boot().console.into_iter().max().unwrap_or(0);
-    let ports = (last as usize + 1).min(MAX_PORTS) as u16;
+    let ports = (last as usize + 1).min(MAX_PORTS);
     let mut device = Start::of(host, CONSOLE_DEVICE, device::CONSOLE);
     device.need(console_feature::MULTIPORT | feature::IN_ORDER);
     let mut receive = Queue::new(CONTROLS, CONTROL, true);
@@ -204,14 +204,14 @@ impl Ports for Console {
     }
 
     fn send(&mut self, port: u32, bytes: UserSlice<'_>) -> usize {
-        let number = transmit_queue(port as u16);
-        let Some(port) = self.ports.get_mut(port as usize) else {
+        let (Ok(number), Some(port)) = (u16::try_from(port), self.ports.get_mut(port as usize))
+        else {
             return 0;
         };
         port.reclaim();
         let sent = port.give(bytes);
         if port.queue.publish() {
-            self.registers.ring(number);
+            self.registers.ring(transmit_queue(number));
         }
         sent
     }

@@ -4,6 +4,7 @@
 
 use super::queue::Queue;
 use crate::arch::host::Host;
+use crate::convert::low_u32;
 use alloc::vec::Vec;
 use core::arch::asm;
 use core::mem;
@@ -70,7 +71,7 @@ impl Start {
     fn access(&mut self, offset: u64, is_write: bool, value: u32) -> usize {
         self.accesses.push(RegisterAccess {
             // The device number is small.
-            offset: (self.number * PAGE_SIZE + offset) as u32,
+            offset: low_u32(self.number * PAGE_SIZE + offset),
             is_write,
             value,
         });
@@ -119,7 +120,7 @@ impl Start {
             self.write(register::DRIVER_FEATURES_SELECT, select);
             self.write(
                 register::DRIVER_FEATURES,
-                (features >> (32 * select)) as u32,
+                low_u32(features >> (32 * select)),
             );
         }
         let seen = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK;
@@ -158,8 +159,8 @@ impl Start {
             register::QUEUE_USED,
         ];
         for (place, address) in places.into_iter().zip(queue.addresses()) {
-            self.write(place, address as u32);
-            self.write(place + 4, (address >> 32) as u32);
+            self.write(place, low_u32(address));
+            self.write(place + 4, low_u32(address >> 32));
         }
         self.write(register::QUEUE_READY, 1);
     }
@@ -197,6 +198,7 @@ impl Registers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::to_usize;
     use core::ptr::NonNull;
     use hartline_abi::boot::Shared;
     use hartline_abi::call::Operation;
@@ -231,10 +233,10 @@ mod tests {
                 register::MAGIC => MAGIC,
                 register::VERSION => VERSION,
                 register::DEVICE_ID => KIND,
-                register::DEVICE_FEATURES => (self.offered >> (32 * self.select)) as u32,
+                register::DEVICE_FEATURES => low_u32(self.offered >> (32 * self.select)),
                 register::QUEUE_SIZE_MAX => self.most,
                 register::STATUS => self.status,
-                offset => offset as u32,
+                offset => low_u32(offset),
             }
         }
 
@@ -266,7 +268,7 @@ mod tests {
             assert_eq!(call.operation, Operation::Registers as u32);
             device.calls += 1;
             let (places, _) = call.data.as_chunks_mut();
-            for place in &mut places[..call.args[0] as usize] {
+            for place in &mut places[..to_usize(call.args[0])] {
                 let mut access = RegisterAccess::from_bytes(*place);
                 let offset = u64::from(access.offset) - NUMBER * PAGE_SIZE;
                 match access.is_write {
@@ -321,7 +323,7 @@ mod tests {
             started.negotiate(1 << 40 | 1 << 7, 1 << 3),
             Ok(1 << 40 | 1 << 3)
         );
-        let places = [0, 8].map(|at| (register::CONFIG + at) as u32);
+        let places = [0, 8].map(|at| low_u32(register::CONFIG + at));
         assert_eq!(started.config([0, 8]), Ok(places));
         device(|device| assert_eq!(device.calls, 2));
         let lacks = start(KIND, 0, 8).negotiate(0, 1 << 3);

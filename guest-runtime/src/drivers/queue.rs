@@ -2,6 +2,7 @@
 //! buffer uses the descriptor of the same number. If requests have several parts, each buffer has
 //! [`PARTS`] descriptors.
 
+use crate::convert::{low_u16, low_u32, to_usize};
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::alloc::{alloc_zeroed, handle_alloc_error};
 use core::alloc::Layout;
@@ -32,10 +33,12 @@ struct UsedElement {
 }
 
 /// Offset of the available ring, after the descriptor table, which occupies at most a page.
-const AVAILABLE: usize = PAGE_SIZE as usize;
-const USED: usize = 2 * PAGE_SIZE as usize;
+const AVAILABLE: usize = to_usize(PAGE_SIZE);
+const USED: usize = to_usize(2 * PAGE_SIZE);
+/// Length of the descriptor table and both rings.
+const RINGS: usize = to_usize(3 * PAGE_SIZE);
 /// Largest size of a queue.
-const MAX_SIZE: u16 = (PAGE_SIZE as usize / size_of::<Descriptor>()) as u16;
+const MAX_SIZE: u16 = low_u16(PAGE_SIZE / size_of::<Descriptor>() as u64);
 
 /// A queue and its buffers.
 #[derive(Debug)]
@@ -54,7 +57,7 @@ pub(super) struct Queue {
 
 /// Allocates zeroed private RAM that is never freed.
 fn allocate(length: usize) -> NonNull<u8> {
-    let Ok(layout) = Layout::from_size_align(length, PAGE_SIZE as usize) else {
+    let Ok(layout) = Layout::from_size_align(length, to_usize(PAGE_SIZE)) else {
         unreachable!("a constant size")
     };
     // SAFETY: the length is not 0.
@@ -83,9 +86,10 @@ impl Queue {
     /// [`give_parts`](Self::give_parts) fills in, and `count` buffers of `buffer_length` bytes.
     pub fn with_buffers(size: u16, count: u16, buffer_length: usize) -> Queue {
         assert!(size.is_power_of_two() && size <= MAX_SIZE);
+        assert!(buffer_length <= u32::MAX as usize);
         Queue {
             size,
-            memory: allocate(3 * PAGE_SIZE as usize),
+            memory: allocate(RINGS),
             buffers: allocate(usize::from(count) * buffer_length),
             buffer_count: count,
             buffer_length,
@@ -99,7 +103,7 @@ impl Queue {
     /// only one of the two queues.
     pub fn sharing(&self) -> Queue {
         Queue {
-            memory: allocate(3 * PAGE_SIZE as usize),
+            memory: allocate(RINGS),
             published: 0,
             next_available: 0,
             next_used: 0,
@@ -127,7 +131,8 @@ impl Queue {
     ) {
         let descriptor = Descriptor {
             address: physical(self.buffer_pointer(buffer)) + offset as u64,
-            length: length as u32,
+            // Buffers are shorter than 4 GiB.
+            length: low_u32(length as u64),
             flags,
             next,
         };
@@ -209,10 +214,10 @@ impl Queue {
     /// PARTS`.
     pub fn give_parts(&mut self, buffer: u16, parts: &[(usize, usize, bool)]) {
         let first = buffer * PARTS;
-        for (at, &(offset, length, writable)) in (1..).zip(parts) {
+        let numbers = (first..).zip(1..);
+        for ((number, at), &(offset, length, writable)) in numbers.zip(parts) {
             let flags = if writable { WRITE } else { 0 };
             let flags = flags | if at < parts.len() { NEXT } else { 0 };
-            let number = first + at as u16 - 1;
             self.describe(number, (buffer, offset, length), flags, number + 1);
         }
         self.give(first);
@@ -254,7 +259,10 @@ impl Queue {
         };
         self.next_used = self.next_used.wrapping_add(1);
         let length = (element.length as usize).min(self.buffer_length);
-        Some(((element.id % u32::from(self.size)) as u16, length))
+        Some((
+            low_u16(u64::from(element.id % u32::from(self.size))),
+            length,
+        ))
     }
 
     /// Asks for an interrupt at the next used buffer. Returns whether there is one already.

@@ -3,11 +3,12 @@
 use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
 use crate::arch::host::Host;
+use crate::convert::to_usize;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::virtio::{RNG_DEVICE, RNG_REQUESTS, device};
 
 /// Length of a request's buffer, bytes.
-const BUFFER: usize = PAGE_SIZE as usize;
+const BUFFER: usize = to_usize(PAGE_SIZE);
 const ONLY: u16 = 0;
 
 /// Starts the device.

@@ -2,6 +2,7 @@
 
 use crate::arch::clock;
 use crate::arch::host::Host;
+use crate::convert::to_usize;
 use crate::drivers::interrupt::Interrupt;
 use crate::fs::volume::Transport;
 use crate::mm::{UserSlice, UserSliceMut};
@@ -101,7 +102,7 @@ impl HostChannel {
         let answer = unsafe { addr_of!((*self.place(number)).answer).read_volatile() };
         let result = Errno::check(answer.result);
         if let Ok(result) = result {
-            let length = into.len().min(VOLUME_DATA).min(result as usize);
+            let length = into.len().min(VOLUME_DATA).min(to_usize(result));
             // SAFETY: inside the data, which the host has written.
             let data = unsafe { UserSlice::new(self.data(number), length) };
             into.part(0, length).copy_from(data);
