@@ -522,8 +522,8 @@ fn header_bytes(header: &ImageHeader) -> [u8; HEADER_FIELDS] {
         header.accesses_offset,
         header.accesses_count,
     ];
-    for (place, number) in bytes[80..].as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
-        *place = number.to_le_bytes();
+    for (field, number) in bytes[80..].as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+        *field = number.to_le_bytes();
     }
     bytes
 }
