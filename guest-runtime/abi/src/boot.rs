@@ -164,7 +164,7 @@ pub struct NextTime {
     /// When the VMM reads `at` next; 0: continuously, or, while all vCPUs wait, when the first one
     /// wakes. Set by the VMM. If a guest sets a time before this one, it writes
     /// [`crate::port::TIMER`].
-    pub looks: AtomicU64,
+    pub next_check: AtomicU64,
 }
 
 /// Number of image windows.

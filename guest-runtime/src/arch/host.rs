@@ -75,7 +75,7 @@ impl Host {
         // SAFETY: a field of the live structure that is only accessed atomically.
         let next = unsafe { &*addr_of!((*self.shared.as_ptr()).next_time) };
         next.at.store(at, Ordering::SeqCst);
-        if next.looks.load(Ordering::SeqCst) > latest {
+        if next.next_check.load(Ordering::SeqCst) > latest {
             self.ring(port::TIMER);
         }
     }
