@@ -1,7 +1,7 @@
 //! Jailed VMMs that have made a VM and wait for a program.
 
 use super::process::{Jailed, Launcher};
-use super::violations::told_by;
+use super::violations::reported_by;
 use crate::jailed::protocol::FromVmm;
 use hartline_jail::spawner::protocol::{Start, VolumeMount};
 use std::io;
@@ -194,7 +194,9 @@ async fn start_unbounded(launcher: &Arc<Launcher>, order: Start) -> io::Result<J
     let vmm = launcher.start(order).await?;
     let message = match vmm.line().receive().await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            let violation = vmm.violation("a VMM that starts", told_by(&error)).await;
+            let violation = vmm
+                .violation("a VMM that starts", reported_by(&error))
+                .await;
             let early = || io::Error::other("it ended before it was ready");
             return Err(violation.map_or_else(early, io::Error::other));
         }

@@ -87,8 +87,8 @@ impl Snapshot {
             objects: Objects::default(),
         };
         if !taken.status.success() {
-            let told = String::from_utf8_lossy(&taken.stderr).trim().to_owned();
-            return Err(BackupError::Snapshot(told));
+            let message = String::from_utf8_lossy(&taken.stderr).trim().to_owned();
+            return Err(BackupError::Snapshot(message));
         }
         let objects = serde_json::from_slice(&taken.stdout);
         snapshot.objects = objects.map_err(|error| BackupError::Snapshot(error.to_string()))?;
