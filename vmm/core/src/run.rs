@@ -141,7 +141,7 @@ impl Running<'_> {
                 live.set_descriptor(cpu, file.as_fd().as_raw_fd());
             }
         }
-        let tell = self.statistics.map(|take| {
+        let report_statistics = self.statistics.map(|take| {
             let (files, devices) = (&files, &devices);
             move || {
                 let each = files
@@ -161,7 +161,7 @@ impl Running<'_> {
             set,
             deadline,
             Arc::clone(&reach.times),
-            tell.as_ref().map(|tell| tell as &dyn Fn()),
+            (report_statistics.as_ref()).map(|report| report as &dyn Fn()),
         );
         let confine = self.confine;
         let volumes = Arc::<Volumes>::default();

@@ -70,7 +70,7 @@ fn hot_functions_are_shown_and_kept() {
         options: &options,
         key: Key::new(&elf, "", ""),
         cache: &cache,
-        turns: &Turns::new(),
+        compilers: &PrioritySemaphore::new(),
     };
     let translator = Translator::new(&elf, &options).unwrap();
     let entries: Vec<u64> = translator
@@ -115,7 +115,7 @@ fn nothing_hot_makes_no_image() {
         options: &options,
         key: Key::new(&elf, "", ""),
         cache: &cache,
-        turns: &Turns::new(),
+        compilers: &PrioritySemaphore::new(),
     };
     let guest = Fake::new(vec![3, u64::MAX]);
     let background = Background::new();
