@@ -143,17 +143,17 @@ impl Host {
     /// The error that the host returned.
     pub fn access_registers(mut self, accesses: &mut [RegisterAccess]) -> Result<(), Errno> {
         for part in accesses.chunks_mut(MAX_REGISTER_ACCESSES) {
-            let (places, _) = self
+            let (records, _) = self
                 .call_data()
                 .as_chunks_mut::<{ RegisterAccess::LENGTH }>();
-            for (place, access) in places.iter_mut().zip(&*part) {
-                *place = access.to_bytes();
+            for (record, access) in records.iter_mut().zip(&*part) {
+                *record = access.to_bytes();
             }
             let mut args = [part.len() as u64, 0, 0, 0, 0, 0];
             self.call(Operation::Registers, &mut args)?;
-            let (places, _) = self.call_data().as_chunks::<{ RegisterAccess::LENGTH }>();
-            for (access, place) in part.iter_mut().zip(places) {
-                *access = RegisterAccess::from_bytes(*place);
+            let (records, _) = self.call_data().as_chunks::<{ RegisterAccess::LENGTH }>();
+            for (access, record) in part.iter_mut().zip(records) {
+                *access = RegisterAccess::from_bytes(*record);
             }
         }
         Ok(())

@@ -77,7 +77,7 @@ impl Disk for BlockDevice {
         &mut self.requests.buffer_mut(slot)[..MAX_LENGTH]
     }
 
-    fn give(&mut self, slot: u16, request: Request) {
+    fn submit(&mut self, slot: u16, request: Request) {
         let (kind, sector, data) = match request {
             Request::Read { sector, count } => {
                 (block_request::IN, sector, Some((count * SECTOR, true)))
@@ -103,15 +103,15 @@ impl Disk for BlockDevice {
         let status = (STATUS, 1, true);
         match data {
             Some((length, writable)) => {
-                (self.requests).give_parts(slot, &[header, (0, length, writable), status]);
+                (self.requests).add_parts(slot, &[header, (0, length, writable), status]);
             }
-            None => self.requests.give_parts(slot, &[header, status]),
+            None => self.requests.add_parts(slot, &[header, status]),
         }
     }
 
     fn publish(&mut self) {
         if self.requests.publish() {
-            self.registers.ring(BLOCK_REQUESTS);
+            self.registers.notify(BLOCK_REQUESTS);
         }
     }
 

@@ -83,7 +83,7 @@ impl Queue {
     }
 
     /// Creates a queue of `size` (a power of two) descriptors, which
-    /// [`give_parts`](Self::give_parts) fills in, and `count` buffers of `buffer_length` bytes.
+    /// [`add_parts`](Self::add_parts) fills in, and `count` buffers of `buffer_length` bytes.
     pub fn with_buffers(size: u16, count: u16, buffer_length: usize) -> Queue {
         assert!(size.is_power_of_two() && size <= MAX_SIZE);
         assert!(buffer_length <= u32::MAX as usize);
@@ -180,25 +180,25 @@ impl Queue {
     }
 
     /// Adds a buffer to the available ring; [`publish`](Self::publish) makes it available.
-    pub fn give(&mut self, number: u16) {
+    pub fn add(&mut self, number: u16) {
         let slot = usize::from(self.next_available % self.size);
         self.field(AVAILABLE + 4 + 2 * slot)
             .store(number, Ordering::Relaxed);
         self.next_available = self.next_available.wrapping_add(1);
     }
 
-    /// As [`give`](Self::give), for the first `length` bytes of a buffer.
-    pub fn give_filled(&mut self, number: u16, length: usize) {
+    /// As [`add`](Self::add), for the first `length` bytes of a buffer.
+    pub fn add_filled(&mut self, number: u16, length: usize) {
         self.describe(number, (number, 0, length), 0, 0);
-        self.give(number);
+        self.add(number);
     }
 
-    /// As [`give`](Self::give), for `length` bytes at an offset in the only buffer. The device uses
+    /// As [`add`](Self::add), for `length` bytes at an offset in the only buffer. The device uses
     /// buffers in order, so the next descriptor is free if not all are in use.
-    pub fn give_part(&mut self, offset: usize, length: usize) {
+    pub fn add_part(&mut self, offset: usize, length: usize) {
         let number = self.next_available % self.size;
         self.describe(number, (0, offset, length), 0, 0);
-        self.give(number);
+        self.add(number);
     }
 
     /// Copies bytes to an offset in the only buffer, into a part that is not in flight.
@@ -209,10 +209,10 @@ impl Queue {
         to.copy_from(bytes);
     }
 
-    /// As [`give`](Self::give), for a request with up to [`PARTS`] parts of one buffer: offset,
+    /// As [`add`](Self::add), for a request with up to [`PARTS`] parts of one buffer: offset,
     /// length, and whether the device writes the part. Its used element has the number `buffer *
     /// PARTS`.
-    pub fn give_parts(&mut self, buffer: u16, parts: &[(usize, usize, bool)]) {
+    pub fn add_parts(&mut self, buffer: u16, parts: &[(usize, usize, bool)]) {
         let first = buffer * PARTS;
         let numbers = (first..).zip(1..);
         for ((number, at), &(offset, length, writable)) in numbers.zip(parts) {
@@ -220,7 +220,7 @@ impl Queue {
             let flags = flags | if at < parts.len() { NEXT } else { 0 };
             self.describe(number, (buffer, offset, length), flags, number + 1);
         }
-        self.give(first);
+        self.add(first);
     }
 
     /// Returns the number of buffers that are not published.

@@ -37,9 +37,9 @@ pub struct RngDevice {
 impl RngDevice {
     /// Fills the start of `to` with random bytes; returns their number.
     pub fn fill(&mut self, to: &mut [u8]) -> usize {
-        self.requests.give(ONLY);
+        self.requests.add(ONLY);
         self.requests.publish();
-        self.registers.ring(RNG_REQUESTS);
+        self.registers.notify(RNG_REQUESTS);
         let written = self.requests.take().map_or(0, |(_, length)| length);
         self.requests.want_no_interrupt();
         let count = written.min(to.len());

@@ -121,8 +121,8 @@ impl Streams {
     /// # Errors
     /// An error of the host; `EBADF` for another stream.
     pub fn status(&mut self, stream: u32) -> Result<StreamStatus, Errno> {
-        let known = self.status.get_mut(stream as usize).ok_or(Errno::EBADF)?;
-        if let Some(status) = known {
+        let cached = self.status.get_mut(stream as usize).ok_or(Errno::EBADF)?;
+        if let Some(status) = cached {
             return Ok(*status);
         }
         let mut args = [u64::from(stream), 0, 0, 0, 0, 0];
@@ -132,7 +132,7 @@ impl Streams {
             size: args[1],
             rdev: args[2],
         };
-        *known = Some(status);
+        *cached = Some(status);
         Ok(status)
     }
 

@@ -26,7 +26,7 @@ pub(super) fn queues(pairs: u16) -> Vec<Queue> {
     let size = (BUFFERS / pairs.next_power_of_two()).max(LEAST);
     let queue = |_| {
         let mut queue = Queue::new(size, BUFFER, true);
-        (0..size).for_each(|number| queue.give(number));
+        (0..size).for_each(|number| queue.add(number));
         queue.publish();
         queue
     };
@@ -61,7 +61,7 @@ impl Receiver {
     /// Makes the released buffers of a queue available to the device.
     fn publish(&mut self, pair: usize) {
         if self.rings[pair].queue.publish() {
-            self.registers.ring(net_receive(low_u16(pair as u64)));
+            self.registers.notify(net_receive(low_u16(pair as u64)));
         }
     }
 }
@@ -182,7 +182,7 @@ impl Ring {
     /// Releases the buffers of the packet.
     fn release(&mut self) {
         for (number, _) in self.taken.drain(..) {
-            self.queue.give(number);
+            self.queue.add(number);
         }
     }
 }
