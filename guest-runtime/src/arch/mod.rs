@@ -1,5 +1,5 @@
-//! What depends on the processor and on the VM: vCPUs and their kicks, the clock, and calls to the
-//! VMM.
+//! The parts that depend on the processor and on the VM: vCPUs and their kicks, the clock, and calls
+//! to the VMM.
 
 #![warn(
     clippy::borrow_as_ptr,

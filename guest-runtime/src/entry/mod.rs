@@ -1,4 +1,4 @@
-//! How control enters the runtime: the start of a vCPU, the entry points that translated code calls,
+//! The entries into the runtime: the start of a vCPU, the entry points that translated code calls,
 //! the interpreter's loop, and CPU exceptions.
 //!
 //! This is the topmost part of the runtime. The parts below it return here, and never call it.

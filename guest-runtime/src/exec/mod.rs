@@ -1,5 +1,5 @@
-//! What executes the program: translation images, the interpreter, and the counters that tell the
-//! VMM what is hot. [`crate::entry`] dispatches between them.
+//! Execution of the program: translation images, the interpreter, and the counters by which the
+//! VMM finds hot code. [`crate::entry`] dispatches between them.
 
 #![warn(
     clippy::borrow_as_ptr,

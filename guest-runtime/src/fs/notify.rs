@@ -123,10 +123,10 @@ impl Notifications {
 
     /// Removes a closed instance.
     pub fn remove_instance(&mut self, instance: Ino) {
-        let Some(gone) = self.instances.remove(&instance) else {
+        let Some(removed) = self.instances.remove(&instance) else {
             return;
         };
-        for (number, watch) in gone.watches {
+        for (number, watch) in removed.watches {
             self.forget(watch.ino, (instance, number));
         }
     }

@@ -192,7 +192,7 @@ impl Pipe {
         if self.length == 0 && self.writers > 0 {
             return Err(Errno::EAGAIN);
         }
-        let (n, gone) = match self.packets.front() {
+        let (n, consumed) = match self.packets.front() {
             Some(&[start, end]) if start <= self.taken => {
                 let rest = to_usize(end - self.taken);
                 (rest.min(to.len()), rest)
@@ -204,7 +204,7 @@ impl Pipe {
             }
         };
         self.peek(to.part(0, n));
-        self.consume(gone);
+        self.consume(consumed);
         Ok(n)
     }
 

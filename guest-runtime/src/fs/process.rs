@@ -238,7 +238,8 @@ pub struct Process {
     pub cwd: Ino,
     /// Root directory; kept by [`FileSystem::retain`].
     pub root: Ino,
-    /// How likely the process is to be killed when memory is used up.
+    /// The adjustment of the out-of-memory score, by which a process is chosen and killed when
+    /// memory is used up.
     pub oom_score: Rc<Cell<OomScore>>,
     /// Permission bits that new files do not receive.
     pub umask: u32,

@@ -1,4 +1,4 @@
-//! What the file system calls tell programs, from attributes of inodes.
+//! The structures that file system calls return, from attributes of inodes.
 
 use super::inode::Attributes;
 use super::types::{Timestamp, major, minor};

@@ -149,7 +149,8 @@ pub enum Outcome {
 pub struct Semaphores {
     /// The sets.
     pub ids: Ids<SemaphoreSet>,
-    /// What is to be added to the values of a set when a process ends, by process and set.
+    /// The numbers to add to the values of a set when a process ends (`SEM_UNDO`), by process and
+    /// set.
     adjustments: BTreeMap<(u32, i32), Vec<i32>>,
     /// Results of operations that have waited, by task.
     results: BTreeMap<u32, Result<(), Errno>>,

@@ -187,7 +187,7 @@ impl AddressSpace {
     }
 }
 
-/// How pages of a range are shared when their address space is copied.
+/// The sharing of a range's pages when their address space is copied.
 enum Sharing {
     /// Both sides use the same pages.
     Shared,

@@ -89,14 +89,14 @@ impl SharedMemory {
 
     /// Frees whole pages; `range` must consist of pages. Returns their number.
     pub fn discard(&self, range: Range<u64>) -> u64 {
-        let gone: alloc::vec::Vec<_> = (self.pages.borrow_mut())
+        let removed: alloc::vec::Vec<_> = (self.pages.borrow_mut())
             .extract_if(range, |_, _| true)
             .collect();
         let mut allocator = self.allocator.lock();
-        for (_, page) in &gone {
+        for (_, page) in &removed {
             allocator.free_small(page.frame);
         }
-        gone.len() as u64
+        removed.len() as u64
     }
 
     /// The page at `offset`, if it exists.

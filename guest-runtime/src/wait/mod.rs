@@ -1,4 +1,4 @@
-//! Wait queues: who waits for an open file, and for which of its events.
+//! Wait queues: the tasks that wait for an open file, and the events that each waits for.
 //!
 //! Everything that can become ready (a pipe, a socket, an eventfd, …) owns a [`WaitQueue`]. A task
 //! that blocks, an interest of epoll and the owner of a file with `O_ASYNC` register there. The code

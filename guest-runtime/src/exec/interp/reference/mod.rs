@@ -17,7 +17,7 @@ use super::tests::{Random, hart};
 use super::{Interpreter, Step, fcsr};
 use generator::{BUFFER_POINTER, Generator, general, input_pointer, output_pointer, x};
 
-/// Where the program is loaded, here and under qemu.
+/// The load address of the program, here and under qemu.
 const BASE: u64 = 0x20_0000_0000;
 const CODE: u64 = 0x1000;
 /// Initial registers, [`BLOCK_BYTES`] per block.
@@ -252,7 +252,7 @@ fn qemu() -> PathBuf {
     path
 }
 
-/// What the program writes under qemu.
+/// The output of the program under qemu.
 fn run_reference(image: &[u8]) -> Vec<u8> {
     use std::os::unix::fs::PermissionsExt;
     let name = format!("hartline-interpreter-{}", std::process::id());
@@ -270,7 +270,7 @@ fn run_reference(image: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// What the program writes when interpreted.
+/// The output of the interpreted program.
 fn run_interpreter(image: &[u8]) -> Vec<u8> {
     let address = super::tests::map_pages(BASE, image.len());
     // SAFETY: a fresh mapping of that length.
