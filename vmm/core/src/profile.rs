@@ -37,7 +37,7 @@ impl std::fmt::Debug for Profile<'_> {
 pub struct Taken {
     /// Weight of the sample: processor time of the vCPU since the last sample.
     pub time: Duration,
-    /// Where it was taken.
+    /// The code in which it was taken.
     pub place: Place,
     /// Guest pc.
     pub pc: u64,

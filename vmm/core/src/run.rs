@@ -32,10 +32,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long output may still be written after a forced stop of the VM.
+/// The time for which output may still be written after a forced stop of the VM.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// How long a vCPU yields that waits for another one, which the host may not be running.
+/// The time for which a waiting vCPU yields to another one, which the host may not be running.
 const YIELD: Duration = Duration::from_micros(50);
 
 /// The end of a VM.

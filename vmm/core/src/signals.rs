@@ -28,7 +28,7 @@ const PASSED: [i32; 6] = [
     libc::SIGTSTP,
     libc::SIGWINCH,
 ];
-/// How long the program may take to end after `SIGTERM`.
+/// The time that the program has to end after `SIGTERM`.
 const TERM_GRACE: Duration = Duration::from_secs(2);
 /// Two `SIGINT` within this time end the VM, even if the program catches them, unless the program
 /// manages the terminal itself.

@@ -19,7 +19,7 @@ const SOON: u64 = 200_000;
 /// The interval of further checks, for [`LATER`], ns: less than a millisecond, the shortest time
 /// that programs tend to sleep.
 const OFTEN: u64 = 400_000;
-/// How long after an event the guest's time is checked [often](OFTEN), ns.
+/// The time after an event for which the guest's time is checked [often](OFTEN), ns.
 const LATER: u64 = 2 * TICK;
 
 /// Binary digits of the fraction of a nanosecond.

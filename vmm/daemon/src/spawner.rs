@@ -461,7 +461,7 @@ fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> io::Result<[OwnedFd; N]
 }
 
 fn unexpected() -> io::Error {
-    io::Error::other("the spawner's answer is none to the request")
+    io::Error::other("the spawner's answer does not match the request")
 }
 
 fn disconnected() -> io::Error {

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// own.
 const NICENESS: i32 = 2;
 
-/// How long a waiting thread relies on its priority before it computes it again.
+/// The time for which a waiting thread relies on its priority before it computes it again.
 const RECHECK: Duration = Duration::from_millis(50);
 
 /// Limits the number of threads that work at a time; threads with the most important work come
