@@ -153,26 +153,26 @@ mod tests {
     fn function(number: u64, length: usize, callees: &[u64], looped: bool) -> Function {
         let nop = decode(0x13).unwrap();
         let entry = 0x1000 * (number + 1);
-        let block = |place: usize, terminator| Block {
-            start: entry + 4 * place as u64,
-            instructions: vec![(entry + 4 * place as u64, nop)],
+        let block = |index: usize, terminator| Block {
+            start: entry + 4 * index as u64,
+            instructions: vec![(entry + 4 * index as u64, nop)],
             terminator,
-            is_loop_header: looped && place == 0,
+            is_loop_header: looped && index == 0,
         };
-        let edge = |place: usize, kind| Edge {
-            target: entry + 4 * place as u64,
+        let edge = |index: usize, kind| Edge {
+            target: entry + 4 * index as u64,
             kind,
         };
         let mut blocks: Vec<Block> = callees
             .iter()
             .enumerate()
-            .map(|(place, callee)| {
+            .map(|(index, callee)| {
                 let call = Terminator::Call {
                     target: 0x1000 * (callee + 1),
-                    return_to: edge(place + 1, EdgeKind::Forward),
+                    return_to: edge(index + 1, EdgeKind::Forward),
                     returns_twice: false,
                 };
-                block(place, call)
+                block(index, call)
             })
             .collect();
         let end = blocks.len();

@@ -104,12 +104,12 @@ enum Part {
 }
 
 /// The location of a section: its part and its offset there.
-type Place = (Part, u64);
+type Location = (Part, u64);
 
 /// An object file whose sections are placed.
 struct Input<'a> {
     file: ElfFile64<'a>,
-    places: HashMap<SectionIndex, Place>,
+    locations: HashMap<SectionIndex, Location>,
 }
 
 /// An entry in the middle of a function ([`crate::analysis::resume_points`]).
@@ -140,7 +140,7 @@ pub fn link(
     };
     let mut inputs = Vec::with_capacity(objects.len());
     for bytes in objects {
-        inputs.push(place(bytes, &mut linked)?);
+        inputs.push(add_input(bytes, &mut linked)?);
     }
     let (defined, missing) = function_symbols(&inputs)?;
     let mut resume = resume.to_vec();
@@ -254,8 +254,8 @@ fn add_stubs(resume: &[ResumePoint], start: usize, linked: &mut Linked) -> Resul
             continue;
         };
         let at = start + index * STUB_LENGTH;
-        let place = i32::try_from(point.guest).map_err(too_large)?;
-        let mut stub = store_to_hart(offset::RESUME, place);
+        let guest = i32::try_from(point.guest).map_err(too_large)?;
+        let mut stub = store_to_hart(offset::RESUME, guest);
         stub.extend(store_to_hart(offset::POLL_LIMIT, -1));
         stub.push(0xe9);
         let next = at + stub.len() + 4;
@@ -280,9 +280,9 @@ fn store_to_hart(offset: u64, value: i32) -> Vec<u8> {
 }
 
 /// Copies the allocated sections of an object file into the image's parts.
-fn place<'a>(bytes: &'a [u8], linked: &mut Linked) -> Result<Input<'a>, LinkError> {
+fn add_input<'a>(bytes: &'a [u8], linked: &mut Linked) -> Result<Input<'a>, LinkError> {
     let file = ElfFile64::parse(bytes)?;
-    let mut places = HashMap::new();
+    let mut locations = HashMap::new();
     for section in file.sections() {
         let part = match section.kind() {
             SectionKind::Text => Part::Code,
@@ -301,9 +301,9 @@ fn place<'a>(bytes: &'a [u8], linked: &mut Linked) -> Result<Input<'a>, LinkErro
         let start = (bytes.len() as u64).next_multiple_of(section.align().max(ALIGNMENT));
         bytes.resize(start as usize, filler);
         bytes.extend_from_slice(section.data()?);
-        places.insert(section.index(), (part, start));
+        locations.insert(section.index(), (part, start));
     }
-    Ok(Input { file, places })
+    Ok(Input { file, locations })
 }
 
 /// Adds the image offsets of the global symbols: functions, and the symbols of [`symbol`].
@@ -321,7 +321,10 @@ fn define(
     ]);
     for input in inputs {
         for defined in input.file.symbols().filter(ObjectSymbol::is_definition) {
-            let Some(place) = defined.section_index().and_then(|i| input.places.get(&i)) else {
+            let Some(location) = defined
+                .section_index()
+                .and_then(|i| input.locations.get(&i))
+            else {
                 continue;
             };
             let name = defined.name()?;
@@ -329,21 +332,24 @@ fn define(
                 continue;
             };
             let own = u64::from(function.own) * OWN_CONVENTION;
-            let offset = place.1 + defined.address();
+            let offset = location.1 + defined.address();
             linked.functions.push(FunctionEntry {
                 guest: function.guest | own,
                 host: u32::try_from(offset).map_err(|_| LinkError::TooLarge(offset))?,
                 host_length: u32::try_from(defined.size())
                     .map_err(|_| LinkError::TooLarge(defined.size()))?,
             });
-            symbols.insert(name.to_owned(), address(*place, layout) + defined.address());
+            symbols.insert(
+                name.to_owned(),
+                address(*location, layout) + defined.address(),
+            );
         }
     }
     Ok(symbols)
 }
 
 /// Returns the image offset of a location.
-fn address((part, offset): Place, layout: &Layout) -> u64 {
+fn address((part, offset): Location, layout: &Layout) -> u64 {
     match part {
         Part::Code => layout.code + offset,
         Part::Data => layout.data + offset,
@@ -357,7 +363,7 @@ fn relocate(
     linked: &mut Linked,
 ) -> Result<(), LinkError> {
     for section in input.file.sections() {
-        let Some(&(part, start)) = input.places.get(&section.index()) else {
+        let Some(&(part, start)) = input.locations.get(&section.index()) else {
             continue;
         };
         for (offset, relocation) in section.relocations() {
@@ -388,9 +394,9 @@ fn resolve(
         return Err(LinkError::Undefined("(no symbol)".to_owned()));
     };
     let target = input.file.symbol_by_index(index)?;
-    let place = target.section_index().and_then(|i| input.places.get(&i));
-    if let Some(&place) = place {
-        return Ok(address(place, layout) + target.address());
+    let location = target.section_index().and_then(|i| input.locations.get(&i));
+    if let Some(&location) = location {
+        return Ok(address(location, layout) + target.address());
     }
     let name = target.name()?;
     let function = HostFunction::of_symbol(name).map(HostFunction::name);

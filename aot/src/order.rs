@@ -376,17 +376,17 @@ mod tests {
     fn what_is_interpreted_on_is_translated_from_there() {
         let flow = flow(&[100]);
         let mut order = Order::new(&flow, &[]);
-        let place = 0x1_0020;
+        let inner = 0x1_0020;
         let part = Part {
             function: 0,
-            inside: Some(place),
+            inside: Some(inner),
         };
         assert_eq!(
-            order.next_batch(&[heat(place, 1)], Size::Small),
+            order.next_batch(&[heat(inner, 1)], Size::Small),
             whole(&[0])
         );
         // While the code is being compiled, its effect on the counts is not known.
-        assert_eq!(order.score(&[heat(place, 100_000)], Size::Small), None);
+        assert_eq!(order.score(&[heat(inner, 100_000)], Size::Small), None);
         let mut resumed = piece(&[0x1_0000]);
         resumed.resume.push(crate::link::ResumePoint {
             guest: 0x1_0004,
@@ -394,21 +394,21 @@ mod tests {
         });
         order.show(&[resumed]);
         let count = 100_000;
-        let heats = |more| [heat(place, count + more), heat(0x1_0004, count + more)];
+        let heats = |more| [heat(inner, count + more), heat(0x1_0004, count + more)];
         assert_eq!(order.score(&heats(0), Size::Small), None);
         assert_eq!(order.score(&heats(700), Size::Small), None);
         // The count has been halved and increases again.
-        assert_eq!(order.score(&[heat(place, count / 2)], Size::Small), None);
+        assert_eq!(order.score(&[heat(inner, count / 2)], Size::Small), None);
         assert_eq!(
-            order.score(&[heat(place, count / 2 + 200)], Size::Small),
+            order.score(&[heat(inner, count / 2 + 200)], Size::Small),
             None
         );
         // Neither an entry nor an address without an instruction is selected.
-        let odd = [heat(place + 2, 9 * count), heat(0x1_0190, 9 * count)];
+        let odd = [heat(inner + 2, 9 * count), heat(0x1_0190, 9 * count)];
         assert_eq!(order.score(&odd, Size::Small), None);
         let hotter = odd.map(|odd| heat(odd.pc, 99 * count));
         assert_eq!(order.score(&hotter, Size::Small), None);
-        let enough = [heat(place, count / 2 + 300)];
+        let enough = [heat(inner, count / 2 + 300)];
         assert_eq!(order.next_batch(&enough, Size::Small), [part]);
         assert_eq!(order.score(&heats(9999), Size::Small), None);
     }

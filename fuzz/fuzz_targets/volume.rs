@@ -6,7 +6,7 @@
 
 use hartline_abi::volume::{
     ANSWERED, Answer, Channel as Shared, OWNER_KEEP, Operation, Request, SUBMITTED, TIME_KEEP,
-    TIME_NOW, VOLUME_DATA, VOLUME_PLACES,
+    TIME_NOW, VOLUME_DATA, VOLUME_SLOTS,
 };
 use hartline_devices::virtio::Memory;
 use hartline_devices::volume::{Channel, Copies, Server, Space, Usage, Volume, measure};
@@ -223,26 +223,26 @@ impl Driver {
     }
 
     /// Makes a request with these bytes.
-    fn submit(&self, place: usize, request: Request, bytes: &[u8]) {
+    fn submit(&self, slot: usize, request: Request, bytes: &[u8]) {
         // SAFETY: the pointer is inside the channel, which no thread serves now.
         unsafe {
-            let place = &raw mut (*self.0.as_ptr()).places[place];
-            let data: *mut u8 = (&raw mut (*place).data).cast();
+            let slot = &raw mut (*self.0.as_ptr()).slots[slot];
+            let data: *mut u8 = (&raw mut (*slot).data).cast();
             data.copy_from(bytes.as_ptr(), bytes.len());
-            (&raw mut (*place).request).write(request);
-            (*place).state.store(SUBMITTED, Ordering::SeqCst);
+            (&raw mut (*slot).request).write(request);
+            (*slot).state.store(SUBMITTED, Ordering::SeqCst);
         }
     }
 
     /// Returns the answer to the request in a slot, and its data.
-    fn answer(&self, place: usize) -> (Answer, &[u8]) {
+    fn answer(&self, slot: usize) -> (Answer, &[u8]) {
         // SAFETY: the pointer is inside the channel, which no thread serves now.
         unsafe {
-            let place = &raw const (*self.0.as_ptr()).places[place];
-            assert_eq!((*place).state.load(Ordering::SeqCst), ANSWERED);
-            let answer = (&raw const (*place).answer).read();
+            let slot = &raw const (*self.0.as_ptr()).slots[slot];
+            assert_eq!((*slot).state.load(Ordering::SeqCst), ANSWERED);
+            let answer = (&raw const (*slot).answer).read();
             let length = usize::try_from(answer.result).unwrap_or(0).min(VOLUME_DATA);
-            let data: *const u8 = (&raw const (*place).data).cast();
+            let data: *const u8 = (&raw const (*slot).data).cast();
             (answer, std::slice::from_raw_parts(data, length))
         }
     }
@@ -296,7 +296,7 @@ impl Bench {
     /// Makes one request, and checks the answer.
     fn request(&mut self, input: &mut Input<'_>) {
         let number = input.byte();
-        let place = usize::from(input.byte()) % VOLUME_PLACES;
+        let slot = usize::from(input.byte()) % VOLUME_SLOTS;
         let mut args = std::array::from_fn(|_| input.argument());
         let operation = Operation::from_number(number.into());
         if operation == Some(Operation::Allocate) && !self.has_limit {
@@ -313,10 +313,10 @@ impl Bench {
             reserved: 0,
             args,
         };
-        self.driver.submit(place, request, bytes);
-        assert!(self.server.serve_at(&self.channel, place));
-        assert!(!self.server.serve_at(&self.channel, place));
-        let (answer, data) = self.driver.answer(place);
+        self.driver.submit(slot, request, bytes);
+        assert!(self.server.serve_at(&self.channel, slot));
+        assert!(!self.server.serve_at(&self.channel, slot));
+        let (answer, data) = self.driver.answer(slot);
         assert!(answer.result >= -4095, "{request:?}: {answer:?}");
         let attributes = answer.attributes;
         assert!(attributes.node == 0 || !self.host.is_outside(attributes.ino));

@@ -6,6 +6,16 @@
 //! each kind of event is drawn from the seed too: some seeds do one thing at every safepoint,
 //! others do everything now and then.
 
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
+
+use crate::convert::{low_u8, to_usize};
 use hartline_abi::chaos::{Generator, Kind, Settings, mix};
 use hartline_abi::hart::PATIENCE;
 
@@ -95,7 +105,7 @@ impl Entries {
     }
 
     pub(crate) fn frame(&mut self, pc: u64) -> &mut u32 {
-        &mut self.frames[(mix(pc) % 256) as usize]
+        &mut self.frames[to_usize(mix(pc) % 256)]
     }
 
     /// Forgets the last entry, because something else has happened since.
@@ -107,8 +117,8 @@ impl Entries {
 impl Chaos {
     pub fn new(settings: Settings) -> Self {
         let mut random = Generator::new(settings.seed);
-        let span = SPANS[random.below(SPANS.len() as u64) as usize];
-        let rates = core::array::from_fn(|_| RATES[random.below(RATES.len() as u64) as usize]);
+        let span = SPANS[to_usize(random.below(SPANS.len() as u64))];
+        let rates = core::array::from_fn(|_| RATES[to_usize(random.below(RATES.len() as u64))]);
         Self {
             settings,
             random,
@@ -220,7 +230,7 @@ impl Chaos {
     /// Chooses the next of `count` runnable tasks in order; the first one without chaos.
     pub fn choose(&mut self, count: usize) -> usize {
         match count > 1 && (self.has(Kind::Preempt) || self.has(Kind::Switch)) {
-            true => self.random.below(count as u64) as usize,
+            true => to_usize(self.random.below(count as u64)),
             false => 0,
         }
     }
@@ -259,7 +269,7 @@ impl Chaos {
         Mask {
             seed: self.random.next(),
             // Hide nearly all, half, few or none of them.
-            hidden: [230, 128, 25, 0][self.random.below(4) as usize],
+            hidden: [230, 128, 25, 0][to_usize(self.random.below(4))],
         }
     }
 
@@ -281,7 +291,7 @@ impl Mask {
     /// Whether the function at `pc` is hidden.
     #[inline]
     pub fn hides(self, pc: u64) -> bool {
-        self.hidden != 0 && (mix(pc ^ self.seed) as u8) < self.hidden
+        self.hidden != 0 && low_u8(mix(pc ^ self.seed)) < self.hidden
     }
 }
 

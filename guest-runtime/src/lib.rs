@@ -9,6 +9,7 @@ extern crate alloc;
 
 pub mod arch;
 pub(crate) mod chaos;
+pub mod convert;
 pub mod credentials;
 pub mod drivers;
 pub mod entry;

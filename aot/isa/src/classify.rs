@@ -2,7 +2,7 @@
 
 use crate::{Immediate, Instruction, Operands, Operation, Register, Rounding, XReg};
 
-/// Where execution continues after an instruction.
+/// The control flow after an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flow {
     /// At the next instruction.

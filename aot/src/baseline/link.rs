@@ -30,14 +30,14 @@ pub(super) fn link(translations: &[&Translation], text: &Range<u64>) -> Result<L
         let start = code.len();
         code.extend_from_slice(&translation.code);
         // Offsets are checked when all code is there.
-        let place = |offset: u32| start as u32 + offset;
+        let linked = |offset: u32| start as u32 + offset;
         functions.extend(translation.entries.iter().map(|entry| FunctionEntry {
             guest: entry.guest,
-            host: place(entry.host),
+            host: linked(entry.host),
             host_length: 0,
         }));
         accesses.extend(translation.accesses.iter().map(|access| AccessEntry {
-            host: place(access.offset),
+            host: linked(access.offset),
             guest: access.pc.wrapping_sub(text.start) as u32,
             in_hart: access.in_hart,
         }));

@@ -86,7 +86,7 @@ pub struct TopByte {
     pub none: Edge,
 }
 
-/// How a block ends. The block's last instruction is the terminator, except for
+/// The end of a block. The block's last instruction is the terminator, except for
 /// [`FallThrough`](Terminator::FallThrough) and [`Illegal`](Terminator::Illegal), which have no
 /// instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]

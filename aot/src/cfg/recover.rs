@@ -62,7 +62,7 @@ struct References {
 
 impl<'r, 'a> Recovery<'r, 'a> {
     fn new(binary: &'r Binary<'a>) -> Self {
-        let places: usize = binary.text().iter().map(|text| text.bytes.len() / 2).sum();
+        let addresses: usize = binary.text().iter().map(|text| text.bytes.len() / 2).sum();
         Self {
             binary,
             marks: Marks::new(binary),
@@ -73,7 +73,7 @@ impl<'r, 'a> Recovery<'r, 'a> {
             pending: Vec::new(),
             taken: HashSet::new(),
             labels: HashSet::new(),
-            budget: places.saturating_mul(DECODE_FACTOR).max(MIN_BUDGET),
+            budget: addresses.saturating_mul(DECODE_FACTOR).max(MIN_BUDGET),
             shares: HashMap::new(),
         }
     }
@@ -164,11 +164,11 @@ impl<'r, 'a> Recovery<'r, 'a> {
         };
         let ranges = self.ranges(root);
         if entry != root {
-            let places = ranges
+            let addresses = ranges
                 .iter()
                 .map(|range| (range.end - range.start) / 2)
                 .sum::<u64>();
-            let share = usize::try_from(places * SHARE_FACTOR).unwrap_or(usize::MAX);
+            let share = usize::try_from(addresses * SHARE_FACTOR).unwrap_or(usize::MAX);
             if *self.shares.entry(root).or_insert(share.max(MIN_BUDGET)) == 0 {
                 return;
             }

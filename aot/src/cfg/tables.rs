@@ -162,8 +162,8 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
     /// of the used entry was computed far before the jump.
     fn distant_targets(&self, base: u64) -> Vec<Edge> {
         let entry = |number: u64| {
-            let place = base.wrapping_add(number * 4);
-            let distance = self.binary.memory().number(place, 4)? as i32;
+            let address = base.wrapping_add(number * 4);
+            let distance = self.binary.memory().number(address, 4)? as i32;
             Some(base.wrapping_add_signed(i64::from(distance)) & !1)
         };
         let targets = (0..MAX_UNBOUNDED).map_while(entry);
@@ -179,15 +179,15 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
     /// Whether this many entries keep the file's contents as long as the translation is in use.
     fn is_constant(&self, table: Table, entries: usize) -> bool {
         let constants = self.binary.memory().constants();
-        let is_one = |place| constants.number(place, table.entry_size()).is_some();
-        (0..entries as u64).all(|number| is_one(table.place(number)))
+        let is_one = |address| constants.number(address, table.entry_size()).is_some();
+        (0..entries as u64).all(|number| is_one(table.entry_address(number)))
     }
 
     /// Returns the target of entry `number`; `None` if the entry is not in the file or its target
     /// is outside the code.
     fn target(&self, table: Table, addend: u64, number: u64) -> Option<u64> {
         let memory = self.binary.memory();
-        let value = memory.number(table.place(number), table.entry_size() as u64)?;
+        let value = memory.number(table.entry_address(number), table.entry_size() as u64)?;
         let extend = table.signed && !table.wide;
         let value = if extend {
             i64::from(value as i32) as u64

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// The largest total size of ranges that are merged to one function, bytes.
 const MAX_MERGED: u64 = 64 << 10;
 
-/// How control enters an address.
+/// The transfers of control to an address.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Entered {
     /// By calls or through pointers.

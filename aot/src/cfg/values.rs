@@ -48,7 +48,7 @@ pub(super) struct Table {
 
 impl Table {
     /// Address of an entry.
-    pub fn place(&self, number: u64) -> u64 {
+    pub fn entry_address(&self, number: u64) -> u64 {
         self.base.wrapping_add(number << self.shift)
     }
 

@@ -1,6 +1,6 @@
 //! The outputs of a console: descriptors of the host.
 
-use super::log::Place;
+use super::log::Cursor;
 use crate::poll;
 use crate::virtio::Buffers;
 use rustix::event::PollFlags;
@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub(super) struct Output {
     descriptor: OwnedFd,
-    /// The place in a file of limited length.
-    place: Option<Place>,
+    /// The position in a file of limited length.
+    cursor: Option<Cursor>,
     /// Whether a write has failed.
     is_broken: bool,
 }
@@ -23,7 +23,7 @@ impl Output {
     pub fn new(descriptor: OwnedFd, limit: u64) -> Self {
         Self {
             descriptor,
-            place: (limit != u64::MAX).then(|| Place::new(limit)),
+            cursor: (limit != u64::MAX).then(|| Cursor::new(limit)),
             is_broken: false,
         }
     }
@@ -32,9 +32,9 @@ impl Output {
     /// write, bytes are dropped. Returns whether the output accepts more.
     pub fn write(&mut self, buffers: Buffers) -> bool {
         let descriptor = self.descriptor.as_fd();
-        let write = || match &mut self.place {
+        let write = || match &mut self.cursor {
             None => write_all(descriptor, buffers),
-            Some(place) => write_around(descriptor, buffers, place),
+            Some(cursor) => write_around(descriptor, buffers, cursor),
         };
         self.is_broken = self.is_broken || write().is_err();
         !self.is_broken
@@ -48,18 +48,18 @@ impl Output {
 fn write_around(
     descriptor: BorrowedFd<'_>,
     mut rest: Buffers,
-    place: &mut Place,
+    cursor: &mut Cursor,
 ) -> io::Result<()> {
     while rest.length() > 0 {
-        let room = usize::try_from(place.room()).unwrap_or(usize::MAX);
+        let room = usize::try_from(cursor.room()).unwrap_or(usize::MAX);
         let length = rest.length().min(room);
         // The buffers have this length.
         let Some((now, later)) = rest.split(length) else {
             break;
         };
-        place.announce(descriptor, length as u64)?;
+        cursor.announce(descriptor, length as u64)?;
         write_all(descriptor, now)?;
-        place.advance(descriptor, length as u64)?;
+        cursor.advance(descriptor, length as u64)?;
         rest = later;
     }
     Ok(())

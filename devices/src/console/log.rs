@@ -69,7 +69,7 @@ pub fn read(file: &File, limit: u64, from: u64, bytes: &mut [u8]) -> io::Result<
         let left = there.end.saturating_sub(at).min(capacity - position);
         let count = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
         file.read_exact_at(&mut bytes[..count], position)?;
-        // Bytes that were replaced during the read are none of this place.
+        // Bytes that were replaced during the read do not belong to this position.
         let after = extent(file, limit)?;
         if after.start <= at {
             return Ok((at, count));
@@ -78,15 +78,15 @@ pub fn read(file: &File, limit: u64, from: u64, bytes: &mut [u8]) -> io::Result<
     }
 }
 
-/// The place of a writer in a file of limited length.
+/// The position of a writer in a file of limited length.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Cursor {
     capacity: u64,
     /// Bytes that were written.
     written: u64,
 }
 
-impl Place {
+impl Cursor {
     /// The start of a file of at most `limit` bytes, at the descriptor's offset.
     pub fn new(limit: u64) -> Self {
         Self {
@@ -151,13 +151,13 @@ mod tests {
     }
 
     /// Writes as the console's thread does.
-    fn write(file: &File, place: &mut Place, mut bytes: &[u8]) {
+    fn write(file: &File, cursor: &mut Cursor, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let room = usize::try_from(place.room()).unwrap();
+            let room = usize::try_from(cursor.room()).unwrap();
             let (now, later) = bytes.split_at(room.min(bytes.len()));
-            place.announce(file.as_fd(), now.len() as u64).unwrap();
+            cursor.announce(file.as_fd(), now.len() as u64).unwrap();
             (&mut &*file).write_all(now).unwrap();
-            place.advance(file.as_fd(), now.len() as u64).unwrap();
+            cursor.advance(file.as_fd(), now.len() as u64).unwrap();
             bytes = later;
         }
     }
@@ -166,10 +166,10 @@ mod tests {
         let (mut found, mut start, mut at) = (Vec::new(), None, from);
         loop {
             let mut bytes = [0; 3];
-            let (place, count) = read(file, limit, at, &mut bytes).unwrap();
-            start.get_or_insert(place);
+            let (position, count) = read(file, limit, at, &mut bytes).unwrap();
+            start.get_or_insert(position);
             found.extend_from_slice(&bytes[..count]);
-            at = place + count as u64;
+            at = position + count as u64;
             if count == 0 {
                 return (start.unwrap(), found);
             }
@@ -181,15 +181,15 @@ mod tests {
         const LIMIT: u64 = TRAILER + 10;
         let text: Vec<u8> = (b'a'..=b'z').collect();
         for piece in 1..=26 {
-            let (file, mut place) = (file(), Place::new(LIMIT));
+            let (file, mut cursor) = (file(), Cursor::new(LIMIT));
             for (number, bytes) in text.chunks(piece).enumerate() {
-                write(&file, &mut place, bytes);
+                write(&file, &mut cursor, bytes);
                 let end = (number * piece + bytes.len()) as u64;
                 let start = end.saturating_sub(10);
                 assert_eq!(extent(&file, LIMIT).unwrap(), start..end);
-                let (place, found) = all(&file, LIMIT, 0);
+                let (first, found) = all(&file, LIMIT, 0);
                 let expected = &text[usize::try_from(start).unwrap()..][..found.len()];
-                assert_eq!((place, &found[..]), (start, expected), "{piece}");
+                assert_eq!((first, &found[..]), (start, expected), "{piece}");
                 assert!(file.metadata().unwrap().len() <= LIMIT);
             }
             assert_eq!(all(&file, LIMIT, 20), (20, b"uvwxyz".to_vec()));
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn bytes_that_are_being_replaced_are_gone() {
         const LIMIT: u64 = TRAILER + 10;
-        let (file, mut place) = (file(), Place::new(LIMIT));
-        write(&file, &mut place, b"abcdefghij");
-        place.announce(file.as_fd(), 4).unwrap();
+        let (file, mut cursor) = (file(), Cursor::new(LIMIT));
+        write(&file, &mut cursor, b"abcdefghij");
+        cursor.announce(file.as_fd(), 4).unwrap();
         assert_eq!(all(&file, LIMIT, 0), (4, b"efghij".to_vec()));
         (&mut &file).write_all(b"kl").unwrap();
         // The writer is killed here.

@@ -3,8 +3,8 @@
 
 use crate::virtio::Memory;
 use hartline_abi::volume::{
-    ANSWERED, Answer, Channel as Shared, Place as SharedSlot, Request, SUBMITTED, VOLUME_DATA,
-    VOLUME_PLACES,
+    ANSWERED, Answer, Channel as Shared, Request, SUBMITTED, Slot as SharedSlot, VOLUME_DATA,
+    VOLUME_SLOTS,
 };
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,12 +42,12 @@ impl Channel {
         (is_inside && is_aligned).then_some(Self { memory, address })
     }
 
-    /// One of the [`VOLUME_PLACES`] slots.
+    /// One of the [`VOLUME_SLOTS`] slots.
     pub(super) fn slot(&self, number: usize) -> Slot<'_> {
-        assert!(number < VOLUME_PLACES);
+        assert!(number < VOLUME_SLOTS);
         Slot {
             channel: self,
-            offset: offset_of!(Shared, places) + number * size_of::<SharedSlot>(),
+            offset: offset_of!(Shared, slots) + number * size_of::<SharedSlot>(),
         }
     }
 

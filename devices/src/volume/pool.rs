@@ -3,7 +3,7 @@
 use super::backend;
 use super::channel::{Channel, Data, Slot};
 use crate::virtio::Guest;
-use hartline_abi::volume::{Answer, VOLUME_PLACES};
+use hartline_abi::volume::{Answer, VOLUME_SLOTS};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -80,7 +80,7 @@ struct SlotThread {
 pub(super) struct Pool<'a> {
     channel: &'a Channel,
     guest: &'a Arc<dyn Guest>,
-    threads: [Option<SlotThread>; VOLUME_PLACES],
+    threads: [Option<SlotThread>; VOLUME_SLOTS],
 }
 
 impl<'a> Pool<'a> {
@@ -103,7 +103,7 @@ impl<'a> Pool<'a> {
 
     /// Whether there is a new request in any slot.
     pub fn is_any_new(&self) -> bool {
-        (0..VOLUME_PLACES).any(|number| self.is_new(number))
+        (0..VOLUME_SLOTS).any(|number| self.is_new(number))
     }
 
     /// Lets the slot's thread serve a request. Without a thread the caller's serves it.

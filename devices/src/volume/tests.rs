@@ -6,7 +6,7 @@ use super::*;
 use crate::virtio::{DeviceError, Guest};
 use hartline_abi::volume::{
     Answer, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY, Request, SET_CREATE,
-    VOLUME_DATA, VOLUME_PLACES,
+    VOLUME_DATA, VOLUME_SLOTS,
 };
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
@@ -597,10 +597,10 @@ fn tasks_have_slots_of_their_own() {
             // An honest guest does not submit this here. It is harmless.
             (Operation::Root, [0, 0, 0], 5),
         ] {
-            for slot in 1..VOLUME_PLACES {
+            for slot in 1..VOLUME_SLOTS {
                 submit(&channel, &volumes, slot, operation, &args);
             }
-            for slot in 1..VOLUME_PLACES {
+            for slot in 1..VOLUME_SLOTS {
                 let result = await_answer(&channel, slot).result;
                 assert_eq!(result, expected, "{operation:?} {args:?}");
             }

@@ -5,7 +5,7 @@ use super::device::Volumes;
 use super::pool::{self, Pool};
 use super::server::Server;
 use crate::virtio::Guest;
-use hartline_abi::volume::VOLUME_PLACES;
+use hartline_abi::volume::VOLUME_SLOTS;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -33,7 +33,7 @@ impl Volumes {
         let mut budget = MIN_POLLING;
         while !self.lock().stop {
             self.serve_first(channel, &mut server, count);
-            for number in 1..VOLUME_PLACES {
+            for number in 1..VOLUME_SLOTS {
                 if pool.is_new(number) {
                     count();
                     let slot = channel.slot(number);

@@ -29,7 +29,7 @@ pub struct FileEntry {
     pub length: u64,
 }
 
-/// How the network interface gets its addresses.
+/// The addresses of the network interface, or their source.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NetSettings {
@@ -138,7 +138,7 @@ pub struct BootInfo {
     pub chaos: chaos::Settings,
 }
 
-/// How an idle vCPU sleeps ([`crate::port::WAIT`]).
+/// The sleep of an idle vCPU ([`crate::port::WAIT`]).
 #[repr(C)]
 #[derive(Debug)]
 pub struct CpuWait {
@@ -164,7 +164,7 @@ pub struct NextTime {
     /// When the VMM reads `at` next; 0: continuously, or, while all vCPUs wait, when the first one
     /// wakes. Set by the VMM. If a guest sets a time before this one, it writes
     /// [`crate::port::TIMER`].
-    pub looks: AtomicU64,
+    pub next_check: AtomicU64,
 }
 
 /// Number of image windows.
@@ -180,7 +180,7 @@ const WINDOWS: usize = IMAGE_WINDOWS as usize;
 pub struct Shared {
     /// Boot information.
     pub boot: BootInfo,
-    /// How the program ended.
+    /// The end of the program.
     pub report: ExitReport,
     /// Signals from outside: bit n−1 is signal n. The VMM sets them, and then raises `poll_limit`
     /// of all harts through [`Shared::harts`].
@@ -200,7 +200,7 @@ pub struct Shared {
     pub harts: [AtomicU64; MAX_CPUS],
     /// Time of the next timer event.
     pub next_time: NextTime,
-    /// How vCPUs sleep.
+    /// The sleeps of vCPUs.
     pub waits: [CpuWait; MAX_CPUS],
     /// Host calls, of one vCPU at a time.
     pub call: HostCall,

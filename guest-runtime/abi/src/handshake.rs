@@ -84,16 +84,16 @@ pub fn ask<W: Word<Value = u16>>(event: &W, index: &W, seen: u16) -> bool {
 }
 
 /// Adds the bits `me` to `sleepers`. The sleeper must then check for work before it sleeps, and
-/// call [`rise`] afterwards.
+/// call [`end_sleep`] afterwards.
 #[inline]
-pub fn lie_down<W: Word<Value = u64>>(sleepers: &W, me: u64) {
+pub fn begin_sleep<W: Word<Value = u64>>(sleepers: &W, me: u64) {
     sleepers.fetch_or(me, Ordering::SeqCst);
     W::fence();
 }
 
 /// Removes the bits `me` from `sleepers` when the sleeper is awake.
 #[inline]
-pub fn rise<W: Word<Value = u64>>(sleepers: &W, me: u64) {
+pub fn end_sleep<W: Word<Value = u64>>(sleepers: &W, me: u64) {
     sleepers.fetch_and(!me, Ordering::SeqCst);
 }
 

@@ -96,8 +96,8 @@ pub struct Hart {
     pub self_address: u64,
     /// Number of this hart, from 0.
     pub id: u64,
-    /// Where a translated function that is entered with `poll_limit` raised continues: a link-time
-    /// address inside it, or 0 for its entry. The function resets it.
+    /// The address at which a translated function that is entered with `poll_limit` raised
+    /// continues: a link-time address inside it, or 0 for its entry. The function resets it.
     pub resume: Cell<u64>,
     /// Address of the cache of indirect jumps ([`crate::dispatch`]), which
     /// [`fn_dispatch`](Hart::fn_dispatch) reads first.

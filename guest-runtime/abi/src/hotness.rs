@@ -11,7 +11,8 @@ use core::sync::atomic::AtomicU64;
 /// Number of slots, a power of two.
 pub const SLOTS: usize = 4096;
 
-/// What a sample of the baseline translator's code counts. Samples are taken every few milliseconds.
+/// The weight of a sample of the baseline translator's code. Samples are taken every few
+/// milliseconds.
 pub const SAMPLE: u64 = 1000;
 
 /// A counter.

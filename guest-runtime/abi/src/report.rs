@@ -1,6 +1,6 @@
 //! The exit report of the program, which the runtime fills before [`crate::port::EXIT`].
 
-/// How the program ended.
+/// The kind of the program's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ExitKind {

@@ -1,7 +1,7 @@
 //! Volumes: files of the host that the guest reads and writes through the VMM.
 //!
-//! There are [`VOLUME_PLACES`] slots ([`Place`]), with one request at a time each. The guest fills
-//! [`Request`] and the data, sets [`Place::state`] to [`SUBMITTED`], and waits for [`ANSWERED`]. A
+//! There are [`VOLUME_SLOTS`] slots ([`Slot`]), with one request at a time each. The guest fills
+//! [`Request`] and the data, sets [`Slot::state`] to [`SUBMITTED`], and waits for [`ANSWERED`]. A
 //! thread of the VMM that polls these words serves the request, without an exit. Before this thread
 //! sleeps, it sets `server_waits` to 1 (sequentially consistent) and checks the words once more. A
 //! guest that has submitted a request swaps `server_waits` to 0, and writes [`crate::port::VOLUME`]
@@ -27,15 +27,15 @@ pub const MAX_VOLUMES: usize = 64;
 /// Size of the data buffer of one request, bytes.
 pub const VOLUME_DATA: usize = 256 << 10;
 /// Number of slots: most requests in flight.
-pub const VOLUME_PLACES: usize = 5;
+pub const VOLUME_SLOTS: usize = 5;
 /// Number of the volumes as a device ([`crate::virtio`]). They have no registers.
 pub const VOLUME_DEVICE: u64 = crate::virtio::VSOCK_DEVICE + 1;
 
-/// [`Place::state`]: no request.
+/// [`Slot::state`]: no request.
 pub const IDLE: u32 = 0;
-/// [`Place::state`]: the request waits for an answer.
+/// [`Slot::state`]: the request waits for an answer.
 pub const SUBMITTED: u32 = 1;
-/// [`Place::state`]: the answer is complete.
+/// [`Slot::state`]: the answer is complete.
 pub const ANSWERED: u32 = 2;
 
 /// Flag in the answer to [`Operation::Root`]: the volume is read-only.
@@ -246,7 +246,7 @@ pub struct Answer {
 /// A slot for one request.
 #[repr(C, align(4096))]
 #[derive(Debug)]
-pub struct Place {
+pub struct Slot {
     /// [`IDLE`], [`SUBMITTED`] or [`ANSWERED`].
     pub state: AtomicU32,
     /// Unused.
@@ -270,7 +270,7 @@ pub struct Channel {
     /// 1 while the guest wants an interrupt for answers to tasks.
     pub guest_waits: AtomicU32,
     /// The slots.
-    pub places: [Place; VOLUME_PLACES],
+    pub slots: [Slot; VOLUME_SLOTS],
 }
 
 const _: () = assert!(core::mem::size_of::<Channel>().is_multiple_of(4096));

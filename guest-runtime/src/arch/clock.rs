@@ -25,6 +25,7 @@ pub fn set_up(boot: &BootInfo) {
 
 /// Nanoseconds since boot; 0 before [`set_up`].
 #[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "64 bits hold 584 years")]
 pub fn since_boot() -> u64 {
     let scale = SCALE.load(Ordering::Relaxed);
     if scale == 0 {

@@ -13,11 +13,12 @@
 
 use crate::arch::host;
 use crate::arch::kick::ask_attention;
+use crate::convert::to_usize;
 use core::arch::asm;
 use core::hint::spin_loop;
 use core::mem::offset_of;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use hartline_abi::hart::{Hart, Kick};
 use hartline_abi::limits::MAX_CPUS;
 
@@ -29,7 +30,7 @@ const PATIENCE: u32 = 16_000;
 /// There is more than one vCPU.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 /// Number of the vCPU that holds the lock, plus 1; 0: none.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+static OWNER: AtomicUsize = AtomicUsize::new(0);
 /// Number of vCPUs that wait for the lock.
 static WAITING: AtomicU32 = AtomicU32::new(0);
 /// Guest-physical address of the top-level boot page table.
@@ -116,12 +117,12 @@ pub(crate) fn this() -> usize {
         asm!("mov {}, gs:[{offset}]", out(reg) id, offset = const offset_of!(Hart, id),
             options(nostack, preserves_flags, readonly, pure));
     }
-    id as usize
+    to_usize(id)
 }
 
 /// Whether this vCPU holds the lock.
 pub(crate) fn is_owner() -> bool {
-    !several() || OWNER.load(Ordering::Relaxed) == this() as u32 + 1
+    !several() || OWNER.load(Ordering::Relaxed) == this() + 1
 }
 
 /// Whether other vCPUs wait for the lock.
@@ -157,7 +158,7 @@ fn lock_among_several() {
 }
 
 fn try_lock(this: usize) -> bool {
-    let owner = this as u32 + 1;
+    let owner = this + 1;
     OWNER
         .compare_exchange(0, owner, Ordering::SeqCst, Ordering::Relaxed)
         .is_ok()

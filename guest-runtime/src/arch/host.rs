@@ -75,7 +75,7 @@ impl Host {
         // SAFETY: a field of the live structure that is only accessed atomically.
         let next = unsafe { &*addr_of!((*self.shared.as_ptr()).next_time) };
         next.at.store(at, Ordering::SeqCst);
-        if next.looks.load(Ordering::SeqCst) > latest {
+        if next.next_check.load(Ordering::SeqCst) > latest {
             self.ring(port::TIMER);
         }
     }
@@ -143,17 +143,17 @@ impl Host {
     /// The error that the host returned.
     pub fn access_registers(mut self, accesses: &mut [RegisterAccess]) -> Result<(), Errno> {
         for part in accesses.chunks_mut(MAX_REGISTER_ACCESSES) {
-            let (places, _) = self
+            let (records, _) = self
                 .call_data()
                 .as_chunks_mut::<{ RegisterAccess::LENGTH }>();
-            for (place, access) in places.iter_mut().zip(&*part) {
-                *place = access.to_bytes();
+            for (record, access) in records.iter_mut().zip(&*part) {
+                *record = access.to_bytes();
             }
             let mut args = [part.len() as u64, 0, 0, 0, 0, 0];
             self.call(Operation::Registers, &mut args)?;
-            let (places, _) = self.call_data().as_chunks::<{ RegisterAccess::LENGTH }>();
-            for (access, place) in part.iter_mut().zip(places) {
-                *access = RegisterAccess::from_bytes(*place);
+            let (records, _) = self.call_data().as_chunks::<{ RegisterAccess::LENGTH }>();
+            for (access, record) in part.iter_mut().zip(records) {
+                *access = RegisterAccess::from_bytes(*record);
             }
         }
         Ok(())
@@ -162,10 +162,13 @@ impl Host {
     /// Tells the VMM the image file, by its guest-physical address, in an image window, whose
     /// number is below [`IMAGE_WINDOWS`](hartline_abi::layout::IMAGE_WINDOWS).
     pub fn announce_window(&self, number: u64, gpa: u64) {
+        let Ok(number) = usize::try_from(number) else {
+            return;
+        };
         // SAFETY: an element of the array; the VMM reads it only when nothing depends on it.
         unsafe {
             let windows = addr_of_mut!((*self.shared.as_ptr()).windows).cast::<u64>();
-            windows.add(number as usize).write_volatile(gpa);
+            windows.add(number).write_volatile(gpa);
         }
     }
 

@@ -14,7 +14,7 @@ impl Capabilities {
     pub const NONE: Capabilities = Capabilities(0);
     /// All capabilities.
     pub const ALL: Capabilities = Capabilities((1 << (CAP_LAST_CAP + 1)) - 1);
-    /// Those that follow the file system user (`setfsuid(2)`).
+    /// The capabilities that follow the file system user (`setfsuid(2)`).
     pub const OF_FILES: Capabilities = Capabilities(
         1 << CAP_CHOWN
             | 1 << CAP_MKNOD

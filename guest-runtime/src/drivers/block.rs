@@ -4,6 +4,7 @@ use super::interrupt::Interrupt;
 use super::mmio::{Registers, Start, StartError};
 use super::queue::{PARTS, Queue};
 use crate::arch::host::Host;
+use crate::convert::to_usize;
 use crate::fs::disks::{Disk, MAX_LENGTH, Request, SECTOR};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::virtio::{
@@ -20,7 +21,7 @@ const DESCRIPTORS: u16 = (SLOTS * PARTS).next_power_of_two();
 const HEADER: usize = MAX_LENGTH;
 const STATUS: usize = HEADER + BlockHeader::LENGTH;
 /// Length of a buffer, bytes.
-const BUFFER: usize = (STATUS + 1).next_multiple_of(PAGE_SIZE as usize);
+const BUFFER: usize = (STATUS + 1).next_multiple_of(to_usize(PAGE_SIZE));
 
 /// Starts disk `number`.
 ///
@@ -76,7 +77,7 @@ impl Disk for BlockDevice {
         &mut self.requests.buffer_mut(slot)[..MAX_LENGTH]
     }
 
-    fn give(&mut self, slot: u16, request: Request) {
+    fn submit(&mut self, slot: u16, request: Request) {
         let (kind, sector, data) = match request {
             Request::Read { sector, count } => {
                 (block_request::IN, sector, Some((count * SECTOR, true)))
@@ -88,7 +89,7 @@ impl Disk for BlockDevice {
             Request::Discard { sector, count } => {
                 let range = BlockRange {
                     sector,
-                    sectors: count as u32,
+                    sectors: u32::try_from(count).unwrap_or(u32::MAX),
                     flags: 0,
                 };
                 self.buffer(slot)[..BlockRange::LENGTH].copy_from_slice(&range.to_bytes());
@@ -102,15 +103,15 @@ impl Disk for BlockDevice {
         let status = (STATUS, 1, true);
         match data {
             Some((length, writable)) => {
-                (self.requests).give_parts(slot, &[header, (0, length, writable), status]);
+                (self.requests).add_parts(slot, &[header, (0, length, writable), status]);
             }
-            None => self.requests.give_parts(slot, &[header, status]),
+            None => self.requests.add_parts(slot, &[header, status]),
         }
     }
 
     fn publish(&mut self) {
         if self.requests.publish() {
-            self.registers.ring(BLOCK_REQUESTS);
+            self.registers.notify(BLOCK_REQUESTS);
         }
     }
 

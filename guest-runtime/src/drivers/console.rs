@@ -27,7 +27,7 @@ const CONTROL: usize = 64;
 /// [`StartError`].
 pub fn start(host: Host) -> Result<Console, StartError> {
     let last = host.boot().console.into_iter().max().unwrap_or(0);
-    let ports = (last as usize + 1).min(MAX_PORTS) as u16;
+    let ports = (last as usize + 1).min(MAX_PORTS);
     let mut device = Start::of(host, CONSOLE_DEVICE, device::CONSOLE);
     device.need(console_feature::MULTIPORT | feature::IN_ORDER);
     let mut receive = Queue::new(CONTROLS, CONTROL, true);
@@ -38,7 +38,7 @@ pub fn start(host: Host) -> Result<Console, StartError> {
     for (number, port) in (0..).zip(&ports) {
         device.set_queue(transmit_queue(number), &port.queue);
     }
-    (0..CONTROLS).for_each(|number| receive.give(number));
+    (0..CONTROLS).for_each(|number| receive.add(number));
     receive.publish();
     for queue in [&receive, &transmit] {
         queue.want_no_interrupt();
@@ -50,18 +50,18 @@ pub fn start(host: Host) -> Result<Console, StartError> {
         value: 1,
     };
     transmit.buffer_mut(0)[..Control::LENGTH].copy_from_slice(&ready.to_bytes());
-    transmit.give_filled(0, Control::LENGTH);
+    transmit.add_filled(0, Control::LENGTH);
     transmit.publish();
     let registers = device.finish(&[CONTROL_RECEIVE, CONTROL_TRANSMIT])?;
     let mut console = Console {
         registers,
         receive,
         transmit,
-        said: 1,
+        sent_controls: 1,
         ports,
     };
-    console.listen();
-    match console.ports.iter().all(|port| port.is_known) {
+    console.process_controls();
+    match console.ports.iter().all(|port| port.is_announced) {
         true => Ok(console),
         false => Err(StartError::Refused),
     }
@@ -80,7 +80,7 @@ struct Port {
     freed: usize,
     filled: usize,
     /// The device has announced the port (`PORT_ADD`).
-    is_known: bool,
+    is_announced: bool,
     /// The host has opened the port.
     is_open: bool,
 }
@@ -96,7 +96,7 @@ impl Port {
             next: 0,
             freed: 0,
             filled: 0,
-            is_known: false,
+            is_announced: false,
             is_open: false,
         }
     }
@@ -111,7 +111,7 @@ impl Port {
     }
 
     /// Sends the start of `bytes`. Returns how many bytes; 0 if there is no room.
-    fn give(&mut self, bytes: UserSlice<'_>) -> usize {
+    fn push(&mut self, bytes: UserSlice<'_>) -> usize {
         let free = ROOM - (self.filled - self.freed);
         if free < bytes.len().min(MIN_PART) || self.next - self.oldest == PARTS.into() {
             return 0;
@@ -119,7 +119,7 @@ impl Port {
         let at = self.filled % ROOM;
         let length = bytes.len().min(free).min(ROOM - at);
         self.queue.fill_part(at, bytes.first(length));
-        self.queue.give_part(at, length);
+        self.queue.add_part(at, length);
         self.lengths[self.next % usize::from(PARTS)] = length;
         self.next += 1;
         self.filled += length;
@@ -134,20 +134,20 @@ pub struct Console {
     receive: Queue,
     transmit: Queue,
     /// Number of control messages sent.
-    said: u16,
+    sent_controls: u16,
     ports: Vec<Port>,
 }
 
 impl Console {
     /// Processes control messages, and answers `PORT_ADD` with `PORT_READY` and `PORT_OPEN`.
-    fn listen(&mut self) {
+    fn process_controls(&mut self) {
         while self.receive.has_used() {
             while let Some((number, written)) = self.receive.take() {
                 let message = self.receive.buffer(number)[..written].first_chunk();
                 let message = message.map(|bytes| Control::from_bytes(*bytes));
-                self.receive.give(number);
+                self.receive.add(number);
                 if let Some(message) = message {
-                    self.hear(message);
+                    self.handle_control(message);
                 }
             }
             self.receive.want_no_interrupt();
@@ -156,21 +156,21 @@ impl Console {
                 (&mut self.transmit, CONTROL_TRANSMIT),
             ] {
                 if queue.publish() {
-                    self.registers.ring(number);
+                    self.registers.notify(number);
                 }
             }
         }
     }
 
-    fn hear(&mut self, message: Control) {
+    fn handle_control(&mut self, message: Control) {
         let Some(port) = self.ports.get_mut(message.port as usize) else {
             return;
         };
         match message.event {
             event::PORT_ADD => {
-                port.is_known = true;
-                self.say(message.port, event::PORT_READY);
-                self.say(message.port, event::PORT_OPEN);
+                port.is_announced = true;
+                self.send_control(message.port, event::PORT_READY);
+                self.send_control(message.port, event::PORT_OPEN);
             }
             event::PORT_OPEN => port.is_open = message.value == 1,
             // The boot information says what each port is for.
@@ -180,38 +180,38 @@ impl Console {
 
     /// Sends a control message about a port. There is room: each port sends two messages, and the
     /// device takes each one when it is notified.
-    fn say(&mut self, port: u32, event: u16) {
+    fn send_control(&mut self, port: u32, event: u16) {
         while self.transmit.take().is_some() {}
         self.transmit.want_no_interrupt();
-        let number = self.said % CONTROLS;
-        self.said = self.said.wrapping_add(1);
+        let number = self.sent_controls % CONTROLS;
+        self.sent_controls = self.sent_controls.wrapping_add(1);
         let message = Control {
             port,
             event,
             value: 1,
         };
         self.transmit.buffer_mut(number)[..Control::LENGTH].copy_from_slice(&message.to_bytes());
-        self.transmit.give_filled(number, Control::LENGTH);
+        self.transmit.add_filled(number, Control::LENGTH);
     }
 }
 
 impl Ports for Console {
     fn is_open(&mut self, port: u32) -> bool {
-        self.listen();
+        self.process_controls();
         self.ports
             .get(port as usize)
             .is_some_and(|port| port.is_open)
     }
 
     fn send(&mut self, port: u32, bytes: UserSlice<'_>) -> usize {
-        let number = transmit_queue(port as u16);
-        let Some(port) = self.ports.get_mut(port as usize) else {
+        let (Ok(number), Some(port)) = (u16::try_from(port), self.ports.get_mut(port as usize))
+        else {
             return 0;
         };
         port.reclaim();
-        let sent = port.give(bytes);
+        let sent = port.push(bytes);
         if port.queue.publish() {
-            self.registers.ring(number);
+            self.registers.notify(transmit_queue(number));
         }
         sent
     }

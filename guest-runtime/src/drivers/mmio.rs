@@ -4,6 +4,7 @@
 
 use super::queue::Queue;
 use crate::arch::host::Host;
+use crate::convert::low_u32;
 use alloc::vec::Vec;
 use core::arch::asm;
 use core::mem;
@@ -70,7 +71,7 @@ impl Start {
     fn access(&mut self, offset: u64, is_write: bool, value: u32) -> usize {
         self.accesses.push(RegisterAccess {
             // The device number is small.
-            offset: (self.number * PAGE_SIZE + offset) as u32,
+            offset: low_u32(self.number * PAGE_SIZE + offset),
             is_write,
             value,
         });
@@ -94,7 +95,7 @@ impl Start {
 
     /// Makes all batched accesses and checks the values that were read. Returns the values at these
     /// indices.
-    fn read<const N: usize>(&mut self, places: [usize; N]) -> Result<[u32; N], StartError> {
+    fn read<const N: usize>(&mut self, indices: [usize; N]) -> Result<[u32; N], StartError> {
         let mut accesses = mem::take(&mut self.accesses);
         let made = self.host.access_registers(&mut accesses);
         made.map_err(|_| StartError::Refused)?;
@@ -103,13 +104,13 @@ impl Start {
                 return Err(check.error);
             }
         }
-        Ok(places.map(|place| accesses[place].value))
+        Ok(indices.map(|index| accesses[index].value))
     }
 
     /// Reads 32-bit words of the configuration space.
     pub fn config<const N: usize>(&mut self, offsets: [u64; N]) -> Result<[u32; N], StartError> {
-        let places = offsets.map(|at| self.access(register::CONFIG + at, false, 0));
-        self.read(places)
+        let indices = offsets.map(|at| self.access(register::CONFIG + at, false, 0));
+        self.read(indices)
     }
 
     /// Negotiates the features `needed`; the device must offer all of them.
@@ -119,7 +120,7 @@ impl Start {
             self.write(register::DRIVER_FEATURES_SELECT, select);
             self.write(
                 register::DRIVER_FEATURES,
-                (features >> (32 * select)) as u32,
+                low_u32(features >> (32 * select)),
             );
         }
         let seen = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK;
@@ -132,11 +133,11 @@ impl Start {
     /// Negotiates the features `needed`, and those of `wanted` that the device offers. Returns the
     /// negotiated features.
     pub fn negotiate(&mut self, wanted: u64, needed: u64) -> Result<u64, StartError> {
-        let places = [0, 1].map(|select| {
+        let indices = [0, 1].map(|select| {
             self.write(register::DEVICE_FEATURES_SELECT, select);
             self.access(register::DEVICE_FEATURES, false, 0)
         });
-        let [low, high] = self.read(places)?.map(u64::from);
+        let [low, high] = self.read(indices)?.map(u64::from);
         let offered = high << 32 | low;
         if offered & needed != needed {
             return Err(StartError::Refused);
@@ -152,25 +153,25 @@ impl Start {
         let size = queue.size().into();
         self.expect(register::QUEUE_SIZE_MAX, |most, size| most >= size, size);
         self.write(register::QUEUE_SIZE, size);
-        let places = [
+        let registers = [
             register::QUEUE_DESCRIPTORS,
             register::QUEUE_AVAILABLE,
             register::QUEUE_USED,
         ];
-        for (place, address) in places.into_iter().zip(queue.addresses()) {
-            self.write(place, address as u32);
-            self.write(place + 4, (address >> 32) as u32);
+        for (low, address) in registers.into_iter().zip(queue.addresses()) {
+            self.write(low, low_u32(address));
+            self.write(low + 4, low_u32(address >> 32));
         }
         self.write(register::QUEUE_READY, 1);
     }
 
     /// Starts the device, and notifies it of queues that already have buffers.
-    pub fn finish(mut self, doorbells: &[u16]) -> Result<Registers, StartError> {
+    pub fn finish(mut self, notified: &[u16]) -> Result<Registers, StartError> {
         let seen = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK;
         self.write(register::STATUS, seen);
         let is_on = |found, wanted| found & (status::NEEDS_RESET | wanted) == wanted;
         self.expect(register::STATUS, is_on, status::DRIVER_OK);
-        for queue in doorbells {
+        for queue in notified {
             self.write(register::QUEUE_NOTIFY, (*queue).into());
         }
         self.read([])?;
@@ -184,7 +185,7 @@ pub(super) struct Registers(u64);
 
 impl Registers {
     /// Notifies the device of a queue. This leaves the VM.
-    pub fn ring(&self, queue: u16) {
+    pub fn notify(&self, queue: u16) {
         // Plain `mov`, because KVM must emulate the instruction.
         // SAFETY: the VMM mapped the page, and nothing is behind it but registers.
         unsafe {
@@ -197,6 +198,7 @@ impl Registers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::to_usize;
     use core::ptr::NonNull;
     use hartline_abi::boot::Shared;
     use hartline_abi::call::Operation;
@@ -217,7 +219,7 @@ mod tests {
         status: u32,
         /// Largest queue size.
         most: u32,
-        doorbells: Vec<u32>,
+        notifications: Vec<u32>,
         calls: usize,
     }
 
@@ -231,10 +233,10 @@ mod tests {
                 register::MAGIC => MAGIC,
                 register::VERSION => VERSION,
                 register::DEVICE_ID => KIND,
-                register::DEVICE_FEATURES => (self.offered >> (32 * self.select)) as u32,
+                register::DEVICE_FEATURES => low_u32(self.offered >> (32 * self.select)),
                 register::QUEUE_SIZE_MAX => self.most,
                 register::STATUS => self.status,
-                offset => offset as u32,
+                offset => low_u32(offset),
             }
         }
 
@@ -251,7 +253,7 @@ mod tests {
                     let refused = if agrees { 0 } else { status::FEATURES_OK };
                     self.status = value & !refused;
                 }
-                register::QUEUE_NOTIFY => self.doorbells.push(value),
+                register::QUEUE_NOTIFY => self.notifications.push(value),
                 _ => {}
             }
         }
@@ -265,15 +267,15 @@ mod tests {
             let call = unsafe { &mut (*device.shared).call };
             assert_eq!(call.operation, Operation::Registers as u32);
             device.calls += 1;
-            let (places, _) = call.data.as_chunks_mut();
-            for place in &mut places[..call.args[0] as usize] {
-                let mut access = RegisterAccess::from_bytes(*place);
+            let (records, _) = call.data.as_chunks_mut();
+            for record in &mut records[..to_usize(call.args[0])] {
+                let mut access = RegisterAccess::from_bytes(*record);
                 let offset = u64::from(access.offset) - NUMBER * PAGE_SIZE;
                 match access.is_write {
                     true => device.write(offset, access.value),
                     false => access.value = device.read(offset),
                 }
-                *place = access.to_bytes();
+                *record = access.to_bytes();
             }
             call.result = 0;
         });
@@ -295,7 +297,7 @@ mod tests {
             select: 0,
             status: 0,
             most,
-            doorbells: Vec::new(),
+            notifications: Vec::new(),
             calls: 0,
         }));
         // SAFETY: leaked; only this thread uses it.
@@ -309,7 +311,7 @@ mod tests {
         started.set_queue(0, &Queue::new(8, 64, false));
         assert!(started.finish(&[0, 5]).is_ok());
         device(|device| {
-            assert_eq!((device.calls, &device.doorbells[..]), (1, &[0, 5][..]));
+            assert_eq!((device.calls, &device.notifications[..]), (1, &[0, 5][..]));
             assert_ne!(device.status & status::DRIVER_OK, 0);
         });
     }
@@ -321,15 +323,15 @@ mod tests {
             started.negotiate(1 << 40 | 1 << 7, 1 << 3),
             Ok(1 << 40 | 1 << 3)
         );
-        let places = [0, 8].map(|at| (register::CONFIG + at) as u32);
-        assert_eq!(started.config([0, 8]), Ok(places));
+        let words = [0, 8].map(|at| low_u32(register::CONFIG + at));
+        assert_eq!(started.config([0, 8]), Ok(words));
         device(|device| assert_eq!(device.calls, 2));
         let lacks = start(KIND, 0, 8).negotiate(0, 1 << 3);
         assert_eq!(lacks, Err(StartError::Refused));
     }
 
     #[test]
-    fn what_is_not_right_is_told() {
+    fn wrong_devices_are_refused() {
         let other = start(KIND + 1, 0, 8).finish(&[]);
         assert_eq!(other.err(), Some(StartError::Missing));
         let mut lacks = start(KIND, 0, 8);

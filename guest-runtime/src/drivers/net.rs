@@ -67,7 +67,7 @@ pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartE
         false => 1,
     };
     for pair in 0..used {
-        registers.ring(net_receive(pair));
+        registers.notify(net_receive(pair));
     }
     let interrupt = Interrupt::of(host, NET_DEVICE);
     let receiver = Receiver::new(receive, Rc::clone(&registers), interrupt);
@@ -96,10 +96,10 @@ fn set_pairs(registers: &Registers, control: &mut Queue, pairs: u16) -> bool {
     let buffer = control.buffer_mut(ONLY);
     buffer[..ANSWER].copy_from_slice(&command);
     buffer[ANSWER] = net_command::ERROR;
-    control.give_parts(ONLY, &[(0, 2, false), (2, 2, false), (ANSWER, 1, true)]);
+    control.add_parts(ONLY, &[(0, 2, false), (2, 2, false), (ANSWER, 1, true)]);
     control.publish();
     // The device completes the command before the notification returns.
-    registers.ring(net_control(pairs));
+    registers.notify(net_control(pairs));
     control.take().is_some() && control.buffer(ONLY)[ANSWER] == net_command::OK
 }
 
@@ -143,13 +143,13 @@ impl Transmit for Transmitter {
         let queue = &mut self.queues[flow as usize % self.used];
         let buffer = queue.buffer_mut(number);
         buffer[..NetHeader::LENGTH].copy_from_slice(&header.to_bytes());
-        queue.give_filled(number, NetHeader::LENGTH + length);
+        queue.add_filled(number, NetHeader::LENGTH + length);
     }
 
     fn flush(&mut self) {
         for (pair, queue) in (0..).zip(&mut self.queues) {
             if queue.publish() {
-                self.registers.ring(net_transmit(pair));
+                self.registers.notify(net_transmit(pair));
             }
         }
     }

@@ -2,6 +2,7 @@
 //! buffer uses the descriptor of the same number. If requests have several parts, each buffer has
 //! [`PARTS`] descriptors.
 
+use crate::convert::{low_u16, low_u32, to_usize};
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::alloc::{alloc_zeroed, handle_alloc_error};
 use core::alloc::Layout;
@@ -32,10 +33,12 @@ struct UsedElement {
 }
 
 /// Offset of the available ring, after the descriptor table, which occupies at most a page.
-const AVAILABLE: usize = PAGE_SIZE as usize;
-const USED: usize = 2 * PAGE_SIZE as usize;
+const AVAILABLE: usize = to_usize(PAGE_SIZE);
+const USED: usize = to_usize(2 * PAGE_SIZE);
+/// Length of the descriptor table and both rings.
+const RINGS: usize = to_usize(3 * PAGE_SIZE);
 /// Largest size of a queue.
-const MAX_SIZE: u16 = (PAGE_SIZE as usize / size_of::<Descriptor>()) as u16;
+const MAX_SIZE: u16 = low_u16(PAGE_SIZE / size_of::<Descriptor>() as u64);
 
 /// A queue and its buffers.
 #[derive(Debug)]
@@ -54,7 +57,7 @@ pub(super) struct Queue {
 
 /// Allocates zeroed private RAM that is never freed.
 fn allocate(length: usize) -> NonNull<u8> {
-    let Ok(layout) = Layout::from_size_align(length, PAGE_SIZE as usize) else {
+    let Ok(layout) = Layout::from_size_align(length, to_usize(PAGE_SIZE)) else {
         unreachable!("a constant size")
     };
     // SAFETY: the length is not 0.
@@ -80,12 +83,13 @@ impl Queue {
     }
 
     /// Creates a queue of `size` (a power of two) descriptors, which
-    /// [`give_parts`](Self::give_parts) fills in, and `count` buffers of `buffer_length` bytes.
+    /// [`add_parts`](Self::add_parts) fills in, and `count` buffers of `buffer_length` bytes.
     pub fn with_buffers(size: u16, count: u16, buffer_length: usize) -> Queue {
         assert!(size.is_power_of_two() && size <= MAX_SIZE);
+        assert!(buffer_length <= u32::MAX as usize);
         Queue {
             size,
-            memory: allocate(3 * PAGE_SIZE as usize),
+            memory: allocate(RINGS),
             buffers: allocate(usize::from(count) * buffer_length),
             buffer_count: count,
             buffer_length,
@@ -99,7 +103,7 @@ impl Queue {
     /// only one of the two queues.
     pub fn sharing(&self) -> Queue {
         Queue {
-            memory: allocate(3 * PAGE_SIZE as usize),
+            memory: allocate(RINGS),
             published: 0,
             next_available: 0,
             next_used: 0,
@@ -127,7 +131,8 @@ impl Queue {
     ) {
         let descriptor = Descriptor {
             address: physical(self.buffer_pointer(buffer)) + offset as u64,
-            length: length as u32,
+            // Buffers are shorter than 4 GiB.
+            length: low_u32(length as u64),
             flags,
             next,
         };
@@ -175,25 +180,25 @@ impl Queue {
     }
 
     /// Adds a buffer to the available ring; [`publish`](Self::publish) makes it available.
-    pub fn give(&mut self, number: u16) {
+    pub fn add(&mut self, number: u16) {
         let slot = usize::from(self.next_available % self.size);
         self.field(AVAILABLE + 4 + 2 * slot)
             .store(number, Ordering::Relaxed);
         self.next_available = self.next_available.wrapping_add(1);
     }
 
-    /// As [`give`](Self::give), for the first `length` bytes of a buffer.
-    pub fn give_filled(&mut self, number: u16, length: usize) {
+    /// As [`add`](Self::add), for the first `length` bytes of a buffer.
+    pub fn add_filled(&mut self, number: u16, length: usize) {
         self.describe(number, (number, 0, length), 0, 0);
-        self.give(number);
+        self.add(number);
     }
 
-    /// As [`give`](Self::give), for `length` bytes at an offset in the only buffer. The device uses
+    /// As [`add`](Self::add), for `length` bytes at an offset in the only buffer. The device uses
     /// buffers in order, so the next descriptor is free if not all are in use.
-    pub fn give_part(&mut self, offset: usize, length: usize) {
+    pub fn add_part(&mut self, offset: usize, length: usize) {
         let number = self.next_available % self.size;
         self.describe(number, (0, offset, length), 0, 0);
-        self.give(number);
+        self.add(number);
     }
 
     /// Copies bytes to an offset in the only buffer, into a part that is not in flight.
@@ -204,18 +209,18 @@ impl Queue {
         to.copy_from(bytes);
     }
 
-    /// As [`give`](Self::give), for a request with up to [`PARTS`] parts of one buffer: offset,
+    /// As [`add`](Self::add), for a request with up to [`PARTS`] parts of one buffer: offset,
     /// length, and whether the device writes the part. Its used element has the number `buffer *
     /// PARTS`.
-    pub fn give_parts(&mut self, buffer: u16, parts: &[(usize, usize, bool)]) {
+    pub fn add_parts(&mut self, buffer: u16, parts: &[(usize, usize, bool)]) {
         let first = buffer * PARTS;
-        for (at, &(offset, length, writable)) in (1..).zip(parts) {
+        let numbers = (first..).zip(1..);
+        for ((number, at), &(offset, length, writable)) in numbers.zip(parts) {
             let flags = if writable { WRITE } else { 0 };
             let flags = flags | if at < parts.len() { NEXT } else { 0 };
-            let number = first + at as u16 - 1;
             self.describe(number, (buffer, offset, length), flags, number + 1);
         }
-        self.give(first);
+        self.add(first);
     }
 
     /// Returns the number of buffers that are not published.
@@ -254,7 +259,10 @@ impl Queue {
         };
         self.next_used = self.next_used.wrapping_add(1);
         let length = (element.length as usize).min(self.buffer_length);
-        Some(((element.id % u32::from(self.size)) as u16, length))
+        Some((
+            low_u16(u64::from(element.id % u32::from(self.size))),
+            length,
+        ))
     }
 
     /// Asks for an interrupt at the next used buffer. Returns whether there is one already.

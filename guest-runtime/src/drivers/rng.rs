@@ -3,11 +3,12 @@
 use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
 use crate::arch::host::Host;
+use crate::convert::to_usize;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::virtio::{RNG_DEVICE, RNG_REQUESTS, device};
 
 /// Length of a request's buffer, bytes.
-const BUFFER: usize = PAGE_SIZE as usize;
+const BUFFER: usize = to_usize(PAGE_SIZE);
 const ONLY: u16 = 0;
 
 /// Starts the device.
@@ -36,9 +37,9 @@ pub struct RngDevice {
 impl RngDevice {
     /// Fills the start of `to` with random bytes; returns their number.
     pub fn fill(&mut self, to: &mut [u8]) -> usize {
-        self.requests.give(ONLY);
+        self.requests.add(ONLY);
         self.requests.publish();
-        self.registers.ring(RNG_REQUESTS);
+        self.registers.notify(RNG_REQUESTS);
         let written = self.requests.take().map_or(0, |(_, length)| length);
         self.requests.want_no_interrupt();
         let count = written.min(to.len());

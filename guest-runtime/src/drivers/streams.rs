@@ -6,6 +6,7 @@
 //! buffer for the device would take two, for its notification and for the sleep until it is used.
 
 use crate::arch::host::Host;
+use crate::convert::low_u32;
 use crate::drivers;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::WaitQueue;
@@ -120,18 +121,18 @@ impl Streams {
     /// # Errors
     /// An error of the host; `EBADF` for another stream.
     pub fn status(&mut self, stream: u32) -> Result<StreamStatus, Errno> {
-        let known = self.status.get_mut(stream as usize).ok_or(Errno::EBADF)?;
-        if let Some(status) = known {
+        let cached = self.status.get_mut(stream as usize).ok_or(Errno::EBADF)?;
+        if let Some(status) = cached {
             return Ok(*status);
         }
         let mut args = [u64::from(stream), 0, 0, 0, 0, 0];
         self.host.call(Operation::Status, &mut args)?;
         let status = StreamStatus {
-            mode: args[0] as u32,
+            mode: low_u32(args[0]),
             size: args[1],
             rdev: args[2],
         };
-        *known = Some(status);
+        *cached = Some(status);
         Ok(status)
     }
 
@@ -281,6 +282,7 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::{low_u8, to_usize};
     use core::ptr::NonNull;
     use hartline_abi::boot::Shared;
     use hartline_abi::call::HostCall;
@@ -332,10 +334,10 @@ mod tests {
             self.calls.push(call.operation);
             call.result = match call.operation {
                 1 => {
-                    let n = self.input.len().min(call.args[1] as usize);
+                    let n = self.input.len().min(to_usize(call.args[1]));
                     call.data[..n].copy_from_slice(&self.input[..n]);
                     self.input.drain(..n);
-                    n as i64
+                    i64::try_from(n).unwrap()
                 }
                 2 => i64::from(!self.input.is_empty()),
                 3 => {
@@ -397,7 +399,7 @@ mod tests {
     #[test]
     fn room_is_waited_for() {
         let mut streams = start();
-        let bytes: Vec<u8> = (0..3 * ROOM + 12).map(|n| (n * 7) as u8).collect();
+        let bytes: Vec<u8> = (0..3 * ROOM + 12).map(|n| low_u8(n as u64 * 7)).collect();
         assert_eq!(streams.write(1, &bytes), Ok(bytes.len()));
         vmm(|vmm| {
             assert!(vmm.output[0].0 == bytes);

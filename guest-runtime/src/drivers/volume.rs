@@ -2,6 +2,7 @@
 
 use crate::arch::clock;
 use crate::arch::host::Host;
+use crate::convert::to_usize;
 use crate::drivers::interrupt::Interrupt;
 use crate::fs::volume::Transport;
 use crate::mm::{UserSlice, UserSliceMut};
@@ -11,20 +12,20 @@ use hartline_abi::boot::Shared;
 use hartline_abi::call;
 use hartline_abi::port;
 use hartline_abi::volume::{
-    ANSWERED, Answer, Channel, IDLE, Operation, Place, Request, SUBMITTED, VOLUME_DATA,
-    VOLUME_DEVICE, VOLUME_PLACES,
+    ANSWERED, Answer, Channel, IDLE, Operation, Request, SUBMITTED, Slot, VOLUME_DATA,
+    VOLUME_DEVICE, VOLUME_SLOTS,
 };
 use hartline_linux::errno::Errno;
 
 /// The slot for synchronous requests. The slots for asynchronous requests of tasks follow.
 const FIRST: usize = 0;
 
-/// How long the server is polled before the vCPU leaves the VM to wait for it, ns: about as long as
-/// an exit takes.
+/// The time for which the server is polled before the vCPU leaves the VM to wait for it, ns: about
+/// as long as an exit takes.
 const WATCH: u64 = 100_000;
 
-/// How long the server is polled before a task waits, ns. Data in the host's page cache arrives
-/// within this time, and a switch to another task would cost as much.
+/// The time for which the server is polled before a task waits, ns. Data in the host's page cache
+/// arrives within this time, and a switch to another task would cost as much.
 const SOON: u64 = 30_000;
 
 /// The guest's end of the channel.
@@ -49,21 +50,21 @@ impl HostChannel {
         }
     }
 
-    /// Returns one of [`VOLUME_PLACES`] slots.
-    fn place(&self, number: usize) -> *mut Place {
+    /// Returns one of [`VOLUME_SLOTS`] slots.
+    fn slot(&self, number: usize) -> *mut Slot {
         // SAFETY: only the address of a field is taken; the index is checked.
-        unsafe { addr_of_mut!((*self.channel.as_ptr()).places[number]) }
+        unsafe { addr_of_mut!((*self.channel.as_ptr()).slots[number]) }
     }
 
     fn state(&self, number: usize) -> &AtomicU32 {
         // SAFETY: mapped until the VM ends, and only accessed atomically.
-        unsafe { &*addr_of!((*self.place(number)).state) }
+        unsafe { &*addr_of!((*self.slot(number)).state) }
     }
 
     /// The data of a slot, which the host does not access between requests.
     fn data(&self, number: usize) -> *mut u8 {
         // SAFETY: only the address of a field is taken.
-        unsafe { addr_of_mut!((*self.place(number)).data).cast() }
+        unsafe { addr_of_mut!((*self.slot(number)).data).cast() }
     }
 
     fn is_answered(&self, number: usize) -> bool {
@@ -78,7 +79,7 @@ impl HostChannel {
             args,
         };
         // SAFETY: inside the channel; the host reads the request only after its submission.
-        unsafe { addr_of_mut!((*self.place(number)).request).write_volatile(request) };
+        unsafe { addr_of_mut!((*self.slot(number)).request).write_volatile(request) };
         self.state(number).store(SUBMITTED, Ordering::SeqCst);
         // SAFETY: as in `state`.
         let waits = unsafe { &*addr_of!((*self.channel.as_ptr()).server_waits) };
@@ -98,10 +99,10 @@ impl HostChannel {
     /// Reads the answer in a slot, and copies its data to `into` as far as it fits.
     fn collect(&self, number: usize, mut into: UserSliceMut<'_>) -> Result<Answer, Errno> {
         // SAFETY: inside the channel; the host has written it.
-        let answer = unsafe { addr_of!((*self.place(number)).answer).read_volatile() };
+        let answer = unsafe { addr_of!((*self.slot(number)).answer).read_volatile() };
         let result = Errno::check(answer.result);
         if let Ok(result) = result {
-            let length = into.len().min(VOLUME_DATA).min(result as usize);
+            let length = into.len().min(VOLUME_DATA).min(to_usize(result));
             // SAFETY: inside the data, which the host has written.
             let data = unsafe { UserSlice::new(self.data(number), length) };
             into.part(0, length).copy_from(data);
@@ -140,21 +141,21 @@ impl Transport for HostChannel {
         self.collect(FIRST, into)
     }
 
-    fn places(&self) -> usize {
-        VOLUME_PLACES - 1
+    fn slots(&self) -> usize {
+        VOLUME_SLOTS - 1
     }
 
-    fn give(&self, place: usize, operation: Operation, args: [u64; 6]) {
-        self.submit(FIRST + 1 + place, operation, args);
-        self.watch(FIRST + 1 + place, SOON);
+    fn start(&self, slot: usize, operation: Operation, args: [u64; 6]) {
+        self.submit(FIRST + 1 + slot, operation, args);
+        self.watch(FIRST + 1 + slot, SOON);
     }
 
-    fn has_answer(&self, place: usize) -> bool {
-        self.is_answered(FIRST + 1 + place)
+    fn has_answer(&self, slot: usize) -> bool {
+        self.is_answered(FIRST + 1 + slot)
     }
 
-    fn take(&self, place: usize, into: UserSliceMut<'_>) -> Result<Answer, Errno> {
-        self.collect(FIRST + 1 + place, into)
+    fn take(&self, slot: usize, into: UserSliceMut<'_>) -> Result<Answer, Errno> {
+        self.collect(FIRST + 1 + slot, into)
     }
 
     fn begin(&self) {

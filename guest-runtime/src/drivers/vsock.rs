@@ -33,8 +33,8 @@ pub fn start(host: Host) -> Result<(VsockDevice, u32), StartError> {
     device.set_queue(VSOCK_RECEIVE, &receive);
     device.set_queue(VSOCK_TRANSMIT, &transmit);
     device.set_queue(VSOCK_EVENT, &events);
-    (0..BUFFERS).for_each(|number| receive.give(number));
-    (0..EVENTS).for_each(|number| events.give(number));
+    (0..BUFFERS).for_each(|number| receive.add(number));
+    (0..EVENTS).for_each(|number| events.add(number));
     receive.publish();
     events.publish();
     transmit.want_no_interrupt();
@@ -80,11 +80,11 @@ impl Channel for VsockDevice {
         // There is only one kind of event (section 5.10.6.7).
         let mut came = false;
         while let Some((number, _)) = self.events.take() {
-            self.events.give(number);
+            self.events.add(number);
             came = true;
         }
         if self.events.publish() {
-            self.registers.ring(VSOCK_EVENT);
+            self.registers.notify(VSOCK_EVENT);
         }
         came
     }
@@ -97,14 +97,14 @@ impl Channel for VsockDevice {
             let length = rest.len().min(header.length as usize);
             (header, rest[..length].to_vec())
         });
-        self.receive.give(number);
+        self.receive.add(number);
         // A packet that is shorter than its header is replaced by an empty one, which is ignored.
         Some(packet.unwrap_or_default())
     }
 
     fn rest(&mut self) -> bool {
         if self.receive.publish() {
-            self.registers.ring(VSOCK_RECEIVE);
+            self.registers.notify(VSOCK_RECEIVE);
         }
         let came = self.receive.want_interrupt();
         // An event ends all connections, and may arrive at any time.
@@ -139,9 +139,9 @@ impl Channel for VsockDevice {
         let buffer = self.transmit.buffer_mut(number);
         buffer[..VsockHeader::LENGTH].copy_from_slice(&header.to_bytes());
         bytes.copy_to(&mut buffer[VsockHeader::LENGTH..length]);
-        self.transmit.give_filled(number, length);
+        self.transmit.add_filled(number, length);
         if self.transmit.publish() {
-            self.registers.ring(VSOCK_TRANSMIT);
+            self.registers.notify(VSOCK_TRANSMIT);
         }
         true
     }

@@ -3,6 +3,7 @@
 use crate::arch::clock;
 use crate::arch::cpus::{self, PROCESSORS};
 use crate::arch::host::{Doorbell, Host, doorbell};
+use crate::convert::to_usize;
 use crate::credentials::Credentials;
 use crate::drivers::vectors;
 use crate::entry::{dispatch, exception, guard, thunks};
@@ -51,7 +52,7 @@ pub unsafe fn start(shared: NonNull<Shared>, stack_top: u64) -> ! {
         // SAFETY: as this function's.
         0 => unsafe { start_first(shared, stack_top) },
         number => {
-            let hart = cpus::hart(number as usize);
+            let hart = cpus::hart(to_usize(number));
             // SAFETY: FSGSBASE is enabled; vCPU 0 made the hart and the kernel before it published
             // them, and the VMM starts this vCPU after that.
             unsafe {
@@ -183,11 +184,11 @@ unsafe fn set_up_frames(boot: &BootInfo) -> Frames {
     assert!(reserved < length, "the VM has too little memory to start");
     // SAFETY: the linear map contains all of RAM.
     let ram = unsafe { Ram::new(NonNull::new_unchecked(PHYSMAP_BASE as *mut u8), length) };
-    let count = (chunk_table_size(length) / size_of::<Chunk>() as u64) as usize;
+    let count = to_usize(chunk_table_size(length) / size_of::<Chunk>() as u64);
     // SAFETY: free, zero, aligned to a page, and inside RAM.
     let chunks =
         unsafe { core::slice::from_raw_parts_mut(ram.pointer(table).cast::<Chunk>(), count) };
-    let count = (length / PAGE_SIZE) as usize;
+    let count = to_usize(length / PAGE_SIZE);
     // SAFETY: as above; this table follows the other one.
     let shares =
         unsafe { core::slice::from_raw_parts_mut(ram.pointer(shares).cast::<u16>(), count) };

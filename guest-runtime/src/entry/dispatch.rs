@@ -34,7 +34,7 @@ pub(crate) unsafe fn start_secondary() -> ! {
     }
 }
 
-/// How the interpreter ended.
+/// The guest's continuation after the interpreter.
 enum Left {
     /// The guest continues at this host function, with the existing frames.
     Tail(u64),

@@ -96,7 +96,7 @@ pub fn entry_address() -> u64 {
 /// Nesting depth of exceptions on each vCPU.
 static DEPTH: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 
-/// How execution continues after an exception.
+/// The continuation after an exception.
 enum Outcome {
     /// The instruction is executed again.
     Resume,

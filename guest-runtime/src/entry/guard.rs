@@ -89,7 +89,7 @@ impl KernelGuard {
         self.release();
     }
 
-    /// Releases the lock, after idle vCPUs were told of ready tasks.
+    /// Releases the lock, after it has notified idle vCPUs of ready tasks.
     #[inline]
     pub fn release(mut self) {
         if !cpus::several() {

@@ -1,5 +1,6 @@
 //! Answers the VMM's requests for samples ([`hartline_abi::profile`]).
 
+use crate::convert::to_usize;
 use crate::kernel::Kernel;
 use crate::mm::{AddressSpace, Label};
 use core::ptr::addr_of_mut;
@@ -38,7 +39,7 @@ unsafe fn fill(kernel: &mut Kernel, sample: *mut Sample, place: Place, frame: Fr
     let (inode, file_offset) = file_at(kernel.memory(), pc).unwrap_or_default();
     let mut words = 0;
     if place != Place::Interpreter {
-        words = end.saturating_sub(frame as u64) as usize / 8;
+        words = to_usize(end.saturating_sub(frame as u64)) / 8;
         words = words.saturating_sub(1);
     }
     let length = words.min(STACK_WORDS);

@@ -5,6 +5,7 @@
 //!
 //! [`Hart::fn_dispatch_site`]: hartline_abi::hart::Hart::fn_dispatch_site
 
+use crate::convert::to_usize;
 use alloc::boxed::Box;
 use alloc::vec;
 use core::fmt;
@@ -32,7 +33,7 @@ impl DispatchCache {
     }
 
     fn index(pc: u64) -> usize {
-        (((pc ^ pc >> INDEX_SHIFT) & INDEX_MASK) / 2) as usize
+        to_usize(((pc ^ pc >> INDEX_SHIFT) & INDEX_MASK) / 2)
     }
 
     /// Stores `host` as the function for `pc`. An odd `pc`, which no jump leads to, is not stored.
@@ -62,7 +63,7 @@ impl DispatchCache {
 impl Default for DispatchCache {
     fn default() -> Self {
         Self {
-            entries: vec![Entry::EMPTY; ENTRIES as usize].into_boxed_slice(),
+            entries: vec![Entry::EMPTY; to_usize(ENTRIES)].into_boxed_slice(),
             is_empty: true,
         }
     }
@@ -95,7 +96,7 @@ mod tests {
         cache.insert(0x1_0000 | 1 << 37, 4);
         assert_eq!(cache.get(0x1_0000), None);
         assert_eq!(cache.get(0x1_0000 | 1 << 37), Some(4));
-        let site = &mut cache.entries[ENTRIES as usize - 1];
+        let site = &mut cache.entries[to_usize(ENTRIES) - 1];
         *site = Entry { pc: 2, host: 2 };
         cache.clear();
         assert_eq!(cache.get(0x1_0002), None);

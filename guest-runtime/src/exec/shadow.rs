@@ -10,6 +10,7 @@
 //! Code that faults, reads the time or shares memory with other vCPUs is not compared.
 
 use crate::arch::cpus;
+use crate::convert::to_usize;
 use crate::exec::interp::memory::{GuestMemory, modify, sign_extend, truncate};
 use crate::exec::interp::{CodeId, Interpreter, Step};
 use crate::mm::user;
@@ -220,9 +221,9 @@ impl GuestMemory for Ahead<'_> {
             return 0;
         }
         let mut bytes = [0; 8];
-        for (index, byte) in bytes[..length as usize].iter_mut().enumerate() {
+        for (index, byte) in bytes[..to_usize(length)].iter_mut().enumerate() {
             // SAFETY: `may` made the range present and readable, and no other vCPU runs.
-            *byte = unsafe { ((address as usize + index) as *const u8).read_volatile() };
+            *byte = unsafe { (address as *const u8).add(index).read_volatile() };
         }
         let mut value = u64::from_le_bytes(bytes);
         if self.aside.is_empty() {
@@ -516,7 +517,7 @@ fn different_bytes(stores: &[Stored]) -> Vec<Difference> {
         let mut found = [0; 8];
         for (index, byte) in found[..length].iter_mut().enumerate() {
             // SAFETY: the store was checked, so the page is present.
-            *byte = unsafe { ((store.address as usize + index) as *const u8).read_volatile() };
+            *byte = unsafe { (store.address as *const u8).add(index).read_volatile() };
         }
         let is_dead = u64::from_le_bytes(found) == DEAD;
         for (index, (&found, &right)) in found[..length].iter().zip(&right).enumerate() {

@@ -4,6 +4,7 @@
 
 use crate::arch::host::Host;
 use crate::chaos::Chaos;
+use crate::convert::to_usize;
 use crate::exec::images::{self, Image, Images, Origin};
 use crate::exec::windows::{Slot, Windows};
 use crate::fs::filesystem::FileSystem;
@@ -184,7 +185,8 @@ impl Translations {
         let lease = self.windows.lease(number, bias);
         let file = IMAGE_BASE + number * IMAGE_STRIDE + IMAGE_FILE;
         // SAFETY: mapped to the image file, which never changes and is never unmapped.
-        let bytes = unsafe { core::slice::from_raw_parts(file as *const u8, slot.length as usize) };
+        let bytes =
+            unsafe { core::slice::from_raw_parts(file as *const u8, to_usize(slot.length)) };
         let Some(image) = Image::new(bytes, origin, pages, lease) else {
             return Ok(None);
         };
@@ -237,7 +239,7 @@ fn map_window(memory: &mut AddressSpace, number: u64, slot: Slot) -> Result<Opti
     memory.map_private_page(file - PAGE_SIZE)?;
     memory.map_outside(file, slot.gpa..slot.gpa + HEADER_SIZE, false)?;
     // SAFETY: the page was mapped to the start of the image file, which never changes.
-    let start = unsafe { core::slice::from_raw_parts(file as *const u8, HEADER_SIZE as usize) };
+    let start = unsafe { core::slice::from_raw_parts(file as *const u8, to_usize(HEADER_SIZE)) };
     let pages = images::header(start).and_then(|header| images::code_pages(&header, slot.length));
     let Some(code) = pages else {
         return Ok(None);

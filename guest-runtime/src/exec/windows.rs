@@ -6,6 +6,7 @@
 //! its bias only when there is no lease. The count follows the images wherever they are: during a
 //! process switch, some images are in no list.
 
+use crate::convert::to_usize;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::layout::IMAGE_WINDOWS;
@@ -81,13 +82,13 @@ impl Windows {
 
     /// Records that the image in `slot` is mapped in window `number`.
     pub fn complete(&mut self, number: u64, slot: Slot) {
-        self.windows[number as usize].slot = Some(slot);
+        self.windows[to_usize(number)].slot = Some(slot);
     }
 
     /// Sets the bias of window `number`, from [`find`](Self::find) or [`begin`](Self::begin). The
     /// bias does not change while the lease or a copy of it exists.
     pub fn lease(&mut self, number: u64, bias: u64) -> Lease {
-        let window = &mut self.windows[number as usize];
+        let window = &mut self.windows[to_usize(number)];
         window.bias = bias;
         window.lease.clone()
     }

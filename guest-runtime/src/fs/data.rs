@@ -6,6 +6,7 @@
 
 use super::budget::Budget;
 use super::pages::Pages;
+use crate::convert::to_usize;
 use crate::mm::{SharedFrames, SharedMemory};
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::rc::Rc;
@@ -14,6 +15,9 @@ use hartline_linux::errno::Errno;
 
 /// Page size, bytes.
 pub const PAGE: u64 = 4096;
+
+/// [`PAGE`] as the length of a slice.
+pub(super) const PAGE_LENGTH: usize = to_usize(PAGE);
 
 /// Cost of a page in memory with its entry in the map, bytes.
 const PAGE_COST: u64 = PAGE + 64;
@@ -68,9 +72,9 @@ impl FileData {
         let mut done = 0;
         while done < length {
             let at = offset + done as u64;
-            let (index, within) = (at / PAGE, (at % PAGE) as usize);
+            let (index, within) = (at / PAGE, to_usize(at % PAGE));
             let mut part = to.part(done, length - done);
-            let n = part.len().min(PAGE as usize - within);
+            let n = part.len().min(PAGE_LENGTH - within);
             done += match self.pages.copy_out(index, within, part.part(0, n)) {
                 true => n,
                 false => self.read_base(index, at, part),
@@ -114,9 +118,9 @@ impl FileData {
         let mut done = 0;
         while done < length {
             let at = offset + done as u64;
-            let within = (at % PAGE) as usize;
-            let n = (length - done).min(PAGE as usize - within);
-            let whole = n == PAGE as usize;
+            let within = to_usize(at % PAGE);
+            let n = (length - done).min(PAGE_LENGTH - within);
+            let whole = n == PAGE_LENGTH;
             match self.make_page(budget, at / PAGE, whole) {
                 Ok(()) => {}
                 Err(error) if done == 0 => return Err(error),
@@ -150,7 +154,7 @@ impl FileData {
         let start = usize::try_from(index * PAGE).ok();
         let base = start.and_then(|start| self.base.get(start..));
         if let (Some(base), false) = (base, overwritten) {
-            let n = base.len().min(PAGE as usize);
+            let n = base.len().min(PAGE_LENGTH);
             self.pages.copy_in(index, 0, (&base[..n]).into());
         }
         Ok(())
@@ -196,7 +200,7 @@ impl FileData {
         if size < self.size {
             self.drop_pages(budget, size.div_ceil(PAGE), u64::MAX);
             self.pages
-                .clear(size / PAGE, (size % PAGE) as usize, PAGE as usize);
+                .clear(size / PAGE, to_usize(size % PAGE), PAGE_LENGTH);
             let keep = usize::try_from(size).unwrap_or(usize::MAX);
             self.base = &self.base[..self.base.len().min(keep)];
         }
@@ -244,7 +248,7 @@ impl FileData {
         self.drop_pages(budget, beyond, last_whole.max(beyond));
         for index in first_whole..last_whole.min(base_pages) {
             self.make_page(budget, index, true)?;
-            self.pages.clear(index, 0, PAGE as usize);
+            self.pages.clear(index, 0, PAGE_LENGTH);
         }
         self.zero_edge(budget, from, to.min(first_whole * PAGE))?;
         self.zero_edge(budget, from.max(last_whole * PAGE), to)
@@ -259,7 +263,7 @@ impl FileData {
         }
         let start = index * PAGE;
         self.make_page(budget, index, false)?;
-        let within = (from - start) as usize..(to - start) as usize;
+        let within = to_usize(from - start)..to_usize(to - start);
         self.pages.clear(index, within.start, within.end);
         Ok(())
     }

@@ -12,6 +12,7 @@ mod tests;
 pub use requests::Request;
 
 use super::volume::{Transport, Waiting};
+use crate::convert::to_usize;
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -21,7 +22,7 @@ use hartline_linux::errno::Errno;
 use requests::{Requests, State};
 
 /// Unit of positions and lengths, bytes.
-pub const SECTOR: usize = hartline_abi::virtio::SECTOR as usize;
+pub const SECTOR: usize = to_usize(hartline_abi::virtio::SECTOR);
 /// Most bytes that one request moves.
 pub const MAX_LENGTH: usize = 64 << 10;
 /// Most bytes of one call that are in flight: half of the device's slots.
@@ -51,7 +52,7 @@ pub trait Disk: Debug {
     fn buffer(&mut self, slot: u16) -> &mut [u8];
 
     /// Submits a request in a slot; its buffer holds or receives the data.
-    fn give(&mut self, slot: u16, request: Request);
+    fn submit(&mut self, slot: u16, request: Request);
 
     /// Makes submitted requests visible to the device.
     fn publish(&mut self);
@@ -106,13 +107,13 @@ impl Iterator for Parts {
             return None;
         }
         let sector = self.at / SECTOR as u64;
-        let from = (self.at % SECTOR as u64) as usize;
+        let from = to_usize(self.at % SECTOR as u64);
         let most = match self.whole {
             false => MAX_LENGTH - from,
             true if from > 0 || left < SECTOR as u64 => SECTOR - from,
             true => MAX_LENGTH,
         };
-        let mut length = left.min(most as u64) as usize;
+        let mut length = to_usize(left.min(most as u64));
         if self.whole && length > SECTOR {
             length -= length % SECTOR;
         }
@@ -147,14 +148,14 @@ impl Disks {
         Ok(self.get(number)?.sectors() * SECTOR as u64)
     }
 
-    /// Reads for task `who`, up to the end of the disk: as many bytes as are complete.
+    /// Reads for `task`, up to the end of the disk: as many bytes as are complete.
     ///
     /// # Errors
     /// `EAGAIN` if no request is complete; `EIO`, `ENXIO`.
     pub fn read<'a>(
         &mut self,
         number: u32,
-        who: u32,
+        task: u32,
         at: u64,
         to: impl Into<UserSliceMut<'a>>,
     ) -> Result<usize, Errno> {
@@ -164,7 +165,7 @@ impl Disks {
         for part in parts {
             let (sector, count) = (part.sector, part.count);
             let request = Request::Read { sector, count };
-            if !unit.begin(who, request, |_| (State::Runs, request)) {
+            if !unit.begin(task, request, |_| (State::Runs, request)) {
                 break;
             }
         }
@@ -174,7 +175,7 @@ impl Disks {
             let (sector, count) = (part.sector, part.count);
             let mut to = to.part(done, part.length);
             let copy = |buffer: &[u8]| to.copy_from(&buffer[part.from..][..part.length]);
-            match unit.finish(who, Request::Read { sector, count }, copy) {
+            match unit.finish(task, Request::Read { sector, count }, copy) {
                 Ok(()) => done += part.length,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -183,14 +184,14 @@ impl Disks {
         Ok(done)
     }
 
-    /// Writes for task `who`, up to the end of the disk. Returns how many bytes are complete.
+    /// Writes for `task`, up to the end of the disk. Returns how many bytes are complete.
     ///
     /// # Errors
     /// `EAGAIN` if no request is complete; `ENOSPC` at the end of the disk, `EIO`, `ENXIO`.
     pub fn write<'a>(
         &mut self,
         number: u32,
-        who: u32,
+        task: u32,
         at: u64,
         from: impl Into<UserSlice<'a>>,
     ) -> Result<usize, Errno> {
@@ -218,7 +219,7 @@ impl Disks {
                     (state, Request::Read { sector, count })
                 }
             };
-            if !unit.begin(who, request, fill) {
+            if !unit.begin(task, request, fill) {
                 break;
             }
         }
@@ -226,7 +227,7 @@ impl Disks {
         let mut done = 0;
         for part in parts {
             let (sector, count) = (part.sector, part.count);
-            match unit.finish(who, Request::Write { sector, count }, |_| {}) {
+            match unit.finish(task, Request::Write { sector, count }, |_| {}) {
                 Ok(()) => done += part.length,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -244,32 +245,32 @@ impl Disks {
         Ok(Parts { at, end, whole })
     }
 
-    /// Flushes earlier writes, for task `who`.
+    /// Flushes earlier writes, for `task`.
     ///
     /// # Errors
     /// `EAGAIN` if the flush is not complete; `EIO`, `ENXIO`.
-    pub fn flush(&mut self, number: u32, who: u32) -> Result<(), Errno> {
+    pub fn flush(&mut self, number: u32, task: u32) -> Result<(), Errno> {
         let unit = self.unit(number)?;
-        unit.begin(who, Request::Flush, |_| (State::Runs, Request::Flush));
+        unit.begin(task, Request::Flush, |_| (State::Runs, Request::Flush));
         unit.publish();
-        unit.finish(who, Request::Flush, |_| {})
+        unit.finish(task, Request::Flush, |_| {})
     }
 
-    /// Flushes earlier writes to all disks, for task `who`. If one disk fails, the call still waits
+    /// Flushes earlier writes to all disks, for `task`. If one disk fails, the call still waits
     /// for the others.
     ///
     /// # Errors
     /// `EAGAIN` if a flush is not complete.
-    pub fn flush_all(&mut self, who: u32) -> Result<(), Errno> {
+    pub fn flush_all(&mut self, task: u32) -> Result<(), Errno> {
         let mut waits = false;
         for unit in self
             .units
             .iter_mut()
             .filter(|unit| !unit.disk().is_read_only())
         {
-            unit.begin(who, Request::Flush, |_| (State::Runs, Request::Flush));
+            unit.begin(task, Request::Flush, |_| (State::Runs, Request::Flush));
             unit.publish();
-            waits |= !unit.is_done(who, Request::Flush);
+            waits |= !unit.is_done(task, Request::Flush);
         }
         match waits {
             true => Err(Errno::EAGAIN),
@@ -278,14 +279,14 @@ impl Disks {
         }
     }
 
-    /// Discards the contents of sectors for task `who`. Returns the number of discarded sectors.
+    /// Discards the contents of sectors for `task`. Returns the number of discarded sectors.
     ///
     /// # Errors
     /// `EAGAIN` if the request is not complete; `EOPNOTSUPP`, `EIO`, `ENXIO`.
     pub fn discard(
         &mut self,
         number: u32,
-        who: u32,
+        task: u32,
         sector: u64,
         sectors: u64,
     ) -> Result<u64, Errno> {
@@ -293,20 +294,20 @@ impl Disks {
         if !unit.disk().discards() {
             return Err(Errno::EOPNOTSUPP);
         }
-        let count = sectors.min(MAX_DISCARD) as usize;
+        let count = to_usize(sectors.min(MAX_DISCARD));
         if count == 0 {
             return Ok(0);
         }
         let request = Request::Discard { sector, count };
-        unit.begin(who, request, |_| (State::Runs, request));
+        unit.begin(task, request, |_| (State::Runs, request));
         unit.publish();
-        unit.finish(who, request, |_| {})?;
+        unit.finish(task, request, |_| {})?;
         Ok(count as u64)
     }
 
     /// Number of disks; the next one gets this number.
     pub fn count(&self) -> u32 {
-        self.units.len() as u32
+        u32::try_from(self.units.len()).unwrap_or(u32::MAX)
     }
 
     /// Adds a disk.
@@ -375,14 +376,14 @@ impl Disks {
         woken
     }
 
-    /// Ends the call of task `who` and drops its requests.
+    /// Ends the call of `task` and drops its requests.
     #[inline]
-    pub fn forget(&mut self, who: u32) {
+    pub fn forget(&mut self, task: u32) {
         for unit in &mut self.units {
-            unit.forget(who);
+            unit.forget(task);
         }
         if let Some(volumes) = &mut self.volumes {
-            volumes.forget(who);
+            volumes.forget(task);
         }
     }
 }

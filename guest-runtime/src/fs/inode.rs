@@ -224,7 +224,7 @@ impl Inode {
 
 /// Value of `d_type` for a mode.
 pub fn directory_type(mode: u32) -> u8 {
-    (mode >> 12) as u8 & 15
+    (mode >> 12 & 15) as u8
 }
 
 /// Whether a mode contains a valid file type.

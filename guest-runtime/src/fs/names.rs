@@ -14,7 +14,7 @@ use hartline_linux::inotify::{IN_ATTRIB, IN_CREATE, IN_DELETE};
 use hartline_linux::limits::NAME_MAX;
 use hartline_linux::stat::{S_ISGID, S_ISVTX};
 
-/// How [`FileSystem::rename`] treats an existing target.
+/// The treatment of an existing target by [`FileSystem::rename`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rename {
     /// Replaces it.

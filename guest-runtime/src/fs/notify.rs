@@ -55,7 +55,7 @@ impl Event {
             wd: self.watch,
             mask: self.mask,
             cookie: self.cookie,
-            len: self.name_length() as u32,
+            len: u32::try_from(self.name_length()).unwrap_or(u32::MAX),
         };
         to.copy_start(header.as_bytes());
         let (mut name, mut padding) = to.split_at(HEADER).1.split_at(self.name.len());
@@ -123,10 +123,10 @@ impl Notifications {
 
     /// Removes a closed instance.
     pub fn remove_instance(&mut self, instance: Ino) {
-        let Some(gone) = self.instances.remove(&instance) else {
+        let Some(removed) = self.instances.remove(&instance) else {
             return;
         };
-        for (number, watch) in gone.watches {
+        for (number, watch) in removed.watches {
             self.forget(watch.ino, (instance, number));
         }
     }

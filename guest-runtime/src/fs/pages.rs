@@ -1,6 +1,6 @@
 //! Pages of a file in memory: on the heap, or in memory that programs can map.
 
-use super::data::PAGE;
+use super::data::{PAGE, PAGE_LENGTH};
 use crate::mm::{SharedFrames, SharedMemory, UserSlice, UserSliceMut};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -25,9 +25,9 @@ impl Default for Pages {
 
 fn new_page() -> Result<Box<[u8]>, Errno> {
     let mut page = Vec::new();
-    page.try_reserve_exact(PAGE as usize)
+    page.try_reserve_exact(PAGE_LENGTH)
         .map_err(|_| Errno::ENOSPC)?;
-    page.resize(PAGE as usize, 0);
+    page.resize(PAGE_LENGTH, 0);
     Ok(page.into_boxed_slice())
 }
 
@@ -119,7 +119,7 @@ impl Pages {
 
     /// Zeroes bytes `from` up to `to` of page `index`, if it exists.
     pub fn clear(&mut self, index: u64, from: usize, to: usize) {
-        const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+        const ZEROS: [u8; PAGE_LENGTH] = [0; PAGE_LENGTH];
         self.copy_in(index, from, (&ZEROS[..to - from]).into());
     }
 

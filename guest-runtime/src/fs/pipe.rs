@@ -1,5 +1,6 @@
 //! Pipes and FIFOs.
 
+use crate::convert::to_usize;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::{ALL, READABLE, WRITABLE, WaitQueue};
 use alloc::collections::VecDeque;
@@ -191,19 +192,19 @@ impl Pipe {
         if self.length == 0 && self.writers > 0 {
             return Err(Errno::EAGAIN);
         }
-        let (n, gone) = match self.packets.front() {
+        let (n, consumed) = match self.packets.front() {
             Some(&[start, end]) if start <= self.taken => {
-                let rest = (end - self.taken) as usize;
+                let rest = to_usize(end - self.taken);
                 (rest.min(to.len()), rest)
             }
             first => {
-                let before = first.map_or(self.length, |[start, _]| (start - self.taken) as usize);
+                let before = first.map_or(self.length, |[start, _]| to_usize(start - self.taken));
                 let n = before.min(to.len());
                 (n, n)
             }
         };
         self.peek(to.part(0, n));
-        self.consume(gone);
+        self.consume(consumed);
         Ok(n)
     }
 
@@ -284,12 +285,13 @@ impl Pipe {
 
 /// Unused bytes of the pages of a packet.
 fn padding(start: u64, end: u64) -> usize {
-    PIPE_BUF - (end - start) as usize
+    PIPE_BUF - to_usize(end - start)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::low_u8;
     use alloc::vec;
 
     #[test]
@@ -327,13 +329,14 @@ mod tests {
             writers: 1,
             ..Pipe::default()
         };
-        let (mut written, mut read) = (0_u32, 0_u32);
+        let byte = |n: usize| low_u8(n as u64);
+        let (mut written, mut read) = (0, 0);
         let mut to = vec![0; CAPACITY];
         for step in 0..3000_usize {
             let size = [1, 100, 4096, 5000, 33][step % 5];
-            let bytes: Vec<u8> = (written..).map(|n| n as u8).take(size).collect();
+            let bytes: Vec<u8> = (written..).map(byte).take(size).collect();
             if let Ok(count) = pipe.write(&bytes) {
-                written += count as u32;
+                written += count;
             }
             // At times the pipe is emptied by one read, or is left to fill up.
             let most = [0, 0, CAPACITY, 1, 777, 0, 4096][step / 40 % 7];
@@ -341,11 +344,11 @@ mod tests {
                 && most > 0
                 && let Ok(count) = pipe.read(&mut to[..most])
             {
-                let expected = (read..).map(|n| n as u8);
+                let expected = (read..).map(byte);
                 assert!(to[..count].iter().copied().eq(expected.take(count)));
-                read += count as u32;
+                read += count;
             }
-            assert_eq!(pipe.len(), (written - read) as usize);
+            assert_eq!(pipe.len(), written - read);
         }
         assert!(read > 100_000);
     }

@@ -185,11 +185,12 @@ impl FdTable {
 
     /// Number of slots that Linux's table would have (`max_fds`), which limits `select`.
     pub fn capacity(&self) -> u32 {
-        const FIRST: usize = 64;
-        const STEP: usize = 128;
-        match self.table.borrow().slots.len() {
-            0..=FIRST => FIRST as u32,
-            n => (n.div_ceil(STEP).next_power_of_two() * STEP) as u32,
+        const FIRST: u32 = 64;
+        const STEP: u32 = 128;
+        let slots = u32::try_from(self.table.borrow().slots.len());
+        match slots.unwrap_or(u32::MAX) {
+            0..=FIRST => FIRST,
+            n => (n.div_ceil(STEP).next_power_of_two()).saturating_mul(STEP),
         }
     }
 
@@ -237,7 +238,8 @@ pub struct Process {
     pub cwd: Ino,
     /// Root directory; kept by [`FileSystem::retain`].
     pub root: Ino,
-    /// How likely the process is to be killed when memory is used up.
+    /// The adjustment of the out-of-memory score, by which a process is chosen and killed when
+    /// memory is used up.
     pub oom_score: Rc<Cell<OomScore>>,
     /// Permission bits that new files do not receive.
     pub umask: u32,

@@ -1,7 +1,8 @@
-//! What the file system calls tell programs, from attributes of inodes.
+//! The structures that file system calls return, from attributes of inodes.
 
 use super::inode::Attributes;
 use super::types::{Timestamp, major, minor};
+use crate::convert::{low_u16, low_u32};
 use hartline_linux::stat::{STATX_BASIC_STATS, STATX_BTIME, Stat, Statx, StatxTimestamp};
 
 impl From<&Attributes> for Stat {
@@ -49,7 +50,7 @@ impl From<&Attributes> for Statx {
             stx_nlink: a.nlink,
             stx_uid: a.uid,
             stx_gid: a.gid,
-            stx_mode: a.mode as u16,
+            stx_mode: low_u16(a.mode.into()),
             spare0: 0,
             stx_ino: a.ino,
             stx_size: a.size,
@@ -59,10 +60,10 @@ impl From<&Attributes> for Statx {
             stx_btime: a.btime.into(),
             stx_ctime: a.ctime.into(),
             stx_mtime: a.mtime.into(),
-            stx_rdev_major: major(a.rdev) as u32,
-            stx_rdev_minor: minor(a.rdev) as u32,
-            stx_dev_major: major(a.device) as u32,
-            stx_dev_minor: minor(a.device) as u32,
+            stx_rdev_major: low_u32(major(a.rdev)),
+            stx_rdev_minor: low_u32(minor(a.rdev)),
+            stx_dev_major: low_u32(major(a.device)),
+            stx_dev_minor: low_u32(minor(a.device)),
             stx_mnt_id: 0,
             spare: [0; 13],
         }

@@ -2,6 +2,7 @@
 
 pub use crate::ids::Ino;
 
+use crate::convert::low_u32;
 use hartline_linux::fcntl::{
     __O_TMPFILE, FASYNC, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL,
     O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_SYNC, O_TRUNC,
@@ -47,8 +48,8 @@ impl Timestamp {
     pub const fn from_ns(ns: u64) -> Self {
         const SECOND: u64 = 1_000_000_000;
         Self {
-            seconds: (ns / SECOND) as i64,
-            nanoseconds: (ns % SECOND) as u32,
+            seconds: (ns / SECOND).cast_signed(),
+            nanoseconds: low_u32(ns % SECOND),
         }
     }
 

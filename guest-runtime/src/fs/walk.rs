@@ -10,7 +10,7 @@ use hartline_linux::errno::Errno;
 use hartline_linux::limits::{NAME_MAX, PATH_MAX};
 use hartline_linux::stat::{S_IFLNK, S_IFMT};
 
-/// How to resolve a path.
+/// Options of path resolution.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     /// Follow a symbolic link in the last component.

@@ -89,7 +89,7 @@ impl Permission {
             cuid: self.cuid,
             cgid: self.cgid,
             mode: self.mode,
-            seq: (id.cast_unsigned() / IPCMNI) as u16,
+            seq: ((id.cast_unsigned() / IPCMNI) & 0xffff) as u16,
             ..Ipc64Perm::default()
         }
     }
@@ -223,8 +223,7 @@ impl<T: Object> Ids<T> {
     pub fn remove(&mut self, id: i32) -> Result<T, Errno> {
         let index = self.index(id)?;
         let slot = &mut self.slots[index];
-        // The lower half of the sequences' number space keeps identifiers positive.
-        slot.sequence = (slot.sequence + 1) % (i32::MAX.cast_unsigned() / IPCMNI) as u16;
+        slot.sequence = (slot.sequence + 1) % SEQUENCES;
         slot.object.take().ok_or(Errno::EINVAL)
     }
 
@@ -248,8 +247,14 @@ impl<T: Object> Ids<T> {
     }
 }
 
+/// Number of sequences, so that identifiers are positive.
+const SEQUENCES: u16 = u16::MAX;
+const _: () = assert!(SEQUENCES as u32 == i32::MAX.cast_unsigned() / IPCMNI);
+
+/// The identifier of an object; `index` is below [`IPCMNI`].
 fn id_of(index: usize, sequence: u16) -> i32 {
-    (u32::from(sequence) * IPCMNI + index as u32).cast_signed()
+    let index = u32::try_from(index).unwrap_or(IPCMNI - 1);
+    (u32::from(sequence) * IPCMNI + index).cast_signed()
 }
 
 #[cfg(test)]

@@ -134,14 +134,14 @@ impl Default for Segments {
 }
 
 impl Segments {
-    /// The segments; those that are removed and attached nowhere are gone.
+    /// The segments; removed segments without an attachment are freed.
     pub fn ids(&mut self) -> &mut Ids<Segment> {
         let is_gone = |segment: &Segment| segment.memory().is_none();
-        let gone: Vec<i32> = (self.ids.iter())
+        let unused: Vec<i32> = (self.ids.iter())
             .filter(|(_, segment)| is_gone(segment))
             .map(|(id, _)| id)
             .collect();
-        for id in gone {
+        for id in unused {
             // It was found just now.
             let _ = self.ids.remove(id);
         }

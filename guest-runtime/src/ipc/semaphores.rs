@@ -149,7 +149,8 @@ pub enum Outcome {
 pub struct Semaphores {
     /// The sets.
     pub ids: Ids<SemaphoreSet>,
-    /// What is to be added to the values of a set when a process ends, by process and set.
+    /// The numbers to add to the values of a set when a process ends (`SEM_UNDO`), by process and
+    /// set.
     adjustments: BTreeMap<(u32, i32), Vec<i32>>,
     /// Results of operations that have waited, by task.
     results: BTreeMap<u32, Result<(), Errno>>,
@@ -384,7 +385,7 @@ mod tests {
     #[test]
     fn all_operations_or_none() {
         let (mut all, id) = sets(2);
-        let wait = IPC_NOWAIT as i16;
+        let wait = i16::try_from(IPC_NOWAIT).unwrap();
         let both = [op(0, 3, 0), op(1, -1, wait)];
         assert_eq!(run(&mut all, id, 1, &both).0, Err(Errno::EAGAIN));
         assert_eq!(values(&all, id), [0, 0]);

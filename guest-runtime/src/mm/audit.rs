@@ -3,7 +3,8 @@
 
 use super::AddressSpace;
 use super::frames::Frames;
-use super::page_table::{Leaf, Window};
+use super::page_table::{Leaf, Window, pages_in};
+use crate::convert::to_usize;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
 
 /// The pattern of free frames.
@@ -26,7 +27,7 @@ impl AddressSpace {
                     self.audit_page(part.start, HUGE_PAGE_SIZE, leaf, is_shared);
                 }
                 Window::Table(table) => {
-                    for page in part.step_by(PAGE_SIZE as usize) {
+                    for page in pages_in(part) {
                         if let Some(leaf) = self.table.small(table, page) {
                             let is_shared = frames.is_small_shared(leaf.frame());
                             self.audit_page(page, PAGE_SIZE, leaf, is_shared);
@@ -93,7 +94,7 @@ impl Frames {
 
     fn words(&self, offset: u64) -> impl Iterator<Item = *mut u64> + use<> {
         let start = self.ram().pointer(offset).cast::<u64>();
-        (0..(PAGE_SIZE / 8) as usize).map(move |index| start.wrapping_add(index))
+        (0..to_usize(PAGE_SIZE / 8)).map(move |index| start.wrapping_add(index))
     }
 }
 

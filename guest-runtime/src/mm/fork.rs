@@ -2,10 +2,11 @@
 //! mappings stay shared.
 
 use super::frames::Frames;
-use super::page_table::{Exhausted, Leaf, Window};
+use super::page_table::{Exhausted, Leaf, Window, pages_in};
 use super::shared::SharedMemory;
 use super::space::AddressSpace;
 use super::vma::{Backing, VmFlags, Vma, VmaTree};
+use crate::convert::to_usize;
 use alloc::rc::Rc;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
@@ -69,7 +70,7 @@ impl AddressSpace {
             let mut pages = start;
             while let Some((part, _)) = table.windows(pages..vma.end).next() {
                 pages = part.end;
-                for page in part.step_by(PAGE_SIZE as usize) {
+                for page in pages_in(part) {
                     if let Some(frame) = table.translate(page) {
                         memory.adopt(page - start, frame);
                     }
@@ -113,7 +114,7 @@ impl AddressSpace {
                 }
                 Window::Table(table) => {
                     let copy = child.table.small_table(&mut frames, part.start)?;
-                    for page in part.step_by(PAGE_SIZE as usize) {
+                    for page in pages_in(part) {
                         let Some(leaf) = self.table.small(table, page) else {
                             continue;
                         };
@@ -186,7 +187,7 @@ impl AddressSpace {
     }
 }
 
-/// How pages of a range are shared when their address space is copied.
+/// The sharing of a range's pages when their address space is copied.
 enum Sharing {
     /// Both sides use the same pages.
     Shared,
@@ -228,7 +229,7 @@ pub(super) fn copy_frame(frames: &mut Frames, from: u64) -> Result<u64, Exhauste
     // SAFETY: two different frames, of which one was just allocated. The other one has several
     // owners, so nothing writes to it while the library OS runs.
     unsafe {
-        core::ptr::copy_nonoverlapping(ram.pointer(from), ram.pointer(copy), PAGE_SIZE as usize);
+        core::ptr::copy_nonoverlapping(ram.pointer(from), ram.pointer(copy), to_usize(PAGE_SIZE));
     }
     Ok(copy)
 }

@@ -5,10 +5,11 @@
 //! never touched, so host memory is used only for what the guest needs. A bit per frame tells
 //! whether it must be cleared before it is allocated again.
 
+use crate::convert::{low_u32, to_usize};
 use core::ptr::NonNull;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 
-const FRAMES_PER_CHUNK: u32 = (HUGE_PAGE_SIZE / PAGE_SIZE) as u32;
+const FRAMES_PER_CHUNK: u32 = low_u32(HUGE_PAGE_SIZE / PAGE_SIZE);
 const WORDS: usize = (FRAMES_PER_CHUNK / 64) as usize;
 const NIL: u32 = u32::MAX;
 /// This fraction of RAM (1/n) is reserved for the runtime's heap: allocations of programs fail
@@ -44,7 +45,7 @@ impl Ram {
     #[track_caller]
     pub fn pointer(self, offset: u64) -> *mut u8 {
         assert!(offset < self.length, "RAM offset {offset:#x} out of range");
-        self.base.as_ptr().wrapping_add(offset as usize)
+        self.base.as_ptr().wrapping_add(to_usize(offset))
     }
 
     /// Offset of `pointer`, a pointer into RAM.
@@ -82,6 +83,14 @@ pub const fn share_table_size(length: u64) -> u64 {
     length / PAGE_SIZE * size_of::<u16>() as u64
 }
 
+/// RAM of this length would have a chunk with the number [`NIL`], bytes.
+const CHUNK_LIMIT: u64 = NIL as u64 * HUGE_PAGE_SIZE;
+
+/// Number of the chunk at `offset`, which is below [`CHUNK_LIMIT`].
+const fn chunk_of(offset: u64) -> u32 {
+    low_u32(offset / HUGE_PAGE_SIZE)
+}
+
 /// The frame allocator.
 #[derive(Debug)]
 pub struct Frames {
@@ -110,7 +119,7 @@ impl Frames {
     ///
     /// # Panics
     /// If `chunks` does not have one zeroed record per 2 MiB of RAM, or `shares` not one zero per 4
-    /// KiB.
+    /// KiB; if RAM has 2³² − 1 chunks or more; or if it is shorter than `reserved`.
     pub fn new(
         ram: Ram,
         chunks: &'static mut [Chunk],
@@ -119,25 +128,26 @@ impl Frames {
     ) -> Frames {
         assert_eq!(chunks.len() as u64, ram.length / HUGE_PAGE_SIZE);
         assert_eq!(shares.len() as u64, ram.length / PAGE_SIZE);
+        assert!(ram.length < CHUNK_LIMIT && reserved <= ram.length);
         let mut frames = Frames {
             ram,
             chunks,
             shares,
-            fresh: reserved.div_ceil(HUGE_PAGE_SIZE) as u32,
+            fresh: chunk_of(reserved.next_multiple_of(HUGE_PAGE_SIZE)),
             free: NIL,
             partial: NIL,
             used: reserved,
             free_chunks: 0,
-            kept: (ram.length / HUGE_PAGE_SIZE / KEPT_PART).min(MOST_KEPT) as u32,
+            kept: low_u32((ram.length / HUGE_PAGE_SIZE / KEPT_PART).min(MOST_KEPT)),
             reserved,
             peak: 0,
             checks: false,
         };
-        frames.free_chunks = frames.chunks.len() as u32 - frames.fresh;
+        frames.free_chunks = chunk_of(ram.length) - frames.fresh;
         for index in 0..frames.fresh {
             let start = u64::from(index) * HUGE_PAGE_SIZE;
-            let count = (reserved - start).div_ceil(PAGE_SIZE) as u32;
-            let count = count.min(FRAMES_PER_CHUNK);
+            let length = (reserved - start).min(HUGE_PAGE_SIZE);
+            let count = low_u32(length.div_ceil(PAGE_SIZE));
             let chunk = &mut frames.chunks[index as usize];
             for frame in 0..count {
                 chunk.used[(frame / 64) as usize] |= 1 << (frame % 64);
@@ -243,14 +253,14 @@ impl Frames {
     /// The first run of `count` free chunks, including those never used.
     fn find_run(&self, count: u32) -> Option<u32> {
         let mut length = 0;
-        for (index, chunk) in self.chunks.iter().enumerate() {
+        for (index, chunk) in (0..).zip(self.chunks.iter()) {
             if chunk.used_count != 0 {
                 length = 0;
                 continue;
             }
             length += 1;
             if length == count {
-                return Some(index as u32 + 1 - count);
+                return Some(index + 1 - count);
             }
         }
         None
@@ -259,7 +269,7 @@ impl Frames {
     /// Adds an owner to a small frame, which must then be freed once more. There are fewer
     /// processes than a count can hold.
     pub fn share_small(&mut self, offset: u64) {
-        self.shares[(offset / PAGE_SIZE) as usize] += 1;
+        self.shares[to_usize(offset / PAGE_SIZE)] += 1;
     }
 
     /// Adds an owner to each small frame of a huge one.
@@ -272,7 +282,7 @@ impl Frames {
     /// Whether a small frame has more than one owner.
     #[must_use]
     pub fn is_small_shared(&self, offset: u64) -> bool {
-        self.shares[(offset / PAGE_SIZE) as usize] != 0
+        self.shares[to_usize(offset / PAGE_SIZE)] != 0
     }
 
     /// Whether any small frame of a huge one has more than one owner.
@@ -283,7 +293,7 @@ impl Frames {
     }
 
     fn shares_of_huge(&mut self, offset: u64) -> &mut [u16] {
-        let first = (offset / PAGE_SIZE) as usize;
+        let first = to_usize(offset / PAGE_SIZE);
         &mut self.shares[first..first + FRAMES_PER_CHUNK as usize]
     }
 
@@ -304,14 +314,14 @@ impl Frames {
 
     /// Removes an owner of a small frame; the last one frees it.
     pub fn free_small(&mut self, offset: u64) {
-        let owners = &mut self.shares[(offset / PAGE_SIZE) as usize];
+        let owners = &mut self.shares[to_usize(offset / PAGE_SIZE)];
         if *owners > 0 {
             *owners -= 1;
             return;
         }
-        let index = (offset / HUGE_PAGE_SIZE) as u32;
-        let frame = (offset % HUGE_PAGE_SIZE / PAGE_SIZE) as u32;
-        let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
+        let index = chunk_of(offset);
+        let frame = offset % HUGE_PAGE_SIZE / PAGE_SIZE;
+        let (word, bit) = (to_usize(frame / 64), 1 << (frame % 64));
         self.poison(offset);
         let chunk = &mut self.chunks[index as usize];
         assert!(chunk.used[word] & bit != 0, "frame {offset:#x} freed twice");
@@ -337,7 +347,7 @@ impl Frames {
             }
             return;
         }
-        let index = (offset / HUGE_PAGE_SIZE) as u32;
+        let index = chunk_of(offset);
         for frame in 0..u64::from(FRAMES_PER_CHUNK) {
             self.poison(offset + frame * PAGE_SIZE);
         }
@@ -395,7 +405,7 @@ impl Frames {
     fn clear(&mut self, offset: u64) {
         self.check_free(offset);
         // SAFETY: inside RAM; the frame is not allocated yet, so nothing else accesses it.
-        unsafe { core::ptr::write_bytes(self.ram.pointer(offset), 0, PAGE_SIZE as usize) };
+        unsafe { core::ptr::write_bytes(self.ram.pointer(offset), 0, to_usize(PAGE_SIZE)) };
     }
 
     fn head(&mut self, list: List) -> &mut u32 {
@@ -442,11 +452,11 @@ pub(super) mod tests {
     /// Allocates RAM of `chunks` chunks in the test process, with `reserved` reserved bytes.
     pub fn test_frames(chunks: u64, reserved: u64) -> Frames {
         let length = chunks * HUGE_PAGE_SIZE;
-        let layout = Layout::from_size_align(length as usize, HUGE_PAGE_SIZE as usize).unwrap();
+        let layout = Layout::from_size_align(to_usize(length), to_usize(HUGE_PAGE_SIZE)).unwrap();
         // SAFETY: the layout is not empty; the memory is never given back.
         let ram = unsafe { Ram::new(NonNull::new(alloc_zeroed(layout)).unwrap(), length) };
-        let table = vec![Chunk::default(); chunks as usize];
-        let shares = vec![0; (length / PAGE_SIZE) as usize];
+        let table = vec![Chunk::default(); to_usize(chunks)];
+        let shares = vec![0; to_usize(length / PAGE_SIZE)];
         Frames::new(ram, table.leak(), shares.leak(), reserved)
     }
 

@@ -1,5 +1,6 @@
 //! The runtime's heap, which grows by chunks of private RAM.
 
+use crate::convert::to_usize;
 use crate::mm::SharedFrames;
 use core::alloc::Layout;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +49,7 @@ unsafe impl Source for RamSource {
             EXHAUSTED.store(true, Ordering::Relaxed);
             return Err(());
         };
-        let size = (u64::from(count) * HUGE_PAGE_SIZE) as usize;
+        let size = to_usize(u64::from(count) * HUGE_PAGE_SIZE);
         // SAFETY: the chunks have just been allocated and are never freed.
         unsafe { talc.claim(memory, size) }.map(|_| ()).ok_or(())
     }

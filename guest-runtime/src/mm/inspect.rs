@@ -1,8 +1,9 @@
 //! Inspection of an address space that need not be loaded.
 
-use super::page_table::Window;
+use super::page_table::{Window, pages_in};
 use super::space::AddressSpace;
 use super::user_slice::UserSlice;
+use crate::convert::to_usize;
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
@@ -27,7 +28,7 @@ impl AddressSpace {
             let length = (PAGE_SIZE - at % PAGE_SIZE).min(end - at);
             // SAFETY: inside the frame of a mapped page, which stays mapped while the address space
             // is borrowed.
-            let part = unsafe { UserSlice::new(ram.pointer(offset), length as usize) };
+            let part = unsafe { UserSlice::new(ram.pointer(offset), to_usize(length)) };
             part.append_to(&mut bytes);
             at += length;
         }
@@ -43,7 +44,7 @@ impl AddressSpace {
                 Window::Empty => 0,
                 Window::Huge(_) => part.end - part.start,
                 Window::Table(table) => {
-                    let pages = part.step_by(PAGE_SIZE as usize);
+                    let pages = pages_in(part);
                     let used = pages.filter(|&page| self.table.small(table, page).is_some());
                     used.count() as u64 * PAGE_SIZE
                 }

@@ -6,6 +6,7 @@
 
 use super::Protection;
 use super::frames::{Frames, Ram};
+use crate::convert::to_usize;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, RAM_GPA, USER_END};
 use hartline_abi::paging::{ACCESSED, ADDRESS, DIRTY, HUGE, NO_EXECUTE, PRESENT, USER, WRITABLE};
@@ -97,6 +98,11 @@ pub struct PageTable {
 /// RAM is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted;
+
+/// The addresses of the pages that begin in `range`, which starts at a page boundary.
+pub(super) fn pages_in(range: Range<u64>) -> impl Iterator<Item = u64> {
+    range.step_by(to_usize(PAGE_SIZE))
+}
 
 impl PageTable {
     /// The tables under the top-level table at `root`, an offset into RAM.

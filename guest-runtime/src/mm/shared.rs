@@ -3,6 +3,7 @@
 use super::page_table::Exhausted;
 use super::space::SharedFrames;
 use super::user_slice::{UserSlice, UserSliceMut};
+use crate::convert::to_usize;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -88,14 +89,14 @@ impl SharedMemory {
 
     /// Frees whole pages; `range` must consist of pages. Returns their number.
     pub fn discard(&self, range: Range<u64>) -> u64 {
-        let gone: alloc::vec::Vec<_> = (self.pages.borrow_mut())
+        let removed: alloc::vec::Vec<_> = (self.pages.borrow_mut())
             .extract_if(range, |_, _| true)
             .collect();
         let mut allocator = self.allocator.lock();
-        for (_, page) in &gone {
+        for (_, page) in &removed {
             allocator.free_small(page.frame);
         }
-        gone.len() as u64
+        removed.len() as u64
     }
 
     /// The page at `offset`, if it exists.
@@ -137,7 +138,7 @@ impl SharedMemory {
             dirty: false,
         };
         if let Some(store) = &self.store {
-            let mut bytes = vec![0; PAGE_SIZE as usize];
+            let mut bytes = vec![0; to_usize(PAGE_SIZE)];
             if !store.read(offset, &mut bytes) {
                 self.allocator.lock().free_small(frame);
                 return Err(Exhausted);
@@ -188,7 +189,7 @@ impl SharedMemory {
         // SAFETY: inside a frame that this memory owns. The program may have it mapped, and then
         // sees the bytes as stores of another process.
         let mut to =
-            unsafe { UserSliceMut::new(ram.pointer(frame).add(within as usize), from.len()) };
+            unsafe { UserSliceMut::new(ram.pointer(frame).add(to_usize(within)), from.len()) };
         to.copy_from(from);
     }
 
@@ -201,7 +202,7 @@ impl SharedMemory {
         let ram = self.allocator.lock().ram();
         // SAFETY: as in `copy_to_frame`.
         let from =
-            unsafe { UserSlice::new(ram.pointer(page.frame).add(within as usize), to.len()) };
+            unsafe { UserSlice::new(ram.pointer(page.frame).add(to_usize(within)), to.len()) };
         to.copy_from(from);
         true
     }
@@ -217,16 +218,16 @@ impl SharedMemory {
 
     /// Copies `from`, or zeros, into the existing pages of `range`.
     fn fill(&self, range: Range<u64>, from: Option<UserSlice<'_>>) {
-        const ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
+        const ZEROS: [u8; to_usize(PAGE_SIZE)] = [0; to_usize(PAGE_SIZE)];
         let mut at = range.start;
         while at < range.end {
             let (offset, within) = (at & !(PAGE_SIZE - 1), at % PAGE_SIZE);
             let length = (PAGE_SIZE - within).min(range.end - at);
             let part = match from {
                 Some(from) => from
-                    .skip((at - range.start) as usize)
-                    .first(length as usize),
-                None => (&ZEROS[..length as usize]).into(),
+                    .skip(to_usize(at - range.start))
+                    .first(to_usize(length)),
+                None => (&ZEROS[..to_usize(length)]).into(),
             };
             self.copy_in(offset, within, part);
             at += length;
@@ -248,7 +249,7 @@ impl SharedMemory {
             .collect();
         for at in dirty {
             let (from, to) = (at.max(offset), (at + PAGE_SIZE).min(end));
-            let part = bytes.part((from - offset) as usize, (to - from) as usize);
+            let part = bytes.part(to_usize(from - offset), to_usize(to - from));
             self.copy_out(at, from - at, part);
         }
     }
@@ -268,10 +269,10 @@ impl SharedMemory {
             .filter(|(_, page)| page.dirty)
             .map(|(&at, _)| at)
             .collect();
-        let mut bytes = vec![0; PAGE_SIZE as usize];
+        let mut bytes = vec![0; to_usize(PAGE_SIZE)];
         let mut complete = true;
         for at in dirty {
-            let part = &mut bytes[..PAGE_SIZE.min(size - at) as usize];
+            let part = &mut bytes[..to_usize(PAGE_SIZE.min(size - at))];
             complete &= self.copy_out(at, 0, part.into()) && store.write(at, part);
         }
         complete

@@ -4,11 +4,12 @@
 use super::frames::Frames;
 use super::limits::Limits;
 use super::lock::Populate;
-use super::page_table::{Exhausted, Leaf, PageTable, Window};
+use super::page_table::{Exhausted, Leaf, PageTable, Window, pages_in};
 use super::shared::SharedMemory;
 use super::user_slice::UserSliceMut;
 use super::vma::{Backing, Protection, Vma, VmaTree};
 use crate::arch::cpus::Processors;
+use crate::convert::to_usize;
 use alloc::rc::Rc;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
@@ -231,7 +232,7 @@ impl AddressSpace {
                 self.populate(at)?;
                 continue;
             };
-            let room = (PAGE_SIZE - at % PAGE_SIZE) as usize;
+            let room = to_usize(PAGE_SIZE - at % PAGE_SIZE);
             let (part, next) = rest.split_at(room.min(rest.len()));
             // SAFETY: the frame belongs to this page, and the part does not cross its end.
             let mut to = unsafe { UserSliceMut::new(ram.pointer(offset), part.len()) };
@@ -280,7 +281,7 @@ impl AddressSpace {
         let page = address & !(PAGE_SIZE - 1);
         let leaf = fresh_page(&mut frames, page, start, vma).ok_or(Exhausted)?;
         self.table.set_small(table, page, Some(leaf));
-        for page in part.step_by(PAGE_SIZE as usize) {
+        for page in pages_in(part) {
             if self.table.small(table, page).is_some() {
                 continue;
             }
@@ -321,7 +322,7 @@ impl AddressSpace {
         };
         let window = address & !(around - 1);
         let part = range.start.max(window)..range.end.min(window + around);
-        let others = part.step_by(PAGE_SIZE as usize).filter(|&at| at != page);
+        let others = pages_in(part).filter(|&at| at != page);
         for at in core::iter::once(page).chain(others) {
             if memory.is_beyond(offset_of(at)) || self.table.small(table, at).is_some() {
                 continue;
@@ -401,7 +402,7 @@ impl AddressSpace {
                     removed = true;
                 }
                 Window::Table(table) => {
-                    for page in part.clone().step_by(PAGE_SIZE as usize) {
+                    for page in pages_in(part.clone()) {
                         if let Some(leaf) = self.table.small(table, page) {
                             self.table.set_small(table, page, None);
                             frames.free_small(leaf.frame());
@@ -451,7 +452,7 @@ impl AddressSpace {
                     at = part.start;
                 }
                 Window::Table(table) => {
-                    for page in part.clone().step_by(PAGE_SIZE as usize) {
+                    for page in pages_in(part.clone()) {
                         if let Some(old) = self.table.small(table, page) {
                             let mut new = Leaf::new(old.frame(), protection);
                             if !shared && frames.is_small_shared(old.frame()) {
@@ -495,7 +496,7 @@ impl AddressSpace {
                     at = part.start;
                 }
                 Window::Table(table) => {
-                    for page in part.clone().step_by(PAGE_SIZE as usize) {
+                    for page in pages_in(part.clone()) {
                         if let Some(leaf) = self.table.small(table, page) {
                             let to = page.wrapping_add(offset);
                             let target = self.table.small_table(&mut frames, to)?;
@@ -522,9 +523,9 @@ fn is_lowered(old: Leaf, new: Leaf) -> bool {
 fn fresh_page(frames: &mut Frames, page: u64, start: u64, vma: &Vma) -> Option<Leaf> {
     let frame = frames.allocate_small()?;
     if let Backing::File(bytes) = vma.backing
-        && let Some(rest) = bytes.get((page - start) as usize..)
+        && let Some(rest) = bytes.get(to_usize(page - start)..)
     {
-        let length = rest.len().min(PAGE_SIZE as usize);
+        let length = rest.len().min(to_usize(PAGE_SIZE));
         // SAFETY: the frame is a whole page, just allocated, so nothing else accesses it.
         unsafe {
             core::ptr::copy_nonoverlapping(rest.as_ptr(), frames.ram().pointer(frame), length);

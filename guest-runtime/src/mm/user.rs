@@ -4,6 +4,8 @@
 //! result can be accessed without a fault. A range that the program could not access in the same
 //! way returns `EFAULT`.
 
+use super::page_table::pages_in;
+use crate::convert::{low_u32, to_usize};
 use crate::mm::{Access, AddressSpace, UserSlice, UserSliceMut};
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -29,7 +31,7 @@ pub fn slice(memory: &mut AddressSpace, address: u64, length: u64) -> Result<Use
     memory.prepare(address, length, Access::Read)?;
     // SAFETY: `prepare` made the range present and readable, and it stays so while
     // the address space is borrowed.
-    Ok(unsafe { UserSlice::new(address as *const u8, length as usize) })
+    Ok(unsafe { UserSlice::new(address as *const u8, to_usize(length)) })
 }
 
 /// The `length` bytes at `address`, mutably.
@@ -50,15 +52,14 @@ pub fn slice_mut(
     }
     // SAFETY: `prepare` made the range present and writable, and it stays so while
     // the address space is borrowed. Rust references never refer to the program's memory.
-    Ok(unsafe { UserSliceMut::new(address as *mut u8, length as usize) })
+    Ok(unsafe { UserSliceMut::new(address as *mut u8, to_usize(length)) })
 }
 
 /// Stores to each page of a range that is prepared for stores, without a change. Pages may have new
 /// frames, and the caller may store less than it asked for: without this function the CPU could
 /// continue to load from frames of other processes.
 fn touch(range: Range<u64>) {
-    let pages = (range.start & !(PAGE_SIZE - 1)..range.end).step_by(PAGE_SIZE as usize);
-    for page in pages {
+    for page in pages_in(range.start & !(PAGE_SIZE - 1)..range.end) {
         let address = page.max(range.start);
         // SAFETY: `prepare` made the byte writable. The locked instruction keeps concurrent stores
         // of other vCPUs, and the compiler cannot drop it.
@@ -149,7 +150,7 @@ pub fn path(memory: &mut AddressSpace, address: u64) -> Result<Vec<u8>, Errno> {
 /// # Errors
 /// `EINVAL` if the length is negative or more than [`_K_SS_MAXSIZE`], otherwise as [`slice()`].
 pub fn sockaddr(memory: &mut AddressSpace, address: u64, length: u64) -> Result<Vec<u8>, Errno> {
-    match usize::try_from(length as i32) {
+    match usize::try_from(low_u32(length).cast_signed()) {
         Ok(length) if length <= _K_SS_MAXSIZE => {
             Ok(slice(memory, address, length as u64)?.to_vec())
         }
@@ -169,7 +170,7 @@ pub fn iovecs(memory: &mut AddressSpace, address: u64, count: u64) -> Result<Vec
     let mut vectors: Vec<Iovec> = read_array(memory, address, count)?;
     let mut room = MAX_TRANSFER;
     for vector in &mut vectors {
-        if vector.iov_len > i64::MAX as u64 {
+        if vector.iov_len > i64::MAX.cast_unsigned() {
             return Err(Errno::EINVAL);
         }
         vector.iov_len = vector.iov_len.min(room);

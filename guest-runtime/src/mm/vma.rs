@@ -1,6 +1,7 @@
 //! The map of a program's address space: ranges, their permissions and their contents.
 
 use super::shared::SharedMemory;
+use crate::convert::{low_u8, to_usize};
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use core::ops::Range;
@@ -14,13 +15,13 @@ pub struct Protection(u8);
 
 impl Protection {
     /// No access.
-    pub const NONE: Protection = Protection(PROT_NONE as u8);
+    pub const NONE: Protection = Protection(low_u8(PROT_NONE));
     /// Load.
-    pub const READ: Protection = Protection(PROT_READ as u8);
+    pub const READ: Protection = Protection(low_u8(PROT_READ));
     /// Store.
-    pub const WRITE: Protection = Protection(PROT_WRITE as u8);
+    pub const WRITE: Protection = Protection(low_u8(PROT_WRITE));
     /// Instruction fetch.
-    pub const EXECUTE: Protection = Protection(PROT_EXEC as u8);
+    pub const EXECUTE: Protection = Protection(low_u8(PROT_EXEC));
     /// Load and store.
     pub const READ_WRITE: Protection = Self::READ.union(Self::WRITE);
     /// Load and fetch.
@@ -229,7 +230,7 @@ impl Vma {
         let mut tail = self.clone();
         tail.backing = match tail.backing {
             Backing::Zero => Backing::Zero,
-            Backing::File(bytes) => Backing::File(bytes.get(skip as usize..).unwrap_or_default()),
+            Backing::File(bytes) => Backing::File(bytes.get(to_usize(skip)..).unwrap_or_default()),
             Backing::Shared(memory, offset) => Backing::Shared(memory, offset + skip),
         };
         if let Label::File(file) = &mut tail.label {
@@ -561,7 +562,7 @@ mod tests {
     #[test]
     fn agrees_with_a_page_array() {
         const PAGES: u64 = 64;
-        let mut model = [None; PAGES as usize];
+        let mut model = [None; to_usize(PAGES)];
         let mut tree = VmaTree::default();
         let mut state = 0x1234_5678_9abc_def1_u64;
         let mut random = |limit: u64| {
@@ -576,7 +577,7 @@ mod tests {
             let to = to.min(PAGES);
             let range = from * PAGE_SIZE..to * PAGE_SIZE;
             let protection = Protection::from_bits(random(4)).unwrap();
-            let pages = &mut model[from as usize..to as usize];
+            let pages = &mut model[to_usize(from)..to_usize(to)];
             match random(3) {
                 0 => {
                     tree.remove(range.clone());

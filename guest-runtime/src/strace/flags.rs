@@ -1,5 +1,6 @@
 //! Signals, flags and constants as strace(1) prints them.
 
+use crate::convert::low_u32;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +12,7 @@ pub(super) fn signal(number: u64) -> String {
         1..=31 => choose(SIGNAL, number),
         32 => "SIGRTMIN".into(),
         33..=64 => format!("SIGRT_{}", number - 32),
-        _ => format!("{}", number as i32),
+        _ => format!("{}", low_u32(number).cast_signed()),
     }
 }
 

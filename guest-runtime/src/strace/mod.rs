@@ -4,8 +4,18 @@
 //! A line is written when its call returns. Input arguments are decoded when the call begins,
 //! output arguments when it returns. [`hartline_linux::syscall`] lists the arguments of each call.
 
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
+
 mod flags;
 
+use crate::convert::low_u32;
 use crate::mm::{AddressSpace, user};
 use crate::net::address::{Address, Family};
 use alloc::format;
@@ -136,13 +146,13 @@ fn show_argument(
 ) -> String {
     let value = a[n];
     match kind {
-        Argument::Int | Argument::Fd => format!("{}", value as i32),
+        Argument::Int | Argument::Fd => format!("{}", low_u32(value).cast_signed()),
         Argument::Long => format!("{}", value.cast_signed()),
         Argument::Size => format!("{value}"),
-        Argument::Octal => format!("0{:o}", value as u32),
+        Argument::Octal => format!("0{:o}", low_u32(value)),
         Argument::Pointer => pointer(value),
         Argument::Hex => format!("{value:#x}"),
-        Argument::DirFd => match value as i32 {
+        Argument::DirFd => match low_u32(value).cast_signed() {
             AT_FDCWD => "AT_FDCWD".into(),
             fd => format!("{fd}"),
         },
@@ -157,7 +167,7 @@ fn show_argument(
         Argument::SignalSet => show_set(memory, value),
         Argument::Address => show_address(memory, value, a[n + 1]),
         Argument::OutStatus => show_status(memory, value, result),
-        Argument::OpenMode => format!("0{:o}", value as u32),
+        Argument::OpenMode => format!("0{:o}", low_u32(value)),
         Argument::Flags(names) => flags::show(names, value),
         Argument::Choice(names) => flags::choose(names, value),
     }

@@ -1,4 +1,4 @@
-//! Wait queues: who waits for an open file, and for which of its events.
+//! Wait queues: the tasks that wait for an open file, and the events that each waits for.
 //!
 //! Everything that can become ready (a pipe, a socket, an eventfd, …) owns a [`WaitQueue`]. A task
 //! that blocks, an interest of epoll and the owner of a file with `O_ASYNC` register there. The code
@@ -21,6 +21,15 @@
 //!   the operation itself wakes the next task if there is more to take; or the call fails or the
 //!   task ends, and the kernel [passes the wake-up on](WaitQueue::pass_on).
 //! - Observers stay registered until their file or their interest list is closed.
+
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
 
 pub mod poll;
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! What a check for ready events collects besides them, as Linux's `struct poll_table_struct`.
+//! The registrations and properties that a check for ready events collects, as Linux's
+//! `struct poll_table_struct`.
 
 use super::{Registration, WaitQueue};
 use alloc::vec::Vec;
 
-/// What a check for ready events finds besides them.
+/// The results of a check for ready events, besides the events.
 #[derive(Debug, Default)]
 pub struct PollTable {
     /// The file reads standard input, whose readiness only the host knows.

@@ -1,4 +1,4 @@
-//! Tests of wait queues: who is woken, how often, and when a place ends.
+//! Tests of wait queues: which tasks are woken, how often, and when a registration ends.
 
 use super::*;
 use std::vec::Vec;

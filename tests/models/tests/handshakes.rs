@@ -1,7 +1,7 @@
 //! No interleaving loses a wake-up. The handshakes are the code that runtime and VMM use; the code
 //! around them is minimal.
 
-use hartline_abi::handshake::{Word, ask, lie_down, publish, raise, rise};
+use hartline_abi::handshake::{Word, ask, begin_sleep, end_sleep, publish, raise};
 use hartline_models::{Event, Shipped, Unfenced};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU16, AtomicU64};
@@ -114,11 +114,11 @@ impl<W: Word<Value = u64>> Vm<W> {
 
     /// Sleeps once, unless an interrupt of `bits` is pending.
     fn sleep(&self, cpu: usize, bits: u64) {
-        lie_down(&self.sleepers, 1 << cpu);
+        begin_sleep(&self.sleepers, 1 << cpu);
         if self.pending.load(Ordering::SeqCst) & bits == 0 {
             self.wake[cpu].take();
         }
-        rise(&self.sleepers, 1 << cpu);
+        end_sleep(&self.sleepers, 1 << cpu);
     }
 }
 
@@ -155,16 +155,16 @@ fn an_interrupt_finds_a_vcpu_that_runs_or_wakes_one() {
         let device = thread::spawn(move || device.interrupt_any());
         let second = thread::spawn(move || {
             // The second vCPU has something to do, then sleeps until the VM ends.
-            lie_down(&second.sleepers, 2);
+            begin_sleep(&second.sleepers, 2);
             if second.pending.load(Ordering::SeqCst) == 0 {
                 return;
             }
             // The second vCPU takes the interrupt.
             second.pending.fetch_and(!1, Ordering::SeqCst);
-            rise(&second.sleepers, 2);
+            end_sleep(&second.sleepers, 2);
             second.wake[0].signal();
         });
-        lie_down(&vm.sleepers, 1);
+        begin_sleep(&vm.sleepers, 1);
         if vm.pending.load(Ordering::SeqCst) == 0 {
             vm.wake[0].take();
         }

@@ -1,7 +1,7 @@
 //! The handshakes between real threads with random delays, for `HARTLINE_STRESS_SECONDS` (default
 //! 10). A lost wake-up stops both threads for ever, and the test times out.
 
-use hartline_abi::handshake::{ask, lie_down, publish, raise, rise};
+use hartline_abi::handshake::{ask, begin_sleep, end_sleep, publish, raise};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -156,11 +156,11 @@ fn halt() -> (u64, u64) {
                     device.signal();
                     continue;
                 }
-                lie_down(&sleepers, 1);
+                begin_sleep(&sleepers, 1);
                 if pending.load(Ordering::SeqCst) == 0 {
                     vcpu.take("vCPU");
                 }
-                rise(&sleepers, 1);
+                end_sleep(&sleepers, 1);
             }
         });
         let (mut random, mut wakes, mut interrupts) = (Random(0xcafe_f00d), 0, 0);

@@ -13,7 +13,7 @@ use hartline_abi::boot::Shared;
 use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, RegisterAccess};
 use hartline_abi::interrupt::TABLE_LENGTH;
 use hartline_abi::layout::{PAGE_SIZE, RAM_GPA};
-use hartline_abi::volume::{Channel, Place, SUBMITTED};
+use hartline_abi::volume::{Channel, SUBMITTED, Slot};
 use hartline_devices::event::Event;
 use hartline_devices::volume::Volumes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,7 +32,7 @@ const ARGS: u64 = MAILBOX + offset_of!(HostCall, args) as u64;
 const RESULT: u64 = MAILBOX + offset_of!(HostCall, result) as u64;
 const DATA: u64 = MAILBOX + offset_of!(HostCall, data) as u64;
 const VOLUME_STATE: u64 =
-    (offset_of!(Shared, volumes) + offset_of!(Channel, places) + offset_of!(Place, state)) as u64;
+    (offset_of!(Shared, volumes) + offset_of!(Channel, slots) + offset_of!(Slot, state)) as u64;
 const SIGNALS: u64 = offset_of!(Shared, signals) as u64;
 
 /// Bit of the set of [`Operation::Wait`]: standard input is readable.

@@ -127,9 +127,9 @@ impl Control {
     /// Serves a call in which vCPU `cpu` waits. `serve` must check for the events that wake the
     /// vCPU.
     pub fn while_idle<T>(&self, cpu: usize, serve: impl FnOnce() -> T) -> T {
-        handshake::lie_down(&self.sleepers, bit(cpu));
+        handshake::begin_sleep(&self.sleepers, bit(cpu));
         let result = serve();
-        handshake::rise(&self.sleepers, bit(cpu));
+        handshake::end_sleep(&self.sleepers, bit(cpu));
         if self.ticking.load(Ordering::SeqCst) {
             self.rouse();
         }

@@ -1,8 +1,8 @@
 //! Interrupts of devices: the modes, the choice of a mode, and the delivery from a device's thread
 //! to the guest.
 
-use crate::attention;
 use crate::control::Control;
+use crate::kick;
 use crate::platform::{self, Mapping, Message, Vm};
 use crate::probe::{KvmKind, Virtualization};
 use crate::timers::Times;
@@ -189,7 +189,7 @@ impl Interrupt {
     pub fn watch(&self) {
         // Fails only if the shared pages have no room for their own fields.
         if self.reach.times.watch().unwrap_or(false) {
-            attention::raise(&self.reach.shared, &self.reach.ram, Pending::Tick);
+            kick::all(&self.reach.shared, &self.reach.ram, Pending::Tick);
         }
     }
 
@@ -216,7 +216,7 @@ impl Interrupt {
             return;
         };
         let sleepers = handshake::raise(word, 1 << self.device, self.reach.control.sleepers());
-        attention::raise(&self.reach.shared, &self.reach.ram, Pending::Device);
+        kick::all(&self.reach.shared, &self.reach.ram, Pending::Device);
         if self.reach.control.are_all(sleepers) {
             self.reach.control.wake_cpu(0);
         }

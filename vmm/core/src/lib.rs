@@ -12,7 +12,6 @@
 )]
 
 pub mod affinity;
-mod attention;
 pub mod background;
 pub mod boot;
 mod calls;
@@ -26,7 +25,7 @@ pub mod fuzzing;
 mod idt;
 pub mod images;
 pub mod interrupts;
-pub mod known;
+mod kick;
 pub mod layout;
 pub mod libraries;
 pub mod live;
@@ -43,6 +42,7 @@ mod signals;
 mod supervisor;
 mod terminal;
 mod timers;
+pub mod validated;
 mod waits;
 
 pub use control::Stop;

@@ -312,8 +312,8 @@ impl Blank {
 /// values.
 fn delivered(shared: &Mapping, ram: &Mapping) -> u64 {
     let count = |cpu: usize| {
-        let place = offset_of!(Shared, harts) + cpu * size_of::<u64>();
-        let hart = shared.read_value::<u64>(place as u64);
+        let slot = offset_of!(Shared, harts) + cpu * size_of::<u64>();
+        let hart = shared.read_value::<u64>(slot as u64);
         let field = hart.ok().filter(|&hart| hart != 0)?;
         let field = field.checked_add(offset_of!(Hart, interrupts) as u64)?;
         ram.read_value::<u64>(field).ok()

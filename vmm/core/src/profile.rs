@@ -1,7 +1,7 @@
 //! Profiling of a program by samples ([`hartline_abi::profile`]): a thread requests samples, which
 //! the runtime takes at safepoints, and passes them on with their weight in processor time.
 
-use crate::attention;
+use crate::kick;
 use crate::platform::{self, Mapping};
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::Pending;
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Profile<'_> {
 pub struct Taken {
     /// Weight of the sample: processor time of the vCPU since the last sample.
     pub time: Duration,
-    /// Where it was taken.
+    /// The code in which it was taken.
     pub place: Place,
     /// Guest pc.
     pub pc: u64,
@@ -186,7 +186,7 @@ fn sample(
                 sampled[cpu].time += weight;
             } else if age < PATIENCE || sampled.len() == 1 {
                 // The kick may have been consumed for another request.
-                attention::raise_one(shared, ram, cpu, Pending::Sample);
+                kick::one(shared, ram, cpu, Pending::Sample);
                 wanted = Some(Wanted {
                     cpu,
                     weight,
@@ -203,7 +203,7 @@ fn sample(
             number += 1;
             asked.store(cpu as u64, Ordering::Relaxed);
             request.store(number, Ordering::Release);
-            attention::raise_one(shared, ram, cpu, Pending::Sample);
+            kick::one(shared, ram, cpu, Pending::Sample);
             wanted = Some(Wanted {
                 cpu,
                 weight,

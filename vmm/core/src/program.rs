@@ -166,7 +166,7 @@ impl TreeFile {
             let start = usize::try_from(inode.offset).unwrap_or(usize::MAX);
             let range = start..start.saturating_add(size);
             return match memory.get(range.clone()) {
-                Some(_) => Ok(Bytes(Place::Tree(Arc::clone(&self.tree), range))),
+                Some(_) => Ok(Bytes(Storage::Tree(Arc::clone(&self.tree), range))),
                 None => Err(io::ErrorKind::UnexpectedEof.into()),
             };
         }
@@ -188,17 +188,17 @@ impl TreeFile {
 
 /// Contents of a file: a copy, or a part of a tree image in memory.
 #[derive(Debug, Clone)]
-pub struct Bytes(Place);
+pub struct Bytes(Storage);
 
 #[derive(Debug, Clone)]
-enum Place {
+enum Storage {
     Copy(Vec<u8>),
     Tree(Arc<TreeImage>, Range<usize>),
 }
 
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Place::Copy(bytes))
+        Self(Storage::Copy(bytes))
     }
 }
 
@@ -207,8 +207,8 @@ impl Deref for Bytes {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Place::Copy(bytes) => bytes,
-            Place::Tree(tree, range) => {
+            Storage::Copy(bytes) => bytes,
+            Storage::Tree(tree, range) => {
                 let bytes = tree.memory().and_then(|memory| memory.get(range.clone()));
                 bytes.unwrap_or(&[])
             }

@@ -208,14 +208,14 @@ fn fault(report: &ExitReport, program: &Program<'_>) -> String {
     } else {
         (program.locate)(report)
     };
-    let place = if exact || located.is_some() {
+    let relation = if exact || located.is_some() {
         "at pc"
     } else {
         "in the function at pc"
     };
     let (pc, bias) = located.as_ref().map_or((report.pc, 0), |l| (l.pc, l.bias));
     let mut text = format!(
-        "{}: {}: {}, {place} {pc:#x}{}",
+        "{}: {}: {}, {relation} {pc:#x}{}",
         program.name,
         signal_name(report.code),
         cause_text(report),

@@ -32,10 +32,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long output may still be written after a forced stop of the VM.
+/// The time for which output may still be written after a forced stop of the VM.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// How long a vCPU yields that waits for another one, which the host may not be running.
+/// The time for which a waiting vCPU yields to another one, which the host may not be running.
 const YIELD: Duration = Duration::from_micros(50);
 
 /// The end of a VM.
@@ -141,7 +141,7 @@ impl Running<'_> {
                 live.set_descriptor(cpu, file.as_fd().as_raw_fd());
             }
         }
-        let tell = self.statistics.map(|take| {
+        let report_statistics = self.statistics.map(|take| {
             let (files, devices) = (&files, &devices);
             move || {
                 let each = files
@@ -161,7 +161,7 @@ impl Running<'_> {
             set,
             deadline,
             Arc::clone(&reach.times),
-            tell.as_ref().map(|tell| tell as &dyn Fn()),
+            (report_statistics.as_ref()).map(|report| report as &dyn Fn()),
         );
         let confine = self.confine;
         let volumes = Arc::<Volumes>::default();

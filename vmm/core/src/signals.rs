@@ -1,8 +1,8 @@
 //! Signals to the VMM are passed on to the program. A VM that does not react is ended.
 
-use crate::attention;
 use crate::calls::wait_for;
 use crate::control::{Control, Stop};
+use crate::kick;
 use crate::platform::Mapping;
 use crate::signal_fd::{SignalFd, change_mask, sigset};
 use crate::timers::{self, Times};
@@ -28,7 +28,7 @@ const PASSED: [i32; 6] = [
     libc::SIGTSTP,
     libc::SIGWINCH,
 ];
-/// How long the program may take to end after `SIGTERM`.
+/// The time that the program has to end after `SIGTERM`.
 const TERM_GRACE: Duration = Duration::from_secs(2);
 /// Two `SIGINT` within this time end the VM, even if the program catches them, unless the program
 /// manages the terminal itself.
@@ -134,7 +134,7 @@ impl<'a> Signals<'a> {
                 return;
             }
             if ticks && self.times.is_due().unwrap_or(false) {
-                attention::raise(&self.shared, &self.ram, Pending::Tick);
+                kick::all(&self.shared, &self.ram, Pending::Tick);
             }
             if signalled {
                 while let Some(signal) = self.set.0.next() {
@@ -169,7 +169,7 @@ impl<'a> Signals<'a> {
     fn signal(&mut self, signal: i32, now: Instant) {
         match signal {
             STATISTICS => {
-                self.statistics.inspect(|tell| tell());
+                self.statistics.inspect(|report| report());
                 return;
             }
             libc::SIGINT => {
@@ -202,7 +202,7 @@ impl<'a> Signals<'a> {
     fn pass(&self, signal: i32) -> Result<(), crate::platform::Error> {
         let signals = self.shared.atomic_u64(offset_of!(Shared, signals) as u64)?;
         signals.fetch_or(bit(signal), Ordering::SeqCst);
-        attention::raise(&self.shared, &self.ram, Pending::Signal);
+        kick::all(&self.shared, &self.ram, Pending::Signal);
         self.control.wake();
         Ok(())
     }

@@ -19,7 +19,7 @@
 //! triple fault.
 //!
 //! The entry point of a device's interrupt does what the VMM does to harts in safepoint mode
-//! ([`crate::attention`]). It has a separate stack, because the frame of an exception may be in
+//! ([`crate::kick`]). It has a separate stack, because the frame of an exception may be in
 //! use.
 
 use crate::idt;

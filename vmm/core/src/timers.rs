@@ -19,7 +19,7 @@ const SOON: u64 = 200_000;
 /// The interval of further checks, for [`LATER`], ns: less than a millisecond, the shortest time
 /// that programs tend to sleep.
 const OFTEN: u64 = 400_000;
-/// How long after an event the guest's time is checked [often](OFTEN), ns.
+/// The time after an event for which the guest's time is checked [often](OFTEN), ns.
 const LATER: u64 = 2 * TICK;
 
 /// Binary digits of the fraction of a nanosecond.
@@ -93,7 +93,7 @@ pub struct Times {
 struct Plan {
     next_tick: u64,
     /// Time of the sleeping thread's next check; `None`: it does not wake by itself.
-    look: Option<u64>,
+    check: Option<u64>,
     /// Whether the guest is expected to set a time soon, and has not.
     soon: bool,
     /// End of the frequent checks for the guest's time.
@@ -129,8 +129,8 @@ impl Times {
         self.shared.atomic_u64(at as u64)
     }
 
-    fn looks(&self) -> Result<&AtomicU64, platform::Error> {
-        self.word(offset_of!(NextTime, looks))
+    fn next_check(&self) -> Result<&AtomicU64, platform::Error> {
+        self.word(offset_of!(NextTime, next_check))
     }
 
     /// The guest's time, unless it was served.
@@ -150,8 +150,8 @@ impl Times {
         let is_watched = plan.watchers > 0;
         let was_watched = std::mem::replace(&mut plan.watched, is_watched);
         if !ticks {
-            plan.look = None;
-            self.looks()?.store(0, Ordering::SeqCst);
+            plan.check = None;
+            self.next_check()?.store(0, Ordering::SeqCst);
             return Ok(None);
         }
         let now = self.clock.now();
@@ -164,25 +164,25 @@ impl Times {
             false if now < plan.often => plan.next_tick.min(now + OFTEN),
             false => plan.next_tick,
         };
-        let look = match is_watched {
+        let check = match is_watched {
             true => latest,
-            false => self.tell(latest)?,
+            false => self.report(latest)?,
         };
-        plan.look = Some(look);
-        Ok(Some(Duration::from_nanos(look.saturating_sub(now))))
+        plan.check = Some(check);
+        Ok(Some(Duration::from_nanos(check.saturating_sub(now))))
     }
 
     /// Reports to the guest the time of the next check: `latest`, or the guest's own time. Result:
     /// that time.
-    fn tell(&self, latest: u64) -> Result<u64, platform::Error> {
+    fn report(&self, latest: u64) -> Result<u64, platform::Error> {
         let mut wanted = self.wanted()?;
         loop {
-            let look = wanted.map_or(latest, |wanted| latest.min(wanted));
-            self.looks()?.store(look, Ordering::SeqCst);
+            let check = wanted.map_or(latest, |wanted| latest.min(wanted));
+            self.next_check()?.store(check, Ordering::SeqCst);
             // The guest sets its time and then reads the VMM's: one of the two sees the other's.
             let again = self.wanted()?;
             if again == wanted {
-                return Ok(look);
+                return Ok(check);
             }
             wanted = again;
         }
@@ -218,7 +218,7 @@ impl Times {
         let mut plan = self.plan();
         plan.watchers += 1;
         // The guest need not report a new time.
-        self.looks()?.store(0, Ordering::SeqCst);
+        self.next_check()?.store(0, Ordering::SeqCst);
         Ok(())
     }
 
@@ -242,9 +242,9 @@ impl Times {
             return Ok(false);
         }
         plan.watched = false;
-        match plan.look {
+        match plan.check {
             None => Ok(false),
-            Some(look) => Ok(self.tell(look)? < look),
+            Some(check) => Ok(self.report(check)? < check),
         }
     }
 }
@@ -263,8 +263,8 @@ mod tests {
         word.store(at, Ordering::SeqCst);
     }
 
-    fn told(times: &Times) -> u64 {
-        times.looks().unwrap().load(Ordering::SeqCst)
+    fn reported(times: &Times) -> u64 {
+        times.next_check().unwrap().load(Ordering::SeqCst)
     }
 
     fn sleep(times: &Times) -> Duration {
@@ -286,7 +286,7 @@ mod tests {
     fn the_guest_is_told_how_long_the_sleep_is() {
         let times = times();
         assert_eq!(times.until_next(false).unwrap(), None);
-        assert_eq!(told(&times), 0);
+        assert_eq!(reported(&times), 0);
         set(&times, u64::MAX);
         // Just back from a longer sleep, then up to a tick.
         let first = sleep(&times);
@@ -294,7 +294,7 @@ mod tests {
         let second = sleep(&times);
         assert!(second > Duration::from_nanos(SOON), "{second:?}");
         assert!(second <= Duration::from_nanos(TICK), "{second:?}");
-        assert_eq!(told(&times), times.plan().next_tick);
+        assert_eq!(reported(&times), times.plan().next_tick);
     }
 
     #[test]
@@ -325,19 +325,19 @@ mod tests {
             sleep(&times) <= Duration::from_nanos(SOON),
             "not watched before"
         );
-        assert_eq!(told(&times), 0, "the guest need not tell");
+        assert_eq!(reported(&times), 0, "the guest need not report");
         let at = times.clock.now() + 1_000_000;
         set(&times, at);
         // Up to the next tick.
         assert!(sleep(&times) > Duration::from_nanos(TICK / 2));
         assert!(!times.watch().unwrap());
         assert!(!times.end_watching().unwrap(), "there is another one");
-        assert_eq!(told(&times), 0);
+        assert_eq!(reported(&times), 0);
         assert!(
             times.end_watching().unwrap(),
             "the other thread sleeps too long"
         );
-        assert_eq!(told(&times), at);
+        assert_eq!(reported(&times), at);
         assert!(sleep(&times) <= Duration::from_nanos(1_000_000));
     }
 
@@ -350,9 +350,9 @@ mod tests {
         assert!(times.watch().unwrap());
         assert!(!times.watch().unwrap());
         assert!(!times.is_due().unwrap());
-        let look = times.plan().look.unwrap();
+        let check = times.plan().check.unwrap();
         assert!(!times.end_watching().unwrap(), "nothing else comes");
-        assert_eq!(told(&times), look);
+        assert_eq!(reported(&times), check);
         // The guest sets its next time soon, and no thread watches for it now.
         assert!(sleep(&times) <= Duration::from_nanos(SOON));
     }
@@ -364,6 +364,6 @@ mod tests {
         set(&times, 1);
         assert_eq!(times.until_next(false).unwrap(), None);
         assert!(!times.end_watching().unwrap());
-        assert_eq!(told(&times), 0);
+        assert_eq!(reported(&times), 0);
     }
 }

@@ -15,7 +15,7 @@ const WAITS: u64 = offset_of!(Shared, waits) as u64;
 const HARTS: u64 = offset_of!(Shared, harts) as u64;
 
 /// Offset of a field of the wait of `cpu` in the shared pages.
-fn place(cpu: usize, field: usize) -> u64 {
+fn field_offset(cpu: usize, field: usize) -> u64 {
     WAITS + (cpu * size_of::<CpuWait>() + field) as u64
 }
 
@@ -29,8 +29,8 @@ pub(crate) fn sleep(
     shared: &Mapping,
     cpu: usize,
 ) -> Result<(), platform::Error> {
-    let timeout = shared.atomic_u64(place(cpu, offset_of!(CpuWait, timeout)))?;
-    let input = shared.atomic_u32(place(cpu, offset_of!(CpuWait, input)))?;
+    let timeout = shared.atomic_u64(field_offset(cpu, offset_of!(CpuWait, timeout)))?;
+    let input = shared.atomic_u32(field_offset(cpu, offset_of!(CpuWait, input)))?;
     let time = match timeout.load(Ordering::SeqCst) {
         u64::MAX => None,
         ns => Some(Duration::from_nanos(ns)),
@@ -47,9 +47,9 @@ pub(crate) fn sleep(
     if woken {
         event.take();
     }
-    let place = place(cpu, offset_of!(CpuWait, ready));
+    let ready_word = field_offset(cpu, offset_of!(CpuWait, ready));
     shared
-        .atomic_u32(place)?
+        .atomic_u32(ready_word)?
         .store(ready.into(), Ordering::SeqCst);
     Ok(())
 }
@@ -82,7 +82,7 @@ pub(crate) fn wait_for_start(
 /// As [`sleep`].
 pub(crate) fn wake(control: &Control, shared: &Mapping) -> Result<(), platform::Error> {
     for cpu in 0..control.cpus().min(MAX_CPUS) {
-        let marked = shared.atomic_u32(place(cpu, offset_of!(CpuWait, wake)))?;
+        let marked = shared.atomic_u32(field_offset(cpu, offset_of!(CpuWait, wake)))?;
         if marked.swap(0, Ordering::SeqCst) != 0 {
             control.wake_cpu(cpu);
         }
@@ -98,7 +98,7 @@ mod tests {
     fn marked_vcpus_are_woken() {
         let shared = Mapping::anonymous("shared", 4 << 20).unwrap();
         let control = Control::new(2).unwrap();
-        let word = |cpu, field| shared.atomic_u32(place(cpu, field)).unwrap();
+        let word = |cpu, field| shared.atomic_u32(field_offset(cpu, field)).unwrap();
         word(1, offset_of!(CpuWait, wake)).store(1, Ordering::SeqCst);
         wake(&control, &shared).unwrap();
         assert_eq!(control.of_cpu(1).1.take(), 1);

@@ -81,7 +81,7 @@ impl Limits {
 
 /// The reason why a connection has no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoPlace {
+pub enum NoSlot {
     /// All slots have connections with requests in progress.
     #[error("the daemon has no free slot for a connection")]
     Full,
@@ -230,8 +230,8 @@ impl Connections {
     /// Gives a new connection a slot. Other connections may be closed for it.
     ///
     /// # Errors
-    /// [`NoPlace::Full`].
-    pub fn admit(&self, source: Source) -> Result<Place, NoPlace> {
+    /// [`NoSlot::Full`].
+    pub fn admit(&self, source: Source) -> Result<Slot, NoSlot> {
         let mut state = self.shared.lock();
         let limits = state.limits;
         if source != Source::Root {
@@ -256,7 +256,7 @@ impl Connections {
                 Source::Root => victim.or_else(|| state.oldest_idle_of_root()),
                 _ => victim,
             };
-            state.close(victim.ok_or(NoPlace::Full)?);
+            state.close(victim.ok_or(NoSlot::Full)?);
         }
         let id = state.next;
         state.next += 1;
@@ -269,7 +269,7 @@ impl Connections {
         state.entries.insert(id, entry);
         self.shared.count.send_replace(state.entries.len());
         drop(state);
-        Ok(Place {
+        Ok(Slot {
             shared: Arc::clone(&self.shared),
             id,
         })
@@ -291,12 +291,12 @@ impl Shared {
 
 /// The slot of one connection; dropping this frees the slot.
 #[derive(Debug)]
-pub struct Place {
+pub struct Slot {
     shared: Arc<Shared>,
     id: u64,
 }
 
-impl Place {
+impl Slot {
     /// Sets the task that serves the connection. The task is aborted if the connection is closed.
     pub fn serve_by(&self, task: AbortHandle) {
         match self.shared.lock().entries.get_mut(&self.id) {
@@ -317,7 +317,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let entry = state.entries.remove(&self.id);
@@ -335,7 +335,7 @@ pub struct Room {
 
 /// Counts one request of a connection.
 #[derive(Debug)]
-struct Busy(Arc<Place>);
+struct Busy(Arc<Slot>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -350,14 +350,14 @@ impl Room {
     /// from now on. If the tenant has too many connections, its oldest idle one is closed.
     ///
     /// # Errors
-    /// [`NoPlace`]: the connection is unchanged.
-    pub fn identify(&self, tenant: &str) -> Result<(), NoPlace> {
-        let place = &*self.busy.0;
-        let shared = &place.shared;
+    /// [`NoSlot`]: the connection is unchanged.
+    pub fn identify(&self, tenant: &str) -> Result<(), NoSlot> {
+        let slot = &*self.busy.0;
+        let shared = &slot.shared;
         let mut state = shared.lock();
-        let Some(entry) = state.entries.get(&place.id) else {
+        let Some(entry) = state.entries.get(&slot.id) else {
             // The connection is being closed.
-            return Err(NoPlace::Full);
+            return Err(NoSlot::Full);
         };
         if entry.tenant.as_ref().is_some_and(|t| t.tenant() == tenant) {
             return Ok(());
@@ -380,9 +380,9 @@ impl Room {
         // The connection leaves root's slots.
         if !is_other && state.others() >= limits.others {
             let victim = state.oldest_anonymous().or_else(|| state.oldest_idle());
-            state.close(victim.ok_or(NoPlace::Full)?);
+            state.close(victim.ok_or(NoSlot::Full)?);
         }
-        if let Some(entry) = state.entries.get_mut(&place.id) {
+        if let Some(entry) = state.entries.get_mut(&slot.id) {
             entry.tenant = Some(reservation);
         }
         Ok(())
@@ -405,11 +405,11 @@ mod tests {
         Source::User(number)
     }
 
-    fn is_open(place: &Place) -> bool {
-        place.shared.lock().entries.contains_key(&place.id)
+    fn is_open(slot: &Slot) -> bool {
+        slot.shared.lock().entries.contains_key(&slot.id)
     }
 
-    fn admit(connections: &Connections, source: Source) -> Arc<Place> {
+    fn admit(connections: &Connections, source: Source) -> Arc<Slot> {
         Arc::new(connections.admit(source).unwrap())
     }
 
@@ -418,9 +418,9 @@ mod tests {
         let connections = connections(64);
         let neighbour = admit(&connections, user(2));
         let silent: Vec<_> = (0..66).map(|_| admit(&connections, user(1))).collect();
-        let open = silent.iter().filter(|place| is_open(place)).count();
+        let open = silent.iter().filter(|slot| is_open(slot)).count();
         assert_eq!(open, 16, "its share");
-        assert!(silent.iter().rev().take(16).all(|place| is_open(place)));
+        assert!(silent.iter().rev().take(16).all(|slot| is_open(slot)));
         assert!(is_open(&neighbour));
     }
 
@@ -430,14 +430,14 @@ mod tests {
         let silent: Vec<_> = (0..66)
             .map(|n| admit(&connections, user(100 + n)))
             .collect();
-        let open = silent.iter().filter(|place| is_open(place)).count();
-        assert_eq!(open, 60, "four places are root's");
+        let open = silent.iter().filter(|slot| is_open(slot)).count();
+        assert_eq!(open, 60, "four slots are root's");
         let roots: Vec<_> = (0..4).map(|_| admit(&connections, Source::Root)).collect();
-        assert_eq!(open, silent.iter().filter(|place| is_open(place)).count());
+        assert_eq!(open, silent.iter().filter(|slot| is_open(slot)).count());
         let second = admit(&connections, Source::Root);
-        let left = silent.iter().filter(|place| is_open(place)).count();
-        assert_eq!(left, 59, "root takes the place of an anonymous one");
-        assert!(is_open(&second) && roots.iter().all(|place| is_open(place)));
+        let left = silent.iter().filter(|slot| is_open(slot)).count();
+        assert_eq!(left, 59, "root replaces an anonymous one");
+        assert!(is_open(&second) && roots.iter().all(|slot| is_open(slot)));
         // The peer with the most connections loses one.
         let more = [admit(&connections, user(7)), admit(&connections, user(7))];
         let newest = admit(&connections, user(8));
@@ -461,7 +461,7 @@ mod tests {
         busy[0].identify("a").unwrap();
         assert_eq!(used("a"), 16);
         let room = admit(&connections, Source::Root).request();
-        assert!(matches!(room.identify("a"), Err(NoPlace::Tenant(_))));
+        assert!(matches!(room.identify("a"), Err(NoSlot::Tenant(_))));
         room.identify("b").unwrap();
         assert_eq!((used("a"), used("b")), (16, 1));
         // A request that has been answered leaves an idle connection.
@@ -482,17 +482,17 @@ mod tests {
         let mut rooms = Vec::new();
         for tenant in 0..4 {
             for _ in 0..8 {
-                let Ok(place) = connections.admit(user(tenant)) else {
+                let Ok(slot) = connections.admit(user(tenant)) else {
                     break;
                 };
-                let room = Arc::new(place).request();
+                let room = Arc::new(slot).request();
                 room.identify(&tenant.to_string()).unwrap();
                 rooms.push(room);
             }
         }
         assert_eq!(rooms.len(), 30);
         let refused = connections.admit(user(9));
-        assert!(matches!(refused, Err(NoPlace::Full)));
+        assert!(matches!(refused, Err(NoSlot::Full)));
         let roots = [Source::Root; 2].map(|root| admit(&connections, root));
         let third = admit(&connections, Source::Root);
         assert!(!is_open(&roots[0]) && is_open(&roots[1]) && is_open(&third));

@@ -1,7 +1,7 @@
 //! Jailed VMMs that have made a VM and wait for a program.
 
 use super::process::{Jailed, Launcher};
-use super::violations::told_by;
+use super::violations::reported_by;
 use crate::jailed::protocol::FromVmm;
 use hartline_jail::spawner::protocol::{Start, VolumeMount};
 use std::io;
@@ -23,7 +23,7 @@ const BREATH: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Pool {
     /// A permit for each VMM, from its start until it is taken or has ended.
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     ready: Arc<AtomicUsize>,
     requests: mpsc::UnboundedSender<Request>,
     /// The VMM that has waited longest for the lock takes the next request.
@@ -42,7 +42,7 @@ impl Pool {
         let size = size.max(1);
         let (requests, waiting) = mpsc::unbounded_channel();
         Self {
-            places: Arc::new(Semaphore::new(size)),
+            slots: Arc::new(Semaphore::new(size)),
             ready: Arc::default(),
             requests,
             waiting: Arc::new(Mutex::new(waiting)),
@@ -55,7 +55,7 @@ impl Pool {
         for _ in 0..self.starting {
             let filler = Filler {
                 launcher: Arc::clone(launcher),
-                places: Arc::clone(&self.places),
+                slots: Arc::clone(&self.slots),
                 ready: Arc::clone(&self.ready),
                 waiting: Arc::clone(&self.waiting),
             };
@@ -85,7 +85,7 @@ impl Pool {
 #[derive(Debug)]
 struct Filler {
     launcher: Arc<Launcher>,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     ready: Arc<AtomicUsize>,
     waiting: Arc<Mutex<mpsc::UnboundedReceiver<Request>>>,
 }
@@ -93,12 +93,12 @@ struct Filler {
 impl Filler {
     async fn run(self) {
         // The semaphore is never closed.
-        while let Ok(place) = Arc::clone(&self.places).acquire_owned().await {
+        while let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {
             match start(&self.launcher, Start::Vmm).await {
                 Ok(vmm) => {
                     let ready = Ready::new(&self.ready);
                     let waiting = Arc::clone(&self.waiting);
-                    tokio::spawn(keep(vmm, waiting, (place, ready)));
+                    tokio::spawn(keep(vmm, waiting, (slot, ready)));
                 }
                 Err(error) => {
                     tracing::error!("a VMM could not be started: {error}");
@@ -130,7 +130,7 @@ impl Drop for Ready {
 async fn keep(
     mut vmm: Jailed,
     waiting: Arc<Mutex<mpsc::UnboundedReceiver<Request>>>,
-    (place, ready): (OwnedSemaphorePermit, Ready),
+    (slot, ready): (OwnedSemaphorePermit, Ready),
 ) {
     loop {
         let request = async { waiting.lock().await.recv().await };
@@ -156,7 +156,7 @@ async fn keep(
             Err(unused) => vmm = unused,
         }
     }
-    drop(place);
+    drop(slot);
 }
 
 /// The origin of a VMM.
@@ -194,7 +194,9 @@ async fn start_unbounded(launcher: &Arc<Launcher>, order: Start) -> io::Result<J
     let vmm = launcher.start(order).await?;
     let message = match vmm.line().receive().await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            let violation = vmm.violation("a VMM that starts", told_by(&error)).await;
+            let violation = vmm
+                .violation("a VMM that starts", reported_by(&error))
+                .await;
             let early = || io::Error::other("it ended before it was ready");
             return Err(violation.map_or_else(early, io::Error::other));
         }

@@ -1,7 +1,7 @@
 //! Errors in the API's format: RFC 9457 problem details with a stable code.
 
 use super::auth::AuthError;
-use super::connections::NoPlace;
+use super::connections::NoSlot;
 use super::execute::NotRunnable;
 use super::library::LibraryError;
 use super::machines::MachineError;
@@ -315,11 +315,11 @@ impl From<Refused> for Problem {
     }
 }
 
-impl From<NoPlace> for Problem {
-    fn from(none: NoPlace) -> Self {
+impl From<NoSlot> for Problem {
+    fn from(none: NoSlot) -> Self {
         let status = match none {
-            NoPlace::Full => StatusCode::SERVICE_UNAVAILABLE,
-            NoPlace::Tenant(_) => StatusCode::TOO_MANY_REQUESTS,
+            NoSlot::Full => StatusCode::SERVICE_UNAVAILABLE,
+            NoSlot::Tenant(_) => StatusCode::TOO_MANY_REQUESTS,
         };
         let title = "There are too many connections";
         let mut problem = Self::new(status, "too-many-connections", title, none);

@@ -157,7 +157,9 @@ impl Line {
                 Ok(Ok((message, descriptors))) => {
                     return match Violation::from_report(&message) {
                         None => Ok((message, descriptors)),
-                        Some(told) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, told)),
+                        Some(reported) => {
+                            Err(io::Error::new(io::ErrorKind::UnexpectedEof, reported))
+                        }
                     };
                 }
                 Ok(error) => return error,
@@ -209,12 +211,17 @@ impl Jailed {
     }
 
     /// The violation of its jail that ended the process, if one did. It is logged with the name
-    /// `who`, and counted. `told` is the report of the process itself.
-    pub async fn violation(&self, who: &str, told: Option<Violation>) -> Option<Violation> {
+    /// `process_name`, and counted. `reported` is the report of the process itself.
+    pub async fn violation(
+        &self,
+        process_name: &str,
+        reported: Option<Violation>,
+    ) -> Option<Violation> {
         let process = self.process.as_ref()?;
         let ended = tokio::time::timeout(LAST_BREATH, process.ended());
         ended.await.ok()?;
-        self.violations.find(who, process.process(), told)
+        self.violations
+            .find(process_name, process.process(), reported)
     }
 
     /// The process's number and start time.

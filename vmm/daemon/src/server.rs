@@ -3,7 +3,7 @@
 use super::Daemon;
 use super::api;
 use super::config::Config;
-use super::connections::{Connections, Place, Room, Source};
+use super::connections::{Connections, Room, Slot, Source};
 use super::tls;
 use crate::spawner::Spawner;
 use axum::body::{Body, HttpBody};
@@ -32,7 +32,7 @@ const HEAD_TIME: Duration = Duration::from_secs(15);
 const HEAD_TIME_ROOT: Duration = Duration::from_secs(60);
 /// Longest head of a request, and most buffered bytes of an answer, bytes.
 const MAX_BUFFER: usize = 64 << 10;
-/// How long requests in progress may continue when the daemon is stopped.
+/// The time for which requests in progress may continue when the daemon is stopped.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 /// The pause after a connection could not be accepted for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -243,25 +243,25 @@ impl Server {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let Ok(place) = self.connections.admit(source) else {
+        let Ok(slot) = self.connections.admit(source) else {
             return;
         };
-        let place = Arc::new(place);
+        let slot = Arc::new(slot);
         let client = Client {
             source,
-            place: Arc::clone(&place),
+            slot: Arc::clone(&slot),
             router: self.router.clone(),
             stop: self.stop.clone(),
         };
         let task = tokio::spawn(serve(client));
-        place.serve_by(task.abort_handle());
+        slot.serve_by(task.abort_handle());
     }
 }
 
 /// One connection.
 struct Client {
     source: Source,
-    place: Arc<Place>,
+    slot: Arc<Slot>,
     router: axum::Router,
     stop: watch::Receiver<bool>,
 }
@@ -274,7 +274,7 @@ impl Client {
     {
         let Self {
             source,
-            place,
+            slot,
             router,
             mut stop,
         } = self;
@@ -283,7 +283,7 @@ impl Client {
             _ => HEAD_TIME,
         };
         let service = service_fn(move |mut request: Request<Incoming>| {
-            let room = place.request();
+            let room = slot.request();
             request.extensions_mut().insert(Peer::of(source));
             request.extensions_mut().insert(room.clone());
             let answer = router.clone().call(request.map(Body::new));

@@ -80,7 +80,7 @@ impl Spawner {
     fn ask_blocking(&self, action: Action) -> io::Result<(Done, Vec<OwnedFd>)> {
         let (sender, answer) = mpsc::sync_channel(1);
         self.send(action, Box::new(move |answer| drop(sender.send(answer))))?;
-        let wait = || answer.recv().map_err(|_| gone());
+        let wait = || answer.recv().map_err(|_| disconnected());
         let answer = match Handle::try_current() {
             Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
                 tokio::task::block_in_place(wait)
@@ -101,7 +101,7 @@ impl Spawner {
         // If the caller does not wait any more, this drops the process.
         let waiter = move |answer| drop(sender.send(spawner.started(answer)));
         self.send(Action::Start(start), Box::new(waiter))?;
-        started.await.map_err(|_| gone())?
+        started.await.map_err(|_| disconnected())?
     }
 
     fn started(self: &Arc<Self>, answer: Answer) -> io::Result<(Process, Channel)> {
@@ -238,7 +238,7 @@ impl Spawner {
         let (sender, answered) = oneshot::channel();
         let waiter = move |answer: Answer| drop(sender.send(answer.map(drop)));
         self.send(Action::Ping, Box::new(waiter))?;
-        Ok(answered.await.map_err(|_| gone())??)
+        Ok(answered.await.map_err(|_| disconnected())??)
     }
 
     /// Opens the sockets of the configuration.
@@ -461,10 +461,10 @@ fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> io::Result<[OwnedFd; N]
 }
 
 fn unexpected() -> io::Error {
-    io::Error::other("the spawner's answer is none to the request")
+    io::Error::other("the spawner's answer does not match the request")
 }
 
-fn gone() -> io::Error {
+fn disconnected() -> io::Error {
     io::Error::other("the spawner has ended")
 }
 

@@ -27,18 +27,23 @@ impl Violations {
         self.0.clone()
     }
 
-    /// The violation that has ended a process, if one has; it is logged and counted. `who` is the
-    /// process's name for the log, `told` the report of the process itself.
+    /// The violation that has ended a process, if one has; it is logged under `process_name`, and
+    /// counted. `reported` is the report of the process itself.
     #[must_use]
-    pub fn find(&self, who: &str, process: &Process, told: Option<Violation>) -> Option<Violation> {
+    pub fn find(
+        &self,
+        process_name: &str,
+        process: &Process,
+        reported: Option<Violation>,
+    ) -> Option<Violation> {
         // The kernel's information takes precedence. There is none for processes of an earlier
         // daemon.
-        let violation = match (process.ended_by(), told) {
+        let violation = match (process.ended_by(), reported) {
             (Some(libc::SIGSYS), None) => Violation { call: None },
-            (Some(libc::SIGSYS) | None, Some(told)) => told,
+            (Some(libc::SIGSYS) | None, Some(reported)) => reported,
             (Some(_), _) | (None, None) => return None,
         };
-        tracing::warn!("{who} was ended: {violation}");
+        tracing::warn!("{process_name} was ended: {violation}");
         let kind = violation.call.and_then(|(_, kind)| kind);
         let filter = kind.map_or("unknown", Kind::name);
         self.0.get_or_create(&Filter { filter }).inc();
@@ -48,14 +53,14 @@ impl Violations {
 
 /// A process's report as its last message, which [`Line`](super::process::Line) made an error.
 #[must_use]
-pub fn told_by(error: &io::Error) -> Option<Violation> {
+pub fn reported_by(error: &io::Error) -> Option<Violation> {
     let violation = error.get_ref()?.downcast_ref::<Violation>();
     violation.copied()
 }
 
 /// A process's report in the file for its result.
 #[must_use]
-pub fn told_in(result: &File) -> Option<Violation> {
+pub fn reported_in(result: &File) -> Option<Violation> {
     let mut report = [0; Violation::REPORT];
     result.read_exact_at(&mut report, 0).ok()?;
     Violation::from_report(&report)

@@ -11,7 +11,7 @@
 use super::auth::random_hex;
 use super::process::{Jailed, Launcher};
 use super::store::{DeletedVolume, Machine, Storage, Store, StoreError, Volume};
-use super::violations::told_by;
+use super::violations::reported_by;
 use crate::jailed::protocol::{FromVolumeWorker, Room, VolumeJob, VolumeTask};
 use hartline_jail::spawner::protocol::{ID_LENGTH, Start, VolumeMount, is_volume_id};
 use std::collections::{BTreeMap, BTreeSet};
@@ -269,8 +269,8 @@ impl Volumes {
             worker.line().send(&serde_json::to_vec(&task)?, &[]).await?;
             let answer = match worker.line().receive().await {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    let who = format!("the worker of volume {id}");
-                    return match worker.violation(&who, told_by(&error)).await {
+                    let process_name = format!("the worker of volume {id}");
+                    return match worker.violation(&process_name, reported_by(&error)).await {
                         Some(violation) => Err(io::Error::other(violation)),
                         None => Err(error),
                     };

@@ -21,12 +21,12 @@ fn help_has_the_options() {
 fn what_only_the_daemon_starts_is_refused() {
     for role in ["jailed", "service"] {
         let output = hartlined(&[role]);
-        let told = String::from_utf8(output.stderr).unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(125));
         let usage = format!("hartlined: usage: {role} ");
         assert!(
-            told.starts_with(&usage) && told.ends_with(", by hartlined only\n"),
-            "{told}"
+            message.starts_with(&usage) && message.ends_with(", by hartlined only\n"),
+            "{message}"
         );
     }
 }

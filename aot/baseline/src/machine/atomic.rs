@@ -15,17 +15,17 @@ const RESERVED_VALUE: Mem = Mem::Gs(offset::RESERVED_VALUE as u32);
 impl Emitter<'_> {
     /// Leaves for the trap of the current instruction if the address is misaligned.
     pub(super) fn check_alignment(&mut self, width: Width, address: Int) {
-        let (operand, held) = self.operand(address);
+        let (operand, scratch) = self.operand(address);
         let low_bits = width.bytes() as i32 - 1;
         self.asm.test_imm(Size::Word, operand, low_bits);
-        self.release_held(held);
+        self.release_scratch(scratch);
         let trap = self.stub(StubKind::Trap);
         self.asm.jcc(Condition::NotEqual, trap);
     }
 
     /// Returns a register other than `rax` with a value.
     fn in_other_register(&mut self, value: Int) -> (Gpr, Option<Gpr>) {
-        match self.place(value) {
+        match self.value_location(value) {
             Some(Rm::Reg(register)) if register != Gpr::Rax => (register, None),
             _ => {
                 let scratch = self.acquire();
@@ -54,7 +54,7 @@ impl Emitter<'_> {
         self.values.note_use(address);
         self.values.note_use(value);
         let result = self.acquire();
-        let (base, held) = self.in_other_register(address);
+        let (base, scratch) = self.in_other_register(address);
         let memory = Mem::Base(base, 0);
         match op {
             AmoOp::Swap | AmoOp::Add => {
@@ -67,14 +67,14 @@ impl Emitter<'_> {
             }
             _ => self.exchange_loop(op, width, memory, value, result),
         }
-        self.release_held(held);
+        self.release_scratch(scratch);
         self.old_value(width, result)
     }
 
     /// An AMO that x86 has no instruction for. `result` receives the old value.
     fn exchange_loop(&mut self, op: AmoOp, width: Width, memory: Mem, value: Int, result: Gpr) {
         let size = size(width);
-        let (operand, held) = self.in_other_register(value);
+        let (operand, scratch) = self.in_other_register(value);
         self.displace(Gpr::Rax);
         self.note_access();
         self.asm.mov(size, Gpr::Rax, memory);
@@ -96,7 +96,7 @@ impl Emitter<'_> {
         self.asm.jcc(Condition::NotEqual, again);
         self.asm.mov(Size::Double, result, Gpr::Rax);
         self.replace(Gpr::Rax);
-        self.release_held(held);
+        self.release_scratch(scratch);
     }
 
     /// Replaces the result by the operand if the condition holds between them.
@@ -113,7 +113,7 @@ impl Emitter<'_> {
             self.asm.mfence();
         }
         let result = self.acquire();
-        let (base, held) = self.in_register(address);
+        let (base, scratch) = self.in_register(address);
         self.note_access();
         let memory = Mem::Base(base, 0);
         match width {
@@ -122,7 +122,7 @@ impl Emitter<'_> {
         }
         self.asm.mov_store(Size::Double, RESERVATION, base);
         self.asm.mov_store(Size::Double, RESERVED_VALUE, result);
-        self.release_held(held);
+        self.release_scratch(scratch);
         self.values.add(Value::Temporary(result))
     }
 
@@ -132,12 +132,12 @@ impl Emitter<'_> {
         self.values.note_use(address);
         self.values.note_use(value);
         let result = self.acquire();
-        let (base, held) = self.in_other_register(address);
+        let (base, scratch) = self.in_other_register(address);
         self.asm.mov_imm(result, 1);
         self.asm.alu(Alu::Cmp, Size::Double, base, RESERVATION);
         let done = self.asm.label();
         self.asm.jcc(Condition::NotEqual, done);
-        let (new, new_held) = self.in_other_register(value);
+        let (new, new_scratch) = self.in_other_register(value);
         self.displace(Gpr::Rax);
         self.asm.mov(Size::Double, Gpr::Rax, RESERVED_VALUE);
         self.note_access();
@@ -145,9 +145,9 @@ impl Emitter<'_> {
         self.asm.mov_imm(result, 0);
         self.asm.set(Condition::NotEqual, result);
         self.replace(Gpr::Rax);
-        self.release_held(new_held);
+        self.release_scratch(new_scratch);
         self.asm.bind(done);
-        self.release_held(held);
+        self.release_scratch(scratch);
         self.asm.mov_store_imm(Size::Double, RESERVATION, -1);
         self.values.add(Value::Temporary(result))
     }

@@ -107,8 +107,8 @@ impl Emitter<'_> {
         }
     }
 
-    pub(super) fn release_if(&mut self, register: Xmm, held: bool) {
-        if held {
+    pub(super) fn release_if(&mut self, register: Xmm, is_scratch: bool) {
+        if is_scratch {
             self.release_f(register);
         }
     }
@@ -174,10 +174,10 @@ impl Emitter<'_> {
         // The operands stay as they are for the interpreter.
         let result = self.result_register(&[a, b, c]);
         self.load_float(format, result, c);
-        let (second, held) = self.in_xmm(format, a);
+        let (second, scratch) = self.in_xmm(format, a);
         let third = self.location_f(b);
         self.asm.fma(op, precision(format), result, second, third);
-        self.release_if(second, held);
+        self.release_if(second, scratch);
         // ∞ × 0 is invalid even if the addend is a quiet NaN; x86 does not raise the flag then.
         self.asm.ucomis(precision(format), result, result);
         let nan = self.interpret_aside();
@@ -222,13 +222,13 @@ impl Emitter<'_> {
             FCmp::Eq => (a, b),
             FCmp::Lt | FCmp::Le => (b, a),
         };
-        let (first, held) = self.in_xmm(format, first);
+        let (first, scratch) = self.in_xmm(format, first);
         let other = self.location_f(other);
         match op {
             FCmp::Eq => self.asm.ucomis(precision(format), first, other),
             FCmp::Lt | FCmp::Le => self.asm.comis(precision(format), first, other),
         }
-        self.release_if(first, held);
+        self.release_if(first, scratch);
         match op {
             FCmp::Eq => {
                 let ordered = self.acquire();
@@ -263,9 +263,9 @@ impl Emitter<'_> {
             }
             Float::Bits(bits) => {
                 self.values.note_use(bits);
-                let (source, held) = self.in_register(bits);
+                let (source, scratch) = self.in_register(bits);
                 self.write_bits(register, source);
-                self.release_held(held);
+                self.release_scratch(scratch);
             }
             Float::Result(format, result) => self.write_result(register, format, result),
         }

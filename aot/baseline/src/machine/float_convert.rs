@@ -33,7 +33,7 @@ impl Emitter<'_> {
                 self.convert_signed(to, format, truncates, result, operand);
             }
             IntFormat::U32 | IntFormat::U64 => {
-                let (value, held) = match format {
+                let (value, scratch) = match format {
                     Format::Double => self.in_xmm(format, register),
                     Format::Single => {
                         let wide = self.acquire_f();
@@ -43,7 +43,7 @@ impl Emitter<'_> {
                     }
                 };
                 self.convert_unsigned(to, truncates, result, value);
-                self.release_if(value, held);
+                self.release_if(value, scratch);
             }
         }
         self.values.add(Value::Temporary(result))
@@ -101,7 +101,7 @@ impl Emitter<'_> {
     /// Integer to float.
     pub(super) fn int_to_float(&mut self, format: Format, from: IntFormat, a: Int) -> Float {
         self.values.note_use(a);
-        let (operand, held) = match from {
+        let (operand, scratch) = match from {
             IntFormat::I32 | IntFormat::I64 => self.operand(a),
             IntFormat::U32 | IntFormat::U64 => {
                 let scratch = self.acquire();
@@ -128,7 +128,7 @@ impl Emitter<'_> {
         self.asm.xorps(result, result);
         self.asm
             .cvt_from_int(precision(format), size, result, operand);
-        self.release_held(held);
+        self.release_scratch(scratch);
         Float::Result(format, result)
     }
 

@@ -63,14 +63,14 @@ impl Emitter<'_> {
         if let Some(immediate) = self.values.immediate(value) {
             return self.asm.mov_store_imm(Size::Double, word, immediate);
         }
-        let (source, held) = self.in_register(value);
+        let (source, scratch) = self.in_register(value);
         self.asm.mov_store(Size::Double, word, source);
-        self.release_held(held);
+        self.release_scratch(scratch);
     }
 
     /// Returns the location of a value that needs no code: a register, or a word of the `Hart`
     /// structure.
-    pub(super) fn place(&self, value: Int) -> Option<Rm> {
+    pub(super) fn value_location(&self, value: Int) -> Option<Rm> {
         match self.values.get(value) {
             Value::X(register) => Some(self.location(register)),
             Value::Temporary(register) => Some(Rm::Reg(register)),
@@ -84,18 +84,18 @@ impl Emitter<'_> {
 
     /// Returns a value as an operand, and the scratch register that it may be in.
     pub(super) fn operand(&mut self, value: Int) -> (Rm, Option<Gpr>) {
-        match self.place(value) {
-            Some(place) => (place, None),
+        match self.value_location(value) {
+            Some(location) => (location, None),
             None => {
-                let (register, held) = self.in_register(value);
-                (Rm::Reg(register), held)
+                let (register, scratch) = self.in_register(value);
+                (Rm::Reg(register), scratch)
             }
         }
     }
 
     /// Returns a register that contains a value, and whether it is a scratch register to release.
     pub(super) fn in_register(&mut self, value: Int) -> (Gpr, Option<Gpr>) {
-        if let Some(Rm::Reg(register)) = self.place(value) {
+        if let Some(Rm::Reg(register)) = self.value_location(value) {
             return (register, None);
         }
         let scratch = self.acquire();
@@ -103,8 +103,8 @@ impl Emitter<'_> {
         (scratch, Some(scratch))
     }
 
-    pub(super) fn release_held(&mut self, held: Option<Gpr>) {
-        if let Some(register) = held {
+    pub(super) fn release_scratch(&mut self, scratch: Option<Gpr>) {
+        if let Some(register) = scratch {
             self.release(register);
         }
     }
@@ -115,10 +115,10 @@ impl Emitter<'_> {
             Value::Const(constant) => self.asm.mov_imm(into, constant),
             Value::Address(address) => self.address_constant(address, into),
             Value::X(_) | Value::Temporary(_) => {
-                if let Some(place) = self.place(value)
-                    && place != Rm::Reg(into)
+                if let Some(location) = self.value_location(value)
+                    && location != Rm::Reg(into)
                 {
-                    self.asm.mov(Size::Double, into, place);
+                    self.asm.mov(Size::Double, into, location);
                 }
             }
             Value::F(register) => match self.location_f(register) {
@@ -192,7 +192,7 @@ impl Emitter<'_> {
 
     /// Adds with `lea`, if the operands are in registers other than the destination.
     fn add_addresses(&mut self, a: Int, b: Int, into: Gpr) -> bool {
-        if let (Some(Rm::Reg(a)), Some(b)) = (self.place(a), self.values.immediate(b)) {
+        if let (Some(Rm::Reg(a)), Some(b)) = (self.value_location(a), self.values.immediate(b)) {
             if a == into {
                 return false;
             }
@@ -200,14 +200,14 @@ impl Emitter<'_> {
             return true;
         }
         if let (Value::Bin(BinOp::Shl, index, amount), Some(Rm::Reg(base))) =
-            (self.values.get(a), self.place(b))
+            (self.values.get(a), self.value_location(b))
             && let (Some(Rm::Reg(index)), Some(amount @ 1..=3)) =
-                (self.place(index), self.values.constant(amount))
+                (self.value_location(index), self.values.constant(amount))
         {
             self.asm.lea(into, Mem::Index(base, index, 1 << amount, 0));
             return true;
         }
-        match (self.place(a), self.place(b)) {
+        match (self.value_location(a), self.value_location(b)) {
             (Some(Rm::Reg(a)), Some(Rm::Reg(b))) if a != into && b != into => {
                 self.asm.lea(into, Mem::Index(a, b, 1, 0));
                 true
@@ -244,16 +244,18 @@ impl Emitter<'_> {
             self.compute(a, into);
             return self.asm.alu_imm(alu, Size::Double, into, immediate);
         }
-        let (a, b) = match (self.place(a), self.place(b)) {
+        let (a, b) = match (self.value_location(a), self.value_location(b)) {
             // The value that needs code, or is in the destination, comes first.
-            (Some(place), None) if is_commutative(op) && place != Rm::Reg(into) => (b, a),
-            (_, Some(place)) if is_commutative(op) && place == Rm::Reg(into) => (b, a),
+            (Some(location), None) if is_commutative(op) && location != Rm::Reg(into) => (b, a),
+            (_, Some(location)) if is_commutative(op) && location == Rm::Reg(into) => (b, a),
             _ => (a, b),
         };
-        match self.place(b) {
-            Some(place) if place != Rm::Reg(into) || self.place(a) == Some(place) => {
+        match self.value_location(b) {
+            Some(location)
+                if location != Rm::Reg(into) || self.value_location(a) == Some(location) =>
+            {
                 self.compute(a, into);
-                self.apply(instruction, into, place);
+                self.apply(instruction, into, location);
             }
             _ => {
                 let scratch = self.acquire();
@@ -285,11 +287,11 @@ impl Emitter<'_> {
         }
         match extended {
             Some(op) if self.features.bmi2 => {
-                let (amount, held) = self.in_register(amount);
-                let (source, source_held) = self.operand(a);
+                let (amount, scratch) = self.in_register(amount);
+                let (source, source_scratch) = self.operand(a);
                 self.asm.shift_x(op, Size::Double, into, source, amount);
-                self.release_held(source_held);
-                self.release_held(held);
+                self.release_scratch(source_scratch);
+                self.release_scratch(scratch);
             }
             _ => {
                 let scratch = self.acquire();
@@ -305,8 +307,8 @@ impl Emitter<'_> {
     }
 
     fn unary(&mut self, op: UnOp, a: Int, into: Gpr) {
-        let source = match self.place(a) {
-            Some(place) => place,
+        let source = match self.value_location(a) {
+            Some(location) => location,
             None => {
                 self.compute(a, into);
                 Rm::Reg(into)
@@ -359,10 +361,10 @@ impl Emitter<'_> {
         // The condition may read the destination.
         let result = self.acquire();
         self.compute(b, result);
-        let (chosen, held) = self.operand(a);
+        let (chosen, scratch) = self.operand(a);
         let condition = self.condition(condition);
         self.asm.cmov(condition, Size::Double, result, chosen);
-        self.release_held(held);
+        self.release_scratch(scratch);
         self.asm.mov(Size::Double, into, result);
         self.release(result);
     }
@@ -388,15 +390,15 @@ impl Emitter<'_> {
             self.compare_constant(condition, a, immediate);
             return condition;
         }
-        let (condition, a, b) = match (self.place(a), self.place(b)) {
+        let (condition, a, b) = match (self.value_location(a), self.value_location(b)) {
             (Some(Rm::Mem(_)) | None, Some(Rm::Reg(_))) => (mirrored(condition), b, a),
             _ => (condition, a, b),
         };
-        let (first, held) = self.in_register(a);
-        let (second, second_held) = self.operand(b);
+        let (first, scratch) = self.in_register(a);
+        let (second, second_scratch) = self.operand(b);
         self.asm.alu(Alu::Cmp, Size::Double, first, second);
-        self.release_held(second_held);
-        self.release_held(held);
+        self.release_scratch(second_scratch);
+        self.release_scratch(scratch);
         condition
     }
 
@@ -412,15 +414,15 @@ impl Emitter<'_> {
             }
             _ => None,
         };
-        if let Some(place) = word.and_then(|word| self.place(word)) {
-            return self.asm.alu_imm(Alu::Cmp, Size::Word, place, immediate);
+        if let Some(location) = word.and_then(|word| self.value_location(word)) {
+            return self.asm.alu_imm(Alu::Cmp, Size::Word, location, immediate);
         }
-        let (operand, held) = self.operand(a);
+        let (operand, scratch) = self.operand(a);
         match (operand, immediate) {
             (Rm::Reg(register), 0) => self.asm.test(Size::Double, register, register),
             _ => self.asm.alu_imm(Alu::Cmp, Size::Double, operand, immediate),
         }
-        self.release_held(held);
+        self.release_scratch(scratch);
     }
 }
 

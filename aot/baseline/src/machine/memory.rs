@@ -27,38 +27,38 @@ impl Emitter<'_> {
             },
             _ => (address, 0),
         };
-        let (base, held) = self.in_register(base);
-        (Mem::Base(base, displacement), held)
+        let (base, scratch) = self.in_register(base);
+        (Mem::Base(base, displacement), scratch)
     }
 
     /// Loads into a register, which is unchanged if the access faults.
     pub(super) fn load_integer(&mut self, width: Width, signed: bool, address: Int, into: Gpr) {
-        let (memory, held) = self.guest_memory(address);
+        let (memory, scratch) = self.guest_memory(address);
         self.note_access();
         match (width, signed) {
             (Width::Double, _) | (Width::Word, false) => self.asm.mov(size(width), into, memory),
             (_, true) => self.asm.movsx(size(width), into, memory),
             (_, false) => self.asm.movzx(size(width), into, memory),
         }
-        self.release_held(held);
+        self.release_scratch(scratch);
     }
 
     /// Stores the low bits of a value.
     pub(super) fn store_integer(&mut self, width: Width, address: Int, value: Int) {
-        let (memory, held) = self.guest_memory(address);
+        let (memory, scratch) = self.guest_memory(address);
         match self.values.immediate(value) {
             Some(immediate) => {
                 self.note_access();
                 self.asm.mov_store_imm(size(width), memory, immediate);
             }
             None => {
-                let (source, source_held) = self.in_register(value);
+                let (source, source_scratch) = self.in_register(value);
                 self.note_access();
                 self.asm.mov_store(size(width), memory, source);
-                self.release_held(source_held);
+                self.release_scratch(source_scratch);
             }
         }
-        self.release_held(held);
+        self.release_scratch(scratch);
     }
 
     /// Stores the low 32 or the 64 bits of a floating-point register.
@@ -66,7 +66,7 @@ impl Emitter<'_> {
         let Float::Register(register) = value else {
             return self.give_up();
         };
-        let (memory, held) = self.guest_memory(address);
+        let (memory, base_scratch) = self.guest_memory(address);
         match self.location_f(register) {
             XmmRm::Reg(source) => {
                 self.note_access();
@@ -81,14 +81,14 @@ impl Emitter<'_> {
                 self.release(scratch);
             }
         }
-        self.release_held(held);
+        self.release_scratch(base_scratch);
     }
 
     /// Loads the image of a floating-point register into a scratch register: a single is
     /// zero-extended.
     pub(super) fn load_bits(&mut self, format: Format, address: Int) -> Gpr {
-        let (memory, held) = self.guest_memory(address);
-        let bits = match held {
+        let (memory, scratch) = self.guest_memory(address);
+        let bits = match scratch {
             Some(register) => register,
             None => self.acquire(),
         };
@@ -99,10 +99,10 @@ impl Emitter<'_> {
 
     /// Loads a double directly into an SSE register.
     pub(super) fn load_double(&mut self, address: Int, into: Xmm) {
-        let (memory, held) = self.guest_memory(address);
+        let (memory, scratch) = self.guest_memory(address);
         self.note_access();
         self.asm.movs_load(Precision::Double, into, memory);
-        self.release_held(held);
+        self.release_scratch(scratch);
     }
 
     /// Emits a fence. x86 orders everything except a store before a later load.

@@ -12,16 +12,16 @@ impl Emitter<'_> {
     /// The upper half of a product.
     pub(super) fn high_product(&mut self, op: BinOp, a: Int, b: Int, into: Gpr) {
         let result = self.acquire();
-        let held = match self.place(b) {
+        let scratch = match self.value_location(b) {
             Some(_) => None,
             None => self.in_register(b).1,
         };
         self.displace(Gpr::Rax);
         self.displace(Gpr::Rdx);
         // Operands that are pinned to the displaced registers are in memory now.
-        let factor = match held {
+        let factor = match scratch {
             Some(register) => Some(Rm::Reg(register)),
-            None => self.place(b),
+            None => self.value_location(b),
         };
         let Some(factor) = factor else {
             return self.give_up();
@@ -42,7 +42,7 @@ impl Emitter<'_> {
         self.asm.mov(Size::Double, result, Gpr::Rdx);
         self.replace(Gpr::Rdx);
         self.replace(Gpr::Rax);
-        self.release_held(held);
+        self.release_scratch(scratch);
         self.asm.mov(Size::Double, into, result);
         self.release(result);
     }

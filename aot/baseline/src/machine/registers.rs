@@ -1,4 +1,4 @@
-//! Where guest registers are, and scratch registers.
+//! The locations of guest registers, and scratch registers.
 //!
 //! r10 and r11 are always free. When an instruction needs more, it displaces a pinned register: the
 //! register's value is stored to its word of the `Hart` structure, where the instruction's other

@@ -17,7 +17,7 @@ const GUEST: usize = 1 << 16;
 const DATA: usize = 1 << 13;
 const HOST: usize = 1 << 22;
 
-/// How a run ended. `Hart.pc` is where.
+/// The reason for the end of a run. `Hart.pc` is its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// At an address outside the program.

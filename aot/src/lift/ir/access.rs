@@ -30,12 +30,12 @@ impl<'ctx> Ir<'ctx> {
         if !checkpoint {
             access
                 .set_metadata(self.tags[memory as usize], self.kinds.tbaa)
-                .expect("a node is no function-local metadata");
+                .expect("a node is not function-local metadata");
         }
         if memory == Memory::Image {
             access
                 .set_metadata(self.empty, self.kinds.invariant)
-                .expect("a node is no function-local metadata");
+                .expect("a node is not function-local metadata");
         }
         if checkpoint || memory == Memory::Guest {
             order(access);

@@ -429,7 +429,7 @@ impl<'ctx> Ir<'ctx> {
         };
         branch
             .set_metadata(weights, self.kinds.prof)
-            .expect("a node is no function-local metadata");
+            .expect("a node is not function-local metadata");
     }
 }
 

@@ -1,5 +1,6 @@
 //! The RX queues. A packet occupies as many buffers as it needs (virtio 1.3, section 5.1.6.4).
 
+use crate::convert::low_u16;
 use crate::drivers::interrupt::Interrupt;
 use crate::drivers::mmio::Registers;
 use crate::drivers::queue::Queue;
@@ -16,7 +17,7 @@ const LEAST: u16 = 64;
 /// 2, 4 or 8 KiB received large segments at 0.9 of the rate.
 const BUFFER: usize = 16 << 10;
 /// Most buffers of a packet.
-const MOST: u16 = (NetHeader::LENGTH + MAX_FRAME).div_ceil(BUFFER) as u16;
+const MOST: u16 = low_u16((NetHeader::LENGTH + MAX_FRAME).div_ceil(BUFFER) as u64);
 
 const _: () = assert!(LEAST > 4 * MOST);
 
@@ -25,7 +26,7 @@ pub(super) fn queues(pairs: u16) -> Vec<Queue> {
     let size = (BUFFERS / pairs.next_power_of_two()).max(LEAST);
     let queue = |_| {
         let mut queue = Queue::new(size, BUFFER, true);
-        (0..size).for_each(|number| queue.give(number));
+        (0..size).for_each(|number| queue.add(number));
         queue.publish();
         queue
     };
@@ -60,7 +61,7 @@ impl Receiver {
     /// Makes the released buffers of a queue available to the device.
     fn publish(&mut self, pair: usize) {
         if self.rings[pair].queue.publish() {
-            self.registers.ring(net_receive(pair as u16));
+            self.registers.notify(net_receive(low_u16(pair as u64)));
         }
     }
 }
@@ -181,7 +182,7 @@ impl Ring {
     /// Releases the buffers of the packet.
     fn release(&mut self) {
         for (number, _) in self.taken.drain(..) {
-            self.queue.give(number);
+            self.queue.add(number);
         }
     }
 }
@@ -189,17 +190,18 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::low_u32;
     use alloc::vec;
 
-    const LENGTH: u32 = BUFFER as u32;
+    const LENGTH: u32 = low_u32(BUFFER as u64);
 
     /// A queue in which the device has used these buffers for a packet with this header.
     fn ring(buffers: &[(u32, u32)], header: NetHeader) -> Ring {
         let mut queue = queues(1).remove(0);
         for (at, &(number, _)) in (1u8..).zip(buffers) {
-            queue.buffer_mut(number as u16).fill(at);
+            queue.buffer_mut(low_u16(number.into())).fill(at);
         }
-        let first = queue.buffer_mut(buffers[0].0 as u16);
+        let first = queue.buffer_mut(low_u16(buffers[0].0.into()));
         first[..NetHeader::LENGTH].copy_from_slice(&header.to_bytes());
         queue.use_all(buffers);
         Ring::new(queue)
@@ -235,7 +237,10 @@ mod tests {
             assert!(ring.next().is_none());
             assert_eq!(ring.queue.unpublished(), 3);
             ring.queue.publish();
-            assert_eq!(ring.queue.available(), (BUFFERS + 3, numbers[2] as u16));
+            assert_eq!(
+                ring.queue.available(),
+                (BUFFERS + 3, low_u16(numbers[2].into()))
+            );
         }
     }
 

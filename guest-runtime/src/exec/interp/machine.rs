@@ -1,5 +1,6 @@
 //! The operations of the instruction semantics, performed on a [`Hart`].
 
+use crate::convert::{low_u32, low_u64};
 use core::sync::atomic::{self, compiler_fence, fence};
 
 use hartline_abi::hart::{Hart, NO_RESERVATION};
@@ -121,29 +122,32 @@ impl<M: GuestMemory> Machine for Execution<'_, M> {
 
     #[inline(always)]
     fn bin(&mut self, op: BinOp, a: u64, b: u64) -> u64 {
-        let signed_product = |b: i128| ((i128::from(a as i64) * b) >> 64) as u64;
+        let signed_product = |b: i128| {
+            let product = i128::from(a.cast_signed()) * b;
+            low_u64((product >> 64).cast_unsigned())
+        };
         match op {
             BinOp::Add => a.wrapping_add(b),
             BinOp::Sub => a.wrapping_sub(b),
             BinOp::And => a & b,
             BinOp::Or => a | b,
             BinOp::Xor => a ^ b,
-            BinOp::Shl => a.wrapping_shl(b as u32),
-            BinOp::Shr => a.wrapping_shr(b as u32),
-            BinOp::Sar => (a as i64).wrapping_shr(b as u32) as u64,
-            BinOp::Rol => a.rotate_left(b as u32 & 63),
-            BinOp::Ror => a.rotate_right(b as u32 & 63),
+            BinOp::Shl => a.wrapping_shl(low_u32(b)),
+            BinOp::Shr => a.wrapping_shr(low_u32(b)),
+            BinOp::Sar => a.cast_signed().wrapping_shr(low_u32(b)).cast_unsigned(),
+            BinOp::Rol => a.rotate_left(low_u32(b) & 63),
+            BinOp::Ror => a.rotate_right(low_u32(b) & 63),
             BinOp::Mul => a.wrapping_mul(b),
-            BinOp::MulHigh => signed_product(i128::from(b as i64)),
-            BinOp::MulHighU => ((u128::from(a) * u128::from(b)) >> 64) as u64,
+            BinOp::MulHigh => signed_product(i128::from(b.cast_signed())),
+            BinOp::MulHighU => low_u64((u128::from(a) * u128::from(b)) >> 64),
             BinOp::MulHighSU => signed_product(i128::from(b)),
-            BinOp::Min => (a as i64).min(b as i64) as u64,
+            BinOp::Min => a.cast_signed().min(b.cast_signed()).cast_unsigned(),
             BinOp::MinU => a.min(b),
-            BinOp::Max => (a as i64).max(b as i64) as u64,
+            BinOp::Max => a.cast_signed().max(b.cast_signed()).cast_unsigned(),
             BinOp::MaxU => a.max(b),
-            BinOp::ClMul => carry_less_product(a, b) as u64,
-            BinOp::ClMulHigh => (carry_less_product(a, b) >> 64) as u64,
-            BinOp::ClMulReversed => (carry_less_product(a, b) >> 63) as u64,
+            BinOp::ClMul => low_u64(carry_less_product(a, b)),
+            BinOp::ClMulHigh => low_u64(carry_less_product(a, b) >> 64),
+            BinOp::ClMulReversed => low_u64(carry_less_product(a, b) >> 63),
         }
     }
 
@@ -156,11 +160,11 @@ impl<M: GuestMemory> Machine for Execution<'_, M> {
             UnOp::ZeroExtend(Width::Word) => a & 0xffff_ffff,
             UnOp::ZeroExtend(Width::Double) => a,
             UnOp::CountLeadingZeros(Width::Double) => a.leading_zeros().into(),
-            UnOp::CountLeadingZeros(_) => (a as u32).leading_zeros().into(),
+            UnOp::CountLeadingZeros(_) => low_u32(a).leading_zeros().into(),
             UnOp::CountTrailingZeros(Width::Double) => a.trailing_zeros().into(),
-            UnOp::CountTrailingZeros(_) => (a as u32).trailing_zeros().into(),
+            UnOp::CountTrailingZeros(_) => low_u32(a).trailing_zeros().into(),
             UnOp::PopCount(Width::Double) => a.count_ones().into(),
-            UnOp::PopCount(_) => (a as u32).count_ones().into(),
+            UnOp::PopCount(_) => low_u32(a).count_ones().into(),
             UnOp::ByteReverse => a.swap_bytes(),
             UnOp::OrCombine => {
                 u64::from_le_bytes(a.to_le_bytes().map(|byte| if byte == 0 { 0 } else { 0xff }))
@@ -172,9 +176,15 @@ impl<M: GuestMemory> Machine for Execution<'_, M> {
     fn div(&mut self, op: DivOp, _width: Width, a: u64, b: u64) -> u64 {
         // Operands of word operations are extended to 64 bits, which does not change the quotient.
         match op {
-            DivOp::Div => (a as i64).wrapping_div(b as i64) as u64,
+            DivOp::Div => a
+                .cast_signed()
+                .wrapping_div(b.cast_signed())
+                .cast_unsigned(),
             DivOp::DivU => a / b,
-            DivOp::Rem => (a as i64).wrapping_rem(b as i64) as u64,
+            DivOp::Rem => a
+                .cast_signed()
+                .wrapping_rem(b.cast_signed())
+                .cast_unsigned(),
             DivOp::RemU => a % b,
         }
     }
@@ -184,9 +194,9 @@ impl<M: GuestMemory> Machine for Execution<'_, M> {
         match op {
             Cmp::Eq => a == b,
             Cmp::Ne => a != b,
-            Cmp::Lt => (a as i64) < (b as i64),
+            Cmp::Lt => a.cast_signed() < b.cast_signed(),
             Cmp::LtU => a < b,
-            Cmp::Ge => (a as i64) >= (b as i64),
+            Cmp::Ge => a.cast_signed() >= b.cast_signed(),
             Cmp::GeU => a >= b,
         }
     }
@@ -373,11 +383,11 @@ impl<M: GuestMemory> Machine for Execution<'_, M> {
             return self.trap(Trap::IllegalInstruction);
         };
         if let Some(operand) = write {
-            let new = match op {
+            let new = low_u32(match op {
                 CsrOp::Write => operand,
                 CsrOp::Set => old | operand,
                 CsrOp::Clear => old & !operand,
-            } as u32;
+            });
             match csr {
                 CSR_FFLAGS => fcsr::write_fflags(self.hart, new),
                 CSR_FRM => fcsr::write_frm(self.hart, new),

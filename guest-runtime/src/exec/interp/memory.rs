@@ -4,6 +4,7 @@
 //! The accesses are assembly. So each is one instruction of its width, neither omitted nor split;
 //! null and misaligned addresses are valid, and other harts may write the same bytes.
 
+use crate::convert::{low_u8, low_u16, low_u32};
 use core::arch::asm;
 
 use hartline_isa::{AmoOp, Width};
@@ -97,7 +98,7 @@ unsafe fn store(width: Width, address: u64, value: u64) {
     // SAFETY: the caller's contract.
     unsafe {
         match width {
-            Width::Byte => asm!("mov byte ptr [{1}], {0}", in(reg_byte) value as u8,
+            Width::Byte => asm!("mov byte ptr [{1}], {0}", in(reg_byte) low_u8(value),
                 in(reg) address, options(nostack, preserves_flags)),
             Width::Half => asm!("mov word ptr [{1}], {0:x}", in(reg) value, in(reg) address,
                 options(nostack, preserves_flags)),
@@ -128,7 +129,7 @@ unsafe fn compare_exchange(width: Width, address: u64, expected: u64, new: u64) 
     if width == Width::Double {
         old
     } else {
-        u64::from(old as u32)
+        u64::from(low_u32(old))
     }
 }
 
@@ -136,9 +137,9 @@ unsafe fn compare_exchange(width: Width, address: u64, expected: u64, new: u64) 
 #[inline(always)]
 pub(crate) fn sign_extend(width: Width, value: u64) -> u64 {
     match width {
-        Width::Byte => value as i8 as u64,
-        Width::Half => value as i16 as u64,
-        Width::Word => value as i32 as u64,
+        Width::Byte => i64::from(low_u8(value).cast_signed()).cast_unsigned(),
+        Width::Half => i64::from(low_u16(value).cast_signed()).cast_unsigned(),
+        Width::Word => i64::from(low_u32(value).cast_signed()).cast_unsigned(),
         Width::Double => value,
     }
 }
@@ -147,7 +148,7 @@ pub(crate) fn truncate(width: Width, value: u64) -> u64 {
     if width == Width::Double {
         value
     } else {
-        u64::from(value as u32)
+        u64::from(low_u32(value))
     }
 }
 
@@ -171,8 +172,8 @@ unsafe fn amo(op: AmoOp, width: Width, address: u64, operand: u64) -> u64 {
 
 pub(crate) fn modify(op: AmoOp, width: Width, old: u64, operand: u64) -> u64 {
     let (signed_old, signed) = (
-        sign_extend(width, old) as i64,
-        sign_extend(width, operand) as i64,
+        sign_extend(width, old).cast_signed(),
+        sign_extend(width, operand).cast_signed(),
     );
     match op {
         AmoOp::Swap => operand,
@@ -180,8 +181,8 @@ pub(crate) fn modify(op: AmoOp, width: Width, old: u64, operand: u64) -> u64 {
         AmoOp::Xor => old ^ operand,
         AmoOp::And => old & operand,
         AmoOp::Or => old | operand,
-        AmoOp::Min => signed_old.min(signed) as u64,
-        AmoOp::Max => signed_old.max(signed) as u64,
+        AmoOp::Min => signed_old.min(signed).cast_unsigned(),
+        AmoOp::Max => signed_old.max(signed).cast_unsigned(),
         AmoOp::MinU => truncate(width, old).min(truncate(width, operand)),
         AmoOp::MaxU => truncate(width, old).max(truncate(width, operand)),
     }

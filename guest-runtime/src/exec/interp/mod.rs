@@ -13,6 +13,7 @@ mod softfloat;
 #[cfg(test)]
 mod tests;
 
+use crate::convert::{low_u16, to_usize};
 use hartline_abi::hart::Hart;
 use hartline_isa::{
     Instruction, JumpKind, Rounding, Trap, Width, decode, execute, instruction_length,
@@ -229,10 +230,12 @@ impl Interpreter {
         pc: u64,
     ) -> Option<Instruction> {
         // SAFETY: the caller's contract.
-        let mut bits = unsafe { memory.load(Width::Half, pc) } as u32;
-        if instruction_length(bits as u16) == 4 {
+        let low = low_u16(unsafe { memory.load(Width::Half, pc) });
+        let mut bits = u32::from(low);
+        if instruction_length(low) == 4 {
             // SAFETY: the caller's contract.
-            bits |= (unsafe { memory.load(Width::Half, pc.wrapping_add(2)) } as u32) << 16;
+            let high = low_u16(unsafe { memory.load(Width::Half, pc.wrapping_add(2)) });
+            bits |= u32::from(high) << 16;
         }
         let instruction = decode(bits)?;
         self.cache[slot(pc)] = Some(Entry {
@@ -246,5 +249,5 @@ impl Interpreter {
 
 /// Index into the cache.
 fn slot(pc: u64) -> usize {
-    (pc >> 1) as usize % CACHE_ENTRIES
+    to_usize(pc >> 1) % CACHE_ENTRIES
 }

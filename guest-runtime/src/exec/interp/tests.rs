@@ -81,10 +81,10 @@ fn register(op: RegisterOp, a: u64, b: u64) -> u64 {
     hart.x(10)
 }
 
-const MIN: u64 = i64::MIN as u64;
-const MAX: u64 = i64::MAX as u64;
+const MIN: u64 = i64::MIN.cast_unsigned();
+const MAX: u64 = i64::MAX.cast_unsigned();
 const ONES: u64 = u64::MAX;
-const MIN_WORD: u64 = i32::MIN as u64;
+const MIN_WORD: u64 = (i32::MIN as i64).cast_unsigned();
 
 #[test]
 fn integer_operations() {
@@ -131,12 +131,12 @@ fn multiplication_and_division() {
         (Mulhsu, ONES, ONES, ONES),
         (Mulhsu, MIN, ONES, MIN),
         (Mulw, 0x1_0001_0000, 0x8000, MIN_WORD),
-        (Div, 7, (-2_i64) as u64, (-3_i64) as u64),
+        (Div, 7, (-2_i64).cast_unsigned(), (-3_i64).cast_unsigned()),
         (Div, 7, 0, ONES),
         (Div, MIN, ONES, MIN),
         (Divu, 7, 0, ONES),
         (Divu, ONES, 2, MAX),
-        (Rem, (-7_i64) as u64, 2, ONES),
+        (Rem, (-7_i64).cast_unsigned(), 2, ONES),
         (Rem, 7, 0, 7),
         (Rem, MIN, ONES, 0),
         (Remu, 7, 0, 7),
@@ -261,7 +261,7 @@ fn jumps_tell_calls_from_returns() {
         offset: -8,
     };
     assert_eq!(execute(encode(call), &hart), Step::Jump(JumpKind::Call));
-    assert_eq!(hart.pc.get() as i64, -8);
+    assert_eq!(hart.pc.get().cast_signed(), -8);
 
     let ret = Operation::Jalr {
         rd: XReg::ZERO,
@@ -461,7 +461,7 @@ fn atomics() {
             &hart,
         );
         assert_eq!(memory, [after, 0xdead_beef], "{op:?}");
-        assert_eq!(hart.x(12), before as i32 as u64);
+        assert_eq!(hart.x(12), i64::from(before.cast_signed()).cast_unsigned());
     }
     let mut memory = MIN;
     let hart = hart();

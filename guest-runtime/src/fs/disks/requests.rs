@@ -133,7 +133,7 @@ impl Requests {
             return false;
         };
         let (state, first) = fill(self.disk.buffer(slot));
-        self.disk.give(slot, first);
+        self.disk.submit(slot, first);
         self.running += 1;
         self.jobs.push(Job {
             owner: Some(owner),
@@ -222,7 +222,7 @@ impl Requests {
                 let buffer = self.disk.buffer(slot);
                 buffer.copy_within(patch..patch + length, from);
                 job.state = State::Runs;
-                self.disk.give(slot, job.request);
+                self.disk.submit(slot, job.request);
                 more = true;
                 continue;
             }

@@ -1,6 +1,7 @@
 //! Disks with a simulated device that completes requests in any order.
 
 use super::*;
+use crate::convert::low_u8;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -13,7 +14,7 @@ struct Device {
     contents: Vec<u8>,
     buffers: Vec<Vec<u8>>,
     /// Submitted requests, and results of completed ones.
-    given: Vec<(u16, Request)>,
+    submitted: Vec<(u16, Request)>,
     done: Vec<(u16, Result<(), Errno>)>,
     flushes: usize,
 }
@@ -21,9 +22,11 @@ struct Device {
 impl Device {
     fn new() -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Self {
-            contents: (0..SECTORS * SECTOR).map(|n| (n / 7) as u8).collect(),
+            contents: (0..SECTORS * SECTOR)
+                .map(|n| low_u8(n as u64 / 7))
+                .collect(),
             buffers: vec![vec![0; MAX_LENGTH]; SLOTS.into()],
-            given: Vec::new(),
+            submitted: Vec::new(),
             done: Vec::new(),
             flushes: 0,
         }))
@@ -31,19 +34,19 @@ impl Device {
 
     /// Completes one request.
     fn work(&mut self, which: usize) {
-        let (slot, request) = self.given.remove(which);
+        let (slot, request) = self.submitted.remove(which);
         let buffer = &mut self.buffers[usize::from(slot)];
-        let place =
-            |sector: u64, count| sector as usize * SECTOR..(sector as usize + count) * SECTOR;
+        let bytes =
+            |sector: u64, count| to_usize(sector) * SECTOR..(to_usize(sector) + count) * SECTOR;
         match request {
             Request::Read { sector, count } => {
-                buffer[..count * SECTOR].copy_from_slice(&self.contents[place(sector, count)]);
+                buffer[..count * SECTOR].copy_from_slice(&self.contents[bytes(sector, count)]);
             }
             Request::Write { sector, count } => {
-                self.contents[place(sector, count)].copy_from_slice(&buffer[..count * SECTOR]);
+                self.contents[bytes(sector, count)].copy_from_slice(&buffer[..count * SECTOR]);
             }
             Request::Flush => self.flushes += 1,
-            Request::Discard { sector, count } => self.contents[place(sector, count)].fill(0),
+            Request::Discard { sector, count } => self.contents[bytes(sector, count)].fill(0),
         }
         self.done.push((slot, Ok(())));
     }
@@ -76,10 +79,10 @@ impl Disk for Driver {
         &mut self.1
     }
 
-    fn give(&mut self, slot: u16, request: Request) {
+    fn submit(&mut self, slot: u16, request: Request) {
         let mut device = self.0.borrow_mut();
         device.buffers[usize::from(slot)].clone_from(&self.1);
-        device.given.push((slot, request));
+        device.submitted.push((slot, request));
     }
 
     fn publish(&mut self) {}
@@ -124,7 +127,7 @@ fn until_done<T>(
         match call(disks) {
             Err(Errno::EAGAIN) => {
                 // Complete the last request first.
-                let last = device.borrow().given.len() - 1;
+                let last = device.borrow().submitted.len() - 1;
                 device.borrow_mut().work(last);
                 disks.poll();
             }
@@ -156,7 +159,7 @@ fn long_transfers_are_several_requests() {
     disks.take_woken();
     let mut bytes = vec![0; 4 * MAX_LENGTH];
     assert_eq!(disks.read(0, ONE, 0, &mut bytes), Err(Errno::EAGAIN));
-    assert_eq!(device.borrow().given.len(), usize::from(SLOTS));
+    assert_eq!(device.borrow().submitted.len(), usize::from(SLOTS));
     // No data can be returned before the first part is complete.
     device.borrow_mut().work(1);
     disks.poll();
@@ -172,7 +175,7 @@ fn bytes_beside_those_that_are_written_stay() {
     let (mut disks, device) = disk();
     for (at, length) in [(0, 512), (1, 1), (511, 2), (700, 5000), (100_000, 300_000)] {
         let mut expected = device.borrow().contents.clone();
-        let data: Vec<u8> = (0..length).map(|n| (n * 5 + 1) as u8).collect();
+        let data: Vec<u8> = (0..length).map(|n| low_u8(n as u64 * 5 + 1)).collect();
         expected[at..at + length].copy_from_slice(&data);
         let mut done = 0;
         while done < length {
@@ -196,7 +199,7 @@ fn two_tasks_change_one_sector() {
     assert_eq!(disks.write(0, ONE, 10, b"one"), Err(Errno::EAGAIN));
     assert_eq!(disks.write(0, TWO, 20, b"two"), Err(Errno::EAGAIN));
     // The second write waits for the first, which reads the sector and then writes it.
-    assert_eq!(device.borrow().given.len(), 1);
+    assert_eq!(device.borrow().submitted.len(), 1);
     device.borrow_mut().work(0);
     disks.poll();
     assert!(disks.take_woken().is_empty());

@@ -12,11 +12,12 @@ use super::filesystem::{PROC_DEVICE, SYSFS_DEVICE};
 use super::inode::Attributes;
 use super::process::Process;
 use super::types::Ino;
+use crate::convert::low_u32;
 use alloc::format;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFREG};
-use nodes::{FD, FD_INFO, FIRST_NAMED, Kind, NODES, PID, SYSFS, TASK, TOP};
+use nodes::{FD, FD_INFO, FIRST_NAMED, Kind, NODE_COUNT, NODES, PID, SYSFS, TASK, TOP};
 
 /// Root of `/proc`.
 pub const ROOT: Ino = Ino(1 << 48);
@@ -88,7 +89,7 @@ impl Node {
             return None;
         }
         let bits = ino.0 - ROOT.0;
-        let low = (bits & LOW) as u32;
+        let low = low_u32(bits & LOW);
         let part = match bits >> PART_SHIFT & 3 {
             0 => Part::Row(
                 u16::try_from(low)
@@ -99,7 +100,7 @@ impl Node {
             2 => Part::FdInfo(low),
             _ => return None,
         };
-        let id = (bits >> ID_SHIFT & ID) as u32;
+        let id = low_u32(bits >> ID_SHIFT & ID);
         let owner = match (id, bits & THREAD) {
             (0, _) => Owner::System,
             (_, 0) => Owner::Process(id),
@@ -223,7 +224,7 @@ impl Node {
                     let (parent, own, _) = NODES[usize::from(row)];
                     parent == directory && own == name && self.has_row(row)
                 };
-                let found = (FIRST_NAMED..NODES.len() as u16).find(is_there);
+                let found = (FIRST_NAMED..NODE_COUNT).find(is_there);
                 found.map(|row| of_owner(Part::Row(row)))
             }
         }
@@ -266,18 +267,20 @@ impl Node {
             (PID, _) if self.subject(viewer).is_none() => return None,
             _ => {}
         }
-        let rows = NODES.len() as u16;
-        let first = u16::try_from(from).unwrap_or(rows).max(FIRST_NAMED);
+        let first = u16::try_from(from).unwrap_or(NODE_COUNT).max(FIRST_NAMED);
         let is_there = |&row: &u16| NODES[usize::from(row)].0 == directory && self.has_row(row);
-        if let Some(row) = (first..rows).find(is_there) {
+        if let Some(row) = (first..NODE_COUNT).find(is_there) {
             return found(u32::from(row), Self::row(self.owner, row));
         }
         if directory != TOP {
             return None;
         }
         // In the top directory, processes follow the fixed names.
-        let pid = registry.next(from.saturating_sub(u32::from(rows)))?;
-        found(pid + u32::from(rows), Self::row(Owner::Process(pid), PID))
+        let pid = registry.next(from.saturating_sub(u32::from(NODE_COUNT)))?;
+        found(
+            pid + u32::from(NODE_COUNT),
+            Self::row(Owner::Process(pid), PID),
+        )
     }
 
     /// The attributes that `stat` returns.

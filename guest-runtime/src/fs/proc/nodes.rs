@@ -1,5 +1,7 @@
 //! The table of the names in `/proc` and `/sys`.
 
+use crate::convert::low_u16;
+
 /// A file of `/proc` whose contents are text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the files")]
@@ -349,3 +351,9 @@ pub(super) const NODES: &[Row] = &[
         Kind::Constant("7200\n"),
     ),
 ];
+
+/// Number of [`NODES`].
+pub(super) const NODE_COUNT: u16 = {
+    assert!(NODES.len() <= u16::MAX as usize);
+    low_u16(NODES.len() as u64)
+};

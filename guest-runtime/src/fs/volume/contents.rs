@@ -30,7 +30,7 @@ impl PageStore for MappedNode {
         let args = [self.node, offset, from.len() as u64, 0, 0, 0];
         let data = [from.into()];
         let answer = (self.transport).call(Operation::Write, args, &data, UserSliceMut::default());
-        answer.is_ok_and(|answer| answer.result == from.len() as i64)
+        answer.is_ok_and(|answer| Ok(answer.result) == i64::try_from(from.len()))
     }
 }
 

@@ -55,19 +55,19 @@ pub trait Transport: core::fmt::Debug {
     ) -> Result<Answer, Errno>;
 
     /// Number of slots for asynchronous requests, which tasks wait for.
-    fn places(&self) -> usize;
+    fn slots(&self) -> usize;
 
     /// Submits a request in a free slot.
-    fn give(&self, place: usize, operation: Operation, args: [u64; 6]);
+    fn start(&self, slot: usize, operation: Operation, args: [u64; 6]);
 
     /// Whether the request in a slot is complete.
-    fn has_answer(&self, place: usize) -> bool;
+    fn has_answer(&self, slot: usize) -> bool;
 
     /// Ends a complete request, as [`call`](Self::call) does.
     ///
     /// # Errors
     /// The error that the host returned.
-    fn take(&self, place: usize, into: UserSliceMut<'_>) -> Result<Answer, Errno>;
+    fn take(&self, slot: usize, into: UserSliceMut<'_>) -> Result<Answer, Errno>;
 
     /// Begins a batch of completions: the host need not interrupt for later ones.
     fn begin(&self);
@@ -335,8 +335,8 @@ impl FileSystem {
 
     /// Removes an inode that has lost its last user, unless it may be needed soon.
     pub(in crate::fs) fn drop_unused_node(&mut self, ino: Ino) {
-        let gone = |inode: &Inode| inode.nlink == 0 && !inode.is_in_use();
-        if self.inode(ino).is_ok_and(gone) {
+        let is_unused = |inode: &Inode| inode.nlink == 0 && !inode.is_in_use();
+        if self.inode(ino).is_ok_and(is_unused) {
             self.tell_deleted(ino);
             self.forget(ino);
         }

@@ -16,9 +16,9 @@ struct Job {
     owner: Option<u32>,
     operation: Operation,
     args: [u64; 6],
-    place: usize,
+    slot: usize,
     /// The task was woken for the answer.
-    is_told: bool,
+    is_notified: bool,
 }
 
 /// The requests of all volumes.
@@ -38,7 +38,7 @@ impl Waiting {
     /// Returns an empty set of requests, which go to the host by `transport`.
     pub fn new(transport: Rc<dyn Transport>) -> Self {
         Self {
-            free: (0..transport.places()).collect(),
+            free: (0..transport.slots()).collect(),
             transport,
             jobs: Vec::new(),
             late: Vec::new(),
@@ -46,14 +46,14 @@ impl Waiting {
         }
     }
 
-    /// Reads a file for task `who`, at most [`VOLUME_DATA`] bytes. Returns fewer bytes than `to`
+    /// Reads a file for `task`, at most [`VOLUME_DATA`] bytes. Returns fewer bytes than `to`
     /// has room for only at the end of the file.
     ///
     /// # Errors
     /// `EAGAIN` if the request is not complete; an error of the host.
     pub fn read<'a>(
         &mut self,
-        who: u32,
+        task: u32,
         node: u64,
         at: u64,
         to: impl Into<UserSliceMut<'a>>,
@@ -61,46 +61,46 @@ impl Waiting {
         let mut to = to.into();
         let length = to.len().min(VOLUME_DATA);
         let args = [node, at, length as u64, 0, 0, 0];
-        let answer = self.ask(who, Operation::Read, args, to.part(0, length))?;
+        let answer = self.ask(task, Operation::Read, args, to.part(0, length))?;
         Ok(usize::try_from(answer.result).map_or(0, |count| count.min(length)))
     }
 
-    /// Flushes a file or directory, or only its data, for task `who`.
+    /// Flushes a file or directory, or only its data, for `task`.
     ///
     /// # Errors
     /// `EAGAIN` if the request is not complete; an error of the host.
-    pub fn sync(&mut self, who: u32, node: u64, only_data: bool) -> Result<(), Errno> {
+    pub fn sync(&mut self, task: u32, node: u64, only_data: bool) -> Result<(), Errno> {
         let args = [node, only_data.into(), 0, 0, 0, 0];
-        self.ask(who, Operation::Sync, args, UserSliceMut::default())
+        self.ask(task, Operation::Sync, args, UserSliceMut::default())
             .map(drop)
     }
 
     fn ask(
         &mut self,
-        who: u32,
+        task: u32,
         operation: Operation,
         args: [u64; 6],
         into: UserSliceMut<'_>,
     ) -> Result<Answer, Errno> {
         let is_it =
-            |job: &Job| job.owner == Some(who) && job.operation == operation && job.args == args;
+            |job: &Job| job.owner == Some(task) && job.operation == operation && job.args == args;
         let at = match self.jobs.iter().position(is_it) {
             Some(at) => at,
-            None => self.give(who, operation, args)?,
+            None => self.submit(task, operation, args)?,
         };
-        let place = self.jobs[at].place;
-        if !self.transport.has_answer(place) {
+        let slot = self.jobs[at].slot;
+        if !self.transport.has_answer(slot) {
             return Err(Errno::EAGAIN);
         }
         self.jobs.swap_remove(at);
-        let answer = self.transport.take(place, into);
-        self.release(place);
+        let answer = self.transport.take(slot, into);
+        self.release(slot);
         answer
     }
 
     /// Submits a request. Returns its index.
-    fn give(&mut self, who: u32, operation: Operation, args: [u64; 6]) -> Result<usize, Errno> {
-        let is_others = |job: &Job| job.owner != Some(who);
+    fn submit(&mut self, task: u32, operation: Operation, args: [u64; 6]) -> Result<usize, Errno> {
+        let is_others = |job: &Job| job.owner != Some(task);
         if self.free.is_empty()
             && !self.is_busy()
             && let Some(at) = self.jobs.iter().position(is_others)
@@ -109,36 +109,36 @@ impl Waiting {
             // stopped. Drop one: its task will submit the request again.
             self.drop_job(at);
         }
-        let Some(place) = self.free.pop() else {
-            if !self.late.contains(&who) {
-                self.late.push(who);
+        let Some(slot) = self.free.pop() else {
+            if !self.late.contains(&task) {
+                self.late.push(task);
             }
             return Err(Errno::EAGAIN);
         };
-        self.transport.give(place, operation, args);
+        self.transport.start(slot, operation, args);
         self.jobs.push(Job {
-            owner: Some(who),
+            owner: Some(task),
             operation,
             args,
-            place,
-            is_told: false,
+            slot,
+            is_notified: false,
         });
         Ok(self.jobs.len() - 1)
     }
 
-    fn release(&mut self, place: usize) {
-        self.free.push(place);
+    fn release(&mut self, slot: usize) {
+        self.free.push(slot);
         self.woken.append(&mut self.late);
     }
 
     /// Whether requests are in flight.
     pub fn is_busy(&self) -> bool {
-        self.jobs.iter().any(|job| !job.is_told)
+        self.jobs.iter().any(|job| !job.is_notified)
     }
 
     /// Whether there are answers that were not processed.
     pub fn is_pending(&self) -> bool {
-        let is_new = |job: &Job| !job.is_told && self.transport.has_answer(job.place);
+        let is_new = |job: &Job| !job.is_notified && self.transport.has_answer(job.slot);
         self.jobs.iter().any(is_new)
     }
 
@@ -147,14 +147,14 @@ impl Waiting {
         self.transport.begin();
         let mut at = 0;
         while let Some(job) = self.jobs.get_mut(at) {
-            let is_new = !job.is_told && self.transport.has_answer(job.place);
+            let is_new = !job.is_notified && self.transport.has_answer(job.slot);
             match job.owner {
                 None if is_new => {
                     self.drop_job(at);
                     continue;
                 }
                 Some(owner) if is_new => {
-                    job.is_told = true;
+                    job.is_notified = true;
                     self.woken.push(owner);
                 }
                 _ => {}
@@ -187,7 +187,7 @@ impl Waiting {
         while let Some(job) = self.jobs.get_mut(at) {
             if job.owner == Some(owner) {
                 job.owner = None;
-                if self.transport.has_answer(job.place) {
+                if self.transport.has_answer(job.slot) {
                     self.drop_job(at);
                     continue;
                 }
@@ -198,10 +198,10 @@ impl Waiting {
 
     /// Drops a complete request.
     fn drop_job(&mut self, at: usize) {
-        let place = self.jobs.swap_remove(at).place;
+        let slot = self.jobs.swap_remove(at).slot;
         // No task is left to report an error to.
-        let _ = self.transport.take(place, UserSliceMut::default());
-        self.release(place);
+        let _ = self.transport.take(slot, UserSliceMut::default());
+        self.release(slot);
     }
 }
 

@@ -318,9 +318,9 @@ mod tests {
     #[test]
     fn problems_are_told() {
         let body = br#"{"code": "invalid-field", "detail": "no", "field": "cpus"}"#;
-        let told = problem(StatusCode::UNPROCESSABLE_ENTITY, body);
-        assert_eq!(told.to_string(), "cpus: no");
-        let told = problem(StatusCode::BAD_GATEWAY, b"<html>");
-        assert!(matches!(told, ClientError::Problem { status: 502, .. }));
+        let error = problem(StatusCode::UNPROCESSABLE_ENTITY, body);
+        assert_eq!(error.to_string(), "cpus: no");
+        let error = problem(StatusCode::BAD_GATEWAY, b"<html>");
+        assert!(matches!(error, ClientError::Problem { status: 502, .. }));
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::arch::x86_64::__cpuid;
 use std::fs;
 
-/// How the host gives out memory.
+/// The host's settings for memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// Transparent huge pages: `always`, `madvise` or `never`; empty if the kernel has none.

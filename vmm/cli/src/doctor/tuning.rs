@@ -17,7 +17,7 @@ pub struct Tuning {
     pub same_page_merging: bool,
     /// Swap space, bytes.
     pub swap: u64,
-    /// How long KVM polls before a halted vCPU sleeps, nanoseconds; absent without KVM.
+    /// The time for which KVM polls before a halted vCPU sleeps, nanoseconds; absent without KVM.
     pub halt_poll_ns: Option<u64>,
     /// Controllers of the unified cgroup hierarchy; empty if there is none.
     pub cgroup_controllers: Vec<String>,

@@ -100,7 +100,7 @@ impl BaselineRun {
                     }
                 };
                 changed |= code.enter(wanted.iter().copied());
-                // What is not code is not looked at again.
+                // Addresses without code are not examined again.
                 entries.extend(wanted);
             }
             if changed {

@@ -4,9 +4,9 @@
 //! translator ([`BaselineRun`]).
 
 mod baseline;
+mod semaphore;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use hartline_abi::elf;
 use hartline_aot::cache::{Cache, CacheError};
@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use baseline::{BaselineJob, BaselineRun};
-pub use turns::{Turns, step_back};
+pub use semaphore::{PrioritySemaphore, step_back};
 
 /// Most images of a program in one run; each contains the earlier ones.
 const MAX_IMAGES: usize = 48;
@@ -75,7 +75,7 @@ pub struct Job<'a> {
     /// The cache for the images.
     pub cache: &'a Cache,
     /// Scheduling of the compiler threads, when several files are translated at once.
-    pub turns: &'a Turns,
+    pub compilers: &'a PrioritySemaphore,
     /// The total of the guest's counts in the file's code from which on the file is translated. The
     /// recovery of the file's control flow, which comes first, is as long as the text.
     pub least: u64,
@@ -156,7 +156,7 @@ impl Background {
             }
         }
         let priority = || counts().max().unwrap_or(0);
-        let translator = (job.turns).take(Size::Small, priority, || {
+        let translator = (job.compilers).with_permit(Size::Small, priority, || {
             Translator::new(job.elf, job.options)
         })?;
         let before = job.cache.pieces(&job.key);
@@ -177,7 +177,7 @@ impl Background {
             result
         };
         // The threads for small functions do not wait for one that compiles a giant.
-        let small = job.turns.limit(Size::Small);
+        let small = job.compilers.limit(Size::Small);
         let sizes = std::iter::repeat_n(Size::Small, small).chain([Size::Giant]);
         thread::scope(|scope| {
             let handles: Vec<_> = sizes
@@ -209,8 +209,8 @@ impl Background {
             let mut compiled = None;
             if score().is_some() {
                 let priority = || score().unwrap_or(0);
-                compiled = job.turns.take(size, priority, || {
-                    // The hot code may have changed while other threads had their turns.
+                compiled = job.compilers.with_permit(size, priority, || {
+                    // The hot code may have changed while other threads had the permits.
                     let batch = lock(order).next_batch(&guest.heats(), size);
                     let is_wanted = !batch.is_empty() && !self.lock().stop;
                     is_wanted.then(|| (compiler.compile(&batch), batch))

@@ -70,7 +70,7 @@ fn hot_functions_are_shown_and_kept() {
         options: &options,
         key: Key::new(&elf, "", ""),
         cache: &cache,
-        turns: &Turns::new(),
+        compilers: &PrioritySemaphore::new(),
         least: 1,
     };
     let translator = Translator::new(&elf, &options).unwrap();
@@ -116,7 +116,7 @@ fn nothing_hot_makes_no_image() {
         options: &options,
         key: Key::new(&elf, "", ""),
         cache: &cache,
-        turns: &Turns::new(),
+        compilers: &PrioritySemaphore::new(),
         least: 1,
     };
     let guest = Fake::new(vec![3, u64::MAX]);

@@ -1,8 +1,8 @@
 //! One guest's requests for images of one file: the images made for it, and the code it executes.
 
 use super::ImageFile;
-use crate::attention;
 use crate::control::Control;
+use crate::kick;
 use crate::platform::Mapping;
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::Pending;
@@ -57,7 +57,7 @@ pub struct Client {
 struct State {
     /// The newest image that the guest has not received yet.
     image: Option<ImageFile>,
-    known: bool,
+    answered: bool,
     finished: bool,
     /// A request is being answered, so a new image needs no notification.
     awaited: bool,
@@ -68,11 +68,11 @@ struct State {
 
 /// The pending notification for the guest.
 #[derive(Debug)]
-pub(super) struct News {
+pub(super) struct Notification {
     /// An image that the guest has not received.
     pub image: Option<ImageFile>,
-    /// Whether it is known if there is an image at present.
-    pub known: bool,
+    /// Whether the source has said if there is an image at present.
+    pub answered: bool,
     /// Whether no other image will come.
     pub finished: bool,
 }
@@ -113,7 +113,7 @@ impl Client {
     fn announce(&self, change: impl FnOnce(&mut State)) {
         lateness::point();
         let (mut number, mut awaited) = (0, false);
-        self.tell(|state| {
+        self.update(|state| {
             change(state);
             (number, awaited) = (state.number, state.awaited);
         });
@@ -131,13 +131,13 @@ impl Client {
         }
         if let Ok(word) = self.shared.atomic_u64(offset_of!(Shared, images) as u64) {
             word.store(1, Ordering::SeqCst);
-            attention::raise(&self.shared, &self.ram, Pending::Image);
+            kick::all(&self.shared, &self.ram, Pending::Image);
         }
     }
 
     /// Provides the only image for the guest, which has not asked yet or waits for an answer.
     pub(super) fn give(&self, image: ImageFile) {
-        self.tell(|state| {
+        self.update(|state| {
             state.image = Some(image);
             state.finished = true;
         });
@@ -145,7 +145,7 @@ impl Client {
 
     /// Notes that there is no image yet: the guest need not wait for it.
     pub fn nothing_yet(&self) {
-        self.tell(|_| {});
+        self.update(|_| {});
     }
 
     /// The code of this file that the guest interprets most for lack of translations in this
@@ -185,7 +185,7 @@ impl Client {
     }
 
     pub(super) fn finish(&self) {
-        self.tell(|state| state.finished = true);
+        self.update(|state| state.finished = true);
     }
 
     pub(super) fn add_bias(&self, bias: u64) {
@@ -214,22 +214,22 @@ impl Client {
         }
     }
 
-    /// Takes the notification for the answer to a request. If nothing is known yet, the vCPU waits.
-    pub(super) fn take(&self) -> News {
+    /// Takes the notification for the answer to a request. Without an answer yet, the vCPU waits.
+    pub(super) fn take(&self) -> Notification {
         let mut state = self.lock();
-        state.awaited = !state.known;
-        News {
+        state.awaited = !state.answered;
+        Notification {
             image: state.image.take(),
-            known: state.known,
+            answered: state.answered,
             finished: state.finished,
         }
     }
 
     /// Changes the state, and wakes a guest that waits for an answer.
-    fn tell(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
-        state.known = true;
+        state.answered = true;
         drop(state);
         if let Some(control) = &self.control {
             control.wake();
@@ -283,7 +283,7 @@ mod tests {
     fn an_image_in_the_answer_needs_no_notification() {
         let client = client();
         client.begin(NUMBER);
-        assert!(!client.take().known);
+        assert!(!client.take().answered);
         client.show(image());
         assert!(client.take().image.is_some());
         assert_eq!(notified(&client), (false, false));
@@ -295,7 +295,7 @@ mod tests {
     fn an_image_after_an_abandoned_request_is_notified() {
         let client = client();
         client.begin(NUMBER);
-        assert!(!client.take().known);
+        assert!(!client.take().answered);
         client.show(image());
         client.abandon();
         assert_eq!(notified(&client), (true, true));

@@ -204,9 +204,9 @@ impl Images {
         };
         client.begin(number);
         client.add_bias(bias);
-        let news = client.take();
-        if let Some(image) = news.image
-            && let Some(index) = self.place(inode, image)?
+        let notification = client.take();
+        if let Some(image) = notification.image
+            && let Some(index) = self.map_image(inode, image)?
             && let Some(served) = self.served.get_mut(&name)
         {
             served.newest = Some(index);
@@ -216,10 +216,10 @@ impl Images {
             Some(placed) => Answer::At {
                 gpa: placed.gpa,
                 length: placed.image.length,
-                more: !news.finished,
+                more: !notification.finished,
             },
-            None if news.finished => Answer::None,
-            None if news.known => Answer::NotYet,
+            None if notification.finished => Answer::None,
+            None if notification.answered => Answer::NotYet,
             None => Answer::Unknown,
         })
     }
@@ -282,7 +282,11 @@ impl Images {
     }
 
     /// Maps an image into the guest's memory; `None`: there is no room for it.
-    fn place(&mut self, inode: u32, image: ImageFile) -> Result<Option<usize>, platform::Error> {
+    fn map_image(
+        &mut self,
+        inode: u32,
+        image: ImageFile,
+    ) -> Result<Option<usize>, platform::Error> {
         let Some(gpa) = self.add_slot("translation image", &image.file, image.length)? else {
             return Ok(None);
         };

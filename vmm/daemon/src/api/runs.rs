@@ -16,7 +16,7 @@ use crate::process::Jailed;
 use crate::processors::Claim;
 use crate::scheduler::{Permit, need};
 use crate::store::{Kind, Machine, MachineState, NetworkKind, Program, Scope, Spec};
-use crate::violations::{told_by, told_in};
+use crate::violations::{reported_by, reported_in};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -425,9 +425,9 @@ impl Started {
         let result = tokio::time::timeout(patience, result).await;
         let died = match &result {
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                let told = told_by(error).or_else(|| told_in(&outputs.result));
-                let who = format!("the VMM of a run of tenant {tenant}");
-                let violation = vmm.violation(&who, told).await;
+                let reported = reported_by(error).or_else(|| reported_in(&outputs.result));
+                let process_name = format!("the VMM of a run of tenant {tenant}");
+                let violation = vmm.violation(&process_name, reported).await;
                 why_it_died(vmm.is_out_of_memory(), violation)
             }
             _ => String::new(),

@@ -85,7 +85,7 @@ pub struct Objects {
     pub volumes: Vec<String>,
 }
 
-/// What a backup has.
+/// The contents of a backup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Number of programs.

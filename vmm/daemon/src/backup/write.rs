@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tar::{Builder, EntryType, Header};
 
-/// How often a backup is begun, since something in its snapshot was deleted meanwhile.
+/// Number of attempts at a backup; an attempt fails if something in its snapshot is deleted.
 const TRIES: u32 = 5;
 
 /// Writes a backup of a data directory to a new file. The service has the user `service`.
@@ -87,8 +87,8 @@ impl Snapshot {
             objects: Objects::default(),
         };
         if !taken.status.success() {
-            let told = String::from_utf8_lossy(&taken.stderr).trim().to_owned();
-            return Err(BackupError::Snapshot(told));
+            let message = String::from_utf8_lossy(&taken.stderr).trim().to_owned();
+            return Err(BackupError::Snapshot(message));
         }
         let objects = serde_json::from_slice(&taken.stdout);
         snapshot.objects = objects.map_err(|error| BackupError::Snapshot(error.to_string()))?;
@@ -163,7 +163,7 @@ fn archive(
 fn checked(ids: &[String]) -> Result<impl Iterator<Item = &str>, BackupError> {
     let is_id = |id: &String| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     match ids.iter().find(|id| !is_id(id)) {
-        Some(id) => Err(BackupError::Snapshot(format!("{id:?} is no id"))),
+        Some(id) => Err(BackupError::Snapshot(format!("{id:?}: not an id"))),
         None => Ok(ids.iter().map(String::as_str)),
     }
 }
@@ -231,7 +231,7 @@ impl Members<'_> {
             let below = directory(parent, name).map_err(at(&host))?;
             for entry in entries(&below).map_err(at(&host))? {
                 let name = entry.map_err(at(&host))?.file_name();
-                // What is deleted meanwhile is not in the backup.
+                // A file that is deleted meanwhile is not in the backup.
                 self.any(&below, &name, &path.join(&name))?;
             }
             return Ok(Some(()));

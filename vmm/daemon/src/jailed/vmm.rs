@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long host and guest busy-poll the rings of a network interface before they sleep.
+/// The time for which host and guest busy-poll the rings of a network interface before they sleep.
 const POLLING: Duration = Duration::from_micros(200);
 
 /// Makes a VM, reports it, and runs the job that arrives. `volumes` are the directories of its

@@ -5,7 +5,7 @@ use super::turns::Turn;
 use super::{Library, LibraryError};
 use crate::jailed::protocol::{FromWorker, WorkerJob};
 use crate::process::Jailed;
-use crate::violations::told_by;
+use crate::violations::reported_by;
 use hartline_jail::spawner::protocol::Start;
 use std::fs::File;
 use std::io;
@@ -113,8 +113,12 @@ impl Library {
                 Ok((answer, file.filter(is_file)))
             }
             Some(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                let who = format!("a worker ({what})");
-                let message = match meter.worker.violation(&who, told_by(&error)).await {
+                let process_name = format!("a worker ({what})");
+                let message = match meter
+                    .worker
+                    .violation(&process_name, reported_by(&error))
+                    .await
+                {
                     Some(violation) => format!("{what}: the worker was ended: {violation}"),
                     None => format!("{what}: the worker ended by its limits or a fault"),
                 };

@@ -5,7 +5,7 @@ use crate::execute::Outputs;
 use crate::jailed::protocol::RunResult;
 use crate::spawner::Process;
 use crate::store::{Machine, MachineState, NetworkKind};
-use crate::violations::told_in;
+use crate::violations::reported_in;
 use hartline_jail::{MAX_MESSAGE, MAX_OUTPUT, Violation};
 use hartline_vmm::live::{Live, write_network_limits};
 use hartline_vmm::platform::Counters;
@@ -181,22 +181,24 @@ impl Machines {
             .saturating_add(result.saturating_mul(2))
     }
 
-    /// The violation of its jail that ended a machine's process, if one did. `told` is the report
-    /// in a message of the process.
+    /// The violation of its jail that ended a machine's process, if one did. `reported` is the
+    /// report in a message of the process.
     pub(super) fn violation(
         &self,
         id: &str,
         process: &Process,
-        told: Option<Violation>,
+        reported: Option<Violation>,
     ) -> Option<Violation> {
-        let who = format!("the VMM of machine {id}");
-        let told = told.or_else(|| self.told(id));
-        self.launcher.violations().find(&who, process, told)
+        let process_name = format!("the VMM of machine {id}");
+        let reported = reported.or_else(|| self.reported(id));
+        self.launcher
+            .violations()
+            .find(&process_name, process, reported)
     }
 
     /// The violation that a machine's process reported in its result file.
-    pub(super) fn told(&self, id: &str) -> Option<Violation> {
-        told_in(&File::open(self.file(id, RESULT)).ok()?)
+    pub(super) fn reported(&self, id: &str) -> Option<Violation> {
+        reported_in(&File::open(self.file(id, RESULT)).ok()?)
     }
 
     pub(super) fn remove_files(&self, id: &str) -> Result<(), MachineError> {

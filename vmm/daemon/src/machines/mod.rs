@@ -24,7 +24,7 @@ use super::process::{Jailed, Launcher, Released, Watched};
 use super::processors::{Claim, NotEnough, Processors};
 use super::scheduler::{Permit, Refused, Scheduler, need};
 use super::store::{Machine, MachineState, NetworkKind, Quota, Store, StoreError, now_ms};
-use super::violations::told_by;
+use super::violations::reported_by;
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::RunResult;
 use hartline_jail::Violation;
@@ -334,7 +334,7 @@ impl Machines {
     ) -> Result<(), MachineError> {
         process.process().signal(Signal::Kill)?;
         process.ended().await;
-        let violation = self.violation(id, process.process(), told_by(error));
+        let violation = self.violation(id, process.process(), reported_by(error));
         match self.store.machine(id)? {
             Some(now) if now.killed => self.end_killed(now),
             Some(now) if violation.is_some() => self.fail(now, why_it_died(false, violation)),

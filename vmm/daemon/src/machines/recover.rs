@@ -54,7 +54,7 @@ impl Machines {
                 }
                 // Its cgroup is gone, and with it the out-of-memory flag.
                 None => {
-                    let violation = self.told(&machine.id);
+                    let violation = self.reported(&machine.id);
                     self.finish(machine, false, violation)?;
                 }
             }

@@ -1,4 +1,4 @@
-//! What a machine runs, and with which resources.
+//! The specification of a machine: its program and its resources.
 
 use super::Mount;
 use crate::integer;

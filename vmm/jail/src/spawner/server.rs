@@ -334,14 +334,16 @@ impl Server {
             },
             action => return Some(self.act_now(&action)),
         };
-        let gone = |_| io::Error::other("the spawner's thread for slow work has ended").into();
-        self.jobs.send(job).map_err(gone).err().map(Err)
+        let disconnected =
+            |_| io::Error::other("the spawner's thread for slow work has ended").into();
+        self.jobs.send(job).map_err(disconnected).err().map(Err)
     }
 
     /// Passes work to the thread that starts processes, which answers.
     fn start(&self, next: Next) -> Option<Answer> {
-        let gone = |_| io::Error::other("the spawner's thread that starts has ended").into();
-        self.starts.send(next).map_err(gone).err().map(Err)
+        let disconnected =
+            |_| io::Error::other("the spawner's thread that starts has ended").into();
+        self.starts.send(next).map_err(disconnected).err().map(Err)
     }
 
     fn act_now(&mut self, action: &Action) -> Answer {

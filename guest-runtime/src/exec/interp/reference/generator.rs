@@ -1,5 +1,6 @@
 //! Random operations and operands.
 
+use crate::convert::{low_u8, low_u32, to_usize};
 use hartline_isa::{
     AmoOp, CSR_FCSR, CSR_FFLAGS, CSR_FRM, Cmp, CsrOp, CsrSource, FBinOp, FCmp, FMinMax, FReg,
     Fence, Fma, Format, ImmediateOp, IntFormat, IntegerOp, MulDivOp, Operation, Ordering,
@@ -38,11 +39,11 @@ pub(super) struct Generator {
 
 impl Generator {
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.random.below(from.len() as u64) as usize]
+        from[to_usize(self.random.below(from.len() as u64))]
     }
 
     fn source(&mut self) -> XReg {
-        x(self.random.below(32) as u8)
+        x(low_u8(self.random.below(32)))
     }
 
     fn destination(&mut self) -> XReg {
@@ -51,7 +52,7 @@ impl Generator {
     }
 
     fn float(&mut self) -> FReg {
-        FReg::new(self.random.below(32) as u8).unwrap()
+        FReg::new(low_u8(self.random.below(32))).unwrap()
     }
 
     fn format(&mut self) -> Format {
@@ -64,7 +65,7 @@ impl Generator {
     }
 
     fn below(&mut self, limit: i64) -> i32 {
-        self.random.below(limit as u64) as i32
+        low_u32(self.random.below(limit.cast_unsigned())).cast_signed()
     }
 
     /// `nop`.
@@ -140,7 +141,7 @@ impl Generator {
             };
         }
         let op = self.pick(ShiftOp::ALL);
-        let amount = self.random.below(1 << op.amount_bits()) as u8;
+        let amount = low_u8(self.random.below(1 << op.amount_bits()));
         Operation::Shift {
             op,
             rd,
@@ -234,7 +235,10 @@ impl Generator {
 
     /// Control flow within the block, and operations that depend on the pc.
     fn control(&mut self) -> Operation {
-        let (rd, immediate) = (self.destination(), (self.random.next() as i32) & !0xfff);
+        let (rd, immediate) = (
+            self.destination(),
+            low_u32(self.random.next()).cast_signed() & !0xfff,
+        );
         let fence = Fence {
             predecessor: 15,
             successor: 15,
@@ -387,8 +391,12 @@ impl Generator {
                 CsrSource::Register(XReg::ZERO),
             ),
             1 => (op, CSR_FFLAGS, CsrSource::Register(self.source())),
-            2 => (op, CSR_FFLAGS, immediate(self.random.below(32) as u8)),
-            _ => (CsrOp::Write, CSR_FRM, immediate(self.random.below(5) as u8)),
+            2 => (op, CSR_FFLAGS, immediate(low_u8(self.random.below(32)))),
+            _ => (
+                CsrOp::Write,
+                CSR_FRM,
+                immediate(low_u8(self.random.below(5))),
+            ),
         };
         Operation::Csr {
             op,
@@ -408,9 +416,9 @@ impl Generator {
                 1,
                 u64::MAX,
                 1 << 63,
-                i64::MAX as u64,
+                i64::MAX.cast_unsigned(),
                 1 << 31,
-                i32::MIN as u64,
+                i64::from(i32::MIN).cast_unsigned(),
             ]),
             3 | 4 => operand(&mut self.random, Format::Double),
             _ => operand(&mut self.random, Format::Single),

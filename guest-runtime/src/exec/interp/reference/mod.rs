@@ -6,6 +6,7 @@ mod generator;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::convert::to_usize;
 use hartline_isa::{
     CSR_FCSR, CsrOp, CsrSource, FReg, Format, ImmediateOp, IntegerOp, Operation, RegisterOp, Trap,
     Width, XReg, encode,
@@ -16,7 +17,7 @@ use super::tests::{Random, hart};
 use super::{Interpreter, Step, fcsr};
 use generator::{BUFFER_POINTER, Generator, general, input_pointer, output_pointer, x};
 
-/// Where the program is loaded, here and under qemu.
+/// The load address of the program, here and under qemu.
 const BASE: u64 = 0x20_0000_0000;
 const CODE: u64 = 0x1000;
 /// Initial registers, [`BLOCK_BYTES`] per block.
@@ -30,6 +31,11 @@ const BLOCK_BYTES: u64 = 512;
 const OPERATIONS: u64 = 24;
 const BUFFER_BYTES: u64 = 4096;
 const OUTPUT_BYTES: u64 = BLOCKS * BLOCK_BYTES + BUFFER_BYTES;
+
+/// A number as an immediate operand.
+fn word(value: u64) -> i32 {
+    i32::try_from(value).unwrap()
+}
 
 impl Generator {
     /// Loads registers, executes random operations, stores registers.
@@ -96,15 +102,15 @@ impl Generator {
                 op: ImmediateOp::Addi,
                 rd,
                 rs1: rd,
-                immediate: BLOCK_BYTES as i32,
+                immediate: word(BLOCK_BYTES),
             });
         }
     }
 
     /// Sets `rd` to an address of the image, a multiple of 4096 from its start.
     fn address(&mut self, rd: XReg, offset: u64) {
-        let back = 4 * self.code.len() as i64;
-        let immediate = (offset as i64 - CODE as i64) as i32;
+        let back = i32::try_from(4 * self.code.len()).unwrap();
+        let immediate = word(offset) - word(CODE);
         self.code.push(Operation::Auipc { rd, immediate });
         let mut left = back;
         while left > 0 {
@@ -114,7 +120,7 @@ impl Generator {
                 op,
                 rd,
                 rs1: rd,
-                immediate: -part as i32,
+                immediate: -part,
             });
             left -= part;
         }
@@ -129,14 +135,14 @@ impl Generator {
             rs1: XReg::ZERO,
             immediate,
         };
-        let length = OUTPUT_BYTES as i32;
+        let length = word(OUTPUT_BYTES);
         assert_eq!(length % 4096, 0);
         self.code.push(Operation::Lui {
             rd: x(12),
             immediate: length,
         });
         // The output pointer has reached the end of the output blocks here.
-        let back = (BLOCKS * BLOCK_BYTES) as i32;
+        let back = word(BLOCKS * BLOCK_BYTES);
         assert_eq!(back % 4096, 0);
         self.code.push(Operation::Lui {
             rd: x(11),
@@ -152,12 +158,12 @@ impl Generator {
         });
         self.code.extend([
             constant(x(10), 1),
-            constant(XReg::A7, nr::write as i32),
+            constant(XReg::A7, word(nr::write)),
             Operation::Ecall,
         ]);
         self.code.extend([
             constant(x(10), 0),
-            constant(XReg::A7, nr::exit as i32),
+            constant(XReg::A7, word(nr::exit)),
             Operation::Ecall,
         ]);
     }
@@ -192,7 +198,7 @@ fn image() -> Vec<u8> {
     generator.end();
 
     let mut image = elf_header();
-    image.resize(CODE as usize, 0);
+    image.resize(to_usize(CODE), 0);
     image.extend(
         generator
             .code
@@ -200,12 +206,12 @@ fn image() -> Vec<u8> {
             .flat_map(|&operation| encode(operation).to_le_bytes()),
     );
     assert!(image.len() as u64 <= INPUT);
-    image.resize(INPUT as usize, 0);
+    image.resize(to_usize(INPUT), 0);
     for _ in 0..BLOCKS {
         image.extend((0..32).flat_map(|_| generator.value().to_le_bytes()));
         image.extend((0..32).flat_map(|_| generator.float_value().to_le_bytes()));
     }
-    image.resize(SIZE as usize, 0);
+    image.resize(to_usize(SIZE), 0);
     image
 }
 
@@ -246,7 +252,7 @@ fn qemu() -> PathBuf {
     path
 }
 
-/// What the program writes under qemu.
+/// The output of the program under qemu.
 fn run_reference(image: &[u8]) -> Vec<u8> {
     use std::os::unix::fs::PermissionsExt;
     let name = format!("hartline-interpreter-{}", std::process::id());
@@ -264,7 +270,7 @@ fn run_reference(image: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// What the program writes when interpreted.
+/// The output of the interpreted program.
 fn run_interpreter(image: &[u8]) -> Vec<u8> {
     let address = super::tests::map_pages(BASE, image.len());
     // SAFETY: a fresh mapping of that length.
@@ -283,9 +289,9 @@ fn run_interpreter(image: &[u8]) -> Vec<u8> {
     }
     assert_eq!((hart.x(17), hart.x(11)), (nr::write, BASE + OUTPUT));
     // SAFETY: within the mapping.
-    let output = unsafe { address.add(OUTPUT as usize) };
+    let output = unsafe { address.add(to_usize(OUTPUT)) };
     // SAFETY: as before; nothing writes there any more.
-    unsafe { std::slice::from_raw_parts(output, OUTPUT_BYTES as usize) }.to_vec()
+    unsafe { std::slice::from_raw_parts(output, to_usize(OUTPUT_BYTES)) }.to_vec()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use hartline_isa::{FCmp, FMinMax, Format, fflags};
 
-use super::{Environment, Number, Value, canonical_nan, precision, sign_bit};
+use super::{Environment, Number, Value, canonical_nan, fraction_bits, sign_bit};
 
 impl Environment {
     /// `feq`, `flt`, `fle`.
@@ -45,7 +45,7 @@ impl Environment {
 
 /// An integer that orders non-NaN values, −0 before +0.
 fn order(format: Format, bits: u64) -> i64 {
-    let magnitude = (bits & (sign_bit(format) - 1)) as i64;
+    let magnitude = (bits & (sign_bit(format) - 1)).cast_signed();
     if bits & sign_bit(format) == 0 {
         magnitude
     } else {
@@ -73,5 +73,5 @@ pub fn classify(format: Format, bits: u64) -> u64 {
 }
 
 fn is_subnormal(format: Format, number: &Number) -> bool {
-    number.leading() < precision(format) as i32 - 1
+    number.leading() < fraction_bits(format)
 }

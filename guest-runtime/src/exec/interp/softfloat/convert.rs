@@ -1,8 +1,10 @@
 //! Conversions between integers and both formats.
 
-use hartline_isa::{Format, IntFormat, fflags};
+use hartline_isa::{Format, IntFormat, Width, fflags};
 
+use super::super::memory::sign_extend;
 use super::{Environment, Number, Value};
+use crate::convert::{low_u32, low_u64};
 
 impl Environment {
     /// `fcvt.s.d` and `fcvt.d.s`: from the other format to `to`.
@@ -17,9 +19,9 @@ impl Environment {
     /// Integer to float; the low bits of `value` that `from` names.
     pub fn int_to_float(&mut self, format: Format, from: IntFormat, value: u64) -> u64 {
         let value = match from {
-            IntFormat::I32 => i128::from(value as i32),
-            IntFormat::U32 => i128::from(value as u32),
-            IntFormat::I64 => i128::from(value as i64),
+            IntFormat::I32 => i128::from(low_u32(value).cast_signed()),
+            IntFormat::U32 => i128::from(low_u32(value)),
+            IntFormat::I64 => i128::from(value.cast_signed()),
             IntFormat::U64 => i128::from(value),
         };
         if value == 0 {
@@ -56,9 +58,10 @@ impl Environment {
         } else if !exact {
             self.flags |= fflags::NX;
         }
+        let bits = low_u64(result.cast_unsigned());
         match to {
-            IntFormat::I32 | IntFormat::U32 => result as i32 as u64,
-            IntFormat::I64 | IntFormat::U64 => result as u64,
+            IntFormat::I32 | IntFormat::U32 => sign_extend(Width::Word, bits),
+            IntFormat::I64 | IntFormat::U64 => bits,
         }
     }
 
@@ -76,7 +79,7 @@ impl Environment {
             );
         }
         let (magnitude, exact) = self.round_at(number, 0);
-        let magnitude = magnitude as i128;
+        let magnitude = magnitude.cast_signed();
         (
             if number.negative {
                 -magnitude

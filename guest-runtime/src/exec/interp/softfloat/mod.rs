@@ -11,6 +11,7 @@ mod convert;
 #[cfg(test)]
 pub(super) mod tests;
 
+use crate::convert::{low_u32, low_u64};
 pub use compare::classify;
 use hartline_isa::{Format, Rounding, fflags};
 
@@ -29,6 +30,11 @@ pub(super) const fn precision(format: Format) -> u32 {
         Format::Single => 24,
         Format::Double => 53,
     }
+}
+
+/// Bits of the fraction, as part of an exponent.
+const fn fraction_bits(format: Format) -> i32 {
+    precision(format).cast_signed() - 1
 }
 
 /// Exponent of the largest values; also the bias.
@@ -93,9 +99,9 @@ impl Value {
         let fraction_bits = precision(format) - 1;
         let negative = bits & sign_bit(format) != 0;
         let magnitude = bits & (sign_bit(format) - 1);
-        let biased = (magnitude >> fraction_bits) as i32;
+        let biased = low_u32(magnitude >> fraction_bits).cast_signed();
         let fraction = magnitude & ((1 << fraction_bits) - 1);
-        let lowest = 1 - max_exponent(format) - fraction_bits as i32;
+        let lowest = 1 - max_exponent(format) - fraction_bits.cast_signed();
         if biased == 2 * max_exponent(format) + 1 {
             return match fraction {
                 0 => Self::Infinity { negative },
@@ -147,13 +153,13 @@ impl Value {
 impl Number {
     /// Position of the leading one.
     fn leading(&self) -> i32 {
-        127 - self.significand.leading_zeros() as i32
+        127 - self.significand.leading_zeros().cast_signed()
     }
 
     /// The same value with the leading one at bit `position`, which must leave room for all bits of
     /// the significand.
     fn normalized(self, position: u32) -> Self {
-        let shift = position as i32 - self.leading();
+        let shift = position.cast_signed() - self.leading();
         debug_assert!(shift >= 0);
         Self {
             significand: self.significand << shift,
@@ -257,7 +263,7 @@ impl Environment {
 
     /// Rounds to the format and raises OF, UF and NX.
     fn round(&mut self, format: Format, number: Number) -> u64 {
-        let fraction_bits = precision(format) as i32 - 1;
+        let fraction_bits = fraction_bits(format);
         let (max, min) = (max_exponent(format), 1 - max_exponent(format));
         let leading_exponent = number.exponent + number.leading();
         let mut target = (leading_exponent - fraction_bits).max(min - fraction_bits);
@@ -276,15 +282,15 @@ impl Environment {
             return self.overflow(format, number.negative);
         }
         // The leading one of a normal number adds 1 to the exponent field.
-        let field = (target + fraction_bits - min) as u64;
-        let magnitude = (field << fraction_bits) + significand as u64;
+        let field = u64::from((target + fraction_bits - min).cast_unsigned());
+        let magnitude = (field << fraction_bits) + low_u64(significand);
         with_sign(format, number.negative, magnitude)
     }
 
     /// Whether a value below the least normal number is still below it after
     /// rounding with an unbounded exponent.
     fn is_tiny(&self, format: Format, number: &Number) -> bool {
-        let fraction_bits = precision(format) as i32 - 1;
+        let fraction_bits = fraction_bits(format);
         let leading_exponent = number.exponent + number.leading();
         if leading_exponent < -max_exponent(format) {
             return true;

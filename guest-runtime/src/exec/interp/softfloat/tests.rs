@@ -4,9 +4,11 @@
 
 use core::arch::asm;
 
-use hartline_isa::{FBinOp, FCmp, Fma, Format, IntFormat, Rounding, fflags};
+use hartline_isa::{FBinOp, FCmp, Fma, Format, IntFormat, Rounding, Width, fflags};
 
 use super::{Environment, Value, canonical_nan, precision, sign_bit};
+use crate::convert::{low_u32, to_usize};
+use crate::exec::interp::memory::sign_extend;
 use crate::exec::interp::tests::Random;
 
 const FORMATS: [Format; 2] = [Format::Single, Format::Double];
@@ -143,7 +145,7 @@ fn sample(count: u32, mut test: impl FnMut(Format, Rounding, u32, [u64; 3])) {
     let mut random = Random::seeded();
     for round in 0..count {
         let format = FORMATS[round as usize % 2];
-        let (rounding, control) = SSE_MODES[random.below(4) as usize];
+        let (rounding, control) = SSE_MODES[to_usize(random.below(4))];
         let operands = core::array::from_fn(|_| operand(&mut random, format));
         test(format, rounding, control, operands);
     }
@@ -392,7 +394,7 @@ fn integers_to_float_agree_with_sse() {
     let mut random = Random::seeded();
     for round in 0..300_000_u32 {
         let format = FORMATS[round as usize % 2];
-        let (rounding, control) = SSE_MODES[random.below(4) as usize];
+        let (rounding, control) = SSE_MODES[to_usize(random.below(4))];
         let a = random.next() >> random.below(64);
         let a = if random.below(2) == 0 {
             a
@@ -423,7 +425,8 @@ fn integers_to_float_agree_with_sse() {
         let wide = Environment::new(rounding).int_to_float(format, IntFormat::I64, a & 0xffff_ffff);
         assert_eq!(narrow, wide);
         let narrow = Environment::new(rounding).int_to_float(format, IntFormat::I32, a);
-        let wide = Environment::new(rounding).int_to_float(format, IntFormat::I64, a as i32 as u64);
+        let word = sign_extend(Width::Word, a);
+        let wide = Environment::new(rounding).int_to_float(format, IntFormat::I64, word);
         assert_eq!(narrow, wide);
     }
     let mut env = Environment::new(Rounding::Rne);
@@ -452,8 +455,8 @@ fn floats_to_integers_agree_with_sse() {
         let positive = is_nan(format, a) || a & sign_bit(format) == 0;
         let expected = match native.flags & fflags::NV {
             0 => native.integer,
-            _ if positive => i64::MAX as u64,
-            _ => i64::MIN as u64,
+            _ if positive => i64::MAX.cast_unsigned(),
+            _ => i64::MIN.cast_unsigned(),
         };
         let what = format!("to i64 {format:?} {rounding:?}");
         check(&what, &[a], (result, env.flags), (expected, native.flags));
@@ -501,7 +504,7 @@ fn narrow_and_unsigned_conversions_saturate() {
         (
             IntFormat::I64,
             f64::NEG_INFINITY,
-            i64::MIN as u64,
+            i64::MIN.cast_unsigned(),
             fflags::NV,
         ),
     ];
@@ -523,7 +526,7 @@ fn narrow_and_unsigned_conversions_saturate() {
 /// a tie. Products of singles are exact as doubles, so distances to the neighbours are exact.
 #[test]
 fn ties_to_max_magnitude() {
-    let single = |bits: u64| f64::from(f32::from_bits(bits as u32));
+    let single = |bits: u64| f64::from(f32::from_bits(low_u32(bits)));
     let mut ties = 0;
     sample(2_000_000, |_, _, _, [a, b, _]| {
         // Few significant bits, so that ties are frequent.

@@ -1,6 +1,7 @@
 //! A simulated host that answers on demand.
 
 use super::*;
+use crate::convert::to_usize;
 use crate::mm::{UserSlice, UserSliceMut};
 use alloc::vec;
 use core::cell::{Cell, RefCell};
@@ -18,14 +19,14 @@ struct Host {
 
 impl Host {
     /// The slot of the request about a node.
-    fn place(&self, node: u64) -> usize {
+    fn slot(&self, node: u64) -> usize {
         let requests = self.requests.borrow();
         let is_it = |request: &Option<Asked>| request.is_some_and(|(_, args)| args[0] == node);
         requests.iter().position(is_it).expect("a request")
     }
 
     fn answer(&self, node: u64, result: i64) {
-        self.answers.borrow_mut()[self.place(node)] = Some(result);
+        self.answers.borrow_mut()[self.slot(node)] = Some(result);
     }
 }
 
@@ -40,23 +41,23 @@ impl Transport for Host {
         Err(Errno::ENOSYS)
     }
 
-    fn places(&self) -> usize {
+    fn slots(&self) -> usize {
         2
     }
 
-    fn give(&self, place: usize, operation: Operation, args: [u64; 6]) {
-        let before = self.requests.borrow_mut()[place].replace((operation, args));
-        assert_eq!(before, None, "a place that is not free");
+    fn start(&self, slot: usize, operation: Operation, args: [u64; 6]) {
+        let before = self.requests.borrow_mut()[slot].replace((operation, args));
+        assert_eq!(before, None, "a slot that is not free");
     }
 
-    fn has_answer(&self, place: usize) -> bool {
-        self.answers.borrow()[place].is_some()
+    fn has_answer(&self, slot: usize) -> bool {
+        self.answers.borrow()[slot].is_some()
     }
 
-    fn take(&self, place: usize, mut into: UserSliceMut<'_>) -> Result<Answer, Errno> {
-        self.requests.borrow_mut()[place] = None;
-        let result = self.answers.borrow_mut()[place].take().expect("an answer");
-        let count = Errno::check(result)? as usize;
+    fn take(&self, slot: usize, mut into: UserSliceMut<'_>) -> Result<Answer, Errno> {
+        self.requests.borrow_mut()[slot] = None;
+        let result = self.answers.borrow_mut()[slot].take().expect("an answer");
+        let count = to_usize(Errno::check(result)?);
         into.part(0, count).fill(7);
         Ok(Answer {
             result,
@@ -100,7 +101,7 @@ fn requests_are_answered_in_any_order() {
     host.answer(6, 0);
     assert!(waiting.is_pending() && waiting.want_interrupt());
     assert_eq!(woken(&mut waiting), [2]);
-    assert_eq!(woken(&mut waiting), [], "nobody is told twice");
+    assert_eq!(woken(&mut waiting), [], "no task is notified twice");
     assert!(!waiting.is_pending());
     assert_eq!(waiting.sync(2, 6, true), Ok(()));
     host.answer(5, 4);
@@ -162,11 +163,11 @@ fn requests_of_tasks_that_have_gone_are_ended() {
     host.answer(1, 0);
     waiting.forget(1);
     waiting.forget(2);
-    assert_eq!(woken(&mut waiting), [3], "of the place of the first");
+    assert_eq!(woken(&mut waiting), [3], "of the slot of the first");
     assert_eq!(waiting.sync(3, 3, false), WAITS);
     // The host has not completed this request.
     assert_eq!(waiting.sync(2, 2, false), WAITS);
     host.answer(2, 0);
-    assert_eq!(woken(&mut waiting), [2], "its place came free");
+    assert_eq!(woken(&mut waiting), [2], "its slot came free");
     assert_eq!(waiting.sync(2, 2, false), WAITS, "it is another request");
 }

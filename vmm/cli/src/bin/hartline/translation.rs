@@ -11,9 +11,9 @@ use hartline_aot::translate::Progress;
 use hartline_aot::translator::{Options, Translator};
 use hartline_tree::Stamp;
 use hartline_vmm::images::ImageFile;
-use hartline_vmm::known::Known;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::probe;
+use hartline_vmm::validated::ValidatedImages;
 use std::collections::HashSet;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub struct Translation {
     cache: Cache,
     options: Options,
     /// The validated-image cache.
-    known: Option<Known>,
+    validated: Option<ValidatedImages>,
 }
 
 /// An image in the cache.
@@ -87,7 +87,7 @@ impl Translation {
             ..Options::default()
         };
         Self {
-            known: Known::of(&cache),
+            validated: ValidatedImages::of(&cache),
             cache,
             options,
         }
@@ -113,8 +113,11 @@ impl Translation {
 
     /// The opened image of a whole file, if the validated-image cache has it for the host file with
     /// `stamp`.
-    pub fn known(&self, stamp: Option<&Stamp>, variant: u32) -> Option<ImageFile> {
-        let image = self.known.as_ref()?.image(stamp?, &self.options(variant))?;
+    pub fn validated(&self, stamp: Option<&Stamp>, variant: u32) -> Option<ImageFile> {
+        let image = self
+            .validated
+            .as_ref()?
+            .image(stamp?, &self.options(variant))?;
         ImageFile::open(image).ok()
     }
 
@@ -132,8 +135,8 @@ impl Translation {
         let Some(image) = self.cache.lookup(key) else {
             return Ok(None);
         };
-        if let (Some(known), Some(stamp)) = (&self.known, stamp) {
-            known.remember(stamp, options, key, &image);
+        if let (Some(validated), Some(stamp)) = (&self.validated, stamp) {
+            validated.remember(stamp, options, key, &image);
         }
         let image = ImageFile::open(image).context("image in the cache")?;
         Ok(Some(image))

@@ -119,9 +119,9 @@ pub struct Remote {
 /// Values of `--output`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people
+    /// Human-readable text
     Table,
-    /// As the daemon answered
+    /// JSON, as the daemon answers
     Json,
 }
 

@@ -91,8 +91,8 @@ pub fn volume(command: &Volume) -> anyhow::Result<ExitCode> {
                 let mut daemon = remote.connect().await?;
                 for name in names {
                     let path = format!("/v1/volumes/{}", escape(name));
-                    let gone = daemon.json::<Value>(Method::DELETE, &path, None).await;
-                    gone.with_context(|| name.clone())?;
+                    let deleted = daemon.json::<Value>(Method::DELETE, &path, None).await;
+                    deleted.with_context(|| name.clone())?;
                     println!("{name}");
                 }
             }

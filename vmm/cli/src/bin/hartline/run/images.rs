@@ -12,7 +12,7 @@ use hartline_aot::translate::Silent;
 use hartline_aot::translator::{MAX_TEXT, Options, ReadError};
 use hartline_vmm::affinity;
 use hartline_vmm::background::{
-    Background, BackgroundError, BaselineJob, BaselineRun, Guest, Job, Turns, step_back,
+    Background, BackgroundError, BaselineJob, BaselineRun, Guest, Job, PrioritySemaphore, step_back,
 };
 use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
 use hartline_vmm::program::{Bytes, Program};
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub struct RunningImages {
     translation: Translation,
-    turns: Turns,
+    compilers: PrioritySemaphore,
     /// Processors to translate on; `None`: the processors of the requesting thread.
     processors: Option<Vec<u32>>,
     baseline: Baseline,
@@ -68,7 +68,7 @@ impl RunningImages {
     pub fn new(translation: Translation, processors: Option<Vec<u32>>, baseline: Baseline) -> Self {
         Self {
             translation,
-            turns: Turns::new(),
+            compilers: PrioritySemaphore::new(),
             processors,
             baseline,
             files: Mutex::default(),
@@ -91,7 +91,7 @@ impl RunningImages {
             return Ok(None);
         }
         let stamp = program.file.stamp();
-        if let Some(image) = self.translation.known(stamp, variant) {
+        if let Some(image) = self.translation.validated(stamp, variant) {
             return Ok(Some(image));
         }
         let options = self.translation.options(variant);
@@ -137,7 +137,7 @@ impl RunningImages {
             options: &file.options,
             key: file.key,
             cache: self.translation.cache(),
-            turns: &self.turns,
+            compilers: &self.compilers,
             least: match self.baseline {
                 Baseline::Auto => patience(file.elf.len()),
                 _ => 1,
@@ -256,7 +256,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl ImageSource for RunningImages {
     fn at_once(&self, file: &CodeFile, variant: u32) -> Option<ImageFile> {
         self.makes(variant)
-            .then(|| self.translation.known(file.stamp(), variant))?
+            .then(|| self.translation.validated(file.stamp(), variant))?
     }
 
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {

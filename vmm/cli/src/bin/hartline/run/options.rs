@@ -143,7 +143,7 @@ pub struct Arguments {
     #[arg(long, hide = true)]
     pub interpret: bool,
 
-    /// Which code the baseline translator translates
+    /// Code that the baseline translator translates
     #[arg(
         long,
         hide = true,
@@ -209,20 +209,20 @@ pub enum Interrupts {
 /// Values of `--baseline`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Baseline {
-    /// None
+    /// No code
     Off,
-    /// The code that a program reaches before LLVM has translated it
+    /// Code that a program reaches before LLVM has translated it
     Auto,
     /// Whole files, also if LLVM has translated them, before they are executed
     Whole,
-    /// Whole files, and LLVM none
+    /// Whole files; LLVM translates nothing
     Only,
 }
 
 /// Values of `--stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum StatsFormat {
-    /// For people
+    /// Human-readable text
     Table,
     /// One JSON object
     Json,

@@ -10,17 +10,17 @@ use std::sync::atomic::Ordering;
 
 /// Sets a bit of the pending word of all harts and raises their poll limits. Before the runtime has
 /// published a hart, this has no effect on it: the runtime checks everything when it starts.
-pub(crate) fn raise(shared: &Mapping, ram: &Mapping, why: Pending) {
+pub(crate) fn all(shared: &Mapping, ram: &Mapping, why: Pending) {
     lateness::point();
     for cpu in 0..MAX_CPUS {
-        raise_one(shared, ram, cpu, why);
+        one(shared, ram, cpu, why);
     }
 }
 
-/// As [`raise`], for the hart of vCPU `cpu`, less than [`MAX_CPUS`].
-pub(crate) fn raise_one(shared: &Mapping, ram: &Mapping, cpu: usize, why: Pending) {
-    let place = offset_of!(Shared, harts) + cpu * size_of::<u64>();
-    let Ok(hart) = shared.atomic_u64(place as u64) else {
+/// As [`all`], for the hart of vCPU `cpu`, less than [`MAX_CPUS`].
+pub(crate) fn one(shared: &Mapping, ram: &Mapping, cpu: usize, why: Pending) {
+    let slot = offset_of!(Shared, harts) + cpu * size_of::<u64>();
+    let Ok(hart) = shared.atomic_u64(slot as u64) else {
         return;
     };
     let hart = hart.load(Ordering::SeqCst);

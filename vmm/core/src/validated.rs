@@ -36,13 +36,13 @@ const CHECKSUM: usize = LENGTH - 32;
 
 /// The table of a cache.
 #[derive(Debug)]
-pub struct Known {
+pub struct ValidatedImages {
     directory: PathBuf,
     boot: Vec<u8>,
     table: Option<File>,
 }
 
-impl Known {
+impl ValidatedImages {
     /// Opens the table of `cache`; `None` if the host has no id of this boot.
     #[must_use]
     pub fn of(cache: &Cache) -> Option<Self> {
@@ -67,7 +67,9 @@ impl Known {
         let name = self.name(stamp, options);
         let mut record = [0; LENGTH];
         let table = self.table.as_ref()?;
-        table.read_exact_at(&mut record, place(&name)).ok()?;
+        table
+            .read_exact_at(&mut record, record_offset(&name))
+            .ok()?;
         let is_whole = record[CHECKSUM..] == checksum(&record) && record[..NAME] == *name.bytes();
         let file = record[IMAGE..CHECKSUM].split(|&byte| byte == 0).next()?;
         let file = std::str::from_utf8(file).ok()?;
@@ -105,7 +107,7 @@ impl Known {
         let mut open = OpenOptions::new();
         let open = open.write(true).create(true).truncate(false).mode(0o644);
         let table = open.open(self.directory.join(TABLE))?;
-        table.write_all_at(&record, place(&name))
+        table.write_all_at(&record, record_offset(&name))
     }
 
     /// The name of a record: the key of the file's stamp in place of its contents.
@@ -116,7 +118,7 @@ impl Known {
 }
 
 /// The offset of the record with a name.
-fn place(name: &Key) -> u64 {
+fn record_offset(name: &Key) -> u64 {
     let start = name
         .bytes()
         .first_chunk()
@@ -184,20 +186,20 @@ mod tests {
             self.tree().stamp(1).copied()
         }
 
-        fn known(&self) -> Known {
-            Known::for_boot(&self.cache, b"boot".to_vec())
+        fn images(&self) -> ValidatedImages {
+            ValidatedImages::for_boot(&self.cache, b"boot".to_vec())
         }
 
         fn remember(&self) {
             let image = self.cache.lookup(&self.key).unwrap();
             let stamp = self.stamp().unwrap();
-            self.known()
+            self.images()
                 .remember(&stamp, &self.options, &self.key, &image);
         }
 
-        fn is_known(&self) -> bool {
+        fn is_validated(&self) -> bool {
             let stamp = self.stamp().unwrap();
-            self.known().image(&stamp, &self.options).is_some()
+            self.images().image(&stamp, &self.options).is_some()
         }
     }
 
@@ -221,10 +223,10 @@ mod tests {
     #[test]
     fn what_was_remembered_is_found_under_the_same_conditions_only() {
         let fixture = Fixture::new();
-        assert!(!fixture.is_known());
+        assert!(!fixture.is_validated());
         fixture.remember();
         let stamp = fixture.stamp().unwrap();
-        let image = fixture.known().image(&stamp, &fixture.options).unwrap();
+        let image = fixture.images().image(&stamp, &fixture.options).unwrap();
         assert_eq!(contents(&image), image_of(&fixture.key));
         for options in [
             Options {
@@ -236,23 +238,23 @@ mod tests {
                 ..Options::default()
             },
         ] {
-            assert!(fixture.known().image(&stamp, &options).is_none());
+            assert!(fixture.images().image(&stamp, &options).is_none());
         }
-        let later = Known::for_boot(&fixture.cache, b"another boot".to_vec());
+        let later = ValidatedImages::for_boot(&fixture.cache, b"another boot".to_vec());
         assert!(later.image(&stamp, &fixture.options).is_none());
         // The same contents in another file: the image is found by the contents.
         let copy = fixture.elf().with_extension("copy");
         fs::copy(fixture.elf(), &copy).unwrap();
         fs::rename(&copy, fixture.elf()).unwrap();
         thread::sleep(SETTLING);
-        assert!(!fixture.is_known());
+        assert!(!fixture.is_validated());
     }
 
     #[test]
     fn a_file_that_changed_is_looked_at_again() {
         let fixture = Fixture::new();
         fixture.remember();
-        assert!(fixture.is_known());
+        assert!(fixture.is_validated());
         // With the old length and modification time.
         let file = File::options().write(true).open(fixture.elf()).unwrap();
         let before = file.metadata().unwrap().modified().unwrap();
@@ -260,7 +262,7 @@ mod tests {
         file.set_modified(before).unwrap();
         assert_eq!(fixture.stamp(), None);
         thread::sleep(SETTLING);
-        assert!(!fixture.is_known());
+        assert!(!fixture.is_validated());
     }
 
     #[test]
@@ -286,11 +288,11 @@ mod tests {
         let check = |damage: fn(&Path)| {
             let fixture = Fixture::new();
             fixture.remember();
-            assert!(fixture.is_known());
+            assert!(fixture.is_validated());
             damage(&fixture.cache.path(&fixture.key));
-            assert!(!fixture.is_known());
+            assert!(!fixture.is_validated());
             thread::sleep(SETTLING);
-            assert!(!fixture.is_known());
+            assert!(!fixture.is_validated());
         };
         thread::scope(|scope| {
             for damage in damage {
@@ -308,7 +310,7 @@ mod tests {
             .unwrap();
         fixture.remember();
         thread::sleep(SETTLING);
-        assert!(!fixture.is_known());
+        assert!(!fixture.is_validated());
     }
 
     #[test]
@@ -318,17 +320,17 @@ mod tests {
         let stamp = fixture.stamp().unwrap();
         let table = fixture.directory.path().join("cache").join(TABLE);
         let whole = fs::read(&table).unwrap();
-        let start = place(&fixture.known().name(&stamp, &fixture.options));
+        let start = record_offset(&fixture.images().name(&stamp, &fixture.options));
         let start = usize::try_from(start).unwrap();
-        let is_known = || fixture.known().image(&stamp, &fixture.options).is_some();
+        let is_validated = || fixture.images().image(&stamp, &fixture.options).is_some();
         for at in start..start + LENGTH {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
             fs::write(&table, damaged).unwrap();
-            assert!(!is_known(), "byte {at}");
+            assert!(!is_validated(), "byte {at}");
         }
         fs::write(&table, &whole[..start + LENGTH - 1]).unwrap();
-        assert!(!is_known());
+        assert!(!is_validated());
         // No file outside the cache is opened, even if the record names one.
         let mut record: [u8; LENGTH] = whole[start..][..LENGTH].try_into().unwrap();
         let outside = b"../root/elf\0";
@@ -339,8 +341,8 @@ mod tests {
         let mut forged = whole.clone();
         forged[start..][..LENGTH].copy_from_slice(&record);
         fs::write(&table, forged).unwrap();
-        assert!(!is_known());
+        assert!(!is_validated());
         fs::write(&table, whole).unwrap();
-        assert!(is_known());
+        assert!(is_validated());
     }
 }

@@ -12,18 +12,18 @@ use std::time::Duration;
 /// own.
 const NICENESS: i32 = 2;
 
-/// How long a waiting thread relies on its priority before it computes it again.
+/// The time for which a waiting thread relies on its priority before it computes it again.
 const RECHECK: Duration = Duration::from_millis(50);
 
 /// Limits the number of threads that work at a time; threads with the most important work come
 /// first. Giant functions have a separate lane, so that they do not hold up the others for seconds.
 #[derive(Debug)]
-pub struct Turns {
+pub struct PrioritySemaphore {
     small: Lane,
     giant: Lane,
 }
 
-/// Turns for functions of one size class.
+/// The permits for functions of one size class.
 #[derive(Debug)]
 struct Lane {
     queue: Mutex<Queue>,
@@ -39,14 +39,14 @@ struct Queue {
     tickets: u64,
 }
 
-impl Default for Turns {
+impl Default for PrioritySemaphore {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Turns {
-    /// Turns for one thread per processor except the guest's, and one for giants.
+impl PrioritySemaphore {
+    /// Permits for one thread per processor except the guest's, and one for giants.
     #[must_use]
     pub fn new() -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
@@ -69,12 +69,17 @@ impl Turns {
         self.lane(size).limit
     }
 
-    /// Does `work` when it is this thread's turn. The waiting thread with the highest `priority` is
-    /// next; priorities are computed again from time to time.
-    pub fn take<T>(&self, size: Size, priority: impl Fn() -> u64, work: impl FnOnce() -> T) -> T {
+    /// Does `work` with a permit. The waiting thread with the highest `priority` is next; priorities
+    /// are computed again from time to time.
+    pub fn with_permit<T>(
+        &self,
+        size: Size,
+        priority: impl Fn() -> u64,
+        work: impl FnOnce() -> T,
+    ) -> T {
         let lane = self.lane(size);
-        lane.enter(priority);
-        let _leave = LeaveOnDrop(lane);
+        lane.acquire(priority);
+        let _release = ReleaseOnDrop(lane);
         work()
     }
 }
@@ -92,7 +97,7 @@ impl Lane {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, priority: impl Fn() -> u64) {
+    fn acquire(&self, priority: impl Fn() -> u64) {
         let mut now = priority();
         let mut queue = self.queue();
         let ticket = queue.tickets;
@@ -111,15 +116,15 @@ impl Lane {
             queue = self.queue();
         }
         drop(queue);
-        // Another thread may get a turn too, or be next.
+        // Another thread may get a permit too, or be next.
         self.changed.notify_all();
     }
 }
 
-/// Ends a turn, also in a panic.
-struct LeaveOnDrop<'a>(&'a Lane);
+/// Releases a permit, also in a panic.
+struct ReleaseOnDrop<'a>(&'a Lane);
 
-impl Drop for LeaveOnDrop<'_> {
+impl Drop for ReleaseOnDrop<'_> {
     fn drop(&mut self) {
         self.0.queue().working -= 1;
         self.0.changed.notify_all();
@@ -139,14 +144,14 @@ mod tests {
 
     #[test]
     fn no_more_than_the_limit_at_a_time() {
-        let turns = Turns::new();
+        let semaphore = PrioritySemaphore::new();
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
-            for number in 0..turns.limit(Size::Small) as u64 + 4 {
-                let (turns, now, most) = (&turns, &now, &most);
+            for number in 0..semaphore.limit(Size::Small) as u64 + 4 {
+                let (semaphore, now, most) = (&semaphore, &now, &most);
                 scope.spawn(move || {
                     for round in 0..50 {
-                        turns.take(
+                        semaphore.with_permit(
                             Size::Small,
                             || number ^ round,
                             || {
@@ -162,16 +167,16 @@ mod tests {
                 });
             }
         });
-        assert!((1..=turns.limit(Size::Small)).contains(&most.into_inner()));
+        assert!((1..=semaphore.limit(Size::Small)).contains(&most.into_inner()));
         assert_eq!(now.into_inner(), 0);
     }
 
     #[test]
     fn the_most_important_comes_next_and_giants_do_not_matter() {
-        let turns = Turns::new();
+        let semaphore = PrioritySemaphore::new();
         let done = Mutex::new(Vec::new());
         let wait_for = |count| {
-            while turns.small.queue().waiting.len() != count {
+            while semaphore.small.queue().waiting.len() != count {
                 thread::yield_now();
             }
         };
@@ -179,19 +184,19 @@ mod tests {
         let released = Mutex::new(released);
         let block = || released.lock().unwrap().recv().unwrap_or(());
         thread::scope(|scope| {
-            let (turns, done, block) = (&turns, &done, &block);
-            for _ in 0..turns.small.limit {
-                scope.spawn(move || turns.take(Size::Small, || 0, block));
+            let (semaphore, done, block) = (&semaphore, &done, &block);
+            for _ in 0..semaphore.small.limit {
+                scope.spawn(move || semaphore.with_permit(Size::Small, || 0, block));
             }
-            while turns.small.queue().working != turns.small.limit {
+            while semaphore.small.queue().working != semaphore.small.limit {
                 thread::yield_now();
             }
             for (count, priority) in [5, 9, 7].into_iter().enumerate() {
                 let work = move || done.lock().unwrap().push(priority);
-                scope.spawn(move || turns.take(Size::Small, || priority, work));
+                scope.spawn(move || semaphore.with_permit(Size::Small, || priority, work));
                 wait_for(count + 1);
             }
-            turns.take(Size::Giant, || 0, || done.lock().unwrap().push(0));
+            semaphore.with_permit(Size::Giant, || 0, || done.lock().unwrap().push(0));
             // One slot becomes free, for one thread after another.
             release.send(()).unwrap();
             wait_for(0);
