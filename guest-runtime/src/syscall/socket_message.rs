@@ -29,6 +29,9 @@ pub(super) struct Control {
     pub segment: Option<u16>,
 }
 
+/// A control message with a number: level and type, and the number.
+pub(super) type Number = ((i32, i32), i32);
+
 /// A control message: level, type, and data.
 type ControlMessage<'a> = (i32, i32, &'a [u8]);
 
@@ -118,7 +121,7 @@ fn read_rights(kernel: &Kernel, data: &[u8], rights: &mut Vec<FileId>) -> Result
 pub(super) fn write_control(
     kernel: &mut Kernel,
     header: &Msghdr,
-    (who, numbers): (Option<Ucred>, &[Option<((i32, i32), i32)>]),
+    (who, numbers): (Option<Ucred>, &[Option<Number>]),
     rights: Vec<FileId>,
     flags: u32,
 ) -> Result<(u64, u32), Errno> {

@@ -279,21 +279,24 @@ static void details(void) {
     if (access(name, R_OK) == 0) CHECK(contents(name) >= 0 && !strstr(text, wanted));
     close(told[0]), close(told[1]), close(ends[0]), close(ends[1]);
 
+    // The pages are far apart, because a page fault may map several.
+    const size_t length = 16 << 20;
     uint64_t words[2] = {0};
-    char *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    madvise(memory, 8192, MADV_DONTNEED);
-    memory[4096] = 1;
+    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory[length - 1] = 1;
+    size_t first = (uintptr_t)memory / 4096 * 8, last = first + (length / 4096 - 1) * 8;
     int fd = open("/proc/self/pagemap", O_RDONLY);
     CHECK(fd >= 0);
-    GIVES(pread(fd, words, sizeof words, (uintptr_t)memory / 4096 * 8), sizeof words);
+    GIVES(pread(fd, words, 8, first), 8);
+    GIVES(pread(fd, words + 1, 8, last), 8);
     GIVES(words[0] >> 63, 0);
     GIVES(words[1] >> 63, 1);
     FAILS(pread(fd, words, 8, 4), EINVAL);
-    GIVES(lseek(fd, ((uintptr_t)memory / 4096 + 1) * 8, SEEK_SET), ((uintptr_t)memory / 4096 + 1) * 8);
+    GIVES(lseek(fd, last, SEEK_SET), last);
     GIVES(read(fd, words, 8), 8);
     GIVES(words[0] >> 63, 1);
     close(fd);
-    munmap(memory, 8192);
+    munmap(memory, length);
 }
 
 // Files below /proc/sys that programs read.
