@@ -18,6 +18,9 @@
 #include <time.h>
 
 // Numbers that older headers do not have.
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
 #ifndef SYS_fchmodat2
 #define SYS_fchmodat2 452
 #endif
@@ -57,6 +60,22 @@ static const struct {
     {SYS_removexattr, EFAULT, {BAD, MISSING}},
     {SYS_lremovexattr, EFAULT, {BAD, MISSING}},
     {SYS_fremovexattr, EBADF, {FD, MISSING}},
+    // Asynchronous I/O
+    {SYS_io_setup, EINVAL, {0, ZEROS}},
+    {SYS_io_setup, EFAULT, {1, BAD}},
+    {SYS_io_destroy, EINVAL, {4096}},
+    {SYS_io_submit, EINVAL, {4096, 0, ZEROS}},
+    {SYS_io_cancel, EFAULT, {4096, BAD, ZEROS}},
+    {SYS_io_cancel, EINVAL, {4096, ZEROS, ZEROS}},
+    {SYS_io_getevents, EINVAL, {4096, 0, 1, ZEROS, 0}},
+    {SYS_io_pgetevents, EINVAL, {4096, 0, 1, ZEROS, 0, 0}},
+    // POSIX message queues
+    {SYS_mq_open, EFAULT, {BAD, 0}},
+    {SYS_mq_unlink, EFAULT, {BAD}},
+    {SYS_mq_timedsend, EBADF, {FD, ZEROS, 1, 0, 0}},
+    {SYS_mq_timedreceive, EBADF, {FD, ZEROS, 1, 0, 0}},
+    {SYS_mq_notify, EBADF, {FD, 0}},
+    {SYS_mq_getsetattr, EBADF, {FD, 0, ZEROS}},
     // System V IPC
     {SYS_shmget, EINVAL, {0, 0, 0600}},
     {SYS_shmget, EINVAL, {0, -1, 0600}},
@@ -265,6 +284,8 @@ static const struct {
     {SYS_futex, EFAULT, {BAD, FUTEX_WAIT, 0, 0}},
     {SYS_futex, EINVAL, {1, FUTEX_WAIT, 0, 0}},
     {SYS_futex, ENOSYS, {ZEROS, 77, 0, 0}},
+    {SYS_futex_waitv, EINVAL, {ZEROS, 0, 0, 0, 0}},
+    {SYS_futex_waitv, EFAULT, {BAD, 1, 0, 0, 0}},
     {SYS_set_robust_list, EINVAL, {ZEROS, 1}},
     {SYS_get_robust_list, ESRCH, {99999, ZEROS, ZEROS}},
     {SYS_sched_setparam, EINVAL, {0, 0}},

@@ -15,7 +15,7 @@ const SYSCALL: u64 = 2;
 /// Makes the main thread of another process, which waits in a system call, make another one next.
 ///
 /// # Errors
-/// `WouldBlock`: the thread is in no system call.
+/// `WouldBlock`: the thread is in no system call, or blocks `SIGSYS`.
 fn inject(pid: i32, number: i64) -> io::Result<()> {
     let done = |result: libc::c_long| match result {
         -1 => Err(io::Error::last_os_error()),
@@ -32,8 +32,9 @@ fn inject(pid: i32, number: i64) -> io::Result<()> {
         let to = registers.as_mut_ptr();
         done(libc::ptrace(libc::PTRACE_GETREGS, pid, none, to))?;
         let mut registers = registers.assume_init();
-        // Outside of a system call there is no instruction to repeat.
-        if registers.orig_rax.cast_signed() < 0 {
+        // Outside of a system call there is no instruction to repeat. While the C library starts a
+        // thread, it blocks all signals: the process would end without a report.
+        if registers.orig_rax.cast_signed() < 0 || blocks_sigsys(pid) {
             done(libc::ptrace(libc::PTRACE_DETACH, pid, none, none))?;
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -81,6 +82,16 @@ pub fn forbidden_call() -> Result<()> {
     until(|| filtered.iter().all(|&pid| has_ended(pid)))?;
     let outcome = run(&daemon, &json!({ "program": program }))?;
     check("runs again", outcome["exit_code"] == 0, &outcome)
+}
+
+/// Whether the main thread of a process blocks `SIGSYS`.
+fn blocks_sigsys(pid: libc::pid_t) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigBlk:\t"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    mask.is_none_or(|mask| mask & 1 << (libc::SIGSYS - 1) != 0)
 }
 
 /// Whether a process has its filter of system calls. A VMM that starts has none.

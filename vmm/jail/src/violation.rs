@@ -20,10 +20,11 @@
 //! - Its writes never wait: one is to a socket with `MSG_DONTWAIT`, the other at an offset, which
 //!   pipes, sockets and eventfds refuse.
 //!
-//! A compromised process can write a false number, or none. The daemon learns from the kernel
-//! whether `SIGSYS` ended the process. The filters have `SECCOMP_FILTER_FLAG_LOG`, so the kernel's
-//! own log has the true number (`type=1326 … syscall=N`), then the number of the handler's last
-//! call.
+//! A compromised process can write a false number, or none. A violation while the C library starts a
+//! thread, with all signals blocked, ends the process without a report. The daemon learns from the
+//! kernel whether `SIGSYS` ended the process. The filters have `SECCOMP_FILTER_FLAG_LOG`, so the
+//! kernel's own log has the true number (`type=1326 … syscall=N`), then the number of the handler's
+//! last call.
 
 use super::call_names;
 use super::enter::JailError;
