@@ -161,11 +161,11 @@ struct Shown {
 
 impl Shown {
     /// Whether to make an image now: at once if there is half as much code again as in the last one,
-    /// otherwise after a time that grows with the number of images. At least half of the time passes
-    /// without making images; if there is little new code, more of it.
+    /// otherwise after a time that grows with the number of images and with the time that the last
+    /// one took.
     fn is_due(&self, length: usize) -> bool {
         /// Times that it took to make the last image before the next one with little new code.
-        const REST: u32 = 4;
+        const REST: u32 = 2;
         /// The interval after the first image.
         const FIRST: Duration = Duration::from_millis(3);
         /// Growth of each interval.
@@ -175,7 +175,7 @@ impl Shown {
         let images = i32::try_from(self.images.min(MAX_IMAGES)).unwrap_or(i32::MAX);
         let interval = FIRST.mul_f64(GROWTH.powi(images));
         let rest = match much {
-            true => self.took,
+            true => Duration::ZERO,
             false => interval.max(REST * self.took),
         };
         self.is_behind && waited >= rest

@@ -240,12 +240,12 @@ impl RunningImages {
 
 /// The samples of the baseline translator's code of a file from which on LLVM translates the file.
 /// Before its first function, LLVM's translator recovers the control flow of the whole file, about
-/// 8 MiB of it in a second. A program that ends within this time does without.
+/// 8 MiB of it in a second. A program that ends within a sixth of this time does without.
 fn patience(length: usize) -> u64 {
-    /// The bytes of a file whose control flow is recovered between two samples (10 ms).
-    const BYTES_PER_SAMPLE: u64 = 80 << 10;
-    /// A second; counts are halved each second.
-    const MOST: u64 = 100;
+    /// Six times the bytes of a file whose control flow is recovered between two samples (10 ms).
+    const BYTES_PER_SAMPLE: u64 = 480 << 10;
+    /// A quarter of a second.
+    const MOST: u64 = 25;
     SAMPLE * (length as u64 / BYTES_PER_SAMPLE).clamp(1, MOST)
 }
 
