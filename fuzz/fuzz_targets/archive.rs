@@ -95,7 +95,7 @@ fuzz_target!(|input: &[u8]| {
 /// Repairs the checksums of headers, so that the members of an archive are reached.
 fn repair(archive: &mut [u8]) {
     let mut at = 0;
-    while let Some(block) = archive.get_mut(at..at + BLOCK) {
+    while let Some(block) = archive.get_mut(at..).and_then(|rest| rest.get_mut(..BLOCK)) {
         let mut header = tar::Header::new_old();
         header.as_mut_bytes().copy_from_slice(block);
         if block.iter().any(|&byte| byte != 0) {
