@@ -16,9 +16,9 @@ const SOURCES: [&str; 6] = [
     "aot/isa",
     "Cargo.lock",
 ];
-/// Linked at `hartline_abi::layout::RUNTIME_BASE`, each segment in 2 MiB pages of
-/// its own, position-independent code because that is above 4 GiB.
-const FLAGS: [&str; 10] = [
+/// Linked at `hartline_abi::layout::RUNTIME_BASE`, each segment at the start of 2 MiB pages of its own:
+/// every VM takes as few of them as possible. Position-independent code, because that is above 4 GiB.
+const FLAGS: [&str; 11] = [
     "-Crelocation-model=pic",
     "-Clink-arg=-nostartfiles",
     "-Clink-arg=-nostdlib",
@@ -26,6 +26,7 @@ const FLAGS: [&str; 10] = [
     "-Clink-arg=-no-pie",
     "-Clink-arg=-Wl,--image-base=0x10000000000",
     "-Clink-arg=-Wl,-z,max-page-size=0x200000",
+    "-Clink-arg=-Wl,-z,separate-loadable-segments",
     "-Clink-arg=-Wl,-z,norelro",
     "-Clink-arg=-Wl,--build-id=none",
     "-Clink-arg=-Wl,--strip-debug",

@@ -6,6 +6,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -14,6 +15,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 pub const MAX_MESSAGE: usize = 128 << 10;
 /// Most descriptors of one message (the kernel's `SCM_MAX_FD` is 253).
 pub const MAX_DESCRIPTORS: usize = 240;
+
+thread_local! {
+    /// Room for the longest message. A new one for each message would have to be zeroed.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_MESSAGE]);
+}
 
 /// One end of a connection that preserves message boundaries.
 #[derive(Debug)]
@@ -70,10 +76,13 @@ impl Channel {
     /// # Errors
     /// Any I/O error of the host.
     pub fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-        let mut message = vec![0; MAX_MESSAGE];
+        BUFFER.with_borrow_mut(|buffer| self.receive_with(buffer))
+    }
+
+    fn receive_with(&self, buffer: &mut [u8]) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         let mut space = vec![MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut pieces = [IoSliceMut::new(&mut message)];
+        let mut pieces = [IoSliceMut::new(buffer)];
         let received = recvmsg(&self.0, &mut pieces, &mut control, RecvFlags::empty())?;
         let mut descriptors = Vec::new();
         for part in control.drain() {
@@ -81,8 +90,8 @@ impl Channel {
                 descriptors.extend(rights);
             }
         }
-        message.truncate(received.bytes);
-        Ok((message, descriptors))
+        let message = buffer.get(..received.bytes).unwrap_or_default();
+        Ok((message.to_vec(), descriptors))
     }
 }
 

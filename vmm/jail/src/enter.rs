@@ -76,7 +76,7 @@ pub enum JailError {
 ///
 /// # Errors
 /// [`JailError`]; some rights may be lost by then.
-pub fn enter(jail: &Jail, filters: &Filters) -> Result<Option<OwnedFd>, JailError> {
+pub fn enter(jail: &Jail) -> Result<Option<OwnedFd>, JailError> {
     if jail.uid == 0 {
         return Err(JailError::Root);
     }
@@ -94,7 +94,7 @@ pub fn enter(jail: &Jail, filters: &Filters) -> Result<Option<OwnedFd>, JailErro
     ended.map_err(failed("PR_SET_PDEATHSIG"))?;
     restrict_paths(&jail.volumes)?;
     report_violations()?;
-    filters.confine_process(jail.role)?;
+    Filters.confine_process(jail.role)?;
     Ok(descriptors)
 }
 

@@ -1,14 +1,20 @@
-//! seccomp filters: the system calls that each kind of thread may make, by the
-//! [policy](super::policy). [`super::violation`] handles all other calls.
+//! seccomp filters: the system calls that each kind of thread may make, by the policy
+//! (`policy.json`), which the build script compiles. [`super::violation`] handles all other calls.
 
-use super::policy::{Policy, Rule};
 use hartline_vmm::confine::{Confine, Thread};
-use seccompiler::{BpfMap, BpfProgram, TargetArch};
-use serde_json::{Value, json};
+use libc::sock_filter;
 use std::io;
 
 /// The filter of the calls that end the process at once.
 const KILLED: &str = "killed";
+/// Between the name of a kind of thread and a number, in the name of a filter that refuses calls.
+const REFUSES: &str = " refuses ";
+/// The compiled filters, by name.
+const PROGRAMS: &[(&str, &[sock_filter])] = include!(concat!(env!("OUT_DIR"), "/filters.rs"));
+
+const fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
+    sock_filter { code, jt, jf, k }
+}
 
 /// Kinds of jailed processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,15 +58,6 @@ impl Role {
 /// The reason why threads cannot be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// The policy could not be compiled.
-    #[error("seccomp: {0}")]
-    Seccomp(#[from] seccompiler::Error),
-    /// The policy is not valid JSON.
-    #[error("the policy: {0}")]
-    Json(#[from] serde_json::Error),
-    /// The policy has no filter of this name.
-    #[error("the policy has no filter {0}")]
-    Missing(&'static str),
     /// A filter has more instructions than the kernel accepts.
     #[error("a filter of the policy is too long")]
     Length,
@@ -103,75 +100,48 @@ impl Kind {
         }
     }
 
-    /// The kind's number in the kernel's `SIGSYS` information (`SECCOMP_RET_DATA`).
-    pub(super) fn data(self) -> i32 {
-        (1..)
-            .zip(Self::ALL)
-            .find(|(_, kind)| *kind == self)
-            .map_or(0, |(number, _)| number)
-    }
-
-    /// The kind with this [number](Self::data).
+    /// The kind with this number in the kernel's `SIGSYS` information (`SECCOMP_RET_DATA`).
     pub(super) fn from_data(data: i32) -> Option<Self> {
-        let kind = (1..).zip(Self::ALL).find(|(number, _)| *number == data);
-        kind.map(|(_, kind)| kind)
+        let index = usize::try_from(data).ok()?.checked_sub(1)?;
+        Self::ALL.get(index).copied()
     }
 }
 
 /// The compiled policy.
-#[derive(Debug)]
-pub struct Filters(BpfMap);
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Filters;
 
 impl Filters {
-    /// Compiles the policy.
-    ///
-    /// # Errors
-    /// The policy is invalid: a bug in it.
-    pub fn compile() -> Result<Self, FilterError> {
-        let policy = serde_json::to_vec(&filters()?)?;
-        let mut map = seccompiler::compile_from_json(&policy[..], TargetArch::x86_64)?;
-        for kind in Kind::ALL {
-            let filter = map.get_mut(kind.name());
-            name_in_traps(filter.ok_or(FilterError::Missing(kind.name()))?, kind);
-        }
-        let filters = Self(map);
-        filters.get(KILLED)?;
-        Ok(filters)
-    }
-
     /// Confines the calling thread, and all threads that it starts from now on, to the system calls
     /// of this role.
     ///
     /// # Errors
     /// The kernel has no seccomp.
-    pub fn confine_process(&self, role: Role) -> Result<(), FilterError> {
-        apply(self.get(KILLED)?, libc::SECCOMP_FILTER_FLAG_LOG)?;
-        self.confine_to(Kind::Role(role))
-    }
-
-    fn confine_to(&self, kind: Kind) -> Result<(), FilterError> {
-        let names = (0..).map(|number| refusal_name(kind, number));
-        for filter in names.map_while(|name| self.0.get(&name)) {
-            apply(filter, 0)?;
-        }
-        apply(self.get(kind.name())?, libc::SECCOMP_FILTER_FLAG_LOG)
-    }
-
-    fn get(&self, name: &'static str) -> Result<&BpfProgram, FilterError> {
-        self.0.get(name).ok_or(FilterError::Missing(name))
+    pub fn confine_process(self, role: Role) -> Result<(), FilterError> {
+        apply(KILLED, libc::SECCOMP_FILTER_FLAG_LOG)?;
+        confine_to(Kind::Role(role))
     }
 }
 
-/// Name of one of the filters that refuse calls to a kind of thread.
-fn refusal_name(kind: Kind, number: usize) -> String {
-    format!("{} refuses {number}", kind.name())
+fn confine_to(kind: Kind) -> Result<(), FilterError> {
+    let refusals = PROGRAMS.iter().filter(|(name, _)| {
+        let rest = name.strip_prefix(kind.name());
+        rest.is_some_and(|rest| rest.starts_with(REFUSES))
+    });
+    for (name, _) in refusals {
+        apply(name, 0)?;
+    }
+    apply(kind.name(), libc::SECCOMP_FILTER_FLAG_LOG)
 }
 
 /// Adds a filter to the filters of the calling thread, which needs `no_new_privs`.
-fn apply(filter: &BpfProgram, flags: libc::c_ulong) -> Result<(), FilterError> {
+fn apply(name: &str, flags: libc::c_ulong) -> Result<(), FilterError> {
+    let found = PROGRAMS.iter().find(|(candidate, _)| *candidate == name);
+    // There is one of each kind, as a test shows. The kernel would refuse an empty one.
+    let filter = found.map_or(&[][..], |(_, instructions)| instructions);
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).map_err(|_| FilterError::Length)?,
-        filter: filter.as_ptr().cast_mut().cast(),
+        filter: filter.as_ptr().cast_mut(),
     };
     let mode = libc::SECCOMP_SET_MODE_FILTER;
     // SAFETY: `program` points at the instructions of `filter`, of the length that it says. Both
@@ -182,42 +152,9 @@ fn apply(filter: &BpfProgram, flags: libc::c_ulong) -> Result<(), FilterError> {
     }
 }
 
-/// Makes the kernel report in a `SIGSYS` which filter sent it.
-fn name_in_traps(filter: &mut BpfProgram, kind: Kind) {
-    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
-    let data = kind.data().unsigned_abs();
-    for instruction in filter {
-        if u32::from(instruction.code) == RETURN && instruction.k == libc::SECCOMP_RET_TRAP {
-            instruction.k |= data & libc::SECCOMP_RET_DATA;
-        }
-    }
-}
-
-/// The filters of the policy, in the format of the seccompiler crate.
-fn filters() -> Result<Value, FilterError> {
-    let policy = Policy::read()?;
-    let filter = |mismatch: Value, matches: Value, rules: &[Rule]| json!({"mismatch_action": mismatch, "match_action": matches, "filter": rules});
-    let mut filters = serde_json::Map::new();
-    let killed = filter(json!("allow"), json!("kill_process"), &policy.killed);
-    filters.insert(KILLED.to_owned(), killed);
-    for kind in Kind::ALL {
-        let mut rules = policy.rules(kind);
-        for (number, refused) in policy.refused(kind).enumerate() {
-            let action = json!({"errno": refused.errno});
-            let refusal = filter(json!("allow"), action, &refused.calls);
-            filters.insert(refusal_name(kind, number), refusal);
-            // A trap would take precedence over the error.
-            rules.extend_from_slice(&refused.calls);
-        }
-        let filter = filter(json!("trap"), json!("allow"), &rules);
-        filters.insert(kind.name().to_owned(), filter);
-    }
-    Ok(filters.into())
-}
-
 impl Confine for Filters {
     fn confine(&self, thread: Thread) {
-        if self.confine_to(Kind::Thread(thread)).is_err() {
+        if confine_to(Kind::Thread(thread)).is_err() {
             // The process's filter may allow calls that this thread must not make.
             std::process::abort();
         }
@@ -227,10 +164,37 @@ impl Confine for Filters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{KINDS, Policy};
 
     #[test]
-    fn the_policy_is_complete() {
-        Filters::compile().unwrap();
+    fn each_kind_has_its_filter_and_its_number() {
+        assert_eq!(Kind::ALL.map(Kind::name), KINDS);
+        for name in KINDS.into_iter().chain([KILLED]) {
+            let mut found = PROGRAMS.iter().filter(|(candidate, _)| *candidate == name);
+            assert!(
+                found.next().is_some_and(|(_, program)| program.len() > 4),
+                "{name}"
+            );
+            assert!(found.next().is_none(), "{name}");
+        }
+        let all = Policy::read().unwrap().filters();
+        let mut names: Vec<_> = PROGRAMS.iter().map(|(name, _)| *name).collect();
+        let mut expected: Vec<_> = all.as_object().unwrap().keys().collect();
+        names.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+        for (number, kind) in (1_i32..).zip(Kind::ALL) {
+            assert_eq!(Kind::from_data(number), Some(kind));
+            let (_, program) = PROGRAMS
+                .iter()
+                .find(|(name, _)| *name == kind.name())
+                .unwrap();
+            let trap = libc::SECCOMP_RET_TRAP | number.unsigned_abs();
+            let is_trap = |line: &&sock_filter| {
+                u32::from(line.code) == (libc::BPF_RET | libc::BPF_K) && line.k == trap
+            };
+            assert!(program.iter().any(|line| is_trap(&line)), "{}", kind.name());
+        }
     }
 
     #[test]
@@ -242,10 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn kinds_have_numbers() {
-        for kind in Kind::ALL {
-            assert_eq!(Kind::from_data(kind.data()), Some(kind));
+    fn other_numbers_are_no_kind() {
+        let after = i32::try_from(Kind::ALL.len()).unwrap() + 1;
+        for number in [-1, 0, after] {
+            assert_eq!(Kind::from_data(number), None);
         }
-        assert_eq!(Kind::from_data(0), None);
     }
 }

@@ -24,6 +24,7 @@ mod filter;
 mod fork;
 mod limits;
 mod mount;
+#[cfg(test)]
 mod policy;
 mod spawn;
 pub mod spawner;
@@ -35,7 +36,6 @@ pub(crate) use enter::{become_user, drop_capabilities, failed};
 pub use filter::{FilterError, Filters, Kind, Role};
 pub use limits::{Limits, MAX_OUTPUT, MAX_WORKER_FILE};
 pub use mount::mount;
-pub use policy::{CallCount, call_counts};
 pub use spawn::{
     CHANNEL_FD, COUNTERS_FD, Child, DEVICE_FD, INPUT_FD, NETWORK_FD, RESULT_FD, USER_HZ, VOLUME_FD,
     spawn,

@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn reports_are_understood() {
         let kind = Kind::ALL[1];
-        let bytes = report(libc::SIGSYS, SYS_SECCOMP, 41, kind.data());
+        let bytes = report(libc::SIGSYS, SYS_SECCOMP, 41, 2);
         let violation = Violation::from_report(&bytes).unwrap();
         assert_eq!(violation.call, Some((41, Some(kind))));
         let text = violation.to_string();

@@ -215,7 +215,6 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
         let _ = channel.send(text.as_bytes(), &[]);
     };
     let role = Role::from_name(role).expect("a role");
-    let filters = Filters::compile().expect("the policy");
     let unlimited = libc::RLIM_INFINITY;
     let jail = Jail {
         role,
@@ -241,7 +240,7 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
     if is_empty() {
         report("root is empty");
     }
-    let descriptors = match jail::enter(&jail, &filters) {
+    let descriptors = match jail::enter(&jail) {
         Ok(descriptors) => descriptors,
         Err(error) => {
             report(&error.to_string());
@@ -253,13 +252,13 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
     match message.split_once('\n') {
         Some((kind, what)) => {
             let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
-            try_on(kind.expect("a kind"), what, &filters);
+            try_on(kind.expect("a kind"), what);
             report(&format!("escape: {what}"));
         }
         None if message.is_empty() => {}
         None => {
             let volume = (jail.volumes.first(), descriptors.as_ref());
-            work(role, volume, &filters, &report);
+            work(role, volume, &report);
         }
     }
     ExitCode::SUCCESS
@@ -269,7 +268,6 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
 fn work(
     role: Role,
     (volume, descriptors): (Option<&OwnedFd>, Option<&OwnedFd>),
-    filters: &Filters,
     report: &dyn Fn(&str),
 ) {
     report(&format!("pid {}", std::process::id()));
@@ -296,19 +294,19 @@ fn work(
         report(&format!("escape: {escape}"));
     }
     let is_worker = matches!(role, Role::Worker | Role::VolumeWorker);
-    if is_worker || writes_packets(filters) {
+    if is_worker || writes_packets() {
         report("packets are written if it has a network");
     }
     report("done");
 }
 
 /// Tries something on a thread of a kind.
-fn try_on(kind: Kind, what: &str, filters: &Filters) {
+fn try_on(kind: Kind, what: &str) {
     match kind {
         Kind::Role(_) => try_here(what),
         Kind::Thread(thread) => {
             let confined = || {
-                filters.confine(thread);
+                Filters.confine(thread);
                 try_here(what);
             };
             // A panic is not one of the expected ends by a signal.
@@ -421,9 +419,9 @@ fn is_for_files(kind: Kind, name: &str) -> bool {
 
 /// Whether the system call for packets of a network interface is allowed. It is made for a ring
 /// that does not exist.
-fn writes_packets(filters: &Filters) -> bool {
+fn writes_packets() -> bool {
     let write = || {
-        filters.confine(Thread::Network);
+        Filters.confine(Thread::Network);
         // SAFETY: no descriptor has so large a number, so the call fails before it uses a ring.
         let result = unsafe { libc::syscall(libc::SYS_io_uring_enter, 1000, 1, 0, 0, 0) };
         let error = io::Error::last_os_error().raw_os_error();

@@ -7,8 +7,8 @@ use crate::supervisor;
 use hartline_abi::layout::{USER_CS, USER_SS};
 use hartline_abi::port;
 use kvm_bindings::{
-    CpuId, KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_enable_cap,
-    kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs, kvm_xcr, kvm_xcrs,
+    CpuId, KVM_CAP_ENFORCE_PV_FEATURE_CPUID, Msrs, kvm_enable_cap, kvm_msr_entry, kvm_regs,
+    kvm_segment, kvm_sregs, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::{VcpuExit, VcpuFd};
 use std::fmt;
@@ -167,11 +167,7 @@ impl Vcpu {
             .fd
             .create_vcpu(id)
             .map_err(Error::request("KVM_CREATE_VCPU"))?;
-        let cpuid = kvm
-            .system
-            .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
-            .map_err(Error::request("KVM_GET_SUPPORTED_CPUID"))?;
-        let cpuid = cpuid::allowed(&cpuid, id)?;
+        let cpuid = cpuid::allowed(kvm.supported_cpuid()?, id)?;
         restrict_interfaces(kvm, &fd)?;
         fd.set_cpuid2(&cpuid)
             .map_err(Error::request("KVM_SET_CPUID2"))?;

@@ -507,7 +507,10 @@ fn make_outputs(input: &[u8]) -> io::Result<Outputs> {
 
 /// The output in a file: its first bytes that are there.
 fn read_output(file: File) -> io::Result<Output> {
-    let mut bytes = vec![0; MAX_OUTPUT];
+    // Not more than is there: to zero the most that can be there takes longer than a short run.
+    let there = log::extent(&file, MAX_FILE)?;
+    let there = usize::try_from(there.end - there.start).unwrap_or(MAX_OUTPUT);
+    let mut bytes = vec![0; there.min(MAX_OUTPUT)];
     let (mut filled, mut at) = (0, 0);
     while filled < bytes.len() {
         let (found, count) = log::read(&file, MAX_FILE, at, &mut bytes[filled..])?;

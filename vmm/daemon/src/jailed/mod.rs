@@ -12,9 +12,7 @@ mod volume;
 pub mod protocol;
 
 use hartline_devices::net::Batch;
-use hartline_jail::{
-    self as jail, CHANNEL_FD, Channel, DEVICE_FD, Filters, Jail, Limits, Role, VOLUME_FD,
-};
+use hartline_jail::{self as jail, CHANNEL_FD, Channel, DEVICE_FD, Jail, Limits, Role, VOLUME_FD};
 use hartline_tree::TreeImage;
 use hartline_vmm::platform::Kvm;
 use protocol::{FromWorker, WorkerJob};
@@ -34,9 +32,6 @@ pub enum JailedError {
     /// The process could not enter its jail.
     #[error(transparent)]
     Jail(#[from] jail::JailError),
-    /// The filters could not be compiled or installed.
-    #[error(transparent)]
-    Filter(#[from] jail::FilterError),
     /// The VM could not be made.
     #[error(transparent)]
     Machine(#[from] hartline_vmm::machine::Error),
@@ -65,7 +60,6 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
     let role = Role::from_name(role).ok_or(JailedError::Usage)?;
     let uid = uid.parse().map_err(|_| JailedError::Usage)?;
     let channel = Channel::from(inherited(CHANNEL_FD)?);
-    let filters = Arc::new(Filters::compile()?);
     let jail = Jail {
         role,
         root: PathBuf::from(root),
@@ -81,7 +75,7 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
     // The jail forbids the system call for it.
     let is_vmm = matches!(role, Role::Vmm | Role::VmmWithVolumes);
     let batch = is_vmm.then(Batch::new).and_then(Result::ok);
-    if let Some(descriptors) = jail::enter(&jail, &filters)? {
+    if let Some(descriptors) = jail::enter(&jail)? {
         hartline_devices::volume::use_descriptors(descriptors);
     }
     // Files of tenants must not make this process write to the daemon's standard error.
@@ -90,7 +84,7 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
     match role {
         Role::Vmm | Role::VmmWithVolumes => {
             let kvm = Kvm::from_descriptor(inherited(DEVICE_FD)?)?;
-            vmm::serve(kvm, Arc::new(channel), filters, jail.volumes, batch)
+            vmm::serve(kvm, Arc::new(channel), jail.volumes, batch)
         }
         Role::Worker => work(&channel),
         Role::VolumeWorker => volume::work(&channel, &jail.volumes),

@@ -45,7 +45,6 @@ const POLLING: Duration = Duration::from_micros(200);
 pub fn serve(
     kvm: Kvm,
     channel: Arc<Channel>,
-    filters: Arc<Filters>,
     volumes: Vec<OwnedFd>,
     batch: Option<Batch>,
 ) -> Result<(), JailedError> {
@@ -59,7 +58,10 @@ pub fn serve(
         return Ok(());
     }
     let job: RunJob = serde_json::from_slice(&message)?;
-    let threads = Arc::new(Placement::begin(job.processors.clone(), Some(filters)));
+    let threads = Arc::new(Placement::begin(
+        job.processors.clone(),
+        Some(Arc::new(Filters)),
+    ));
     // Before the VMM takes its output: the output shows another daemon that this process continues.
     if job.outlives_daemon {
         // If this fails, the process ends with the daemon, which reports it then.
