@@ -6,15 +6,6 @@
 //! each kind of event is drawn from the seed too: some seeds do one thing at every safepoint,
 //! others do everything now and then.
 
-#![warn(
-    clippy::borrow_as_ptr,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
-    clippy::ptr_cast_constness
-)]
-
 use crate::convert::{low_u8, to_usize};
 use hartline_abi::chaos::{Generator, Kind, Settings, mix};
 use hartline_abi::hart::PATIENCE;

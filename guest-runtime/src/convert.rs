@@ -30,6 +30,20 @@ pub const fn low_u32(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }
 
+/// The low 32 bits of an argument of type `int`.
+#[must_use]
+#[inline(always)]
+pub const fn low_i32(value: u64) -> i32 {
+    low_u32(value).cast_signed()
+}
+
+/// What an `int` is in a 64-bit register: sign-extended.
+#[must_use]
+#[inline(always)]
+pub const fn sign_extended(value: i32) -> u64 {
+    (value as i64).cast_unsigned()
+}
+
 /// The low 16 bits.
 #[must_use]
 #[inline(always)]

@@ -1,14 +1,5 @@
 //! Numbers by which parts of the runtime refer to objects of parts that they do not know.
 
-#![warn(
-    clippy::borrow_as_ptr,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
-    clippy::ptr_cast_constness
-)]
-
 /// An inode number of this VM; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ino(pub u64);

@@ -4,6 +4,14 @@
 //! The library is `no_std` except for its unit tests, which run on the host. The binary
 //! `hartline-runtime` adds the parts that only an image in a VM needs.
 #![cfg_attr(not(test), no_std)]
+#![warn(
+    clippy::borrow_as_ptr,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness
+)]
 
 extern crate alloc;
 

@@ -1,15 +1,6 @@
 //! The identity of a task: users, groups and capabilities (`credentials(7)`, `capabilities(7)`),
 //! and the rules by which calls and `execve` change them.
 
-#![warn(
-    clippy::borrow_as_ptr,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
-    clippy::ptr_cast_constness
-)]
-
 mod capabilities;
 mod change;
 mod execute;

@@ -1,15 +1,6 @@
 //! Drivers of virtio devices ([`hartline_abi::virtio`]). They poll their rings, and notify a device
 //! only when it sleeps.
 
-#![warn(
-    clippy::borrow_as_ptr,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
-    clippy::ptr_cast_constness
-)]
-
 pub mod block;
 pub mod console;
 pub(crate) mod interrupt;

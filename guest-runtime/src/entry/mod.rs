@@ -3,15 +3,6 @@
 //!
 //! This is the topmost part of the runtime. The parts below it return here, and never call it.
 
-#![warn(
-    clippy::borrow_as_ptr,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
-    clippy::ptr_cast_constness
-)]
-
 pub mod boot;
 pub(crate) mod dispatch;
 pub(crate) mod exception;

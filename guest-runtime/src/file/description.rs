@@ -3,6 +3,7 @@
 use super::asynchronous::Notice;
 use super::epoll::Interest;
 use super::operations::{File, Mode};
+use crate::convert::{low_u32, to_usize};
 use crate::fs::process::FileId;
 use crate::fs::types::Ino;
 use crate::wait::Registration;
@@ -130,7 +131,7 @@ pub const MAX_FILES: usize = 1 << SLOT_BITS;
 
 /// The slot of a description in the table.
 fn slot(id: FileId) -> usize {
-    id.0 as usize % MAX_FILES
+    to_usize(id.0) % MAX_FILES
 }
 
 impl OpenFiles {
@@ -192,7 +193,7 @@ impl OpenFiles {
         if file.flags & FASYNC != 0 {
             self.set_telling(id, false);
         }
-        self.free.push(slot(id) as u32);
+        self.free.push(low_u32(slot(id) as u64));
         let (_, file) = self.slots.get_mut(slot(id))?.take()?;
         Some(file)
     }

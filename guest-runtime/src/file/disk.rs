@@ -1,5 +1,6 @@
 //! Block devices, and `ioctl` on them (linux/fs.h).
 
+use crate::convert::low_i32;
 use crate::credentials::Credentials;
 use crate::file::Io;
 use crate::file::caller::Caller;
@@ -80,7 +81,7 @@ impl File for Disk {
             }
             BLKROGET => user::write(caller.memory(), address, &i32::from(read_only))?,
             BLKSSZGET | BLKPBSZGET | BLKIOMIN => {
-                user::write(caller.memory(), address, &(SECTOR as i32))?;
+                user::write(caller.memory(), address, &low_i32(SECTOR as u64))?;
             }
             BLKIOOPT => user::write(caller.memory(), address, &0i32)?,
             BLKBSZGET => user::write(caller.memory(), address, &BLOCK)?,

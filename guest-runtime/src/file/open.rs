@@ -10,6 +10,7 @@ use super::proc::ProcText;
 use super::pty::pair;
 use super::pty::{Master, Slave};
 use super::regular::Regular;
+use crate::convert::low_u32;
 use crate::file::description::OpenFile;
 use crate::file::operations::File;
 use crate::file::{Io, Vfs};
@@ -265,7 +266,7 @@ impl Io<'_> {
             (S_IFCHR, 5, 0 | 1) => return self.open_terminal(process, ino, flags),
             (S_IFCHR, major, minor) => Rc::new(Device::of(major, minor)?),
             (S_IFBLK, disks::MAJOR, minor) if minor.is_multiple_of(disks::MINORS) => {
-                let number = (minor / disks::MINORS) as u32;
+                let number = low_u32(minor / disks::MINORS);
                 let writes = flags & O_ACCMODE != O_RDONLY;
                 if self.disks.get(number)?.is_read_only() && writes {
                     return Err(Errno::EACCES);

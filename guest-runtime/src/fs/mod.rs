@@ -4,15 +4,6 @@
 //! This module does not leave the VM, and reaches the program's memory only through the slices that
 //! it gets.
 
-#![warn(
-    clippy::borrow_as_ptr,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
-    clippy::ptr_cast_constness
-)]
-
 pub mod attributes;
 pub mod budget;
 pub mod data;

@@ -3,15 +3,6 @@
 //! The objects know neither tasks nor processes but by number. An operation that has to wait
 //! returns so, and one that ends another's wait returns the numbers of the tasks to wake.
 
-#![warn(
-    clippy::borrow_as_ptr,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
-    clippy::ptr_cast_constness
-)]
-
 mod ids;
 mod messages;
 mod segments;

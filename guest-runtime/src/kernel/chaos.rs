@@ -2,6 +2,7 @@
 
 use crate::arch::cpus;
 use crate::arch::kick;
+use crate::convert::to_usize;
 use crate::kernel::{Control, Kernel};
 use crate::mm::AddressSpace;
 use hartline_abi::chaos::{Generator, Kind};
@@ -118,7 +119,7 @@ fn disturb_pages(memory: &mut AddressSpace, random: &mut Generator) {
         if ranges == 0 {
             return;
         }
-        let chosen = random.below(ranges) as usize;
+        let chosen = to_usize(random.below(ranges));
         let range = memory.vmas().overlapping(0..USER_END).nth(chosen);
         let Some(range) = range.map(|(start, vma)| start..vma.end) else {
             return;

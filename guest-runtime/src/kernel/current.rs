@@ -4,6 +4,7 @@
 //! (`CpuState::current`); [`Kernel::current`] is a copy of the handles of the vCPU that holds the
 //! lock.
 
+use crate::convert::low_u32;
 use crate::file::description::OpenFile;
 use crate::file::{Io, Vfs};
 use crate::fs;
@@ -165,7 +166,7 @@ impl Kernel {
     /// # Errors
     /// `EBADF`.
     pub fn file_id(&self, fd: u64) -> Result<FileId, Errno> {
-        Ok(self.process().files.fds.get(fd as u32)?.file)
+        Ok(self.process().files.fds.get(low_u32(fd))?.file)
     }
 
     /// The description behind a descriptor of the running process, as [`file_id`](Self::file_id)
@@ -174,7 +175,7 @@ impl Kernel {
     /// # Errors
     /// `EBADF`, also for a descriptor opened with `O_PATH`.
     pub fn file(&self, fd: u64) -> Result<&OpenFile, Errno> {
-        let file = self.vfs.file(&self.process().files, fd as u32)?;
+        let file = self.vfs.file(&self.process().files, low_u32(fd))?;
         file.check_located()?;
         Ok(file)
     }

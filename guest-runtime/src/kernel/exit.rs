@@ -1,5 +1,6 @@
 //! The end of the program: the report for the VMM.
 
+use crate::convert::low_u32;
 use crate::exec::images::Location;
 use crate::kernel::Kernel;
 use alloc::boxed::Box;
@@ -165,7 +166,7 @@ impl core::fmt::Write for MessageWriter<'_> {
                 break;
             }
             let length = character.encode_utf8(room).len();
-            self.report.message_length += length as u32;
+            self.report.message_length += low_u32(length as u64);
         }
         Ok(())
     }

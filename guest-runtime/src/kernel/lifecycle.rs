@@ -1,6 +1,7 @@
 //! Delivery of signals to processes, and how processes stop, continue and end.
 
 use crate::arch::clock;
+use crate::convert::low_u8;
 use crate::kernel::Kernel;
 use crate::kernel::exit::{self, End};
 use crate::kernel::futex;
@@ -382,7 +383,7 @@ impl Kernel {
                     false => self.reap(child),
                 }
             } else if death != 0 {
-                let info = SigInfo::sent(death as u8, SI_USER, pid, 0);
+                let info = SigInfo::sent(low_u8(death), SI_USER, pid, 0);
                 self.signal_process(child, info);
             }
         }

@@ -1,5 +1,6 @@
 //! Program loading: the segments of the program and its program interpreter, and the initial stack.
 
+use crate::convert::{low_u32, to_usize};
 use crate::credentials::Credentials;
 use crate::fs::types::Ino;
 use crate::fs::walk::Options;
@@ -38,7 +39,7 @@ const STACK_GUARD: u64 = 1 << 20;
 static TRAMPOLINE: [u8; 8] = {
     /// `li a7, 0`, whose number is the upper 12 bits.
     const LI_A7: u32 = 0x893;
-    let [a, b, c, d] = (LI_A7 | (nr::rt_sigreturn as u32) << 20).to_le_bytes();
+    let [a, b, c, d] = (LI_A7 | low_u32(nr::rt_sigreturn) << 20).to_le_bytes();
     [a, b, c, d, 0x73, 0, 0, 0]
 };
 
@@ -108,7 +109,7 @@ pub unsafe fn file_bytes(file: &FileEntry) -> Option<&'static [u8]> {
         return None;
     }
     // SAFETY: the caller's contract.
-    Some(unsafe { core::slice::from_raw_parts(file.address as *const u8, file.length as usize) })
+    Some(unsafe { core::slice::from_raw_parts(file.address as *const u8, to_usize(file.length)) })
 }
 
 /// Loads the first program, and sets the hart to its first instruction.
@@ -315,7 +316,7 @@ fn map_segment(
             true => cut,
             false => cut.next_multiple_of(PAGE_SIZE).min(file.bytes.len() as u64),
         };
-        let part = from as usize..to as usize;
+        let part = to_usize(from)..to_usize(to);
         let backing = match &file.bytes {
             Cow::Borrowed(bytes) => Backing::File(bytes.get(part.clone()).unwrap_or_default()),
             Cow::Owned(_) => Backing::Zero,

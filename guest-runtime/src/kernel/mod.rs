@@ -31,6 +31,7 @@ pub mod uts;
 use crate::arch::host::Host;
 use crate::arch::kick;
 use crate::chaos::Chaos;
+use crate::convert::low_u8;
 use crate::drivers::streams::Streams;
 use crate::exec::hotness::Counters;
 use crate::exec::images::Images;
@@ -311,7 +312,7 @@ impl Kernel {
         let signals = unsafe { &(*shared).signals };
         let mut set = signals.swap(0, Ordering::SeqCst);
         while set != 0 {
-            let signal = set.trailing_zeros() as u8 + 1;
+            let signal = low_u8(set.trailing_zeros().into()) + 1;
             set &= set - 1;
             let info = SigInfo::sent(signal, SI_USER, 0, 0);
             match signal {

@@ -2,6 +2,7 @@
 
 pub use crate::ids::{FIRST, NO_SESSION};
 
+use crate::convert::low_u32;
 use crate::credentials::Credentials;
 use crate::file::description::MAX_FILES;
 use crate::fs;
@@ -335,7 +336,7 @@ impl Process {
     pub fn set_limit(&mut self, resource: usize, limit: Rlimit64) {
         self.limits[resource] = limit;
         if resource == RLIMIT_NOFILE {
-            self.files.fds.limit = limit.rlim_cur.min(MAX_FILES as u64) as u32;
+            self.files.fds.limit = low_u32(limit.rlim_cur.min(MAX_FILES as u64));
         }
     }
 

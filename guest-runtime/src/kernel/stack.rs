@@ -1,6 +1,7 @@
 //! The initial stack of a program, in the layout of Linux/riscv64: argument count, argument
 //! pointers, environment pointers, auxiliary vector, then the strings.
 
+use crate::convert::to_usize;
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::layout::PAGE_SIZE;
@@ -82,7 +83,7 @@ impl InitialStack {
         }
 
         let sp = (random_start - words.len() as u64 * 8) & !15;
-        let mut bytes = alloc::vec![0; (top - sp) as usize];
+        let mut bytes = alloc::vec![0; to_usize(top - sp)];
         for (place, word) in bytes.chunks_exact_mut(8).zip(&words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -98,7 +99,7 @@ impl InitialStack {
 }
 
 fn put(bytes: &mut [u8], at: u64, what: &[u8]) {
-    bytes[at as usize..at as usize + what.len()].copy_from_slice(what);
+    bytes[to_usize(at)..to_usize(at) + what.len()].copy_from_slice(what);
 }
 
 /// Appends a string with its NUL; returns its offset.
@@ -121,12 +122,12 @@ mod tests {
     use hartline_linux::auxvec::AT_ENTRY;
 
     fn word(stack: &InitialStack, at: u64) -> u64 {
-        let at = (at - stack.sp) as usize;
+        let at = to_usize(at - stack.sp);
         u64::from_le_bytes(stack.bytes[at..at + 8].try_into().unwrap())
     }
 
     fn string(stack: &InitialStack, at: u64) -> &[u8] {
-        let rest = &stack.bytes[(at - stack.sp) as usize..];
+        let rest = &stack.bytes[to_usize(at - stack.sp)..];
         &rest[..rest.iter().position(|&byte| byte == 0).unwrap()]
     }
 

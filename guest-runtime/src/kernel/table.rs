@@ -1,5 +1,6 @@
 //! Tables of objects with numbers: tasks, processes and address spaces.
 
+use crate::convert::low_u32;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -77,7 +78,7 @@ impl<T> Slab<T> {
             }
             None => {
                 self.slots.push(object);
-                self.slots.len() as u32 - 1
+                low_u32(self.slots.len() as u64) - 1
             }
         };
         Handle {

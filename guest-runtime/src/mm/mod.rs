@@ -1,15 +1,6 @@
 //! The program's memory: physical frames, page tables, the map of the address space, and the
 //! operations of `mmap` and related calls.
 
-#![warn(
-    clippy::borrow_as_ptr,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
-    clippy::ptr_cast_constness
-)]
-
 mod advice;
 mod audit;
 mod disturb;

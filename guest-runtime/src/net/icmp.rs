@@ -7,6 +7,7 @@ use super::queue::{Message, NOBODY};
 use super::socket::{Ports, SocketId};
 use super::wire::{Icmp, checksum, is_intact};
 use super::{Network, Route};
+use crate::convert::{low_u8, sign_extended};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use hartline_linux::errno::Errno;
@@ -16,6 +17,8 @@ use hartline_linux::icmp::{
 use hartline_linux::in_::IPPROTO_ICMP;
 use hartline_linux::socket::Ucred;
 
+/// The protocol's number in IPv4 headers.
+const PROTOCOL: u8 = low_u8(sign_extended(IPPROTO_ICMP));
 /// Length of the header of an echo message, bytes.
 const HEADER: usize = 8;
 /// Length of an IPv4 header without options, bytes.
@@ -208,8 +211,7 @@ impl Network {
         let Some(request) = quoted.get(length..).filter(|_| length >= IPV4_HEADER) else {
             return;
         };
-        let is_request =
-            quoted.get(9) == Some(&(IPPROTO_ICMP as u8)) && request.first() == Some(&ICMP_ECHO);
+        let is_request = quoted.get(9) == Some(&PROTOCOL) && request.first() == Some(&ICMP_ECHO);
         let Some(identifier) = identifier(request).filter(|_| is_request) else {
             return;
         };
@@ -235,7 +237,7 @@ fn ipv4_header(packet: &Icmp<'_>) -> Vec<u8> {
     let length = u16::try_from(IPV4_HEADER + packet.message.len()).unwrap_or(u16::MAX);
     let [high, low] = length.to_be_bytes();
     let mut header = Vec::from([0x45, 0, high, low, 0, 0, 0x40, 0, packet.hops]);
-    header.extend([IPPROTO_ICMP as u8, 0, 0]);
+    header.extend([PROTOCOL, 0, 0]);
     header.extend(from.octets());
     header.extend(to.octets());
     let sum = super::wire::sum(0, &header);

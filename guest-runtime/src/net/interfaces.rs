@@ -1,6 +1,7 @@
 //! The network interfaces and routes that programs see.
 
 use super::Network;
+use crate::convert::low_u32;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -76,7 +77,7 @@ impl Interface {
             name: "lo",
             flags: IFF_UP | IFF_LOOPBACK | IFF_RUNNING | IFF_LOWER_UP,
             mac: [0; 6],
-            mtu: LOOPBACK_MTU as u32,
+            mtu: low_u32(LOOPBACK_MTU as u64),
             addresses: vec![
                 (Ipv4Addr::LOCALHOST.into(), 8),
                 (Ipv6Addr::LOCALHOST.into(), 128),

@@ -3,6 +3,7 @@
 use super::address::Family;
 use super::socket::Type;
 use super::wire::{Patience, Probes};
+use crate::convert::{low_u16, sign_extended};
 use alloc::collections::BTreeMap;
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{
@@ -262,7 +263,7 @@ impl Options {
     #[must_use]
     pub fn udp_segment(&self) -> u16 {
         let size = self.set.get(&(IPPROTO_UDP, UDP_SEGMENT));
-        size.map_or(0, |&size| size as u16)
+        size.map_or(0, |&size| low_u16(sign_extended(size)))
     }
 
     /// Whether a UDP socket receives several datagrams as one message (`UDP_GRO`).

@@ -3,6 +3,7 @@
 use super::Network;
 use super::address::Address;
 use super::socket::{Ports, Socket, SocketId};
+use crate::convert::low_u16;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -90,7 +91,7 @@ impl Network {
     /// connections for old ones of an earlier VM with the same address.
     pub fn choose_first_port(&mut self, random: u64) {
         let offset = random % u64::from(EPHEMERAL.end() - EPHEMERAL.start());
-        self.last_port = EPHEMERAL.start() + offset as u16;
+        self.last_port = EPHEMERAL.start() + low_u16(offset);
     }
 
     fn free_port(&mut self, id: SocketId, ip: IpAddr) -> Result<u16, Errno> {

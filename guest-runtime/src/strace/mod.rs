@@ -4,15 +4,6 @@
 //! A line is written when its call returns. Input arguments are decoded when the call begins,
 //! output arguments when it returns. [`hartline_linux::syscall`] lists the arguments of each call.
 
-#![warn(
-    clippy::borrow_as_ptr,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
-    clippy::ptr_cast_constness
-)]
-
 mod flags;
 
 use crate::convert::low_u32;

@@ -6,6 +6,7 @@ use super::files_sync::sync_file;
 use super::memory::munmap;
 use super::poll::{read_timeout, with_mask};
 use crate::arch::clock;
+use crate::convert::low_u32;
 use crate::file::eventfd::EventFd;
 use crate::file::operations::{File, Mode};
 use crate::kernel::Kernel;
@@ -35,7 +36,7 @@ pub const CALLS: &[Entry] = &[
 ];
 
 /// Most events of a context.
-const MAX_EVENTS: u32 = (1 << 28) / size_of::<IoEvent>() as u32;
+const MAX_EVENTS: u32 = (1 << 28) / low_u32(size_of::<IoEvent>() as u64);
 /// Offset of the field that the kernel sets in a `struct iocb`.
 const KEY: u64 = offset_of!(Iocb, aio_key) as u64;
 
@@ -44,7 +45,7 @@ fn context(kernel: &mut Kernel, id: u64) -> Result<&mut Context, Errno> {
 }
 
 fn io_setup(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (events, address) = (a[0] as u32, a[1]);
+    let (events, address) = (low_u32(a[0]), a[1]);
     let old: u64 = user::read(kernel.memory_mut(), address)?;
     if old != 0 || !(1..=MAX_EVENTS).contains(&events) {
         return Err(Errno::EINVAL);

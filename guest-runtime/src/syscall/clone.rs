@@ -3,6 +3,7 @@
 use super::Entry;
 use super::files_fd::open_anonymous;
 use super::notify::pidfd;
+use crate::convert::{low_u8, low_u32};
 use crate::file::pidfd::PidFd;
 use crate::kernel::Kernel;
 use crate::kernel::process::Process;
@@ -185,7 +186,7 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     if kernel.task().retry.is_some() {
         // An earlier try of this `vfork` created the child.
         let child = kernel.progress();
-        return match kernel.wait_for_vfork(child as u32) {
+        return match kernel.wait_for_vfork(low_u32(child)) {
             true => Err(Errno::ERESTARTSYS),
             false => Ok(child),
         };
@@ -259,7 +260,7 @@ fn open_pidfd(
     // If the address is bad, the call fails before a descriptor is opened.
     user::write(kernel.memory_mut(), args.pidfd, &u32::MAX)?;
     let fd = open_anonymous(kernel, Rc::new(PidFd { pid, waiters }), O_CLOEXEC)?;
-    user::write(kernel.memory_mut(), args.pidfd, &(fd as u32))
+    user::write(kernel.memory_mut(), args.pidfd, &low_u32(fd))
 }
 
 /// Checks `RLIMIT_NPROC`.
@@ -327,7 +328,7 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
     }
     files.registry.add(&files);
     let mut process = kernel.process().fork(space, files, signals);
-    process.exit_signal = args.exit_signal as u8;
+    process.exit_signal = low_u8(args.exit_signal);
     if has(CLONE_PARENT) {
         // The child is a sibling.
         let Process {

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::task::find_task;
+use crate::convert::{low_i32, low_u32};
 use crate::credentials::{Capabilities, Credentials, Identifiers};
 use crate::kernel::Kernel;
 use crate::mm::user;
@@ -83,7 +84,7 @@ fn update<T>(
 
 /// Returns the identifier in an argument; none for −1, which keeps the current one.
 fn optional(argument: u64) -> Option<u32> {
-    Some(argument as u32).filter(|&id| id != u32::MAX)
+    Some(low_u32(argument)).filter(|&id| id != u32::MAX)
 }
 
 fn setuid(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -133,7 +134,7 @@ fn write_three(kernel: &mut Kernel, a: &[u64; 6], ids: Identifiers) -> Result<u6
 fn getgroups(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let groups = &kernel.processes[kernel.current].credentials().groups;
     let count = groups.len();
-    match usize::try_from(a[0] as i32) {
+    match usize::try_from(low_i32(a[0])) {
         Err(_) => return Err(Errno::EINVAL),
         Ok(0) => {}
         Ok(room) if room < count => return Err(Errno::EINVAL),
@@ -149,10 +150,10 @@ fn setgroups(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if !own(kernel).has(CAP_SETGID) {
         return Err(Errno::EPERM);
     }
-    if a[0] as u32 > NGROUPS_MAX {
+    if low_u32(a[0]) > NGROUPS_MAX {
         return Err(Errno::EINVAL);
     }
-    let count = u64::from(a[0] as u32);
+    let count = u64::from(low_u32(a[0]));
     let groups: Vec<u32> = user::read_array(kernel.memory_mut(), a[1], count)?;
     update(kernel, |who| who.set_groups(groups)).map(|()| 0)
 }
@@ -189,7 +190,7 @@ fn capget(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Ok(0);
     }
     let data = [0, 32].map(|shift| {
-        let [effective, permitted, inheritable] = sets.map(|set| (set >> shift) as u32);
+        let [effective, permitted, inheritable] = sets.map(|set| low_u32(set >> shift));
         UserCapData {
             effective,
             permitted,

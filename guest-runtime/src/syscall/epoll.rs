@@ -4,6 +4,7 @@ use super::Entry;
 use super::files_fd::open_anonymous;
 use super::poll::{ALWAYS, Watch, read_timeout, watch_now, with_mask};
 use crate::arch::clock;
+use crate::convert::{low_i32, low_u32};
 use crate::file::Vfs;
 use crate::file::epoll::{Epoll, Found, MAX_NESTING, Wanted};
 use crate::file::operations::Mode;
@@ -33,7 +34,7 @@ pub const CALLS: &[Entry] = &[
 ];
 
 fn epoll_create1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[0] as u32;
+    let flags = low_u32(a[0]);
     if flags & !O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
@@ -69,7 +70,7 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
     }
     check_exclusive(kernel, a[1], target, event.events)?;
-    let key = (a[2] as u32, target);
+    let key = (low_u32(a[2]), target);
     let wanted = Wanted {
         events: event.events,
         data: event.data,
@@ -165,7 +166,7 @@ fn collect(
 
 fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno> {
     const MAX_EVENTS: u64 = i32::MAX as u64 / size_of::<EpollEvent>() as u64;
-    let most = a[2] as u32;
+    let most = low_u32(a[2]);
     if most == 0 || u64::from(most) > MAX_EVENTS {
         return Err(Errno::EINVAL);
     }
@@ -192,7 +193,7 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
 }
 
 fn epoll_pwait(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let timeout = match u64::try_from(a[3] as i32) {
+    let timeout = match u64::try_from(low_i32(a[3])) {
         Ok(ms) => ms * 1_000_000,
         Err(_) => u64::MAX,
     };

@@ -2,6 +2,7 @@
 
 use super::files::{inode_at, read_path};
 use super::{Entry, credentials};
+use crate::convert::{low_i32, low_u32};
 use crate::credentials::{Credentials, Identifiers, SetId};
 use crate::exec::images::Images;
 use crate::exec::interp::fcsr;
@@ -44,15 +45,15 @@ fn execve(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [dirfd, path, argv, envp, flags, _] = *arguments;
-    let flags = flags as u32;
+    let flags = low_u32(flags);
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
         return Err(Errno::EINVAL);
     }
     let ino = inode_at(kernel, dirfd, path, flags)?;
     let mut path = read_path(kernel, path)?;
-    if !path.starts_with(b"/") && dirfd as i32 != AT_FDCWD {
+    if !path.starts_with(b"/") && low_i32(dirfd) != AT_FDCWD {
         // Linux passes this name to the interpreter of a script.
-        let prefix = alloc::format!("/dev/fd/{}", dirfd as u32).into_bytes();
+        let prefix = alloc::format!("/dev/fd/{}", low_u32(dirfd)).into_bytes();
         path = match path.is_empty() {
             true => prefix,
             false => [&prefix, &b"/"[..], &path].concat(),

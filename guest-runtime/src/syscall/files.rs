@@ -1,6 +1,7 @@
 //! Helpers that several of the file system calls use.
 
 use super::files_proc::{page_map, proc_text};
+use crate::convert::{low_i32, low_u32};
 use crate::credentials::Credentials;
 use crate::drivers::streams::Streams;
 use crate::file::Io;
@@ -224,13 +225,13 @@ pub(super) fn inode_at(
     };
     let (vfs, process) = kernel.file_state();
     if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
-        return match dirfd as i32 {
+        return match low_i32(dirfd) {
             AT_FDCWD => Ok(process.cwd),
-            _ => Ok(process.fds.get(dirfd as u32)?.ino),
+            _ => Ok(process.fds.get(low_u32(dirfd))?.ino),
         };
     }
     let options = Options::following(flags & AT_SYMLINK_NOFOLLOW == 0);
-    let found = vfs.resolve(process, dirfd as i32, &path, options)?;
+    let found = vfs.resolve(process, low_i32(dirfd), &path, options)?;
     let ino = found.existing()?;
     if found.trailing_slash && !vfs.fs.attributes(ino, process)?.is_directory() {
         return Err(Errno::ENOTDIR);

@@ -3,6 +3,7 @@
 use super::Entry;
 use super::files::{read_file, refresh_text, within_file_limit, write_file};
 use super::files_io::{block, check_pipe, position, waits};
+use crate::convert::to_usize;
 use crate::file::directory::Directory;
 use crate::file::operations::Mode;
 use crate::file::regular::Regular;
@@ -121,7 +122,7 @@ fn copy(
                 let at = target.map(|target| target + done);
                 let room = within_file_limit(kernel, to, at, got as u64, done);
                 let written =
-                    room.and_then(|n| write_file(kernel, to, at, (&buffer[..n as usize]).into()));
+                    room.and_then(|n| write_file(kernel, to, at, (&buffer[..to_usize(n)]).into()));
                 (to, WRITABLE, written)
             }
             error => (from, READABLE, error),

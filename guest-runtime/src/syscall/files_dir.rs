@@ -1,6 +1,7 @@
 //! Reading directories: `getdents64`.
 
 use super::Entry;
+use crate::convert::low_u16;
 use crate::file::Vfs;
 use crate::file::directory::Directory;
 use crate::fs::directory::FIRST_COOKIE;
@@ -77,7 +78,7 @@ fn append(out: &mut Vec<u8>, item: &Item<'_>, length: usize) {
     let end = out.len() + length;
     out.extend_from_slice(&item.ino.to_le_bytes());
     out.extend_from_slice(&(item.cookie + 1).to_le_bytes());
-    out.extend_from_slice(&(length as u16).to_le_bytes());
+    out.extend_from_slice(&low_u16(length as u64).to_le_bytes());
     out.push(item.kind);
     out.extend_from_slice(&item.name);
     out.resize(end, 0);

@@ -5,6 +5,7 @@ use super::files_lock::{LockCall, set_lock, test_lock};
 use super::files_path::spread_directories;
 use super::memory::is_stored_to;
 use super::signal_io;
+use crate::convert::{low_i32, low_u32, sign_extended};
 use crate::file::Target;
 use crate::file::eventfd::EventFd;
 use crate::file::operations::File;
@@ -43,12 +44,12 @@ pub const CALLS: &[Entry] = &[
 
 fn close(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (mut io, process) = kernel.io();
-    io.close(process, a[0] as u32)?;
+    io.close(process, low_u32(a[0]))?;
     Ok(0)
 }
 
 fn close_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (first, last, flags) = (a[0] as u32, a[1] as u32, a[2] as u32);
+    let (first, last, flags) = (low_u32(a[0]), low_u32(a[1]), low_u32(a[2]));
     if first > last || flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -70,23 +71,23 @@ fn dup(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn duplicate(kernel: &mut Kernel, fd: u64, to: Target, close_on_exec: bool) -> Result<u64, Errno> {
     let (mut io, process) = kernel.io();
-    let new = io.duplicate(process, fd as u32, to, close_on_exec)?;
+    let new = io.duplicate(process, low_u32(fd), to, close_on_exec)?;
     Ok(u64::from(new))
 }
 
 fn dup3(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[2] as u32;
-    if flags & !O_CLOEXEC != 0 || a[0] as u32 == a[1] as u32 {
+    let flags = low_u32(a[2]);
+    if flags & !O_CLOEXEC != 0 || low_u32(a[0]) == low_u32(a[1]) {
         return Err(Errno::EINVAL);
     }
-    let to = Target::Exactly(a[1] as u32);
+    let to = Target::Exactly(low_u32(a[1]));
     duplicate(kernel, a[0], to, flags & O_CLOEXEC != 0)
 }
 
 fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (fd, argument) = (a[0] as u32, a[2]);
+    let (fd, argument) = (low_u32(a[0]), a[2]);
     let descriptor = kernel.process().files.fds.get(fd)?;
-    match a[1] as u32 {
+    match low_u32(a[1]) {
         command @ (F_DUPFD | F_DUPFD_CLOEXEC) => {
             let from = u32::try_from(argument).map_err(|_| Errno::EINVAL)?;
             let close_on_exec = command == F_DUPFD_CLOEXEC;
@@ -111,14 +112,14 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
     kernel.file(fd)?;
     match command {
         F_SETFL => {
-            let flags = argument as u32;
+            let flags = low_u32(argument);
             match signal_io::set_asynchronous(kernel, fd, flags & FASYNC != 0) {
                 // The flag stays off for a file that cannot send signals.
                 Ok(()) | Err(Errno::ENOTTY) => {}
                 Err(error) => return Err(error),
             }
             let (vfs, process) = kernel.file_state();
-            let file = vfs.file_mut(process, fd as u32)?;
+            let file = vfs.file_mut(process, low_u32(fd))?;
             file.flags = file.flags & !SETFL_MASK | flags & SETFL_MASK;
             Ok(0)
         }
@@ -141,8 +142,8 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
                 waits: command == F_OFD_SETLKW,
             },
         ),
-        F_SETOWN => signal_io::set_owner(kernel, fd, argument as i32),
-        F_GETOWN => signal_io::owner(kernel, fd).map(|owner| i64::from(owner) as u64),
+        F_SETOWN => signal_io::set_owner(kernel, fd, low_i32(argument)),
+        F_GETOWN => signal_io::owner(kernel, fd).map(sign_extended),
         F_SETOWN_EX => signal_io::set_owner_ex(kernel, fd, argument),
         F_GETOWN_EX => signal_io::owner_ex(kernel, fd, argument),
         F_SETSIG => signal_io::set_signal(kernel, fd, argument),
@@ -185,7 +186,7 @@ fn pipe(kernel: &mut Kernel, fd: u64) -> Result<&mut Pipe, Errno> {
 }
 
 fn pipe2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[1] as u32;
+    let flags = low_u32(a[1]);
     if flags & !(O_CLOEXEC | O_NONBLOCK | O_DIRECT) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -203,11 +204,11 @@ fn pipe2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn eventfd2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[1] as u32;
+    let flags = low_u32(a[1]);
     if flags & !(EFD_SEMAPHORE | EFD_CLOEXEC | EFD_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    let event = EventFd::new(a[0] as u32, flags & EFD_SEMAPHORE != 0);
+    let event = EventFd::new(low_u32(a[0]), flags & EFD_SEMAPHORE != 0);
     open_anonymous(kernel, Rc::new(event), flags & !EFD_SEMAPHORE)
 }
 
@@ -224,7 +225,7 @@ pub(super) fn open_anonymous(
 
 fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     const PREFIX: usize = "memfd:".len();
-    let flags = a[1] as u32;
+    let flags = low_u32(a[1]);
     let both = flags & MFD_NOEXEC_SEAL != 0 && flags & MFD_EXEC != 0;
     if flags & !(MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC) != 0 || both {
         return Err(Errno::EINVAL);
@@ -245,7 +246,7 @@ fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn umask(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let new = a[0] as u32 & 0o777;
+    let new = low_u32(a[0]) & 0o777;
     let process = &mut kernel.process_mut().files;
     let old = core::mem::replace(&mut process.umask, new);
     process.registry.update(process);

@@ -4,6 +4,7 @@ use super::Entry;
 use super::files::{read_into, refresh_text, within_file_limit, write_file, write_from};
 use super::poll::is_readable;
 use super::socket_io::{read_socket, write_socket};
+use crate::convert::{low_u32, to_usize};
 use crate::file::operations::{File, Mode, Storage};
 use crate::fs::process::FileId;
 use crate::fs::types::MAX_RW_COUNT;
@@ -351,7 +352,7 @@ pub(super) fn write_vectors(
     if vectors.len() > 1 && total <= GATHER && !waits_for_room(kernel, id)? {
         let room = within_file_limit(kernel, id, offset, total, 0)?;
         let mut bytes = gather(kernel, &vectors)?;
-        bytes.truncate(room as usize);
+        bytes.truncate(to_usize(room));
         let result = write_file(kernel, id, offset, (&bytes).into());
         return check_pipe(kernel, result);
     }
@@ -440,6 +441,6 @@ fn pwritev2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn lseek(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (mut io, process) = kernel.io();
-    let id = process.fds.get(a[0] as u32)?.file;
-    io.seek(id, a[1].cast_signed(), a[2] as u32)
+    let id = process.fds.get(low_u32(a[0]))?.file;
+    io.seek(id, a[1].cast_signed(), low_u32(a[2]))
 }

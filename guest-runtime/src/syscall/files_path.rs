@@ -3,6 +3,7 @@
 
 use super::Entry;
 use super::files::{inode_at, read_path};
+use crate::convert::{low_i32, low_u32, sign_extended, to_usize};
 use crate::file::open::{OtherEnd, Request};
 use crate::fs::filesystem::NewInode;
 use crate::fs::inode::{Kind, MAY_EXEC};
@@ -55,7 +56,7 @@ pub const CALLS: &[Entry] = &[
 fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     // A FIFO is open while the call waits for the other end, so that the other side sees it.
     let (fd, opens) = match kernel.task().retry {
-        Some(Retry { progress, .. }) => (progress as u32, (progress >> 32) as u32),
+        Some(Retry { progress, .. }) => (low_u32(progress), (progress >> 32) as u32),
         None => {
             let (mut io, process) = kernel.io();
             let fd = io.open(process, request)?;
@@ -87,10 +88,10 @@ fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
 fn openat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let path = read_path(kernel, a[1])?;
     let request = Request {
-        dirfd: a[0] as i32,
+        dirfd: low_i32(a[0]),
         path: &path,
-        flags: a[2] as u32,
-        mode: a[3] as u32,
+        flags: low_u32(a[2]),
+        mode: low_u32(a[3]),
         options: Options::default(),
     };
     open(kernel, request)
@@ -134,10 +135,10 @@ fn openat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let has = |bit| how.resolve & bit != 0;
     let path = read_path(kernel, a[1])?;
     let request = Request {
-        dirfd: a[0] as i32,
+        dirfd: low_i32(a[0]),
         path: &path,
         flags,
-        mode: how.mode as u32,
+        mode: low_u32(how.mode),
         options: Options {
             follow: false,
             no_symlinks: has(RESOLVE_NO_SYMLINKS),
@@ -155,7 +156,7 @@ fn resolve_new(kernel: &mut Kernel, dirfd: u64, address: u64) -> Result<Resolved
     let path = read_path(kernel, address)?;
     let (vfs, process) = kernel.file_state();
     let options = Options::following(false);
-    let resolved = vfs.resolve(process, dirfd as i32, &path, options)?;
+    let resolved = vfs.resolve(process, low_i32(dirfd), &path, options)?;
     match resolved.target {
         Some(_) => Err(Errno::EEXIST),
         None => Ok(resolved),
@@ -179,13 +180,13 @@ fn create(kernel: &mut Kernel, resolved: &Resolved, new: NewInode) -> Result<Ino
 
 fn mkdirat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let resolved = resolve_new(kernel, a[0], a[1])?;
-    let permissions = a[2] as u32 & (0o777 | S_ISVTX) & !kernel.process().files.umask;
+    let permissions = low_u32(a[2]) & (0o777 | S_ISVTX) & !kernel.process().files.umask;
     create(kernel, &resolved, NewInode::directory(permissions))?;
     Ok(0)
 }
 
 fn mknodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let mode = a[2] as u32;
+    let mode = low_u32(a[2]);
     let permissions = mode & 0o7777 & !kernel.process().files.umask;
     let kind = mode & S_IFMT;
     let new = match kind {
@@ -193,7 +194,7 @@ fn mknodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         S_IFIFO => NewInode::fifo(permissions),
         S_IFSOCK => NewInode::node(kind | permissions, 0),
         S_IFCHR | S_IFBLK if kernel.process().has(CAP_MKNOD) => {
-            NewInode::node(kind | permissions, u64::from(a[3] as u32))
+            NewInode::node(kind | permissions, u64::from(low_u32(a[3])))
         }
         S_IFCHR | S_IFBLK | S_IFDIR => return Err(Errno::EPERM),
         _ => return Err(Errno::EINVAL),
@@ -214,7 +215,7 @@ fn symlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[4] as u32;
+    let flags = low_u32(a[4]);
     if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -240,14 +241,14 @@ fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn unlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[2] as u32;
+    let flags = low_u32(a[2]);
     if flags & !AT_REMOVEDIR != 0 {
         return Err(Errno::EINVAL);
     }
     let path = read_path(kernel, a[1])?;
     let (vfs, process) = kernel.file_state();
     let options = Options::following(false);
-    let start = vfs.start(process, a[0] as i32, &path)?;
+    let start = vfs.start(process, low_i32(a[0]), &path)?;
     // With a trailing slash the last component must be a directory, but a link to one is not
     // followed.
     let bare = path.iter().rposition(|&byte| byte != b'/');
@@ -274,7 +275,7 @@ fn unlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let how = match u64::from(a[4] as u32) {
+    let how = match u64::from(low_u32(a[4])) {
         0 => Rename::Replace,
         RENAME_NOREPLACE => Rename::NoReplace,
         RENAME_EXCHANGE => Rename::Exchange,
@@ -283,8 +284,8 @@ fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (from, to) = (read_path(kernel, a[1])?, read_path(kernel, a[3])?);
     let (vfs, process) = kernel.file_state();
     let options = Options::following(false);
-    let source = vfs.resolve(process, a[0] as i32, &from, options)?;
-    let target = vfs.resolve(process, a[2] as i32, &to, options)?;
+    let source = vfs.resolve(process, low_i32(a[0]), &from, options)?;
+    let target = vfs.resolve(process, low_i32(a[2]), &to, options)?;
     let (old, new) = (source.place(Errno::EBUSY)?, target.place(Errno::EBUSY)?);
     let ino = source.existing()?;
     let is_directory = vfs.fs.attributes(ino, process)?.is_directory();
@@ -298,20 +299,20 @@ fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn readlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    if a[3] as i32 <= 0 {
+    if low_i32(a[3]) <= 0 {
         return Err(Errno::EINVAL);
     }
     let path = read_path(kernel, a[1])?;
     let (vfs, process) = kernel.file_state();
-    let ino = if path.is_empty() && a[0] as i32 != AT_FDCWD {
-        process.fds.get(a[0] as u32)?.ino
+    let ino = if path.is_empty() && low_i32(a[0]) != AT_FDCWD {
+        process.fds.get(low_u32(a[0]))?.ino
     } else {
         let options = Options::following(false);
-        vfs.resolve(process, a[0] as i32, &path, options)?
+        vfs.resolve(process, low_i32(a[0]), &path, options)?
             .existing()?
     };
     let target = vfs.read_link(ino, process)?;
-    let length = target.len().min(a[3] as usize);
+    let length = target.len().min(to_usize(a[3]));
     user::write_bytes(kernel.memory_mut(), a[2], &target[..length])?;
     Ok(length as u64)
 }
@@ -320,7 +321,7 @@ fn readlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn name_to_handle_at(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     /// Longest handle, bytes (`MAX_HANDLE_SZ`).
     const MOST: u32 = 128;
-    let flags = a[4] as u32;
+    let flags = low_u32(a[4]);
     if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -401,17 +402,17 @@ fn set_cwd(kernel: &mut Kernel, ino: Ino) -> Result<u64, Errno> {
 }
 
 fn chdir(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
+    let ino = inode_at(kernel, sign_extended(AT_FDCWD), a[0], 0)?;
     set_cwd(kernel, ino)
 }
 
 fn fchdir(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.process().files.fds.get(a[0] as u32)?.ino;
+    let ino = kernel.process().files.fds.get(low_u32(a[0]))?.ino;
     set_cwd(kernel, ino)
 }
 
 fn chroot(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
+    let ino = inode_at(kernel, sign_extended(AT_FDCWD), a[0], 0)?;
     check_enter(kernel, ino)?;
     if !kernel.process().has(CAP_SYS_CHROOT) {
         return Err(Errno::EPERM);

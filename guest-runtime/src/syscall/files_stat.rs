@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files::{check_file_size, inode_at, refresh};
+use crate::convert::{low_i32, low_u32, sign_extended};
 use crate::file::operations::Mapped;
 use crate::fs::attributes::NewTime;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
@@ -51,14 +52,14 @@ fn attributes(kernel: &mut Kernel, ino: Ino) -> Result<Attributes, Errno> {
 }
 
 fn fstat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.process().files.fds.get(a[0] as u32)?.ino;
+    let ino = kernel.process().files.fds.get(low_u32(a[0]))?.ino;
     let stat = Stat::from(&attributes(kernel, ino)?);
     user::write(kernel.memory_mut(), a[1], &stat)?;
     Ok(0)
 }
 
 fn newfstatat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[3] as u32;
+    let flags = low_u32(a[3]);
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -70,10 +71,10 @@ fn newfstatat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn statx(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let known = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT | AT_STATX_SYNC_TYPE;
-    let flags = a[2] as u32;
+    let flags = low_u32(a[2]);
     if flags & !known != 0
         || flags & AT_STATX_SYNC_TYPE == AT_STATX_SYNC_TYPE
-        || a[3] as u32 & STATX__RESERVED != 0
+        || low_u32(a[3]) & STATX__RESERVED != 0
     {
         return Err(Errno::EINVAL);
     }
@@ -96,7 +97,7 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
         f_namelen: NAME_MAX as u64,
         f_frsize: BLOCK,
         f_flags: ST_VALID | ST_RELATIME,
-        f_fsid: [device as i32, 0],
+        f_fsid: [low_i32(device), 0],
         ..Statfs::default()
     };
     match device {
@@ -129,18 +130,18 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
 }
 
 fn statfs(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
+    let ino = inode_at(kernel, sign_extended(AT_FDCWD), a[0], 0)?;
     write_statfs(kernel, ino, a[1])
 }
 
 fn fstatfs(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let ino = kernel.process().files.fds.get(a[0] as u32)?.ino;
+    let ino = kernel.process().files.fds.get(low_u32(a[0]))?.ino;
     write_statfs(kernel, ino, a[1])
 }
 
 fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let size = i64::try_from(a[1]).map_err(|_| Errno::EINVAL)?;
-    let ino = inode_at(kernel, AT_FDCWD as u64, a[0], 0)?;
+    let ino = inode_at(kernel, sign_extended(AT_FDCWD), a[0], 0)?;
     let (vfs, process) = kernel.file_state();
     let attributes = vfs.fs.attributes(ino, process)?;
     if attributes.is_directory() {
@@ -198,7 +199,7 @@ fn fallocate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Serves `faccessat2`: without `AT_EACCESS` with the real user and group.
 fn access(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
-    let mask = a[2] as u32;
+    let mask = low_u32(a[2]);
     if mask & !7 != 0 || flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -226,12 +227,12 @@ fn faccessat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn faccessat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    access(kernel, a, a[3] as u32)
+    access(kernel, a, low_u32(a[3]))
 }
 
 fn set_mode(kernel: &mut Kernel, ino: Ino, mode: u64) -> Result<u64, Errno> {
     let (vfs, process) = kernel.file_state();
-    vfs.fs.set_mode(ino, mode as u32, &process.who)?;
+    vfs.fs.set_mode(ino, low_u32(mode), &process.who)?;
     Ok(0)
 }
 
@@ -246,7 +247,7 @@ fn fchmodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn fchmodat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[3] as u32;
+    let flags = low_u32(a[3]);
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -255,14 +256,14 @@ fn fchmodat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn set_owner(kernel: &mut Kernel, ino: Ino, uid: u64, gid: u64) -> Result<u64, Errno> {
-    let id = |id: u64| Some(id as u32).filter(|&id| id != u32::MAX);
+    let id = |id: u64| Some(low_u32(id)).filter(|&id| id != u32::MAX);
     let (vfs, process) = kernel.file_state();
     vfs.fs.set_owner(ino, id(uid), id(gid), &process.who)?;
     Ok(0)
 }
 
 fn fchownat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[4] as u32;
+    let flags = low_u32(a[4]);
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -281,7 +282,7 @@ fn new_time(time: Timespec) -> Result<NewTime, Errno> {
         UTIME_OMIT => Ok(NewTime::Keep),
         ns @ 0..1_000_000_000 => Ok(NewTime::At(Timestamp {
             seconds: time.tv_sec,
-            nanoseconds: ns as u32,
+            nanoseconds: low_u32(ns.cast_unsigned()),
         })),
         _ => Err(Errno::EINVAL),
     }
@@ -295,7 +296,7 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             [new_time(access)?, new_time(modification)?]
         }
     };
-    let flags = a[3] as u32;
+    let flags = low_u32(a[3]);
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -303,7 +304,7 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Ok(0);
     }
     // Without a path the call changes the descriptor's file (`futimens`).
-    let ino = match (a[1], a[0] as i32) {
+    let ino = match (a[1], low_i32(a[0])) {
         (0, AT_FDCWD) => return Err(Errno::EFAULT),
         (0, fd) => kernel.process().files.fds.get(fd.cast_unsigned())?.ino,
         _ => inode_at(kernel, a[0], a[1], flags)?,
@@ -329,6 +330,6 @@ pub(super) fn mapped(kernel: &mut Kernel, fd: u64, code: bool) -> Result<Mapped,
 /// Returns the path of a descriptor's file, for `/proc/self/maps`.
 pub(super) fn path_of(kernel: &Kernel, fd: u64) -> Option<alloc::vec::Vec<u8>> {
     let process = &kernel.process().files;
-    let ino = process.fds.get(fd as u32).ok()?.ino;
+    let ino = process.fds.get(low_u32(fd)).ok()?.ino;
     kernel.vfs.fs.path(ino, process.root, process)
 }

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files::inode_at;
+use crate::convert::{low_u32, sign_extended};
 use crate::fs::types::Ino;
 use crate::fs::xattr::When;
 use crate::kernel::Kernel;
@@ -52,7 +53,7 @@ enum Target {
 
 /// Resolves the first argument to an inode.
 fn inode(kernel: &mut Kernel, argument: u64, target: Target) -> Result<Ino, Errno> {
-    let here = AT_FDCWD as u64;
+    let here = sign_extended(AT_FDCWD);
     match target {
         Target::Path => inode_at(kernel, here, argument, 0),
         Target::Link => inode_at(kernel, here, argument, AT_SYMLINK_NOFOLLOW),
@@ -82,7 +83,7 @@ fn give(kernel: &mut Kernel, bytes: &[u8], address: u64, size: u64) -> Result<u6
 
 fn set(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
     const BOTH: u32 = XATTR_CREATE | XATTR_REPLACE;
-    let when = match a[4] as u32 {
+    let when = match low_u32(a[4]) {
         0 => When::Always,
         XATTR_CREATE => When::Missing,
         XATTR_REPLACE => When::Present,

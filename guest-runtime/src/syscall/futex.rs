@@ -4,6 +4,7 @@ use super::Entry;
 use super::task::find_task;
 use super::time::read_timespec;
 use crate::arch::clock;
+use crate::convert::{low_i32, low_u32};
 use crate::kernel::Kernel;
 use crate::kernel::futex::{self, owned};
 use crate::mm::user;
@@ -31,8 +32,8 @@ pub const CALLS: &[Entry] = &[
 
 fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [address, operation, value, fourth, second, third] = *arguments;
-    let (count, bits) = (value as u32, third as u32);
-    let operation = operation as u32;
+    let (count, bits) = (low_u32(value), low_u32(third));
+    let operation = low_u32(operation);
     if operation & FUTEX_PRIVATE_FLAG == 0 && matches!(operation, FUTEX_WAKE | FUTEX_WAKE_BITSET) {
         futex::check_shared(kernel, address)?;
     }
@@ -42,7 +43,7 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             futex::wait(
                 kernel,
                 address,
-                value as u32,
+                low_u32(value),
                 FUTEX_BITSET_MATCH_ANY,
                 deadline,
             )
@@ -53,16 +54,16 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
                 _ => Timeout::Realtime,
             };
             let deadline = deadline(kernel, fourth, kind)?;
-            futex::wait(kernel, address, value as u32, bits, deadline)
+            futex::wait(kernel, address, low_u32(value), bits, deadline)
         }
         FUTEX_WAKE => futex::wake(kernel, address, count, FUTEX_BITSET_MATCH_ANY),
         FUTEX_WAKE_BITSET => futex::wake(kernel, address, count, bits),
-        FUTEX_REQUEUE => futex::requeue(kernel, address, count, fourth as u32, second),
-        FUTEX_CMP_REQUEUE if (count | fourth as u32).cast_signed() < 0 => Err(Errno::EINVAL),
+        FUTEX_REQUEUE => futex::requeue(kernel, address, count, low_u32(fourth), second),
+        FUTEX_CMP_REQUEUE if (count | low_u32(fourth)).cast_signed() < 0 => Err(Errno::EINVAL),
         FUTEX_CMP_REQUEUE => {
             let word: u32 = user::read(kernel.memory_mut(), address)?;
-            match word == third as u32 {
-                true => futex::requeue(kernel, address, count, fourth as u32, second),
+            match word == low_u32(third) {
+                true => futex::requeue(kernel, address, count, low_u32(fourth), second),
                 false => Err(Errno::EAGAIN),
             }
         }
@@ -84,12 +85,12 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
                 _ => Timeout::Realtime,
             };
             let deadline = deadline(kernel, fourth, kind)?;
-            owned::wait_requeue(kernel, address, value as u32, deadline, second)
+            owned::wait_requeue(kernel, address, low_u32(value), deadline, second)
         }
         // `FUTEX_CMP_REQUEUE_PI` wakes exactly one task.
-        FUTEX_CMP_REQUEUE_PI if count != 1 || (fourth as i32) < 0 => Err(Errno::EINVAL),
+        FUTEX_CMP_REQUEUE_PI if count != 1 || low_i32(fourth) < 0 => Err(Errno::EINVAL),
         FUTEX_CMP_REQUEUE_PI => {
-            owned::requeue(kernel, address, fourth as u32, second, third as u32)
+            owned::requeue(kernel, address, low_u32(fourth), second, low_u32(third))
         }
         FUTEX_UNLOCK_PI => owned::unlock_owned(kernel, address),
         _ => Err(Errno::ENOSYS),
@@ -98,11 +99,11 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 fn futex_waitv(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [waiters, count, flags, timeout, clock, _] = *arguments;
-    let (count, flags) = (count as u32, flags as u32);
+    let (count, flags) = (low_u32(count), low_u32(flags));
     if flags != 0 || !(1..=FUTEX_WAITV_MAX).contains(&count) || waiters == 0 {
         return Err(Errno::EINVAL);
     }
-    let kind = match u64::from(clock as u32) {
+    let kind = match u64::from(low_u32(clock)) {
         _ if timeout == 0 => Timeout::Monotonic,
         CLOCK_MONOTONIC => Timeout::Monotonic,
         CLOCK_REALTIME => Timeout::Realtime,
@@ -160,7 +161,7 @@ fn deadline(kernel: &mut Kernel, timeout: u64, kind: Timeout) -> Result<u64, Err
 /// if its old value passes the comparison.
 fn wake_op(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [address, _, count, second_count, second, encoded] = *arguments;
-    let encoded = encoded as u32;
+    let encoded = low_u32(encoded);
     let signed = |field: u32| (field << 20).cast_signed() >> 20;
     let (operation, compare) = (encoded >> 28, encoded >> 24 & 15);
     let mut operand = signed(encoded >> 12 & 0xfff);
@@ -190,11 +191,15 @@ fn wake_op(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         _ => return Err(Errno::ENOSYS),
     };
     user::write(kernel.memory_mut(), second, &new)?;
-    let woken = futex::wake(kernel, address, count as u32, FUTEX_BITSET_MATCH_ANY)?;
+    let woken = futex::wake(kernel, address, low_u32(count), FUTEX_BITSET_MATCH_ANY)?;
     match holds {
-        true => {
-            Ok(woken + futex::wake(kernel, second, second_count as u32, FUTEX_BITSET_MATCH_ANY)?)
-        }
+        true => Ok(woken
+            + futex::wake(
+                kernel,
+                second,
+                low_u32(second_count),
+                FUTEX_BITSET_MATCH_ANY,
+            )?),
         false => Ok(woken),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::task::find_process;
+use crate::convert::low_i32;
 use crate::kernel::Kernel;
 use hartline_linux::errno::Errno;
 use hartline_linux::syscall::nr;
@@ -18,7 +19,7 @@ fn setpgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let (own, session) = (kernel.process().pid, kernel.process().session);
     let target = find_process(kernel, arguments[0])?;
     let pid = target.pid;
-    let group = match arguments[1] as i32 {
+    let group = match low_i32(arguments[1]) {
         i32::MIN..0 => return Err(Errno::EINVAL),
         0 => pid,
         group => group.cast_unsigned(),

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files::inode_at;
+use crate::convert::{low_i32, low_u32, sign_extended};
 use crate::file::inotify::Inotify;
 use crate::fs::inode::MAY_READ;
 use crate::fs::types::Ino;
@@ -23,7 +24,7 @@ pub const CALLS: &[Entry] = &[
 ];
 
 fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[0] as u32;
+    let flags = low_u32(a[0]);
     if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -50,7 +51,7 @@ fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     const OPTIONS: u32 =
         IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK | IN_MASK_CREATE | IN_MASK_ADD | IN_ONESHOT;
     const BOTH: u32 = IN_MASK_ADD | IN_MASK_CREATE;
-    let wanted = a[2] as u32;
+    let wanted = low_u32(a[2]);
     if wanted & (IN_ALL_EVENTS | OPTIONS) == 0 {
         return Err(Errno::EINVAL);
     }
@@ -63,7 +64,7 @@ fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         0 => 0,
         _ => AT_SYMLINK_NOFOLLOW,
     };
-    let ino = inode_at(kernel, AT_FDCWD as u64, a[1], nofollow)?;
+    let ino = inode_at(kernel, sign_extended(AT_FDCWD), a[1], nofollow)?;
     let (vfs, process) = kernel.file_state();
     let attributes = vfs.fs.attributes(ino, process)?;
     if wanted & IN_ONLYDIR != 0 && !attributes.is_directory() {
@@ -76,6 +77,6 @@ fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn inotify_rm_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let instance = instance(kernel, a[0])?;
-    kernel.vfs.fs.notify.remove_watch(instance, a[1] as i32)?;
+    kernel.vfs.fs.notify.remove_watch(instance, low_i32(a[1]))?;
     Ok(0)
 }

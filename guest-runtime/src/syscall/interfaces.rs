@@ -1,6 +1,7 @@
 //! `ioctl` requests about network interfaces (netdevice(7)).
 
 use super::socket::net;
+use crate::convert::{low_i32, low_u32};
 use crate::kernel::Kernel;
 use crate::mm::user;
 use crate::net::address::{Family, sockaddr_in};
@@ -85,7 +86,7 @@ pub(super) fn ioctl(
 
 /// Finds the interface that a request names by name or index.
 fn find<'i>(interfaces: &'i [Interface], request: u32, ifreq: &Ifreq) -> Option<&'i Interface> {
-    let index = ifreq.ifr_ifru[0] as u32;
+    let index = low_u32(ifreq.ifr_ifru[0]);
     let name = ifreq.ifr_name.split(|&byte| byte == 0).next()?;
     // `eth0:1` names a second address of `eth0`, which no interface has.
     interfaces.iter().find(|interface| match request {
@@ -152,7 +153,7 @@ fn list(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
         requests.truncate(room / size_of::<Ifreq>());
         user::write_bytes(kernel.memory_mut(), ifconf.ifc_buf, requests.as_bytes())?;
     }
-    ifconf.ifc_len = size_of_val(requests.as_slice()) as i32;
+    ifconf.ifc_len = low_i32(size_of_val(requests.as_slice()) as u64);
     user::write(kernel.memory_mut(), address, &ifconf)?;
     Ok(0)
 }

@@ -4,6 +4,7 @@
 use super::interfaces;
 use super::socket::socket_id;
 use super::{Entry, signal_io};
+use crate::convert::low_u32;
 use crate::kernel::Kernel;
 use crate::mm::user;
 use alloc::rc::Rc;
@@ -17,19 +18,19 @@ use hartline_linux::syscall::nr;
 pub const CALLS: &[Entry] = &[(nr::ioctl, ioctl)];
 
 fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (request, address) = (a[1] as u32, a[2]);
+    let (request, address) = (low_u32(a[1]), a[2]);
     kernel.file(a[0])?;
     match request {
         FIOCLEX | FIONCLEX => {
             let on = request == FIOCLEX;
             let fds = &mut kernel.process_mut().files.fds;
-            fds.set_close_on_exec(a[0] as u32, on)?;
+            fds.set_close_on_exec(low_u32(a[0]), on)?;
             Ok(0)
         }
         FIONBIO => {
             let on: i32 = user::read(kernel.memory_mut(), address)?;
             let (vfs, process) = kernel.file_state();
-            let file = vfs.file_mut(process, a[0] as u32)?;
+            let file = vfs.file_mut(process, low_u32(a[0]))?;
             file.flags &= !O_NONBLOCK;
             if on != 0 {
                 file.flags |= O_NONBLOCK;

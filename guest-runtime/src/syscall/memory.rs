@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files_stat::{mapped, path_of};
+use crate::convert::low_u32;
 use crate::file::operations::Mapped;
 use crate::kernel::Kernel;
 use crate::kernel::executable;
@@ -129,7 +130,7 @@ fn file_contents(
 ) -> Result<(Backing, Label, VmFlags), Errno> {
     let code = !shared && protection.executable();
     if code {
-        let ino = kernel.process().files.fds.get(fd as u32)?.ino;
+        let ino = kernel.process().files.fds.get(low_u32(fd))?.ino;
         executable::copy_code(kernel, ino);
     }
     let mapped = mapped(kernel, fd, code)?;

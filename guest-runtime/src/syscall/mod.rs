@@ -44,6 +44,7 @@ mod time;
 mod timer;
 mod wait;
 
+use crate::convert::to_usize;
 use crate::kernel::call::{Handler, Handlers};
 use hartline_linux::syscall::LIMIT;
 
@@ -102,10 +103,10 @@ pub static HANDLERS: Handlers = {
         while n < AREAS[area].len() {
             let (number, handler) = AREAS[area][n];
             assert!(
-                handlers[number as usize].is_none(),
+                handlers[to_usize(number)].is_none(),
                 "two handlers for one system call"
             );
-            handlers[number as usize] = Some(handler);
+            handlers[to_usize(number)] = Some(handler);
             n += 1;
         }
         area += 1;
@@ -123,7 +124,7 @@ mod tests {
         for number in 0..LIMIT as u64 {
             let support = find(number).map_or(Support::Missing, |call| call.support);
             assert_eq!(
-                HANDLERS[number as usize].is_some(),
+                HANDLERS[to_usize(number)].is_some(),
                 support != Support::Missing,
                 "system call {number}"
             );

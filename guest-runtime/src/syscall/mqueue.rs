@@ -4,6 +4,7 @@ use super::Entry;
 use super::socket::socket_id;
 use super::time::read_timespec;
 use crate::arch::clock;
+use crate::convert::{low_u32, sign_extended};
 use crate::file::mqueue::{Limits, MessageQueue, NewQueue, Notice, OpenQueue, Registered};
 use crate::file::operations::File;
 use crate::kernel::Kernel;
@@ -51,7 +52,7 @@ fn read_name(kernel: &mut Kernel, address: u64) -> Result<Vec<u8>, Errno> {
 
 fn mq_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let [name, flags, mode, attributes, ..] = *a;
-    let flags = flags as u32;
+    let flags = low_u32(flags);
     let limits = match attributes {
         0 => Limits::DEFAULT,
         address => {
@@ -71,7 +72,7 @@ fn mq_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     };
     let process = kernel.process();
     let new = (flags & O_CREAT != 0).then(|| NewQueue {
-        mode: mode as u32 & 0o777 & !process.files.umask,
+        mode: low_u32(mode) & 0o777 & !process.files.umask,
         limits,
         most: process.limits[RLIMIT_MSGQUEUE].rlim_cur,
     });
@@ -142,7 +143,7 @@ fn wait(kernel: &mut Kernel, fd: u64, queue: &MessageQueue, events: u32, deadlin
 fn mq_timedsend(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let [fd, address, length, priority, timeout, _] = *a;
     let deadline = deadline(kernel, timeout)?;
-    let priority = priority as u32;
+    let priority = low_u32(priority);
     if priority >= MQ_PRIO_MAX {
         return Err(Errno::EINVAL);
     }
@@ -205,12 +206,12 @@ fn read_notice(kernel: &mut Kernel, address: u64) -> Result<Notice, Errno> {
     match event.sigev_notify {
         SIGEV_NONE => Ok(Notice::None),
         SIGEV_SIGNAL => {
-            let signal = check_number(event.sigev_signo as u64)?;
+            let signal = check_number(sign_extended(event.sigev_signo))?;
             Ok(Notice::Signal(signal, event.sigev_value))
         }
         SIGEV_THREAD => {
             let cookie = user::read(kernel.memory_mut(), event.sigev_value)?;
-            let socket = socket_id(kernel, event.sigev_signo as u64)?;
+            let socket = socket_id(kernel, sign_extended(event.sigev_signo))?;
             match kernel.net.get(socket)?.family {
                 Family::Netlink => Ok(Notice::Thread(socket, cookie)),
                 _ => Err(Errno::EINVAL),
@@ -272,7 +273,7 @@ fn mq_getsetattr(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     };
     if let Some(flags) = new {
         let (vfs, process) = kernel.file_state();
-        let file = vfs.file_mut(process, fd as u32)?;
+        let file = vfs.file_mut(process, low_u32(fd))?;
         file.flags &= !O_NONBLOCK;
         if flags != 0 {
             file.flags |= O_NONBLOCK;

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files_fd::open_anonymous;
+use crate::convert::{low_i32, low_u32};
 use crate::file::pidfd::PidFd;
 use crate::file::signalfd::SignalFd;
 use crate::fs::proc::Node;
@@ -23,13 +24,13 @@ pub const CALLS: &[Entry] = &[
 ];
 
 fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[3] as u32;
+    let flags = low_u32(a[3]);
     if a[2] != 8 || flags & !(O_CLOEXEC | O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
     let set: u64 = user::read(kernel.memory_mut(), a[1])?;
     let set = set & !UNBLOCKABLE;
-    if a[0] as i32 == -1 {
+    if low_i32(a[0]) == -1 {
         let set = Cell::new(set);
         return open_anonymous(kernel, Rc::new(SignalFd { set }), flags);
     }
@@ -37,7 +38,7 @@ fn signalfd4(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let file = kernel.vfs.files.get(id)?;
     let signals = file.object.downcast::<SignalFd>().ok_or(Errno::EINVAL)?;
     signals.set.set(set);
-    Ok(u64::from(a[0] as u32))
+    Ok(u64::from(low_u32(a[0])))
 }
 
 /// Returns the process behind a pidfd.
@@ -47,7 +48,7 @@ pub(super) fn pidfd(kernel: &Kernel, fd: u64) -> Result<u32, Errno> {
 }
 
 fn pidfd_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let (pid, flags) = (a[0] as u32, a[1] as u32);
+    let (pid, flags) = (low_u32(a[0]), low_u32(a[1]));
     if pid.cast_signed() <= 0 || flags & !O_NONBLOCK != 0 {
         return Err(Errno::EINVAL);
     }
@@ -74,7 +75,7 @@ fn pidfd_send_signal(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         Some(pid) => pid,
         None => pidfd(kernel, a[0])?,
     };
-    if a[1] as u32 == 0 {
+    if low_u32(a[1]) == 0 {
         return super::signal::send_to(kernel, None, pid);
     }
     let signal = check_number(a[1])?;

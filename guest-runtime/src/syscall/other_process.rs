@@ -3,6 +3,7 @@
 use super::Entry;
 use super::notify::pidfd;
 use super::task::find_task;
+use crate::convert::{low_i32, low_u32};
 use crate::fs::process::Descriptor;
 use crate::kernel::Kernel;
 use crate::kernel::process::Process;
@@ -129,7 +130,7 @@ fn ordered(order: Ordering) -> u64 {
 fn kcmp(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let [first, second, kind, first_fd, second_fd, _] = *a;
     for pid in [first, second] {
-        if pid as i32 <= 0 {
+        if low_i32(pid) <= 0 {
             return Err(Errno::ESRCH);
         }
     }
@@ -139,7 +140,7 @@ fn kcmp(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         let fd = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
         process.files.fds.get(fd).map(|found| found.file)
     };
-    Ok(ordered(match u64::from(kind as u32) {
+    Ok(ordered(match u64::from(low_u32(kind)) {
         KCMP_FILE => file(one, first_fd)?.cmp(&file(other, second_fd)?),
         KCMP_VM => one.space.cmp(&other.space),
         KCMP_FILES => one.files.fds.order(&other.files.fds),
@@ -150,12 +151,12 @@ fn kcmp(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Copies a descriptor of another process.
 fn pidfd_getfd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    if a[2] as u32 != 0 {
+    if low_u32(a[2]) != 0 {
         return Err(Errno::EINVAL);
     }
     let pid = pidfd(kernel, a[0])?;
     let process = inspected(kernel, pid.into())?;
-    let found = kernel.processes[process].files.fds.get(a[1] as u32)?;
+    let found = kernel.processes[process].files.fds.get(low_u32(a[1]))?;
     let (vfs, own) = kernel.file_state();
     let copy = Descriptor {
         close_on_exec: true,

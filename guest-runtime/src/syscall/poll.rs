@@ -2,6 +2,7 @@
 
 use super::Entry;
 use crate::arch::clock;
+use crate::convert::{low_u16, low_u32, to_usize};
 use crate::fs::process::FileId;
 use crate::kernel::Kernel;
 use crate::kernel::task::{Event, Wait};
@@ -179,7 +180,7 @@ fn watch_until(
 
 fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let timeout = read_timeout(kernel.memory_mut(), a[2])?;
-    let count = u64::from(a[1] as u32);
+    let count = u64::from(low_u32(a[1]));
     if count > u64::from(kernel.process().files.fds.limit) {
         return Err(Errno::EINVAL);
     }
@@ -200,7 +201,9 @@ fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let mut ready = watches.iter();
     for poll in &mut polled {
         poll.revents = match poll.fd {
-            0.. => ready.next().map_or(0, |watch| watch.ready as i16),
+            0.. => ready
+                .next()
+                .map_or(0, |watch| low_u16(watch.ready.into()).cast_signed()),
             _ => 0,
         };
     }
@@ -220,7 +223,7 @@ fn read_sets(kernel: &mut Kernel, a: &[u64; 6], words: u64) -> Result<[Vec<u64>;
     let mut sets = [Vec::new(), Vec::new(), Vec::new()];
     for (set, &address) in sets.iter_mut().zip(&a[1..4]) {
         *set = match address {
-            0 => vec![0; words as usize],
+            0 => vec![0; to_usize(words)],
             address => user::read_array(kernel.memory_mut(), address, words)?,
         };
     }

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::task::{check_task, find_task, scheduled, set_policy};
+use crate::convert::{low_i32, low_u8, low_u16, low_u32, sign_extended};
 use crate::kernel::Kernel;
 use crate::kernel::process::Process;
 use crate::kernel::task::{Policy, Task};
@@ -63,7 +64,7 @@ fn read_attributes(kernel: &mut Kernel, address: u64) -> Result<SchedAttr, Errno
     match is_valid {
         true => known,
         false => {
-            user::write(kernel.memory_mut(), address, &(SIZE as u32))?;
+            user::write(kernel.memory_mut(), address, &low_u32(SIZE))?;
             Err(Errno::E2BIG)
         }
     }
@@ -71,7 +72,7 @@ fn read_attributes(kernel: &mut Kernel, address: u64) -> Result<SchedAttr, Errno
 
 fn sched_setattr(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     const FLAGS: u64 = SCHED_FLAG_RESET_ON_FORK | SCHED_FLAG_KEEP_POLICY | SCHED_FLAG_KEEP_PARAMS;
-    if a[1] == 0 || (a[0] as i32) < 0 || a[2] as u32 != 0 {
+    if a[1] == 0 || low_i32(a[0]) < 0 || low_u32(a[2]) != 0 {
         return Err(Errno::EINVAL);
     }
     let wanted = read_attributes(kernel, a[1])?;
@@ -92,7 +93,7 @@ fn sched_setattr(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         priority: wanted.sched_priority,
         resets: has(SCHED_FLAG_RESET_ON_FORK),
     };
-    let mut nice = wanted.sched_nice.clamp(-20, 19) as i8;
+    let mut nice = low_u8(sign_extended(wanted.sched_nice.clamp(-20, 19))).cast_signed();
     if has(SCHED_FLAG_KEEP_POLICY) {
         (new.number, new.resets) = (old.number, old.resets);
     }
@@ -105,16 +106,16 @@ fn sched_setattr(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn sched_getattr(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let size = u64::from(a[2] as u32);
-    if a[1] == 0 || (a[0] as i32) < 0 || !(SIZE..=PAGE_SIZE).contains(&size) || a[3] as u32 != 0 {
+    let size = u64::from(low_u32(a[2]));
+    if a[1] == 0 || low_i32(a[0]) < 0 || !(SIZE..=PAGE_SIZE).contains(&size) || low_u32(a[3]) != 0 {
         return Err(Errno::EINVAL);
     }
     let Task {
         policy, process, ..
     } = *scheduled(kernel, a[0])?;
     let attributes = SchedAttr {
-        size: SIZE as u32,
-        sched_policy: policy.number as u32,
+        size: low_u32(SIZE),
+        sched_policy: low_u32(policy.number),
         sched_flags: match policy.resets {
             true => SCHED_FLAG_RESET_ON_FORK,
             false => 0,
@@ -133,7 +134,7 @@ fn sched_getattr(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 /// Returns the tasks that `ioprio_set` and `ioprio_get` are about; 0 is the caller, its group or
 /// its user.
 fn io_tasks(kernel: &mut Kernel, which: u64, who: u64) -> Result<Vec<u32>, Errno> {
-    let number = who as u32;
+    let number = low_u32(who);
     let own = kernel.process();
     let (group, user) = match number {
         0 => (own.group, own.uid()),
@@ -144,7 +145,7 @@ fn io_tasks(kernel: &mut Kernel, which: u64, who: u64) -> Result<Vec<u32>, Errno
         let tasks = tasks.filter(|task| chosen(&kernel.processes[task.process]));
         tasks.map(|task| task.tid).collect::<Vec<_>>()
     };
-    let tasks = match u64::from(which as u32) {
+    let tasks = match u64::from(low_u32(which)) {
         IOPRIO_WHO_PROCESS => Vec::from([find_task(kernel, who)?]),
         IOPRIO_WHO_PGRP => of(&|process| process.group == group),
         IOPRIO_WHO_USER => of(&|process| process.uid() == user),
@@ -158,7 +159,7 @@ fn io_tasks(kernel: &mut Kernel, which: u64, who: u64) -> Result<Vec<u32>, Errno
 
 /// Stores the priorities; requests to disks are served in their order.
 fn ioprio_set(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let wanted = a[2] as u32;
+    let wanted = low_u32(a[2]);
     let (class, level) = (wanted >> IOPRIO_CLASS_SHIFT, wanted & IOPRIO_LEVEL_MASK);
     let own = Rc::clone(&kernel.process().files.who);
     match class {
@@ -178,7 +179,7 @@ fn ioprio_set(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         if !is_own && !own.has(CAP_SYS_NICE) {
             return Err(Errno::EPERM);
         }
-        task.io_priority = wanted as u16;
+        task.io_priority = low_u16(wanted.into());
     }
     Ok(0)
 }

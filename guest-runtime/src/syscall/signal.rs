@@ -3,6 +3,7 @@
 use super::Entry;
 use super::time::read_timespec;
 use crate::arch::clock;
+use crate::convert::{low_i32, low_u32};
 use crate::kernel::exit::End;
 use crate::kernel::process::{IDLE, Process};
 use crate::kernel::signals::{SigInfo, bit, check_number};
@@ -109,7 +110,7 @@ fn check_queue(kernel: &Kernel, pid: u32, info: SigInfo) -> Result<(), Errno> {
 fn kill(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let info = info(kernel, arguments[1], SI_USER)?;
     let (own, group) = (kernel.process().pid, kernel.process().group);
-    match arguments[0] as i32 {
+    match low_i32(arguments[0]) {
         0 => send(kernel, info, |process| process.group == group),
         -1 => send(kernel, info, |process| process.pid != own),
         pid @ 1.. => send_to(kernel, info, pid.cast_unsigned()),
@@ -127,8 +128,8 @@ fn send_to_thread(
     tid: u64,
     signal: u64,
 ) -> Result<u64, Errno> {
-    let (pid, tid) = (pid.map(|pid| pid as u32), tid as u32);
-    if (tid as i32) <= 0 || pid.is_some_and(|pid| (pid as i32) <= 0) {
+    let (pid, tid) = (pid.map(low_u32), low_u32(tid));
+    if tid.cast_signed() <= 0 || pid.is_some_and(|pid| pid.cast_signed() <= 0) {
         return Err(Errno::EINVAL);
     }
     let owner = kernel.program_task(tid).ok_or(Errno::ESRCH)?.pid;
@@ -167,7 +168,7 @@ fn check_forged(kernel: &Kernel, info: SigInfo, tid: u32) -> Result<(), Errno> {
 fn rt_sigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let signal = check_number(arguments[1])?;
     let info: SigInfo = user::read(kernel.memory_mut(), arguments[2])?;
-    let pid = arguments[0] as u32;
+    let pid = low_u32(arguments[0]);
     check_forged(kernel, info, pid)?;
     send_to(kernel, Some(info.with_signal(signal)), pid)
 }
@@ -175,11 +176,11 @@ fn rt_sigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
 fn rt_tgsigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [pid, tid, signal, info, ..] = *arguments;
     let info: SigInfo = user::read(kernel.memory_mut(), info)?;
-    check_forged(kernel, info, tid as u32)?;
+    check_forged(kernel, info, low_u32(tid))?;
     send_to_thread(kernel, Some(pid), tid, 0)?;
     let info = info.with_signal(check_number(signal)?);
-    check_queue(kernel, pid as u32, info)?;
-    kernel.signal_thread(tid as u32, info);
+    check_queue(kernel, low_u32(pid), info)?;
+    kernel.signal_thread(low_u32(tid), info);
     Ok(0)
 }
 

@@ -1,5 +1,6 @@
 //! Signal-driven I/O: the owners of files, and their signals ([`crate::kernel::file_signals`]).
 
+use crate::convert::low_u32;
 use crate::file::asynchronous::{FileOwner, Whom};
 use crate::kernel::Kernel;
 use crate::mm::user;
@@ -73,7 +74,7 @@ pub(super) fn set_signal(kernel: &mut Kernel, fd: u64, signal: u64) -> Result<u6
         return Err(Errno::EINVAL);
     }
     let (vfs, process) = kernel.file_state();
-    vfs.file_mut(process, fd as u32)?.notice.signal = signal;
+    vfs.file_mut(process, low_u32(fd))?.notice.signal = signal;
     Ok(0)
 }
 
@@ -103,7 +104,7 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
         return Err(Errno::ESRCH);
     }
     let (vfs, process) = kernel.file_state();
-    let file = vfs.file_mut(process, fd as u32)?;
+    let file = vfs.file_mut(process, low_u32(fd))?;
     file.notice.owner = whom.map(|whom| FileOwner::new(whom, &process.who));
     Ok(0)
 }
@@ -120,7 +121,7 @@ pub(super) fn set_asynchronous(kernel: &mut Kernel, fd: u64, on: bool) -> Result
         table.wait(&kernel.streams.input_waiters);
     }
     let (mut io, process) = kernel.io();
-    io.set_asynchronous(process, fd as u32, on, table.into_places())?;
+    io.set_asynchronous(process, low_u32(fd), on, table.into_places())?;
     if io.vfs.awaits_input {
         // Standard input is polled in the ticks.
         kernel.start_ticking();

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use crate::arch::clock;
+use crate::convert::{low_i32, low_u16, low_u32, sign_extended};
 use crate::file;
 use crate::file::Io;
 use crate::fs::filesystem::NewInode;
@@ -37,7 +38,7 @@ pub const CALLS: &[Entry] = &[
     (nr::getsockname, getsockname),
     (nr::getpeername, getpeername),
     (nr::shutdown, shutdown),
-    (nr::accept4, |kernel, a| accept(kernel, a, a[3] as u32)),
+    (nr::accept4, |kernel, a| accept(kernel, a, low_u32(a[3]))),
 ];
 
 /// Flags in the type argument.
@@ -46,7 +47,7 @@ const FLAGS: u32 = SOCK_CLOEXEC | SOCK_NONBLOCK;
 /// Parses family, type and flags from the arguments of `socket`.
 fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
     const VSOCK: i32 = AF_VSOCK as i32;
-    let (family, kind, protocol) = (a[0] as u32, a[1] as u32, a[2] as i32);
+    let (family, kind, protocol) = (low_u32(a[0]), low_u32(a[1]), low_i32(a[2]));
     if kind & !FLAGS & !0xf != 0 {
         return Err(Errno::EINVAL);
     }
@@ -100,8 +101,8 @@ fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (family, kind, flags) = parse_kind(a)?;
     let who = credentials(kernel);
     let mut socket = Socket {
-        is_raw: a[1] as u32 & 0xf == SOCK_RAW,
-        is_icmp: is_icmp(family, kind, a[2] as i32),
+        is_raw: low_u32(a[1]) & 0xf == SOCK_RAW,
+        is_icmp: is_icmp(family, kind, low_i32(a[2])),
         ..Socket::new(family, kind, who)
     };
     if socket.is_raw && socket.is_icmp {
@@ -110,7 +111,7 @@ fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
         // The port of a raw socket shows its protocol.
         let ip = socket.local.socket_addr().ok_or(Errno::EINVAL)?.ip();
-        socket.local = Address::inet(ip, socket.protocol() as u16);
+        socket.local = Address::inet(ip, low_u16(sign_extended(socket.protocol())));
     }
     let id = kernel.net.add(socket)?;
     open(kernel, id, flags)
@@ -131,7 +132,7 @@ fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let [first, second] = kernel.net.pair(kind, who)?;
     let close = |kernel: &mut Kernel, fd: u64| {
         let (mut io, process) = kernel.io();
-        io.close(process, fd as u32)
+        io.close(process, low_u32(fd))
     };
     let one = open(kernel, first, flags).inspect_err(|_| {
         kernel.io().0.close_socket(second);
@@ -143,7 +144,7 @@ fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             return Err(error);
         }
     };
-    let pair = [one as u32, two as u32];
+    let pair = [low_u32(one), low_u32(two)];
     if let Err(error) = user::write(kernel.memory_mut(), a[3], &pair) {
         close(kernel, one)?;
         close(kernel, two)?;
@@ -248,7 +249,7 @@ pub(super) fn write_address(
     let bytes = address.encode(family);
     let count = bytes.len().min(room);
     user::write_bytes(kernel.memory_mut(), to, &bytes[..count])?;
-    user::write(kernel.memory_mut(), length_at, &(bytes.len() as u32))
+    user::write(kernel.memory_mut(), length_at, &low_u32(bytes.len() as u64))
 }
 
 fn bind(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -292,7 +293,7 @@ fn bind_path(kernel: &mut Kernel, id: SocketId, path: &[u8]) -> Result<(), Errno
 fn listen(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
     let who = credentials(kernel);
-    net(kernel).listen(id, a[1] as i32, who)?;
+    net(kernel).listen(id, low_i32(a[1]), who)?;
     Ok(0)
 }
 
@@ -316,7 +317,7 @@ fn accept(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
         && let Err(error) = write_address(kernel, (a[1], a[2]), &remote, family)
     {
         let (mut io, process) = kernel.io();
-        io.close(process, fd as u32)?;
+        io.close(process, low_u32(fd))?;
         return Err(error);
     }
     Ok(fd)
@@ -441,7 +442,7 @@ fn getpeername(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn shutdown(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
     // Converts to two bits.
-    let how = match a[1] as u32 {
+    let how = match low_u32(a[1]) {
         how @ SHUT_RD..=SHUT_RDWR => how + 1,
         _ => return Err(Errno::EINVAL),
     };

@@ -7,6 +7,7 @@ use super::socket::{
 };
 use super::socket_message::{Control, read_control, read_udp_control, write_control};
 use crate::arch::clock;
+use crate::convert::low_u32;
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
 use crate::mm::{AddressSpace, UserSlice, user};
@@ -374,7 +375,7 @@ fn read_target(
     address: u64,
     length: u64,
 ) -> Result<Option<Address>, Errno> {
-    if address == 0 || length as u32 == 0 {
+    if address == 0 || low_u32(length) == 0 {
         return Ok(None);
     }
     let family = kernel.net.get(socket_id(kernel, fd)?)?.family;
@@ -446,7 +447,7 @@ fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Res
         user::write_bytes(kernel.memory_mut(), header.msg_name, &name[..room])?;
     }
     let header = Msghdr {
-        msg_namelen: name.len() as u32,
+        msg_namelen: low_u32(name.len() as u64),
         msg_controllen: control_length,
         msg_flags: told,
         ..header
@@ -492,13 +493,13 @@ fn sendto(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         vectors: &one(a[1], a[2]),
         to,
         control: Control::default(),
-        flags: a[3] as u32,
+        flags: low_u32(a[3]),
     };
     send_message(kernel, a[0], &message)
 }
 
 fn recvfrom(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[3] as u32;
+    let flags = low_u32(a[3]);
     let (received, count) = receive_message(kernel, a[0], &one(a[1], a[2]), flags)?;
     let socket = kernel.net.get(socket_id(kernel, a[0])?)?;
     let (family, kind) = (socket.family, socket.kind);
@@ -517,12 +518,12 @@ fn recvfrom(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn sendmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    send_header(kernel, a[0], a[1], a[2] as u32)
+    send_header(kernel, a[0], a[1], low_u32(a[2]))
 }
 
 fn recvmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     socket_id(kernel, a[0])?;
-    receive_header(kernel, a[0], a[1], a[2] as u32)
+    receive_header(kernel, a[0], a[1], low_u32(a[2]))
 }
 
 /// Stores the length of a message in its `struct mmsghdr`.
@@ -530,17 +531,17 @@ fn set_length(kernel: &mut Kernel, at: u64, length: u64) -> Result<(), Errno> {
     user::write(
         kernel.memory_mut(),
         at.wrapping_add(MMSG_LENGTH),
-        &(length as u32),
+        &low_u32(length),
     )
 }
 
 fn sendmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     socket_id(kernel, a[0])?;
-    let count = u64::from(a[2] as u32).min(UIO_MAXIOV);
+    let count = u64::from(low_u32(a[2])).min(UIO_MAXIOV);
     for n in 0..count {
         let at = a[1].wrapping_add(n * MMSG_SIZE);
         // Only the first message may wait: a restarted call would send earlier messages again.
-        let flags = a[3] as u32 | if n > 0 { MSG_DONTWAIT } else { 0 };
+        let flags = low_u32(a[3]) | if n > 0 { MSG_DONTWAIT } else { 0 };
         match send_header(kernel, a[0], at, flags) {
             Ok(length) => set_length(kernel, at, length)?,
             Err(_) if n > 0 => return Ok(n),
@@ -554,8 +555,8 @@ fn recvmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
     let timeout = read_timeout(kernel.memory_mut(), a[4])?;
     let deadline = kernel.deadline(timeout);
-    let flags = a[3] as u32;
-    let wanted = u64::from(a[2] as u32).min(UIO_MAXIOV);
+    let flags = low_u32(a[3]);
+    let wanted = u64::from(low_u32(a[2])).min(UIO_MAXIOV);
     let mut done = kernel.progress();
     while done < wanted {
         let at = a[1].wrapping_add(done * MMSG_SIZE);

@@ -3,6 +3,7 @@
 use super::Entry;
 use super::socket::{net, sender, socket_id};
 use crate::arch::clock::SECOND;
+use crate::convert::{low_i32, low_u32};
 use crate::kernel::Kernel;
 use crate::mm::user;
 use crate::net::address::{Address, Family};
@@ -40,8 +41,8 @@ const CUBIC: &[u8; 16] = b"cubic\0\0\0\0\0\0\0\0\0\0\0";
 
 fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
-    let (level, name, address) = (a[1] as i32, a[2] as i32, a[3]);
-    let length = usize::try_from(a[4] as i32).map_err(|_| Errno::EINVAL)?;
+    let (level, name, address) = (low_i32(a[1]), low_i32(a[2]), a[3]);
+    let length = usize::try_from(low_i32(a[4])).map_err(|_| Errno::EINVAL)?;
     match (level, name) {
         (SOL_SOCKET, SO_LINGER) => {
             check_length(length, 8)?;
@@ -192,13 +193,13 @@ fn set_number(kernel: &mut Kernel, id: SocketId, key: (i32, i32), value: i32) ->
 
 fn getsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
-    let (level, name) = (a[1] as i32, a[2] as i32);
+    let (level, name) = (low_i32(a[1]), low_i32(a[2]));
     let room: i32 = user::read(kernel.memory_mut(), a[4])?;
     let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
     let value = value(kernel, id, level, name)?;
     let count = value.len().min(room);
     user::write_bytes(kernel.memory_mut(), a[3], &value[..count])?;
-    user::write(kernel.memory_mut(), a[4], &(count as u32))?;
+    user::write(kernel.memory_mut(), a[4], &low_u32(count as u64))?;
     Ok(0)
 }
 

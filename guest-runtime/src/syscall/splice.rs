@@ -3,6 +3,7 @@
 use super::Entry;
 use super::files::{read_file, refresh_text, within_file_limit, write_file};
 use super::files_io::{self, position, read_vectors};
+use crate::convert::{low_u32, to_usize};
 use crate::file::operations::Mode;
 use crate::file::pipe::PipeEnd;
 use crate::file::regular::Regular;
@@ -35,7 +36,7 @@ const SPLICE_F_ALL: u32 = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SP
 const PIECE: usize = 64 << 10;
 
 fn check_flags(flags: u64) -> Result<u32, Errno> {
-    match flags as u32 {
+    match low_u32(flags) {
         flags if flags & !SPLICE_F_ALL == 0 => Ok(flags),
         _ => Err(Errno::EINVAL),
     }
@@ -125,7 +126,7 @@ fn splice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             return Err(Errno::ESPIPE);
         }
     }
-    let count = a[4].min(MAX_RW_COUNT as u64) as usize;
+    let count = to_usize(a[4].min(MAX_RW_COUNT as u64));
     match ends {
         [Some(input), Some(output)] if input.ino == output.ino => Err(Errno::EINVAL),
         [Some(input), Some(output)] => {
@@ -177,7 +178,7 @@ fn from_pipe(
     let start = offset(kernel, address)?;
     let length = filled(kernel, input)?.min(count).min(PIECE);
     let length = within_file_limit(kernel, to, start, length as u64, 0)?;
-    let mut bytes = vec![0; length as usize];
+    let mut bytes = vec![0; to_usize(length)];
     pipe_mut(kernel, input)?.peek(&mut bytes);
     let done = match write_file(kernel, to, start, (&bytes).into()) {
         Err(Errno::EAGAIN) if may_wait(kernel, input, to)? => {
@@ -185,7 +186,7 @@ fn from_pipe(
         }
         result => files_io::check_pipe(kernel, result)?,
     };
-    consume(pipe_mut(kernel, input)?, done as usize);
+    consume(pipe_mut(kernel, input)?, to_usize(done));
     tell_offset(kernel, address, start, done)
 }
 
@@ -243,7 +244,7 @@ fn tee(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     kernel.vfs.files.get(from)?.check_readable()?;
     kernel.vfs.files.get(to)?.check_writable()?;
     let (input, output) = (pipe_end(kernel, from, flags)?, pipe_end(kernel, to, flags)?);
-    let count = a[2].min(MAX_RW_COUNT as u64) as usize;
+    let count = to_usize(a[2].min(MAX_RW_COUNT as u64));
     match (input, output) {
         (Some(input), Some(output)) if input.ino != output.ino => {
             Ok(between(kernel, input, (output, to), count)? as u64)

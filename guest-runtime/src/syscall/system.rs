@@ -2,6 +2,7 @@
 
 use super::Entry;
 use crate::arch::clock::{self, SECOND};
+use crate::convert::{low_i32, low_u16};
 use crate::file::proc_text::FRACTION;
 use crate::kernel::Kernel;
 use crate::kernel::uts::UtsNames;
@@ -65,7 +66,7 @@ fn new_name(kernel: &mut Kernel, a: &[u64; 6]) -> Result<String, Errno> {
     if !kernel.process().has(CAP_SYS_ADMIN) {
         return Err(Errno::EPERM);
     }
-    let length = match usize::try_from(a[1] as i32) {
+    let length = match usize::try_from(low_i32(a[1])) {
         Ok(length) if length <= __NEW_UTS_LEN => length as u64,
         _ => return Err(Errno::EINVAL),
     };
@@ -88,7 +89,7 @@ fn sysinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         loads: kernel.scheduler.load.averages.map(|load| load << SHIFT),
         totalram: total,
         freeram: total - used,
-        procs: kernel.task_count() as u16,
+        procs: low_u16(kernel.task_count() as u64),
         mem_unit: 1,
         ..Sysinfo::default()
     };

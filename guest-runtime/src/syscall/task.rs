@@ -3,6 +3,7 @@
 use super::Entry;
 use crate::arch::clock;
 use crate::arch::cpus;
+use crate::convert::{low_i32, low_u8, low_u32, sign_extended};
 use crate::kernel::exit::End;
 use crate::kernel::process::Process;
 use crate::kernel::task::{Policy, Task};
@@ -75,7 +76,7 @@ fn exit(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn exit_group(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.control = Control::End(End::Exited(arguments[0] as u8));
+    kernel.control = Control::End(End::Exited(low_u8(arguments[0])));
     Ok(0)
 }
 
@@ -86,7 +87,7 @@ fn set_tid_address(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
 
 /// Returns the task with the number `tid`; 0 is the caller.
 pub(super) fn find_task(kernel: &mut Kernel, tid: u64) -> Result<u32, Errno> {
-    match tid as u32 {
+    match low_u32(tid) {
         0 => Ok(kernel.task().tid),
         tid if kernel.program_task(tid).is_some() => Ok(tid),
         _ => Err(Errno::ESRCH),
@@ -95,7 +96,7 @@ pub(super) fn find_task(kernel: &mut Kernel, tid: u64) -> Result<u32, Errno> {
 
 /// Checks that a task has the number `tid`.
 pub(super) fn check_task(kernel: &mut Kernel, tid: u64) -> Result<(), Errno> {
-    match tid as i32 {
+    match low_i32(tid) {
         ..0 => Err(Errno::EINVAL),
         _ => find_task(kernel, tid).map(|_| ()),
     }
@@ -103,7 +104,7 @@ pub(super) fn check_task(kernel: &mut Kernel, tid: u64) -> Result<(), Errno> {
 
 /// Returns the process with the number `pid`; 0 is the caller's.
 pub(super) fn find_process(kernel: &mut Kernel, pid: u64) -> Result<&mut Process, Errno> {
-    match pid as u32 {
+    match low_u32(pid) {
         0 => Ok(kernel.process_mut()),
         pid => kernel.processes.get_mut(pid).ok_or(Errno::ESRCH),
     }
@@ -171,7 +172,7 @@ fn sched_setparam(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errn
 
 fn sched_setscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_task(kernel, arguments[0])?;
-    let policy = u64::from(arguments[1] as u32);
+    let policy = u64::from(low_u32(arguments[1]));
     let new = Policy {
         number: policy & !SCHED_RESET_ON_FORK,
         priority: read_priority(kernel, arguments[2])?,
@@ -258,7 +259,7 @@ fn sched_getaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, E
 }
 
 fn getcpu(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let cpu = kernel.hart().id as u32;
+    let cpu = low_u32(kernel.hart().id);
     for (address, value) in [(arguments[0], cpu), (arguments[1], 0)] {
         if address != 0 {
             user::write(kernel.memory_mut(), address, &value)?;
@@ -269,7 +270,7 @@ fn getcpu(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Stores the nice values; the scheduler ignores them.
 fn setpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let wanted = (arguments[2] as i32).clamp(-20, 19) as i8;
+    let wanted = low_u8(sign_extended(low_i32(arguments[2]).clamp(-20, 19))).cast_signed();
     let own = Rc::clone(&kernel.process().files.who);
     let mut result = Ok(0);
     for pid in prioritized(kernel, arguments)? {
@@ -300,7 +301,7 @@ fn getpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> 
 /// Returns the processes whose priority a call reads or changes; 0 is the caller, its group or its
 /// user.
 fn prioritized(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<Vec<u32>, Errno> {
-    let who = arguments[1] as u32;
+    let who = low_u32(arguments[1]);
     let own = kernel.process();
     let (group, user) = match who {
         0 => (own.group, own.uid()),
@@ -335,8 +336,8 @@ fn prioritized(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<Vec<u32>, Er
 fn personality(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const QUERY: u32 = u32::MAX;
     let old = kernel.process().personality;
-    if arguments[0] as u32 != QUERY {
-        kernel.process_mut().personality = arguments[0] as u32;
+    if low_u32(arguments[0]) != QUERY {
+        kernel.process_mut().personality = low_u32(arguments[0]);
     }
     Ok(u64::from(old))
 }
@@ -417,7 +418,7 @@ fn own_times(kernel: &mut Kernel) -> (u64, u64) {
 
 fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let mut usage;
-    match arguments[0] as i32 {
+    match low_i32(arguments[0]) {
         who @ (RUSAGE_SELF | RUSAGE_THREAD) => {
             let (time, system) = match who {
                 RUSAGE_SELF => own_times(kernel),
@@ -464,7 +465,7 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             kernel.process_mut().parent_death_signal = argument
         }
         PR_GET_PDEATHSIG => {
-            let signal = kernel.process().parent_death_signal as u32;
+            let signal = low_u32(kernel.process().parent_death_signal);
             user::write(kernel.memory_mut(), argument, &signal)?;
         }
         PR_GET_DUMPABLE => return Ok(kernel.process().files.dumpable),
@@ -507,11 +508,11 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 /// Serves `membarrier`: a halted vCPU has made all its earlier memory accesses visible.
 fn membarrier(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [command, flags, ..] = *arguments;
-    if flags as u32 != 0 {
+    if low_u32(flags) != 0 {
         return Err(Errno::EINVAL);
     }
     let registered = kernel.space().barriers;
-    let others: Vec<usize> = match u64::from(command as u32) {
+    let others: Vec<usize> = match u64::from(low_u32(command)) {
         MEMBARRIER_CMD_QUERY => {
             return Ok(MEMBARRIER_CMD_GLOBAL
                 | MEMBARRIER_CMD_GLOBAL_EXPEDITED

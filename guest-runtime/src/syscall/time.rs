@@ -2,6 +2,7 @@
 
 use super::Entry;
 use crate::arch::clock::{self, SECOND};
+use crate::convert::low_i32;
 use crate::kernel::Kernel;
 use crate::kernel::task::Wait;
 use crate::kernel::timers::CpuClock;
@@ -51,10 +52,10 @@ pub(super) fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
 /// # Errors
 /// `EINVAL` for another clock, or if there is no such process or thread.
 pub(super) fn cpu_clock(kernel: &mut Kernel, id: u64) -> Result<CpuClock, Errno> {
-    const PROCESS: i32 = CLOCK_PROCESS_CPUTIME_ID as i32;
-    const THREAD: i32 = CLOCK_THREAD_CPUTIME_ID as i32;
+    const PROCESS: i32 = low_i32(CLOCK_PROCESS_CPUTIME_ID);
+    const THREAD: i32 = low_i32(CLOCK_THREAD_CPUTIME_ID);
     let (pid, tid) = (kernel.process().pid, kernel.task().tid);
-    let id = id as i32;
+    let id = low_i32(id);
     match id {
         PROCESS => return Ok(CpuClock::Process(pid)),
         THREAD => return Ok(CpuClock::Thread(tid)),

@@ -4,6 +4,7 @@ use super::Entry;
 use super::files_fd::open_anonymous;
 use super::time::cpu_clock;
 use crate::arch::clock::{self, SECOND};
+use crate::convert::{low_u32, sign_extended, to_usize};
 use crate::file::timerfd::TimerFd;
 use crate::fs::process::FileId;
 use crate::kernel::Kernel;
@@ -101,7 +102,7 @@ fn timer_of([interval, value]: [u64; 2], clock: u64, flags: u64) -> Timer {
 }
 
 fn timerfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[1] as u32;
+    let flags = low_u32(a[1]);
     if flags & !(O_CLOEXEC | O_NONBLOCK) != 0 || !CLOCKS.contains(&a[0]) {
         return Err(Errno::EINVAL);
     }
@@ -162,7 +163,7 @@ fn interval_timer(kernel: &mut Kernel, which: u64) -> Result<(Timer, u64), Errno
             Ok((kernel.process().timers.real, clock::monotonic()))
         }
         ITIMER_VIRTUAL | ITIMER_PROF => {
-            let timer = kernel.process().timers.cpu[which as usize - 1];
+            let timer = kernel.process().timers.cpu[to_usize(which) - 1];
             let pid = kernel.process().pid;
             Ok((timer, kernel.cpu_time(CpuClock::Process(pid))))
         }
@@ -206,7 +207,7 @@ fn setitimer(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             kernel.arm(owner, new);
         }
         which => {
-            kernel.process_mut().timers.cpu[which as usize - 1] = new;
+            kernel.process_mut().timers.cpu[to_usize(which) - 1] = new;
             kernel.start_ticking();
         }
     }
@@ -225,7 +226,7 @@ fn notification(kernel: &mut Kernel, address: u64, number: u32) -> Result<Notifi
         });
     }
     let event: Sigevent = user::read(kernel.memory_mut(), address)?;
-    let signal = check_number(event.sigev_signo as u64);
+    let signal = check_number(sign_extended(event.sigev_signo));
     let (signal, thread) = match event.sigev_notify {
         SIGEV_NONE => (None, None),
         SIGEV_SIGNAL => (Some(signal?), None),
@@ -279,7 +280,7 @@ fn timer_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn posix_timer(kernel: &mut Kernel, number: u64) -> Result<&mut PosixTimer, Errno> {
     let timers = &mut kernel.process_mut().timers.posix;
-    timers.get_mut(&(number as u32)).ok_or(Errno::EINVAL)
+    timers.get_mut(&low_u32(number)).ok_or(Errno::EINVAL)
 }
 
 fn timer_gettime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -318,7 +319,7 @@ fn timer_settime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         kernel.start_ticking();
         old
     } else {
-        let owner = Owner::Posix(kernel.process().pid, a[0] as u32);
+        let owner = Owner::Posix(kernel.process().pid, low_u32(a[0]));
         let old = kernel.arm(owner, timer_of(spec, clock, a[1]));
         kernel.run_timers();
         old
@@ -337,8 +338,8 @@ fn timer_getoverrun(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn timer_delete(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     posix_timer(kernel, a[0])?;
-    let owner = Owner::Posix(kernel.process().pid, a[0] as u32);
+    let owner = Owner::Posix(kernel.process().pid, low_u32(a[0]));
     kernel.arm(owner, Timer::default());
-    kernel.process_mut().timers.posix.remove(&(a[0] as u32));
+    kernel.process_mut().timers.posix.remove(&low_u32(a[0]));
     Ok(0)
 }

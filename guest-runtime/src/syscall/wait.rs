@@ -3,6 +3,7 @@
 use super::Entry;
 use super::notify::pidfd;
 use super::task::usage_of;
+use crate::convert::{low_i32, low_u32};
 use crate::kernel::Kernel;
 use crate::kernel::process::{Process, State, Status};
 use crate::kernel::signals::SigInfo;
@@ -111,7 +112,7 @@ fn wait4(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if options & !(WNOHANG | WSTOPPED | WCONTINUED | __WNOTHREAD | __WALL | __WCLONE) != 0 {
         return Err(Errno::EINVAL);
     }
-    let which = match pid as i32 {
+    let which = match low_i32(pid) {
         -1 => Which::Any,
         0 => Which::Group(kernel.process().group),
         i32::MIN => return Err(Errno::ESRCH),
@@ -136,10 +137,10 @@ fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if options & !known != 0 || options & KINDS == 0 {
         return Err(Errno::EINVAL);
     }
-    let id = id as u32;
+    let id = low_u32(id);
     let which = match kind {
         P_ALL => Which::Any,
-        P_PID if (id as i32) > 0 => Which::Process(id),
+        P_PID if id.cast_signed() > 0 => Which::Process(id),
         P_PIDFD => {
             let pid = pidfd(kernel, u64::from(id))?;
             // With a nonblocking pidfd the call fails with EAGAIN instead of waiting.
@@ -150,7 +151,7 @@ fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             Which::Process(pid)
         }
         P_PGID if id == 0 => Which::Group(kernel.process().group),
-        P_PGID if (id as i32) > 0 => Which::Group(id),
+        P_PGID if id.cast_signed() > 0 => Which::Group(id),
         _ => return Err(Errno::EINVAL),
     };
     let found = find(kernel, which, options)?;

@@ -22,15 +22,6 @@
 //!   task ends, and the kernel [passes the wake-up on](WaitQueue::pass_on).
 //! - Observers stay registered until their file or their interest list is closed.
 
-#![warn(
-    clippy::borrow_as_ptr,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
-    clippy::ptr_cast_constness
-)]
-
 pub mod poll;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Requests on pseudo-terminals (ioctl_tty(2)).
 
 use super::Slave;
+use crate::convert::low_u32;
 use crate::file::caller::{Caller, Identity};
 use crate::file::pty::pair::{PtyId, Ptys};
 use crate::mm::user;
@@ -143,7 +144,7 @@ fn master_request(
             user::write(caller.memory(), address, &on)?;
         }
         TIOCGPTPEER => {
-            let flags = address as u32;
+            let flags = low_u32(address);
             let (mut io, process) = caller.io();
             let file = Slave::peer(io.ptys, process, id, flags)?;
             let fd = io.install(process, file, flags & O_CLOEXEC != 0)?;

@@ -6,6 +6,7 @@ mod screen;
 #[cfg(test)]
 mod tests;
 
+use crate::convert::to_usize;
 use crate::mm::UserSliceMut;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -178,10 +179,7 @@ impl Line {
     /// Number of bytes that the program can read.
     pub fn input_length(&self) -> usize {
         match self.termios.has_local(ICANON) {
-            true => self
-                .ends
-                .back()
-                .map_or(0, |end| (end - self.taken) as usize),
+            true => self.ends.back().map_or(0, |end| to_usize(end - self.taken)),
             false => self.ready.len(),
         }
     }

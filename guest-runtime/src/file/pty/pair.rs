@@ -5,6 +5,7 @@
 //! signals. They are collected here, because only the kernel knows the processes.
 
 use super::line::Line;
+use crate::convert::low_u32;
 use crate::credentials::Credentials;
 use crate::file::Io;
 use crate::fs::filesystem::{NewInode, Place};
@@ -141,7 +142,7 @@ impl Ptys {
                 .is_some_and(|pair| pair.master && pair.session == session)
         };
         let index = self.pairs.iter().position(controls)?;
-        Some(PtyId(index as u32))
+        Some(PtyId(low_u32(index as u64)))
     }
 
     /// A free number: neither side of such a pair is open.
@@ -153,7 +154,7 @@ impl Ptys {
         let index = self.pairs.iter().position(is_free);
         let index = index.unwrap_or(self.pairs.len());
         match index < MAX_PAIRS {
-            true => Ok(PtyId(index as u32)),
+            true => Ok(PtyId(low_u32(index as u64))),
             false => Err(Errno::ENOSPC),
         }
     }

@@ -1,5 +1,6 @@
 //! File contents against a vector of bytes.
 
+use crate::convert::{low_u8, to_usize};
 use crate::fs::budget::Budget;
 use crate::fs::data::{FileData, MAX_SIZE, PAGE};
 use hartline_linux::errno::Errno;
@@ -12,7 +13,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 fn all(data: &FileData) -> Vec<u8> {
-    let mut bytes = vec![0xee; data.size() as usize];
+    let mut bytes = vec![0xee; to_usize(data.size())];
     assert_eq!(data.read(0, &mut bytes), bytes.len());
     bytes
 }
@@ -22,17 +23,17 @@ fn random_operations_agree_with_a_vector() {
     const SPACE: u64 = 40_000;
     for seed in 1..40_u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let base: Vec<u8> = (0..random(&mut state) % 20_000).map(|n| n as u8).collect();
+        let base: Vec<u8> = (0..random(&mut state) % 20_000).map(low_u8).collect();
         let mut model = base.clone();
         let mut data = FileData::from_image(Vec::leak(base));
         let mut budget = Budget::new(1 << 20);
         for _ in 0..120 {
             let at = random(&mut state) % SPACE;
             let length = random(&mut state) % 9000;
-            let end = (at + length) as usize;
+            let end = to_usize(at + length);
             match random(&mut state) % 5 {
                 0 | 1 => {
-                    let bytes = vec![random(&mut state) as u8; length as usize];
+                    let bytes = vec![low_u8(random(&mut state)); length as usize];
                     assert_eq!(data.write(&mut budget, at, &bytes), Ok(bytes.len()));
                     if length > 0 {
                         model.resize(model.len().max(end), 0);
@@ -96,9 +97,9 @@ fn the_image_is_data_and_then_comes_a_hole() {
 fn space_ends() {
     let mut budget = Budget::new(10 * PAGE);
     let mut data = FileData::default();
-    let bytes = vec![1; 20 * PAGE as usize];
+    let bytes = vec![1; 20 * to_usize(PAGE)];
     let written = data.write(&mut budget, 0, &bytes).unwrap();
-    assert!(written >= 9 * PAGE as usize && written < 11 * PAGE as usize);
+    assert!(written >= 9 * to_usize(PAGE) && written < 11 * to_usize(PAGE));
     assert_eq!(data.size(), written as u64);
     let end = data.size();
     assert_eq!(data.write(&mut budget, end, b"x"), Err(Errno::ENOSPC));

@@ -1,6 +1,7 @@
 //! The descriptor table, pipes, eventfds.
 
 use super::Machine;
+use crate::convert::{low_u8, low_u32};
 use crate::file::Target;
 use crate::file::eventfd::EventFd;
 use crate::fs::pipe::CAPACITY;
@@ -112,11 +113,13 @@ fn a_pipe_keeps_the_order_of_bytes() {
     while got < 300_000 {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         let length = (state >> 40) as u32 % 9000;
-        let bytes: Vec<u8> = (sent..sent + length).map(|n| n as u8).collect();
-        sent += m.write(write, &bytes).unwrap_or(0) as u32;
+        let bytes: Vec<u8> = (sent..sent + length)
+            .map(|n| low_u8(u64::from(n)))
+            .collect();
+        sent += low_u32(m.write(write, &bytes).unwrap_or(0) as u64);
         let wanted = (state >> 20) as usize % 9000;
         for byte in m.read(read, wanted).unwrap_or_default() {
-            assert_eq!(byte, got as u8);
+            assert_eq!(byte, low_u8(u64::from(got)));
             got += 1;
         }
     }

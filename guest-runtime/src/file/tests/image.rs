@@ -1,6 +1,7 @@
 //! Reading images, good and damaged.
 
 use super::{LIMIT, Machine, Node, image, sample, tree};
+use crate::convert::{low_u8, to_usize};
 use crate::credentials::Credentials;
 use crate::fs::tree::{Tree, TreeError};
 use hartline_linux::errno::Errno;
@@ -132,12 +133,12 @@ fn random_damage_never_panics() {
         state ^= state << 17;
         state
     };
-    let interesting: Vec<usize> = (0..700).chain(super::DATA as usize..good.len()).collect();
+    let interesting: Vec<usize> = (0..700).chain(to_usize(super::DATA)..good.len()).collect();
     for _ in 0..300 {
         let mut bytes = good.clone();
         for _ in 0..1 + random() % 6 {
-            let at = interesting[random() as usize % interesting.len()];
-            bytes[at] = random() as u8;
+            let at = interesting[to_usize(random()) % interesting.len()];
+            bytes[at] = low_u8(random());
         }
         let Ok(tree) = Tree::new(Vec::leak(bytes)) else {
             continue;

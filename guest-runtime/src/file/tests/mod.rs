@@ -10,6 +10,7 @@ mod opening;
 mod operations;
 mod proc;
 
+use crate::convert::{low_u32, to_usize};
 use crate::credentials::Credentials;
 use crate::file::open::Request;
 use crate::file::operations::File;
@@ -76,7 +77,7 @@ impl Writer {
     }
 
     fn add(&mut self, node: &Node, parent: u32) -> u32 {
-        let index = self.inodes.len() as u32;
+        let index = low_u32(self.inodes.len() as u64);
         self.inodes.push(Raw {
             nlink: 1,
             parent,
@@ -103,7 +104,7 @@ impl Writer {
                     self.named.push((name, inode));
                     let at = self.put(name.as_bytes());
                     entries.extend_from_slice(&inode.to_le_bytes());
-                    entries.extend_from_slice(&(name.len() as u32).to_le_bytes());
+                    entries.extend_from_slice(&low_u32(name.len() as u64).to_le_bytes());
                     entries.extend_from_slice(&at.to_le_bytes());
                 }
                 (S_IFDIR | 0o755, self.put(&entries), children.len())
@@ -122,7 +123,7 @@ pub fn image(root: &Node) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&hartline_abi::ABI_VERSION.to_le_bytes());
-    bytes.extend_from_slice(&(writer.inodes.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&low_u32(writer.inodes.len() as u64).to_le_bytes());
     bytes.extend_from_slice(&32u64.to_le_bytes());
     bytes.extend_from_slice(&(DATA + writer.data.len() as u64).to_le_bytes());
     for raw in &writer.inodes {
@@ -136,7 +137,7 @@ pub fn image(root: &Node) -> Vec<u8> {
         bytes.extend_from_slice(&raw.offset.to_le_bytes());
         bytes.extend_from_slice(&raw.size.to_le_bytes());
     }
-    bytes.resize(DATA as usize, 0);
+    bytes.resize(to_usize(DATA), 0);
     bytes.extend_from_slice(&writer.data);
     bytes
 }
@@ -403,7 +404,7 @@ impl Machine {
     pub fn contents(&mut self, path: &str) -> Result<Vec<u8>, Errno> {
         let ino = self.resolve(path, true)?.existing()?;
         let data = self.vfs.fs.inode(ino)?.data()?;
-        let mut buffer = vec![0; data.size() as usize];
+        let mut buffer = vec![0; to_usize(data.size())];
         let n = data.read(0, &mut buffer);
         assert_eq!(n, buffer.len());
         Ok(buffer)

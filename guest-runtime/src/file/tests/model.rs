@@ -1,6 +1,7 @@
 //! Random operations against a simple model: a map from paths to contents.
 
 use super::{Machine, Node, image, tree};
+use crate::convert::{low_u8, to_usize};
 use crate::fs::names::Rename;
 use hartline_linux::fcntl::{O_CREAT, O_TRUNC, O_WRONLY};
 use hartline_linux::stat::{S_IFDIR, S_IFMT};
@@ -24,7 +25,7 @@ impl Random {
     fn path(&mut self) -> String {
         let depth = 1 + self.below(3);
         (0..depth).fold(String::new(), |path, _| {
-            format!("{path}/{}", NAMES[self.below(4) as usize])
+            format!("{path}/{}", NAMES[to_usize(self.below(4))])
         })
     }
 }
@@ -97,7 +98,7 @@ fn step(m: &mut Machine, model: &mut Model, random: &mut Random) {
             }
         }
         1 | 2 => {
-            let bytes = vec![random.below(256) as u8; random.below(9000) as usize];
+            let bytes = vec![low_u8(random.below(256)); to_usize(random.below(9000))];
             let expected = in_directory && model.get(&path) != Some(&None);
             assert_eq!(write(m, &path, &bytes), expected, "write {path}");
             if expected {

@@ -2,6 +2,7 @@
 
 use super::frame::{self, FRAME_SIZE};
 use super::{Disposition, NO_STACK, SigInfo, Signals, ThreadSignals, bit, is_on_stack};
+use crate::convert::low_u8;
 use crate::mm::AddressSpace;
 use crate::mm::user;
 use core::mem::offset_of;
@@ -52,7 +53,7 @@ impl Signals<'_> {
             return Some(first.signal());
         }
         let mask = self.pending() & !self.thread.blocked;
-        (mask != 0).then(|| mask.trailing_zeros() as u8 + 1)
+        (mask != 0).then(|| low_u8(mask.trailing_zeros().into()) + 1)
     }
 
     /// The `siginfo_t` of the next signal.

@@ -1,5 +1,6 @@
 //! The stack frame of a signal handler: `struct rt_sigframe` of Linux/riscv64.
 
+use crate::convert::{low_u8, low_u32, sign_extended};
 use crate::exec::interp::fcsr;
 use alloc::format;
 use alloc::string::String;
@@ -185,14 +186,14 @@ impl SigInfo {
             _ if self.is_fault() => to.ssi_addr = self.sigfault().si_addr,
             _ if self.is_of_file() => {
                 let poll = self.sigpoll();
-                (to.ssi_fd, to.ssi_band) = (poll.si_fd, poll.si_band as u32);
+                (to.ssi_fd, to.ssi_band) = (poll.si_fd, low_u32(poll.si_band));
                 return to;
             }
             _ => (to.ssi_pid, to.ssi_uid) = (rt.si_pid, rt.si_uid),
         }
         match self.signal() {
             SIGCHLD if self.0.si_code > 0 => to.ssi_status = self.sigchld().si_status,
-            _ => (to.ssi_int, to.ssi_ptr) = (rt.si_value as u32, rt.si_value),
+            _ => (to.ssi_int, to.ssi_ptr) = (low_u32(rt.si_value), rt.si_value),
         }
         to
     }
@@ -251,7 +252,7 @@ impl SigInfo {
     /// The signal, 1 to [`_NSIG`](hartline_linux::signal::_NSIG).
     #[must_use]
     pub fn signal(&self) -> u8 {
-        self.0.si_signo as u8
+        low_u8(sign_extended(self.0.si_signo))
     }
 
     /// Whether an instruction caused it.

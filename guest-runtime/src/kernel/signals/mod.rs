@@ -6,6 +6,7 @@ mod frame;
 pub use delivery::Delivery;
 pub use frame::{FRAME_SIZE, SigInfo};
 
+use crate::convert::{low_i32, low_u8};
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use core::cell::RefCell;
@@ -204,7 +205,7 @@ fn push(queue: &mut VecDeque<SigInfo>, info: SigInfo) {
 /// # Errors
 /// `EINVAL` unless it is 1 to [`_NSIG`].
 pub fn check_number(signal: u64) -> Result<u8, Errno> {
-    match u8::try_from(signal as i32) {
+    match u8::try_from(low_i32(signal)) {
         Ok(signal @ 1..=_NSIG) => Ok(signal),
         _ => Err(Errno::EINVAL),
     }
@@ -429,7 +430,7 @@ impl Signals<'_> {
         if mask == 0 {
             return None;
         }
-        let signal = mask.trailing_zeros() as u8 + 1;
+        let signal = low_u8(mask.trailing_zeros().into()) + 1;
         let take = |queue: &mut VecDeque<SigInfo>| {
             let index = queue.iter().position(|info| info.signal() == signal)?;
             queue.remove(index)

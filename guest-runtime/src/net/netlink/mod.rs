@@ -7,6 +7,7 @@ mod sockets;
 mod tests;
 
 use super::interfaces::{Interface, RouteEntry};
+use crate::convert::{low_u8, low_u16, low_u32};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 use hartline_linux::errno::Errno;
@@ -65,7 +66,7 @@ impl<'a> Builder<'a> {
     /// Adds an attribute.
     fn attribute(&mut self, kind: u16, data: &[u8]) {
         let head = Rtattr {
-            rta_len: (size_of::<Rtattr>() + data.len()) as u16,
+            rta_len: low_u16((size_of::<Rtattr>() + data.len()) as u64),
             rta_type: kind,
         };
         self.bytes.extend_from_slice(head.as_bytes());
@@ -92,7 +93,7 @@ impl<'a> Builder<'a> {
 impl Drop for Builder<'_> {
     fn drop(&mut self) {
         let message = &mut self.bytes[self.start..];
-        self.header.nlmsg_len = message.len() as u32;
+        self.header.nlmsg_len = low_u32(message.len() as u64);
         // This never fails, because the message starts with its header.
         let _ = self.header.write_to_prefix(message);
     }
@@ -100,8 +101,8 @@ impl Drop for Builder<'_> {
 
 fn family(address: IpAddr) -> u8 {
     match address {
-        IpAddr::V4(_) => AF_INET as u8,
-        IpAddr::V6(_) => AF_INET6 as u8,
+        IpAddr::V4(_) => low_u8(AF_INET.into()),
+        IpAddr::V6(_) => low_u8(AF_INET6.into()),
     }
 }
 
@@ -151,7 +152,7 @@ fn link(bytes: &mut Vec<u8>, header: Nlmsghdr, interface: &Interface) {
     };
     message.attribute(IFLA_STATS64, counts.as_bytes());
     let wide: [u64; 25] = transmute!(counts);
-    message.attribute(IFLA_STATS, wide.map(|count| count as u32)[..24].as_bytes());
+    message.attribute(IFLA_STATS, wide.map(low_u32)[..24].as_bytes());
 }
 
 /// `RTM_NEWADDR` of an address of an interface.

@@ -6,6 +6,7 @@ use super::super::interfaces::{Interface, RouteEntry};
 use super::super::queue::NOBODY;
 use super::super::socket::{Socket, Type};
 use super::*;
+use crate::convert::{low_u8, low_u32};
 use alloc::vec;
 use hartline_linux::if_::IFF_BROADCAST;
 
@@ -35,7 +36,7 @@ fn facts() -> Facts {
 
 fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     let header = Nlmsghdr {
-        nlmsg_len: (HEADER + body.len()) as u32,
+        nlmsg_len: low_u32((HEADER + body.len()) as u64),
         nlmsg_type: kind,
         nlmsg_flags: flags | NLM_F_REQUEST,
         nlmsg_seq: 77,
@@ -67,9 +68,9 @@ fn dumps_end_with_done_and_can_be_for_one_family() {
     assert_eq!(ask(RTM_GETLINK, 0), [16, 16, 3]);
     // The loopback interface has one of each version.
     assert_eq!(ask(RTM_GETADDR, 0), [20, 20, 20, 3]);
-    assert_eq!(ask(RTM_GETADDR, AF_INET6 as u8), [20, 3]);
-    assert_eq!(ask(RTM_GETROUTE, AF_INET as u8), [24, 3]);
-    assert_eq!(ask(RTM_GETROUTE, AF_INET6 as u8), [3]);
+    assert_eq!(ask(RTM_GETADDR, low_u8(u64::from(AF_INET6))), [20, 3]);
+    assert_eq!(ask(RTM_GETROUTE, low_u8(u64::from(AF_INET))), [24, 3]);
+    assert_eq!(ask(RTM_GETROUTE, low_u8(u64::from(AF_INET6))), [3]);
 }
 
 #[test]
@@ -77,7 +78,20 @@ fn routes_can_be_of_one_table() {
     let net = Network::default();
     let facts = net.facts();
     let ask = |table, is_strict| {
-        let body = [AF_INET as u8, 0, 0, 0, table, 0, 0, 0, 0, 0, 0, 0];
+        let body = [
+            low_u8(u64::from(AF_INET)),
+            0,
+            0,
+            0,
+            table,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ];
         let request = request(RTM_GETROUTE, NLM_F_DUMP, &body);
         kinds(&answer(&request, 5, (&facts, is_strict))[0]).len() - 1
     };

@@ -11,6 +11,7 @@ mod tests;
 
 use super::Network;
 use super::socket::SocketId;
+use crate::convert::low_u32;
 use crate::mm::UserSlice;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -307,7 +308,7 @@ impl Vsock {
                 self.blocked.insert(ends);
                 break;
             }
-            header.length = count as u32;
+            header.length = low_u32(count as u64);
             connection.credit.tell(&mut header);
             if !self.channel.send(&header, bytes.skip(done).first(count)) {
                 break;

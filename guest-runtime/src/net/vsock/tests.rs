@@ -1,6 +1,7 @@
 //! Connections with a simulated host.
 
 use super::*;
+use crate::convert::{low_u8, low_u32};
 use crate::mm::UserSlice;
 use crate::net::address::{Address, Family};
 use crate::net::connection::Connecting;
@@ -120,7 +121,7 @@ impl World {
             dst_cid: CID.into(),
             src_port: 5,
             dst_port: port,
-            length: bytes.len() as u32,
+            length: low_u32(bytes.len() as u64),
             kind: STREAM,
             op,
             flags,
@@ -168,7 +169,7 @@ impl World {
 fn no_more_is_sent_than_the_host_has_room_for() {
     let mut world = World::new();
     let (id, port) = world.connected();
-    let bytes: Vec<u8> = (0..3000u32).map(|n| n as u8).collect();
+    let bytes: Vec<u8> = (0..3000u32).map(|n| low_u8(u64::from(n))).collect();
     assert_eq!(world.net.send(id, &bytes, &[], WHO), Ok(BUFFER as usize));
     assert_eq!(world.net.send(id, &bytes, &[], WHO), Err(Errno::EAGAIN));
     let lengths = [400, 400, 200].map(|_| world.hear(op::DATA).1.len());

@@ -1,6 +1,7 @@
 //! Parsing of received frames, and checksum and segmentation offload of sent frames.
 
 use super::link::ETHERNET;
+use crate::convert::{low_u16, low_u32, low_u64};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use hartline_abi::virtio::NetHeader;
@@ -280,7 +281,12 @@ pub(super) fn offload(frame: &mut [u8], mut segment: Option<u16>, limits: Limits
     };
     out.flow = flow(&ip);
     let header = &mut out.header;
-    let sum = pseudo_header(ip.source, ip.destination, ip.protocol, length as u32);
+    let sum = pseudo_header(
+        ip.source,
+        ip.destination,
+        ip.protocol,
+        low_u32(length as u64),
+    );
     if let Some(field) = frame.get_mut(start + place..start + place + 2) {
         field.copy_from_slice(&sum.to_be_bytes());
     }
@@ -288,8 +294,8 @@ pub(super) fn offload(frame: &mut [u8], mut segment: Option<u16>, limits: Limits
         limit_option(options(frame, start, headers), limits.own);
     }
     header.flags = NetHeader::NEEDS_CHECKSUM;
-    header.checksum_start = start as u16;
-    header.checksum_offset = place as u16;
+    header.checksum_start = low_u16(start as u64);
+    header.checksum_offset = low_u16(place as u64);
     if let Some(size) = segment {
         header.gso_type = match place {
             UDP_CHECKSUM => NetHeader::GSO_UDP,
@@ -297,7 +303,7 @@ pub(super) fn offload(frame: &mut [u8], mut segment: Option<u16>, limits: Limits
             _ => NetHeader::GSO_TCP4,
         };
         header.gso_size = size;
-        header.header_length = (start + headers) as u16;
+        header.header_length = low_u16((start + headers) as u64);
     }
     out
 }
@@ -320,7 +326,7 @@ impl Limits {
 
     /// Returns the most data behind a TCP header of this length.
     fn payload(self, headers: usize) -> u16 {
-        let options = headers.saturating_sub(TCP_HEADER_LEN) as u16;
+        let options = low_u16(headers.saturating_sub(TCP_HEADER_LEN) as u64);
         self.peer.saturating_sub(options).max(1)
     }
 }
@@ -375,7 +381,7 @@ fn flow(ip: &Ip<'_>) -> u32 {
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     let bits = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => u64::from(ip.to_bits()),
-        IpAddr::V6(ip) => ip.to_bits() as u64 ^ (ip.to_bits() >> 64) as u64,
+        IpAddr::V6(ip) => low_u64(ip.to_bits()) ^ (ip.to_bits() >> 64) as u64,
     };
     let ports = ip
         .payload
@@ -461,7 +467,7 @@ pub(super) fn pseudo_header(from: IpAddr, to: IpAddr, protocol: IpProtocol, leng
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    sum as u16
+    low_u16(sum.into())
 }
 
 /// Writes the IP packet of a UDP datagram, without an Ethernet header. Without `with_checksum`, the

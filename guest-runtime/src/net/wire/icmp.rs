@@ -2,6 +2,7 @@
 
 use super::frame::{Ip, UDP, parse_ip, pseudo_header, udp_packet_length};
 use super::link::ETHERNET;
+use crate::convert::{low_u16, low_u32};
 use core::net::IpAddr;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{IpProtocol, Ipv4Packet};
@@ -80,14 +81,14 @@ pub(in crate::net) fn sum(first: u16, bytes: &[u8]) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    sum as u16
+    low_u16(sum)
 }
 
 /// Returns the sum of an ICMP message, with the pseudo-header of ICMPv6; not inverted.
 fn icmp_sum(from: IpAddr, to: IpAddr, message: &[u8]) -> u16 {
     let first = match from {
         IpAddr::V4(_) => 0,
-        IpAddr::V6(_) => pseudo_header(from, to, IpProtocol::Icmpv6, message.len() as u32),
+        IpAddr::V6(_) => pseudo_header(from, to, IpProtocol::Icmpv6, low_u32(message.len() as u64)),
     };
     sum(first, message)
 }

@@ -26,6 +26,7 @@ pub use patience::{Patience, Probes};
 use super::Network;
 use super::interfaces::{self, Traffic};
 use super::queue::NOBODY;
+use crate::convert::low_u32;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -147,7 +148,7 @@ impl Wire {
             name: "eth0",
             flags: IFF_UP | IFF_BROADCAST | IFF_RUNNING | IFF_LOWER_UP,
             mac: self.stack.capabilities.mac,
-            mtu: self.stack.capabilities.mtu as u32,
+            mtu: low_u32(self.stack.capabilities.mtu as u64),
             addresses: self.stack.addresses().collect(),
             traffic: [self.received, self.stack.traffic()],
         }

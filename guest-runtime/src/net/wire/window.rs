@@ -8,6 +8,7 @@
 //! again in an acceptable segment.
 
 use super::frame::{Segment, Told};
+use crate::convert::low_u32;
 
 /// The receive window of a connection, in sequence numbers of the peer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,7 +38,9 @@ impl Window {
     /// Records that the program read bytes.
     pub fn take(&mut self, bytes: usize) {
         // Buffers are far shorter than the range of sequence numbers.
-        self.start = self.start.map(|start| start.wrapping_add(bytes as u32));
+        self.start = self
+            .start
+            .map(|start| start.wrapping_add(low_u32(bytes as u64)));
     }
 
     /// Records an advertised window.
@@ -71,7 +74,7 @@ impl Window {
     /// Returns the sequence number with which smoltcp accepts the acknowledgement of a segment
     /// beyond the window; none if the segment is within it. `queued` bytes wait for the program.
     pub fn accepts_at(&self, segment: &Segment, queued: usize) -> Option<u32> {
-        let next = self.start?.wrapping_add(queued as u32);
+        let next = self.start?.wrapping_add(low_u32(queued as u64));
         // Sequence numbers are compared modulo 2^32.
         let is_behind = segment.sequence.wrapping_sub(self.end?).cast_signed() >= 0;
         let is_next = segment.sequence == next && segment.length == 0;

@@ -2,6 +2,7 @@
 
 use super::super::Entry;
 use super::{now, wake_all, who};
+use crate::convert::{low_i32, sign_extended};
 use crate::ipc::{Message, Object, Queue, Selection};
 use crate::kernel::Kernel;
 use crate::kernel::task::{Event, Wait};
@@ -32,8 +33,8 @@ fn msgget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let who = who(kernel);
     let ids = &mut kernel.ipc.queues.ids;
     let create = |permission| Ok(Queue::new(permission, now()));
-    let id = ids.get(key as i32, flags, &who, |_| Ok(()), create)?;
-    Ok(id as u64)
+    let id = ids.get(low_i32(key), flags, &who, |_| Ok(()), create)?;
+    Ok(sign_extended(id))
 }
 
 /// The queue `id`; `EIDRM` if it was removed while the caller waited for it.
@@ -61,7 +62,7 @@ fn changed(kernel: &mut Kernel, id: i32) {
 
 fn msgsnd(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, buffer, length, flags, ..] = *arguments;
-    let id = id as i32;
+    let id = low_i32(id);
     if length > MSGMAX {
         return Err(Errno::EINVAL);
     }
@@ -87,7 +88,7 @@ fn msgsnd(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 fn msgrcv(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, buffer, room, kind, flags, ..] = *arguments;
-    let id = id as i32;
+    let id = low_i32(id);
     let room = isize::try_from(room.cast_signed()).map_err(|_| Errno::EINVAL)?;
     let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
     let which = if flags & MSG_COPY != 0 {
@@ -120,7 +121,7 @@ fn msgrcv(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 fn msgctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, command, buffer, ..] = *arguments;
-    let (id, command) = (id as i32, command & 0xffff_ffff);
+    let (id, command) = (low_i32(id), command & 0xffff_ffff);
     let who = who(kernel);
     let ids = &mut kernel.ipc.queues.ids;
     match command {
@@ -142,7 +143,11 @@ fn msgctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             }
             let status = queue.to_uapi(id);
             user::write(kernel.memory_mut(), buffer, &status)?;
-            Ok(if command == IPC_STAT { 0 } else { id as u64 })
+            Ok(if command == IPC_STAT {
+                0
+            } else {
+                sign_extended(id)
+            })
         }
         IPC_SET => {
             let new: Msqid64Ds = user::read(kernel.memory_mut(), buffer)?;
@@ -171,17 +176,19 @@ fn msgctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 /// The limits (`IPC_INFO`), with the numbers of queues, messages and bytes in use (`MSG_INFO`).
 fn limits(used: Option<(usize, (u64, u64))>) -> Msginfo {
     let (queues, messages, bytes) = match used {
-        Some((queues, (messages, bytes))) => (queues as i32, messages as i32, bytes as i32),
+        Some((queues, (messages, bytes))) => {
+            (low_i32(queues as u64), low_i32(messages), low_i32(bytes))
+        }
         None => {
-            let all = MSGMNI.cast_signed() * (MSGMNB as i32 / 1024);
-            (all, MSGMNB as i32, MSGMNB as i32)
+            let all = MSGMNI.cast_signed() * (low_i32(MSGMNB) / 1024);
+            (all, low_i32(MSGMNB), low_i32(MSGMNB))
         }
     };
     Msginfo {
         msgpool: queues,
         msgmap: messages,
-        msgmax: MSGMAX as i32,
-        msgmnb: MSGMNB as i32,
+        msgmax: low_i32(MSGMAX),
+        msgmnb: low_i32(MSGMNB),
         msgmni: MSGMNI.cast_signed(),
         msgssz: 16,
         msgtql: bytes,

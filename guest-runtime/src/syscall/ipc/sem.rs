@@ -4,6 +4,7 @@ use super::super::Entry;
 use super::super::time::read_timespec;
 use super::{now, wake_all, who};
 use crate::arch::clock;
+use crate::convert::{low_i32, low_u16, low_u32, sign_extended, to_usize};
 use crate::ipc::{Object, Outcome, SemaphoreSet};
 use crate::kernel::Kernel;
 use crate::kernel::task::{Event, Wait};
@@ -30,7 +31,7 @@ pub const CALLS: &[Entry] = &[
 
 fn semget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [key, count, flags, ..] = *arguments;
-    let count = u64::try_from(count as i32).map_err(|_| Errno::EINVAL)?;
+    let count = u64::try_from(low_i32(count)).map_err(|_| Errno::EINVAL)?;
     if count > SEMMSL {
         return Err(Errno::EINVAL);
     }
@@ -40,16 +41,16 @@ fn semget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         false => Ok(()),
     };
     let ids = &mut kernel.ipc.semaphores.ids;
-    let id = ids.get(key as i32, flags, &who, fits, |permission| match count {
+    let id = ids.get(low_i32(key), flags, &who, fits, |permission| match count {
         0 => Err(Errno::EINVAL),
-        _ => Ok(SemaphoreSet::new(permission, count as usize, now())),
+        _ => Ok(SemaphoreSet::new(permission, to_usize(count), now())),
     })?;
-    Ok(id as u64)
+    Ok(sign_extended(id))
 }
 
 fn semtimedop(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, operations, count, timeout, ..] = *arguments;
-    let id = id as i32;
+    let id = low_i32(id);
     let tid = kernel.task().tid;
     if let Some(result) = kernel.ipc.semaphores.take_result(tid) {
         return result.map(|()| 0);
@@ -64,7 +65,7 @@ fn semtimedop(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             false => Err(wait(kernel, id, retry.deadline)),
         };
     }
-    let count = u64::from(count as u32);
+    let count = u64::from(low_u32(count));
     if count == 0 {
         return Err(Errno::EINVAL);
     }
@@ -116,7 +117,7 @@ fn wait(kernel: &mut Kernel, id: i32, deadline: u64) -> Errno {
 
 fn semctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, number, command, argument, ..] = *arguments;
-    let (id, command) = (id as i32, command & 0xffff_ffff);
+    let (id, command) = (low_i32(id), command & 0xffff_ffff);
     let who = who(kernel);
     let ids = &mut kernel.ipc.semaphores.ids;
     match command {
@@ -143,7 +144,11 @@ fn semctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
                 ..Semid64Ds::default()
             };
             user::write(kernel.memory_mut(), argument, &status)?;
-            Ok(if command == IPC_STAT { 0 } else { id as u64 })
+            Ok(if command == IPC_STAT {
+                0
+            } else {
+                sign_extended(id)
+            })
         }
         IPC_SET => {
             let new: Semid64Ds = user::read(kernel.memory_mut(), argument)?;
@@ -163,10 +168,10 @@ fn semctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         GETVAL | GETPID | GETNCNT | GETZCNT => {
             let set = ids.find(id)?;
             set.permission().check(&who, 0o444)?;
-            let number = usize::try_from(number as i32).map_err(|_| Errno::EINVAL)?;
+            let number = usize::try_from(low_i32(number)).map_err(|_| Errno::EINVAL)?;
             let (value, pid) = set.value(number)?;
             Ok(match command {
-                GETVAL => value as u64,
+                GETVAL => sign_extended(value),
                 GETPID => u64::from(pid),
                 _ => set.waiting(number, command == GETZCNT) as u64,
             })
@@ -178,7 +183,7 @@ fn semctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             for number in 0..set.count() {
                 let (value, _) = set.value(number)?;
                 // A value is at most `SEMVMX`.
-                values.extend_from_slice(&(value as u16).to_le_bytes());
+                values.extend_from_slice(&low_u16(sign_extended(value)).to_le_bytes());
             }
             user::write_bytes(kernel.memory_mut(), argument, &values)?;
             Ok(0)
@@ -201,11 +206,11 @@ fn set_values(
     let count = set.count() as u64;
     let (first, values) = match command {
         SETVAL => {
-            let value = argument as i32;
+            let value = low_i32(argument);
             if !(0..=SEMVMX).contains(&value) {
                 return Err(Errno::ERANGE);
             }
-            let number = usize::try_from(number as i32).map_err(|_| Errno::EINVAL)?;
+            let number = usize::try_from(low_i32(number)).map_err(|_| Errno::EINVAL)?;
             (number, alloc::vec![value])
         }
         _ => {
@@ -221,17 +226,17 @@ fn set_values(
 
 /// The limits (`IPC_INFO`), with the numbers of sets and semaphores in use (`SEM_INFO`).
 fn limits(used: Option<(usize, usize)>) -> Seminfo {
-    let most = SEMMNS as i32;
+    let most = low_i32(SEMMNS);
     Seminfo {
         semmap: most,
         semmni: SEMMNI.cast_signed(),
         semmns: most,
         semmnu: most,
-        semmsl: SEMMSL as i32,
-        semopm: SEMOPM as i32,
-        semume: SEMOPM as i32,
-        semusz: used.map_or(20, |(sets, _)| sets as i32),
+        semmsl: low_i32(SEMMSL),
+        semopm: low_i32(SEMOPM),
+        semume: low_i32(SEMOPM),
+        semusz: used.map_or(20, |(sets, _)| low_i32(sets as u64)),
         semvmx: SEMVMX,
-        semaem: used.map_or(SEMAEM, |(_, semaphores)| semaphores as i32),
+        semaem: used.map_or(SEMAEM, |(_, semaphores)| low_i32(semaphores as u64)),
     }
 }

@@ -3,6 +3,7 @@
 use super::super::Entry;
 use super::super::memory::{admit, forget};
 use super::{now, who};
+use crate::convert::{low_i32, sign_extended};
 use crate::ipc::{Ids, Object, Segment};
 use crate::kernel::Kernel;
 use crate::mm::{
@@ -41,7 +42,7 @@ fn shmget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         false => Ok(()),
     };
     let ids = kernel.ipc.segments.ids();
-    let id = ids.get(key as i32, flags, &who, fits, |permission| {
+    let id = ids.get(low_i32(key), flags, &who, fits, |permission| {
         if !(SHMMIN..=SHMMAX).contains(&size) || flags & SHM_HUGETLB != 0 {
             return Err(Errno::EINVAL);
         }
@@ -52,7 +53,7 @@ fn shmget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         let memory = SharedMemory::new(frames, pages, None);
         Ok(Segment::new(permission, size, memory, caller))
     })?;
-    Ok(id as u64)
+    Ok(sign_extended(id))
 }
 
 /// The place of a segment that is attached at `address`.
@@ -79,7 +80,7 @@ fn place(kernel: &Kernel, address: u64, length: u64, flags: u64) -> Result<MapPl
 
 fn shmat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, address, flags, ..] = *arguments;
-    let id = id as i32;
+    let id = low_i32(id);
     let who = who(kernel);
     let pid = kernel.process().pid;
     let segment = kernel.ipc.segments.ids().find_mut(id)?;
@@ -172,7 +173,7 @@ fn shmdt(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 fn shmctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, command, buffer, ..] = *arguments;
-    let (id, command) = (id as i32, command & 0xffff_ffff);
+    let (id, command) = (low_i32(id), command & 0xffff_ffff);
     let who = who(kernel);
     let ids = kernel.ipc.segments.ids();
     match command {
@@ -204,7 +205,11 @@ fn shmctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             }
             let status = segment.to_uapi(id);
             user::write(kernel.memory_mut(), buffer, &status)?;
-            Ok(if command == IPC_STAT { 0 } else { id as u64 })
+            Ok(if command == IPC_STAT {
+                0
+            } else {
+                sign_extended(id)
+            })
         }
         IPC_SET => {
             ids.find(id)?;

@@ -1,6 +1,7 @@
 //! Single datagrams, and several datagrams in one packet.
 
 use super::*;
+use crate::convert::{low_u8, low_u16, sign_extended};
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{IPPROTO_UDP, UDP_GRO};
 
@@ -15,7 +16,7 @@ fn datagrams_of_all_sizes() {
     hosts.0[1].bind_inet(server, address(2, 53), true).unwrap();
     let client = socket(&mut hosts.0[0], Family::Inet);
     for length in [0, 1, 1472, 1473, 9000, 20_000] {
-        let data: Vec<u8> = (0..length).map(|n| n as u8).collect();
+        let data: Vec<u8> = (0..length).map(|n| low_u8(sign_extended(n))).collect();
         let to = Some(address(2, 53));
         assert_eq!(
             hosts.0[0].send_udp(client, &data, to, 0, WHO),
@@ -139,7 +140,7 @@ fn there_may_be_too_many_or_too_long_ones() {
             (65_508, longest, Err(Errno::EMSGSIZE)),
         ] {
             let bytes = vec![0; length];
-            let sent = hosts.0[0].send_udp(client, &bytes, Some(to), size as u16, WHO);
+            let sent = hosts.0[0].send_udp(client, &bytes, Some(to), low_u16(size as u64), WHO);
             assert_eq!(sent, expected, "{length} {size}");
         }
     }

@@ -1,6 +1,7 @@
 //! ICMP echoes between two hosts.
 
 use super::*;
+use crate::convert::{low_u8, sign_extended};
 use hartline_linux::errno::Errno;
 
 #[test]
@@ -19,7 +20,7 @@ fn echo_requests_are_answered_by_the_other_host() {
         };
         let id = hosts.0[0].add(socket).unwrap();
         for length in [8, 9, 1400] {
-            let mut bytes: Vec<u8> = (0..length).map(|n| n as u8).collect();
+            let mut bytes: Vec<u8> = (0..length).map(|n| low_u8(sign_extended(n))).collect();
             bytes[..2].copy_from_slice(&[request, 0]);
             let sent = hosts.0[0].send_icmp(id, &bytes, Some(to), WHO);
             assert_eq!(sent, Ok(bytes.len()));

@@ -1,5 +1,6 @@
 //! The wire between the hosts, and the simulated clock.
 
+use crate::convert::low_u16;
 use crate::net::wire::*;
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
@@ -137,5 +138,5 @@ fn internet_checksum(bytes: &[u8]) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    !(sum as u16)
+    !low_u16(sum)
 }

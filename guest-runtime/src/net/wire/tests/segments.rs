@@ -1,6 +1,7 @@
 //! Large TCP segments, which the device segments.
 
 use super::*;
+use crate::convert::low_u16;
 use crate::net::wire::frame::{Limits, limit_segments, offload};
 use smoltcp::wire::{Icmpv6Packet, Ipv6Packet};
 
@@ -85,7 +86,7 @@ fn segments_are_cut_to_what_both_links_take() {
             hosts.run();
             let ids = [client, hosts.0[1].accept(listener).unwrap()];
             let headers = place.2 - link::ETHERNET + TCP;
-            let size = (mtus[0].min(mtus[1]) - headers) as u16;
+            let size = low_u16((mtus[0].min(mtus[1]) - headers) as u64);
             let kind = match place.0 {
                 Family::Inet => NetHeader::GSO_TCP4,
                 _ => NetHeader::GSO_TCP6,
@@ -218,7 +219,7 @@ fn an_answer_that_the_link_does_not_take_is_not_sent() {
         bytes.resize(V6 + 8 + length, 7);
         let mut ip = Ipv6Packet::new_unchecked(&mut bytes[link::ETHERNET..]);
         ip.set_next_header(smoltcp::wire::IpProtocol::Icmpv6);
-        ip.set_payload_len(8 + length as u16);
+        ip.set_payload_len(8 + low_u16(length as u64));
         let ends = (ip.src_addr(), ip.dst_addr());
         let mut echo = Icmpv6Packet::new_unchecked(ip.payload_mut());
         echo.set_msg_type(smoltcp::wire::Icmpv6Message::EchoRequest);
