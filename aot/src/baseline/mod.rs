@@ -28,6 +28,8 @@ struct Part {
     /// Link-time addresses.
     range: Range<u64>,
     translation: Option<Translation>,
+    /// The translation is in no image yet.
+    is_new: bool,
 }
 
 /// The baseline translation of a file, of which any parts may exist.
@@ -65,6 +67,7 @@ impl<'a> Baseline<'a> {
             ranges.into_iter().map(|range| Part {
                 range,
                 translation: None,
+                is_new: false,
             })
         });
         Ok(Self {
@@ -155,7 +158,8 @@ impl<'a> Baseline<'a> {
             let old = part.translation.as_ref().map_or(0, |one| one.code.len());
             let new = translation.as_ref().map_or(0, |one| one.code.len());
             self.length = self.length - old + new;
-            changed |= translation.is_some();
+            part.is_new = translation.is_some();
+            changed |= part.is_new;
             part.translation = translation;
         }
         changed
@@ -203,6 +207,27 @@ impl<'a> Baseline<'a> {
             .iter()
             .filter_map(|part| part.translation.as_ref());
         link::link(&translations.collect::<Vec<_>>(), &self.text())
+    }
+
+    /// Links the code of the parts that were translated since the last call. Also returns the range
+    /// from the first to the last address of these parts; `None`: there are none.
+    ///
+    /// # Errors
+    /// The code is too large for an image.
+    pub fn link_new(&mut self) -> Result<Option<(Linked, Range<u64>)>, LinkError> {
+        let new = self.parts.iter_mut().filter(|part| part.is_new);
+        let mut text: Option<Range<u64>> = None;
+        let mut translations = Vec::new();
+        for part in new {
+            part.is_new = false;
+            let start = text.map_or(part.range.start, |text| text.start);
+            text = Some(start..part.range.end);
+            translations.extend(&part.translation);
+        }
+        let Some(text) = text else {
+            return Ok(None);
+        };
+        Ok(Some((link::link(&translations, &text)?, text)))
     }
 }
 

@@ -65,6 +65,42 @@ fn what_is_entered_is_translated() {
     assert!(image.accesses().eq(linked.accesses.iter().copied()));
 }
 
+#[test]
+fn an_image_has_what_is_new() {
+    let words = [0x0000_0013_u32; 4].map(u32::to_le_bytes);
+    // Two parts, since nothing is between the two segments.
+    let segment = |vaddr| Load {
+        flags: 5,
+        vaddr,
+        bytes: words.as_flattened(),
+        size: 16,
+    };
+    let (first, last) = (START, START + 0x1000);
+    let elf = shared_object(&[segment(first), segment(last)]);
+    let options = options();
+    let mut code = Baseline::new(&elf, &options).unwrap();
+    assert!(code.link_new().unwrap().is_none());
+    assert!(code.enter([last]));
+    let (linked, text) = code.link_new().unwrap().unwrap();
+    assert_eq!((guests(&linked), text), (vec![last], last..last + 16));
+    assert!(code.link_new().unwrap().is_none());
+    // Another part, and another entry of the one before.
+    assert!(code.enter([first, last + 4]));
+    let (linked, text) = code.link_new().unwrap().unwrap();
+    assert_eq!(guests(&linked), [first, last, last + 4]);
+    assert_eq!(text, first..last + 16);
+    assert_eq!(guests(&code.link().unwrap()), guests(&linked));
+    let image = build(&options.key(&elf), options.variant(), text, &linked).unwrap();
+    assert!(Image::open(&image).is_ok());
+    // The image of one part knows nothing of the other one.
+    assert!(code.enter([first + 4]));
+    let (linked, text) = code.link_new().unwrap().unwrap();
+    assert_eq!(
+        (guests(&linked), text),
+        (vec![first, first + 4], first..first + 16)
+    );
+}
+
 /// The instruction at an offset, and the offset after it.
 fn decode(code: &[u8], at: u32) -> (iced_x86::Instruction, u32) {
     let ip = u64::from(at);
@@ -167,6 +203,7 @@ fn divide_every(range: &Range<u64>, length: usize) -> Vec<Part> {
     let parts = starts.map(|start| Part {
         range: start..range.end.min(start + length as u64),
         translation: None,
+        is_new: false,
     });
     parts.collect()
 }

@@ -30,16 +30,15 @@ pub enum Operation {
     /// File status of descriptor `args[0]` (0, 1 or 2). Results in `args`: `st_mode`, `st_size`,
     /// `st_rdev`, and whether reading is at the end of file (unused: 0).
     Status = 5,
-    /// Translation image of a file of the root file system tree, or of a copy of a file of a
+    /// Translation images of a file of the root file system tree, or of a copy of a file of a
     /// volume. `args[0]` is the file's inode ([`crate::tree`]), or [`COPY_INODES`] plus the number
     /// of the copy; `args[1]` is a [variant](crate::image::variant), `args[2]` the load bias of the
     /// file's code, `args[3]` the runtime's number for the file and variant
-    /// ([`crate::image::News`]). Results in `args`: guest-physical address of the newest image file, a multiple
-    /// of 2 MiB, in a read-only slot that is never removed; its length, bytes; and 1 if there may
-    /// be newer images, which [`crate::boot::Shared::images`] announces. Each image contains all
-    /// code of the earlier ones. `-EAGAIN`: there is no image yet, but there may be one. `-ENOENT`:
-    /// there will be no image. `-EINTR`: a signal arrived before the answer was known: repeat the
-    /// call.
+    /// ([`crate::image::News`]). Results in `args`: guest-physical address of the next image file
+    /// that the runtime has not received, or else of the last one, a multiple of 2 MiB, in a
+    /// read-only slot that is never removed; its length, bytes; and a set of [`image_answer`].
+    /// `-EAGAIN`: there is no image yet, but there may be one. `-ENOENT`: there will be no image.
+    /// `-EINTR`: a signal arrived before the answer was known: repeat the call.
     Image = 6,
     /// The group of the first process stops (by `SIGTSTP` or a similar signal): the VMM restores
     /// the terminal and stops itself until it is continued. Nothing happens without a terminal, or
@@ -64,6 +63,17 @@ pub enum Operation {
     /// `args[0]` [`RegisterAccess`]es in `data`, at most [`MAX_REGISTER_ACCESSES`], in order.
     /// Values that are read are stored in `data`.
     Registers = 12,
+}
+
+/// Bits of the answer to [`Operation::Image`].
+pub mod image_answer {
+    /// There may be newer images, which [`crate::boot::Shared::images`] announces.
+    pub const GROWS: u64 = 1;
+    /// There is a newer image already: repeat the call.
+    pub const IS_FOLLOWED: u64 = 2;
+    /// The image adds to the earlier ones of the file and variant. Otherwise it contains all of their
+    /// code, and replaces them.
+    pub const ADDS: u64 = 4;
 }
 
 /// Most accesses of [`Operation::Registers`].

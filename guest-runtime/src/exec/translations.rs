@@ -12,7 +12,7 @@ use crate::mm::{AddressSpace, Exhausted, Label, Vma};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use hartline_abi::call::Operation;
+use hartline_abi::call::{Operation, image_answer};
 use hartline_abi::elf::{Program, ProgramType, Segment};
 use hartline_abi::image::{HEADER_SIZE, ImageData, News};
 use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, PAGE_SIZE};
@@ -26,8 +26,8 @@ const MAX_BIASES: usize = 64;
 struct Answer {
     inode: u32,
     variant: u32,
-    /// The image.
-    slot: Option<Slot>,
+    /// The images, oldest first. Each but the first adds to the earlier ones.
+    slots: Vec<Slot>,
     /// There may be newer images.
     grows: bool,
     /// There is a newer image.
@@ -42,6 +42,26 @@ impl Answer {
         let is_told = self.biases.contains(&bias) || self.biases.len() >= MAX_BIASES;
         !self.is_old && (!self.grows || is_told)
     }
+
+    /// Takes an image of the host. The host names an image again if there is no newer one.
+    fn take(&mut self, slot: Slot, adds: bool) {
+        if self.slots.contains(&slot) {
+            return;
+        }
+        if !adds {
+            self.slots.clear();
+        }
+        self.slots.push(slot);
+    }
+}
+
+/// An image that a process does not use yet.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The image.
+    pub image: Image,
+    /// Whether it adds to the earlier images of the file; otherwise it replaces them.
+    pub adds: bool,
 }
 
 /// All images from the host.
@@ -77,33 +97,49 @@ impl Translations {
     /// Whether the host has translated the whole file in this variant.
     pub(crate) fn has_whole(&self, inode: u32, variant: u32) -> bool {
         let answer = self.answer(inode, variant);
-        answer.is_some_and(|(_, answer)| answer.slot.is_some() && !answer.grows)
+        answer.is_some_and(|(_, answer)| !answer.slots.is_empty() && !answer.grows)
     }
 
-    /// Returns the translation of a file in a variant, mapped with its first byte at `file_start`,
-    /// if all of its code is mapped and the process does not use the translation yet.
+    /// Returns the translations of a file in a variant, mapped with its first byte at `file_start`,
+    /// that the process does not use yet, if all of the file's code is mapped.
     pub(crate) fn find(
         &mut self,
-        around: Surroundings<'_>,
+        mut around: Surroundings<'_>,
         (inode, variant): (u32, u32),
         file_start: u64,
-    ) -> Option<Image> {
-        let program = Program::parse(around.fs.origin_bytes(inode)?).ok()?;
-        let bias = bias(around.memory, &program, inode, file_start)?;
-        let slot = self.slot(around.host, inode, variant, bias)?;
-        if !around.chaos.renews_images() && around.images.has(slot.gpa, bias) {
-            return None;
-        }
-        let origin = Origin {
-            inode,
-            variant,
-            bias,
-            gpa: slot.gpa,
+    ) -> Vec<Found> {
+        let program = around.fs.origin_bytes(inode).map(Program::parse);
+        let Some(Ok(program)) = program else {
+            return Vec::new();
         };
-        let image = self.map(around, slot, origin, pages(&program, bias));
-        // Without RAM for page tables the code is interpreted; the program's next allocation
-        // reports the lack of RAM.
-        image.ok().flatten()
+        let Some(bias) = bias(around.memory, &program, inode, file_start) else {
+            return Vec::new();
+        };
+        let slots = self.slots(around.host, inode, variant, bias);
+        let renews = around.chaos.renews_images();
+        let pages = pages(&program, bias);
+        let is_used = |slot: &Slot| around.images.has(slot.gpa, bias);
+        // The first one replaces what the process uses of the file.
+        let takes_all = renews || slots.first().is_some_and(|first| !is_used(first));
+        let mut wanted: Vec<_> = slots.into_iter().enumerate().collect();
+        wanted.retain(|(_, slot)| takes_all || !is_used(slot));
+        let mut found = Vec::new();
+        for (number, slot) in wanted {
+            let origin = Origin {
+                inode,
+                variant,
+                bias,
+                gpa: slot.gpa,
+            };
+            // Without RAM for page tables the code is interpreted; the program's next allocation
+            // reports the lack of RAM.
+            if let Ok(Some(image)) = self.map(&mut around, renews, slot, origin, Rc::clone(&pages))
+            {
+                let adds = number != 0;
+                found.push(Found { image, adds });
+            }
+        }
+        found
     }
 
     /// The host's answer for a file and variant, and its number.
@@ -112,47 +148,55 @@ impl Translations {
         answers.find(|(_, answer)| (answer.inode, answer.variant) == (inode, variant))
     }
 
-    /// The image of a file; the host is asked for it once, and again if there is a newer one.
-    fn slot(&mut self, host: Host, inode: u32, variant: u32, bias: u64) -> Option<Slot> {
-        let (number, mut biases) = match self.answer(inode, variant) {
-            Some((_, answer)) if answer.is_valid(bias) => return answer.slot,
-            Some((number, answer)) => (number, answer.biases.clone()),
-            None => (self.answers.len(), Vec::new()),
-        };
-        if !biases.contains(&bias) {
-            biases.push(bias);
-        }
-        let mut args = [inode.into(), variant.into(), bias, number as u64, 0, 0];
-        let answer = |slot, grows| Answer {
-            inode,
-            variant,
-            slot,
-            grows,
-            is_old: false,
-            biases,
-        };
-        let answer = match host.call(Operation::Image, &mut args) {
-            Ok(_) => {
-                let [gpa, length, more, ..] = args;
-                answer(Some(Slot { gpa, length }), more != 0)
+    /// The images of a file; the host is asked for them once, and again if there are newer ones.
+    fn slots(&mut self, host: Host, inode: u32, variant: u32, bias: u64) -> Vec<Slot> {
+        let number = match self.answer(inode, variant) {
+            Some((_, answer)) if answer.is_valid(bias) => return answer.slots.clone(),
+            Some((number, _)) => number,
+            None => {
+                self.answers.push(Answer {
+                    inode,
+                    variant,
+                    slots: Vec::new(),
+                    grows: true,
+                    is_old: true,
+                    biases: Vec::new(),
+                });
+                self.answers.len() - 1
             }
-            Err(Errno::EAGAIN) => answer(None, true),
-            Err(Errno::EINTR) => return None,
-            Err(_) => answer(None, false),
         };
-        let slot = answer.slot;
-        match self.answers.get_mut(number) {
-            Some(old) => *old = answer,
-            None => self.answers.push(answer),
+        let answer = &mut self.answers[number];
+        loop {
+            let mut args = [inode.into(), variant.into(), bias, number as u64, 0, 0];
+            let flags = match host.call(Operation::Image, &mut args) {
+                Ok(_) => {
+                    let [gpa, length, flags, ..] = args;
+                    answer.take(Slot { gpa, length }, flags & image_answer::ADDS != 0);
+                    flags
+                }
+                Err(Errno::EAGAIN) => image_answer::GROWS,
+                // The next search asks again.
+                Err(Errno::EINTR) => break,
+                Err(_) => 0,
+            };
+            answer.grows = flags & image_answer::GROWS != 0;
+            answer.is_old = flags & image_answer::IS_FOLLOWED != 0;
+            if !answer.is_old {
+                if !answer.biases.contains(&bias) {
+                    answer.biases.push(bias);
+                }
+                break;
+            }
         }
-        slot
+        answer.slots.clone()
     }
 
     /// Maps the image in `slot`, which depends on the guest's `pages`; `None` if it is not usable
     /// or no window is left.
     fn map(
         &mut self,
-        around: Surroundings<'_>,
+        around: &mut Surroundings<'_>,
+        renews: bool,
         slot: Slot,
         origin: Origin,
         pages: Rc<[Range<u64>]>,
@@ -163,7 +207,7 @@ impl Translations {
         let bias = origin.bias;
         let mask = around.chaos.mask();
         let windows = &self.windows;
-        let found = match around.chaos.renews_images() {
+        let found = match renews {
             true => windows.find_other(slot, bias),
             false => windows.find(slot, bias),
         };

@@ -2,7 +2,7 @@
 //! them when memory changes.
 
 use crate::chaos::Tier;
-use crate::exec::translations::{self, Surroundings};
+use crate::exec::translations::{self, Found, Surroundings};
 use crate::kernel::{Control, Kernel};
 use crate::mm::Label;
 use alloc::vec::Vec;
@@ -207,7 +207,7 @@ impl Kernel {
         }
     }
 
-    /// Uses the image of a file by inode and variant, if there is a new one.
+    /// Uses the images of a file by inode and variant, if there are new ones.
     fn use_image(&mut self, name: (u32, u32), file_start: u64) {
         let space = &mut self.spaces[self.current];
         let around = Surroundings {
@@ -217,14 +217,22 @@ impl Kernel {
             fs: &self.vfs.fs,
             chaos: &mut self.chaos,
         };
-        if let Some(image) = self.translations.find(around, name, file_start) {
-            self.stop_sharers();
-            self.space_mut().images.add(image);
-            self.use_dispatch_cache();
-            if variant::is_baseline(name.1) {
-                // Ticks are samples of the code, which tell the VMM what to optimise.
-                self.start_ticking();
+        let found = self.translations.find(around, name, file_start);
+        if found.is_empty() {
+            return;
+        }
+        self.stop_sharers();
+        for Found { image, adds } in found {
+            let images = &mut self.space_mut().images;
+            match adds {
+                true => images.add_more(image),
+                false => images.add(image),
             }
+        }
+        self.use_dispatch_cache();
+        if variant::is_baseline(name.1) {
+            // Ticks are samples of the code, which tell the VMM what to optimise.
+            self.start_ticking();
         }
     }
 

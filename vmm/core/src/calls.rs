@@ -240,8 +240,8 @@ impl Calls {
             let [inode, variant, bias, number, ..] = *args;
             let code = (bias, number);
             match self.images.answer(inode, variant, code, &self.control)? {
-                Answer::At { gpa, length, more } => {
-                    args[..3].copy_from_slice(&[gpa, length, more.into()]);
+                Answer::At { gpa, length, flags } => {
+                    args[..3].copy_from_slice(&[gpa, length, flags]);
                     return Ok(Ok(0));
                 }
                 Answer::NotYet => return Ok(Err(libc::EAGAIN)),

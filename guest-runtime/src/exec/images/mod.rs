@@ -250,12 +250,27 @@ impl Images {
             .images
             .extract_if(.., |image| name(image.origin) == new);
         self.retired.extend(old);
+        self.insert(image);
+        self.forget_lookups();
+    }
+
+    /// Adds an image beside the older ones of the same file, variant and bias, which stay in use.
+    pub fn add_more(&mut self, image: Image) {
+        self.insert(image);
+        self.near = 0..0;
+        // Entries of the dispatch caches stay valid: the code that they lead to is still in use. But
+        // processes without this image must not find its code in theirs.
+        if Rc::strong_count(&self.caches) > 1 {
+            self.caches = Rc::default();
+        }
+    }
+
+    fn insert(&mut self, image: Image) {
         let place = match image.is_baseline() {
             true => self.images.partition_point(Image::is_baseline),
             false => self.images.len(),
         };
         self.images.insert(place, image);
-        self.forget_lookups();
     }
 
     /// Whether the image at the guest-physical address `gpa` is used with this bias.

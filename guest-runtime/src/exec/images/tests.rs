@@ -110,6 +110,38 @@ fn the_baseline_translators_code_comes_last() {
 }
 
 #[test]
+fn an_image_that_adds_leaves_the_others_in_use() {
+    let mut images = Images::default();
+    let (first, other) = (baseline(), baseline());
+    let (old, new) = (first.code.start + 16, other.code.start + 16);
+    images.add(first);
+    assert_eq!(images.lookup_jump(0x5004, 0), Some(old));
+    let sibling = images.fork();
+    let shared = images.cache_address(0);
+    assert_eq!(sibling.cache_address(0), shared);
+    images.add_more(other);
+    assert!(images.has(0x2000, 0x4000) && images.images.len() == 2);
+    assert_eq!(
+        images.lookup(0x5004),
+        Some(new),
+        "the newest one comes first"
+    );
+    // A process without the image must not find its code.
+    assert_ne!(images.cache_address(0), shared);
+    assert_eq!(sibling.cache_address(0), shared);
+    // Without such a process, what the cache has stays valid.
+    let own = images.cache_address(0);
+    images.add_more(baseline());
+    assert_eq!(images.cache_address(0), own);
+    // An image with everything replaces all of them.
+    let whole = baseline();
+    let newest = whole.code.start + 16;
+    images.add(whole);
+    assert_eq!(images.lookup(0x5004), Some(newest));
+    assert!(images.images.len() == 1 && images.contains_host(old) && images.contains_host(new));
+}
+
+#[test]
 fn accesses_are_found_as_long_as_their_code_runs() {
     let mut images = Images::default();
     let own = baseline();

@@ -13,12 +13,18 @@ use std::fs::File;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most images of a file in one run; each contains the earlier ones. A guest that asks for
-/// translations without end gets no more.
+/// Most images of a file in one run. A guest that asks for translations without end gets no more.
 pub(super) const MAX_IMAGES: usize = 24;
+
+/// The least length of a run whose code is kept.
+pub(super) const WORTH: Duration = Duration::from_millis(40);
 
 /// A text of at most this length is translated as a whole at once, bytes.
 const WHOLE: u64 = 192 << 10;
+
+/// The addresses that are translated before the thread looks whether it shall stop: some
+/// milliseconds.
+const BATCH: usize = 32;
 
 /// A file to translate, with the options.
 #[derive(Debug, Clone, Copy)]
@@ -34,33 +40,72 @@ pub struct BaselineJob<'a> {
 }
 
 impl BaselineJob<'_> {
-    /// Makes an image of the code so far.
-    fn image(&self, code: &Baseline<'_>) -> Result<File, BackgroundError> {
+    /// Makes an image of the code that no image has yet.
+    fn next_image(&self, code: &mut Baseline<'_>) -> Result<Option<File>, BackgroundError> {
+        let Some((linked, text)) = code.link_new()? else {
+            return Ok(None);
+        };
+        let image = image::build(&self.key, self.options.variant(), text, &linked)?;
+        Ok(Some(memory_file(c"hartline-image", &image)?))
+    }
+
+    /// Keeps all code for the next run, with that of the image `before` of an earlier run, unless the
+    /// new code is little beside it: to translate that again takes longer than the next run gains.
+    fn keep(&self, code: &mut Baseline<'_>, before: Option<&[u8]>) -> Result<(), BackgroundError> {
+        /// Part of the earlier code that the new code must be.
+        const LITTLE: usize = 8;
+        let Some(cache) = self.cache else {
+            return Ok(());
+        };
+        if let Some(before) = before {
+            if code.length() < before.len() / LITTLE {
+                return Ok(());
+            }
+            code.enter(entries(before));
+        }
         let linked = code.link()?;
         let image = image::build(&self.key, self.options.variant(), code.text(), &linked)?;
-        Ok(match self.cache {
-            Some(cache) => cache.store_growing(&self.key, &image)?,
-            None => memory_file(c"hartline-image", &image)?,
-        })
+        cache.store_growing(&self.key, &image)?;
+        Ok(())
     }
 }
 
 /// The translation of a file while a program runs.
 #[derive(Debug, Default)]
 pub struct BaselineRun {
-    stopped: Mutex<bool>,
+    state: Mutex<RunState>,
     changed: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct RunState {
+    stops: bool,
+    /// The time at which the first translation began.
+    began: Option<Instant>,
+    /// The code is worth the time to keep it.
+    keeps: bool,
+    is_over: bool,
+}
+
 impl BaselineRun {
-    /// Makes [`run`](Self::run) return soon. When this returns, no image is being stored.
+    /// Makes [`run`](Self::run) return soon. The code of a run that was shorter than the time that it
+    /// takes to translate it again is not kept.
     pub fn stop(&self) {
-        *self.lock() = true;
+        let mut state = self.lock();
+        state.stops = true;
+        state.keeps = state.began.is_some_and(|began| began.elapsed() >= WORTH);
+        drop(state);
         self.changed.notify_all();
     }
 
-    /// Translates what the guest comes to until [`stop`](Self::stop). `before` is the image of an
-    /// earlier run, which the guest has already.
+    /// Waits until the code of a run that was told to [`stop`](Self::stop) is in the cache.
+    pub fn wait(&self) {
+        let is_busy = |state: &mut RunState| state.keeps && !state.is_over;
+        drop(self.changed.wait_while(self.lock(), is_busy));
+    }
+
+    /// Translates what the guest comes to until [`stop`](Self::stop), and stores the code in the
+    /// cache. `before` is the image of an earlier run, which the guest has already.
     ///
     /// # Errors
     /// The file is no riscv64 program, or has too much code; or an image cannot be stored.
@@ -70,75 +115,93 @@ impl BaselineRun {
         before: Option<&[u8]>,
         guest: &dyn Guest,
     ) -> Result<(), BackgroundError> {
-        let mut entries: HashSet<u64> = before.map(entries).unwrap_or_default();
+        let _over = SayOver(self);
         let mut code = None;
+        self.translate(job, before, guest, &mut code)?;
+        let keeps = {
+            let state = self.lock();
+            state.keeps || !state.stops
+        };
+        match &mut code {
+            Some(code) if keeps && code.length() > 0 => job.keep(code, before),
+            _ => Ok(()),
+        }
+    }
+
+    /// Translates into `code` what the guest comes to, and shows it.
+    fn translate<'a>(
+        &self,
+        job: &BaselineJob<'a>,
+        before: Option<&[u8]>,
+        guest: &dyn Guest,
+        code: &mut Option<Baseline<'a>>,
+    ) -> Result<(), BackgroundError> {
+        let mut entries: HashSet<u64> = before.map(entries).unwrap_or_default();
         let mut pause = Pause::new(SHORTEST, LONGEST);
         let mut shown = Shown::default();
         let text = super::code(job.elf)?;
         loop {
-            let heats = guest.heats();
-            let wanted = heats.iter().map(|heat| heat.pc);
-            let mut wanted: Vec<u64> = wanted.filter(|pc| !entries.contains(pc)).collect();
-            let mut changed = false;
-            if before.is_none() && code.is_none() {
-                let mut new = Baseline::new(job.elf, job.options)?;
-                wanted.extend(new.entry());
-                if new.text_length() <= WHOLE {
-                    changed = new.complete();
-                }
-                code = Some(new);
-            }
-            wanted.retain(|pc| text.contains(pc));
-            if !wanted.is_empty() {
-                let code = match &mut code {
+            let mut heats = guest.heats();
+            heats.retain(|heat| text.contains(&heat.pc) && !entries.contains(&heat.pc));
+            let mut wanted: Vec<u64> = heats.iter().map(|heat| heat.pc).collect();
+            // Entries of one part are next to each other: otherwise it would be translated for each.
+            wanted.sort_unstable();
+            let is_first = before.is_none() && code.is_none();
+            if (is_first || !wanted.is_empty()) && self.begins() {
+                let code = match &mut *code {
                     Some(code) => code,
-                    none => {
-                        let new = none.insert(Baseline::new(job.elf, job.options)?);
-                        new.enter(entries.iter().copied());
-                        shown.length = new.length();
-                        new
-                    }
+                    none => none.insert(Baseline::new(job.elf, job.options)?),
                 };
-                changed |= code.enter(wanted.iter().copied());
-                // Addresses without code are not examined again.
-                entries.extend(wanted);
-            }
-            if changed {
-                shown.is_behind = true;
+                if is_first {
+                    wanted.extend(code.entry());
+                    shown.is_behind = code.text_length() <= WHOLE && code.complete();
+                }
                 pause = Pause::new(SHORTEST, LONGEST);
-            }
-            if let Some(code) = &code
-                && shown.is_due(code.length())
-            {
-                let stopped = self.lock();
-                if *stopped {
-                    return Ok(());
-                }
-                let start = Instant::now();
-                let image = job.image(code)?;
-                drop(stopped);
-                guest.show(image);
-                shown.note(code.length(), start.elapsed());
-                if shown.images == MAX_IMAGES {
-                    return Ok(());
+                for some in wanted.chunks(BATCH) {
+                    shown.is_behind |= code.enter(some.iter().copied());
+                    // Addresses without code are not examined again.
+                    entries.extend(some);
+                    if self.lock().stops {
+                        return Ok(());
+                    }
                 }
             }
-            if self.rest(&mut pause) {
+            if let Some(code) = &mut *code {
+                shown.show(job, code, guest)?;
+            }
+            if shown.images >= MAX_IMAGES || self.rest(&mut pause) {
                 return Ok(());
             }
         }
+    }
+
+    /// Begins a translation. Result: whether to go on.
+    fn begins(&self) -> bool {
+        let mut state = self.lock();
+        state.began.get_or_insert_with(Instant::now);
+        !state.stops
     }
 
     /// Sleeps. Result: whether to stop.
     fn rest(&self, pause: &mut Pause) -> bool {
         let waited = self
             .changed
-            .wait_timeout_while(self.lock(), pause.next(), |stopped| !*stopped);
-        waited.map_or(true, |(stopped, _)| *stopped)
+            .wait_timeout_while(self.lock(), pause.next(), |state| !state.stops);
+        waited.map_or(true, |(state, _)| state.stops)
     }
 
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RunState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says that a run is over, also after an error or a panic.
+struct SayOver<'a>(&'a BaselineRun);
+
+impl Drop for SayOver<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_over = true;
+        self.0.changed.notify_all();
     }
 }
 
@@ -181,12 +244,25 @@ impl Shown {
         self.is_behind && waited >= rest
     }
 
-    fn note(&mut self, length: usize, took: Duration) {
-        self.took = took;
+    /// Shows the code that is in no image yet, if an image is due.
+    fn show(
+        &mut self,
+        job: &BaselineJob<'_>,
+        code: &mut Baseline<'_>,
+        guest: &dyn Guest,
+    ) -> Result<(), BackgroundError> {
+        if self.images >= MAX_IMAGES || !self.is_due(code.length()) {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let image = job.next_image(code)?;
+        image.into_iter().for_each(|image| guest.add(image));
+        self.took = start.elapsed();
         self.is_behind = false;
-        self.length = length;
+        self.length = code.length();
         self.images += 1;
         self.last = Some(Instant::now());
+        Ok(())
     }
 }
 

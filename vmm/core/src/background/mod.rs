@@ -61,6 +61,9 @@ pub trait Guest: Sync {
 
     /// Shows a new image of the file, which contains everything of the earlier ones.
     fn show(&self, image: File);
+
+    /// Shows an image of the file that adds to the earlier ones.
+    fn add(&self, image: File);
 }
 
 /// A file to translate, with the options.

@@ -41,18 +41,29 @@ impl Guest for Fake {
         self.hot.iter().enumerate().map(heat).collect()
     }
 
-    fn show(&self, mut image: File) {
-        let mut bytes = Vec::new();
-        image.rewind().unwrap();
-        image.read_to_end(&mut bytes).unwrap();
-        let image = Image::open(&bytes).unwrap();
+    fn show(&self, image: File) {
+        let functions = functions(image);
         let mut shown = lock(&self.shown);
-        let functions: HashSet<u64> = image.functions().map(|f| f.guest).collect();
         assert!(functions.is_superset(&shown), "an image has lost something");
         *shown = functions;
         self.images.fetch_add(1, Ordering::SeqCst);
         self.wanted.notify_all();
     }
+
+    fn add(&self, image: File) {
+        lock(&self.shown).extend(functions(image));
+        self.images.fetch_add(1, Ordering::SeqCst);
+        self.wanted.notify_all();
+    }
+}
+
+/// The entries of an image.
+fn functions(mut image: File) -> HashSet<u64> {
+    let mut bytes = Vec::new();
+    image.rewind().unwrap();
+    image.read_to_end(&mut bytes).unwrap();
+    let image = Image::open(&bytes).unwrap();
+    image.functions().map(|f| f.guest).collect()
 }
 
 fn busybox() -> Vec<u8> {
@@ -132,8 +143,8 @@ fn nothing_hot_makes_no_image() {
     assert!(cache.lookup_partial(&job.key).is_none());
 }
 
-/// Runs the baseline translator until the guest has all that it wants.
-fn run_baseline(cache: &Cache, guest: &Fake, before: Option<&[u8]>) {
+/// Runs the baseline translator until the guest has all that it wants, and then for `length`.
+fn run_baseline(cache: &Cache, guest: &Fake, before: Option<&[u8]>, length: Duration) {
     let elf = busybox();
     let options = Options {
         baseline: true,
@@ -149,7 +160,9 @@ fn run_baseline(cache: &Cache, guest: &Fake, before: Option<&[u8]>) {
     thread::scope(|scope| {
         let done = scope.spawn(|| run.run(&job, before, guest));
         guest.wait_for_all();
+        thread::sleep(length);
         run.stop();
+        run.wait();
         done.join().unwrap().unwrap();
     });
 }
@@ -168,12 +181,18 @@ fn baseline_code_is_shown_and_kept() {
     let functions = Binary::parse(&elf).unwrap();
     let starts = functions.functions().iter().map(|range| range.start);
     let starts: Vec<u64> = starts.step_by(97).take(30).collect();
+    let key = options.key(&elf);
+    let guest = Fake::new(vec![text.start]);
+    run_baseline(&cache, &guest, None, Duration::ZERO);
+    assert!(
+        cache.lookup_partial(&key).is_none(),
+        "a short run keeps nothing"
+    );
     let guest = Fake::new(starts.clone());
-    run_baseline(&cache, &guest, None);
+    run_baseline(&cache, &guest, None, baseline::WORTH);
     let shown = lock(&guest.shown).clone();
     let inside = (text.start..text.end).step_by(2);
     let inside: Vec<u64> = inside.filter(|pc| !shown.contains(pc)).take(3).collect();
-    let key = options.key(&elf);
     let read = || {
         let mut bytes = Vec::new();
         let mut image = cache.lookup_partial(&key).unwrap();
@@ -183,12 +202,21 @@ fn baseline_code_is_shown_and_kept() {
     };
     // Another run continues where this one ended.
     let before = read();
-    let guest = Fake::new(inside.clone());
-    guest.shown.lock().unwrap().extend(&shown);
-    run_baseline(&cache, &guest, Some(&before));
-    assert!(lock(&guest.shown).is_superset(&shown));
+    let guest = Fake::new(inside);
+    run_baseline(&cache, &guest, Some(&before), baseline::WORTH);
+    // Little new code is not worth another translation of what is kept.
+    assert!(read() == before);
+    // Much new code is kept, with what was there.
+    let others = functions.functions().iter().map(|range| range.start);
+    let others: Vec<u64> = others.skip(5).step_by(7).collect();
+    let guest = Fake::new(others);
+    // The guest has the image of the run before.
+    lock(&guest.shown).extend(&shown);
+    run_baseline(&cache, &guest, Some(&before), baseline::WORTH);
     let after = read();
     let image = Image::open(&after).unwrap();
+    let kept: HashSet<u64> = image.functions().map(|f| f.guest).collect();
+    assert!(kept.is_superset(&shown) && kept.is_superset(&lock(&guest.shown)));
     assert!(image.accesses().count() > 100);
 }
 
@@ -214,6 +242,10 @@ fn baseline_images_are_limited() {
         }
 
         fn show(&self, _: File) {
+            unreachable!("each image adds to the earlier ones");
+        }
+
+        fn add(&self, _: File) {
             self.1.fetch_add(1, Ordering::SeqCst);
         }
     }

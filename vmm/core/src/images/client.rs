@@ -10,6 +10,7 @@ use hartline_abi::hotness::{self, Hot, Hotness, SLOTS};
 use hartline_abi::image::{news_bit, variant};
 use hartline_aot::order::Heat;
 use hartline_devices::lateness;
+use std::collections::VecDeque;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,8 +56,9 @@ pub struct Client {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The newest image that the guest has not received yet.
-    image: Option<ImageFile>,
+    /// The images that the guest has not received yet, oldest first. Each but the first adds to the
+    /// earlier ones.
+    images: VecDeque<Provided>,
     answered: bool,
     finished: bool,
     /// A request is being answered, so a new image needs no notification.
@@ -66,11 +68,29 @@ struct State {
     number: u64,
 }
 
+impl State {
+    /// Provides an image that contains everything of the earlier ones.
+    fn replace(&mut self, image: ImageFile) {
+        self.images.clear();
+        self.images.push_back(Provided { image, adds: false });
+    }
+}
+
+/// An image for the guest.
+#[derive(Debug)]
+pub(super) struct Provided {
+    pub image: ImageFile,
+    /// Whether it adds to the earlier images; otherwise it replaces them.
+    pub adds: bool,
+}
+
 /// The pending notification for the guest.
 #[derive(Debug)]
 pub(super) struct Notification {
-    /// An image that the guest has not received.
-    pub image: Option<ImageFile>,
+    /// The oldest image that the guest has not received.
+    pub image: Option<Provided>,
+    /// Whether there is another one.
+    pub is_followed: bool,
     /// Whether the source has said if there is an image at present.
     pub answered: bool,
     /// Whether no other image will come.
@@ -95,15 +115,21 @@ impl Client {
         }
     }
 
-    /// Provides a new image. The guest switches to it at its next safepoint.
+    /// Provides a new image, which replaces all earlier ones. The guest switches to it at its next
+    /// safepoint.
     pub fn show(&self, image: ImageFile) {
-        self.announce(|state| state.image = Some(image));
+        self.announce(|state| state.replace(image));
+    }
+
+    /// As [`show`](Self::show), for an image that adds to the earlier ones.
+    pub fn add(&self, image: ImageFile) {
+        self.announce(|state| state.images.push_back(Provided { image, adds: true }));
     }
 
     /// As [`show`](Self::show); no other image will come.
     pub fn show_last(&self, image: ImageFile) {
         self.announce(|state| {
-            state.image = Some(image);
+            state.replace(image);
             state.finished = true;
         });
     }
@@ -138,7 +164,7 @@ impl Client {
     /// Provides the only image for the guest, which has not asked yet or waits for an answer.
     pub(super) fn give(&self, image: ImageFile) {
         self.update(|state| {
-            state.image = Some(image);
+            state.replace(image);
             state.finished = true;
         });
     }
@@ -207,7 +233,7 @@ impl Client {
     pub(super) fn abandon(&self) {
         let mut state = self.lock();
         state.awaited = false;
-        let number = state.image.is_some().then_some(state.number);
+        let number = (!state.images.is_empty()).then_some(state.number);
         drop(state);
         if let Some(number) = number {
             self.notify(number);
@@ -219,7 +245,8 @@ impl Client {
         let mut state = self.lock();
         state.awaited = !state.answered;
         Notification {
-            image: state.image.take(),
+            image: state.images.pop_front(),
+            is_followed: !state.images.is_empty(),
             answered: state.answered,
             finished: state.finished,
         }
@@ -289,6 +316,30 @@ mod tests {
         assert_eq!(notified(&client), (false, false));
         client.show(image());
         assert_eq!(notified(&client), (true, true));
+    }
+
+    #[test]
+    fn images_that_add_arrive_in_order_and_others_replace_them() {
+        let client = client();
+        client.begin(NUMBER);
+        let take = || {
+            let notification = client.take();
+            let image = notification.image;
+            (
+                image.map(|provided| provided.adds),
+                notification.is_followed,
+            )
+        };
+        client.show(image());
+        client.add(image());
+        client.add(image());
+        assert_eq!(take(), (Some(false), true));
+        assert_eq!(take(), (Some(true), true));
+        client.add(image());
+        assert_eq!(take(), (Some(true), true));
+        client.show(image());
+        assert_eq!(take(), (Some(false), false));
+        assert_eq!(take(), (None, false));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::layout::slot_end;
 use crate::platform::{self, Access, Mapping, Vm};
 use crate::program::TreeFile;
 use crate::tree::TreeImage;
-use hartline_abi::call::COPY_INODES;
+use hartline_abi::call::{COPY_INODES, image_answer};
 use hartline_devices::volume::Copies;
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -65,7 +65,7 @@ pub trait ImageSource: Debug + Send + Sync {
     fn at_once(&self, file: &CodeFile, variant: u32) -> Option<ImageFile>;
 
     /// Makes images of a file in a [variant](hartline_abi::image::variant), and shows them to
-    /// `client`. Each image contains all code of the earlier ones. There are none if, for instance,
+    /// `client`. There are none if, for instance,
     /// the file is no program. This is called on a separate thread, which may continue as long as
     /// the VM runs; the end of the VM does not wait for it.
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client);
@@ -89,8 +89,9 @@ pub struct Placed {
 struct Served {
     /// The client, shared with the thread that makes images.
     client: Arc<Client>,
-    /// The newest image in the guest's memory: index into [`Images::placed`].
-    newest: Option<usize>,
+    /// The newest image in the guest's memory: index into [`Images::placed`]; and whether it adds
+    /// to the earlier ones.
+    newest: Option<(usize, bool)>,
 }
 
 /// An answer to the guest.
@@ -102,8 +103,8 @@ pub enum Answer {
         gpa: u64,
         /// Length, bytes.
         length: u64,
-        /// Whether a newer image may come.
-        more: bool,
+        /// Bits of [`image_answer`].
+        flags: u64,
     },
     /// There is no image yet; one may come.
     NotYet,
@@ -205,18 +206,22 @@ impl Images {
         client.begin(number);
         client.add_bias(bias);
         let notification = client.take();
-        if let Some(image) = notification.image
-            && let Some(index) = self.map_image(inode, image)?
+        if let Some(provided) = notification.image
+            && let Some(index) = self.map_image(inode, provided.image)?
             && let Some(served) = self.served.get_mut(&name)
         {
-            served.newest = Some(index);
+            served.newest = Some((index, provided.adds));
         }
         let newest = self.served.get(&name).and_then(|served| served.newest);
-        Ok(match newest.and_then(|index| self.placed.get(index)) {
-            Some(placed) => Answer::At {
+        let newest = newest.and_then(|(index, adds)| Some((self.placed.get(index)?, adds)));
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        Ok(match newest {
+            Some((placed, adds)) => Answer::At {
                 gpa: placed.gpa,
                 length: placed.image.length,
-                more: !notification.finished,
+                flags: flag(!notification.finished, image_answer::GROWS)
+                    | flag(notification.is_followed, image_answer::IS_FOLLOWED)
+                    | flag(adds, image_answer::ADDS),
             },
             None if notification.finished => Answer::None,
             None if notification.answered => Answer::NotYet,

@@ -61,6 +61,12 @@ impl Guest for Show<'_> {
             self.client.show(image);
         }
     }
+
+    fn add(&self, image: File) {
+        if let Ok(image) = ImageFile::open(image) {
+            self.client.add(image);
+        }
+    }
 }
 
 impl RunningImages {
@@ -124,7 +130,9 @@ impl RunningImages {
         for file in &files {
             file.background.stop();
         }
-        lock(&self.baselines).iter().for_each(|run| run.stop());
+        let baselines = lock(&self.baselines).clone();
+        baselines.iter().for_each(|run| run.stop());
+        baselines.iter().for_each(|run| run.wait());
         for file in &files {
             // The program has done its work; a failure only costs time of the next run.
             let _ = file.background.keep(&self.job(file));
