@@ -164,13 +164,18 @@ impl Attributes {
     }
 }
 
+/// Least preferred I/O size of files in volumes, bytes: a request to the VMM takes as long as it
+/// takes to copy about this much. The C library's streams read and write as much at once.
+const VOLUME_IO_SIZE: u32 = 64 << 10;
+
 impl Inode {
     /// The attributes of the inode, whose number is `ino`.
     pub fn attributes(&self, ino: Ino) -> Attributes {
         let (mut shown, mut block_size, mut read_only) = (ino.0, 4096, false);
         let (size, blocks) = match &self.kind {
             Kind::Volume(volume) => {
-                (shown, block_size) = (volume.host_ino, volume.block_size);
+                shown = volume.host_ino;
+                block_size = volume.block_size.max(VOLUME_IO_SIZE);
                 read_only = volume.read_only;
                 (volume.size, volume.blocks)
             }
