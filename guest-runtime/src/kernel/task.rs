@@ -78,6 +78,8 @@ pub struct Retry {
     pub progress: u64,
     /// Another task has done what the call waits for.
     pub woken: bool,
+    /// The operations of `io_submit` before the one that waits, which has `progress`.
+    pub submitted: u64,
 }
 
 /// Registers of a task that does not run.
