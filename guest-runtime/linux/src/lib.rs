@@ -17,6 +17,7 @@
 )]
 
 pub mod aio_abi;
+pub mod audit;
 pub mod auxvec;
 pub mod cacheflush;
 pub mod capability;
@@ -27,6 +28,7 @@ pub mod eventpoll;
 pub mod fadvise;
 pub mod falloc;
 pub mod fcntl;
+pub mod filter;
 pub mod fs;
 pub mod futex;
 pub mod hwprobe;
@@ -57,6 +59,7 @@ pub mod random;
 pub mod resource;
 pub mod rtnetlink;
 pub mod sched;
+pub mod seccomp;
 pub mod securebits;
 pub mod sem;
 pub mod shm;

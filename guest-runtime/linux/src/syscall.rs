@@ -402,8 +402,8 @@ calls! {
     167 prctl(Int, Hex, Hex, Hex, Hex):
         Partial("`PR_SET_PDEATHSIG`, `PR_SET_DUMPABLE`, `PR_SET_NAME`, `PR_SET_NO_NEW_PRIVS`, \
             `PR_SET_KEEPCAPS`, `PR_SET_SECUREBITS`, `PR_SET_CHILD_SUBREAPER`, `PR_SET_TIMERSLACK` \
-            (stored), their `PR_GET_…`, `PR_CAPBSET_…`, \
-            `PR_CAP_AMBIENT`; threads share what they set");
+            (stored), `PR_SET_SECCOMP`, their `PR_GET_…`, `PR_CAPBSET_…`, \
+            `PR_CAP_AMBIENT`; threads share rights, `PR_SET_NO_NEW_PRIVS` and what concerns the process");
     168 getcpu(Pointer, Pointer, Pointer): Supported;
     169 gettimeofday(Pointer, Pointer): Supported;
     170 settimeofday(Pointer, Pointer): Partial(EPERM);
@@ -517,7 +517,8 @@ calls! {
     274 sched_setattr(Int, Pointer, Hex): Partial(POLICY);
     275 sched_getattr(Int, Pointer, Size, Hex): Supported;
     276 renameat2(DirFd, Path, DirFd, Path, Hex): Partial("no `RENAME_WHITEOUT`");
-    277 seccomp(Int, Hex, Pointer): Missing;
+    277 seccomp(Int, Hex, Pointer):
+        Partial("no notifications (`SECCOMP_RET_USER_NOTIF`); `SECCOMP_RET_LOG` allows without a log");
     278 getrandom(OutBytes, Size, Flags(RANDOM)): Supported;
     279 memfd_create(Path, Hex): Partial("no `MFD_HUGETLB`");
     280 bpf(Int, Pointer, Size): Missing;

@@ -50,6 +50,8 @@ pub struct TaskFacts {
     pub signals: [u64; 4],
     /// `PR_SET_NO_NEW_PRIVS`.
     pub no_new_privileges: bool,
+    /// Mode and number of filters of `seccomp`.
+    pub seccomp: (u64, u32),
 }
 
 /// All tasks.
@@ -425,7 +427,7 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
         "Threads:\t{threads}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\n\
          SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n\
          CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\n\
-         CapAmb:\t{:016x}\nNoNewPrivs:\t{}\nCpus_allowed_list:\t0-{}\n",
+         CapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t{}\nSeccomp_filters:\t{}\nCpus_allowed_list:\t0-{}\n",
         0,
         who.inheritable.bits(),
         who.permitted.bits(),
@@ -433,6 +435,8 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
         who.bounding.bits(),
         who.ambient.bits(),
         u8::from(task.no_new_privileges),
+        task.seccomp.0,
+        task.seccomp.1,
         system.processors().saturating_sub(1)
     );
     lines.extend_from_slice(rest.as_bytes());

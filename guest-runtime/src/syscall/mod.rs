@@ -31,6 +31,7 @@ mod other_process;
 mod poll;
 mod random;
 mod scheduling;
+mod seccomp;
 mod signal;
 mod signal_io;
 mod socket;
@@ -80,6 +81,7 @@ const AREAS: &[&[Entry]] = &[
     poll::CALLS,
     random::CALLS,
     scheduling::CALLS,
+    seccomp::CALLS,
     signal::CALLS,
     socket::CALLS,
     socket_io::CALLS,

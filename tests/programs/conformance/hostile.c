@@ -76,6 +76,10 @@ static const struct {
     {SYS_mq_timedreceive, EBADF, {FD, ZEROS, 1, 0, 0}},
     {SYS_mq_notify, EBADF, {FD, 0}},
     {SYS_mq_getsetattr, EBADF, {FD, 0, ZEROS}},
+    // Filters of system calls
+    {SYS_seccomp, EINVAL, {99}},
+    {SYS_seccomp, EINVAL, {1, FLAGS, ZEROS}},
+    {SYS_seccomp, EFAULT, {1, 0, BAD}},
     // System V IPC
     {SYS_shmget, EINVAL, {0, 0, 0600}},
     {SYS_shmget, EINVAL, {0, -1, 0600}},
