@@ -48,6 +48,7 @@ pub mod magic;
 pub mod membarrier;
 pub mod memfd;
 pub mod mman;
+pub mod mount;
 pub mod mqueue;
 pub mod msg;
 pub mod names;

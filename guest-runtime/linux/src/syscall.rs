@@ -260,9 +260,12 @@ calls! {
     35 unlinkat(DirFd, Path, Flags(AT)): Supported;
     36 symlinkat(Path, DirFd, Path): Supported;
     37 linkat(DirFd, Path, DirFd, Path, Flags(AT)): Supported;
-    39 umount2(Path, Hex): Missing;
-    40 mount(Path, Path, Path, Hex, Pointer): Missing;
-    41 pivot_root(Path, Path): Missing;
+    39 umount2(Path, Hex): Partial("no `MNT_EXPIRE`; the root cannot be unmounted (`EBUSY`)");
+    40 mount(Path, Path, Path, Hex, Pointer):
+        Partial("types `tmpfs`, `proc`, `sysfs`, `devtmpfs` (`ENODEV` for others, as `overlay`), bind \
+            mounts, `MS_REMOUNT`, `MS_MOVE`; nothing is propagated: `MS_SHARED` and its like have no \
+            effect; of the options of `tmpfs`, `size`, `nr_blocks`, `mode`, `uid`, `gid` have one");
+    41 pivot_root(Path, Path): Supported;
     42 nfsservctl(Int, Pointer, Pointer): Missing;
     43 statfs(Path, Pointer): Supported;
     44 fstatfs(Fd, Pointer): Supported;
@@ -534,7 +537,7 @@ calls! {
     289 pkey_alloc(Hex, Hex): Missing;
     290 pkey_free(Int): Missing;
     291 statx(DirFd, Path, Flags(AT), Hex, Pointer):
-        Partial("no `stx_attributes`, mount number, alignment of direct I/O");
+        Partial("no `stx_attributes`, alignment of direct I/O");
     292 io_pgetevents(Hex, Long, Long, Pointer, Time, Pointer) restart AfterStop: Supported;
     293 rseq(Pointer, Size, Hex, Hex): Missing;
     294 kexec_file_load(Fd, Fd, Size, Path, Hex): Missing;

@@ -197,6 +197,11 @@ impl OpenFiles {
         Some(file)
     }
 
+    /// All descriptions.
+    pub fn iter(&self) -> impl Iterator<Item = &OpenFile> {
+        self.slots.iter().flatten().map(|(_, file)| file)
+    }
+
     /// The descriptions with `O_ASYNC`.
     pub fn telling(&self) -> &[FileId] {
         &self.telling

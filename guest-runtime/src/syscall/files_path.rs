@@ -227,7 +227,7 @@ fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let place = resolved.place(Errno::EEXIST)?;
     let (vfs, process) = kernel.file_state();
     let device = |ino| vfs.fs.attributes(ino, process).map(|found| found.device);
-    if device(ino)? != device(place.directory)? {
+    if ino.1 != place.directory.1 || device(ino)? != device(place.directory)? {
         return Err(Errno::EXDEV);
     }
     // Only an unnamed file that was opened without O_EXCL may get its first name.
@@ -285,6 +285,9 @@ fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let options = Options::following(false);
     let source = vfs.resolve(process, a[0] as i32, &from, options)?;
     let target = vfs.resolve(process, a[2] as i32, &to, options)?;
+    if source.parent.1 != target.parent.1 {
+        return Err(Errno::EXDEV);
+    }
     let (old, new) = (source.place(Errno::EBUSY)?, target.place(Errno::EBUSY)?);
     let ino = source.existing()?;
     let is_directory = vfs.fs.attributes(ino, process)?.is_directory();
@@ -337,7 +340,7 @@ fn name_to_handle_at(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn getcwd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (vfs, process) = (&kernel.vfs, &kernel.process().files);
-    if process.cwd != process.root && vfs.fs.attributes(process.cwd, process)?.nlink == 0 {
+    if !process.cwd.is_at(process.root) && vfs.fs.attributes(process.cwd, process)?.nlink == 0 {
         return Err(Errno::ENOENT);
     }
     let path = vfs.fs.path(process.cwd, process.root, process);

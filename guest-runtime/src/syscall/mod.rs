@@ -25,6 +25,7 @@ mod interfaces;
 mod ioctl;
 mod ipc;
 mod memory;
+mod mount;
 mod mqueue;
 mod notify;
 mod other_process;
@@ -75,6 +76,7 @@ const AREAS: &[&[Entry]] = &[
     ipc::sem::CALLS,
     ipc::shm::CALLS,
     memory::CALLS,
+    mount::CALLS,
     mqueue::CALLS,
     notify::CALLS,
     other_process::CALLS,
