@@ -33,6 +33,7 @@ pub const CLD_CONTINUED: i32 = 6;
 // Codes of `SIGIO`, and their number.
 pub const POLL_IN: i32 = 1;
 pub const POLL_OUT: i32 = 2;
+pub const POLL_MSG: i32 = 3;
 pub const NSIGPOLL: i32 = 6;
 
 // Notification methods (`sigev_notify`).

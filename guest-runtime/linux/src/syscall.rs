@@ -243,7 +243,7 @@ calls! {
     23 dup(Fd): Supported;
     24 dup3(Fd, Fd, Flags(STATUS)): Supported;
     25 fcntl(Fd, Choice(FCNTL), Hex):
-        Partial("no leases (`F_SETLEASE`), `F_NOTIFY`, write hints (`F_SET_RW_HINT`); locks hold \
+        Partial("no write hints (`F_SET_RW_HINT`); locks hold \
             within the VM, also those of files of volumes");
     26 inotify_init1(Hex): Supported;
     27 inotify_add_watch(Fd, Path, Hex):
@@ -284,7 +284,7 @@ calls! {
     55 fchown(Fd, Int, Int): Supported;
     56 openat(DirFd, Path, Flags(OPEN), OpenMode): Supported;
     57 close(Fd): Supported;
-    58 vhangup(): Partial(EPERM);
+    58 vhangup(): Partial("`EPERM` for a process that has a controlling terminal");
     59 pipe2(OutInts, Flags(STATUS)): Partial("no `O_NOTIFICATION_PIPE`");
     60 quotactl(Hex, Path, Int, Pointer): Missing;
     61 getdents64(Fd, Pointer, Size): Supported;

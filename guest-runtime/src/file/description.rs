@@ -199,7 +199,12 @@ impl OpenFiles {
 
     /// All descriptions.
     pub fn iter(&self) -> impl Iterator<Item = &OpenFile> {
-        self.slots.iter().flatten().map(|(_, file)| file)
+        self.entries().map(|(_, file)| file)
+    }
+
+    /// All descriptions with their numbers.
+    pub fn entries(&self) -> impl Iterator<Item = (FileId, &OpenFile)> {
+        self.slots.iter().flatten().map(|(id, file)| (*id, file))
     }
 
     /// The descriptions with `O_ASYNC`.

@@ -64,7 +64,8 @@ impl Io<'_> {
     /// Opens a file; the result is its descriptor.
     ///
     /// # Errors
-    /// Errors of openat(2). Opening a FIFO does not wait: see [`Vfs::other_end`].
+    /// Errors of openat(2). Opening a FIFO does not wait: see [`Vfs::other_end`]. `ERESTARTSYS` if
+    /// leases are in the way: see [`Vfs::leased`].
     pub fn open(&mut self, process: &mut Process, request: Request<'_>) -> Result<u32, Errno> {
         let mut flags = request.flags & VALID_OPEN_FLAGS;
         if flags & O_PATH != 0 {
@@ -183,6 +184,15 @@ impl Io<'_> {
         let owns = process.who.user.files == attributes.uid || process.who.has(CAP_FOWNER);
         if flags & O_NOATIME != 0 && !owns {
             return Err(Errno::EPERM);
+        }
+        if kind == S_IFREG
+            && let Some(deadline) = self.vfs.break_leases(ino, writes)
+        {
+            if flags & O_NONBLOCK != 0 {
+                return Err(Errno::EAGAIN);
+            }
+            self.vfs.leased = Some((ino, deadline));
+            return Err(Errno::ERESTARTSYS);
         }
         let (ino, object) = self.object(process, ino, flags)?;
         if writes && object.is::<Regular>() {

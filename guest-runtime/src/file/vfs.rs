@@ -11,6 +11,7 @@ use crate::credentials::Credentials;
 use crate::fs::filesystem::{
     Clock, DEV_DEVICE, FileSystem, NewInode, PROC_DEVICE, Place, ROOT, SYSFS_DEVICE,
 };
+use crate::fs::leases::Leases;
 use crate::fs::locks::{Locks, Owner};
 use crate::fs::mounts::Mount;
 use crate::fs::process::{Descriptor, FdTable, FileId, Process};
@@ -35,6 +36,11 @@ pub struct Vfs {
     pub files: OpenFiles,
     /// Locks on files.
     pub locks: Locks,
+    /// Leases on files.
+    pub leases: Leases,
+    /// The leases that the last opening found in its way: their file, and when they end at the
+    /// latest.
+    pub leased: Option<(Ino, u64)>,
     /// Events of files with `O_ASYNC`.
     pub(super) file_events: FileEvents,
     /// Root directory of `/dev`.
@@ -68,6 +74,8 @@ impl Vfs {
             fs: FileSystem::new(tree, limit, clock)?,
             files: OpenFiles::default(),
             locks: Locks::default(),
+            leases: Leases::default(),
+            leased: None,
             file_events: FileEvents::default(),
             dev: ROOT,
             pty_nodes: None,
@@ -346,6 +354,9 @@ impl Io<'_> {
         };
         self.vfs.forget_interests(&file);
         self.vfs.locks.release(file.ino, id);
+        // Most files have no lease.
+        let _ = self.vfs.leases.remove(file.ino, id);
+        self.vfs.fs.notify.directories.remove(file.ino, id);
         if !file.mode.has(Mode::NO_NOTIFY) {
             let event = match writes(file.flags) {
                 true => IN_CLOSE_WRITE,

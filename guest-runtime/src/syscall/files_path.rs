@@ -3,6 +3,7 @@
 
 use super::Entry;
 use super::files::{inode_at, read_path};
+use super::leases::{WAITS_FOR_LEASE, await_lease};
 use crate::file::open::{OtherEnd, Request};
 use crate::fs::filesystem::NewInode;
 use crate::fs::inode::{Kind, MAY_EXEC};
@@ -55,10 +56,18 @@ pub const CALLS: &[Entry] = &[
 fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     // A FIFO is open while the call waits for the other end, so that the other side sees it.
     let (fd, opens) = match kernel.task().retry {
-        Some(Retry { progress, .. }) => (progress as u32, (progress >> 32) as u32),
-        None => {
+        Some(Retry { progress, .. }) if progress != WAITS_FOR_LEASE => {
+            (progress as u32, (progress >> 32) as u32)
+        }
+        _ => {
             let (mut io, process) = kernel.io();
-            let fd = io.open(process, request)?;
+            let fd = match io.open(process, request) {
+                Err(Errno::ERESTARTSYS) => {
+                    let leased = io.vfs.leased.take().ok_or(Errno::EAGAIN)?;
+                    return Err(await_lease(kernel, leased));
+                }
+                fd => fd?,
+            };
             match io.vfs.other_end(process, fd) {
                 Some(OtherEnd { open: false, opens }) => (fd, opens),
                 _ => return Ok(u64::from(fd)),

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files::{check_file_size, inode_at, refresh};
+use super::leases::end_leases;
 use crate::file::mount_text::shown_id;
 use crate::file::operations::Mapped;
 use crate::fs::attributes::NewTime;
@@ -173,6 +174,7 @@ fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     attributes.check(&process.who, MAY_WRITE)?;
     vfs.fs.check_not_executed(ino)?;
+    end_leases(kernel, ino)?;
     check_file_size(kernel, ino, size.cast_unsigned())?;
     truncate_mapped(kernel, ino, size.cast_unsigned())
 }

@@ -24,6 +24,7 @@ mod inotify;
 mod interfaces;
 mod ioctl;
 mod ipc;
+mod leases;
 mod memory;
 mod mount;
 mod mqueue;

@@ -307,6 +307,8 @@ pub(super) const NODES: &[Row] = &[
     (SYS_VM, b"swappiness", Kind::Constant("60\n")),
     (SYS_VM, b"vfs_cache_pressure", Kind::Constant("100\n")),
     (SYS_FS, b"aio-max-nr", Kind::Constant("65536\n")),
+    (SYS_FS, b"lease-break-time", Kind::Constant("45\n")),
+    (SYS_FS, b"leases-enable", Kind::Constant("1\n")),
     (SYS_FS, b"overflowgid", Kind::Constant("65534\n")),
     (SYS_FS, b"overflowuid", Kind::Constant("65534\n")),
     (SYS_FS, b"protected_hardlinks", Kind::Constant("0\n")),
