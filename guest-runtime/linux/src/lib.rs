@@ -23,6 +23,7 @@ pub mod cacheflush;
 pub mod capability;
 pub mod close_range;
 pub mod errno;
+pub mod errqueue;
 pub mod eventfd;
 pub mod eventpoll;
 pub mod fadvise;

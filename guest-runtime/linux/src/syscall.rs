@@ -451,7 +451,7 @@ calls! {
     206 sendto(Fd, Bytes, Size, Flags(MESSAGE), Address, Int):
         Partial("no `MSG_OOB`; `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect, `MSG_MORE` has one for UDP only");
     207 recvfrom(Fd, OutBytes, Size, Flags(MESSAGE), Pointer, Pointer):
-        Partial("no `MSG_OOB`, no error queue (`MSG_ERRQUEUE`)");
+        Partial("no `MSG_OOB`; the error queue (`MSG_ERRQUEUE`) reports unreachable ports of UDP");
     208 setsockopt(Fd, Choice(LEVEL), Int, Pointer, Pointer):
         Partial("no multicast groups, `SO_BINDTODEVICE`, `SO_ATTACH_FILTER`, `SO_MARK`; many \
             options are stored without effect");
@@ -461,7 +461,7 @@ calls! {
         Partial("no `MSG_OOB`; `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect, `MSG_MORE` has one for UDP only; \
             control messages of IP have no effect");
     212 recvmsg(Fd, Pointer, Flags(MESSAGE)):
-        Partial("no `MSG_OOB`, no error queue (`MSG_ERRQUEUE`); no control messages of IP");
+        Partial("no `MSG_OOB`; the error queue (`MSG_ERRQUEUE`) reports unreachable ports of UDP; no other control messages of IP");
     213 readahead(Fd, Long, Size): Supported;
     214 brk(Pointer) -> Address: Supported;
     215 munmap(Pointer, Size): Supported;
@@ -498,7 +498,7 @@ calls! {
     241 perf_event_open(Pointer, Int, Int, Fd, Hex): Missing;
     242 accept4(Fd, Pointer, Pointer, Flags(SOCKET)): Supported;
     243 recvmmsg(Fd, Pointer, Int, Flags(MESSAGE), Time):
-        Partial("no `MSG_OOB`, no error queue (`MSG_ERRQUEUE`); no control messages of IP");
+        Partial("no `MSG_OOB`; the error queue (`MSG_ERRQUEUE`) reports unreachable ports of UDP; no other control messages of IP");
     258 riscv_hwprobe(Pointer, Size, Size, Pointer, Hex): Supported;
     259 riscv_flush_icache(Pointer, Pointer, Hex): Supported;
     260 wait4(Int, OutStatus, Flags(WAIT), Pointer): Partial(WAIT_NOTE);

@@ -37,6 +37,7 @@ mod seccomp;
 mod signal;
 mod signal_io;
 mod socket;
+mod socket_errors;
 mod socket_io;
 mod socket_message;
 mod socket_options;
