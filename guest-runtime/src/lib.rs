@@ -29,6 +29,7 @@ pub mod ipc;
 pub mod kernel;
 pub mod mm;
 pub mod net;
+pub mod seccomp;
 pub mod strace;
 pub mod syscall;
 pub mod wait;

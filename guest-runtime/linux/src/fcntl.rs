@@ -47,6 +47,9 @@ pub const F_GETOWN_EX: u32 = 16;
 pub const F_OFD_GETLK: u32 = 36;
 pub const F_OFD_SETLK: u32 = 37;
 pub const F_OFD_SETLKW: u32 = 38;
+pub const F_SETLEASE: u32 = 1024;
+pub const F_GETLEASE: u32 = 1025;
+pub const F_NOTIFY: u32 = 1026;
 pub const F_DUPFD_CLOEXEC: u32 = 1030;
 pub const F_SETPIPE_SZ: u32 = 1031;
 pub const F_GETPIPE_SZ: u32 = 1032;
@@ -122,3 +125,12 @@ pub struct FOwnerEx {
 }
 
 const _: () = assert!(size_of::<FOwnerEx>() == 8);
+
+// Events of `F_NOTIFY`.
+pub const DN_ACCESS: u32 = 1;
+pub const DN_MODIFY: u32 = 2;
+pub const DN_CREATE: u32 = 4;
+pub const DN_DELETE: u32 = 8;
+pub const DN_RENAME: u32 = 16;
+pub const DN_ATTRIB: u32 = 32;
+pub const DN_MULTISHOT: u32 = 0x8000_0000;

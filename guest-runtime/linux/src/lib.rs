@@ -17,16 +17,19 @@
 )]
 
 pub mod aio_abi;
+pub mod audit;
 pub mod auxvec;
 pub mod cacheflush;
 pub mod capability;
 pub mod close_range;
 pub mod errno;
+pub mod errqueue;
 pub mod eventfd;
 pub mod eventpoll;
 pub mod fadvise;
 pub mod falloc;
 pub mod fcntl;
+pub mod filter;
 pub mod fs;
 pub mod futex;
 pub mod hwprobe;
@@ -46,6 +49,7 @@ pub mod magic;
 pub mod membarrier;
 pub mod memfd;
 pub mod mman;
+pub mod mount;
 pub mod mqueue;
 pub mod msg;
 pub mod names;
@@ -57,6 +61,7 @@ pub mod random;
 pub mod resource;
 pub mod rtnetlink;
 pub mod sched;
+pub mod seccomp;
 pub mod securebits;
 pub mod sem;
 pub mod shm;

@@ -13,6 +13,7 @@ pub const POLLNVAL: u32 = 0x20;
 pub const POLLRDNORM: u32 = 0x40;
 pub const POLLWRNORM: u32 = 0x100;
 pub const POLLWRBAND: u32 = 0x200;
+pub const POLLMSG: u32 = 0x400;
 pub const POLLRDHUP: u32 = 0x2000;
 
 /// `struct pollfd`.

@@ -21,6 +21,9 @@ pub const BUS_ADRALN: i32 = 1;
 pub const BUS_ADRERR: i32 = 2;
 pub const TRAP_BRKPT: i32 = 1;
 
+// Code of `SIGSYS`.
+pub const SYS_SECCOMP: i32 = 1;
+
 // Codes of `SIGCHLD`.
 pub const CLD_EXITED: i32 = 1;
 pub const CLD_KILLED: i32 = 2;
@@ -30,6 +33,7 @@ pub const CLD_CONTINUED: i32 = 6;
 // Codes of `SIGIO`, and their number.
 pub const POLL_IN: i32 = 1;
 pub const POLL_OUT: i32 = 2;
+pub const POLL_MSG: i32 = 3;
 pub const NSIGPOLL: i32 = 6;
 
 // Notification methods (`sigev_notify`).
@@ -51,8 +55,8 @@ pub struct Sigevent {
 
 const _: () = assert!(size_of::<Sigevent>() == 64);
 
-/// `siginfo_t`. `_sifields` is a union: [`Rt`], [`Timer`], [`Sigchld`], [`Sigfault`] or [`Sigpoll`],
-/// which have its size.
+/// `siginfo_t`. `_sifields` is a union: [`Rt`], [`Timer`], [`Sigchld`], [`Sigfault`], [`Sigpoll`]
+/// or [`Sigsys`], which have its size.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Siginfo {
@@ -108,6 +112,16 @@ const _: () = assert!(offset_of!(Sigchld, si_utime) == 16);
 pub struct Sigfault {
     pub si_addr: u64,
     pub pad: [u64; 13],
+}
+
+/// Member `_sigsys` of the fields of a [`Siginfo`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Sigsys {
+    pub si_call_addr: u64,
+    pub si_syscall: u32,
+    pub si_arch: u32,
+    pub pad: [u64; 12],
 }
 
 /// Member `_sigpoll` of the fields of a [`Siginfo`].

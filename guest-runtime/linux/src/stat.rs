@@ -20,6 +20,7 @@ pub const S_ISVTX: u32 = 0o1000;
 // Fields of `statx`.
 pub const STATX_BASIC_STATS: u32 = 0x7ff;
 pub const STATX_BTIME: u32 = 0x800;
+pub const STATX_MNT_ID: u32 = 0x1000;
 
 // A bit of the mask of `statx` that is reserved.
 pub const STATX__RESERVED: u32 = 0x8000_0000;

@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub const ST_RDONLY: u64 = 1;
 pub const ST_VALID: u64 = 0x20;
 pub const ST_RELATIME: u64 = 0x1000;
+pub const ST_NOSYMFOLLOW: u64 = 0x2000;
 
 /// `struct statfs`.
 #[repr(C)]

@@ -243,7 +243,7 @@ calls! {
     23 dup(Fd): Supported;
     24 dup3(Fd, Fd, Flags(STATUS)): Supported;
     25 fcntl(Fd, Choice(FCNTL), Hex):
-        Partial("no leases (`F_SETLEASE`), `F_NOTIFY`, write hints (`F_SET_RW_HINT`); locks hold \
+        Partial("no write hints (`F_SET_RW_HINT`); locks hold \
             within the VM, also those of files of volumes");
     26 inotify_init1(Hex): Supported;
     27 inotify_add_watch(Fd, Path, Hex):
@@ -260,9 +260,12 @@ calls! {
     35 unlinkat(DirFd, Path, Flags(AT)): Supported;
     36 symlinkat(Path, DirFd, Path): Supported;
     37 linkat(DirFd, Path, DirFd, Path, Flags(AT)): Supported;
-    39 umount2(Path, Hex): Missing;
-    40 mount(Path, Path, Path, Hex, Pointer): Missing;
-    41 pivot_root(Path, Path): Missing;
+    39 umount2(Path, Hex): Partial("no `MNT_EXPIRE`; the root cannot be unmounted (`EBUSY`)");
+    40 mount(Path, Path, Path, Hex, Pointer):
+        Partial("types `tmpfs`, `proc`, `sysfs`, `devtmpfs` (`ENODEV` for others, as `overlay`), bind \
+            mounts, `MS_REMOUNT`, `MS_MOVE`; nothing is propagated: `MS_SHARED` and its like have no \
+            effect; of the options of `tmpfs`, `size`, `nr_blocks`, `mode`, `uid`, `gid` have one");
+    41 pivot_root(Path, Path): Supported;
     42 nfsservctl(Int, Pointer, Pointer): Missing;
     43 statfs(Path, Pointer): Supported;
     44 fstatfs(Fd, Pointer): Supported;
@@ -281,7 +284,7 @@ calls! {
     55 fchown(Fd, Int, Int): Supported;
     56 openat(DirFd, Path, Flags(OPEN), OpenMode): Supported;
     57 close(Fd): Supported;
-    58 vhangup(): Partial(EPERM);
+    58 vhangup(): Partial("`EPERM` for a process that has a controlling terminal");
     59 pipe2(OutInts, Flags(STATUS)): Partial("no `O_NOTIFICATION_PIPE`");
     60 quotactl(Hex, Path, Int, Pointer): Missing;
     61 getdents64(Fd, Pointer, Size): Supported;
@@ -402,8 +405,8 @@ calls! {
     167 prctl(Int, Hex, Hex, Hex, Hex):
         Partial("`PR_SET_PDEATHSIG`, `PR_SET_DUMPABLE`, `PR_SET_NAME`, `PR_SET_NO_NEW_PRIVS`, \
             `PR_SET_KEEPCAPS`, `PR_SET_SECUREBITS`, `PR_SET_CHILD_SUBREAPER`, `PR_SET_TIMERSLACK` \
-            (stored), their `PR_GET_…`, `PR_CAPBSET_…`, \
-            `PR_CAP_AMBIENT`; threads share what they set");
+            (stored), `PR_SET_SECCOMP`, their `PR_GET_…`, `PR_CAPBSET_…`, \
+            `PR_CAP_AMBIENT`; threads share rights, `PR_SET_NO_NEW_PRIVS` and what concerns the process");
     168 getcpu(Pointer, Pointer, Pointer): Supported;
     169 gettimeofday(Pointer, Pointer): Supported;
     170 settimeofday(Pointer, Pointer): Partial(EPERM);
@@ -448,7 +451,7 @@ calls! {
     206 sendto(Fd, Bytes, Size, Flags(MESSAGE), Address, Int):
         Partial("no `MSG_OOB`; `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect, `MSG_MORE` has one for UDP only");
     207 recvfrom(Fd, OutBytes, Size, Flags(MESSAGE), Pointer, Pointer):
-        Partial("no `MSG_OOB`, no error queue (`MSG_ERRQUEUE`)");
+        Partial("no `MSG_OOB`; the error queue (`MSG_ERRQUEUE`) reports unreachable ports of UDP");
     208 setsockopt(Fd, Choice(LEVEL), Int, Pointer, Pointer):
         Partial("no multicast groups, `SO_BINDTODEVICE`, `SO_ATTACH_FILTER`, `SO_MARK`; many \
             options are stored without effect");
@@ -458,7 +461,7 @@ calls! {
         Partial("no `MSG_OOB`; `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect, `MSG_MORE` has one for UDP only; \
             control messages of IP have no effect");
     212 recvmsg(Fd, Pointer, Flags(MESSAGE)):
-        Partial("no `MSG_OOB`, no error queue (`MSG_ERRQUEUE`); no control messages of IP");
+        Partial("no `MSG_OOB`; the error queue (`MSG_ERRQUEUE`) reports unreachable ports of UDP; no other control messages of IP");
     213 readahead(Fd, Long, Size): Supported;
     214 brk(Pointer) -> Address: Supported;
     215 munmap(Pointer, Size): Supported;
@@ -495,7 +498,7 @@ calls! {
     241 perf_event_open(Pointer, Int, Int, Fd, Hex): Missing;
     242 accept4(Fd, Pointer, Pointer, Flags(SOCKET)): Supported;
     243 recvmmsg(Fd, Pointer, Int, Flags(MESSAGE), Time):
-        Partial("no `MSG_OOB`, no error queue (`MSG_ERRQUEUE`); no control messages of IP");
+        Partial("no `MSG_OOB`; the error queue (`MSG_ERRQUEUE`) reports unreachable ports of UDP; no other control messages of IP");
     258 riscv_hwprobe(Pointer, Size, Size, Pointer, Hex): Supported;
     259 riscv_flush_icache(Pointer, Pointer, Hex): Supported;
     260 wait4(Int, OutStatus, Flags(WAIT), Pointer): Partial(WAIT_NOTE);
@@ -517,7 +520,8 @@ calls! {
     274 sched_setattr(Int, Pointer, Hex): Partial(POLICY);
     275 sched_getattr(Int, Pointer, Size, Hex): Supported;
     276 renameat2(DirFd, Path, DirFd, Path, Hex): Partial("no `RENAME_WHITEOUT`");
-    277 seccomp(Int, Hex, Pointer): Missing;
+    277 seccomp(Int, Hex, Pointer):
+        Partial("no notifications (`SECCOMP_RET_USER_NOTIF`); `SECCOMP_RET_LOG` allows without a log");
     278 getrandom(OutBytes, Size, Flags(RANDOM)): Supported;
     279 memfd_create(Path, Hex): Partial("no `MFD_HUGETLB`");
     280 bpf(Int, Pointer, Size): Missing;
@@ -533,7 +537,7 @@ calls! {
     289 pkey_alloc(Hex, Hex): Missing;
     290 pkey_free(Int): Missing;
     291 statx(DirFd, Path, Flags(AT), Hex, Pointer):
-        Partial("no `stx_attributes`, mount number, alignment of direct I/O");
+        Partial("no `stx_attributes`, alignment of direct I/O");
     292 io_pgetevents(Hex, Long, Long, Pointer, Time, Pointer) restart AfterStop: Supported;
     293 rseq(Pointer, Size, Hex, Hex): Missing;
     294 kexec_file_load(Fd, Fd, Size, Path, Hex): Missing;

@@ -3,14 +3,17 @@
 
 use super::operations::Mode;
 use super::{Io, Vfs};
+use crate::arch::clock;
 use crate::credentials::Credentials;
 use crate::fs::process::{FileId, Process};
+use crate::fs::types::Ino;
 use crate::wait::{Observer, READABLE, Registration, WRITABLE, Waiter};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::FASYNC;
+use hartline_linux::poll::POLLMSG;
 use hartline_linux::stat::{S_IFMT, S_IFREG};
 
 /// The receiver of a signal.
@@ -59,9 +62,13 @@ pub struct Notice {
     pub owner: Option<FileOwner>,
     /// The signal (`F_SETSIG`), which carries the descriptor; 0: `SIGIO`, without the descriptor.
     pub signal: u8,
-    /// The descriptor that [`Io::set_asynchronous`] was called for.
-    fd: u32,
+    /// The descriptor that [`Io::set_asynchronous`] was called for, or that got a lease or the
+    /// notifications of a directory.
+    pub fd: u32,
 }
+
+/// The event that a lease is to end, or that a directory changed. Wait queues do not have it.
+const MESSAGE: u32 = POLLMSG;
 
 /// The events since the last [`Vfs::take_file_events`], by description. All handles share one list.
 #[derive(Debug, Clone, Default)]
@@ -95,8 +102,9 @@ pub struct FileEvent {
     pub signal: u8,
     /// The descriptor.
     pub fd: u32,
-    /// Whether there is new input, and whether there is new room for output.
-    pub kinds: [bool; 2],
+    /// Whether there is new input, whether there is new room for output, and whether a lease is to
+    /// end or a directory changed.
+    pub kinds: [bool; 3],
 }
 
 impl Io<'_> {
@@ -153,21 +161,35 @@ impl Io<'_> {
 }
 
 impl Vfs {
+    /// Begins the end of the leases that an opening of a file, for writing or only for reading,
+    /// conflicts with. Returns when the last of them ends at the latest.
+    pub fn break_leases(&mut self, ino: Ino, writes: bool) -> Option<u64> {
+        if self.leases.is_empty() {
+            return None;
+        }
+        let conflict = self.leases.break_for(ino, writes, clock::monotonic())?;
+        let mut events = self.file_events.0.borrow_mut();
+        events.extend(conflict.told.into_iter().map(|holder| (holder, MESSAGE)));
+        Some(conflict.deadline)
+    }
+
     /// Whether [`take_file_events`](Self::take_file_events) has any.
     pub fn has_file_events(&self) -> bool {
-        !self.file_events.0.borrow().is_empty()
+        !self.file_events.0.borrow().is_empty() || self.fs.notify.directories.has_told()
     }
 
     /// Returns the events since the last call, of files with `O_ASYNC`.
     pub fn take_file_events(&mut self) -> Vec<FileEvent> {
-        let events = self.file_events.0.take();
+        let mut events = self.file_events.0.take();
+        let told = self.fs.notify.directories.take_told();
+        events.extend(told.into_iter().map(|file| (file, MESSAGE)));
         let event = |(id, events): (FileId, u32)| {
             let Notice { owner, signal, fd } = self.files.get(id).ok()?.notice;
             Some(FileEvent {
                 owner: owner?,
                 signal,
                 fd,
-                kinds: [READABLE, WRITABLE].map(|kind| events & kind != 0),
+                kinds: [READABLE, WRITABLE, MESSAGE].map(|kind| events & kind != 0),
             })
         };
         events.into_iter().filter_map(event).collect()

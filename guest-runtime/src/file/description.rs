@@ -198,6 +198,16 @@ impl OpenFiles {
         Some(file)
     }
 
+    /// All descriptions.
+    pub fn iter(&self) -> impl Iterator<Item = &OpenFile> {
+        self.entries().map(|(_, file)| file)
+    }
+
+    /// All descriptions with their numbers.
+    pub fn entries(&self) -> impl Iterator<Item = (FileId, &OpenFile)> {
+        self.slots.iter().flatten().map(|(id, file)| (*id, file))
+    }
+
     /// The descriptions with `O_ASYNC`.
     pub fn telling(&self) -> &[FileId] {
         &self.telling

@@ -16,6 +16,7 @@ pub mod epoll;
 pub mod eventfd;
 pub mod inotify;
 mod io;
+pub mod mount_text;
 pub mod mqueue;
 pub mod open;
 pub mod operations;

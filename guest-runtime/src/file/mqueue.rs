@@ -197,9 +197,11 @@ impl MessageQueue {
 impl Drop for MessageQueue {
     fn drop(&mut self) {
         let mut usage = self.usage.borrow_mut();
-        if let Some(bytes) = usage.get_mut(&self.user) {
-            *bytes = bytes.saturating_sub(self.limits.bytes());
-        }
+        let used = usage.get(&self.user).copied().unwrap_or(0);
+        match used.saturating_sub(self.limits.bytes()) {
+            0 => usage.remove(&self.user),
+            rest => usage.insert(self.user, rest),
+        };
     }
 }
 
@@ -249,11 +251,12 @@ impl Queues {
         let user = who.user.real;
         let bytes = new.limits.bytes();
         let mut usage = self.usage.borrow_mut();
-        let used = usage.entry(user).or_default();
-        if used.saturating_add(bytes) > new.most.min(MOST_BYTES) {
+        let used = usage.get(&user).copied().unwrap_or(0);
+        let used = used.saturating_add(bytes);
+        if used > new.most.min(MOST_BYTES) {
             return Err(Errno::EMFILE);
         }
-        *used += bytes;
+        usage.insert(user, used);
         let queue = Rc::new(MessageQueue {
             limits: new.limits,
             mode: new.mode,
@@ -404,5 +407,14 @@ mod tests {
         drop(queue);
         open(&mut queues, b"4", &owner).unwrap();
         assert_eq!(queues.unlink(b"q", &owner), Err(Errno::ENOENT));
+        // Only users with queues have an entry.
+        let small = NewQueue { most: 1, ..NEW };
+        let refused = queues.open(b"r".to_vec(), (6, false), Some(small), &other);
+        assert_eq!(refused.err(), Some(Errno::EMFILE));
+        assert!(queues.usage.borrow().keys().eq([&5]));
+        for name in [b"1", b"2", b"3", b"4"] {
+            queues.unlink(name, &owner).unwrap();
+        }
+        assert!(queues.usage.borrow().is_empty());
     }
 }

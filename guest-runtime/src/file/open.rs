@@ -31,6 +31,7 @@ use hartline_linux::fcntl::{
     O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_TRUNC, O_WRONLY,
 };
 use hartline_linux::inotify::IN_OPEN;
+use hartline_linux::mount::MS_NODEV;
 use hartline_linux::stat::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
 /// The arguments of `openat` and similar calls.
@@ -64,7 +65,8 @@ impl Io<'_> {
     /// Opens a file; the result is its descriptor.
     ///
     /// # Errors
-    /// Errors of openat(2). Opening a FIFO does not wait: see [`Vfs::other_end`].
+    /// Errors of openat(2). Opening a FIFO does not wait: see [`Vfs::other_end`]. `ERESTARTSYS` if
+    /// leases are in the way: see [`Vfs::leased`].
     pub fn open(&mut self, process: &mut Process, request: Request<'_>) -> Result<u32, Errno> {
         let mut flags = request.flags & VALID_OPEN_FLAGS;
         if flags & O_PATH != 0 {
@@ -128,6 +130,7 @@ impl Io<'_> {
             return Err(Errno::EOPNOTSUPP);
         }
         attributes.check(&process.who, MAY_WRITE | MAY_EXEC)?;
+        self.vfs.fs.check_writable(directory)?;
         let mode = request.mode & 0o7777 & !process.umask;
         let ino = match volume::is_volume(directory) {
             true => self
@@ -141,6 +144,7 @@ impl Io<'_> {
                     .add_unnamed(new, &process.who, attributes.device)?
             }
         };
+        let ino = ino.at(directory);
         self.vfs.fs.inode_mut(ino)?.nameable = flags & O_EXCL == 0;
         let kept = flags & KEPT | O_LARGEFILE;
         let file = OpenFile::new(ino, kept, Regular::new(ino));
@@ -175,9 +179,21 @@ impl Io<'_> {
             mask |= MAY_READ;
         }
         attributes.check(&process.who, mask)?;
+        if matches!(kind, S_IFCHR | S_IFBLK) && self.vfs.fs.has_mount_flag(ino, MS_NODEV) {
+            return Err(Errno::EACCES);
+        }
         let owns = process.who.user.files == attributes.uid || process.who.has(CAP_FOWNER);
         if flags & O_NOATIME != 0 && !owns {
             return Err(Errno::EPERM);
+        }
+        if kind == S_IFREG
+            && let Some(deadline) = self.vfs.break_leases(ino, writes)
+        {
+            if flags & O_NONBLOCK != 0 {
+                return Err(Errno::EAGAIN);
+            }
+            self.vfs.leased = Some((ino, deadline));
+            return Err(Errno::ERESTARTSYS);
         }
         let (ino, object) = self.object(process, ino, flags)?;
         if writes && object.is::<Regular>() {

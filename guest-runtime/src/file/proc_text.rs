@@ -2,6 +2,7 @@
 
 use super::Vfs;
 use super::description::MAX_FILES;
+use super::mount_text;
 use super::proc_net;
 use crate::credentials::Identifiers;
 use crate::fs::notify;
@@ -50,6 +51,8 @@ pub struct TaskFacts {
     pub signals: [u64; 4],
     /// `PR_SET_NO_NEW_PRIVS`.
     pub no_new_privileges: bool,
+    /// Mode and number of filters of `seccomp`.
+    pub seccomp: (u64, u32),
 }
 
 /// All tasks.
@@ -141,11 +144,12 @@ pub fn contents(
     let text = match node.described() {
         Some(fd) => {
             let file = vfs.file(process, fd)?;
-            let (at, flags, ino) = (file.offset, file.flags, file.ino.0);
+            let (at, flags, Ino(ino, mount)) = (file.offset, file.flags, file.ino);
+            let mount = mount_text::shown_id(mount);
             // Writing to a string does not fail.
             let _ = write!(
                 out,
-                "pos:\t{at}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{ino}\n"
+                "pos:\t{at}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t{ino}\n"
             );
             for (number, watched, mask) in vfs.fs.notify.watches(file.ino) {
                 let found = vfs.fs.attributes(watched, process);
@@ -181,7 +185,9 @@ pub fn contents(
             let adjustment = process.oom_score.get().adjustment;
             return Ok(format!("{adjustment}\n").into_bytes());
         }
-        Text::Mounts | Text::MountInfo => mounts(&mut out, vfs, text == Text::MountInfo),
+        Text::Mounts | Text::MountInfo => {
+            mount_text::write(&mut out, vfs, process, text == Text::MountInfo);
+        }
         Text::CpuInfo => cpu_info(&mut out, system.processors()),
         Text::NetDev
         | Text::NetIfInet6
@@ -425,7 +431,7 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
         "Threads:\t{threads}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\n\
          SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n\
          CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\n\
-         CapAmb:\t{:016x}\nNoNewPrivs:\t{}\nCpus_allowed_list:\t0-{}\n",
+         CapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t{}\nSeccomp_filters:\t{}\nCpus_allowed_list:\t0-{}\n",
         0,
         who.inheritable.bits(),
         who.permitted.bits(),
@@ -433,6 +439,8 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
         who.bounding.bits(),
         who.ambient.bits(),
         u8::from(task.no_new_privileges),
+        task.seccomp.0,
+        task.seccomp.1,
         system.processors().saturating_sub(1)
     );
     lines.extend_from_slice(rest.as_bytes());
@@ -470,40 +478,6 @@ fn limits(out: &mut String, system: &dyn System) {
     row("Limit", "Soft Limit", "Hard Limit", "Units");
     for ((name, unit), limit) in ROWS.iter().zip(system.limits()) {
         row(name, &text(limit.rlim_cur), &text(limit.rlim_max), unit);
-    }
-}
-
-fn mounts(out: &mut String, vfs: &Vfs, info: bool) {
-    let mut rows = alloc::vec![
-        (1, 1, "0:20".into(), "/".into(), "tmpfs", "hartline", "rw"),
-        (
-            2,
-            1,
-            "0:5".into(),
-            "/dev".into(),
-            "devtmpfs",
-            "devtmpfs",
-            "rw"
-        ),
-        (3, 1, "0:21".into(), "/proc".into(), "proc", "proc", "rw"),
-        (4, 1, "0:22".into(), "/sys".into(), "sysfs", "sysfs", "rw"),
-    ];
-    let volumes = vfs.fs.volumes();
-    for (number, path, read_only) in volumes.iter().flat_map(|volumes| volumes.paths()) {
-        let device = format!("259:{number}");
-        let path = String::from_utf8_lossy(path).into_owned();
-        let how = if read_only { "ro" } else { "rw" };
-        rows.push((5 + number, 1, device, path, "virtiofs", "volume", how));
-    }
-    for (id, parent, device, point, kind, source, how) in rows {
-        // Writing to a string does not fail.
-        let _ = match info {
-            true => writeln!(
-                out,
-                "{id} {parent} {device} / {point} {how},relatime - {kind} {source} {how}"
-            ),
-            false => writeln!(out, "{source} {point} {kind} {how},relatime 0 0"),
-        };
     }
 }
 

@@ -72,6 +72,9 @@ impl File for Socket {
         if socket.error.is_some() {
             ready |= POLLERR | READABLE;
         }
+        if !socket.errors.is_empty() {
+            ready |= POLLERR;
+        }
         let has_ends = socket.kind != Type::Datagram;
         let ended = match socket.state {
             State::Connected => socket.read_closed && socket.write_closed,

@@ -8,8 +8,12 @@ use super::asynchronous::FileEvents;
 use super::description::{OpenFile, OpenFiles, writes};
 use super::operations::Mode;
 use crate::credentials::Credentials;
-use crate::fs::filesystem::{Clock, FileSystem, NewInode, Place, ROOT};
+use crate::fs::filesystem::{
+    Clock, DEV_DEVICE, FileSystem, NewInode, PROC_DEVICE, Place, ROOT, SYSFS_DEVICE,
+};
+use crate::fs::leases::Leases;
 use crate::fs::locks::{Locks, Owner};
+use crate::fs::mounts::Mount;
 use crate::fs::process::{Descriptor, FdTable, FileId, Process};
 use crate::fs::tree::Tree;
 use crate::fs::types::Ino;
@@ -20,6 +24,7 @@ use core::cell::Cell;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
 use hartline_linux::inotify::{IN_CLOSE_NOWRITE, IN_CLOSE_WRITE};
+use hartline_linux::mount::MS_RDONLY;
 use hartline_linux::stat::{S_IFCHR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK};
 
 /// The files of the VM.
@@ -31,6 +36,11 @@ pub struct Vfs {
     pub files: OpenFiles,
     /// Locks on files.
     pub locks: Locks,
+    /// Leases on files.
+    pub leases: Leases,
+    /// The leases that the last opening found in its way: their file, and when they end at the
+    /// latest.
+    pub leased: Option<(Ino, u64)>,
     /// Events of files with `O_ASYNC`.
     pub(super) file_events: FileEvents,
     /// Root directory of `/dev`.
@@ -64,6 +74,8 @@ impl Vfs {
             fs: FileSystem::new(tree, limit, clock)?,
             files: OpenFiles::default(),
             locks: Locks::default(),
+            leases: Leases::default(),
+            leased: None,
             file_events: FileEvents::default(),
             dev: ROOT,
             pty_nodes: None,
@@ -81,21 +93,27 @@ impl Vfs {
             vfs.fs.create(place, NewInode::directory(0o1777), &root)?;
         }
         let dev = devices::populate(&mut vfs.fs)?;
-        vfs.dev = dev;
-        vfs.mount(b"dev", dev, &process)?;
-        vfs.mount(b"proc", proc::ROOT, &process)?;
-        vfs.mount(b"sys", proc::SYSFS_ROOT, &process)?;
+        vfs.fs.retain(dev);
+        vfs.dev = vfs.mount(b"dev", "devtmpfs", (DEV_DEVICE, dev), &process)?;
+        vfs.mount(b"proc", "proc", (PROC_DEVICE, proc::ROOT), &process)?;
+        vfs.mount(b"sys", "sysfs", (SYSFS_DEVICE, proc::SYSFS_ROOT), &process)?;
         let [directory, multiplexer] =
-            [b"pts".as_slice(), b"ptmx"].map(|name| vfs.fs.lookup(dev, name, &process));
+            [b"pts".as_slice(), b"ptmx"].map(|name| vfs.fs.lookup(vfs.dev, name, &process));
         if let (Some(directory), Some(multiplexer)) = (directory?, multiplexer?) {
             vfs.pty_nodes = Some([directory, multiplexer]);
         }
         Ok((vfs, process))
     }
 
-    /// Mounts `root` over a directory of the root, which is created if it is missing. A file with
-    /// that name is left as it is.
-    fn mount(&mut self, name: &[u8], root: Ino, process: &Process) -> Result<(), Errno> {
+    /// Mounts the file system with this device number and root over a directory of the root, which is
+    /// created if it is missing. A file with that name is left as it is. Returns the root.
+    fn mount(
+        &mut self,
+        name: &[u8],
+        kind: &'static str,
+        (device, root): (u64, Ino),
+        process: &Process,
+    ) -> Result<Ino, Errno> {
         let who = &Credentials::root();
         let place = Place {
             directory: ROOT,
@@ -106,9 +124,10 @@ impl Vfs {
             None => self.fs.create(place, NewInode::directory(0o755), who)?,
         };
         if self.fs.inode(point)?.directory().is_err() {
-            return Ok(());
+            return Ok(root);
         }
-        self.fs.mount(point, root)
+        let mount = Mount::of(kind, (device, root), kind.as_bytes(), Some(point));
+        self.fs.attach_system(mount)
     }
 
     /// The inode at an absolute path; a new directory if the path does not exist.
@@ -278,7 +297,12 @@ impl Io<'_> {
         self.disks.add_volumes(Rc::clone(&transport));
         for (root, path) in self.vfs.fs.open_volumes(transport, count)? {
             let point = self.vfs.mount_point(process, &path)?;
-            self.vfs.fs.mount(point, root)?;
+            self.vfs.fs.make_root(root)?;
+            let attributes = self.vfs.fs.attributes(root, process)?;
+            let place = (attributes.device, root);
+            let mut mount = Mount::of("virtiofs", place, b"volume", Some(point));
+            mount.flags |= if attributes.read_only { MS_RDONLY } else { 0 };
+            self.vfs.fs.attach(mount)?;
         }
         Ok(())
     }
@@ -330,6 +354,9 @@ impl Io<'_> {
         };
         self.vfs.forget_interests(&file);
         self.vfs.locks.release(file.ino, id);
+        // Most files have no lease.
+        let _ = self.vfs.leases.remove(file.ino, id);
+        self.vfs.fs.notify.directories.remove(file.ino, id);
         if !file.mode.has(Mode::NO_NOTIFY) {
             let event = match writes(file.flags) {
                 true => IN_CLOSE_WRITE,

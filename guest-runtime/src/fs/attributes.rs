@@ -4,6 +4,7 @@ use super::budget::Budget;
 use super::data::FileData;
 use super::filesystem::FileSystem;
 use super::inode::{Inode, Kind};
+use super::mounts::Mount;
 use super::types::{Ino, Timestamp};
 use super::volume;
 use crate::credentials::Credentials;
@@ -14,6 +15,7 @@ use hartline_linux::errno::Errno;
 use hartline_linux::falloc::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
 use hartline_linux::fcntl::{F_SEAL_EXEC, F_SEAL_FUTURE_WRITE, F_SEAL_WRITE};
 use hartline_linux::inotify::{IN_ATTRIB, IN_MODIFY};
+use hartline_linux::mount::{MS_NOATIME, MS_NODIRATIME, MS_STRICTATIME};
 use hartline_linux::stat::{S_IFMT, S_ISGID, S_ISUID};
 
 /// A new time of `utimensat`.
@@ -33,6 +35,7 @@ impl FileSystem {
     /// # Errors
     /// `EPERM` unless `who` is the owner, `EOPNOTSUPP` for a symbolic link.
     pub fn set_mode(&mut self, ino: Ino, mode: u32, who: &Credentials) -> Result<(), Errno> {
+        self.check_writable(ino)?;
         let now = self.now();
         let inode = self.inode_mut(ino)?;
         if matches!(inode.kind, Kind::Link(_)) {
@@ -67,6 +70,7 @@ impl FileSystem {
         gid: Option<u32>,
         who: &Credentials,
     ) -> Result<(), Errno> {
+        self.check_writable(ino)?;
         let now = self.now();
         let inode = self.inode_mut(ino)?;
         let owns = who.user.files == inode.uid;
@@ -104,6 +108,7 @@ impl FileSystem {
         who: &Credentials,
         may_write: bool,
     ) -> Result<(), Errno> {
+        self.check_writable(ino)?;
         let now = self.now();
         let inode = self.inode_mut(ino)?;
         let both_now = access == NewTime::Now && modification == NewTime::Now;
@@ -134,6 +139,7 @@ impl FileSystem {
     /// # Errors
     /// `EISDIR`, `EINVAL`, `EFBIG`.
     pub fn truncate(&mut self, ino: Ino, size: u64) -> Result<(), Errno> {
+        self.check_writable(ino)?;
         match volume::is_volume(ino) {
             true => self.volume_truncate(ino, size),
             false => {
@@ -163,7 +169,7 @@ impl FileSystem {
         change: impl FnOnce(&mut FileData, &mut Budget) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let now = self.now();
-        let (inode, budget) = self.parts(ino)?;
+        let (inode, budget) = self.data_parts(ino)?;
         match &mut inode.kind {
             Kind::File(data) => change(data, budget)?,
             Kind::Directory(_) => return Err(Errno::EISDIR),
@@ -186,7 +192,7 @@ impl FileSystem {
         if volume::is_volume(ino) {
             return self.volume_memory(ino, frames);
         }
-        let (inode, budget) = self.parts(ino)?;
+        let (inode, budget) = self.data_parts(ino)?;
         match &mut inode.kind {
             Kind::File(data) => data.share(budget, frames),
             _ => Err(Errno::ENODEV),
@@ -229,16 +235,25 @@ impl FileSystem {
         })
     }
 
-    /// Updates the access time as the `relatime` mount option does.
+    /// Updates the access time, if and when the flags of the mount say so. The default is `relatime`.
     pub fn accessed(&mut self, ino: Ino) {
         const DAY: i64 = 24 * 60 * 60;
         // The host updates the access times of its files.
         if volume::is_volume(ino) {
             return;
         }
+        let mount = self.mounts.get(ino.1);
+        let flags = mount.map_or(0, |mount| mount.flags);
+        if flags & MS_NOATIME != 0 || mount.is_some_and(Mount::is_read_only) {
+            return;
+        }
         let now = self.now();
         if let Ok(inode) = self.inode_mut(ino) {
-            let stale = inode.atime <= inode.mtime || inode.atime <= inode.ctime;
+            if flags & MS_NODIRATIME != 0 && matches!(inode.kind, Kind::Directory(_)) {
+                return;
+            }
+            let strict = flags & MS_STRICTATIME != 0;
+            let stale = strict || inode.atime <= inode.mtime || inode.atime <= inode.ctime;
             if stale || now.seconds.saturating_sub(inode.atime.seconds) >= DAY {
                 inode.atime = now;
             }

@@ -20,7 +20,7 @@ pub const PAGE: u64 = 4096;
 pub(super) const PAGE_LENGTH: usize = to_usize(PAGE);
 
 /// Cost of a page in memory with its entry in the map, bytes.
-const PAGE_COST: u64 = PAGE + 64;
+pub(super) const PAGE_COST: u64 = PAGE + 64;
 
 /// Largest file (`MAX_LFS_FILESIZE`).
 pub const MAX_SIZE: u64 = i64::MAX as u64;

@@ -36,8 +36,7 @@ pub fn populate(fs: &mut FileSystem) -> Result<Ino, Errno> {
     let who = &Credentials::root();
     let root = fs.add_unnamed(NewInode::directory(0o755), who, DEV_DEVICE)?;
     fs.retain(root);
-    // A mount makes the link later; with 0 links new entries would find a removed directory.
-    fs.inode_mut(root)?.nlink = 2;
+    fs.make_root(root)?;
     let place = |name| Place {
         directory: root,
         name,

@@ -26,7 +26,7 @@ impl Target {
     /// The inode's number.
     pub fn ino(self) -> Ino {
         match self {
-            Self::Image(index) => Ino(u64::from(index) + 1),
+            Self::Image(index) => Ino::new(u64::from(index) + 1),
             Self::Memory(ino) => ino,
         }
     }

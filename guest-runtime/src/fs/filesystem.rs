@@ -1,4 +1,4 @@
-//! The file system: inodes and names, one mount tree.
+//! The file system: inodes and names, one tree of mounts.
 //!
 //! Inodes of the root image are loaded when they are first looked up, and changed in memory.
 //! `Ino(n + 1)` is inode `n` of the image. `/dev` and `/proc` are mounted over directories of the
@@ -9,6 +9,7 @@ use super::budget::{Budget, INODE_COST};
 use super::data::FileData;
 use super::directory::Directory;
 use super::inode::{Attributes, Inode, Kind};
+use super::mounts::{Mount, Mounts, SuperBlock};
 use super::notify::Notifications;
 use super::proc;
 use super::process::Process;
@@ -22,6 +23,7 @@ use crate::mm::{UserSlice, UserSliceMut};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::F_SEAL_SEAL;
@@ -29,7 +31,7 @@ use hartline_linux::inotify::IN_MODIFY;
 use hartline_linux::stat::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG};
 
 /// The root directory.
-pub const ROOT: Ino = Ino(1);
+pub const ROOT: Ino = Ino::new(1);
 /// `st_dev` of the root file system.
 pub const ROOT_DEVICE: u64 = device_number(0, 20);
 /// `st_dev` of `/dev`.
@@ -54,9 +56,14 @@ pub struct FileSystem {
     pub(super) tree: Option<Tree>,
     pub(super) inodes: BTreeMap<Ino, Inode>,
     next: u64,
-    /// Directories with a mount on top, and the root of that mount.
-    pub(super) mounts: Vec<(Ino, Ino)>,
+    pub(super) mounts: Mounts,
+    /// File systems that can be mounted any number of times.
+    pub(super) system: Vec<Rc<SuperBlock>>,
     pub(super) budget: Budget,
+    /// Budgets for the data of some file systems, by their device numbers.
+    pub(super) budgets: BTreeMap<u64, Budget>,
+    /// Number of file systems in memory that programs have made.
+    pub(super) made: u64,
     pub(super) volumes: Option<Volumes>,
     /// The inotify instances.
     pub notify: Notifications,
@@ -147,8 +154,11 @@ impl FileSystem {
             next: tree.map_or(1, |tree| u64::from(tree.inode_count())) + ROOT.0,
             tree,
             inodes: BTreeMap::new(),
-            mounts: Vec::new(),
+            mounts: Mounts::default(),
+            system: Vec::new(),
             budget: Budget::new(limit),
+            budgets: BTreeMap::new(),
+            made: 0,
             volumes: None,
             notify: Notifications::default(),
             clock,
@@ -161,6 +171,7 @@ impl FileSystem {
             }
         };
         fs.inodes.insert(ROOT, root);
+        fs.attach(Mount::of("tmpfs", (ROOT_DEVICE, ROOT), b"hartline", None))?;
         Ok(fs)
     }
 
@@ -169,7 +180,7 @@ impl FileSystem {
         Timestamp::from_ns((self.clock)())
     }
 
-    /// The memory budget of the file system.
+    /// The memory budget of all files together.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
@@ -203,6 +214,18 @@ impl FileSystem {
     pub(super) fn parts(&mut self, ino: Ino) -> Result<(&mut Inode, &mut Budget), Errno> {
         match self.inodes.get_mut(&ino) {
             Some(inode) => Ok((inode, &mut self.budget)),
+            None if proc::Node::from_ino(ino).is_some() => Err(Errno::EPERM),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    /// As [`parts`](Self::parts), with the budget for the data of the inode's file system.
+    pub(super) fn data_parts(&mut self, ino: Ino) -> Result<(&mut Inode, &mut Budget), Errno> {
+        match self.inodes.get_mut(&ino) {
+            Some(inode) => {
+                let own = self.budgets.get_mut(&inode.device);
+                Ok((inode, own.unwrap_or(&mut self.budget)))
+            }
             None if proc::Node::from_ino(ino).is_some() => Err(Errno::EPERM),
             None => Err(Errno::ENOENT),
         }
@@ -260,7 +283,7 @@ impl FileSystem {
             return self.volume_write(ino, at, from);
         }
         let now = self.now();
-        let (inode, budget) = self.parts(ino)?;
+        let (inode, budget) = self.data_parts(ino)?;
         let Kind::File(data) = &mut inode.kind else {
             return Err(Errno::EINVAL);
         };
@@ -297,10 +320,16 @@ impl FileSystem {
     /// # Errors
     /// `ENOENT` for a removed inode.
     pub fn attributes(&self, ino: Ino, process: &Process) -> Result<Attributes, Errno> {
-        match proc::Node::from_ino(ino) {
-            Some(node) => node.attributes(process),
-            None => Ok(self.inode(ino)?.attributes(ino)),
+        let mut attributes = match proc::Node::from_ino(ino) {
+            Some(node) => node.attributes(process)?,
+            None => self.inode(ino)?.attributes(ino),
+        };
+        if let Some(mount) = self.mounts.get(ino.1)
+            && mount.super_block.device == attributes.device
+        {
+            attributes.read_only |= mount.is_read_only();
         }
+        Ok(attributes)
     }
 
     pub(super) fn fresh(
@@ -355,7 +384,7 @@ impl FileSystem {
     }
 
     pub(super) fn insert(&mut self, inode: Inode) -> Ino {
-        let ino = Ino(self.next);
+        let ino = Ino::new(self.next);
         self.next += 1;
         self.inodes.insert(ino, inode);
         ino
@@ -400,7 +429,10 @@ impl FileSystem {
             self.tell_deleted(ino);
             self.budget.refund(inode.extended.cost());
             match &mut inode.kind {
-                Kind::File(data) => data.clear(&mut self.budget),
+                Kind::File(data) => {
+                    let own = self.budgets.get_mut(&inode.device);
+                    data.clear(own.unwrap_or(&mut self.budget));
+                }
                 Kind::Directory(Directory::Memory(entries)) => entries.clear(&mut self.budget),
                 Kind::Link(Cow::Owned(target)) => self.budget.refund(target.len() as u64),
                 _ => {}

@@ -231,7 +231,7 @@ impl Locks {
 mod tests {
     use super::*;
 
-    const INO: Ino = Ino(7);
+    const INO: Ino = Ino::new(7);
 
     fn lock(process: u32, exclusive: bool, range: Range<u64>) -> RangeLock {
         RangeLock {

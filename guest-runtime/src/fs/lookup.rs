@@ -1,6 +1,6 @@
 //! From names to inodes and back: directories, mount points, paths.
 
-use super::filesystem::{FileSystem, ROOT};
+use super::filesystem::FileSystem;
 use super::proc;
 use super::process::Process;
 use super::types::Ino;
@@ -9,7 +9,6 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::limits::{NAME_MAX, PATH_MAX};
-use hartline_linux::stat::S_IFDIR;
 
 /// A directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,15 +39,15 @@ impl FileSystem {
             return Err(Errno::ENAMETOOLONG);
         }
         if let Some(node) = proc::Node::from_ino(directory) {
-            return Ok(node.lookup(name, process).map(proc::Node::ino));
+            let found = node.lookup(name, process).map(proc::Node::ino);
+            return Ok(found.map(|ino| self.mounts.cross(ino.at(directory))));
         }
         let found = match volume::is_volume(directory) {
             true => self.volume_lookup(directory, name)?,
             false => self.own_lookup(directory, name)?,
         };
         let Some(ino) = found else { return Ok(None) };
-        let mount = self.mounts.iter().find(|(point, _)| *point == ino);
-        Ok(Some(mount.map_or(ino, |&(_, root)| root)))
+        Ok(Some(self.mounts.cross(ino.at(directory))))
     }
 
     /// [`lookup`](Self::lookup) in a directory of the root image or in memory.
@@ -62,32 +61,31 @@ impl FileSystem {
         Ok(Some(ino))
     }
 
-    /// The parent of `directory`.
+    /// The parent of `directory`; for the root of a mount, that of the place that the mount covers.
     ///
     /// # Errors
     /// `ENOENT` for a removed inode.
     pub fn parent(&self, directory: Ino, process: &Process) -> Result<Ino, Errno> {
-        match proc::Node::from_ino(directory) {
-            Some(node) => Ok(node
-                .parent(process)
-                .map_or_else(|| self.mounted_under(node.root()), proc::Node::ino)),
-            None => Ok(self.inode(directory)?.parent),
+        let mut at = directory;
+        while let Some(mount) = self.mounts.rooted_at(at) {
+            match mount.point {
+                Some(point) => at = point,
+                None => return Ok(at),
+            }
         }
+        Ok(self.mounts.cross(self.plain_parent(at, process)?))
     }
 
-    /// The directory that holds the mount point of `root`.
-    fn mounted_under(&self, root: Ino) -> Ino {
-        let mount = self.mounts.iter().find(|(_, mounted)| *mounted == root);
-        let point = mount.and_then(|(point, _)| self.inodes.get(point));
-        point.map_or(ROOT, |point| point.parent)
-    }
-
-    /// The absolute path of an inode below `root`, if it has one.
+    /// The absolute path of a place below `root`, if it has one.
     pub fn path(&self, ino: Ino, root: Ino, process: &Process) -> Option<Vec<u8>> {
         let mut names: Vec<Cow<'_, [u8]>> = Vec::new();
         let mut at = ino;
         let mut length = 0;
-        while at != root && at != ROOT {
+        while !at.is_at(root) {
+            if let Some(mount) = self.mounts.rooted_at(at) {
+                at = mount.point?;
+                continue;
+            }
             let name = match proc::Node::from_ino(at) {
                 Some(node) => Cow::Owned(node.name()),
                 None => {
@@ -100,10 +98,7 @@ impl FileSystem {
                 return None;
             }
             names.push(name);
-            at = self.parent(at, process).ok()?;
-        }
-        if at != root {
-            return None;
+            at = self.plain_parent(at, process).ok()?;
         }
         let mut path = Vec::with_capacity(length.max(1));
         for name in names.iter().rev() {
@@ -116,28 +111,15 @@ impl FileSystem {
         Some(path)
     }
 
-    /// Whether `ino` is a mount point or the root of a mount.
-    pub(super) fn is_mount(&self, ino: Ino) -> bool {
-        self.mounts
-            .iter()
-            .any(|&(point, root)| point == ino || root == ino)
-    }
-
-    /// Mounts the directory `root` over `point`.
-    pub fn mount(&mut self, point: Ino, root: Ino) -> Result<(), Errno> {
-        let (parent, name) = {
-            let point = self.inode(point)?;
-            (point.parent, point.name.clone())
+    /// The name of an inode in its own file system, and the directory that has the name.
+    #[must_use]
+    pub fn name_above(&self, ino: Ino, process: &Process) -> Option<(Vec<u8>, Ino)> {
+        let name = match proc::Node::from_ino(ino) {
+            Some(node) => node.name(),
+            None => self.inode(ino).ok()?.name.to_vec(),
         };
-        if let Some(inode) = self.inodes.get_mut(&root) {
-            inode.parent = parent;
-            inode.name = name;
-            inode.nlink = inode.nlink.max(2);
-        }
-        self.retain(point);
-        self.retain(root);
-        self.mounts.push((point, root));
-        Ok(())
+        let above = self.plain_parent(ino, process).ok()?;
+        (above != ino && !name.is_empty()).then_some((name, above))
     }
 
     /// The first entry of a directory with at least this cookie, without `.` and `..`.
@@ -151,16 +133,6 @@ impl FileSystem {
             return Ok(None);
         };
         let ino = target.ino();
-        let mount = self.mounts.iter().find(|(point, _)| *point == ino);
-        if mount.is_some() {
-            let mode = S_IFDIR;
-            return Ok(Some(Found {
-                cookie,
-                name,
-                ino,
-                mode,
-            }));
-        }
         let mode = match (self.inodes.get(&ino), &self.tree) {
             (Some(inode), _) => inode.mode,
             (None, Some(tree)) => {

@@ -37,8 +37,10 @@ impl FileSystem {
         mut new: NewInode,
         who: &Credentials,
     ) -> Result<Ino, Errno> {
+        self.check_writable(at.directory)?;
         if volume::is_volume(at.directory) {
-            return self.volume_create(at, &new, who);
+            let ino = self.volume_create(at, &new, who)?;
+            return Ok(ino.at(at.directory));
         }
         self.check_new_name(at, who)?;
         let parent = self.inode(at.directory)?;
@@ -67,7 +69,7 @@ impl FileSystem {
             self.inode_mut(at.directory)?.nlink += 1;
         }
         self.tell_place(at, IN_CREATE, is_directory);
-        Ok(ino)
+        Ok(ino.at(at.directory))
     }
 
     /// Checks that `at` may become a name.
@@ -166,6 +168,7 @@ impl FileSystem {
     /// `EPERM` for a directory or an inode of `/proc`, `EXDEV` across file systems, `EMLINK`;
     /// otherwise as [`create`](Self::create).
     pub fn link(&mut self, at: Place<'_>, ino: Ino, who: &Credentials) -> Result<(), Errno> {
+        self.check_writable(at.directory)?;
         if volume::is_volume(at.directory) {
             return self.volume_link(at, ino, who);
         }
@@ -198,7 +201,8 @@ impl FileSystem {
     fn check_delete(&self, directory: Ino, ino: Ino, who: &Credentials) -> Result<(), Errno> {
         let parent = self.inode(directory)?.attributes(directory);
         parent.check(who, MAY_WRITE | MAY_EXEC)?;
-        if self.is_mount(ino) {
+        // A mount covers it, here or elsewhere.
+        if ino.1 != directory.1 || self.mounts.is_point(ino) {
             return Err(Errno::EBUSY);
         }
         let owner = self.inode(ino)?.uid;
@@ -214,6 +218,7 @@ impl FileSystem {
     /// # Errors
     /// `EISDIR`, `EACCES`, `EPERM`.
     pub fn unlink(&mut self, at: Place<'_>, ino: Ino, who: &Credentials) -> Result<(), Errno> {
+        self.check_writable(at.directory)?;
         self.check_delete(at.directory, ino, who)?;
         if self.inode(ino)?.attributes(ino).is_directory() {
             return Err(Errno::EISDIR);
@@ -238,6 +243,7 @@ impl FileSystem {
         ino: Ino,
         who: &Credentials,
     ) -> Result<(), Errno> {
+        self.check_writable(at.directory)?;
         self.check_delete(at.directory, ino, who)?;
         if volume::is_volume(at.directory) {
             return self.volume_remove(at, ino, true);
@@ -276,6 +282,7 @@ impl FileSystem {
         how: Rename,
         who: &Credentials,
     ) -> Result<(), Errno> {
+        self.check_writable(from.directory)?;
         if volume::is_volume(from.directory) && volume::is_volume(to.directory) {
             self.check_volume_rename((from, ino), (to, target), who)?;
             return self.volume_rename((from, ino), (to, target), how);

@@ -3,6 +3,7 @@
 //! An instance is identified by its anonymous inode. Watches do not keep inodes alive: a watch ends
 //! with its inode.
 
+use super::dnotify::DirectoryNotices;
 use super::filesystem::{ANONYMOUS_DEVICE, FileSystem, Place};
 use super::types::Ino;
 use crate::mm::UserSliceMut;
@@ -106,9 +107,16 @@ pub struct Notifications {
     /// Watches of each inode: instance and watch descriptor.
     watched: BTreeMap<Ino, Vec<(Ino, i32)>>,
     last_cookie: u32,
+    /// Notification by signals.
+    pub directories: DirectoryNotices,
 }
 
 impl Notifications {
+    /// Whether nobody hears of events.
+    fn is_idle(&self) -> bool {
+        self.watched.is_empty() && self.directories.is_empty()
+    }
+
     /// Adds an instance.
     ///
     /// # Errors
@@ -242,6 +250,7 @@ impl Notifications {
 
     /// Queues `event` for the watches of `ino`; `unlinked`: the file has no name.
     fn tell(&mut self, ino: Ino, event: u32, cookie: u32, name: &[u8], unlinked: bool) {
+        self.directories.tell(ino, event);
         let Some(watches) = self.watched.get(&ino) else {
             return;
         };
@@ -279,7 +288,7 @@ impl FileSystem {
 
     /// Queues an event for the watches of `ino` and of its directory.
     pub fn tell(&mut self, ino: Ino, event: u32) {
-        if self.notify.watched.is_empty() {
+        if self.notify.is_idle() {
             return;
         }
         let Ok(inode) = self.inode(ino) else { return };
@@ -308,7 +317,7 @@ impl FileSystem {
         (from, to): (Place<'_>, Place<'_>),
         replaced: Option<Ino>,
     ) {
-        if self.notify.watched.is_empty() {
+        if self.notify.is_idle() {
             return;
         }
         let is_directory = self

@@ -1,6 +1,6 @@
 //! Limits of files, and the small types that the whole VFS shares.
 
-pub use crate::ids::Ino;
+pub use crate::ids::{Ino, MountId};
 
 use crate::convert::low_u32;
 use hartline_linux::fcntl::{

@@ -8,6 +8,7 @@ use super::types::{Ino, MAX_LINKS};
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::limits::{NAME_MAX, PATH_MAX};
+use hartline_linux::mount::MS_NOSYMFOLLOW;
 use hartline_linux::stat::{S_IFLNK, S_IFMT};
 
 /// Options of path resolution.
@@ -159,7 +160,7 @@ impl Walk<'_> {
     fn go(&mut self, to: Ino) -> Result<(), Errno> {
         if self.options.one_device {
             let from = self.fs.attributes(self.start, self.process)?;
-            if self.fs.attributes(to, self.process)?.device != from.device {
+            if to.1 != self.start.1 || self.fs.attributes(to, self.process)?.device != from.device {
                 return Err(Errno::EXDEV);
             }
         }
@@ -221,10 +222,10 @@ impl Walk<'_> {
     }
 
     fn up(&mut self) -> Result<(), Errno> {
-        if self.at == self.start && self.options.beneath {
+        if self.at.is_at(self.start) && self.options.beneath {
             return Err(Errno::EXDEV);
         }
-        if self.at != self.root {
+        if !self.at.is_at(self.root) {
             self.go(self.fs.parent(self.at, self.process)?)?;
         }
         Ok(())
@@ -251,7 +252,8 @@ impl Walk<'_> {
 
     fn follow(&mut self, link: Ino, last: bool, slash: bool) -> Result<Step, Errno> {
         self.links += 1;
-        if self.links > MAX_LINKS || self.options.no_symlinks {
+        let refused = self.options.no_symlinks || self.fs.has_mount_flag(link, MS_NOSYMFOLLOW);
+        if self.links > MAX_LINKS || refused {
             return Err(Errno::ELOOP);
         }
         let target = match proc::Node::from_ino(link) {

@@ -138,6 +138,7 @@ impl FileSystem {
         when: When,
         who: &Credentials,
     ) -> Result<(), Errno> {
+        self.check_writable(ino)?;
         self.check_extended(ino, name, who, MAY_WRITE)?;
         if volume::is_volume(ino) {
             self.volume_set_extended(ino, name, value, when)?;
@@ -182,6 +183,7 @@ impl FileSystem {
         name: &[u8],
         who: &Credentials,
     ) -> Result<(), Errno> {
+        self.check_writable(ino)?;
         self.check_extended(ino, name, who, MAY_WRITE)?;
         if volume::is_volume(ino) {
             self.volume_remove_extended(ino, name)?;

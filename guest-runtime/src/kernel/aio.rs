@@ -19,8 +19,6 @@ pub struct Context {
     pub events: VecDeque<IoEvent>,
     /// Tasks that wait for events.
     pub waiters: WaitQueue,
-    /// Number of operations that a task has submitted in an `io_submit` that waits, by task.
-    suspended: BTreeMap<u32, u64>,
 }
 
 impl Context {
@@ -34,16 +32,6 @@ impl Context {
     pub fn complete(&mut self, event: IoEvent) {
         self.events.push_back(event);
         self.waiters.wake(READABLE);
-    }
-
-    /// Keeps the number of operations that a waiting `io_submit` has submitted.
-    pub fn suspend(&mut self, tid: u32, submitted: u64) {
-        self.suspended.insert(tid, submitted);
-    }
-
-    /// Returns the number of operations that a repeated `io_submit` has submitted before.
-    pub fn resume(&mut self, tid: u32) -> u64 {
-        self.suspended.remove(&tid).unwrap_or(0)
     }
 }
 
@@ -70,7 +58,6 @@ impl Contexts {
             capacity: events as usize,
             events: VecDeque::new(),
             waiters: WaitQueue::default(),
-            suspended: BTreeMap::new(),
         };
         self.0.insert(address, context);
     }
@@ -117,8 +104,6 @@ mod tests {
             context.complete(event);
         }
         assert!(!context.has_room());
-        context.suspend(7, 3);
-        assert_eq!((context.resume(7), context.resume(7)), (3, 0));
         contexts.remove(4096).unwrap();
         assert_eq!(contexts.remove(4096), Err(Errno::EINVAL));
         contexts.check(65_536).unwrap();

@@ -29,8 +29,10 @@ impl Kernel {
         hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
         let number = hart.x(A7);
         let arguments = core::array::from_fn(|n| hart.x(A0 + n));
-        if self.traces {
-            self.trace_entry(number, &arguments);
+        if self.watches
+            && let Some(control) = self.watch(number, &arguments)
+        {
+            return control;
         }
         let result = loop {
             self.control = Control::Continue;
@@ -72,7 +74,7 @@ impl Kernel {
         task.retry = None;
         let tid = task.tid;
         self.forget_disks(tid);
-        if self.traces {
+        if self.watches {
             self.trace_exit(result);
         }
         // Most calls leave `Continue`: then nothing is moved.
@@ -95,6 +97,11 @@ impl Kernel {
         if result == Err(Errno::EINTR) {
             self.maybe_repeat(number, &arguments);
         }
+        self.after_call()
+    }
+
+    /// Delivers signals after a call, and serves a kick.
+    pub(super) fn after_call(&mut self) -> Control {
         if self.signals().is_deliverable() {
             return self.deliver();
         }
@@ -114,7 +121,7 @@ impl Kernel {
         self.wake_tasks();
     }
 
-    fn set_result(&mut self, result: Result<u64, Errno>) {
+    pub(super) fn set_result(&mut self, result: Result<u64, Errno>) {
         self.hart()
             .set_x(A0, result.unwrap_or_else(Errno::as_result));
     }

@@ -20,6 +20,7 @@ use hartline_abi::elf::{ElfError, Program};
 use hartline_abi::layout::{COPY_BASE, FILE_GPA, FILE_GPA_END, PAGE_SIZE};
 use hartline_linux::errno::Errno;
 use hartline_linux::inotify::{IN_ACCESS, IN_OPEN};
+use hartline_linux::mount::MS_NOEXEC;
 use hartline_linux::stat::{S_IFMT, S_IFREG};
 
 /// First bytes of an ELF file.
@@ -78,7 +79,7 @@ pub(crate) fn set(kernel: &mut Kernel, ino: Ino) {
 /// Checks that a file is a regular one that the process may execute, and that nobody writes it.
 fn check(vfs: &Vfs, process: &Process, ino: Ino) -> Result<(), Errno> {
     let attributes = vfs.fs.attributes(ino, process)?;
-    if attributes.mode & S_IFMT != S_IFREG {
+    if attributes.mode & S_IFMT != S_IFREG || vfs.fs.has_mount_flag(ino, MS_NOEXEC) {
         return Err(Errno::EACCES);
     }
     attributes.check(&process.who, MAY_EXEC)?;

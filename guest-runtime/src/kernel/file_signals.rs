@@ -5,17 +5,19 @@ use crate::kernel::Kernel;
 use crate::kernel::process::Process;
 use crate::kernel::signals::SigInfo;
 use alloc::vec::Vec;
-use hartline_linux::poll::{POLLIN, POLLOUT, POLLRDNORM, POLLWRBAND, POLLWRNORM};
-use hartline_linux::siginfo::{POLL_IN, POLL_OUT, SI_KERNEL};
+use hartline_linux::poll::{POLLIN, POLLMSG, POLLOUT, POLLRDNORM, POLLWRBAND, POLLWRNORM};
+use hartline_linux::siginfo::{POLL_IN, POLL_MSG, POLL_OUT, SI_KERNEL};
 use hartline_linux::signal::SIGIO;
 
-/// The signals for an event: plain `SIGIO`, or the chosen signal, once for readable and once for
-/// writable.
+/// The signals for an event: plain `SIGIO`, or the chosen signal, once for readable, once for
+/// writable and once for a
+/// lease or a directory.
 fn signals(event: &FileEvent) -> Vec<SigInfo> {
     /// Signal codes, with the events that poll(2) would report.
-    const CODES: [(i32, u32); 2] = [
+    const CODES: [(i32, u32); 3] = [
         (POLL_IN, POLLIN | POLLRDNORM),
         (POLL_OUT, POLLOUT | POLLWRNORM | POLLWRBAND),
+        (POLL_MSG, POLLIN | POLLRDNORM | POLLMSG),
     ];
     match event.signal {
         0 => Vec::from([SigInfo::sent(SIGIO, SI_KERNEL, 0, 0)]),

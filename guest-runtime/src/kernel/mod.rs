@@ -27,6 +27,7 @@ pub mod task;
 pub mod timers;
 mod trace;
 pub mod uts;
+mod watch;
 
 use crate::arch::host::Host;
 use crate::arch::kick;
@@ -128,6 +129,8 @@ pub struct Kernel {
     pub control: Control,
     /// Whether system calls are traced (`--strace`).
     pub traces: bool,
+    /// Whether system calls are traced, or filtered for any task (`seccomp`).
+    pub(crate) watches: bool,
     /// Number of system calls so far.
     pub syscalls: u64,
     /// System calls that are not implemented: number and count, in the order of their first use.
@@ -207,6 +210,7 @@ impl Kernel {
             handlers,
             control: Control::Continue,
             traces: boot.strace != 0,
+            watches: boot.strace != 0,
             syscalls: 0,
             missing: Vec::new(),
             interpreter_entries: 0,

@@ -5,6 +5,7 @@ use crate::kernel::exit::Fault;
 use crate::kernel::process::Process;
 use crate::kernel::signals::ThreadSignals;
 use crate::kernel::table::Handle;
+use crate::seccomp::Seccomp;
 use crate::strace::Pending;
 use crate::wait::Registration;
 use crate::wait::time::NEVER;
@@ -78,6 +79,8 @@ pub struct Retry {
     pub progress: u64,
     /// Another task has done what the call waits for.
     pub woken: bool,
+    /// The operations of `io_submit` before the one that waits, which has `progress`.
+    pub submitted: u64,
 }
 
 /// Registers of a task that does not run.
@@ -181,6 +184,8 @@ pub struct Task {
     pub timer_slack: [u64; 2],
     /// `ioprio_set`: class and level.
     pub io_priority: u16,
+    /// The system calls that it may make.
+    pub seccomp: Seccomp,
     /// Registers while the task does not run.
     pub(crate) registers: Option<Registers>,
     /// Signal state of the thread.
@@ -208,6 +213,7 @@ impl Task {
             policy: Policy::default(),
             timer_slack: [TIMER_SLACK; 2],
             io_priority: 0,
+            seccomp: Seccomp::Disabled,
             registers: None,
             signals: ThreadSignals::default(),
         }

@@ -205,7 +205,7 @@ impl AddressSpace {
     ///
     /// # Errors
     /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped, `EACCES`
-    /// for a shared mapping of a file that may not be written.
+    /// for a shared mapping of a file that may not be written, or a file that may not be executed.
     pub fn protect(
         &mut self,
         address: u64,
@@ -225,7 +225,11 @@ impl AddressSpace {
             return Err(Errno::ENOMEM);
         }
         let mut overlapping = self.vmas.overlapping(range.clone());
-        if protection.writable() && overlapping.any(|(_, vma)| vma.is_read_only()) {
+        let is_refused = |vma: &Vma| {
+            protection.writable() && vma.is_read_only()
+                || protection.executable() && vma.flags.contains(VmFlags::NO_MAYEXEC)
+        };
+        if overlapping.any(|(_, vma)| is_refused(vma)) {
             return Err(Errno::EACCES);
         }
         drop(overlapping);

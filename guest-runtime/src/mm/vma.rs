@@ -129,6 +129,8 @@ impl VmFlags {
     pub const VM_WIPEONFORK: VmFlags = VmFlags(8);
     /// The range never becomes writable: Linux's `VM_MAYWRITE` is missing.
     pub const NO_MAYWRITE: VmFlags = VmFlags(16);
+    /// The range never becomes executable: Linux's `VM_MAYEXEC` is missing.
+    pub const NO_MAYEXEC: VmFlags = VmFlags(32);
 
     /// Whether the set has all flags of `other`.
     #[must_use]

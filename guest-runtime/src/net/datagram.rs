@@ -189,7 +189,6 @@ impl Network {
     ) -> Result<usize, Errno> {
         self.check_sending(id)?;
         let socket = self.get(id)?;
-        let connected = socket.is_connected();
         let remote = socket.remote.socket_addr();
         let to = to.or(remote).ok_or(Errno::EDESTADDRREQ)?;
         if to.port() == 0 {
@@ -212,11 +211,10 @@ impl Network {
         }
         match self.receiver(to, from) {
             Some(receiver) => self.take_datagrams(receiver, bytes, segment, from, who)?,
-            None if connected => {
-                self.get_mut(id)?.error = Some(Errno::ECONNREFUSED);
-                self.touch_all(id);
+            None => {
+                let first = segment.map_or(bytes.len(), usize::from).min(bytes.len());
+                self.refuse_datagram(id, (to, to.ip()), &bytes[..first]);
             }
-            None => {}
         }
         Ok(bytes.len())
     }

@@ -12,9 +12,10 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use hartline_linux::errno::Errno;
 use hartline_linux::icmp::{
-    ICMP_DEST_UNREACH, ICMP_ECHO, ICMP_ECHOREPLY, ICMPV6_ECHO_REPLY, ICMPV6_ECHO_REQUEST,
+    ICMP_DEST_UNREACH, ICMP_ECHO, ICMP_ECHOREPLY, ICMP_PORT_UNREACH, ICMPV6_ECHO_REPLY,
+    ICMPV6_ECHO_REQUEST,
 };
-use hartline_linux::in_::IPPROTO_ICMP;
+use hartline_linux::in_::{IPPROTO_ICMP, IPPROTO_UDP};
 use hartline_linux::socket::Ucred;
 
 /// The protocol's number in IPv4 headers.
@@ -174,7 +175,7 @@ impl Network {
             self.touch_input(id);
         }
         if kind == ICMP_DEST_UNREACH && packet.to.is_ipv4() {
-            self.take_icmp_error(packet.message);
+            self.take_icmp_error(packet);
         }
     }
 
@@ -199,10 +200,10 @@ impl Network {
             && remote.is_none_or(|remote| remote.ip() == packet.from)
     }
 
-    /// Reports that an echo request, whose packet the error message quotes, did not arrive. As on
-    /// Linux, sockets hear of it that are connected or asked for errors (`IP_RECVERR`).
-    fn take_icmp_error(&mut self, message: &[u8]) {
-        let Some(quoted) = message.get(HEADER..) else {
+    /// Reports that an echo request or a UDP datagram, whose packet the error message quotes, did not
+    /// arrive. As on Linux, sockets hear of it that are connected or asked for errors (`IP_RECVERR`).
+    fn take_icmp_error(&mut self, packet: &Icmp<'_>) {
+        let Some(quoted) = packet.message.get(HEADER..) else {
             return;
         };
         let length = quoted
@@ -211,6 +212,12 @@ impl Network {
         let Some(request) = quoted.get(length..).filter(|_| length >= IPV4_HEADER) else {
             return;
         };
+        if packet.message.get(1) == Some(&ICMP_PORT_UNREACH)
+            && let Some((from, to, bytes)) = quoted_datagram(quoted, request)
+            && let Some(id) = self.receiver(from, to)
+        {
+            self.refuse_datagram(id, (to, packet.from), bytes);
+        }
         let is_request = quoted.get(9) == Some(&PROTOCOL) && request.first() == Some(&ICMP_ECHO);
         let Some(identifier) = identifier(request).filter(|_| is_request) else {
             return;
@@ -226,6 +233,22 @@ impl Network {
             }
         }
     }
+}
+
+/// Source, destination and contents of a UDP datagram whose IPv4 packet is `quoted`, with `udp`
+/// behind its header.
+fn quoted_datagram<'a>(quoted: &[u8], udp: &'a [u8]) -> Option<(SocketAddr, SocketAddr, &'a [u8])> {
+    /// Length of the header of UDP, bytes.
+    const UDP_HEADER: usize = 8;
+    if quoted.get(9) != Some(&low_u8(sign_extended(IPPROTO_UDP))) {
+        return None;
+    }
+    let address = |at: usize, port: usize| {
+        let ip: [u8; 4] = *quoted.get(at..)?.first_chunk()?;
+        let port: [u8; 2] = *udp.get(port..)?.first_chunk()?;
+        Some(SocketAddr::new(ip.into(), u16::from_be_bytes(port)))
+    };
+    Some((address(12, 0)?, address(16, 2)?, udp.get(UDP_HEADER..)?))
 }
 
 /// The IPv4 header that a raw socket receives in front of a message.
@@ -332,11 +355,52 @@ mod tests {
         quoted.extend([ICMP_ECHO, 0, 0, 0]);
         quoted.extend(port.to_be_bytes());
         let message = [&[ICMP_DEST_UNREACH, 13, 0, 0, 0, 0, 0, 0][..], &quoted].concat();
+        let take = |net: &mut Network, message: &[u8]| {
+            net.take_icmp_error(&Icmp {
+                from: to.ip(),
+                to: to.ip(),
+                hops: 64,
+                message,
+            });
+        };
         for length in 0..message.len() {
-            net.take_icmp_error(&message[..length]);
+            take(&mut net, &message[..length]);
             assert_eq!(net.get(id).unwrap().error, None);
         }
-        net.take_icmp_error(&message);
+        take(&mut net, &message);
         assert_eq!(net.get(id).unwrap().error, Some(Errno::EHOSTUNREACH));
+    }
+
+    #[test]
+    fn errors_reach_the_socket_of_the_quoted_datagram() {
+        let mut net = Network::default();
+        let socket = Socket::new(Family::Inet, Type::Datagram, NOBODY);
+        let id = net.add(socket).unwrap();
+        let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9);
+        net.connect_udp(id, to).unwrap();
+        let port = net.get(id).unwrap().local.socket_addr().unwrap().port();
+        let mut quoted = ipv4_header(&Icmp {
+            from: to.ip(),
+            to: to.ip(),
+            hops: 64,
+            message: &[0; 12],
+        });
+        quoted[9] = low_u8(sign_extended(IPPROTO_UDP));
+        quoted.extend(port.to_be_bytes());
+        quoted.extend([0, 9, 0, 12, 0, 0, 1, 2, 3, 4]);
+        let head = [ICMP_DEST_UNREACH, ICMP_PORT_UNREACH, 0, 0, 0, 0, 0, 0];
+        let message = [&head[..], &quoted].concat();
+        let take = |net: &mut Network, message: &[u8]| {
+            net.take_icmp_error(&Icmp {
+                from: to.ip(),
+                to: to.ip(),
+                hops: 64,
+                message,
+            });
+        };
+        take(&mut net, &message[..message.len() - 5]);
+        assert_eq!(net.get(id).unwrap().error, None);
+        take(&mut net, &message);
+        assert_eq!(net.get(id).unwrap().error, Some(Errno::ECONNREFUSED));
     }
 }

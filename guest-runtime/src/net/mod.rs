@@ -7,6 +7,7 @@
 pub mod address;
 mod connection;
 mod datagram;
+pub mod errors;
 mod icmp;
 pub mod interfaces;
 pub mod netlink;

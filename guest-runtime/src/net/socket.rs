@@ -1,6 +1,7 @@
 //! One socket.
 
 use super::address::{Address, Family};
+use super::errors::Report;
 use super::options::{BUFFER, Options};
 use super::queue::{NOBODY, Queue};
 use super::vsock::Ends;
@@ -137,6 +138,8 @@ pub struct Socket {
     pub queue: Queue,
     /// The UDP datagram that is not complete.
     pub corked: Option<Corked>,
+    /// Errors about datagrams that it sent (`IP_RECVERR`).
+    pub errors: VecDeque<Report>,
     /// The pending error, which is reported once.
     pub error: Option<Errno>,
     /// Nothing more will be received: after `shutdown`, or when the peer has ended its side.
@@ -176,6 +179,7 @@ impl Socket {
             credentials,
             queue: Queue::default(),
             corked: None,
+            errors: VecDeque::new(),
             error: None,
             read_closed: false,
             write_closed: false,

@@ -85,16 +85,16 @@ fn io_submit(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if count.cast_signed() < 0 {
         return Err(Errno::EINVAL);
     }
-    let tid = kernel.task().tid;
-    let is_repeated = kernel.task().retry.is_some();
-    let context = context(kernel, id)?;
-    let mut done = if is_repeated { context.resume(tid) } else { 0 };
+    context(kernel, id)?;
+    let mut done = kernel.task().retry.map_or(0, |retry| retry.submitted);
     while done < count {
         let result = submit(kernel, id, list.wrapping_add(done.wrapping_mul(8)));
         match result {
             Ok(()) => done += 1,
             Err(Errno::ERESTARTSYS) => {
-                self::context(kernel, id)?.suspend(tid, done);
+                if let Some(retry) = &mut kernel.task_mut().retry {
+                    retry.submitted = done;
+                }
                 return Err(Errno::ERESTARTSYS);
             }
             Err(_) if done > 0 => return Ok(done),

@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use hartline_abi::hart::NO_RESERVATION;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
+use hartline_linux::mount::MS_NOSUID;
 use hartline_linux::resource::RLIMIT_STACK;
 use hartline_linux::signal::SIGKILL;
 use hartline_linux::stat::{S_ISGID, S_ISUID};
@@ -196,7 +197,8 @@ fn set_id(kernel: &Kernel, ino: Ino) -> Result<SetId, Errno> {
     /// `S_ISGID` has another meaning in a file that its group cannot execute.
     const SET_GROUP: u32 = S_ISGID | 0o010;
     let process = kernel.process();
-    if process.no_new_privileges || is_volume(ino) {
+    let is_refused = kernel.vfs.fs.has_mount_flag(ino, MS_NOSUID);
+    if process.no_new_privileges || is_volume(ino) || is_refused {
         return Ok(SetId::default());
     }
     let attributes = kernel.vfs.fs.attributes(ino, &process.files)?;

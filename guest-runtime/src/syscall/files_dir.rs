@@ -44,7 +44,7 @@ fn next_item<'a>(
     if cookie < FIRST_COOKIE {
         let (name, ino) = match cookie {
             0 => (b".".as_slice(), directory),
-            _ if directory == process.root => (b"..".as_slice(), directory),
+            _ if directory.is_at(process.root) => (b"..".as_slice(), directory),
             _ => (b"..".as_slice(), vfs.fs.parent(directory, process)?),
         };
         return Ok(Some(Item {

@@ -3,6 +3,7 @@
 use super::Entry;
 use super::files_lock::{LockCall, set_lock, test_lock};
 use super::files_path::spread_directories;
+use super::leases::{get_lease, set_lease};
 use super::memory::is_stored_to;
 use super::signal_io;
 use crate::convert::{low_i32, low_u32, sign_extended};
@@ -20,10 +21,11 @@ use hartline_linux::close_range::{CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE};
 use hartline_linux::errno::Errno;
 use hartline_linux::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EFD_SEMAPHORE};
 use hartline_linux::fcntl::{
-    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
-    F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SEAL_EXEC,
-    F_SEAL_SEAL, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, F_SETOWN_EX, F_SETPIPE_SZ,
-    F_SETSIG, FASYNC, FD_CLOEXEC, O_CLOEXEC, O_DIRECT, O_NONBLOCK, O_RDWR,
+    DN_MULTISHOT, F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLEASE,
+    F_GETLK, F_GETOWN, F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK,
+    F_OFD_SETLKW, F_SEAL_EXEC, F_SEAL_SEAL, F_SETFD, F_SETFL, F_SETLEASE, F_SETLK, F_SETLKW,
+    F_SETOWN, F_SETOWN_EX, F_SETPIPE_SZ, F_SETSIG, FASYNC, FD_CLOEXEC, O_CLOEXEC, O_DIRECT,
+    O_NONBLOCK, O_RDWR,
 };
 use hartline_linux::limits::NAME_MAX;
 use hartline_linux::memfd::{MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_NOEXEC_SEAL};
@@ -148,6 +150,9 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
         F_GETOWN_EX => signal_io::owner_ex(kernel, fd, argument),
         F_SETSIG => signal_io::set_signal(kernel, fd, argument),
         F_GETSIG => Ok(u64::from(kernel.file(fd)?.notice.signal)),
+        F_NOTIFY => notify_directory(kernel, fd, low_u32(argument)),
+        F_SETLEASE => set_lease(kernel, fd, argument),
+        F_GETLEASE => get_lease(kernel, fd),
         F_GETPIPE_SZ => Ok(pipe(kernel, fd)?.capacity() as u64),
         F_SETPIPE_SZ => {
             let bytes = u32::try_from(argument).map_err(|_| Errno::EINVAL)? as usize;
@@ -160,6 +165,23 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
         F_ADD_SEALS => add_seals(kernel, fd, argument),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// Sends the owner of a directory's description a signal when the directory changes.
+fn notify_directory(kernel: &mut Kernel, fd: u64, events: u32) -> Result<u64, Errno> {
+    let id = kernel.file_id(fd)?;
+    let ino = kernel.file(fd)?.ino;
+    let process = &kernel.process().files;
+    if events & !DN_MULTISHOT == 0 {
+        kernel.vfs.fs.notify.directories.remove(ino, id);
+        return Ok(0);
+    }
+    if !kernel.vfs.fs.attributes(ino, process)?.is_directory() {
+        return Err(Errno::ENOTDIR);
+    }
+    signal_io::own(kernel, fd)?;
+    kernel.vfs.fs.notify.directories.add(ino, id, events);
+    Ok(0)
 }
 
 fn add_seals(kernel: &mut Kernel, fd: u64, argument: u64) -> Result<u64, Errno> {

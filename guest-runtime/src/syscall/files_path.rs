@@ -3,6 +3,7 @@
 
 use super::Entry;
 use super::files::{inode_at, read_path};
+use super::leases::{WAITS_FOR_LEASE, await_lease};
 use crate::convert::{low_i32, low_u32, sign_extended, to_usize};
 use crate::file::open::{OtherEnd, Request};
 use crate::fs::filesystem::NewInode;
@@ -56,10 +57,18 @@ pub const CALLS: &[Entry] = &[
 fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     // A FIFO is open while the call waits for the other end, so that the other side sees it.
     let (fd, opens) = match kernel.task().retry {
-        Some(Retry { progress, .. }) => (low_u32(progress), (progress >> 32) as u32),
-        None => {
+        Some(Retry { progress, .. }) if progress != WAITS_FOR_LEASE => {
+            (low_u32(progress), (progress >> 32) as u32)
+        }
+        _ => {
             let (mut io, process) = kernel.io();
-            let fd = io.open(process, request)?;
+            let fd = match io.open(process, request) {
+                Err(Errno::ERESTARTSYS) => {
+                    let leased = io.vfs.leased.take().ok_or(Errno::EAGAIN)?;
+                    return Err(await_lease(kernel, leased));
+                }
+                fd => fd?,
+            };
             match io.vfs.other_end(process, fd) {
                 Some(OtherEnd { open: false, opens }) => (fd, opens),
                 _ => return Ok(u64::from(fd)),
@@ -228,7 +237,7 @@ fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let place = resolved.place(Errno::EEXIST)?;
     let (vfs, process) = kernel.file_state();
     let device = |ino| vfs.fs.attributes(ino, process).map(|found| found.device);
-    if device(ino)? != device(place.directory)? {
+    if ino.1 != place.directory.1 || device(ino)? != device(place.directory)? {
         return Err(Errno::EXDEV);
     }
     // Only an unnamed file that was opened without O_EXCL may get its first name.
@@ -286,6 +295,9 @@ fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let options = Options::following(false);
     let source = vfs.resolve(process, low_i32(a[0]), &from, options)?;
     let target = vfs.resolve(process, low_i32(a[2]), &to, options)?;
+    if source.parent.1 != target.parent.1 {
+        return Err(Errno::EXDEV);
+    }
     let (old, new) = (source.place(Errno::EBUSY)?, target.place(Errno::EBUSY)?);
     let ino = source.existing()?;
     let is_directory = vfs.fs.attributes(ino, process)?.is_directory();
@@ -338,7 +350,7 @@ fn name_to_handle_at(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn getcwd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (vfs, process) = (&kernel.vfs, &kernel.process().files);
-    if process.cwd != process.root && vfs.fs.attributes(process.cwd, process)?.nlink == 0 {
+    if !process.cwd.is_at(process.root) && vfs.fs.attributes(process.cwd, process)?.nlink == 0 {
         return Err(Errno::ENOENT);
     }
     let path = vfs.fs.path(process.cwd, process.root, process);

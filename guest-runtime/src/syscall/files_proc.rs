@@ -296,6 +296,7 @@ fn task_facts(
         ],
         signals,
         no_new_privileges: process.no_new_privileges,
+        seccomp: task.map_or((0, 0), |task| (task.seccomp.mode(), task.seccomp.filters())),
     }
 }
 

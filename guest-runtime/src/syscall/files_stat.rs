@@ -2,11 +2,14 @@
 
 use super::Entry;
 use super::files::{check_file_size, inode_at, refresh};
+use super::leases::end_leases;
 use crate::convert::{low_i32, low_u32, sign_extended};
+use crate::file::mount_text::shown_id;
 use crate::file::operations::Mapped;
 use crate::fs::attributes::NewTime;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
-use crate::fs::inode::{Attributes, MAY_WRITE};
+use crate::fs::inode::{Attributes, MAY_EXEC, MAY_WRITE};
+use crate::fs::mounts::Mount;
 use crate::fs::types::{Ino, Timestamp};
 use crate::fs::volume::is_volume_device;
 use crate::kernel::Kernel;
@@ -21,8 +24,11 @@ use hartline_linux::limits::NAME_MAX;
 use hartline_linux::magic::{
     ANON_INODE_FS_MAGIC, FUSE_SUPER_MAGIC, PIPEFS_MAGIC, PROC_SUPER_MAGIC, TMPFS_MAGIC,
 };
-use hartline_linux::stat::{STATX__RESERVED, Stat, Statx, UTIME_NOW, UTIME_OMIT};
-use hartline_linux::statfs::{ST_RDONLY, ST_RELATIME, ST_VALID, Statfs};
+use hartline_linux::mount::{
+    MS_NOATIME, MS_NODEV, MS_NODIRATIME, MS_NOEXEC, MS_NOSUID, MS_NOSYMFOLLOW, MS_STRICTATIME,
+};
+use hartline_linux::stat::{STATX__RESERVED, STATX_MNT_ID, Stat, Statx, UTIME_NOW, UTIME_OMIT};
+use hartline_linux::statfs::{ST_NOSYMFOLLOW, ST_RDONLY, ST_RELATIME, ST_VALID, Statfs};
 use hartline_linux::syscall::nr;
 use hartline_linux::time::Timespec;
 
@@ -79,9 +85,29 @@ fn statx(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let ino = inode_at(kernel, a[0], a[1], flags)?;
-    let statx = Statx::from(&attributes(kernel, ino)?);
+    let mut statx = Statx::from(&attributes(kernel, ino)?);
+    if kernel.vfs.fs.mount_of(ino).is_some() {
+        statx.stx_mask |= STATX_MNT_ID;
+        statx.stx_mnt_id = shown_id(ino.1).into();
+    }
     user::write(kernel.memory_mut(), a[4], &statx)?;
     Ok(0)
+}
+
+/// The flags of a mount as `statfs` returns them.
+fn statfs_flags(mount: &Mount) -> u64 {
+    // These are the same numbers.
+    const SAME: u64 = MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME;
+    let read_only = if mount.is_read_only() { ST_RDONLY } else { 0 };
+    let no_links = match mount.flags & MS_NOSYMFOLLOW {
+        0 => 0,
+        _ => ST_NOSYMFOLLOW,
+    };
+    let relatime = match mount.flags & (MS_NOATIME | MS_STRICTATIME) {
+        0 => ST_RELATIME,
+        _ => 0,
+    };
+    mount.flags & SAME | read_only | no_links | relatime
 }
 
 fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errno> {
@@ -89,14 +115,17 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
     let (vfs, process) = (&kernel.vfs, &kernel.process().files);
     let attributes = vfs.fs.attributes(ino, process)?;
     let device = attributes.device;
-    let budget = vfs.fs.budget();
-    let free = budget.available() / BLOCK;
+    let [all, free] = vfs.fs.space_of(device);
+    let flags = match vfs.fs.mount_of(ino) {
+        Some(mount) => statfs_flags(mount),
+        None => ST_RELATIME,
+    };
     let mut statfs = Statfs {
         f_type: TMPFS_MAGIC,
         f_bsize: BLOCK,
         f_namelen: NAME_MAX as u64,
         f_frsize: BLOCK,
-        f_flags: ST_VALID | ST_RELATIME,
+        f_flags: ST_VALID | flags,
         f_fsid: [low_i32(device), 0],
         ..Statfs::default()
     };
@@ -110,15 +139,12 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
                 vfs.fs.volume_file_system(ino)?;
             // The host's files come over a separate protocol, as with FUSE.
             statfs.f_type = FUSE_SUPER_MAGIC;
-            if attributes.read_only {
-                statfs.f_flags |= ST_RDONLY;
-            }
             (statfs.f_bsize, statfs.f_frsize) = (size, size);
             (statfs.f_blocks, statfs.f_bfree, statfs.f_bavail) = (blocks, free, available);
             (statfs.f_files, statfs.f_ffree) = (files, free_files);
         }
         _ => {
-            statfs.f_blocks = budget.limit() / BLOCK;
+            statfs.f_blocks = all;
             statfs.f_bfree = free;
             statfs.f_bavail = free;
             statfs.f_files = vfs.fs.inode_count() + free;
@@ -149,6 +175,7 @@ fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     attributes.check(&process.who, MAY_WRITE)?;
     vfs.fs.check_not_executed(ino)?;
+    end_leases(kernel, ino)?;
     check_file_size(kernel, ino, size.cast_unsigned())?;
     truncate_mapped(kernel, ino, size.cast_unsigned())
 }
@@ -218,7 +245,12 @@ fn access(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
 fn check_access(kernel: &mut Kernel, a: &[u64; 6], mask: u32, flags: u32) -> Result<u64, Errno> {
     let ino = inode_at(kernel, a[0], a[1], flags)?;
     let (vfs, process) = (&kernel.vfs, &kernel.process().files);
-    vfs.fs.attributes(ino, process)?.check(&process.who, mask)?;
+    let attributes = vfs.fs.attributes(ino, process)?;
+    let is_program = mask & MAY_EXEC != 0 && !attributes.is_directory();
+    if is_program && vfs.fs.has_mount_flag(ino, MS_NOEXEC) {
+        return Err(Errno::EACCES);
+    }
+    attributes.check(&process.who, mask)?;
     Ok(0)
 }
 

@@ -22,6 +22,7 @@ use hartline_linux::mman::{
     MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT, MLOCK_ONFAULT, MREMAP_FIXED, MREMAP_MAYMOVE, MS_ASYNC,
     MS_INVALIDATE, MS_SYNC, PROT_GROWSDOWN, PROT_GROWSUP,
 };
+use hartline_linux::mount::MS_NOEXEC;
 use hartline_linux::syscall::nr;
 
 /// The calls of this area.
@@ -133,6 +134,12 @@ fn file_contents(
         let ino = kernel.process().files.fds.get(low_u32(fd))?.ino;
         executable::copy_code(kernel, ino);
     }
+    let ino = kernel.process().files.fds.get(low_u32(fd))?.ino;
+    let no_code = match kernel.vfs.fs.has_mount_flag(ino, MS_NOEXEC) {
+        true if protection.executable() => return Err(Errno::EPERM),
+        true => VmFlags::NO_MAYEXEC,
+        false => VmFlags::NONE,
+    };
     let mapped = mapped(kernel, fd, code)?;
     let path = path_of(kernel, fd).unwrap_or_default();
     let mut file = MappedFile {
@@ -165,12 +172,12 @@ fn file_contents(
         file.inode = inode;
         let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
         let backing = Backing::File(rest.unwrap_or_default());
-        return Ok((backing, Label::File(file), VmFlags::NONE));
+        return Ok((backing, Label::File(file), no_code));
     }
     let frames = kernel.memory().frames();
     let memory = kernel.vfs.fs.share(ino, frames)?;
     let backing = Backing::Shared(memory, offset);
-    Ok((backing, Label::File(file), VmFlags::NONE))
+    Ok((backing, Label::File(file), no_code))
 }
 
 /// Whether any process has `memory` mapped so that stores reach it.

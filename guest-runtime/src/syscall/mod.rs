@@ -24,16 +24,20 @@ mod inotify;
 mod interfaces;
 mod ioctl;
 mod ipc;
+mod leases;
 mod memory;
+mod mount;
 mod mqueue;
 mod notify;
 mod other_process;
 mod poll;
 mod random;
 mod scheduling;
+mod seccomp;
 mod signal;
 mod signal_io;
 mod socket;
+mod socket_errors;
 mod socket_io;
 mod socket_message;
 mod socket_options;
@@ -75,12 +79,14 @@ const AREAS: &[&[Entry]] = &[
     ipc::sem::CALLS,
     ipc::shm::CALLS,
     memory::CALLS,
+    mount::CALLS,
     mqueue::CALLS,
     notify::CALLS,
     other_process::CALLS,
     poll::CALLS,
     random::CALLS,
     scheduling::CALLS,
+    seccomp::CALLS,
     signal::CALLS,
     socket::CALLS,
     socket_io::CALLS,

@@ -78,6 +78,20 @@ pub(super) fn set_signal(kernel: &mut Kernel, fd: u64, signal: u64) -> Result<u6
     Ok(0)
 }
 
+/// Notes the descriptor of a file whose owner is to receive signals; without an owner, the running
+/// process becomes it.
+///
+/// # Errors
+/// `EBADF`.
+pub(super) fn own(kernel: &mut Kernel, fd: u64) -> Result<(), Errno> {
+    let (vfs, process) = kernel.file_state();
+    let notice = &mut vfs.file_mut(process, low_u32(fd))?.notice;
+    notice.fd = low_u32(fd);
+    let own = FileOwner::new(Whom::Process(process.pid), &process.who);
+    notice.owner = notice.owner.or(Some(own));
+    Ok(())
+}
+
 fn owner_of(kernel: &mut Kernel, fd: u64) -> Result<FOwnerEx, Errno> {
     let owner = kernel.file(fd)?.notice.owner;
     let (kind, id) = match owner.map(|owner| owner.whom) {

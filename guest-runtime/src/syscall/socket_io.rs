@@ -5,6 +5,7 @@ use super::poll::read_timeout;
 use super::socket::{
     find_unix, net, sender, socket_id, socket_waits, wait_for_socket, write_address,
 };
+use super::socket_errors::{receive_report, receive_report_header};
 use super::socket_message::{Control, read_control, read_udp_control, write_control};
 use crate::arch::clock;
 use crate::convert::low_u32;
@@ -116,7 +117,7 @@ fn piece<'a>(
     Ok(Some(Piece::Joined(bytes)))
 }
 
-fn total(vectors: &[Iovec]) -> u64 {
+pub(super) fn total(vectors: &[Iovec]) -> u64 {
     vectors.iter().map(|vector| vector.iov_len).sum()
 }
 
@@ -281,9 +282,6 @@ fn receive_message(
     if flags & MSG_OOB != 0 {
         return Err(Errno::EINVAL);
     }
-    if flags & MSG_ERRQUEUE != 0 {
-        return Err(Errno::EAGAIN);
-    }
     let id = socket_id(kernel, fd)?;
     let waits = socket_waits(kernel, fd)? && flags & MSG_DONTWAIT == 0;
     let kind = kernel.net.get(id)?.kind;
@@ -323,7 +321,7 @@ fn receive_message(
 }
 
 /// Copies bytes to vectors, after their first `skip` bytes.
-fn scatter(
+pub(super) fn scatter(
     memory: &mut AddressSpace,
     vectors: &[Iovec],
     skip: u64,
@@ -383,7 +381,10 @@ fn read_target(
     Address::parse(&bytes, family).map(Some)
 }
 
-fn read_header(memory: &mut AddressSpace, address: u64) -> Result<(Msghdr, Vec<Iovec>), Errno> {
+pub(super) fn read_header(
+    memory: &mut AddressSpace,
+    address: u64,
+) -> Result<(Msghdr, Vec<Iovec>), Errno> {
     let header: Msghdr = user::read(memory, address)?;
     if header.msg_iovlen > UIO_MAXIOV {
         return Err(Errno::EMSGSIZE);
@@ -413,6 +414,9 @@ fn send_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result
 }
 
 fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
+    if flags & (MSG_ERRQUEUE | MSG_OOB) == MSG_ERRQUEUE {
+        return receive_report_header(kernel, fd, address);
+    }
     let (header, vectors) = read_header(kernel.memory_mut(), address)?;
     let (mut received, count) = receive_message(kernel, fd, &vectors, flags)?;
     let socket = kernel.net.get(socket_id(kernel, fd)?)?;
@@ -500,6 +504,14 @@ fn sendto(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn recvfrom(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = low_u32(a[3]);
+    if flags & (MSG_ERRQUEUE | MSG_OOB) == MSG_ERRQUEUE {
+        let (report, count) = receive_report(kernel, a[0], &one(a[1], a[2]))?;
+        if a[4] != 0 {
+            let family = kernel.net.get(socket_id(kernel, a[0])?)?.family;
+            write_address(kernel, (a[4], a[5]), &Address::Inet(report.to), family)?;
+        }
+        return Ok(count);
+    }
     let (received, count) = receive_message(kernel, a[0], &one(a[1], a[2]), flags)?;
     let socket = kernel.net.get(socket_id(kernel, a[0])?)?;
     let (family, kind) = (socket.family, socket.kind);

@@ -150,6 +150,21 @@ pub(super) fn write_control(
     Ok((bytes.len() as u64, told))
 }
 
+/// Writes one control message with these level and type. Returns the length of the control data and
+/// the message flags.
+pub(super) fn write_data(
+    kernel: &mut Kernel,
+    header: &Msghdr,
+    kind: (i32, i32),
+    data: &[u8],
+) -> Result<(u64, u32), Errno> {
+    let room = usize::try_from(header.msg_controllen.min(MAX_CONTROL)).unwrap_or(0);
+    let mut bytes = Vec::new();
+    let told = append(&mut bytes, room, kind, data);
+    user::write_bytes(kernel.memory_mut(), header.msg_control, &bytes)?;
+    Ok((bytes.len() as u64, told))
+}
+
 /// Opens descriptors for the descriptions of a message, at most `most`; closes the other
 /// descriptions. The flag says whether all got a descriptor.
 fn install_rights(

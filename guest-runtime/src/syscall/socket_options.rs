@@ -185,6 +185,7 @@ fn set_number(kernel: &mut Kernel, id: SocketId, key: (i32, i32), value: i32) ->
                 let who = sender(kernel);
                 net(kernel).send_corked(id, who)?;
             }
+            net(kernel).drop_unwanted_reports(id);
             net(kernel).options_changed(id);
         }
     }

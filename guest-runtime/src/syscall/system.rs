@@ -5,11 +5,12 @@ use crate::arch::clock::{self, SECOND};
 use crate::convert::{low_i32, low_u16};
 use crate::file::proc_text::FRACTION;
 use crate::kernel::Kernel;
+use crate::kernel::process::FIRST;
 use crate::kernel::uts::UtsNames;
 use crate::mm::user;
 use alloc::string::String;
 use hartline_abi::layout::USER_END;
-use hartline_linux::capability::CAP_SYS_ADMIN;
+use hartline_linux::capability::{CAP_SYS_ADMIN, CAP_SYS_TTY_CONFIG};
 use hartline_linux::errno::Errno;
 use hartline_linux::hwprobe::{
     RISCV_HWPROBE_BASE_BEHAVIOR_IMA, RISCV_HWPROBE_EXT_ZBA, RISCV_HWPROBE_EXT_ZBB,
@@ -28,7 +29,7 @@ use hartline_linux::sysinfo::{SI_LOAD_SHIFT, Sysinfo};
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
     (nr::uname, uname),
-    (nr::vhangup, |_, _| Err(Errno::EPERM)),
+    (nr::vhangup, vhangup),
     (nr::sethostname, |kernel, a| {
         kernel.names.node = new_name(kernel, a)?;
         Ok(0)
@@ -45,6 +46,18 @@ pub const CALLS: &[Entry] = &[
 pub const RELEASE: &str = "6.12.0-hartline";
 /// `uname -v`.
 pub const VERSION: &str = "#1 SMP Hartline";
+
+/// Succeeds for a process without a controlling terminal. Terminals cannot be hung up.
+fn vhangup(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
+    let process = kernel.process();
+    let session = process.terminal_session();
+    let is_of_machine = session == FIRST && kernel.vfs.has_terminal();
+    let has_terminal = is_of_machine || kernel.ptys.of_session(session).is_some();
+    match process.has(CAP_SYS_TTY_CONFIG) && !has_terminal {
+        true => Ok(0),
+        false => Err(Errno::EPERM),
+    }
+}
 
 fn uname(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const FIELD: usize = __NEW_UTS_LEN + 1;

@@ -20,8 +20,9 @@ use hartline_linux::membarrier::{
     MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
 };
 use hartline_linux::prctl::{
-    PR_GET_CHILD_SUBREAPER, PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_PDEATHSIG, PR_GET_TIMERSLACK,
-    PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_PDEATHSIG, PR_SET_TIMERSLACK,
+    PR_GET_CHILD_SUBREAPER, PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_PDEATHSIG, PR_GET_SECCOMP,
+    PR_GET_TIMERSLACK, PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_PDEATHSIG,
+    PR_SET_SECCOMP, PR_SET_TIMERSLACK,
 };
 use hartline_linux::resource::{
     PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_CPU, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF,
@@ -495,6 +496,8 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
                 _ => task.timer_slack[1],
             };
         }
+        PR_GET_SECCOMP => return Ok(kernel.task().seccomp.mode()),
+        PR_SET_SECCOMP => return super::seccomp::set_mode(kernel, argument, arguments[2]),
         PR_GET_TIMERSLACK => return Ok(kernel.task().timer_slack[0]),
         PR_GET_NAME => {
             let name = kernel.task().name;

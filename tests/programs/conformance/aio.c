@@ -5,9 +5,11 @@
 #include <linux/aio_abi.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
 
@@ -163,12 +165,54 @@ static void waits(void) {
     GIVES(syscall(SYS_io_pgetevents, context, 0l, 1l, list, &none, &set), 0);
 }
 
+static void nothing(int signal) { (void)signal; }
+
+// A signal ends the operation that waits; those before and after it are complete.
+static void interrupted(void) {
+    int ends[2];
+    char byte = 0;
+    struct io_event list[4];
+    struct itimerval soon = {.it_value.tv_usec = 30000}, never = {0};
+    GIVES(pipe(ends), 0);
+    for (int restarts = 0; restarts < 2; restarts++) {
+        struct sigaction action = {.sa_handler = nothing, .sa_flags = restarts ? SA_RESTART : 0};
+        sigaction(SIGALRM, &action, NULL);
+        struct iocb writes = request(IOCB_CMD_PWRITE, ends[1], "x", 1, 0);
+        struct iocb reads = request(IOCB_CMD_PREAD, ends[0], &byte, 1, 0);
+        struct iocb *four[] = {&writes, &reads, &reads, &writes};
+        setitimer(ITIMER_REAL, &soon, NULL);
+        GIVES(syscall(SYS_io_submit, context, 4, four), 4);
+        setitimer(ITIMER_REAL, &never, NULL);
+        GIVES(events(4, 4, list, 5000), 4);
+        GIVES(list[0].res, 1);
+        GIVES(list[1].res, 1);
+        GIVES(list[2].res, -EINTR);
+        GIVES(list[3].res, 1);
+        GIVES(read(ends[0], &byte, 1), 1);
+    }
+    // A wait in the middle does not repeat the operations before it.
+    pid_t child = CHILD({
+        struct iocb writes = request(IOCB_CMD_PWRITE, ends[1], "x", 1, 0);
+        struct iocb reads = request(IOCB_CMD_PREAD, ends[0], &byte, 1, 0);
+        struct iocb *three[] = {&writes, &reads, &reads};
+        context = 0;
+        if (syscall(SYS_io_setup, 8, &context)) _exit(1);
+        _exit(syscall(SYS_io_submit, context, 3, three) != 3);
+    });
+    wait_until_asleep(child);
+    GIVES(write(ends[1], "y", 1), 1);
+    int status = status_of(child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(ends[0]), close(ends[1]);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     contexts();
     files();
     notifies();
     waits();
+    interrupted();
     GIVES(syscall(SYS_io_destroy, context), 0);
     FAILS(syscall(SYS_io_destroy, context), EINVAL);
     // Without io_uring, programs take other calls.

@@ -76,6 +76,17 @@ static const struct {
     {SYS_mq_timedreceive, EBADF, {FD, ZEROS, 1, 0, 0}},
     {SYS_mq_notify, EBADF, {FD, 0}},
     {SYS_mq_getsetattr, EBADF, {FD, 0, ZEROS}},
+    // Mounts
+    {SYS_mount, EFAULT, {BAD, ZEROS, 0}},
+    {SYS_mount, EFAULT, {0, BAD, 0}},
+    {SYS_mount, ENOENT, {0, MISSING, 0}},
+    {SYS_umount2, EINVAL, {MISSING, FLAGS}},
+    {SYS_umount2, EFAULT, {BAD, 0}},
+    {SYS_pivot_root, EFAULT, {BAD, BAD}},
+    // Filters of system calls
+    {SYS_seccomp, EINVAL, {99}},
+    {SYS_seccomp, EINVAL, {1, FLAGS, ZEROS}},
+    {SYS_seccomp, EFAULT, {1, 0, BAD}},
     // System V IPC
     {SYS_shmget, EINVAL, {0, 0, 0600}},
     {SYS_shmget, EINVAL, {0, -1, 0600}},

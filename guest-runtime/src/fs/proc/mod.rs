@@ -20,9 +20,9 @@ use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFREG};
 use nodes::{FD, FD_INFO, FIRST_NAMED, Kind, NODE_COUNT, NODES, PID, SYSFS, TASK, TOP};
 
 /// Root of `/proc`.
-pub const ROOT: Ino = Ino(1 << 48);
+pub const ROOT: Ino = Ino::new(1 << 48);
 /// Root of `/sys`.
-pub const SYSFS_ROOT: Ino = Ino(ROOT.0 + SYSFS as u64);
+pub const SYSFS_ROOT: Ino = Ino::new(ROOT.0 + SYSFS as u64);
 const END: u64 = ROOT.0 << 1;
 
 /// Parts of an inode number below [`ROOT`]: a row or descriptor, the kind of the two, the number of
@@ -121,7 +121,7 @@ impl Node {
             Part::FdLink(fd) => 1 << PART_SHIFT | u64::from(fd),
             Part::FdInfo(fd) => 2 << PART_SHIFT | u64::from(fd),
         };
-        Ino(ROOT.0 + (owner | part))
+        Ino::new(ROOT.0 + (owner | part))
     }
 
     fn kind(self) -> Option<Kind> {
@@ -314,10 +314,7 @@ impl Node {
             _ => (subject.who.user.effective, subject.who.group.effective),
         };
         Ok(Attributes {
-            device: match self.is_sysfs() {
-                true => SYSFS_DEVICE,
-                false => PROC_DEVICE,
-            },
+            device: self.device(),
             ino: self.ino().0,
             mode,
             nlink,
@@ -333,6 +330,14 @@ impl Node {
             ctime: subject.started,
             btime: subject.started,
         })
+    }
+
+    /// Device number of the file system.
+    pub fn device(self) -> u64 {
+        match self.is_sysfs() {
+            true => SYSFS_DEVICE,
+            false => PROC_DEVICE,
+        }
     }
 
     /// Whether the node is in `/sys`.

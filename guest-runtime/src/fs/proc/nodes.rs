@@ -101,6 +101,7 @@ pub(super) const SYS_NET_CORE: u16 = 18;
 pub(super) const SYS_NET_IPV4: u16 = 19;
 pub(super) const SYS_MQUEUE: u16 = 20;
 pub(super) const SYS_EPOLL: u16 = 21;
+pub(super) const SYS_SECCOMP: u16 = 22;
 /// Roots and the process directory come first; their rows do not give their names.
 pub(super) const FIRST_NAMED: u16 = 2;
 /// The parent of a root.
@@ -129,6 +130,7 @@ pub(super) const NODES: &[Row] = &[
     (SYS_NET, b"ipv4", Kind::Directory),
     (SYS_FS, b"mqueue", Kind::Directory),
     (SYS_FS, b"epoll", Kind::Directory),
+    (SYS_KERNEL, b"seccomp", Kind::Directory),
     (PID, b"exe", Kind::Executable),
     (PID, b"cwd", Kind::WorkingDirectory),
     (PID, b"root", Kind::RootDirectory),
@@ -214,6 +216,11 @@ pub(super) const NODES: &[Row] = &[
     (SYS_KERNEL, b"msgmax", Kind::Constant("8192\n")),
     (SYS_KERNEL, b"msgmnb", Kind::Constant("16384\n")),
     (SYS_KERNEL, b"msgmni", Kind::Constant("32000\n")),
+    (
+        SYS_SECCOMP,
+        b"actions_avail",
+        Kind::Constant("kill_process kill_thread trap errno trace log allow\n"),
+    ),
     (SYSVIPC, b"shm", Kind::Text(Text::SysvShm)),
     (SYSVIPC, b"sem", Kind::Text(Text::SysvSem)),
     (SYSVIPC, b"msg", Kind::Text(Text::SysvMsg)),
@@ -300,6 +307,8 @@ pub(super) const NODES: &[Row] = &[
     (SYS_VM, b"swappiness", Kind::Constant("60\n")),
     (SYS_VM, b"vfs_cache_pressure", Kind::Constant("100\n")),
     (SYS_FS, b"aio-max-nr", Kind::Constant("65536\n")),
+    (SYS_FS, b"lease-break-time", Kind::Constant("45\n")),
+    (SYS_FS, b"leases-enable", Kind::Constant("1\n")),
     (SYS_FS, b"overflowgid", Kind::Constant("65534\n")),
     (SYS_FS, b"overflowuid", Kind::Constant("65534\n")),
     (SYS_FS, b"protected_hardlinks", Kind::Constant("0\n")),

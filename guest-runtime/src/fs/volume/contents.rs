@@ -128,7 +128,7 @@ impl FileSystem {
 
     /// Writes the stores of programs to mapped files of volumes back to the host.
     pub fn write_back_volumes(&self) {
-        for (_, inode) in self.inodes_from(Ino(FIRST)) {
+        for (_, inode) in self.inodes_from(Ino::new(FIRST)) {
             if let Kind::Volume(inode) = &inode.kind
                 && let Some(memory) = inode.memory.upgrade()
             {

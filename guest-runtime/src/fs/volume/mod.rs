@@ -277,7 +277,7 @@ impl FileSystem {
         parent: Ino,
         name: &[u8],
     ) -> Result<Ino, Errno> {
-        let ino = Ino(FIRST.checked_add(attributes.node).ok_or(Errno::EIO)?);
+        let ino = Ino::new(FIRST.checked_add(attributes.node).ok_or(Errno::EIO)?);
         let volumes = self.volumes.as_mut().ok_or(Errno::EIO)?;
         volumes.lookups += 1;
         let touched = volumes.lookups;
@@ -349,7 +349,7 @@ impl FileSystem {
             return;
         }
         let recent = volumes.lookups.saturating_sub(RECENT);
-        let old: Vec<Ino> = (self.inodes_from(Ino(FIRST)))
+        let old: Vec<Ino> = (self.inodes_from(Ino::new(FIRST)))
             .filter(|(ino, inode)| {
                 matches!(&inode.kind, Kind::Volume(node) if node.touched < recent)
                     && !inode.is_in_use()

@@ -48,6 +48,7 @@ impl Kernel {
             deadline: wait.deadline,
             progress,
             woken: false,
+            submitted: 0,
         });
         task.wait = Some(wait);
         task.places.clear();

@@ -5,9 +5,11 @@ use crate::exec::interp::fcsr;
 use alloc::format;
 use alloc::string::String;
 use hartline_abi::hart::Hart;
+use hartline_linux::audit::AUDIT_ARCH_RISCV64;
 use hartline_linux::siginfo::{
     CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED, NSIGPOLL, POLL_IN, POLL_OUT, Rt, SI_KERNEL,
-    SI_MESGQ, SI_SIGIO, SI_TIMER, SI_TKILL, SI_USER, Sigchld, Sigfault, Siginfo, Sigpoll, Timer,
+    SI_MESGQ, SI_SIGIO, SI_TIMER, SI_TKILL, SI_USER, SYS_SECCOMP, Sigchld, Sigfault, Siginfo,
+    Sigpoll, Sigsys, Timer,
 };
 use hartline_linux::signal::{SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, StackT};
 use hartline_linux::signalfd::SignalfdSiginfo;
@@ -47,6 +49,11 @@ impl SigInfo {
 
     /// The fields, if they are of a fault.
     fn sigfault(&self) -> Sigfault {
+        transmute!(self.0._sifields)
+    }
+
+    /// The fields, if they are of a refused system call.
+    fn sigsys(&self) -> Sigsys {
         transmute!(self.0._sifields)
     }
 
@@ -209,6 +216,21 @@ impl SigInfo {
         SigInfo::new(signal, code, transmute!(fields))
     }
 
+    /// The signal of a system call that a filter refuses: `call` is the address after the call and
+    /// its number, `data` that of the filter's result.
+    #[must_use]
+    pub const fn refused(call: (u64, u32), data: u16) -> SigInfo {
+        let fields = Sigsys {
+            si_call_addr: call.0,
+            si_syscall: call.1,
+            si_arch: AUDIT_ARCH_RISCV64,
+            pad: [0; 12],
+        };
+        let mut info = SigInfo::new(SIGSYS, SYS_SECCOMP, transmute!(fields));
+        info.0.si_errno = data as i32;
+        info
+    }
+
     /// Formats the fields after the signal number as strace(1) does.
     #[must_use]
     pub fn describe(&self) -> String {
@@ -227,6 +249,16 @@ impl SigInfo {
         };
         let Rt { si_pid, si_uid, .. } = self.rt();
         match (self.is_fault(), self.signal()) {
+            (_, SIGSYS) if self.0.si_code == SYS_SECCOMP => {
+                let Sigsys {
+                    si_call_addr,
+                    si_syscall,
+                    ..
+                } = self.sigsys();
+                format!(
+                    "si_code=SYS_SECCOMP, si_call_addr={si_call_addr:#x}, si_syscall={si_syscall}"
+                )
+            }
             (true, _) => format!("si_code={code}, si_addr={:#x}", self.sigfault().si_addr),
             (_, SIGCHLD) if self.0.si_code > 0 => {
                 let status = self.sigchld().si_status.cast_unsigned();
