@@ -10,8 +10,7 @@ use hartline_linux::siginfo::{POLL_IN, POLL_MSG, POLL_OUT, SI_KERNEL};
 use hartline_linux::signal::SIGIO;
 
 /// The signals for an event: plain `SIGIO`, or the chosen signal, once for readable, once for
-/// writable and once for a
-/// lease or a directory.
+/// writable and once for a lease or a directory.
 fn signals(event: &FileEvent) -> Vec<SigInfo> {
     /// Signal codes, with the events that poll(2) would report.
     const CODES: [(i32, u32); 3] = [

@@ -1,13 +1,5 @@
 //! Filters of system calls (`seccomp(2)`): what a task may call, and the stack of its filters.
 
-#![warn(
-    clippy::borrow_as_ptr,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::ptr_as_ptr,
-    clippy::ptr_cast_constness
-)]
-
 mod program;
 
 pub use program::Program;
