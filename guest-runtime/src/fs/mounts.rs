@@ -124,6 +124,19 @@ impl Mounts {
         self.top
     }
 
+    /// Whether a mount is in the tree.
+    #[must_use]
+    pub fn is_attached(&self, id: MountId) -> bool {
+        let mut at = id;
+        while at != self.top {
+            match self.get(at).and_then(|mount| mount.point) {
+                Some(point) => at = point.1,
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// Makes a mount the root of the tree.
     fn set_top(&mut self, top: MountId) {
         self.top = top;

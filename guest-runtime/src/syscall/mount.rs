@@ -83,6 +83,10 @@ fn mount(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     check_rights(kernel)?;
     sweep(kernel);
+    // What was detached is outside the tree.
+    if !kernel.vfs.fs.mounts().is_attached(place.1) {
+        return Err(Errno::EINVAL);
+    }
     match () {
         () if flags & MS_REMOUNT != 0 => remount(kernel, place, flags, &options)?,
         () if flags & MS_BIND != 0 => bind(kernel, source, place, flags & MS_REC != 0)?,
@@ -283,6 +287,7 @@ fn sweep(kernel: &mut Kernel) {
     let detached = |mount: &Mount| mount.point.is_none();
     let idle: Vec<MountId> = (fs.mounts().iter())
         .filter(|&(id, mount)| id != top && detached(mount) && !is_used(kernel, id))
+        .filter(|&(id, _)| fs.mounts().children(id).next().is_none())
         .map(|(id, _)| id)
         .collect();
     for id in idle {

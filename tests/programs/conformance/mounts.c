@@ -254,6 +254,14 @@ static void moves(void) {
     mkdir("d/sub", 0755);
     int fd = open("d/file", O_CREAT | O_RDWR, 0600);
     GIVES(write(fd, "y", 1), 1);
+    // Nothing is mounted outside the tree.
+    GIVES(mount("x", "e", "tmpfs", 0, NULL), 0);
+    GIVES(mkdir("e/sub", 0755), 0);
+    GIVES(chdir("e"), 0);
+    GIVES(umount2("../e", MNT_DETACH), 0);
+    FAILS_EITHER(mount("x", "sub", "tmpfs", 0, NULL), EINVAL, ENOENT);
+    GIVES(access("sub", F_OK), 0);
+    GIVES(chdir(here), 0);
     FAILS(mount("d", "d/sub", NULL, MS_MOVE, NULL), ELOOP);
     GIVES(mount("d", "e", NULL, MS_MOVE, NULL), 0);
     FAILS(access("d/file", F_OK), ENOENT);
