@@ -81,6 +81,7 @@ pub mod timex;
 pub mod ucontext;
 pub mod uio;
 pub mod un;
+pub mod userfaultfd;
 pub mod vm_sockets;
 pub mod wait;
 pub mod xattr;

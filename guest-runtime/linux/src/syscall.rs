@@ -526,7 +526,10 @@ calls! {
     279 memfd_create(Path, Hex): Partial("no `MFD_HUGETLB`");
     280 bpf(Int, Pointer, Size): Missing;
     281 execveat(DirFd, Path, Strings, Count, Flags(AT)): Partial(EXEC_NOTE);
-    282 userfaultfd(Flags(STATUS)): Missing;
+    282 userfaultfd(Flags(STATUS)):
+        Partial("missing pages and write protection of private anonymous memory, by one descriptor for each \
+            process; a system call that accesses such a page fails with `EFAULT`, as with \
+            `UFFD_USER_MODE_ONLY`; no events of `fork`, `mremap` and the like");
     283 membarrier(Int, Hex, Int):
         Partial("`MEMBARRIER_CMD_GLOBAL`, `MEMBARRIER_CMD_GLOBAL_EXPEDITED` and `MEMBARRIER_CMD_PRIVATE_EXPEDITED` only");
     284 mlock2(Pointer, Size, Hex): Supported;

@@ -244,10 +244,14 @@ fn outcome(kernel: &mut Kernel, interrupted: &Interrupted<'_>) -> Outcome {
         host: None,
     };
     forget_shadow(kernel);
+    let tell = |kernel: &mut Kernel, fault: Fault| match why {
+        mm::Fault::OfProgram => kernel.await_user_fault(address, access),
+        _ => kernel.fault(fault),
+    };
     if let Some(access) = kernel.space().images.baseline_access(frame.rip) {
         keep_registers(kernel.hart(), access, interrupted);
         match is_page_fault {
-            true => kernel.fault(fault),
+            true => tell(kernel, fault),
             // The interpreter finds the address.
             false => kernel.replay(),
         }
@@ -264,7 +268,7 @@ fn outcome(kernel: &mut Kernel, interrupted: &Interrupted<'_>) -> Outcome {
         return Outcome::Restart;
     }
     kernel.interpreting = false;
-    kernel.fault(fault);
+    tell(kernel, fault);
     Outcome::Restart
 }
 

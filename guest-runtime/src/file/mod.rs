@@ -35,6 +35,7 @@ pub mod socket;
 mod tests;
 pub mod timerfd;
 pub mod transfer;
+pub mod userfaultfd;
 mod vfs;
 pub mod view;
 

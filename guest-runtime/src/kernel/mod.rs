@@ -26,6 +26,7 @@ pub mod table;
 pub mod task;
 pub mod timers;
 mod trace;
+mod userfault;
 pub mod uts;
 mod watch;
 
@@ -339,6 +340,9 @@ impl Kernel {
     /// waited in one, and serves a kick.
     pub(crate) fn resume(&mut self) -> Control {
         self.arm_safepoints();
+        if core::mem::take(&mut self.task_mut().awaits_page) && !self.wait() {
+            return Control::Restart;
+        }
         if self.task().retry.is_some() {
             return self.system_call();
         }
@@ -445,7 +449,7 @@ impl Kernel {
 pub(crate) fn fault_signal(fault: mm::Fault) -> (u8, i32) {
     match fault {
         mm::Fault::NotPermitted => (SIGSEGV, SEGV_ACCERR),
-        mm::Fault::BeyondEnd => (SIGBUS, BUS_ADRERR),
+        mm::Fault::BeyondEnd | mm::Fault::OfProgram => (SIGBUS, BUS_ADRERR),
         mm::Fault::NotMapped | mm::Fault::Exhausted => (SIGSEGV, SEGV_MAPERR),
     }
 }

@@ -2,11 +2,13 @@
 
 use crate::exec::images::Images;
 use crate::exec::interp::CodeId;
+use crate::file::userfaultfd::UserFaultFd;
 use crate::kernel::Kernel;
 use crate::kernel::aio::Contexts;
 use crate::kernel::current::Current;
 use crate::kernel::table::Handle;
 use crate::mm::AddressSpace;
+use alloc::rc::Weak;
 
 /// An address space with the code in it.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct Space {
     pub barriers: u64,
     /// Contexts of asynchronous I/O.
     pub aio: Contexts,
+    /// The open file through which the program handles page faults.
+    pub user_faults: Weak<UserFaultFd>,
 }
 
 impl Space {
@@ -37,6 +41,7 @@ impl Space {
             users: 1,
             barriers: 0,
             aio: Contexts::default(),
+            user_faults: Weak::new(),
         }
     }
 

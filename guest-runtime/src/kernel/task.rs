@@ -171,6 +171,8 @@ pub struct Task {
     pub trace: Option<Box<Pending>>,
     /// What the task waits for; none if it is runnable.
     pub wait: Option<Wait>,
+    /// It is going to wait until the program has handled its page fault.
+    pub(crate) awaits_page: bool,
     /// CPU time used, ns; while the task runs, up to the last switch.
     pub cpu_time: u64,
     /// The places of the task in wait queues while it waits. After that, until its repeated call
@@ -207,6 +209,7 @@ impl Task {
             retry: None,
             trace: None,
             wait: None,
+            awaits_page: false,
             cpu_time: 0,
             places: Vec::new(),
             affinity: u64::MAX,

@@ -87,7 +87,7 @@ impl AddressSpace {
             .map_err(|fault| match fault {
                 Fault::NotMapped | Fault::Exhausted => Errno::ENOMEM,
                 Fault::NotPermitted => Errno::EINVAL,
-                Fault::BeyondEnd => Errno::EFAULT,
+                Fault::BeyondEnd | Fault::OfProgram => Errno::EFAULT,
             })
     }
 }

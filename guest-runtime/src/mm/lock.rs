@@ -71,7 +71,9 @@ impl AddressSpace {
         match populate {
             Populate::Now => self.populate_range(mapped).map_err(|fault| match fault {
                 Fault::Exhausted => Errno::EAGAIN,
-                Fault::NotMapped | Fault::NotPermitted | Fault::BeyondEnd => Errno::ENOMEM,
+                Fault::NotMapped | Fault::NotPermitted | Fault::BeyondEnd | Fault::OfProgram => {
+                    Errno::ENOMEM
+                }
             }),
             Populate::OnFault => Ok(()),
         }

@@ -3,6 +3,7 @@
 use super::lock::Populate;
 use super::shared::SharedMemory;
 use super::space::AddressSpace;
+use super::userfault::REGISTERED;
 use super::vma::{Backing, Label, Protection, VmFlags, Vma};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -443,6 +444,8 @@ impl AddressSpace {
             target,
             Vma {
                 end: target + length,
+                // As on Linux, the registration for a userfaultfd stays behind.
+                flags: vma.flags.without(REGISTERED),
                 ..vma
             },
         );

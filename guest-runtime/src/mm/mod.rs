@@ -16,6 +16,7 @@ mod shared;
 mod space;
 pub mod user;
 mod user_slice;
+mod userfault;
 mod vma;
 
 pub use frames::{Chunk, Frames, Ram, chunk_table_size, share_table_size};

@@ -7,6 +7,7 @@ use super::lock::Populate;
 use super::page_table::{Exhausted, Leaf, PageTable, Window, pages_in};
 use super::shared::SharedMemory;
 use super::user_slice::UserSliceMut;
+use super::userfault::UserFaults;
 use super::vma::{Backing, Protection, Vma, VmaTree};
 use crate::arch::cpus::Processors;
 use crate::convert::to_usize;
@@ -53,6 +54,8 @@ pub enum Fault {
     BeyondEnd,
     /// RAM is used up.
     Exhausted,
+    /// The program handles the fault itself (`userfaultfd`).
+    OfProgram,
 }
 
 impl From<Exhausted> for Fault {
@@ -64,7 +67,9 @@ impl From<Exhausted> for Fault {
 impl From<Fault> for Errno {
     fn from(fault: Fault) -> Errno {
         match fault {
-            Fault::NotMapped | Fault::NotPermitted | Fault::BeyondEnd => Errno::EFAULT,
+            Fault::NotMapped | Fault::NotPermitted | Fault::BeyondEnd | Fault::OfProgram => {
+                Errno::EFAULT
+            }
             Fault::Exhausted => Errno::ENOMEM,
         }
     }
@@ -84,6 +89,8 @@ pub struct AddressSpace {
     pub(super) limits: Limits,
     /// Flags of new ranges (`mlockall(MCL_FUTURE)`), and whether their pages are filled at once.
     pub(super) future_lock: Option<Populate>,
+    /// Faults that the program handles.
+    pub(super) user_faults: UserFaults,
     /// Pages have new frames since the last [`take_replaced`](Self::take_replaced).
     pub(super) has_replaced: bool,
 }
@@ -105,6 +112,7 @@ impl AddressSpace {
             map_top: USER_END,
             limits: Limits::NONE,
             future_lock: None,
+            user_faults: UserFaults::default(),
             has_replaced: false,
         }
     }
@@ -156,6 +164,7 @@ impl AddressSpace {
                 return Err(Fault::NotPermitted);
             }
             let (range, vma_end) = (start..vma.end, vma.end);
+            let takes_missing = self.user_faults.takes_missing(vma);
             let memory = match &vma.backing {
                 Backing::Shared(memory, offset) => Some((Rc::clone(memory), *offset)),
                 _ => None,
@@ -164,6 +173,9 @@ impl AddressSpace {
             while at < stop {
                 at = match self.table.page(at) {
                     Some((leaf, _)) if access == Access::Write && !leaf.is_writable() => {
+                        if self.user_faults.is_protected(at) {
+                            return Err(Fault::OfProgram);
+                        }
                         self.unshare(at)?;
                         at
                     }
@@ -172,6 +184,7 @@ impl AddressSpace {
                         page_end
                     }
                     Some((_, page_end)) => page_end,
+                    None if takes_missing => return Err(Fault::OfProgram),
                     None => {
                         match &memory {
                             None => self.populate(at)?,
@@ -381,6 +394,7 @@ impl AddressSpace {
 
     /// Removes the pages of `range` and frees their frames. The caller updates the map of ranges.
     pub(super) fn release(&mut self, range: Range<u64>) -> Result<(), Exhausted> {
+        self.user_faults.forget(range.clone());
         let frames = self.frames;
         let mut frames = frames.lock();
         // Split first: a new table must not use a frame that is freed below, which other CPUs may
@@ -455,7 +469,8 @@ impl AddressSpace {
                     for page in pages_in(part.clone()) {
                         if let Some(old) = self.table.small(table, page) {
                             let mut new = Leaf::new(old.frame(), protection);
-                            if !shared && frames.is_small_shared(old.frame()) {
+                            let is_protected = self.user_faults.is_protected(page);
+                            if !shared && frames.is_small_shared(old.frame()) || is_protected {
                                 new = new.read_only();
                             }
                             lowered |= is_lowered(old, new);
@@ -474,6 +489,7 @@ impl AddressSpace {
 
     /// Moves the pages of `from` to `to`, where there are no pages.
     pub(super) fn move_leaves(&mut self, from: Range<u64>, to: u64) -> Result<(), Exhausted> {
+        self.user_faults.forget(from.clone());
         let frames = self.frames;
         let mut frames = frames.lock();
         let offset = to.wrapping_sub(from.start);

@@ -1,6 +1,7 @@
 //! The map of a program's address space: ranges, their permissions and their contents.
 
 use super::shared::SharedMemory;
+use super::userfault::REGISTERED;
 use crate::convert::{low_u8, to_usize};
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
@@ -131,6 +132,10 @@ impl VmFlags {
     pub const NO_MAYWRITE: VmFlags = VmFlags(16);
     /// The range never becomes executable: Linux's `VM_MAYEXEC` is missing.
     pub const NO_MAYEXEC: VmFlags = VmFlags(32);
+    /// The program handles faults of missing pages (`userfaultfd`).
+    pub const VM_UFFD_MISSING: VmFlags = VmFlags(64);
+    /// The program handles stores to pages that it protects.
+    pub const VM_UFFD_WP: VmFlags = VmFlags(128);
 
     /// Whether the set has all flags of `other`.
     #[must_use]
@@ -264,9 +269,11 @@ pub struct VmaTree {
 }
 
 impl VmaTree {
-    /// The ranges of a child: without those that `fork` does not copy, and none locked.
+    /// The ranges of a child: without those that `fork` does not copy, and none locked or registered
+    /// for a userfaultfd.
     pub(super) fn for_child(&self) -> VmaTree {
-        let special = VmFlags::VM_DONTCOPY.with(VmFlags::VM_LOCKED);
+        let lost = VmFlags::VM_LOCKED.with(REGISTERED);
+        let special = VmFlags::VM_DONTCOPY.with(lost);
         let is_special = |vma: &Vma| vma.flags.without(special) != vma.flags;
         if !self.tree.values().any(is_special) {
             return self.clone();
@@ -274,7 +281,7 @@ impl VmaTree {
         let mut child = VmaTree::default();
         for (start, vma) in self.iter() {
             if !vma.flags.contains(VmFlags::VM_DONTCOPY) {
-                let flags = vma.flags.without(VmFlags::VM_LOCKED);
+                let flags = vma.flags.without(lost);
                 child.insert(
                     start,
                     Vma {

@@ -91,7 +91,9 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         label,
         flags: set,
     })?;
-    let is_short = flags & MAP_ANONYMOUS != 0 && !shared && length <= PREPARED;
+    // A page that the program may want to fill itself stays missing.
+    let prepares = !kernel.memory().has_user_faults();
+    let is_short = flags & MAP_ANONYMOUS != 0 && !shared && length <= PREPARED && prepares;
     let wanted = flags & MAP_POPULATE != 0 || is_short && protection.writable();
     if wanted && protection.readable() {
         // As on Linux, the mapping exists even if its pages cannot be populated now.

@@ -46,6 +46,7 @@ mod system;
 mod task;
 mod time;
 mod timer;
+mod userfaultfd;
 mod wait;
 
 use crate::convert::to_usize;
@@ -97,6 +98,7 @@ const AREAS: &[&[Entry]] = &[
     time::CALLS,
     timer::CALLS,
     ioctl::CALLS,
+    userfaultfd::CALLS,
     wait::CALLS,
 ];
 

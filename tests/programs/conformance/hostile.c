@@ -83,6 +83,8 @@ static const struct {
     {SYS_umount2, EINVAL, {MISSING, FLAGS}},
     {SYS_umount2, EFAULT, {BAD, 0}},
     {SYS_pivot_root, EFAULT, {BAD, BAD}},
+    // Page faults of the program
+    {SYS_userfaultfd, EINVAL, {FLAGS}},
     // Filters of system calls
     {SYS_seccomp, EINVAL, {99}},
     {SYS_seccomp, EINVAL, {1, FLAGS, ZEROS}},
