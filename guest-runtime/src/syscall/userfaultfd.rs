@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files_fd::open_anonymous;
+use crate::convert::low_u32;
 use crate::file::userfaultfd::UserFaultFd;
 use crate::kernel::Kernel;
 use alloc::rc::Rc;
@@ -15,7 +16,7 @@ use hartline_linux::userfaultfd::UFFD_USER_MODE_ONLY;
 pub const CALLS: &[Entry] = &[(nr::userfaultfd, userfaultfd)];
 
 fn userfaultfd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let flags = a[0] as u32;
+    let flags = low_u32(a[0]);
     if flags & UFFD_USER_MODE_ONLY == 0 && !kernel.process().has(CAP_SYS_PTRACE) {
         return Err(Errno::EPERM);
     }
