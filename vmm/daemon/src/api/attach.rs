@@ -1,7 +1,7 @@
 //! The input and output of a machine's program as a WebSocket (RFC 6455).
 
 use super::extract::{Query, Target};
-use super::logs::{LogReader, LogStream};
+use super::logs::{LogReader, LogStream, Start};
 use super::lookup::find;
 use crate::connections::Room;
 use crate::machines::MachineError;
@@ -13,10 +13,7 @@ use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt, StreamExt};
-use hartline_devices::console::log;
-use hartline_jail::MAX_OUTPUT;
 use serde::Deserialize;
-use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::{Duration, Instant};
@@ -73,14 +70,24 @@ pub async fn attach(
         return Err(MachineError::State(machine.state).into());
     }
     let upgrade = upgrade.map_err(|error| Problem::upgrade_required(error.body_text()))?;
-    let offsets = match attach.logs {
-        true => [0; 2],
-        false => TAGS.map(|(stream, _)| length(&target, stream)),
+    let start = match attach.logs {
+        true => Start::default(),
+        false => Start::END,
     };
+    let outputs = TAGS.map(|(stream, tag)| {
+        let target = (target.clone(), Kind::Machine);
+        (LogReader::new(target, stream, start, true), tag)
+    });
+    let open = |(mut reader, tag): (LogReader, u8)| {
+        tokio::task::block_in_place(|| reader.open())?;
+        Ok::<_, io::Error>((reader, tag))
+    };
+    let [output, error] = outputs;
+    let outputs = [open(output)?, open(error)?];
     let upgrade = upgrade.max_message_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(async move |socket| {
         // The server does not need to know how a connection ends.
-        let _ = serve(&target, (input, offsets), socket).await;
+        let _ = serve(&target, (input, outputs), socket).await;
         drop(room);
     }))
 }
@@ -99,30 +106,19 @@ async fn input_of(target: &Target) -> Result<StdUnixStream, Problem> {
     }
 }
 
-/// The number of bytes that a program has written to one of its outputs.
-fn length(target: &Target, stream: LogStream) -> u64 {
-    let file = File::open(target.daemon.machines.file(&target.id, stream.name()));
-    let extent = file.and_then(|file| log::extent(&file, MAX_OUTPUT));
-    extent.map_or(0, |extent| extent.end)
-}
-
 type Sink = Mutex<SplitSink<WebSocket, Message>>;
 
 /// Serves one client until the program ends or the client disconnects.
 async fn serve(
     target: &Target,
-    (input, offsets): (Option<StdUnixStream>, [u64; 2]),
+    (input, [output, error]): (Option<StdUnixStream>, [(LogReader, u8); 2]),
     socket: WebSocket,
 ) -> Result<(), axum::Error> {
     let (sink, mut messages) = socket.split();
     let sink = Mutex::new(sink);
-    let output = |index: usize| {
-        let (stream, tag) = TAGS[index];
-        let reader = LogReader::new(target.clone(), stream, offsets[index], true);
-        send_output(reader, tag, &sink)
-    };
+    let send = |(reader, tag)| send_output(reader, tag, &sink);
     let outputs = async {
-        tokio::try_join!(output(0), output(1))?;
+        tokio::try_join!(send(output), send(error))?;
         if let Ok(ended) = find(target, Kind::Machine) {
             let view = super::machines::MachineView::new(&target.daemon, ended);
             let text = serde_json::to_string(&view).map_err(axum::Error::new)?;
@@ -154,8 +150,8 @@ async fn serve(
 
 /// Sends the program's output, until the program has ended.
 async fn send_output(mut reader: LogReader, tag: u8, sink: &Sink) -> Result<(), axum::Error> {
-    while let Some(chunk) = reader.next().await.map_err(axum::Error::new)? {
-        let message = [&[tag], &chunk[..]].concat();
+    while let Some(entry) = reader.next().await.map_err(axum::Error::new)? {
+        let message = [&[tag], &entry.bytes[..]].concat();
         sink.lock()
             .await
             .send(Message::Binary(message.into()))

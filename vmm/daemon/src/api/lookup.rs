@@ -4,6 +4,7 @@
 use super::extract::{Caller, Target};
 use crate::Daemon;
 use crate::auth::random_hex;
+use crate::machines::inodes;
 use crate::network::NetworkError;
 use crate::problem::Problem;
 use crate::store::{Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Program, Spec};
@@ -125,6 +126,7 @@ pub fn insert(
         state,
         idempotency: key.map(|key| (key, &hash[..])),
         input: input as u64,
+        inodes: inodes(daemon.machines.log_job()),
     };
     match daemon.store.create_machine(&new)? {
         Created::New(machine) => Ok((machine, true)),

@@ -8,6 +8,7 @@ pub mod fuzzing;
 mod logs;
 mod lookup;
 mod machines;
+mod outputs;
 mod programs;
 mod runs;
 mod spec;
@@ -51,6 +52,7 @@ pub fn router(daemon: Arc<Daemon>) -> Router {
         .routes(routes!(system::events))
         .routes(routes!(runs::create))
         .routes(routes!(runs::get, runs::delete))
+        .routes(routes!(logs::of_run))
         .routes(routes!(programs::list, programs::upload))
         .routes(routes!(programs::get, programs::delete))
         .routes(routes!(volumes::list, volumes::create))

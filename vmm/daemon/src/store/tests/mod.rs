@@ -19,6 +19,7 @@ fn new<'a>(id: &'a str, spec: &'a Spec, state: MachineState) -> NewMachine<'a> {
         state,
         idempotency: None,
         input: 0,
+        inodes: 5,
     }
 }
 
@@ -525,6 +526,13 @@ fn inodes_count() {
     assert!(store.add_image("a", "l", 1).is_err());
     store.delete_volume("a", "v1").unwrap();
     assert_eq!(left(), 0, "they are still there");
+    let made = store.machine("m1").unwrap().unwrap();
+    let reserve = |inodes| store.reserve_outputs(&made, Storage { bytes: 0, inodes });
+    assert!(reserve(6).is_err());
+    assert_eq!(left(), 0, "as before");
+    reserve(3).unwrap();
+    assert_eq!(left(), 2, "a log with fewer files");
+    reserve(5).unwrap();
     store.forget_volume("v1").unwrap();
     assert!(store.create_machine(&machine("m2")).is_err());
     assert!(store.delete_machine("m1").unwrap());
@@ -554,10 +562,11 @@ fn what_machines_keep_counts() {
     let before = bytes_left(&store, "a");
     assert!((4000..5000).contains(&before), "{before}");
     // The maximum of the outputs counts; after the end, their actual size counts.
-    assert!(store.reserve_outputs(&made, before + 1).is_err());
+    let most = |bytes| Storage { bytes, inodes: 5 };
+    assert!(store.reserve_outputs(&made, most(before + 1)).is_err());
     assert_eq!(bytes_left(&store, "a"), before);
-    store.reserve_outputs(&made, before).unwrap();
-    store.reserve_outputs(&made, before).unwrap();
+    store.reserve_outputs(&made, most(before)).unwrap();
+    store.reserve_outputs(&made, most(before)).unwrap();
     assert_eq!(bytes_left(&store, "a"), 0);
     store.end_machine(&made, 10).unwrap();
     assert_eq!(bytes_left(&store, "a"), before - 10);

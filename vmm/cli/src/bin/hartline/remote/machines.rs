@@ -262,9 +262,18 @@ pub struct Logs {
     #[arg(short, long)]
     follow: bool,
 
-    /// Print only this number of last lines
-    #[arg(short = 'n', long, value_name = "LINES")]
-    tail: Option<u64>,
+    /// Print only this number of last lines, or all
+    #[arg(short = 'n', long, value_name = "LINES", value_parser = tail)]
+    tail: Option<String>,
+
+    /// Print only output since a time (2026-01-31T12:00:00Z), a Unix time, or a duration before now
+    /// (10m, 1h30m)
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+
+    /// Print the time of each line
+    #[arg(short, long)]
+    timestamps: bool,
 
     /// Print standard error instead of standard output
     #[arg(long)]
@@ -274,6 +283,16 @@ pub struct Logs {
     machine: String,
 }
 
+fn tail(text: &str) -> Result<String, &'static str> {
+    match text == "all" || text.parse::<u64>().is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err("must be a number of lines, or all"),
+    }
+}
+
+/// Header with the position of the first byte of a log.
+const LOG_START: &str = "hartline-log-start";
+
 /// Prints the output of a machine.
 ///
 /// # Errors
@@ -282,16 +301,29 @@ pub fn logs(arguments: &Logs) -> anyhow::Result<ExitCode> {
     wait(async {
         let stream = if arguments.stderr { "stderr" } else { "stdout" };
         let mut path = format!(
-            "/v1/machines/{}/logs?follow={}&stream={stream}",
+            "/v1/machines/{}/logs?follow={}&timestamps={}&stream={stream}",
             client::escape(&arguments.machine),
             arguments.follow,
+            arguments.timestamps,
         );
-        if let Some(lines) = arguments.tail {
-            path.push_str(&format!("&tail={lines}"));
+        let parts = [("tail", &arguments.tail), ("since", &arguments.since)];
+        let is_whole = parts.iter().all(|(_, value)| value.is_none());
+        for (name, value) in parts {
+            if let Some(value) = value {
+                path.push_str(&format!("&{name}={}", client::escape(value)));
+            }
         }
         let mut daemon = arguments.remote.connect().await?;
         let nothing = client::full(Vec::new());
         let answer = daemon.send(Method::GET, &path, None, nothing).await?;
+        let start = answer.headers().get(LOG_START);
+        let start = start.and_then(|start| start.to_str().ok()?.parse::<u64>().ok());
+        if is_whole && let Some(lost @ 1..) = start {
+            crate::say(&format!(
+                "the first {lost} bytes of the output are gone: hartlined keeps the newest output \
+                 (log_max_size and log_max_files)"
+            ));
+        }
         let mut body = answer.into_body();
         let mut out = io::stdout().lock();
         while let Some(frame) = body.frame().await {

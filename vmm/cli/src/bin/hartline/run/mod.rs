@@ -132,6 +132,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             recorder: &record,
         }),
         confine: pin.map(|pin| place(pin) as Arc<dyn Confine>),
+        outputs: None,
         output_limit: u64::MAX,
     };
     let machine = machine
