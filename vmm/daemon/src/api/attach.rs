@@ -1,5 +1,6 @@
 //! The input and output of a machine's program as a WebSocket (RFC 6455).
 
+use super::Refused;
 use super::extract::{Query, Target};
 use super::logs::{LogReader, LogStream, Start};
 use super::lookup::find;
@@ -49,9 +50,9 @@ pub struct Attach {
 /// for standard error. Binary messages of the client are standard input; an empty message
 /// closes it. When the program ends, the daemon sends the machine in a text message and
 /// closes the connection. A closed connection does not end the machine.
-#[utoipa::path(get, path = "/v1/machines/{id}/attach", params(("id" = String, Path), Attach),
-    responses((status = 101),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/machines/{id}/attach",
+    operation_id = "attach_to_machine", params(("id" = String, Path), Attach),
+    responses((status = 101, description = "The connection is a WebSocket from now on"), Refused))]
 pub async fn attach(
     target: Target,
     Query(attach): Query<Attach>,

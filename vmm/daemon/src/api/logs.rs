@@ -1,5 +1,6 @@
 //! The output of machines' and asynchronous runs' programs.
 
+use super::Refused;
 use super::extract::{Query, Target};
 use super::lookup::find;
 use crate::log::{Entry, Reader, Since, now, stamp};
@@ -134,10 +135,12 @@ impl Start {
 ///
 /// The daemon keeps the newest output (`log_max_size` and `log_max_files` of its configuration).
 /// `Hartline-Log-Start` is the position of the answer's first byte in the output.
-#[utoipa::path(get, path = "/v1/machines/{id}/logs", params(("id" = String, Path), Log),
-    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>,
-        headers(("Hartline-Log-Start" = u64))),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/machines/{id}/logs",
+    operation_id = "get_machine_logs", params(("id" = String, Path), Log),
+    responses((status = 200, description = "The output",
+        content_type = "application/octet-stream",
+        body = Vec<u8>,
+        headers(("Hartline-Log-Start" = u64))), Refused))]
 pub async fn logs(target: Target, Query(which): Query<Log>) -> Result<Response, Problem> {
     answer(target, Kind::Machine, &which)
 }
@@ -145,10 +148,12 @@ pub async fn logs(target: Target, Query(which): Query<Log>) -> Result<Response, 
 /// Get the output of an asynchronous run's program
 ///
 /// As the output of a machine, while the program runs and afterwards.
-#[utoipa::path(get, path = "/v1/runs/{id}/logs", params(("id" = String, Path), Log),
-    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>,
-        headers(("Hartline-Log-Start" = u64))),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/runs/{id}/logs",
+    operation_id = "get_run_logs", params(("id" = String, Path), Log),
+    responses((status = 200, description = "The output",
+        content_type = "application/octet-stream",
+        body = Vec<u8>,
+        headers(("Hartline-Log-Start" = u64))), Refused))]
 pub async fn of_run(target: Target, Query(which): Query<Log>) -> Result<Response, Problem> {
     answer(target, Kind::Run, &which)
 }

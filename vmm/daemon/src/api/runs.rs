@@ -1,6 +1,7 @@
 //! Runs: one call that runs a program and answers with its output, either in the answer or, if the
 //! run is asynchronous, on a later request.
 
+use super::Refused;
 use super::extract::{Caller, Json, Query, Target, from_object};
 use super::lookup::{
     MAX_WAIT, check_network, find, find_program, idempotency_key, insert, start_new, wait_for_end,
@@ -43,6 +44,8 @@ const DELETE_WAIT: u64 = 10;
 
 /// A run to make.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[schema(example = json!({"program": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
+    "args": ["--version"], "memory": 134217728, "timeout_ms": 5000}))]
 #[serde(try_from = "Map<String, Value>")]
 pub struct RunRequest {
     #[serde(flatten)]
@@ -177,14 +180,18 @@ impl RunStatus {
 /// any length. Without it, the answer has the newest 16 MiB of each output, and those of a run that is
 /// kept are as long as its logs. If bytes of an output are not in the answer, its `truncated` is true,
 /// and `missing` has their number.
-#[utoipa::path(post, path = "/v1/runs", request_body = RunRequest,
+#[utoipa::path(post, path = "/v1/runs", operation_id = "create_run", request_body = RunRequest,
     params(("Prefer" = Option<String>, Header),
     ("Idempotency-Key" = Option<String>, Header, max_length = 255)),
-    responses((status = 200, content((RunOutcome = "application/json"),
+    responses((status = 200, description = "The outcome of the run",
+        content((RunOutcome = "application/json"),
         (stream::Line = "application/x-ndjson"))),
-    (status = 202, body = RunStatus, headers(("Location" = String))),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = "5XX", body = Problem, content_type = "application/problem+json")))]
+    (status = 202, description = "The asynchronous run",
+        body = RunStatus, headers(("Location" = String))),
+    Refused,
+    (status = "5XX", description = "The daemon has failed",
+        body = Problem,
+        content_type = "application/problem+json")))]
 pub async fn create(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -444,9 +451,9 @@ pub struct Wait {
 }
 
 /// Get an asynchronous run, with its output if it has ended
-#[utoipa::path(get, path = "/v1/runs/{id}", params(("id" = String, Path), Wait),
-    responses((status = 200, body = RunStatus),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/runs/{id}",
+    operation_id = "get_run", params(("id" = String, Path), Wait),
+    responses((status = 200, description = "The run", body = RunStatus), Refused))]
 pub async fn get(target: Target, Query(wait): Query<Wait>) -> Result<Response, Problem> {
     wait_for_end(&target, Kind::Run, wait.seconds).await?;
     let run = find(&target, Kind::Run)?;
@@ -457,9 +464,9 @@ pub async fn get(target: Target, Query(wait): Query<Wait>) -> Result<Response, P
 }
 
 /// Delete an asynchronous run, and end it first if necessary
-#[utoipa::path(delete, path = "/v1/runs/{id}", params(("id" = String, Path)),
-    responses((status = 204),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(delete, path = "/v1/runs/{id}",
+    operation_id = "delete_run", params(("id" = String, Path)),
+    responses((status = 204, description = "The run is deleted"), Refused))]
 pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     let run = find(&target, Kind::Run)?;
     let machines = &target.daemon.machines;
