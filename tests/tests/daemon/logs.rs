@@ -145,7 +145,7 @@ pub fn rotation() -> Result<()> {
     )?;
     let mut first = [0; 12];
     lazy.read_exact(&mut first)?;
-    check("the lazy reader", &first == b"HTTP/1.1 200", &first)
+    check("the lazy reader", first == *b"HTTP/1.1 200", &first)
 }
 
 /// Lines have times. Clients ask for lines since a time and for the last ones.

@@ -35,10 +35,6 @@ pub struct Output {
     missing: u64,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
