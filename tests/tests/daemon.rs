@@ -275,7 +275,13 @@ fn root_file_systems() -> Result<()> {
     }
     let body = json!({ "program": program["id"] }).to_string();
     let refused = daemon.request("POST", "/v1/runs", body.as_bytes())?;
-    check("field", refused.text("field") == "path", &refused)
+    check("field", refused.text("field") == "path", &refused)?;
+    let detail = refused.text("detail");
+    check(
+        "its name is told once",
+        !detail.starts_with("path"),
+        &detail,
+    )
 }
 
 fn bad_requests() -> Result<()> {

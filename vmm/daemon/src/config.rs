@@ -158,7 +158,7 @@ impl Default for Config {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -166,7 +166,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The file is not a valid configuration.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
@@ -356,6 +356,26 @@ mod tests {
         let limits = [&mut config.network_bandwidth, &mut config.network_packets];
         assert!(limits.into_iter().all(|limit| limit.take().is_some()));
         assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn faults_of_the_file_are_told_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("hartlined.toml");
+        let tell = || {
+            format!(
+                "{:#}",
+                anyhow::Error::from(Config::read(&path).unwrap_err())
+            )
+        };
+        assert_eq!(tell().matches("No such file").count(), 1, "{}", tell());
+        std::fs::write(&path, "pol = 2").unwrap();
+        assert_eq!(tell().matches("unknown field").count(), 1, "{}", tell());
+        assert!(
+            tell().starts_with(&path.display().to_string()),
+            "{}",
+            tell()
+        );
     }
 
     #[test]

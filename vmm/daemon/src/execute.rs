@@ -83,10 +83,10 @@ pub enum NotRunnable {
     #[error("the program cannot be used: {0}")]
     Failed(String),
     /// A root file system needs the path of a program.
-    #[error("path: the upload is a root file system: give the path of a program in it")]
+    #[error("the upload is a root file system: give the path of a program in it")]
     NoPath,
     /// A single program must not have a path.
-    #[error("path: the upload is one program")]
+    #[error("the upload is one program: it has no paths")]
     Path,
 }
 

@@ -10,7 +10,7 @@ use crate::problem::Problem;
 use crate::store::{Kind, Scope};
 use axum::Extension;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt, StreamExt};
@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(50);
 /// Longest message of a client, bytes.
 const MAX_MESSAGE: usize = 64 << 10;
+/// Reason of the end of a connection whose client sends input without asking for it.
+const NO_INPUT: &str = "input needs input=true in the request";
 /// First byte of messages with standard output, and with standard error.
 const TAGS: [(LogStream, u8); 2] = [(LogStream::Stdout, 1), (LogStream::Stderr, 2)];
 
@@ -47,8 +49,9 @@ pub struct Attach {
 /// Attach to a running machine, as a WebSocket
 ///
 /// Binary messages of the daemon are output: the first byte is 1 for standard output and 2
-/// for standard error. Binary messages of the client are standard input; an empty message
-/// closes it. When the program ends, the daemon sends the machine in a text message and
+/// for standard error. Binary messages of the client are standard input, with `input=true`; an
+/// empty message closes it. Without `input=true` the daemon closes the connection (status 1008)
+/// when a client sends one. When the program ends, the daemon sends the machine in a text message and
 /// closes the connection. A closed connection does not end the machine.
 #[utoipa::path(get, path = "/v1/machines/{id}/attach",
     operation_id = "attach_to_machine", params(("id" = String, Path), Attach),
@@ -127,14 +130,24 @@ async fn serve(
         }
         sink.lock().await.close().await
     };
+    let has_input = input.is_some();
     let input = async {
         let mut input = match input {
             Some(input) => Some(UnixStream::from_std(input).map_err(axum::Error::new)?),
             None => None,
         };
         while let Some(message) = messages.next().await {
-            if let Message::Binary(bytes) = message?
-                && let Some(stream) = &mut input
+            let Message::Binary(bytes) = message? else {
+                continue;
+            };
+            if !has_input {
+                let frame = CloseFrame {
+                    code: close_code::POLICY,
+                    reason: NO_INPUT.into(),
+                };
+                return sink.lock().await.send(Message::Close(Some(frame))).await;
+            }
+            if let Some(stream) = &mut input
                 && write_input(stream, &bytes).await.is_err()
             {
                 // The program has ended, or will: the outputs show it.

@@ -83,8 +83,8 @@ pub(super) struct What {
     #[arg(long, default_value_t = 1)]
     cpus: u32,
 
-    /// Memory in MiB
-    #[arg(long = "mem", value_name = "MIB", default_value_t = 256)]
+    /// Memory: MiB, or with a suffix of K, M, G or T
+    #[arg(long = "mem", value_name = "SIZE", default_value = "256M", value_parser = size)]
     memory: u64,
 
     /// Use dedicated CPUs: one for each vCPU, and one for the devices
@@ -105,21 +105,17 @@ pub(super) struct What {
 
 impl What {
     /// Makes the API's request with these fields.
-    ///
-    /// # Errors
-    /// The memory size overflows.
-    pub(super) fn request(&self) -> anyhow::Result<Value> {
-        let memory = self.memory.checked_mul(1 << 20);
-        Ok(json!({
+    pub(super) fn request(&self) -> Value {
+        json!({
             "program": self.program,
             "path": self.path,
             "args": self.arguments,
             "env": map(&self.environment),
             "cpus": self.cpus,
-            "memory": memory.context("--mem: too large")?,
+            "memory": self.memory,
             "network": self.network,
             "cpu_class": if self.dedicated { "dedicated" } else { "shared" },
-        }))
+        })
     }
 }
 
@@ -128,12 +124,30 @@ fn pair(text: &str) -> Result<(String, String), &'static str> {
     Ok((pair.0.to_owned(), pair.1.to_owned()))
 }
 
+/// A size in bytes; MiB without a suffix.
+fn size(text: &str) -> Result<u64, &'static str> {
+    let units = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
+    let unit = units
+        .iter()
+        .find(|(name, _)| text.to_ascii_uppercase().ends_with(*name));
+    let (number, shift) = match unit {
+        Some((_, shift)) => (&text[..text.len() - 1], *shift),
+        None => (text, 20),
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "not a number of MiB (suffixes: K, M, G, T)")?;
+    number.checked_mul(1 << shift).ok_or("too large")
+}
+
 /// A volume of a machine, in the API's form.
 fn mount(text: &str) -> Result<Value, &'static str> {
-    let form = "needs the form NAME:PATH or NAME:PATH:ro";
+    let form = "needs the form NAME:PATH, NAME:PATH:ro or NAME:PATH:rw";
     let (volume, path) = text.split_once(':').ok_or(form)?;
-    let (path, read_only) = match path.strip_suffix(":ro") {
-        Some(path) => (path, true),
+    let (path, read_only) = match path.rsplit_once(':') {
+        Some((path, "ro")) => (path, true),
+        Some((path, "rw")) => (path, false),
+        Some(_) => return Err(form),
         None => (path, false),
     };
     Ok(json!({ "volume": volume, "path": path, "read_only": read_only }))
@@ -158,7 +172,7 @@ pub struct Create {
     labels: Vec<(String, String)>,
 
     /// Volume, and its absolute path in the machine (repeatable)
-    #[arg(long = "volume", value_name = "NAME:PATH[:ro]", value_parser = mount)]
+    #[arg(long = "volume", value_name = "NAME:PATH[:ro|:rw]", value_parser = mount)]
     volumes: Vec<Value>,
 
     /// Start the machine too
@@ -175,7 +189,7 @@ pub struct Create {
 /// # Errors
 /// The daemon refuses.
 pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
-    let mut request = arguments.what.request()?;
+    let mut request = arguments.what.request();
     request["labels"] = map(&arguments.labels);
     request["volumes"] = arguments.volumes.clone().into();
     request["start"] = arguments.start.into();
@@ -345,5 +359,34 @@ fn piece(stream: &str, data: &[u8]) -> Value {
     match std::str::from_utf8(data) {
         Ok(text) => json!({ "stream": stream, "text": text }),
         Err(_) => json!({ "stream": stream, "base64": BASE64_STANDARD.encode(data) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("256"), Ok(256 << 20));
+        assert_eq!(size("65536k"), Ok(64 << 20));
+        assert_eq!(size("1T"), Ok(1 << 40));
+        for bad in ["", "G", "1X", "-1", "18446744073709551615", "16777216T"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn volumes_are_read_only_or_not() {
+        let is = |text, path, read_only| {
+            let expected = json!({ "volume": "v", "path": path, "read_only": read_only });
+            assert_eq!(mount(text), Ok(expected), "{text}");
+        };
+        is("v:/x", "/x", false);
+        is("v:/x:rw", "/x", false);
+        is("v:/x:ro", "/x", true);
+        for bad in ["v", "v:/x:", "v:/x:r", "v:/x:ro:rw:z"] {
+            assert!(mount(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -41,7 +41,7 @@ pub struct Submit {
 /// # Errors
 /// The daemon refuses, or standard input is too long.
 pub fn submit(arguments: &Submit) -> anyhow::Result<ExitCode> {
-    let mut request = arguments.what.request()?;
+    let mut request = arguments.what.request();
     if let Some(seconds) = arguments.timeout {
         request["timeout_ms"] = json!(seconds * 1000);
     }
