@@ -68,6 +68,7 @@ const TESTS: &[(&str, Test)] = &[
     ("killed under load", faults::killed_under_load),
     ("its description", described::description_holds),
     ("lists and events", lists::lists),
+    ("short ids", lists::short_ids),
     ("rate limit", lists::rate_limit),
     ("asynchronous runs", kept::asynchronous_runs),
     ("images on demand", kept::images_on_demand),
@@ -317,7 +318,7 @@ fn bad_requests() -> Result<()> {
             409,
             "no-dedicated-cpus",
         ),
-        (with("program", json!("00")), 404, "not-found"),
+        (with("program", json!("0".repeat(64))), 404, "not-found"),
         (with("stdin", json!("x".repeat(300_000))), 413, "too-large"),
     ];
     for (body, status, code) in rows {

@@ -81,6 +81,9 @@ pub fn attach() -> Result<()> {
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     check("not interactive", told.contains("interactive"), &told)?;
     let watching = attached(&daemon, &ticking, &["--no-stdin"])?;
+    // Input that the client has not asked for does not disappear.
+    let told = unexpected_input(&daemon, &format!("{ticking}/attach?logs=true"))?;
+    check("input", told.contains("input=true"), &told)?;
     daemon
         .request("POST", &format!("{ticking}/kill"), b"")?
         .expect(200)?;
@@ -92,9 +95,6 @@ pub fn attach() -> Result<()> {
     // The machine may have ended before the client was attached.
     let right = told.0 == Some(137) || told.1.contains("exited");
     check("its exit code", right, &told)?;
-    // Input that the client has not asked for does not disappear.
-    let told = unexpected_input(&daemon, &format!("{ticking}/attach?logs=true"))?;
-    check("input", told.contains("input=true"), &told)?;
     let plain = daemon.request("GET", &format!("{ticking}/attach?logs=true"), b"")?;
     check(
         "no WebSocket",

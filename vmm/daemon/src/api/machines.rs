@@ -171,13 +171,13 @@ pub async fn create(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
     headers: HeaderMap,
-    Json(request): Json<MachineRequest>,
+    Json(mut request): Json<MachineRequest>,
 ) -> Result<(StatusCode, axum::Json<MachineView>), Problem> {
     caller.needs(Scope::Write)?;
     check_spec(&request.spec)?;
     let key = idempotency_key(&headers)?;
     let (program, extra) = (
-        find_program(&daemon, &caller, &request.spec)?,
+        find_program(&daemon, &caller, &mut request.spec)?,
         &request.start,
     );
     check_mounts(&daemon, &caller, &request.spec)?;

@@ -200,7 +200,7 @@ pub async fn create(
 ) -> Result<Response, Problem> {
     caller.needs(Scope::Write)?;
     check(&mut request)?;
-    let program = find_program(&daemon, &caller, &request.spec)?;
+    let program = find_program(&daemon, &caller, &mut request.spec)?;
     check_network(&daemon, &request.spec)?;
     let key = idempotency_key(&headers)?;
     let answers_at_once = !request.wait || prefers_async(&headers);

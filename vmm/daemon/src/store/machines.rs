@@ -281,6 +281,26 @@ impl Store {
         Ok(found.map(|machine| self.as_it_is(machine)))
     }
 
+    /// Ids of a tenant's machines, or runs, that begin with some hexadecimal digits: two at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn machine_ids(
+        &self,
+        tenant: &str,
+        kind: Kind,
+        begin: &str,
+    ) -> Result<Vec<String>, StoreError> {
+        let connection = self.connection();
+        // No digit comes after f.
+        let mut statement = connection.prepare_cached(
+            "SELECT id FROM machine WHERE tenant = ?1 AND kind = ?2
+             AND id >= ?3 AND id < ?3 || 'g' ORDER BY id LIMIT 2",
+        )?;
+        let ids = statement.query_map([tenant, kind.name(), begin], |row| row.get(0))?;
+        Ok(ids.collect::<Result<_, _>>()?)
+    }
+
     /// Machines of a tenant (not its runs) by id, after the id `after`, optionally in one state, at
     /// most `limit`.
     ///

@@ -490,6 +490,34 @@ fn contents_of_files_go_with_the_program() {
 }
 
 #[test]
+fn ids_are_found_by_their_begin() {
+    let (_directory, _path, store) = store();
+    let spec = spec();
+    for id in ["a0", "a1", "b0ff"] {
+        store
+            .create_machine(&new(id, &spec, MachineState::Created))
+            .unwrap();
+    }
+    let ids = |begin| {
+        store
+            .machine_ids(DEFAULT_TENANT, Kind::Machine, begin)
+            .unwrap()
+    };
+    assert_eq!(ids("a"), ["a0", "a1"]);
+    assert_eq!(ids("a1"), ["a1"]);
+    assert_eq!(ids("b0f"), ["b0ff"]);
+    assert_eq!(ids("b0ff0"), [""; 0]);
+    assert_eq!(ids("c"), [""; 0]);
+    let others = |tenant, kind| store.machine_ids(tenant, kind, "b").unwrap();
+    assert_eq!(others("other", Kind::Machine), [""; 0]);
+    assert_eq!(others(DEFAULT_TENANT, Kind::Run), [""; 0]);
+    store.put_tenant("a", &Quota::default()).unwrap();
+    store.add_program(&program("a")).unwrap();
+    assert_eq!(store.program_ids("a", "a").unwrap(), ["aa"]);
+    assert_eq!(store.program_ids("b", "a").unwrap(), [""; 0]);
+}
+
+#[test]
 fn inodes_count() {
     let (_directory, _path, store) = store();
     let quota = Quota {

@@ -1,7 +1,7 @@
 //! `hartline ps`, `create`, `start`, `stop`, `kill`, `rm` and `logs`.
 
-use super::{Remote, done, list, table, wait};
-use anyhow::Context;
+use super::{Format, Remote, done, list, table, wait};
+use anyhow::{Context, bail};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hartline_cli::client;
@@ -20,6 +20,31 @@ pub struct Ps {
     /// List only machines in this state
     #[arg(long)]
     state: Option<String>,
+
+    /// List only machines with state=STATE, label=NAME=VALUE or program=ID (repeatable)
+    #[arg(long, value_name = "KEY=VALUE", value_parser = filter)]
+    filter: Vec<(String, String)>,
+
+    /// Print ids only
+    #[arg(short, long, conflicts_with_all = ["wide", "json"])]
+    quiet: bool,
+
+    /// Print whole ids, arguments and messages
+    #[arg(long)]
+    wide: bool,
+
+    /// Print JSON, as --output json
+    #[arg(long)]
+    json: bool,
+}
+
+fn filter(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key @ ("state" | "label" | "program"), value)) => {
+            Ok((key.to_owned(), value.to_owned()))
+        }
+        _ => Err("needs the form state=STATE, label=NAME=VALUE or program=ID"),
+    }
 }
 
 /// Prints the machines.
@@ -27,27 +52,57 @@ pub struct Ps {
 /// # Errors
 /// The daemon does not answer.
 pub fn ps(arguments: &Ps) -> anyhow::Result<ExitCode> {
+    let state = arguments.state.iter().map(|state| ("state", state));
+    let filters = arguments.filter.iter();
+    let filters = state.chain(filters.map(|(key, value)| (key.as_str(), value)));
+    let (mut query, mut programs) = (String::new(), Vec::new());
+    for (key, value) in filters {
+        match key {
+            "program" => programs.push(value),
+            // Machines have one state; of several labels, the API takes one.
+            key if query.contains(&format!("{key}=")) => {
+                bail!("--filter: {key} is there twice")
+            }
+            key => query.push_str(&format!("{key}={}&", client::escape(value))),
+        }
+    }
     wait(async {
-        let state = arguments.state.as_deref().map(client::escape);
-        let filter = state.map_or(String::new(), |state| format!("state={state}"));
         let mut daemon = arguments.remote.connect().await?;
-        let machines = list(&mut daemon, "/v1/machines", &filter).await?;
-        if !arguments.remote.print_json(&machines)? {
+        let mut machines = list(&mut daemon, "/v1/machines", query.trim_end_matches('&')).await?;
+        machines.retain(|machine| {
+            let program = table::text(machine.get("spec").unwrap_or(&Value::Null), "program");
+            programs.iter().all(|id| program.starts_with(id.as_str()))
+        });
+        let mut remote = arguments.remote.clone();
+        if arguments.json {
+            remote.output = Format::Json;
+        }
+        if arguments.quiet {
+            for machine in &machines {
+                writeln!(io::stdout(), "{}", table::text(machine, "id"))?;
+            }
+        } else if !remote.print_json(&machines)? {
             let rows: Vec<_> = machines.iter().map(row).collect();
-            let headings = [
-                "ID",
-                "PROGRAM",
-                "ARGUMENTS",
-                "STATE",
-                "ADDRESS",
-                "CODE",
-                "MESSAGE",
-            ];
-            table::print(headings, &rows)?;
+            match arguments.wide {
+                true => table::print(HEADINGS, &rows)?,
+                false => table::print(HEADINGS, &rows.iter().map(narrow).collect::<Vec<_>>())?,
+            }
         }
         done()
     })
 }
+
+const HEADINGS: [&str; 7] = [
+    "ID",
+    "PROGRAM",
+    "ARGUMENTS",
+    "STATE",
+    "ADDRESS",
+    "CODE",
+    "MESSAGE",
+];
+/// The widest columns that are printed without --wide: a line has at most 100 characters with them.
+const WIDTHS: [usize; 7] = [12, 12, 20, 8, 15, 4, 17];
 
 fn row(machine: &Value) -> [String; 7] {
     let spec = machine.get("spec").unwrap_or(&Value::Null);
@@ -59,13 +114,22 @@ fn row(machine: &Value) -> [String; 7] {
         .collect();
     [
         table::text(machine, "id"),
-        table::short(spec, "program"),
+        table::text(spec, "program"),
         arguments.join(" "),
         table::text(machine, "state"),
         table::text(machine, "address"),
         table::text(machine, "exit_code"),
         table::text(machine, "message"),
     ]
+}
+
+/// A row whose ids, arguments and message are cut to their columns.
+fn narrow(row: &[String; 7]) -> [String; 7] {
+    std::array::from_fn(|column| match column {
+        // Their begins are as good as the whole ids.
+        0 | 1 => row[column].chars().take(WIDTHS[column]).collect(),
+        _ => table::cut(&row[column], WIDTHS[column]),
+    })
 }
 
 /// The program and resources, for `hartline create` and `hartline submit`.
@@ -365,6 +429,28 @@ fn piece(stream: &str, data: &[u8]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_fit_a_terminal() {
+        let spaces = 2 * (WIDTHS.len() - 1);
+        assert!(WIDTHS.iter().sum::<usize>() + spaces <= 100);
+        let long: [String; 7] = std::array::from_fn(|_| "x".repeat(50));
+        let short = narrow(&long);
+        for (text, width) in short.iter().zip(WIDTHS) {
+            assert_eq!(text.chars().count(), width, "{text}");
+        }
+        assert!(!short[0].contains('\u{2026}') && short[2].ends_with('\u{2026}'));
+        let fits: [String; 7] = std::array::from_fn(|_| "abcd".to_owned());
+        assert_eq!(narrow(&fits), fits);
+    }
+
+    #[test]
+    fn filters_are_checked() {
+        let is = |key: &str, value: &str| Ok((key.to_owned(), value.to_owned()));
+        assert_eq!(filter("label=a=b"), is("label", "a=b"));
+        assert_eq!(filter("state=running"), is("state", "running"));
+        assert!(filter("name=x").is_err() && filter("state").is_err());
+    }
 
     #[test]
     fn sizes_have_units() {
