@@ -301,7 +301,7 @@ mod tests {
             assert_eq!(found["stderr"]["text"], "");
         }
         // A character that is cut at the end is not text.
-        let cut = [&long.as_bytes()[..], b"\xe2\x82"].concat();
+        let cut = [long.as_bytes(), b"\xe2\x82"].concat();
         assert!(answer([&cut, b""])["stdout"]["base64"].is_string());
     }
 

@@ -32,9 +32,11 @@ use std::path::{Path, PathBuf};
 const MAGIC: [u8; 8] = *b"hl-log-1";
 const MARK: u32 = 0x4c52_4543;
 /// Length of a file's header, bytes.
-const HEADER: u64 = 16;
+const HEADER_LENGTH: usize = 16;
+const HEADER: u64 = HEADER_LENGTH as u64;
 /// Length of a record without its bytes.
-const RECORD: u64 = 24;
+const RECORD_LENGTH: usize = 24;
+const RECORD: u64 = RECORD_LENGTH as u64;
 /// Most bytes of one record.
 const MAX_BYTES: usize = 64 << 10;
 
@@ -62,8 +64,8 @@ struct Head {
 }
 
 impl Head {
-    fn to_bytes(self) -> [u8; RECORD as usize] {
-        let mut bytes = [0; RECORD as usize];
+    fn to_bytes(self) -> [u8; RECORD_LENGTH] {
+        let mut bytes = [0; RECORD_LENGTH];
         bytes[..8].copy_from_slice(&self.time.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.position.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.length.to_le_bytes());
@@ -72,7 +74,7 @@ impl Head {
     }
 
     /// `None`: these bytes are not the head of a record.
-    fn from_bytes(bytes: [u8; RECORD as usize]) -> Option<Self> {
+    fn from_bytes(bytes: [u8; RECORD_LENGTH]) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         let [time, position, last] = words else {
             return None;

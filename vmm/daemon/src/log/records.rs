@@ -1,12 +1,12 @@
 //! Finds the records in the files of an output.
 
-use super::{HEADER, Head, MAGIC, MAX_BYTES, MAX_FILES, RECORD};
+use super::{HEADER, HEADER_LENGTH, Head, MAGIC, MAX_BYTES, MAX_FILES, RECORD, RECORD_LENGTH};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
 /// Bytes that are read at a time: one record fits.
-const BLOCK: usize = RECORD as usize + MAX_BYTES;
+const BLOCK: usize = RECORD_LENGTH + MAX_BYTES;
 
 /// A place in the files of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -199,7 +199,7 @@ impl Records {
 
 /// The number of a file; `None`: it is empty.
 fn number_of(file: &File) -> io::Result<Option<u64>> {
-    let mut header = [0; HEADER as usize];
+    let mut header = [0; HEADER_LENGTH];
     let count = file.read_at(&mut header, 0)?;
     let (magic, number) = header.split_at(MAGIC.len());
     let number = number.try_into().map_or(0, u64::from_le_bytes);
