@@ -15,6 +15,8 @@ mod faults;
 mod kept;
 #[path = "daemon/lists.rs"]
 mod lists;
+#[path = "daemon/logs.rs"]
+mod logs;
 #[path = "daemon/networks.rs"]
 mod networks;
 #[path = "daemon/operating.rs"]
@@ -54,7 +56,9 @@ const TESTS: &[(&str, Test)] = &[
     ("many connections", faults::many_connections),
     ("slow clients", faults::slow_clients),
     ("half uploads", faults::half_uploads),
-    ("log flood", faults::log_flood),
+    ("logs that rotate", logs::rotation),
+    ("logs with times", logs::times),
+    ("outputs of runs", logs::outputs_of_runs),
     ("ids of others", faults::ids_of_others),
     ("replayed keys", faults::replayed_keys),
     ("deleted while running", faults::deleted_while_running),
@@ -64,6 +68,7 @@ const TESTS: &[(&str, Test)] = &[
     ("killed under load", faults::killed_under_load),
     ("its description", described::description_holds),
     ("lists and events", lists::lists),
+    ("short ids", lists::short_ids),
     ("rate limit", lists::rate_limit),
     ("asynchronous runs", kept::asynchronous_runs),
     ("images on demand", kept::images_on_demand),
@@ -205,19 +210,20 @@ fn runs() -> Result<()> {
     }
     let outcome = run(&daemon, &json!({ "program": program, "args": ["bytes"] }))?;
     check("bytes", outcome["stdout"]["base64"] == "//4=", &outcome)?;
-    let flood = json!({ "program": program, "args": ["flood"], "timeout_ms": 5000 });
-    let outcome = run(&daemon, &flood)?;
+    let gush = json!({ "program": program, "args": ["gush", "20"] });
+    let outcome = run(&daemon, &gush)?;
     let stdout = &outcome["stdout"];
     let length = stdout["text"].as_str().unwrap_or_default().len();
-    let bounded = length == 1 << 20 && stdout["truncated"] == true;
+    let missing = stdout["missing"].as_u64().unwrap_or(0);
+    let bounded = (15 << 20..16 << 20).contains(&length) && stdout["truncated"] == true;
     check(
-        "a flood is bounded",
-        bounded,
-        &(length, &outcome["message"]),
+        "a long output is bounded",
+        bounded && length as u64 + missing == 20 << 20 && outcome["exit_code"] == 0,
+        &(length, missing, &outcome["message"]),
     )?;
     let metrics = daemon.request("GET", "/metrics", b"")?.expect(200)?;
     let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
-    let counted = metrics.contains("hartline_runs_total{outcome=\"success\"} 5");
+    let counted = metrics.contains("hartline_runs_total{outcome=\"success\"} 6");
     check("metrics", counted, &metrics)
 }
 
@@ -270,7 +276,13 @@ fn root_file_systems() -> Result<()> {
     }
     let body = json!({ "program": program["id"] }).to_string();
     let refused = daemon.request("POST", "/v1/runs", body.as_bytes())?;
-    check("field", refused.text("field") == "path", &refused)
+    check("field", refused.text("field") == "path", &refused)?;
+    let detail = refused.text("detail");
+    check(
+        "its name is told once",
+        !detail.starts_with("path"),
+        &detail,
+    )
 }
 
 fn bad_requests() -> Result<()> {
@@ -306,7 +318,7 @@ fn bad_requests() -> Result<()> {
             409,
             "no-dedicated-cpus",
         ),
-        (with("program", json!("00")), 404, "not-found"),
+        (with("program", json!("0".repeat(64))), 404, "not-found"),
         (with("stdin", json!("x".repeat(300_000))), 413, "too-large"),
     ];
     for (body, status, code) in rows {

@@ -45,7 +45,7 @@ const PATHS: &[(&str, &[u8], &[&str])] = &[
     (
         "is missing",
         PATH,
-        &["/lib/ld.so, which is not in the root file system"],
+        &["the interpreter /lib/ld.so, which is missing in the root file system\n"],
     ),
     ("is a directory", b"/lib\0", &["not a regular file"]),
     ("has an unterminated path", b"/lib/ld.so", &["interpreter"]),

@@ -51,6 +51,14 @@ pub fn command_line() -> Result<()> {
         Ok(serde_json::from_str(&answer)?)
     };
     let id = ask(&["push", "--name", "tool", &file], 0)?;
+    let folder = Scratch::new()?;
+    let pushed = client(&daemon, &["push", &folder.path().display().to_string()], "")?;
+    let told = text(&pushed.stderr);
+    check(
+        "a directory",
+        told.contains("a directory: make a tar file"),
+        &told,
+    )?;
     let programs = ask(&["programs"], 0)?;
     check(
         "programs",

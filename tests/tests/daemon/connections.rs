@@ -81,6 +81,9 @@ pub fn attach() -> Result<()> {
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     check("not interactive", told.contains("interactive"), &told)?;
     let watching = attached(&daemon, &ticking, &["--no-stdin"])?;
+    // Input that the client has not asked for does not disappear.
+    let told = unexpected_input(&daemon, &format!("{ticking}/attach?logs=true"))?;
+    check("input", told.contains("input=true"), &told)?;
     daemon
         .request("POST", &format!("{ticking}/kill"), b"")?
         .expect(200)?;
@@ -98,6 +101,21 @@ pub fn attach() -> Result<()> {
         plain.text("code") == "upgrade-required",
         &plain,
     )
+}
+
+/// Attaches to a machine, and sends a binary message. Result: the rest of the connection.
+fn unexpected_input(daemon: &Daemon, path: &str) -> Result<String> {
+    let mut stream = daemon.connect()?;
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes())?;
+    // A masked message of one byte; the mask is 0.
+    stream.write_all(&[0x82, 0x81, 0, 0, 0, 0, b'x'])?;
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest)?;
+    Ok(String::from_utf8_lossy(&rest).into_owned())
 }
 
 /// Returns the TCP address that a daemon logs.
@@ -180,7 +198,18 @@ pub fn tls() -> Result<()> {
     certificate(folder.path(), "127.0.0.1")?;
     let refused = list(&ca)?;
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    check("another certificate", told.contains("certificate"), &told)?;
+    check(
+        "another certificate",
+        told.contains("TLS with 127.0.0.1"),
+        &told,
+    )?;
+    let plain = client(
+        &host.replace("https", "http"),
+        "programs",
+        &["--key", &api_key],
+    )?;
+    let told = String::from_utf8_lossy(&{ plain }.output()?.stderr).into_owned();
+    check("HTTP without TLS", told.contains("https://"), &told)?;
     // A client that does not speak TLS gets no answer and does not delay other clients.
     let mut plain = TcpStream::connect(&address)?;
     plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")?;

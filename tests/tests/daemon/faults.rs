@@ -120,56 +120,8 @@ pub fn half_uploads() -> Result<()> {
     check("programs", programs == json!([]), &programs)
 }
 
-/// What the daemon keeps of a machine's output is limited, whatever its program writes and its clients
-/// read. The program goes on, and its newest output is kept.
-pub fn log_flood() -> Result<()> {
-    const MOST: u64 = 16 << 20;
-    // The rest of the file says where the output begins in it.
-    const CAPACITY: u64 = MOST - 24;
-    const LINE: &str = "all work and no play makes jack a dull boy\n";
-    let (daemon, program) = start()?;
-    let flood = machine(&daemon, &program, &["flood"])?;
-    // This reader never reads.
-    let mut lazy = daemon.connect()?;
-    let request = format!("GET {flood}/logs?follow=true HTTP/1.1\r\nHost: x\r\n\r\n");
-    lazy.write_all(request.as_bytes())?;
-    let id = flood.rsplit('/').next().unwrap_or_default();
-    let file = daemon.data().join("machines").join(id).join("stdout");
-    let length = || fs::metadata(&file).map_or(0, |file| file.len());
-    until(|| length() == MOST).map_err(|_| format!("{} bytes", length()))?;
-    thread::sleep(Duration::from_millis(300));
-    check("the file has an end", length() == MOST, &length())?;
-    let memory = daemon_memory(&daemon)?;
-    check("the daemon holds none of it", memory < 200 << 20, &memory)?;
-    let log = daemon.request("GET", &format!("{flood}/logs"), b"")?;
-    // More is written while it is read.
-    let read = log.expect(200)?.body.len() as u64;
-    check("it can be read", (1..=CAPACITY).contains(&read), &read)?;
-    check("it runs", state(&daemon, &flood)? == "running", &flood)?;
-    let far = 3 * MOST;
-    let newest = || {
-        let log = daemon.request("GET", &format!("{flood}/logs?offset={far}"), b"");
-        log.is_ok_and(|log| log.status == 200 && !log.body.is_empty())
-    };
-    until(newest)?;
-    daemon
-        .request("POST", &format!("{flood}/kill"), b"")?
-        .expect(200)?;
-    await_state(&daemon, &flood, "exited")?;
-    let log = daemon
-        .request("GET", &format!("{flood}/logs"), b"")?
-        .expect(200)?;
-    let read = log.body.len() as u64;
-    // Without the bytes that were being written.
-    let most = CAPACITY / 2..=CAPACITY;
-    check("all of it is kept", most.contains(&read), &read)?;
-    let mut lines = log.body.split_inclusive(|&byte| byte == b'\n').skip(1);
-    let wrong = lines.find(|line| !LINE.as_bytes().starts_with(line));
-    check("its lines are whole", wrong.is_none(), &wrong)
-}
-
 /// Resident memory of the daemon, bytes.
-fn daemon_memory(daemon: &Daemon) -> Result<u64> {
+pub(super) fn daemon_memory(daemon: &Daemon) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.service()?))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let word = line.and_then(|line| line.split_whitespace().next());

@@ -1,10 +1,11 @@
 //! Lists and their filters, the stream of events, and the rate limit of keys.
 
 use super::{await_state, check, start, start_with};
-use hartline_tests::Result;
 use hartline_tests::daemon::Daemon;
+use hartline_tests::{Result, hartline};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The longest wait for an event that has happened already.
@@ -87,4 +88,75 @@ pub fn rate_limit() -> Result<()> {
     let head = last.head.to_ascii_lowercase();
     let told = last.status == 429 && last.text("code") == "rate-limited";
     check("refused", told && head.contains("\r\nretry-after: "), last)
+}
+
+/// Ids may be given by unique begins, and `ps` prints lines that fit a terminal.
+pub fn short_ids() -> Result<()> {
+    let (daemon, program) = super::start()?;
+    let own = format!("GET /v1/programs/{}", &program[..8]);
+    let get = |path: &str| daemon.request("GET", path, b"");
+    let found = get(&format!("/v1/programs/{}", &program[..8]))?;
+    check(&own, found.text("id") == program, &found)?;
+    let body = json!({ "program": &program[..12], "args": ["a long argument", "and another one"],
+        "labels": { "app": "web" } });
+    let mut ids = Vec::new();
+    // Two of seventeen ids begin with the same digit.
+    for _ in 0..17 {
+        let made = daemon.request("POST", "/v1/machines", body.to_string().as_bytes())?;
+        let made = made.expect(201)?;
+        check(
+            "its program",
+            made.json()["spec"]["program"] == *program,
+            &made,
+        )?;
+        ids.push(made.text("id"));
+    }
+    let begins_with = |begin: &str| ids.iter().filter(|id| id.starts_with(begin)).count();
+    let digits = "0123456789abcdef".chars().map(String::from);
+    let shared = { digits }
+        .find(|digit| begins_with(digit) > 1)
+        .ok_or("no digit")?;
+    let refused = get(&format!("/v1/machines/{shared}"))?;
+    check("several", refused.text("code") == "ambiguous-id", &refused)?;
+    let first = &ids[0];
+    let length = (1..32).find(|&length| begins_with(&first[..length]) == 1);
+    let short = &first[..length.ok_or("no unique begin")?];
+    let found = get(&format!("/v1/machines/{short}"))?;
+    check("one", found.text("id") == *first, &found)?;
+    let as_run = get(&format!("/v1/runs/{short}"))?;
+    check("no run", as_run.status == 404, &as_run)?;
+    let started = daemon.request("POST", &format!("/v1/machines/{short}/start"), b"")?;
+    check("started", started.status == 200, &started)?;
+    await_state(&daemon, &format!("/v1/machines/{first}"), "exited")?;
+
+    let ps = |arguments: &[&str]| -> Result<String> {
+        let mut command = Command::new(hartline::binary()?);
+        let host = format!("unix://{}", daemon.socket().display());
+        command.arg("ps").args(arguments).env("HARTLINE_HOST", host);
+        let output = command.output()?;
+        check("ps", output.status.success(), &output)?;
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let table = ps(&[])?;
+    let fits = table.lines().all(|line| line.chars().count() <= 100);
+    check("fits", fits && table.contains(&first[..12]), &table)?;
+    let wide = ps(&["--wide"])?;
+    let whole = wide.contains(first.as_str()) && wide.contains("a long argument and another one");
+    check("wide", whole, &wide)?;
+    let mut sorted = ids.clone();
+    sorted.sort();
+    let quiet = ps(&["--quiet"])?;
+    check("quiet", quiet.lines().eq(&sorted), &quiet)?;
+    let exited = ps(&[
+        "-q",
+        "--filter",
+        "state=exited",
+        "--filter",
+        "label=app=web",
+    ])?;
+    check("filter", exited == format!("{first}\n"), &exited)?;
+    let none = ps(&["-q", "--filter", "program=0", "--filter", "program=1"])?;
+    check("no program", none.is_empty(), &none)?;
+    let json: serde_json::Value = serde_json::from_str(&ps(&["--json"])?)?;
+    check("JSON", json.as_array().map(Vec::len) == Some(17), &json)
 }

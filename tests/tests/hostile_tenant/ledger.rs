@@ -13,7 +13,7 @@ pub const TESTS: &[(&str, Test)] = &[("more than the quota", more_than_the_quota
 
 const MEMORY: u64 = 128 << 20;
 /// Bytes that count for the outputs of a running machine.
-const OUTPUTS: u64 = 48 << 20;
+const OUTPUTS: u64 = 36 << 20;
 
 /// Returns a tenant's usage and limits, by resource.
 fn parse(usage: &Value) -> BTreeMap<String, (u64, Option<u64>)> {
@@ -83,7 +83,7 @@ fn more_than_the_quota() -> Result<()> {
         kept.is_ok_and(|kept| rows.contains(&kept.wrapping_sub(2 * OUTPUTS)))
     })?;
     let inodes = usage(&scene)?["inodes"].0;
-    let right = inodes == before["inodes"].0 + 5 * 5;
+    let right = inodes == before["inodes"].0 + 5 * 11;
     check("inodes of machines", right, &(&before, inodes))?;
     // A request above the quota is refused, and the error names the resource.
     let large = json!({ "program": program, "memory": 8 * MEMORY });

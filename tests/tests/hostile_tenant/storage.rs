@@ -226,7 +226,7 @@ fn outputs_of_runs() -> Result<()> {
     }
     let wrote = ends.iter().filter(|(state, _)| state == "exited").count();
     let refused = |(state, message): &&(String, String)| {
-        state == "failed" && message.contains("its outputs may take 48 MiB")
+        state == "failed" && message.contains("its outputs may take 36 MiB")
     };
     if wrote == 0 || wrote + ends.iter().filter(refused).count() != ends.len() {
         return Err(format!("{ends:?}").into());

@@ -10,7 +10,23 @@ pub fn mistake(error: &clap::Error, help: &str) -> String {
     let lines = text.lines().take_while(|line| !line.is_empty());
     let line = lines.map(str::trim).collect::<Vec<_>>().join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    format!("{line} ({help} says more)")
+    let similar = suggestion(error).map(|name| format!("; did you mean {name}?"));
+    format!("{line}{} ({help} says more)", similar.unwrap_or_default())
+}
+
+/// The name that a caller may have meant.
+fn suggestion(error: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue};
+    let kinds = [
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedValue,
+    ];
+    kinds.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(name) => Some(name.clone()),
+        ContextValue::Strings(names) => names.first().cloned(),
+        _ => None,
+    })
 }
 
 /// Formats an error and its causes as one line. If an error contains the text of its cause, the
@@ -49,6 +65,27 @@ mod tests {
         let cause = || io::Error::other("two\nlines");
         assert_eq!(one_line(&Outer(cause())), "a file: two lines");
         assert_eq!(one_line(&Telling(io::Error::other("no"))), "a file: no");
+    }
+
+    #[test]
+    fn a_mistake_has_the_similar_name() {
+        let flag = clap::Arg::new("follow")
+            .long("follow")
+            .action(clap::ArgAction::SetTrue);
+        let command = clap::Command::new("c")
+            .arg(flag)
+            .subcommand(clap::Command::new("logs"));
+        for (argument, name) in [("--folow", "--follow"), ("lgos", "logs")] {
+            let error = command
+                .clone()
+                .try_get_matches_from(["c", argument])
+                .unwrap_err();
+            let line = mistake(&error, "c --help");
+            assert!(
+                line.contains(&format!("; did you mean {name}? (")),
+                "{line}"
+            );
+        }
     }
 
     #[test]

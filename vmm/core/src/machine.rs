@@ -28,7 +28,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio::{stderr, stdout};
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -94,6 +94,8 @@ pub struct Settings<'a> {
     pub profile: Option<Profile<'a>>,
     /// Removes rights of the threads; `None`: they keep the rights of the process.
     pub confine: Option<Arc<dyn Confine>>,
+    /// Standard output and standard error of the program; `None`: those of this process.
+    pub outputs: Option<[OwnedFd; 2]>,
     /// Longest file of each of the program's outputs, bytes: the newest output is kept
     /// ([`hartline_devices::console::log`]). `u64::MAX`: outputs may be anything, without a limit.
     pub output_limit: u64,
@@ -128,6 +130,7 @@ impl<'a> Settings<'a> {
             live: None,
             profile: None,
             confine: None,
+            outputs: None,
             output_limit: u64::MAX,
         }
     }
@@ -368,7 +371,7 @@ fn prepare<'a>(
         devices => Some(Lines::new(&vm, devices, settings.cpus)?),
     };
     let is_traced = settings.trace.is_some();
-    let outputs = outputs(settings.trace)?;
+    let outputs = outputs(settings.outputs, settings.trace)?;
     let clock = boot::write(
         &guest,
         contents.files,
@@ -454,14 +457,20 @@ fn guest_file<'a>(
 }
 
 /// The destinations of output: standard output and standard error, and `trace` for traces.
-fn outputs(trace: Option<OwnedFd>) -> Result<Outputs, platform::Error> {
-    let [output, error] = [standard_output(stdout())?, standard_output(stderr())?];
+fn outputs(
+    given: Option<[OwnedFd; 2]>,
+    trace: Option<OwnedFd>,
+) -> Result<Outputs, platform::Error> {
+    let [output, error] = match given {
+        Some(given) => given,
+        None => [standard_output(stdout())?, standard_output(stderr())?],
+    };
     // Without `--strace` nothing is written there.
-    let trace = trace.map_or_else(|| standard_output(stderr()), Ok)?;
+    let trace = trace.map_or_else(|| standard_output(error.as_fd()), Ok)?;
     Ok(Outputs::new([output, error, trace]))
 }
 
-/// A duplicate of descriptor 1 or 2; one that is closed is replaced by `/dev/null`.
+/// A duplicate of an output; one that is closed is replaced by `/dev/null`.
 fn standard_output(descriptor: BorrowedFd<'_>) -> Result<OwnedFd, platform::Error> {
     if let Ok(duplicate) = fcntl_dupfd_cloexec(descriptor, 3) {
         return Ok(duplicate);

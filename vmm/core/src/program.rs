@@ -71,7 +71,7 @@ pub enum Error {
         source: ElfError,
     },
     /// The program interpreter (the dynamic loader) is missing.
-    #[error("{path} needs {interpreter}, which is not in the root file system: give --rootfs")]
+    #[error("{path} needs the interpreter {interpreter}, which is missing in the root file system")]
     NoInterpreter {
         /// The program.
         path: PathBuf,

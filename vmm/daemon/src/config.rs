@@ -1,5 +1,6 @@
 //! The daemon's configuration, `hartlined.toml`.
 
+use crate::log;
 use hartline_jail::spawner::{self, NetworkSettings, PREFIX, PREFIX6, TenantLimits};
 use hartline_vmm::platform::CoreSchedulingMode;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -49,6 +50,10 @@ pub struct Config {
     pub keep_machines_s: u64,
     /// Seconds that programs without machines are kept after their upload or last use.
     pub keep_programs_s: u64,
+    /// Longest file of a machine's log, bytes.
+    pub log_max_size: u64,
+    /// Files of each output of a machine; when all are full, the oldest is emptied.
+    pub log_max_files: u32,
     /// Most bytes of translation images; the least recently used ones are deleted first.
     pub max_images: u64,
     /// Requests per second and key, averaged over ten seconds.
@@ -121,6 +126,8 @@ impl Default for Config {
             keep_runs_s: 86_400,
             keep_machines_s: 2_592_000,
             keep_programs_s: 7_776_000,
+            log_max_size: 4 << 20,
+            log_max_files: 4,
             max_images: 32 << 30,
             requests_per_second: 1000,
             max_connections: 4096,
@@ -151,7 +158,7 @@ impl Default for Config {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -159,7 +166,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The file is not a valid configuration.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
@@ -291,6 +298,13 @@ impl Config {
         if self.network_range6.is_some() && self.network_range.is_none() {
             return wrong("network_range6", "needs network_range too");
         }
+        let [shortest, longest] = log::SIZES;
+        if !(shortest..=longest).contains(&self.log_max_size) {
+            return wrong("log_max_size", "must be from 131072 to 16777216");
+        }
+        if !(1..=log::MAX_FILES).contains(&self.log_max_files) {
+            return wrong("log_max_files", "must be from 1 to 16");
+        }
         let limits = [
             ("requests_per_second", u64::from(self.requests_per_second)),
             ("max_connections", self.max_connections as u64),
@@ -345,6 +359,26 @@ mod tests {
     }
 
     #[test]
+    fn faults_of_the_file_are_told_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("hartlined.toml");
+        let tell = || {
+            format!(
+                "{:#}",
+                anyhow::Error::from(Config::read(&path).unwrap_err())
+            )
+        };
+        assert_eq!(tell().matches("No such file").count(), 1, "{}", tell());
+        std::fs::write(&path, "pol = 2").unwrap();
+        assert_eq!(tell().matches("unknown field").count(), 1, "{}", tell());
+        assert!(
+            tell().starts_with(&path.display().to_string()),
+            "{}",
+            tell()
+        );
+    }
+
+    #[test]
     fn defaults_are_valid_and_mistakes_are_named() {
         Config::default().check().unwrap();
         let parsed: Config = toml::from_str("listen = '127.0.0.1:80'\npool = 2").unwrap();
@@ -367,6 +401,10 @@ mod tests {
             "network_range6 = 'fd00::/64'",
             "uids = 4294967295",
             "uids = 2",
+            "log_max_size = 131071",
+            "log_max_size = 16777217",
+            "log_max_files = 0",
+            "log_max_files = 17",
         ] {
             let config: Config = toml::from_str(wrong).unwrap();
             let name = wrong.split(' ').next().unwrap();

@@ -7,13 +7,13 @@ use super::process::{Jailed, Line};
 use super::processors::Claim;
 use super::store::{Program, ProgramState, Spec};
 use crate::jailed::protocol::{
-    FromVmm, ImageAnswer, ImageName, PROGRAM_PATH, RunJob, RunResult, UploadKind, VolumeJob,
+    FromVmm, ImageAnswer, ImageName, LogJob, PROGRAM_PATH, RunJob, RunResult, UploadKind, VolumeJob,
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use hartline_jail::Violation;
 use std::fs::File;
-use std::io;
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +51,26 @@ pub struct Outputs {
     pub keep_input: Option<OwnedFd>,
     /// The TAP interface, if the VM has a network.
     pub tap: Option<File>,
+    /// If the outputs are the first files of a [log](crate::log), the rest that the VMM needs for
+    /// standard output and standard error.
+    pub log: Option<[LogOutput; 2]>,
+}
+
+/// The descriptors of an output that is kept in a [log](crate::log), besides its first file.
+#[derive(Debug)]
+pub struct LogOutput {
+    /// Takes the output to the thread that writes the files.
+    pub pipe: (PipeReader, PipeWriter),
+    /// The files after the first.
+    pub files: Vec<File>,
+}
+
+impl LogOutput {
+    /// The descriptors in the order of [`RunJob`].
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let pipe = [self.pipe.0.as_fd(), self.pipe.1.as_fd()];
+        pipe.into_iter().chain(self.files.iter().map(AsFd::as_fd))
+    }
 }
 
 /// The reason why a program cannot be run, as a message for the client.
@@ -63,10 +83,10 @@ pub enum NotRunnable {
     #[error("the program cannot be used: {0}")]
     Failed(String),
     /// A root file system needs the path of a program.
-    #[error("path: the upload is a root file system: give the path of a program in it")]
+    #[error("the upload is a root file system: give the path of a program in it")]
     NoPath,
     /// A single program must not have a path.
-    #[error("path: the upload is one program")]
+    #[error("the upload is one program: it has no paths")]
     Path,
 }
 
@@ -111,6 +131,7 @@ impl Order {
             volumes: Vec::new(),
             network: None,
             processors: Vec::new(),
+            log: None,
         };
         let library = Arc::clone(library);
         Ok(Self {
@@ -123,6 +144,11 @@ impl Order {
     /// Adds the volumes whose directories the VMM was started with.
     pub fn attach(&mut self, volumes: Vec<VolumeJob>) {
         self.job.volumes = volumes;
+    }
+
+    /// Keeps the outputs in a [log](crate::log).
+    pub fn keep_log(&mut self, log: LogJob) {
+        self.job.log = Some(log);
     }
 
     /// Keeps the program on its dedicated processors, if it has any.
@@ -172,6 +198,8 @@ impl Order {
         ];
         descriptors.extend(outputs.keep_input.iter().map(AsFd::as_fd));
         descriptors.extend(outputs.tap.iter().map(AsFd::as_fd));
+        let logs = outputs.log.iter().flatten();
+        descriptors.extend(logs.flat_map(LogOutput::descriptors));
         descriptors.extend(self.files.images.iter().map(|(_, image)| image.as_fd()));
         let message = serde_json::to_vec(&self.job)?;
         vmm.send(&message, &descriptors).await

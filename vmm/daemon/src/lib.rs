@@ -7,7 +7,7 @@
 //! library       uploads, trees, translations      store      the database
 //! machines      VMs that outlive the daemon       scheduler  the order of starts
 //! volumes       directories that outlive machines
-//! network       networks of tenants
+//! network       networks of tenants               log      outputs of machines in files
 //! collect       deletion of old entries        backup     copies of everything, and their return
 //! pool          VMMs that wait for a program      process    jailed processes
 //! processors    dedicated CPUs of machines        reload     changes of the configuration
@@ -37,6 +37,7 @@ mod integer;
 pub mod jailed;
 pub mod ledger;
 pub mod library;
+pub mod log;
 pub mod machines;
 pub mod metrics;
 pub mod network;
@@ -260,7 +261,7 @@ impl Daemon {
                 Arc::clone(&processors),
             ),
             data.join("machines"),
-            events.clone(),
+            (events.clone(), current.clone()),
         );
         let machines = Arc::new(machines.map_err(failed(data))?);
         machines.recover()?;

@@ -26,6 +26,8 @@ pub(super) const TRANSLATION_BUDGET: &str = "translation-budget";
 
 /// A problem.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(example = json!({"type": "urn:hartline:problem:not-found",
+    "title": "Not found", "status": 404, "detail": "there is no such machine", "code": "not-found"}))]
 pub struct Problem {
     /// Names the kind of problem: `urn:hartline:problem:` and the code.
     #[serde(rename = "type")]

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// The settings that take effect without a restart. `tls_certificate` and `tls_key` do too, unless
 /// TLS is switched on or off.
-const CHANGEABLE: [&str; 20] = [
+const CHANGEABLE: [&str; 22] = [
     "tls_certificate",
     "tls_key",
     "cpu_overcommit",
@@ -20,6 +20,8 @@ const CHANGEABLE: [&str; 20] = [
     "keep_machines_s",
     "keep_programs_s",
     "max_images",
+    "log_max_size",
+    "log_max_files",
     "requests_per_second",
     "max_connections",
     "max_connections_per_peer",

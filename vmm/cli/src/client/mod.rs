@@ -16,6 +16,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -78,9 +79,20 @@ pub enum ClientError {
         /// The reason.
         source: io::Error,
     },
+    /// The daemon at the address cannot be trusted, or does not use TLS.
+    #[error("TLS with {host}: {why}")]
+    Tls {
+        /// The address.
+        host: String,
+        /// The reason.
+        why: String,
+    },
     /// The connection broke.
     #[error("connection to the daemon: {0}")]
-    Http(#[from] hyper::Error),
+    Http(#[source] hyper::Error),
+    /// The other end does not use HTTP.
+    #[error("the answer is not HTTP: a daemon that uses TLS needs --host https://NAME:PORT")]
+    NotHttp,
     /// A WebSocket broke.
     #[error("connection to the daemon: {0}")]
     WebSocket(Box<tungstenite::Error>),
@@ -103,6 +115,19 @@ pub enum ClientError {
         /// Description, with the wrong field.
         detail: String,
     },
+}
+
+impl From<hyper::Error> for ClientError {
+    fn from(error: hyper::Error) -> Self {
+        // A body that cannot be read is a file of the caller.
+        let cause = error.source().filter(|_| error.is_user());
+        let cause = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
+        match cause {
+            Some(cause) => Self::File(io::Error::new(cause.kind(), cause.to_string())),
+            None if error.is_parse() => Self::NotHttp,
+            None => Self::Http(error),
+        }
+    }
 }
 
 /// A body of a request.

@@ -1,7 +1,8 @@
 //! The input and output of a machine's program as a WebSocket (RFC 6455).
 
+use super::Refused;
 use super::extract::{Query, Target};
-use super::logs::{LogReader, LogStream};
+use super::logs::{LogReader, LogStream, Start};
 use super::lookup::find;
 use crate::connections::Room;
 use crate::machines::MachineError;
@@ -9,14 +10,11 @@ use crate::problem::Problem;
 use crate::store::{Kind, Scope};
 use axum::Extension;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt, StreamExt};
-use hartline_devices::console::log;
-use hartline_jail::MAX_OUTPUT;
 use serde::Deserialize;
-use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::{Duration, Instant};
@@ -30,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(50);
 /// Longest message of a client, bytes.
 const MAX_MESSAGE: usize = 64 << 10;
+/// Reason of the end of a connection whose client sends input without asking for it.
+const NO_INPUT: &str = "input needs input=true in the request";
 /// First byte of messages with standard output, and with standard error.
 const TAGS: [(LogStream, u8); 2] = [(LogStream::Stdout, 1), (LogStream::Stderr, 2)];
 
@@ -49,12 +49,13 @@ pub struct Attach {
 /// Attach to a running machine, as a WebSocket
 ///
 /// Binary messages of the daemon are output: the first byte is 1 for standard output and 2
-/// for standard error. Binary messages of the client are standard input; an empty message
-/// closes it. When the program ends, the daemon sends the machine in a text message and
+/// for standard error. Binary messages of the client are standard input, with `input=true`; an
+/// empty message closes it. Without `input=true` the daemon closes the connection (status 1008)
+/// when a client sends one. When the program ends, the daemon sends the machine in a text message and
 /// closes the connection. A closed connection does not end the machine.
-#[utoipa::path(get, path = "/v1/machines/{id}/attach", params(("id" = String, Path), Attach),
-    responses((status = 101),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/machines/{id}/attach",
+    operation_id = "attach_to_machine", params(("id" = String, Path), Attach),
+    responses((status = 101, description = "The connection is a WebSocket from now on"), Refused))]
 pub async fn attach(
     target: Target,
     Query(attach): Query<Attach>,
@@ -73,14 +74,24 @@ pub async fn attach(
         return Err(MachineError::State(machine.state).into());
     }
     let upgrade = upgrade.map_err(|error| Problem::upgrade_required(error.body_text()))?;
-    let offsets = match attach.logs {
-        true => [0; 2],
-        false => TAGS.map(|(stream, _)| length(&target, stream)),
+    let start = match attach.logs {
+        true => Start::default(),
+        false => Start::END,
     };
+    let outputs = TAGS.map(|(stream, tag)| {
+        let target = (target.clone(), Kind::Machine);
+        (LogReader::new(target, stream, start, true), tag)
+    });
+    let open = |(mut reader, tag): (LogReader, u8)| {
+        tokio::task::block_in_place(|| reader.open())?;
+        Ok::<_, io::Error>((reader, tag))
+    };
+    let [output, error] = outputs;
+    let outputs = [open(output)?, open(error)?];
     let upgrade = upgrade.max_message_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(async move |socket| {
         // The server does not need to know how a connection ends.
-        let _ = serve(&target, (input, offsets), socket).await;
+        let _ = serve(&target, (input, outputs), socket).await;
         drop(room);
     }))
 }
@@ -99,30 +110,19 @@ async fn input_of(target: &Target) -> Result<StdUnixStream, Problem> {
     }
 }
 
-/// The number of bytes that a program has written to one of its outputs.
-fn length(target: &Target, stream: LogStream) -> u64 {
-    let file = File::open(target.daemon.machines.file(&target.id, stream.name()));
-    let extent = file.and_then(|file| log::extent(&file, MAX_OUTPUT));
-    extent.map_or(0, |extent| extent.end)
-}
-
 type Sink = Mutex<SplitSink<WebSocket, Message>>;
 
 /// Serves one client until the program ends or the client disconnects.
 async fn serve(
     target: &Target,
-    (input, offsets): (Option<StdUnixStream>, [u64; 2]),
+    (input, [output, error]): (Option<StdUnixStream>, [(LogReader, u8); 2]),
     socket: WebSocket,
 ) -> Result<(), axum::Error> {
     let (sink, mut messages) = socket.split();
     let sink = Mutex::new(sink);
-    let output = |index: usize| {
-        let (stream, tag) = TAGS[index];
-        let reader = LogReader::new(target.clone(), stream, offsets[index], true);
-        send_output(reader, tag, &sink)
-    };
+    let send = |(reader, tag)| send_output(reader, tag, &sink);
     let outputs = async {
-        tokio::try_join!(output(0), output(1))?;
+        tokio::try_join!(send(output), send(error))?;
         if let Ok(ended) = find(target, Kind::Machine) {
             let view = super::machines::MachineView::new(&target.daemon, ended);
             let text = serde_json::to_string(&view).map_err(axum::Error::new)?;
@@ -130,14 +130,24 @@ async fn serve(
         }
         sink.lock().await.close().await
     };
+    let has_input = input.is_some();
     let input = async {
         let mut input = match input {
             Some(input) => Some(UnixStream::from_std(input).map_err(axum::Error::new)?),
             None => None,
         };
         while let Some(message) = messages.next().await {
-            if let Message::Binary(bytes) = message?
-                && let Some(stream) = &mut input
+            let Message::Binary(bytes) = message? else {
+                continue;
+            };
+            if !has_input {
+                let frame = CloseFrame {
+                    code: close_code::POLICY,
+                    reason: NO_INPUT.into(),
+                };
+                return sink.lock().await.send(Message::Close(Some(frame))).await;
+            }
+            if let Some(stream) = &mut input
                 && write_input(stream, &bytes).await.is_err()
             {
                 // The program has ended, or will: the outputs show it.
@@ -154,8 +164,8 @@ async fn serve(
 
 /// Sends the program's output, until the program has ended.
 async fn send_output(mut reader: LogReader, tag: u8, sink: &Sink) -> Result<(), axum::Error> {
-    while let Some(chunk) = reader.next().await.map_err(axum::Error::new)? {
-        let message = [&[tag], &chunk[..]].concat();
+    while let Some(entry) = reader.next().await.map_err(axum::Error::new)? {
+        let message = [&[tag], &entry.bytes[..]].concat();
         sink.lock()
             .await
             .send(Message::Binary(message.into()))

@@ -1,5 +1,6 @@
 //! Extractors of handlers: the caller, and checked parts of requests.
 
+use super::lookup::{Object, complete};
 use crate::Daemon;
 use crate::connections::Room;
 use crate::problem::Problem;
@@ -117,7 +118,8 @@ pub struct Target {
     pub daemon: Arc<Daemon>,
     /// The caller.
     pub caller: Caller,
-    /// The part of the path that names the object.
+    /// The part of the path that names the object. An id may be a unique begin of one in the
+    /// request; here it is whole.
     pub id: String,
 }
 
@@ -134,6 +136,10 @@ impl FromRequestParts<Arc<Daemon>> for Target {
             true => Scope::Read,
             false => Scope::Write,
         })?;
+        let id = match Object::of_path(parts.uri.path()) {
+            Some(object) => complete(daemon, &caller, object, id)?,
+            None => id,
+        };
         Ok(Self {
             daemon: Arc::clone(daemon),
             caller,

@@ -36,7 +36,7 @@ pub fn read_request(kind: u8, text: &[u8]) -> Option<Result<Option<Spec>, Status
         8 => query::<machines::Wait>(text)?.map(|_| None),
         9 => query::<runs::Wait>(text)?.map(|_| None),
         10 => query::<programs::Upload>(text)?.map(|_| None),
-        11 => query::<logs::Log>(text)?.map(|_| None),
+        11 => query::<logs::Log>(text)?.and_then(|log| log.start().map(|_| None)),
         12 => query::<attach::Attach>(text)?.map(|_| None),
         13 => body::<Spec>(text)?.and_then(checked),
         _ => return None,

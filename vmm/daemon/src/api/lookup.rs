@@ -4,6 +4,7 @@
 use super::extract::{Caller, Target};
 use crate::Daemon;
 use crate::auth::random_hex;
+use crate::machines::inodes;
 use crate::network::NetworkError;
 use crate::problem::Problem;
 use crate::store::{Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Program, Spec};
@@ -63,11 +64,86 @@ pub fn find(target: &Target, kind: Kind) -> Result<Machine, Problem> {
     })
 }
 
-/// Finds the caller's program that a spec names.
+/// The id of the caller's only object of a kind whose id begins with `begin`. If there is none, the
+/// same text, which is then not found.
+///
+/// # Errors
+/// Several objects have such an id, or the database failed.
+pub fn complete(
+    daemon: &Daemon,
+    caller: &Caller,
+    object: Object,
+    begin: String,
+) -> Result<String, Problem> {
+    let is_begin = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let (tenant, store) = (&caller.tenant, &daemon.store);
+    if begin.is_empty() || begin.len() >= object.length() || !begin.bytes().all(is_begin) {
+        return Ok(begin);
+    }
+    let mut found = match object {
+        Object::Machine => store.machine_ids(tenant, Kind::Machine, &begin)?,
+        Object::Run => store.machine_ids(tenant, Kind::Run, &begin)?,
+        Object::Program => store.program_ids(tenant, &begin)?,
+    };
+    match (found.pop(), found.is_empty()) {
+        (None, _) => Ok(begin),
+        (Some(id), true) => Ok(id),
+        (Some(_), false) => {
+            let what = object.name();
+            let detail = format!("several {what}s have ids that begin with {begin}");
+            Err(Problem::conflict("ambiguous-id", detail))
+        }
+    }
+}
+
+/// Kinds of objects with ids.
+#[derive(Debug, Clone, Copy)]
+pub enum Object {
+    /// A machine.
+    Machine,
+    /// A run.
+    Run,
+    /// A program.
+    Program,
+}
+
+impl Object {
+    /// The kind of object that a path of the API names, if its objects have ids.
+    #[must_use]
+    pub fn of_path(path: &str) -> Option<Self> {
+        let rest = path.strip_prefix("/v1/")?;
+        match rest.split('/').next()? {
+            "machines" => Some(Self::Machine),
+            "runs" => Some(Self::Run),
+            "programs" => Some(Self::Program),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::Run => "run",
+            Self::Program => "program",
+        }
+    }
+
+    /// Digits of an id.
+    fn length(self) -> usize {
+        match self {
+            Self::Machine | Self::Run => 32,
+            Self::Program => 64,
+        }
+    }
+}
+
+/// Finds the caller's program that a spec names, whose whole id the spec has then.
 ///
 /// # Errors
 /// The caller has no such program, or the database failed.
-pub fn find_program(daemon: &Daemon, caller: &Caller, spec: &Spec) -> Result<Program, Problem> {
+pub fn find_program(daemon: &Daemon, caller: &Caller, spec: &mut Spec) -> Result<Program, Problem> {
+    let id = std::mem::take(&mut spec.program);
+    spec.program = complete(daemon, caller, Object::Program, id)?;
     let program = daemon.store.program(&caller.tenant, &spec.program)?;
     program.ok_or_else(|| Problem::not_found("program"))
 }
@@ -125,6 +201,7 @@ pub fn insert(
         state,
         idempotency: key.map(|key| (key, &hash[..])),
         input: input as u64,
+        inodes: inodes(daemon.machines.log_job()),
     };
     match daemon.store.create_machine(&new)? {
         Created::New(machine) => Ok((machine, true)),

@@ -1,5 +1,6 @@
 //! Machines.
 
+use super::Refused;
 use super::extract::{Caller, Json, Query, Target, from_object};
 use super::lookup::{
     check_limit, check_network, default_limit, find, find_program, idempotency_key, insert,
@@ -88,9 +89,8 @@ pub struct Which {
 }
 
 /// List the tenant's machines, by id
-#[utoipa::path(get, path = "/v1/machines", params(Which),
-    responses((status = 200, body = [MachineView]),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/machines", operation_id = "list_machines", params(Which),
+    responses((status = 200, description = "The machines, by id", body = [MachineView]), Refused))]
 pub async fn list(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -131,6 +131,8 @@ pub async fn list(
 
 /// A machine to be made.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[schema(example = json!({"program": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
+    "args": ["serve"], "labels": {"app": "web"}, "start": true}))]
 #[serde(try_from = "Map<String, Value>")]
 pub struct MachineRequest {
     #[serde(flatten)]
@@ -158,21 +160,24 @@ impl TryFrom<Map<String, Value>> for MachineRequest {
 /// Create a machine, and start it on request
 ///
 /// A repeated request with the same `Idempotency-Key` does not create a second machine.
-#[utoipa::path(post, path = "/v1/machines", request_body = MachineRequest,
+#[utoipa::path(post, path = "/v1/machines",
+    operation_id = "create_machine",
+    request_body = MachineRequest,
     params(("Idempotency-Key" = Option<String>, Header, max_length = 255)),
-    responses((status = 201, body = MachineView), (status = 200, body = MachineView),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 201, description = "The machine, which is new", body = MachineView),
+    (status = 200, description = "The machine that a request with this key made earlier",
+        body = MachineView), Refused))]
 pub async fn create(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
     headers: HeaderMap,
-    Json(request): Json<MachineRequest>,
+    Json(mut request): Json<MachineRequest>,
 ) -> Result<(StatusCode, axum::Json<MachineView>), Problem> {
     caller.needs(Scope::Write)?;
     check_spec(&request.spec)?;
     let key = idempotency_key(&headers)?;
     let (program, extra) = (
-        find_program(&daemon, &caller, &request.spec)?,
+        find_program(&daemon, &caller, &mut request.spec)?,
         &request.start,
     );
     check_mounts(&daemon, &caller, &request.spec)?;
@@ -203,9 +208,9 @@ pub async fn create(
 }
 
 /// Get a machine
-#[utoipa::path(get, path = "/v1/machines/{id}", params(("id" = String, Path)),
-    responses((status = 200, body = MachineView),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/machines/{id}",
+    operation_id = "get_machine", params(("id" = String, Path)),
+    responses((status = 200, description = "The machine", body = MachineView), Refused))]
 pub async fn get(target: Target) -> Answer {
     show(&target)
 }
@@ -216,9 +221,9 @@ fn show(target: &Target) -> Answer {
 }
 
 /// Delete a machine that is not running, with its output
-#[utoipa::path(delete, path = "/v1/machines/{id}", params(("id" = String, Path)),
-    responses((status = 204),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(delete, path = "/v1/machines/{id}",
+    operation_id = "delete_machine", params(("id" = String, Path)),
+    responses((status = 204, description = "The machine is deleted"), Refused))]
 pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     let machine = find(&target, Kind::Machine)?;
     tokio::task::block_in_place(|| target.daemon.machines.delete(&machine))?;
@@ -237,9 +242,9 @@ fn act(
 }
 
 /// Start a machine, or restart one that has ended
-#[utoipa::path(post, path = "/v1/machines/{id}/start", params(("id" = String, Path)),
-    responses((status = 200, body = MachineView),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(post, path = "/v1/machines/{id}/start",
+    operation_id = "start_machine", params(("id" = String, Path)),
+    responses((status = 200, description = "The machine", body = MachineView), Refused))]
 pub async fn start(target: Target) -> Answer {
     act(&target, |machines, machine| {
         machines.start(&machine).map(drop)
@@ -247,25 +252,25 @@ pub async fn start(target: Target) -> Answer {
 }
 
 /// Stop a machine: send `SIGTERM` to its program, and kill it two seconds later
-#[utoipa::path(post, path = "/v1/machines/{id}/stop", params(("id" = String, Path)),
-    responses((status = 200, body = MachineView),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(post, path = "/v1/machines/{id}/stop",
+    operation_id = "stop_machine", params(("id" = String, Path)),
+    responses((status = 200, description = "The machine", body = MachineView), Refused))]
 pub async fn stop(target: Target) -> Answer {
     act(&target, |machines, machine| machines.stop(&machine))
 }
 
 /// Kill a machine
-#[utoipa::path(post, path = "/v1/machines/{id}/kill", params(("id" = String, Path)),
-    responses((status = 200, body = MachineView),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(post, path = "/v1/machines/{id}/kill",
+    operation_id = "kill_machine", params(("id" = String, Path)),
+    responses((status = 200, description = "The machine", body = MachineView), Refused))]
 pub async fn kill(target: Target) -> Answer {
     act(&target, |machines, machine| machines.kill(&machine))
 }
 
 /// Pause a running machine: it gets no CPU time
-#[utoipa::path(post, path = "/v1/machines/{id}/pause", params(("id" = String, Path)),
-    responses((status = 200, body = MachineView),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(post, path = "/v1/machines/{id}/pause",
+    operation_id = "pause_machine", params(("id" = String, Path)),
+    responses((status = 200, description = "The machine", body = MachineView), Refused))]
 pub async fn pause(target: Target) -> Answer {
     act(&target, |machines, machine| {
         machines.set_paused(machine, true)
@@ -273,9 +278,9 @@ pub async fn pause(target: Target) -> Answer {
 }
 
 /// Resume a paused machine
-#[utoipa::path(post, path = "/v1/machines/{id}/resume", params(("id" = String, Path)),
-    responses((status = 200, body = MachineView),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(post, path = "/v1/machines/{id}/resume",
+    operation_id = "resume_machine", params(("id" = String, Path)),
+    responses((status = 200, description = "The machine", body = MachineView), Refused))]
 pub async fn resume(target: Target) -> Answer {
     act(&target, |machines, machine| {
         machines.set_paused(machine, false)
@@ -284,6 +289,7 @@ pub async fn resume(target: Target) -> Answer {
 
 /// Limits of a network interface in each direction; 0: none.
 #[derive(Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(example = json!({"bandwidth": 1000000, "packets": 0}))]
 #[serde(deny_unknown_fields)]
 pub struct NetworkLimits {
     /// Most bytes per second.
@@ -295,9 +301,10 @@ pub struct NetworkLimits {
 }
 
 /// Change the limits of a running machine's network interface, until it ends
-#[utoipa::path(put, path = "/v1/machines/{id}/network-limits", params(("id" = String, Path)),
-    request_body = NetworkLimits, responses((status = 200, body = NetworkLimits),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(put, path = "/v1/machines/{id}/network-limits",
+    operation_id = "limit_machine_network", params(("id" = String, Path)),
+    request_body = NetworkLimits,
+    responses((status = 200, description = "The limits in force", body = NetworkLimits), Refused))]
 pub async fn limit_network(
     target: Target,
     Json(limits): Json<NetworkLimits>,
@@ -326,9 +333,10 @@ fn default_wait() -> u64 {
 }
 
 /// Wait until a machine has ended
-#[utoipa::path(get, path = "/v1/machines/{id}/wait", params(("id" = String, Path), Wait),
-    responses((status = 200, body = MachineView),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/machines/{id}/wait",
+    operation_id = "wait_for_machine", params(("id" = String, Path), Wait),
+    responses((status = 200, description = "The machine, ended or after this time",
+        body = MachineView), Refused))]
 pub async fn wait(target: Target, Query(wait): Query<Wait>) -> Answer {
     wait_for_end(&target, Kind::Machine, wait.seconds).await?;
     show(&target)

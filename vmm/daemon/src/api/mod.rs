@@ -8,6 +8,7 @@ pub mod fuzzing;
 mod logs;
 mod lookup;
 mod machines;
+mod outputs;
 mod programs;
 mod runs;
 mod spec;
@@ -41,8 +42,33 @@ pub const MAX_JSON: usize = 256 << 10;
 )]
 struct Description;
 
+/// The answer to a refused request.
+#[derive(Debug, utoipa::IntoResponses)]
+#[response(
+    status = "4XX",
+    description = "The request is refused",
+    content_type = "application/problem+json"
+)]
+pub struct Refused(pub Problem);
+
 /// All routes, and their description.
 pub fn router(daemon: Arc<Daemon>) -> Router {
+    let (router, description) = routes();
+    let description = Arc::new(description);
+    let describe = move || {
+        let description = Arc::clone(&description);
+        async move { axum::Json((*description).clone()) }
+    };
+    router
+        .route("/openapi.json", axum::routing::get(describe))
+        .fallback(async || Problem::not_found("path"))
+        .method_not_allowed_fallback(async || Problem::method_not_allowed())
+        .layer(DefaultBodyLimit::max(MAX_JSON))
+        .with_state(daemon)
+}
+
+/// The routes that are described, and their description.
+fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
     let (router, mut description) = OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(system::health))
         .routes(routes!(system::ready))
@@ -51,6 +77,7 @@ pub fn router(daemon: Arc<Daemon>) -> Router {
         .routes(routes!(system::events))
         .routes(routes!(runs::create))
         .routes(routes!(runs::get, runs::delete))
+        .routes(routes!(logs::of_run))
         .routes(routes!(programs::list, programs::upload))
         .routes(routes!(programs::get, programs::delete))
         .routes(routes!(volumes::list, volumes::create))
@@ -76,15 +103,46 @@ pub fn router(daemon: Arc<Daemon>) -> Router {
     let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     let components = description.components.get_or_insert_default();
     components.add_security_scheme("key", scheme);
-    let description = Arc::new(description);
-    let describe = move || {
-        let description = Arc::clone(&description);
-        async move { axum::Json((*description).clone()) }
-    };
-    router
-        .route("/openapi.json", axum::routing::get(describe))
-        .fallback(async || Problem::not_found("path"))
-        .method_not_allowed_fallback(async || Problem::method_not_allowed())
-        .layer(DefaultBodyLimit::max(MAX_JSON))
-        .with_state(daemon)
+    (router, description)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    /// Generators of clients need a name for each operation, and people a description of each answer
+    /// and an example of each request.
+    #[test]
+    fn operations_have_names_descriptions_and_examples() {
+        let description = serde_json::to_value(super::routes().1).unwrap();
+        let pointer = |reference: &Value| {
+            let path = reference.as_str().unwrap().strip_prefix('#').unwrap();
+            description.pointer(path).unwrap()
+        };
+        let mut names = BTreeSet::new();
+        let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+        let paths = description["paths"].as_object().unwrap();
+        for (path, operations) in paths {
+            for (method, operation) in operations.as_object().unwrap() {
+                let place = format!("{method} {path}");
+                let name = operation["operationId"].as_str().unwrap();
+                assert!(
+                    names.insert(name.to_owned()),
+                    "{place}: {name} is there twice"
+                );
+                assert!(is_text(&operation["summary"]), "{place}: no summary");
+                for (status, response) in operation["responses"].as_object().unwrap() {
+                    let text = &response["description"];
+                    assert!(is_text(text), "{place}: {status} has no description");
+                }
+                let body = &operation["requestBody"]["content"]["application/json"];
+                if let Some(reference) = body["schema"].get("$ref") {
+                    let example = &pointer(reference)["example"];
+                    assert!(example.is_object(), "{place}: the request has no example");
+                }
+            }
+        }
+        assert!(names.len() > 30, "{names:?}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Uploads.
 
+use super::Refused;
 use super::extract::{Caller, Query, Target};
 use super::lookup::{Page, check_limit};
 use crate::Daemon;
@@ -49,9 +50,8 @@ fn status(daemon: &Daemon, program: Program) -> axum::Json<ProgramStatus> {
 }
 
 /// List the tenant's programs, by id
-#[utoipa::path(get, path = "/v1/programs", params(Page),
-    responses((status = 200, body = [Program]),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/programs", operation_id = "list_programs", params(Page),
+    responses((status = 200, description = "The programs, by id", body = [Program]), Refused))]
 pub async fn list(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -66,9 +66,9 @@ pub async fn list(
 }
 
 /// Get a program
-#[utoipa::path(get, path = "/v1/programs/{id}", params(("id" = String, Path)),
-    responses((status = 200, body = ProgramStatus),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/programs/{id}",
+    operation_id = "get_program", params(("id" = String, Path)),
+    responses((status = 200, description = "The program", body = ProgramStatus), Refused))]
 pub async fn get(target: Target) -> Result<axum::Json<ProgramStatus>, Problem> {
     let Target { daemon, caller, id } = target;
     let program = daemon.store.program(&caller.tenant, &id)?;
@@ -77,9 +77,9 @@ pub async fn get(target: Target) -> Result<axum::Json<ProgramStatus>, Problem> {
 }
 
 /// Delete a program that no machine uses
-#[utoipa::path(delete, path = "/v1/programs/{id}", params(("id" = String, Path)),
-    responses((status = 204),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(delete, path = "/v1/programs/{id}",
+    operation_id = "delete_program", params(("id" = String, Path)),
+    responses((status = 204, description = "The program is deleted"), Refused))]
 pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     let Target { daemon, caller, id } = target;
     if daemon.store.is_program_used(&caller.tenant, &id)? {
@@ -109,10 +109,11 @@ pub struct Upload {
 ///
 /// The daemon prepares the program after the upload; then the state is `ready` or `failed`.
 /// A second upload of the same bytes is the same program.
-#[utoipa::path(post, path = "/v1/programs", params(Upload),
+#[utoipa::path(post, path = "/v1/programs", operation_id = "upload_program", params(Upload),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 201, body = ProgramStatus), (status = 200, body = ProgramStatus),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 201, description = "The program, which is new", body = ProgramStatus),
+    (status = 200, description = "The program, which the tenant had already",
+        body = ProgramStatus), Refused))]
 pub async fn upload(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,

@@ -1,15 +1,18 @@
 //! Runs: one call that runs a program and answers with its output, either in the answer or, if the
 //! run is asynchronous, on a later request.
 
+use super::Refused;
 use super::extract::{Caller, Json, Query, Target, from_object};
 use super::lookup::{
     MAX_WAIT, check_network, find, find_program, idempotency_key, insert, start_new, wait_for_end,
 };
+use super::outputs::{Output, Outputs as AnswerOutputs};
 use super::spec::check_spec;
 use super::stream;
 use crate::Daemon;
 use crate::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree, why_it_died};
 use crate::jailed::protocol::{Exits, RunResult, Traffic};
+use crate::log::Reader;
 use crate::pool::Supply;
 use crate::problem::Problem;
 use crate::process::Jailed;
@@ -20,10 +23,6 @@ use crate::violations::{reported_by, reported_in};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use hartline_devices::console::log;
-use hartline_jail::MAX_OUTPUT as MAX_FILE;
 use hartline_vmm::platform::memory_file;
 use hartline_vmm::report::FAILURE;
 use serde::{Deserialize, Serialize};
@@ -33,8 +32,6 @@ use std::io::{self, Seek};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most bytes of each output that a run answers with.
-const MAX_OUTPUT: usize = 1 << 20;
 /// Most bytes of standard input.
 const MAX_INPUT: usize = 128 << 10;
 /// Default time limit of a run.
@@ -47,6 +44,8 @@ const DELETE_WAIT: u64 = 10;
 
 /// A run to make.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[schema(example = json!({"program": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
+    "args": ["--version"], "memory": 134217728, "timeout_ms": 5000}))]
 #[serde(try_from = "Map<String, Value>")]
 pub struct RunRequest {
     #[serde(flatten)]
@@ -79,34 +78,6 @@ impl TryFrom<Map<String, Value>> for RunRequest {
     }
 }
 
-/// Output of a program on one of its streams.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub struct Output {
-    /// The bytes, if they are UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<String>,
-    /// The bytes in base64, if they are not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    base64: Option<String>,
-    /// The program wrote more than this.
-    truncated: bool,
-}
-
-impl Output {
-    /// These bytes. `truncated`: there was more.
-    pub(super) fn new(bytes: Vec<u8>, truncated: bool) -> Self {
-        let (text, base64) = match String::from_utf8(bytes) {
-            Ok(text) => (Some(text), None),
-            Err(error) => (None, Some(BASE64_STANDARD.encode(error.as_bytes()))),
-        };
-        Self {
-            text,
-            base64,
-            truncated,
-        }
-    }
-}
-
 /// The end of a run.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct RunOutcome {
@@ -136,25 +107,20 @@ pub struct RunOutcome {
 }
 
 impl RunOutcome {
-    pub(super) fn new(
-        result: RunResult,
-        outputs: [io::Result<Output>; 2],
-        queued_ms: f64,
-    ) -> io::Result<Self> {
-        let [stdout, stderr] = outputs;
+    pub(super) fn new(result: RunResult, [stdout, stderr]: [Output; 2], queued_ms: f64) -> Self {
         let milliseconds = |us: u64| us as f64 / 1000.0;
-        Ok(Self {
+        Self {
             exit_code: result.code,
             message: result.message,
-            stdout: stdout?,
-            stderr: stderr?,
+            stdout,
+            stderr,
             queued_ms,
             boot_ms: milliseconds(result.boot_us),
             run_ms: milliseconds(result.run_us),
             exits: result.exits,
             kvm_exits: result.kvm_exits,
             network: result.network,
-        })
+        }
     }
 }
 
@@ -179,21 +145,13 @@ pub struct RunStatus {
 
 impl RunStatus {
     /// Reads the outputs of a run that has ended.
-    fn new(daemon: &Daemon, run: Machine) -> io::Result<Self> {
+    fn new(daemon: &Daemon, run: Machine, outputs: &mut AnswerOutputs) -> io::Result<Self> {
         let outcome = match run.result {
             Some(result) => {
-                let open = |name| File::open(daemon.machines.file(&run.id, name));
-                // A run that was ended in the queue has no outputs.
-                let outputs = match (open("stdout"), open("stderr")) {
-                    (Ok(stdout), Ok(stderr)) => [stdout, stderr],
-                    _ => [memory_file(c"stdout", b"")?, memory_file(c"stderr", b"")?],
-                };
+                let mut read = |name| outputs.read(daemon.machines.output(&run.id, name)?);
                 let queued = run.started_ms.map_or(0, |ms| ms - run.created_ms);
-                Some(RunOutcome::new(
-                    result,
-                    outputs.map(read_output),
-                    queued as f64,
-                )?)
+                let outputs = [read("stdout")?, read("stderr")?];
+                Some(RunOutcome::new(result, outputs, queued as f64))
             }
             None => None,
         };
@@ -217,17 +175,23 @@ impl RunStatus {
 /// `Idempotency-Key` the run is kept too, and a repeated request gets the same answer without
 /// a second run.
 ///
-/// The answer has at most 1 MiB of each output. With the header `Accept: application/x-ndjson` it
-/// has no such limit: each of its lines is JSON, a `piece` of an output when the program has written
-/// it, and the `outcome` as the last line.
-#[utoipa::path(post, path = "/v1/runs", request_body = RunRequest,
+/// With the header `Accept: application/x-ndjson` each line of the answer is JSON: a `piece` of an
+/// output when the program has written it, and the `outcome` as the last line. The outputs may have
+/// any length. Without it, the answer has the newest 16 MiB of each output, and those of a run that is
+/// kept are as long as its logs. If bytes of an output are not in the answer, its `truncated` is true,
+/// and `missing` has their number.
+#[utoipa::path(post, path = "/v1/runs", operation_id = "create_run", request_body = RunRequest,
     params(("Prefer" = Option<String>, Header),
     ("Idempotency-Key" = Option<String>, Header, max_length = 255)),
-    responses((status = 200, content((RunOutcome = "application/json"),
+    responses((status = 200, description = "The outcome of the run",
+        content((RunOutcome = "application/json"),
         (stream::Line = "application/x-ndjson"))),
-    (status = 202, body = RunStatus, headers(("Location" = String))),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = "5XX", body = Problem, content_type = "application/problem+json")))]
+    (status = 202, description = "The asynchronous run",
+        body = RunStatus, headers(("Location" = String))),
+    Refused,
+    (status = "5XX", description = "The daemon has failed",
+        body = Problem,
+        content_type = "application/problem+json")))]
 pub async fn create(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -236,7 +200,7 @@ pub async fn create(
 ) -> Result<Response, Problem> {
     caller.needs(Scope::Write)?;
     check(&mut request)?;
-    let program = find_program(&daemon, &caller, &request.spec)?;
+    let program = find_program(&daemon, &caller, &mut request.spec)?;
     check_network(&daemon, &request.spec)?;
     let key = idempotency_key(&headers)?;
     let answers_at_once = !request.wait || prefers_async(&headers);
@@ -256,10 +220,15 @@ pub async fn create(
     if stream::is_wanted(&headers) {
         return Ok(stream::answer(daemon, started)?);
     }
-    let (result, outputs, queued_ms) = started.end().await?;
-    let outcome = RunOutcome::new(result, outputs.map(read_output), queued_ms)?;
+    let ended = started.end().await?;
+    let mut outputs = AnswerOutputs::default();
+    let mut read = |file| outputs.read(Some(Reader::ring(file)));
+    let [stdout, stderr] = ended.outputs;
+    let read = tokio::task::block_in_place(|| Ok::<_, io::Error>([read(stdout)?, read(stderr)?]));
+    let outcome = RunOutcome::new(ended.result, read?, ended.queued_ms);
     daemon.metrics.count_run(outcome.exit_code);
-    Ok(axum::Json(outcome).into_response())
+    // Outputs that a client has not read take memory of the run.
+    outputs.respond(&outcome, ended.permit)
 }
 
 /// Checks everything of a request that needs no database, and sets default values.
@@ -323,7 +292,9 @@ fn accepted(daemon: &Daemon, run: Machine) -> Result<Response, Problem> {
             RESPOND_ASYNC.to_owned(),
         ),
     ];
-    let status = axum::Json(RunStatus::new(daemon, run)?);
+    let mut outputs = AnswerOutputs::default();
+    let status = tokio::task::block_in_place(|| RunStatus::new(daemon, run, &mut outputs))?;
+    let status = outputs.respond(&status, ())?;
     Ok((StatusCode::ACCEPTED, headers, status).into_response())
 }
 
@@ -341,8 +312,10 @@ async fn outcome(target: &Target) -> Result<Response, Problem> {
         result: run.result.or(Some(result)),
         ..run
     };
-    let status = RunStatus::new(&target.daemon, run)?;
-    Ok(axum::Json(status.outcome).into_response())
+    let mut outputs = AnswerOutputs::default();
+    let status = || RunStatus::new(&target.daemon, run, &mut outputs);
+    let status = tokio::task::block_in_place(status)?;
+    outputs.respond(&status.outcome, ())
 }
 
 /// A run whose VMM has its order. Dropping this ends the program.
@@ -405,15 +378,25 @@ async fn start(
     })
 }
 
+/// A run that has ended.
+pub(super) struct Ended {
+    pub(super) result: RunResult,
+    /// The files of standard output and standard error.
+    outputs: [File; 2],
+    /// Milliseconds that it waited for its turn.
+    pub(super) queued_ms: f64,
+    /// Its memory, which its outputs take until they are dropped.
+    pub(super) permit: Permit,
+}
+
 impl Started {
-    /// Waits for the end of the run. Result: its result, the files of its outputs, and the
-    /// milliseconds that it waited for its turn.
-    pub(super) async fn end(self) -> io::Result<(RunResult, [File; 2], f64)> {
+    /// Waits for the end of the run.
+    pub(super) async fn end(self) -> io::Result<Ended> {
         let Self {
             tenant,
             order,
             vmm,
-            held,
+            held: (permit, claim),
             outputs,
             patience,
             queued,
@@ -433,7 +416,7 @@ impl Started {
             _ => String::new(),
         };
         // The process ends by itself; if it does not, dropping `vmm` ends it.
-        drop((vmm, held));
+        drop((vmm, claim));
         let result = match result {
             Ok(Ok(result)) => result,
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -447,7 +430,12 @@ impl Started {
             Err(_) => RunResult::not_run(FAILURE, "the VMM did not answer and was ended"),
         };
         let queued_ms = queued.as_secs_f64() * 1000.0;
-        Ok((result, [outputs.output, outputs.error], queued_ms))
+        Ok(Ended {
+            result,
+            outputs: [outputs.output, outputs.error],
+            queued_ms,
+            permit,
+        })
     }
 }
 
@@ -463,22 +451,22 @@ pub struct Wait {
 }
 
 /// Get an asynchronous run, with its output if it has ended
-#[utoipa::path(get, path = "/v1/runs/{id}", params(("id" = String, Path), Wait),
-    responses((status = 200, body = RunStatus),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn get(
-    target: Target,
-    Query(wait): Query<Wait>,
-) -> Result<axum::Json<RunStatus>, Problem> {
+#[utoipa::path(get, path = "/v1/runs/{id}",
+    operation_id = "get_run", params(("id" = String, Path), Wait),
+    responses((status = 200, description = "The run", body = RunStatus), Refused))]
+pub async fn get(target: Target, Query(wait): Query<Wait>) -> Result<Response, Problem> {
     wait_for_end(&target, Kind::Run, wait.seconds).await?;
     let run = find(&target, Kind::Run)?;
-    Ok(axum::Json(RunStatus::new(&target.daemon, run)?))
+    let mut outputs = AnswerOutputs::default();
+    let status = || RunStatus::new(&target.daemon, run, &mut outputs);
+    let status = tokio::task::block_in_place(status)?;
+    outputs.respond(&status, ())
 }
 
 /// Delete an asynchronous run, and end it first if necessary
-#[utoipa::path(delete, path = "/v1/runs/{id}", params(("id" = String, Path)),
-    responses((status = 204),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(delete, path = "/v1/runs/{id}",
+    operation_id = "delete_run", params(("id" = String, Path)),
+    responses((status = 204, description = "The run is deleted"), Refused))]
 pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     let run = find(&target, Kind::Run)?;
     let machines = &target.daemon.machines;
@@ -502,25 +490,6 @@ fn make_outputs(input: &[u8]) -> io::Result<Outputs> {
         result: memory_file(c"result", b"")?,
         keep_input: None,
         tap: None,
+        log: None,
     })
-}
-
-/// The output in a file: its first bytes that are there.
-fn read_output(file: File) -> io::Result<Output> {
-    // Not more than is there: to zero the most that can be there takes longer than a short run.
-    let there = log::extent(&file, MAX_FILE)?;
-    let there = usize::try_from(there.end - there.start).unwrap_or(MAX_OUTPUT);
-    let mut bytes = vec![0; there.min(MAX_OUTPUT)];
-    let (mut filled, mut at) = (0, 0);
-    while filled < bytes.len() {
-        let (found, count) = log::read(&file, MAX_FILE, at, &mut bytes[filled..])?;
-        if count == 0 {
-            break;
-        }
-        filled += count;
-        at = found + count as u64;
-    }
-    bytes.truncate(filled);
-    let truncated = log::extent(&file, MAX_FILE)?.end > filled as u64;
-    Ok(Output::new(bytes, truncated))
 }

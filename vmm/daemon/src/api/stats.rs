@@ -1,5 +1,6 @@
 //! Resource use of machines.
 
+use super::Refused;
 use super::extract::Target;
 use super::lookup::find;
 use crate::jailed::protocol::{Exits, KvmReasons, Traffic};
@@ -55,9 +56,9 @@ impl Stats {
 }
 
 /// Get the resources that a machine uses, or has used if it has ended
-#[utoipa::path(get, path = "/v1/machines/{id}/stats", params(("id" = String, Path)),
-    responses((status = 200, body = Stats),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/machines/{id}/stats",
+    operation_id = "get_machine_stats", params(("id" = String, Path)),
+    responses((status = 200, description = "The statistics", body = Stats), Refused))]
 pub async fn stats(target: Target) -> Result<axum::Json<Stats>, Problem> {
     let machine = find(&target, Kind::Machine)?;
     let mut stats = Stats::default();

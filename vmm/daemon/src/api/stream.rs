@@ -1,6 +1,7 @@
 //! Answers of runs whose outputs are streamed: lines of JSON.
 
-use super::runs::{Output, RunOutcome, Started};
+use super::outputs::Output;
+use super::runs::{RunOutcome, Started};
 use crate::Daemon;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
@@ -112,12 +113,10 @@ async fn send(
     for output in &mut outputs {
         output.send(sender).await?;
     }
-    let outcome = ended.and_then(|(result, _, queued_ms)| {
-        let rest = outputs.map(|output| Ok(Output::new(Vec::new(), output.is_cut)));
-        RunOutcome::new(result, rest, queued_ms)
-    });
-    let line = match outcome {
-        Ok(outcome) => {
+    let line = match ended {
+        Ok(ended) => {
+            let rest = outputs.map(|output| Output::new(Vec::new(), output.missing));
+            let outcome = RunOutcome::new(ended.result, rest, ended.queued_ms);
             daemon.metrics.count_run(outcome.exit_code);
             Line::Outcome(Box::new(outcome))
         }
@@ -143,8 +142,8 @@ struct Tail {
     file: File,
     /// End of the bytes that were sent.
     sent: u64,
-    /// Whether there are bytes that were not sent: they were replaced before the client took them.
-    is_cut: bool,
+    /// Number of bytes that were not sent: they were replaced before the client took them.
+    missing: u64,
 }
 
 impl Tail {
@@ -153,7 +152,7 @@ impl Tail {
             name,
             file: file.try_clone()?,
             sent: 0,
-            is_cut: false,
+            missing: 0,
         })
     }
 
@@ -168,11 +167,11 @@ impl Tail {
                 return Some(());
             }
             bytes.truncate(count);
-            self.is_cut |= at != self.sent;
+            self.missing += at.saturating_sub(self.sent);
             self.sent = at + count as u64;
             let line = Line::Piece(Piece {
                 stream: self.name,
-                output: Output::new(bytes, false),
+                output: Output::new(bytes, 0),
             });
             sender.send(line.text()?).await.ok()?;
         }

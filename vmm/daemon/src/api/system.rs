@@ -1,5 +1,6 @@
 //! Health, version, metrics and events.
 
+use super::Refused;
 use super::extract::Caller;
 use crate::Daemon;
 use crate::events::Event;
@@ -16,7 +17,9 @@ use std::sync::Arc;
 use tokio::sync::broadcast::error::RecvError;
 
 /// Check that the daemon answers
-#[utoipa::path(get, path = "/healthz", security(()), responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/healthz",
+    operation_id = "get_health", security(()),
+    responses((status = 200, description = "The daemon answers", body = String)))]
 pub async fn health() -> &'static str {
     "ok\n"
 }
@@ -49,9 +52,9 @@ pub struct Readiness {
 /// Check whether the daemon can run programs
 ///
 /// Needs a key, unless the configuration has `public_health`.
-#[utoipa::path(get, path = "/readyz",
-    responses((status = 200, body = Readiness), (status = 503, body = Readiness),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/readyz", operation_id = "get_readiness",
+    responses((status = 200, description = "The daemon can run programs", body = Readiness),
+    (status = 503, description = "The daemon cannot run programs", body = Readiness), Refused))]
 pub async fn ready(
     State(daemon): State<Arc<Daemon>>,
     caller: Result<Caller, Problem>,
@@ -114,7 +117,9 @@ pub struct Version {
 }
 
 /// Get the version of the daemon
-#[utoipa::path(get, path = "/version", security(()), responses((status = 200, body = Version)))]
+#[utoipa::path(get, path = "/version",
+    operation_id = "get_version", security(()),
+    responses((status = 200, description = "The version", body = Version)))]
 pub async fn version() -> axum::Json<Version> {
     axum::Json(Version {
         version: env!("CARGO_PKG_VERSION"),
@@ -126,9 +131,10 @@ pub async fn version() -> axum::Json<Version> {
 ///
 /// Needs a key with the scope `admin`. If the configuration has `public_health`, other clients get
 /// the metrics without figures of single tenants.
-#[utoipa::path(get, path = "/metrics",
-    responses((status = 200, content_type = "application/openmetrics-text", body = String),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/metrics", operation_id = "get_metrics",
+    responses((status = 200, description = "The metrics",
+        content_type = "application/openmetrics-text",
+        body = String), Refused))]
 pub async fn metrics(
     State(daemon): State<Arc<Daemon>>,
     caller: Result<Caller, Problem>,
@@ -155,9 +161,13 @@ pub async fn metrics(
 ///
 /// A stream of server-sent events named `machine`. If the reader is too slow, an event named
 /// `missed` has the number of lost events.
-#[utoipa::path(get, path = "/v1/events",
-    responses((status = 200, content_type = "text/event-stream", body = Event),
-        (status = 401, body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/events", operation_id = "watch_events",
+    responses((status = 200, description = "The events, as they happen",
+        content_type = "text/event-stream",
+        body = Event),
+        (status = 401, description = "There is no valid key",
+        body = Problem,
+        content_type = "application/problem+json")))]
 pub async fn events(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,

@@ -1,5 +1,6 @@
 //! Tenants, their quotas and their keys.
 
+use super::Refused;
 use super::extract::{Caller, Json, Path};
 use crate::Daemon;
 use crate::problem::Problem;
@@ -24,8 +25,9 @@ fn check_name(name: &str) -> Result<(), Problem> {
 }
 
 /// List all tenants
-#[utoipa::path(get, path = "/v1/tenants", responses((status = 200, body = [Tenant]),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/tenants",
+    operation_id = "list_tenants",
+    responses((status = 200, description = "The tenants, by name", body = [Tenant]), Refused))]
 pub async fn list(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -35,9 +37,9 @@ pub async fn list(
 }
 
 /// Get a tenant with its quota
-#[utoipa::path(get, path = "/v1/tenants/{tenant}", params(("tenant" = String, Path)),
-    responses((status = 200, body = Tenant),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/tenants/{tenant}",
+    operation_id = "get_tenant", params(("tenant" = String, Path)),
+    responses((status = 200, description = "The tenant", body = Tenant), Refused))]
 pub async fn get(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -53,9 +55,9 @@ pub async fn get(
 /// Get the resources that a tenant uses, and their limits
 ///
 /// A key without the scope `admin` shows only its own tenant.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/usage", params(("tenant" = String, Path)),
-    responses((status = 200, body = [Use]),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/tenants/{tenant}/usage",
+    operation_id = "get_tenant_usage", params(("tenant" = String, Path)),
+    responses((status = 200, description = "The resources", body = [Use]), Refused))]
 pub async fn usage(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -70,10 +72,10 @@ pub async fn usage(
 }
 
 /// Create a tenant, or change its quota
-#[utoipa::path(put, path = "/v1/tenants/{tenant}",
+#[utoipa::path(put, path = "/v1/tenants/{tenant}", operation_id = "set_tenant",
     params(("tenant" = String, Path, pattern = "^[a-z0-9-]{1,63}$")),
-    request_body = Quota, responses((status = 200, body = Tenant),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+    request_body = Quota,
+    responses((status = 200, description = "The tenant", body = Tenant), Refused))]
 pub async fn put(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -102,9 +104,10 @@ pub async fn put(
 }
 
 /// List the keys of a tenant, without their secrets
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/keys", params(("tenant" = String, Path)),
-    responses((status = 200, body = [ApiKey]),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/tenants/{tenant}/keys",
+    operation_id = "list_keys", params(("tenant" = String, Path)),
+    responses((status = 200, description = "The keys, without their secrets",
+        body = [ApiKey]), Refused))]
 pub async fn keys(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -119,6 +122,7 @@ pub async fn keys(
 
 /// A request for a key.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[schema(example = json!({"scope": "write", "label": "builds"}))]
 #[serde(deny_unknown_fields)]
 pub struct KeyRequest {
     /// Rights of the key.
@@ -140,9 +144,11 @@ pub struct KeyMade {
 }
 
 /// Create a key for a tenant
-#[utoipa::path(post, path = "/v1/tenants/{tenant}/keys", params(("tenant" = String, Path)),
-    request_body = KeyRequest, responses((status = 201, body = KeyMade),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(post, path = "/v1/tenants/{tenant}/keys",
+    operation_id = "create_key", params(("tenant" = String, Path)),
+    request_body = KeyRequest,
+    responses((status = 201, description = "The key, whose secret is shown only here",
+        body = KeyMade), Refused))]
 pub async fn create_key(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -164,9 +170,9 @@ pub async fn create_key(
 }
 
 /// Revoke a key
-#[utoipa::path(delete, path = "/v1/tenants/{tenant}/keys/{key}",
-    params(("tenant" = String, Path), ("key" = String, Path)), responses((status = 204),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(delete, path = "/v1/tenants/{tenant}/keys/{key}", operation_id = "delete_key",
+    params(("tenant" = String, Path), ("key" = String, Path)),
+    responses((status = 204, description = "The key is deleted"), Refused))]
 pub async fn delete_key(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,

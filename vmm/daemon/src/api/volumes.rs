@@ -1,5 +1,6 @@
 //! Volumes: directories that outlast machines.
 
+use super::Refused;
 use super::extract::{Caller, Json, Query, Target};
 use super::lookup::{Page, check_limit};
 use super::spec::{VOLUME_NAME, is_volume_name};
@@ -41,9 +42,8 @@ pub(super) fn check_mounts(daemon: &Daemon, caller: &Caller, spec: &Spec) -> Res
 }
 
 /// List the tenant's volumes, by name
-#[utoipa::path(get, path = "/v1/volumes", params(Page),
-    responses((status = 200, body = [Volume]),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/volumes", operation_id = "list_volumes", params(Page),
+    responses((status = 200, description = "The volumes, by name", body = [Volume]), Refused))]
 pub async fn list(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -59,6 +59,7 @@ pub async fn list(
 
 /// A request for a volume.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[schema(example = json!({"name": "data", "size": 104857600}))]
 #[serde(deny_unknown_fields)]
 pub struct VolumeRequest {
     /// Name of the volume.
@@ -76,9 +77,10 @@ pub struct VolumeRequest {
 }
 
 /// Create an empty volume
-#[utoipa::path(post, path = "/v1/volumes", request_body = VolumeRequest,
-    responses((status = 201, body = Volume),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(post, path = "/v1/volumes",
+    operation_id = "create_volume",
+    request_body = VolumeRequest,
+    responses((status = 201, description = "The volume", body = Volume), Refused))]
 pub async fn create(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
@@ -114,9 +116,9 @@ pub async fn create(
 }
 
 /// Get a volume
-#[utoipa::path(get, path = "/v1/volumes/{name}", params(("name" = String, Path)),
-    responses((status = 200, body = Volume),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/volumes/{name}",
+    operation_id = "get_volume", params(("name" = String, Path)),
+    responses((status = 200, description = "The volume", body = Volume), Refused))]
 pub async fn get(target: Target) -> Result<axum::Json<Volume>, Problem> {
     find(&target).map(axum::Json)
 }
@@ -131,9 +133,9 @@ fn find(target: &Target) -> Result<Volume, Problem> {
 ///
 /// If there are many files, their deletion continues after the answer. The volume counts toward
 /// the tenant's quota until they are gone.
-#[utoipa::path(delete, path = "/v1/volumes/{name}", params(("name" = String, Path)),
-    responses((status = 204),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(delete, path = "/v1/volumes/{name}",
+    operation_id = "delete_volume", params(("name" = String, Path)),
+    responses((status = 204, description = "The volume is deleted"), Refused))]
 pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     find(&target)?;
     let volumes = &target.daemon.volumes;

@@ -16,7 +16,9 @@ pub const MTU: u16 = 1500;
 
 /// Job for a VMM. Its descriptors are, in this order: standard input, output and error of the
 /// program; the file for the [`RunResult`]; the tree; the other end of standard input, if
-/// interactive; the TAP interface, if there is a network; the translation images, as in `images`.
+/// interactive; the TAP interface, if there is a network; with a log, for standard output and then
+/// for standard error, both ends of a pipe and the files after the first; the translation images, as
+/// in `images`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunJob {
     /// RAM, bytes.
@@ -43,6 +45,18 @@ pub struct RunJob {
     pub network: Option<NetworkJob>,
     /// Dedicated processors, if the VM has any: one for each vCPU, and one for all other threads.
     pub processors: Vec<u32>,
+    /// How the outputs are kept: their files are the first of a [log](crate::log). Without it, their
+    /// files are rings ([`hartline_devices::console::log`]).
+    pub log: Option<LogJob>,
+}
+
+/// The files of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogJob {
+    /// Number of files of each output, at least 1.
+    pub files: u32,
+    /// Longest file, bytes.
+    pub size: u64,
 }
 
 /// The network interface of a VM.

@@ -3,8 +3,9 @@
 use super::JailedError;
 use super::images::FromDaemon;
 use super::protocol::{
-    FromVmm, ImageName, KvmReasons, MTU, NetworkJob, RunJob, RunResult, Traffic,
+    FromVmm, ImageName, KvmReasons, LogJob, MTU, NetworkJob, RunJob, RunResult, Traffic,
 };
+use crate::log::{Recorder, Writer};
 use hartline_abi::boot::NetSettings;
 use hartline_abi::image::variant;
 use hartline_devices::limiter::Limits;
@@ -15,6 +16,7 @@ use hartline_tree::TreeImage;
 use hartline_vmm::SignalSet;
 use hartline_vmm::UserExits;
 use hartline_vmm::boot;
+use hartline_vmm::confine::{Confine, Thread};
 use hartline_vmm::devices::{Attached, Network};
 use hartline_vmm::images::ImageFile;
 use hartline_vmm::interrupts::Mode;
@@ -24,11 +26,12 @@ use hartline_vmm::placement::Placement;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::program;
 use hartline_vmm::report::{self, FAILURE, Program};
-use rustix::process::set_parent_process_death_signal;
+use rustix::process::{Resource, Rlimit, set_parent_process_death_signal, setrlimit};
+use rustix::stdio::{stderr, stdout};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::io::{self, PipeReader, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,25 +83,64 @@ pub fn serve(
     // The daemon may be gone, and is not needed.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Started)?, &[]);
     let images = FromDaemon::start(Arc::clone(&channel), given.images)?;
+    let (outputs, recorder) = match given.log {
+        Some((log, outputs)) => {
+            let (pipes, recorder) = record(log, outputs, &job, &threads)?;
+            (Some(pipes), Some(recorder))
+        }
+        None => (None, None),
+    };
     let network = job.network.as_ref().zip(given.tap);
     let network = network.map(|(network, tap)| {
         let limits = Arc::clone(&live) as Arc<dyn Limits>;
         interface(network, (tap, batch), limits)
     });
-    let parts = (given.tree, volumes, network, live);
+    let parts = (given.tree, volumes, network, live, outputs);
     let result = run(blank, &job, parts, images, threads)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
+    // Whoever reads the result finds all of the output.
+    if let Some(recorder) = recorder {
+        recorder.finish();
+    }
     result_file.write_all(&serde_json::to_vec(&result)?)?;
     // The daemon may be gone; the result is in the file.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Ended(Box::new(result)))?, &[]);
     Ok(())
 }
 
-/// Tree, network interface and images.
+/// Tree, network interface, images and log.
 struct Given {
     tree: Arc<TreeImage>,
     tap: Option<File>,
     images: HashMap<ImageName, ImageFile>,
+    log: Option<(LogJob, [LogOutput; 2])>,
+}
+
+/// The pipe of an output, and the files of its log.
+type LogOutput = (PipeReader, OwnedFd, Vec<File>);
+
+/// Starts the thread that writes the log. Result: the outputs for the program, and the thread.
+fn record(
+    log: LogJob,
+    outputs: [LogOutput; 2],
+    job: &RunJob,
+    threads: &Arc<Placement>,
+) -> Result<([OwnedFd; 2], Recorder), JailedError> {
+    // A compromised VMM must not write longer files, except to its volumes.
+    if job.volumes.is_empty() {
+        let limit = Rlimit {
+            current: Some(log.size),
+            maximum: Some(log.size),
+        };
+        setrlimit(Resource::Fsize, limit).map_err(io::Error::from)?;
+    }
+    let [output, error] = outputs;
+    let writer = |(reader, pipe, files)| (pipe, (reader, Writer::new(files, log.size)));
+    let ((output, stdout), (error, stderr)) = (writer(output), writer(error));
+    let threads = Arc::clone(threads);
+    let confine = move || threads.confine(Thread::Console);
+    let recorder = Recorder::start([stdout, stderr], confine)?;
+    Ok(([output, error], recorder))
 }
 
 /// The volumes of a job, with these directories.
@@ -173,6 +215,21 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
         }
         None => None,
     };
+    let log = match job.log {
+        Some(log) => {
+            let mut output = |first: BorrowedFd<'_>| -> Result<LogOutput, JailedError> {
+                let mut next = || descriptors.next().ok_or(JailedError::Descriptor);
+                let (reader, writer) = (PipeReader::from(next()?), next()?);
+                let mut files = vec![File::from(first.try_clone_to_owned()?)];
+                for _ in 1..log.files {
+                    files.push(next()?.into());
+                }
+                Ok((reader, writer, files))
+            };
+            Some((log, [output(stdout())?, output(stderr())?]))
+        }
+        None => None,
+    };
     let mut images = HashMap::new();
     for (&inode, descriptor) in job.images.iter().zip(descriptors) {
         let name = ImageName {
@@ -185,6 +242,7 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
         tree: Arc::new(TreeImage::new(tree)?),
         tap,
         images,
+        log,
     };
     Ok((result, given))
 }
@@ -200,19 +258,21 @@ fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
     }
 }
 
-/// The tree, the volumes, the network interface, and the VM's counters.
+/// The tree, the volumes, the network interface, the VM's counters, and the program's outputs, if
+/// they are not this process's own.
 type Parts = (
     Arc<TreeImage>,
     Vec<Volume>,
     Option<Interface>,
     Arc<LiveCounters>,
+    Option<[OwnedFd; 2]>,
 );
 
 /// Runs the program. An error is a message for the program's owner.
 fn run(
     blank: Blank,
     job: &RunJob,
-    (tree, volumes, network, live): Parts,
+    (tree, volumes, network, live, outputs): Parts,
     images: Arc<FromDaemon>,
     threads: Arc<Placement>,
 ) -> Result<RunResult, String> {
@@ -247,7 +307,9 @@ fn run(
         timeout: job.timeout_ms.map(Duration::from_millis),
         count: true,
         confine: Some(threads),
-        output_limit: MAX_OUTPUT,
+        // A log limits itself.
+        output_limit: outputs.as_ref().map_or(MAX_OUTPUT, |_| u64::MAX),
+        outputs,
         ..Settings::new(&arguments)
     };
     let outcome = blank.run(settings).map_err(|error| error.to_string())?;

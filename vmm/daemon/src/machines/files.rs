@@ -1,12 +1,13 @@
 //! The files of machines: input, output and result.
 
 use super::{MachineError, Machines};
-use crate::execute::Outputs;
-use crate::jailed::protocol::RunResult;
+use crate::execute::{LogOutput, Outputs};
+use crate::jailed::protocol::{LogJob, RunResult};
+use crate::log::{self, Reader};
 use crate::spawner::Process;
 use crate::store::{Machine, MachineState, NetworkKind};
 use crate::violations::reported_in;
-use hartline_jail::{MAX_MESSAGE, MAX_OUTPUT, Violation};
+use hartline_jail::{MAX_MESSAGE, Violation};
 use hartline_vmm::live::{Live, write_network_limits};
 use hartline_vmm::platform::Counters;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -15,11 +16,11 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most bytes of a result, as of a message. A compromised VMM may write as many bytes to it as to
-/// its output.
+/// Most bytes of a result, as of a message. A compromised VMM may write as many bytes to it as to a
+/// file of its log.
 const MAX_RESULT: u64 = MAX_MESSAGE as u64;
 /// The reason why the result of a VMM is not known.
 #[derive(Debug, thiserror::Error)]
@@ -41,11 +42,50 @@ const INPUT: &str = "stdin";
 const RESULT: &str = "result";
 /// Bytes of the disk that are reserved for a result: a disk that becomes full must not lose it.
 const RESULT_ROOM: u64 = 8 << 10;
+/// Names of the outputs' first files.
+const OUTPUTS: [&str; 2] = ["stdout", "stderr"];
+/// Files of a machine besides those of its outputs: its directory, its input, and its result.
+const OTHER_FILES: u32 = 3;
+
 /// Most bytes of the outputs and the result, by the limit of a VMM's files.
-pub(super) const MAX_OUTPUTS: u64 = 3 * MAX_OUTPUT;
+pub(super) fn max_outputs(log: LogJob) -> u64 {
+    u64::from(2 * log.files + 1) * log.size
+}
+
+/// Number of inodes of a machine.
+#[must_use]
+pub fn inodes(log: LogJob) -> u64 {
+    (OTHER_FILES + 2 * log.files).into()
+}
+
+/// Deletes a file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
 
 impl Machines {
-    /// The path of a machine's file: `stdout`, `stderr` or `result`.
+    /// How machines that start now keep their outputs.
+    #[must_use]
+    pub fn log_job(&self) -> LogJob {
+        let config = self.config.get();
+        LogJob {
+            files: config.log_max_files,
+            size: config.log_max_size,
+        }
+    }
+
+    /// A reader of one of a machine's outputs, `stdout` or `stderr`; `None`: it has none yet.
+    ///
+    /// # Errors
+    /// Any I/O error of the host.
+    pub fn output(&self, id: &str, name: &str) -> io::Result<Option<Reader>> {
+        Reader::open(&self.directory.join(id), name)
+    }
+
+    /// The path of a machine's file: `stdout` or `stderr`, the first of an output, or `result`.
     #[must_use]
     pub fn file(&self, id: &str, name: &str) -> PathBuf {
         self.directory.join(id).join(name)
@@ -65,10 +105,20 @@ impl Machines {
         File::open(&self.directory)?.sync_all()
     }
 
-    pub(super) fn make_files(&self, machine: &Machine) -> io::Result<Outputs> {
+    pub(super) fn make_files(&self, machine: &Machine, log: LogJob) -> io::Result<Outputs> {
         let directory = self.directory.join(&machine.id);
         fs::create_dir_all(&directory)?;
         let make = |name| File::create(directory.join(name));
+        let output = |name| -> io::Result<(File, LogOutput)> {
+            // An earlier start may have had more files. Readers of them are not disturbed.
+            for index in 0..log::MAX_FILES {
+                remove(&log::path(&directory, name, index))?;
+            }
+            let make = |index| File::create_new(log::path(&directory, name, index));
+            let files = (1..log.files).map(make).collect::<io::Result<_>>()?;
+            let pipe = io::pipe()?;
+            Ok((make(0)?, LogOutput { pipe, files }))
+        };
         let (input, keep_input) = match machine.spec.interactive {
             true => {
                 let (input, other) = UnixStream::pair()?;
@@ -87,13 +137,15 @@ impl Machines {
             Ok(()) | Err(Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error.into()),
         }
+        let [(output, stdout), (error, stderr)] = [output(OUTPUTS[0])?, output(OUTPUTS[1])?];
         Ok(Outputs {
             input,
-            output: make("stdout")?,
-            error: make("stderr")?,
+            output,
+            error,
             result,
             keep_input,
             tap: None,
+            log: Some([stdout, stderr]),
         })
     }
 
@@ -174,11 +226,12 @@ impl Machines {
     /// Bytes of the outputs and the result of a machine. The result counts twice, because the
     /// database has it too.
     pub(super) fn outputs(&self, id: &str) -> u64 {
-        let length = |name| fs::metadata(self.file(id, name)).map_or(0, |file| file.len());
-        let [stdout, stderr, result] = ["stdout", "stderr", RESULT].map(length);
-        stdout
-            .saturating_add(stderr)
-            .saturating_add(result.saturating_mul(2))
+        let directory = self.directory.join(id);
+        let length = |path| fs::metadata(path).map_or(0, |file| file.len());
+        let files = (0..log::MAX_FILES)
+            .flat_map(|index| OUTPUTS.map(|name| log::path(&directory, name, index)));
+        let outputs = files.map(length).fold(0, u64::saturating_add);
+        outputs.saturating_add(length(directory.join(RESULT)).saturating_mul(2))
     }
 
     /// The violation of its jail that ended a machine's process, if one did. `reported` is the

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! DATA/machines/ID/stdin             input of an asynchronous run
-//! DATA/machines/ID/stdout, stderr    output of the program, at most 16 MiB each
+//! DATA/machines/ID/stdout, stderr    output of the program: logs, with more files stdout.1 …
 //! DATA/machines/ID/result            the outcome, written by the VMM
 //! ```
 //! An asynchronous run is a machine that is shown as a run.
@@ -14,7 +14,8 @@
 mod files;
 mod recover;
 
-use self::files::{MAX_OUTPUTS, NoResult};
+pub use self::files::inodes;
+use self::files::{NoResult, max_outputs};
 use super::events::Events;
 use super::execute::{Order, VMM_PATIENCE, why_it_died};
 use super::library::Library;
@@ -22,8 +23,9 @@ use super::network::{Lease, Networks};
 use super::pool::{Pool, Supply};
 use super::process::{Jailed, Launcher, Released, Watched};
 use super::processors::{Claim, NotEnough, Processors};
+use super::reload::Current;
 use super::scheduler::{Permit, Refused, Scheduler, need};
-use super::store::{Machine, MachineState, NetworkKind, Quota, Store, StoreError, now_ms};
+use super::store::{Machine, MachineState, NetworkKind, Quota, Storage, Store, StoreError, now_ms};
 use super::violations::reported_by;
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::RunResult;
@@ -84,6 +86,7 @@ pub struct Machines {
     networks: Arc<Networks>,
     processors: Arc<Processors>,
     events: Events,
+    config: Current,
     directory: PathBuf,
     /// Handles to the tasks of machines that are queued or running.
     tasks: Mutex<HashMap<String, Task>>,
@@ -110,7 +113,7 @@ impl Machines {
         (pool, launcher): (Arc<Pool>, Arc<Launcher>),
         (volumes, networks, processors): (Arc<Volumes>, Arc<Networks>, Arc<Processors>),
         directory: PathBuf,
-        events: Events,
+        (events, config): (Events, Current),
     ) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
         Ok(Self {
@@ -123,6 +126,7 @@ impl Machines {
             networks,
             processors,
             events,
+            config,
             directory,
             tasks: Mutex::default(),
         })
@@ -228,17 +232,22 @@ impl Machines {
             Err(error) => return self.fail(machine, error.to_string()),
         };
         order.pin(&claim);
-        let counted =
-            tokio::task::block_in_place(|| self.store.reserve_outputs(&machine, MAX_OUTPUTS));
+        let log = self.log_job();
+        order.keep_log(log);
+        let most = Storage {
+            bytes: max_outputs(log),
+            inodes: inodes(log),
+        };
+        let counted = tokio::task::block_in_place(|| self.store.reserve_outputs(&machine, most));
         match counted {
             Err(error @ StoreError::Quota { .. }) => {
-                let needed = MAX_OUTPUTS >> 20;
+                let needed = most.bytes.div_ceil(1 << 20);
                 let message = format!("its outputs may take {needed} MiB: {error}");
                 return self.fail(machine, message);
             }
             counted => counted?,
         }
-        let mut outputs = self.make_files(&machine)?;
+        let mut outputs = self.make_files(&machine, log)?;
         let lease = match machine.spec.network {
             NetworkKind::None => None,
             NetworkKind::Tenant => {

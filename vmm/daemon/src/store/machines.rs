@@ -185,6 +185,8 @@ pub struct NewMachine<'a> {
     pub idempotency: Option<(&'a str, &'a [u8])>,
     /// Length of its standard input, bytes.
     pub input: u64,
+    /// Number of its inodes.
+    pub inodes: u64,
 }
 
 /// The result of a request to create a machine.
@@ -230,12 +232,12 @@ impl Store {
         let fixed = fixed.saturating_add(new.input);
         let wanted = Storage {
             bytes: fixed,
-            inodes: storage::MACHINE_INODES,
+            inodes: new.inodes,
         };
         storage::check(&transaction, tenant, wanted)?;
         let machine = transaction.query_row(
-            "INSERT INTO machine (id, tenant, kind, spec, state, created_ms, fixed)
-             VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING *",
+            "INSERT INTO machine (id, tenant, kind, spec, state, created_ms, fixed, inodes)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
             params![
                 id,
                 tenant,
@@ -243,7 +245,8 @@ impl Store {
                 spec,
                 new.state.name(),
                 now_ms(),
-                fixed
+                fixed,
+                new.inodes
             ],
             Machine::from_row,
         )?;
@@ -251,22 +254,21 @@ impl Store {
         Ok(Created::New(machine))
     }
 
-    /// Counts the outputs of a machine that is to run in its tenant's storage: with their maximum,
-    /// bytes, until [the machine has ended](Self::end_machine).
+    /// Counts the files of a machine that is to run in its tenant's storage: the outputs with their
+    /// maximum, until [the machine has ended](Self::end_machine).
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for them.
-    pub fn reserve_outputs(&self, machine: &Machine, bytes: u64) -> Result<(), StoreError> {
+    pub fn reserve_outputs(&self, machine: &Machine, most: Storage) -> Result<(), StoreError> {
         let mut connection = self.connection();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let set = |bytes: u64| {
-            let change = "UPDATE machine SET outputs = ? WHERE id = ?";
-            transaction.execute(change, params![bytes, machine.id])
+        let set = |storage: Storage| {
+            let change = "UPDATE machine SET outputs = ?, inodes = ? WHERE id = ?";
+            transaction.execute(change, params![storage.bytes, storage.inodes, machine.id])
         };
-        set(0)?;
-        let wanted = Storage { bytes, inodes: 0 };
-        storage::check(&transaction, &machine.tenant, wanted)?;
-        set(bytes)?;
+        set(Storage::default())?;
+        storage::check(&transaction, &machine.tenant, most)?;
+        set(most)?;
         Ok(transaction.commit()?)
     }
 
@@ -277,6 +279,26 @@ impl Store {
     pub fn machine(&self, id: &str) -> Result<Option<Machine>, StoreError> {
         let found = find(&self.connection(), id)?;
         Ok(found.map(|machine| self.as_it_is(machine)))
+    }
+
+    /// Ids of a tenant's machines, or runs, that begin with some hexadecimal digits: two at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn machine_ids(
+        &self,
+        tenant: &str,
+        kind: Kind,
+        begin: &str,
+    ) -> Result<Vec<String>, StoreError> {
+        let connection = self.connection();
+        // No digit comes after f.
+        let mut statement = connection.prepare_cached(
+            "SELECT id FROM machine WHERE tenant = ?1 AND kind = ?2
+             AND id >= ?3 AND id < ?3 || 'g' ORDER BY id LIMIT 2",
+        )?;
+        let ids = statement.query_map([tenant, kind.name(), begin], |row| row.get(0))?;
+        Ok(ids.collect::<Result<_, _>>()?)
     }
 
     /// Machines of a tenant (not its runs) by id, after the id `after`, optionally in one state, at

@@ -104,6 +104,21 @@ fn kind_from_name(name: &str) -> Option<UploadKind> {
 }
 
 impl Store {
+    /// Ids of a tenant's programs that begin with some hexadecimal digits: two at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn program_ids(&self, tenant: &str, begin: &str) -> Result<Vec<String>, StoreError> {
+        let connection = self.connection();
+        // No digit comes after f.
+        let mut statement = connection.prepare_cached(
+            "SELECT id FROM program WHERE tenant = ?1
+             AND id >= ?2 AND id < ?2 || 'g' ORDER BY id LIMIT 2",
+        )?;
+        let ids = statement.query_map([tenant, begin], |row| row.get(0))?;
+        Ok(ids.collect::<Result<_, _>>()?)
+    }
+
     /// Adds an upload, which is to be packed. An existing entry is changed if it failed before or
     /// if other programs of it are to be translated now. Result: the program, and whether it is to
     /// be packed.

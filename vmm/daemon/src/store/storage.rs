@@ -3,9 +3,6 @@
 use super::{Quota, Store, StoreError};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
-/// Inodes of a machine or run: its directory, input, two outputs and result.
-pub(super) const MACHINE_INODES: u64 = 5;
-
 /// Disk space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Storage {
@@ -66,10 +63,10 @@ fn used(connection: &Connection, tenant: &str) -> Result<Storage, StoreError> {
               UNION ALL SELECT sum(size), count(*) FROM image WHERE tenant = ?1
               UNION ALL SELECT sum(size), sum(inodes) FROM volume WHERE tenant = ?1
               UNION ALL SELECT sum(size), sum(inodes) FROM deleted_volume WHERE tenant = ?1
-              UNION ALL SELECT sum(fixed + outputs), ?2 * count(*)
+              UNION ALL SELECT sum(fixed + outputs), sum(inodes)
                   FROM machine WHERE tenant = ?1)",
     )?;
-    let used = statement.query_row(rusqlite::params![tenant, MACHINE_INODES], |row| {
+    let used = statement.query_row([tenant], |row| {
         let (bytes, inodes) = (row.get(0)?, row.get(1)?);
         Ok(Storage { bytes, inodes })
     })?;

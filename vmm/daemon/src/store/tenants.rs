@@ -10,6 +10,7 @@ pub const DEFAULT_TENANT: &str = "default";
 
 /// Limits of a tenant, for all its machines and runs together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(example = json!({"max_machines": 20, "max_memory": 8589934592i64}))]
 #[serde(deny_unknown_fields, default)]
 pub struct Quota {
     /// Weight of the tenant's share of the CPUs when tenants compete.

@@ -16,11 +16,12 @@ const DUMPS: [&str; MIGRATIONS.len()] = [
     include_str!("version-7.sql"),
     include_str!("version-8.sql"),
     include_str!("version-9.sql"),
+    include_str!("version-10.sql"),
 ];
 
 /// Columns of existing tables that a version added: the version, the table, the column, and the
 /// value in rows of earlier versions.
-const ADDED: [(usize, &str, &str, &str); 12] = [
+const ADDED: [(usize, &str, &str, &str); 13] = [
     (2, "machine", "kind", "'machine'"),
     (2, "program", "used_ms", "0"),
     (4, "tenant", "network", "NULL"),
@@ -33,6 +34,7 @@ const ADDED: [(usize, &str, &str, &str); 12] = [
     (9, "deleted_volume", "inodes", "size / 4096"),
     (9, "machine", "fixed", "0"),
     (9, "machine", "outputs", "0"),
+    (10, "machine", "inodes", "5"),
 ];
 
 /// Makes a database from a dump.

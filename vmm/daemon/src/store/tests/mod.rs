@@ -19,6 +19,7 @@ fn new<'a>(id: &'a str, spec: &'a Spec, state: MachineState) -> NewMachine<'a> {
         state,
         idempotency: None,
         input: 0,
+        inodes: 5,
     }
 }
 
@@ -489,6 +490,34 @@ fn contents_of_files_go_with_the_program() {
 }
 
 #[test]
+fn ids_are_found_by_their_begin() {
+    let (_directory, _path, store) = store();
+    let spec = spec();
+    for id in ["a0", "a1", "b0ff"] {
+        store
+            .create_machine(&new(id, &spec, MachineState::Created))
+            .unwrap();
+    }
+    let ids = |begin| {
+        store
+            .machine_ids(DEFAULT_TENANT, Kind::Machine, begin)
+            .unwrap()
+    };
+    assert_eq!(ids("a"), ["a0", "a1"]);
+    assert_eq!(ids("a1"), ["a1"]);
+    assert_eq!(ids("b0f"), ["b0ff"]);
+    assert_eq!(ids("b0ff0"), [""; 0]);
+    assert_eq!(ids("c"), [""; 0]);
+    let others = |tenant, kind| store.machine_ids(tenant, kind, "b").unwrap();
+    assert_eq!(others("other", Kind::Machine), [""; 0]);
+    assert_eq!(others(DEFAULT_TENANT, Kind::Run), [""; 0]);
+    store.put_tenant("a", &Quota::default()).unwrap();
+    store.add_program(&program("a")).unwrap();
+    assert_eq!(store.program_ids("a", "a").unwrap(), ["aa"]);
+    assert_eq!(store.program_ids("b", "a").unwrap(), [""; 0]);
+}
+
+#[test]
 fn inodes_count() {
     let (_directory, _path, store) = store();
     let quota = Quota {
@@ -525,6 +554,13 @@ fn inodes_count() {
     assert!(store.add_image("a", "l", 1).is_err());
     store.delete_volume("a", "v1").unwrap();
     assert_eq!(left(), 0, "they are still there");
+    let made = store.machine("m1").unwrap().unwrap();
+    let reserve = |inodes| store.reserve_outputs(&made, Storage { bytes: 0, inodes });
+    assert!(reserve(6).is_err());
+    assert_eq!(left(), 0, "as before");
+    reserve(3).unwrap();
+    assert_eq!(left(), 2, "a log with fewer files");
+    reserve(5).unwrap();
     store.forget_volume("v1").unwrap();
     assert!(store.create_machine(&machine("m2")).is_err());
     assert!(store.delete_machine("m1").unwrap());
@@ -554,10 +590,11 @@ fn what_machines_keep_counts() {
     let before = bytes_left(&store, "a");
     assert!((4000..5000).contains(&before), "{before}");
     // The maximum of the outputs counts; after the end, their actual size counts.
-    assert!(store.reserve_outputs(&made, before + 1).is_err());
+    let most = |bytes| Storage { bytes, inodes: 5 };
+    assert!(store.reserve_outputs(&made, most(before + 1)).is_err());
     assert_eq!(bytes_left(&store, "a"), before);
-    store.reserve_outputs(&made, before).unwrap();
-    store.reserve_outputs(&made, before).unwrap();
+    store.reserve_outputs(&made, most(before)).unwrap();
+    store.reserve_outputs(&made, most(before)).unwrap();
     assert_eq!(bytes_left(&store, "a"), 0);
     store.end_machine(&made, 10).unwrap();
     assert_eq!(bytes_left(&store, "a"), before - 10);

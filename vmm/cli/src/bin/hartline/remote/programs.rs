@@ -1,7 +1,7 @@
 //! `hartline push` and `hartline programs`.
 
 use super::{Remote, done, table, wait};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,6 +42,10 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
                 name.to_string_lossy().into_owned()
             }
         };
+        ensure!(
+            !arguments.file.is_dir(),
+            "{shown}: a directory: make a tar file of it (tar -C {shown} -cf FILE .)"
+        );
         let programs = arguments.programs.join(",");
         let mut daemon = arguments.remote.connect().await?;
         let opened = tokio::fs::File::open(&arguments.file).await;

@@ -41,7 +41,7 @@ pub struct Submit {
 /// # Errors
 /// The daemon refuses, or standard input is too long.
 pub fn submit(arguments: &Submit) -> anyhow::Result<ExitCode> {
-    let mut request = arguments.what.request()?;
+    let mut request = arguments.what.request();
     if let Some(seconds) = arguments.timeout {
         request["timeout_ms"] = json!(seconds * 1000);
     }
@@ -58,11 +58,10 @@ pub fn submit(arguments: &Submit) -> anyhow::Result<ExitCode> {
     let is_json = arguments.remote.is_json();
     let outcome: Value = wait(async {
         let mut daemon = arguments.remote.connect().await?;
+        let lines = daemon.lines(Method::POST, "/v1/runs", &request).await?;
         match is_json {
-            true => Ok(daemon
-                .json(Method::POST, "/v1/runs", Some(&request))
-                .await?),
-            false => print_outputs(daemon.lines(Method::POST, "/v1/runs", &request).await?).await,
+            true => collect_outputs(lines).await,
+            false => print_outputs(lines).await,
         }
     })?;
     if !arguments.remote.print_json(&outcome)? {
@@ -80,7 +79,7 @@ pub fn submit(arguments: &Submit) -> anyhow::Result<ExitCode> {
     let cut = cut(&outcome);
     for name in &cut {
         crate::say(&format!(
-            "{name} of the program is cut: it was longer than its limit"
+            "{name} of the program is not complete: the program wrote faster than it was read"
         ));
     }
     Ok(ExitCode::from(match code {
@@ -91,18 +90,65 @@ pub fn submit(arguments: &Submit) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints the outputs of a run as they come. Result: its outcome.
-async fn print_outputs(mut lines: Lines) -> anyhow::Result<Value> {
+async fn print_outputs(lines: Lines) -> anyhow::Result<Value> {
+    each_piece(lines, |stream, bytes| {
+        match stream {
+            Stream::Error => io::stderr().write_all(&bytes)?,
+            Stream::Output => {
+                let mut out = io::stdout().lock();
+                out.write_all(&bytes)?;
+                out.flush()?;
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Collects the outputs of a run. Result: its outcome, with them.
+async fn collect_outputs(lines: Lines) -> anyhow::Result<Value> {
+    let (mut output, mut error) = (Vec::new(), Vec::new());
+    let outcome = each_piece(lines, |stream, mut bytes| {
+        match stream {
+            Stream::Output => output.append(&mut bytes),
+            Stream::Error => error.append(&mut bytes),
+        }
+        Ok(())
+    });
+    let mut outcome = outcome.await?;
+    for (name, bytes) in [("stdout", output), ("stderr", error)] {
+        // The outcome says what is missing.
+        let object = outcome.get_mut(name).and_then(Value::as_object_mut);
+        let object = object.with_context(|| format!("the answer has no {name}"))?;
+        let (field, text) = match String::from_utf8(bytes) {
+            Ok(text) => ("text", text),
+            Err(error) => ("base64", BASE64_STANDARD.encode(error.as_bytes())),
+        };
+        object.remove("text");
+        object.insert(field.to_owned(), text.into());
+    }
+    Ok(outcome)
+}
+
+/// A program's output.
+#[derive(Debug, Clone, Copy)]
+enum Stream {
+    Output,
+    Error,
+}
+
+/// Calls `take` for the pieces of the outputs as they come. Result: the outcome of the run.
+async fn each_piece(
+    mut lines: Lines,
+    mut take: impl FnMut(Stream, Vec<u8>) -> anyhow::Result<()>,
+) -> anyhow::Result<Value> {
     while let Some(mut line) = lines.next().await? {
         if let Some(piece) = line.get("piece") {
-            let bytes = bytes(piece)?;
-            match piece.get("stream").and_then(Value::as_str) {
-                Some("stderr") => io::stderr().write_all(&bytes)?,
-                _ => {
-                    let mut out = io::stdout().lock();
-                    out.write_all(&bytes)?;
-                    out.flush()?;
-                }
-            }
+            let stream = match piece.get("stream").and_then(Value::as_str) {
+                Some("stderr") => Stream::Error,
+                _ => Stream::Output,
+            };
+            take(stream, bytes(piece)?)?;
         } else if let Some(outcome) = line.get_mut("outcome") {
             return Ok(outcome.take());
         } else {

@@ -33,6 +33,18 @@ pub fn text(answer: &Value, field: &str) -> String {
     }
 }
 
+/// A text with at most `width` characters, the last of which says if more would follow.
+pub fn cut(text: &str, width: usize) -> String {
+    match text.chars().count() <= width {
+        true => text.to_owned(),
+        false => text
+            .chars()
+            .take(width.saturating_sub(1))
+            .chain(['\u{2026}'])
+            .collect(),
+    }
+}
+
 /// The first characters of an id, which are enough to distinguish ids.
 pub fn short(answer: &Value, field: &str) -> String {
     text(answer, field).chars().take(12).collect()

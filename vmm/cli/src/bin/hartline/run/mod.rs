@@ -132,6 +132,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             recorder: &record,
         }),
         confine: pin.map(|pin| place(pin) as Arc<dyn Confine>),
+        outputs: None,
         output_limit: u64::MAX,
     };
     let machine = machine
@@ -238,6 +239,9 @@ fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
         _ if folders().any(|volume| path.starts_with(&volume.guest)) => None,
         // A symbolic link may lead into a volume.
         Err(program::Error::NotInTree { .. }) if folders().next().is_some() => None,
+        Err(error @ program::Error::NoInterpreter { .. }) if arguments.rootfs.is_none() => {
+            anyhow::bail!("{error}: give one with --rootfs")
+        }
         found => Some(found?),
     };
     Ok(Guest {

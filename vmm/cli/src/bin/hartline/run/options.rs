@@ -278,7 +278,7 @@ impl Arguments {
 fn parse_volume(text: &str) -> anyhow::Result<Volume> {
     let is_option = |part: &str| {
         let mut names = ["rate=", "ops="].into_iter();
-        part == "ro" || names.any(|name| part.starts_with(name))
+        ["ro", "rw"].contains(&part) || names.any(|name| part.starts_with(name))
     };
     // Paths may contain colons.
     let (rest, options) = match text.rsplit_once(':') {
@@ -293,9 +293,11 @@ fn parse_volume(text: &str) -> anyhow::Result<Volume> {
             _ => read_only |= option == "ro",
         }
     }
+    let is_both = ["ro", "rw"].map(|name| options.split(',').any(|option| option == name));
+    ensure!(is_both != [true; 2], "ro and rw exclude each other");
     let (host, guest) = rest
         .split_once(':')
-        .context("needs the form HOST:GUEST[:ro]")?;
+        .context("needs the form HOST:GUEST[:ro|:rw]")?;
     ensure!(!host.is_empty(), "the path on the host is empty");
     ensure!(
         guest.starts_with('/'),
@@ -369,11 +371,12 @@ fn parse_size(text: &str) -> anyhow::Result<u64> {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
         Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        Some(b't' | b'T') => (&text[..text.len() - 1], 40),
         _ => (text, 0),
     };
     let number: u64 = digits
         .parse()
-        .context("not a number of bytes (suffixes: K, M, G)")?;
+        .context("not a number of bytes (suffixes: K, M, G, T)")?;
     let size = number
         .checked_mul(1 << shift)
         .filter(|n| (MIN_RAM..=MAX_RAM).contains(n));
@@ -406,6 +409,8 @@ mod tests {
         assert_eq!(parse_size("2G").unwrap(), 2 << 30);
         assert_eq!(parse_size("64m").unwrap(), 64 << 20);
         assert_eq!(parse_size("134217728").unwrap(), 128 << 20);
+        let large = parse_size("1T").unwrap_err().to_string();
+        assert_eq!(large, "must be from 64M to 252G");
         for bad in [
             "",
             "G",
@@ -429,6 +434,9 @@ mod tests {
             ("data".into(), "/srv/data".into())
         );
         assert!(volume.read_only);
+        let written = parse_volume("data:/srv/data:rw").unwrap();
+        assert_eq!(written.guest, "/srv/data");
+        assert!(!written.read_only && parse_volume("data:/x:ro,rw").is_err());
         assert!(!parse_volume("/a:/b").unwrap().read_only);
         let disk = parse_volume("disk.img:/dev/vda").unwrap();
         assert_eq!(disk.disk(), Some("vda"));
