@@ -31,6 +31,9 @@ const MANY: u64 = 200_000;
 /// run. They take 30 ms in translated code and 90 ms in the interpreter. A program whose threads
 /// wait for one another hundreds of times still ends within a minute.
 const LONGEST_TURN: u64 = 2_000;
+/// The same while each part of translated code is compared with the interpreter, which takes up to a
+/// millisecond.
+const LONGEST_CHECKED_TURN: u64 = 100;
 /// Patience after the host has interrupted a loop, so that programs that wait in such loops still
 /// end.
 const LESS_PATIENCE: u64 = 1;
@@ -163,7 +166,8 @@ impl Chaos {
     pub(crate) fn is_due(&mut self, pc: u64) -> bool {
         self.turn += 1;
         self.left -= 1;
-        if self.left != 0 {
+        let ends_turn = self.preempts() && self.turn == self.longest_turn();
+        if self.left != 0 && !ends_turn {
             return false;
         }
         self.events += 1;
@@ -182,9 +186,16 @@ impl Chaos {
         self.has(kind) && !self.is_quiet && self.random.once_in(rate)
     }
 
+    fn longest_turn(&self) -> u64 {
+        match self.checks() {
+            true => LONGEST_CHECKED_TURN,
+            false => LONGEST_TURN,
+        }
+    }
+
     /// Whether the turn of the running task is over, although the task could continue.
     pub fn ends_turn(&mut self) -> bool {
-        let ends = self.does(Kind::Preempt) || self.turn >= LONGEST_TURN;
+        let ends = self.does(Kind::Preempt) || self.turn >= self.longest_turn();
         if ends {
             self.turn = 0;
         }
@@ -323,6 +334,25 @@ mod tests {
         assert!(Kind::ALL.iter().all(|&(_, kind)| !chaos.does(kind)));
         assert_eq!(chaos.choose(5), 0);
         assert!(!(0..4096).any(|pc| chaos.mask().hides(pc)));
+    }
+
+    #[test]
+    fn no_turn_lasts_long_even_if_events_are_rare() {
+        for (check, longest) in [(0, LONGEST_TURN), (1, LONGEST_CHECKED_TURN)] {
+            let mut rare = Chaos::new(Settings {
+                seed: 3,
+                kinds: Kind::Pages as u32,
+                check,
+            });
+            rare.span = SPANS[SPANS.len() - 1];
+            for _ in 0..20 {
+                let turn = (1..).find(|_| rare.is_due(0x1000) && rare.ends_turn());
+                assert!(turn.is_some_and(|length| length <= longest));
+            }
+            // A task that is alone has no turns: events stay rare.
+            let events = (0..20 * longest).filter(|_| rare.is_due(0x1000)).count();
+            assert!(events < 20, "{events}");
+        }
     }
 
     #[test]
