@@ -13,8 +13,9 @@ pub type Handler = fn(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, 
 /// The handler of each system call number.
 pub type Handlers = [Option<Handler>; LIMIT];
 
-/// One of this many system calls is timed; not a power of two, since programs repeat sequences.
-const SAMPLE: u64 = 7;
+/// One of this many system calls is timed, which takes longer than a short call itself; a prime,
+/// since programs repeat sequences.
+const SAMPLE: u64 = 31;
 /// Length of `ecall`, bytes.
 const ECALL_LENGTH: u64 = 4;
 /// Number of register a0 in the system call ABI.
