@@ -279,7 +279,7 @@ fn root_file_systems() -> Result<()> {
     check("field", refused.text("field") == "path", &refused)?;
     let detail = refused.text("detail");
     check(
-        "its name is told once",
+        "its name is reported once",
         !detail.starts_with("path"),
         &detail,
     )

@@ -65,7 +65,7 @@ impl UserFaultFd {
         Rc::downgrade(&self.token)
     }
 
-    /// Adds a fault of a task that is going to wait. A repeated one is told once.
+    /// Adds a fault of a task that is going to wait. A repeated fault gives one event.
     pub fn add(&self, tid: u32, address: u64, flags: u64) {
         let mut faults = self.faults.borrow_mut();
         let page = |address: u64| address / PAGE_SIZE;

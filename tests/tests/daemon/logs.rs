@@ -121,7 +121,7 @@ pub fn rotation() -> Result<()> {
     let mut lines = log.body.split_inclusive(|&byte| byte == b'\n').skip(1);
     let wrong = lines.find(|line| !LINE.as_bytes().starts_with(line));
     check("its lines are whole", wrong.is_none(), &wrong)?;
-    // The client says what is gone, unless it asks for a part.
+    // The client reports lost output, unless it asks for a part.
     let printed = output(&daemon, &["logs", id(&flood)])?;
     let told = String::from_utf8_lossy(&printed.stderr).into_owned();
     check("told", told.contains("bytes of the output are gone"), &told)?;

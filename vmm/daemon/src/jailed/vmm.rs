@@ -98,7 +98,7 @@ pub fn serve(
     let parts = (given.tree, volumes, network, live, outputs);
     let result = run(blank, &job, parts, images, threads)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
-    // Whoever reads the result finds all of the output.
+    // All of the output is in its files before the result is.
     if let Some(recorder) = recorder {
         recorder.finish();
     }
