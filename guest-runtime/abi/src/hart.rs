@@ -135,6 +135,19 @@ impl Hart {
         self.x.as_array_of_cells()[n].get()
     }
 
+    /// Reads `a0`–`a5`, one by one: the program has just stored them so, and a load of two of them at
+    /// once would wait until both stores are in the cache (about 4 ns of each system call).
+    #[inline(always)]
+    #[must_use]
+    pub fn arguments(&self) -> [u64; 6] {
+        const A0: usize = 10;
+        let registers = self.x.as_array_of_cells();
+        core::array::from_fn(|n| {
+            // SAFETY: a valid and aligned pointer to a register of this hart, whose owner reads it.
+            unsafe { registers[A0 + n].as_ptr().read_volatile() }
+        })
+    }
+
     /// Sets `xn`, which is not `x0`.
     #[inline(always)]
     pub fn set_x(&self, n: usize, value: u64) {

@@ -174,6 +174,7 @@ impl Vfs {
     }
 
     /// Whether [`take_file_events`](Self::take_file_events) has any.
+    #[inline]
     pub fn has_file_events(&self) -> bool {
         !self.file_events.0.borrow().is_empty() || self.fs.notify.directories.has_told()
     }

@@ -71,11 +71,9 @@ impl File for Regular {
                 let task = transfer.outside.task();
                 transfer.io.read_volume(ino, task, at, to)?
             }
-            false => transfer.io.vfs.fs.read(ino, at, to)?,
+            false if transfer.flags & O_NOATIME != 0 => transfer.io.vfs.fs.read(ino, at, to)?,
+            false => transfer.io.vfs.fs.read_accessed(ino, at, to)?,
         };
-        if transfer.flags & O_NOATIME == 0 {
-            transfer.io.vfs.fs.accessed(ino);
-        }
         if done > 0 {
             transfer.io.vfs.fs.tell(ino, IN_ACCESS);
         }

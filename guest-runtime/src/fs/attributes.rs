@@ -8,7 +8,7 @@ use super::mounts::Mount;
 use super::types::{Ino, Timestamp};
 use super::volume;
 use crate::credentials::Credentials;
-use crate::mm::{SharedFrames, SharedMemory};
+use crate::mm::{SharedFrames, SharedMemory, UserSliceMut};
 use alloc::rc::Rc;
 use hartline_linux::capability::{CAP_CHOWN, CAP_FOWNER, CAP_FSETID};
 use hartline_linux::errno::Errno;
@@ -237,31 +237,59 @@ impl FileSystem {
 
     /// Updates the access time, if and when the flags of the mount say so. The default is `relatime`.
     pub fn accessed(&mut self, ino: Ino) {
-        const DAY: i64 = 24 * 60 * 60;
-        // The host updates the access times of its files.
-        if volume::is_volume(ino) {
+        let Some(flags) = self.access_flags(ino) else {
             return;
-        }
-        let mount = self.mounts.get(ino.1);
-        let flags = mount.map_or(0, |mount| mount.flags);
-        if flags & MS_NOATIME != 0 || mount.is_some_and(Mount::is_read_only) {
-            return;
-        }
+        };
         let now = self.now();
         if let Ok(inode) = self.inode_mut(ino) {
-            if flags & MS_NODIRATIME != 0 && matches!(inode.kind, Kind::Directory(_)) {
-                return;
-            }
-            let strict = flags & MS_STRICTATIME != 0;
-            let stale = strict || inode.atime <= inode.mtime || inode.atime <= inode.ctime;
-            if stale || now.seconds.saturating_sub(inode.atime.seconds) >= DAY {
-                inode.atime = now;
-            }
+            inode.accessed(flags, now);
         }
+    }
+
+    /// As [`read`](Self::read) and [`accessed`](Self::accessed), with one search for the inode.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_accessed(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        to: UserSliceMut<'_>,
+    ) -> Result<usize, Errno> {
+        let Some(flags) = self.access_flags(ino) else {
+            return self.read(ino, offset, to);
+        };
+        let now = self.now();
+        let inode = self.inode_mut(ino)?;
+        let done = inode.data()?.read(offset, to);
+        inode.accessed(flags, now);
+        Ok(done)
+    }
+
+    /// The flags of the inode's mount, if access times are updated there. The host updates those of
+    /// its files.
+    fn access_flags(&self, ino: Ino) -> Option<u64> {
+        let mount = self.mounts.get(ino.1);
+        let flags = mount.map_or(0, |mount| mount.flags);
+        let never = flags & MS_NOATIME != 0 || mount.is_some_and(Mount::is_read_only);
+        (!never && !volume::is_volume(ino)).then_some(flags)
     }
 }
 
 impl Inode {
+    /// Updates the access time at `now`, if `flags` of the mount say so.
+    fn accessed(&mut self, flags: u64, now: Timestamp) {
+        const DAY: i64 = 24 * 60 * 60;
+        if flags & MS_NODIRATIME != 0 && matches!(self.kind, Kind::Directory(_)) {
+            return;
+        }
+        let strict = flags & MS_STRICTATIME != 0;
+        let stale = strict || self.atime <= self.mtime || self.atime <= self.ctime;
+        if stale || now.seconds.saturating_sub(self.atime.seconds) >= DAY {
+            self.atime = now;
+        }
+    }
+
     /// Checks that `who` may do operations of the owner.
     ///
     /// # Errors

@@ -364,6 +364,14 @@ impl Disks {
         units.any(|unit| unit.want_interrupt()) || volumes.is_some_and(Waiting::want_interrupt)
     }
 
+    /// Whether [`take_woken`](Self::take_woken) has any.
+    #[inline]
+    #[must_use]
+    pub fn has_woken(&self) -> bool {
+        self.units.iter().any(Requests::has_woken)
+            || self.volumes.as_ref().is_some_and(Waiting::has_woken)
+    }
+
     /// Takes the tasks whose requests have made progress since the last call.
     pub fn take_woken(&mut self) -> Vec<u32> {
         let mut woken = Vec::new();

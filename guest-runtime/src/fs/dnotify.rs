@@ -76,6 +76,7 @@ impl DirectoryNotices {
     }
 
     /// Whether [`take_told`](Self::take_told) has any.
+    #[inline]
     #[must_use]
     pub fn has_told(&self) -> bool {
         !self.told.is_empty()

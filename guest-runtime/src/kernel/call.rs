@@ -29,7 +29,7 @@ impl Kernel {
         let hart = self.hart();
         hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
         let number = hart.x(A7);
-        let arguments = core::array::from_fn(|n| hart.x(A0 + n));
+        let arguments = hart.arguments();
         if self.watches
             && let Some(control) = self.watch(number, &arguments)
         {
@@ -102,6 +102,7 @@ impl Kernel {
     }
 
     /// Delivers signals after a call, and serves a kick.
+    #[inline]
     pub(super) fn after_call(&mut self) -> Control {
         if self.signals().is_deliverable() {
             return self.deliver();

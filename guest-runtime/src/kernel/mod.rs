@@ -354,10 +354,16 @@ impl Kernel {
 
     /// Serves a kick: delivers signals, and switches tasks if the time slice is over. The program
     /// continues at `Hart::pc`.
+    #[inline]
     pub(crate) fn attend(&mut self) -> Control {
-        if !self.attention() {
-            return Control::Continue;
+        match self.attention() {
+            true => self.attend_now(),
+            false => Control::Continue,
         }
+    }
+
+    /// Serves a kick that has come.
+    fn attend_now(&mut self) -> Control {
         kick::clear_attention(self.hart);
         self.arm_safepoints();
         if self.host.has_new_images() {

@@ -252,6 +252,13 @@ impl Requests {
         self.disk.want_interrupt()
     }
 
+    /// Whether requests of any task have made progress since the last
+    /// [`take_woken`](Self::take_woken).
+    #[inline]
+    pub fn has_woken(&self) -> bool {
+        !self.woken.is_empty()
+    }
+
     /// Moves the tasks whose requests have made progress since the last call to `to`.
     pub fn take_woken(&mut self, to: &mut Vec<u32>) {
         to.append(&mut self.woken);

@@ -172,12 +172,20 @@ impl Waiting {
         self.is_pending()
     }
 
+    /// Whether requests of any task have made progress since the last
+    /// [`take_woken`](Self::take_woken).
+    #[inline]
+    pub fn has_woken(&self) -> bool {
+        !self.woken.is_empty()
+    }
+
     /// Moves the tasks whose requests have made progress since the last call to `to`.
     pub fn take_woken(&mut self, to: &mut Vec<u32>) {
         to.append(&mut self.woken);
     }
 
     /// Drops the requests of `owner`. The host still completes those in flight.
+    #[inline]
     pub fn forget(&mut self, owner: u32) {
         if self.jobs.is_empty() && self.late.is_empty() {
             return;

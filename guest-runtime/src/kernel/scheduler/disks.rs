@@ -49,16 +49,15 @@ impl Kernel {
     #[inline]
     pub(crate) fn forget_disks(&mut self, tid: u32) {
         self.disks.forget(tid);
-        self.wake_for_disks();
+        if self.disks.has_woken() {
+            self.wake_for_disks();
+        }
     }
 
     /// Wakes tasks whose requests have made progress. They run before other tasks, like those of
     /// expired timers.
     fn wake_for_disks(&mut self) {
         let woken = self.disks.take_woken();
-        if woken.is_empty() {
-            return;
-        }
         let before = self.scheduler.begin_urgent();
         for tid in woken {
             let wait = self.tasks.get(tid).and_then(|task| task.wait);

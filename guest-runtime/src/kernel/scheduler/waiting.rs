@@ -111,12 +111,17 @@ impl Kernel {
     /// Makes the tasks ready that the wait queues have woken, and sends the signals of files and
     /// terminals. Everything that may wake a queue is followed by a call of this, before another
     /// task is chosen and before the kernel's lock is released.
+    #[inline]
     pub(crate) fn serve_wakeups(&mut self) {
         if self.has_wakeups() {
-            self.send_terminal_signals();
-            self.send_file_signals();
-            self.wake_tasks();
+            self.serve_wakeups_now();
         }
+    }
+
+    fn serve_wakeups_now(&mut self) {
+        self.send_terminal_signals();
+        self.send_file_signals();
+        self.wake_tasks();
     }
 
     /// Makes the tasks ready that the wait queues have woken.

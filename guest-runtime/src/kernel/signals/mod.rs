@@ -399,6 +399,7 @@ impl Signals<'_> {
     }
 
     /// Whether an unblocked signal is pending: a blocking call returns `EINTR`.
+    #[inline]
     #[must_use]
     pub fn is_deliverable(&self) -> bool {
         let are_any = !self.thread.pending.is_empty() || !self.process.pending.is_empty();
