@@ -1,14 +1,14 @@
 //! The runtime's ELF image, which the VMM embeds and boots in every VM.
 //!
 //! It is linked at [`hartline_abi::layout::RUNTIME_BASE`] without any library, by
-//! `vmm/core/build.rs` (release profile, since a panic must abort). By hand:
+//! `vmm/core/build.rs` (profile `runtime`, since a panic must abort). By hand:
 //!
 //! ```text
 //! RUSTFLAGS="-Crelocation-model=pic -Clink-arg=-nostartfiles -Clink-arg=-nostdlib \
 //!   -Clink-arg=-static -Clink-arg=-no-pie -Clink-arg=-Wl,--image-base=0x10000000000 \
 //!   -Clink-arg=-Wl,-z,max-page-size=0x200000 -Clink-arg=-Wl,-z,norelro \
 //!   -Clink-arg=-Wl,--build-id=none -Clink-arg=-Wl,--strip-debug" \
-//!   cargo build --release -p hartline-guest --bin hartline-runtime --features image
+//!   cargo build --profile runtime -p hartline-guest --bin hartline-runtime --features image
 //! ```
 #![no_std]
 #![no_main]

@@ -47,7 +47,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .current_dir(&workspace)
         .args([
             "build",
-            "--release",
+            "--profile",
+            "runtime",
             "--quiet",
             "--target",
             TARGET,
@@ -69,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if !status.success() {
         return Err("the guest runtime does not build".into());
     }
-    let runtime = target_dir.join(TARGET).join("release/hartline-runtime");
+    let runtime = target_dir.join(TARGET).join("runtime/hartline-runtime");
     println!("cargo::rustc-env=HARTLINE_RUNTIME={}", runtime.display());
     Ok(())
 }

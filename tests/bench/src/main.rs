@@ -49,6 +49,7 @@ enum Benchmark {
 }
 
 fn main() -> ExitCode {
+    report::abort_on_panic();
     let result = match Arguments::try_parse() {
         Ok(arguments) => measure(&arguments.benchmark),
         Err(error) if error.use_stderr() => Err(anyhow::anyhow!(command_line::mistake(

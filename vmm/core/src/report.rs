@@ -13,6 +13,16 @@ pub const FAILURE: u8 = 125;
 /// Exit code after `--timeout`, as of timeout(1).
 pub const TIMED_OUT: u8 = 124;
 
+/// Makes a panic of any thread end the process with `SIGABRT`, after its message. The commands call
+/// this first: no thread goes on with what another one has left half done.
+pub fn abort_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
+}
+
 /// Names of the integer registers (RISC-V psABI, "Integer Register Convention").
 const REGISTERS: [&str; 32] = [
     "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4",

@@ -65,6 +65,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    hartline_vmm::report::abort_on_panic();
     let result = match Arguments::try_parse() {
         Ok(arguments) => match &arguments.command {
             Command::Run(arguments) => leave(run::main(arguments)),

@@ -76,6 +76,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    report::abort_on_panic();
     let arguments: Vec<String> = std::env::args().collect();
     let done = match arguments.get(1..) {
         Some([first, rest @ ..]) if first == JAILED => {
