@@ -105,7 +105,7 @@ impl Connection {
     /// The connection of a guest that sent this REQUEST. `stream` is connected to the host's end.
     pub fn from_guest(stream: UnixStream, ends: Ends, request: &VsockHeader) -> Self {
         let mut connection = Self::new(stream, ends, Phase::Responding);
-        connection.credit.hear(request);
+        connection.credit.update(request);
         connection
     }
 
@@ -178,7 +178,7 @@ impl Connection {
 
     /// Updates the credit from the header of a packet of the guest.
     pub fn update_credit(&mut self, header: &VsockHeader) {
-        self.credit.hear(header);
+        self.credit.update(header);
     }
 
     /// Handles a CREDIT_REQUEST of the guest.
@@ -341,7 +341,7 @@ impl Connection {
 
     /// Sets the credit in the header of a packet for the guest.
     pub fn set_credit(&mut self, header: &mut VsockHeader) {
-        self.credit.tell(header);
+        self.credit.stamp(header);
     }
 
     /// Reads bytes of the host, as many as the guest has credit for. Returns their number; `None` if

@@ -171,7 +171,7 @@ impl World {
     }
 
     /// The next packet, which has this operation.
-    fn hear(&mut self, op: u16) -> (VsockHeader, Vec<u8>) {
+    fn receive(&mut self, op: u16) -> (VsockHeader, Vec<u8>) {
         let packet = self.next();
         let packet = packet.unwrap_or_else(|| panic!("no packet, and not {op}"));
         assert_eq!(packet.0.op, op);
@@ -211,7 +211,7 @@ impl World {
     fn connected(&mut self) -> UnixStream {
         let listener = self.listener(80);
         self.say(self.header(80, op::REQUEST), b"");
-        self.hear(op::RESPONSE);
+        self.receive(op::RESPONSE);
         std::fs::remove_file(self.port_path(80)).unwrap();
         let (stream, _) = listener.accept().unwrap();
         stream
@@ -230,18 +230,18 @@ fn the_guest_connects_to_the_host() {
     stream.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"hello");
     stream.write_all(b"and back").unwrap();
-    let (header, bytes) = world.hear(op::DATA);
+    let (header, bytes) = world.receive(op::DATA);
     assert_eq!((&bytes[..], header.forwarded), (&b"and back"[..], 5));
     // The host shuts down one direction, and the guest both.
     stream.shutdown(std::net::Shutdown::Write).unwrap();
-    assert_eq!(world.hear(op::SHUTDOWN).0.flags, shutdown::SEND);
+    assert_eq!(world.receive(op::SHUTDOWN).0.flags, shutdown::SEND);
     world.say(world.data(80, 4), b"more");
     let end = VsockHeader {
         flags: shutdown::BOTH,
         ..world.header(80, op::SHUTDOWN)
     };
     world.say(end, b"");
-    world.hear(op::RESET);
+    world.receive(op::RESET);
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
     assert_eq!((rest.as_str(), world.next()), ("more", None));
@@ -256,18 +256,18 @@ fn the_host_connects_to_the_guest() {
     let mut stream = UnixStream::connect(&world.path).unwrap();
     assert_eq!(world.next(), None);
     stream.write_all(b"CONNECT 70\nfirst").unwrap();
-    let (request, _) = world.hear(op::REQUEST);
+    let (request, _) = world.receive(op::REQUEST);
     assert_eq!((request.dst_port, request.src_cid), (70, 2));
     assert_eq!(world.next(), None, "nothing before the guest agrees");
     let port = request.src_port;
     world.say(world.header(port, op::RESPONSE), b"");
-    assert_eq!(world.hear(op::DATA).1, b"first");
+    assert_eq!(world.receive(op::DATA).1, b"first");
     let mut line = vec![0; format!("OK {port}\n").len()];
     stream.read_exact(&mut line).unwrap();
     assert_eq!(line, format!("OK {port}\n").into_bytes());
     // The host's program ends.
     drop(stream);
-    assert_eq!(world.hear(op::SHUTDOWN).0.flags, shutdown::BOTH);
+    assert_eq!(world.receive(op::SHUTDOWN).0.flags, shutdown::BOTH);
     world.say(world.header(port, op::RESET), b"");
     assert_eq!(world.next(), None);
     // A refused connection, and a bad line.
@@ -300,11 +300,11 @@ fn credit_limits_both_ends() {
         ..world.header(80, op::CREDIT_UPDATE)
     };
     world.say(update, b"");
-    assert_eq!(world.hear(op::DATA).1.len(), 3);
+    assert_eq!(world.receive(op::DATA).1.len(), 3);
     // The host's program reads nothing: the device keeps bytes up to its buffer's length.
     let mut credit = Credit::new(0);
     world.say(world.header(80, op::CREDIT_REQUEST), b"");
-    credit.hear(&world.hear(op::CREDIT_UPDATE).0);
+    credit.update(&world.receive(op::CREDIT_UPDATE).0);
     let mut sent = 0;
     loop {
         let length = credit.room().min(4000);
@@ -315,7 +315,7 @@ fn credit_limits_both_ends() {
         credit.send(length);
         sent += length;
         while let Some((header, _)) = world.next() {
-            credit.hear(&header);
+            credit.update(&header);
         }
     }
     assert!(sent >= super::connection::BUFFER as usize);
@@ -326,7 +326,7 @@ fn credit_limits_both_ends() {
     while credit.room() == 0 {
         assert!(start.elapsed() < Duration::from_secs(10));
         while let Some((header, _)) = world.next() {
-            credit.hear(&header);
+            credit.update(&header);
         }
     }
     while !reader.is_finished() {
@@ -395,7 +395,7 @@ fn bad_packets_are_answered_or_ignored() {
     for wrong in [op::REQUEST, op::RESPONSE, 99] {
         let mut stream = world.connected();
         world.say(world.header(80, wrong), b"");
-        world.hear(op::RESET);
+        world.receive(op::RESET);
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     }
     // Without RX buffers, the number of pending replies has a limit.
@@ -458,7 +458,7 @@ fn connections_have_a_limit() {
     world.run().unwrap();
     let mut stream = UnixStream::connect(&world.path).unwrap();
     stream.write_all(b"CONNECT 1\n").unwrap();
-    world.hear(op::REQUEST);
+    world.receive(op::REQUEST);
 }
 
 /// A guest that receives no packets and keeps connecting uses no more memory.

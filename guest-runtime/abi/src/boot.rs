@@ -6,7 +6,7 @@ use crate::call::HostCall;
 use crate::chaos;
 use crate::console;
 use crate::hotness::Hotness;
-use crate::image::NEWS_WORDS;
+use crate::image::NEWER_WORDS;
 use crate::layout::IMAGE_WINDOWS;
 use crate::limits::{MAX_CPUS, MAX_DISKS};
 use crate::profile::Sample;
@@ -188,8 +188,8 @@ pub struct Shared {
     /// Not 0: there are newer translation images than the runtime has received. Set by the VMM like
     /// `signals`.
     pub images: AtomicU64,
-    /// [`crate::image::News`]; set before `images`, and cleared by the runtime.
-    pub image_news: [AtomicU64; NEWS_WORDS],
+    /// [`crate::image::NewerImages`]; set before `images`, and cleared by the runtime.
+    pub image_news: [AtomicU64; NEWER_WORDS],
     /// Bit n: device n ([`crate::virtio`]) has an interrupt. Set by the VMM like `signals`, or by
     /// the CPL 0 stub of the device's vector. The runtime clears the bit before it processes the
     /// device.

@@ -34,7 +34,7 @@ pub enum Operation {
     /// volume. `args[0]` is the file's inode ([`crate::tree`]), or [`COPY_INODES`] plus the number
     /// of the copy; `args[1]` is a [variant](crate::image::variant), `args[2]` the load bias of the
     /// file's code, `args[3]` the runtime's number for the file and variant
-    /// ([`crate::image::News`]). Results in `args`: guest-physical address of the next image file
+    /// ([`crate::image::NewerImages`]). Results in `args`: guest-physical address of the next image file
     /// that the runtime has not received, or else of the last one, a multiple of 2 MiB, in a
     /// read-only slot that is never removed; its length, bytes; and a set of [`image_answer`].
     /// `-EAGAIN`: there is no image yet, but there may be one. `-ENOENT`: there will be no image.

@@ -51,28 +51,28 @@ pub mod variant {
     }
 }
 
-/// Number of words of [`News`].
-pub const NEWS_WORDS: usize = 8;
+/// Number of words of [`NewerImages`].
+pub const NEWER_WORDS: usize = 8;
 
 /// Which files and variants have newer images than the runtime has received: a bit for each, by
-/// [`news_bit`] of the number that the runtime has given it ([`crate::call::Operation::Image`]).
+/// [`newer_bit`] of the number that the runtime has given it ([`crate::call::Operation::Image`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct News(pub [u64; NEWS_WORDS]);
+pub struct NewerImages(pub [u64; NEWER_WORDS]);
 
-impl News {
+impl NewerImages {
     /// Whether there may be a newer image.
     #[must_use]
     pub const fn has(&self, number: usize) -> bool {
-        let (word, bit) = news_bit(number as u64);
+        let (word, bit) = newer_bit(number as u64);
         self.0[word] & bit != 0
     }
 }
 
-/// The word of [`News`] and the bit for a number. Several numbers may share a bit: then the runtime
+/// The word of [`NewerImages`] and the bit for a number. Several numbers may share a bit: then the runtime
 /// asks for more images than necessary.
 #[must_use]
-pub const fn news_bit(number: u64) -> (usize, u64) {
-    let bit = number % (64 * NEWS_WORDS as u64);
+pub const fn newer_bit(number: u64) -> (usize, u64) {
+    let bit = number % (64 * NEWER_WORDS as u64);
     ((bit / 64) as usize, 1 << (bit % 64))
 }
 

@@ -13,7 +13,7 @@ pub const STACK_WORDS: usize = 16 << 10;
 /// The kind of code in which a sample was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Place {
+pub enum Location {
     /// In the interpreter; there is no stack.
     Interpreter = 0,
     /// Inside a translated function: the first word of the stack returns into it.
@@ -33,8 +33,8 @@ pub struct Sample {
     pub cpu: AtomicU64,
     /// Number of the sample in the mailbox. Stored last by the runtime.
     pub answer: AtomicU64,
-    /// A [`Place`].
-    pub place: u64,
+    /// A [`Location`].
+    pub location: u64,
     /// Guest pc.
     pub pc: u64,
     /// Inode in the root file system tree of the file mapped at `pc`; 0: none.

@@ -189,7 +189,7 @@ impl Credit {
     }
 
     /// Records the peer's credit from the header of a packet.
-    pub fn hear(&mut self, header: &VsockHeader) {
+    pub fn update(&mut self, header: &VsockHeader) {
         self.peer_buffer = header.buffer;
         self.peer_forwarded = header.forwarded;
     }
@@ -227,7 +227,7 @@ impl Credit {
     }
 
     /// Writes the local credit to the header of a packet.
-    pub fn tell(&mut self, header: &mut VsockHeader) {
+    pub fn stamp(&mut self, header: &mut VsockHeader) {
         self.told = self.forwarded;
         header.buffer = self.buffer;
         header.forwarded = self.forwarded;
@@ -239,10 +239,10 @@ mod tests {
     use super::*;
 
     /// Passes a packet from one end to the other.
-    fn tell(from: &mut Credit, to: &mut Credit) {
+    fn pass(from: &mut Credit, to: &mut Credit) {
         let mut header = VsockHeader::default();
-        from.tell(&mut header);
-        to.hear(&header);
+        from.stamp(&mut header);
+        to.update(&header);
     }
 
     #[test]
@@ -271,7 +271,7 @@ mod tests {
     fn no_more_is_sent_than_there_is_room_for() {
         let (mut a, mut b) = (Credit::new(0), Credit::new(1000));
         assert_eq!(a.room(), 0, "nothing was told yet");
-        tell(&mut b, &mut a);
+        pass(&mut b, &mut a);
         // Transfer enough bytes for the counters to wrap.
         let mut sent = 0u64;
         let step = |a: &mut Credit, b: &mut Credit, bytes: usize| {
@@ -288,10 +288,10 @@ mod tests {
             assert!(!b.is_news());
             b.forward(1);
             assert!(b.is_news());
-            tell(&mut b, &mut a);
+            pass(&mut b, &mut a);
             assert_eq!((a.room(), b.is_news()), (550, false));
             b.forward(450);
-            tell(&mut b, &mut a);
+            pass(&mut b, &mut a);
             sent += 700;
         }
         assert_eq!(step(&mut a, &mut b, 1000), Ok(()));
@@ -303,8 +303,8 @@ mod tests {
     #[test]
     fn lies_give_nothing() {
         let mut credit = Credit::new(100);
-        let mut hear = |buffer, forwarded| {
-            credit.hear(&VsockHeader {
+        let mut room = |buffer, forwarded| {
+            credit.update(&VsockHeader {
                 buffer,
                 forwarded,
                 ..VsockHeader::default()
@@ -312,9 +312,9 @@ mod tests {
             credit.room()
         };
         // The peer reports more bytes than were sent.
-        assert_eq!(hear(1000, 1), 0);
-        assert_eq!(hear(1000, 0), 1000);
-        assert_eq!(hear(u32::MAX, 0), u32::MAX as usize);
+        assert_eq!(room(1000, 1), 0);
+        assert_eq!(room(1000, 0), 1000);
+        assert_eq!(room(u32::MAX, 0), u32::MAX as usize);
         // The buffer becomes smaller than its contents.
         assert_eq!(credit.receive(100), Ok(()));
         credit.resize(10);

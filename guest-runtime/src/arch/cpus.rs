@@ -3,7 +3,7 @@
 //!
 //! Translated code runs on all vCPUs at the same time. A vCPU that enters the library OS (system
 //! call, safepoint, fault, dispatch miss, interpreter) takes the lock. The kernel's fields then
-//! belong to its own task ([`Kernel::arrive`](crate::kernel::Kernel)).
+//! belong to its own task ([`Kernel::adopt_cpu`](crate::kernel::Kernel)).
 //!
 //! The holder of the lock may ask another vCPU to load a page table, which also flushes its TLB,
 //! and waits until it has. A vCPU does that only while it waits for the lock, so it is in the
@@ -12,7 +12,7 @@
 //! page table, which never changes.
 
 use crate::arch::host;
-use crate::arch::kick::ask_attention;
+use crate::arch::kick;
 use crate::convert::to_usize;
 use core::arch::asm;
 use core::hint::spin_loop;
@@ -222,7 +222,7 @@ fn have_loaded(which: impl Fn(usize) -> bool, table: u64) {
         if number != this && which(number) {
             cpu.table.store(table, Ordering::Relaxed);
             cpu.load.store(table, Ordering::SeqCst);
-            ask_attention(kick);
+            kick::kick(kick);
             asked |= 1 << number;
         }
     }

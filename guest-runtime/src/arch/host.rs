@@ -6,16 +6,16 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use hartline_abi::boot::{BootInfo, Shared};
 use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, RegisterAccess};
 use hartline_abi::hotness::Hotness;
-use hartline_abi::image::News;
+use hartline_abi::image::NewerImages;
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
 use hartline_linux::errno::Errno;
 
 /// Leaves the VM through `port`; returns when the host has served the access.
-pub type Doorbell = fn(port: u16);
+pub type VmExit = fn(port: u16);
 
 /// Leaves the VM.
-pub(crate) fn doorbell(port: u16) {
+pub(crate) fn vm_exit(port: u16) {
     // SAFETY: the port belongs to the VMM, which writes memory only as documented for each port;
     // callers hold no reference to such memory.
     unsafe { core::arch::asm!("out dx, eax", in("dx") port, in("eax") 0) };
@@ -23,14 +23,14 @@ pub(crate) fn doorbell(port: u16) {
 
 /// Yields to the host, so that it can run the vCPU that this one waits for.
 pub(crate) fn yield_processor() {
-    doorbell(port::YIELD);
+    vm_exit(port::YIELD);
 }
 
 /// The shared pages and the means to call their other side.
 #[derive(Debug, Clone, Copy)]
 pub struct Host {
     shared: NonNull<Shared>,
-    doorbell: Doorbell,
+    vm_exit: VmExit,
 }
 
 impl Host {
@@ -38,8 +38,8 @@ impl Host {
     /// `shared` must point to the shared pages for as long as the program runs, and nothing else in
     /// the guest may access them except through copies of this value.
     #[must_use]
-    pub const unsafe fn new(shared: NonNull<Shared>, doorbell: Doorbell) -> Host {
-        Host { shared, doorbell }
+    pub const unsafe fn new(shared: NonNull<Shared>, vm_exit: VmExit) -> Host {
+        Host { shared, vm_exit }
     }
 
     /// Boot information.
@@ -58,12 +58,12 @@ impl Host {
         word.swap(0, Ordering::SeqCst) != 0
     }
 
-    /// Takes the news of translation images ([`hartline_abi::image::News`]).
+    /// Takes the news of translation images ([`hartline_abi::image::NewerImages`]).
     #[must_use]
-    pub fn take_image_news(&self) -> News {
+    pub fn take_newer_images(&self) -> NewerImages {
         // SAFETY: a field of the live structure that is only accessed atomically.
         let words = unsafe { &*addr_of!((*self.shared.as_ptr()).image_news) };
-        News(core::array::from_fn(|word| {
+        NewerImages(core::array::from_fn(|word| {
             words[word].swap(0, Ordering::SeqCst)
         }))
     }
@@ -100,7 +100,7 @@ impl Host {
     pub fn ring(&self, port: u16) {
         // All earlier stores are in memory before the exit.
         compiler_fence(Ordering::SeqCst);
-        (self.doorbell)(port);
+        (self.vm_exit)(port);
         compiler_fence(Ordering::SeqCst);
     }
 

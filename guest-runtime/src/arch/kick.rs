@@ -11,12 +11,12 @@ pub const fn stack_limit(id: u64) -> u64 {
 }
 
 /// Clears the kick before its causes are checked, so that a later kick is not lost.
-pub(crate) fn clear_attention(hart: &Hart) {
+pub(crate) fn clear_kick(hart: &Hart) {
     set_poll_limit(&hart.kick, stack_limit(hart.id));
 }
 
 /// Whether the hart was kicked.
-pub(crate) fn attention(kick: &Kick) -> bool {
+pub(crate) fn is_kicked(kick: &Kick) -> bool {
     kick.poll_limit.load(Ordering::Relaxed) == u64::MAX
 }
 
@@ -51,6 +51,6 @@ pub(crate) fn take_interruption(kick: &Kick) -> bool {
 }
 
 /// Kicks a hart: it enters the library OS at its next safepoint.
-pub(crate) fn ask_attention(kick: &Kick) {
+pub(crate) fn kick(kick: &Kick) {
     set_poll_limit(kick, u64::MAX);
 }

@@ -2,82 +2,82 @@ use super::*;
 use hartline_linux::capability::{CAP_CHOWN, CAP_NET_RAW, CAP_SETUID, CAP_SYS_ADMIN};
 use hartline_linux::errno::Errno;
 
-fn users(who: &Credentials) -> [u32; 4] {
+fn users(cred: &Credentials) -> [u32; 4] {
     let Identifiers {
         real,
         effective,
         saved,
         files,
-    } = who.user;
+    } = cred.user;
     [real, effective, saved, files]
 }
 
 #[test]
 fn root_drops_its_rights_for_good_or_for_a_while() {
-    let mut who = Credentials::root();
-    who.set_uid(5).unwrap();
-    assert_eq!(users(&who), [5; 4]);
-    assert_eq!(who.permitted, Capabilities::NONE);
-    assert_eq!(who.set_uid(0), Err(Errno::EPERM));
-    let mut who = Credentials::root();
-    who.set_resuid([None, Some(5), None]).unwrap();
-    assert_eq!(users(&who), [0, 5, 0, 5]);
+    let mut cred = Credentials::root();
+    cred.set_uid(5).unwrap();
+    assert_eq!(users(&cred), [5; 4]);
+    assert_eq!(cred.permitted, Capabilities::NONE);
+    assert_eq!(cred.set_uid(0), Err(Errno::EPERM));
+    let mut cred = Credentials::root();
+    cred.set_resuid([None, Some(5), None]).unwrap();
+    assert_eq!(users(&cred), [0, 5, 0, 5]);
     assert_eq!(
-        (who.effective, who.permitted),
+        (cred.effective, cred.permitted),
         (Capabilities::NONE, Capabilities::ALL)
     );
-    assert_eq!(who.set_resuid([Some(7), None, None]), Err(Errno::EPERM));
-    who.set_resuid([None, Some(0), None]).unwrap();
-    assert_eq!(who.effective, Capabilities::ALL);
+    assert_eq!(cred.set_resuid([Some(7), None, None]), Err(Errno::EPERM));
+    cred.set_resuid([None, Some(0), None]).unwrap();
+    assert_eq!(cred.effective, Capabilities::ALL);
     // The saved user alone.
-    who.set_resuid([None, None, Some(9)]).unwrap();
-    assert_eq!(users(&who), [0, 0, 9, 0]);
+    cred.set_resuid([None, None, Some(9)]).unwrap();
+    assert_eq!(users(&cred), [0, 0, 9, 0]);
 }
 
 #[test]
 fn a_user_changes_between_its_own_identifiers() {
-    let mut who = Credentials::new(5, 5);
-    who.user.saved = 7;
-    who.set_uid(7).unwrap();
-    assert_eq!(users(&who), [5, 7, 7, 7]);
-    who.set_reuid(Some(7), Some(5)).unwrap();
-    assert_eq!(users(&who), [7, 5, 5, 5]);
-    assert_eq!(who.set_reuid(Some(9), None), Err(Errno::EPERM));
-    assert_eq!(who.set_gid(9), Err(Errno::EPERM));
-    assert_eq!(who.set_groups(alloc::vec![1]), Err(Errno::EPERM));
-    assert_eq!(who.set_fsuid(Some(7)), 5);
-    assert_eq!(who.set_fsuid(Some(9)), 7);
-    assert_eq!(users(&who), [7, 5, 5, 7]);
+    let mut cred = Credentials::new(5, 5);
+    cred.user.saved = 7;
+    cred.set_uid(7).unwrap();
+    assert_eq!(users(&cred), [5, 7, 7, 7]);
+    cred.set_reuid(Some(7), Some(5)).unwrap();
+    assert_eq!(users(&cred), [7, 5, 5, 5]);
+    assert_eq!(cred.set_reuid(Some(9), None), Err(Errno::EPERM));
+    assert_eq!(cred.set_gid(9), Err(Errno::EPERM));
+    assert_eq!(cred.set_groups(alloc::vec![1]), Err(Errno::EPERM));
+    assert_eq!(cred.set_fsuid(Some(7)), 5);
+    assert_eq!(cred.set_fsuid(Some(9)), 7);
+    assert_eq!(users(&cred), [7, 5, 5, 7]);
 }
 
 #[test]
 fn kept_capabilities_become_effective_again() {
-    let mut who = Credentials::root();
-    who.keep_capabilities(1).unwrap();
-    who.set_uid(5).unwrap();
+    let mut cred = Credentials::root();
+    cred.keep_capabilities(1).unwrap();
+    cred.set_uid(5).unwrap();
     assert_eq!(
-        (who.effective, who.permitted),
+        (cred.effective, cred.permitted),
         (Capabilities::NONE, Capabilities::ALL)
     );
     let one = Capabilities::one(CAP_NET_RAW).unwrap();
-    who.set_capabilities(one, one, one).unwrap();
+    cred.set_capabilities(one, one, one).unwrap();
     assert_eq!(
-        who.set_capabilities(Capabilities::ALL, one, one),
+        cred.set_capabilities(Capabilities::ALL, one, one),
         Err(Errno::EPERM)
     );
-    who.raise_ambient(CAP_NET_RAW).unwrap();
-    assert_eq!(who.raise_ambient(CAP_CHOWN), Err(Errno::EPERM));
-    let (new, secure) = who.after_execve(SetId::default());
+    cred.raise_ambient(CAP_NET_RAW).unwrap();
+    assert_eq!(cred.raise_ambient(CAP_CHOWN), Err(Errno::EPERM));
+    let (new, secure) = cred.after_execve(SetId::default());
     assert_eq!((new.effective, new.permitted, secure), (one, one, false));
-    who.lower_ambient(CAP_NET_RAW).unwrap();
-    let (new, _) = who.after_execve(SetId::default());
+    cred.lower_ambient(CAP_NET_RAW).unwrap();
+    let (new, _) = cred.after_execve(SetId::default());
     assert_eq!(new.effective, Capabilities::NONE);
 }
 
 #[test]
 fn set_id_files_give_rights() {
-    let who = Credentials::new(5, 6);
-    let (new, secure) = who.after_execve(SetId {
+    let cred = Credentials::new(5, 6);
+    let (new, secure) = cred.after_execve(SetId {
         user: Some(0),
         group: Some(8),
     });
@@ -88,34 +88,34 @@ fn set_id_files_give_rights() {
     );
     assert!(secure && new.has(CAP_SETUID));
     // A root program without effective root has no rights.
-    let mut who = Credentials::root();
-    who.set_reuid(None, Some(5)).unwrap();
-    let (new, _) = who.after_execve(SetId::default());
+    let mut cred = Credentials::root();
+    cred.set_reuid(None, Some(5)).unwrap();
+    let (new, _) = cred.after_execve(SetId::default());
     assert_eq!(
         (new.effective, new.permitted),
         (Capabilities::NONE, Capabilities::ALL)
     );
-    who.drop_from_bounding(CAP_CHOWN).unwrap_err();
+    cred.drop_from_bounding(CAP_CHOWN).unwrap_err();
 }
 
 #[test]
 fn the_user_for_files_has_its_capabilities() {
-    let mut who = Credentials::root();
-    assert_eq!(who.set_fsuid(Some(5)), 0);
-    assert!(!who.has(CAP_CHOWN) && who.has(CAP_SETUID));
-    assert_eq!(who.set_fsuid(None), 5);
-    who.set_fsuid(Some(0));
-    assert_eq!(who.effective, Capabilities::ALL);
+    let mut cred = Credentials::root();
+    assert_eq!(cred.set_fsuid(Some(5)), 0);
+    assert!(!cred.has(CAP_CHOWN) && cred.has(CAP_SETUID));
+    assert_eq!(cred.set_fsuid(None), 5);
+    cred.set_fsuid(Some(0));
+    assert_eq!(cred.effective, Capabilities::ALL);
 }
 
 #[test]
 fn locked_securebits_stay() {
-    let mut who = Credentials::root();
-    who.set_securebits(3).unwrap();
-    assert_eq!(who.set_securebits(0), Err(Errno::EPERM));
-    assert_eq!(who.set_securebits(2), Err(Errno::EPERM));
-    assert_eq!(who.set_securebits(1 << 20), Err(Errno::EPERM));
-    who.set_securebits(7).unwrap();
+    let mut cred = Credentials::root();
+    cred.set_securebits(3).unwrap();
+    assert_eq!(cred.set_securebits(0), Err(Errno::EPERM));
+    assert_eq!(cred.set_securebits(2), Err(Errno::EPERM));
+    assert_eq!(cred.set_securebits(1 << 20), Err(Errno::EPERM));
+    cred.set_securebits(7).unwrap();
 }
 
 #[test]
@@ -177,11 +177,11 @@ fn scheduling_and_limits_need_a_common_user() {
 
 #[test]
 fn messages_carry_own_identifiers() {
-    let mut who = Credentials::new(5, 6);
-    who.user.saved = 7;
-    assert!(who.may_send(5, 6, true) && who.may_send(7, 6, true));
-    assert!(!who.may_send(8, 6, true) && !who.may_send(5, 8, true));
-    assert!(!who.may_send(5, 6, false));
-    who.effective = Capabilities::one(CAP_SYS_ADMIN).unwrap();
-    assert!(who.may_send(5, 6, false) && !who.may_send(8, 6, false));
+    let mut cred = Credentials::new(5, 6);
+    cred.user.saved = 7;
+    assert!(cred.may_send(5, 6, true) && cred.may_send(7, 6, true));
+    assert!(!cred.may_send(8, 6, true) && !cred.may_send(5, 8, true));
+    assert!(!cred.may_send(5, 6, false));
+    cred.effective = Capabilities::one(CAP_SYS_ADMIN).unwrap();
+    assert!(cred.may_send(5, 6, false) && !cred.may_send(8, 6, false));
 }

@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    fn doorbell(port: u16) {
+    fn vm_exit(port: u16) {
         assert_eq!(port, port::CALL);
         DEVICE.with_borrow_mut(|device| {
             let device = device.as_mut().expect("made");
@@ -301,7 +301,7 @@ mod tests {
             calls: 0,
         }));
         // SAFETY: leaked; only this thread uses it.
-        Start::of(unsafe { Host::new(shared, doorbell) }, NUMBER, kind)
+        Start::of(unsafe { Host::new(shared, vm_exit) }, NUMBER, kind)
     }
 
     #[test]

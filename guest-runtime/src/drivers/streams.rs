@@ -353,7 +353,7 @@ mod tests {
         }
     }
 
-    fn doorbell(port: u16) {
+    fn vm_exit(port: u16) {
         assert_eq!(port, port::CALL);
         vmm(Vmm::serve);
     }
@@ -373,7 +373,7 @@ mod tests {
             calls: Vec::new(),
         }));
         // SAFETY: leaked; only this thread uses it.
-        let mut streams = Streams::new(unsafe { Host::new(shared, doorbell) });
+        let mut streams = Streams::new(unsafe { Host::new(shared, vm_exit) });
         *streams.device.get_mut() = Device::Started(Box::new(Console));
         streams
     }

@@ -2,7 +2,7 @@
 
 use crate::arch::clock;
 use crate::arch::cpus::{self, PROCESSORS};
-use crate::arch::host::{Doorbell, Host, doorbell};
+use crate::arch::host::{Host, VmExit, vm_exit};
 use crate::convert::to_usize;
 use crate::credentials::Credentials;
 use crate::drivers::vectors;
@@ -78,7 +78,7 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     frames.lock().set_checks(boot.chaos.check != 0);
     clock::set_up(boot);
     // SAFETY: as this function's; this is the only value made of the shared pages.
-    let host = unsafe { Host::new(shared, doorbell as Doorbell) };
+    let host = unsafe { Host::new(shared, vm_exit as VmExit) };
     let count = u64::from(boot.cpus).clamp(1, MAX_CPUS as u64);
     let hart = new_hart(boot, 0, stack_top);
     let others = (1..count).map(|number| new_hart(boot, number, stack_top));
@@ -160,9 +160,9 @@ fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> (Vfs, Proc
         fail(ExitKind::RuntimeError, message)
     });
     let boot = host.boot();
-    let who = Credentials::new(boot.uid, boot.gid);
+    let cred = Credentials::new(boot.uid, boot.gid);
     let terminals = boot.terminals & 7;
-    let files = Vfs::new(tree, limit, clock::realtime, who, FIRST, terminals);
+    let files = Vfs::new(tree, limit, clock::realtime, cred, FIRST, terminals);
     files.unwrap_or_else(|error| fail_files(error))
 }
 
@@ -218,10 +218,10 @@ pub fn fail(kind: ExitKind, message: core::fmt::Arguments<'_>) -> ! {
     let report: ExitReport = crate::kernel::exit::error_report(kind, message);
     if let Some(shared) = NonNull::new(shared) {
         // SAFETY: `start` has set the pointer; only the report is written, as the last action.
-        unsafe { Host::new(shared, doorbell as Doorbell) }.report(&report);
+        unsafe { Host::new(shared, vm_exit as VmExit) }.report(&report);
     }
     loop {
-        doorbell(port::EXIT);
+        vm_exit(port::EXIT);
     }
 }
 

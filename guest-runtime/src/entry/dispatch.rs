@@ -8,7 +8,7 @@
 
 use crate::arch::clock;
 use crate::arch::cpus;
-use crate::arch::kick::{attention, stack_limit};
+use crate::arch::kick::{is_kicked, stack_limit};
 use crate::entry::guard::KernelGuard;
 use crate::entry::profile::{self, Frame};
 use crate::entry::thunks;
@@ -16,7 +16,7 @@ use crate::exec::interp::Step;
 use crate::kernel::{Control, Kernel};
 use core::ptr::addr_of_mut;
 use hartline_abi::port;
-use hartline_abi::profile::Place;
+use hartline_abi::profile::Location;
 use hartline_isa::{JumpKind, Trap};
 
 /// Number of x1, the return address.
@@ -76,12 +76,12 @@ fn wait_for_task(mut kernel: KernelGuard) -> KernelGuard {
     let deadline = kernel.begin_idle();
     let kick = kernel.kick();
     kernel.release();
-    while !attention(kick) && clock::monotonic() < deadline {
+    while !is_kicked(kick) && clock::monotonic() < deadline {
         core::hint::spin_loop();
     }
     // SAFETY: the guard was released, and the frames own nothing.
     let mut kernel = unsafe { KernelGuard::enter() };
-    if attention(kick) || kernel.take_task() {
+    if is_kicked(kick) || kernel.take_task() {
         return kernel;
     }
     let Some(host) = kernel.begin_sleep() else {
@@ -130,10 +130,10 @@ fn interpret(mut kernel: KernelGuard, nested: bool) -> (Left, KernelGuard) {
             Step::Next => None,
             Step::Jump(kind) => Some(kind),
         };
-        if kernel.is_attention_due(false) {
+        if kernel.is_kick_due(false) {
             // SAFETY: no frame is needed.
-            unsafe { profile::answer(&mut kernel, Place::Interpreter, core::ptr::null()) };
-            let control = kernel.attend();
+            unsafe { profile::answer(&mut kernel, Location::Interpreter, core::ptr::null()) };
+            let control = kernel.serve_kick();
             finish(&mut kernel, control);
         }
         let Some(kind) = kind else { continue };
@@ -236,7 +236,7 @@ pub(crate) extern "C" fn ecall(frame: Frame) {
     let control = kernel.trap(Trap::EnvironmentCall);
     // Requests that arrive during the call are answered after it.
     // SAFETY: the thunk's frame.
-    unsafe { profile::answer(&mut kernel, Place::Inside, frame) };
+    unsafe { profile::answer(&mut kernel, Location::Inside, frame) };
     finish(&mut kernel, control);
     kernel.leave();
 }
@@ -245,7 +245,7 @@ pub(crate) extern "C" fn ecall(frame: Frame) {
 pub(crate) extern "C" fn poll(frame: Frame) {
     // SAFETY: as in `ecall`.
     let mut kernel = unsafe { KernelGuard::enter_from_translated() };
-    attend_at(&mut kernel, Place::Inside, frame);
+    serve_kick_at(&mut kernel, Location::Inside, frame);
     // SAFETY: the thunk's frame.
     let caller = unsafe { frame.add(1).read() };
     if kernel.sample_loop(caller) {
@@ -255,14 +255,14 @@ pub(crate) extern "C" fn poll(frame: Frame) {
     kernel.leave();
 }
 
-fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame) {
-    if !kernel.is_attention_due(place == Place::Entry) {
+fn serve_kick_at(kernel: &mut Kernel, location: Location, frame: Frame) {
+    if !kernel.is_kick_due(location == Location::Entry) {
         // The kick may mean that the host stack is used up.
         return drop_frames_if_deep(kernel);
     }
     // SAFETY: the thunk's frame.
-    unsafe { profile::answer(kernel, place, frame) };
-    let control = kernel.attend();
+    unsafe { profile::answer(kernel, location, frame) };
+    let control = kernel.serve_kick();
     finish(kernel, control);
     drop_frames_if_deep(kernel);
 }
@@ -273,7 +273,7 @@ pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
     let mut kernel = unsafe { KernelGuard::enter_from_translated() };
     // The thunk has pushed one register.
     let stack = frame as u64 + 8;
-    attend_at(&mut kernel, Place::Entry, frame);
+    serve_kick_at(&mut kernel, Location::Entry, frame);
     kernel.sample_entry();
     go_on(kernel, Some(stack))
 }

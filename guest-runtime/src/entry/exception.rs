@@ -173,7 +173,7 @@ fn locked(interrupted: &Interrupted<'_>) -> Outcome {
     cpus::lock();
     // SAFETY: the interrupted code is translated code, which has no guard.
     let mut kernel = unsafe { KernelGuard::of_owner() };
-    if kernel.arrive_from_exception() {
+    if kernel.adopt_cpu_in_exception() {
         return Outcome::Restart;
     }
     let outcome = outcome(&mut kernel, interrupted);
@@ -230,7 +230,7 @@ fn outcome(kernel: &mut Kernel, interrupted: &Interrupted<'_>) -> Outcome {
         // Paravirtual KVM emulates instructions that raise #GP, and raises #UD for those that it
         // does not know: the AVX instructions.
         vector::INVALID_OPCODE if translated => (0, mm::Fault::NotMapped),
-        _ => unexpected(frame, place(kernel, frame)),
+        _ => unexpected(frame, location(kernel, frame)),
     };
     let (signal, code) = fault_signal(why);
     let fault = Fault {
@@ -244,14 +244,14 @@ fn outcome(kernel: &mut Kernel, interrupted: &Interrupted<'_>) -> Outcome {
         host: None,
     };
     forget_shadow(kernel);
-    let tell = |kernel: &mut Kernel, fault: Fault| match why {
+    let raise = |kernel: &mut Kernel, fault: Fault| match why {
         mm::Fault::OfProgram => kernel.await_user_fault(address, access),
         _ => kernel.fault(fault),
     };
     if let Some(access) = kernel.space().images.baseline_access(frame.rip) {
         keep_registers(kernel.hart(), access, interrupted);
         match is_page_fault {
-            true => tell(kernel, fault),
+            true => raise(kernel, fault),
             // The interpreter finds the address.
             false => kernel.replay(),
         }
@@ -268,7 +268,7 @@ fn outcome(kernel: &mut Kernel, interrupted: &Interrupted<'_>) -> Outcome {
         return Outcome::Restart;
     }
     kernel.interpreting = false;
-    tell(kernel, fault);
+    raise(kernel, fault);
     Outcome::Restart
 }
 
@@ -309,7 +309,7 @@ fn end_translated(kernel: &mut Kernel, interrupted: &Interrupted<'_>, fault: Fau
 }
 
 /// The kind of code in which an unexpected exception happened.
-fn place(kernel: &Kernel, frame: &ExceptionFrame) -> &'static str {
+fn location(kernel: &Kernel, frame: &ExceptionFrame) -> &'static str {
     if frame.cs == u64::from(KERNEL_CS) {
         "in the supervisor stub"
     } else if kernel.space().images.contains_host(frame.rip) {
@@ -328,9 +328,9 @@ fn give_up() -> ! {
     unsafe { asm!("wrgsbase {}", "ud2", in(reg) 0u64, options(noreturn)) }
 }
 
-fn unexpected(frame: &ExceptionFrame, place: &str) -> ! {
+fn unexpected(frame: &ExceptionFrame, location: &str) -> ! {
     panic!(
-        "exception {} {place}: vCPU {}, error code {:#x}, rip {:#x}, rsp {:#x}, address {:#x}",
+        "exception {} {location}: vCPU {}, error code {:#x}, rip {:#x}, rsp {:#x}, address {:#x}",
         frame.vector,
         cpus::this(),
         frame.error_code,

@@ -50,7 +50,7 @@ impl KernelGuard {
         cpus::lock();
         // SAFETY: the caller's contract, and the lock was taken just now.
         let mut kernel = unsafe { Self::of_owner() };
-        if kernel.arrive() {
+        if kernel.adopt_cpu() {
             // SAFETY: the caller's contract.
             unsafe { thunks::restart() };
         }

@@ -5,7 +5,7 @@ use crate::kernel::Kernel;
 use crate::mm::{AddressSpace, Label};
 use core::ptr::addr_of_mut;
 use core::sync::atomic::Ordering;
-use hartline_abi::profile::{Place, STACK_WORDS, Sample};
+use hartline_abi::profile::{Location, STACK_WORDS, Sample};
 
 /// Host stack pointer of translated code at a safepoint, as thunks pass it to their handlers. The
 /// word after the one that it points to is the first return address.
@@ -15,8 +15,8 @@ pub type Frame = *const u64;
 ///
 /// # Safety
 /// `frame` must be from the thunk of the current handler; it is not used for
-/// [`Place::Interpreter`].
-pub(crate) unsafe fn answer(kernel: &mut Kernel, place: Place, frame: Frame) {
+/// [`Location::Interpreter`].
+pub(crate) unsafe fn answer(kernel: &mut Kernel, location: Location, frame: Frame) {
     let shared = kernel.host.shared().as_ptr();
     // SAFETY: the shared pages stay mapped. The VMM writes only `request`, and reads the other
     // fields only after the last store below.
@@ -25,7 +25,7 @@ pub(crate) unsafe fn answer(kernel: &mut Kernel, place: Place, frame: Frame) {
         let wanted = (*sample).request.load(Ordering::Acquire);
         let own = (*sample).cpu.load(Ordering::Relaxed) == kernel.hart().id;
         if own && wanted != (*sample).answer.load(Ordering::Relaxed) {
-            fill(kernel, sample, place, frame);
+            fill(kernel, sample, location, frame);
             (*sample).answer.store(wanted, Ordering::Release);
         }
     }
@@ -34,11 +34,11 @@ pub(crate) unsafe fn answer(kernel: &mut Kernel, place: Place, frame: Frame) {
 /// # Safety
 /// As [`answer`]; `sample` is the mailbox.
 #[cold]
-unsafe fn fill(kernel: &mut Kernel, sample: *mut Sample, place: Place, frame: Frame) {
+unsafe fn fill(kernel: &mut Kernel, sample: *mut Sample, location: Location, frame: Frame) {
     let (pc, end) = (kernel.hart().pc.get(), kernel.hart().stack_base);
     let (inode, file_offset) = file_at(kernel.memory(), pc).unwrap_or_default();
     let mut words = 0;
-    if place != Place::Interpreter {
+    if location != Location::Interpreter {
         words = to_usize(end.saturating_sub(frame as u64)) / 8;
         words = words.saturating_sub(1);
     }
@@ -46,7 +46,7 @@ unsafe fn fill(kernel: &mut Kernel, sample: *mut Sample, place: Place, frame: Fr
     // SAFETY: the caller's contract; the stack is mapped up to its base, and the part above the
     // thunk's frame belongs to code that does not run now.
     unsafe {
-        addr_of_mut!((*sample).place).write(place as u64);
+        addr_of_mut!((*sample).location).write(location as u64);
         addr_of_mut!((*sample).pc).write(pc);
         addr_of_mut!((*sample).inode).write(inode.into());
         addr_of_mut!((*sample).file_offset).write(file_offset);

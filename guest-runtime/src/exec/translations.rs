@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::call::{Operation, image_answer};
 use hartline_abi::elf::{Program, ProgramType, Segment};
-use hartline_abi::image::{HEADER_SIZE, ImageData, News};
+use hartline_abi::image::{HEADER_SIZE, ImageData, NewerImages};
 use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, PAGE_SIZE};
 use hartline_linux::errno::Errno;
 
@@ -87,9 +87,9 @@ pub(crate) struct Surroundings<'a> {
 
 impl Translations {
     /// Marks the answers of files for which there is a newer image.
-    pub(crate) fn renew(&mut self, news: &News) {
+    pub(crate) fn renew(&mut self, newer: &NewerImages) {
         for (number, answer) in self.answers.iter_mut().enumerate() {
-            answer.is_old |= answer.grows && news.has(number);
+            answer.is_old |= answer.grows && newer.has(number);
         }
         self.generation += 1;
     }

@@ -29,7 +29,7 @@ impl Io<'_> {
         let ino = self
             .vfs
             .fs
-            .add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
+            .add_unnamed(new, &process.cred, ANONYMOUS_DEVICE)?;
         let file = OpenFile::new(ino, flags & !O_CLOEXEC, file);
         self.install(process, file, flags & O_CLOEXEC != 0)
     }

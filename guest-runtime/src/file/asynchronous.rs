@@ -37,12 +37,12 @@ pub struct FileOwner {
 }
 
 impl FileOwner {
-    /// The owner that a process with the identity `who` sets.
+    /// The owner that a process with the identity `cred` sets.
     #[must_use]
-    pub fn new(whom: Whom, who: &Credentials) -> FileOwner {
+    pub fn new(whom: Whom, cred: &Credentials) -> FileOwner {
         FileOwner {
             whom,
-            users: [who.user.real, who.user.effective],
+            users: [cred.user.real, cred.user.effective],
         }
     }
 
@@ -109,7 +109,7 @@ pub struct FileEvent {
 
 impl Io<'_> {
     /// Sets or clears `O_ASYNC` on the description behind `fd`, whose wait queues are those of
-    /// `places`.
+    /// `registrations`.
     ///
     /// # Errors
     /// `EBADF`; `ENOTTY` for a file that cannot send signals.
@@ -118,7 +118,7 @@ impl Io<'_> {
         process: &Process,
         fd: u32,
         on: bool,
-        mut places: Vec<Registration>,
+        mut registrations: Vec<Registration>,
     ) -> Result<(), Errno> {
         let id = process.fds.get(fd)?.file;
         let events = self.vfs.file_events.clone();
@@ -132,13 +132,13 @@ impl Io<'_> {
         }
         file.flags ^= FASYNC;
         file.notice.fd = fd;
-        file.notice_places.clear();
+        file.notice_registrations.clear();
         if on {
             let observer: Rc<dyn Observer> = Rc::new(Watch { id, events });
-            for place in &mut places {
-                place.enter(Waiter::Observer(Rc::clone(&observer)));
+            for registration in &mut registrations {
+                registration.enter(Waiter::Observer(Rc::clone(&observer)));
             }
-            file.notice_places = places;
+            file.notice_registrations = registrations;
         }
         let is_input = file.object.is_standard_input();
         let default = self.terminal_owner(id, process);
@@ -156,7 +156,7 @@ impl Io<'_> {
             0 => Whom::Process(process.pid),
             group => Whom::Group(group),
         };
-        Some(FileOwner::new(whom, &process.who))
+        Some(FileOwner::new(whom, &process.cred))
     }
 }
 
@@ -169,21 +169,21 @@ impl Vfs {
         }
         let conflict = self.leases.break_for(ino, writes, clock::monotonic())?;
         let mut events = self.file_events.0.borrow_mut();
-        events.extend(conflict.told.into_iter().map(|holder| (holder, MESSAGE)));
+        events.extend(conflict.holders.into_iter().map(|holder| (holder, MESSAGE)));
         Some(conflict.deadline)
     }
 
     /// Whether [`take_file_events`](Self::take_file_events) has any.
     #[inline]
     pub fn has_file_events(&self) -> bool {
-        !self.file_events.0.borrow().is_empty() || self.fs.notify.directories.has_told()
+        !self.file_events.0.borrow().is_empty() || self.fs.notify.directories.has_pending()
     }
 
     /// Returns the events since the last call, of files with `O_ASYNC`.
     pub fn take_file_events(&mut self) -> Vec<FileEvent> {
         let mut events = self.file_events.0.take();
-        let told = self.fs.notify.directories.take_told();
-        events.extend(told.into_iter().map(|file| (file, MESSAGE)));
+        let pending = self.fs.notify.directories.take_pending();
+        events.extend(pending.into_iter().map(|file| (file, MESSAGE)));
         let event = |(id, events): (FileId, u32)| {
             let Notice { owner, signal, fd } = self.files.get(id).ok()?.notice;
             Some(FileEvent {
@@ -202,6 +202,6 @@ impl Vfs {
             let file = self.files.get(*id);
             file.is_ok_and(|file| file.object.is_standard_input())
         };
-        self.awaits_input = self.files.telling().iter().any(tells);
+        self.awaits_input = self.files.asynchronous().iter().any(tells);
     }
 }

@@ -60,7 +60,7 @@ pub trait Caller: JobControl {
     /// Makes the call wait in the wait queue of a file until `deadline`
     /// ([`NEVER`](crate::wait::time::NEVER): without a limit). The call returns the result, and is
     /// repeated later with `progress`. `EINTR` if a signal is deliverable.
-    fn block_at(&mut self, place: Registration, deadline: u64, progress: u64) -> Errno;
+    fn block_at(&mut self, registration: Registration, deadline: u64, progress: u64) -> Errno;
 
     /// As [`block_at`](Self::block_at), until a request to a disk is complete.
     fn await_disk(&mut self, progress: u64) -> Errno;

@@ -232,7 +232,7 @@ impl Io<'_> {
                     let ino = self
                         .vfs
                         .fs
-                        .add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
+                        .add_unnamed(new, &process.cred, ANONYMOUS_DEVICE)?;
                     (ino, if stream == 0 { O_RDONLY } else { O_WRONLY })
                 }
             };

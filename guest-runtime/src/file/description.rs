@@ -28,7 +28,7 @@ pub struct OpenFile {
     /// Settings for signals on events (`O_ASYNC`).
     pub notice: Notice,
     /// With `O_ASYNC`, the places of [`Notice`] in the wait queues of the file.
-    pub(super) notice_places: Vec<Registration>,
+    pub(super) notice_registrations: Vec<Registration>,
     /// Interests of epoll in the description.
     pub(super) interests: Vec<Rc<Interest>>,
     /// Number of descriptors that refer to the description.
@@ -58,7 +58,7 @@ impl OpenFile {
             mode: object.mode(),
             object,
             notice: Notice::default(),
-            notice_places: Vec::new(),
+            notice_registrations: Vec::new(),
             interests: Vec::new(),
             references: 0,
         }
@@ -121,7 +121,7 @@ pub struct OpenFiles {
     /// Number of descriptions that were ever opened.
     opened: u64,
     /// Descriptions with `O_ASYNC`.
-    telling: Vec<FileId>,
+    asynchronous: Vec<FileId>,
 }
 
 /// Bits of a [`FileId`] for its slot; the other bits count descriptions.
@@ -209,15 +209,15 @@ impl OpenFiles {
     }
 
     /// The descriptions with `O_ASYNC`.
-    pub fn telling(&self) -> &[FileId] {
-        &self.telling
+    pub fn asynchronous(&self) -> &[FileId] {
+        &self.asynchronous
     }
 
-    /// Adds a description to [`telling`](Self::telling), or removes it.
+    /// Adds a description to [`asynchronous`](Self::asynchronous), or removes it.
     pub fn set_telling(&mut self, id: FileId, on: bool) {
-        self.telling.retain(|&other| other != id);
+        self.asynchronous.retain(|&other| other != id);
         if on {
-            self.telling.push(id);
+            self.asynchronous.push(id);
         }
     }
 }

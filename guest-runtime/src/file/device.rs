@@ -119,7 +119,7 @@ impl File for Device {
 /// `EINVAL` for an unknown request, `EPERM` for a request that needs `CAP_SYS_ADMIN`, and the
 /// errors of the device.
 fn random_ioctl(caller: &mut dyn Caller, request: u32, address: u64) -> Result<u64, Errno> {
-    let privileged = caller.io().1.who.has(CAP_SYS_ADMIN);
+    let privileged = caller.io().1.cred.has(CAP_SYS_ADMIN);
     match request {
         RNDGETENTCNT => user::write(caller.memory(), address, &BITS)?,
         RNDADDTOENTCNT | RNDZAPENTCNT | RNDCLEARPOOL if privileged => {}

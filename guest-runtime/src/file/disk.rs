@@ -128,7 +128,7 @@ fn discard(caller: &mut dyn Caller, number: u32, sector: u64, sectors: u64) -> R
 }
 
 impl Io<'_> {
-    /// Adds a disk as `/dev/NAME` with owner `who`.
+    /// Adds a disk as `/dev/NAME` with owner `cred`.
     ///
     /// # Errors
     /// `EEXIST`, `ENOSPC`.
@@ -136,10 +136,10 @@ impl Io<'_> {
         &mut self,
         name: &[u8],
         disk: Box<dyn disks::Disk>,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<(), Errno> {
         let number = self.disks.count();
-        devices::add_disk(&mut self.vfs.fs, self.vfs.dev, name, number, who)?;
+        devices::add_disk(&mut self.vfs.fs, self.vfs.dev, name, number, cred)?;
         self.disks.add(disk);
         Ok(())
     }

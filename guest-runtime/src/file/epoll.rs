@@ -51,7 +51,7 @@ pub struct Found {
     /// Nothing announces the readiness of the file reliably, so that each look checks it.
     pub polled: bool,
     /// The places in the file's wait queues.
-    pub places: Vec<Registration>,
+    pub registrations: Vec<Registration>,
 }
 
 /// One interest.
@@ -68,7 +68,7 @@ pub struct Interest {
     /// The position among the candidates, if the interest is one.
     turn: Cell<Option<u64>>,
     /// The places in the file's wait queues. They refer to this interest, until it is removed.
-    places: RefCell<Vec<Registration>>,
+    registrations: RefCell<Vec<Registration>>,
     list: Weak<List>,
 }
 
@@ -102,11 +102,11 @@ impl Interest {
     pub fn look(self: &Rc<Self>, ready: u32) -> bool {
         let fired = self.fired.take();
         let Wanted { events, data } = self.wanted.get();
-        let news = match events & EPOLLET {
+        let ready = match events & EPOLLET {
             0 => ready,
             _ => ready & (fired | !self.reported.get()),
         };
-        if news == 0 {
+        if ready == 0 {
             self.reported.set(self.reported.get() & ready);
             return false;
         }
@@ -228,7 +228,7 @@ impl List {
         let interest = self.interests.borrow_mut().remove(&key)?;
         self.polled.borrow_mut().remove(&key);
         self.candidates.borrow_mut().remove(&interest);
-        interest.places.take();
+        interest.registrations.take();
         Some(interest)
     }
 }
@@ -306,7 +306,7 @@ impl Epoll {
         let Found {
             ready,
             polled,
-            mut places,
+            mut registrations,
         } = found;
         let interest = Rc::new(Interest {
             key,
@@ -315,17 +315,17 @@ impl Epoll {
             fired: Cell::new(0),
             polled,
             turn: Cell::new(None),
-            places: RefCell::default(),
+            registrations: RefCell::default(),
             list: Rc::downgrade(&self.0),
         });
         let observer: Rc<dyn Observer> = Rc::new(Watch(Rc::clone(&interest)));
-        for place in &mut places {
+        for registration in &mut registrations {
             if wanted.events & EPOLLEXCLUSIVE != 0 {
-                place.set_exclusive();
+                registration.set_exclusive();
             }
-            place.enter(Waiter::Observer(Rc::clone(&observer)));
+            registration.enter(Waiter::Observer(Rc::clone(&observer)));
         }
-        interest.places.replace(places);
+        interest.registrations.replace(registrations);
         interests.insert(key, Rc::clone(&interest));
         if polled {
             self.0.polled.borrow_mut().insert(key, Rc::clone(&interest));
@@ -438,7 +438,7 @@ impl Vfs {
         list.candidates.take();
         list.polled.take();
         for (key, interest) in list.interests.take() {
-            interest.places.take();
+            interest.registrations.take();
             if let Ok(file) = self.files.get_mut(key.1) {
                 file.forget_interest(&interest);
             }

@@ -93,13 +93,13 @@ pub(super) fn write(out: &mut String, vfs: &Vfs, process: &Process, info: bool) 
         if mount.point.is_none() && id != mounts.top() {
             continue;
         }
-        let Some(place) = vfs.fs.path(mount.root, process.root, process) else {
+        let Some(location) = vfs.fs.path(mount.root, process.root, process) else {
             continue;
         };
         let parent = mount.point.map_or(1, |Ino(_, parent)| shown_id(parent));
         let super_block = &mount.super_block;
         let (point, kind, source) = (
-            escape(&place, None),
+            escape(&location, None),
             super_block.kind,
             escape(&mount.source, Some('#')),
         );

@@ -66,8 +66,8 @@ impl Limits {
     ///
     /// # Errors
     /// `EINVAL`.
-    fn check(self, who: &Credentials) -> Result<(), Errno> {
-        let most = match who.has(CAP_SYS_RESOURCE) {
+    fn check(self, cred: &Credentials) -> Result<(), Errno> {
+        let most = match cred.has(CAP_SYS_RESOURCE) {
             true => HARD,
             false => (MESSAGES, SIZE),
         };
@@ -132,14 +132,14 @@ impl MessageQueue {
         self.count.get()
     }
 
-    /// Whether `who` may read (4) or write (2) messages.
-    fn permits(&self, who: &Credentials, wanted: u32) -> bool {
+    /// Whether `cred` may read (4) or write (2) messages.
+    fn permits(&self, cred: &Credentials, wanted: u32) -> bool {
         let shift = match () {
-            () if who.user.files == self.owner.0 => 6,
-            () if who.is_in_group(self.owner.1) => 3,
+            () if cred.user.files == self.owner.0 => 6,
+            () if cred.is_in_group(self.owner.1) => 3,
             () => 0,
         };
-        self.mode >> shift & wanted == wanted || who.has(CAP_DAC_OVERRIDE)
+        self.mode >> shift & wanted == wanted || cred.has(CAP_DAC_OVERRIDE)
     }
 
     /// Adds a message. Returns the registration that it uses up: that of a queue that was empty and
@@ -234,21 +234,21 @@ impl Queues {
         name: Vec<u8>,
         (wanted, exclusive): (u32, bool),
         new: Option<NewQueue>,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<Rc<MessageQueue>, Errno> {
         if let Some(queue) = self.names.get(&name) {
             return match () {
                 () if exclusive && new.is_some() => Err(Errno::EEXIST),
-                () if queue.permits(who, wanted) => Ok(Rc::clone(queue)),
+                () if queue.permits(cred, wanted) => Ok(Rc::clone(queue)),
                 () => Err(Errno::EACCES),
             };
         }
         let new = new.ok_or(Errno::ENOENT)?;
-        if self.names.len() >= QUEUES && !who.has(CAP_SYS_RESOURCE) {
+        if self.names.len() >= QUEUES && !cred.has(CAP_SYS_RESOURCE) {
             return Err(Errno::ENOSPC);
         }
-        new.limits.check(who)?;
-        let user = who.user.real;
+        new.limits.check(cred)?;
+        let user = cred.user.real;
         let bytes = new.limits.bytes();
         let mut usage = self.usage.borrow_mut();
         let used = usage.get(&user).copied().unwrap_or(0);
@@ -260,7 +260,7 @@ impl Queues {
         let queue = Rc::new(MessageQueue {
             limits: new.limits,
             mode: new.mode,
-            owner: who.file_owner(),
+            owner: cred.file_owner(),
             messages: RefCell::default(),
             count: Cell::new(0),
             bytes: Cell::new(0),
@@ -279,9 +279,9 @@ impl Queues {
     ///
     /// # Errors
     /// `ENOENT`; `EPERM` if the queue belongs to another user.
-    pub fn unlink(&mut self, name: &[u8], who: &Credentials) -> Result<(), Errno> {
+    pub fn unlink(&mut self, name: &[u8], cred: &Credentials) -> Result<(), Errno> {
         let queue = self.names.get(name).ok_or(Errno::ENOENT)?;
-        if queue.owner.0 != who.user.files && !who.has(CAP_FOWNER) {
+        if queue.owner.0 != cred.user.files && !cred.has(CAP_FOWNER) {
             return Err(Errno::EPERM);
         }
         self.names.remove(name);
@@ -353,9 +353,9 @@ mod tests {
     fn open(
         queues: &mut Queues,
         name: &[u8],
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<Rc<MessageQueue>, Errno> {
-        queues.open(name.to_vec(), (6, false), Some(NEW), who)
+        queues.open(name.to_vec(), (6, false), Some(NEW), cred)
     }
 
     #[test]

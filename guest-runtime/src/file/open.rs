@@ -104,7 +104,7 @@ impl Io<'_> {
         let ino = file.ino;
         let fd = self.install(process, file, flags & O_CLOEXEC != 0)?;
         if flags & O_PATH == 0 {
-            self.vfs.fs.tell(ino, IN_OPEN);
+            self.vfs.fs.fsnotify(ino, IN_OPEN);
         }
         Ok(fd)
     }
@@ -129,19 +129,19 @@ impl Io<'_> {
         if proc::Node::from_ino(directory).is_some() {
             return Err(Errno::EOPNOTSUPP);
         }
-        attributes.check(&process.who, MAY_WRITE | MAY_EXEC)?;
+        attributes.check(&process.cred, MAY_WRITE | MAY_EXEC)?;
         self.vfs.fs.check_writable(directory)?;
         let mode = request.mode & 0o7777 & !process.umask;
         let ino = match volume::is_volume(directory) {
             true => self
                 .vfs
                 .fs
-                .volume_create_unnamed(directory, mode, &process.who)?,
+                .volume_create_unnamed(directory, mode, &process.cred)?,
             false => {
                 let new = NewInode::file(mode);
                 self.vfs
                     .fs
-                    .add_unnamed(new, &process.who, attributes.device)?
+                    .add_unnamed(new, &process.cred, attributes.device)?
             }
         };
         let ino = ino.at(directory);
@@ -178,11 +178,11 @@ impl Io<'_> {
         if flags & O_ACCMODE != O_WRONLY {
             mask |= MAY_READ;
         }
-        attributes.check(&process.who, mask)?;
+        attributes.check(&process.cred, mask)?;
         if matches!(kind, S_IFCHR | S_IFBLK) && self.vfs.fs.has_mount_flag(ino, MS_NODEV) {
             return Err(Errno::EACCES);
         }
-        let owns = process.who.user.files == attributes.uid || process.who.has(CAP_FOWNER);
+        let owns = process.cred.user.files == attributes.uid || process.cred.has(CAP_FOWNER);
         if flags & O_NOATIME != 0 && !owns {
             return Err(Errno::EPERM);
         }
@@ -201,7 +201,7 @@ impl Io<'_> {
         }
         if flags & O_TRUNC != 0 && object.is::<Regular>() {
             self.vfs.fs.truncate(ino, 0)?;
-            self.vfs.fs.contents_changed_by(ino, &process.who);
+            self.vfs.fs.contents_changed_by(ino, &process.cred);
         }
         Ok(OpenFile::new(ino, flags & KEPT | O_LARGEFILE, object))
     }
@@ -353,8 +353,8 @@ impl Vfs {
             return Err(Errno::EISDIR);
         }
         let permissions = mode & 0o7777 & !process.umask;
-        let place = resolved.place(Errno::EISDIR)?;
+        let dentry = resolved.dentry(Errno::EISDIR)?;
         self.fs
-            .create(place, NewInode::file(permissions), &process.who)
+            .create(dentry, NewInode::file(permissions), &process.cred)
     }
 }

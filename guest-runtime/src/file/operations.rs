@@ -247,7 +247,7 @@ pub trait File: Any + Debug {
     /// Returns the number of bytes that can be read without blocking (`FIONREAD`).
     ///
     /// # Errors
-    /// `ENOTTY` if the file cannot tell.
+    /// `ENOTTY` if the number of bytes is unknown.
     fn waiting(&self, _caller: &mut dyn Caller, _ino: Ino, _position: u64) -> Result<u64, Errno> {
         Err(Errno::ENOTTY)
     }

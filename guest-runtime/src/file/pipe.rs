@@ -142,7 +142,7 @@ impl Io<'_> {
         close_on_exec: bool,
     ) -> Result<[u32; 2], Errno> {
         let new = NewInode::fifo(0o600);
-        let ino = self.vfs.fs.add_unnamed(new, &process.who, PIPE_DEVICE)?;
+        let ino = self.vfs.fs.add_unnamed(new, &process.cred, PIPE_DEVICE)?;
         let reader = OpenFile::new(ino, O_RDONLY | flags, Rc::new(PipeEnd));
         let writer = OpenFile::new(ino, O_WRONLY | flags, Rc::new(PipeEnd));
         let read = self.install(process, reader, close_on_exec)?;

@@ -80,7 +80,7 @@ impl File for ProcText {
             Ok(adjustment @ -1000..=1000) => adjustment,
             _ => return Err(Errno::EINVAL),
         };
-        let is_privileged = transfer.outside.who().has(CAP_SYS_RESOURCE);
+        let is_privileged = transfer.outside.cred().has(CAP_SYS_RESOURCE);
         let OomScore { least, .. } = score.get();
         if adjustment < least && !is_privileged {
             return Err(Errno::EACCES);

@@ -398,7 +398,7 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
     let (memory, task) = (system.memory(), system.task());
     let mut lines = b"Name:\t".to_vec();
     lines.extend_from_slice(&system.name());
-    let (pid, who) = (process.pid, &process.who);
+    let (pid, cred) = (process.pid, &process.cred);
     let TaskFacts {
         tid,
         state,
@@ -410,9 +410,9 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
     let locked = memory.locked / 1024;
     let umask = process.umask;
     let slots = process.fds.capacity();
-    let groups: Vec<String> = who.groups.iter().map(|group| format!("{group}")).collect();
+    let groups: Vec<String> = cred.groups.iter().map(|group| format!("{group}")).collect();
     let groups = groups.join(" ");
-    let (user, group) = (identifiers(who.user), identifiers(who.group));
+    let (user, group) = (identifiers(cred.user), identifiers(cred.group));
     let mut rest = format!(
         "\nUmask:\t{umask:04o}\nState:\t{state} ({})\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\n\
          PPid:\t{parent}\nTracerPid:\t0\nUid:{user}\n\
@@ -433,11 +433,11 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
          CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\n\
          CapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t{}\nSeccomp_filters:\t{}\nCpus_allowed_list:\t0-{}\n",
         0,
-        who.inheritable.bits(),
-        who.permitted.bits(),
-        who.effective.bits(),
-        who.bounding.bits(),
-        who.ambient.bits(),
+        cred.inheritable.bits(),
+        cred.permitted.bits(),
+        cred.effective.bits(),
+        cred.bounding.bits(),
+        cred.ambient.bits(),
         u8::from(task.no_new_privileges),
         task.seccomp.0,
         task.seccomp.1,

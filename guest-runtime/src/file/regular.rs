@@ -75,7 +75,7 @@ impl File for Regular {
             false => transfer.io.vfs.fs.read_accessed(ino, at, to)?,
         };
         if done > 0 {
-            transfer.io.vfs.fs.tell(ino, IN_ACCESS);
+            transfer.io.vfs.fs.fsnotify(ino, IN_ACCESS);
         }
         transfer.advance(done)
     }
@@ -98,8 +98,8 @@ impl File for Regular {
     fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
         let appends = transfer.flags & O_APPEND != 0;
         let at = (!appends).then(|| transfer.at());
-        let who = transfer.outside.who();
-        let (done, end) = transfer.io.vfs.fs.write(transfer.ino, at, from, who)?;
+        let cred = transfer.outside.cred();
+        let (done, end) = transfer.io.vfs.fs.write(transfer.ino, at, from, cred)?;
         transfer.move_to(end)?;
         Ok(done)
     }
@@ -186,7 +186,7 @@ impl Io<'_> {
         let ino = self
             .vfs
             .fs
-            .add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
+            .add_unnamed(new, &process.cred, ANONYMOUS_DEVICE)?;
         let inode = self.vfs.fs.inode_mut(ino)?;
         inode.name = [b"memfd:", name].concat().into();
         inode.seals = seals;

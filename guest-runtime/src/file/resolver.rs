@@ -3,7 +3,7 @@
 
 use super::Vfs;
 use crate::credentials::Credentials;
-use crate::fs::filesystem::{NewInode, Place, ROOT};
+use crate::fs::filesystem::{Dentry, NewInode, ROOT};
 use crate::fs::process::Process;
 use alloc::format;
 use alloc::string::String;
@@ -23,24 +23,24 @@ impl Vfs {
         process: &Process,
         servers: &[Ipv4Addr],
     ) -> Result<(), Errno> {
-        let who = &Credentials::root();
-        let etc = Place {
+        let cred = &Credentials::root();
+        let etc = Dentry {
             directory: ROOT,
             name: b"etc",
         };
         let directory = match self.fs.lookup(ROOT, etc.name, process)? {
             Some(found) => found,
-            None => self.fs.create(etc, NewInode::directory(0o755), who)?,
+            None => self.fs.create(etc, NewInode::directory(0o755), cred)?,
         };
         let file = match self.fs.lookup(directory, NAME, process)? {
             Some(found) if Some(found) == self.resolver => found,
             Some(_) => return Ok(()),
             None => {
-                let place = Place {
+                let dentry = Dentry {
                     directory,
                     name: NAME,
                 };
-                self.fs.create(place, NewInode::file(0o644), who)?
+                self.fs.create(dentry, NewInode::file(0o644), cred)?
             }
         };
         self.resolver = Some(file);

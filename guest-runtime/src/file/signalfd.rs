@@ -59,8 +59,8 @@ impl File for SignalFd {
             0 if vectors.iter().all(|vector| vector.iov_len < RECORD) => Err(Errno::EINVAL),
             0 if flags & O_NONBLOCK != 0 => Err(Errno::EAGAIN),
             0 => {
-                let place = Registration::new(caller.signal_waiters(), READABLE);
-                Err(caller.block_at(place, NEVER, 0))
+                let registration = Registration::new(caller.signal_waiters(), READABLE);
+                Err(caller.block_at(registration, NEVER, 0))
             }
             done => Ok(Some(done)),
         }

@@ -113,7 +113,7 @@ impl Io<'_> {
         flags: u32,
     ) -> Result<u32, Errno> {
         let new = NewInode::node(S_IFSOCK | 0o777, 0);
-        let ino = match self.vfs.fs.add_unnamed(new, &process.who, SOCKET_DEVICE) {
+        let ino = match self.vfs.fs.add_unnamed(new, &process.cred, SOCKET_DEVICE) {
             Ok(ino) => ino,
             Err(error) => {
                 self.close_socket(socket);

@@ -16,7 +16,7 @@ pub trait Outside {
     fn task(&self) -> u32;
 
     /// The identity of the calling task.
-    fn who(&self) -> &Credentials;
+    fn cred(&self) -> &Credentials;
 
     /// Reads from standard input; 0 at its end.
     ///

@@ -9,7 +9,7 @@ use super::description::{OpenFile, OpenFiles, writes};
 use super::operations::Mode;
 use crate::credentials::Credentials;
 use crate::fs::filesystem::{
-    Clock, DEV_DEVICE, FileSystem, NewInode, PROC_DEVICE, Place, ROOT, SYSFS_DEVICE,
+    Clock, DEV_DEVICE, Dentry, FileSystem, NewInode, PROC_DEVICE, ROOT, SYSFS_DEVICE,
 };
 use crate::fs::leases::Leases;
 use crate::fs::locks::{Locks, Owner};
@@ -66,7 +66,7 @@ impl Vfs {
         tree: Option<Tree>,
         limit: u64,
         clock: Clock,
-        who: Credentials,
+        cred: Credentials,
         pid: u32,
         terminals: u32,
     ) -> Result<(Self, Process), Errno> {
@@ -83,14 +83,14 @@ impl Vfs {
             awaits_input: false,
             resolver: None,
         };
-        let process = Process::new(&mut vfs.fs, who, pid);
+        let process = Process::new(&mut vfs.fs, cred, pid);
         if tree.is_none() {
-            let place = Place {
+            let dentry = Dentry {
                 directory: ROOT,
                 name: b"tmp",
             };
             let root = Credentials::root();
-            vfs.fs.create(place, NewInode::directory(0o1777), &root)?;
+            vfs.fs.create(dentry, NewInode::directory(0o1777), &root)?;
         }
         let dev = devices::populate(&mut vfs.fs)?;
         vfs.fs.retain(dev);
@@ -114,14 +114,14 @@ impl Vfs {
         (device, root): (u64, Ino),
         process: &Process,
     ) -> Result<Ino, Errno> {
-        let who = &Credentials::root();
-        let place = Place {
+        let cred = &Credentials::root();
+        let dentry = Dentry {
             directory: ROOT,
             name,
         };
         let point = match self.fs.lookup(ROOT, name, process)? {
             Some(point) => point,
-            None => self.fs.create(place, NewInode::directory(0o755), who)?,
+            None => self.fs.create(dentry, NewInode::directory(0o755), cred)?,
         };
         if self.fs.inode(point)?.directory().is_err() {
             return Ok(root);
@@ -132,7 +132,7 @@ impl Vfs {
 
     /// The inode at an absolute path; a new directory if the path does not exist.
     fn mount_point(&mut self, process: &Process, path: &[u8]) -> Result<Ino, Errno> {
-        let who = &Credentials::root();
+        let cred = &Credentials::root();
         let ends = (1..=path.len()).filter(|&end| path.get(end).is_none_or(|&byte| byte == b'/'));
         let mut ino = ROOT;
         for end in ends {
@@ -141,8 +141,8 @@ impl Vfs {
             ino = match resolved.target {
                 Some(ino) => ino,
                 None => {
-                    let place = resolved.place(Errno::ENOENT)?;
-                    self.fs.create(place, NewInode::directory(0o755), who)?
+                    let dentry = resolved.dentry(Errno::ENOENT)?;
+                    self.fs.create(dentry, NewInode::directory(0o755), cred)?
                 }
             };
         }
@@ -195,7 +195,7 @@ impl Vfs {
             registry: process.registry.clone(),
             pid,
             started: self.fs.now(),
-            who: Rc::clone(&process.who),
+            cred: Rc::clone(&process.cred),
             fs_sharers: Rc::default(),
             oom_score: Rc::new(Cell::new(process.oom_score.get())),
             ..*process
@@ -299,8 +299,8 @@ impl Io<'_> {
             let point = self.vfs.mount_point(process, &path)?;
             self.vfs.fs.make_root(root)?;
             let attributes = self.vfs.fs.attributes(root, process)?;
-            let place = (attributes.device, root);
-            let mut mount = Mount::of("virtiofs", place, b"volume", Some(point));
+            let dentry = (attributes.device, root);
+            let mut mount = Mount::of("virtiofs", dentry, b"volume", Some(point));
             mount.flags |= if attributes.read_only { MS_RDONLY } else { 0 };
             self.vfs.fs.attach(mount)?;
         }
@@ -362,7 +362,7 @@ impl Io<'_> {
                 true => IN_CLOSE_WRITE,
                 false => IN_CLOSE_NOWRITE,
             };
-            self.vfs.fs.tell(file.ino, event);
+            self.vfs.fs.fsnotify(file.ino, event);
         }
         file.object.release(self, file.ino, file.flags);
         self.vfs.fs.release(file.ino);
@@ -427,7 +427,7 @@ impl Io<'_> {
         let new = match to {
             Target::AtLeast(from) => process.fds.insert(from, descriptor)?,
             Target::Exactly(new) => {
-                let old = process.fds.place(new, descriptor)?;
+                let old = process.fds.install(new, descriptor)?;
                 self.vfs.files.retain(descriptor.file);
                 if let Some(old) = old {
                     self.close_descriptor(process.pid, old);

@@ -33,17 +33,17 @@ impl FileSystem {
     /// Sets the permissions.
     ///
     /// # Errors
-    /// `EPERM` unless `who` is the owner, `EOPNOTSUPP` for a symbolic link.
-    pub fn set_mode(&mut self, ino: Ino, mode: u32, who: &Credentials) -> Result<(), Errno> {
+    /// `EPERM` unless `cred` is the owner, `EOPNOTSUPP` for a symbolic link.
+    pub fn set_mode(&mut self, ino: Ino, mode: u32, cred: &Credentials) -> Result<(), Errno> {
         self.check_writable(ino)?;
         let now = self.now();
         let inode = self.inode_mut(ino)?;
         if matches!(inode.kind, Kind::Link(_)) {
             return Err(Errno::EOPNOTSUPP);
         }
-        inode.check_owner(who)?;
+        inode.check_owner(cred)?;
         let mut mode = mode & 0o7777;
-        if !inode.keeps_set_group_id(who) {
+        if !inode.keeps_set_group_id(cred) {
             mode &= !S_ISGID;
         }
         if volume::is_volume(ino) {
@@ -54,36 +54,36 @@ impl FileSystem {
         }
         inode.mode = inode.mode & S_IFMT | mode;
         inode.ctime = now;
-        self.tell(ino, IN_ATTRIB);
+        self.fsnotify(ino, IN_ATTRIB);
         Ok(())
     }
 
     /// Sets owner and group; `None` keeps the old one.
     ///
     /// # Errors
-    /// `EPERM` unless `who` has `CAP_CHOWN`, or is the owner and changes the group to one of its
+    /// `EPERM` unless `cred` has `CAP_CHOWN`, or is the owner and changes the group to one of its
     /// own groups.
     pub fn set_owner(
         &mut self,
         ino: Ino,
         uid: Option<u32>,
         gid: Option<u32>,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<(), Errno> {
         self.check_writable(ino)?;
         let now = self.now();
         let inode = self.inode_mut(ino)?;
-        let owns = who.user.files == inode.uid;
+        let owns = cred.user.files == inode.uid;
         let uid_allowed = uid.is_none_or(|uid| owns && uid == inode.uid);
-        let gid_allowed = gid.is_none_or(|gid| owns && (who.is_in_group(gid) || gid == inode.gid));
-        if !(uid_allowed && gid_allowed || who.has(CAP_CHOWN)) {
+        let gid_allowed = gid.is_none_or(|gid| owns && (cred.is_in_group(gid) || gid == inode.gid));
+        if !(uid_allowed && gid_allowed || cred.has(CAP_CHOWN)) {
             return Err(Errno::EPERM);
         }
         if volume::is_volume(ino) {
             return self.volume_set_owner(ino, uid, gid);
         }
         if !matches!(inode.kind, Kind::Directory(_)) {
-            let keeps_group = inode.keeps_set_group_id(who);
+            let keeps_group = inode.keeps_set_group_id(cred);
             inode.drop_set_id();
             if !keeps_group {
                 inode.mode &= !S_ISGID;
@@ -92,11 +92,11 @@ impl FileSystem {
         inode.uid = uid.unwrap_or(inode.uid);
         inode.gid = gid.unwrap_or(inode.gid);
         inode.ctime = now;
-        self.tell(ino, IN_ATTRIB);
+        self.fsnotify(ino, IN_ATTRIB);
         Ok(())
     }
 
-    /// Sets access and modification time. `may_write`: `who` may write the file, which is enough to
+    /// Sets access and modification time. `may_write`: `cred` may write the file, which is enough to
     /// set both to the current time.
     ///
     /// # Errors
@@ -105,14 +105,14 @@ impl FileSystem {
         &mut self,
         ino: Ino,
         [access, modification]: [NewTime; 2],
-        who: &Credentials,
+        cred: &Credentials,
         may_write: bool,
     ) -> Result<(), Errno> {
         self.check_writable(ino)?;
         let now = self.now();
         let inode = self.inode_mut(ino)?;
         let both_now = access == NewTime::Now && modification == NewTime::Now;
-        if let Err(error) = inode.check_owner(who) {
+        if let Err(error) = inode.check_owner(cred) {
             match (both_now, may_write) {
                 (true, true) => {}
                 (true, false) => return Err(Errno::EACCES),
@@ -130,7 +130,7 @@ impl FileSystem {
         apply(&mut inode.atime, access);
         apply(&mut inode.mtime, modification);
         inode.ctime = now;
-        self.tell(ino, IN_ATTRIB);
+        self.fsnotify(ino, IN_ATTRIB);
         Ok(())
     }
 
@@ -149,13 +149,13 @@ impl FileSystem {
         }
     }
 
-    /// Clears the set-ID bits of a regular file whose contents `who` changes, unless it has
+    /// Clears the set-ID bits of a regular file whose contents `cred` changes, unless it has
     /// `CAP_FSETID`. The host does so for files of volumes.
-    pub fn contents_changed_by(&mut self, ino: Ino, who: &Credentials) {
+    pub fn contents_changed_by(&mut self, ino: Ino, cred: &Credentials) {
         if let Ok(inode) = self.inode_mut(ino)
             && matches!(inode.kind, Kind::File(_))
         {
-            inode.contents_changed_by(who);
+            inode.contents_changed_by(cred);
         }
     }
 
@@ -176,7 +176,7 @@ impl FileSystem {
             _ => return Err(Errno::EINVAL),
         }
         self.changed(ino, now)?;
-        self.tell(ino, IN_MODIFY);
+        self.fsnotify(ino, IN_MODIFY);
         Ok(())
     }
 
@@ -290,21 +290,21 @@ impl Inode {
         }
     }
 
-    /// Checks that `who` may do operations of the owner.
+    /// Checks that `cred` may do operations of the owner.
     ///
     /// # Errors
     /// `EPERM` if not.
-    pub fn check_owner(&self, who: &Credentials) -> Result<(), Errno> {
-        if who.user.files == self.uid || who.has(CAP_FOWNER) {
+    pub fn check_owner(&self, cred: &Credentials) -> Result<(), Errno> {
+        if cred.user.files == self.uid || cred.has(CAP_FOWNER) {
             Ok(())
         } else {
             Err(Errno::EPERM)
         }
     }
 
-    /// Whether `who` may leave `S_ISGID` set when it changes the inode's attributes.
-    fn keeps_set_group_id(&self, who: &Credentials) -> bool {
-        who.is_in_group(self.gid) || who.has(CAP_FSETID)
+    /// Whether `cred` may leave `S_ISGID` set when it changes the inode's attributes.
+    fn keeps_set_group_id(&self, cred: &Credentials) -> bool {
+        cred.is_in_group(self.gid) || cred.has(CAP_FSETID)
     }
 
     /// Clears `S_ISUID` and `S_ISGID`, the latter only of an executable file: without group execute
@@ -316,10 +316,10 @@ impl Inode {
         }
     }
 
-    /// Clears the set-ID bits of a file whose contents `who` changes, unless it has `CAP_FSETID`.
+    /// Clears the set-ID bits of a file whose contents `cred` changes, unless it has `CAP_FSETID`.
     #[inline]
-    pub fn contents_changed_by(&mut self, who: &Credentials) {
-        if self.mode & (S_ISUID | S_ISGID) != 0 && !who.has(CAP_FSETID) {
+    pub fn contents_changed_by(&mut self, cred: &Credentials) {
+        if self.mode & (S_ISUID | S_ISGID) != 0 && !cred.has(CAP_FSETID) {
             self.drop_set_id();
         }
     }

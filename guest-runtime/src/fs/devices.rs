@@ -1,7 +1,7 @@
 //! `/dev`: its contents. [`crate::file`] has the devices behind its nodes.
 
 use super::disks;
-use super::filesystem::{DEV_DEVICE, FileSystem, NewInode, Place};
+use super::filesystem::{DEV_DEVICE, Dentry, FileSystem, NewInode};
 use super::types::{Ino, device_number};
 use crate::credentials::Credentials;
 use hartline_linux::errno::Errno;
@@ -33,29 +33,29 @@ const LINKS: &[(&[u8], &[u8])] = &[
 /// # Errors
 /// `ENOSPC`.
 pub fn populate(fs: &mut FileSystem) -> Result<Ino, Errno> {
-    let who = &Credentials::root();
-    let root = fs.add_unnamed(NewInode::directory(0o755), who, DEV_DEVICE)?;
+    let cred = &Credentials::root();
+    let root = fs.add_unnamed(NewInode::directory(0o755), cred, DEV_DEVICE)?;
     fs.retain(root);
     fs.make_root(root)?;
-    let place = |name| Place {
+    let dentry = |name| Dentry {
         directory: root,
         name,
     };
     for &(name, major, minor, permissions) in NODES {
         let node = NewInode::node(S_IFCHR | permissions, device_number(major, minor));
-        fs.create(place(name), node, who)?;
+        fs.create(dentry(name), node, cred)?;
     }
     for &(name, target) in LINKS {
-        fs.create(place(name), NewInode::link(target), who)?;
+        fs.create(dentry(name), NewInode::link(target), cred)?;
     }
-    fs.create(place(b"pts"), NewInode::directory(0o755), who)?;
+    fs.create(dentry(b"pts"), NewInode::directory(0o755), cred)?;
     let shm = NewInode::directory(S_ISVTX | 0o777);
-    fs.create(place(b"shm"), shm, who)?;
+    fs.create(dentry(b"shm"), shm, cred)?;
     fs.release(root);
     Ok(root)
 }
 
-/// Creates the device node of disk `number` with owner `who` in the directory `root` of `/dev`.
+/// Creates the device node of disk `number` with owner `cred` in the directory `root` of `/dev`.
 ///
 /// # Errors
 /// `EEXIST`, `ENOSPC`.
@@ -64,13 +64,13 @@ pub fn add_disk(
     root: Ino,
     name: &[u8],
     number: u32,
-    who: &Credentials,
+    cred: &Credentials,
 ) -> Result<(), Errno> {
-    let place = Place {
+    let dentry = Dentry {
         directory: root,
         name,
     };
     let rdev = device_number(disks::MAJOR, u64::from(number) * disks::MINORS);
-    fs.create(place, NewInode::node(S_IFBLK | 0o660, rdev), who)?;
+    fs.create(dentry, NewInode::node(S_IFBLK | 0o660, rdev), cred)?;
     Ok(())
 }

@@ -24,10 +24,10 @@ const EVENTS: [(u32, u32); 6] = [
 /// All directories with notifications.
 #[derive(Debug, Default)]
 pub struct DirectoryNotices {
-    /// The open file descriptions that hear of events, and which events (`DN_…`).
+    /// The open file descriptions that receive events, and which events (`DN_…`).
     of_directory: BTreeMap<Ino, Vec<(FileId, u32)>>,
     /// The descriptions whose owners are to receive a signal.
-    told: Vec<FileId>,
+    pending: Vec<FileId>,
 }
 
 impl DirectoryNotices {
@@ -57,17 +57,17 @@ impl DirectoryNotices {
     }
 
     /// Notes an event of inotify in a directory.
-    pub(super) fn tell(&mut self, directory: Ino, event: u32) {
+    pub(super) fn queue(&mut self, directory: Ino, event: u32) {
         let Some(listeners) = self.of_directory.get_mut(&directory) else {
             return;
         };
-        let told = &mut self.told;
+        let pending = &mut self.pending;
         listeners.retain(|&(file, wanted)| {
             let is_wanted = |&&(own, of): &&(u32, u32)| wanted & own != 0 && event & of != 0;
             let count = EVENTS.iter().filter(is_wanted).count();
             let is_kept = wanted & DN_MULTISHOT != 0;
             let signals = if is_kept { count } else { count.min(1) };
-            told.extend(core::iter::repeat_n(file, signals));
+            pending.extend(core::iter::repeat_n(file, signals));
             is_kept || count == 0
         });
         if listeners.is_empty() {
@@ -75,16 +75,16 @@ impl DirectoryNotices {
         }
     }
 
-    /// Whether [`take_told`](Self::take_told) has any.
+    /// Whether [`take_pending`](Self::take_pending) has any.
     #[inline]
     #[must_use]
-    pub fn has_told(&self) -> bool {
-        !self.told.is_empty()
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     /// The descriptions whose owners are to receive a signal, since the last call.
-    pub fn take_told(&mut self) -> Vec<FileId> {
-        core::mem::take(&mut self.told)
+    pub fn take_pending(&mut self) -> Vec<FileId> {
+        core::mem::take(&mut self.pending)
     }
 }
 
@@ -99,15 +99,15 @@ mod tests {
         notices.add(ino, one, DN_CREATE);
         notices.add(ino, two, DN_MULTISHOT | DN_DELETE);
         notices.add(ino, two, DN_RENAME);
-        notices.tell(ino, IN_ACCESS);
-        assert!(!notices.has_told());
-        notices.tell(ino, IN_MOVED_TO);
-        notices.tell(ino, IN_CREATE);
-        assert_eq!(notices.take_told(), [one]);
-        notices.tell(ino, IN_MOVED_FROM);
-        notices.tell(ino, IN_DELETE);
+        notices.queue(ino, IN_ACCESS);
+        assert!(!notices.has_pending());
+        notices.queue(ino, IN_MOVED_TO);
+        notices.queue(ino, IN_CREATE);
+        assert_eq!(notices.take_pending(), [one]);
+        notices.queue(ino, IN_MOVED_FROM);
+        notices.queue(ino, IN_DELETE);
         // The move is a deletion and a renaming.
-        assert_eq!(notices.take_told(), [two, two, two]);
+        assert_eq!(notices.take_pending(), [two, two, two]);
         notices.remove(ino, two);
         assert!(notices.is_empty());
     }

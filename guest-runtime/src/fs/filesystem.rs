@@ -137,7 +137,7 @@ impl NewInode {
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct Dentry<'a> {
     /// The directory.
     pub directory: Ino,
     /// The name.
@@ -267,7 +267,7 @@ impl FileSystem {
         }
     }
 
-    /// Writes to a regular file at `at`, or at its end, as `who`. Returns the number of bytes and the position
+    /// Writes to a regular file at `at`, or at its end, as `cred`. Returns the number of bytes and the position
     /// behind them.
     ///
     /// # Errors
@@ -277,7 +277,7 @@ impl FileSystem {
         ino: Ino,
         at: Option<u64>,
         from: UserSlice<'_>,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<(usize, u64), Errno> {
         if volume::is_volume(ino) {
             return self.volume_write(ino, at, from);
@@ -292,9 +292,9 @@ impl FileSystem {
         seals::check_write(inode.seals, data.size(), end)?;
         let done = data.write(budget, at, from)?;
         if done > 0 {
-            inode.contents_changed_by(who);
+            inode.contents_changed_by(cred);
             self.changed(ino, now)?;
-            self.tell(ino, IN_MODIFY);
+            self.fsnotify(ino, IN_MODIFY);
         }
         Ok((done, at + done as u64))
     }
@@ -374,11 +374,11 @@ impl FileSystem {
     pub fn add_unnamed(
         &mut self,
         new: NewInode,
-        who: &Credentials,
+        cred: &Credentials,
         device: u64,
     ) -> Result<Ino, Errno> {
         self.budget.charge(INODE_COST)?;
-        let mut inode = self.fresh(new, who.file_owner(), device, ROOT, b"");
+        let mut inode = self.fresh(new, cred.file_owner(), device, ROOT, b"");
         inode.nlink = 0;
         Ok(self.insert(inode))
     }

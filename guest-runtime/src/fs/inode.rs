@@ -128,7 +128,7 @@ impl Attributes {
     ///
     /// # Errors
     /// `EACCES`, `EROFS`.
-    pub fn check(&self, who: &Credentials, mask: u32) -> Result<(), Errno> {
+    pub fn check(&self, cred: &Credentials, mask: u32) -> Result<(), Errno> {
         if mask & MAY_WRITE != 0
             && self.read_only
             && matches!(self.mode & S_IFMT, S_IFREG | S_IFDIR | S_IFLNK)
@@ -136,18 +136,18 @@ impl Attributes {
             return Err(Errno::EROFS);
         }
         let shift = match () {
-            () if who.user.files == self.uid => 6,
-            () if who.is_in_group(self.gid) => 3,
+            () if cred.user.files == self.uid => 6,
+            () if cred.is_in_group(self.gid) => 3,
             () => 0,
         };
-        match (self.mode >> shift) & mask == mask || self.is_overridden(who, mask) {
+        match (self.mode >> shift) & mask == mask || self.is_overridden(cred, mask) {
             true => Ok(()),
             false => Err(Errno::EACCES),
         }
     }
 
     /// Whether capabilities give access that the mode refuses (`generic_permission` of the kernel).
-    fn is_overridden(&self, who: &Credentials, mask: u32) -> bool {
+    fn is_overridden(&self, cred: &Credentials, mask: u32) -> bool {
         let (overrides, only_reads) = match self.is_directory() {
             true => (true, mask & MAY_WRITE == 0),
             false => {
@@ -155,7 +155,7 @@ impl Attributes {
                 (executable, mask == MAY_READ)
             }
         };
-        overrides && who.has(CAP_DAC_OVERRIDE) || only_reads && who.has(CAP_DAC_READ_SEARCH)
+        overrides && cred.has(CAP_DAC_OVERRIDE) || only_reads && cred.has(CAP_DAC_READ_SEARCH)
     }
 
     /// Whether the inode is a directory.

@@ -20,7 +20,7 @@ pub enum Kind {
     Write,
 }
 
-/// The end of a lease that a holder has been told of.
+/// The end of a lease, of which a holder was notified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Break {
     /// What is left of the lease.
@@ -48,8 +48,8 @@ pub struct Others {
 /// What an opening must do because of leases.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// Holders that have to hear of it now.
-    pub told: Vec<FileId>,
+    /// Holders to notify now.
+    pub holders: Vec<FileId>,
     /// When the last lease ends at the latest.
     pub deadline: u64,
 }
@@ -135,7 +135,7 @@ impl Leases {
         Ok(())
     }
 
-    /// The lease that a description has, or will have after the end that it has been told of.
+    /// The lease that a description has, or will have after the end of which it was notified.
     pub fn get(&mut self, ino: Ino, holder: FileId, now: u64) -> Option<Kind> {
         self.expire(ino, now);
         let lease = self.of_file.get(&ino)?.iter();
@@ -156,11 +156,11 @@ impl Leases {
         for lease in leases.iter_mut().filter(conflicts) {
             let rest = if writes { None } else { Some(Kind::Read) };
             let found = conflict.get_or_insert(Conflict {
-                told: Vec::new(),
+                holders: Vec::new(),
                 deadline: 0,
             });
             let end = lease.breaking.get_or_insert_with(|| {
-                found.told.push(lease.holder);
+                found.holders.push(lease.holder);
                 Break {
                     rest,
                     deadline: now + BREAK_TIME,
@@ -168,7 +168,7 @@ impl Leases {
             });
             if rest.is_none() && end.rest.is_some() {
                 end.rest = None;
-                found.told.push(lease.holder);
+                found.holders.push(lease.holder);
             }
             found.deadline = found.deadline.max(end.deadline);
         }
@@ -211,9 +211,9 @@ mod tests {
         false,
     );
 
-    fn told(conflict: Option<Conflict>) -> Vec<u64> {
+    fn holders(conflict: Option<Conflict>) -> Vec<u64> {
         conflict.map_or(Vec::new(), |conflict| {
-            conflict.told.iter().map(|holder| holder.0).collect()
+            conflict.holders.iter().map(|holder| holder.0).collect()
         })
     }
 
@@ -249,13 +249,13 @@ mod tests {
         leases.set(INO, one, Kind::Read, ALONE).unwrap();
         assert_eq!(leases.break_for(INO, false, 0), None);
         leases.set(INO, one, Kind::Write, ALONE).unwrap();
-        assert_eq!(told(leases.break_for(INO, false, 5)), [1]);
+        assert_eq!(holders(leases.break_for(INO, false, 5)), [1]);
         assert_eq!(leases.get(INO, one, 5), Some(Kind::Read));
-        // The holder has been told, until more is wanted.
+        // The holder was notified, until more is wanted.
         let again = leases.break_for(INO, false, 6).unwrap();
         assert_eq!(again.deadline, 5 + BREAK_TIME);
-        assert!(again.told.is_empty());
-        assert_eq!(told(leases.break_for(INO, true, 7)), [1]);
+        assert!(again.holders.is_empty());
+        assert_eq!(holders(leases.break_for(INO, true, 7)), [1]);
         assert_eq!(leases.get(INO, one, 7), None);
         leases.set(INO, one, Kind::Read, ALONE).unwrap();
         assert_eq!(leases.break_for(INO, false, 8), None);

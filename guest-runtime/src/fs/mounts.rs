@@ -310,13 +310,13 @@ impl FileSystem {
 
     /// The mounts below a place, each after the one that it covers, with the number of the latter.
     #[must_use]
-    pub fn mounts_below(&self, place: Ino, process: &Process) -> Vec<(MountId, MountId)> {
+    pub fn mounts_below(&self, location: Ino, process: &Process) -> Vec<(MountId, MountId)> {
         let mut found = Vec::new();
-        let mut parents = Vec::from([place.1]);
+        let mut parents = Vec::from([location.1]);
         while let Some(parent) = parents.pop() {
             for child in self.mounts.children(parent) {
                 let point = self.mounts.get(child).and_then(|mount| mount.point);
-                if point.is_some_and(|point| self.is_place_below(point, place, process)) {
+                if point.is_some_and(|point| self.is_place_below(point, location, process)) {
                     found.push((child, parent));
                     parents.push(child);
                 }
@@ -368,10 +368,10 @@ impl FileSystem {
         self.budgets.remove(&device);
     }
 
-    /// Whether `place` is `above` or below it, through any number of mounts.
+    /// Whether `location` is `above` or below it, through any number of mounts.
     #[must_use]
-    pub fn is_place_below(&self, place: Ino, above: Ino, process: &Process) -> bool {
-        let mut at = place;
+    pub fn is_place_below(&self, location: Ino, above: Ino, process: &Process) -> bool {
+        let mut at = location;
         loop {
             if at.is_at(above) {
                 return true;

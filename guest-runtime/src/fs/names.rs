@@ -2,7 +2,7 @@
 
 use super::budget::{Budget, INODE_COST};
 use super::directory::{Directory, Entries, FIRST_COOKIE, Target};
-use super::filesystem::{FileSystem, NewInode, Place};
+use super::filesystem::{Dentry, FileSystem, NewInode};
 use super::inode::{Kind, MAY_EXEC, MAY_WRITE};
 use super::proc;
 use super::types::{Ino, Timestamp};
@@ -33,25 +33,27 @@ impl FileSystem {
     /// `ENAMETOOLONG`.
     pub fn create(
         &mut self,
-        at: Place<'_>,
+        at: Dentry<'_>,
         mut new: NewInode,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<Ino, Errno> {
         self.check_writable(at.directory)?;
         if volume::is_volume(at.directory) {
-            let ino = self.volume_create(at, &new, who)?;
+            let ino = self.volume_create(at, &new, cred)?;
             return Ok(ino.at(at.directory));
         }
-        self.check_new_name(at, who)?;
+        self.check_new_name(at, cred)?;
         let parent = self.inode(at.directory)?;
         let is_directory = matches!(new.kind, Kind::Directory(_));
         let device = parent.device;
-        let mut owner = who.file_owner();
+        let mut owner = cred.file_owner();
         if parent.mode & S_ISGID != 0 {
             owner.1 = parent.gid;
             if is_directory {
                 new.mode |= S_ISGID;
-            } else if new.mode & 0o010 != 0 && !who.is_in_group(parent.gid) && !who.has(CAP_FSETID)
+            } else if new.mode & 0o010 != 0
+                && !cred.is_in_group(parent.gid)
+                && !cred.has(CAP_FSETID)
             {
                 new.mode &= !S_ISGID;
             }
@@ -73,7 +75,7 @@ impl FileSystem {
     }
 
     /// Checks that `at` may become a name.
-    fn check_new_name(&self, at: Place<'_>, who: &Credentials) -> Result<(), Errno> {
+    fn check_new_name(&self, at: Dentry<'_>, cred: &Credentials) -> Result<(), Errno> {
         if proc::Node::from_ino(at.directory).is_some() {
             return Err(Errno::ENOENT);
         }
@@ -90,10 +92,10 @@ impl FileSystem {
         }
         parent
             .attributes(at.directory)
-            .check(who, MAY_WRITE | MAY_EXEC)
+            .check(cred, MAY_WRITE | MAY_EXEC)
     }
 
-    fn add_entry(&mut self, at: Place<'_>, ino: Ino) -> Result<(), Errno> {
+    fn add_entry(&mut self, at: Dentry<'_>, ino: Ino) -> Result<(), Errno> {
         let now = self.now();
         self.entries(at.directory, |entries, budget| {
             entries.insert(budget, at.name, ino)
@@ -101,7 +103,7 @@ impl FileSystem {
         self.changed(at.directory, now)
     }
 
-    fn remove_entry(&mut self, at: Place<'_>) -> Result<(), Errno> {
+    fn remove_entry(&mut self, at: Dentry<'_>) -> Result<(), Errno> {
         let now = self.now();
         self.entries(at.directory, |entries, budget| {
             entries.remove(budget, at.name);
@@ -110,7 +112,7 @@ impl FileSystem {
         self.changed(at.directory, now)
     }
 
-    fn replace_entry(&mut self, at: Place<'_>, ino: Ino) -> Result<(), Errno> {
+    fn replace_entry(&mut self, at: Dentry<'_>, ino: Ino) -> Result<(), Errno> {
         let now = self.now();
         self.entries(at.directory, |entries, _| {
             entries.replace(at.name, ino);
@@ -167,12 +169,12 @@ impl FileSystem {
     /// # Errors
     /// `EPERM` for a directory or an inode of `/proc`, `EXDEV` across file systems, `EMLINK`;
     /// otherwise as [`create`](Self::create).
-    pub fn link(&mut self, at: Place<'_>, ino: Ino, who: &Credentials) -> Result<(), Errno> {
+    pub fn link(&mut self, at: Dentry<'_>, ino: Ino, cred: &Credentials) -> Result<(), Errno> {
         self.check_writable(at.directory)?;
         if volume::is_volume(at.directory) {
-            return self.volume_link(at, ino, who);
+            return self.volume_link(at, ino, cred);
         }
-        self.check_new_name(at, who)?;
+        self.check_new_name(at, cred)?;
         let device = self.inode(at.directory)?.device;
         let inode = self.inode(ino)?;
         if matches!(inode.kind, Kind::Directory(_)) {
@@ -192,22 +194,22 @@ impl FileSystem {
         inode.ctime = now;
         inode.parent = at.directory;
         inode.name = at.name.into();
-        self.tell_self(ino, IN_ATTRIB);
+        self.fsnotify_self(ino, IN_ATTRIB);
         self.tell_place(at, IN_CREATE, false);
         Ok(())
     }
 
     /// Checks that the entry of `ino` in `directory` may be removed.
-    fn check_delete(&self, directory: Ino, ino: Ino, who: &Credentials) -> Result<(), Errno> {
+    fn check_delete(&self, directory: Ino, ino: Ino, cred: &Credentials) -> Result<(), Errno> {
         let parent = self.inode(directory)?.attributes(directory);
-        parent.check(who, MAY_WRITE | MAY_EXEC)?;
+        parent.check(cred, MAY_WRITE | MAY_EXEC)?;
         // A mount covers it, here or elsewhere.
         if ino.1 != directory.1 || self.mounts.is_point(ino) {
             return Err(Errno::EBUSY);
         }
         let owner = self.inode(ino)?.uid;
         let sticky = parent.mode & S_ISVTX != 0;
-        if sticky && ![owner, parent.uid].contains(&who.user.files) && !who.has(CAP_FOWNER) {
+        if sticky && ![owner, parent.uid].contains(&cred.user.files) && !cred.has(CAP_FOWNER) {
             return Err(Errno::EPERM);
         }
         Ok(())
@@ -217,9 +219,9 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EISDIR`, `EACCES`, `EPERM`.
-    pub fn unlink(&mut self, at: Place<'_>, ino: Ino, who: &Credentials) -> Result<(), Errno> {
+    pub fn unlink(&mut self, at: Dentry<'_>, ino: Ino, cred: &Credentials) -> Result<(), Errno> {
         self.check_writable(at.directory)?;
-        self.check_delete(at.directory, ino, who)?;
+        self.check_delete(at.directory, ino, cred)?;
         if self.inode(ino)?.attributes(ino).is_directory() {
             return Err(Errno::EISDIR);
         }
@@ -227,7 +229,7 @@ impl FileSystem {
             return self.volume_remove(at, ino, false);
         }
         self.remove_entry(at)?;
-        self.tell_self(ino, IN_ATTRIB);
+        self.fsnotify_self(ino, IN_ATTRIB);
         self.drop_name(ino)?;
         self.tell_place(at, IN_DELETE, false);
         Ok(())
@@ -239,12 +241,12 @@ impl FileSystem {
     /// `ENOTDIR`, `ENOTEMPTY`, `EBUSY` for a mount point, `EACCES`, `EPERM`.
     pub fn remove_directory(
         &mut self,
-        at: Place<'_>,
+        at: Dentry<'_>,
         ino: Ino,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<(), Errno> {
         self.check_writable(at.directory)?;
-        self.check_delete(at.directory, ino, who)?;
+        self.check_delete(at.directory, ino, cred)?;
         if volume::is_volume(at.directory) {
             return self.volume_remove(at, ino, true);
         }
@@ -277,17 +279,17 @@ impl FileSystem {
     /// Errors of rename(2).
     pub fn rename(
         &mut self,
-        (from, ino): (Place<'_>, Ino),
-        (to, target): (Place<'_>, Option<Ino>),
+        (from, ino): (Dentry<'_>, Ino),
+        (to, target): (Dentry<'_>, Option<Ino>),
         how: Rename,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<(), Errno> {
         self.check_writable(from.directory)?;
         if volume::is_volume(from.directory) && volume::is_volume(to.directory) {
-            self.check_volume_rename((from, ino), (to, target), who)?;
+            self.check_volume_rename((from, ino), (to, target), cred)?;
             return self.volume_rename((from, ino), (to, target), how);
         }
-        self.check_rename((from, ino), (to, target), how, who)?;
+        self.check_rename((from, ino), (to, target), how, cred)?;
         if target == Some(ino) {
             return Ok(());
         }
@@ -300,8 +302,8 @@ impl FileSystem {
                 self.replace_entry(from, target)?;
                 self.replace_entry(to, ino)?;
                 self.moved(target, to.directory, from, other)?;
-                self.tell_moved(ino, (from, to), None);
-                self.tell_moved(target, (to, from), None);
+                self.fsnotify_move(ino, (from, to), None);
+                self.fsnotify_move(target, (to, from), None);
             }
             Some(target) => {
                 self.copy_up(from.directory)?;
@@ -310,14 +312,14 @@ impl FileSystem {
                 if moved_directory {
                     self.inode_mut(to.directory)?.nlink -= 1;
                 }
-                self.tell_moved(ino, (from, to), Some(target));
+                self.fsnotify_move(ino, (from, to), Some(target));
                 self.drop_name(target)?;
             }
             None => {
                 self.copy_up(from.directory)?;
                 self.add_entry(to, ino)?;
                 self.remove_entry(from)?;
-                self.tell_moved(ino, (from, to), None);
+                self.fsnotify_move(ino, (from, to), None);
             }
         }
         self.moved(ino, from.directory, to, moved_directory)
@@ -326,18 +328,18 @@ impl FileSystem {
     /// Checks the guest's permissions for a rename within a volume; the host checks the rest.
     fn check_volume_rename(
         &self,
-        (from, ino): (Place<'_>, Ino),
-        (to, target): (Place<'_>, Option<Ino>),
-        who: &Credentials,
+        (from, ino): (Dentry<'_>, Ino),
+        (to, target): (Dentry<'_>, Option<Ino>),
+        cred: &Credentials,
     ) -> Result<(), Errno> {
         if self.inode(from.directory)?.device != self.inode(to.directory)?.device {
             return Err(Errno::EXDEV);
         }
-        self.check_delete(from.directory, ino, who)?;
+        self.check_delete(from.directory, ino, cred)?;
         match target {
-            Some(target) => self.check_delete(to.directory, target, who),
+            Some(target) => self.check_delete(to.directory, target, cred),
             None => (self.inode(to.directory)?.attributes(to.directory))
-                .check(who, MAY_WRITE | MAY_EXEC),
+                .check(cred, MAY_WRITE | MAY_EXEC),
         }
     }
 
@@ -346,7 +348,7 @@ impl FileSystem {
         &mut self,
         ino: Ino,
         old_parent: Ino,
-        to: Place<'_>,
+        to: Dentry<'_>,
         is_directory: bool,
     ) -> Result<(), Errno> {
         let now = self.now();
@@ -363,10 +365,10 @@ impl FileSystem {
 
     fn check_rename(
         &self,
-        (from, ino): (Place<'_>, Ino),
-        (to, target): (Place<'_>, Option<Ino>),
+        (from, ino): (Dentry<'_>, Ino),
+        (to, target): (Dentry<'_>, Option<Ino>),
         how: Rename,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<(), Errno> {
         match (how, target) {
             (Rename::NoReplace, Some(_)) => return Err(Errno::EEXIST),
@@ -376,10 +378,10 @@ impl FileSystem {
         if self.inode(from.directory)?.device != self.inode(to.directory)?.device {
             return Err(Errno::EXDEV);
         }
-        self.check_delete(from.directory, ino, who)?;
+        self.check_delete(from.directory, ino, cred)?;
         match target {
-            Some(target) => self.check_delete(to.directory, target, who)?,
-            None => self.check_new_name(to, who)?,
+            Some(target) => self.check_delete(to.directory, target, cred)?,
+            None => self.check_new_name(to, cred)?,
         }
         let source = &self.inode(ino)?.kind;
         let is_directory = matches!(source, Kind::Directory(_));
@@ -387,7 +389,7 @@ impl FileSystem {
             return Err(Errno::EINVAL);
         }
         if is_directory && from.directory != to.directory {
-            self.inode(ino)?.attributes(ino).check(who, MAY_WRITE)?;
+            self.inode(ino)?.attributes(ino).check(cred, MAY_WRITE)?;
         }
         let Some(target) = target else { return Ok(()) };
         let Kind::Directory(replaced) = &self.inode(target)?.kind else {

@@ -4,7 +4,7 @@
 //! with its inode.
 
 use super::dnotify::DirectoryNotices;
-use super::filesystem::{ANONYMOUS_DEVICE, FileSystem, Place};
+use super::filesystem::{ANONYMOUS_DEVICE, Dentry, FileSystem};
 use super::types::Ino;
 use crate::mm::UserSliceMut;
 use crate::wait::{READABLE, WaitQueue};
@@ -249,8 +249,8 @@ impl Notifications {
     }
 
     /// Queues `event` for the watches of `ino`; `unlinked`: the file has no name.
-    fn tell(&mut self, ino: Ino, event: u32, cookie: u32, name: &[u8], unlinked: bool) {
-        self.directories.tell(ino, event);
+    fn fsnotify(&mut self, ino: Ino, event: u32, cookie: u32, name: &[u8], unlinked: bool) {
+        self.directories.queue(ino, event);
         let Some(watches) = self.watched.get(&ino) else {
             return;
         };
@@ -278,16 +278,16 @@ impl Notifications {
 }
 
 impl FileSystem {
-    /// Queues an event about the name `place` for the watches of its directory.
-    pub(super) fn tell_place(&mut self, place: Place<'_>, event: u32, is_directory: bool) {
+    /// Queues an event about the name `dentry` for the watches of its directory.
+    pub(super) fn tell_place(&mut self, dentry: Dentry<'_>, event: u32, is_directory: bool) {
         let directory = if is_directory { IN_ISDIR } else { 0 };
         let event = event | directory;
         self.notify
-            .tell(place.directory, event, 0, place.name, false);
+            .fsnotify(dentry.directory, event, 0, dentry.name, false);
     }
 
     /// Queues an event for the watches of `ino` and of its directory.
-    pub fn tell(&mut self, ino: Ino, event: u32) {
+    pub fn fsnotify(&mut self, ino: Ino, event: u32) {
         if self.notify.is_idle() {
             return;
         }
@@ -300,21 +300,21 @@ impl FileSystem {
         let named = !inode.name.is_empty() && inode.device != ANONYMOUS_DEVICE;
         if named {
             let (parent, name) = (inode.parent, inode.name.clone());
-            self.notify.tell(parent, event, 0, &name, unlinked);
+            self.notify.fsnotify(parent, event, 0, &name, unlinked);
         }
-        self.notify.tell(ino, event, 0, b"", false);
+        self.notify.fsnotify(ino, event, 0, b"", false);
     }
 
     /// Queues an event for the watches of `ino` itself.
-    pub(super) fn tell_self(&mut self, ino: Ino, event: u32) {
-        self.notify.tell(ino, event, 0, b"", false);
+    pub(super) fn fsnotify_self(&mut self, ino: Ino, event: u32) {
+        self.notify.fsnotify(ino, event, 0, b"", false);
     }
 
     /// Queues the events of a move of `ino` from `from` to `to`, which replaced `replaced`.
-    pub(super) fn tell_moved(
+    pub(super) fn fsnotify_move(
         &mut self,
         ino: Ino,
-        (from, to): (Place<'_>, Place<'_>),
+        (from, to): (Dentry<'_>, Dentry<'_>),
         replaced: Option<Ino>,
     ) {
         if self.notify.is_idle() {
@@ -327,24 +327,24 @@ impl FileSystem {
         let notify = &mut self.notify;
         notify.last_cookie = notify.last_cookie.wrapping_add(1).max(1);
         let cookie = notify.last_cookie;
-        for (place, event) in [(from, IN_MOVED_FROM), (to, IN_MOVED_TO)] {
-            notify.tell(
-                place.directory,
+        for (dentry, event) in [(from, IN_MOVED_FROM), (to, IN_MOVED_TO)] {
+            notify.fsnotify(
+                dentry.directory,
                 event | directory,
                 cookie,
-                place.name,
+                dentry.name,
                 false,
             );
         }
         if let Some(replaced) = replaced {
-            notify.tell(replaced, IN_ATTRIB, 0, b"", false);
+            notify.fsnotify(replaced, IN_ATTRIB, 0, b"", false);
         }
-        notify.tell(ino, IN_MOVE_SELF, 0, b"", false);
+        notify.fsnotify(ino, IN_MOVE_SELF, 0, b"", false);
     }
 
     /// Removes the watches of a deleted inode.
     pub(super) fn tell_deleted(&mut self, ino: Ino) {
-        self.notify.tell(ino, IN_DELETE_SELF, 0, b"", false);
+        self.notify.fsnotify(ino, IN_DELETE_SELF, 0, b"", false);
         for (instance, number) in self.notify.watched.remove(&ino).unwrap_or_default() {
             // The watch exists, because both maps contain it.
             let _ = self.notify.remove_watch(instance, number);

@@ -113,7 +113,7 @@ impl FdTable {
     /// `EMFILE`; `EINVAL` if `from` is beyond the limit.
     pub fn insert(&mut self, from: u32, descriptor: Descriptor) -> Result<u32, Errno> {
         let fd = self.free_from(from)?;
-        self.place(fd, descriptor)?;
+        self.install(fd, descriptor)?;
         Ok(fd)
     }
 
@@ -140,7 +140,11 @@ impl FdTable {
     ///
     /// # Errors
     /// `EBADF` beyond the limit, `ENOMEM`.
-    pub fn place(&mut self, fd: u32, descriptor: Descriptor) -> Result<Option<Descriptor>, Errno> {
+    pub fn install(
+        &mut self,
+        fd: u32,
+        descriptor: Descriptor,
+    ) -> Result<Option<Descriptor>, Errno> {
         if fd >= self.limit {
             return Err(Errno::EBADF);
         }
@@ -247,7 +251,7 @@ pub struct Process {
     /// have the same cell.
     pub fs_sharers: Rc<Cell<u32>>,
     /// Users, groups and capabilities; [`set_credentials`](Self::set_credentials) changes them.
-    pub who: Rc<Credentials>,
+    pub cred: Rc<Credentials>,
     /// Process number.
     pub pid: u32,
     /// `PR_SET_DUMPABLE`; [`set_dumpable`](Self::set_dumpable) changes it.
@@ -282,7 +286,7 @@ impl Process {
     }
 
     /// A process with the file system's root and no descriptors.
-    pub fn new(fs: &mut FileSystem, who: Credentials, pid: u32) -> Self {
+    pub fn new(fs: &mut FileSystem, cred: Credentials, pid: u32) -> Self {
         use super::filesystem::ROOT;
         fs.retain(ROOT);
         fs.retain(ROOT);
@@ -293,7 +297,7 @@ impl Process {
             oom_score: Rc::default(),
             umask: 0o022,
             fs_sharers: Rc::default(),
-            who: Rc::new(who),
+            cred: Rc::new(cred),
             pid,
             dumpable: 1,
             session: pid,

@@ -109,7 +109,7 @@ impl Process {
     fn view(&self) -> Process {
         Process {
             fds: self.fds.share(),
-            who: Rc::clone(&self.who),
+            cred: Rc::clone(&self.cred),
             fs_sharers: Rc::clone(&self.fs_sharers),
             oom_score: Rc::clone(&self.oom_score),
             registry: self.registry.clone(),
@@ -118,8 +118,8 @@ impl Process {
     }
 
     /// Sets users, groups and capabilities.
-    pub fn set_credentials(&mut self, who: Rc<Credentials>) {
-        self.who = who;
+    pub fn set_credentials(&mut self, cred: Rc<Credentials>) {
+        self.cred = cred;
         self.registry.update(self);
     }
 

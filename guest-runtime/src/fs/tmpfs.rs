@@ -106,10 +106,10 @@ impl FileSystem {
     pub fn make_tmpfs(
         &mut self,
         options: &Options,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<Rc<SuperBlock>, Errno> {
         let device = device_number(0, FIRST_MINOR + self.made);
-        let root = self.add_unnamed(NewInode::directory(options.mode), who, device)?;
+        let root = self.add_unnamed(NewInode::directory(options.mode), cred, device)?;
         self.made += 1;
         self.make_root(root)?;
         let inode = self.inode_mut(root)?;

@@ -1,6 +1,6 @@
 //! Path resolution.
 
-use super::filesystem::{FileSystem, Place};
+use super::filesystem::{Dentry, FileSystem};
 use super::inode::MAY_EXEC;
 use super::proc;
 use super::process::Process;
@@ -77,9 +77,9 @@ impl Resolved {
     ///
     /// # Errors
     /// `error` if the last component is not a name.
-    pub fn place(&self, error: Errno) -> Result<Place<'_>, Errno> {
+    pub fn dentry(&self, error: Errno) -> Result<Dentry<'_>, Errno> {
         match &self.last {
-            Last::Name(name) => Ok(Place {
+            Last::Name(name) => Ok(Dentry {
                 directory: self.parent,
                 name,
             }),
@@ -190,7 +190,7 @@ impl Walk<'_> {
         if !attributes.is_directory() {
             return Err(Errno::ENOTDIR);
         }
-        attributes.check(&self.process.who, MAY_EXEC)?;
+        attributes.check(&self.process.cred, MAY_EXEC)?;
         if name.len() > NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
         }

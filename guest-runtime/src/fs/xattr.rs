@@ -69,12 +69,12 @@ fn space(name: &[u8]) -> Result<Space, Errno> {
 }
 
 impl Inode {
-    /// Checks that `who` may read or write an attribute of this namespace; `access` selects which.
+    /// Checks that `cred` may read or write an attribute of this namespace; `access` selects which.
     fn check_space(
         &self,
         ino: Ino,
         space: Space,
-        who: &Credentials,
+        cred: &Credentials,
         access: u32,
     ) -> Result<(), Errno> {
         let denied = match access {
@@ -84,9 +84,9 @@ impl Inode {
         let plain = matches!(self.mode & S_IFMT, S_IFREG | S_IFDIR);
         match space {
             Space::User if !plain => Err(denied),
-            Space::User => self.attributes(ino).check(who, access),
-            Space::Trusted if !who.has(CAP_SYS_ADMIN) => Err(denied),
-            Space::Security if access == MAY_WRITE && !who.has(CAP_SYS_ADMIN) => Err(Errno::EPERM),
+            Space::User => self.attributes(ino).check(cred, access),
+            Space::Trusted if !cred.has(CAP_SYS_ADMIN) => Err(denied),
+            Space::Security if access == MAY_WRITE && !cred.has(CAP_SYS_ADMIN) => Err(Errno::EPERM),
             Space::Trusted | Space::Security => Ok(()),
         }
     }
@@ -103,24 +103,24 @@ fn check_kind(ino: Ino, space: Space) -> Result<(), Errno> {
 }
 
 impl FileSystem {
-    /// Checks that `who` may read or write an attribute; `access` selects which.
+    /// Checks that `cred` may read or write an attribute; `access` selects which.
     fn check_extended(
         &self,
         ino: Ino,
         name: &[u8],
-        who: &Credentials,
+        cred: &Credentials,
         access: u32,
     ) -> Result<(), Errno> {
         let space = space(name)?;
         check_kind(ino, space)?;
-        self.inode(ino)?.check_space(ino, space, who, access)
+        self.inode(ino)?.check_space(ino, space, cred, access)
     }
 
     /// Updates the change time of an inode after a change of its attributes.
     fn extended_changed(&mut self, ino: Ino) -> Result<(), Errno> {
         let now = self.now();
         self.inode_mut(ino)?.ctime = now;
-        self.tell(ino, IN_ATTRIB);
+        self.fsnotify(ino, IN_ATTRIB);
         Ok(())
     }
 
@@ -136,10 +136,10 @@ impl FileSystem {
         name: &[u8],
         value: &[u8],
         when: When,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<(), Errno> {
         self.check_writable(ino)?;
-        self.check_extended(ino, name, who, MAY_WRITE)?;
+        self.check_extended(ino, name, cred, MAY_WRITE)?;
         if volume::is_volume(ino) {
             self.volume_set_extended(ino, name, value, when)?;
             return self.extended_changed(ino);
@@ -163,8 +163,8 @@ impl FileSystem {
     /// # Errors
     /// Errors of getxattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EACCES`, or an error of
     /// the host.
-    pub fn extended(&self, ino: Ino, name: &[u8], who: &Credentials) -> Result<Vec<u8>, Errno> {
-        self.check_extended(ino, name, who, MAY_READ)?;
+    pub fn extended(&self, ino: Ino, name: &[u8], cred: &Credentials) -> Result<Vec<u8>, Errno> {
+        self.check_extended(ino, name, cred, MAY_READ)?;
         if volume::is_volume(ino) {
             return self.volume_extended(ino, name);
         }
@@ -181,10 +181,10 @@ impl FileSystem {
         &mut self,
         ino: Ino,
         name: &[u8],
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<(), Errno> {
         self.check_writable(ino)?;
-        self.check_extended(ino, name, who, MAY_WRITE)?;
+        self.check_extended(ino, name, cred, MAY_WRITE)?;
         if volume::is_volume(ino) {
             self.volume_remove_extended(ino, name)?;
             return self.extended_changed(ino);
@@ -195,11 +195,11 @@ impl FileSystem {
         self.extended_changed(ino)
     }
 
-    /// Names of the extended attributes that `who` may see, each with its NUL.
+    /// Names of the extended attributes that `cred` may see, each with its NUL.
     ///
     /// # Errors
     /// `ENOENT` for a removed inode, or an error of the host.
-    pub fn extended_names(&self, ino: Ino, who: &Credentials) -> Result<Vec<u8>, Errno> {
+    pub fn extended_names(&self, ino: Ino, cred: &Credentials) -> Result<Vec<u8>, Errno> {
         if volume::is_volume(ino) {
             return self.volume_extended_names(ino);
         }
@@ -208,7 +208,7 @@ impl FileSystem {
         }
         let mut names = Vec::new();
         for name in self.inode(ino)?.extended.0.keys() {
-            if who.has(CAP_SYS_ADMIN) || !name.starts_with(b"trusted.") {
+            if cred.has(CAP_SYS_ADMIN) || !name.starts_with(b"trusted.") {
                 names.extend_from_slice(name);
                 names.push(0);
             }

@@ -24,13 +24,13 @@ pub struct Permission {
 impl Permission {
     /// The permission of a new object: `flags` are those of `shmget`.
     #[must_use]
-    pub fn new(key: i32, flags: u64, who: &Credentials) -> Permission {
+    pub fn new(key: i32, flags: u64, cred: &Credentials) -> Permission {
         Permission {
             key,
-            uid: who.user.effective,
-            gid: who.group.effective,
-            cuid: who.user.effective,
-            cgid: who.group.effective,
+            uid: cred.user.effective,
+            gid: cred.group.effective,
+            cuid: cred.user.effective,
+            cgid: cred.group.effective,
             mode: (flags & 0o777) as u32,
         }
     }
@@ -39,34 +39,34 @@ impl Permission {
     ///
     /// # Errors
     /// `EACCES`.
-    pub fn check(&self, who: &Credentials, wanted: u32) -> Result<(), Errno> {
+    pub fn check(&self, cred: &Credentials, wanted: u32) -> Result<(), Errno> {
         let wanted = wanted >> 6 | wanted >> 3 | wanted;
-        let granted = if self.is_owner(who) {
+        let granted = if self.is_owner(cred) {
             self.mode >> 6
-        } else if who.is_in_group(self.gid) || who.is_in_group(self.cgid) {
+        } else if cred.is_in_group(self.gid) || cred.is_in_group(self.cgid) {
             self.mode >> 3
         } else {
             self.mode
         };
         match wanted & !granted & 7 {
             0 => Ok(()),
-            _ if who.has(CAP_IPC_OWNER) => Ok(()),
+            _ if cred.has(CAP_IPC_OWNER) => Ok(()),
             _ => Err(Errno::EACCES),
         }
     }
 
-    /// Whether `who` is owner or creator.
+    /// Whether `cred` is owner or creator.
     #[must_use]
-    pub fn is_owner(&self, who: &Credentials) -> bool {
-        [self.uid, self.cuid].contains(&who.user.effective)
+    pub fn is_owner(&self, cred: &Credentials) -> bool {
+        [self.uid, self.cuid].contains(&cred.user.effective)
     }
 
     /// Checks that the object may be changed or removed.
     ///
     /// # Errors
     /// `EPERM`.
-    pub fn check_owner(&self, who: &Credentials) -> Result<(), Errno> {
-        match self.is_owner(who) || who.has(CAP_SYS_ADMIN) {
+    pub fn check_owner(&self, cred: &Credentials) -> Result<(), Errno> {
+        match self.is_owner(cred) || cred.has(CAP_SYS_ADMIN) {
             true => Ok(()),
             false => Err(Errno::EPERM),
         }
@@ -134,7 +134,7 @@ impl<T: Object> Ids<T> {
         &mut self,
         key: i32,
         flags: u64,
-        who: &Credentials,
+        cred: &Credentials,
         fits: impl FnOnce(&T) -> Result<(), Errno>,
         create: impl FnOnce(Permission) -> Result<T, Errno>,
     ) -> Result<i32, Errno> {
@@ -149,13 +149,13 @@ impl<T: Object> Ids<T> {
                 return Err(Errno::EEXIST);
             }
             fits(object)?;
-            object.permission().check(who, (flags & 0o777) as u32)?;
+            object.permission().check(cred, (flags & 0o777) as u32)?;
             return Ok(id);
         }
         if key != IPC_PRIVATE && flags & IPC_CREAT == 0 {
             return Err(Errno::ENOENT);
         }
-        self.insert(|| create(Permission::new(key, flags, who)))
+        self.insert(|| create(Permission::new(key, flags, cred)))
     }
 
     fn insert(&mut self, create: impl FnOnce() -> Result<T, Errno>) -> Result<i32, Errno> {

@@ -352,9 +352,9 @@ mod tests {
 
     fn sets(count: usize) -> (Semaphores, i32) {
         let mut all = Semaphores::default();
-        let who = Credentials::new(1, 1);
+        let cred = Credentials::new(1, 1);
         let create = |permission| Ok(SemaphoreSet::new(permission, count, 0));
-        let id = all.ids.get(0, 0o600, &who, |_| Ok(()), create).unwrap();
+        let id = all.ids.get(0, 0o600, &cred, |_| Ok(()), create).unwrap();
         (all, id)
     }
 

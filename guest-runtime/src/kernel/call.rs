@@ -41,7 +41,7 @@ impl Kernel {
                 self.poll_network();
             }
             if self.disks.is_pending() {
-                self.attend_disks();
+                self.serve_disks();
             }
             let result = self.serve(number, &arguments);
             self.serve_wakeups();
@@ -63,8 +63,8 @@ impl Kernel {
             let hart = self.hart();
             hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
         };
-        if !self.task().places.is_empty() {
-            self.end_places(result.is_ok());
+        if !self.task().registrations.is_empty() {
+            self.leave_wait_queues(result.is_ok());
         }
         if result == Err(Errno::EINTR) && self.goes_on_after_stop(number) {
             let hart = self.hart();
@@ -84,7 +84,7 @@ impl Kernel {
                 Control::Continue | Control::Replaced => {}
                 // It leaves no result in `a0`.
                 Control::Restart if number == nr::rt_sigreturn => {
-                    self.ask_attention();
+                    self.kick_self();
                     return Control::Restart;
                 }
                 Control::Restart => {
@@ -110,14 +110,14 @@ impl Kernel {
         if self.chaos.does(Kind::Switch) && self.yield_now() {
             return Control::Restart;
         }
-        self.attend()
+        self.serve_kick()
     }
 
     /// Ends the wait of a call that was woken alone. If the call failed it has not used the
     /// wake-up, which another task gets.
-    fn end_places(&mut self, used: bool) {
+    fn leave_wait_queues(&mut self, used: bool) {
         match used {
-            true => self.task_mut().places.clear(),
+            true => self.task_mut().registrations.clear(),
             false => self.task_mut().pass_on(),
         }
         self.wake_tasks();

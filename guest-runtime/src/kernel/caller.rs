@@ -67,8 +67,8 @@ impl Caller for Kernel {
         })
     }
 
-    fn block_at(&mut self, place: Registration, deadline: u64, progress: u64) -> Errno {
-        self.block_at(place, deadline, progress)
+    fn block_at(&mut self, registration: Registration, deadline: u64, progress: u64) -> Errno {
+        self.block_at(registration, deadline, progress)
     }
 
     fn await_disk(&mut self, progress: u64) -> Errno {

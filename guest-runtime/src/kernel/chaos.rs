@@ -22,10 +22,10 @@ impl Kernel {
     /// Whether the current safepoint, which may be the entry of a translated function, must be
     /// handled.
     #[inline]
-    pub(crate) fn is_attention_due(&mut self, is_entry: bool) -> bool {
+    pub(crate) fn is_kick_due(&mut self, is_entry: bool) -> bool {
         match self.chaos.is_on() {
             true => self.is_event_due(is_entry),
-            false => self.attention(),
+            false => self.is_kicked(),
         }
     }
 
@@ -51,7 +51,7 @@ impl Kernel {
     /// Makes the next safepoint call the kernel.
     pub(crate) fn arm_safepoints(&mut self) {
         if self.chaos.is_on() {
-            self.ask_attention();
+            self.kick_self();
             kick::set_patience(self.kick(), None);
         }
     }
@@ -72,7 +72,7 @@ impl Kernel {
         kick::set_poll_limit(self.kick(), limit);
         // A kick by the host from before it saw the limit must not be lost.
         if kick::is_interrupted(self.kick()) {
-            self.ask_attention();
+            self.kick_self();
         }
     }
 

@@ -118,7 +118,7 @@ impl Kernel {
 
     /// Requests the newest images of files whose images were not complete.
     pub(crate) fn renew_translations(&mut self) {
-        self.translations.renew(&self.host.take_image_news());
+        self.translations.renew(&self.host.take_newer_images());
         self.catch_up_translations();
     }
 

@@ -29,7 +29,7 @@ impl Kernel {
     /// [`StartError`].
     pub fn start_disks(&mut self) -> Result<(), StartError> {
         let boot = self.host.boot();
-        let who = Credentials::new(boot.uid, boot.gid);
+        let cred = Credentials::new(boot.uid, boot.gid);
         for (number, name) in (0..).zip(&boot.disks) {
             let length = name.iter().position(|&byte| byte == 0);
             let name = &name[..length.unwrap_or(name.len())];
@@ -39,7 +39,7 @@ impl Kernel {
             let disk = drivers::block::start(self.host, number)?;
             let (mut io, _) = self.io();
             // Another device may already have this name.
-            let added = io.add_disk(name, Box::new(disk), &who);
+            let added = io.add_disk(name, Box::new(disk), &cred);
             added.map_err(|_| StartError::Refused)?;
         }
         Ok(())

@@ -82,14 +82,14 @@ fn check(vfs: &Vfs, process: &Process, ino: Ino) -> Result<(), Errno> {
     if attributes.mode & S_IFMT != S_IFREG || vfs.fs.has_mount_flag(ino, MS_NOEXEC) {
         return Err(Errno::EACCES);
     }
-    attributes.check(&process.who, MAY_EXEC)?;
+    attributes.check(&process.cred, MAY_EXEC)?;
     vfs.fs.check_not_written(ino)
 }
 
 /// Returns the contents of a regular file.
 fn read(vfs: &mut Vfs, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
-    vfs.fs.tell(ino, IN_OPEN);
-    vfs.fs.tell(ino, IN_ACCESS);
+    vfs.fs.fsnotify(ino, IN_OPEN);
+    vfs.fs.fsnotify(ino, IN_ACCESS);
     let inode = vfs.fs.unchanged_origin(ino);
     let bytes = match inode.and_then(|inode| vfs.fs.origin_bytes(inode)) {
         Some(bytes) => Cow::Borrowed(bytes),

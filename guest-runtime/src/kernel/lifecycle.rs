@@ -240,7 +240,7 @@ impl Kernel {
         for tid in self.threads(pid) {
             // A wake-up for one task must not reach a stopped one: it repeats its call later.
             let task = self.tasks.get(tid);
-            if task.is_some_and(|task| task.places.iter().any(Registration::is_exclusive)) {
+            if task.is_some_and(|task| task.registrations.iter().any(Registration::is_exclusive)) {
                 self.wake(tid);
             }
         }
@@ -255,7 +255,7 @@ impl Kernel {
         let (parent, uid) = (process.parent, process.uid());
         let ended = process.is_zombie();
         if !ended {
-            process.news = Some(status);
+            process.unreported = Some(status);
         }
         let wanted = match ended {
             true => process.exit_signal,

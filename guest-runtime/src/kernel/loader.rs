@@ -8,7 +8,7 @@ use crate::kernel::Kernel;
 use crate::kernel::executable::{self, ElfFile};
 use crate::kernel::stack::{Auxiliary, InitialStack};
 use crate::mm::user;
-use crate::mm::{Backing, Label, MapPlace, MapRequest, MappedFile, Protection, VmFlags};
+use crate::mm::{Backing, Label, MapLocation, MapRequest, MappedFile, Protection, VmFlags};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::rc::Rc;
@@ -172,7 +172,7 @@ pub(crate) fn load_files(
     let interpreter = interpreter.map(|file| load_interpreter(kernel, file));
     let interpreter = interpreter.transpose()?;
     map_trampoline(kernel)?;
-    let at = Places {
+    let at = Locations {
         bias,
         interpreter: interpreter.as_ref().map_or(0, |loaded| loaded.bias),
     };
@@ -185,7 +185,7 @@ pub(crate) fn load_files(
 }
 
 /// Load biases of the program's files: load address minus link-time address.
-struct Places {
+struct Locations {
     bias: u64,
     interpreter: u64,
 }
@@ -243,7 +243,7 @@ fn reserve(kernel: &mut Kernel, program: &Program<'_>) -> Result<u64, LoadError>
     let align = alignment(program);
     let length = (high - low).next_multiple_of(PAGE_SIZE) + (align - PAGE_SIZE);
     let start = kernel.memory_mut().map(MapRequest {
-        place: MapPlace::Hint(0),
+        location: MapLocation::Hint(0),
         length,
         protection: Protection::NONE,
         shared: false,
@@ -323,7 +323,7 @@ fn map_segment(
         };
         at = file_end.next_multiple_of(PAGE_SIZE);
         kernel.memory_mut().map(MapRequest {
-            place: MapPlace::Fixed(start),
+            location: MapLocation::Fixed(start),
             length: at - start,
             protection,
             shared: false,
@@ -347,7 +347,7 @@ fn map_segment(
     }
     if at < end {
         kernel.memory_mut().map(MapRequest {
-            place: MapPlace::Fixed(at),
+            location: MapLocation::Fixed(at),
             length: end - at,
             protection,
             shared: false,
@@ -373,7 +373,7 @@ fn map_stack(kernel: &mut Kernel, brk: u64) -> Result<core::ops::Range<u64>, Loa
     let size = limit.clamp(STACK_SIZES.0, STACK_SIZES.1);
     let size = size & !(PAGE_SIZE - 1);
     kernel.memory_mut().map(MapRequest {
-        place: MapPlace::Fixed(STACK_TOP - size),
+        location: MapLocation::Fixed(STACK_TOP - size),
         length: size,
         protection: Protection::READ_WRITE,
         shared: false,
@@ -389,7 +389,7 @@ fn map_stack(kernel: &mut Kernel, brk: u64) -> Result<core::ops::Range<u64>, Loa
 
 fn map_trampoline(kernel: &mut Kernel) -> Result<(), LoadError> {
     let trampoline = kernel.memory_mut().map(MapRequest {
-        place: MapPlace::Hint(0),
+        location: MapLocation::Hint(0),
         length: PAGE_SIZE,
         protection: Protection::READ_EXECUTE,
         shared: false,
@@ -446,7 +446,7 @@ fn fill_stack(
     kernel: &mut Kernel,
     program: &Program<'_>,
     strings: Strings,
-    at: Places,
+    at: Locations,
     stack: core::ops::Range<u64>,
 ) -> Result<u64, LoadError> {
     let mut random = [0; 16];

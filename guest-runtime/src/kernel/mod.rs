@@ -263,10 +263,10 @@ impl Kernel {
     /// the store, which has been done.
     pub(crate) fn roll_back(&mut self, text: u64, behind: bool) {
         let hart = self.hart();
-        let place = hart.fault_place.get();
-        let distance = place & !(FAULT_PLACE_STORE | FAULT_PLACE_LONG);
-        let is_store = place & FAULT_PLACE_STORE != 0;
-        let length = match place & FAULT_PLACE_LONG {
+        let location = hart.fault_place.get();
+        let distance = location & !(FAULT_PLACE_STORE | FAULT_PLACE_LONG);
+        let is_store = location & FAULT_PLACE_STORE != 0;
+        let length = match location & FAULT_PLACE_LONG {
             _ if !(is_store && behind) => 0,
             0 => 2,
             _ => 4,
@@ -297,16 +297,16 @@ impl Kernel {
             self.task_mut().fault = Some(fault);
         }
         self.signals().send_fault(info);
-        self.ask_attention();
+        self.kick_self();
     }
 
-    pub(crate) fn ask_attention(&self) {
-        kick::ask_attention(self.kick());
+    pub(crate) fn kick_self(&self) {
+        kick::kick(self.kick());
     }
 
-    /// Whether the host or the kernel has kicked the hart ([`attend`](Self::attend)).
-    pub(crate) fn attention(&self) -> bool {
-        kick::attention(self.kick())
+    /// Whether the host or the kernel has kicked the hart ([`serve_kick`](Self::serve_kick)).
+    pub(crate) fn is_kicked(&self) -> bool {
+        kick::is_kicked(self.kick())
     }
 
     /// Takes the signals of the host: signals of the terminal are for its foreground process group,
@@ -347,7 +347,7 @@ impl Kernel {
             return self.system_call();
         }
         self.chaos.set_quiet(true);
-        let control = self.attend();
+        let control = self.serve_kick();
         self.chaos.set_quiet(false);
         control
     }
@@ -355,23 +355,23 @@ impl Kernel {
     /// Serves a kick: delivers signals, and switches tasks if the time slice is over. The program
     /// continues at `Hart::pc`.
     #[inline]
-    pub(crate) fn attend(&mut self) -> Control {
-        match self.attention() {
-            true => self.attend_now(),
+    pub(crate) fn serve_kick(&mut self) -> Control {
+        match self.is_kicked() {
+            true => self.serve_kick_now(),
             false => Control::Continue,
         }
     }
 
     /// Serves a kick that has come.
-    fn attend_now(&mut self) -> Control {
-        kick::clear_attention(self.hart);
+    fn serve_kick_now(&mut self) -> Control {
+        kick::clear_kick(self.hart);
         self.arm_safepoints();
         if self.host.has_new_images() {
             self.renew_translations();
         }
         self.absorb_signals();
         self.poll_network();
-        self.attend_disks();
+        self.serve_disks();
         if self.process().state == State::Stopped {
             // A thread on another vCPU has stopped the process.
             self.suspend();
@@ -409,14 +409,14 @@ impl Kernel {
             Delivery::Stop(signal) => {
                 self.stop_process(signal);
                 // There may be more signals, or another task.
-                self.ask_attention();
+                self.kick_self();
                 Control::Restart
             }
             Delivery::Handler => {
                 self.end_replay();
                 // One frame at a time: as on Linux, the next signal interrupts the handler at its
                 // first instruction.
-                self.ask_attention();
+                self.kick_self();
                 Control::Restart
             }
             Delivery::Terminate(signal) => Control::End(match self.task_mut().fault.take() {
@@ -444,7 +444,7 @@ impl Kernel {
             address,
             host: None,
         });
-        match self.attend() {
+        match self.serve_kick() {
             Control::Continue => Control::Restart,
             control => control,
         }

@@ -108,7 +108,7 @@ impl Kernel {
     /// Makes the kernel work for this vCPU, after it has taken the lock. Returns whether its host
     /// frames must be dropped.
     #[inline]
-    pub(crate) fn arrive(&mut self) -> bool {
+    pub(crate) fn adopt_cpu(&mut self) -> bool {
         if !cpus::several() {
             return false;
         }
@@ -123,21 +123,21 @@ impl Kernel {
         restarts
     }
 
-    /// As [`arrive`](Self::arrive), for an exception inside translated code. There the program's
+    /// As [`adopt_cpu`](Self::adopt_cpu), for an exception inside translated code. There the program's
     /// registers are only in host registers, so host frames are dropped at once only if the task
     /// was taken away. Otherwise the code continues up to its next safepoint, for which the hart is
     /// kicked.
-    pub(crate) fn arrive_from_exception(&mut self) -> bool {
+    pub(crate) fn adopt_cpu_in_exception(&mut self) -> bool {
         if !cpus::several() {
             return false;
         }
         if self.cpus[cpus::this()].lost {
-            return self.arrive();
+            return self.adopt_cpu();
         }
         self.change_cpu(cpus::this());
         self.use_dispatch_cache();
         if self.cpus[self.cpu].restart {
-            kick::ask_attention(self.kick());
+            kick::kick(self.kick());
         }
         false
     }
@@ -190,7 +190,7 @@ impl Kernel {
     /// Tells idle vCPUs of ready tasks, and one of them of new times to wait for. Returns whether
     /// the host must wake any.
     pub(crate) fn rouse(&mut self) -> bool {
-        let news = core::mem::take(&mut self.scheduler.has_news);
+        let earlier = core::mem::take(&mut self.scheduler.has_earlier_event);
         let mut idle = 0u64;
         for (number, cpu) in self.cpus.iter().enumerate() {
             idle |= u64::from(cpu.activity != Activity::Busy) << number;
@@ -198,24 +198,24 @@ impl Kernel {
         if idle == 0 {
             return false;
         }
-        let mut told = 0u64;
+        let mut kicked = 0u64;
         for affinity in self.ready_affinities() {
-            let suited = affinity & idle & !told;
+            let suited = affinity & idle & !kicked;
             // The lowest set bit.
-            told |= suited & suited.wrapping_neg();
-            if told == idle {
+            kicked |= suited & suited.wrapping_neg();
+            if kicked == idle {
                 break;
             }
         }
-        if told == 0 && news && !self.is_idle() {
-            told = idle & idle.wrapping_neg();
+        if kicked == 0 && earlier && !self.is_idle() {
+            kicked = idle & idle.wrapping_neg();
         }
         let mut wakes = false;
-        for number in (0..self.cpus.len()).filter(|&number| told >> number & 1 != 0) {
+        for number in (0..self.cpus.len()).filter(|&number| kicked >> number & 1 != 0) {
             let cpu = &mut self.cpus[number];
             match cpu.activity {
                 Activity::Busy => {}
-                Activity::Idle => kick::ask_attention(cpu.kick),
+                Activity::Idle => kick::kick(cpu.kick),
                 Activity::Asleep => {
                     wakes = true;
                     wait_of(self.host, number).wake.store(1, Ordering::SeqCst);
@@ -234,10 +234,10 @@ impl Kernel {
 
     /// Makes this idle vCPU run a task, if there is one. Returns whether there was.
     pub(crate) fn take_task(&mut self) -> bool {
-        kick::clear_attention(self.hart());
+        kick::clear_kick(self.hart());
         self.absorb_signals();
         self.poll_network();
-        self.attend_disks();
+        self.serve_disks();
         self.expire_timers();
         let next = self.take_ready();
         if let Some(next) = next {
@@ -312,7 +312,7 @@ impl Kernel {
     /// Kicks the vCPU that runs a task, if one does.
     pub(crate) fn ask_task(&self, task: Handle<Task>) {
         if let Some(cpu) = self.cpu_of(task) {
-            kick::ask_attention(self.cpus[cpu].kick);
+            kick::kick(self.cpus[cpu].kick);
         }
     }
 
@@ -324,7 +324,7 @@ impl Kernel {
             .iter()
             .filter(|cpu| cpu.current.process == process)
         {
-            kick::ask_attention(cpu.kick);
+            kick::kick(cpu.kick);
         }
     }
 

@@ -125,7 +125,7 @@ pub struct Process {
     /// Name of the first task when it ended.
     pub last_name: [u8; 16],
     /// A stop or continuation that the parent has not waited for yet.
-    pub news: Option<Status>,
+    pub unreported: Option<Status>,
     /// Signal for the parent at the end; 0: none.
     pub exit_signal: u8,
     /// Number of tasks that have not ended.
@@ -209,7 +209,7 @@ impl Process {
             environment: 0..0,
             state: State::Running,
             last_name: [0; 16],
-            news: None,
+            unreported: None,
             exit_signal: 0,
             threads: 1,
             has_executed: false,
@@ -260,7 +260,7 @@ impl Process {
             state: State::Running,
             parent_death_signal: 0,
             is_subreaper: false,
-            news: None,
+            unreported: None,
             exit_signal: 0,
             threads: 1,
             has_executed: false,
@@ -284,7 +284,7 @@ impl Process {
     #[inline]
     #[must_use]
     pub fn credentials(&self) -> &Credentials {
-        &self.files.who
+        &self.files.cred
     }
 
     /// Whether a capability, one of `CAP_…`, is effective.

@@ -84,8 +84,8 @@ impl InitialStack {
 
         let sp = (random_start - words.len() as u64 * 8) & !15;
         let mut bytes = alloc::vec![0; to_usize(top - sp)];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(&words) {
-            place.copy_from_slice(&word.to_le_bytes());
+        for (location, word) in bytes.chunks_exact_mut(8).zip(&words) {
+            location.copy_from_slice(&word.to_le_bytes());
         }
         put(&mut bytes, random_start - sp, &random);
         put(&mut bytes, strings_start - sp, &strings);

@@ -23,7 +23,7 @@ const TIMER_SLACK: u64 = 50_000;
 pub enum Event {
     /// Only a timeout or a signal.
     Nothing,
-    /// An event of a file, in one of the wait queues of [`Task::places`].
+    /// An event of a file, in one of the wait queues of [`Task::registrations`].
     File,
     /// A child ended, stopped or continued.
     Child,
@@ -177,7 +177,7 @@ pub struct Task {
     pub cpu_time: u64,
     /// The places of the task in wait queues while it waits. After that, until its repeated call
     /// ends or waits again, the exclusive ones that were woken.
-    pub places: Vec<Registration>,
+    pub registrations: Vec<Registration>,
     /// The vCPUs that may run the task, as a bit set.
     pub affinity: u64,
     /// Scheduling policy.
@@ -211,7 +211,7 @@ impl Task {
             wait: None,
             awaits_page: false,
             cpu_time: 0,
-            places: Vec::new(),
+            registrations: Vec::new(),
             affinity: u64::MAX,
             policy: Policy::default(),
             timer_slack: [TIMER_SLACK; 2],
@@ -224,6 +224,8 @@ impl Task {
 
     /// Hands wake-ups that reached only this task to others, because this task will not use them.
     pub(crate) fn pass_on(&mut self) {
-        self.places.drain(..).for_each(|place| place.pass_on());
+        self.registrations
+            .drain(..)
+            .for_each(|registration| registration.pass_on());
     }
 }

@@ -155,7 +155,7 @@ impl Kernel {
                 self.forget_stale_timers();
             }
             self.timers.entries.insert((new.next, owner));
-            self.scheduler.has_news |= self.timers.first() == Some(new.next);
+            self.scheduler.has_earlier_event |= self.timers.first() == Some(new.next);
             // Interrupt programs that compute.
             self.start_ticking();
             self.announce_time();

@@ -16,7 +16,7 @@ impl Kernel {
             return;
         };
         if self.interrupted() {
-            self.ask_attention();
+            self.kick_self();
             return;
         }
         let flags = match access {
@@ -27,11 +27,11 @@ impl Kernel {
             Access::Read | Access::Execute => 0,
         };
         file.add(self.task().tid, address, flags);
-        let place = Registration::new(&file.waiters, ALL);
+        let registration = Registration::new(&file.waiters, ALL);
         let task = self.task_mut();
         task.wait = Some(Wait::for_event(Event::File));
-        task.places.clear();
-        task.places.push(place);
+        task.registrations.clear();
+        task.registrations.push(registration);
         // The task is still in the exception, which it leaves first.
         task.awaits_page = true;
         self.serve_wakeups();

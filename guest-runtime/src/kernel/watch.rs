@@ -43,8 +43,8 @@ impl Kernel {
             Verdict::Trap(data) => {
                 // `a0` keeps the first argument.
                 self.trace_exit(Ok(arguments[0]));
-                let place = (call.instruction_pointer, call.nr);
-                self.signals().send_fault(SigInfo::refused(place, data));
+                let location = (call.instruction_pointer, call.nr);
+                self.signals().send_fault(SigInfo::refused(location, data));
                 self.after_call()
             }
             Verdict::KillThread { .. } if self.process().threads > 1 => {

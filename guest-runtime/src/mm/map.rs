@@ -15,7 +15,7 @@ const MAX_RANGES: usize = 65530;
 
 /// The address of a new range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MapPlace {
+pub enum MapLocation {
     /// This address if it is free, otherwise any (0: no hint).
     Hint(u64),
     /// This address; existing mappings are replaced (`MAP_FIXED`).
@@ -28,7 +28,7 @@ pub enum MapPlace {
 #[derive(Debug, Clone)]
 pub struct MapRequest {
     /// The address.
-    pub place: MapPlace,
+    pub location: MapLocation,
     /// Length, bytes, not 0; rounded up to pages.
     pub length: u64,
     /// Permissions.
@@ -64,7 +64,7 @@ pub(super) fn page_range(address: u64, length: u64) -> Result<Range<u64>, Errno>
 
 impl AddressSpace {
     /// Sets the addresses that depend on the program: the start of the break area, and the upper
-    /// end of the area for [`MapPlace::Hint`].
+    /// end of the area for [`MapLocation::Hint`].
     pub fn set_layout(&mut self, brk: u64, map_top: u64) {
         let brk = brk.next_multiple_of(PAGE_SIZE);
         self.brk = brk..brk;
@@ -87,7 +87,7 @@ impl AddressSpace {
         }
         let length = page_align(request.length).ok_or(Errno::ENOMEM)?;
         self.admit(length, request.protection, request.no_reserve)?;
-        let start = self.place(request.place, length)?;
+        let start = self.location(request.location, length)?;
         let range = start..start + length;
         let flags = request.flags.with(self.future_flags());
         let mut vma = Vma {
@@ -101,7 +101,7 @@ impl AddressSpace {
         vma.set_protection(request.protection);
         self.check_locked(length, flags)?;
         self.check_limits(length, vma.is_data(), range.clone())?;
-        if let MapPlace::Fixed(_) = request.place {
+        if let MapLocation::Fixed(_) = request.location {
             self.unmap_range(range.clone())?;
         }
         self.vmas.insert(start, vma);
@@ -132,9 +132,9 @@ impl AddressSpace {
     }
 
     /// Chooses the address of `length` bytes.
-    fn place(&self, place: MapPlace, length: u64) -> Result<u64, Errno> {
-        match place {
-            MapPlace::Hint(hint) => {
+    fn location(&self, location: MapLocation, length: u64) -> Result<u64, Errno> {
+        match location {
+            MapLocation::Hint(hint) => {
                 let hint = hint & !(PAGE_SIZE - 1);
                 let free = |at: u64| {
                     at >= USER_MIN
@@ -147,7 +147,7 @@ impl AddressSpace {
                 }
                 self.find_place(length).ok_or(Errno::ENOMEM)
             }
-            MapPlace::Fixed(address) | MapPlace::FixedNoReplace(address) => {
+            MapLocation::Fixed(address) | MapLocation::FixedNoReplace(address) => {
                 let range = page_range(address, length).map_err(|error| {
                     match address.is_multiple_of(PAGE_SIZE) {
                         true => Errno::ENOMEM,
@@ -157,7 +157,7 @@ impl AddressSpace {
                 if address < USER_MIN {
                     return Err(Errno::EPERM);
                 }
-                if matches!(place, MapPlace::FixedNoReplace(_)) && !self.vmas.is_free(range) {
+                if matches!(location, MapLocation::FixedNoReplace(_)) && !self.vmas.is_free(range) {
                     return Err(Errno::EEXIST);
                 }
                 Ok(address)

@@ -22,7 +22,7 @@ mod vma;
 pub use frames::{Chunk, Frames, Ram, chunk_table_size, share_table_size};
 pub use limits::Limits;
 pub use lock::Populate;
-pub use map::{MapPlace, MapRequest};
+pub use map::{MapLocation, MapRequest};
 pub use page_table::{Exhausted, Leaf, PageTable, Window};
 pub use shared::{PageStore, SharedMemory};
 pub use space::{Access, AddressSpace, Fault, SharedFrames};

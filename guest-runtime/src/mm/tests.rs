@@ -1,7 +1,7 @@
 //! The address space, with page tables in the test's own memory.
 
 use super::super::frames::tests::test_frames;
-use super::super::{Label, MapPlace, MapRequest, VmFlags};
+use super::super::{Label, MapLocation, MapRequest, VmFlags};
 use super::*;
 use hartline_abi::layout::USER_MIN;
 use hartline_linux::errno::Errno;
@@ -37,9 +37,9 @@ fn space(chunks: u64) -> AddressSpace {
     space
 }
 
-fn request(place: MapPlace, length: u64, protection: Protection) -> MapRequest {
+fn request(location: MapLocation, length: u64, protection: Protection) -> MapRequest {
     MapRequest {
-        place,
+        location,
         length,
         protection,
         shared: false,
@@ -62,7 +62,9 @@ fn byte(space: &AddressSpace, address: u64) -> u8 {
 #[test]
 fn pages_come_when_touched() {
     let mut space = space(8);
-    let at = space.map(request(MapPlace::Hint(0), 0x5000, RW)).unwrap();
+    let at = space
+        .map(request(MapLocation::Hint(0), 0x5000, RW))
+        .unwrap();
     assert_eq!(at + 0x5000, USER_END - (128 << 20));
     assert!(!space.is_resident(at));
     assert_eq!(space.handle_fault(at + 0x1234, Access::Write), Ok(()));
@@ -88,7 +90,9 @@ fn pages_come_when_touched() {
 fn aligned_windows_get_huge_pages() {
     let mut space = space(8);
     let length = 3 * HUGE_PAGE_SIZE;
-    let at = space.map(request(MapPlace::Hint(0), length, RW)).unwrap();
+    let at = space
+        .map(request(MapLocation::Hint(0), length, RW))
+        .unwrap();
     assert_eq!(at % HUGE_PAGE_SIZE, 0);
     let before = space.frames.lock().used();
     space
@@ -116,7 +120,9 @@ fn aligned_windows_get_huge_pages() {
 #[test]
 fn permissions_reach_the_leaves() {
     let mut space = space(8);
-    let at = space.map(request(MapPlace::Hint(0), 0x4000, RW)).unwrap();
+    let at = space
+        .map(request(MapLocation::Hint(0), 0x4000, RW))
+        .unwrap();
     space.fill(at, b"secret").unwrap();
     flushes();
     space.protect(at, 0x2000, Protection::NONE).unwrap();
@@ -140,7 +146,7 @@ fn permissions_reach_the_leaves() {
 fn file_pages_show_the_file_and_then_zeros() {
     static FILE: [u8; 5000] = [7; 5000];
     let mut space = space(8);
-    let mut wanted = request(MapPlace::Fixed(0x20_0000), 0x3000, RW);
+    let mut wanted = request(MapLocation::Fixed(0x20_0000), 0x3000, RW);
     wanted.backing = Backing::File(&FILE);
     space.map(wanted).unwrap();
     space.handle_fault(0x20_1000, Access::Read).unwrap();
@@ -161,26 +167,26 @@ fn file_pages_show_the_file_and_then_zeros() {
 #[test]
 fn places_are_checked() {
     let mut space = space(4);
-    let mut map = |place, length| space.map(request(place, length, RW));
-    assert_eq!(map(MapPlace::Fixed(0), 1), Err(Errno::EPERM));
-    assert_eq!(map(MapPlace::Fixed(USER_MIN + 1), 1), Err(Errno::EINVAL));
+    let mut map = |location, length| space.map(request(location, length, RW));
+    assert_eq!(map(MapLocation::Fixed(0), 1), Err(Errno::EPERM));
+    assert_eq!(map(MapLocation::Fixed(USER_MIN + 1), 1), Err(Errno::EINVAL));
     assert_eq!(
-        map(MapPlace::Fixed(USER_END - 4096), 4097),
+        map(MapLocation::Fixed(USER_END - 4096), 4097),
         Err(Errno::ENOMEM)
     );
-    assert_eq!(map(MapPlace::Hint(0), 0), Err(Errno::EINVAL));
-    assert_eq!(map(MapPlace::Hint(0), u64::MAX), Err(Errno::ENOMEM));
+    assert_eq!(map(MapLocation::Hint(0), 0), Err(Errno::EINVAL));
+    assert_eq!(map(MapLocation::Hint(0), u64::MAX), Err(Errno::ENOMEM));
     // More than RAM: refused, except with `MAP_NORESERVE`.
-    assert_eq!(map(MapPlace::Hint(0), 9 << 20), Err(Errno::ENOMEM));
-    assert_eq!(map(MapPlace::Hint(0x30_0000), 1), Ok(0x30_0000));
-    assert_ne!(map(MapPlace::Hint(0x30_0000), 1), Ok(0x30_0000));
-    let taken = MapPlace::FixedNoReplace(0x30_0000);
+    assert_eq!(map(MapLocation::Hint(0), 9 << 20), Err(Errno::ENOMEM));
+    assert_eq!(map(MapLocation::Hint(0x30_0000), 1), Ok(0x30_0000));
+    assert_ne!(map(MapLocation::Hint(0x30_0000), 1), Ok(0x30_0000));
+    let taken = MapLocation::FixedNoReplace(0x30_0000);
     assert_eq!(map(taken, 1), Err(Errno::EEXIST));
-    assert_eq!(map(MapPlace::Fixed(0x30_0000), 1), Ok(0x30_0000));
-    let mut reserve = request(MapPlace::Hint(0), 1 << 36, RW);
+    assert_eq!(map(MapLocation::Fixed(0x30_0000), 1), Ok(0x30_0000));
+    let mut reserve = request(MapLocation::Hint(0), 1 << 36, RW);
     reserve.no_reserve = true;
     assert!(space.map(reserve).is_ok());
-    let none = request(MapPlace::Hint(0), 1 << 36, Protection::NONE);
+    let none = request(MapLocation::Hint(0), 1 << 36, Protection::NONE);
     assert!(space.map(none).is_ok());
 }
 
@@ -198,7 +204,7 @@ fn the_break_grows_and_shrinks() {
     assert_eq!(byte(&space, start), b'h');
     // Another range prevents growth.
     space
-        .map(request(MapPlace::Fixed(start + 0x5000), 0x1000, RW))
+        .map(request(MapLocation::Fixed(start + 0x5000), 0x1000, RW))
         .unwrap();
     assert_eq!(space.set_break(start + 0x6000), start + 1);
     assert_eq!(space.set_break(u64::MAX), start + 1);
@@ -209,14 +215,14 @@ fn remap_keeps_the_contents() {
     let mut space = space(16);
     let low = 0x1000_0000;
     space
-        .map(request(MapPlace::Fixed(low), 2 * HUGE_PAGE_SIZE, RW))
+        .map(request(MapLocation::Fixed(low), 2 * HUGE_PAGE_SIZE, RW))
         .unwrap();
     space.fill(low + 0x1000, b"small").unwrap();
     space.fill(low + HUGE_PAGE_SIZE, b"huge").unwrap();
     let two = 2 * HUGE_PAGE_SIZE;
     // Grow in place, then against a neighbour.
     assert_eq!(space.remap(low, two, two + 0x1000, false, None), Ok(low));
-    let wall = MapPlace::Fixed(low + two + 0x1000);
+    let wall = MapLocation::Fixed(low + two + 0x1000);
     space.map(request(wall, 0x1000, RW)).unwrap();
     let grown = two + 0x1000;
     assert_eq!(
@@ -250,7 +256,7 @@ fn remap_keeps_the_contents() {
 #[test]
 fn used_up_ram_is_said() {
     let mut space = space(2);
-    let mut wanted = request(MapPlace::Hint(0), 8 << 20, RW);
+    let mut wanted = request(MapLocation::Hint(0), 8 << 20, RW);
     wanted.no_reserve = true;
     let at = space.map(wanted).unwrap();
     assert_eq!(
@@ -258,7 +264,9 @@ fn used_up_ram_is_said() {
         Err(Fault::Exhausted)
     );
     space.unmap(at, 8 << 20).unwrap();
-    let again = space.map(request(MapPlace::Hint(0), 1 << 20, RW)).unwrap();
+    let again = space
+        .map(request(MapLocation::Hint(0), 1 << 20, RW))
+        .unwrap();
     assert_eq!(space.prepare(again, 1 << 20, Access::Write), Ok(()));
 }
 
@@ -266,11 +274,11 @@ fn used_up_ram_is_said() {
 fn prepare_sees_every_part() {
     let mut space = space(8);
     space
-        .map(request(MapPlace::Fixed(0x10_0000), 0x2000, RW))
+        .map(request(MapLocation::Fixed(0x10_0000), 0x2000, RW))
         .unwrap();
     space
         .map(request(
-            MapPlace::Fixed(0x10_2000),
+            MapLocation::Fixed(0x10_2000),
             0x1000,
             Protection::READ,
         ))
@@ -306,10 +314,12 @@ fn write_byte(space: &mut AddressSpace, address: u64, value: u8) {
 fn a_fork_shares_until_somebody_stores() {
     let mut parent = space(16);
     let small = parent
-        .map(request(MapPlace::Hint(0), 0x1_1000, RW))
+        .map(request(MapLocation::Hint(0), 0x1_1000, RW))
         .unwrap();
     let length = 2 * HUGE_PAGE_SIZE;
-    let huge = parent.map(request(MapPlace::Hint(0), length, RW)).unwrap();
+    let huge = parent
+        .map(request(MapLocation::Hint(0), length, RW))
+        .unwrap();
     write_byte(&mut parent, small, b'a');
     write_byte(&mut parent, huge + 0x5000, b'b');
     let before = parent.frames.lock().used();
@@ -344,7 +354,7 @@ fn shared_memory_stays_shared() {
     let mut parent = space(16);
     let shared = MapRequest {
         shared: true,
-        ..request(MapPlace::Hint(0), 0x3000, RW)
+        ..request(MapLocation::Hint(0), 0x3000, RW)
     };
     let at = parent.map(shared).unwrap();
     let empty = parent.frames.lock().used();
@@ -371,9 +381,13 @@ fn shared_memory_stays_shared() {
 #[test]
 fn a_fork_copies_what_is_stored_to_soon() {
     let mut parent = space(16);
-    let short = parent.map(request(MapPlace::Hint(0), 0x3000, RW)).unwrap();
+    let short = parent
+        .map(request(MapLocation::Hint(0), 0x3000, RW))
+        .unwrap();
     let length = 2 * HUGE_PAGE_SIZE;
-    let long = parent.map(request(MapPlace::Hint(0), length, RW)).unwrap();
+    let long = parent
+        .map(request(MapLocation::Hint(0), length, RW))
+        .unwrap();
     write_byte(&mut parent, short, b'a');
     write_byte(&mut parent, long + 0x5000, b'b');
     let hot = long + 0x5800..long + 0x6001;

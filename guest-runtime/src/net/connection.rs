@@ -27,7 +27,7 @@ impl Network {
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `EINVAL`, `EADDRINUSE`.
-    pub fn listen(&mut self, id: SocketId, backlog: i32, who: Ucred) -> Result<(), Errno> {
+    pub fn listen(&mut self, id: SocketId, backlog: i32, cred: Ucred) -> Result<(), Errno> {
         let socket = self.get(id)?;
         match (&socket.state, socket.family) {
             _ if socket.kind == Type::Datagram => return Err(Errno::EOPNOTSUPP),
@@ -49,7 +49,7 @@ impl Network {
         // backlog.
         let backlog = usize::try_from(backlog).unwrap_or(SOMAXCONN).min(SOMAXCONN);
         let backlog = backlog + 1;
-        socket.credentials = who;
+        socket.credentials = cred;
         match &mut socket.state {
             State::Listening(listener) => listener.backlog = backlog,
             state => {
@@ -114,7 +114,7 @@ impl Network {
         &mut self,
         id: SocketId,
         to: SocketAddr,
-        who: Ucred,
+        cred: Ucred,
     ) -> Result<Connecting, Errno> {
         self.check_idle(id)?;
         let route = self.route(to.ip())?;
@@ -142,7 +142,7 @@ impl Network {
             return self.connect_wire(id, to);
         }
         let listener = self.listener(to)?;
-        self.join(id, listener, who)
+        self.join(id, listener, cred)
     }
 
     /// Connects a Unix stream or sequential-packet socket to the socket `to`.
@@ -153,7 +153,7 @@ impl Network {
         &mut self,
         id: SocketId,
         to: SocketId,
-        who: Ucred,
+        cred: Ucred,
     ) -> Result<Connecting, Errno> {
         self.check_idle(id)?;
         let target = self.get(to)?;
@@ -163,7 +163,7 @@ impl Network {
         if !target.is_listening() || target.read_closed {
             return Err(Errno::ECONNREFUSED);
         }
-        self.join(id, to, who)
+        self.join(id, to, cred)
     }
 
     /// Checks that a socket may connect now. The error of its last attempt is reported first.
@@ -182,10 +182,10 @@ impl Network {
         &mut self,
         id: SocketId,
         listener: SocketId,
-        who: Ucred,
+        cred: Ucred,
     ) -> Result<Connecting, Errno> {
         let socket = self.get_mut(id)?;
-        socket.credentials = who;
+        socket.credentials = cred;
         let (from, to) = (socket.local.clone(), socket.remote.clone());
         let server = self.get_mut(listener)?;
         let State::Listening(state) = &mut server.state else {
@@ -208,7 +208,7 @@ impl Network {
         };
         accepted.state = State::Connected;
         accepted.peer = Some(id);
-        accepted.peer_credentials = who;
+        accepted.peer_credentials = cred;
         let (server_credentials, server_address) = (server.credentials, server.local.clone());
         let accepted = self.add(accepted)?;
         if let State::Listening(state) = &mut self.get_mut(listener)?.state {
@@ -270,8 +270,8 @@ impl Network {
             None => None,
         };
         if let Some(waiting) = waiting {
-            let who = self.get(waiting).map_or(NOBODY, |s| s.credentials);
-            if self.join(waiting, id, who).is_err() {
+            let cred = self.get(waiting).map_or(NOBODY, |s| s.credentials);
+            if self.join(waiting, id, cred).is_err() {
                 self.refuse(waiting);
             }
         }
@@ -377,7 +377,7 @@ impl Network {
         id: SocketId,
         bytes: impl Into<UserSlice<'a>>,
         rights: &[FileId],
-        who: Ucred,
+        cred: Ucred,
     ) -> Result<usize, Errno> {
         let bytes = bytes.into();
         self.check_sending(id)?;
@@ -420,7 +420,7 @@ impl Network {
             bytes: copy,
             read: 0,
             from,
-            who,
+            cred,
             rights: rights.to_vec(),
             segment: None,
             hops: None,

@@ -92,7 +92,7 @@ impl Network {
         bytes: &[u8],
         to: Option<SocketId>,
         rights: &[FileId],
-        who: Ucred,
+        cred: Ucred,
     ) -> Result<usize, Errno> {
         self.check_sending(id)?;
         let socket = self.get(id)?;
@@ -114,7 +114,7 @@ impl Network {
             target.senders.get_mut().insert(id);
             return Err(Errno::EAGAIN);
         }
-        deliver(target, bytes, from, rights, who, None);
+        deliver(target, bytes, from, rights, cred, None);
         self.touch_input(to);
         Ok(bytes.len())
     }
@@ -130,12 +130,12 @@ impl Network {
         bytes: &[u8],
         to: Option<SocketAddr>,
         (segment, more): (u16, bool),
-        who: Ucred,
+        cred: Ucred,
     ) -> Result<usize, Errno> {
         let socket = self.get_mut(id)?;
         let more = more || socket.options.is_corked();
         let mut corked = match socket.corked.take() {
-            None if !more => return self.send_udp(id, bytes, to, segment, who),
+            None if !more => return self.send_udp(id, bytes, to, segment, cred),
             None => {
                 let remote = socket.remote.socket_addr();
                 Corked {
@@ -154,7 +154,7 @@ impl Network {
         corked.bytes.extend_from_slice(bytes);
         socket.corked = Some(corked);
         if !more {
-            self.send_corked(id, who)?;
+            self.send_corked(id, cred)?;
         }
         Ok(bytes.len())
     }
@@ -163,12 +163,12 @@ impl Network {
     ///
     /// # Errors
     /// As [`send_udp`](Self::send_udp).
-    pub fn send_corked(&mut self, id: SocketId, who: Ucred) -> Result<(), Errno> {
+    pub fn send_corked(&mut self, id: SocketId, cred: Ucred) -> Result<(), Errno> {
         let Some(corked) = self.get_mut(id)?.corked.take() else {
             return Ok(());
         };
         let Corked { bytes, to, segment } = corked;
-        self.send_udp(id, &bytes, Some(to), segment, who)
+        self.send_udp(id, &bytes, Some(to), segment, cred)
             .map(|_| ())
     }
 
@@ -185,7 +185,7 @@ impl Network {
         bytes: &[u8],
         to: Option<SocketAddr>,
         segment: u16,
-        who: Ucred,
+        cred: Ucred,
     ) -> Result<usize, Errno> {
         self.check_sending(id)?;
         let socket = self.get(id)?;
@@ -210,7 +210,7 @@ impl Network {
             return self.send_udp_wire(from, to, bytes, segment);
         }
         match self.receiver(to, from) {
-            Some(receiver) => self.take_datagrams(receiver, bytes, segment, from, who)?,
+            Some(receiver) => self.take_datagrams(receiver, bytes, segment, from, cred)?,
             None => {
                 let first = segment.map_or(bytes.len(), usize::from).min(bytes.len());
                 self.refuse_datagram(id, (to, to.ip()), &bytes[..first]);
@@ -251,14 +251,14 @@ impl Network {
         bytes: &[u8],
         segment: Option<u16>,
         from: SocketAddr,
-        who: Ucred,
+        cred: Ucred,
     ) -> Result<(), Errno> {
         let target = self.get_mut(id)?;
         let takes_several = target.options.takes_several();
         let mut came = false;
         let mut take = |bytes: &[u8], segment| {
             if target.has_room_for(bytes.len()) {
-                deliver(target, bytes, Address::Inet(from), &[], who, segment);
+                deliver(target, bytes, Address::Inet(from), &[], cred, segment);
                 came = true;
             }
         };
@@ -308,14 +308,14 @@ fn deliver(
     bytes: &[u8],
     from: Address,
     rights: &[FileId],
-    who: Ucred,
+    cred: Ucred,
     segment: Option<u16>,
 ) {
     target.queue.push(Message {
         bytes: bytes.to_vec(),
         read: 0,
         from,
-        who,
+        cred,
         rights: rights.to_vec(),
         segment,
         hops: None,

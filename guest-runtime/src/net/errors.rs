@@ -68,8 +68,8 @@ impl Report {
 }
 
 impl Network {
-    /// Reports to a UDP socket that a datagram found no receiver. As on Linux, sockets hear of it
-    /// that are connected or asked for errors.
+    /// Reports to a UDP socket that a datagram found no receiver. As on Linux, connected
+    /// sockets receive it, and those that asked for errors.
     pub(super) fn refuse_datagram(
         &mut self,
         id: SocketId,

@@ -62,7 +62,7 @@ impl Network {
         id: SocketId,
         bytes: &[u8],
         to: Option<SocketAddr>,
-        who: Ucred,
+        cred: Ucred,
     ) -> Result<usize, Errno> {
         self.check_sending(id)?;
         let socket = self.get(id)?;
@@ -117,14 +117,14 @@ impl Network {
                 let sent = self.with_wire(|wire, _| wire.send_icmp(&packet));
                 sent.unwrap_or(Err(Errno::ENETUNREACH))?;
             }
-            Route::Loopback { .. } => self.echo_icmp(&packet, who),
+            Route::Loopback { .. } => self.echo_icmp(&packet, cred),
         }
         Ok(bytes.len())
     }
 
     /// Delivers a message from this VM to this VM, and answers an echo request.
-    fn echo_icmp(&mut self, packet: &Icmp<'_>, who: Ucred) {
-        self.deliver_icmp(packet, who);
+    fn echo_icmp(&mut self, packet: &Icmp<'_>, cred: Ucred) {
+        self.deliver_icmp(packet, cred);
         let [request, reply] = echo_types(packet.to.is_ipv4());
         let is_request = packet.message.len() >= HEADER && packet.message[0] == request;
         if !is_request || !is_intact(packet) {
@@ -143,7 +143,7 @@ impl Network {
     }
 
     /// Delivers a message to the sockets that receive it.
-    pub(super) fn deliver_icmp(&mut self, packet: &Icmp<'_>, who: Ucred) {
+    pub(super) fn deliver_icmp(&mut self, packet: &Icmp<'_>, cred: Ucred) {
         let Some(&kind) = packet.message.first() else {
             return;
         };
@@ -167,7 +167,7 @@ impl Network {
                 bytes,
                 read: 0,
                 from: Address::inet(packet.from, 0),
-                who,
+                cred,
                 rights: Vec::new(),
                 segment: None,
                 hops: Some(packet.hops),
@@ -201,7 +201,7 @@ impl Network {
     }
 
     /// Reports that an echo request or a UDP datagram, whose packet the error message quotes, did not
-    /// arrive. As on Linux, sockets hear of it that are connected or asked for errors (`IP_RECVERR`).
+    /// arrive. As on Linux, sockets receive it if they are connected or have `IP_RECVERR`.
     fn take_icmp_error(&mut self, packet: &Icmp<'_>) {
         let Some(quoted) = packet.message.get(HEADER..) else {
             return;

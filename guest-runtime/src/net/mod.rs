@@ -69,7 +69,7 @@ pub struct Received {
     /// Address of the sender.
     pub from: Address,
     /// Credentials of the sender.
-    pub who: Ucred,
+    pub cred: Ucred,
     /// Descriptions that came with the message (`SCM_RIGHTS`); the receiver owns them now.
     pub rights: Vec<FileId>,
     /// The message is several datagrams of this length, bytes; the last may be shorter.
@@ -209,12 +209,12 @@ impl Network {
     ///
     /// # Errors
     /// `ENFILE` if there are too many sockets.
-    pub fn pair(&mut self, kind: Type, who: Ucred) -> Result<[SocketId; 2], Errno> {
+    pub fn pair(&mut self, kind: Type, cred: Ucred) -> Result<[SocketId; 2], Errno> {
         let mut make = || {
             let socket = Socket {
                 state: State::Connected,
-                peer_credentials: who,
-                ..Socket::new(Family::Unix, kind, who)
+                peer_credentials: cred,
+                ..Socket::new(Family::Unix, kind, cred)
             };
             self.add(socket)
         };
@@ -461,7 +461,7 @@ impl Network {
             bytes: Vec::new(),
             length: 0,
             from: Address::Unnamed,
-            who: NOBODY,
+            cred: NOBODY,
             rights: Vec::new(),
             segment: None,
             hops: None,
@@ -474,8 +474,8 @@ impl Network {
         let count = socket.queue.copy(&mut bytes);
         bytes.truncate(count);
         let front = socket.queue.front();
-        let (from, who) = front.map_or((Address::Unnamed, NOBODY), |front| {
-            (front.from.clone(), front.who)
+        let (from, cred) = front.map_or((Address::Unnamed, NOBODY), |front| {
+            (front.from.clone(), front.cred)
         });
         let rights = match peek {
             true => Vec::new(),
@@ -492,7 +492,7 @@ impl Network {
             length: count,
             bytes,
             from,
-            who,
+            cred,
             rights,
             segment: None,
             hops: None,
@@ -510,7 +510,7 @@ impl Network {
             bytes: message.bytes[..most.min(message.bytes.len())].to_vec(),
             length: message.bytes.len(),
             from: message.from.clone(),
-            who: message.who,
+            cred: message.cred,
             rights: Vec::new(),
             segment: message.segment,
             hops: message.hops,

@@ -28,7 +28,7 @@ pub struct Message {
     /// Address of the sender.
     pub from: Address,
     /// Credentials of the sender.
-    pub who: Ucred,
+    pub cred: Ucred,
     /// Descriptions that come with the first byte (`SCM_RIGHTS`).
     pub rights: Vec<FileId>,
     /// The message is several datagrams of this length, bytes; the last may be shorter.
@@ -100,7 +100,7 @@ impl Queue {
         if let Some(last) = self.messages.back_mut()
             && message.rights.is_empty()
             && last.rights.is_empty()
-            && last.who == message.who
+            && last.cred == message.cred
             && last.bytes.len() + message.bytes.len() <= MERGED
         {
             last.bytes.extend_from_slice(&message.bytes);
@@ -121,9 +121,9 @@ impl Queue {
     /// message with descriptions.
     pub fn copy(&self, to: &mut [u8]) -> usize {
         let mut done = 0;
-        let who = self.front().map(|message| message.who);
+        let cred = self.front().map(|message| message.cred);
         for message in &self.messages {
-            if Some(message.who) != who {
+            if Some(message.cred) != cred {
                 break;
             }
             let from = message.rest();
@@ -179,7 +179,7 @@ mod tests {
             bytes: bytes.to_vec(),
             read: 0,
             from: Address::Unnamed,
-            who: NOBODY,
+            cred: NOBODY,
             rights,
             segment: None,
             hops: None,

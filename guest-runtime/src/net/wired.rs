@@ -197,7 +197,7 @@ impl Network {
                 bytes,
                 read: 0,
                 from: socket.remote.clone(),
-                who: NOBODY,
+                cred: NOBODY,
                 rights: Vec::new(),
                 segment: None,
                 hops: None,

@@ -11,7 +11,7 @@ use crate::file::eventfd::EventFd;
 use crate::file::operations::{File, Mode};
 use crate::kernel::Kernel;
 use crate::kernel::aio::Context;
-use crate::mm::{Backing, Label, MapPlace, MapRequest, Protection, VmFlags, user};
+use crate::mm::{Backing, Label, MapLocation, MapRequest, Protection, VmFlags, user};
 use crate::wait::{READABLE, Registration};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -54,7 +54,7 @@ fn io_setup(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     // libaio reads the memory at the address that is the context's name. Without a number that the
     // library knows, it makes the system call.
     let id = kernel.memory_mut().map(MapRequest {
-        place: MapPlace::Hint(0),
+        location: MapLocation::Hint(0),
         length: PAGE_SIZE,
         protection: Protection::from_bits(PROT_READ | PROT_WRITE)?,
         shared: false,
@@ -106,10 +106,10 @@ fn io_submit(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(done)
 }
 
-/// Executes the operation whose address is at `place`, and adds its event to a context. An error is
+/// Executes the operation whose address is at `location`, and adds its event to a context. An error is
 /// one of the request; errors of the operation are in the event.
-fn submit(kernel: &mut Kernel, id: u64, place: u64) -> Result<(), Errno> {
-    let address: u64 = user::read(kernel.memory_mut(), place)?;
+fn submit(kernel: &mut Kernel, id: u64, location: u64) -> Result<(), Errno> {
+    let address: u64 = user::read(kernel.memory_mut(), location)?;
     let request: Iocb = user::read(kernel.memory_mut(), address)?;
     if request.aio_reserved2 != 0 || request.aio_nbytes.cast_signed() < 0 {
         return Err(Errno::EINVAL);
@@ -209,8 +209,8 @@ fn io_getevents(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let context = context(kernel, id)?;
     let available = context.events.len();
     if available < least && deadline > clock::monotonic() {
-        let place = Registration::new(&context.waiters, READABLE);
-        match kernel.block_at(place, deadline, 0) {
+        let registration = Registration::new(&context.waiters, READABLE);
+        match kernel.block_at(registration, deadline, 0) {
             Errno::EINTR if available > 0 => {}
             error => return Err(error),
         }

@@ -56,7 +56,7 @@ fn adjust(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
         return Err(Errno::EPERM);
     }
     let now = clock::realtime();
-    let told = Timex {
+    let timex = Timex {
         maxerror: NTP_PHASE_LIMIT,
         esterror: NTP_PHASE_LIMIT,
         status: STA_UNSYNC,
@@ -68,6 +68,6 @@ fn adjust(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
         tick: 10_000,
         ..Timex::default()
     };
-    user::write(kernel.memory_mut(), address, &told)?;
+    user::write(kernel.memory_mut(), address, &timex)?;
     Ok(TIME_ERROR)
 }

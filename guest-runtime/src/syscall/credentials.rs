@@ -89,38 +89,44 @@ fn optional(argument: u64) -> Option<u32> {
 
 fn setuid(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let uid = optional(a[0]).ok_or(Errno::EINVAL)?;
-    update(kernel, |who| who.set_uid(uid)).map(|()| 0)
+    update(kernel, |cred| cred.set_uid(uid)).map(|()| 0)
 }
 
 fn setgid(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let gid = optional(a[0]).ok_or(Errno::EINVAL)?;
-    update(kernel, |who| who.set_gid(gid)).map(|()| 0)
+    update(kernel, |cred| cred.set_gid(gid)).map(|()| 0)
 }
 
 fn setreuid(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    update(kernel, |who| who.set_reuid(optional(a[0]), optional(a[1]))).map(|()| 0)
+    update(kernel, |cred| {
+        cred.set_reuid(optional(a[0]), optional(a[1]))
+    })
+    .map(|()| 0)
 }
 
 fn setregid(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    update(kernel, |who| who.set_regid(optional(a[0]), optional(a[1]))).map(|()| 0)
+    update(kernel, |cred| {
+        cred.set_regid(optional(a[0]), optional(a[1]))
+    })
+    .map(|()| 0)
 }
 
 fn setresuid(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let wanted = [a[0], a[1], a[2]].map(optional);
-    update(kernel, |who| who.set_resuid(wanted)).map(|()| 0)
+    update(kernel, |cred| cred.set_resuid(wanted)).map(|()| 0)
 }
 
 fn setresgid(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let wanted = [a[0], a[1], a[2]].map(optional);
-    update(kernel, |who| who.set_resgid(wanted)).map(|()| 0)
+    update(kernel, |cred| cred.set_resgid(wanted)).map(|()| 0)
 }
 
 fn setfsuid(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    update(kernel, |who| Ok(who.set_fsuid(optional(a[0])).into()))
+    update(kernel, |cred| Ok(cred.set_fsuid(optional(a[0])).into()))
 }
 
 fn setfsgid(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    update(kernel, |who| Ok(who.set_fsgid(optional(a[0])).into()))
+    update(kernel, |cred| Ok(cred.set_fsgid(optional(a[0])).into()))
 }
 
 /// Writes real, effective and saved identifier.
@@ -155,7 +161,7 @@ fn setgroups(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     let count = u64::from(low_u32(a[0]));
     let groups: Vec<u32> = user::read_array(kernel.memory_mut(), a[1], count)?;
-    update(kernel, |who| who.set_groups(groups)).map(|()| 0)
+    update(kernel, |cred| cred.set_groups(groups)).map(|()| 0)
 }
 
 /// Reads the header of `capget` and `capset`; returns how many words each set has, and the task. For
@@ -184,8 +190,8 @@ fn capget(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let tid = find_task(kernel, tid)?;
     let pid = kernel.tasks.get(tid).ok_or(Errno::ESRCH)?.pid;
     let process = kernel.processes.get(pid).ok_or(Errno::ESRCH)?;
-    let who = process.credentials();
-    let sets = [who.effective, who.permitted, who.inheritable].map(Capabilities::bits);
+    let cred = process.credentials();
+    let sets = [cred.effective, cred.permitted, cred.inheritable].map(Capabilities::bits);
     if a[1] == 0 {
         return Ok(0);
     }
@@ -214,8 +220,8 @@ fn capset(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let effective = set(|word| word.effective);
     let permitted = set(|word| word.permitted);
     let inheritable = set(|word| word.inheritable);
-    update(kernel, |who| {
-        who.set_capabilities(effective, permitted, inheritable)
+    update(kernel, |cred| {
+        cred.set_capabilities(effective, permitted, inheritable)
     })?;
     Ok(0)
 }
@@ -232,13 +238,13 @@ pub(super) fn prctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             let one = Capabilities::one(argument).ok_or(Errno::EINVAL)?;
             return Ok(own(kernel).bounding.contains(one).into());
         }
-        PR_CAPBSET_DROP => update(kernel, |who| who.drop_from_bounding(argument))?,
+        PR_CAPBSET_DROP => update(kernel, |cred| cred.drop_from_bounding(argument))?,
         PR_GET_KEEPCAPS => {
             return Ok((own(kernel).securebits & SECBIT_KEEP_CAPS != 0).into());
         }
-        PR_SET_KEEPCAPS => update(kernel, |who| who.keep_capabilities(argument))?,
+        PR_SET_KEEPCAPS => update(kernel, |cred| cred.keep_capabilities(argument))?,
         PR_GET_SECUREBITS => return Ok(own(kernel).securebits.into()),
-        PR_SET_SECUREBITS => update(kernel, |who| who.set_securebits(argument))?,
+        PR_SET_SECUREBITS => update(kernel, |cred| cred.set_securebits(argument))?,
         PR_CAP_AMBIENT => return ambient(kernel, argument, rest),
         PR_SET_NO_NEW_PRIVS if argument == 1 && is_last => {
             kernel.process_mut().no_new_privileges = true;
@@ -258,14 +264,14 @@ fn ambient(kernel: &mut Kernel, operation: u64, rest: [u64; 3]) -> Result<u64, E
         return Err(Errno::EINVAL);
     }
     match operation {
-        PR_CAP_AMBIENT_CLEAR_ALL if capability == 0 => update(kernel, |who| {
-            who.ambient = Capabilities::NONE;
+        PR_CAP_AMBIENT_CLEAR_ALL if capability == 0 => update(kernel, |cred| {
+            cred.ambient = Capabilities::NONE;
             Ok(0)
         }),
         _ if capability > CAP_LAST_CAP => Err(Errno::EINVAL),
         PR_CAP_AMBIENT_IS_SET => Ok(own(kernel).ambient.has(capability).into()),
-        PR_CAP_AMBIENT_RAISE => update(kernel, |who| who.raise_ambient(capability)).map(|()| 0),
-        PR_CAP_AMBIENT_LOWER => update(kernel, |who| who.lower_ambient(capability)).map(|()| 0),
+        PR_CAP_AMBIENT_RAISE => update(kernel, |cred| cred.raise_ambient(capability)).map(|()| 0),
+        PR_CAP_AMBIENT_LOWER => update(kernel, |cred| cred.lower_ambient(capability)).map(|()| 0),
         _ => Err(Errno::EINVAL),
     }
 }

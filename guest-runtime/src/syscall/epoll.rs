@@ -97,12 +97,12 @@ fn find(kernel: &Kernel, target: FileId) -> Result<Found, Errno> {
         ready,
         // A list may get standard input later.
         polled: table.input || file.object.is::<Epoll>(),
-        places: Vec::new(),
+        registrations: Vec::new(),
     };
     if table.input {
         table.wait(&kernel.streams.input_waiters);
     }
-    found.places = table.into_places();
+    found.registrations = table.into_registrations();
     Ok(found)
 }
 
@@ -181,15 +181,15 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
         return Ok(0);
     }
     // One of several tasks is woken, as on Linux.
-    let place = Registration::new(kernel.vfs.epoll(epoll)?.waiters(), READABLE).exclusive();
+    let registration = Registration::new(kernel.vfs.epoll(epoll)?.waiters(), READABLE).exclusive();
     let wait = Wait {
         input,
         deadline,
         ..Wait::for_event(Event::File)
     };
-    let mut places = kernel.take_places();
-    places.push(place);
-    Err(kernel.block_in(places, wait, 0))
+    let mut registrations = kernel.take_registrations();
+    registrations.push(registration);
+    Err(kernel.block_in(registrations, wait, 0))
 }
 
 fn epoll_pwait(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

@@ -164,7 +164,7 @@ fn execute(
         LoadError::Memory(error) => error,
         _ => Errno::ELIBBAD,
     })?;
-    let (who, is_secure) = kernel
+    let (cred, is_secure) = kernel
         .process()
         .credentials()
         .after_execve(set_id(kernel, ino)?);
@@ -178,7 +178,7 @@ fn execute(
     kernel.forget_decoded();
     kernel.give_memory_back();
     forget_program(kernel);
-    take_rights(kernel, who, is_secure);
+    take_rights(kernel, cred, is_secure);
     executable::set(kernel, ino);
     let (mut io, process) = kernel.io();
     io.vfs.unshare_files(process);
@@ -210,16 +210,16 @@ fn set_id(kernel: &Kernel, ino: Ino) -> Result<SetId, Errno> {
 }
 
 /// Gives the running process the credentials of its new program.
-fn take_rights(kernel: &mut Kernel, who: Credentials, is_secure: bool) {
+fn take_rights(kernel: &mut Kernel, cred: Credentials, is_secure: bool) {
     let is_plain = |ids: Identifiers| ids.real == ids.effective;
     let process = kernel.process_mut();
-    let dumpable = u64::from(is_plain(who.user) && is_plain(who.group));
+    let dumpable = u64::from(is_plain(cred.user) && is_plain(cred.group));
     process.files.set_dumpable(dumpable);
     process.is_secure = is_secure;
     if is_secure {
         process.parent_death_signal = 0;
     }
-    credentials::set(kernel, who);
+    credentials::set(kernel, cred);
 }
 
 /// Resets the state that the new program does not inherit.

@@ -29,7 +29,7 @@ use hartline_linux::signal::SIGXFSZ;
 /// State outside the file system that reads and writes need.
 struct World<'a> {
     task: u32,
-    who: &'a Credentials,
+    cred: &'a Credentials,
     streams: &'a mut Streams,
     random: &'a mut Random,
 }
@@ -39,8 +39,8 @@ impl Outside for World<'_> {
         self.task
     }
 
-    fn who(&self) -> &Credentials {
-        self.who
+    fn cred(&self) -> &Credentials {
+        self.cred
     }
 
     fn read_input(&mut self, to: UserSliceMut<'_>, nonblocking: bool) -> Result<usize, Errno> {
@@ -97,7 +97,7 @@ fn split(kernel: &mut Kernel) -> (Io<'_>, World<'_>, &mut AddressSpace) {
     };
     let world = World {
         task: kernel.tasks[kernel.current].tid,
-        who: &kernel.processes[kernel.current].files.who,
+        cred: &kernel.processes[kernel.current].files.cred,
         streams: &mut kernel.streams,
         random: &mut kernel.random,
     };

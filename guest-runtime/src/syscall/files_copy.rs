@@ -52,11 +52,11 @@ fn copy_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[5] != 0 {
         return Err(Errno::EINVAL);
     }
-    let mut place = |address| match address {
+    let mut location = |address| match address {
         0 => Ok(None),
         address => position(user::read(kernel.memory_mut(), address)?),
     };
-    let (source, target) = (place(a[1])?, place(a[3])?);
+    let (source, target) = (location(a[1])?, location(a[3])?);
     check_range(kernel, (from, source), (to, target), a[4])?;
     let done = copy(kernel, (from, source), (to, target), a[4])?;
     for (address, start) in [(a[1], source), (a[3], target)] {

@@ -141,6 +141,6 @@ fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let vfs = &mut kernel.vfs;
     vfs.files.get_mut(id)?.offset = cookie;
     vfs.fs.accessed(directory);
-    vfs.fs.tell(directory, IN_ACCESS);
+    vfs.fs.fsnotify(directory, IN_ACCESS);
     Ok(out.len() as u64)
 }

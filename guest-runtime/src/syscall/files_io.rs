@@ -52,7 +52,7 @@ pub(super) fn position(offset: u64) -> Result<Option<u64>, Errno> {
 }
 
 /// Checks the position of `pread64` and its like; `ESPIPE` if the file has no position.
-fn place(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
+fn pread_position(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
     let at = position(a[3])?;
     match kernel.file(a[0])?.mode.has(Mode::PREAD) {
         true => Ok(at),
@@ -150,18 +150,20 @@ pub(super) fn block(
     if kernel.vfs.files.get(id)?.mode.has(Mode::STORAGE) {
         return Ok(kernel.await_disk(progress));
     }
-    let mut table = PollTable::collecting(events, kernel.take_places());
+    let mut table = PollTable::collecting(events, kernel.take_registrations());
     let file = kernel.vfs.files.get(id)?;
     file.object.poll(&kernel.view(), file, &mut table);
-    let mut places = table.into_places();
+    let mut registrations = table.into_registrations();
     if events == READABLE && file.mode.has(Mode::WAKE_ONE) {
-        places.iter_mut().for_each(Registration::set_exclusive);
+        registrations
+            .iter_mut()
+            .for_each(Registration::set_exclusive);
     }
     let wait = Wait {
         input: file.mode.has(Mode::INPUT),
         ..Wait::for_event(Event::File)
     };
-    Ok(kernel.block_in(places, wait, progress))
+    Ok(kernel.block_in(registrations, wait, progress))
 }
 
 /// Sends `SIGPIPE` if the result is `EPIPE`.
@@ -279,13 +281,13 @@ pub(super) fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 pub(super) fn pread64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let at = place(kernel, a)?;
+    let at = pread_position(kernel, a)?;
     let id = kernel.file_id(a[0])?;
     read_at(kernel, id, at, a[1], a[2])
 }
 
 pub(super) fn pwrite64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let at = place(kernel, a)?;
+    let at = pread_position(kernel, a)?;
     let (id, before) = (kernel.file_id(a[0])?, kernel.progress());
     let at = at.map(|at| at.saturating_add(before));
     let (address, count) = (a[1].wrapping_add(before), a[2].saturating_sub(before));
@@ -408,12 +410,12 @@ pub(super) fn writev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 pub(super) fn preadv(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let at = place(kernel, a)?;
+    let at = pread_position(kernel, a)?;
     read_vectors(kernel, a, at)
 }
 
 pub(super) fn pwritev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let at = place(kernel, a)?;
+    let at = pread_position(kernel, a)?;
     write_vectors(kernel, a, at)
 }
 
@@ -421,7 +423,7 @@ pub(super) fn pwritev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn second_version(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
     let at = match a[3] {
         u64::MAX => None,
-        _ => place(kernel, a)?,
+        _ => pread_position(kernel, a)?,
     };
     match a[5] & !RWF_HARMLESS {
         0 => Ok(at),

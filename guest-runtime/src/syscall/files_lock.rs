@@ -130,8 +130,8 @@ pub(super) fn set_lock(
         Ok(()) => {}
         Err(Errno::EAGAIN) if call.waits => {
             locks.wait(ino, &wanted)?;
-            let place = Registration::new(locks.waiters(ino), ALL);
-            let error = kernel.block_at(place, NEVER, 0);
+            let registration = Registration::new(locks.waiters(ino), ALL);
+            let error = kernel.block_at(registration, NEVER, 0);
             if error != Errno::ERESTARTSYS {
                 kernel.vfs.locks.end_wait(pid);
             }
@@ -157,8 +157,8 @@ fn flock(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     };
     match locks.lock_whole(ino, id, exclusive) {
         Err(Errno::EAGAIN) if a[1] & LOCK_NB == 0 => {
-            let place = Registration::new(locks.waiters(ino), ALL);
-            Err(kernel.block_at(place, NEVER, 0))
+            let registration = Registration::new(locks.waiters(ino), ALL);
+            Err(kernel.block_at(registration, NEVER, 0))
         }
         result => result.map(|()| 0),
     }

@@ -85,8 +85,8 @@ fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
     let Kind::Fifo(pipe) = &kernel.vfs.fs.inode(ino)?.kind else {
         return Ok(u64::from(fd));
     };
-    let place = Registration::new(&pipe.read_waiters, OPENED);
-    let error = kernel.block_at(place, NEVER, progress);
+    let registration = Registration::new(&pipe.read_waiters, OPENED);
+    let error = kernel.block_at(registration, NEVER, progress);
     if error != Errno::ERESTARTSYS {
         let (mut io, process) = kernel.io();
         io.close(process, fd)?;
@@ -182,9 +182,9 @@ fn resolve_new_file(kernel: &mut Kernel, dirfd: u64, address: u64) -> Result<Res
 }
 
 fn create(kernel: &mut Kernel, resolved: &Resolved, new: NewInode) -> Result<Ino, Errno> {
-    let place = resolved.place(Errno::EEXIST)?;
+    let dentry = resolved.dentry(Errno::EEXIST)?;
     let (vfs, process) = kernel.file_state();
-    vfs.fs.create(place, new, &process.who)
+    vfs.fs.create(dentry, new, &process.cred)
 }
 
 fn mkdirat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -234,10 +234,10 @@ fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     };
     let ino = inode_at(kernel, a[0], a[1], flags & AT_EMPTY_PATH | nofollow)?;
     let resolved = resolve_new_file(kernel, a[2], a[3])?;
-    let place = resolved.place(Errno::EEXIST)?;
+    let dentry = resolved.dentry(Errno::EEXIST)?;
     let (vfs, process) = kernel.file_state();
     let device = |ino| vfs.fs.attributes(ino, process).map(|found| found.device);
-    if ino.1 != place.directory.1 || device(ino)? != device(place.directory)? {
+    if ino.1 != dentry.directory.1 || device(ino)? != device(dentry.directory)? {
         return Err(Errno::EXDEV);
     }
     // Only an unnamed file that was opened without O_EXCL may get its first name.
@@ -245,7 +245,7 @@ fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if inode.nlink == 0 && !inode.nameable {
         return Err(Errno::ENOENT);
     }
-    vfs.fs.link(place, ino, &process.who)?;
+    vfs.fs.link(dentry, ino, &process.cred)?;
     Ok(0)
 }
 
@@ -265,7 +265,7 @@ fn unlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let bare = bare.map_or(path.as_slice(), |at| &path[..=at]);
     let resolved = crate::fs::walk::resolve(&mut vfs.fs, process, start, bare, options)?;
     let removes_directory = flags & AT_REMOVEDIR != 0;
-    let place = resolved.place(match resolved.last {
+    let dentry = resolved.dentry(match resolved.last {
         _ if !removes_directory => Errno::EISDIR,
         Last::Dot => Errno::EINVAL,
         Last::DotDot => Errno::ENOTEMPTY,
@@ -277,8 +277,8 @@ fn unlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::ENOTDIR);
     }
     match removes_directory {
-        true => vfs.fs.remove_directory(place, ino, &process.who)?,
-        false => vfs.fs.unlink(place, ino, &process.who)?,
+        true => vfs.fs.remove_directory(dentry, ino, &process.cred)?,
+        false => vfs.fs.unlink(dentry, ino, &process.cred)?,
     }
     Ok(0)
 }
@@ -298,7 +298,7 @@ fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if source.parent.1 != target.parent.1 {
         return Err(Errno::EXDEV);
     }
-    let (old, new) = (source.place(Errno::EBUSY)?, target.place(Errno::EBUSY)?);
+    let (old, new) = (source.dentry(Errno::EBUSY)?, target.dentry(Errno::EBUSY)?);
     let ino = source.existing()?;
     let is_directory = vfs.fs.attributes(ino, process)?.is_directory();
     let slash = source.trailing_slash || target.trailing_slash && how != Rename::Exchange;
@@ -306,7 +306,7 @@ fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::ENOTDIR);
     }
     vfs.fs
-        .rename((old, ino), (new, target.target), how, &process.who)?;
+        .rename((old, ino), (new, target.target), how, &process.cred)?;
     Ok(0)
 }
 
@@ -374,7 +374,7 @@ fn check_enter(kernel: &Kernel, ino: Ino) -> Result<(), Errno> {
     if !attributes.is_directory() {
         return Err(Errno::ENOTDIR);
     }
-    attributes.check(&process.who, MAY_EXEC)
+    attributes.check(&process.cred, MAY_EXEC)
 }
 
 /// Gives the processes that share directories and umask with the running one (`CLONE_FS`) its

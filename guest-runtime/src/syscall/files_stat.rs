@@ -173,7 +173,7 @@ fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if attributes.is_directory() {
         return Err(Errno::EISDIR);
     }
-    attributes.check(&process.who, MAY_WRITE)?;
+    attributes.check(&process.cred, MAY_WRITE)?;
     vfs.fs.check_not_executed(ino)?;
     end_leases(kernel, ino)?;
     check_file_size(kernel, ino, size.cast_unsigned())?;
@@ -183,7 +183,7 @@ fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 /// Clears the set-ID bits of a file whose contents the running process has changed.
 fn contents_changed(kernel: &mut Kernel, ino: Ino) {
     let (vfs, process) = kernel.file_state();
-    vfs.fs.contents_changed_by(ino, &process.who);
+    vfs.fs.contents_changed_by(ino, &process.cred);
 }
 
 /// Sets the length of a file; the running process loses its pages beyond the new end.
@@ -231,14 +231,14 @@ fn access(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let process = &mut kernel.process_mut().files;
-    let who = Rc::clone(&process.who);
+    let cred = Rc::clone(&process.cred);
     if flags & AT_EACCESS == 0
-        && let Some(real) = who.of_real_user()
+        && let Some(real) = cred.of_real_user()
     {
-        process.who = Rc::new(real);
+        process.cred = Rc::new(real);
     }
     let result = check_access(kernel, a, mask, flags);
-    kernel.process_mut().files.who = who;
+    kernel.process_mut().files.cred = cred;
     result
 }
 
@@ -250,7 +250,7 @@ fn check_access(kernel: &mut Kernel, a: &[u64; 6], mask: u32, flags: u32) -> Res
     if is_program && vfs.fs.has_mount_flag(ino, MS_NOEXEC) {
         return Err(Errno::EACCES);
     }
-    attributes.check(&process.who, mask)?;
+    attributes.check(&process.cred, mask)?;
     Ok(0)
 }
 
@@ -264,7 +264,7 @@ fn faccessat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn set_mode(kernel: &mut Kernel, ino: Ino, mode: u64) -> Result<u64, Errno> {
     let (vfs, process) = kernel.file_state();
-    vfs.fs.set_mode(ino, low_u32(mode), &process.who)?;
+    vfs.fs.set_mode(ino, low_u32(mode), &process.cred)?;
     Ok(0)
 }
 
@@ -290,7 +290,7 @@ fn fchmodat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn set_owner(kernel: &mut Kernel, ino: Ino, uid: u64, gid: u64) -> Result<u64, Errno> {
     let id = |id: u64| Some(low_u32(id)).filter(|&id| id != u32::MAX);
     let (vfs, process) = kernel.file_state();
-    vfs.fs.set_owner(ino, id(uid), id(gid), &process.who)?;
+    vfs.fs.set_owner(ino, id(uid), id(gid), &process.cred)?;
     Ok(0)
 }
 
@@ -343,8 +343,8 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     };
     let (vfs, process) = kernel.file_state();
     let attributes = vfs.fs.attributes(ino, process)?;
-    let may_write = attributes.check(&process.who, MAY_WRITE).is_ok();
-    vfs.fs.set_times(ino, times, &process.who, may_write)?;
+    let may_write = attributes.check(&process.cred, MAY_WRITE).is_ok();
+    vfs.fs.set_times(ino, times, &process.cred, may_write)?;
     Ok(0)
 }
 

@@ -98,7 +98,7 @@ fn set(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
     let value = user::slice(kernel.memory_mut(), a[2], a[3])?.to_vec();
     let (vfs, process) = kernel.file_state();
     vfs.fs
-        .set_extended(ino, &name, &value, when, &process.who)?;
+        .set_extended(ino, &name, &value, when, &process.cred)?;
     Ok(0)
 }
 
@@ -106,14 +106,14 @@ fn get(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
     let ino = inode(kernel, a[0], target)?;
     let name = name(kernel, a[1])?;
     let (vfs, process) = (&kernel.vfs, &kernel.process().files);
-    let value = vfs.fs.extended(ino, &name, &process.who)?;
+    let value = vfs.fs.extended(ino, &name, &process.cred)?;
     give(kernel, &value, a[2], a[3])
 }
 
 fn list(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
     let ino = inode(kernel, a[0], target)?;
     let (vfs, process) = (&kernel.vfs, &kernel.process().files);
-    let names = vfs.fs.extended_names(ino, &process.who)?;
+    let names = vfs.fs.extended_names(ino, &process.cred)?;
     give(kernel, &names, a[1], a[2])
 }
 
@@ -121,6 +121,6 @@ fn remove(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errn
     let ino = inode(kernel, a[0], target)?;
     let name = name(kernel, a[1])?;
     let (vfs, process) = kernel.file_state();
-    vfs.fs.remove_extended(ino, &name, &process.who)?;
+    vfs.fs.remove_extended(ino, &name, &process.cred)?;
     Ok(0)
 }

@@ -70,7 +70,7 @@ fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if wanted & IN_ONLYDIR != 0 && !attributes.is_directory() {
         return Err(Errno::ENOTDIR);
     }
-    attributes.check(&process.who, MAY_READ)?;
+    attributes.check(&process.cred, MAY_READ)?;
     let watch = vfs.fs.notify.add_watch(instance, ino, wanted)?;
     Ok(u64::from(watch.cast_unsigned()))
 }

@@ -45,7 +45,7 @@ pub(super) fn set_lease(kernel: &mut Kernel, fd: u64, wanted: u64) -> Result<u64
     };
     let process = &kernel.process().files;
     let attributes = kernel.vfs.fs.attributes(ino, process)?;
-    if attributes.uid != process.who.user.files && !process.who.has(CAP_LEASE) {
+    if attributes.uid != process.cred.user.files && !process.cred.has(CAP_LEASE) {
         return Err(Errno::EACCES);
     }
     if attributes.mode & S_IFMT != S_IFREG {
@@ -70,8 +70,8 @@ pub(super) const WAITS_FOR_LEASE: u64 = u64::MAX;
 
 /// Waits for the end of the leases on a file that the running call found in its way.
 pub(super) fn await_lease(kernel: &mut Kernel, (ino, deadline): (Ino, u64)) -> Errno {
-    let place = Registration::new(kernel.vfs.leases.waiters(ino), ALL);
-    kernel.block_at(place, deadline, WAITS_FOR_LEASE)
+    let registration = Registration::new(kernel.vfs.leases.waiters(ino), ALL);
+    kernel.block_at(registration, deadline, WAITS_FOR_LEASE)
 }
 
 /// Waits until no lease is in the way of a change of the file `ino`.

@@ -8,8 +8,8 @@ use crate::kernel::Kernel;
 use crate::kernel::executable;
 use crate::mm::user;
 use crate::mm::{
-    Access, Backing, Label, MapPlace, MapRequest, MappedFile, Populate, Protection, SharedMemory,
-    VmFlags,
+    Access, Backing, Label, MapLocation, MapRequest, MappedFile, Populate, Protection,
+    SharedMemory, VmFlags,
 };
 use core::ops::Range;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
@@ -68,13 +68,13 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         MAP_PRIVATE => false,
         _ => return Err(Errno::EINVAL),
     };
-    let place = if flags & MAP_FIXED_NOREPLACE != 0 {
-        MapPlace::FixedNoReplace(address)
+    let location = if flags & MAP_FIXED_NOREPLACE != 0 {
+        MapLocation::FixedNoReplace(address)
     } else if flags & MAP_FIXED != 0 {
         forget(kernel, address, length);
-        MapPlace::Fixed(address)
+        MapLocation::Fixed(address)
     } else {
-        MapPlace::Hint(address)
+        MapLocation::Hint(address)
     };
     let (backing, label, file_flags) = match flags & MAP_ANONYMOUS {
         0 => file_contents(kernel, fd, (offset, length), shared, protection)?,
@@ -82,7 +82,7 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     };
     let set = vm_flags(kernel, flags, shared)?.with(file_flags);
     let start = kernel.memory_mut().map(MapRequest {
-        place,
+        location,
         length,
         protection,
         shared,

@@ -74,7 +74,7 @@ fn mount(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let kind = string(kernel, kind, PATH_MAX)?;
     let name = string(kernel, source, PATH_MAX)?;
     let options = string(kernel, options, MAX_OPTIONS)?.unwrap_or_default();
-    let place = inode_at(kernel, sign_extended(AT_FDCWD), target, 0)?;
+    let location = inode_at(kernel, sign_extended(AT_FDCWD), target, 0)?;
     if flags & MS_MGC_MSK == MS_MGC_VAL {
         flags &= !MS_MGC_MSK;
     }
@@ -84,27 +84,27 @@ fn mount(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     check_rights(kernel)?;
     sweep(kernel);
     // What was detached is outside the tree.
-    if !kernel.vfs.fs.mounts().is_attached(place.1) {
+    if !kernel.vfs.fs.mounts().is_attached(location.1) {
         return Err(Errno::EINVAL);
     }
     match () {
-        () if flags & MS_REMOUNT != 0 => remount(kernel, place, flags, &options)?,
-        () if flags & MS_BIND != 0 => bind(kernel, source, place, flags & MS_REC != 0)?,
-        () if flags & PROPAGATION != 0 => propagate(kernel, place, flags)?,
-        () if flags & MS_MOVE != 0 => move_mount(kernel, source, place)?,
+        () if flags & MS_REMOUNT != 0 => remount(kernel, location, flags, &options)?,
+        () if flags & MS_BIND != 0 => bind(kernel, source, location, flags & MS_REC != 0)?,
+        () if flags & PROPAGATION != 0 => propagate(kernel, location, flags)?,
+        () if flags & MS_MOVE != 0 => move_mount(kernel, source, location)?,
         () => {
             let kind = kind.ok_or(Errno::EINVAL)?;
             let name = name.unwrap_or_else(|| b"none".to_vec());
-            new_mount(kernel, (&kind, name), place, flags, &options)?;
+            new_mount(kernel, (&kind, name), location, flags, &options)?;
         }
     }
     Ok(0)
 }
 
-/// The number of the mount whose root is `place`.
-fn mount_at(kernel: &Kernel, place: Ino) -> Result<MountId, Errno> {
-    match kernel.vfs.fs.is_mount_root(place) {
-        true => Ok(place.1),
+/// The number of the mount whose root is `location`.
+fn mount_at(kernel: &Kernel, location: Ino) -> Result<MountId, Errno> {
+    match kernel.vfs.fs.is_mount_root(location) {
+        true => Ok(location.1),
         false => Err(Errno::EINVAL),
     }
 }
@@ -120,31 +120,31 @@ fn mount_flags(flags: u64) -> Result<u64, Errno> {
 fn new_mount(
     kernel: &mut Kernel,
     (kind, source): (&[u8], Vec<u8>),
-    place: Ino,
+    location: Ino,
     flags: u64,
     options: &[u8],
 ) -> Result<(), Errno> {
     let flags = mount_flags(flags)?;
     let fs = &mut kernel.vfs.fs;
-    let place = fs.covered(place);
+    let location = fs.covered(location);
     let super_block = match kind {
         b"tmpfs" => {
             let options = Options::parse(options, fs.budget().limit())?;
-            if !is_directory(kernel, place)? {
+            if !is_directory(kernel, location)? {
                 return Err(Errno::ENOTDIR);
             }
-            let who = Rc::clone(&kernel.process().files.who);
-            kernel.vfs.fs.make_tmpfs(&options, &who)?
+            let cred = Rc::clone(&kernel.process().files.cred);
+            kernel.vfs.fs.make_tmpfs(&options, &cred)?
         }
         _ => {
             let super_block = fs.system_file_system(kind).ok_or(Errno::ENODEV)?;
-            let is_there = fs.is_mount_root(place)
-                && (fs.mount_of(place))
+            let is_there = fs.is_mount_root(location)
+                && (fs.mount_of(location))
                     .is_some_and(|mount| Rc::ptr_eq(&mount.super_block, &super_block));
             if is_there {
                 return Err(Errno::EBUSY);
             }
-            check_kinds(kernel, super_block.root, place)?;
+            check_kinds(kernel, super_block.root, location)?;
             super_block
         }
     };
@@ -152,7 +152,7 @@ fn new_mount(
     let mount = Mount {
         super_block,
         root,
-        point: Some(place),
+        point: Some(location),
         source: source.into(),
         flags,
     };
@@ -170,8 +170,8 @@ fn has_writers(kernel: &Kernel, is_meant: impl Fn(MountId, &SuperBlock) -> bool)
 }
 
 /// Changes the flags of a mount; without `MS_BIND` also whether its file system is read-only.
-fn remount(kernel: &mut Kernel, place: Ino, flags: u64, options: &[u8]) -> Result<(), Errno> {
-    let id = mount_at(kernel, place)?;
+fn remount(kernel: &mut Kernel, location: Ino, flags: u64, options: &[u8]) -> Result<(), Errno> {
+    let id = mount_at(kernel, location)?;
     let is_bind = flags & MS_BIND != 0;
     let mut kept = mount_flags(flags & !(MS_REMOUNT | MS_BIND | MS_REC))?;
     let mount = kernel.vfs.fs.mounts().get(id).ok_or(Errno::EINVAL)?;
@@ -214,18 +214,18 @@ fn source_at(kernel: &mut Kernel, source: u64) -> Result<Ino, Errno> {
     }
 }
 
-/// Mounts what is at `source` also at `place`; with `all`, the mounts below it too.
-fn bind(kernel: &mut Kernel, source: u64, place: Ino, all: bool) -> Result<(), Errno> {
+/// Mounts what is at `source` also at `location`; with `all`, the mounts below it too.
+fn bind(kernel: &mut Kernel, source: u64, location: Ino, all: bool) -> Result<(), Errno> {
     let root = source_at(kernel, source)?;
-    check_kinds(kernel, root, place)?;
+    check_kinds(kernel, root, location)?;
     let process = &kernel.processes[kernel.current].files;
     let fs = &mut kernel.vfs.fs;
-    let place = fs.covered(place);
+    let location = fs.covered(location);
     let below = match all {
         true => fs.mounts_below(root, process),
         false => Vec::new(),
     };
-    let top = fs.attach(fs.copy_of_mount(root, place).ok_or(Errno::EINVAL)?)?;
+    let top = fs.attach(fs.copy_of_mount(root, location).ok_or(Errno::EINVAL)?)?;
     // The copy of each mount, by the number of the original.
     let mut copies = Vec::from([(root.1, top.1)]);
     for (id, parent) in below {
@@ -246,28 +246,28 @@ fn bind(kernel: &mut Kernel, source: u64, place: Ino, all: bool) -> Result<(), E
 }
 
 /// Accepts a kind of propagation.
-fn propagate(kernel: &Kernel, place: Ino, flags: u64) -> Result<(), Errno> {
+fn propagate(kernel: &Kernel, location: Ino, flags: u64) -> Result<(), Errno> {
     let kind = flags & !(MS_REC | MS_SILENT);
     if !kind.is_power_of_two() {
         return Err(Errno::EINVAL);
     }
-    mount_at(kernel, place).map(|_| ())
+    mount_at(kernel, location).map(|_| ())
 }
 
-fn move_mount(kernel: &mut Kernel, source: u64, place: Ino) -> Result<(), Errno> {
+fn move_mount(kernel: &mut Kernel, source: u64, location: Ino) -> Result<(), Errno> {
     let from = source_at(kernel, source)?;
     let id = mount_at(kernel, from)?;
     let fs = &kernel.vfs.fs;
     let has_point = (fs.mounts().get(id)).is_some_and(|mount| mount.point.is_some());
-    let place = fs.covered(place);
-    if !has_point || is_directory(kernel, from)? != is_directory(kernel, place)? {
+    let location = fs.covered(location);
+    if !has_point || is_directory(kernel, from)? != is_directory(kernel, location)? {
         return Err(Errno::EINVAL);
     }
     let process = &kernel.process().files;
-    if fs.is_place_below(place, from, process) {
+    if fs.is_place_below(location, from, process) {
         return Err(Errno::ELOOP);
     }
-    kernel.vfs.fs.set_point(id, Some(place));
+    kernel.vfs.fs.set_point(id, Some(location));
     Ok(())
 }
 
@@ -304,11 +304,11 @@ fn umount2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         0 => 0,
         _ => AT_SYMLINK_NOFOLLOW,
     };
-    let place = inode_at(kernel, sign_extended(AT_FDCWD), a[0], nofollow)?;
+    let location = inode_at(kernel, sign_extended(AT_FDCWD), a[0], nofollow)?;
     check_rights(kernel)?;
     sweep(kernel);
-    let place = kernel.vfs.fs.covered(place);
-    let id = mount_at(kernel, place)?;
+    let location = kernel.vfs.fs.covered(location);
+    let id = mount_at(kernel, location)?;
     let mounts = kernel.vfs.fs.mounts();
     let is_attached = mounts.get(id).is_some_and(|mount| mount.point.is_some());
     if !is_attached && id != mounts.top() {
@@ -325,7 +325,7 @@ fn umount2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Ok(0);
     }
     let process = &kernel.processes[kernel.current].files;
-    let below = kernel.vfs.fs.mounts_below(place, process);
+    let below = kernel.vfs.fs.mounts_below(location, process);
     for id in below.into_iter().map(|(id, _)| id).chain([id]) {
         kernel.vfs.fs.set_point(id, None);
     }
@@ -362,11 +362,11 @@ fn pivot_root(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let old = fs.covered(old);
-    let place = fs.mounts().get(root.1).and_then(|mount| mount.point);
+    let location = fs.mounts().get(root.1).and_then(|mount| mount.point);
     let fs = &mut kernel.vfs.fs;
-    fs.set_point(new.1, place);
+    fs.set_point(new.1, location);
     fs.set_point(root.1, Some(old));
-    if place.is_none() {
+    if location.is_none() {
         fs.set_top(new.1);
     }
     move_processes(kernel, root, new);

@@ -77,9 +77,9 @@ fn mq_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         most: process.limits[RLIMIT_MSGQUEUE].rlim_cur,
     });
     process.files.fds.free_from(0)?;
-    let who = Rc::clone(&process.files.who);
+    let cred = Rc::clone(&process.files.cred);
     let queues = &mut kernel.message_queues;
-    let queue = queues.open(name, (wanted, flags & O_EXCL != 0), new, &who)?;
+    let queue = queues.open(name, (wanted, flags & O_EXCL != 0), new, &cred)?;
     let file = Rc::new(OpenQueue {
         queue,
         registrant: Cell::new(None),
@@ -91,8 +91,8 @@ fn mq_open(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn mq_unlink(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let name = read_name(kernel, a[0])?;
-    let who = Rc::clone(&kernel.process().files.who);
-    kernel.message_queues.unlink(&name, &who)?;
+    let cred = Rc::clone(&kernel.process().files.cred);
+    kernel.message_queues.unlink(&name, &cred)?;
     Ok(0)
 }
 
@@ -132,8 +132,8 @@ fn wait(kernel: &mut Kernel, fd: u64, queue: &MessageQueue, events: u32, deadlin
                 READABLE => &queue.receivers,
                 _ => &queue.senders,
             };
-            let place = Registration::new(waiters, events).exclusive();
-            kernel.block_at(place, deadline, 0)
+            let registration = Registration::new(waiters, events).exclusive();
+            kernel.block_at(registration, deadline, 0)
         }
         Ok(true) => Errno::EAGAIN,
         Err(error) => error,
@@ -200,7 +200,7 @@ fn mq_timedreceive(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(text.len() as u64)
 }
 
-/// Reads how a process wants to hear of a message.
+/// Reads how a process wants to be notified of a message.
 fn read_notice(kernel: &mut Kernel, address: u64) -> Result<Notice, Errno> {
     let event: Sigevent = user::read(kernel.memory_mut(), address)?;
     match event.sigev_notify {

@@ -67,8 +67,8 @@ fn transfer(kernel: &mut Kernel, a: &[u64; 6], writes: bool) -> Result<u64, Errn
             return Ok(done);
         };
         let length = own.iov_len.min(other.iov_len).min(PIECE);
-        let places = (own.iov_base, other.iov_base);
-        match copy(kernel, space, places, length, writes) {
+        let locations = (own.iov_base, other.iov_base);
+        match copy(kernel, space, locations, length, writes) {
             Ok(()) => done += length,
             Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
         }

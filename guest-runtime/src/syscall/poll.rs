@@ -82,9 +82,9 @@ fn watch(kernel: &mut Kernel, watches: &mut [Watch], timeout_ns: u64) -> Result<
                 deadline,
                 ..Wait::for_event(Event::File)
             };
-            let places = kernel.take_places();
-            let places = places_of(kernel, watches, places);
-            Err(kernel.block_in(places, wait, 0))
+            let registrations = kernel.take_registrations();
+            let registrations = registrations_of(kernel, watches, registrations);
+            Err(kernel.block_in(registrations, wait, 0))
         }
         (_, _, true) => Ok(watch_now(kernel, watches).0),
         (count, _, false) => Ok(count),
@@ -92,20 +92,20 @@ fn watch(kernel: &mut Kernel, watches: &mut [Watch], timeout_ns: u64) -> Result<
 }
 
 /// Adds places in the wait queues of the watched descriptions, each for its events.
-fn places_of(
+fn registrations_of(
     kernel: &Kernel,
     watches: &[Watch],
-    mut places: Vec<Registration>,
+    mut registrations: Vec<Registration>,
 ) -> Vec<Registration> {
     for watch in watches {
         let file = watch.file.map(|id| kernel.vfs.files.get(id));
         if let Some(Ok(file)) = file {
-            let mut table = PollTable::collecting(watch.events | ALWAYS, places);
+            let mut table = PollTable::collecting(watch.events | ALWAYS, registrations);
             file.object.poll(&kernel.view(), file, &mut table);
-            places = table.into_places();
+            registrations = table.into_registrations();
         }
     }
-    places
+    registrations
 }
 
 /// Whether a read would not block.

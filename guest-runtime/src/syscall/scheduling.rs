@@ -133,8 +133,8 @@ fn sched_getattr(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Returns the tasks that `ioprio_set` and `ioprio_get` are about; 0 is the caller, its group or
 /// its user.
-fn io_tasks(kernel: &mut Kernel, which: u64, who: u64) -> Result<Vec<u32>, Errno> {
-    let number = low_u32(who);
+fn io_tasks(kernel: &mut Kernel, which: u64, cred: u64) -> Result<Vec<u32>, Errno> {
+    let number = low_u32(cred);
     let own = kernel.process();
     let (group, user) = match number {
         0 => (own.group, own.uid()),
@@ -146,7 +146,7 @@ fn io_tasks(kernel: &mut Kernel, which: u64, who: u64) -> Result<Vec<u32>, Errno
         tasks.map(|task| task.tid).collect::<Vec<_>>()
     };
     let tasks = match u64::from(low_u32(which)) {
-        IOPRIO_WHO_PROCESS => Vec::from([find_task(kernel, who)?]),
+        IOPRIO_WHO_PROCESS => Vec::from([find_task(kernel, cred)?]),
         IOPRIO_WHO_PGRP => of(&|process| process.group == group),
         IOPRIO_WHO_USER => of(&|process| process.uid() == user),
         _ => return Err(Errno::EINVAL),
@@ -161,7 +161,7 @@ fn io_tasks(kernel: &mut Kernel, which: u64, who: u64) -> Result<Vec<u32>, Errno
 fn ioprio_set(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let wanted = low_u32(a[2]);
     let (class, level) = (wanted >> IOPRIO_CLASS_SHIFT, wanted & IOPRIO_LEVEL_MASK);
-    let own = Rc::clone(&kernel.process().files.who);
+    let own = Rc::clone(&kernel.process().files.cred);
     match class {
         IOPRIO_CLASS_RT if !own.has(CAP_SYS_ADMIN) && !own.has(CAP_SYS_NICE) => {
             return Err(Errno::EPERM);

@@ -87,7 +87,7 @@ pub(super) fn own(kernel: &mut Kernel, fd: u64) -> Result<(), Errno> {
     let (vfs, process) = kernel.file_state();
     let notice = &mut vfs.file_mut(process, low_u32(fd))?.notice;
     notice.fd = low_u32(fd);
-    let own = FileOwner::new(Whom::Process(process.pid), &process.who);
+    let own = FileOwner::new(Whom::Process(process.pid), &process.cred);
     notice.owner = notice.owner.or(Some(own));
     Ok(())
 }
@@ -119,7 +119,7 @@ fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, 
     }
     let (vfs, process) = kernel.file_state();
     let file = vfs.file_mut(process, low_u32(fd))?;
-    file.notice.owner = whom.map(|whom| FileOwner::new(whom, &process.who));
+    file.notice.owner = whom.map(|whom| FileOwner::new(whom, &process.cred));
     Ok(0)
 }
 
@@ -135,7 +135,7 @@ pub(super) fn set_asynchronous(kernel: &mut Kernel, fd: u64, on: bool) -> Result
         table.wait(&kernel.streams.input_waiters);
     }
     let (mut io, process) = kernel.io();
-    io.set_asynchronous(process, low_u32(fd), on, table.into_places())?;
+    io.set_asynchronous(process, low_u32(fd), on, table.into_registrations())?;
     if io.vfs.awaits_input {
         // Standard input is polled in the ticks.
         kernel.start_ticking();

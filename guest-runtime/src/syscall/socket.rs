@@ -99,11 +99,11 @@ fn is_icmp(family: Family, kind: Type, protocol: i32) -> bool {
 
 fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (family, kind, flags) = parse_kind(a)?;
-    let who = credentials(kernel);
+    let cred = credentials(kernel);
     let mut socket = Socket {
         is_raw: low_u32(a[1]) & 0xf == SOCK_RAW,
         is_icmp: is_icmp(family, kind, low_i32(a[2])),
-        ..Socket::new(family, kind, who)
+        ..Socket::new(family, kind, cred)
     };
     if socket.is_raw && socket.is_icmp {
         if !kernel.process().has(CAP_NET_RAW) {
@@ -128,8 +128,8 @@ fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if family != Family::Unix {
         return Err(Errno::EOPNOTSUPP);
     }
-    let who = credentials(kernel);
-    let [first, second] = kernel.net.pair(kind, who)?;
+    let cred = credentials(kernel);
+    let [first, second] = kernel.net.pair(kind, cred)?;
     let close = |kernel: &mut Kernel, fd: u64| {
         let (mut io, process) = kernel.io();
         io.close(process, low_u32(fd))
@@ -155,21 +155,21 @@ fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// The credentials of the running process, as `SO_PEERCRED` shows them: the effective ones.
 fn credentials(kernel: &Kernel) -> Ucred {
-    let who = kernel.process().credentials();
+    let cred = kernel.process().credentials();
     Ucred {
         pid: kernel.process().pid,
-        uid: who.user.effective,
-        gid: who.group.effective,
+        uid: cred.user.effective,
+        gid: cred.group.effective,
     }
 }
 
 /// The credentials of the running process in messages that name no others: the real ones.
 pub(super) fn sender(kernel: &Kernel) -> Ucred {
-    let who = kernel.process().credentials();
+    let cred = kernel.process().credentials();
     Ucred {
         pid: kernel.process().pid,
-        uid: who.user.real,
-        gid: who.group.real,
+        uid: cred.user.real,
+        gid: cred.group.real,
     }
 }
 
@@ -201,7 +201,7 @@ pub(super) fn wait_for_socket(
     let Ok(socket) = kernel.net.get(id) else {
         return Errno::EBADF;
     };
-    let place = match which {
+    let registration = match which {
         // As on Linux, one task is woken for a connection or a message, but all for bytes.
         0 if socket.is_listening() || socket.has_messages() => {
             Registration::new(&socket.waiters, READABLE).exclusive()
@@ -214,7 +214,7 @@ pub(super) fn wait_for_socket(
     if deadline != NEVER && deadline <= clock::monotonic() {
         return Errno::EAGAIN;
     }
-    kernel.block_at(place, deadline, progress)
+    kernel.block_at(registration, deadline, progress)
 }
 
 /// Returns the Unix socket at an address.
@@ -226,7 +226,7 @@ pub(super) fn find_unix(kernel: &mut Kernel, address: &Address) -> Result<Socket
             let options = Options::following(true);
             let ino = vfs.resolve(process, AT_FDCWD, path, options)?.existing()?;
             let attributes = vfs.fs.attributes(ino, process)?;
-            attributes.check(&process.who, MAY_WRITE)?;
+            attributes.check(&process.cred, MAY_WRITE)?;
             if attributes.mode & S_IFMT != S_IFSOCK {
                 return Err(Errno::ECONNREFUSED);
             }
@@ -281,19 +281,19 @@ fn bind_path(kernel: &mut Kernel, id: SocketId, path: &[u8]) -> Result<(), Errno
     if resolved.existing().is_ok() {
         return Err(Errno::EADDRINUSE);
     }
-    let place = resolved.place(Errno::EADDRINUSE)?;
-    let directory = vfs.fs.attributes(place.directory, process)?;
-    directory.check(&process.who, MAY_WRITE | MAY_EXEC)?;
+    let dentry = resolved.dentry(Errno::EADDRINUSE)?;
+    let directory = vfs.fs.attributes(dentry.directory, process)?;
+    directory.check(&process.cred, MAY_WRITE | MAY_EXEC)?;
     let new = NewInode::node(S_IFSOCK | 0o777 & !process.umask, 0);
-    let ino = vfs.fs.create(place, new, &process.who)?;
+    let ino = vfs.fs.create(dentry, new, &process.cred)?;
     vfs.fs.retain(ino);
     kernel.net.bind_file(id, path, ino)
 }
 
 fn listen(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = socket_id(kernel, a[0])?;
-    let who = credentials(kernel);
-    net(kernel).listen(id, low_i32(a[1]), who)?;
+    let cred = credentials(kernel);
+    net(kernel).listen(id, low_i32(a[1]), cred)?;
     Ok(0)
 }
 
@@ -369,16 +369,16 @@ fn connect_stream(
         State::Idle if is_retry && let Some(error) = socket.error.take() => return Err(error),
         _ => {}
     }
-    let who = credentials(kernel);
+    let cred = credentials(kernel);
     let result = match address {
-        Address::Inet(to) => net(kernel).connect_inet(id, *to, who),
+        Address::Inet(to) => net(kernel).connect_inet(id, *to, cred),
         Address::Vsock(cid, port) => {
             let now = clock::monotonic();
-            net(kernel).connect_vsock(id, (*cid, *port), who, now)
+            net(kernel).connect_vsock(id, (*cid, *port), cred, now)
         }
         address => {
             let to = find_unix(kernel, address)?;
-            net(kernel).connect_unix(id, to, who)
+            net(kernel).connect_unix(id, to, cred)
         }
     };
     match result {

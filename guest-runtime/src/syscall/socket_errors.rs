@@ -40,7 +40,7 @@ pub(super) fn receive_report_header(
     let (header, vectors) = read_header(kernel.memory_mut(), address)?;
     let (report, count) = receive_report(kernel, fd, &vectors)?;
     let family = kernel.net.get(socket_id(kernel, fd)?)?.family;
-    let (msg_controllen, told) = write_data(kernel, &header, report.kind(), &report.data())?;
+    let (msg_controllen, msg_flags) = write_data(kernel, &header, report.kind(), &report.data())?;
     let name = Address::Inet(report.to).encode(family);
     if header.msg_name != 0 {
         let room = name.len().min(header.msg_namelen as usize);
@@ -50,7 +50,7 @@ pub(super) fn receive_report_header(
     let header = Msghdr {
         msg_namelen: low_u32(name.len() as u64),
         msg_controllen,
-        msg_flags: told | MSG_ERRQUEUE | if is_cut { MSG_TRUNC } else { 0 },
+        msg_flags: msg_flags | MSG_ERRQUEUE | if is_cut { MSG_TRUNC } else { 0 },
         ..header
     };
     user::write(kernel.memory_mut(), address, &header)?;

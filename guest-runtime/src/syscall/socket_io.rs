@@ -170,7 +170,7 @@ fn send_boundaries(
         return Err(Errno::EMSGSIZE);
     }
     let bytes = gather(kernel.memory_mut(), message.vectors)?;
-    let who = message.control.who.unwrap_or(sender(kernel));
+    let cred = message.control.cred.unwrap_or(sender(kernel));
     let socket = kernel.net.get(id)?;
     let (family, kind, is_icmp) = (socket.family, socket.kind, socket.is_icmp);
     let segment = message.control.segment;
@@ -183,18 +183,18 @@ fn send_boundaries(
     };
     with_rights(kernel, &message.control, |net, rights| {
         match (kind, family) {
-            (Type::Datagram, Family::Unix) => net.send_unix(id, &bytes, target, rights, who),
+            (Type::Datagram, Family::Unix) => net.send_unix(id, &bytes, target, rights, cred),
             (_, Family::Netlink) => net.send_netlink(id, &bytes, message.to.clone()),
             (Type::Datagram, _) if is_icmp => {
                 let to = message.to.as_ref().and_then(Address::socket_addr);
-                net.send_icmp(id, &bytes, to, who)
+                net.send_icmp(id, &bytes, to, cred)
             }
             (Type::Datagram, _) => {
                 let to = message.to.as_ref().and_then(Address::socket_addr);
                 let more = message.flags & MSG_MORE != 0;
-                net.send_udp_part(id, &bytes, to, (segment, more), who)
+                net.send_udp_part(id, &bytes, to, (segment, more), cred)
             }
-            _ => net.send(id, &bytes, rights, who),
+            _ => net.send(id, &bytes, rights, cred),
         }
     })
 }
@@ -225,7 +225,7 @@ fn send_stream(
     waits: bool,
 ) -> Result<u64, Errno> {
     let before = kernel.progress();
-    let who = message.control.who.unwrap_or(sender(kernel));
+    let cred = message.control.cred.unwrap_or(sender(kernel));
     let mut done = before;
     let family = kernel.net.get(id)?.family;
     if message.to.is_some() && matches!(family, Family::Unix | Family::Vsock) {
@@ -252,7 +252,7 @@ fn send_stream(
         rights
             .iter()
             .for_each(|&right| kernel.vfs.files.retain(right));
-        let result = kernel.net.send(id, bytes.bytes(), rights, who);
+        let result = kernel.net.send(id, bytes.bytes(), rights, cred);
         if result.is_err() {
             let (mut io, _) = kernel.io();
             rights.iter().for_each(|&right| io.release(right));
@@ -422,7 +422,7 @@ fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Res
     let socket = kernel.net.get(socket_id(kernel, fd)?)?;
     let (family, kind) = (socket.family, socket.kind);
     let wants_who = socket.options.is_on(SO_PASSCRED) && family == Family::Unix;
-    let who = wants_who.then_some(received.who);
+    let cred = wants_who.then_some(received.cred);
     let takes_several = socket.options.takes_several();
     let segment = received.segment.filter(|_| takes_several);
     let is_ipv4 = matches!(received.from, Address::Inet(from) if from.is_ipv4());
@@ -433,14 +433,14 @@ fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Res
         hops.map(|hops| (hops_message(is_ipv4), hops.into())),
     ];
     let rights = core::mem::take(&mut received.rights);
-    let beside = (who, &numbers[..]);
-    let (control_length, mut told) = write_control(kernel, &header, beside, rights, flags)?;
+    let beside = (cred, &numbers[..]);
+    let (control_length, mut msg_flags) = write_control(kernel, &header, beside, rights, flags)?;
     let is_cut = kind != Type::Stream && received.length > received.bytes.len();
     if is_cut {
-        told |= MSG_TRUNC;
+        msg_flags |= MSG_TRUNC;
     }
     if kind == Type::SeqPacket && received.length > 0 {
-        told |= MSG_EOR;
+        msg_flags |= MSG_EOR;
     }
     let name = match kind {
         Type::Datagram if received.from != Address::Unnamed => received.from.encode(family),
@@ -453,7 +453,7 @@ fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Res
     let header = Msghdr {
         msg_namelen: low_u32(name.len() as u64),
         msg_controllen: control_length,
-        msg_flags: told,
+        msg_flags,
         ..header
     };
     user::write(kernel.memory_mut(), address, &header)?;
@@ -476,7 +476,7 @@ fn nothing() -> Received {
         bytes: Vec::new(),
         length: 0,
         from: Address::Unnamed,
-        who: NOBODY,
+        cred: NOBODY,
         rights: Vec::new(),
         segment: None,
         hops: None,

@@ -24,7 +24,7 @@ pub(super) struct Control {
     /// Descriptions, not retained.
     pub rights: Vec<FileId>,
     /// Credentials that the program sends.
-    pub who: Option<Ucred>,
+    pub cred: Option<Ucred>,
     /// The bytes in each datagram that the message is split into (`UDP_SEGMENT`).
     pub segment: Option<u16>,
 }
@@ -72,13 +72,13 @@ pub(super) fn read_control(kernel: &mut Kernel, header: &Msghdr) -> Result<Contr
         match (level, kind) {
             (SOL_SOCKET, SCM_RIGHTS) => read_rights(kernel, data, &mut control.rights)?,
             (SOL_SOCKET, SCM_CREDENTIALS) => {
-                let who = Ucred::read_from_bytes(data).map_err(|_| Errno::EINVAL)?;
+                let cred = Ucred::read_from_bytes(data).map_err(|_| Errno::EINVAL)?;
                 let process = kernel.process();
-                let is_own = who.pid == process.pid;
-                if !(process.credentials()).may_send(who.uid, who.gid, is_own) {
+                let is_own = cred.pid == process.pid;
+                if !(process.credentials()).may_send(cred.uid, cred.gid, is_own) {
                     return Err(Errno::EPERM);
                 }
-                control.who = Some(who);
+                control.cred = Some(cred);
             }
             _ => return Err(Errno::EINVAL),
         }
@@ -121,33 +121,33 @@ fn read_rights(kernel: &Kernel, data: &[u8], rights: &mut Vec<FileId>) -> Result
 pub(super) fn write_control(
     kernel: &mut Kernel,
     header: &Msghdr,
-    (who, numbers): (Option<Ucred>, &[Option<Number>]),
+    (cred, numbers): (Option<Ucred>, &[Option<Number>]),
     rights: Vec<FileId>,
     flags: u32,
 ) -> Result<(u64, u32), Errno> {
     let room = usize::try_from(header.msg_controllen.min(MAX_CONTROL)).unwrap_or(0);
     let mut bytes = Vec::new();
-    let mut told = flags & MSG_CMSG_CLOEXEC;
-    if let Some(who) = who {
+    let mut msg_flags = flags & MSG_CMSG_CLOEXEC;
+    if let Some(cred) = cred {
         let kind = (SOL_SOCKET, SCM_CREDENTIALS);
-        told |= append(&mut bytes, room, kind, who.as_bytes());
+        msg_flags |= append(&mut bytes, room, kind, cred.as_bytes());
     }
     for (kind, number) in numbers.iter().flatten() {
-        told |= append(&mut bytes, room, *kind, number.as_bytes());
+        msg_flags |= append(&mut bytes, room, *kind, number.as_bytes());
     }
     if !rights.is_empty() {
         let fits = room.saturating_sub(bytes.len()).saturating_sub(HEADER) / 4;
         let (fds, complete) = install_rights(kernel, rights, fits, flags & MSG_CMSG_CLOEXEC != 0);
         if !complete {
-            told |= MSG_CTRUNC;
+            msg_flags |= MSG_CTRUNC;
         }
         if !fds.is_empty() {
             let kind = (SOL_SOCKET, SCM_RIGHTS);
-            told |= append(&mut bytes, room, kind, fds.as_bytes());
+            msg_flags |= append(&mut bytes, room, kind, fds.as_bytes());
         }
     }
     user::write_bytes(kernel.memory_mut(), header.msg_control, &bytes)?;
-    Ok((bytes.len() as u64, told))
+    Ok((bytes.len() as u64, msg_flags))
 }
 
 /// Writes one control message with these level and type. Returns the length of the control data and
@@ -160,9 +160,9 @@ pub(super) fn write_data(
 ) -> Result<(u64, u32), Errno> {
     let room = usize::try_from(header.msg_controllen.min(MAX_CONTROL)).unwrap_or(0);
     let mut bytes = Vec::new();
-    let told = append(&mut bytes, room, kind, data);
+    let msg_flags = append(&mut bytes, room, kind, data);
     user::write_bytes(kernel.memory_mut(), header.msg_control, &bytes)?;
-    Ok((bytes.len() as u64, told))
+    Ok((bytes.len() as u64, msg_flags))
 }
 
 /// Opens descriptors for the descriptions of a message, at most `most`; closes the other

@@ -182,8 +182,8 @@ fn set_number(kernel: &mut Kernel, id: SocketId, key: (i32, i32), value: i32) ->
         _ => {
             socket.options.set_number(key, value, family, kind)?;
             if key == (IPPROTO_UDP, UDP_CORK) && value == 0 {
-                let who = sender(kernel);
-                net(kernel).send_corked(id, who)?;
+                let cred = sender(kernel);
+                net(kernel).send_corked(id, cred)?;
             }
             net(kernel).drop_unwanted_reports(id);
             net(kernel).options_changed(id);

@@ -73,9 +73,9 @@ fn wait_for_pipe(kernel: &mut Kernel, end: End, events: u32) -> Result<Errno, Er
         READABLE => &pipe.read_waiters,
         _ => &pipe.write_waiters,
     };
-    let place = Registration::new(waiters, events);
+    let registration = Registration::new(waiters, events);
     Ok(match end.waits {
-        true => kernel.block_at(place, NEVER, 0),
+        true => kernel.block_at(registration, NEVER, 0),
         false => Errno::EAGAIN,
     })
 }

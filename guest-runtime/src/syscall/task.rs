@@ -272,7 +272,7 @@ fn getcpu(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 /// Stores the nice values; the scheduler ignores them.
 fn setpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let wanted = low_u8(sign_extended(low_i32(arguments[2]).clamp(-20, 19))).cast_signed();
-    let own = Rc::clone(&kernel.process().files.who);
+    let own = Rc::clone(&kernel.process().files.cred);
     let mut result = Ok(0);
     for pid in prioritized(kernel, arguments)? {
         let Some(process) = kernel.processes.get_mut(pid) else {
@@ -353,7 +353,7 @@ fn setrlimit(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Checks that the running process may see and change the limits of the process `pid`.
 fn check_limit_of(kernel: &mut Kernel, pid: u64) -> Result<(), Errno> {
-    let own = Rc::clone(&kernel.process().files.who);
+    let own = Rc::clone(&kernel.process().files.cred);
     let own_pid = kernel.process().pid;
     let process = find_process(kernel, pid)?;
     match process.pid == own_pid || own.may_limit(process.credentials()) {

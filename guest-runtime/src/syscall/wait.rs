@@ -41,10 +41,10 @@ struct Found {
 }
 
 /// The status change of a child that `options` ask for.
-fn news(child: &Process, options: u64) -> Option<Status> {
+fn reportable(child: &Process, options: u64) -> Option<Status> {
     let status = match child.state {
         State::Zombie(status) => status,
-        _ => child.news?,
+        _ => child.unreported?,
     };
     let wanted = match status {
         Status::Exited(_) | Status::Signaled(_) => options & WEXITED,
@@ -66,17 +66,17 @@ fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>
             }
     };
     let mut children = kernel.processes().filter(is_asked_for);
-    let tell = |child: &Process| {
+    let report = |child: &Process| {
         Some(Found {
             pid: child.pid,
             uid: child.uid(),
-            status: news(child, options)?,
+            status: reportable(child, options)?,
             cpu_time: child.cpu_time + child.children_time,
             system_time: child.system_time + child.children_system_time,
         })
     };
     let first = children.next().ok_or(Errno::ECHILD)?;
-    let found = tell(first).or_else(|| children.find_map(tell));
+    let found = report(first).or_else(|| children.find_map(report));
     drop(children);
     match found {
         Some(found) => Ok(Some(found)),
@@ -93,7 +93,7 @@ fn take(kernel: &mut Kernel, found: Found) {
         process.children_time += found.cpu_time;
         process.children_system_time += found.system_time;
     } else if let Some(child) = kernel.processes.get_mut(found.pid) {
-        child.news = None;
+        child.unreported = None;
     }
 }
 

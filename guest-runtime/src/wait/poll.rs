@@ -12,15 +12,15 @@ pub struct PollTable {
     /// Number of interest lists on the way to the file.
     pub depth: u32,
     /// The events that the caller will wait for, and its places so far; none: it will not wait.
-    places: Option<(u32, Vec<Registration>)>,
+    registrations: Option<(u32, Vec<Registration>)>,
 }
 
 impl PollTable {
-    /// A table for a caller that will wait for `events`; places are added to `places`.
+    /// A table for a caller that will wait for `events`; places are added to `registrations`.
     #[must_use]
-    pub fn collecting(events: u32, places: Vec<Registration>) -> Self {
+    pub fn collecting(events: u32, registrations: Vec<Registration>) -> Self {
         Self {
-            places: Some((events, places)),
+            registrations: Some((events, registrations)),
             ..Self::default()
         }
     }
@@ -28,14 +28,16 @@ impl PollTable {
     /// Names a queue that is woken when one of the file's events becomes ready (`poll_wait`).
     #[inline]
     pub fn wait(&mut self, queue: &WaitQueue) {
-        if let Some((events, places)) = &mut self.places {
-            places.push(Registration::new(queue, *events));
+        if let Some((events, registrations)) = &mut self.registrations {
+            registrations.push(Registration::new(queue, *events));
         }
     }
 
     /// The places in the queues that the files have named.
     #[must_use]
-    pub fn into_places(self) -> Vec<Registration> {
-        self.places.map(|(_, places)| places).unwrap_or_default()
+    pub fn into_registrations(self) -> Vec<Registration> {
+        self.registrations
+            .map(|(_, registrations)| registrations)
+            .unwrap_or_default()
     }
 }

@@ -18,15 +18,15 @@ impl Observer for Log {
 }
 
 fn task(queue: &WaitQueue, woken: &Woken, tid: u32, events: u32) -> Registration {
-    let mut place = Registration::new(queue, events);
-    place.enter(Waiter::Task(tid, woken.clone()));
-    place
+    let mut registration = Registration::new(queue, events);
+    registration.enter(Waiter::Task(tid, woken.clone()));
+    registration
 }
 
 fn exclusive(queue: &WaitQueue, woken: &Woken, tid: u32) -> Registration {
-    let mut place = Registration::new(queue, READABLE).exclusive();
-    place.enter(Waiter::Task(tid, woken.clone()));
-    place
+    let mut registration = Registration::new(queue, READABLE).exclusive();
+    registration.enter(Waiter::Task(tid, woken.clone()));
+    registration
 }
 
 fn all(woken: &Woken) -> Vec<u32> {
@@ -50,18 +50,18 @@ fn a_wake_up_reaches_the_tasks_that_wait_for_its_events_once() {
 #[test]
 fn one_of_several_exclusive_tasks_is_woken_at_a_time() {
     let (queue, woken) = (WaitQueue::default(), Woken::default());
-    let places = [1, 2, 3, 4].map(|tid| exclusive(&queue, &woken, tid));
+    let registrations = [1, 2, 3, 4].map(|tid| exclusive(&queue, &woken, tid));
     let plain = task(&queue, &woken, 5, READABLE);
     queue.wake(READABLE);
     assert_eq!(all(&woken), [1, 5]);
     queue.wake(READABLE);
     assert_eq!(all(&woken), [2]);
     // The second task took nothing.
-    places[1].pass_on();
+    registrations[1].pass_on();
     assert_eq!(all(&woken), [3]);
     queue.wake_all(READABLE);
     assert_eq!(all(&woken), [4]);
-    places[3].pass_on();
+    registrations[3].pass_on();
     assert!(woken.is_empty());
     drop(plain);
 }
@@ -75,10 +75,10 @@ fn an_exclusive_observer_ends_a_wake_up_only_if_it_wakes_a_task() {
             ..Log::default()
         })
     });
-    let places = logs.each_ref().map(|log| {
-        let mut place = Registration::new(&queue, ALL).exclusive();
-        place.enter(Waiter::Observer(log.clone()));
-        place
+    let registrations = logs.each_ref().map(|log| {
+        let mut registration = Registration::new(&queue, ALL).exclusive();
+        registration.enter(Waiter::Observer(log.clone()));
+        registration
     });
     assert!(queue.wake(READABLE));
     assert_eq!(
@@ -99,22 +99,22 @@ fn an_exclusive_observer_ends_a_wake_up_only_if_it_wakes_a_task() {
     );
     assert!(!plain.was_woken());
     drop(plain);
-    drop(places);
+    drop(registrations);
     assert!(!queue.wake(ALL) && woken.is_empty());
 }
 
 #[test]
 fn a_place_ends_when_it_is_dropped_or_entered_again() {
     let (queue, woken) = (WaitQueue::default(), Woken::default());
-    let mut place = Registration::new(&queue, READABLE);
-    assert!(!place.was_woken(), "it is in no queue yet");
-    place.enter(Waiter::Task(1, woken.clone()));
-    place.enter(Waiter::Task(2, woken.clone()));
+    let mut registration = Registration::new(&queue, READABLE);
+    assert!(!registration.was_woken(), "it is in no queue yet");
+    registration.enter(Waiter::Task(1, woken.clone()));
+    registration.enter(Waiter::Task(2, woken.clone()));
     let other = task(&queue, &woken, 3, READABLE);
     queue.wake(READABLE);
     assert_eq!(all(&woken), [2, 3]);
-    assert!(place.was_woken());
-    place.enter(Waiter::Task(4, woken.clone()));
-    drop((place, other));
+    assert!(registration.was_woken());
+    registration.enter(Waiter::Task(4, woken.clone()));
+    drop((registration, other));
     assert!(!queue.wake(READABLE));
 }

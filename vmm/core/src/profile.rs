@@ -5,7 +5,7 @@ use crate::kick;
 use crate::platform::{self, Mapping};
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::Pending;
-use hartline_abi::profile::{Place, STACK_WORDS, Sample};
+use hartline_abi::profile::{Location, STACK_WORDS, Sample};
 use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ pub struct Taken {
     /// Weight of the sample: processor time of the vCPU since the last sample.
     pub time: Duration,
     /// The code in which it was taken.
-    pub place: Place,
+    pub location: Location,
     /// Guest pc.
     pub pc: u64,
     /// Inode in the root file system tree of the file that is mapped at `pc`, and the offset of
@@ -224,14 +224,14 @@ fn take(shared: &Mapping, time: Duration) -> Result<Taken, platform::Error> {
     let inode = u32::try_from(word(offset_of!(Sample, inode))?).unwrap_or(0);
     let file_offset = word(offset_of!(Sample, file_offset))?;
     let file = (inode != 0).then_some((inode, file_offset));
-    const INSIDE: u64 = Place::Inside as u64;
-    const ENTRY: u64 = Place::Entry as u64;
+    const INSIDE: u64 = Location::Inside as u64;
+    const ENTRY: u64 = Location::Entry as u64;
     Ok(Taken {
         time,
-        place: match word(offset_of!(Sample, place))? {
-            INSIDE => Place::Inside,
-            ENTRY => Place::Entry,
-            _ => Place::Interpreter,
+        location: match word(offset_of!(Sample, location))? {
+            INSIDE => Location::Inside,
+            ENTRY => Location::Entry,
+            _ => Location::Interpreter,
         },
         pc: word(offset_of!(Sample, pc))?,
         file,

@@ -266,11 +266,11 @@ impl Images {
     }
 
     fn insert(&mut self, image: Image) {
-        let place = match image.is_baseline() {
+        let location = match image.is_baseline() {
             true => self.images.partition_point(Image::is_baseline),
             false => self.images.len(),
         };
-        self.images.insert(place, image);
+        self.images.insert(location, image);
     }
 
     /// Whether the image at the guest-physical address `gpa` is used with this bias.

@@ -57,7 +57,7 @@ pub(super) fn ioctl(
             ptys(caller).change_line(id, |line| {
                 if request == TCSETSF {
                     line.flush_input();
-                    line.tell(TIOCPKT_FLUSHREAD);
+                    line.set_packet_status(TIOCPKT_FLUSHREAD);
                 }
                 line.set(settings);
             })?;
@@ -101,11 +101,11 @@ fn control_flow(
             (TCFLSH, what @ TCIFLUSH..=TCIOFLUSH) => {
                 if what != TCOFLUSH {
                     line.flush_input();
-                    line.tell(TIOCPKT_FLUSHREAD);
+                    line.set_packet_status(TIOCPKT_FLUSHREAD);
                 }
                 if what != TCIFLUSH {
                     line.flush_output();
-                    line.tell(TIOCPKT_FLUSHWRITE);
+                    line.set_packet_status(TIOCPKT_FLUSHWRITE);
                 }
             }
             (TCXONC, TCOOFF) => line.stop(true),
@@ -209,7 +209,7 @@ fn take_control(caller: &mut dyn Caller, id: PtyId, force: u64) -> Result<u64, E
     } = caller.identity();
     let (has_terminal, is_leader) = (caller.has_terminal(own), pid == own);
     let (io, process) = caller.io();
-    let privileged = process.who.has(CAP_SYS_ADMIN);
+    let privileged = process.cred.has(CAP_SYS_ADMIN);
     let pair = io.ptys.get_mut(id)?;
     match pair.session {
         session if session == own && is_leader => return Ok(0),

@@ -57,7 +57,7 @@ pub struct Line {
     /// Output is stopped (`VSTOP`, `tcflow`).
     stopped: bool,
     /// Status bits for a master in packet mode that it has not read: a set of `TIOCPKT_*`.
-    news: u8,
+    packet_status: u8,
 }
 
 impl Line {
@@ -118,7 +118,7 @@ impl Line {
             if !settings.has_local(NOFLSH) {
                 self.flush_input();
                 self.flush_output();
-                self.tell(TIOCPKT_FLUSHREAD | TIOCPKT_FLUSHWRITE);
+                self.set_packet_status(TIOCPKT_FLUSHREAD | TIOCPKT_FLUSHWRITE);
             }
             self.echo(byte);
             return Some(signal);
@@ -201,8 +201,8 @@ impl Line {
         let stops = stops_as_usual(&termios);
         if stops != stops_as_usual(&self.termios) {
             // The one takes the place of the other.
-            self.news &= !(TIOCPKT_NOSTOP | TIOCPKT_DOSTOP);
-            self.tell(if stops {
+            self.packet_status &= !(TIOCPKT_NOSTOP | TIOCPKT_DOSTOP);
+            self.set_packet_status(if stops {
                 TIOCPKT_DOSTOP
             } else {
                 TIOCPKT_NOSTOP
@@ -239,24 +239,24 @@ impl Line {
     /// Stops or restarts output.
     pub fn stop(&mut self, stopped: bool) {
         if core::mem::replace(&mut self.stopped, stopped) != stopped {
-            self.news &= !(TIOCPKT_STOP | TIOCPKT_START);
-            self.tell(if stopped { TIOCPKT_STOP } else { TIOCPKT_START });
+            self.packet_status &= !(TIOCPKT_STOP | TIOCPKT_START);
+            self.set_packet_status(if stopped { TIOCPKT_STOP } else { TIOCPKT_START });
         }
     }
 
     /// Records status bits for a master in packet mode.
-    pub fn tell(&mut self, news: u8) {
-        self.news |= news;
+    pub fn set_packet_status(&mut self, status: u8) {
+        self.packet_status |= status;
     }
 
     /// Whether there are unread status bits.
-    pub fn has_news(&self) -> bool {
-        self.news != 0
+    pub fn has_packet_status(&self) -> bool {
+        self.packet_status != 0
     }
 
     /// Takes the status bits.
     pub fn take_news(&mut self) -> u8 {
-        core::mem::take(&mut self.news)
+        core::mem::take(&mut self.packet_status)
     }
 
     /// Sends the character with this meaning to the other side (`tcflow`).

@@ -165,8 +165,8 @@ impl File for Slave {
         if deadline > now {
             let (io, _) = caller.io();
             let waiters = io.ptys.get(self.0)?.waiters(false);
-            let place = Registration::new(waiters, READABLE);
-            return Err(caller.block_at(place, deadline, waiting));
+            let registration = Registration::new(waiters, READABLE);
+            return Err(caller.block_at(registration, deadline, waiting));
         }
         let (io, memory) = caller.io_and_memory();
         let to = user::slice_mut(memory, address, count)?;

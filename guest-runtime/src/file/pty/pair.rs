@@ -8,7 +8,7 @@ use super::line::Line;
 use crate::convert::low_u32;
 use crate::credentials::Credentials;
 use crate::file::Io;
-use crate::fs::filesystem::{NewInode, Place};
+use crate::fs::filesystem::{Dentry, NewInode};
 use crate::fs::process::Process;
 use crate::fs::types::{Ino, device_number, major, minor};
 use crate::mm::{UserSlice, UserSliceMut};
@@ -180,7 +180,7 @@ impl Pty {
     #[must_use]
     pub fn readiness(&self, is_master: bool) -> Readiness {
         if is_master {
-            let urgent = self.packets && self.line.has_news();
+            let urgent = self.packets && self.line.has_packet_status();
             return Readiness {
                 readable: urgent || self.line.screen_length() > 0,
                 urgent,
@@ -273,7 +273,7 @@ impl Ptys {
         let full = !pair.line.takes_output();
         let is_empty = to.is_empty();
         let done = match pair.packets && !is_empty {
-            true if pair.line.has_news() => {
+            true if pair.line.has_packet_status() => {
                 return Ok(to.copy_start(&[pair.line.take_news()]));
             }
             true if pair.line.screen_length() > 0 => {
@@ -408,21 +408,21 @@ impl Io<'_> {
         let [directory, multiplexer] = self.vfs.pty_nodes.ok_or(Errno::ENXIO)?;
         let id = self.ptys.free_number()?;
         let name = format!("{}", id.0);
-        let place = Place {
+        let dentry = Dentry {
             directory,
             name: name.as_bytes(),
         };
         let root = &Credentials::root();
-        if let Some(old) = self.vfs.fs.lookup(directory, place.name, process)? {
+        if let Some(old) = self.vfs.fs.lookup(directory, dentry.name, process)? {
             // The node is of a master that could not be opened.
-            self.vfs.fs.unlink(place, old, root)?;
+            self.vfs.fs.unlink(dentry, old, root)?;
         }
         let rdev = device_number(SLAVE_MAJOR, u64::from(id.0));
         let node = NewInode::node(S_IFCHR | 0o620, rdev);
         // Only root may write in the directory.
-        let node = self.vfs.fs.create(place, node, root)?;
+        let node = self.vfs.fs.create(dentry, node, root)?;
         let inode = self.vfs.fs.inode_mut(node)?;
-        (inode.uid, inode.gid) = (process.who.user.files, GROUP);
+        (inode.uid, inode.gid) = (process.cred.user.files, GROUP);
         let pair = Box::new(Pty {
             line: Line::default(),
             window: Winsize::default(),
@@ -460,12 +460,12 @@ impl Io<'_> {
         }
         let name = format!("{}", id.0);
         if let Some([directory, _]) = self.vfs.pty_nodes {
-            let place = Place {
+            let dentry = Dentry {
                 directory,
                 name: name.as_bytes(),
             };
             // The removal fails if the node was already removed.
-            let _ = self.vfs.fs.unlink(place, ino, &Credentials::root());
+            let _ = self.vfs.fs.unlink(dentry, ino, &Credentials::root());
         }
     }
 }

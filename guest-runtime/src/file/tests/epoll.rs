@@ -54,7 +54,7 @@ impl List {
         let found = Found {
             ready,
             polled: false,
-            places: Vec::from([Registration::new(&file.queue, ALL)]),
+            registrations: Vec::from([Registration::new(&file.queue, ALL)]),
         };
         let wanted = Wanted { events, data: 0 };
         self.m.vfs.add_interest(self.epoll, file.key, wanted, found)
@@ -77,9 +77,9 @@ impl List {
 
     /// Makes task `tid` wait for the list.
     fn wait(&self, tid: u32) -> Registration {
-        let mut place = Registration::new(self.list().waiters(), READABLE).exclusive();
-        place.enter(Waiter::Task(tid, self.woken.clone()));
-        place
+        let mut registration = Registration::new(self.list().waiters(), READABLE).exclusive();
+        registration.enter(Waiter::Task(tid, self.woken.clone()));
+        registration
     }
 }
 
@@ -180,21 +180,21 @@ fn one_task_of_those_that_wait_for_a_list_is_woken() {
     let mut list = List::new();
     let file = list.file();
     list.watch(&file, POLLIN, 0).unwrap();
-    let places = [1, 2].map(|tid| list.wait(tid));
+    let registrations = [1, 2].map(|tid| list.wait(tid));
     assert!(file.queue.wake(READABLE));
     assert_eq!((list.woken.pop(), list.woken.pop()), (Some(1), None));
     // A file that stays ready is for the next one too.
     assert_eq!(list.look(POLLIN), [vec![file.key.0], vec![file.key.0]]);
     assert_eq!((list.woken.pop(), list.woken.pop()), (Some(2), None));
-    drop(places);
+    drop(registrations);
     assert_eq!(list.look(0), [vec![file.key.0], vec![]]);
-    let place = list.wait(3);
+    let registration = list.wait(3);
     list.m.vfs.remove_interest(list.epoll, file.key).unwrap();
     assert!(!file.queue.wake(READABLE) && list.woken.is_empty());
     // An interest that is ready when it is added wakes, too.
     list.watch(&file, POLLIN, POLLIN).unwrap();
     assert_eq!(list.woken.pop(), Some(3));
-    drop(place);
+    drop(registration);
 }
 
 #[test]
@@ -211,10 +211,10 @@ fn of_exclusive_interests_the_first_with_a_waiting_task_is_woken() {
     // No task waits: each list is to know.
     assert!(!first.queue.wake(READABLE));
     assert_eq!(list.look(0)[0], [first.key.0, second.key.0]);
-    let place = list.wait(1);
+    let registration = list.wait(1);
     assert!(first.queue.wake(READABLE));
     assert_eq!(list.look(0)[0], [first.key.0]);
-    drop(place);
+    drop(registration);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::file::pty::pair::Ptys;
 use crate::file::transfer::Outside;
 use crate::file::{Io, Vfs};
 use crate::fs::disks::Disks;
-use crate::fs::filesystem::{NewInode, Place};
+use crate::fs::filesystem::{Dentry, NewInode};
 use crate::fs::inode::Attributes;
 use crate::fs::process::{FileId, Process};
 use crate::fs::tree::Tree;
@@ -173,7 +173,7 @@ pub fn clock() -> u64 {
 
 /// The environment of a test: input that ends, output that is kept.
 pub struct World {
-    pub who: Credentials,
+    pub cred: Credentials,
     pub input: Vec<u8>,
     pub output: Vec<u8>,
 }
@@ -181,7 +181,7 @@ pub struct World {
 impl Default for World {
     fn default() -> Self {
         Self {
-            who: Credentials::root(),
+            cred: Credentials::root(),
             input: Vec::new(),
             output: Vec::new(),
         }
@@ -193,8 +193,8 @@ impl Outside for World {
         1
     }
 
-    fn who(&self) -> &Credentials {
-        &self.who
+    fn cred(&self) -> &Credentials {
+        &self.cred
     }
 
     fn read_input(&mut self, mut to: UserSliceMut<'_>, nonblocking: bool) -> Result<usize, Errno> {
@@ -308,8 +308,8 @@ impl Machine {
         if resolved.target.is_some() {
             return Err(Errno::EEXIST);
         }
-        let place = resolved.place(Errno::EEXIST)?;
-        self.vfs.fs.create(place, new, &self.process.who)
+        let dentry = resolved.dentry(Errno::EEXIST)?;
+        self.vfs.fs.create(dentry, new, &self.process.cred)
     }
 
     pub fn mkdir(&mut self, path: &str) -> Result<Ino, Errno> {
@@ -319,22 +319,24 @@ impl Machine {
     pub fn unlink(&mut self, path: &str) -> Result<(), Errno> {
         let resolved = self.resolve(path, false)?;
         let ino = resolved.existing()?;
-        let place = resolved.place(Errno::EISDIR)?;
-        self.vfs.fs.unlink(place, ino, &self.process.who)
+        let dentry = resolved.dentry(Errno::EISDIR)?;
+        self.vfs.fs.unlink(dentry, ino, &self.process.cred)
     }
 
     pub fn rmdir(&mut self, path: &str) -> Result<(), Errno> {
         let resolved = self.resolve(path, false)?;
         let ino = resolved.existing()?;
-        let place = resolved.place(Errno::EBUSY)?;
-        self.vfs.fs.remove_directory(place, ino, &self.process.who)
+        let dentry = resolved.dentry(Errno::EBUSY)?;
+        self.vfs
+            .fs
+            .remove_directory(dentry, ino, &self.process.cred)
     }
 
     pub fn link(&mut self, old: &str, new: &str) -> Result<(), Errno> {
         let ino = self.at(old)?;
         let resolved = self.resolve(new, false)?;
-        let place = resolved.place(Errno::EEXIST)?;
-        self.vfs.fs.link(place, ino, &self.process.who)
+        let dentry = resolved.dentry(Errno::EEXIST)?;
+        self.vfs.fs.link(dentry, ino, &self.process.cred)
     }
 
     pub fn rename(
@@ -344,12 +346,12 @@ impl Machine {
         how: crate::fs::names::Rename,
     ) -> Result<(), Errno> {
         let (source, target) = (self.resolve(old, false)?, self.resolve(new, false)?);
-        let from: Place<'_> = source.place(Errno::EBUSY)?;
-        let to = target.place(Errno::EBUSY)?;
+        let from: Dentry<'_> = source.dentry(Errno::EBUSY)?;
+        let to = target.dentry(Errno::EBUSY)?;
         let ino = source.existing()?;
         self.vfs
             .fs
-            .rename((from, ino), (to, target.target), how, &self.process.who)
+            .rename((from, ino), (to, target.target), how, &self.process.cred)
     }
 
     pub fn open(&mut self, path: &str, flags: u32, mode: u32) -> Result<u32, Errno> {

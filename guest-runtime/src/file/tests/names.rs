@@ -229,7 +229,7 @@ fn permissions_of_a_user() {
     m.make("/tmp", NewInode::directory(0o777 | S_ISVTX))
         .unwrap();
     m.make("/tmp/roots", file()).unwrap();
-    m.process.who = Rc::new(user());
+    m.process.cred = Rc::new(user());
     assert_eq!(m.mkdir("/x").unwrap_err(), Errno::EACCES);
     m.make("/tmp/mine", file()).unwrap();
     assert_eq!(m.unlink("/tmp/roots"), Err(Errno::EPERM));
@@ -249,10 +249,10 @@ fn permissions_of_a_user() {
         m.vfs.fs.set_times(motd, now, &user(), false),
         Err(Errno::EACCES)
     );
-    m.process.who = Rc::new(Credentials::root());
+    m.process.cred = Rc::new(Credentials::root());
     let etc = m.at("/etc").unwrap();
-    m.vfs.fs.set_mode(etc, 0o700, &m.process.who).unwrap();
-    m.process.who = Rc::new(user());
+    m.vfs.fs.set_mode(etc, 0o700, &m.process.cred).unwrap();
+    m.process.cred = Rc::new(user());
     assert_eq!(m.stat("/etc/motd").unwrap_err(), Errno::EACCES);
 }
 
@@ -260,9 +260,9 @@ fn permissions_of_a_user() {
 fn attributes_change() {
     let mut m = Machine::sample();
     let ino = m.at("/bin/sh").unwrap();
-    let who = &Credentials::root();
-    m.vfs.fs.set_mode(ino, 0o6755, who).unwrap();
-    m.vfs.fs.set_owner(ino, Some(5), Some(6), who).unwrap();
+    let cred = &Credentials::root();
+    m.vfs.fs.set_mode(ino, 0o6755, cred).unwrap();
+    m.vfs.fs.set_owner(ino, Some(5), Some(6), cred).unwrap();
     let stat = m.stat("/bin/sh").unwrap();
     assert_eq!((stat.uid, stat.gid), (5, 6));
     assert_eq!(stat.mode & (S_ISUID | S_ISGID), 0);
@@ -271,7 +271,7 @@ fn attributes_change() {
         nanoseconds: 8,
     };
     let times = [NewTime::Keep, NewTime::At(time)];
-    m.vfs.fs.set_times(ino, times, who, true).unwrap();
+    m.vfs.fs.set_times(ino, times, cred, true).unwrap();
     let after = m.stat("/bin/sh").unwrap();
     assert_eq!((after.mtime, after.atime), (time, stat.atime));
     assert!(after.ctime > stat.ctime);
@@ -291,7 +291,7 @@ fn new_files_take_the_group_of_a_setgid_directory() {
         .unwrap();
     m.vfs
         .fs
-        .set_owner(dir, None, Some(77), &m.process.who)
+        .set_owner(dir, None, Some(77), &m.process.cred)
         .unwrap();
     m.make("/tmp/g/f", file()).unwrap();
     m.mkdir("/tmp/g/d").unwrap();
@@ -308,10 +308,10 @@ fn a_set_group_id_program_is_made_by_members_of_the_group() {
     let dir = m.make("/tmp/g", dir).unwrap();
     let root = Credentials::root();
     m.vfs.fs.set_owner(dir, None, Some(77), &root).unwrap();
-    m.process.who = Rc::new(user());
+    m.process.cred = Rc::new(user());
     m.make("/tmp/g/stranger", NewInode::file(0o755 | S_ISGID))
         .unwrap();
-    Rc::make_mut(&mut m.process.who).groups = [5, 77].into();
+    Rc::make_mut(&mut m.process.cred).groups = [5, 77].into();
     m.make("/tmp/g/member", NewInode::file(0o755 | S_ISGID))
         .unwrap();
     assert_eq!(m.stat("/tmp/g/stranger").unwrap().mode & S_ISGID, 0);

@@ -36,7 +36,7 @@ fn open_flags() {
     assert!(m.process.fds.get(fd).unwrap().close_on_exec);
     let flags = m.vfs.file(&m.process, fd).unwrap().flags;
     assert_eq!(flags, O_RDWR | O_LARGEFILE);
-    m.process.who = Rc::new(user());
+    m.process.cred = Rc::new(user());
     assert_eq!(m.open("/new", O_RDONLY, 0), Err(Errno::EACCES));
     assert_eq!(m.open("/etc/motd", O_NOATIME, 0), Err(Errno::EPERM));
 }
@@ -96,8 +96,8 @@ fn unnamed_files_and_locations() {
     let ino = m.process.fds.get(fd).unwrap().ino;
     assert!(m.vfs.fs.inode(ino).unwrap().nameable);
     let resolved = m.resolve("/tmp/now", false).unwrap();
-    let place = resolved.place(Errno::EEXIST).unwrap();
-    m.vfs.fs.link(place, ino, &m.process.who).unwrap();
+    let dentry = resolved.dentry(Errno::EEXIST).unwrap();
+    m.vfs.fs.link(dentry, ino, &m.process.cred).unwrap();
     assert_eq!(m.contents("/tmp/now").unwrap(), b"data");
     let path = m.open("/tmp/now", O_PATH | O_RDWR, 0).unwrap();
     assert!(m.object(path).is::<Path>());

@@ -240,6 +240,9 @@ fn nothing_can_be_changed() {
     assert_eq!(m.open("/proc/uptime", O_WRONLY, 0), Err(Errno::EACCES));
     assert_eq!(m.open("/proc/x", O_CREAT, 0o600), Err(Errno::ENOENT));
     let ino = m.at("/proc/uptime").unwrap();
-    assert_eq!(m.vfs.fs.set_mode(ino, 0, &m.process.who), Err(Errno::EPERM));
+    assert_eq!(
+        m.vfs.fs.set_mode(ino, 0, &m.process.cred),
+        Err(Errno::EPERM)
+    );
     assert_eq!(m.vfs.fs.truncate(ino, 0), Err(Errno::EPERM));
 }

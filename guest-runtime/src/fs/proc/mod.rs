@@ -311,7 +311,7 @@ impl Node {
         let (uid, gid) = match self.owner {
             Owner::System => (0, 0),
             _ if subject.dumpable != 1 && !is_open && !is_own => (0, 0),
-            _ => (subject.who.user.effective, subject.who.group.effective),
+            _ => (subject.cred.user.effective, subject.cred.group.effective),
         };
         Ok(Attributes {
             device: self.device(),

@@ -40,7 +40,7 @@ impl FileSystem {
             return Err(Errno::EISDIR);
         }
         self.ask_node(ino, Operation::Truncate, [size, 0, 0, 0, 0])?;
-        self.tell(ino, IN_MODIFY);
+        self.fsnotify(ino, IN_MODIFY);
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl FileSystem {
         length: u64,
     ) -> Result<(), Errno> {
         self.ask_node(ino, Operation::Allocate, [mode, from, length, 0, 0])?;
-        self.tell(ino, IN_MODIFY);
+        self.fsnotify(ino, IN_MODIFY);
         Ok(())
     }
 
@@ -173,7 +173,7 @@ impl FileSystem {
             inode.show_size();
         }
         if done > 0 {
-            self.tell(ino, IN_MODIFY);
+            self.fsnotify(ino, IN_MODIFY);
         }
         Ok((done, at))
     }

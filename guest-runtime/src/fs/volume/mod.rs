@@ -378,7 +378,7 @@ impl FileSystem {
 
     pub(in crate::fs) fn volume_set_mode(&mut self, ino: Ino, mode: u32) -> Result<(), Errno> {
         self.ask_node(ino, Operation::SetMode, [mode.into(), 0, 0, 0, 0])?;
-        self.tell(ino, IN_ATTRIB);
+        self.fsnotify(ino, IN_ATTRIB);
         Ok(())
     }
 
@@ -390,7 +390,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let id = |id: Option<u32>| id.map_or(OWNER_KEEP, u64::from);
         self.ask_node(ino, Operation::SetOwner, [id(uid), id(gid), 0, 0, 0])?;
-        self.tell(ino, IN_ATTRIB);
+        self.fsnotify(ino, IN_ATTRIB);
         Ok(())
     }
 
@@ -406,7 +406,7 @@ impl FileSystem {
         });
         let rest = [access[0], access[1], modification[0], modification[1], 0];
         self.ask_node(ino, Operation::SetTimes, rest)?;
-        self.tell(ino, IN_ATTRIB);
+        self.fsnotify(ino, IN_ATTRIB);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Names in volumes: lookup, creation, removal and rename.
 
-use super::super::filesystem::{FileSystem, NewInode, Place};
+use super::super::filesystem::{Dentry, FileSystem, NewInode};
 use super::super::inode::{Kind, MAY_EXEC, MAY_WRITE};
 use super::super::names::Rename;
 use super::super::types::Ino;
@@ -34,13 +34,13 @@ impl FileSystem {
     /// Creates a file, directory or symbolic link in a volume.
     pub(in crate::fs) fn volume_create(
         &mut self,
-        at: Place<'_>,
+        at: Dentry<'_>,
         new: &NewInode,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<Ino, Errno> {
-        self.check_parent(at.directory, who)?;
+        self.check_parent(at.directory, cred)?;
         let (volume, node) = self.volume_and_node(at.directory)?;
-        let (uid, gid) = who.file_owner();
+        let (uid, gid) = cred.file_owner();
         let mut args = [
             node,
             at.name.len() as u64,
@@ -78,17 +78,17 @@ impl FileSystem {
         &mut self,
         directory: Ino,
         mode: u32,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<Ino, Errno> {
         let (volume, node) = self.volume_and_node(directory)?;
-        let (uid, gid) = who.file_owner();
+        let (uid, gid) = cred.file_owner();
         let args = [node, 0, mode.into(), uid.into(), gid.into(), 0];
         let answer = self.ask(Operation::CreateUnnamed, args, &[], &mut [])?;
         self.add_node(volume, &answer.attributes, directory, b"")
     }
 
     /// Checks that the entries of a directory of a volume may be changed.
-    fn check_parent(&self, directory: Ino, who: &Credentials) -> Result<(), Errno> {
+    fn check_parent(&self, directory: Ino, cred: &Credentials) -> Result<(), Errno> {
         let parent = self.inode(directory)?;
         if parent.nlink == 0 {
             return Err(Errno::ENOENT);
@@ -97,17 +97,17 @@ impl FileSystem {
         if !attributes.is_directory() {
             return Err(Errno::ENOTDIR);
         }
-        attributes.check(who, MAY_WRITE | MAY_EXEC)
+        attributes.check(cred, MAY_WRITE | MAY_EXEC)
     }
 
     /// Links a file of a volume to another name.
     pub(in crate::fs) fn volume_link(
         &mut self,
-        at: Place<'_>,
+        at: Dentry<'_>,
         ino: Ino,
-        who: &Credentials,
+        cred: &Credentials,
     ) -> Result<(), Errno> {
-        self.check_parent(at.directory, who)?;
+        self.check_parent(at.directory, cred)?;
         let inode = self.inode(ino)?;
         if inode.device != self.inode(at.directory)?.device {
             return Err(Errno::EXDEV);
@@ -129,7 +129,7 @@ impl FileSystem {
         inode.nameable = false;
         inode.parent = at.directory;
         inode.name = at.name.into();
-        self.tell_self(ino, IN_ATTRIB);
+        self.fsnotify_self(ino, IN_ATTRIB);
         self.tell_place(at, IN_CREATE, false);
         Ok(())
     }
@@ -137,7 +137,7 @@ impl FileSystem {
     /// Removes a name from a directory of a volume.
     pub(in crate::fs) fn volume_remove(
         &mut self,
-        at: Place<'_>,
+        at: Dentry<'_>,
         ino: Ino,
         is_directory: bool,
     ) -> Result<(), Errno> {
@@ -148,7 +148,7 @@ impl FileSystem {
         let args = [self.node(at.directory)?, at.name.len() as u64, 0, 0, 0, 0];
         self.ask(operation, args, &[at.name.into()], &mut [])?;
         if !is_directory {
-            self.tell_self(ino, IN_ATTRIB);
+            self.fsnotify_self(ino, IN_ATTRIB);
         }
         self.renew(ino);
         self.renew(at.directory);
@@ -166,8 +166,8 @@ impl FileSystem {
     /// Renames within a volume.
     pub(in crate::fs) fn volume_rename(
         &mut self,
-        (from, ino): (Place<'_>, Ino),
-        (to, target): (Place<'_>, Option<Ino>),
+        (from, ino): (Dentry<'_>, Ino),
+        (to, target): (Dentry<'_>, Option<Ino>),
         how: Rename,
     ) -> Result<(), Errno> {
         let flags = match how {
@@ -189,23 +189,23 @@ impl FileSystem {
             &[from.name.into(), to.name.into()],
             &mut [],
         )?;
-        let mut place = |ino: Ino, at: Place<'_>| {
+        let mut dentry = |ino: Ino, at: Dentry<'_>| {
             if let Ok(inode) = self.inode_mut(ino) {
                 inode.parent = at.directory;
                 inode.name = at.name.into();
             }
         };
-        place(ino, to);
+        dentry(ino, to);
         let exchanged = target.filter(|_| how == Rename::Exchange);
         if let Some(target) = exchanged {
-            place(target, from);
+            dentry(target, from);
         }
         // Two names of one file: nothing happens.
         if target != Some(ino) {
             let replaced = target.filter(|_| exchanged.is_none());
-            self.tell_moved(ino, (from, to), replaced);
+            self.fsnotify_move(ino, (from, to), replaced);
             if let Some(target) = exchanged {
-                self.tell_moved(target, (to, from), None);
+                self.fsnotify_move(target, (to, from), None);
             }
         }
         for changed in [ino, from.directory, to.directory]

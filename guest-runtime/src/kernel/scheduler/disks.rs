@@ -31,7 +31,7 @@ impl Kernel {
 
     /// As `poll_disks`, while tasks run: the device interrupts at the next completion.
     #[inline]
-    pub(crate) fn attend_disks(&mut self) {
+    pub(crate) fn serve_disks(&mut self) {
         self.poll_disks();
         while self.arm_disks() {
             self.poll_disks();

@@ -40,7 +40,7 @@ pub struct Scheduler {
     /// The task number that was assigned last.
     last_tid: u32,
     /// There is a new event for idle vCPUs to wait for: a time, or input.
-    pub(crate) has_news: bool,
+    pub(crate) has_earlier_event: bool,
     /// The host kicks the vCPUs periodically.
     ticking: bool,
     /// Tasks that are woken now run before others, because their timers have expired.
@@ -63,7 +63,7 @@ impl Scheduler {
             timers: BTreeSet::new(),
             woken: Woken::default(),
             last_tid: first,
-            has_news: false,
+            has_earlier_event: false,
             ticking: false,
             urgent: false,
             preempts: false,
@@ -115,8 +115,8 @@ impl Scheduler {
             self.timers.remove(&(wait.deadline, task.tid));
         }
         // A place that was woken for this task alone is kept, in case the task does not use it.
-        task.places
-            .retain(|place| place.is_exclusive() && place.was_woken());
+        task.registrations
+            .retain(|location| location.is_exclusive() && location.was_woken());
         true
     }
 }

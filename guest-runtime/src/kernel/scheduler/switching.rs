@@ -67,7 +67,7 @@ impl Kernel {
             if let Some(tid) = self.take_ready() {
                 if self.arm_disks() {
                     // Tasks that become ready replace the idle task at the next safepoint.
-                    kick::ask_attention(self.kick());
+                    kick::kick(self.kick());
                 }
                 return tid;
             }
@@ -180,7 +180,7 @@ impl Kernel {
         let alone = self.is_alone() && !self.net.has_device();
         self.streams.set_alone(alone);
         if self.signals().is_deliverable() {
-            kick::ask_attention(self.kick());
+            kick::kick(self.kick());
         }
     }
 

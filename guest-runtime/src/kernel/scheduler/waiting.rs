@@ -51,37 +51,42 @@ impl Kernel {
             submitted: 0,
         });
         task.wait = Some(wait);
-        task.places.clear();
+        task.registrations.clear();
         Errno::ERESTARTSYS
     }
 
     /// As [`block`](Self::block), in the wait queue of a file.
-    pub fn block_at(&mut self, place: Registration, deadline: u64, progress: u64) -> Errno {
+    pub fn block_at(&mut self, registration: Registration, deadline: u64, progress: u64) -> Errno {
         let wait = Wait {
             deadline,
             ..Wait::for_event(Event::File)
         };
         let result = self.block(wait, progress);
         if result == Errno::ERESTARTSYS {
-            self.task_mut().places.push(place);
+            self.task_mut().registrations.push(registration);
         }
         result
     }
 
     /// Returns an empty list with the memory of the running task's places, for
     /// [`block_in`](Self::block_in).
-    pub fn take_places(&mut self) -> Vec<Registration> {
-        let mut places = mem::take(&mut self.task_mut().places);
-        places.clear();
-        places
+    pub fn take_registrations(&mut self) -> Vec<Registration> {
+        let mut registrations = mem::take(&mut self.task_mut().registrations);
+        registrations.clear();
+        registrations
     }
 
     /// As [`block`](Self::block), in several wait queues, and in that of standard input if `wait`
     /// says so.
-    pub fn block_in(&mut self, places: Vec<Registration>, wait: Wait, progress: u64) -> Errno {
+    pub fn block_in(
+        &mut self,
+        registrations: Vec<Registration>,
+        wait: Wait,
+        progress: u64,
+    ) -> Errno {
         let result = self.block(wait, progress);
         if result == Errno::ERESTARTSYS {
-            self.task_mut().places = places;
+            self.task_mut().registrations = registrations;
         }
         result
     }
@@ -196,9 +201,10 @@ impl Kernel {
             }
             if wait.deadline != NEVER {
                 self.scheduler.timers.insert((wait.deadline, tid));
-                self.scheduler.has_news |= self.scheduler.first_timer() == Some(wait.deadline);
+                self.scheduler.has_earlier_event |=
+                    self.scheduler.first_timer() == Some(wait.deadline);
             }
-            self.scheduler.has_news |= wait.input;
+            self.scheduler.has_earlier_event |= wait.input;
             self.register(tid, wait.input);
         }
         let next = self.next_task();
@@ -216,11 +222,11 @@ impl Kernel {
     /// Puts the running task into the wait queues where it blocks.
     fn register(&mut self, tid: u32, input: bool) {
         if input {
-            let place = Registration::new(&self.streams.input_waiters, READABLE);
-            self.task_mut().places.push(place);
+            let registration = Registration::new(&self.streams.input_waiters, READABLE);
+            self.task_mut().registrations.push(registration);
         }
-        for place in &mut self.tasks[self.current].places {
-            place.enter(Waiter::Task(tid, self.scheduler.woken.clone()));
+        for registration in &mut self.tasks[self.current].registrations {
+            registration.enter(Waiter::Task(tid, self.scheduler.woken.clone()));
         }
     }
 

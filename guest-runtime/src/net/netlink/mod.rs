@@ -1,5 +1,5 @@
 //! Routing netlink (netlink(7), rtnetlink(7)): requests about interfaces, addresses and routes. All
-//! of them are read-only: the settings of the VM give addresses and routes. Multicast groups hear of
+//! of them are read-only: the settings of the VM give addresses and routes. Multicast groups receive
 //! the addresses and routes that DHCP changes.
 
 mod sockets;

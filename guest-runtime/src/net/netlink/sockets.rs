@@ -122,7 +122,7 @@ impl Network {
             bytes,
             read: 0,
             from: Address::Netlink(0, groups),
-            who: Ucred {
+            cred: Ucred {
                 pid: 0,
                 uid: 0,
                 gid: 0,

@@ -157,7 +157,7 @@ impl Vsock {
     }
 
     /// Sends a packet without bytes, now or when there is room.
-    fn tell(&mut self, header: VsockHeader) {
+    fn send_control(&mut self, header: VsockHeader) {
         if !self.waiting.is_empty() || !self.channel.send(&header, (&[]).into()) {
             self.waiting.push_back(header);
         }
@@ -168,9 +168,9 @@ impl Vsock {
         let mut header = self.header(ends, op);
         header.flags = flags;
         if let Some(connection) = self.connections.get_mut(&ends) {
-            connection.credit.tell(&mut header);
+            connection.credit.stamp(&mut header);
         }
-        self.tell(header);
+        self.send_control(header);
     }
 
     fn header(&self, ends: Ends, op: u16) -> VsockHeader {
@@ -196,7 +196,7 @@ impl Vsock {
         match ends.and_then(|ends| Some((ends, self.connections.get_mut(&ends)?))) {
             Some((ends, connection)) => {
                 let had_room = connection.credit.room() > 0;
-                connection.credit.hear(header);
+                connection.credit.update(header);
                 if !had_room && let (1.., Some(id)) = (connection.credit.room(), connection.socket)
                 {
                     net.touch_output(id);
@@ -209,7 +209,7 @@ impl Vsock {
                 (Some(ends), op::REQUEST) if self.agree(ends, header, net) => {
                     self.tell_peer(ends, op::RESPONSE, 0);
                 }
-                _ => self.tell(header.answer(op::RESET)),
+                _ => self.send_control(header.answer(op::RESET)),
             },
         }
     }
@@ -262,7 +262,7 @@ impl Vsock {
         };
         let mut connection = Connection::new(id, buffer);
         connection.is_open = true;
-        connection.credit.hear(request);
+        connection.credit.update(request);
         self.connections.insert(ends, connection);
         true
     }
@@ -309,7 +309,7 @@ impl Vsock {
                 break;
             }
             header.length = low_u32(count as u64);
-            connection.credit.tell(&mut header);
+            connection.credit.stamp(&mut header);
             if !self.channel.send(&header, bytes.skip(done).first(count)) {
                 break;
             }

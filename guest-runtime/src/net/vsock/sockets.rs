@@ -144,7 +144,7 @@ impl Network {
         &mut self,
         id: SocketId,
         (cid, port): (u32, u32),
-        who: Ucred,
+        cred: Ucred,
         now: u64,
     ) -> Result<Connecting, Errno> {
         if self.get(id)?.is_listening() {
@@ -160,7 +160,7 @@ impl Network {
         }
         if let Route::Local = route {
             let listener = self.vsock_listener(cid, port).ok_or(Errno::ECONNRESET)?;
-            return self.join(id, listener, who);
+            return self.join(id, listener, cred);
         }
         let socket = self.get_mut(id)?;
         let Address::Vsock(_, own) = socket.local else {
@@ -259,7 +259,7 @@ impl Network {
             bytes,
             read: 0,
             from: Address::Unnamed,
-            who: NOBODY,
+            cred: NOBODY,
             rights: Vec::new(),
             segment: None,
             hops: None,

@@ -138,7 +138,7 @@ impl World {
     }
 
     /// Returns the next packet to the host, which must have this operation.
-    fn hear(&mut self, op: u16) -> (VsockHeader, Vec<u8>) {
+    fn receive(&mut self, op: u16) -> (VsockHeader, Vec<u8>) {
         let packet = self.wires.borrow_mut().to_host.pop_front();
         let packet = packet.unwrap_or_else(|| panic!("no packet, and not {op}"));
         assert_eq!(packet.0.op, op);
@@ -154,7 +154,7 @@ impl World {
     fn connected(&mut self) -> (SocketId, u32) {
         let (id, result) = self.connect((CID_HOST, 5));
         assert_eq!(result, Ok(Connecting::Waits));
-        let port = self.hear(op::REQUEST).0.src_port;
+        let port = self.receive(op::REQUEST).0.src_port;
         self.say(port, op::RESPONSE, 0, b"");
         assert!(self.net.get(id).unwrap().is_connected());
         (id, port)
@@ -172,7 +172,7 @@ fn no_more_is_sent_than_the_host_has_room_for() {
     let bytes: Vec<u8> = (0..3000u32).map(|n| low_u8(u64::from(n))).collect();
     assert_eq!(world.net.send(id, &bytes, &[], WHO), Ok(BUFFER as usize));
     assert_eq!(world.net.send(id, &bytes, &[], WHO), Err(Errno::EAGAIN));
-    let lengths = [400, 400, 200].map(|_| world.hear(op::DATA).1.len());
+    let lengths = [400, 400, 200].map(|_| world.receive(op::DATA).1.len());
     assert_eq!(lengths, [400, 400, 200]);
     assert!(!world.net.can_send(id));
     let update = VsockHeader {
@@ -182,7 +182,7 @@ fn no_more_is_sent_than_the_host_has_room_for() {
     world.say_all(update, b"");
     assert!(world.net.can_send(id));
     assert_eq!(world.net.send(id, &bytes, &[], WHO), Ok(300));
-    assert_eq!(world.hear(op::DATA).1, bytes[..300]);
+    assert_eq!(world.receive(op::DATA).1, bytes[..300]);
 }
 
 impl World {
@@ -209,10 +209,10 @@ fn a_full_device_is_waited_for_in_order() {
     assert_eq!(world.net.send(id, &[2; 10], &[], WHO), Err(Errno::EAGAIN));
     // The shutdown waits too.
     world.net.shutdown(id, 2).unwrap();
-    assert_eq!(world.hear(op::DATA).1.len(), 400);
+    assert_eq!(world.receive(op::DATA).1.len(), 400);
     assert!(world.is_quiet());
     world.net.poll_devices(0);
-    assert_eq!(world.hear(op::SHUTDOWN).0.flags, shutdown::SEND);
+    assert_eq!(world.receive(op::SHUTDOWN).0.flags, shutdown::SEND);
     world.say(port, op::DATA, 0, b"still");
     assert_eq!(world.read(id, 10).unwrap(), b"still");
 }
@@ -232,7 +232,7 @@ fn the_host_is_told_when_there_is_room_again() {
     );
     assert!(world.is_quiet());
     world.read(id, 1).unwrap();
-    let update = world.hear(op::CREDIT_UPDATE).0;
+    let update = world.receive(op::CREDIT_UPDATE).0;
     assert_eq!(
         (update.forwarded as usize, update.buffer as usize),
         (buffer / 4, buffer)
@@ -242,11 +242,11 @@ fn the_host_is_told_when_there_is_room_again() {
     assert!(world.is_quiet());
     // A host that sends more than there is room for is disconnected.
     world.say(port, op::CREDIT_REQUEST, 0, b"");
-    world.hear(op::CREDIT_UPDATE);
+    world.receive(op::CREDIT_UPDATE);
     for _ in 0..buffer / 400 {
         world.say(port, op::DATA, 0, &[8; 400]);
     }
-    world.hear(op::RESET);
+    world.receive(op::RESET);
     while !world.read(id, 100_000).unwrap().is_empty() {}
     assert_eq!(world.net.send(id, b"x", &[], WHO), Err(Errno::EPIPE));
 }
@@ -256,7 +256,7 @@ fn connections_that_are_not_made() {
     let mut world = World::new();
     // The host refuses.
     let (id, _) = world.connect((CID_HOST, 5));
-    let port = world.hear(op::REQUEST).0.src_port;
+    let port = world.receive(op::REQUEST).0.src_port;
     assert_eq!(
         world.net.connect_vsock(id, (CID_HOST, 5), WHO, 0),
         Err(Errno::EALREADY)
@@ -265,25 +265,25 @@ fn connections_that_are_not_made() {
     assert_eq!(world.net.get(id).unwrap().error, Some(Errno::ECONNRESET));
     // The host does not answer.
     let (id, _) = world.connect((CID_HOST, 5));
-    world.hear(op::REQUEST);
+    world.receive(op::REQUEST);
     assert_eq!(world.net.next_time(), Some(2 * SECOND));
     world.net.poll_devices(2 * SECOND - 1);
     assert!(world.is_quiet());
     world.net.poll_devices(2 * SECOND);
-    world.hear(op::RESET);
+    world.receive(op::RESET);
     assert_eq!(world.net.get(id).unwrap().error, Some(Errno::ETIMEDOUT));
     assert_eq!(world.net.next_time(), None);
     // The host answers with another operation.
     let (id, _) = world.connect((CID_HOST, 5));
-    let port = world.hear(op::REQUEST).0.src_port;
+    let port = world.receive(op::REQUEST).0.src_port;
     world.say(port, op::DATA, 0, b"x");
-    world.hear(op::RESET);
+    world.receive(op::RESET);
     assert_eq!(world.net.get(id).unwrap().error, Some(Errno::EPROTO));
     // The program closes the socket before an answer.
     let (id, _) = world.connect((CID_HOST, 5));
-    world.hear(op::REQUEST);
+    world.receive(op::REQUEST);
     world.net.close(id);
-    world.hear(op::RESET);
+    world.receive(op::RESET);
     // The device loses the connection.
     let (id, _) = world.connected();
     world.wires.borrow_mut().reset = true;
@@ -295,17 +295,17 @@ fn connections_that_are_not_made() {
 fn hosts_are_accepted_while_there_is_room() {
     let mut world = World::new();
     world.say(80, op::REQUEST, 0, b"");
-    assert_eq!(world.hear(op::RESET).0.dst_port, 5);
+    assert_eq!(world.receive(op::RESET).0.dst_port, 5);
     let server = world.listener(1080, 0);
     world.say(1080, op::REQUEST, 0, b"");
-    world.hear(op::RESPONSE);
+    world.receive(op::RESPONSE);
     world.say(1080, op::DATA, 0, b"early");
     let other = VsockHeader {
         src_port: 6,
         ..world.connected_header(1080, op::REQUEST)
     };
     world.say_all(other, b"");
-    assert_eq!(world.hear(op::RESET).0.dst_port, 6);
+    assert_eq!(world.receive(op::RESET).0.dst_port, 6);
     let accepted = world.net.accept(server).unwrap();
     let socket = world.net.get(accepted).unwrap();
     assert_eq!(socket.remote, Address::Vsock(CID_HOST, 5));
@@ -316,14 +316,14 @@ fn hosts_are_accepted_while_there_is_room() {
     world.say(1080, op::SHUTDOWN, shutdown::SEND, b"");
     assert_eq!(world.read(accepted, 100).unwrap(), b"");
     assert_eq!(world.net.send(accepted, b"late", &[], WHO), Ok(4));
-    assert_eq!(world.hear(op::DATA).1, b"late");
+    assert_eq!(world.receive(op::DATA).1, b"late");
     world.net.close(accepted);
-    assert_eq!(world.hear(op::SHUTDOWN).0.flags, shutdown::BOTH);
+    assert_eq!(world.receive(op::SHUTDOWN).0.flags, shutdown::BOTH);
     // What comes then is nobody's, until the host has agreed.
     world.say(1080, op::SHUTDOWN, shutdown::BOTH, b"");
-    world.hear(op::RESET);
+    world.receive(op::RESET);
     world.say(1080, op::DATA, 0, b"x");
-    world.hear(op::RESET);
+    world.receive(op::RESET);
     world.say(1080, op::RESET, 0, b"");
     assert!(world.is_quiet());
 }

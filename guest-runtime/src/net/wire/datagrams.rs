@@ -61,8 +61,8 @@ impl Datagrams {
     /// Returns the socket for packets to this address.
     fn socket(&mut self, to: IpAddr) -> &mut raw::Socket<'static> {
         let version = frame::version(to);
-        let place = usize::from(version == IpVersion::Ipv6);
-        let set = self.outgoing[place].get_or_insert_with(|| set(version, (0, 0), QUEUE));
+        let location = usize::from(version == IpVersion::Ipv6);
+        let set = self.outgoing[location].get_or_insert_with(|| set(version, (0, 0), QUEUE));
         let (sockets, handle) = set;
         sockets.get_mut(*handle)
     }

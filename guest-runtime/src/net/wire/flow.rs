@@ -80,9 +80,9 @@ impl Flow {
         if matches!(state, State::Listen | State::SynSent | State::SynReceived) {
             self.window.see(segment);
         }
-        stack.sent.told = None;
+        stack.sent.advertised = None;
         let time = now().total_micros();
-        if self.vigil.hear(time) {
+        if self.vigil.received(time) {
             self.socket().set_keep_alive(None);
         }
         let unacknowledged = self.socket().send_queue();
@@ -121,7 +121,7 @@ impl Flow {
 
     /// Sends pending data. Returns the number of packets sent.
     fn egress(&mut self, stack: &mut Stack) -> u64 {
-        stack.sent.told = None;
+        stack.sent.advertised = None;
         let sent = stack.egress_to(self.version(), self.most, &mut self.sockets);
         self.note_window(stack);
         sent
@@ -133,8 +133,8 @@ impl Flow {
 
     /// Records the window that this connection just advertised.
     fn note_window(&mut self, stack: &mut Stack) {
-        if let Some(told) = stack.sent.told.take() {
-            self.window.tell(told);
+        if let Some(advertised) = stack.sent.advertised.take() {
+            self.window.advertise(advertised);
         }
     }
 

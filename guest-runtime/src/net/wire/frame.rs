@@ -83,7 +83,7 @@ impl Segment {
 
 /// The receive window that a sent TCP segment advertises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Advertised {
     /// Sequence number of the segment.
     pub sequence: u32,
     /// Acknowledgement number of the segment.
@@ -101,7 +101,7 @@ pub(super) struct Told {
 pub(super) struct Outgo {
     pub header: NetHeader,
     /// The receive window that the packet advertises.
-    pub told: Option<Told>,
+    pub advertised: Option<Advertised>,
     /// A hash that all packets of a connection share.
     pub flow: u32,
 }
@@ -260,9 +260,9 @@ pub(super) fn offload(frame: &mut [u8], mut segment: Option<u16>, limits: Limits
         return out;
     };
     let (start, length, is_ipv6) = (ip.start, ip.payload.len(), ip.source.is_ipv6());
-    let (place, headers) = match (ip.protocol, TcpPacket::new_checked(ip.payload)) {
+    let (location, headers) = match (ip.protocol, TcpPacket::new_checked(ip.payload)) {
         (IpProtocol::Tcp, Ok(tcp)) => {
-            out.told = Some(Told {
+            out.advertised = Some(Advertised {
                 sequence: tcp.seq_number().0.cast_unsigned(),
                 acknowledged: tcp.ack_number().0.cast_unsigned(),
                 window: tcp.window_len(),
@@ -287,17 +287,17 @@ pub(super) fn offload(frame: &mut [u8], mut segment: Option<u16>, limits: Limits
         ip.protocol,
         low_u32(length as u64),
     );
-    if let Some(field) = frame.get_mut(start + place..start + place + 2) {
+    if let Some(field) = frame.get_mut(start + location..start + location + 2) {
         field.copy_from_slice(&sum.to_be_bytes());
     }
-    if is_ipv6 && out.told.is_some_and(|told| told.is_syn) {
+    if is_ipv6 && out.advertised.is_some_and(|advertised| advertised.is_syn) {
         limit_option(options(frame, start, headers), limits.own);
     }
     header.flags = NetHeader::NEEDS_CHECKSUM;
     header.checksum_start = low_u16(start as u64);
-    header.checksum_offset = low_u16(place as u64);
+    header.checksum_offset = low_u16(location as u64);
     if let Some(size) = segment {
-        header.gso_type = match place {
+        header.gso_type = match location {
             UDP_CHECKSUM => NetHeader::GSO_UDP,
             _ if is_ipv6 => NetHeader::GSO_TCP6,
             _ => NetHeader::GSO_TCP4,
@@ -343,8 +343,13 @@ pub(super) fn limit_segments(frame: &mut [u8], most: u16) -> Option<u16> {
     let ip = parse_ip(frame).ok()?;
     let tcp = TcpPacket::new_checked(ip.payload).ok()?;
     let (start, headers) = (ip.start, usize::from(tcp.header_len()));
-    let told = limit_option(options(frame, start, headers), most);
-    Some(told.unwrap_or(DEFAULT_MSS).max(SMALLEST_MSS).min(most))
+    let advertised = limit_option(options(frame, start, headers), most);
+    Some(
+        advertised
+            .unwrap_or(DEFAULT_MSS)
+            .max(SMALLEST_MSS)
+            .min(most),
+    )
 }
 
 /// Segment size that smoltcp uses without an MSS option, and the smallest that it uses.
@@ -354,7 +359,7 @@ const SMALLEST_MSS: u16 = 48;
 /// Limits the MSS option (RFC 9293, section 3.2) to `most`. Returns the value of the last such
 /// option, if there is one.
 fn limit_option(options: &mut [u8], most: u16) -> Option<u16> {
-    let (mut at, mut told) = (0, None);
+    let (mut at, mut advertised) = (0, None);
     while let Some(rest @ [_, ..]) = options.get(at..)
         && let Ok((next, option)) = TcpOption::parse(rest)
     {
@@ -366,13 +371,13 @@ fn limit_option(options: &mut [u8], most: u16) -> Option<u16> {
                 options
                     .get_mut(after - 2..after)?
                     .copy_from_slice(&size.to_be_bytes());
-                told = Some(size).filter(|size| *size > 0);
+                advertised = Some(size).filter(|size| *size > 0);
             }
             _ => {}
         }
         at = after;
     }
-    told
+    advertised
 }
 
 /// Returns a hash of the addresses and ports of a TCP or UDP packet.

@@ -1,6 +1,6 @@
 //! The link: the traits for received and sent packets, and their adapter for smoltcp.
 
-use super::frame::{self, Limits, Outgo, Told};
+use super::frame::{self, Advertised, Limits, Outgo};
 use crate::net::interfaces::Traffic;
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -118,7 +118,7 @@ pub(super) struct Sent {
     /// All packets.
     pub traffic: Traffic,
     /// The window that the last TCP segment advertised.
-    pub told: Option<Told>,
+    pub advertised: Option<Advertised>,
 }
 
 /// Payload of UDP datagrams in one packet whose headers smoltcp sends. smoltcp would fragment the
@@ -245,7 +245,11 @@ impl TxToken for Outgoing<'_> {
         };
         let is_joined = tail.is_some();
         let buffer = &mut buffer[..length];
-        let Outgo { header, told, flow } = frame::offload(buffer, segment, self.limits);
+        let Outgo {
+            header,
+            advertised,
+            flow,
+        } = frame::offload(buffer, segment, self.limits);
         // The answer to a reassembled ping can be longer than the MTU.
         if length > self.longest && header.gso_type == NetHeader::GSO_NONE {
             return result;
@@ -255,7 +259,7 @@ impl TxToken for Outgoing<'_> {
         self.transmit.commit(length, header, flow);
         self.sent.counted += u64::from(counts);
         self.sent.traffic.add(length);
-        self.sent.told = told.or(self.sent.told);
+        self.sent.advertised = advertised.or(self.sent.advertised);
         if is_joined {
             self.tails.pop_front();
         }

@@ -51,7 +51,7 @@ pub(super) struct Vigil {
 
 impl Vigil {
     /// Records a segment of the peer. Returns whether that ends probing.
-    pub fn hear(&mut self, now: i64) -> bool {
+    pub fn received(&mut self, now: i64) -> bool {
         self.heard = now;
         self.stop()
     }
@@ -124,16 +124,16 @@ mod tests {
     #[test]
     fn a_silent_peer_is_asked_and_given_up() {
         let mut vigil = Vigil::default();
-        vigil.hear(5 * SECOND);
+        vigil.received(5 * SECOND);
         assert_eq!(vigil.next(), None);
         vigil.patience.probes = Some(PROBES);
         assert_eq!(vigil.due(15 * SECOND - 1), None);
         assert_eq!(vigil.due(15 * SECOND), Some(Step::Probe(2 * SECOND)));
         assert_eq!(vigil.next(), Some((21 * SECOND, Step::GiveUp)));
         // The connection stays open while the peer answers.
-        assert!(vigil.hear(16 * SECOND));
+        assert!(vigil.received(16 * SECOND));
         assert_eq!(vigil.next(), Some((26 * SECOND, Step::Probe(2 * SECOND))));
-        assert!(!vigil.hear(16 * SECOND));
+        assert!(!vigil.received(16 * SECOND));
         vigil.due(26 * SECOND);
         // The user timeout replaces the number of probes, but at least one probe is sent.
         for (limit, seconds) in [(20, 36), (13, 30), (1, 28)] {
@@ -149,7 +149,7 @@ mod tests {
         vigil.see(true, SECOND);
         vigil.see(true, 2 * SECOND);
         assert_eq!(vigil.next(), Some((SECOND + RETRIES, Step::GiveUp)));
-        vigil.hear(50 * SECOND);
+        vigil.received(50 * SECOND);
         assert_eq!(vigil.next(), Some((50 * SECOND + RETRIES, Step::GiveUp)));
         // The user timeout applies although the peer sends segments.
         vigil.patience.limit = Some(5 * SECOND);

@@ -212,9 +212,9 @@ impl Stack {
     pub fn ingress_first(&mut self, frame: &[u8], sockets: &mut SocketSet<'static>) -> u16 {
         let most = self.capabilities.segment6();
         let mut frame = frame.to_vec();
-        let told = frame::limit_segments(&mut frame, most);
+        let mss = frame::limit_segments(&mut frame, most);
         self.ingress(&frame, sockets);
-        told.unwrap_or(most)
+        mss.unwrap_or(most)
     }
 
     /// Sends pending data of a set, whose sockets have one version. Returns the number of packets

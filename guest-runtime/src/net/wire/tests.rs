@@ -431,8 +431,8 @@ fn room_wakes_a_sender_that_was_never_refused() {
     }
     let woken = Woken::default();
     let waiters = &hosts.0[0].get(client).unwrap().waiters;
-    let mut place = Registration::new(waiters, WRITABLE);
-    place.enter(Waiter::Task(1, woken.clone()));
+    let mut registration = Registration::new(waiters, WRITABLE);
+    registration.enter(Waiter::Task(1, woken.clone()));
     while !hosts.0[0].can_send(client) {
         assert!(woken.is_empty());
         hosts.run();

@@ -7,7 +7,7 @@
 //! then waits for ever. So this module tracks the window, and smoltcp receives the acknowledgement
 //! again in an acceptable segment.
 
-use super::frame::{Segment, Told};
+use super::frame::{Advertised, Segment};
 use crate::convert::low_u32;
 
 /// The receive window of a connection, in sequence numbers of the peer.
@@ -44,14 +44,14 @@ impl Window {
     }
 
     /// Records an advertised window.
-    pub fn tell(&mut self, told: Told) {
-        if let Some(scale) = told.scale {
+    pub fn advertise(&mut self, advertised: Advertised) {
+        if let Some(scale) = advertised.scale {
             self.shift = scale;
         }
-        let shift = if told.is_syn { 0 } else { self.shift };
-        let length = u32::from(told.window) << shift;
-        self.end = Some(told.acknowledged.wrapping_add(length));
-        self.last = Some((told.sequence, told.acknowledged));
+        let shift = if advertised.is_syn { 0 } else { self.shift };
+        let length = u32::from(advertised.window) << shift;
+        self.end = Some(advertised.acknowledged.wrapping_add(length));
+        self.last = Some((advertised.sequence, advertised.acknowledged));
     }
 
     /// Whether a sequence number is beyond everything that was acknowledged, so that its segment
@@ -96,8 +96,8 @@ mod tests {
         }
     }
 
-    fn told(acknowledged: u32, window: u16) -> Told {
-        Told {
+    fn advertised(acknowledged: u32, window: u16) -> Advertised {
+        Advertised {
             sequence: 0,
             acknowledged,
             window,
@@ -116,10 +116,10 @@ mod tests {
             ..segment(first, 0)
         };
         window.see(&syn);
-        window.tell(Told {
+        window.advertise(Advertised {
             is_syn: true,
             scale: scales.then_some(3),
-            ..told(first.wrapping_add(1), 1000)
+            ..advertised(first.wrapping_add(1), 1000)
         });
         window
     }
@@ -132,13 +132,13 @@ mod tests {
             assert_eq!(window.accepts_at(&segment(at(999), 4), 0), None);
             assert_eq!(window.accepts_at(&segment(at(1000), 4), 0), Some(at(0)));
             // 500 bytes arrived and the program read 100 of them; 3 units remain.
-            window.tell(told(at(500), 3));
+            window.advertise(advertised(at(500), 3));
             window.take(100);
             assert_eq!(window.accepts_at(&segment(at(523), 0), 400), None);
             assert_eq!(window.accepts_at(&segment(at(524), 0), 400), Some(at(500)));
             assert_eq!(window.accepts_at(&segment(at(100), 50), 400), None);
             // The edge moved back, and all bytes up to the old edge arrived.
-            window.tell(told(at(524), 0));
+            window.advertise(advertised(at(524), 0));
             assert_eq!(window.accepts_at(&segment(at(524), 0), 424), None);
             assert_eq!(window.accepts_at(&segment(at(524), 4), 424), Some(at(524)));
             assert_eq!(window.accepts_at(&segment(at(528), 0), 424), Some(at(524)));
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_peer_that_does_not_scale_is_told_bytes() {
         let mut window = window(0, false);
-        window.tell(told(1, 2000));
+        window.advertise(advertised(1, 2000));
         assert_eq!(window.accepts_at(&segment(2000, 1), 0), None);
         assert_eq!(window.accepts_at(&segment(2001, 1), 0), Some(1));
     }
@@ -158,7 +158,7 @@ mod tests {
         for first in [7, u32::MAX - 5] {
             let mut window = window(first, true);
             let end = first.wrapping_add(11);
-            window.tell(told(end, 3));
+            window.advertise(advertised(end, 3));
             assert!(!window.is_new(end) && !window.is_new(end.wrapping_sub(1)));
             assert!(window.is_new(end.wrapping_add(1)));
             assert_eq!(window.never_sent(), Some(1 << 30));

@@ -10,8 +10,8 @@ use crate::kernel::Kernel;
 use alloc::rc::Rc;
 
 /// The identity of the caller.
-fn who(kernel: &Kernel) -> Rc<Credentials> {
-    Rc::clone(&kernel.process().files.who)
+fn current_cred(kernel: &Kernel) -> Rc<Credentials> {
+    Rc::clone(&kernel.process().files.cred)
 }
 
 /// The time of `CLOCK_REALTIME`, s.

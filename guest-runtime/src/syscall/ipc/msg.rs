@@ -1,7 +1,7 @@
 //! `msgget`, `msgsnd`, `msgrcv` and `msgctl`.
 
 use super::super::Entry;
-use super::{now, wake_all, who};
+use super::{current_cred, now, wake_all};
 use crate::convert::{low_i32, sign_extended};
 use crate::ipc::{Message, Object, Queue, Selection};
 use crate::kernel::Kernel;
@@ -30,10 +30,10 @@ const TYPE: u64 = 8;
 
 fn msgget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [key, flags, ..] = *arguments;
-    let who = who(kernel);
+    let cred = current_cred(kernel);
     let ids = &mut kernel.ipc.queues.ids;
     let create = |permission| Ok(Queue::new(permission, now()));
-    let id = ids.get(low_i32(key), flags, &who, |_| Ok(()), create)?;
+    let id = ids.get(low_i32(key), flags, &cred, |_| Ok(()), create)?;
     Ok(sign_extended(id))
 }
 
@@ -72,10 +72,10 @@ fn msgsnd(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     }
     let address = buffer.checked_add(TYPE).ok_or(Errno::EFAULT)?;
     let text: Vec<u8> = user::read_array(kernel.memory_mut(), address, length)?;
-    let who = who(kernel);
+    let cred = current_cred(kernel);
     let caller = (kernel.process().pid, now());
     let queue = find(kernel, id)?;
-    queue.permission().check(&who, 0o222)?;
+    queue.permission().check(&cred, 0o222)?;
     match queue.send(Message { kind, text }, caller) {
         Ok(()) => {
             changed(kernel, id);
@@ -99,10 +99,10 @@ fn msgrcv(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     } else {
         Selection::new(kind.cast_signed(), flags & MSG_EXCEPT != 0)
     };
-    let who = who(kernel);
+    let cred = current_cred(kernel);
     let caller = (kernel.process().pid, now());
     let queue = find(kernel, id)?;
-    queue.permission().check(&who, 0o444)?;
+    queue.permission().check(&cred, 0o444)?;
     let received = queue.receive(which, (room, flags & MSG_NOERROR != 0), caller);
     let message = match received {
         Ok(message) => message,
@@ -122,7 +122,7 @@ fn msgrcv(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 fn msgctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, command, buffer, ..] = *arguments;
     let (id, command) = (low_i32(id), command & 0xffff_ffff);
-    let who = who(kernel);
+    let cred = current_cred(kernel);
     let ids = &mut kernel.ipc.queues.ids;
     match command {
         IPC_INFO | MSG_INFO => {
@@ -139,7 +139,7 @@ fn msgctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
                 _ => ids.at(id)?,
             };
             if command != MSG_STAT_ANY {
-                queue.permission().check(&who, 0o444)?;
+                queue.permission().check(&cred, 0o444)?;
             }
             let status = queue.to_uapi(id);
             user::write(kernel.memory_mut(), buffer, &status)?;
@@ -152,8 +152,8 @@ fn msgctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         IPC_SET => {
             let new: Msqid64Ds = user::read(kernel.memory_mut(), buffer)?;
             let queue = kernel.ipc.queues.ids.find_mut(id)?;
-            queue.permission().check_owner(&who)?;
-            if new.msg_qbytes > MSGMNB && !who.has(CAP_SYS_RESOURCE) {
+            queue.permission().check_owner(&cred)?;
+            if new.msg_qbytes > MSGMNB && !cred.has(CAP_SYS_RESOURCE) {
                 return Err(Errno::EPERM);
             }
             queue.permission_mut().set(&new.msg_perm);
@@ -163,7 +163,7 @@ fn msgctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             Ok(0)
         }
         IPC_RMID => {
-            ids.find(id)?.permission().check_owner(&who)?;
+            ids.find(id)?.permission().check_owner(&cred)?;
             let mut queue = ids.remove(id)?;
             let woken = queue.take_waiting();
             wake_all(kernel, &woken);

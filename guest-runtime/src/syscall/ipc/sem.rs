@@ -2,7 +2,7 @@
 
 use super::super::Entry;
 use super::super::time::read_timespec;
-use super::{now, wake_all, who};
+use super::{current_cred, now, wake_all};
 use crate::arch::clock;
 use crate::convert::{low_i32, low_u16, low_u32, sign_extended, to_usize};
 use crate::ipc::{Object, Outcome, SemaphoreSet};
@@ -35,13 +35,13 @@ fn semget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if count > SEMMSL {
         return Err(Errno::EINVAL);
     }
-    let who = who(kernel);
+    let cred = current_cred(kernel);
     let fits = |set: &SemaphoreSet| match count > set.count() as u64 {
         true => Err(Errno::EINVAL),
         false => Ok(()),
     };
     let ids = &mut kernel.ipc.semaphores.ids;
-    let id = ids.get(low_i32(key), flags, &who, fits, |permission| match count {
+    let id = ids.get(low_i32(key), flags, &cred, fits, |permission| match count {
         0 => Err(Errno::EINVAL),
         _ => Ok(SemaphoreSet::new(permission, to_usize(count), now())),
     })?;
@@ -80,7 +80,7 @@ fn semtimedop(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             clock::monotonic().saturating_add(time).min(NEVER - 1)
         }
     };
-    let who = who(kernel);
+    let cred = current_cred(kernel);
     let caller = (kernel.process().pid, tid);
     let semaphores = &mut kernel.ipc.semaphores;
     let changes = operations.iter().any(|operation| operation.sem_op != 0);
@@ -90,7 +90,7 @@ fn semtimedop(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EFBIG);
     }
     let wanted = if changes { 0o222 } else { 0o444 };
-    set.permission().check(&who, wanted)?;
+    set.permission().check(&cred, wanted)?;
     let mut woken = Vec::new();
     let outcome = semaphores.operate(id, operations, caller, now(), &mut woken)?;
     wake_all(kernel, &woken);
@@ -118,7 +118,7 @@ fn wait(kernel: &mut Kernel, id: i32, deadline: u64) -> Errno {
 fn semctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, number, command, argument, ..] = *arguments;
     let (id, command) = (low_i32(id), command & 0xffff_ffff);
-    let who = who(kernel);
+    let cred = current_cred(kernel);
     let ids = &mut kernel.ipc.semaphores.ids;
     match command {
         IPC_INFO | SEM_INFO => {
@@ -134,7 +134,7 @@ fn semctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
                 _ => ids.at(id)?,
             };
             if command != SEM_STAT_ANY {
-                set.permission().check(&who, 0o444)?;
+                set.permission().check(&cred, 0o444)?;
             }
             let status = Semid64Ds {
                 sem_perm: set.permission().to_uapi(id),
@@ -153,13 +153,13 @@ fn semctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         IPC_SET => {
             let new: Semid64Ds = user::read(kernel.memory_mut(), argument)?;
             let set = kernel.ipc.semaphores.ids.find_mut(id)?;
-            set.permission().check_owner(&who)?;
+            set.permission().check_owner(&cred)?;
             set.permission_mut().set(&new.sem_perm);
             set.ctime = now();
             Ok(0)
         }
         IPC_RMID => {
-            ids.find(id)?.permission().check_owner(&who)?;
+            ids.find(id)?.permission().check_owner(&cred)?;
             let mut woken = Vec::new();
             kernel.ipc.semaphores.remove(id, &mut woken)?;
             wake_all(kernel, &woken);
@@ -167,7 +167,7 @@ fn semctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         }
         GETVAL | GETPID | GETNCNT | GETZCNT => {
             let set = ids.find(id)?;
-            set.permission().check(&who, 0o444)?;
+            set.permission().check(&cred, 0o444)?;
             let number = usize::try_from(low_i32(number)).map_err(|_| Errno::EINVAL)?;
             let (value, pid) = set.value(number)?;
             Ok(match command {
@@ -178,7 +178,7 @@ fn semctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         }
         GETALL => {
             let set = ids.find(id)?;
-            set.permission().check(&who, 0o444)?;
+            set.permission().check(&cred, 0o444)?;
             let mut values = Vec::with_capacity(set.count() * 2);
             for number in 0..set.count() {
                 let (value, _) = set.value(number)?;
@@ -199,10 +199,10 @@ fn set_values(
     id: i32,
     (command, number, argument): (u64, u64, u64),
 ) -> Result<u64, Errno> {
-    let who = who(kernel);
+    let cred = current_cred(kernel);
     let caller = (kernel.process().pid, now());
     let set = kernel.ipc.semaphores.ids.find(id)?;
-    set.permission().check(&who, 0o222)?;
+    set.permission().check(&cred, 0o222)?;
     let count = set.count() as u64;
     let (first, values) = match command {
         SETVAL => {

@@ -2,12 +2,12 @@
 
 use super::super::Entry;
 use super::super::memory::{admit, forget};
-use super::{now, who};
+use super::{current_cred, now};
 use crate::convert::{low_i32, sign_extended};
 use crate::ipc::{Ids, Object, Segment};
 use crate::kernel::Kernel;
 use crate::mm::{
-    Backing, Label, MapPlace, MapRequest, MappedFile, Protection, SharedMemory, VmFlags, user,
+    Backing, Label, MapLocation, MapRequest, MappedFile, Protection, SharedMemory, VmFlags, user,
 };
 use alloc::format;
 use alloc::rc::Rc;
@@ -33,7 +33,7 @@ pub const CALLS: &[Entry] = &[
 
 fn shmget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [key, size, flags, ..] = *arguments;
-    let who = who(kernel);
+    let cred = current_cred(kernel);
     let caller = (kernel.process().pid, now());
     let frames = kernel.memory().frames();
     let ram = frames.lock().ram().length();
@@ -42,7 +42,7 @@ fn shmget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         false => Ok(()),
     };
     let ids = kernel.ipc.segments.ids();
-    let id = ids.get(low_i32(key), flags, &who, fits, |permission| {
+    let id = ids.get(low_i32(key), flags, &cred, fits, |permission| {
         if !(SHMMIN..=SHMMAX).contains(&size) || flags & SHM_HUGETLB != 0 {
             return Err(Errno::EINVAL);
         }
@@ -57,10 +57,10 @@ fn shmget(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 /// The place of a segment that is attached at `address`.
-fn place(kernel: &Kernel, address: u64, length: u64, flags: u64) -> Result<MapPlace, Errno> {
+fn location(kernel: &Kernel, address: u64, length: u64, flags: u64) -> Result<MapLocation, Errno> {
     if address == 0 {
         return match flags & SHM_REMAP {
-            0 => Ok(MapPlace::Hint(0)),
+            0 => Ok(MapLocation::Hint(0)),
             _ => Err(Errno::EINVAL),
         };
     }
@@ -69,11 +69,11 @@ fn place(kernel: &Kernel, address: u64, length: u64, flags: u64) -> Result<MapPl
         return Err(Errno::EINVAL);
     }
     if flags & SHM_REMAP != 0 {
-        return Ok(MapPlace::Fixed(aligned));
+        return Ok(MapLocation::Fixed(aligned));
     }
     let end = aligned.checked_add(length).ok_or(Errno::EINVAL)?;
     match kernel.memory().vmas().is_free(aligned..end) {
-        true => Ok(MapPlace::FixedNoReplace(aligned)),
+        true => Ok(MapLocation::FixedNoReplace(aligned)),
         false => Err(Errno::EINVAL),
     }
 }
@@ -81,7 +81,7 @@ fn place(kernel: &Kernel, address: u64, length: u64, flags: u64) -> Result<MapPl
 fn shmat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, address, flags, ..] = *arguments;
     let id = low_i32(id);
-    let who = who(kernel);
+    let cred = current_cred(kernel);
     let pid = kernel.process().pid;
     let segment = kernel.ipc.segments.ids().find_mut(id)?;
     let mut protection = Protection::READ;
@@ -94,16 +94,16 @@ fn shmat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         protection = protection.union(Protection::EXECUTE);
         wanted |= 0o111;
     }
-    segment.permission().check(&who, wanted)?;
+    segment.permission().check(&cred, wanted)?;
     let memory = segment.memory().ok_or(Errno::EIDRM)?;
     let key = segment.permission().key;
     let length = segment.size.next_multiple_of(PAGE_SIZE);
-    let place = place(kernel, address, length, flags)?;
-    if let MapPlace::Fixed(at) = place {
+    let location = location(kernel, address, length, flags)?;
+    if let MapLocation::Fixed(at) = location {
         forget(kernel, at, length);
     }
     let start = kernel.memory_mut().map(MapRequest {
-        place,
+        location,
         length,
         protection,
         shared: true,
@@ -174,7 +174,7 @@ fn shmdt(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 fn shmctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, command, buffer, ..] = *arguments;
     let (id, command) = (low_i32(id), command & 0xffff_ffff);
-    let who = who(kernel);
+    let cred = current_cred(kernel);
     let ids = kernel.ipc.segments.ids();
     match command {
         IPC_INFO => {
@@ -201,7 +201,7 @@ fn shmctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
                 _ => ids.at(id)?,
             };
             if command != SHM_STAT_ANY {
-                segment.permission().check(&who, 0o444)?;
+                segment.permission().check(&cred, 0o444)?;
             }
             let status = segment.to_uapi(id);
             user::write(kernel.memory_mut(), buffer, &status)?;
@@ -215,19 +215,19 @@ fn shmctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             ids.find(id)?;
             let new: Shmid64Ds = user::read(kernel.memory_mut(), buffer)?;
             let segment = kernel.ipc.segments.ids().find_mut(id)?;
-            segment.permission().check_owner(&who)?;
+            segment.permission().check_owner(&cred)?;
             segment.permission_mut().set(&new.shm_perm);
             segment.times[2] = now();
             Ok(0)
         }
         IPC_RMID => {
-            ids.find(id)?.permission().check_owner(&who)?;
+            ids.find(id)?.permission().check_owner(&cred)?;
             kernel.ipc.segments.remove(id)?;
             Ok(0)
         }
         SHM_LOCK | SHM_UNLOCK => {
             let segment = ids.find_mut(id)?;
-            if !segment.permission().is_owner(&who) && !who.has(CAP_IPC_LOCK) {
+            if !segment.permission().is_owner(&cred) && !cred.has(CAP_IPC_LOCK) {
                 return Err(Errno::EPERM);
             }
             segment.is_locked = command == SHM_LOCK;

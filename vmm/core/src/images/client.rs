@@ -7,7 +7,7 @@ use crate::platform::Mapping;
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::Pending;
 use hartline_abi::hotness::{self, Hot, Hotness, SLOTS};
-use hartline_abi::image::{news_bit, variant};
+use hartline_abi::image::{newer_bit, variant};
 use hartline_aot::order::Heat;
 use hartline_devices::lateness;
 use std::collections::VecDeque;
@@ -150,7 +150,7 @@ impl Client {
 
     /// Notifies the guest that there is an image of the file and variant with this number.
     fn notify(&self, number: u64) {
-        let (word, bit) = news_bit(number);
+        let (word, bit) = newer_bit(number);
         let news = offset_of!(Shared, image_news) + word * size_of::<u64>();
         if let Ok(word) = self.shared.atomic_u64(news as u64) {
             word.fetch_or(bit, Ordering::SeqCst);
@@ -300,7 +300,7 @@ mod tests {
             let word = client.shared.atomic_u64(offset as u64).unwrap();
             word.swap(0, Ordering::SeqCst)
         };
-        let (word, bit) = news_bit(NUMBER);
+        let (word, bit) = newer_bit(NUMBER);
         let news = take(offset_of!(Shared, image_news) + word * size_of::<u64>());
         (take(offset_of!(Shared, images)) != 0, news & bit != 0)
     }

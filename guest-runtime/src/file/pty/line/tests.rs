@@ -144,7 +144,7 @@ fn a_line_has_a_greatest_length_and_can_always_be_ended() {
 fn a_master_in_packet_mode_is_told_of_flow_and_flushes() {
     let mut line = Line::default();
     line.set(line.termios);
-    assert!(!line.has_news());
+    assert!(!line.has_packet_status());
     typed(&mut line, b"\x13\x13");
     assert_eq!(line.take_news(), TIOCPKT_STOP);
     typed(&mut line, b"\x11");

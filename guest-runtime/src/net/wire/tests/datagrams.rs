@@ -52,7 +52,7 @@ fn datagrams_of_all_sizes() {
 }
 
 /// Returns the address and port of a host for each family.
-fn places(number: u8) -> [(Family, SocketAddr); 2] {
+fn locations(number: u8) -> [(Family, SocketAddr); 2] {
     let ipv6 = format!("[fd00::{number}]:53");
     [
         (Family::Inet, address(number, 53)),
@@ -80,7 +80,7 @@ fn several_datagrams_go_in_one_packet() {
         };
         let mut hosts = Hosts::that([first, CUTS_ALL]);
         let (there, _) = hosts.pipes();
-        for (family, to) in places(2) {
+        for (family, to) in locations(2) {
             // smoltcp sends at most one neighbour solicitation a second.
             advance(1000);
             let server = socket(&mut hosts.0[1], family);
@@ -127,7 +127,7 @@ fn several_datagrams_go_in_one_packet() {
 #[test]
 fn there_may_be_too_many_or_too_long_ones() {
     let mut hosts = Hosts::new();
-    for (family, to) in places(2) {
+    for (family, to) in locations(2) {
         let headers = if to.is_ipv4() { 28 } else { 48 };
         let client = socket(&mut hosts.0[0], family);
         let longest = 1500 - headers;

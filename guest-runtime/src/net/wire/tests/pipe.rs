@@ -108,9 +108,9 @@ impl Transmit for Out {
         if header.flags & NetHeader::NEEDS_CHECKSUM != 0 {
             // Simulate the checksum offload of the device.
             let start = usize::from(header.checksum_start);
-            let place = start + usize::from(header.checksum_offset);
+            let location = start + usize::from(header.checksum_offset);
             let sum = internet_checksum(&self.buffer[start..]);
-            self.buffer[place..place + 2].copy_from_slice(&sum.to_be_bytes());
+            self.buffer[location..location + 2].copy_from_slice(&sum.to_be_bytes());
         }
         let segment = usize::from(header.gso_size);
         let headers = usize::from(header.header_length);

@@ -11,7 +11,7 @@ const V6: usize = 54;
 const TCP: usize = 20;
 
 /// Returns a port of host 2, and the offset of TCP headers, for each family.
-fn places() -> [(Family, SocketAddr, usize); 2] {
+fn locations() -> [(Family, SocketAddr, usize); 2] {
     let there = SocketAddr::new("fd00::2".parse().unwrap(), 80);
     [
         (Family::Inet, address(2, 80), V4),
@@ -81,21 +81,23 @@ fn with_mtu(mtu: usize) -> Capabilities {
 fn segments_are_cut_to_what_both_links_take() {
     for mtus in [[1500, 1500], [9000, 1400], [1280, 65_535]] {
         let mut hosts = Hosts::that(mtus.map(with_mtu));
-        for place in places() {
-            let [client, listener] = ask(&mut hosts, place);
+        for location in locations() {
+            let [client, listener] = ask(&mut hosts, location);
             hosts.run();
             let ids = [client, hosts.0[1].accept(listener).unwrap()];
-            let headers = place.2 - link::ETHERNET + TCP;
+            let headers = location.2 - link::ETHERNET + TCP;
             let size = low_u16((mtus[0].min(mtus[1]) - headers) as u64);
-            let kind = match place.0 {
+            let kind = match location.0 {
                 Family::Inet => NetHeader::GSO_TCP4,
                 _ => NetHeader::GSO_TCP6,
             };
             for from in [0, 1] {
-                let seen = transfer(&mut hosts, from, ids, place.2);
-                let large = |told: &&(u8, u16)| **told == (kind, size);
+                let seen = transfer(&mut hosts, from, ids, location.2);
+                let large = |segment: &&(u8, u16)| **segment == (kind, size);
                 let count = seen.iter().filter(large).count();
-                let small = seen.iter().filter(|told| told.0 == NetHeader::GSO_NONE);
+                let small = seen
+                    .iter()
+                    .filter(|segment| segment.0 == NetHeader::GSO_NONE);
                 assert!(count > 3, "{mtus:?} {from} {seen:?}");
                 assert_eq!(count + small.count(), seen.len(), "{mtus:?} {seen:?}");
                 // The stack sends 200,000 bytes in few packets.
@@ -114,13 +116,16 @@ fn a_device_that_does_not_cut_gets_small_packets() {
         ..CUTS_ALL
     };
     let mut hosts = Hosts::that([cuts_none; 2]);
-    for place in places() {
-        let [client, listener] = ask(&mut hosts, place);
+    for location in locations() {
+        let [client, listener] = ask(&mut hosts, location);
         hosts.run();
         let ids = [client, hosts.0[1].accept(listener).unwrap()];
         // The receiving side checks that no packet is too long.
-        let seen = transfer(&mut hosts, 0, ids, place.2);
-        assert!(seen.iter().all(|told| *told == (NetHeader::GSO_NONE, 0)));
+        let seen = transfer(&mut hosts, 0, ids, location.2);
+        assert!(
+            seen.iter()
+                .all(|segment| *segment == (NetHeader::GSO_NONE, 0))
+        );
         assert!(seen.len() > 50, "{seen:?}");
     }
 }
@@ -155,15 +160,17 @@ fn a_peer_may_ask_for_any_size() {
         (Some(u16::MAX), 1440),
     ] {
         let mut hosts = Hosts::new();
-        let place = places()[1];
-        let [client, listener] = ask(&mut hosts, place);
+        let location = locations()[1];
+        let [client, listener] = ask(&mut hosts, location);
         let (there, _) = hosts.pipes();
-        change_option(&there, place.2, asked);
+        change_option(&there, location.2, asked);
         hosts.run();
         let ids = [client, hosts.0[1].accept(listener).unwrap()];
-        let seen = transfer(&mut hosts, 1, ids, place.2);
-        let large = seen.iter().filter(|told| told.0 == NetHeader::GSO_TCP6);
-        let sizes: Vec<u16> = large.map(|told| told.1).collect();
+        let seen = transfer(&mut hosts, 1, ids, location.2);
+        let large = seen
+            .iter()
+            .filter(|segment| segment.0 == NetHeader::GSO_TCP6);
+        let sizes: Vec<u16> = large.map(|segment| segment.1).collect();
         assert!(
             !sizes.is_empty() && sizes.iter().all(|size| *size == expected),
             "{asked:?} {sizes:?}"
@@ -175,7 +182,7 @@ fn a_peer_may_ask_for_any_size() {
 fn a_syn_tells_what_the_link_takes() {
     let mut hosts = Hosts::that([with_mtu(1280), with_mtu(9000)]);
     let (there, back) = hosts.pipes();
-    ask(&mut hosts, places()[1]);
+    ask(&mut hosts, locations()[1]);
     let option = |pipe: &Pipe| {
         let bytes = &pipe.borrow()[0].bytes;
         u16::from_be_bytes([bytes[V6 + TCP + 2], bytes[V6 + TCP + 3]])
@@ -188,7 +195,7 @@ fn a_syn_tells_what_the_link_takes() {
 #[test]
 fn options_that_are_damaged_change_nothing() {
     let mut hosts = Hosts::new();
-    ask(&mut hosts, places()[1]);
+    ask(&mut hosts, locations()[1]);
     let syn = hosts.pipes().0.borrow()[0].to_vec();
     let options = V6 + TCP..syn.len();
     for at in options.clone() {
@@ -212,7 +219,7 @@ fn an_answer_that_the_link_does_not_take_is_not_sent() {
     let mut hosts = Hosts::that([with_mtu(1500), with_mtu(1400)]);
     let (there, back) = hosts.pipes();
     // This resolves the neighbours.
-    ask(&mut hosts, places()[1]);
+    ask(&mut hosts, locations()[1]);
     let syn = there.borrow_mut().pop_back().unwrap().bytes;
     for (length, is_answered) in [(1352, true), (1353, false), (1452, false), (30_000, false)] {
         let mut bytes = syn[..V6].to_vec();

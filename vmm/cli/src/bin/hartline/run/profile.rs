@@ -2,7 +2,7 @@
 
 use super::ran::Ran;
 use hartline_abi::layout::{IMAGE_BASE, STACK_BASE};
-use hartline_abi::profile::Place;
+use hartline_abi::profile::Location;
 use hartline_vmm::profile::Taken;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
@@ -28,8 +28,8 @@ impl Raw {
         let words = (0..).zip(&taken.stack);
         let addresses = words.filter(|(_, word)| (IMAGE_BASE..STACK_BASE).contains(word));
         Self {
-            interpreted: taken.place == Place::Interpreter,
-            leaf: (taken.place != Place::Inside).then_some((taken.pc, taken.file)),
+            interpreted: taken.location == Location::Interpreter,
+            leaf: (taken.location != Location::Inside).then_some((taken.pc, taken.file)),
             stack: addresses.map(|(at, &word)| (at, word)).collect(),
             cut: taken.cut,
         }
