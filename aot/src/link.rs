@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use hartline_abi::hart::offset;
 use hartline_abi::image::{AccessEntry, FunctionEntry, HEADER_SIZE, OWN_CONVENTION};
-use hartline_abi::layout::PAGE_SIZE;
+use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use object::elf;
 use object::read::elf::ElfFile64;
 use object::{
@@ -63,6 +63,8 @@ pub struct Linked {
     pub functions: Vec<FunctionEntry>,
     /// Accesses of the baseline translator's code, sorted by host offset.
     pub accesses: Vec<AccessEntry>,
+    /// Alignment in the image of code and constants, bytes ([`Layout::alignment`]).
+    pub alignment: u64,
 }
 
 /// File offsets of the parts of an image.
@@ -79,13 +81,24 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Returns the alignment of code and constants for code of `code_length` bytes. The first touch of
+    /// a page costs an exit. If the page cache has 2 MiB folios of the file, large code takes one
+    /// exit for 2 MiB.
+    #[must_use]
+    pub const fn alignment(code_length: usize) -> u64 {
+        const LARGE: usize = 512 << 10;
+        match code_length >= LARGE {
+            true => HUGE_PAGE_SIZE,
+            false => PAGE_SIZE,
+        }
+    }
+
     /// Computes the layout for parts of these lengths in bytes.
     #[must_use]
-    pub fn new(table_length: u64, code_length: u64, data_length: u64) -> Self {
-        let page = |offset: u64| offset.next_multiple_of(PAGE_SIZE);
+    pub fn new(table_length: u64, code_length: u64, data_length: u64, alignment: u64) -> Self {
         let table = HEADER_SIZE;
-        let code = page(table + table_length);
-        let data = page(code + code_length);
+        let code = (table + table_length).next_multiple_of(alignment);
+        let data = (code + code_length).next_multiple_of(alignment);
         let functions = (data + data_length).next_multiple_of(8);
         Self {
             table,
@@ -137,6 +150,7 @@ pub fn link(
         data: Vec::new(),
         functions: Vec::new(),
         accesses: Vec::new(),
+        alignment: PAGE_SIZE,
     };
     let mut inputs = Vec::with_capacity(objects.len());
     for bytes in objects {
@@ -151,10 +165,12 @@ pub fn link(
     let stubs = linked.code.len().next_multiple_of(ALIGNMENT as usize);
     let away = stubs + resume.len() * STUB_LENGTH;
     linked.code.resize(away + missing.len() * AWAY_LENGTH, 0xcc);
+    linked.alignment = Layout::alignment(linked.code.len());
     let layout = Layout::new(
         table_length(text.end.saturating_sub(text.start), offsets),
         linked.code.len() as u64,
         linked.data.len() as u64,
+        linked.alignment,
     );
     let end = layout.functions;
     if end > u64::from(u32::MAX) / 2 {

@@ -136,6 +136,7 @@ fn sample(variant: u32) -> &'static [u8] {
                 })
                 .to_vec(),
             accesses: accesses.into_iter().filter(|_| is_baseline).collect(),
+            alignment: 4096,
         };
         build(&Key::new(b"elf", "", ""), variant, TEXT, &linked).expect("an image")
     })

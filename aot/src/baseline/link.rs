@@ -52,7 +52,8 @@ pub(super) fn link(translations: &[&Translation], text: &Range<u64>) -> Result<L
         .map(|entry| entry.guest.wrapping_sub(text.start));
     let text_length = text.end - text.start;
     // The other parts come after the code.
-    let layout = Layout::new(table_length(text_length, offsets), 0, 0);
+    let alignment = Layout::alignment(code.len());
+    let layout = Layout::new(table_length(text_length, offsets), 0, 0, alignment);
     put_services(&mut code, layout.code)?;
     let mut linker = Linker {
         code,
@@ -71,6 +72,7 @@ pub(super) fn link(translations: &[&Translation], text: &Range<u64>) -> Result<L
         data: Vec::new(),
         functions,
         accesses,
+        alignment,
     })
 }
 

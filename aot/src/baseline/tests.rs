@@ -128,7 +128,7 @@ fn fields_are_filled_in() {
     assert_eq!((load.op0_register(), load.immediate(1)), (Register::R11, G));
     let (add, _) = decode(&linked.code, next);
     let offsets = linked.functions.iter().map(|entry| entry.guest - START);
-    let layout = crate::link::Layout::new(crate::table::table_length(24, offsets), 0, 0);
+    let layout = crate::link::Layout::new(crate::table::table_length(24, offsets), 0, 0, 4096);
     let bias = add.ip_rel_memory_address().wrapping_add(layout.code);
     assert_eq!(
         bias as i64, -4096,

@@ -8,6 +8,7 @@ use hartline_abi::hart::PINNED_X;
 use hartline_abi::image::{
     AccessEntry, FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, directory_length, variant,
 };
+use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::ops::Range;
@@ -95,15 +96,20 @@ pub fn build(
         linked.code.len() as u64,
     )?;
     let table = table(text.start, text_length, &linked.functions);
+    let code_length = match linked.alignment {
+        // The rest of the last page is code that traps, so that the page is executable as a whole.
+        HUGE_PAGE_SIZE => linked.code.len().next_multiple_of(HUGE_PAGE_SIZE as usize),
+        _ => linked.code.len(),
+    };
     let lengths = Lengths {
         text: text_length,
         table: table.len() as u64,
-        code: linked.code.len() as u64,
+        code: code_length as u64,
         data: linked.data.len() as u64,
         functions: linked.functions.len() as u64,
         accesses: linked.accesses.len() as u64,
     };
-    let layout = lengths.layout()?;
+    let layout = lengths.layout(linked.alignment)?;
     let accesses = lengths.accesses(&layout);
     let file_length = accesses + lengths.accesses * ACCESS_SIZE;
     let mut file = vec![0; file_length as usize];
@@ -113,6 +119,10 @@ pub fn build(
     };
     put(layout.table, &table);
     put(layout.code, &linked.code);
+    put(
+        layout.code + linked.code.len() as u64,
+        &vec![0xcc; code_length - linked.code.len()],
+    );
     put(layout.data, &linked.data);
     for (number, function) in linked.functions.iter().enumerate() {
         put(
@@ -169,7 +179,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    fn layout(&self) -> Result<Layout, ImageError> {
+    fn layout(&self, alignment: u64) -> Result<Layout, ImageError> {
         let parts = [
             self.text,
             self.table,
@@ -180,7 +190,7 @@ impl Lengths {
         ];
         match parts.into_iter().find(|&length| length > MAX_PART) {
             Some(length) => Err(ImageError::TooLarge(length)),
-            None => Ok(Layout::new(self.table, self.code, self.data)),
+            None => Ok(Layout::new(self.table, self.code, self.data, alignment)),
         }
     }
 
@@ -381,30 +391,16 @@ impl<'a> Image<'a> {
             functions: header.functions_count,
             accesses: header.accesses_count,
         };
-        let layout = lengths.layout()?;
-        let accesses = lengths.accesses(&layout);
-        let expected = [
-            layout.table,
-            layout.code,
-            layout.data,
-            layout.functions,
-            accesses,
-        ];
-        let found = [
-            header.table_offset,
-            header.code_offset,
-            header.data_offset,
-            header.functions_offset,
-            header.accesses_offset,
-        ];
-        let end = accesses + lengths.accesses * ACCESS_SIZE;
+        // Lengths that are too large for the arithmetic below are refused here.
+        let layouts = [lengths.layout(PAGE_SIZE)?, lengths.layout(HUGE_PAGE_SIZE)?];
         let even = header.text_start.is_multiple_of(2) && header.text_length.is_multiple_of(2);
         let wraps = header.text_start.checked_add(header.text_length).is_none();
         let short = directory_length(header.text_length) > header.table_length;
-        if expected != found || end != header.file_length || !even || wraps || short {
-            return Err(ImageError::Layout);
+        let fits = |layout| is_laid_out(header, &lengths, layout);
+        match even && !wraps && !short && layouts.iter().any(fits) {
+            true => Ok(()),
+            false => Err(ImageError::Layout),
         }
-        Ok(())
     }
 
     fn check_functions(&self) -> Result<(), ImageError> {
@@ -427,6 +423,28 @@ impl<'a> Image<'a> {
             false => Err(ImageError::Table),
         }
     }
+}
+
+/// Whether the parts of an image are where `layout` has them, and the file ends after the last one.
+fn is_laid_out(header: &ImageHeader, lengths: &Lengths, layout: &Layout) -> bool {
+    let accesses = lengths.accesses(layout);
+    let expected = [
+        layout.table,
+        layout.code,
+        layout.data,
+        layout.functions,
+        accesses,
+        accesses + lengths.accesses * ACCESS_SIZE,
+    ];
+    let found = [
+        header.table_offset,
+        header.code_offset,
+        header.data_offset,
+        header.functions_offset,
+        header.accesses_offset,
+        header.file_length,
+    ];
+    expected == found
 }
 
 /// Checks a function against the previous one and against the parts that it points into.

@@ -21,6 +21,7 @@ pub(crate) fn sample(key: &Key) -> Vec<u8> {
         data: vec![7; 24],
         functions,
         accesses: Vec::new(),
+        alignment: 4096,
     };
     build(key, variant::NORMAL, 0x10000..0x10100, &linked).unwrap()
 }
@@ -83,6 +84,7 @@ fn parts_that_do_not_fit_are_refused() {
             data: Vec::new(),
             functions,
             accesses: Vec::new(),
+            alignment: 4096,
         };
         build(&key(), variant::NORMAL, 0x10000..0x10100, &linked)
     };
@@ -100,6 +102,32 @@ fn parts_that_do_not_fit_are_refused() {
             Err(ImageError::Function(guest))
         );
     }
+}
+
+#[test]
+fn large_code_has_huge_pages_of_its_own() {
+    let code_length = 600 << 10;
+    let functions = vec![FunctionEntry {
+        guest: 0x10000,
+        host: 16,
+        host_length: 48,
+    }];
+    let linked = Linked {
+        code: vec![0x90; code_length],
+        data: vec![1; 8],
+        functions,
+        accesses: Vec::new(),
+        alignment: Layout::alignment(code_length),
+    };
+    let file = build(&key(), variant::NORMAL, 0x10000..0x10100, &linked).unwrap();
+    let image = Image::open(&file).unwrap();
+    let header = image.header();
+    assert_eq!((header.code_offset, header.code_length), (2 << 20, 2 << 20));
+    assert_eq!(header.data_offset, 4 << 20);
+    let (code, padding) = image.code().split_at(code_length);
+    assert!(code.iter().all(|&byte| byte == 0x90));
+    assert!(padding.iter().all(|&byte| byte == 0xcc));
+    assert_eq!(Layout::alignment(code_length / 2), 4096);
 }
 
 #[test]
@@ -165,6 +193,7 @@ fn accesses_are_checked() {
             data: Vec::new(),
             functions,
             accesses: accesses.iter().map(access).collect(),
+            alignment: 4096,
         };
         build(&key(), variant, 0x10000..0x10100, &linked)
     };

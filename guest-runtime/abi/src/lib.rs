@@ -38,4 +38,4 @@ pub mod vsock;
 
 /// Version of everything in this crate. A runtime and a VMM work together, and a cached translation
 /// image is usable, only if their versions are equal.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;

@@ -281,15 +281,18 @@ fn map_window(memory: &mut AddressSpace, number: u64, slot: Slot) -> Result<Opti
     let file = IMAGE_BASE + number * IMAGE_STRIDE + IMAGE_FILE;
     let end = slot.length.next_multiple_of(PAGE_SIZE);
     memory.map_private_page(file - PAGE_SIZE)?;
-    memory.map_outside(file, slot.gpa..slot.gpa + HEADER_SIZE, false)?;
+    // The header is read at an address of its own: once the first page of the file is mapped alone,
+    // the pages after it cannot be one huge page with it.
+    let header = file - PAGE_SIZE - HEADER_SIZE;
+    memory.map_outside(header, slot.gpa..slot.gpa + HEADER_SIZE, false)?;
     // SAFETY: the page was mapped to the start of the image file, which never changes.
-    let start = unsafe { core::slice::from_raw_parts(file as *const u8, to_usize(HEADER_SIZE)) };
+    let start = unsafe { core::slice::from_raw_parts(header as *const u8, to_usize(HEADER_SIZE)) };
     let pages = images::header(start).and_then(|header| images::code_pages(&header, slot.length));
     let Some(code) = pages else {
         return Ok(None);
     };
     for (part, executable) in [
-        (HEADER_SIZE..code.start, false),
+        (0..code.start, false),
         (code.clone(), true),
         (code.end..end, false),
     ] {

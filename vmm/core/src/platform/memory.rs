@@ -138,6 +138,12 @@ impl Mapping {
             }
         };
         mapped.map_err(io::Error::from).map_err(failed())?;
+        if file.is_some() {
+            // The page cache reads such a file in folios of 2 MiB, which the guest maps at once. A
+            // file system or kernel without them maps small pages.
+            // SAFETY: advice for the mapping above changes no contents.
+            let _ = unsafe { madvise(base.cast(), size, Advice::LinuxHugepage) };
+        }
         // SAFETY: the range has just been mapped with this protection. It stays mapped until the
         // reservation is dropped, which the result keeps.
         let region = unsafe { region(base, size, protection) };
