@@ -260,7 +260,7 @@ calls! {
     35 unlinkat(DirFd, Path, Flags(AT)): Supported;
     36 symlinkat(Path, DirFd, Path): Supported;
     37 linkat(DirFd, Path, DirFd, Path, Flags(AT)): Supported;
-    39 umount2(Path, Hex): Partial("no `MNT_EXPIRE`; the root cannot be unmounted (`EBUSY`)");
+    39 umount2(Path, Hex): Partial("the root cannot be unmounted (`EBUSY`)");
     40 mount(Path, Path, Path, Hex, Pointer):
         Partial("types `tmpfs`, `proc`, `sysfs`, `devtmpfs` (`ENODEV` for others, as `overlay`), bind \
             mounts, `MS_REMOUNT`, `MS_MOVE`; nothing is propagated: `MS_SHARED` and its like have no \
