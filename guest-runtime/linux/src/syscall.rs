@@ -219,7 +219,7 @@ calls! {
     0 io_setup(Int, Pointer): Supported;
     1 io_destroy(Hex): Supported;
     2 io_submit(Hex, Long, Pointer):
-        Partial("operations are complete when it returns; no `IOCB_CMD_POLL`, `aio_rw_flags`");
+        Partial("operations are complete when it returns, except `IOCB_CMD_POLL`; no `aio_rw_flags`");
     3 io_cancel(Hex, Pointer, Pointer): Supported;
     4 io_getevents(Hex, Long, Long, Pointer, Time) restart AfterStop: Supported;
     5 setxattr(Path, Path, Pointer, Size, Hex): Partial(XATTR);

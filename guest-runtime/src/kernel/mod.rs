@@ -46,6 +46,7 @@ use crate::file::pty::pair::Ptys;
 use crate::fs;
 use crate::fs::disks::Disks;
 use crate::ipc::Ipc;
+use crate::kernel::aio::FiredPolls;
 use crate::kernel::call::Handlers;
 use crate::kernel::current::Current;
 use crate::kernel::exit::{Cause, End, Fault};
@@ -116,6 +117,8 @@ pub struct Kernel {
     pub ipc: Ipc,
     /// POSIX message queues.
     pub message_queues: Queues,
+    /// Asynchronous I/O whose files may have become ready.
+    polls: FiredPolls,
     /// Host name and domain.
     pub names: UtsNames,
     /// Times at which timers expire.
@@ -204,6 +207,7 @@ impl Kernel {
             futexes: Futexes::default(),
             ipc: Ipc::default(),
             message_queues: Queues::default(),
+            polls: FiredPolls::default(),
             names: UtsNames::default(),
             timers: TimerQueue::default(),
             foreground: FIRST,
