@@ -74,6 +74,9 @@ use hartline_linux::signal::{
     SIGBUS, SIGILL, SIGINT, SIGQUIT, SIGSEGV, SIGTRAP, SIGTSTP, SIGWINCH,
 };
 
+/// Fraction of RAM (1/n) for POSIX message queues.
+const MESSAGES_SHARE: u64 = 8;
+
 /// How the program continues after a system call or an interruption.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
@@ -206,7 +209,7 @@ impl Kernel {
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),
             ipc: Ipc::default(),
-            message_queues: Queues::default(),
+            message_queues: Queues::new(boot.ram_length / MESSAGES_SHARE),
             polls: FiredPolls::default(),
             names: UtsNames::default(),
             timers: TimerQueue::default(),
