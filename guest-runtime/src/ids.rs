@@ -63,8 +63,8 @@ impl Ord for Ino {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId(pub u64);
 
-/// Number of the first process, whose end ends the VM. Number 1 is `init`, which programs treat
-/// specially.
-pub const FIRST: u32 = 2;
+/// Number of the first process, whose end ends the VM. As the first process of a container, it is the
+/// `init` of the others.
+pub const FIRST: u32 = 1;
 /// The value for no session.
 pub const NO_SESSION: u32 = u32::MAX;

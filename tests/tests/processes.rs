@@ -456,10 +456,10 @@ fn procps() -> Result<()> {
         .collect();
     let expected: [&[&str]; 7] = [
         &["PID", "PPID", "STAT", "COMMAND"],
-        &["3", "2", "S+", "sleep", "60"],
-        &["4", "2", "S+", "sleep", "61"],
-        &["5", "2", "R+", "ps", "-eo", "pid,ppid,stat,args"],
-        &["4"],
+        &["2", "1", "S+", "sleep", "60"],
+        &["3", "1", "S+", "sleep", "61"],
+        &["4", "1", "R+", "ps", "-eo", "pid,ppid,stat,args"],
+        &["3"],
         &["dash"],
         &["Tasks:", "4", "total,", "1", "running,", "3", "sleeping,"],
     ];

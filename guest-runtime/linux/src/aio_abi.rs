@@ -9,6 +9,7 @@ pub const IOCB_CMD_PREAD: u16 = 0;
 pub const IOCB_CMD_PWRITE: u16 = 1;
 pub const IOCB_CMD_FSYNC: u16 = 2;
 pub const IOCB_CMD_FDSYNC: u16 = 3;
+pub const IOCB_CMD_POLL: u16 = 5;
 pub const IOCB_CMD_PREADV: u16 = 7;
 pub const IOCB_CMD_PWRITEV: u16 = 8;
 

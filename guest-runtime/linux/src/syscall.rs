@@ -219,7 +219,7 @@ calls! {
     0 io_setup(Int, Pointer): Supported;
     1 io_destroy(Hex): Supported;
     2 io_submit(Hex, Long, Pointer):
-        Partial("operations are complete when it returns; no `IOCB_CMD_POLL`, `aio_rw_flags`");
+        Partial("operations are complete when it returns, except `IOCB_CMD_POLL`; no `aio_rw_flags`");
     3 io_cancel(Hex, Pointer, Pointer): Supported;
     4 io_getevents(Hex, Long, Long, Pointer, Time) restart AfterStop: Supported;
     5 setxattr(Path, Path, Pointer, Size, Hex): Partial(XATTR);
@@ -260,7 +260,7 @@ calls! {
     35 unlinkat(DirFd, Path, Flags(AT)): Supported;
     36 symlinkat(Path, DirFd, Path): Supported;
     37 linkat(DirFd, Path, DirFd, Path, Flags(AT)): Supported;
-    39 umount2(Path, Hex): Partial("no `MNT_EXPIRE`; the root cannot be unmounted (`EBUSY`)");
+    39 umount2(Path, Hex): Partial("the root cannot be unmounted (`EBUSY`)");
     40 mount(Path, Path, Path, Hex, Pointer):
         Partial("types `tmpfs`, `proc`, `sysfs`, `devtmpfs` (`ENODEV` for others, as `overlay`), bind \
             mounts, `MS_REMOUNT`, `MS_MOVE`; nothing is propagated: `MS_SHARED` and its like have no \

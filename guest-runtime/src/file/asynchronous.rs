@@ -202,6 +202,6 @@ impl Vfs {
             let file = self.files.get(*id);
             file.is_ok_and(|file| file.object.is_standard_input())
         };
-        self.awaits_input = self.files.asynchronous().iter().any(tells);
+        self.awaits_input |= self.files.asynchronous().iter().any(tells);
     }
 }

@@ -31,8 +31,7 @@ const SIZE: u64 = 8192;
 const HARD: (u64, u64) = (65_536, 16 << 20);
 /// Most queues, unless the program has `CAP_SYS_RESOURCE` (`queues_max`).
 const QUEUES: usize = 256;
-/// Most bytes of the queues of a user, whatever `RLIMIT_MSGQUEUE` is: messages are in the runtime's
-/// heap.
+/// Most bytes of the queues of a user, whatever `RLIMIT_MSGQUEUE` is.
 const MOST_BYTES: u64 = 16 << 20;
 /// What a message, and a priority of messages, count towards `RLIMIT_MSGQUEUE`, bytes.
 const OVERHEAD: u64 = 48;
@@ -96,8 +95,44 @@ pub struct Registered {
     pub notice: Notice,
 }
 
-/// Bytes of all queues of each user. Queues share it.
-type Usage = Rc<RefCell<BTreeMap<u32, u64>>>;
+/// Bytes of the queues. Queues share it.
+#[derive(Debug, Default)]
+struct Usage {
+    /// Of each user with queues.
+    of_users: BTreeMap<u32, u64>,
+    /// Of all users together.
+    all: u64,
+}
+
+impl Usage {
+    /// Counts a queue of a user, if it fits the limits: of the user, and of all users together.
+    ///
+    /// # Errors
+    /// `EMFILE` for the limit of the user, `ENOMEM` for the other one.
+    fn charge(&mut self, user: u32, bytes: u64, limits: (u64, u64)) -> Result<(), Errno> {
+        let used = self.of_users.get(&user).copied().unwrap_or(0);
+        let (used, all) = (used.saturating_add(bytes), self.all.saturating_add(bytes));
+        match () {
+            () if used > limits.0 => Err(Errno::EMFILE),
+            () if all > limits.1 => Err(Errno::ENOMEM),
+            () => {
+                self.of_users.insert(user, used);
+                self.all = all;
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends one [`charge`](Self::charge).
+    fn refund(&mut self, user: u32, bytes: u64) {
+        self.all = self.all.saturating_sub(bytes);
+        let used = self.of_users.get(&user).copied().unwrap_or(0);
+        match used.saturating_sub(bytes) {
+            0 => self.of_users.remove(&user),
+            rest => self.of_users.insert(user, rest),
+        };
+    }
+}
 
 /// A queue.
 #[derive(Debug)]
@@ -120,7 +155,7 @@ pub struct MessageQueue {
     pub senders: WaitQueue,
     /// The parties that poll.
     pollers: WaitQueue,
-    usage: Usage,
+    usage: Rc<RefCell<Usage>>,
     /// The real user that the queue counts for.
     user: u32,
 }
@@ -197,19 +232,17 @@ impl MessageQueue {
 impl Drop for MessageQueue {
     fn drop(&mut self) {
         let mut usage = self.usage.borrow_mut();
-        let used = usage.get(&self.user).copied().unwrap_or(0);
-        match used.saturating_sub(self.limits.bytes()) {
-            0 => usage.remove(&self.user),
-            rest => usage.insert(self.user, rest),
-        };
+        usage.refund(self.user, self.limits.bytes());
     }
 }
 
 /// The queues that have names, and what all queues count for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Queues {
     names: BTreeMap<Vec<u8>, Rc<MessageQueue>>,
-    usage: Usage,
+    usage: Rc<RefCell<Usage>>,
+    /// Most bytes of all queues together: several users could use up the runtime's heap.
+    most: u64,
 }
 
 /// A queue to create: its permission bits, its size, and the limit `RLIMIT_MSGQUEUE`.
@@ -224,11 +257,22 @@ pub struct NewQueue {
 }
 
 impl Queues {
+    /// No queues yet; all together take at most `most` bytes.
+    #[must_use]
+    pub fn new(most: u64) -> Self {
+        Self {
+            names: BTreeMap::new(),
+            usage: Rc::default(),
+            most,
+        }
+    }
+
     /// Opens the queue `name` to read (4) and write (2) messages. `new` describes the queue to create
     /// if there is none; with `exclusive` there must be none.
     ///
     /// # Errors
-    /// `ENOENT`, `EEXIST`, `EACCES`; `EINVAL`, `ENOSPC`, `EMFILE` for the size and number of queues.
+    /// `ENOENT`, `EEXIST`, `EACCES`; `EINVAL`, `ENOSPC`, `EMFILE`, `ENOMEM` for the size and number of
+    /// queues.
     pub fn open(
         &mut self,
         name: Vec<u8>,
@@ -249,14 +293,9 @@ impl Queues {
         }
         new.limits.check(cred)?;
         let user = cred.user.real;
-        let bytes = new.limits.bytes();
+        let limits = (new.most.min(MOST_BYTES), self.most);
         let mut usage = self.usage.borrow_mut();
-        let used = usage.get(&user).copied().unwrap_or(0);
-        let used = used.saturating_add(bytes);
-        if used > new.most.min(MOST_BYTES) {
-            return Err(Errno::EMFILE);
-        }
-        usage.insert(user, used);
+        usage.charge(user, new.limits.bytes(), limits)?;
         let queue = Rc::new(MessageQueue {
             limits: new.limits,
             mode: new.mode,
@@ -360,7 +399,7 @@ mod tests {
 
     #[test]
     fn messages_come_by_priority_and_then_by_age() {
-        let mut queues = Queues::default();
+        let mut queues = Queues::new(2000);
         let queue = open(&mut queues, b"q", &Credentials::root()).unwrap();
         queue.registered.set(Some(Registered {
             pid: 7,
@@ -381,7 +420,7 @@ mod tests {
 
     #[test]
     fn owners_modes_and_limits_are_checked() {
-        let mut queues = Queues::default();
+        let mut queues = Queues::new(2000);
         let (owner, other) = (Credentials::new(5, 5), Credentials::new(6, 6));
         let queue = open(&mut queues, b"q", &owner).unwrap();
         assert_eq!(open(&mut queues, b"q", &other).err(), Some(Errno::EACCES));
@@ -411,10 +450,33 @@ mod tests {
         let small = NewQueue { most: 1, ..NEW };
         let refused = queues.open(b"r".to_vec(), (6, false), Some(small), &other);
         assert_eq!(refused.err(), Some(Errno::EMFILE));
-        assert!(queues.usage.borrow().keys().eq([&5]));
+        assert!(queues.usage.borrow().of_users.keys().eq([&5]));
         for name in [b"1", b"2", b"3", b"4"] {
             queues.unlink(name, &owner).unwrap();
         }
-        assert!(queues.usage.borrow().is_empty());
+        assert!(queues.usage.borrow().of_users.is_empty());
+        assert_eq!(queues.usage.borrow().all, 0);
+    }
+
+    #[test]
+    fn users_have_limits_of_their_own_and_one_together() {
+        let mut queues = Queues::new(700);
+        let users = [5, 6, 7].map(|id| Credentials::new(id, id));
+        // Each of these queues counts for 212 bytes.
+        let small = NewQueue { most: 300, ..NEW };
+        let mut open = |name: &[u8], cred| {
+            let queue = queues.open(name.to_vec(), (6, false), Some(small), cred);
+            queue.map(|_| ())
+        };
+        open(b"1", &users[0]).unwrap();
+        assert_eq!(open(b"2", &users[0]), Err(Errno::EMFILE));
+        open(b"3", &users[1]).unwrap();
+        open(b"4", &users[2]).unwrap();
+        assert_eq!(open(b"5", &Credentials::root()), Err(Errno::ENOMEM));
+        queues.unlink(b"3", &users[1]).unwrap();
+        let root = &Credentials::root();
+        queues
+            .open(b"5".to_vec(), (6, false), Some(small), root)
+            .unwrap();
     }
 }

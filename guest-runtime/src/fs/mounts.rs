@@ -98,6 +98,9 @@ pub struct Mounts {
     slots: Vec<Option<Mount>>,
     /// The number of the root of the tree.
     top: MountId,
+    /// Mounts that the next `umount2` with `MNT_EXPIRE` unmounts, unless a path leads into one of
+    /// them before.
+    expiring: Vec<MountId>,
 }
 
 impl Mounts {
@@ -142,6 +145,33 @@ impl Mounts {
         self.top = top;
     }
 
+    /// Marks a mount for its end (`MNT_EXPIRE`). Returns whether it was marked.
+    pub fn expire(&mut self, id: MountId) -> bool {
+        let is_marked = self.expiring.contains(&id);
+        if !is_marked {
+            self.expiring.push(id);
+        }
+        is_marked
+    }
+
+    /// Removes the mark of a mount, because a path led into it.
+    #[inline]
+    pub(super) fn used(&mut self, id: MountId) {
+        if !self.expiring.is_empty() {
+            self.expiring.retain(|&marked| marked != id);
+        }
+    }
+
+    /// Removes all marks, and returns them.
+    pub fn take_expiring(&mut self) -> Vec<MountId> {
+        core::mem::take(&mut self.expiring)
+    }
+
+    /// Sets the marks again that [`take_expiring`](Self::take_expiring) returned.
+    pub fn set_expiring(&mut self, marks: Vec<MountId>) {
+        self.expiring = marks;
+    }
+
     /// Adds a mount, whose root gets its number.
     ///
     /// # Errors
@@ -163,6 +193,7 @@ impl Mounts {
 
     /// Removes a mount.
     fn remove(&mut self, id: MountId) -> Option<Mount> {
+        self.used(id);
         self.slots.get_mut(usize::from(id.0))?.take()
     }
 
@@ -270,6 +301,11 @@ impl FileSystem {
         inode.parent = root;
         inode.nlink = inode.nlink.max(2);
         Ok(())
+    }
+
+    /// As [`mounts`](Self::mounts), mutably.
+    pub fn mounts_mut(&mut self) -> &mut Mounts {
+        &mut self.mounts
     }
 
     /// As [`Mounts::get_mut`].

@@ -139,6 +139,10 @@ pub fn resolve(
     walk.enter_root()?;
     loop {
         if let Step::Done(resolved) = walk.step()? {
+            walk.fs.mounts.used(resolved.parent.1);
+            if let Some(target) = resolved.target {
+                walk.fs.mounts.used(target.1);
+            }
             return Ok(resolved);
         }
     }

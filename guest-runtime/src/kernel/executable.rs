@@ -12,6 +12,7 @@ use crate::fs::types::Ino;
 use crate::fs::volume::is_volume;
 use crate::fs::walk::Options;
 use crate::kernel::Kernel;
+use crate::wait::{ALL, Registration};
 use alloc::borrow::Cow;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -50,7 +51,7 @@ impl ElfFile {
 /// Opens the regular file at `path`, which the program must be allowed to execute.
 ///
 /// # Errors
-/// As `execve(2)`.
+/// As `execve(2)`; `ERESTARTSYS` while a lease is in the way.
 pub(crate) fn open(kernel: &mut Kernel, dirfd: i32, path: &[u8]) -> Result<(Ino, ElfFile), Errno> {
     let options = Options::following(true);
     let (vfs, process) = kernel.file_state();
@@ -61,6 +62,8 @@ pub(crate) fn open(kernel: &mut Kernel, dirfd: i32, path: &[u8]) -> Result<(Ino,
 /// As [`open`], for a resolved inode.
 pub(crate) fn open_inode(kernel: &mut Kernel, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
     check(&kernel.vfs, &kernel.process().files, ino)?;
+    end_leases(kernel, ino)?;
+    kernel.vfs.fs.check_not_written(ino)?;
     copy_code(kernel, ino);
     read(&mut kernel.vfs, ino, path)
 }
@@ -76,14 +79,22 @@ pub(crate) fn set(kernel: &mut Kernel, ino: Ino) {
     }
 }
 
-/// Checks that a file is a regular one that the process may execute, and that nobody writes it.
+/// Waits until no lease is in the way of reading a file: an execution opens it as open(2) does.
+fn end_leases(kernel: &mut Kernel, ino: Ino) -> Result<(), Errno> {
+    let Some(deadline) = kernel.vfs.break_leases(ino, false) else {
+        return Ok(());
+    };
+    let place = Registration::new(kernel.vfs.leases.waiters(ino), ALL);
+    Err(kernel.block_at(place, deadline, 0))
+}
+
+/// Checks that a file is a regular one that the process may execute.
 fn check(vfs: &Vfs, process: &Process, ino: Ino) -> Result<(), Errno> {
     let attributes = vfs.fs.attributes(ino, process)?;
     if attributes.mode & S_IFMT != S_IFREG || vfs.fs.has_mount_flag(ino, MS_NOEXEC) {
         return Err(Errno::EACCES);
     }
-    attributes.check(&process.cred, MAY_EXEC)?;
-    vfs.fs.check_not_written(ino)
+    attributes.check(&process.cred, MAY_EXEC)
 }
 
 /// Returns the contents of a regular file.

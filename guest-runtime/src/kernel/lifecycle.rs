@@ -5,7 +5,7 @@ use crate::convert::low_u8;
 use crate::kernel::Kernel;
 use crate::kernel::exit::{self, End};
 use crate::kernel::futex;
-use crate::kernel::process::{FIRST, IDLE, INIT, Process, State, Status};
+use crate::kernel::process::{FIRST, IDLE, Process, State, Status};
 use crate::kernel::signals::{ProcessSignals, QUEUE_LIMIT, SigInfo, bit};
 use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
@@ -188,7 +188,10 @@ impl Kernel {
     /// outside the group.
     pub(crate) fn is_orphaned(&self, group: u32, session: u32) -> bool {
         let has_controller = |parent: u32| {
-            let parent = self.processes.get(parent);
+            let parent = self
+                .processes
+                .get(parent)
+                .filter(|parent| parent.pid != IDLE);
             parent.is_some_and(|parent| parent.session == session && parent.group != group)
         };
         let is_member = |process: &&Process| process.group == group && !process.is_zombie();
@@ -317,15 +320,11 @@ impl Kernel {
             .signals_of(parent)
             .is_none_or(|signals| signals.ignores_children());
         self.tell_parent(pid, status);
-        if parent == INIT || ignores {
-            self.process_mut().parent = INIT;
-        }
         self.process().exit_waiters.wake_all(READABLE);
         self.serve_wakeups();
         self.leave_task();
-        // A zombie without a parent that could wait for it is removed.
-        let process = self.processes.get(pid);
-        if process.is_some_and(|process| process.parent == INIT) {
+        // A zombie whose parent does not want it is removed.
+        if ignores {
             self.reap(pid);
         }
     }
@@ -347,7 +346,7 @@ impl Kernel {
     }
 
     /// The new parent of the children of an ended process: the nearest ancestor with
-    /// `PR_SET_CHILD_SUBREAPER`, or `init`, which does not wait for them.
+    /// `PR_SET_CHILD_SUBREAPER`, or the first process.
     fn reaper(&self, pid: u32) -> u32 {
         let mut at = self.processes.get(pid);
         while let Some(process) = at {
@@ -357,7 +356,7 @@ impl Kernel {
                 return process.parent;
             }
         }
-        INIT
+        FIRST
     }
 
     /// Gives the children of an ended process another parent.

@@ -46,6 +46,7 @@ use crate::file::pty::pair::Ptys;
 use crate::fs;
 use crate::fs::disks::Disks;
 use crate::ipc::Ipc;
+use crate::kernel::aio::FiredPolls;
 use crate::kernel::call::Handlers;
 use crate::kernel::current::Current;
 use crate::kernel::exit::{Cause, End, Fault};
@@ -72,6 +73,9 @@ use hartline_linux::siginfo::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SI_USER};
 use hartline_linux::signal::{
     SIGBUS, SIGILL, SIGINT, SIGQUIT, SIGSEGV, SIGTRAP, SIGTSTP, SIGWINCH,
 };
+
+/// Fraction of RAM (1/n) for POSIX message queues.
+const MESSAGES_SHARE: u64 = 8;
 
 /// How the program continues after a system call or an interruption.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +120,8 @@ pub struct Kernel {
     pub ipc: Ipc,
     /// POSIX message queues.
     pub message_queues: Queues,
+    /// Asynchronous I/O whose files may have become ready.
+    polls: FiredPolls,
     /// Host name and domain.
     pub names: UtsNames,
     /// Times at which timers expire.
@@ -203,7 +209,8 @@ impl Kernel {
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),
             ipc: Ipc::default(),
-            message_queues: Queues::default(),
+            message_queues: Queues::new(boot.ram_length / MESSAGES_SHARE),
+            polls: FiredPolls::default(),
             names: UtsNames::default(),
             timers: TimerQueue::default(),
             foreground: FIRST,

@@ -31,9 +31,8 @@ pub(crate) const IDLE: u32 = 0;
 const MESSAGE_QUEUES: u64 = 819_200;
 /// Default of `RLIMIT_SIGPENDING`.
 const QUEUED_SIGNALS: u64 = 4096;
-/// Number of `init`, outside the VM: the parent of [`FIRST`], and of processes whose parent has
-/// ended. It reaps zombies at once.
-pub const INIT: u32 = 1;
+/// The parent of [`FIRST`], as programs see it: none.
+const NO_PARENT: u32 = 0;
 
 /// A change of a process's state that its parent can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,7 +192,7 @@ impl Process {
         }
         Process {
             pid: FIRST,
-            parent: INIT,
+            parent: NO_PARENT,
             group: FIRST,
             session: FIRST,
             has_no_terminal: false,

@@ -60,8 +60,8 @@ impl Space {
 impl Kernel {
     /// Gives the running process another address space.
     pub(crate) fn replace_space(&mut self, space: Handle<Space>) {
-        let old = core::mem::replace(&mut self.process_mut().space, space);
-        self.spaces[old].users -= 1;
+        self.release_space();
+        self.process_mut().space = space;
         self.run(Current {
             space,
             ..self.current
@@ -71,7 +71,12 @@ impl Kernel {
     /// Counts one process less that uses the current address space, which is removed when another
     /// one runs.
     pub(super) fn release_space(&mut self) {
-        self.space_mut().users -= 1;
+        let space = self.space_mut();
+        space.users -= 1;
+        if space.users == 0 {
+            let polls = space.aio.take_polls();
+            self.drop_polls(polls);
+        }
     }
 
     /// Makes this vCPU run another task, or the same one in another address space.

@@ -4,25 +4,27 @@ use super::Entry;
 use super::files_io::{pread64, preadv, pwrite64, pwritev, read, readv, write, writev};
 use super::files_sync::sync_file;
 use super::memory::munmap;
-use super::poll::{read_timeout, with_mask};
+use super::poll::{ALWAYS, read_timeout, with_mask};
 use crate::arch::clock;
 use crate::convert::low_u32;
 use crate::file::eventfd::EventFd;
 use crate::file::operations::{File, Mode};
 use crate::kernel::Kernel;
-use crate::kernel::aio::Context;
+use crate::kernel::aio::{Context, PollRequest};
 use crate::mm::{Backing, Label, MapLocation, MapRequest, Protection, VmFlags, user};
+use crate::wait::poll::PollTable;
 use crate::wait::{READABLE, Registration};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_linux::aio_abi::{
-    AioSigset, IOCB_CMD_FDSYNC, IOCB_CMD_FSYNC, IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE,
-    IOCB_CMD_PWRITEV, IOCB_FLAG_RESFD, IoEvent, Iocb,
+    AioSigset, IOCB_CMD_FDSYNC, IOCB_CMD_FSYNC, IOCB_CMD_POLL, IOCB_CMD_PREAD, IOCB_CMD_PREADV,
+    IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IOCB_FLAG_RESFD, IoEvent, Iocb,
 };
 use hartline_linux::errno::Errno;
 use hartline_linux::mman::{PROT_READ, PROT_WRITE};
+use hartline_linux::poll::POLLNVAL;
 use hartline_linux::syscall::nr;
 
 /// The calls of this area.
@@ -76,7 +78,8 @@ fn unmap(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
 }
 
 fn io_destroy(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.space_mut().aio.remove(a[0])?;
+    let polls = kernel.space_mut().aio.remove(a[0])?;
+    kernel.drop_polls(polls);
     unmap(kernel, a[0])
 }
 
@@ -123,6 +126,9 @@ fn submit(kernel: &mut Kernel, id: u64, location: u64) -> Result<(), Errno> {
         _ => Some(event_file(kernel, request.aio_resfd)?),
     };
     user::write(kernel.memory_mut(), address.wrapping_add(KEY), &0u32)?;
+    if request.aio_lio_opcode == IOCB_CMD_POLL {
+        return poll(kernel, id, (address, &request), notified);
+    }
     let res = match execute(kernel, &request) {
         Ok(count) => count.cast_signed(),
         Err(Errno::ERESTARTSYS) => return Err(Errno::ERESTARTSYS),
@@ -133,6 +139,17 @@ fn submit(kernel: &mut Kernel, id: u64, location: u64) -> Result<(), Errno> {
         }
         Err(error) => -(error.number() as i64),
     };
+    complete(kernel, id, (address, &request), res, notified)
+}
+
+/// Adds the event of a request at `address`, and tells an eventfd.
+fn complete(
+    kernel: &mut Kernel,
+    id: u64,
+    (address, request): (u64, &Iocb),
+    res: i64,
+    notified: Option<Rc<dyn File>>,
+) -> Result<(), Errno> {
     context(kernel, id)?.complete(IoEvent {
         data: request.aio_data,
         obj: address,
@@ -146,6 +163,52 @@ fn submit(kernel: &mut Kernel, id: u64, location: u64) -> Result<(), Errno> {
         file.signal();
     }
     Ok(())
+}
+
+/// Waits for events of a file, without blocking the caller.
+fn poll(
+    kernel: &mut Kernel,
+    id: u64,
+    (address, request): (u64, &Iocb),
+    notified: Option<Rc<dyn File>>,
+) -> Result<(), Errno> {
+    let events = low_u32(request.aio_buf) | ALWAYS & !POLLNVAL;
+    let file_id = kernel.file_id(request.aio_fildes.into())?;
+    let file = kernel.vfs.files.get(file_id)?;
+    let mut table = PollTable::collecting(events, Vec::new());
+    let mut ready = file.object.poll(&kernel.view(), file, &mut table);
+    let input = table.input && events & READABLE != 0;
+    if input {
+        table.wait(&kernel.streams.input_waiters);
+        if kernel.streams.poll_input() {
+            ready |= READABLE;
+        }
+    }
+    let registrations = table.into_registrations();
+    match ready & events {
+        // As on Linux, a file that is always ready cannot be waited for.
+        0 if registrations.is_empty() => Err(Errno::EINVAL),
+        0 => {
+            kernel.add_poll(
+                PollRequest {
+                    context: (kernel.current.space, id),
+                    request: address,
+                    data: request.aio_data,
+                    file: file_id,
+                    events,
+                    notified,
+                },
+                registrations,
+            )?;
+            if input {
+                // Standard input is polled in the ticks.
+                kernel.vfs.awaits_input = true;
+                kernel.start_ticking();
+            }
+            Ok(())
+        }
+        ready => complete(kernel, id, (address, request), ready.into(), notified),
+    }
 }
 
 /// The eventfd `fd`.
@@ -164,6 +227,13 @@ fn check(kernel: &Kernel, request: &Iocb) -> Result<(), Errno> {
         IOCB_CMD_PREAD | IOCB_CMD_PREADV => file.check_readable()?,
         IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV => file.check_writable()?,
         IOCB_CMD_FSYNC | IOCB_CMD_FDSYNC => {}
+        IOCB_CMD_POLL => {
+            let is_bad = request.aio_offset != 0
+                || request.aio_nbytes != 0
+                || request.aio_rw_flags != 0
+                || request.aio_buf > u64::from(u16::MAX);
+            return if is_bad { Err(Errno::EINVAL) } else { Ok(()) };
+        }
         _ => return Err(Errno::EINVAL),
     }
     match request.aio_rw_flags {
@@ -191,10 +261,16 @@ fn execute(kernel: &mut Kernel, request: &Iocb) -> Result<u64, Errno> {
     }
 }
 
-/// Operations are complete when they are submitted, so there is none to cancel.
+/// Only operations that wait for a file are not complete when they are submitted.
 fn io_cancel(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let _: u32 = user::read(kernel.memory_mut(), a[1].wrapping_add(KEY))?;
-    Err(Errno::EINVAL)
+    let key: u32 = user::read(kernel.memory_mut(), a[1].wrapping_add(KEY))?;
+    if key != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let poll = context(kernel, a[0])?.poll(a[1]).ok_or(Errno::EINVAL)?;
+    // As on Linux, the event of the operation reports the end.
+    kernel.complete_poll(&poll, 0);
+    Err(Errno::EINPROGRESS)
 }
 
 fn io_getevents(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

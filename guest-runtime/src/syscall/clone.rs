@@ -6,7 +6,7 @@ use super::notify::pidfd;
 use crate::convert::{low_u8, low_u32};
 use crate::file::pidfd::PidFd;
 use crate::kernel::Kernel;
-use crate::kernel::process::Process;
+use crate::kernel::process::{FIRST, Process};
 use crate::kernel::signals::check_number;
 use crate::kernel::space::Space;
 use crate::kernel::task::{Registers, Task};
@@ -192,6 +192,10 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         };
     }
     check(args)?;
+    if args.flags & CLONE_PARENT != 0 && kernel.process().pid == FIRST {
+        // It has no parent.
+        return Err(Errno::EINVAL);
+    }
     check_limit(kernel)?;
     let has = |flag: u64| args.flags & flag != 0;
     let tid = kernel.new_tid()?;

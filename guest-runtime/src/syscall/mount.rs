@@ -15,10 +15,10 @@ use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 use hartline_linux::limits::PATH_MAX;
 use hartline_linux::mount::{
-    MNT_DETACH, MNT_FORCE, MS_BIND, MS_DIRSYNC, MS_LAZYTIME, MS_MANDLOCK, MS_MGC_MSK, MS_MGC_VAL,
-    MS_MOVE, MS_NOATIME, MS_NODIRATIME, MS_NOUSER, MS_PRIVATE, MS_RDONLY, MS_REC, MS_RELATIME,
-    MS_REMOUNT, MS_SHARED, MS_SILENT, MS_SLAVE, MS_STRICTATIME, MS_SYNCHRONOUS, MS_UNBINDABLE,
-    UMOUNT_NOFOLLOW,
+    MNT_DETACH, MNT_EXPIRE, MNT_FORCE, MS_BIND, MS_DIRSYNC, MS_LAZYTIME, MS_MANDLOCK, MS_MGC_MSK,
+    MS_MGC_VAL, MS_MOVE, MS_NOATIME, MS_NODIRATIME, MS_NOUSER, MS_PRIVATE, MS_RDONLY, MS_REC,
+    MS_RELATIME, MS_REMOUNT, MS_SHARED, MS_SILENT, MS_SLAVE, MS_STRICTATIME, MS_SYNCHRONOUS,
+    MS_UNBINDABLE, UMOUNT_NOFOLLOW,
 };
 use hartline_linux::syscall::nr;
 
@@ -297,14 +297,18 @@ fn sweep(kernel: &mut Kernel) {
 
 fn umount2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let flags = low_u32(a[1]);
-    if flags & !(MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW) != 0 {
+    if flags & !(MNT_FORCE | MNT_DETACH | MNT_EXPIRE | UMOUNT_NOFOLLOW) != 0 {
         return Err(Errno::EINVAL);
     }
     let nofollow = match flags & UMOUNT_NOFOLLOW {
         0 => 0,
         _ => AT_SYMLINK_NOFOLLOW,
     };
-    let location = inode_at(kernel, sign_extended(AT_FDCWD), a[0], nofollow)?;
+    // The path of this call is no use of the mount.
+    let marks = kernel.vfs.fs.mounts_mut().take_expiring();
+    let location = inode_at(kernel, sign_extended(AT_FDCWD), a[0], nofollow);
+    kernel.vfs.fs.mounts_mut().set_expiring(marks);
+    let location = location?;
     check_rights(kernel)?;
     sweep(kernel);
     let location = kernel.vfs.fs.covered(location);
@@ -314,6 +318,19 @@ fn umount2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if !is_attached && id != mounts.top() {
         return Err(Errno::EINVAL);
     }
+    if flags & MNT_EXPIRE != 0 {
+        let is_root = location.is_at(kernel.process().files.root);
+        if is_root || flags & (MNT_FORCE | MNT_DETACH) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if mounts.children(id).next().is_some() || is_used(kernel, id) {
+            return Err(Errno::EBUSY);
+        }
+        if !kernel.vfs.fs.mounts_mut().expire(id) {
+            return Err(Errno::EAGAIN);
+        }
+    }
+    let mounts = kernel.vfs.fs.mounts();
     if id == mounts.top() {
         return Err(Errno::EBUSY);
     }

@@ -4,7 +4,7 @@ use super::Entry;
 use super::socket::socket_id;
 use super::time::read_timespec;
 use crate::arch::clock;
-use crate::convert::{low_u32, sign_extended};
+use crate::convert::{low_u32, sign_extended, to_usize};
 use crate::file::mqueue::{Limits, MessageQueue, NewQueue, Notice, OpenQueue, Registered};
 use crate::file::operations::File;
 use crate::kernel::Kernel;
@@ -152,7 +152,10 @@ fn mq_timedsend(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if length > queue.limits.size {
         return Err(Errno::EMSGSIZE);
     }
-    let text = user::read_array(kernel.memory_mut(), address, length)?;
+    let mut text = Vec::new();
+    text.try_reserve_exact(to_usize(length))
+        .map_err(|_| Errno::ENOMEM)?;
+    user::slice(kernel.memory_mut(), address, length)?.append_to(&mut text);
     match queue.send(priority, text) {
         Ok(None) => {}
         Ok(Some(registered)) => notify(kernel, registered),

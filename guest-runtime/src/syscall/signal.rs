@@ -5,7 +5,7 @@ use super::time::read_timespec;
 use crate::arch::clock;
 use crate::convert::{low_i32, low_u32};
 use crate::kernel::exit::End;
-use crate::kernel::process::{IDLE, Process};
+use crate::kernel::process::{FIRST, IDLE, Process};
 use crate::kernel::signals::{SigInfo, bit, check_number};
 use crate::kernel::task::{Event, Wait};
 use crate::kernel::{Control, Kernel};
@@ -112,7 +112,7 @@ fn kill(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let (own, group) = (kernel.process().pid, kernel.process().group);
     match low_i32(arguments[0]) {
         0 => send(kernel, info, |process| process.group == group),
-        -1 => send(kernel, info, |process| process.pid != own),
+        -1 => send(kernel, info, |process| ![own, FIRST].contains(&process.pid)),
         pid @ 1.. => send_to(kernel, info, pid.cast_unsigned()),
         group => {
             let group = group.unsigned_abs();

@@ -206,6 +206,126 @@ static void interrupted(void) {
     close(ends[0]), close(ends[1]);
 }
 
+static struct iocb poll_of(int fd, int wanted) {
+    return request(IOCB_CMD_POLL, fd, (void *)(long)wanted, 0, 0);
+}
+
+// Operations that wait until a file is ready.
+static void polls(void) {
+    int ends[2], told = eventfd(0, EFD_NONBLOCK);
+    char byte = 0;
+    uint64_t number = 0;
+    struct io_event event = {0}, two[2];
+    GIVES(pipe(ends), 0);
+    struct iocb writable = poll_of(ends[1], POLLOUT), readable = poll_of(ends[0], POLLIN);
+    GIVES(outcome(&writable), POLLOUT);
+    GIVES(submit(&readable), 1);
+    GIVES(events(0, 1, &event, 0), 0);
+    GIVES(write(ends[1], "xy", 2), 2);
+    GIVES(events(1, 1, &event, 5000), 1);
+    GIVES(event.res & POLLIN, POLLIN);
+    GIVES(event.obj, (uintptr_t)&readable);
+    GIVES(event.data, 77 + IOCB_CMD_POLL);
+    // It is reported once.
+    GIVES(write(ends[1], "z", 1), 1);
+    GIVES(events(0, 1, &event, 0), 0);
+    GIVES(outcome(&readable), POLLIN);
+    for (int i = 0; i < 3; i++) GIVES(read(ends[0], &byte, 1), 1);
+    // The file is open until the operation ends: the writer is not alone.
+    GIVES(submit(&readable), 1);
+    GIVES(close(ends[0]), 0);
+    GIVES(write(ends[1], "x", 1), 1);
+    GIVES(events(1, 1, &event, 5000), 1);
+    GIVES(event.res & POLLIN, POLLIN);
+    signal(SIGPIPE, SIG_IGN);
+    for (int i = 0; i < 1000 && write(ends[1], "x", 1) == 1; i++) usleep(1000);
+    FAILS(write(ends[1], "x", 1), EPIPE);
+    close(ends[1]);
+    // The end of the writer, which is reported unasked; the eventfd hears of it.
+    GIVES(pipe(ends), 0);
+    readable = poll_of(ends[0], 0);
+    readable.aio_flags = IOCB_FLAG_RESFD, readable.aio_resfd = told;
+    GIVES(submit(&readable), 1);
+    FAILS(read(told, &number, 8), EAGAIN);
+    close(ends[1]);
+    struct pollfd hears = {.fd = told, .events = POLLIN};
+    GIVES(poll(&hears, 1, 5000), 1);
+    GIVES(read(told, &number, 8), 8);
+    GIVES(events(1, 1, &event, 5000), 1);
+    GIVES(event.res & POLLHUP, POLLHUP);
+    close(ends[0]);
+    // Several at a time, and a wait for them.
+    int first = eventfd(0, 0), second = eventfd(0, 0);
+    struct iocb one = poll_of(first, POLLIN), other = poll_of(second, POLLIN);
+    struct iocb *both[] = {&one, &other};
+    GIVES(syscall(SYS_io_submit, context, 2, both), 2);
+    pid_t child = CHILD({
+        wait_until_asleep(getppid());
+        number = 1;
+        if (write(second, &number, 8) != 8 || write(first, &number, 8) != 8) _exit(1);
+    });
+    GIVES(events(2, 2, two, -1), 2);
+    GIVES(two[0].res & POLLIN, POLLIN);
+    GIVES(two[1].res & POLLIN, POLLIN);
+    GIVES(two[0].obj + two[1].obj, (uintptr_t)&one + (uintptr_t)&other);
+    GIVES(status_of(child), 0);
+    GIVES(read(first, &number, 8), 8);
+    // A canceled operation has an event too.
+    FAILS(syscall(SYS_io_cancel, context, &one, &event), EINVAL);
+    GIVES(submit(&one), 1);
+    FAILS(syscall(SYS_io_cancel, context, &other, &event), EINVAL);
+    one.aio_key = 1;
+    FAILS(syscall(SYS_io_cancel, context, &one, &event), EINVAL);
+    one.aio_key = 0;
+    FAILS(syscall(SYS_io_cancel, 4096ul, &one, &event), EINVAL);
+    FAILS(syscall(SYS_io_cancel, context, 8, &event), EFAULT);
+    FAILS(syscall(SYS_io_cancel, context, &one, &event), EINPROGRESS);
+    GIVES(events(1, 1, &event, 5000), 1);
+    GIVES(event.obj, (uintptr_t)&one);
+    GIVES(event.res, 0);
+    FAILS(syscall(SYS_io_cancel, context, &one, &event), EINVAL);
+    number = 1;
+    GIVES(write(first, &number, 8), 8);
+    GIVES(events(0, 1, &event, 0), 0);
+    // A regular file is always ready, and cannot be waited for.
+    int file = open("file", O_RDONLY);
+    one = poll_of(file, POLLIN | POLLOUT | POLLPRI);
+    GIVES(outcome(&one), POLLIN | POLLOUT);
+    one = poll_of(file, POLLPRI);
+    FAILS(submit(&one), EINVAL);
+    close(file);
+    one = poll_of(-1, POLLIN);
+    FAILS(submit(&one), EBADF);
+    one = poll_of(first, 1 << 16);
+    FAILS(submit(&one), EINVAL);
+    one = poll_of(first, POLLIN), one.aio_nbytes = 1;
+    FAILS(submit(&one), EINVAL);
+    one = poll_of(first, POLLIN), one.aio_offset = 1;
+    FAILS(submit(&one), EINVAL);
+    one = poll_of(first, POLLIN), one.aio_rw_flags = 1;
+    FAILS(submit(&one), EINVAL);
+    // What waits takes room, and ends with its context or its program.
+    aio_context_t whole = context;
+    context = 0;
+    GIVES(syscall(SYS_io_setup, 1, &context), 0);
+    other = poll_of(told, POLLIN);
+    struct iocb many = poll_of(told, POLLIN);
+    long taken = 0;
+    while (taken < 4096 && submit(&many) == 1) taken++;
+    CHECK(taken >= 1 && errno == EAGAIN);
+    GIVES(syscall(SYS_io_destroy, context), 0);
+    number = 1;
+    GIVES(write(told, &number, 8), 8);
+    context = whole;
+    CHILD_EXITS(0, {
+        context = 0;
+        if (syscall(SYS_io_setup, 8, &context) || pipe(ends)) _exit(1);
+        struct iocb last = poll_of(ends[0], POLLIN);
+        _exit(submit(&last) != 1);
+    });
+    close(first), close(second), close(told);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     contexts();
@@ -213,11 +333,15 @@ int main(int count, char **arguments) {
     notifies();
     waits();
     interrupted();
+    polls();
     GIVES(syscall(SYS_io_destroy, context), 0);
     FAILS(syscall(SYS_io_destroy, context), EINVAL);
-    // Without io_uring, programs take other calls.
+    // Without io_uring, programs take other calls. Then all three calls are refused alike.
     long ring = syscall(SYS_io_uring_setup, 1, (char[120]){0});
-    CHECK(ring >= 0 || errno == ENOSYS || errno == EPERM);
+    int refused = errno;
+    CHECK(ring >= 0 || refused == ENOSYS || refused == EPERM);
+    FAILS_EITHER(syscall(SYS_io_uring_enter, -1, 0, 0, 0, NULL, 0), EBADF, refused);
+    FAILS_EITHER(syscall(SYS_io_uring_register, -1, 0, NULL, 0), EBADF, refused);
     if (ring >= 0) close(ring);
     return finish("aio");
 }

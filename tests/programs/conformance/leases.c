@@ -126,6 +126,70 @@ static void breaks(void) {
     close(fd);
 }
 
+// Copies this program to a file that can be executed.
+static void copy_program(const char *path) {
+    static char part[1 << 16];
+    int from = open("/proc/self/exe", O_RDONLY), to = open(path, O_CREAT | O_WRONLY, 0755);
+    long count;
+    while ((count = read(from, part, sizeof part)) > 0) GIVES(write(to, part, count), count);
+    close(from), close(to);
+}
+
+// An execution opens the file as open does for reading.
+static void executes(void) {
+    sigset_t all, none;
+    sigfillset(&all), sigemptyset(&none);
+    copy_program("program");
+    handle(SIGRTMIN, 0);
+    signals = 0;
+    // The file of a script's interpreter counts too.
+    int script = open("script", O_CREAT | O_WRONLY, 0755);
+    char line[4200], cwd[4096];
+    CHECK(getcwd(cwd, sizeof cwd));
+    int length = snprintf(line, sizeof line, "#!%s/program leases\n", cwd);
+    GIVES(write(script, line, length), length);
+    close(script);
+    for (int i = 0; i < 4; i++) {
+        int fd = open("program", O_RDONLY), kind = i == 3 ? F_RDLCK : F_WRLCK;
+        GIVES(fcntl(fd, F_SETSIG, SIGRTMIN), 0);
+        GIVES(fcntl(fd, F_SETLEASE, kind), 0);
+        sigprocmask(SIG_BLOCK, &all, NULL);
+        const char *path = i == 2 ? "script" : "program";
+        pid_t child = CHILD({
+            close(fd);
+            sigprocmask(SIG_SETMASK, &none, NULL);
+            execl(path, "program", "leases", "ends", NULL);
+            _exit(1);
+        });
+        if (kind == F_WRLCK) {
+            sigsuspend(&none);
+            GIVES(signals, i + 1);
+            GIVES(told, fd);
+            GIVES(fcntl(fd, F_GETLEASE), F_RDLCK);
+            wait_until_asleep(child);
+            GIVES(waitpid(child, NULL, WNOHANG), 0);
+            // Less than the end of the lease is enough.
+            GIVES(fcntl(fd, F_SETLEASE, i == 1 ? F_UNLCK : F_RDLCK), 0);
+        }
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        GIVES(status_of(child), 0);
+        GIVES(signals, i < 3 ? i + 1 : 3);
+        close(fd);
+    }
+    // A signal ends the wait, and the old program goes on.
+    int fd = open("program", O_RDONLY);
+    GIVES(fcntl(fd, F_SETSIG, SIGRTMIN), 0);
+    GIVES(fcntl(fd, F_SETLEASE, F_WRLCK), 0);
+    handle(SIGALRM, 0);
+    CHILD_EXITS(0, {
+        struct itimerval soon = {.it_value.tv_usec = 20000};
+        setitimer(ITIMER_REAL, &soon, NULL);
+        int result = execl("program", "program", "leases", "ends", NULL);
+        _exit(result != -1 || errno != EINTR);
+    });
+    close(fd);
+}
+
 static void directories(void) {
     mkdir("dir", 0755);
     handle(SIGIO, 0), handle(SIGRTMIN, 0);
@@ -180,9 +244,13 @@ static void hangs_up(void) {
 }
 
 int main(int count, char **arguments) {
+    // The program of `executes`.
+    if (!strcmp(arguments[count - 1], "ends")) return 0;
     enter(count, arguments);
     holders();
     breaks();
+    // qemu does not execute programs of another machine.
+    if (!emulated) executes();
     directories();
     hangs_up();
     return finish("leases");

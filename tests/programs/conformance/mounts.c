@@ -42,7 +42,7 @@ static int lines(const char *file, const char *point, const char *text) {
 }
 
 static void errors(void) {
-    mkdir("d", 0755), make("f");
+    mkdir("d", 0755), mkdir("e", 0755), make("f");
     FAILS(mount("x", "d", "no-such-type", 0, NULL), ENODEV);
     FAILS(mount("x", "d", NULL, 0, NULL), EINVAL);
     FAILS(mount("x", "missing", "tmpfs", 0, NULL), ENOENT);
@@ -135,6 +135,45 @@ static void memory(void) {
     GIVES(umount("d"), 0);
     GIVES(access("d/below", F_OK), 0);
     GIVES(lines("/proc/mounts", "d", ""), 0);
+}
+
+// A mount ends at the second request, if it was not used in between.
+static void expires(void) {
+    struct stat status;
+    GIVES(mount("x", "d", "tmpfs", 0, NULL), 0);
+    make("d/file");
+    FAILS(umount2("d", MNT_EXPIRE | MNT_DETACH), EINVAL);
+    FAILS(umount2("d", MNT_EXPIRE | MNT_FORCE), EINVAL);
+    FAILS(umount2("/", MNT_EXPIRE), EINVAL);
+    FAILS(umount2("e", MNT_EXPIRE), EINVAL);
+    FAILS(umount2("missing", MNT_EXPIRE), ENOENT);
+    int fd = open("d/file", O_RDONLY);
+    FAILS(umount2("d", MNT_EXPIRE), EBUSY);
+    close(fd);
+    FAILS(umount2("d", MNT_EXPIRE), EAGAIN);
+    // Each of these uses takes the mark away; other mounts do not.
+    GIVES(stat("d/file", &status), 0);
+    FAILS(umount2("d", MNT_EXPIRE), EAGAIN);
+    close(open("d/file", O_RDONLY));
+    FAILS(umount2("d", MNT_EXPIRE), EAGAIN);
+    GIVES(mkdir("d/sub", 0755), 0);
+    FAILS(umount2("d", MNT_EXPIRE), EAGAIN);
+    GIVES(mount("x", "d/sub", "tmpfs", 0, NULL), 0);
+    FAILS(umount2("d", MNT_EXPIRE), EBUSY);
+    FAILS(umount2("d/sub", MNT_EXPIRE), EAGAIN);
+    GIVES(umount2("d/sub", MNT_EXPIRE), 0);
+    FAILS(umount2("d", MNT_EXPIRE), EAGAIN);
+    GIVES(stat(".", &status), 0);
+    FAILS(umount2("missing", MNT_EXPIRE), ENOENT);
+    GIVES(umount2("d", MNT_EXPIRE), 0);
+    FAILS(access("d/file", F_OK), ENOENT);
+    // A mark does not outlive its mount.
+    GIVES(mount("x", "d", "tmpfs", 0, NULL), 0);
+    FAILS(umount2("d", MNT_EXPIRE), EAGAIN);
+    GIVES(umount("d"), 0);
+    GIVES(mount("x", "d", "tmpfs", 0, NULL), 0);
+    FAILS(umount2("d", MNT_EXPIRE), EAGAIN);
+    GIVES(umount2("d", MNT_EXPIRE), 0);
 }
 
 static void flags(void) {
@@ -249,7 +288,6 @@ static void binds(void) {
 
 static void moves(void) {
     char byte = 0;
-    mkdir("e", 0755);
     GIVES(mount("x", "d", "tmpfs", 0, NULL), 0);
     mkdir("d/sub", 0755);
     int fd = open("d/file", O_CREAT | O_RDWR, 0600);
@@ -318,6 +356,7 @@ int main(int count, char **arguments) {
     CHECK(getcwd(here, sizeof here));
     errors();
     memory();
+    expires();
     flags();
     binds();
     moves();

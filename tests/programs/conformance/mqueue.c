@@ -171,12 +171,147 @@ static void notified(void) {
     mq_close(queue);
 }
 
+// Becomes a user with a limit for queues.
+static int become(uid_t user, rlim_t limit) {
+    struct rlimit limits = {limit, limit};
+    return setrlimit(RLIMIT_MSGQUEUE, &limits) || setgid(user) || setuid(user);
+}
+
+// Opens queues of ten messages until one is refused, and fills them. Returns how many there are.
+static int fill(int user, long size, int most, int *error) {
+    static char message[1 << 16];
+    struct mq_attr wanted = {.mq_maxmsg = 10, .mq_msgsize = size};
+    int count = 0;
+    while (count < most) {
+        char path[80];
+        snprintf(path, sizeof path, "%s.%d.%d", name, user, count);
+        errno = 0;
+        mqd_t queue = mq_open(path, O_RDWR | O_CREAT | O_EXCL | O_NONBLOCK, 0600, &wanted);
+        if (queue < 0) break;
+        count++;
+        for (int i = 0; i < 10; i++)
+            if (mq_send(queue, message, size, i)) goto refused;
+        if (mq_send(queue, message, size, 0) != -1 || errno != EAGAIN) return -1;
+    }
+refused:
+    *error = errno;
+    return count;
+}
+
+static void empty(int user, int queues) {
+    for (int i = 0; i < queues; i++) {
+        char path[80];
+        snprintf(path, sizeof path, "%s.%d.%d", name, user, i);
+        mq_unlink(path);
+    }
+}
+
+// Each user has a limit of its own, also while others have reached theirs.
+static void users(void) {
+    if (geteuid()) return;
+    int turns[2], done[2];
+    GIVES(pipe(turns), 0);
+    GIVES(pipe(done), 0);
+    for (int user = 1000; user < 1003; user++)
+        CHILD({
+            char byte;
+            int error = 0;
+            close(turns[1]);
+            // Room for two queues, which count for 82880 bytes each.
+            if (become(user, 200000)) _exit(1);
+            if (fill(user, 8192, 9, &error) != 2 || error != EMFILE) _exit(2);
+            if (write(done[1], "x", 1) != 1) _exit(3);
+            // The others have theirs until all have ended.
+            _exit(read(turns[0], &byte, 1) != 0);
+        });
+    close(done[1]);
+    char byte;
+    for (int i = 0; i < 3; i++) GIVES(read(done[0], &byte, 1), 1);
+    // A name is enough, whoever ends.
+    close(turns[1]);
+    int status;
+    for (int i = 0; i < 3; i++) {
+        CHECK(wait(&status) > 0);
+        GIVES(status, 0);
+    }
+    close(turns[0]), close(done[0]);
+    CHILD_EXITS(0, {
+        int error = 0;
+        if (become(1000, 200000)) _exit(1);
+        if (mq_open("/another", O_RDWR | O_CREAT, 0600, NULL) >= 0 || errno != EMFILE) _exit(2);
+        empty(1000, 1);
+        _exit(fill(1000, 8192, 1, &error) != 1);
+    });
+    for (int user = 1000; user < 1003; user++) empty(user, 2);
+}
+
+// Queues of many users, which need more memory than a small machine has. Whatever is refused, is
+// refused with an error, and the machine works.
+static void full(void) {
+    enum { USERS = 48, EACH = 16 };
+    int refused = 0, turns[2], done[2];
+    GIVES(pipe(turns), 0);
+    GIVES(pipe(done), 0);
+    for (int user = 0; user < USERS; user++)
+        CHILD({
+            // A real user to charge, and the rights of root.
+            struct rlimit limits = {RLIM_INFINITY, RLIM_INFINITY};
+            char byte;
+            int error = 0;
+            close(turns[1]);
+            if (setrlimit(RLIMIT_MSGQUEUE, &limits) || setresuid(2000 + user, 0, 0)) _exit(1);
+            int count = fill(user, 60000, EACH, &error);
+            if (count < 0) _exit(2);
+            int is_good = count == EACH || error == ENOMEM || error == ENOSPC || error == EMFILE;
+            byte = !is_good ? 'e' : count == EACH ? 'x' : 'r';
+            if (write(done[1], &byte, 1) != 1) _exit(3);
+            _exit(read(turns[0], &byte, 1) != 0);
+        });
+    close(done[1]);
+    for (int user = 0; user < USERS; user++) {
+        char byte = 0;
+        GIVES(read(done[0], &byte, 1), 1);
+        CHECK(byte == 'x' || byte == 'r');
+        refused += byte == 'r';
+    }
+    printf("%d of %d users were refused\n", refused, USERS);
+    // There is memory for programs and files.
+    char *memory = malloc(16 << 20);
+    CHECK(memory != NULL);
+    memset(memory, 1, 16 << 20);
+    int fd = open("file", O_CREAT | O_RDWR, 0600);
+    GIVES(write(fd, memory, 4 << 20), 4 << 20);
+    close(fd);
+    CHILD_EXITS(7, _exit(7));
+    close(turns[1]);
+    int status;
+    for (int user = 0; user < USERS; user++) {
+        CHECK(wait(&status) > 0);
+        GIVES(status, 0);
+    }
+    for (int user = 0; user < USERS; user++) empty(user, EACH);
+    // All of it is free again.
+    CHILD_EXITS(0, {
+        int error = 0;
+        struct rlimit limits = {RLIM_INFINITY, RLIM_INFINITY};
+        if (setrlimit(RLIMIT_MSGQUEUE, &limits)) _exit(1);
+        int queues = fill(0, 60000, 8, &error);
+        empty(0, 8);
+        _exit(queues != 8);
+    });
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     snprintf(name, sizeof name, "/check.%d", getpid());
+    if (!strcmp(arguments[count - 1], "full")) {
+        full();
+        return finish("mqueue");
+    }
     names();
     messages();
     waits();
     notified();
+    users();
     return finish("mqueue");
 }

@@ -84,6 +84,68 @@ static void families(void) {
     GIVES(read(ends[0], &moved, sizeof moved), sizeof moved);
     CHECK(moved);
     close(ends[0]), close(ends[1]);
+    // The first process of a PID namespace has the orphan.
+    if (pid == 1) CHECK(wait(NULL) > 0);
+}
+
+static int nothing(void *unused) {
+    (void)unused;
+    return 0;
+}
+
+static volatile sig_atomic_t handled;
+
+static void handle(int signal) { handled = signal; }
+
+// The process is the first one of its PID namespace. Returns 0, or the number of what is wrong.
+static int is_first(void) {
+    static char stack[1 << 16] __attribute__((aligned(16)));
+    int status;
+    if (getpid() != 1 || getppid() != 0) return 1;
+    if (clone(nothing, stack + sizeof stack, CLONE_PARENT | SIGCHLD, NULL) != -1 || errno != EINVAL)
+        return 2;
+    // Orphans are its children.
+    pid_t middle = CHILD(if (fork() == 0) {
+        while (getppid() != 1) usleep(1000);
+        _exit(9);
+    });
+    for (int i = 0; i < 2; i++) {
+        pid_t pid = wait(&status);
+        if (pid <= 0 || status != (pid == middle ? 0 : 9 << 8)) return 3;
+    }
+    // A zombie that its parent has not waited for, too.
+    middle = CHILD(pid_t zombie = fork(); if (zombie == 0) _exit(8);
+                   siginfo_t info; waitid(P_PID, zombie, &info, WEXITED | WNOWAIT));
+    for (int i = 0; i < 2; i++) {
+        pid_t pid = wait(&status);
+        if (pid <= 0 || status != (pid == middle ? 0 : 8 << 8)) return 4;
+    }
+    if (wait(&status) != -1 || errno != ECHILD) return 5;
+    // A signal for all processes does not reach it, nor the sender.
+    pid_t other = CHILD(pause());
+    signal(SIGTERM, handle);
+    pid_t sender = CHILD(_exit(kill(-1, SIGTERM) != 0));
+    if (waitpid(sender, &status, 0) != sender || status != 0) return 6;
+    if (waitpid(other, &status, 0) != other || !WIFSIGNALED(status) || WTERMSIG(status) != SIGTERM)
+        return 7;
+    if (handled || kill(-1, SIGTERM) != -1 || errno != ESRCH) return 8;
+    // One for itself does.
+    if (kill(1, SIGTERM) != 0 || handled != SIGTERM) return 9;
+    signal(SIGTERM, SIG_DFL);
+    return 0;
+}
+
+static void first(void) {
+    if (getpid() == 1) {
+        GIVES(is_first(), 0);
+        return;
+    }
+    // Where this process may make a PID namespace.
+    CHILD_EXITS(0, {
+        if (unshare(CLONE_NEWPID)) _exit(0);
+        int status = status_of(CHILD(_exit(is_first())));
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 99);
+    });
 }
 
 static void identity(void) {
@@ -356,6 +418,7 @@ int main(int count, char **arguments) {
     families();
     identity();
     if (!emulated) {
+        first();
         policies();
         attributes();
     }

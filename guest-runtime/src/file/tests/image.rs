@@ -4,6 +4,7 @@ use super::{LIMIT, Machine, Node, image, sample, tree};
 use crate::convert::{low_u8, to_usize};
 use crate::credentials::Credentials;
 use crate::fs::tree::{Tree, TreeError};
+use crate::ids::FIRST;
 use hartline_linux::errno::Errno;
 use hartline_linux::stat::{S_IFDIR, S_IFREG};
 
@@ -143,8 +144,14 @@ fn random_damage_never_panics() {
         let Ok(tree) = Tree::new(Vec::leak(bytes)) else {
             continue;
         };
-        let made =
-            crate::file::Vfs::new(Some(tree), LIMIT, super::clock, Credentials::root(), 2, 0);
+        let made = crate::file::Vfs::new(
+            Some(tree),
+            LIMIT,
+            super::clock,
+            Credentials::root(),
+            FIRST,
+            0,
+        );
         let Ok(files) = made else {
             continue;
         };

@@ -24,6 +24,7 @@ use crate::fs::process::{FileId, Process};
 use crate::fs::tree::Tree;
 use crate::fs::types::Ino;
 use crate::fs::walk::{Options, Resolved};
+use crate::ids::FIRST;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::net::Network;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -240,7 +241,7 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(tree: Option<Tree>, limit: u64) -> Self {
-        let files = Vfs::new(tree, limit, clock, Credentials::root(), 2, 0);
+        let files = Vfs::new(tree, limit, clock, Credentials::root(), FIRST, 0);
         let mut machine = Self::of(files.expect("a good image"));
         machine.open_streams().expect("standard streams");
         machine

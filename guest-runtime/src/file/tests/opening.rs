@@ -4,6 +4,7 @@ use super::{Machine, user};
 use crate::credentials::Credentials;
 use crate::file::path::Path;
 use crate::fs::filesystem::NewInode;
+use crate::ids::FIRST;
 use alloc::rc::Rc;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{
@@ -162,7 +163,14 @@ fn fifos() {
 fn the_terminal() {
     let mut m = Machine::empty();
     assert_eq!(m.open("/dev/tty", O_RDWR, 0), Err(Errno::ENXIO));
-    let made = crate::file::Vfs::new(None, 1 << 20, super::clock, Credentials::root(), 2, 0b110);
+    let made = crate::file::Vfs::new(
+        None,
+        1 << 20,
+        super::clock,
+        Credentials::root(),
+        FIRST,
+        0b110,
+    );
     (m.vfs, m.process) = made.unwrap();
     m.open_streams().unwrap();
     for stream in [1, 2] {

@@ -116,7 +116,7 @@ fn texts() {
     let mut m = Machine::sample();
     let mut is = |path: &str, expected: &str| assert_eq!(text(&mut m, path).unwrap(), expected);
     is("/proc/self/cmdline", "prog\0arg\0");
-    is("/proc/2/environ", "A=b\0");
+    is("/proc/1/environ", "A=b\0");
     is("/proc/self/maps", "map\n");
     is("/proc/self/comm", "prog\n");
     is("/proc/uptime", "12.34 14.68\n");
@@ -203,12 +203,12 @@ fn directories() {
     };
     assert_eq!(kind(&mut m, "/proc/self"), S_IFLNK);
     assert_eq!(kind(&mut m, "/proc/self/"), S_IFDIR);
-    assert_eq!(kind(&mut m, "/proc/2"), S_IFDIR);
+    assert_eq!(kind(&mut m, "/proc/1"), S_IFDIR);
     assert_eq!(m.at("/proc/3"), Err(Errno::ENOENT));
     assert_eq!(m.at("/proc/self/fd/../../.."), m.at("/"));
     let fds = m.at("/proc/self/fd").unwrap();
     let path = m.vfs.fs.path(fds, m.process.root, &m.process);
-    assert_eq!(path.unwrap(), b"/proc/2/fd");
+    assert_eq!(path.unwrap(), b"/proc/1/fd");
     let node = Node::from_ino(fds).unwrap();
     let mut names = Vec::new();
     let mut cookie = 0;

@@ -110,11 +110,12 @@ impl Kernel {
     pub(crate) fn has_wakeups(&self) -> bool {
         !self.scheduler.woken.is_empty()
             || self.vfs.has_file_events()
+            || !self.polls.is_empty()
             || !self.ptys.signals.is_empty()
     }
 
-    /// Makes the tasks ready that the wait queues have woken, and sends the signals of files and
-    /// terminals. Everything that may wake a queue is followed by a call of this, before another
+    /// Makes the tasks ready that the wait queues have woken, completes asynchronous I/O that waited
+    /// for files, and sends the signals of files and terminals. Everything that may wake a queue is followed by a call of this, before another
     /// task is chosen and before the kernel's lock is released.
     #[inline]
     pub(crate) fn serve_wakeups(&mut self) {
@@ -124,6 +125,7 @@ impl Kernel {
     }
 
     fn serve_wakeups_now(&mut self) {
+        self.look_at_polls();
         self.send_terminal_signals();
         self.send_file_signals();
         self.wake_tasks();
