@@ -1,7 +1,9 @@
-//! `hartline push` and `hartline programs`.
+//! `hartline push`, `hartline programs` and `hartline program`.
 
 use super::{Remote, done, table, wait};
 use anyhow::{Context, bail, ensure};
+use hartline_cli::client::escape;
+use hyper::Method;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +14,7 @@ pub struct Push {
     #[command(flatten)]
     remote: Remote,
 
-    /// Name of the program (default: the file's name)
+    /// Name of the program, which may be given instead of its id (default: the file's name)
     #[arg(long)]
     name: Option<String>,
 
@@ -82,6 +84,38 @@ pub fn list(arguments: &Programs) -> anyhow::Result<ExitCode> {
         if !arguments.remote.print_json(&programs)? {
             let rows: Vec<_> = programs.iter().map(row).collect();
             table::print(["ID", "NAME", "KIND", "SIZE", "STATE", "MESSAGE"], &rows)?;
+        }
+        done()
+    })
+}
+
+/// Subcommands of `hartline program`.
+#[derive(Debug, clap::Subcommand)]
+pub enum Program {
+    /// Delete programs that no machine uses
+    Rm {
+        #[command(flatten)]
+        remote: Remote,
+
+        /// Ids or names of programs
+        #[arg(required = true)]
+        programs: Vec<String>,
+    },
+}
+
+/// Deletes programs.
+///
+/// # Errors
+/// The daemon refuses for one of them.
+pub fn program(command: &Program) -> anyhow::Result<ExitCode> {
+    let Program::Rm { remote, programs } = command;
+    wait(async {
+        let mut daemon = remote.connect().await?;
+        for program in programs {
+            let path = format!("/v1/programs/{}", escape(program));
+            let deleted = daemon.json::<Value>(Method::DELETE, &path, None).await;
+            deleted.with_context(|| program.clone())?;
+            println!("{program}");
         }
         done()
     })
