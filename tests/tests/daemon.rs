@@ -88,6 +88,7 @@ const TESTS: &[(&str, Test)] = &[
     ("rate limit", lists::rate_limit),
     ("asynchronous runs", kept::asynchronous_runs),
     ("images on demand", kept::images_on_demand),
+    ("run before the translation", kept::before_the_translation),
     ("garbage collection", kept::garbage_collection),
     ("volumes", volumes::volumes),
     ("volumes of others", volumes::of_others),

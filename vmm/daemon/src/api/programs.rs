@@ -110,7 +110,8 @@ pub struct Upload {
 
 /// Upload a program: an ELF file, or a tar file (also with gzip) of a root file system
 ///
-/// The daemon prepares the program after the upload; then the state is `ready` or `failed`.
+/// The daemon prepares the program after the upload. The program can run when its state is
+/// `translating` or `ready`.
 /// A second upload of the same bytes is the same program, with the new name.
 #[utoipa::path(post, path = "/v1/programs", operation_id = "upload_program", params(Upload),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 pub enum ProgramState {
     /// Its files are being read.
     Packing,
-    /// Its files are being translated.
+    /// Its files are being translated. It can run: code without a translation is interpreted until
+    /// the translation comes.
     Translating,
-    /// It can run. If the message is not empty, some of its code is interpreted.
+    /// All that can be translated is. If the message is not empty, some of its code is interpreted.
     Ready,
     /// It cannot run; the message has the reason.
     Failed,

@@ -22,7 +22,7 @@ pub struct Push {
     #[arg(long = "program", value_name = "PATH")]
     programs: Vec<String>,
 
-    /// Do not wait until the program is ready
+    /// Wait only until the program can run, and not for its translation
     #[arg(long)]
     no_wait: bool,
 
@@ -30,7 +30,7 @@ pub struct Push {
     file: PathBuf,
 }
 
-/// Uploads a program, waits until it is ready, and prints its id.
+/// Uploads a program, waits until it is ready, or at least can run, and prints its id.
 ///
 /// # Errors
 /// The file cannot be read or uploaded, or is not a program.
@@ -53,9 +53,10 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
         let opened = tokio::fs::File::open(&arguments.file).await;
         let opened = opened.with_context(|| shown.clone())?;
         let mut program = daemon.upload(opened, &name, &programs).await?;
-        if !arguments.no_wait {
-            program = daemon.until_ready(program).await?;
-        }
+        program = match arguments.no_wait {
+            true => daemon.until_packed(program).await?,
+            false => daemon.until_ready(program).await?,
+        };
         if !arguments.remote.print_json(&program)? {
             println!("{}", table::text(&program, "id"));
         }
