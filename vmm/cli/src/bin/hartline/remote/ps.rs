@@ -1,8 +1,9 @@
 //! `hartline ps` and `hartline runs`: lists of machines and of runs.
 
 use super::{Format, Remote, done, list, table, wait};
-use anyhow::bail;
+use anyhow::anyhow;
 use hartline_cli::client::{self, ClientError, Connection};
+use hartline_cli::command_line::Mistake;
 use hyper::Method;
 use serde_json::Value;
 use std::io::{self, Write};
@@ -76,7 +77,8 @@ fn print<const N: usize>(
             "name" => names.push(value),
             // Machines have one state; of several labels, the API takes one.
             key if query.contains(&format!("{key}=")) => {
-                bail!("--filter: {key} is there twice")
+                let mistake = anyhow!("--filter: {key} is there twice");
+                return Err(Mistake::from(mistake).into());
             }
             key => query.push_str(&format!("{key}={}&", client::escape(value))),
         }
