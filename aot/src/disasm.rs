@@ -15,9 +15,11 @@ const LEFT: usize = 52;
 #[must_use]
 pub fn side_by_side(function: &Function, explained: &Explained) -> String {
     let mut text = String::new();
-    let name = function.name.as_deref().unwrap_or("");
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "{:016x} <{name}>:", function.entry);
+    let _ = match function.name.as_deref().filter(|name| !name.is_empty()) {
+        Some(name) => writeln!(text, "{:016x} <{name}>:", function.entry),
+        None => writeln!(text, "{:016x}:", function.entry),
+    };
     let mut formatter = GasFormatter::new();
     formatter
         .options_mut()

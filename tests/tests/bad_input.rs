@@ -1,4 +1,5 @@
-//! Bad input causes one line on standard error that names the problem, and exit code 125. It leaves
+//! Bad input causes one line on standard error that names the problem, and exit code 125, or 2 for a
+//! mistake in the command line. It leaves
 //! nothing in the cache and causes no panic and no hang.
 
 #[path = "bad_input/cache.rs"]
@@ -208,8 +209,8 @@ fn change(elf: Elf, index: usize, offset: usize, new: impl Fn(u64, &Elf) -> u64)
     elf.with(at, 8, value)
 }
 
-/// Command lines that are wrong or name missing files, and words of the error.
-const COMMAND_LINES: &[(&[&str], &[&str])] = &[
+/// Command lines with a mistake, and words of the error.
+const MISTAKES: &[(&[&str], &[&str])] = &[
     (&["--no-such-option", "GOOD"], &["no-such-option"]),
     (&["--mem", "much", "GOOD"], &["mem", "much"]),
     (&["--mem", "1", "GOOD"], &["mem"]),
@@ -218,14 +219,21 @@ const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["--timeout", "nan", "GOOD"], &["timeout"]),
     (&["--cpus", "0", "GOOD"], &["cpus"]),
     (&["--cpus", "65", "GOOD"], &["cpus"]),
+    (&["--interrupts", "sometimes", "GOOD"], &["interrupts"]),
+    (&["-p", "0:80", "GOOD"], &["0:80", "-p", "HOST:GUEST"]),
+    (&["--env", "novalue", "GOOD"], &["env", "novalue"]),
+    (&["--volume", "nonsense", "GOOD"], &["volume", "nonsense"]),
+    (&["--pin", "0", "GOOD"], &["must be 2"]),
+    (&[], &["program"]),
+];
+
+/// Command lines that name missing or unusable things, and words of the error.
+const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (
         &["--interrupts", "posted", "GOOD"],
         &["interrupts", "posted"],
     ),
-    (&["--interrupts", "sometimes", "GOOD"], &["interrupts"]),
     (&["--net", "tap:tap0", "GOOD"], &["net"]),
-    (&["-p", "0:80", "GOOD"], &["0:80", "-p", "HOST:GUEST"]),
-    (&["--env", "novalue", "GOOD"], &["env", "novalue"]),
     (
         &["--volume", "/nonexistent:/x:ro", "GOOD"],
         &["/nonexistent"],
@@ -233,7 +241,6 @@ const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["--volume", "/nonexistent:/x", "GOOD"], &["/nonexistent"]),
     (&["--volume", "/dev/null:/x", "GOOD"], &["volume"]),
     (&["--volume", "/etc:/", "GOOD"], &["root"]),
-    (&["--volume", "nonsense", "GOOD"], &["volume", "nonsense"]),
     (&["--rootfs", "/nonexistent", "/bin/sh"], &["/nonexistent"]),
     (&["--rootfs", "GOOD", "/bin/sh"], &["tar", "good"]),
     (&["--rootfs", "FOLDER", "/no/program"], &["/no/program"]),
@@ -241,7 +248,6 @@ const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["/nonexistent/program"], &["/nonexistent/program"]),
     (&["FOLDER"], &["directory"]),
     (&["/dev/null"], &["/dev/null"]),
-    (&[], &["program"]),
 ];
 
 fn main() -> ExitCode {
@@ -265,10 +271,12 @@ fn main() -> ExitCode {
     });
     suite.add_kvm("build: truncated everywhere", || truncated("build"));
     suite.add_kvm("run: truncated everywhere", || truncated("run"));
-    for (arguments, words) in COMMAND_LINES {
-        suite.add_kvm(format!("hartline run {}", arguments.join(" ")), move || {
-            command_line(arguments, words)
-        });
+    for (code, lines) in [(2, MISTAKES), (125, COMMAND_LINES)] {
+        for (arguments, words) in lines {
+            suite.add_kvm(format!("hartline run {}", arguments.join(" ")), move || {
+                command_line(arguments, code, words)
+            });
+        }
     }
     suite.add_kvm("good file", good_file);
     suite.add_kvm("good position-independent file", || {
@@ -362,9 +370,14 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 /// Fails unless `outcome` is a refusal: exit code 125, nothing on standard output, and one line on
 /// standard error with one of `words`.
 fn check_refusal(outcome: &Outcome, words: &[&str]) -> Result<()> {
+    check_refusal_with(125, outcome, words)
+}
+
+/// As [`check_refusal`], with the exit code.
+fn check_refusal_with(code: i32, outcome: &Outcome, words: &[&str]) -> Result<()> {
     let message = outcome.stderr_text();
     let lower = message.to_lowercase();
-    let good = outcome.code == 125
+    let good = outcome.code == code
         && outcome.stdout.is_empty()
         && message.starts_with("hartline: ")
         && message.lines().count() == 1
@@ -408,7 +421,7 @@ fn truncated(subcommand: &str) -> Result<()> {
     Ok(())
 }
 
-fn command_line(arguments: &[&str], words: &[&str]) -> Result<()> {
+fn command_line(arguments: &[&str], code: i32, words: &[&str]) -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
     let mut command = place.command("run")?;
     for argument in arguments {
@@ -418,7 +431,7 @@ fn command_line(arguments: &[&str], words: &[&str]) -> Result<()> {
             other => command.arg(other),
         };
     }
-    check_refusal(&process::run(&mut command, b"")?, words)
+    check_refusal_with(code, &process::run(&mut command, b"")?, words)
 }
 
 fn check_good(outcome: &Outcome) -> Result<()> {

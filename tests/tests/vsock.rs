@@ -385,15 +385,15 @@ fn bad_sockets() -> Result<()> {
     fs::write(place.socket(), "a file")?;
     let taken = format!("cid=3,socket={}", place.socket().display());
     let long = format!("cid=3,socket=/tmp/{}", "x".repeat(100));
-    for (text, message) in [
-        (taken.as_str(), "exists already"),
-        (long.as_str(), "longer than"),
-        ("cid=3,socket=/nonexistent/v", "/nonexistent/v"),
-        ("cid=2,socket=/tmp/v", "not a CID"),
+    for (text, code, message) in [
+        (taken.as_str(), 125, "exists already"),
+        (long.as_str(), 125, "longer than"),
+        ("cid=3,socket=/nonexistent/v", 125, "/nonexistent/v"),
+        ("cid=2,socket=/tmp/v", 2, "not a CID"),
     ] {
         let outcome = outcome(text)?;
         let errors = outcome.stderr_text();
-        if outcome.code != 125 || !errors.contains(message) {
+        if outcome.code != code || !errors.contains(message) {
             return Err(format!("{text}: {outcome:?}").into());
         }
     }

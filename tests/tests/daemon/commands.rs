@@ -6,14 +6,15 @@ use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, compile, hartline, process};
 use serde_json::Value;
 use std::fs::{self, Permissions};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-fn client(daemon: &Daemon, arguments: &[&str], input: &str) -> Result<Output> {
+pub(super) fn client(daemon: &Daemon, arguments: &[&str], input: &str) -> Result<Output> {
     let mut command = Command::new(hartline::binary()?);
     command
         .args(arguments)
@@ -117,6 +118,102 @@ pub fn command_line() -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// `pause`, `resume`, `wait`, `events` and `program rm`.
+pub fn for_machines() -> Result<()> {
+    let (daemon, program) = start()?;
+    let ask = |arguments: &[&str], code: i32| -> Result<(String, String)> {
+        let output = client(&daemon, arguments, "")?;
+        let right = output.status.code() == Some(code);
+        check(&arguments.join(" "), right, &output)?;
+        Ok((text(&output.stdout), text(&output.stderr)))
+    };
+    let state = |machine: &str| super::state(&daemon, &format!("/v1/machines/{machine}"));
+    let ticking = ask(&["create", "--name", "tick", &program, "tick"], 0)?.0;
+    let mut events = Events::start(&daemon, &program)?;
+    ask(&["start", "tick"], 0)?;
+    super::await_state(&daemon, &format!("/v1/machines/{ticking}"), "running")?;
+    ask(&["pause", "tick"], 0)?;
+    check("paused", state("tick")? == "paused", &ticking)?;
+    ask(&["pause", "tick"], 125)?;
+    ask(&["resume", "tick"], 0)?;
+    check("resumed", state("tick")? == "running", &ticking)?;
+    let told = events.of(&ticking, 5)?;
+    let expected = ["queued", "starting", "running", "paused", "running"];
+    check("its events", told == expected, &told)?;
+    events.end()?;
+    let exit = ask(&["create", "--start", &program, "exit"], 0)?.0;
+    let waiting = thread::scope(|scope| -> Result<String> {
+        let reader = scope.spawn(|| ask(&["wait", "tick", &exit], 0));
+        ask(&["kill", "tick"], 0)?;
+        Ok(reader.join().map_err(|_| "the reader panicked")??.0)
+    })?;
+    check("exit codes", waiting == "137\n7", &waiting)?;
+    let never = ask(&["create", &program], 0)?.0;
+    let (_, told) = ask(&["wait", &never], 125)?;
+    check("never started", told.contains("never been started"), &told)?;
+    let (_, told) = ask(&["program", "rm", "service"], 125)?;
+    check("in use", told.contains("machines have this program"), &told)?;
+    let all = ask(&["ps", "-q"], 0)?.0;
+    let all: Vec<&str> = all.lines().collect();
+    ask(&[&["rm"][..], &all].concat(), 0)?;
+    ask(&["program", "rm", "service"], 0)?;
+    let programs = ask(&["programs", "-o", "json"], 0)?.0;
+    check("deleted", programs == "[]", &programs)
+}
+
+/// `hartline events` in the background.
+struct Events {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Events {
+    /// Starts the command, and returns when it prints events: the stream has no earlier ones.
+    fn start(daemon: &Daemon, program: &str) -> Result<Self> {
+        let mut command = Command::new(hartline::binary()?);
+        let host = format!("unix://{}", daemon.socket().display());
+        command.arg("events").env("HARTLINE_HOST", host);
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let output = child.stdout.take().ok_or("no output")?;
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(|line| line.ok());
+            lines.for_each(|line| drop(sender.send(line)));
+        });
+        let events = Self { child, lines };
+        let probe = machine(daemon, program, &["exit"])?;
+        hartline_tests::daemon::until(|| {
+            // It is refused while the machine runs.
+            let started = daemon.request("POST", &format!("{probe}/start"), b"");
+            started.is_ok() && events.lines.try_recv().is_ok()
+        })?;
+        Ok(events)
+    }
+
+    /// The next states of a machine.
+    fn of(&self, machine: &str, count: usize) -> Result<Vec<String>> {
+        let mut states = Vec::new();
+        while states.len() < count {
+            let line = self.lines.recv_timeout(Duration::from_secs(120))?;
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                [time, id, state] if time.ends_with('Z') && id == machine => {
+                    states.push(state.to_owned());
+                }
+                [_, _, _] => {}
+                _ => return Err(format!("not an event: {line}").into()),
+            }
+        }
+        Ok(states)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
 }
 
 /// Readiness and watchdog follow sd_notify(3).

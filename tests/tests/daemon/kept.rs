@@ -1,9 +1,10 @@
 //! How long the daemon keeps asynchronous runs, machines, programs and translations, including
 //! translations made on demand.
 
+use super::commands::client;
 use super::{check, machine, push, run, start, state, tar};
 use hartline_tests::daemon::{Answer, Daemon, until};
-use hartline_tests::{Result, compile, process};
+use hartline_tests::{Result, compile, paths, process};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -152,6 +153,41 @@ pub fn images_on_demand() -> Result<()> {
         &outcome,
     )?;
     until(|| images(&daemon.data()) == 1)
+}
+
+/// A program runs while it is translated: as a run, as a machine, and after a restart of the daemon.
+pub fn before_the_translation() -> Result<()> {
+    let mut daemon = Daemon::start("pool = 1")?;
+    let busybox = paths::repository().join(".debian/riscv64/usr/bin/busybox");
+    let output = client(
+        &daemon,
+        &["push", "--no-wait", &busybox.display().to_string()],
+        "",
+    )?;
+    check("pushed", output.status.success(), &output)?;
+    let is_translated = |daemon: &Daemon| -> Result<bool> {
+        let program = daemon
+            .request("GET", "/v1/programs/busybox", b"")?
+            .expect(200)?;
+        check("its state", program.text("state") != "failed", &program)?;
+        Ok(program.text("state") == "ready")
+    };
+    for round in ["new", "after a restart"] {
+        let request = json!({ "program": "busybox", "args": ["echo", "interpreted"] });
+        let outcome = run(&daemon, &request)?;
+        let right = outcome["stdout"]["text"] == "interpreted\n";
+        check(round, right, &outcome)?;
+        let ended = machine(&daemon, "busybox", &["false"])?;
+        let waited = daemon.request("GET", &format!("{ended}/wait?seconds=60"), b"")?;
+        check(round, waited.text("exit_code") == "1", &waited)?;
+        // Its translation takes many times as long as both.
+        check("it did not wait", !is_translated(&daemon)?, &daemon.log())?;
+        if round == "new" {
+            daemon.kill()?;
+            daemon.restart()?;
+        }
+    }
+    Ok(())
 }
 
 pub fn garbage_collection() -> Result<()> {

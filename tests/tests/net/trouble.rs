@@ -11,12 +11,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub fn refused_with(options: &[&str], net: &str, word: &str) -> Result<()> {
+    refused_as(125, options, net, word)
+}
+
+/// As [`refused_with`], with the exit code.
+pub fn refused_as(code: i32, options: &[&str], net: &str, word: &str) -> Result<()> {
     let mut command = hartline::command("run")?;
     command.args(["--net", net]).args(options);
     command.arg(compile::alone("wire", COMPILER)?);
     let outcome = process::run(command.args(["serve", "1"]), b"")?;
     let text = outcome.stderr_text();
-    match outcome.code == 125 && text.contains(word) && text.lines().count() == 1 {
+    match outcome.code == code && text.contains(word) && text.lines().count() == 1 {
         true => Ok(()),
         false => Err(format!("{net}: {outcome:?}").into()),
     }
@@ -27,8 +32,9 @@ pub fn bad_interfaces() -> Result<()> {
     let refused = |net: &str, word: &str| refused_with(&[], net, word);
     refused("tap:nowhere", "no network interface nowhere")?;
     refused("tap:lo", "lo is not a TAP")?;
-    refused("tap:a-name-that-is-too-long", "not the name")?;
-    refused(
+    let mistake = |net: &str, word: &str| refused_as(2, &[], net, word);
+    mistake("tap:a-name-that-is-too-long", "not the name")?;
+    mistake(
         &format!("tap:{},queues=2", tap.name),
         "more than the 1 vCPUs",
     )?;

@@ -1,6 +1,24 @@
-//! Error messages of the commands: one line on standard error.
+//! Error messages of the commands: one line on standard error, and an exit code.
 
+use hartline_vmm::report::FAILURE;
 use std::error::Error;
+
+/// Exit code of mistakes in the command line.
+pub const USAGE: u8 = 2;
+
+/// A mistake in the command line that only becomes apparent when all arguments are known.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Mistake(#[from] anyhow::Error);
+
+/// The exit code for an error: [`USAGE`] for mistakes in the command line, [`FAILURE`] otherwise.
+#[must_use]
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    match error.is::<Mistake>() {
+        true => USAGE,
+        false => FAILURE,
+    }
+}
 
 /// Formats a mistake in the arguments as one line, which ends with the command that shows help.
 #[must_use]
@@ -65,6 +83,15 @@ mod tests {
         let cause = || io::Error::other("two\nlines");
         assert_eq!(one_line(&Outer(cause())), "a file: two lines");
         assert_eq!(one_line(&Telling(io::Error::other("no"))), "a file: no");
+    }
+
+    #[test]
+    fn mistakes_have_their_own_exit_code() {
+        let mistake = || anyhow::Error::from(Mistake(anyhow::anyhow!("--cpus 0: no")));
+        assert_eq!(exit_code(&mistake()), USAGE);
+        assert_eq!(one_line(mistake().as_ref()), "--cpus 0: no");
+        assert_eq!(exit_code(&mistake().context("--pin 1")), USAGE);
+        assert_eq!(exit_code(&anyhow::anyhow!("no")), FAILURE);
     }
 
     #[test]

@@ -76,8 +76,8 @@ impl LogOutput {
 /// The reason why a program cannot be run, as a message for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotRunnable {
-    /// The program is not ready yet.
-    #[error("the program is still being prepared: ask again when its state is ready")]
+    /// The program is not packed yet.
+    #[error("the program is still being packed: ask again when its state is translating or ready")]
     NotYet,
     /// The program cannot be used.
     #[error("the program cannot be used: {0}")]
@@ -264,9 +264,10 @@ fn understood(message: &[u8]) -> io::Result<FromVmm> {
 /// [`NotRunnable`].
 pub fn path_in_tree(spec: &Spec, program: &Program) -> Result<String, NotRunnable> {
     match program.state {
-        ProgramState::Ready => {}
+        // A VMM asks for translations that are not there yet.
+        ProgramState::Translating | ProgramState::Ready => {}
         ProgramState::Failed => return Err(NotRunnable::Failed(program.message.clone())),
-        ProgramState::Packing | ProgramState::Translating => return Err(NotRunnable::NotYet),
+        ProgramState::Packing => return Err(NotRunnable::NotYet),
     }
     match (program.kind, &spec.path) {
         (UploadKind::Elf, None) => Ok(PROGRAM_PATH.to_owned()),

@@ -18,6 +18,21 @@ fn help_has_the_options() {
 }
 
 #[test]
+fn mistakes_have_their_own_exit_code() {
+    for arguments in [
+        &["--no-such-option"][..],
+        &["backup"],
+        &["nothing"],
+        &["--listen", "x"],
+    ] {
+        let output = hartlined(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+    let output = hartlined(&["--config", "/nonexistent"]);
+    assert_eq!(output.status.code(), Some(125), "it cannot run");
+}
+
+#[test]
 fn what_only_the_daemon_starts_is_refused() {
     for role in ["jailed", "service"] {
         let output = hartlined(&[role]);

@@ -2,12 +2,15 @@
 
 mod attach;
 mod connect;
+mod pages;
 mod programs;
+mod streams;
 
 pub use attach::{Attached, Input, Output, Received};
 pub use connect::DEFAULT_CA;
+pub use streams::{Event, Events, Lines};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -218,58 +221,6 @@ impl Connection {
         // An answer without a body is null.
         let bytes: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
         Ok(serde_json::from_slice(bytes)?)
-    }
-}
-
-/// The lines of an answer, which are JSON.
-#[derive(Debug)]
-pub struct Lines {
-    body: Incoming,
-    /// Bytes without the end of their line.
-    rest: BytesMut,
-}
-
-impl Connection {
-    /// Sends a request with JSON, and reads the answer line by line as it comes.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    pub async fn lines(
-        &mut self,
-        method: Method,
-        path: &str,
-        body: &serde_json::Value,
-    ) -> Result<Lines, ClientError> {
-        let kinds = (Some("application/json"), Some("application/x-ndjson"));
-        let body = full(serde_json::to_vec(body)?);
-        let answer = self.send_for(method, path, kinds, body).await?;
-        Ok(Lines {
-            body: answer.into_body(),
-            rest: BytesMut::new(),
-        })
-    }
-}
-
-impl Lines {
-    /// The next line; `None` at the end of the answer.
-    ///
-    /// # Errors
-    /// The connection was lost, or the line is not JSON.
-    pub async fn next(&mut self) -> Result<Option<serde_json::Value>, ClientError> {
-        loop {
-            if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
-                let line = self.rest.split_to(end + 1);
-                return Ok(Some(serde_json::from_slice(&line)?));
-            }
-            match self.body.frame().await {
-                Some(frame) => {
-                    if let Ok(data) = frame?.into_data() {
-                        self.rest.extend_from_slice(&data);
-                    }
-                }
-                None => return Ok(None),
-            }
-        }
     }
 }
 

@@ -34,13 +34,30 @@ impl Connection {
     ///
     /// # Errors
     /// The daemon does not answer.
-    pub async fn until_ready(&mut self, mut program: Value) -> Result<Value, ClientError> {
+    pub async fn until_ready(&mut self, program: Value) -> Result<Value, ClientError> {
+        self.while_in(program, &["packing", "translating"]).await
+    }
+
+    /// Polls until a program can run or has failed, and returns the program. Its translation may
+    /// continue.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub async fn until_packed(&mut self, program: Value) -> Result<Value, ClientError> {
+        self.while_in(program, &["packing"]).await
+    }
+
+    async fn while_in(
+        &mut self,
+        mut program: Value,
+        states: &[&str],
+    ) -> Result<Value, ClientError> {
         let text = |program: &Value, field: &str| program[field].as_str().map(str::to_owned);
         let id = text(&program, "id").unwrap_or_default();
         let path = format!("/v1/programs/{id}");
         let is_busy = |program: &Value| {
             let state = text(program, "state");
-            state.is_some_and(|state| ["packing", "translating"].contains(&state.as_str()))
+            state.is_some_and(|state| states.contains(&state.as_str()))
         };
         while is_busy(&program) {
             tokio::time::sleep(PERIOD).await;

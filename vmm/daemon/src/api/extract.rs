@@ -118,8 +118,8 @@ pub struct Target {
     pub daemon: Arc<Daemon>,
     /// The caller.
     pub caller: Caller,
-    /// The part of the path that names the object. An id may be a unique begin of one in the
-    /// request; here it is whole.
+    /// The part of the path that names the object. In the request an id may be a unique begin of
+    /// one, or a name; here it is whole.
     pub id: String,
 }
 

@@ -4,7 +4,7 @@
 //! check it with the code that it calls.
 
 use super::extract::{Json, Query};
-use super::lookup::{self, check_limit};
+use super::pages::{self, one_more};
 use super::spec::check_spec;
 use super::{attach, logs, machines, programs, runs, tenants, volumes};
 use crate::problem::Problem;
@@ -31,8 +31,8 @@ pub fn read_request(kind: u8, text: &[u8]) -> Option<Result<Option<Spec>, Status
         3 => body::<machines::NetworkLimits>(text)?.map(|_| None),
         4 => body::<tenants::KeyRequest>(text)?.map(|_| None),
         5 => body::<Quota>(text)?.map(|_| None),
-        6 => query::<lookup::Page>(text)?.and_then(|page| check_limit(page.limit).map(|()| None)),
-        7 => query::<machines::Which>(text)?.map(|_| None),
+        6 => query::<pages::Page>(text)?.and_then(|page| one_more(page.limit).map(|_| None)),
+        7 => query::<pages::Which>(text)?.map(|_| None),
         8 => query::<machines::Wait>(text)?.map(|_| None),
         9 => query::<runs::Wait>(text)?.map(|_| None),
         10 => query::<programs::Upload>(text)?.map(|_| None),

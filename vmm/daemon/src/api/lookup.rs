@@ -9,7 +9,7 @@ use crate::network::NetworkError;
 use crate::problem::Problem;
 use crate::store::{Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Program, Spec};
 use axum::http::HeaderMap;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
@@ -17,36 +17,6 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const MAX_IDEMPOTENCY_KEY: usize = 255;
 /// Longest wait of one request, seconds.
 pub const MAX_WAIT: u64 = 300;
-
-/// The requested part of a list.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub struct Page {
-    /// Only entries after this id.
-    #[serde(default)]
-    pub after: String,
-    /// Most entries of the answer.
-    #[serde(default = "default_limit")]
-    #[param(minimum = 1, maximum = 1000)]
-    pub limit: u32,
-}
-
-/// Default number of entries of a page.
-pub fn default_limit() -> u32 {
-    100
-}
-
-/// Refuses pages that are empty or too long.
-///
-/// # Errors
-/// [`Problem`] with the field's name.
-pub fn check_limit(limit: u32) -> Result<(), Problem> {
-    match (1..=1000).contains(&limit) {
-        true => Ok(()),
-        false => Err(Problem::field("limit", "must be from 1 to 1000")),
-    }
-}
 
 /// Finds the caller's machine or run by its id. Those of other tenants are not found.
 ///
@@ -64,8 +34,9 @@ pub fn find(target: &Target, kind: Kind) -> Result<Machine, Problem> {
     })
 }
 
-/// The id of the caller's only object of a kind whose id begins with `begin`. If there is none, the
-/// same text, which is then not found.
+/// The id of the caller's object with this name, or the only one whose id begins with this text. If
+/// there is none, the same text, which is then not found. Hexadecimal digits are an id and no name:
+/// the id of a later object must not take the place of a name.
 ///
 /// # Errors
 /// Several objects have such an id, or the database failed.
@@ -73,26 +44,59 @@ pub fn complete(
     daemon: &Daemon,
     caller: &Caller,
     object: Object,
-    begin: String,
+    given: String,
 ) -> Result<String, Problem> {
-    let is_begin = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let (tenant, store) = (&caller.tenant, &daemon.store);
-    if begin.is_empty() || begin.len() >= object.length() || !begin.bytes().all(is_begin) {
-        return Ok(begin);
+    if !given.bytes().all(is_digit) {
+        let named = match object {
+            Object::Machine => store.machine_named(tenant, &given)?,
+            Object::Program => store.program_named(tenant, &given)?,
+            Object::Run => None,
+        };
+        return Ok(named.unwrap_or(given));
+    }
+    if given.is_empty() || given.len() >= object.length() {
+        return Ok(given);
     }
     let mut found = match object {
-        Object::Machine => store.machine_ids(tenant, Kind::Machine, &begin)?,
-        Object::Run => store.machine_ids(tenant, Kind::Run, &begin)?,
-        Object::Program => store.program_ids(tenant, &begin)?,
+        Object::Machine => store.machine_ids(tenant, Kind::Machine, &given)?,
+        Object::Run => store.machine_ids(tenant, Kind::Run, &given)?,
+        Object::Program => store.program_ids(tenant, &given)?,
     };
     match (found.pop(), found.is_empty()) {
-        (None, _) => Ok(begin),
+        (None, _) => Ok(given),
         (Some(id), true) => Ok(id),
         (Some(_), false) => {
             let what = object.name();
-            let detail = format!("several {what}s have ids that begin with {begin}");
+            let detail = format!("several {what}s have ids that begin with {given}");
             Err(Problem::conflict("ambiguous-id", detail))
         }
+    }
+}
+
+/// Whether ids have this digit.
+fn is_digit(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// The rule for names of machines.
+const NAME: &str = "a name has 1 to 63 letters, digits, underscores, dots and hyphens, begins with a \
+    letter, a digit or an underscore, and has more than the digits of ids (0 to 9, a to f)";
+
+/// Checks the name of a new machine.
+///
+/// # Errors
+/// [`Problem`] with the rule.
+pub fn check_name(name: &str) -> Result<(), Problem> {
+    let mut bytes = name.bytes();
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_valid = name.len() <= 63
+        && !name.bytes().all(is_digit)
+        && bytes.next().is_some_and(is_word)
+        && bytes.all(|byte| is_word(byte) || b".-".contains(&byte));
+    match is_valid {
+        true => Ok(()),
+        false => Err(Problem::field("name", NAME)),
     }
 }
 
@@ -181,11 +185,11 @@ pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
 /// length of its standard input, bytes.
 ///
 /// # Errors
-/// The key was used for another request, or the database failed.
+/// The key was used for another request, the name is in use, or the database failed.
 pub fn insert(
     daemon: &Daemon,
     caller: &Caller,
-    (kind, state): (Kind, MachineState),
+    (kind, name, state): (Kind, Option<&str>, MachineState),
     spec: &Spec,
     (extra, input): (&impl Serialize, usize),
     key: Option<&str>,
@@ -198,6 +202,7 @@ pub fn insert(
         tenant: &caller.tenant,
         kind,
         spec,
+        name,
         state,
         idempotency: key.map(|key| (key, &hash[..])),
         input: input as u64,
@@ -206,6 +211,10 @@ pub fn insert(
     match daemon.store.create_machine(&new)? {
         Created::New(machine) => Ok((machine, true)),
         Created::Before(machine) if machine.kind == kind => Ok((machine, false)),
+        Created::NameInUse => {
+            let detail = format!("another machine has the name {}", name.unwrap_or_default());
+            Err(Problem::conflict("name-in-use", detail))
+        }
         Created::Before(_) | Created::Conflict => {
             let detail = "this idempotency key was used for another request";
             Err(Problem::conflict("idempotency-conflict", detail))
@@ -254,4 +263,30 @@ pub async fn wait_for_end(target: &Target, kind: Kind, seconds: u64) -> Result<(
     // The caller reports the machine's state whether it has ended or not.
     let _ = tokio::time::timeout(Duration::from_secs(seconds), ended).await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_name;
+
+    #[test]
+    fn names_are_no_ids() {
+        for name in ["web", "web-1", "_", "0x", "Cafe", "a.b_c", &"z".repeat(63)] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in [
+            "",
+            "cafe",
+            "0",
+            "12ab",
+            "-x",
+            ".x",
+            "a b",
+            "a/b",
+            "\u{e4}",
+            &"z".repeat(64),
+        ] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
 }

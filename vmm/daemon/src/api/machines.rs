@@ -3,9 +3,9 @@
 use super::Refused;
 use super::extract::{Caller, Json, Query, Target, from_object};
 use super::lookup::{
-    check_limit, check_network, default_limit, find, find_program, idempotency_key, insert,
-    start_new, wait_for_end,
+    check_name, check_network, find, find_program, idempotency_key, insert, start_new, wait_for_end,
 };
+use super::pages::{Listed, Which, select};
 use super::spec::check_spec;
 use super::volumes::check_mounts;
 use crate::Daemon;
@@ -15,9 +15,9 @@ use crate::machines::{MachineError, Machines};
 use crate::problem::Problem;
 use crate::store::{Kind, Machine, MachineState, Scope, Spec};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ use std::sync::Arc;
 pub struct MachineView {
     /// Its id.
     id: String,
+    /// Its name, if it has one.
+    name: Option<String>,
     /// The program, its arguments and its limits.
     spec: Spec,
     /// State of the machine.
@@ -54,6 +56,7 @@ impl MachineView {
         let address = machine.address.filter(|_| machine.state.has_started());
         Self {
             id: machine.id,
+            name: machine.name,
             spec: machine.spec,
             state: machine.state,
             address,
@@ -69,74 +72,40 @@ impl MachineView {
 
 type Answer = Result<axum::Json<MachineView>, Problem>;
 
-/// The requested machines.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub struct Which {
-    /// Only machines after this id.
-    #[serde(default)]
-    after: String,
-    /// Most machines of the answer.
-    #[serde(default = "default_limit")]
-    #[param(minimum = 1, maximum = 1000)]
-    limit: u32,
-    /// Only machines in this state.
-    state: Option<MachineState>,
-    /// Only machines with this label, as `name=value`.
-    #[param(pattern = "^[^=]+=.*$")]
-    label: Option<String>,
-}
-
 /// List the tenant's machines, by id
 #[utoipa::path(get, path = "/v1/machines", operation_id = "list_machines", params(Which),
-    responses((status = 200, description = "The machines, by id", body = [MachineView]), Refused))]
+    responses((status = 200, description = "The machines, by id", body = [MachineView],
+        headers(("Link" = String, description = "The next page, if there is one (rel=next)"))),
+    Refused))]
 pub async fn list(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
+    uri: Uri,
     Query(which): Query<Which>,
-) -> Result<axum::Json<Vec<MachineView>>, Problem> {
+) -> Result<Listed<MachineView>, Problem> {
     caller.needs(Scope::Read)?;
-    check_limit(which.limit)?;
-    let label = which.label.as_ref().map(|label| label.split_once('='));
-    if label.is_some_and(|label| label.is_none()) {
-        return Err(Problem::field("label", "needs the form name=value"));
-    }
-    let label = label.flatten();
-    let mut found = Vec::new();
-    let mut after = which.after;
-    // The database does not filter by label: this reads pages until there are enough machines.
-    loop {
-        let (tenant, state) = (&caller.tenant, which.state);
-        let page = daemon.store.machines(tenant, &after, state, which.limit)?;
-        let last = page.last().map(|machine| machine.id.clone());
-        let wanted = page.into_iter().filter(|machine| {
-            label.is_none_or(|(name, value)| {
-                machine
-                    .spec
-                    .labels
-                    .get(name)
-                    .is_some_and(|own| own == value)
-            })
-        });
-        found.extend(wanted.map(|machine| MachineView::new(&daemon, machine)));
-        match last {
-            Some(last) if found.len() < which.limit as usize => after = last,
-            _ => break,
-        }
-    }
-    found.truncate(which.limit as usize);
-    Ok(axum::Json(found))
+    let limit = which.limit;
+    let found = select(&daemon, &caller, Kind::Machine, which)?.into_iter();
+    let views = found.map(|machine| MachineView::new(&daemon, machine));
+    Listed::new(&uri, views.collect(), limit, |view| &view.id)
 }
 
 /// A machine to be made.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[schema(example = json!({"program": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
-    "args": ["serve"], "labels": {"app": "web"}, "start": true}))]
+    "name": "web-1", "args": ["serve"], "labels": {"app": "web"}, "start": true}))]
 #[serde(try_from = "Map<String, Value>")]
 pub struct MachineRequest {
     #[serde(flatten)]
     pub(super) spec: Spec,
+    /// Name of the machine, which no other machine of the tenant has. It may be given wherever an id
+    /// may. It has a character that is no digit of ids.
+    #[schema(
+        required = false,
+        max_length = 63,
+        pattern = "^([A-Zg-z_][A-Za-z0-9_.-]*|[0-9a-f]+[A-Zg-z_.-][A-Za-z0-9_.-]*)$"
+    )]
+    name: Option<String>,
     /// Start the machine too.
     #[schema(required = false)]
     start: bool,
@@ -152,8 +121,13 @@ impl TryFrom<Map<String, Value>> for MachineRequest {
             Some(Value::Bool(start)) => start,
             Some(_) => return Err("start: must be true or false".to_owned()),
         };
+        let name = match object.remove("name") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(name)) => Some(name),
+            Some(_) => return Err("name: must be a string".to_owned()),
+        };
         let spec = from_object(object)?;
-        Ok(Self { spec, start })
+        Ok(Self { spec, name, start })
     }
 }
 
@@ -175,11 +149,15 @@ pub async fn create(
 ) -> Result<(StatusCode, axum::Json<MachineView>), Problem> {
     caller.needs(Scope::Write)?;
     check_spec(&request.spec)?;
+    let name = request.name.as_deref();
+    name.map_or(Ok(()), check_name)?;
     let key = idempotency_key(&headers)?;
-    let (program, extra) = (
-        find_program(&daemon, &caller, &mut request.spec)?,
-        &request.start,
-    );
+    let program = find_program(&daemon, &caller, &mut request.spec)?;
+    // Without a name as in earlier versions, which hashed the same.
+    let extra = match name {
+        None => json!(request.start),
+        Some(name) => json!([request.start, name]),
+    };
     check_mounts(&daemon, &caller, &request.spec)?;
     check_network(&daemon, &request.spec)?;
     path_in_tree(&request.spec, &program)?;
@@ -189,8 +167,8 @@ pub async fn create(
             true => MachineState::Queued,
             false => MachineState::Created,
         };
-        let kind = (Kind::Machine, state);
-        match insert(&daemon, &caller, kind, &request.spec, (extra, 0), key)? {
+        let kind = (Kind::Machine, name, state);
+        match insert(&daemon, &caller, kind, &request.spec, (&extra, 0), key)? {
             (machine, false) => Ok((StatusCode::OK, machine)),
             (machine, true) => {
                 daemon.events.publish(&machine);

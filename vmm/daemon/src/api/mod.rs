@@ -9,6 +9,7 @@ mod logs;
 mod lookup;
 mod machines;
 mod outputs;
+mod pages;
 mod programs;
 mod runs;
 mod spec;
@@ -75,7 +76,7 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(system::metrics))
         .routes(routes!(system::version))
         .routes(routes!(system::events))
-        .routes(routes!(runs::create))
+        .routes(routes!(runs::list, runs::create))
         .routes(routes!(runs::get, runs::delete))
         .routes(routes!(logs::of_run))
         .routes(routes!(programs::list, programs::upload))
@@ -95,7 +96,7 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(attach::attach))
         .routes(routes!(stats::stats))
         .routes(routes!(tenants::list))
-        .routes(routes!(tenants::get, tenants::put))
+        .routes(routes!(tenants::get, tenants::put, tenants::delete))
         .routes(routes!(tenants::usage))
         .routes(routes!(tenants::keys, tenants::create_key))
         .routes(routes!(tenants::delete_key))

@@ -2,7 +2,7 @@
 
 use super::Refused;
 use super::extract::{Caller, Query, Target};
-use super::lookup::{Page, check_limit};
+use super::pages::{Listed, Page, one_more};
 use crate::Daemon;
 use crate::auth::{hex, random_hex};
 use crate::jailed::protocol::UploadKind;
@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::store::{Program, ProgramState, Scope};
 use axum::body::{Body, BodyDataStream};
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use futures_util::StreamExt;
 use object::elf::ELFMAG as ELF_MAGIC;
 use serde::{Deserialize, Serialize};
@@ -51,18 +51,19 @@ fn status(daemon: &Daemon, program: Program) -> axum::Json<ProgramStatus> {
 
 /// List the tenant's programs, by id
 #[utoipa::path(get, path = "/v1/programs", operation_id = "list_programs", params(Page),
-    responses((status = 200, description = "The programs, by id", body = [Program]), Refused))]
+    responses((status = 200, description = "The programs, by id", body = [Program],
+        headers(("Link" = String, description = "The next page, if there is one (rel=next)"))),
+    Refused))]
 pub async fn list(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
+    uri: Uri,
     Query(page): Query<Page>,
-) -> Result<axum::Json<Vec<Program>>, Problem> {
+) -> Result<Listed<Program>, Problem> {
     caller.needs(Scope::Read)?;
-    check_limit(page.limit)?;
-    let programs = daemon
-        .store
-        .programs(&caller.tenant, &page.after, page.limit)?;
-    Ok(axum::Json(programs))
+    let most = one_more(page.limit)?;
+    let programs = daemon.store.programs(&caller.tenant, &page.after, most)?;
+    Listed::new(&uri, programs, page.limit, |program| &program.id)
 }
 
 /// Get a program
@@ -97,7 +98,9 @@ pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct Upload {
-    /// Name of the upload. A single program gets it as its first argument.
+    /// Name of the upload. A single program gets it as its first argument. The program may be given
+    /// by its name wherever an id may, unless the name has only the digits of ids (0 to 9, a to f).
+    /// Of several programs with a name, the one that was uploaded last is meant.
     #[param(min_length = 1, max_length = 255)]
     name: String,
     /// For a root file system: paths of programs to translate ahead of time, separated by commas.
@@ -107,8 +110,9 @@ pub struct Upload {
 
 /// Upload a program: an ELF file, or a tar file (also with gzip) of a root file system
 ///
-/// The daemon prepares the program after the upload; then the state is `ready` or `failed`.
-/// A second upload of the same bytes is the same program.
+/// The daemon prepares the program after the upload. The program can run when its state is
+/// `translating` or `ready`.
+/// A second upload of the same bytes is the same program, with the new name.
 #[utoipa::path(post, path = "/v1/programs", operation_id = "upload_program", params(Upload),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 201, description = "The program, which is new", body = ProgramStatus),

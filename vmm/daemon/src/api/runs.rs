@@ -7,6 +7,7 @@ use super::lookup::{
     MAX_WAIT, check_network, find, find_program, idempotency_key, insert, start_new, wait_for_end,
 };
 use super::outputs::{Output, Outputs as AnswerOutputs};
+use super::pages::{Listed, Which, select};
 use super::spec::check_spec;
 use super::stream;
 use crate::Daemon;
@@ -21,7 +22,7 @@ use crate::scheduler::{Permit, need};
 use crate::store::{Kind, Machine, MachineState, NetworkKind, Program, Scope, Spec};
 use crate::violations::{reported_by, reported_in};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hartline_vmm::platform::memory_file;
 use hartline_vmm::report::FAILURE;
@@ -167,6 +168,62 @@ impl RunStatus {
     }
 }
 
+/// A run in a list, without its output.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct RunEntry {
+    /// Its id.
+    id: String,
+    /// The program, its arguments and its limits.
+    spec: Spec,
+    /// State of the run.
+    state: MachineState,
+    /// Exit code of its program.
+    exit_code: Option<u8>,
+    /// The error that ended it; empty if there was none.
+    message: String,
+    /// Time of the request, milliseconds since 1970.
+    created_ms: i64,
+    /// Time of its start.
+    started_ms: Option<i64>,
+    /// Time of its end.
+    ended_ms: Option<i64>,
+}
+
+impl From<Machine> for RunEntry {
+    fn from(run: Machine) -> Self {
+        Self {
+            id: run.id,
+            spec: run.spec,
+            state: run.state,
+            exit_code: run.result.map(|result| result.code),
+            message: run.message,
+            created_ms: run.created_ms,
+            started_ms: run.started_ms,
+            ended_ms: run.ended_ms,
+        }
+    }
+}
+
+/// List the tenant's kept runs, by id
+///
+/// These are asynchronous runs and runs with an idempotency key.
+#[utoipa::path(get, path = "/v1/runs", operation_id = "list_runs", params(Which),
+    responses((status = 200, description = "The runs, by id", body = [RunEntry],
+        headers(("Link" = String, description = "The next page, if there is one (rel=next)"))),
+    Refused))]
+pub async fn list(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    uri: Uri,
+    Query(which): Query<Which>,
+) -> Result<Listed<RunEntry>, Problem> {
+    caller.needs(Scope::Read)?;
+    let limit = which.limit;
+    let found = select(&daemon, &caller, Kind::Run, which)?.into_iter();
+    let entries = found.map(RunEntry::from).collect();
+    Listed::new(&uri, entries, limit, |run: &RunEntry| &run.id)
+}
+
 /// Run a program
 ///
 /// The answer has the outcome, and the daemon keeps nothing. If the client disconnects, the
@@ -267,7 +324,7 @@ fn submit(
     key: Option<&str>,
 ) -> Result<Machine, Problem> {
     path_in_tree(&request.spec, program)?;
-    let kind = (Kind::Run, MachineState::Created);
+    let kind = (Kind::Run, None, MachineState::Created);
     let input = (&request.stdin, request.stdin.len());
     let (run, is_new) = insert(daemon, caller, kind, &request.spec, input, key)?;
     if !is_new {

@@ -3,8 +3,9 @@
 use super::Refused;
 use super::extract::{Caller, Json, Path};
 use crate::Daemon;
+use crate::ledger::Resource;
 use crate::problem::Problem;
-use crate::store::{ApiKey, Quota, Scope, Tenant};
+use crate::store::{ApiKey, DEFAULT_TENANT, DeletedTenant, Quota, Scope, Tenant};
 use crate::usage::Use;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -101,6 +102,39 @@ pub async fn put(
     // The transaction waits for the disk.
     let put = || daemon.store.put_tenant(&tenant, &quota);
     Ok(Json(tokio::task::block_in_place(put)?))
+}
+
+/// Delete a tenant that has no machines, runs, programs and volumes, with its keys
+#[utoipa::path(delete, path = "/v1/tenants/{tenant}", operation_id = "delete_tenant",
+    params(("tenant" = String, Path)),
+    responses((status = 204, description = "The tenant is deleted"), Refused))]
+pub async fn delete(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+) -> Result<StatusCode, Problem> {
+    caller.needs(Scope::Admin)?;
+    if tenant == DEFAULT_TENANT {
+        let detail = format!("the tenant {DEFAULT_TENANT} always exists");
+        return Err(Problem::conflict("default-tenant", detail));
+    }
+    let is_running = daemon.ledger.used(&tenant, Resource::Runs) > 0;
+    // The transaction waits for the disk.
+    let delete = || match is_running {
+        true => Ok(DeletedTenant::InUse),
+        false => daemon.library.delete_tenant(&tenant),
+    };
+    match tokio::task::block_in_place(delete)? {
+        DeletedTenant::Deleted => {
+            daemon.networks.forget(&tenant);
+            Ok(StatusCode::NO_CONTENT)
+        }
+        DeletedTenant::InUse => {
+            let detail = "the tenant has machines, runs, programs or volumes: delete them first";
+            Err(Problem::conflict("tenant-in-use", detail))
+        }
+        DeletedTenant::Missing => Err(Problem::not_found("tenant")),
+    }
 }
 
 /// List the keys of a tenant, without their secrets

@@ -2,14 +2,14 @@
 
 use super::Refused;
 use super::extract::{Caller, Json, Query, Target};
-use super::lookup::{Page, check_limit};
+use super::pages::{Listed, Page, one_more};
 use super::spec::{VOLUME_NAME, is_volume_name};
 use crate::Daemon;
 use crate::integer;
 use crate::problem::Problem;
 use crate::store::{Scope, Spec, Storage, Volume};
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use hartline_devices::volume::cost;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -43,18 +43,19 @@ pub(super) fn check_mounts(daemon: &Daemon, caller: &Caller, spec: &Spec) -> Res
 
 /// List the tenant's volumes, by name
 #[utoipa::path(get, path = "/v1/volumes", operation_id = "list_volumes", params(Page),
-    responses((status = 200, description = "The volumes, by name", body = [Volume]), Refused))]
+    responses((status = 200, description = "The volumes, by name", body = [Volume],
+        headers(("Link" = String, description = "The next page, if there is one (rel=next)"))),
+    Refused))]
 pub async fn list(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
+    uri: Uri,
     Query(page): Query<Page>,
-) -> Result<axum::Json<Vec<Volume>>, Problem> {
+) -> Result<Listed<Volume>, Problem> {
     caller.needs(Scope::Read)?;
-    check_limit(page.limit)?;
-    let volumes = daemon
-        .store
-        .volumes(&caller.tenant, &page.after, page.limit)?;
-    Ok(axum::Json(volumes))
+    let most = one_more(page.limit)?;
+    let volumes = daemon.store.volumes(&caller.tenant, &page.after, most)?;
+    Listed::new(&uri, volumes, page.limit, |volume| &volume.name)
 }
 
 /// A request for a volume.

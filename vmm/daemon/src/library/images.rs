@@ -304,7 +304,7 @@ impl Library {
         Ok(())
     }
 
-    fn delete_image(&self, tenant: &str, key: &str) -> Result<(), StoreError> {
+    pub(super) fn delete_image(&self, tenant: &str, key: &str) -> Result<(), StoreError> {
         let is_others = self.store.forget_image(tenant, key)?;
         if !(is_others && self.images.is_shared()) {
             let path = self.images.path(tenant, &format!("{key}.img"));

@@ -25,7 +25,7 @@ pub use opened::Files;
 
 use super::ledger::Ledger;
 use super::process::Launcher;
-use super::store::{Program, Quota, Store, StoreError};
+use super::store::{DeletedTenant, Program, Quota, Store, StoreError};
 use crate::jailed::protocol::ImageName;
 use error::host;
 use hartline_abi::image::variant;
@@ -281,6 +281,24 @@ impl Library {
         if deleted {
             self.forget_upload(tenant, id)?;
             self.delete_images(tenant, &contents)?;
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes a tenant without machines, programs and volumes, with translations that are left of
+    /// its programs.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub fn delete_tenant(&self, tenant: &str) -> Result<DeletedTenant, StoreError> {
+        let _deleting = lock(&self.uploads);
+        let images = self.store.images(tenant)?;
+        let deleted = self.store.delete_tenant(tenant)?;
+        if deleted == DeletedTenant::Deleted {
+            for key in images {
+                self.delete_image(tenant, &key)?;
+            }
+            self.failures.forget(tenant);
         }
         Ok(deleted)
     }

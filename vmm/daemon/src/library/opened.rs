@@ -40,7 +40,8 @@ pub(super) struct Opened {
 }
 
 impl Library {
-    /// The files of a ready program. They are opened once, also for simultaneous requests.
+    /// The files of a packed program, with the images that are there. They are opened once, also for
+    /// simultaneous requests.
     ///
     /// # Errors
     /// The tree cannot be opened. Images that cannot be opened are left out.

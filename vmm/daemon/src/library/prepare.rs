@@ -73,7 +73,7 @@ impl Library {
     async fn finish(&self, mut program: Program) {
         let name = (program.tenant.clone(), program.id.clone());
         let before = program.clone();
-        lock(&self.open).remove(&name);
+        self.forget_opened(&program);
         if let Err(error) = self.make_ready(&mut program).await {
             program.state = ProgramState::Failed;
             program.problem = error.code().to_owned();
@@ -90,12 +90,18 @@ impl Library {
             tracing::warn!(program = %program.id, "not prepared: {}", program.message);
         }
         // The program has new images.
-        lock(&self.open).remove(&name);
+        self.forget_opened(&program);
         while let Err(error) = tokio::task::block_in_place(|| self.store.update_program(&program)) {
             // Nothing else would note it: until then the program is shown in its old state.
             tracing::error!(program = %program.id, "{error}");
             tokio::time::sleep(NOTE_AGAIN).await;
         }
+    }
+
+    /// Closes the files of a program, which the next VM opens again.
+    fn forget_opened(&self, program: &Program) {
+        let name = (program.tenant.clone(), program.id.clone());
+        lock(&self.open).remove(&name);
     }
 
     /// Deletes the files of a program that was deleted during the work.
@@ -125,7 +131,11 @@ impl Library {
             };
             let (lane, image) = ((program.tenant.as_str(), Lane::Upload), normal(inode));
             let done = self.translate(lane, &tree, (image, &digest), progress);
-            failures.extend(done.await.err());
+            match done.await {
+                // VMs that start now get this image.
+                Ok(()) => self.forget_opened(program),
+                Err(error) => failures.push(error),
+            }
         }
         program.state = ProgramState::Ready;
         // Problems that will be tried again take precedence.

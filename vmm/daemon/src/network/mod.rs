@@ -218,6 +218,10 @@ impl Networks {
         let mut tenants = lock(&self.tenants);
         if !tenants.contains_key(tenant) {
             let (index, addresses) = self.addresses(settings, tenant)?;
+            // A machine of a deleted tenant, which had this number, may still be there.
+            if tenants.values().any(|network| network.index == index) {
+                return Err(NetworkError::NoNetwork);
+            }
             self.spawner.make_network(index)?;
             let network = Network::new(index, addresses);
             tenants.insert(tenant.to_owned(), network);
@@ -284,6 +288,19 @@ impl Networks {
         };
         let counters = self.spawner.traffic(index).ok()?;
         traffic::of(counters, &interface).ok()
+    }
+
+    /// Forgets the network of a deleted tenant, if it has no machines any more: another tenant may get
+    /// its number.
+    pub fn forget(&self, tenant: &str) {
+        let mut tenants = lock(&self.tenants);
+        let is_unused = |network: &Network| network.taken.is_empty();
+        if tenants.get(tenant).is_some_and(is_unused)
+            && let Some(network) = tenants.remove(tenant)
+            && let Err(error) = self.spawner.forget_network(network.index)
+        {
+            tracing::warn!(tenant, "its network is not deleted: {error}");
+        }
     }
 
     /// Forgets networks without machines, which the kernel then deletes. If there are machines, it

@@ -1,7 +1,7 @@
 //! Ends of machines on a full disk. A part of the disk is reserved for them. Ends that need more stay
 //! in memory, are shown from there, and are written as soon as there is room.
 
-use super::{Machine, MachineState, Store, StoreError, machines};
+use super::{Kind, Machine, MachineState, Store, StoreError, machines};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,10 +168,10 @@ impl Store {
         }
     }
 
-    /// Machines of a tenant, while ends are in memory: the database has old states.
+    /// Machines, or runs, of a tenant, while ends are in memory: the database has old states.
     pub(super) fn machines_as_they_are(
         &self,
-        tenant: &str,
+        (tenant, kind): (&str, Kind),
         after: &str,
         state: Option<MachineState>,
         limit: u32,
@@ -179,7 +179,7 @@ impl Store {
         let is_wanted = |machine: &Machine| state.is_none_or(|state| machine.state == state);
         let (mut found, mut after) = (Vec::new(), after.to_owned());
         while found.len() < limit as usize {
-            let page = self.rows(tenant, &after, None, limit)?;
+            let page = self.rows((tenant, kind), &after, None, limit)?;
             let Some(last) = page.last() else { break };
             after.clone_from(&last.id);
             let page = page.into_iter().map(|machine| self.as_it_is(machine));

@@ -104,6 +104,8 @@ impl Kind {
 pub struct Machine {
     /// Its id.
     pub id: String,
+    /// The machine's name, if it has one.
+    pub name: Option<String>,
     /// The machine's tenant.
     pub tenant: String,
     /// The machine's type.
@@ -143,6 +145,7 @@ impl Machine {
         };
         Ok(Self {
             id: row.get("id")?,
+            name: row.get("name")?,
             tenant: row.get("tenant")?,
             kind: parse_column(row, "kind", Kind::from_name)?,
             spec: json_column(row, "spec")?,
@@ -179,6 +182,8 @@ pub struct NewMachine<'a> {
     pub kind: Kind,
     /// The machine's program and resources.
     pub spec: &'a Spec,
+    /// The machine's name. No other machine of the tenant may have it.
+    pub name: Option<&'a str>,
     /// The machine's first state.
     pub state: MachineState,
     /// Idempotency key of the request, and a hash of the request.
@@ -198,6 +203,8 @@ pub enum Created {
     Before(Machine),
     /// Another request used this idempotency key, or its machine was deleted since.
     Conflict,
+    /// Another machine of the tenant has the name.
+    NameInUse,
 }
 
 impl Store {
@@ -228,6 +235,11 @@ impl Store {
                 params![tenant, key, request, id, now_ms()],
             )?;
         }
+        if let Some(name) = new.name
+            && named(&transaction, tenant, name)?.is_some()
+        {
+            return Ok(Created::NameInUse);
+        }
         let fixed = ROW.saturating_add(spec.len() as u64);
         let fixed = fixed.saturating_add(new.input);
         let wanted = Storage {
@@ -236,12 +248,13 @@ impl Store {
         };
         storage::check(&transaction, tenant, wanted)?;
         let machine = transaction.query_row(
-            "INSERT INTO machine (id, tenant, kind, spec, state, created_ms, fixed, inodes)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
+            "INSERT INTO machine (id, tenant, kind, name, spec, state, created_ms, fixed, inodes)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
             params![
                 id,
                 tenant,
                 new.kind.name(),
+                new.name,
                 spec,
                 new.state.name(),
                 now_ms(),
@@ -301,28 +314,36 @@ impl Store {
         Ok(ids.collect::<Result<_, _>>()?)
     }
 
-    /// Machines of a tenant (not its runs) by id, after the id `after`, optionally in one state, at
-    /// most `limit`.
+    /// The id of a tenant's machine with a name.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn machine_named(&self, tenant: &str, name: &str) -> Result<Option<String>, StoreError> {
+        Ok(named(&self.connection(), tenant, name)?)
+    }
+
+    /// Machines, or runs, of a tenant by id, after the id `after`, optionally in one state, at most
+    /// `limit`.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn machines(
         &self,
-        tenant: &str,
+        (tenant, kind): (&str, Kind),
         after: &str,
         state: Option<MachineState>,
         limit: u32,
     ) -> Result<Vec<Machine>, StoreError> {
         match self.waiting_ends() {
-            0 => self.rows(tenant, after, state, limit),
-            _ => self.machines_as_they_are(tenant, after, state, limit),
+            0 => self.rows((tenant, kind), after, state, limit),
+            _ => self.machines_as_they_are((tenant, kind), after, state, limit),
         }
     }
 
     /// The rows of [`machines`](Self::machines).
     pub(super) fn rows(
         &self,
-        tenant: &str,
+        (tenant, kind): (&str, Kind),
         after: &str,
         state: Option<MachineState>,
         limit: u32,
@@ -330,11 +351,11 @@ impl Store {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
             "SELECT * FROM machine WHERE tenant = ?1 AND id > ?2 AND (?3 IS NULL OR state = ?3)
-             AND kind = 'machine' ORDER BY id LIMIT ?4",
+             AND kind = ?4 ORDER BY id LIMIT ?5",
         )?;
         let state = state.map(MachineState::name);
-        let machines =
-            statement.query_map(params![tenant, after, state, limit], Machine::from_row)?;
+        let values = params![tenant, after, state, kind.name(), limit];
+        let machines = statement.query_map(values, Machine::from_row)?;
         Ok(machines.collect::<Result<_, _>>()?)
     }
 
@@ -510,6 +531,13 @@ pub(super) fn update(connection: &Connection, machine: &Machine) -> Result<(), S
         machine.id
     ])?;
     Ok(())
+}
+
+fn named(connection: &Connection, tenant: &str, name: &str) -> rusqlite::Result<Option<String>> {
+    let mut statement =
+        connection.prepare_cached("SELECT id FROM machine WHERE tenant = ? AND name = ?")?;
+    let id = statement.query_row([tenant, name], |row| row.get(0));
+    id.optional()
 }
 
 fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Machine>> {

@@ -20,7 +20,7 @@ pub use programs::{Program, ProgramState};
 pub use snapshot::snapshot;
 pub use spec::{CpuClass, NetworkKind, Spec};
 pub use storage::Storage;
-pub use tenants::{DEFAULT_TENANT, Quota, Tenant};
+pub use tenants::{DEFAULT_TENANT, DeletedTenant, Quota, Tenant};
 pub use volumes::{DeletedVolume, Mount, Volume};
 
 use ends::{Reserve, Unwritten};
@@ -30,7 +30,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The migrations: the statements at an index update a database of that version to the next one.
-const MIGRATIONS: [&str; 10] = [
+const MIGRATIONS: [&str; 11] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -41,6 +41,7 @@ const MIGRATIONS: [&str; 10] = [
     include_str!("schema-8.sql"),
     include_str!("schema-9.sql"),
     include_str!("schema-10.sql"),
+    include_str!("schema-11.sql"),
 ];
 
 /// How long to wait for another program, for example a backup, that holds the database.

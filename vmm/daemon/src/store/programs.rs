@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 pub enum ProgramState {
     /// Its files are being read.
     Packing,
-    /// Its files are being translated.
+    /// Its files are being translated. It can run: code without a translation is interpreted until
+    /// the translation comes.
     Translating,
-    /// It can run. If the message is not empty, some of its code is interpreted.
+    /// All that can be translated is. If the message is not empty, some of its code is interpreted.
     Ready,
     /// It cannot run; the message has the reason.
     Failed,
@@ -119,9 +120,22 @@ impl Store {
         Ok(ids.collect::<Result<_, _>>()?)
     }
 
-    /// Adds an upload, which is to be packed. An existing entry is changed if it failed before or
-    /// if other programs of it are to be translated now. Result: the program, and whether it is to
-    /// be packed.
+    /// The id of a tenant's program with a name: of several ones, the last that got it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn program_named(&self, tenant: &str, name: &str) -> Result<Option<String>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT id FROM program WHERE tenant = ? AND name = ? ORDER BY named_ms DESC LIMIT 1",
+        )?;
+        let id = statement.query_row([tenant, name], |row| row.get(0));
+        Ok(id.optional()?)
+    }
+
+    /// Adds an upload, which is to be packed. An existing entry gets the new name; it is packed again
+    /// if it failed before or if other programs of it are to be translated now. Result: the program,
+    /// and whether it is to be packed.
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Quota`] if it is new and the tenant has no room for it.
@@ -136,9 +150,8 @@ impl Store {
         let changed = transaction.execute(
             "INSERT INTO program (tenant, id, name, kind, size, programs, state, message, files,
                  created_ms) VALUES (?, ?, ?, ?, ?, ?, 'packing', '', '[]', ?)
-             ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name,
-                 programs = excluded.programs, state = 'packing', message = '', problem = '',
-                 files = '[]'
+             ON CONFLICT (tenant, id) DO UPDATE SET programs = excluded.programs,
+                 state = 'packing', message = '', problem = '', files = '[]'
              WHERE state = 'failed' OR programs <> excluded.programs",
             params![
                 new.tenant,
@@ -149,6 +162,13 @@ impl Store {
                 programs,
                 now_ms()
             ],
+        )?;
+        // Later than all others, whatever the clock says: the last one counts.
+        transaction.execute(
+            "UPDATE program SET name = ?1, named_ms = max(?2, (
+                 SELECT max(named_ms) + 1 FROM program WHERE tenant = ?3))
+             WHERE tenant = ?3 AND id = ?4",
+            params![new.name, now_ms(), new.tenant, new.id],
         )?;
         let program = find(&transaction, &new.tenant, &new.id)?;
         let program = program.ok_or(rusqlite::Error::QueryReturnedNoRows)?;

@@ -10,8 +10,8 @@ use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, Type};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Id of an uploaded program, or a unique begin of it.
-    #[schema(pattern = "^[0-9a-f]{1,64}$")]
+    /// Id of an uploaded program, a unique begin of it, or the program's name.
+    #[schema(min_length = 1, max_length = 255)]
     pub program: String,
     /// Path of the program in an uploaded root file system; empty for an upload that is one ELF
     /// file.

@@ -2,7 +2,7 @@
 
 use super::{Store, StoreError, now_ms};
 use crate::integer;
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, Row, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 
 /// The tenant that always exists.
@@ -81,6 +81,17 @@ impl Tenant {
     }
 }
 
+/// The result of a request to delete a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeletedTenant {
+    /// The tenant is deleted, with its keys.
+    Deleted,
+    /// The tenant has machines, runs, programs or volumes, which may still be in deletion.
+    InUse,
+    /// There is no such tenant.
+    Missing,
+}
+
 impl Store {
     pub(super) fn ensure_default_tenant(&self) -> Result<(), StoreError> {
         if self.tenant(DEFAULT_TENANT)?.is_none() {
@@ -115,6 +126,33 @@ impl Store {
             Tenant::from_row,
         )?;
         Ok(tenant)
+    }
+
+    /// Deletes a tenant without machines, runs, programs and volumes, with its keys.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn delete_tenant(&self, name: &str) -> Result<DeletedTenant, StoreError> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let is_used: bool = transaction.query_row(
+            "SELECT EXISTS (SELECT 1 FROM machine WHERE tenant = ?1)
+                 OR EXISTS (SELECT 1 FROM program WHERE tenant = ?1)
+                 OR EXISTS (SELECT 1 FROM volume WHERE tenant = ?1)
+                 OR EXISTS (SELECT 1 FROM deleted_volume WHERE tenant = ?1)",
+            [name],
+            |row| row.get(0),
+        )?;
+        if is_used {
+            return Ok(DeletedTenant::InUse);
+        }
+        transaction.execute("DELETE FROM image WHERE tenant = ?", [name])?;
+        let deleted = transaction.execute("DELETE FROM tenant WHERE name = ?", [name])?;
+        transaction.commit()?;
+        Ok(match deleted {
+            0 => DeletedTenant::Missing,
+            _ => DeletedTenant::Deleted,
+        })
     }
 
     /// The tenant with a name.

@@ -27,9 +27,6 @@ use hartline_cli::command_line;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Exit code of Hartline's own failures; programs' exit codes pass through.
-const FAILURE: u8 = hartline_vmm::report::FAILURE;
-
 /// Run unmodified Linux/riscv64 programs on x86-64 in KVM virtual machines
 #[derive(Debug, Parser)]
 #[command(name = "hartline", version)]
@@ -81,10 +78,13 @@ fn main() -> ExitCode {
         },
         Err(error) => usage(&error),
     };
-    result.unwrap_or_else(|error| {
-        say(&command_line::one_line(error.as_ref()));
-        ExitCode::from(FAILURE)
-    })
+    result.unwrap_or_else(|error| ExitCode::from(failed(&error)))
+}
+
+/// Reports an error. Result: the exit code; exit codes of programs pass through.
+fn failed(error: &anyhow::Error) -> u8 {
+    say(&command_line::one_line(error.as_ref()));
+    command_line::exit_code(error)
 }
 
 /// Prints the completions of a shell.
@@ -98,10 +98,7 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
 /// Ends the process right after a run: other threads may still be translating, and exit handlers
 /// would free LLVM's state under them.
 fn leave(result: anyhow::Result<u8>) -> ! {
-    let code = result.unwrap_or_else(|error| {
-        say(&command_line::one_line(error.as_ref()));
-        FAILURE
-    });
+    let code = result.unwrap_or_else(|error| failed(&error));
     // SAFETY: the call ends all threads and runs no handlers of the C library, so nothing that they
     // use is freed before. Nothing is buffered, because runs write to descriptors.
     unsafe { libc::_exit(code.into()) }
@@ -117,7 +114,8 @@ fn usage(error: &clap::Error) -> anyhow::Result<ExitCode> {
     if cfg!(not(feature = "client")) && error.kind() == ErrorKind::InvalidSubcommand {
         mistake.push_str("; this hartline was built without the daemon's client");
     }
-    anyhow::bail!(mistake)
+    say(&mistake);
+    Ok(ExitCode::from(command_line::USAGE))
 }
 
 /// Writes a message to standard error. A closed standard error is no reason to fail.

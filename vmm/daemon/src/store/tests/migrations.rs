@@ -17,11 +17,12 @@ const DUMPS: [&str; MIGRATIONS.len()] = [
     include_str!("version-8.sql"),
     include_str!("version-9.sql"),
     include_str!("version-10.sql"),
+    include_str!("version-11.sql"),
 ];
 
 /// Columns of existing tables that a version added: the version, the table, the column, and the
 /// value in rows of earlier versions.
-const ADDED: [(usize, &str, &str, &str); 13] = [
+const ADDED: [(usize, &str, &str, &str); 15] = [
     (2, "machine", "kind", "'machine'"),
     (2, "program", "used_ms", "0"),
     (4, "tenant", "network", "NULL"),
@@ -35,6 +36,8 @@ const ADDED: [(usize, &str, &str, &str); 13] = [
     (9, "machine", "fixed", "0"),
     (9, "machine", "outputs", "0"),
     (10, "machine", "inodes", "5"),
+    (11, "machine", "name", "NULL"),
+    (11, "program", "named_ms", "created_ms"),
 ];
 
 /// Makes a database from a dump.
@@ -182,6 +185,10 @@ fn rows_of_all_versions_are_understood() {
         assert_eq!(running.processors.len(), if version < 5 { 0 } else { 2 });
         assert_eq!(running.spec.volumes.len(), usize::from(version >= 3));
         assert!(machine("m3").killed && machine("m3").result.is_none());
+        let name = (version >= 11).then_some("web-1");
+        assert_eq!(machine("m3").name.as_deref(), name, "version {version}");
+        let named = store.program_named("acme", "root").unwrap();
+        assert_eq!(named, Some("b".repeat(64)), "version {version}");
         let active = store.active_machines().unwrap();
         let active: Vec<_> = active.iter().map(|machine| machine.id.as_str()).collect();
         assert_eq!(active, ["m2", "m4"]);

@@ -25,7 +25,7 @@ pub struct Attach {
     #[arg(long)]
     logs: bool,
 
-    /// Id of a machine
+    /// Id or name of a machine
     machine: String,
 }
 

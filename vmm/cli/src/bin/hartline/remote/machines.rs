@@ -1,136 +1,15 @@
-//! `hartline ps`, `create`, `start`, `stop`, `kill`, `rm` and `logs`.
+//! `hartline create`, and the commands that name machines: `start`, `stop`, `kill`, `pause`, `resume`,
+//! `wait` and `rm`.
 
-use super::{Format, Remote, done, list, table, wait};
+use super::{Remote, done, table, wait};
 use anyhow::{Context, bail};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use hartline_cli::client;
-use http_body_util::BodyExt;
+use hartline_cli::client::{self, Connection};
 use hyper::Method;
 use serde_json::{Value, json};
-use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Arguments of `hartline ps`.
-#[derive(Debug, clap::Args)]
-pub struct Ps {
-    #[command(flatten)]
-    remote: Remote,
-
-    /// List only machines in this state
-    #[arg(long)]
-    state: Option<String>,
-
-    /// List only machines with state=STATE, label=NAME=VALUE or program=ID (repeatable)
-    #[arg(long, value_name = "KEY=VALUE", value_parser = filter)]
-    filter: Vec<(String, String)>,
-
-    /// Print ids only
-    #[arg(short, long, conflicts_with_all = ["wide", "json"])]
-    quiet: bool,
-
-    /// Print whole ids, arguments and messages
-    #[arg(long)]
-    wide: bool,
-
-    /// Print JSON, as --output json
-    #[arg(long)]
-    json: bool,
-}
-
-fn filter(text: &str) -> Result<(String, String), &'static str> {
-    match text.split_once('=') {
-        Some((key @ ("state" | "label" | "program"), value)) => {
-            Ok((key.to_owned(), value.to_owned()))
-        }
-        _ => Err("needs the form state=STATE, label=NAME=VALUE or program=ID"),
-    }
-}
-
-/// Prints the machines.
-///
-/// # Errors
-/// The daemon does not answer.
-pub fn ps(arguments: &Ps) -> anyhow::Result<ExitCode> {
-    let state = arguments.state.iter().map(|state| ("state", state));
-    let filters = arguments.filter.iter();
-    let filters = state.chain(filters.map(|(key, value)| (key.as_str(), value)));
-    let (mut query, mut programs) = (String::new(), Vec::new());
-    for (key, value) in filters {
-        match key {
-            "program" => programs.push(value),
-            // Machines have one state; of several labels, the API takes one.
-            key if query.contains(&format!("{key}=")) => {
-                bail!("--filter: {key} is there twice")
-            }
-            key => query.push_str(&format!("{key}={}&", client::escape(value))),
-        }
-    }
-    wait(async {
-        let mut daemon = arguments.remote.connect().await?;
-        let mut machines = list(&mut daemon, "/v1/machines", query.trim_end_matches('&')).await?;
-        machines.retain(|machine| {
-            let program = table::text(machine.get("spec").unwrap_or(&Value::Null), "program");
-            programs.iter().all(|id| program.starts_with(id.as_str()))
-        });
-        let mut remote = arguments.remote.clone();
-        if arguments.json {
-            remote.output = Format::Json;
-        }
-        if arguments.quiet {
-            for machine in &machines {
-                writeln!(io::stdout(), "{}", table::text(machine, "id"))?;
-            }
-        } else if !remote.print_json(&machines)? {
-            let rows: Vec<_> = machines.iter().map(row).collect();
-            match arguments.wide {
-                true => table::print(HEADINGS, &rows)?,
-                false => table::print(HEADINGS, &rows.iter().map(narrow).collect::<Vec<_>>())?,
-            }
-        }
-        done()
-    })
-}
-
-const HEADINGS: [&str; 7] = [
-    "ID",
-    "PROGRAM",
-    "ARGUMENTS",
-    "STATE",
-    "ADDRESS",
-    "CODE",
-    "MESSAGE",
-];
-/// The widest columns that are printed without --wide: a line has at most 100 characters with them.
-const WIDTHS: [usize; 7] = [12, 12, 20, 8, 15, 4, 17];
-
-fn row(machine: &Value) -> [String; 7] {
-    let spec = machine.get("spec").unwrap_or(&Value::Null);
-    let arguments = spec.get("args").and_then(Value::as_array);
-    let arguments: Vec<_> = arguments
-        .into_iter()
-        .flatten()
-        .filter_map(|argument| Some(argument.as_str()?.escape_debug().to_string()))
-        .collect();
-    [
-        table::text(machine, "id"),
-        table::text(spec, "program"),
-        arguments.join(" "),
-        table::text(machine, "state"),
-        table::text(machine, "address"),
-        table::text(machine, "exit_code"),
-        table::text(machine, "message"),
-    ]
-}
-
-/// A row whose ids, arguments and message are cut to their columns.
-fn narrow(row: &[String; 7]) -> [String; 7] {
-    std::array::from_fn(|column| match column {
-        // Their begins are as good as the whole ids.
-        0 | 1 => row[column].chars().take(WIDTHS[column]).collect(),
-        _ => table::cut(&row[column], WIDTHS[column]),
-    })
-}
+/// The longest wait of one request, seconds.
+const WAIT: u32 = 300;
 
 /// The program and resources, for `hartline create` and `hartline submit`.
 #[derive(Debug, clap::Args)]
@@ -159,7 +38,7 @@ pub(super) struct What {
     #[arg(long, value_name = "NETWORK", value_parser = ["none", "tenant"], default_value = "none")]
     network: String,
 
-    /// Id of the program, as printed by push
+    /// The program: its id, as printed by push, the first digits of it, or its name
     program: String,
 
     /// Arguments of the program
@@ -189,7 +68,7 @@ fn pair(text: &str) -> Result<(String, String), &'static str> {
 }
 
 /// A size in bytes; MiB without a suffix.
-fn size(text: &str) -> Result<u64, &'static str> {
+pub(super) fn size(text: &str) -> Result<u64, &'static str> {
     let units = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
     let unit = units
         .iter()
@@ -231,6 +110,11 @@ pub struct Create {
     #[command(flatten)]
     what: What,
 
+    /// Name of the machine, which may be given instead of its id: letters, digits, _, . and -, and
+    /// not only the digits of ids
+    #[arg(long)]
+    name: Option<String>,
+
     /// Label of the machine (repeatable)
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
@@ -254,6 +138,9 @@ pub struct Create {
 /// The daemon refuses.
 pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let mut request = arguments.what.request();
+    if let Some(name) = &arguments.name {
+        request["name"] = name.as_str().into();
+    }
     request["labels"] = map(&arguments.labels);
     request["volumes"] = arguments.volumes.clone().into();
     request["start"] = arguments.start.into();
@@ -276,7 +163,7 @@ pub struct Named {
     #[command(flatten)]
     remote: Remote,
 
-    /// Ids of machines
+    /// Ids or names of machines
     #[arg(required = true)]
     machines: Vec<String>,
 }
@@ -305,6 +192,22 @@ pub fn kill(arguments: &Named) -> anyhow::Result<ExitCode> {
     each(arguments, &Method::POST, "/kill")
 }
 
+/// Pauses machines.
+///
+/// # Errors
+/// The daemon refuses for one of them.
+pub fn pause(arguments: &Named) -> anyhow::Result<ExitCode> {
+    each(arguments, &Method::POST, "/pause")
+}
+
+/// Resumes paused machines.
+///
+/// # Errors
+/// The daemon refuses for one of them.
+pub fn resume(arguments: &Named) -> anyhow::Result<ExitCode> {
+    each(arguments, &Method::POST, "/resume")
+}
+
 /// Deletes machines.
 ///
 /// # Errors
@@ -330,127 +233,45 @@ fn each(arguments: &Named, method: &Method, end: &str) -> anyhow::Result<ExitCod
     })
 }
 
-/// Arguments of `hartline logs`.
-#[derive(Debug, clap::Args)]
-pub struct Logs {
-    #[command(flatten)]
-    remote: Remote,
-
-    /// Continue until the machine ends
-    #[arg(short, long)]
-    follow: bool,
-
-    /// Print only this number of last lines, or all
-    #[arg(short = 'n', long, value_name = "LINES", value_parser = tail)]
-    tail: Option<String>,
-
-    /// Print only output since a time (2026-01-31T12:00:00Z), a Unix time, or a duration before now
-    /// (10m, 1h30m)
-    #[arg(long, value_name = "TIME")]
-    since: Option<String>,
-
-    /// Print the time of each line
-    #[arg(short, long)]
-    timestamps: bool,
-
-    /// Print standard error instead of standard output
-    #[arg(long)]
-    stderr: bool,
-
-    /// Id of a machine
-    machine: String,
-}
-
-fn tail(text: &str) -> Result<String, &'static str> {
-    match text == "all" || text.parse::<u64>().is_ok() {
-        true => Ok(text.to_owned()),
-        false => Err("must be a number of lines, or all"),
-    }
-}
-
-/// Header with the position of the first byte of a log.
-const LOG_START: &str = "hartline-log-start";
-
-/// Prints the output of a machine.
+/// Waits until machines have ended, and prints their exit codes.
 ///
 /// # Errors
-/// The daemon refuses, or standard output cannot be written.
-pub fn logs(arguments: &Logs) -> anyhow::Result<ExitCode> {
+/// One of them has never been started, or failed.
+pub fn wait_for(arguments: &Named) -> anyhow::Result<ExitCode> {
     wait(async {
-        let stream = if arguments.stderr { "stderr" } else { "stdout" };
-        let mut path = format!(
-            "/v1/machines/{}/logs?follow={}&timestamps={}&stream={stream}",
-            client::escape(&arguments.machine),
-            arguments.follow,
-            arguments.timestamps,
-        );
-        let parts = [("tail", &arguments.tail), ("since", &arguments.since)];
-        let is_whole = parts.iter().all(|(_, value)| value.is_none());
-        for (name, value) in parts {
-            if let Some(value) = value {
-                path.push_str(&format!("&{name}={}", client::escape(value)));
-            }
-        }
         let mut daemon = arguments.remote.connect().await?;
-        let nothing = client::full(Vec::new());
-        let answer = daemon.send(Method::GET, &path, None, nothing).await?;
-        let start = answer.headers().get(LOG_START);
-        let start = start.and_then(|start| start.to_str().ok()?.parse::<u64>().ok());
-        if is_whole && let Some(lost @ 1..) = start {
-            crate::say(&format!(
-                "the first {lost} bytes of the output are gone: hartlined keeps the newest output \
-                 (log_max_size and log_max_files)"
-            ));
-        }
-        let mut body = answer.into_body();
-        let mut out = io::stdout().lock();
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame?.into_data() else {
-                continue;
-            };
-            match arguments.remote.is_json() {
-                true => writeln!(out, "{}", piece(stream, &data))?,
-                false => out.write_all(&data)?,
+        for id in &arguments.machines {
+            let ended = until_ended(&mut daemon, id).await;
+            let machine = ended.with_context(|| id.clone())?;
+            let text = |field| table::text(&machine, field);
+            let (state, code) = (text("state"), text("exit_code"));
+            if !arguments.remote.print_json(&machine)? && !code.is_empty() {
+                println!("{code}");
             }
-            out.flush()?;
+            match state.as_str() {
+                "created" => bail!("{id}: the machine has never been started"),
+                "failed" => bail!("{id}: the machine failed: {}", text("message")),
+                _ => {}
+            }
         }
         done()
     })
 }
 
-/// A piece of a log as JSON, with its bytes in base64 if they are not UTF-8.
-fn piece(stream: &str, data: &[u8]) -> Value {
-    match std::str::from_utf8(data) {
-        Ok(text) => json!({ "stream": stream, "text": text }),
-        Err(_) => json!({ "stream": stream, "base64": BASE64_STANDARD.encode(data) }),
+/// Waits until a machine is not active. Result: the machine.
+async fn until_ended(daemon: &mut Connection, id: &str) -> anyhow::Result<Value> {
+    let path = format!("/v1/machines/{}/wait?seconds={WAIT}", client::escape(id));
+    loop {
+        let machine: Value = daemon.json(Method::GET, &path, None).await?;
+        if ["created", "exited", "failed"].contains(&table::text(&machine, "state").as_str()) {
+            return Ok(machine);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rows_fit_a_terminal() {
-        let spaces = 2 * (WIDTHS.len() - 1);
-        assert!(WIDTHS.iter().sum::<usize>() + spaces <= 100);
-        let long: [String; 7] = std::array::from_fn(|_| "x".repeat(50));
-        let short = narrow(&long);
-        for (text, width) in short.iter().zip(WIDTHS) {
-            assert_eq!(text.chars().count(), width, "{text}");
-        }
-        assert!(!short[0].contains('\u{2026}') && short[2].ends_with('\u{2026}'));
-        let fits: [String; 7] = std::array::from_fn(|_| "abcd".to_owned());
-        assert_eq!(narrow(&fits), fits);
-    }
-
-    #[test]
-    fn filters_are_checked() {
-        let is = |key: &str, value: &str| Ok((key.to_owned(), value.to_owned()));
-        assert_eq!(filter("label=a=b"), is("label", "a=b"));
-        assert_eq!(filter("state=running"), is("state", "running"));
-        assert!(filter("name=x").is_err() && filter("state").is_err());
-    }
 
     #[test]
     fn sizes_have_units() {

@@ -1,9 +1,12 @@
 //! Commands that talk to the daemon.
 
 mod attach;
+mod events;
 mod keys;
+mod logs;
 mod machines;
 mod programs;
+mod ps;
 mod runs;
 mod table;
 mod tenants;
@@ -11,11 +14,13 @@ mod top;
 mod volumes;
 
 use attach::{Attach, attach};
-use hartline_cli::client::{self, ClientError, Connection, Host, Target, escape};
-use hyper::Method;
+use events::{Events, events};
+use hartline_cli::client::{self, ClientError, Connection, Host, Target};
 use keys::{Key, key};
-use machines::{Create, Logs, Named, Ps, create, kill, logs, ps, rm, start, stop};
-use programs::{Programs, Push, list as programs, push};
+use logs::{Logs, logs};
+use machines::{Create, Named, create, kill, pause, resume, rm, start, stop, wait_for};
+use programs::{Program, Programs, Push, list as programs, program, push};
+use ps::{Ps, ps, runs};
 use runs::{Submit, submit};
 use serde::Serialize;
 use serde_json::Value;
@@ -23,9 +28,12 @@ use std::future::Future;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tenants::{Tenant, tenant};
+use tenants::{Tenant, Tenants, list as tenants, tenant};
 use top::{Top, top};
 use volumes::{Volume, Volumes, list as volumes, volume};
+
+/// Most entries of one page of a list.
+const PAGE: usize = 1000;
 
 /// Commands that talk to the daemon.
 #[derive(Debug, clap::Subcommand)]
@@ -34,8 +42,13 @@ pub enum Command {
     Push(Push),
     /// List the daemon's programs
     Programs(Programs),
+    /// Delete programs
+    #[command(subcommand)]
+    Program(Program),
     /// List the daemon's machines
     Ps(Ps),
+    /// List the runs that the daemon keeps
+    Runs(Ps),
     /// Create a machine
     Create(Box<Create>),
     /// Start machines
@@ -44,17 +57,27 @@ pub enum Command {
     Stop(Named),
     /// Kill machines: end them at once
     Kill(Named),
+    /// Pause machines: they get no CPU time
+    Pause(Named),
+    /// Resume paused machines
+    Resume(Named),
+    /// Wait until machines have ended, and print their exit codes
+    Wait(Named),
     /// Delete machines that have ended
     Rm(Named),
     /// Print the output of a machine
     Logs(Logs),
+    /// Print state changes of machines and runs, as they happen
+    Events(Events),
     /// Show the resources of running machines continuously
     Top(Top),
     /// Run a program on the daemon and print its output; the daemon keeps nothing
     Submit(Box<Submit>),
     /// Create an API key
     Key(Key),
-    /// Show the resources and quotas of tenants
+    /// List the tenants
+    Tenants(Tenants),
+    /// Create, change, delete or show tenants
     #[command(subcommand)]
     Tenant(Tenant),
     /// List the daemon's volumes
@@ -74,16 +97,23 @@ pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Push(arguments) => push(arguments),
         Command::Programs(arguments) => programs(arguments),
+        Command::Program(command) => program(command),
         Command::Ps(arguments) => ps(arguments),
+        Command::Runs(arguments) => runs(arguments),
         Command::Create(arguments) => create(arguments),
         Command::Start(arguments) => start(arguments),
         Command::Stop(arguments) => stop(arguments),
         Command::Kill(arguments) => kill(arguments),
+        Command::Pause(arguments) => pause(arguments),
+        Command::Resume(arguments) => resume(arguments),
+        Command::Wait(arguments) => wait_for(arguments),
         Command::Rm(arguments) => rm(arguments),
         Command::Logs(arguments) => logs(arguments),
+        Command::Events(arguments) => events(arguments),
         Command::Top(arguments) => top(arguments),
         Command::Submit(arguments) => submit(arguments),
         Command::Key(arguments) => key(arguments),
+        Command::Tenants(arguments) => tenants(arguments),
         Command::Tenant(command) => tenant(command),
         Command::Volumes(arguments) => volumes(arguments),
         Command::Volume(command) => volume(command),
@@ -151,37 +181,14 @@ impl Remote {
     }
 }
 
-/// Most entries of one page of a list.
-const PAGE: usize = 1000;
-
-/// All entries of a list, which the daemon returns page by page; `filter` is a part of the query.
+/// All entries of a list; `filter` is a part of the query.
 async fn list(
     daemon: &mut Connection,
     path: &str,
     filter: &str,
 ) -> Result<Vec<Value>, ClientError> {
-    let mut all: Vec<Value> = Vec::new();
-    loop {
-        // The field that a list is sorted by.
-        let key = |entry: &Value| {
-            if entry.get("id").is_some() {
-                "id"
-            } else {
-                "name"
-            }
-        };
-        let after = all
-            .last()
-            .map(|entry| escape(&table::text(entry, key(entry))));
-        let after = after.unwrap_or_default();
-        let path = format!("{path}?limit={PAGE}&after={after}&{filter}");
-        let mut page: Vec<Value> = daemon.json(Method::GET, &path, None).await?;
-        let is_last = page.len() < PAGE;
-        all.append(&mut page);
-        if is_last {
-            return Ok(all);
-        }
-    }
+    let path = format!("{path}?limit={PAGE}&{filter}");
+    daemon.pages(path.trim_end_matches('&')).await
 }
 
 /// Runs a command that waits for the daemon.

@@ -1,7 +1,9 @@
-//! `hartline push` and `hartline programs`.
+//! `hartline push`, `hartline programs` and `hartline program`.
 
 use super::{Remote, done, table, wait};
 use anyhow::{Context, bail, ensure};
+use hartline_cli::client::escape;
+use hyper::Method;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +14,7 @@ pub struct Push {
     #[command(flatten)]
     remote: Remote,
 
-    /// Name of the program (default: the file's name)
+    /// Name of the program, which may be given instead of its id (default: the file's name)
     #[arg(long)]
     name: Option<String>,
 
@@ -20,7 +22,7 @@ pub struct Push {
     #[arg(long = "program", value_name = "PATH")]
     programs: Vec<String>,
 
-    /// Do not wait until the program is ready
+    /// Wait only until the program can run, and not for its translation
     #[arg(long)]
     no_wait: bool,
 
@@ -28,7 +30,7 @@ pub struct Push {
     file: PathBuf,
 }
 
-/// Uploads a program, waits until it is ready, and prints its id.
+/// Uploads a program, waits until it is ready, or at least can run, and prints its id.
 ///
 /// # Errors
 /// The file cannot be read or uploaded, or is not a program.
@@ -51,9 +53,10 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
         let opened = tokio::fs::File::open(&arguments.file).await;
         let opened = opened.with_context(|| shown.clone())?;
         let mut program = daemon.upload(opened, &name, &programs).await?;
-        if !arguments.no_wait {
-            program = daemon.until_ready(program).await?;
-        }
+        program = match arguments.no_wait {
+            true => daemon.until_packed(program).await?,
+            false => daemon.until_ready(program).await?,
+        };
         if !arguments.remote.print_json(&program)? {
             println!("{}", table::text(&program, "id"));
         }
@@ -82,6 +85,38 @@ pub fn list(arguments: &Programs) -> anyhow::Result<ExitCode> {
         if !arguments.remote.print_json(&programs)? {
             let rows: Vec<_> = programs.iter().map(row).collect();
             table::print(["ID", "NAME", "KIND", "SIZE", "STATE", "MESSAGE"], &rows)?;
+        }
+        done()
+    })
+}
+
+/// Subcommands of `hartline program`.
+#[derive(Debug, clap::Subcommand)]
+pub enum Program {
+    /// Delete programs that no machine uses
+    Rm {
+        #[command(flatten)]
+        remote: Remote,
+
+        /// Ids or names of programs
+        #[arg(required = true)]
+        programs: Vec<String>,
+    },
+}
+
+/// Deletes programs.
+///
+/// # Errors
+/// The daemon refuses for one of them.
+pub fn program(command: &Program) -> anyhow::Result<ExitCode> {
+    let Program::Rm { remote, programs } = command;
+    wait(async {
+        let mut daemon = remote.connect().await?;
+        for program in programs {
+            let path = format!("/v1/programs/{}", escape(program));
+            let deleted = daemon.json::<Value>(Method::DELETE, &path, None).await;
+            deleted.with_context(|| program.clone())?;
+            println!("{program}");
         }
         done()
     })

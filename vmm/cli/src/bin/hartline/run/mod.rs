@@ -20,6 +20,7 @@ use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
 use hartline_aot::technique::Technique;
+use hartline_cli::command_line::Mistake;
 use hartline_devices::block::Image;
 use hartline_devices::limiter::OwnLimits;
 use hartline_devices::volume::Volume;
@@ -56,7 +57,8 @@ use watch::Watch;
 pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let start = Instant::now();
     arguments.check()?;
-    let net = arguments.net.with_forwards(&arguments.ports)?;
+    let net = arguments.net.with_forwards(&arguments.ports);
+    let net = net.map_err(Mistake::from)?;
     let machine = Blank::begin(arguments.cpus, arguments.interrupt_mode()?)?;
     let mut chaos = chaos::from_environment()?;
     chaos.check |= u32::from(arguments.check);

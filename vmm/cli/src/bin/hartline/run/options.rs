@@ -2,11 +2,12 @@
 
 use super::network::{self, Net};
 use super::vsock::{self, Vsock};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use hartline_abi::boot::DISK_NAME;
 use hartline_abi::limits::MAX_DISKS;
 use hartline_abi::volume::MAX_VOLUMES;
 use hartline_aot::technique::Technique;
+use hartline_cli::command_line::Mistake;
 use hartline_devices::net::user::Forward;
 use hartline_vmm::affinity;
 use hartline_vmm::interrupts::Mode;
@@ -234,15 +235,21 @@ impl Arguments {
     /// # Errors
     /// The error names the option and its value.
     pub fn check(&self) -> anyhow::Result<()> {
+        self.check_numbers().map_err(Mistake::from)?;
+        self.interrupt_mode()?;
+        if let Some(pin) = &self.pin {
+            check_processors(&pin.0, self.cpus).with_context(|| format!("--pin {pin}"))?;
+        }
+        Ok(())
+    }
+
+    /// Checks numbers that do not depend on the host.
+    fn check_numbers(&self) -> anyhow::Result<()> {
         ensure!(
             (1..=MAX_CPUS).contains(&(self.cpus as usize)),
             "--cpus {}: must be between 1 and {MAX_CPUS}",
             self.cpus
         );
-        self.interrupt_mode()?;
-        if let Some(pin) = &self.pin {
-            check_processors(&pin.0, self.cpus).with_context(|| format!("--pin {pin}"))?;
-        }
         self.net.check_queues(self.cpus)?;
         let disks = self.volumes.iter().filter_map(Volume::disk).count();
         ensure!(
@@ -347,10 +354,11 @@ fn parse_processors(text: &str) -> anyhow::Result<Processors> {
 /// Checks that there are processors for `cpus` vCPUs, and that this process may use them.
 fn check_processors(processors: &[u32], cpus: u32) -> anyhow::Result<()> {
     let (needed, given) = (cpus as usize + 1, processors.len());
-    ensure!(
-        given == needed,
-        "{given} CPUs: must be {needed}, one for each vCPU (--cpus) and one for all other threads"
-    );
+    if given != needed {
+        let rule = "one for each vCPU (--cpus) and one for all other threads";
+        let mistake = anyhow!("{given} CPUs: must be {needed}, {rule}");
+        return Err(Mistake::from(mistake).into());
+    }
     let usable = affinity::of_this_thread().context("cannot read the CPU affinity")?;
     match processors.iter().find(|number| !usable.contains(number)) {
         None => Ok(()),

@@ -1,0 +1,177 @@
+//! Machines: their actions, their survival of the daemon, and what they leave behind.
+
+use super::{await_state, check, machine, run, start, state, statistics};
+use hartline_tests::Result;
+use hartline_tests::daemon::{Daemon, until};
+use serde_json::json;
+use std::fs;
+
+pub fn machines() -> Result<()> {
+    let (daemon, program) = start()?;
+    let ended = machine(&daemon, &program, &["exit"])?;
+    let waited = daemon.request("GET", &format!("{ended}/wait?seconds=60"), b"")?;
+    let right = waited.text("state") == "exited" && waited.text("exit_code") == "7";
+    check("wait", right, &waited)?;
+    let again = daemon.request("POST", &format!("{ended}/start"), b"")?;
+    check("started again", again.status == 200, &again)?;
+    await_state(&daemon, &ended, "exited")?;
+
+    let ticking = machine(&daemon, &program, &["tick"])?;
+    await_state(&daemon, &ticking, "running")?;
+    let length = || -> Result<usize> {
+        let log = daemon.request("GET", &format!("{ticking}/logs"), b"")?;
+        Ok(log.expect(200)?.body.len())
+    };
+    until(|| length().is_ok_and(|length| length >= 10))?;
+    for (action, status) in [
+        ("resume", 409),
+        ("pause", 200),
+        ("pause", 409),
+        ("start", 409),
+    ] {
+        let answer = daemon.request("POST", &format!("{ticking}/{action}"), b"")?;
+        check(action, answer.status == status, &answer)?;
+    }
+    let before = length()?;
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    check("paused", length()? == before, &before)?;
+    daemon
+        .request("POST", &format!("{ticking}/resume"), b"")?
+        .expect(200)?;
+    until(|| length().is_ok_and(|length| length > before))?;
+    let stats = daemon
+        .request("GET", &format!("{ticking}/stats"), b"")?
+        .json();
+    let used = stats["memory"].as_u64().unwrap_or(0);
+    check("memory", (1 << 20..1 << 30).contains(&used), &stats)?;
+    statistics::of_running(&daemon, &ticking)?;
+    let busy = daemon.request("DELETE", &ticking, b"")?;
+    check("deleted while running", busy.status == 409, &busy)?;
+    let path = format!("/v1/programs/{program}");
+    let used = daemon.request("DELETE", &path, b"")?;
+    check(
+        "program in use",
+        used.text("code") == "program-in-use",
+        &used,
+    )?;
+    daemon
+        .request("POST", &format!("{ticking}/kill"), b"")?
+        .expect(200)?;
+    await_state(&daemon, &ticking, "exited")?;
+    let killed = daemon.request("GET", &ticking, b"")?;
+    check("killed", killed.text("exit_code") == "137", &killed)?;
+    // The program takes the default action of SIGTERM.
+    let idle = machine(&daemon, &program, &["idle"])?;
+    await_state(&daemon, &idle, "running")?;
+    daemon
+        .request("POST", &format!("{idle}/stop"), b"")?
+        .expect(200)?;
+    await_state(&daemon, &idle, "exited")?;
+    let stopped = daemon.request("GET", &idle, b"")?;
+    check("stopped", stopped.text("exit_code") == "143", &stopped)?;
+    for machine in [&ended, &ticking, &idle] {
+        daemon.request("DELETE", machine, b"")?.expect(204)?;
+    }
+    daemon.request("DELETE", &path, b"")?.expect(204)?;
+    let left = fs::read_dir(daemon.data().join("machines"))?.count();
+    check("files", left == 0, &left)
+}
+
+pub fn machines_outlive_it() -> Result<()> {
+    let (mut daemon, program) = start()?;
+    let ticking = machine(&daemon, &program, &["tick"])?;
+    let idle: Vec<_> = (0..4)
+        .map(|_| machine(&daemon, &program, &["idle"]))
+        .collect::<Result<_>>()?;
+    for machine in idle.iter().chain([&ticking]) {
+        await_state(&daemon, machine, "running")?;
+    }
+    let length = |daemon: &Daemon| -> Result<usize> {
+        let log = daemon.request("GET", &format!("{ticking}/logs"), b"")?;
+        Ok(log.expect(200)?.body.len())
+    };
+    until(|| length(&daemon).is_ok_and(|length| length > 0))?;
+    daemon.kill()?;
+    let log = daemon.data().join("machines");
+    let file = log
+        .join(ticking.rsplit('/').next().unwrap_or_default())
+        .join("stdout");
+    let before = fs::metadata(&file)?.len();
+    until(|| fs::metadata(&file).is_ok_and(|file| file.len() > before))?;
+    daemon.restart()?;
+    for machine in idle.iter().chain([&ticking]) {
+        check(
+            "found again",
+            state(&daemon, machine)? == "running",
+            machine,
+        )?;
+    }
+    // Killing the daemon again and again loses nothing.
+    for _ in 0..3 {
+        daemon.kill()?;
+        daemon.restart()?;
+    }
+    daemon
+        .request("POST", &format!("{}/stop", idle[0]), b"")?
+        .expect(200)?;
+    await_state(&daemon, &idle[0], "exited")?;
+    let code = daemon.request("GET", &idle[0], b"")?.text("exit_code");
+    check("exit code", code == "143", &code)?;
+    // A machine ends while no daemon runs.
+    let pid = daemon.request("GET", &format!("{ticking}/stats"), b"")?;
+    check("runs", pid.json()["cpu_ms"].is_u64(), &pid)?;
+    daemon
+        .request("POST", &format!("{ticking}/stop"), b"")?
+        .expect(200)?;
+    daemon.kill()?;
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    daemon.restart()?;
+    await_state(&daemon, &ticking, "exited")?;
+    let code = daemon.request("GET", &ticking, b"")?.text("exit_code");
+    check("exit code that nobody saw", code == "143", &code)
+}
+
+pub fn idempotency() -> Result<()> {
+    let (daemon, program) = start()?;
+    let make = |key: &str, args: &[&str]| {
+        let body = json!({ "program": program, "args": args }).to_string();
+        let headers = [
+            ("Idempotency-Key", key),
+            ("Content-Type", "application/json"),
+        ];
+        daemon.request_with("POST", "/v1/machines", &headers, body.as_bytes())
+    };
+    let first = make("one", &[])?.expect(201)?;
+    let second = make("one", &[])?.expect(200)?;
+    check("same", first.text("id") == second.text("id"), &second)?;
+    let other = make("one", &["exit"])?.expect(409)?;
+    check("code", other.text("code") == "idempotency-conflict", &other)?;
+    let all = daemon.request("GET", "/v1/machines", b"")?.json();
+    check("one machine", all.as_array().map(Vec::len) == Some(1), &all)
+}
+
+/// The daemon's descriptors and children are the same before and after runs.
+pub fn what_is_left() -> Result<()> {
+    let (daemon, program) = start()?;
+    let request = json!({ "program": program });
+    let processes = [daemon.pid(), daemon.service()?];
+    let descriptors = || {
+        let of = |pid| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        processes.map(of).iter().sum::<usize>()
+    };
+    let children = || daemon.jailed().len();
+    run(&daemon, &request)?;
+    // The pool is full again.
+    let settled = || {
+        let ready = daemon.request("GET", "/readyz", b"");
+        ready.is_ok_and(|ready| ready.json()["vmms_ready"] == 2)
+    };
+    until(settled)?;
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let before = (descriptors(), children());
+    for _ in 0..30 {
+        run(&daemon, &request)?;
+    }
+    until(|| descriptors() <= before.0 && children() <= before.1)
+        .map_err(|_| format!("{before:?}, then {:?}", (descriptors(), children())).into())
+}
