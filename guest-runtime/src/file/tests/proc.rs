@@ -170,7 +170,7 @@ fn oom_scores() {
 #[test]
 fn links() {
     let mut m = Machine::sample();
-    assert_eq!(link(&mut m, "/proc/self").unwrap(), "2");
+    assert_eq!(link(&mut m, "/proc/self").unwrap(), "1");
     assert_eq!(link(&mut m, "/proc/mounts").unwrap(), "self/mounts");
     assert_eq!(link(&mut m, "/proc/self/cwd").unwrap(), "/");
     let fd = m.open("/etc/motd", O_RDONLY, 0).unwrap();
