@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     });
     suite.add_kvm("message queues of many users in a small VM", || {
         let run = Run::new(&Set::Conformance.build(BUILD)?, ["mqueue", "/tmp", "full"]);
-        let mut command = run.hartline_command(&["--memory", "192M"])?;
+        let mut command = run.hartline_command(&["--mem", "192M"])?;
         passed("mqueue", &process::run(&mut command, b"")?).map(drop)
     });
     suite.add_kvm("random system calls", random_calls);
