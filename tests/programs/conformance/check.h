@@ -93,10 +93,9 @@ static inline int status_of(pid_t child) {
             printf("    its status is %#x\n", status_);                                      \
     } while (0)
 
-// The letter of a process's state in /proc.
-static inline char state_of(pid_t pid) {
-    char path[64], text[512] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+// The letter of the state in the stat file of a process or thread.
+static inline char state_in(const char *path) {
+    char text[512] = "";
     FILE *file = fopen(path, "r");
     if (!file) return 0;
     size_t length = fread(text, 1, sizeof text - 1, file);
@@ -106,9 +105,22 @@ static inline char state_of(pid_t pid) {
     return end && end[1] ? end[2] : 0;
 }
 
+static inline char state_of(pid_t pid) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    return state_in(path);
+}
+
 // Waits until a process waits for something, for five seconds at most.
 static inline void wait_until_asleep(pid_t pid) {
     for (int i = 0; i < 5000 && state_of(pid) != 'S'; i++) usleep(1000);
+}
+
+// The same for a thread of this process.
+static inline void wait_until_thread_asleep(pid_t tid) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    for (int i = 0; i < 5000 && state_in(path) != 'S'; i++) usleep(1000);
 }
 
 // Goes to a fresh directory inside the one that the argument names.

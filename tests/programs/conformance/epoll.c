@@ -311,19 +311,25 @@ static void *wait_exclusively(void *argument) {
     int epoll = epoll_create1(0);
     watch(epoll, watched, EPOLLIN | EPOLLEXCLUSIVE, 1);
     struct epoll_event event;
-    if (epoll_wait(epoll, &event, 1, 300) == 1) __atomic_add_fetch(&woken, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n((pid_t *)argument, gettid(), __ATOMIC_SEQ_CST);
+    if (epoll_wait(epoll, &event, 1, 500) == 1) __atomic_add_fetch(&woken, 1, __ATOMIC_SEQ_CST);
     close(epoll);
     return argument;
 }
 
-// The number of threads that a change wakes.
+// The number of threads that a change wakes. All wait before it: a thread that is late would find the
+// file ready.
 #define WOKEN_BY(fd, change)                                                                   \
     ({                                                                                         \
         pthread_t threads_[WAITERS];                                                           \
+        pid_t waiters_[WAITERS] = {0};                                                         \
         watched = (fd), woken = 0;                                                             \
         for (int i = 0; i < WAITERS; i++)                                                      \
-            CHECK(!pthread_create(&threads_[i], NULL, wait_exclusively, NULL));                \
-        usleep(100000);                                                                        \
+            CHECK(!pthread_create(&threads_[i], NULL, wait_exclusively, &waiters_[i]));        \
+        for (int i = 0; i < WAITERS; i++) {                                                    \
+            while (!__atomic_load_n(&waiters_[i], __ATOMIC_SEQ_CST)) usleep(1000);             \
+            wait_until_thread_asleep(waiters_[i]);                                             \
+        }                                                                                      \
         change;                                                                                \
         for (int i = 0; i < WAITERS; i++) CHECK(!pthread_join(threads_[i], NULL));             \
         woken;                                                                                 \
