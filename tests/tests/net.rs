@@ -236,14 +236,16 @@ fn serve_all(tap: &Tap, server: Server) -> Result<()> {
 
 fn places() -> Result<()> {
     let tap = Tap::new()?;
-    let wrong = |option: &str, word: &str| trouble::refused_with(&["--pin", option], "user", word);
+    let wrong = |code: i32, option: &str, word: &str| {
+        trouble::refused_as(code, &["--pin", option], "user", word)
+    };
     // The CPUs of this test: a machine may have only one, and with another number.
     let own = process::places(std::process::id())?;
     let list = own.first().map_or("", |(_, list)| list);
     let all: Vec<&str> = list.split([',', '-']).collect();
     let (first, last) = (all[0], all[all.len() - 1]);
-    wrong(first, "must be 2")?;
-    wrong(&format!("{first},1023"), "CPU 1023")?;
+    wrong(2, first, "must be 2")?;
+    wrong(125, &format!("{first},1023"), "CPU 1023")?;
     let pin = format!("{first},{first},{last}");
     let server = serve(&tap, &["--cpus", "2", "--pin", &pin])?;
     let found = process::places(server.child.id())?;

@@ -245,12 +245,12 @@ fn main() -> ExitCode {
         killed(
             "memory",
             "ended 9\n",
-            "killed process 3 (limits), which had ",
+            "killed process 2 (limits), which had ",
         )
     });
     suite.add_kvm("the largest process is killed", || {
         let text = "largest ended 9\nsmall lives\n";
-        killed("largest", text, "killed process 3 (large), which had 2")
+        killed("largest", text, "killed process 2 (large), which had 2")
     });
     for (name, text) in SCRIPTS {
         suite.add_kvm(format!("script: {name}"), || script(text));

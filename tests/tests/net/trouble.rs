@@ -33,7 +33,7 @@ pub fn bad_interfaces() -> Result<()> {
     refused("tap:nowhere", "no network interface nowhere")?;
     refused("tap:lo", "lo is not a TAP")?;
     let mistake = |net: &str, word: &str| refused_as(2, &[], net, word);
-    mistake("tap:a-name-that-is-too-long", "not the name")?;
+    refused("tap:a-name-that-is-too-long", "not the name")?;
     mistake(
         &format!("tap:{},queues=2", tap.name),
         "more than the 1 vCPUs",
