@@ -139,8 +139,8 @@ impl Mapping {
         };
         mapped.map_err(io::Error::from).map_err(failed())?;
         if file.is_some() {
-            // The page cache reads such a file in folios of 2 MiB, which the guest maps at once. A
-            // file system or kernel without them maps small pages.
+            // Asks for folios of 2 MiB when the page cache reads the file: KVM maps each at once.
+            // File systems and kernels without them ignore it.
             // SAFETY: advice for the mapping above changes no contents.
             let _ = unsafe { madvise(base.cast(), size, Advice::LinuxHugepage) };
         }
