@@ -188,6 +188,19 @@ fn resolves_every_switch() {
     }
 }
 
+/// A long callee of a tail call stays a function of its own.
+#[test]
+fn merges_only_parts_of_functions() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let bytes = compile("parts.S", directory.path(), &["-static"]);
+    let (flow, _) = recover_and_print("parts", &bytes);
+    let counts = flow.functions.iter().map(|f| f.instruction_count());
+    let mut counts: Vec<usize> = counts.collect();
+    counts.sort_unstable();
+    // `_start`; `select` with `short`; the two commands; `work` with its part.
+    assert_eq!(counts, [3, 7, 401, 401, 404]);
+}
+
 #[test]
 fn resolves_hoisted_tables() {
     let directory = tempfile::tempdir().expect("a temporary directory");

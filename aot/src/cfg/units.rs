@@ -6,6 +6,10 @@ use std::ops::Range;
 
 /// The largest total size of ranges that are merged to one function, bytes.
 const MAX_MERGED: u64 = 64 << 10;
+/// The largest range that is merged although nothing in it jumps back, bytes. A part of a function
+/// that the compiler moved away as unlikely jumps back, or is short. A longer range is the callee of
+/// a tail call; a `main` that only selects one of many commands would grow by all of them.
+const MAX_WITHOUT_RETURN: u64 = 512;
 
 /// The transfers of control to an address.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,6 +35,11 @@ impl Entered {
     /// Returns the unit that enters, if it is the only one and enters only by jumps.
     fn only_jumper(&self) -> Option<u64> {
         self.from.filter(|_| !self.called && !self.shared)
+    }
+
+    /// Whether the unit that starts at `start` may be one that jumps here.
+    fn may_come_from(&self, start: u64) -> bool {
+        self.shared || self.from == Some(start)
     }
 }
 
@@ -150,8 +159,8 @@ impl Units {
     }
 
     /// Groups units to functions: a unit that only one other unit jumps to (a part that the
-    /// compiler moved away as unlikely) is merged into that unit. Returns the root of every merged
-    /// unit.
+    /// compiler moved away as unlikely) is merged into that unit, if it jumps back or is short.
+    /// Returns the root of every merged unit.
     pub(super) fn merge(&self) -> BTreeMap<u64, u64> {
         let mut parents: BTreeMap<u64, u64> = BTreeMap::new();
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
@@ -163,6 +172,9 @@ impl Units {
             let Some(root_unit) = self.units.get(&root).filter(|_| root != start) else {
                 continue;
             };
+            if unit.end - start > MAX_WITHOUT_RETURN && !self.jumps_into(start, jumper) {
+                continue;
+            }
             let size = *sizes.get(&start).unwrap_or(&(unit.end - start));
             let total = sizes.entry(root).or_insert(root_unit.end - root);
             if total.saturating_add(size) <= MAX_MERGED {
@@ -175,6 +187,12 @@ impl Units {
             .into_iter()
             .map(|start| (start, root_of(&parents, start)))
             .collect()
+    }
+
+    /// Whether one unit may jump into the middle of another one.
+    fn jumps_into(&self, from: u64, to: u64) -> bool {
+        let entered = |unit: &Unit| unit.inner.values().any(|inner| inner.may_come_from(from));
+        self.units.get(&to).is_some_and(entered)
     }
 
     /// Returns the entries of the functions after merging. Inner entries that only the same
