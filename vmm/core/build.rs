@@ -3,6 +3,7 @@
 
 use std::env;
 use std::error::Error;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -42,7 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             workspace.join(source).display()
         );
     }
-    let target_dir = PathBuf::from(env::var("OUT_DIR")?).join("runtime");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let target_dir = target(&out).join("runtime");
     let status = Command::new(env::var("CARGO")?)
         .current_dir(&workspace)
         .args([
@@ -70,7 +72,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     if !status.success() {
         return Err("the guest runtime does not build".into());
     }
-    let runtime = target_dir.join(TARGET).join("runtime/hartline-runtime");
+    let built = target_dir.join(TARGET).join("runtime/hartline-runtime");
+    let runtime = out.join("hartline-runtime");
+    fs::copy(built, &runtime)?;
     println!("cargo::rustc-env=HARTLINE_RUNTIME={}", runtime.display());
     Ok(())
+}
+
+/// The outermost target directory around a package's directory. Clippy, builds and the fuzz targets
+/// have different directories for packages, but need the same runtime: it is built once, in a folder
+/// that they share. The nested cargo locks it.
+fn target(out: &Path) -> &Path {
+    let is_target = |folder: &&Path| folder.join("CACHEDIR.TAG").exists();
+    out.ancestors().filter(is_target).last().unwrap_or(out)
 }
