@@ -7,11 +7,12 @@ BUSYBOX := .debian/riscv64/usr/bin/busybox
 
 FUZZ_SECONDS ?= 60
 STRESS_SECONDS ?= 600
+LONG_SECONDS ?= 600
 BUSY_SECONDS ?= 3600
 SEEDS ?= 100
 MODELS := cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/models
 
-.PHONY: help setup test-setup update-lock build build-bench run test test-packages test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
+.PHONY: help setup test-setup update-lock build build-bench run test test-long test-packages test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -39,6 +40,10 @@ test: test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip, with
 	@# This builds the commands too. With HARTLINE set, the tests do not build them again with other features.
 	HARTLINE=$(abspath $(RELEASE))/hartline cargo test --release --locked --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory models
+
+test-long: build test-setup ## Run random system calls and eight VMs at once for LONG_SECONDS (600) each, and 100 seeds of chaos
+	HARTLINE_FUZZ_SECONDS=$(LONG_SECONDS) HARTLINE_BUSY_SECONDS=$(LONG_SECONDS) HARTLINE_CHAOS_SEEDS=$(SEEDS) \
+		cargo test --release --locked -p hartline-tests --no-fail-fast --test conformance --test busy --test chaos
 
 test-packages: build test-setup ## Run workloads of a hundred Debian packages, and write docs/programs.md (as root, an hour)
 	HARTLINE=$(abspath $(RELEASE))/hartline HARTLINE_WRITE_PROGRAMS=1 cargo test --release --locked --workspace --test packages -- --include-ignored

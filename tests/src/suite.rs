@@ -5,20 +5,32 @@ use crate::hartline::CHAOS;
 use libtest_mimic::{Arguments, Trial};
 use std::env;
 use std::fs::{self, OpenOptions};
+use std::num::NonZero;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
+use std::thread;
 
 /// The tests of one file.
 #[derive(Default)]
 pub struct Suite {
     trials: Vec<Trial>,
+    /// Tests that run at once for each processor; 0 as 1.
+    at_once: usize,
 }
 
 impl Suite {
     /// Makes an empty suite.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Makes an empty suite whose tests wait most of their time: three run at once for each processor.
+    pub fn of_waiting_tests() -> Self {
+        Self {
+            at_once: 3,
+            ..Self::default()
+        }
     }
 
     /// Adds a test that runs everywhere.
@@ -81,7 +93,11 @@ impl Suite {
 
     /// Runs the tests that the command line selects.
     pub fn run(self) -> ExitCode {
-        libtest_mimic::run(&Arguments::from_args(), self.trials).exit_code()
+        let mut arguments = Arguments::from_args();
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = processors * self.at_once.max(1);
+        arguments.test_threads.get_or_insert(threads);
+        libtest_mimic::run(&arguments, self.trials).exit_code()
     }
 }
 

@@ -28,17 +28,17 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// Starts runs for `HARTLINE_BUSY_SECONDS` (default 60). The numbers of vCPUs come from
+/// Starts runs for `HARTLINE_BUSY_SECONDS` (default 30). The numbers of vCPUs come from
 /// `HARTLINE_TEST_CPUS` in turn.
 fn busy() -> Result<()> {
     let seconds = match env::var("HARTLINE_BUSY_SECONDS") {
         Ok(text) => text.parse()?,
-        Err(_) => 60,
+        Err(_) => 30,
     };
     let names = pipelines::names()?;
     let cpus = pipelines::cpus();
     let pipelines = Pipelines::new()?;
-    // A minute is too short for all scripts, so the first script depends on the time.
+    // Half a minute is too short for all scripts, so the first script depends on the time.
     let first = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() as usize % names.len();
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let started = Instant::now();
