@@ -34,6 +34,7 @@ fn main() -> ExitCode {
             "ipc",
             "mounts",
             "mqueue",
+            "overlays",
             "seccomp",
             "userfaults",
         ];

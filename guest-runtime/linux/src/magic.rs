@@ -6,3 +6,4 @@ pub const PROC_SUPER_MAGIC: u64 = 0x9fa0;
 pub const PIPEFS_MAGIC: u64 = 0x5049_5045;
 pub const ANON_INODE_FS_MAGIC: u64 = 0x904_1934;
 pub const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+pub const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;

@@ -262,9 +262,10 @@ calls! {
     37 linkat(DirFd, Path, DirFd, Path, Flags(AT)): Supported;
     39 umount2(Path, Hex): Partial("the root cannot be unmounted (`EBUSY`)");
     40 mount(Path, Path, Path, Hex, Pointer):
-        Partial("types `tmpfs`, `proc`, `sysfs`, `devtmpfs` (`ENODEV` for others, as `overlay`), bind \
+        Partial("types `tmpfs`, `proc`, `sysfs`, `devtmpfs`, `overlay` (`ENODEV` for others), bind \
             mounts, `MS_REMOUNT`, `MS_MOVE`; nothing is propagated: `MS_SHARED` and its like have no \
-            effect; of the options of `tmpfs`, `size`, `nr_blocks`, `mode`, `uid`, `gid` have one");
+            effect; of the options of `tmpfs`, `size`, `nr_blocks`, `mode`, `uid`, `gid` have one; \
+            `overlay` has no `redirect_dir`, `index`, `metacopy`, `userxattr`");
     41 pivot_root(Path, Path): Supported;
     42 nfsservctl(Int, Pointer, Pointer): Missing;
     43 statfs(Path, Pointer): Supported;

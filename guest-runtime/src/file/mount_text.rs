@@ -109,18 +109,23 @@ pub(super) fn write(out: &mut String, vfs: &Vfs, process: &Process, info: bool) 
         } else {
             "rw"
         };
+        let mut more = String::new();
+        if !super_block.options.is_empty() {
+            more.push(',');
+            more.push_str(&escape(&super_block.options, None));
+        }
         // Writing to a string does not fail.
         let _ = match info {
             true => writeln!(
                 out,
-                "{} {parent} {}:{} {} {point} {} - {kind} {source} {whole}",
+                "{} {parent} {}:{} {} {point} {} - {kind} {source} {whole}{more}",
                 shown_id(id),
                 major(super_block.device),
                 minor(super_block.device),
                 path_inside(vfs, mount, process),
                 options(mount, mount.flags & MS_RDONLY != 0),
             ),
-            false => writeln!(out, "{source} {point} {kind} {how} 0 0"),
+            false => writeln!(out, "{source} {point} {kind} {how}{more} 0 0"),
         };
     }
 }

@@ -139,9 +139,11 @@ impl Io<'_> {
                 .volume_create_unnamed(directory, mode, &process.cred)?,
             false => {
                 let new = NewInode::file(mode);
-                self.vfs
-                    .fs
-                    .add_unnamed(new, &process.cred, attributes.device)?
+                let fs = &mut self.vfs.fs;
+                match fs.is_overlay_device(attributes.device) {
+                    true => fs.create_unnamed_in_overlay(directory, new, &process.cred)?,
+                    false => fs.add_unnamed(new, &process.cred, attributes.device)?,
+                }
             }
         };
         let ino = ino.at(directory);
@@ -195,10 +197,14 @@ impl Io<'_> {
             self.vfs.leased = Some((ino, deadline));
             return Err(Errno::ERESTARTSYS);
         }
-        let (ino, object) = self.object(process, ino, flags)?;
-        if writes && object.is::<Regular>() {
+        if writes && kind == S_IFREG {
             self.vfs.fs.check_not_executed(ino)?;
+            match flags & O_TRUNC {
+                0 => self.vfs.fs.copy_to_upper(ino)?,
+                _ => self.vfs.fs.copy_empty_to_upper(ino)?,
+            };
         }
+        let (ino, object) = self.object(process, ino, flags)?;
         if flags & O_TRUNC != 0 && object.is::<Regular>() {
             self.vfs.fs.truncate(ino, 0)?;
             self.vfs.fs.contents_changed_by(ino, &process.cred);
@@ -245,7 +251,9 @@ impl Io<'_> {
                     return self.open_node(process, ino, (mode, rdev), flags);
                 }
                 Kind::Console(stream) => Rc::new(Console(*stream)),
-                Kind::Volume(_) | Kind::Anonymous(_) => return Err(Errno::ENXIO),
+                Kind::Volume(_) | Kind::Overlay(_) | Kind::Anonymous(_) => {
+                    return Err(Errno::ENXIO);
+                }
                 Kind::Fifo(pipe) => {
                     let nonblocking = flags & O_NONBLOCK != 0;
                     match flags & O_ACCMODE {

@@ -37,11 +37,15 @@ impl FileSystem {
     pub fn set_mode(&mut self, ino: Ino, mode: u32, cred: &Credentials) -> Result<(), Errno> {
         self.check_writable(ino)?;
         let now = self.now();
-        let inode = self.inode_mut(ino)?;
+        let inode = self.inode(ino)?;
         if matches!(inode.kind, Kind::Link(_)) {
             return Err(Errno::EOPNOTSUPP);
         }
         inode.check_owner(cred)?;
+        if self.overlays.contains(ino) {
+            return self.change_in_upper(ino, |fs, upper| fs.set_mode(upper, mode, cred));
+        }
+        let inode = self.inode_mut(ino)?;
         let mut mode = mode & 0o7777;
         if !inode.keeps_set_group_id(cred) {
             mode &= !S_ISGID;
@@ -72,13 +76,17 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         self.check_writable(ino)?;
         let now = self.now();
-        let inode = self.inode_mut(ino)?;
+        let inode = self.inode(ino)?;
         let owns = cred.user.files == inode.uid;
         let uid_allowed = uid.is_none_or(|uid| owns && uid == inode.uid);
         let gid_allowed = gid.is_none_or(|gid| owns && (cred.is_in_group(gid) || gid == inode.gid));
         if !(uid_allowed && gid_allowed || cred.has(CAP_CHOWN)) {
             return Err(Errno::EPERM);
         }
+        if self.overlays.contains(ino) {
+            return self.change_in_upper(ino, |fs, upper| fs.set_owner(upper, uid, gid, cred));
+        }
+        let inode = self.inode_mut(ino)?;
         if volume::is_volume(ino) {
             return self.volume_set_owner(ino, uid, gid);
         }
@@ -110,7 +118,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         self.check_writable(ino)?;
         let now = self.now();
-        let inode = self.inode_mut(ino)?;
+        let inode = self.inode(ino)?;
         let both_now = access == NewTime::Now && modification == NewTime::Now;
         if let Err(error) = inode.check_owner(cred) {
             match (both_now, may_write) {
@@ -122,6 +130,12 @@ impl FileSystem {
         if volume::is_volume(ino) {
             return self.volume_set_times(ino, [access, modification]);
         }
+        if self.overlays.contains(ino) {
+            let times = [access, modification];
+            return self
+                .change_in_upper(ino, |fs, upper| fs.set_times(upper, times, cred, may_write));
+        }
+        let inode = self.inode_mut(ino)?;
         let apply = |old: &mut Timestamp, new| match new {
             NewTime::Keep => {}
             NewTime::Now => *old = now,
@@ -144,6 +158,7 @@ impl FileSystem {
             true => self.volume_truncate(ino, size),
             false => {
                 self.check_length(ino, size)?;
+                self.copy_to_upper(ino)?;
                 self.change_data(ino, |data, budget| data.truncate(budget, size))
             }
         }
@@ -272,7 +287,7 @@ impl FileSystem {
         let mount = self.mounts.get(ino.1);
         let flags = mount.map_or(0, |mount| mount.flags);
         let never = flags & MS_NOATIME != 0 || mount.is_some_and(Mount::is_read_only);
-        (!never && !volume::is_volume(ino)).then_some(flags)
+        (!never && !volume::is_volume(ino) && !self.is_in_lower(ino)).then_some(flags)
     }
 }
 

@@ -46,6 +46,30 @@ impl FileData {
         }
     }
 
+    /// A copy of the contents. The bytes of the image are shared.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub fn copy(&self, budget: &mut Budget) -> Result<Self, Errno> {
+        let mut copy = Self {
+            base: self.base,
+            size: self.size,
+            ..Self::default()
+        };
+        let mut page = alloc::vec![0; PAGE_LENGTH];
+        let mut from = 0;
+        while let Some(index) = self.pages.next(from) {
+            self.pages.copy_out(index, 0, (&mut page).into());
+            if let Err(error) = copy.make_page(budget, index, true) {
+                copy.clear(budget);
+                return Err(error);
+            }
+            copy.pages.copy_in(index, 0, (&*page).into());
+            from = index + 1;
+        }
+        Ok(copy)
+    }
+
     /// Length, bytes.
     pub fn size(&self) -> u64 {
         self.size

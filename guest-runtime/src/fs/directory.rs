@@ -187,7 +187,8 @@ impl Entries {
         *self = Self::default();
     }
 
-    fn next(&self, cookie: u64) -> Option<Entry<'_>> {
+    /// The first entry whose cookie is at least `cookie`.
+    pub(super) fn next(&self, cookie: u64) -> Option<Entry<'_>> {
         let (&cookie, name) = self.by_cookie.range(cookie..).next()?;
         let &(ino, _) = self.by_name.get(name)?;
         Some((cookie, name, Target::Memory(ino)))

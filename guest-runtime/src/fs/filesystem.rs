@@ -11,6 +11,7 @@ use super::directory::Directory;
 use super::inode::{Attributes, Inode, Kind};
 use super::mounts::{Mount, Mounts, SuperBlock};
 use super::notify::Notifications;
+use super::overlay::Overlays;
 use super::proc;
 use super::process::Process;
 use super::seals;
@@ -65,6 +66,7 @@ pub struct FileSystem {
     /// Number of file systems in memory that programs have made.
     pub(super) made: u64,
     pub(super) volumes: Option<Volumes>,
+    pub(super) overlays: Overlays,
     /// The inotify instances.
     pub notify: Notifications,
     clock: Clock,
@@ -160,6 +162,7 @@ impl FileSystem {
             budgets: BTreeMap::new(),
             made: 0,
             volumes: None,
+            overlays: Overlays::default(),
             notify: Notifications::default(),
             clock,
         };
@@ -190,11 +193,26 @@ impl FileSystem {
         self.inodes.len() as u64
     }
 
-    /// An inode that was looked up before.
+    /// An inode that was looked up before; for a file of an overlay, the inode in a layer.
     ///
     /// # Errors
     /// `EPERM` for an inode of `/proc`, `ENOENT` for a removed one.
     pub fn inode(&self, ino: Ino) -> Result<&Inode, Errno> {
+        match self.own(ino)? {
+            Inode {
+                kind: Kind::Overlay(layer),
+                ..
+            } => self.own(*layer),
+            inode => Ok(inode),
+        }
+    }
+
+    /// As [`inode`](Self::inode), but for a file of an overlay the inode of the overlay, which has its
+    /// names and users.
+    ///
+    /// # Errors
+    /// As [`inode`](Self::inode).
+    pub(super) fn own(&self, ino: Ino) -> Result<&Inode, Errno> {
         match self.inodes.get(&ino) {
             Some(inode) => Ok(inode),
             None if proc::Node::from_ino(ino).is_some() => Err(Errno::EPERM),
@@ -210,8 +228,21 @@ impl FileSystem {
         self.parts(ino).map(|(inode, _)| inode)
     }
 
+    /// As [`own`](Self::own), mutably.
+    ///
+    /// # Errors
+    /// As [`inode`](Self::inode).
+    pub(super) fn own_mut(&mut self, ino: Ino) -> Result<&mut Inode, Errno> {
+        match self.inodes.get_mut(&ino) {
+            Some(inode) => Ok(inode),
+            None if proc::Node::from_ino(ino).is_some() => Err(Errno::EPERM),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
     /// An inode and the budget.
     pub(super) fn parts(&mut self, ino: Ino) -> Result<(&mut Inode, &mut Budget), Errno> {
+        let ino = self.backing(ino);
         match self.inodes.get_mut(&ino) {
             Some(inode) => Ok((inode, &mut self.budget)),
             None if proc::Node::from_ino(ino).is_some() => Err(Errno::EPERM),
@@ -221,6 +252,7 @@ impl FileSystem {
 
     /// As [`parts`](Self::parts), with the budget for the data of the inode's file system.
     pub(super) fn data_parts(&mut self, ino: Ino) -> Result<(&mut Inode, &mut Budget), Errno> {
+        let ino = self.backing(ino);
         match self.inodes.get_mut(&ino) {
             Some(inode) => {
                 let own = self.budgets.get_mut(&inode.device);
@@ -324,6 +356,12 @@ impl FileSystem {
             Some(node) => node.attributes(process)?,
             None => self.inode(ino)?.attributes(ino),
         };
+        if self.overlays.contains(ino) {
+            attributes.device = self.own(ino)?.device;
+            if !attributes.is_directory() {
+                attributes.nlink = self.links_in_overlay(ino)?;
+            }
+        }
         if let Some(mount) = self.mounts.get(ino.1)
             && mount.super_block.device == attributes.device
         {
@@ -427,6 +465,7 @@ impl FileSystem {
         }
         if let Some(mut inode) = self.inodes.remove(&ino) {
             self.tell_deleted(ino);
+            self.forget_layers(ino);
             self.budget.refund(inode.extended.cost());
             match &mut inode.kind {
                 Kind::File(data) => {

@@ -32,6 +32,8 @@ pub enum Kind {
     Console(u32),
     /// A file of the host; [`Inode::mode`] has its type.
     Volume(Box<VolumeInode>),
+    /// A file of an overlay, and the inode in a layer that has its contents and attributes.
+    Overlay(Ino),
     /// Not a file: an eventfd or epoll instance, with its name in `/proc/self/fd`.
     Anonymous(&'static str),
 }

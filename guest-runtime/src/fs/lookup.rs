@@ -50,14 +50,17 @@ impl FileSystem {
         Ok(Some(self.mounts.cross(ino.at(directory))))
     }
 
-    /// [`lookup`](Self::lookup) in a directory of the root image or in memory.
-    fn own_lookup(&mut self, directory: Ino, name: &[u8]) -> Result<Option<Ino>, Errno> {
+    /// [`lookup`](Self::lookup) in a directory of the root image or in memory. Does not cross mounts.
+    pub(super) fn own_lookup(&mut self, directory: Ino, name: &[u8]) -> Result<Option<Ino>, Errno> {
         let directories = self.inode(directory)?.directory()?;
         let Some(target) = directories.find(self.tree.as_ref(), name)? else {
             return Ok(None);
         };
         let ino = target.ino();
         self.load(ino, directory, name)?;
+        if !self.overlays.is_empty() {
+            self.merge(ino)?;
+        }
         Ok(Some(ino))
     }
 
@@ -116,7 +119,7 @@ impl FileSystem {
     pub fn name_above(&self, ino: Ino, process: &Process) -> Option<(Vec<u8>, Ino)> {
         let name = match proc::Node::from_ino(ino) {
             Some(node) => node.name(),
-            None => self.inode(ino).ok()?.name.to_vec(),
+            None => self.own(ino).ok()?.name.to_vec(),
         };
         let above = self.plain_parent(ino, process).ok()?;
         (above != ino && !name.is_empty()).then_some((name, above))

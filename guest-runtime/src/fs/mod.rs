@@ -20,6 +20,7 @@ pub mod mounts;
 pub mod names;
 pub mod notify;
 mod origin;
+pub mod overlay;
 pub mod pages;
 pub mod pipe;
 pub mod proc;

@@ -8,6 +8,7 @@ use super::filesystem::FileSystem;
 use super::proc;
 use super::process::Process;
 use super::types::{Ino, MountId};
+use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -33,6 +34,10 @@ pub struct SuperBlock {
     pub read_only: Cell<bool>,
     /// Its files are removed with its last mount.
     pub is_temporary: bool,
+    /// Options that `/proc/mounts` shows.
+    pub options: Box<[u8]>,
+    /// The file systems of the layers of an overlay, which exist as long as it does.
+    pub layers: Vec<Rc<SuperBlock>>,
 }
 
 /// A mount.
@@ -75,6 +80,8 @@ impl Mount {
             root,
             read_only: Cell::new(false),
             is_temporary: false,
+            options: Box::default(),
+            layers: Vec::new(),
         };
         Self {
             super_block: Rc::new(super_block),
@@ -172,16 +179,25 @@ impl Mounts {
         self.expiring = marks;
     }
 
+    /// The index of a slot for another mount.
+    ///
+    /// # Errors
+    /// `ENOSPC` if there are too many.
+    pub fn free_slot(&self) -> Result<usize, Errno> {
+        let free = self.slots.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.slots.len());
+        match index < MOST {
+            true => Ok(index),
+            false => Err(Errno::ENOSPC),
+        }
+    }
+
     /// Adds a mount, whose root gets its number.
     ///
     /// # Errors
     /// `ENOSPC` if there are too many.
     fn add(&mut self, mut mount: Mount) -> Result<MountId, Errno> {
-        let free = self.slots.iter().position(Option::is_none);
-        let number = free.unwrap_or(self.slots.len());
-        if number >= MOST {
-            return Err(Errno::ENOSPC);
-        }
+        let number = self.free_slot()?;
         let id = MountId(u16::try_from(number).map_err(|_| Errno::ENOSPC)?);
         mount.root = mount.root.on(id);
         match self.slots.get_mut(number) {
@@ -297,7 +313,7 @@ impl FileSystem {
     /// # Errors
     /// `ENOENT` for a removed inode.
     pub(crate) fn make_root(&mut self, root: Ino) -> Result<(), Errno> {
-        let inode = self.inode_mut(root)?;
+        let inode = self.own_mut(root)?;
         inode.parent = root;
         inode.nlink = inode.nlink.max(2);
         Ok(())
@@ -383,8 +399,17 @@ impl FileSystem {
             return;
         };
         self.release(mount.root);
-        if mount.super_block.is_temporary && Rc::strong_count(&mount.super_block) == 1 {
-            self.remove_files(mount.super_block.device);
+        self.leave_super_block(mount.super_block);
+    }
+
+    /// Removes the files of a temporary file system if nothing else uses it.
+    fn leave_super_block(&mut self, super_block: Rc<SuperBlock>) {
+        let Some(last) = Rc::into_inner(super_block).filter(|last| last.is_temporary) else {
+            return;
+        };
+        self.remove_files(last.device);
+        for layer in last.layers {
+            self.leave_super_block(layer);
         }
     }
 
@@ -402,6 +427,7 @@ impl FileSystem {
             self.drop_unused(ino);
         }
         self.budgets.remove(&device);
+        self.forget_overlay(device);
     }
 
     /// Whether `location` is `above` or below it, through any number of mounts.
@@ -432,7 +458,7 @@ impl FileSystem {
     pub(super) fn plain_parent(&self, at: Ino, process: &Process) -> Result<Ino, Errno> {
         let parent = match proc::Node::from_ino(at) {
             Some(node) => node.parent(process).map_or(at, proc::Node::ino),
-            None => self.inode(at)?.parent,
+            None => self.own(at)?.parent,
         };
         Ok(parent.at(at))
     }

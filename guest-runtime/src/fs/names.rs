@@ -43,8 +43,13 @@ impl FileSystem {
             return Ok(ino.at(at.directory));
         }
         self.check_new_name(at, cred)?;
-        let parent = self.inode(at.directory)?;
         let is_directory = matches!(new.kind, Kind::Directory(_));
+        if self.overlays.contains(at.directory) {
+            let ino = self.create_in_overlay(at, new, cred)?;
+            self.tell_place(at, IN_CREATE, is_directory);
+            return Ok(ino.at(at.directory));
+        }
+        let parent = self.inode(at.directory)?;
         let device = parent.device;
         let mut owner = cred.file_owner();
         if parent.mode & S_ISGID != 0 {
@@ -95,7 +100,7 @@ impl FileSystem {
             .check(cred, MAY_WRITE | MAY_EXEC)
     }
 
-    fn add_entry(&mut self, at: Dentry<'_>, ino: Ino) -> Result<(), Errno> {
+    pub(super) fn add_entry(&mut self, at: Dentry<'_>, ino: Ino) -> Result<(), Errno> {
         let now = self.now();
         self.entries(at.directory, |entries, budget| {
             entries.insert(budget, at.name, ino)
@@ -103,7 +108,7 @@ impl FileSystem {
         self.changed(at.directory, now)
     }
 
-    fn remove_entry(&mut self, at: Dentry<'_>) -> Result<(), Errno> {
+    pub(super) fn remove_entry(&mut self, at: Dentry<'_>) -> Result<(), Errno> {
         let now = self.now();
         self.entries(at.directory, |entries, budget| {
             entries.remove(budget, at.name);
@@ -112,7 +117,7 @@ impl FileSystem {
         self.changed(at.directory, now)
     }
 
-    fn replace_entry(&mut self, at: Dentry<'_>, ino: Ino) -> Result<(), Errno> {
+    pub(super) fn replace_entry(&mut self, at: Dentry<'_>, ino: Ino) -> Result<(), Errno> {
         let now = self.now();
         self.entries(at.directory, |entries, _| {
             entries.replace(at.name, ino);
@@ -130,7 +135,7 @@ impl FileSystem {
     }
 
     /// Changes a directory, which is copied into memory first.
-    fn entries(
+    pub(super) fn entries(
         &mut self,
         directory: Ino,
         change: impl FnOnce(&mut Entries, &mut Budget) -> Result<(), Errno>,
@@ -176,7 +181,7 @@ impl FileSystem {
         }
         self.check_new_name(at, cred)?;
         let device = self.inode(at.directory)?.device;
-        let inode = self.inode(ino)?;
+        let inode = self.own(ino)?;
         if matches!(inode.kind, Kind::Directory(_)) {
             return Err(Errno::EPERM);
         }
@@ -185,6 +190,12 @@ impl FileSystem {
         }
         if inode.nlink == u32::MAX {
             return Err(Errno::EMLINK);
+        }
+        if self.overlays.contains(ino) {
+            self.link_in_overlay(at, ino, cred)?;
+            self.fsnotify_self(ino, IN_ATTRIB);
+            self.tell_place(at, IN_CREATE, false);
+            return Ok(());
         }
         self.add_entry(at, ino)?;
         let now = self.now();
@@ -228,6 +239,9 @@ impl FileSystem {
         if volume::is_volume(at.directory) {
             return self.volume_remove(at, ino, false);
         }
+        if self.overlays.contains(at.directory) {
+            self.remove_in_overlay(at, ino)?;
+        }
         self.remove_entry(at)?;
         self.fsnotify_self(ino, IN_ATTRIB);
         self.drop_name(ino)?;
@@ -253,6 +267,9 @@ impl FileSystem {
         if !self.inode(ino)?.directory()?.is_empty(self.tree.as_ref())? {
             return Err(Errno::ENOTEMPTY);
         }
+        if self.overlays.contains(at.directory) {
+            self.remove_in_overlay(at, ino)?;
+        }
         self.remove_entry(at)?;
         self.inode_mut(at.directory)?.nlink -= 1;
         self.drop_name(ino)?;
@@ -261,9 +278,9 @@ impl FileSystem {
     }
 
     /// Counts one name less; a directory then has none.
-    fn drop_name(&mut self, ino: Ino) -> Result<(), Errno> {
+    pub(super) fn drop_name(&mut self, ino: Ino) -> Result<(), Errno> {
         let now = self.now();
-        let inode = self.inode_mut(ino)?;
+        let inode = self.own_mut(ino)?;
         inode.ctime = now;
         inode.nlink = match inode.kind {
             Kind::Directory(_) => 0,
@@ -293,6 +310,10 @@ impl FileSystem {
         if target == Some(ino) {
             return Ok(());
         }
+        let is_in_overlay = self.overlays.contains(from.directory);
+        if is_in_overlay {
+            self.rename_layers((from, ino), (to, target), how)?;
+        }
         let moved_directory = matches!(self.inode(ino)?.kind, Kind::Directory(_));
         match target {
             Some(target) if how == Rename::Exchange => {
@@ -317,12 +338,31 @@ impl FileSystem {
             }
             None => {
                 self.copy_up(from.directory)?;
-                self.add_entry(to, ino)?;
+                if !is_in_overlay {
+                    self.add_entry(to, ino)?;
+                }
                 self.remove_entry(from)?;
                 self.fsnotify_move(ino, (from, to), None);
             }
         }
         self.moved(ino, from.directory, to, moved_directory)
+    }
+
+    /// Moves a name in the layers of an overlay, and adds a new name in the overlay.
+    fn rename_layers(
+        &mut self,
+        (from, ino): (Dentry<'_>, Ino),
+        (to, target): (Dentry<'_>, Option<Ino>),
+        how: Rename,
+    ) -> Result<(), Errno> {
+        if target.is_none() {
+            self.add_entry(to, ino)?;
+        }
+        let moved = self.rename_in_overlay((from, ino), (to, target), how);
+        if moved.is_err() && target.is_none() {
+            self.remove_entry(to)?;
+        }
+        moved
     }
 
     /// Checks the guest's permissions for a rename within a volume; the host checks the rest.
@@ -344,7 +384,7 @@ impl FileSystem {
     }
 
     /// Updates `ino` and the link counts of directories after a move to `to`.
-    fn moved(
+    pub(super) fn moved(
         &mut self,
         ino: Ino,
         old_parent: Ino,
@@ -356,7 +396,7 @@ impl FileSystem {
             self.inode_mut(old_parent)?.nlink -= 1;
             self.inode_mut(to.directory)?.nlink += 1;
         }
-        let inode = self.inode_mut(ino)?;
+        let inode = self.own_mut(ino)?;
         inode.parent = to.directory;
         inode.name = to.name.into();
         inode.ctime = now;
@@ -412,7 +452,7 @@ impl FileSystem {
     }
 
     /// Whether `directory` is `above` or one of its descendants.
-    fn is_below(&self, directory: Ino, above: Ino) -> bool {
+    pub(super) fn is_below(&self, directory: Ino, above: Ino) -> bool {
         let mut at = directory;
         loop {
             if at == above {

@@ -291,7 +291,7 @@ impl FileSystem {
         if self.notify.is_idle() {
             return;
         }
-        let Ok(inode) = self.inode(ino) else { return };
+        let Ok(inode) = self.own(ino) else { return };
         let event = match inode.mode & S_IFMT {
             S_IFDIR => event | IN_ISDIR,
             _ => event,

@@ -5,12 +5,14 @@ use super::filesystem::{FileSystem, NewInode};
 use super::mounts::SuperBlock;
 use super::types::device_number;
 use crate::credentials::Credentials;
+use alloc::boxed::Box;
 use alloc::rc::Rc;
+use alloc::vec::Vec;
 use core::cell::Cell;
 use hartline_linux::errno::Errno;
 
-/// First minor number of these file systems.
-const FIRST_MINOR: u64 = 64;
+/// The number before the first minor number of these file systems.
+const FIRST_MINOR: u64 = 63;
 /// Options that Linux knows and that have no effect here.
 const HARMLESS: &[&[u8]] = &[b"nr_inodes", b"huge", b"mpol", b"inode32", b"inode64"];
 
@@ -99,6 +101,12 @@ fn cost(size: u64) -> u64 {
 }
 
 impl FileSystem {
+    /// A device number for a file system that a program makes.
+    pub(super) fn new_device(&mut self) -> u64 {
+        self.made += 1;
+        device_number(0, FIRST_MINOR + self.made)
+    }
+
     /// Makes an empty file system.
     ///
     /// # Errors
@@ -108,9 +116,8 @@ impl FileSystem {
         options: &Options,
         cred: &Credentials,
     ) -> Result<Rc<SuperBlock>, Errno> {
-        let device = device_number(0, FIRST_MINOR + self.made);
+        let device = self.new_device();
         let root = self.add_unnamed(NewInode::directory(options.mode), cred, device)?;
-        self.made += 1;
         self.make_root(root)?;
         let inode = self.inode_mut(root)?;
         inode.uid = options.owner.0.unwrap_or(inode.uid);
@@ -123,6 +130,8 @@ impl FileSystem {
             root,
             read_only: Cell::new(false),
             is_temporary: true,
+            options: Box::default(),
+            layers: Vec::new(),
         }))
     }
 
@@ -140,7 +149,7 @@ impl FileSystem {
     /// Total and free pages of a file system in memory.
     #[must_use]
     pub fn space_of(&self, device: u64) -> [u64; 2] {
-        let (budget, page) = match self.budgets.get(&device) {
+        let (budget, page) = match self.budgets.get(&self.filled_device(device)) {
             Some(budget) => (budget, PAGE_COST),
             None => (&self.budget, PAGE),
         };

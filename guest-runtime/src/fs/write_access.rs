@@ -12,7 +12,7 @@ impl FileSystem {
     /// # Errors
     /// `ETXTBSY`.
     pub fn check_not_executed(&self, ino: Ino) -> Result<(), Errno> {
-        match self.inode(ino) {
+        match self.own(ino) {
             Ok(inode) if inode.executions > 0 => Err(Errno::ETXTBSY),
             _ => Ok(()),
         }
@@ -23,7 +23,7 @@ impl FileSystem {
     /// # Errors
     /// `ETXTBSY`.
     pub fn check_not_written(&self, ino: Ino) -> Result<(), Errno> {
-        match self.inode(ino) {
+        match self.own(ino) {
             Ok(inode) if inode.writers > 0 => Err(Errno::ETXTBSY),
             _ => Ok(()),
         }
@@ -31,28 +31,28 @@ impl FileSystem {
 
     /// Counts an open file description that writes a file.
     pub fn add_writer(&mut self, ino: Ino) {
-        if let Ok(inode) = self.inode_mut(ino) {
+        if let Ok(inode) = self.own_mut(ino) {
             inode.writers += 1;
         }
     }
 
     /// Ends one [`add_writer`](Self::add_writer).
     pub fn remove_writer(&mut self, ino: Ino) {
-        if let Ok(inode) = self.inode_mut(ino) {
+        if let Ok(inode) = self.own_mut(ino) {
             inode.writers = inode.writers.saturating_sub(1);
         }
     }
 
     /// Counts a process that executes a file.
     pub fn add_execution(&mut self, ino: Ino) {
-        if let (false, Ok(inode)) = (is_volume(ino), self.inode_mut(ino)) {
+        if let (false, Ok(inode)) = (is_volume(ino), self.own_mut(ino)) {
             inode.executions += 1;
         }
     }
 
     /// Ends one [`add_execution`](Self::add_execution).
     pub fn remove_execution(&mut self, ino: Ino) {
-        if let (false, Ok(inode)) = (is_volume(ino), self.inode_mut(ino)) {
+        if let (false, Ok(inode)) = (is_volume(ino), self.own_mut(ino)) {
             inode.executions = inode.executions.saturating_sub(1);
         }
     }

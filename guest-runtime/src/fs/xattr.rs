@@ -1,10 +1,10 @@
 //! Extended attributes (xattr(7)), and their storage for files in memory.
 
-use super::budget::ENTRY_COST;
+use super::budget::{Budget, ENTRY_COST};
 use super::filesystem::FileSystem;
 use super::inode::{Inode, MAY_READ, MAY_WRITE};
 use super::types::Ino;
-use super::{proc, volume};
+use super::{overlay, proc, volume};
 use crate::credentials::Credentials;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -23,6 +23,37 @@ impl Attributes {
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.0.iter().map(|(name, value)| cost(name, value)).sum()
+    }
+
+    /// An attribute, without a check of permissions.
+    pub(super) fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.0.get(name).map(|value| &**value)
+    }
+
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub(super) fn set(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        budget: &mut Budget,
+    ) -> Result<(), Errno> {
+        let refund = self.get(name).map_or(0, |old| cost(name, old));
+        budget.charge(cost(name, value))?;
+        budget.refund(refund);
+        self.0.insert(name.into(), value.into());
+        Ok(())
+    }
+
+    /// A copy without the attributes whose names begin with `prefix`. The caller charges its cost.
+    pub(super) fn copy_without(&self, prefix: &[u8]) -> Self {
+        let kept = self.0.iter().filter(|(name, _)| !name.starts_with(prefix));
+        Self(
+            kept.map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        )
     }
 }
 
@@ -113,6 +144,10 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let space = space(name)?;
         check_kind(ino, space)?;
+        // The overlay's own attributes are invisible in it.
+        if name.starts_with(overlay::PRIVATE) && self.overlays.contains(ino) {
+            return Err(Errno::EOPNOTSUPP);
+        }
         self.inode(ino)?.check_space(ino, space, cred, access)
     }
 
@@ -144,17 +179,15 @@ impl FileSystem {
             self.volume_set_extended(ino, name, value, when)?;
             return self.extended_changed(ino);
         }
-        let (inode, budget) = self.parts(ino)?;
-        let old = inode.extended.0.get(name);
+        let changed = self.copy_to_upper(ino)?;
+        let (inode, budget) = self.parts(changed)?;
+        let old = inode.extended.get(name);
         match when {
             When::Missing | When::Never if old.is_some() => return Err(Errno::EEXIST),
             When::Present | When::Never if old.is_none() => return Err(Errno::ENODATA),
             _ => {}
         }
-        let refund = old.map_or(0, |old| cost(name, old));
-        budget.charge(cost(name, value))?;
-        budget.refund(refund);
-        inode.extended.0.insert(name.into(), value.into());
+        inode.extended.set(name, value, budget)?;
         self.extended_changed(ino)
     }
 
@@ -168,8 +201,8 @@ impl FileSystem {
         if volume::is_volume(ino) {
             return self.volume_extended(ino, name);
         }
-        let value = self.inode(ino)?.extended.0.get(name);
-        value.map(|value| value.to_vec()).ok_or(Errno::ENODATA)
+        let value = self.inode(self.attributed(ino))?.extended.get(name);
+        value.map(<[u8]>::to_vec).ok_or(Errno::ENODATA)
     }
 
     /// Removes an extended attribute.
@@ -189,7 +222,16 @@ impl FileSystem {
             self.volume_remove_extended(ino, name)?;
             return self.extended_changed(ino);
         }
-        let (inode, budget) = self.parts(ino)?;
+        if self
+            .inode(self.attributed(ino))?
+            .extended
+            .get(name)
+            .is_none()
+        {
+            return Err(Errno::ENODATA);
+        }
+        let changed = self.copy_to_upper(ino)?;
+        let (inode, budget) = self.parts(changed)?;
         let old = inode.extended.0.remove(name).ok_or(Errno::ENODATA)?;
         budget.refund(cost(name, &old));
         self.extended_changed(ino)
@@ -207,8 +249,11 @@ impl FileSystem {
             return Ok(Vec::new());
         }
         let mut names = Vec::new();
-        for name in self.inode(ino)?.extended.0.keys() {
-            if cred.has(CAP_SYS_ADMIN) || !name.starts_with(b"trusted.") {
+        let is_private =
+            |name: &[u8]| name.starts_with(overlay::PRIVATE) && self.overlays.contains(ino);
+        for name in self.inode(self.attributed(ino))?.extended.0.keys() {
+            let is_visible = cred.has(CAP_SYS_ADMIN) || !name.starts_with(b"trusted.");
+            if is_visible && !is_private(name) {
                 names.extend_from_slice(name);
                 names.push(0);
             }

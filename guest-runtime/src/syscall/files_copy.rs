@@ -87,7 +87,8 @@ fn check_range(
     if !input.object.is::<Regular>() || !output.object.is::<Regular>() {
         return Err(Errno::EINVAL);
     }
-    let device = |ino| Ok::<_, Errno>(kernel.vfs.fs.inode(ino)?.device);
+    let process = &kernel.process().files;
+    let device = |ino| Ok::<_, Errno>(kernel.vfs.fs.attributes(ino, process)?.device);
     if device(input.ino)? != device(output.ino)? {
         return Err(Errno::EXDEV);
     }

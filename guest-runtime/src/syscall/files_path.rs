@@ -236,13 +236,13 @@ fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let resolved = resolve_new_file(kernel, a[2], a[3])?;
     let dentry = resolved.dentry(Errno::EEXIST)?;
     let (vfs, process) = kernel.file_state();
-    let device = |ino| vfs.fs.attributes(ino, process).map(|found| found.device);
-    if ino.1 != dentry.directory.1 || device(ino)? != device(dentry.directory)? {
+    let attributes = vfs.fs.attributes(ino, process)?;
+    let device = vfs.fs.attributes(dentry.directory, process)?.device;
+    if ino.1 != dentry.directory.1 || attributes.device != device {
         return Err(Errno::EXDEV);
     }
     // Only an unnamed file that was opened without O_EXCL may get its first name.
-    let inode = vfs.fs.inode(ino)?;
-    if inode.nlink == 0 && !inode.nameable {
+    if attributes.nlink == 0 && !vfs.fs.inode(ino)?.nameable {
         return Err(Errno::ENOENT);
     }
     vfs.fs.link(dentry, ino, &process.cred)?;

@@ -22,7 +22,8 @@ use hartline_linux::fcntl::{
 };
 use hartline_linux::limits::NAME_MAX;
 use hartline_linux::magic::{
-    ANON_INODE_FS_MAGIC, FUSE_SUPER_MAGIC, PIPEFS_MAGIC, PROC_SUPER_MAGIC, TMPFS_MAGIC,
+    ANON_INODE_FS_MAGIC, FUSE_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, PIPEFS_MAGIC, PROC_SUPER_MAGIC,
+    TMPFS_MAGIC,
 };
 use hartline_linux::mount::{
     MS_NOATIME, MS_NODEV, MS_NODIRATIME, MS_NOEXEC, MS_NOSUID, MS_NOSYMFOLLOW, MS_STRICTATIME,
@@ -143,7 +144,10 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
             (statfs.f_blocks, statfs.f_bfree, statfs.f_bavail) = (blocks, free, available);
             (statfs.f_files, statfs.f_ffree) = (files, free_files);
         }
-        _ => {
+        device => {
+            if vfs.fs.is_overlay_device(device) {
+                statfs.f_type = OVERLAYFS_SUPER_MAGIC;
+            }
             statfs.f_blocks = all;
             statfs.f_bfree = free;
             statfs.f_bavail = free;

@@ -4,8 +4,10 @@ use super::Entry;
 use super::files::inode_at;
 use crate::convert::{low_u32, sign_extended};
 use crate::fs::mounts::{Mount, SuperBlock};
+use crate::fs::overlay::{self, Directories};
 use crate::fs::tmpfs::Options;
 use crate::fs::types::{Ino, MountId};
+use crate::fs::walk;
 use crate::kernel::Kernel;
 use crate::mm::user;
 use alloc::rc::Rc;
@@ -127,6 +129,8 @@ fn new_mount(
     let flags = mount_flags(flags)?;
     let fs = &mut kernel.vfs.fs;
     let location = fs.covered(location);
+    // A new file system without a mount would stay for ever.
+    fs.mounts().free_slot()?;
     let super_block = match kind {
         b"tmpfs" => {
             let options = Options::parse(options, fs.budget().limit())?;
@@ -135,6 +139,16 @@ fn new_mount(
             }
             let cred = Rc::clone(&kernel.process().files.cred);
             kernel.vfs.fs.make_tmpfs(&options, &cred)?
+        }
+        b"overlay" => {
+            let options = overlay::Options::parse(options)?;
+            if !is_directory(kernel, location)? {
+                return Err(Errno::ENOTDIR);
+            }
+            let directories = overlay_directories(kernel, options.paths)?;
+            let cred = Rc::clone(&kernel.process().files.cred);
+            let fs = &mut kernel.vfs.fs;
+            fs.make_overlay(&directories, options.shown, &cred)?
         }
         _ => {
             let super_block = fs.system_file_system(kind).ok_or(Errno::ENODEV)?;
@@ -157,6 +171,24 @@ fn new_mount(
         flags,
     };
     kernel.vfs.fs.attach(mount).map(|_| ())
+}
+
+/// Resolves the paths of an overlay's directories.
+fn overlay_directories(kernel: &mut Kernel, paths: overlay::Paths) -> Result<Directories, Errno> {
+    let (vfs, process) = kernel.file_state();
+    let mut directory = |path: Vec<u8>| {
+        let found = vfs.resolve(process, AT_FDCWD, &path, walk::Options::following(true))?;
+        found.existing()
+    };
+    let upper = match paths.upper {
+        Some([upper, work]) => Some([directory(upper)?, directory(work)?]),
+        None => None,
+    };
+    let lower = paths.lower.into_iter().map(directory);
+    Ok(Directories {
+        lower: lower.collect::<Result<_, _>>()?,
+        upper,
+    })
 }
 
 /// The number of open file descriptions that write files for which `is_meant` holds.
@@ -190,7 +222,13 @@ fn remount(kernel: &mut Kernel, location: Ino, flags: u64, options: &[u8]) -> Re
         }
     }
     if !is_bind {
-        if super_block.is_temporary {
+        if super_block.kind == "overlay"
+            && flags & MS_RDONLY == 0
+            && !kernel.vfs.fs.has_upper(location)
+        {
+            return Err(Errno::EROFS);
+        }
+        if super_block.kind == "tmpfs" && super_block.is_temporary {
             let limit = kernel.vfs.fs.budget().limit();
             let options = Options::parse(options, limit)?;
             kernel.vfs.fs.resize_tmpfs(super_block.device, &options)?;

@@ -8,6 +8,7 @@ mod model;
 mod names;
 mod opening;
 mod operations;
+mod overlays;
 mod proc;
 
 use crate::convert::{low_u32, to_usize};

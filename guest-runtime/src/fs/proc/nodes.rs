@@ -171,7 +171,7 @@ pub(super) const NODES: &[Row] = &[
         TOP,
         b"filesystems",
         Kind::Constant(
-            "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tdevtmpfs\nnodev\tsockfs\nnodev\tpipefs\nnodev\tvirtiofs\n",
+            "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tdevtmpfs\nnodev\tsockfs\nnodev\tpipefs\nnodev\toverlay\nnodev\tvirtiofs\n",
         ),
     ),
     (TOP, b"cmdline", Kind::Constant("\n")),
