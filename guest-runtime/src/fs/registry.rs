@@ -70,12 +70,6 @@ impl Registry {
         entries.get(&pid).map(|entry| entry.process.view())
     }
 
-    /// Whether there is a process with this number.
-    #[must_use]
-    pub fn contains(&self, pid: u32) -> bool {
-        self.0.borrow().contains_key(&pid)
-    }
-
     /// The first process with at least this number.
     #[must_use]
     pub fn next(&self, from: u32) -> Option<u32> {

@@ -4,12 +4,14 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 
@@ -299,6 +301,51 @@ static void details(void) {
     munmap(memory, length);
 }
 
+static int gate[2];
+static pid_t thread_id;
+
+static void *thread(void *unused) {
+    char byte;
+    prctl(PR_SET_NAME, "second");
+    thread_id = syscall(SYS_gettid);
+    (void)!write(gate[1], "1", 1);
+    (void)!read(gate[0], &byte, 1);
+    return unused;
+}
+
+// A thread that is not the first one has a directory too, which is not listed.
+static void threads(void) {
+    pthread_t id;
+    char byte = 0, name[64], own[32];
+    int down[2], up[2];
+    CHECK(pipe(down) == 0 && pipe(up) == 0);
+    gate[0] = down[0], gate[1] = up[1];
+    GIVES(pthread_create(&id, NULL, thread, NULL), 0);
+    GIVES(read(up[0], &byte, 1), 1);
+    snprintf(name, sizeof name, "%d", thread_id), snprintf(own, sizeof own, "%d", getpid());
+    GIVES(has_entry("/proc", name), 0);
+    GIVES(has_entry("/proc", own), 1);
+    CHECK(contents(of(thread_id, "status")) > 0);
+    CHECK(strstr(text, "Name:\tsecond\n") && strstr(text, "\nThreads:\t2\n"));
+    CHECK(strstr(text, "\nTgid:\t") && atoi(strstr(text, "\nTgid:\t") + 7) == getpid());
+    CHECK(strstr(text, "\nPid:\t") && atoi(strstr(text, "\nPid:\t") + 6) == thread_id);
+    CHECK(contents(of(thread_id, "comm")) > 0 && !strcmp(text, "second\n"));
+    CHECK(contents(of(thread_id, "stat")) > 0 && atoi(text) == thread_id);
+    GIVES(has_entry(of(thread_id, "task"), name), 1);
+    GIVES(has_entry(of(thread_id, "task"), own), 1);
+    GIVES(has_entry(of(thread_id, "fd"), "0"), has_entry("/proc/self/fd", "0"));
+    char link[4096] = "", same[4096] = "";
+    CHECK(readlink(of(thread_id, "exe"), link, sizeof link - 1) > 0);
+    CHECK(readlink("/proc/self/exe", same, sizeof same - 1) > 0 && !strcmp(link, same));
+    snprintf(name, sizeof name, "/proc/%d/task/%d/comm", thread_id, getpid());
+    CHECK(contents(name) > 0 && strcmp(text, "second\n"));
+    GIVES(write(down[1], "x", 1), 1);
+    GIVES(pthread_join(id, NULL), 0);
+    for (int i = 0; i < 5000 && access(of(thread_id, "status"), F_OK) == 0; i++) usleep(1000);
+    FAILS(access(of(thread_id, "status"), F_OK), ENOENT);
+    for (int i = 0; i < 2; i++) close(down[i]), close(up[i]);
+}
+
 // Files below /proc/sys that programs read.
 static void settings(void) {
     static const char *const names[] = {
@@ -323,6 +370,7 @@ int main(int count, char **arguments) {
     if (!emulated) {
         details();
         killing();
+        threads();
         CHILD_EXITS(0, int before = failures; renaming(); _exit(failures != before));
     }
     settings();

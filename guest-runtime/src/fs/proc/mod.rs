@@ -38,7 +38,7 @@ const THREAD: u64 = 1 << 46;
 enum Owner {
     /// The VM.
     System,
-    /// The process with this number.
+    /// The process with this number, or the one that the task with this number belongs to.
     Process(u32),
     /// The task with this number, in the directory `task` of its process.
     Thread(u32),
@@ -160,8 +160,7 @@ impl Node {
     pub fn subject(self, viewer: &Process) -> Option<Process> {
         let pid = match self.owner {
             Owner::System => viewer.pid,
-            Owner::Process(pid) => pid,
-            Owner::Thread(tid) => viewer.registry.process_of(tid)?,
+            Owner::Process(id) | Owner::Thread(id) => viewer.registry.process_of(id)?,
         };
         viewer.registry.process(pid)
     }
@@ -210,11 +209,13 @@ impl Node {
                     _ => Part::FdInfo(fd),
                 }))
             }
-            (TOP, Some(pid), _) => {
-                let found = registry.contains(pid);
-                found.then_some(Self::row(Owner::Process(pid), PID))
+            // As on Linux, each task has a directory, but only those of processes are listed.
+            (TOP, Some(id), _) => {
+                let found = registry.process_of(id).is_some();
+                found.then_some(Self::row(Owner::Process(id), PID))
             }
-            (TASK, Some(tid), Owner::Process(pid)) => {
+            (TASK, Some(tid), Owner::Process(id)) => {
+                let pid = registry.process_of(id)?;
                 let found = registry.next_thread(pid, tid) == Some(tid);
                 found.then_some(Self::row(Owner::Thread(tid), PID))
             }
@@ -260,8 +261,8 @@ impl Node {
                 };
                 return found(fd, Self { part, ..self });
             }
-            (TASK, Owner::Process(pid)) => {
-                let tid = registry.next_thread(pid, from)?;
+            (TASK, Owner::Process(id)) => {
+                let tid = registry.next_thread(registry.process_of(id)?, from)?;
                 return found(tid, Self::row(Owner::Thread(tid), PID));
             }
             (PID, _) if self.subject(viewer).is_none() => return None,
