@@ -59,11 +59,16 @@ fn main() -> ExitCode {
         );
         passed("hostile", &run.interpreted()?).map(drop)
     });
-    suite.add_kvm("message queues of many users in a small VM", || {
-        let run = Run::new(&Set::Conformance.build(BUILD)?, ["mqueue", "/tmp", "full"]);
-        let mut command = run.hartline_command(&["--mem", "192M"])?;
-        passed("mqueue", &process::run(&mut command, b"")?).map(drop)
-    });
+    for area in ["ipc", "mqueue"] {
+        suite.add_kvm(
+            format!("{area}: full message queues in a small VM"),
+            move || {
+                let run = Run::new(&Set::Conformance.build(BUILD)?, [area, "/tmp", "full"]);
+                let mut command = run.hartline_command(&["--mem", "192M"])?;
+                passed(area, &process::run(&mut command, b"")?).map(drop)
+            },
+        );
+    }
     suite.add_kvm("random system calls", random_calls);
     suite.run()
 }

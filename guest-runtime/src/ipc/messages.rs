@@ -6,6 +6,9 @@ use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::msg::{MSGMNB, MSGMNI, Msqid64Ds};
 
+/// What a message takes beside its text, bytes.
+const OVERHEAD: u64 = 48;
+
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
@@ -93,16 +96,25 @@ impl Queue {
         (self.messages.len() as u64, self.bytes)
     }
 
-    /// Adds a message.
-    ///
-    /// # Errors
-    /// `EAGAIN` if there is no room.
-    pub fn send(&mut self, message: Message, (pid, now): (u32, i64)) -> Result<(), Errno> {
+    /// Memory of all messages, bytes.
+    fn cost(&self) -> u64 {
+        self.bytes + OVERHEAD * self.messages.len() as u64
+    }
+
+    /// Checks that the queue has room for a message.
+    fn check_room(&self, message: &Message) -> Result<(), Errno> {
         let bytes = self.bytes + message.text.len() as u64;
-        if bytes > self.most || self.messages.len() as u64 >= self.most {
-            return Err(Errno::EAGAIN);
+        match bytes > self.most || self.messages.len() as u64 >= self.most {
+            true => Err(Errno::EAGAIN),
+            false => Ok(()),
         }
-        self.bytes = bytes;
+    }
+
+    /// Adds a message.
+    fn send(&mut self, message: Message, (pid, now): (u32, i64)) -> Result<(), Errno> {
+        self.check_room(&message)?;
+        self.messages.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        self.bytes += message.text.len() as u64;
         self.messages.push_back(message);
         self.times[0] = now;
         self.last[0] = pid;
@@ -127,10 +139,7 @@ impl Queue {
     }
 
     /// Takes a message of at most `room` bytes, of which `truncates` cuts the rest off.
-    ///
-    /// # Errors
-    /// `ENOMSG` if there is none, `E2BIG` if it is longer.
-    pub fn receive(
+    fn receive(
         &mut self,
         which: Selection,
         (room, truncates): (usize, bool),
@@ -191,13 +200,65 @@ impl Queue {
 pub struct Queues {
     /// The queues.
     pub ids: Ids<Queue>,
+    /// Memory of all messages, bytes.
+    used: u64,
+    /// The limit of `used`: many queues could use up the runtime's heap.
+    most: u64,
 }
 
-impl Default for Queues {
-    fn default() -> Self {
+impl Queues {
+    /// No queues yet; all messages together take at most `most` bytes.
+    #[must_use]
+    pub fn new(most: u64) -> Self {
         Queues {
             ids: Ids::new(MSGMNI),
+            used: 0,
+            most,
         }
+    }
+
+    /// Adds a message to the queue `id`, for the caller with this number at this time.
+    ///
+    /// # Errors
+    /// `EAGAIN` if the queue has no room, `ENOMEM` if all queues together take too much memory.
+    pub fn send(&mut self, id: i32, message: Message, caller: (u32, i64)) -> Result<(), Errno> {
+        let queue = self.ids.find_mut(id)?;
+        queue.check_room(&message)?;
+        let used = self.used + OVERHEAD + message.text.len() as u64;
+        if used > self.most {
+            return Err(Errno::ENOMEM);
+        }
+        queue.send(message, caller)?;
+        self.used = used;
+        Ok(())
+    }
+
+    /// Takes a message of at most `room` bytes from the queue `id`; `truncates` cuts the rest off.
+    ///
+    /// # Errors
+    /// `ENOMSG` if there is none, `E2BIG` if it is longer.
+    pub fn receive(
+        &mut self,
+        id: i32,
+        which: Selection,
+        (room, truncates): (usize, bool),
+        caller: (u32, i64),
+    ) -> Result<Message, Errno> {
+        let queue = self.ids.find_mut(id)?;
+        let before = queue.cost();
+        let message = queue.receive(which, (room, truncates), caller)?;
+        self.used -= before - queue.cost();
+        Ok(message)
+    }
+
+    /// Removes the queue `id` with its messages.
+    ///
+    /// # Errors
+    /// As [`Ids::find`].
+    pub fn remove(&mut self, id: i32) -> Result<Queue, Errno> {
+        let queue = self.ids.remove(id)?;
+        self.used -= queue.cost();
+        Ok(queue)
     }
 }
 
@@ -205,6 +266,7 @@ impl Default for Queues {
 mod tests {
     use super::*;
     use crate::credentials::Credentials;
+    use hartline_linux::ipc::IPC_PRIVATE;
 
     fn queue() -> Queue {
         Queue::new(Permission::new(0, 0o600, &Credentials::new(1, 1)), 5)
@@ -268,6 +330,39 @@ mod tests {
             send(&mut queue, 1, b"").unwrap();
         }
         assert_eq!(send(&mut queue, 1, b""), Err(Errno::EAGAIN));
+    }
+
+    #[test]
+    fn all_queues_have_one_limit() {
+        let mut queues = Queues::new(2 * (OVERHEAD + 5));
+        let cred = Credentials::new(1, 1);
+        let add = |queues: &mut Queues| {
+            let create = |permission| Ok(Queue::new(permission, 5));
+            let id = (queues.ids).get(IPC_PRIVATE, 0o600, &cred, |_| Ok(()), create);
+            id.unwrap()
+        };
+        let send = |queues: &mut Queues, id| {
+            let text = b"hello".to_vec();
+            queues.send(id, Message { kind: 1, text }, (1, 2))
+        };
+        let (first, second) = (add(&mut queues), add(&mut queues));
+        send(&mut queues, first).unwrap();
+        send(&mut queues, second).unwrap();
+        assert_eq!(send(&mut queues, first), Err(Errno::ENOMEM));
+        // A full queue has room again later.
+        queues.ids.find_mut(second).unwrap().most = 5;
+        assert_eq!(send(&mut queues, second), Err(Errno::EAGAIN));
+        // A copy changes nothing, a cut message frees all of its memory.
+        let copied = queues.receive(first, Selection::Index(0), (5, false), (1, 2));
+        assert_eq!(copied.unwrap().text, b"hello");
+        assert_eq!(send(&mut queues, first), Err(Errno::ENOMEM));
+        let cut = queues.receive(first, Selection::Any, (2, true), (1, 2));
+        assert_eq!(cut.unwrap().text, b"he");
+        send(&mut queues, first).unwrap();
+        queues.remove(second).unwrap();
+        send(&mut queues, first).unwrap();
+        queues.remove(first).unwrap();
+        assert_eq!(queues.used, 0);
     }
 
     #[test]

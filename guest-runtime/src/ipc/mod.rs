@@ -16,7 +16,7 @@ pub use semaphores::{Outcome, SemaphoreSet, Semaphores};
 pub use text::Table;
 
 /// All objects of the VM.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ipc {
     /// Shared memory.
     pub segments: Segments,
@@ -24,4 +24,16 @@ pub struct Ipc {
     pub semaphores: Semaphores,
     /// Message queues.
     pub queues: Queues,
+}
+
+impl Ipc {
+    /// No objects; the messages of all queues take at most `messages` bytes.
+    #[must_use]
+    pub fn new(messages: u64) -> Self {
+        Self {
+            segments: Segments::default(),
+            semaphores: Semaphores::default(),
+            queues: Queues::new(messages),
+        }
+    }
 }

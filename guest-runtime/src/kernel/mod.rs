@@ -74,7 +74,7 @@ use hartline_linux::signal::{
     SIGBUS, SIGILL, SIGINT, SIGQUIT, SIGSEGV, SIGTRAP, SIGTSTP, SIGWINCH,
 };
 
-/// Fraction of RAM (1/n) for POSIX message queues.
+/// Fraction of RAM (1/n) for POSIX message queues, and for those of System V.
 const MESSAGES_SHARE: u64 = 8;
 
 /// How the program continues after a system call or an interruption.
@@ -208,7 +208,7 @@ impl Kernel {
             streams: Streams::new(host),
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),
-            ipc: Ipc::default(),
+            ipc: Ipc::new(boot.ram_length / MESSAGES_SHARE),
             message_queues: Queues::new(boot.ram_length / MESSAGES_SHARE),
             polls: FiredPolls::default(),
             names: UtsNames::default(),

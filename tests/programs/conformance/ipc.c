@@ -269,8 +269,53 @@ static void queues(void) {
     FAILS(msgget(0x4c000000 | (getpid() & 0xffffff), 0600), ENOENT);
 }
 
+// Queues that need more memory than a small machine has: what is refused, is refused with an error,
+// and the machine works.
+static void full(void) {
+    enum { QUEUES = 4000, EACH = 2, LONGEST = 8192 };
+    static struct { long type; char text[LONGEST]; } message = {.type = 1};
+    static int ids[QUEUES];
+    int sent[2] = {0};
+    for (int round = 0; round < 2; round++) {
+        int error = 0, queues = 0;
+        for (; queues < QUEUES && !error; queues++) {
+            ids[queues] = msgget(IPC_PRIVATE, 0600);
+            if (ids[queues] < 0) break;
+            for (int i = 0; i < EACH && !error; i++) {
+                if (msgsnd(ids[queues], &message, LONGEST, 0) == 0) sent[round]++;
+                else error = errno;
+            }
+        }
+        CHECK(queues > 100 && (error == 0 || error == ENOMEM));
+        // There is memory for programs.
+        char *memory = malloc(16 << 20);
+        CHECK(memory != NULL);
+        memset(memory, 1, 16 << 20);
+        free(memory);
+        CHILD_EXITS(7, _exit(7));
+        // Empty messages count too; a message that is taken makes room.
+        if (error) {
+            int count = 0;
+            while (msgsnd(ids[queues - 1], &message, 0, IPC_NOWAIT) == 0) count++;
+            CHECK((errno == ENOMEM && count < LONGEST) || errno == EAGAIN);
+            GIVES(msgrcv(ids[0], &message, LONGEST, 0, 0), LONGEST);
+            GIVES(msgsnd(ids[0], &message, LONGEST, 0), 0);
+        }
+        int removed = 0;
+        for (int i = 0; i < queues; i++) removed += msgctl(ids[i], IPC_RMID, NULL) == 0;
+        GIVES(removed, queues);
+    }
+    // All of it was free again.
+    GIVES(sent[1], sent[0]);
+    printf("%d messages\n", sent[0]);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
+    if (!strcmp(arguments[count - 1], "full")) {
+        full();
+        return finish("ipc");
+    }
     segments();
     semaphores();
     queues();

@@ -2,7 +2,7 @@
 
 use super::super::Entry;
 use super::{current_cred, now, wake_all};
-use crate::convert::{low_i32, sign_extended};
+use crate::convert::{low_i32, sign_extended, to_usize};
 use crate::ipc::{Message, Object, Queue, Selection};
 use crate::kernel::Kernel;
 use crate::kernel::task::{Event, Wait};
@@ -71,12 +71,15 @@ fn msgsnd(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let address = buffer.checked_add(TYPE).ok_or(Errno::EFAULT)?;
-    let text: Vec<u8> = user::read_array(kernel.memory_mut(), address, length)?;
+    let mut text = Vec::new();
+    text.try_reserve_exact(to_usize(length))
+        .map_err(|_| Errno::ENOMEM)?;
+    user::slice(kernel.memory_mut(), address, length)?.append_to(&mut text);
     let cred = current_cred(kernel);
     let caller = (kernel.process().pid, now());
     let queue = find(kernel, id)?;
     queue.permission().check(&cred, 0o222)?;
-    match queue.send(Message { kind, text }, caller) {
+    match (kernel.ipc.queues).send(id, Message { kind, text }, caller) {
         Ok(()) => {
             changed(kernel, id);
             Ok(0)
@@ -103,8 +106,8 @@ fn msgrcv(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let caller = (kernel.process().pid, now());
     let queue = find(kernel, id)?;
     queue.permission().check(&cred, 0o444)?;
-    let received = queue.receive(which, (room, flags & MSG_NOERROR != 0), caller);
-    let message = match received {
+    let room = (room, flags & MSG_NOERROR != 0);
+    let message = match kernel.ipc.queues.receive(id, which, room, caller) {
         Ok(message) => message,
         Err(Errno::ENOMSG) if flags & IPC_NOWAIT == 0 => return Err(wait(kernel, id)),
         Err(error) => return Err(error),
@@ -164,7 +167,7 @@ fn msgctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         }
         IPC_RMID => {
             ids.find(id)?.permission().check_owner(&cred)?;
-            let mut queue = ids.remove(id)?;
+            let mut queue = kernel.ipc.queues.remove(id)?;
             let woken = queue.take_waiting();
             wake_all(kernel, &woken);
             Ok(0)
