@@ -14,9 +14,20 @@ pub const IPV6_MTU_DISCOVER: i32 = 23;
 pub const IPV6_RECVERR: i32 = 25;
 pub const IPV6_V6ONLY: i32 = 26;
 pub const IPV6_RECVPKTINFO: i32 = 49;
+pub const IPV6_PKTINFO: i32 = 50;
 pub const IPV6_RECVHOPLIMIT: i32 = 51;
 pub const IPV6_HOPLIMIT: i32 = 52;
 pub const IPV6_TCLASS: i32 = 67;
+
+/// `struct in6_pktinfo`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct In6Pktinfo {
+    pub ipi6_addr: [u8; 16],
+    pub ipi6_ifindex: u32,
+}
+
+const _: () = assert!(size_of::<In6Pktinfo>() == 20);
 
 // Size of a `struct sockaddr_in6` without its scope, bytes.
 pub const SIN6_LEN_RFC2133: usize = 24;

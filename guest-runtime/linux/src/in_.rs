@@ -50,6 +50,17 @@ pub const UDP_CORK: i32 = 1;
 pub const UDP_SEGMENT: i32 = 103;
 pub const UDP_GRO: i32 = 104;
 
+/// `struct in_pktinfo`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct InPktinfo {
+    pub ipi_ifindex: i32,
+    pub ipi_spec_dst: [u8; 4],
+    pub ipi_addr: [u8; 4],
+}
+
+const _: () = assert!(size_of::<InPktinfo>() == 12);
+
 /// `struct sockaddr_in`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]

@@ -423,7 +423,7 @@ impl Network {
             cred,
             rights: rights.to_vec(),
             segment: None,
-            hops: None,
+            packet: None,
         };
         let other = self.get_mut(peer)?;
         match has_messages {

@@ -1,9 +1,9 @@
 //! UDP and Unix datagrams.
 
 use super::address::{Address, Family};
-use super::interfaces::LOOPBACK_MTU;
-use super::queue::Message;
-use super::socket::{Corked, Ports, Socket, SocketId, State, Type};
+use super::interfaces::{ETHERNET, LOOPBACK, LOOPBACK_MTU};
+use super::queue::{Message, NOBODY, PacketInfo};
+use super::socket::{Corked, Ports, SocketId, State, Type};
 use super::wire::udp_packet_length;
 use super::{Network, Route};
 use crate::ids::FileId;
@@ -11,6 +11,17 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use hartline_linux::errno::Errno;
 use hartline_linux::socket::Ucred;
+
+/// What socket options and control messages say about packets to send.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// Length of the datagrams that the bytes are cut into; 0: they are not cut.
+    pub segment: u16,
+    /// Source address, instead of the socket's.
+    pub source: Option<IpAddr>,
+    /// Hop limit, instead of the socket's.
+    pub hops: Option<u8>,
+}
 
 impl Network {
     /// Gives a UDP socket a default destination. The socket then receives from that address only.
@@ -114,7 +125,15 @@ impl Network {
             target.senders.get_mut().insert(id);
             return Err(Errno::EAGAIN);
         }
-        deliver(target, bytes, from, rights, cred, None);
+        target.queue.push(Message {
+            bytes: bytes.to_vec(),
+            read: 0,
+            from,
+            cred,
+            rights: rights.to_vec(),
+            segment: None,
+            packet: None,
+        });
         self.touch_input(to);
         Ok(bytes.len())
     }
@@ -129,19 +148,19 @@ impl Network {
         id: SocketId,
         bytes: &[u8],
         to: Option<SocketAddr>,
-        (segment, more): (u16, bool),
+        (options, more): (SendOptions, bool),
         cred: Ucred,
     ) -> Result<usize, Errno> {
         let socket = self.get_mut(id)?;
         let more = more || socket.options.is_corked();
         let mut corked = match socket.corked.take() {
-            None if !more => return self.send_udp(id, bytes, to, segment, cred),
+            None if !more => return self.send_udp(id, bytes, to, options, cred),
             None => {
                 let remote = socket.remote.socket_addr();
                 Corked {
                     bytes: Vec::new(),
                     to: to.or(remote).ok_or(Errno::EDESTADDRREQ)?,
-                    segment,
+                    options,
                 }
             }
             Some(corked) => corked,
@@ -167,24 +186,23 @@ impl Network {
         let Some(corked) = self.get_mut(id)?.corked.take() else {
             return Ok(());
         };
-        let Corked { bytes, to, segment } = corked;
-        self.send_udp(id, &bytes, Some(to), segment, cred)
+        let Corked { bytes, to, options } = corked;
+        self.send_udp(id, &bytes, Some(to), options, cred)
             .map(|_| ())
     }
 
     /// Sends a UDP datagram to an address, or to the default destination. A datagram without a
-    /// receiver is lost. A `segment` other than 0 cuts `bytes` into datagrams of that length; the
-    /// last one may be shorter.
+    /// receiver is lost. If `options` cut `bytes` into datagrams, the last one may be shorter.
     ///
     /// # Errors
     /// `EDESTADDRREQ`, `ENETUNREACH`, `EMSGSIZE`; `EINVAL` for too many datagrams; `ECONNREFUSED`
-    /// if an earlier datagram had no receiver.
+    /// if an earlier datagram had no receiver; the errors of a foreign source address.
     pub fn send_udp(
         &mut self,
         id: SocketId,
         bytes: &[u8],
         to: Option<SocketAddr>,
-        segment: u16,
+        options: SendOptions,
         cred: Ucred,
     ) -> Result<usize, Errno> {
         self.check_sending(id)?;
@@ -199,24 +217,47 @@ impl Network {
         }
         let route = self.route(to.ip())?;
         let (source, to) = self.endpoints(to)?;
-        let segment = self.check_segment(segment, bytes.len(), to.ip(), &route)?;
+        let segment = self.check_segment(options.segment, bytes.len(), to.ip(), &route)?;
         self.bind_for_sending(id, unbound(self.get(id)?.family))?;
-        let local = self.get(id)?.local.socket_addr().ok_or(Errno::EINVAL)?;
-        let from = match local.ip().is_unspecified() {
-            true => SocketAddr::new(source, local.port()),
-            false => local,
+        let socket = self.get(id)?;
+        let local = socket.local.socket_addr().ok_or(Errno::EINVAL)?;
+        let hops = options.hops.unwrap_or(socket.options.hops(to.is_ipv4()));
+        let from = match options.source {
+            Some(wanted) => self.check_source(wanted, to.ip())?,
+            None if local.ip().is_unspecified() => source,
+            None => local.ip(),
         };
+        let from = SocketAddr::new(from, local.port());
         if let Route::Wire { .. } = route {
-            return self.send_udp_wire(from, to, bytes, segment);
+            return self.send_udp_wire((from, to), bytes, segment, hops);
         }
         match self.receiver(to, from) {
-            Some(receiver) => self.take_datagrams(receiver, bytes, segment, from, cred)?,
+            Some(receiver) => {
+                let packet = PacketInfo {
+                    to: to.ip(),
+                    interface: LOOPBACK,
+                    hops,
+                };
+                self.take_datagrams(receiver, bytes, segment, (from, packet), cred)?;
+            }
             None => {
                 let first = segment.map_or(bytes.len(), usize::from).min(bytes.len());
                 self.refuse_datagram(id, (to, to.ip()), &bytes[..first]);
             }
         }
         Ok(bytes.len())
+    }
+
+    /// Checks the source address that a program wants for packets to `to`; returns it.
+    ///
+    /// # Errors
+    /// `ENETUNREACH` for IPv4 and `EINVAL` for IPv6, unless an interface has it.
+    pub(super) fn check_source(&self, wanted: IpAddr, to: IpAddr) -> Result<IpAddr, Errno> {
+        match wanted.is_ipv4() == to.is_ipv4() && self.has_address(wanted) {
+            true => Ok(wanted),
+            false if to.is_ipv4() => Err(Errno::ENETUNREACH),
+            false => Err(Errno::EINVAL),
+        }
     }
 
     /// Returns the length of the datagrams that `length` bytes are cut into; none if they are one
@@ -243,14 +284,38 @@ impl Network {
         }
     }
 
+    /// Delivers a datagram from another host, or several in one piece. Returns whether there was a
+    /// receiver.
+    pub(super) fn deliver_udp(
+        &mut self,
+        (to, from): (SocketAddr, SocketAddr),
+        bytes: &[u8],
+        segment: Option<u16>,
+        hops: u8,
+    ) -> bool {
+        let Some(receiver) = self.receiver(to, from) else {
+            return false;
+        };
+        let packet = PacketInfo {
+            to: to.ip(),
+            interface: ETHERNET,
+            hops,
+        };
+        let is_closed = self.get(receiver).is_ok_and(|target| target.read_closed);
+        is_closed
+            || self
+                .take_datagrams(receiver, bytes, segment, (from, packet), NOBODY)
+                .is_ok()
+    }
+
     /// Puts a datagram, or several in one piece, into the queue of a socket. Datagrams without room
     /// are dropped.
-    pub(super) fn take_datagrams(
+    fn take_datagrams(
         &mut self,
         id: SocketId,
         bytes: &[u8],
         segment: Option<u16>,
-        from: SocketAddr,
+        (from, packet): (SocketAddr, PacketInfo),
         cred: Ucred,
     ) -> Result<(), Errno> {
         let target = self.get_mut(id)?;
@@ -258,7 +323,15 @@ impl Network {
         let mut came = false;
         let mut take = |bytes: &[u8], segment| {
             if target.has_room_for(bytes.len()) {
-                deliver(target, bytes, Address::Inet(from), &[], cred, segment);
+                target.queue.push(Message {
+                    bytes: bytes.to_vec(),
+                    read: 0,
+                    from: Address::Inet(from),
+                    cred,
+                    rights: Vec::new(),
+                    segment,
+                    packet: Some(packet),
+                });
                 came = true;
             }
         };
@@ -301,25 +374,6 @@ impl Network {
         let best = sockets.filter_map(|id| Some((rank(id)?, *id))).max();
         best.map(|(_, id)| id)
     }
-}
-
-fn deliver(
-    target: &mut Socket,
-    bytes: &[u8],
-    from: Address,
-    rights: &[FileId],
-    cred: Ucred,
-    segment: Option<u16>,
-) {
-    target.queue.push(Message {
-        bytes: bytes.to_vec(),
-        read: 0,
-        from,
-        cred,
-        rights: rights.to_vec(),
-        segment,
-        hops: None,
-    });
 }
 
 pub(super) fn unbound(family: Family) -> IpAddr {

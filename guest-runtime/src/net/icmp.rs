@@ -2,8 +2,9 @@
 //! of their own and receive the replies, and raw sockets (`SOCK_RAW`), which receive all messages.
 
 use super::address::Address;
-use super::datagram::unbound;
-use super::queue::{Message, NOBODY};
+use super::datagram::{SendOptions, unbound};
+use super::interfaces::LOOPBACK;
+use super::queue::{Message, NOBODY, PacketInfo};
 use super::socket::{Ports, SocketId};
 use super::wire::{Icmp, checksum, is_intact};
 use super::{Network, Route};
@@ -52,7 +53,8 @@ fn seal(message: &mut [u8], from: IpAddr, to: IpAddr) {
 
 impl Network {
     /// Sends an ICMP message to an address, or to the default destination. An echo socket sends
-    /// echo requests only; it sets their identifier and checksum.
+    /// echo requests only; it sets their identifier and checksum. Of `options`, source and hop limit
+    /// apply.
     ///
     /// # Errors
     /// `EDESTADDRREQ`, `EINVAL` for another message or another version of IP, `ENETUNREACH`,
@@ -62,6 +64,7 @@ impl Network {
         id: SocketId,
         bytes: &[u8],
         to: Option<SocketAddr>,
+        options: SendOptions,
         cred: Ucred,
     ) -> Result<usize, Errno> {
         self.check_sending(id)?;
@@ -80,16 +83,17 @@ impl Network {
         if !is_raw && (bytes.len() < HEADER || bytes[..2] != [request, 0]) {
             return Err(Errno::EINVAL);
         }
-        let hops = socket.options.hops(is_ipv4);
+        let hops = options.hops.unwrap_or(socket.options.hops(is_ipv4));
         let route = self.route(to)?;
         if !is_raw {
             self.bind_for_sending(id, unbound(family))?;
         }
         let local = self.get(id)?.local.socket_addr().ok_or(Errno::EINVAL)?;
         let (Route::Loopback { source, .. } | Route::Wire { source }) = route;
-        let from = match local.ip().is_unspecified() {
-            true => source,
-            false => local.ip(),
+        let from = match options.source {
+            Some(wanted) => self.check_source(wanted, to)?,
+            None if local.ip().is_unspecified() => source,
+            None => local.ip(),
         };
         let to = match route {
             Route::Loopback { to, .. } => to,
@@ -124,7 +128,7 @@ impl Network {
 
     /// Delivers a message from this VM to this VM, and answers an echo request.
     fn echo_icmp(&mut self, packet: &Icmp<'_>, cred: Ucred) {
-        self.deliver_icmp(packet, cred);
+        self.deliver_icmp(packet, LOOPBACK, cred);
         let [request, reply] = echo_types(packet.to.is_ipv4());
         let is_request = packet.message.len() >= HEADER && packet.message[0] == request;
         if !is_request || !is_intact(packet) {
@@ -139,11 +143,11 @@ impl Network {
             hops: 64,
             message: &message,
         };
-        self.deliver_icmp(&answer, NOBODY);
+        self.deliver_icmp(&answer, LOOPBACK, NOBODY);
     }
 
-    /// Delivers a message to the sockets that receive it.
-    pub(super) fn deliver_icmp(&mut self, packet: &Icmp<'_>, cred: Ucred) {
+    /// Delivers a message that arrived at an interface to the sockets that receive it.
+    pub(super) fn deliver_icmp(&mut self, packet: &Icmp<'_>, interface: u32, cred: Ucred) {
         let Some(&kind) = packet.message.first() else {
             return;
         };
@@ -170,7 +174,11 @@ impl Network {
                 cred,
                 rights: Vec::new(),
                 segment: None,
-                hops: Some(packet.hops),
+                packet: Some(PacketInfo {
+                    to: packet.to,
+                    interface,
+                    hops: packet.hops,
+                }),
             });
             self.touch_input(id);
         }
@@ -301,17 +309,21 @@ mod tests {
             let id = socket(&mut net, family, false);
             let to = Some(SocketAddr::new(ip, 0));
             let bytes = request(ip.is_ipv4());
-            let sent = net.send_icmp(id, &bytes, to, NOBODY);
+            let sent = net.send_icmp(id, &bytes, to, SendOptions::default(), NOBODY);
             assert_eq!(sent, Ok(bytes.len()));
             let port = net.get(id).unwrap().local.socket_addr().unwrap().port();
             let received = net.receive(id, 100, false).unwrap();
             assert_eq!(identifier(&received.bytes), Some(port));
             assert_eq!(received.bytes[0], echo_types(ip.is_ipv4())[1]);
             assert_eq!(received.bytes[8..], *b"payload");
-            assert_eq!(received.hops, Some(64));
+            let packet = received.packet.unwrap();
+            assert_eq!(
+                (packet.hops, packet.to, packet.interface),
+                (64, ip, LOOPBACK)
+            );
             assert_eq!(net.receive(id, 100, false).err(), Some(Errno::EAGAIN));
             assert_eq!(
-                net.send_icmp(id, &bytes[..7], to, NOBODY),
+                net.send_icmp(id, &bytes[..7], to, SendOptions::default(), NOBODY),
                 Err(Errno::EINVAL)
             );
             net.close(id);
@@ -326,13 +338,15 @@ mod tests {
         let to = Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0));
         let mut bytes = request(true);
         // The checksum is wrong, so there is no answer.
-        net.send_icmp(id, &bytes, to, NOBODY).unwrap();
+        net.send_icmp(id, &bytes, to, SendOptions::default(), NOBODY)
+            .unwrap();
         assert_eq!(net.receive(id, 100, false).unwrap().bytes[20], ICMP_ECHO);
         assert!(net.receive(id, 100, false).is_err());
         let local = Ipv4Addr::LOCALHOST.into();
         seal(&mut bytes, local, local);
         net.get_mut(id).unwrap().options.icmp_filter[0] = 1 << ICMP_ECHO;
-        net.send_icmp(id, &bytes, to, NOBODY).unwrap();
+        net.send_icmp(id, &bytes, to, SendOptions::default(), NOBODY)
+            .unwrap();
         let reply = net.receive(id, 100, false).unwrap().bytes;
         assert_eq!((reply.len(), reply[20]), (20 + bytes.len(), ICMP_ECHOREPLY));
         assert_eq!(super::super::wire::sum(0, &reply[..20]), 0xffff);

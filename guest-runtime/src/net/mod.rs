@@ -6,7 +6,7 @@
 
 pub mod address;
 mod connection;
-mod datagram;
+pub mod datagram;
 pub mod errors;
 mod icmp;
 pub mod interfaces;
@@ -31,7 +31,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use hartline_linux::errno::Errno;
 use hartline_linux::socket::Ucred;
-use queue::{Message, NOBODY};
+use queue::{Message, NOBODY, PacketInfo};
 use socket::{Socket, SocketId, State, Type};
 use vsock::Vsock;
 use wire::Wire;
@@ -74,8 +74,8 @@ pub struct Received {
     pub rights: Vec<FileId>,
     /// The message is several datagrams of this length, bytes; the last may be shorter.
     pub segment: Option<u16>,
-    /// Hop limit of the packet; none if it is not known.
-    pub hops: Option<u8>,
+    /// How its packet arrived; none for a message that was no IP packet.
+    pub packet: Option<PacketInfo>,
 }
 
 /// Resources of a closed socket that the caller must release.
@@ -464,7 +464,7 @@ impl Network {
             cred: NOBODY,
             rights: Vec::new(),
             segment: None,
-            hops: None,
+            packet: None,
         })
     }
 
@@ -495,7 +495,7 @@ impl Network {
             cred,
             rights,
             segment: None,
-            hops: None,
+            packet: None,
         })
     }
 
@@ -513,7 +513,7 @@ impl Network {
             cred: message.cred,
             rights: Vec::new(),
             segment: message.segment,
-            hops: message.hops,
+            packet: message.packet,
         };
         if peek {
             // The message stays for the next receiver.

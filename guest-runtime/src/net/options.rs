@@ -236,6 +236,16 @@ impl Options {
             Of(..) => return Err(Errno::EINVAL),
             Fixed => return Err(Errno::ENOPROTOOPT),
         };
+        match (level, name) {
+            // -1 stands for the default.
+            (IPPROTO_IP, IP_TTL) if value == 0 => return Err(Errno::EINVAL),
+            // A socket has time stamps of one format.
+            (SOL_SOCKET, SO_TIMESTAMP_OLD | SO_TIMESTAMPNS_OLD) => {
+                self.set.remove(&(level, SO_TIMESTAMP_OLD));
+                self.set.remove(&(level, SO_TIMESTAMPNS_OLD));
+            }
+            _ => {}
+        }
         self.set.insert((level, name), value);
         Ok(())
     }
@@ -244,6 +254,12 @@ impl Options {
     #[must_use]
     pub fn is_on(&self, name: i32) -> bool {
         self.set.get(&(SOL_SOCKET, name)) == Some(&1)
+    }
+
+    /// Whether a flag of the protocol `level` is on.
+    #[must_use]
+    pub fn has_flag(&self, level: i32, name: i32) -> bool {
+        self.set.get(&(level, name)) == Some(&1)
     }
 
     /// Whether an IPv6 socket is for IPv6 only (`IPV6_V6ONLY`).

@@ -4,6 +4,7 @@ use super::address::Address;
 use crate::ids::FileId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use hartline_linux::socket::Ucred;
 
 /// Cost of a message besides its bytes, so that empty messages count too.
@@ -33,8 +34,19 @@ pub struct Message {
     pub rights: Vec<FileId>,
     /// The message is several datagrams of this length, bytes; the last may be shorter.
     pub segment: Option<u16>,
-    /// Hop limit of the packet; none if it is not known.
-    pub hops: Option<u8>,
+    /// How its packet arrived; none for a message that was no IP packet.
+    pub packet: Option<PacketInfo>,
+}
+
+/// How a packet arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketInfo {
+    /// Destination address.
+    pub to: IpAddr,
+    /// Index of the interface.
+    pub interface: u32,
+    /// Hop limit.
+    pub hops: u8,
 }
 
 impl Message {
@@ -182,7 +194,7 @@ mod tests {
             cred: NOBODY,
             rights,
             segment: None,
-            hops: None,
+            packet: None,
         }
     }
 

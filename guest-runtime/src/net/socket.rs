@@ -1,6 +1,7 @@
 //! One socket.
 
 use super::address::{Address, Family};
+use super::datagram::SendOptions;
 use super::errors::Report;
 use super::options::{BUFFER, Options};
 use super::queue::{NOBODY, Queue};
@@ -99,8 +100,8 @@ pub struct Corked {
     pub bytes: Vec<u8>,
     /// Its destination.
     pub to: SocketAddr,
-    /// The length of the datagrams that it is cut into; 0: it is not cut.
-    pub segment: u16,
+    /// The options of its first part.
+    pub options: SendOptions,
 }
 
 /// A socket.

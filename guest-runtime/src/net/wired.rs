@@ -116,12 +116,12 @@ impl Network {
     /// shorter.
     pub(super) fn send_udp_wire(
         &mut self,
-        from: SocketAddr,
-        to: SocketAddr,
+        (from, to): (SocketAddr, SocketAddr),
         bytes: &[u8],
         segment: Option<u16>,
+        hops: u8,
     ) -> Result<usize, Errno> {
-        self.with_wire(|wire, _| wire.send_datagram(from, to, bytes, segment))
+        self.with_wire(|wire, _| wire.send_datagram((from, to), bytes, segment, hops))
             .unwrap_or(Err(Errno::ENETUNREACH))
     }
 
@@ -158,24 +158,6 @@ impl Network {
         }
     }
 
-    /// Delivers a datagram, or several in one piece. Returns whether there was a receiver.
-    pub(super) fn deliver_udp(
-        &mut self,
-        to: SocketAddr,
-        from: SocketAddr,
-        bytes: &[u8],
-        segment: Option<u16>,
-    ) -> bool {
-        let Some(receiver) = self.receiver(to, from) else {
-            return false;
-        };
-        let is_closed = self.get(receiver).is_ok_and(|target| target.read_closed);
-        is_closed
-            || self
-                .take_datagrams(receiver, bytes, segment, from, NOBODY)
-                .is_ok()
-    }
-
     /// Moves received bytes into the queue of a socket, as far as there is room.
     pub(super) fn take_in(&mut self, id: SocketId, from: &mut tcp::Socket<'_>) {
         let Ok(socket) = self.get_mut(id) else {
@@ -200,7 +182,7 @@ impl Network {
                 cred: NOBODY,
                 rights: Vec::new(),
                 segment: None,
-                hops: None,
+                packet: None,
             });
             came = true;
         }

@@ -6,7 +6,7 @@ use super::socket::{
     find_unix, net, sender, socket_id, socket_waits, wait_for_socket, write_address,
 };
 use super::socket_errors::{receive_report, receive_report_header};
-use super::socket_message::{Control, read_control, read_udp_control, write_control};
+use super::socket_message::{Control, ancillary, read_control, read_udp_control, write_control};
 use crate::arch::clock;
 use crate::convert::low_u32;
 use crate::kernel::Kernel;
@@ -14,19 +14,18 @@ use crate::kernel::signals::SigInfo;
 use crate::mm::{AddressSpace, UserSlice, user};
 use crate::net::Received;
 use crate::net::address::{Address, Family};
+use crate::net::datagram::SendOptions;
 use crate::net::queue::NOBODY;
 use crate::net::socket::{SocketId, Type};
 use crate::wait::time::NEVER;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use hartline_linux::errno::Errno;
-use hartline_linux::in_::{IP_TTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP, UDP_GRO};
-use hartline_linux::in6::IPV6_HOPLIMIT;
 use hartline_linux::siginfo::SI_USER;
 use hartline_linux::signal::SIGPIPE;
 use hartline_linux::socket::{
     MSG_DONTWAIT, MSG_EOR, MSG_ERRQUEUE, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC,
-    MSG_WAITALL, MSG_WAITFORONE, Mmsghdr, Msghdr, SO_PASSCRED,
+    MSG_WAITALL, MSG_WAITFORONE, Mmsghdr, Msghdr,
 };
 use hartline_linux::syscall::nr;
 use hartline_linux::uio::{Iovec, UIO_MAXIOV};
@@ -173,29 +172,31 @@ fn send_boundaries(
     let cred = message.control.cred.unwrap_or(sender(kernel));
     let socket = kernel.net.get(id)?;
     let (family, kind, is_icmp) = (socket.family, socket.kind, socket.is_icmp);
-    let segment = message.control.segment;
-    let segment = segment.unwrap_or(socket.options.udp_segment());
+    let control = &message.control;
+    let options = SendOptions {
+        segment: (control.segment).unwrap_or(socket.options.udp_segment()),
+        source: control.source,
+        hops: control.hops,
+    };
     let target = match &message.to {
         Some(address) if family == Family::Unix && kind == Type::Datagram => {
             Some(find_unix(kernel, address)?)
         }
         _ => None,
     };
-    with_rights(kernel, &message.control, |net, rights| {
-        match (kind, family) {
-            (Type::Datagram, Family::Unix) => net.send_unix(id, &bytes, target, rights, cred),
-            (_, Family::Netlink) => net.send_netlink(id, &bytes, message.to.clone()),
-            (Type::Datagram, _) if is_icmp => {
-                let to = message.to.as_ref().and_then(Address::socket_addr);
-                net.send_icmp(id, &bytes, to, cred)
-            }
-            (Type::Datagram, _) => {
-                let to = message.to.as_ref().and_then(Address::socket_addr);
-                let more = message.flags & MSG_MORE != 0;
-                net.send_udp_part(id, &bytes, to, (segment, more), cred)
-            }
-            _ => net.send(id, &bytes, rights, cred),
+    with_rights(kernel, control, |net, rights| match (kind, family) {
+        (Type::Datagram, Family::Unix) => net.send_unix(id, &bytes, target, rights, cred),
+        (_, Family::Netlink) => net.send_netlink(id, &bytes, message.to.clone()),
+        (Type::Datagram, _) if is_icmp => {
+            let to = message.to.as_ref().and_then(Address::socket_addr);
+            net.send_icmp(id, &bytes, to, options, cred)
         }
+        (Type::Datagram, _) => {
+            let to = message.to.as_ref().and_then(Address::socket_addr);
+            let more = message.flags & MSG_MORE != 0;
+            net.send_udp_part(id, &bytes, to, (options, more), cred)
+        }
+        _ => net.send(id, &bytes, rights, cred),
     })
 }
 
@@ -399,7 +400,9 @@ fn send_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Result
     let socket = kernel.net.get(id)?;
     let control = match (socket.family, socket.kind) {
         (Family::Unix, _) => read_control(kernel, &header)?,
-        (Family::Inet | Family::Inet6, Type::Datagram) => read_udp_control(kernel, &header)?,
+        (family @ (Family::Inet | Family::Inet6), Type::Datagram) => {
+            read_udp_control(kernel, &header, family)?
+        }
         // These control messages are packet hints, which are ignored.
         _ => Control::default(),
     };
@@ -421,20 +424,9 @@ fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Res
     let (mut received, count) = receive_message(kernel, fd, &vectors, flags)?;
     let socket = kernel.net.get(socket_id(kernel, fd)?)?;
     let (family, kind) = (socket.family, socket.kind);
-    let wants_who = socket.options.is_on(SO_PASSCRED) && family == Family::Unix;
-    let cred = wants_who.then_some(received.cred);
-    let takes_several = socket.options.takes_several();
-    let segment = received.segment.filter(|_| takes_several);
-    let is_ipv4 = matches!(received.from, Address::Inet(from) if from.is_ipv4());
-    let wants_hops = socket.options.wants_hops(is_ipv4);
-    let hops = received.hops.filter(|_| wants_hops);
-    let numbers = [
-        segment.map(|segment| ((IPPROTO_UDP, UDP_GRO), segment.into())),
-        hops.map(|hops| (hops_message(is_ipv4), hops.into())),
-    ];
+    let messages = ancillary(socket, &received);
     let rights = core::mem::take(&mut received.rights);
-    let beside = (cred, &numbers[..]);
-    let (control_length, mut msg_flags) = write_control(kernel, &header, beside, rights, flags)?;
+    let (control_length, mut msg_flags) = write_control(kernel, &header, &messages, rights, flags)?;
     let is_cut = kind != Type::Stream && received.length > received.bytes.len();
     if is_cut {
         msg_flags |= MSG_TRUNC;
@@ -463,14 +455,6 @@ fn receive_header(kernel: &mut Kernel, fd: u64, address: u64, flags: u32) -> Res
     })
 }
 
-/// The level and type of the control message with a packet's hop limit.
-fn hops_message(is_ipv4: bool) -> (i32, i32) {
-    match is_ipv4 {
-        true => (IPPROTO_IP, IP_TTL),
-        false => (IPPROTO_IPV6, IPV6_HOPLIMIT),
-    }
-}
-
 fn nothing() -> Received {
     Received {
         bytes: Vec::new(),
@@ -479,7 +463,7 @@ fn nothing() -> Received {
         cred: NOBODY,
         rights: Vec::new(),
         segment: None,
-        hops: None,
+        packet: None,
     }
 }
 

@@ -1,13 +1,23 @@
-//! `struct msghdr` and control messages: descriptors, credentials, and lengths of datagrams.
+//! `struct msghdr` and control messages: descriptors, credentials, lengths of datagrams, addresses and
+//! hop limits of packets, time stamps.
 
+use crate::arch::clock::{self, SECOND};
 use crate::fs::process::{Descriptor, FileId};
 use crate::kernel::Kernel;
 use crate::mm::user;
+use crate::net::Received;
+use crate::net::address::Family;
+use crate::net::socket::Socket;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use hartline_linux::errno::Errno;
-use hartline_linux::in_::{IPPROTO_UDP, UDP_SEGMENT};
+use hartline_linux::in_::{
+    IP_PKTINFO, IP_TTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP, InPktinfo, UDP_GRO, UDP_SEGMENT,
+};
+use hartline_linux::in6::{IPV6_HOPLIMIT, IPV6_PKTINFO, IPV6_RECVPKTINFO, In6Pktinfo};
 use hartline_linux::socket::{
-    Cmsghdr, MSG_CMSG_CLOEXEC, MSG_CTRUNC, Msghdr, SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET, Ucred,
+    Cmsghdr, MSG_CMSG_CLOEXEC, MSG_CTRUNC, Msghdr, SCM_CREDENTIALS, SCM_RIGHTS, SO_PASSCRED,
+    SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SOL_SOCKET, Ucred,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -27,13 +37,17 @@ pub(super) struct Control {
     pub cred: Option<Ucred>,
     /// The bytes in each datagram that the message is split into (`UDP_SEGMENT`).
     pub segment: Option<u16>,
+    /// The source address of the packet (`IP_PKTINFO`, `IPV6_PKTINFO`).
+    pub source: Option<IpAddr>,
+    /// The hop limit of the packet (`IP_TTL`, `IPV6_HOPLIMIT`).
+    pub hops: Option<u8>,
 }
 
-/// A control message with a number: level and type, and the number.
-pub(super) type Number = ((i32, i32), i32);
-
-/// A control message: level, type, and data.
+/// A control message that a program sends: level, type, and data.
 type ControlMessage<'a> = (i32, i32, &'a [u8]);
+
+/// A control message that a program receives: level and type, and data.
+pub(super) type Ancillary = ((i32, i32), Vec<u8>);
 
 /// Splits the next control message off the front of control data.
 ///
@@ -86,22 +100,120 @@ pub(super) fn read_control(kernel: &mut Kernel, header: &Msghdr) -> Result<Contr
     Ok(control)
 }
 
-/// Reads the control data of a UDP message.
-pub(super) fn read_udp_control(kernel: &mut Kernel, header: &Msghdr) -> Result<Control, Errno> {
+/// Reads the control data of a UDP or ICMP message of a socket of this family.
+pub(super) fn read_udp_control(
+    kernel: &mut Kernel,
+    header: &Msghdr,
+    family: Family,
+) -> Result<Control, Errno> {
     let mut control = Control::default();
     let bytes = control_bytes(kernel, header)?;
     let mut rest = bytes.as_slice();
     while let Some((level, kind, data)) = next(&mut rest)? {
-        match (level, kind, data) {
-            (IPPROTO_UDP, UDP_SEGMENT, &[low, high]) => {
-                control.segment = Some(u16::from_le_bytes([low, high]));
+        match (level, kind) {
+            (IPPROTO_UDP, UDP_SEGMENT) => {
+                let size = data.try_into().map_err(|_| Errno::EINVAL)?;
+                control.segment = Some(u16::from_le_bytes(size));
             }
-            (IPPROTO_UDP, ..) => return Err(Errno::EINVAL),
-            // These control messages are packet hints, which are ignored.
+            (IPPROTO_UDP, _) => return Err(Errno::EINVAL),
+            (IPPROTO_IP, IP_PKTINFO) => {
+                let info = InPktinfo::read_from_bytes(data).map_err(|_| Errno::EINVAL)?;
+                check_interface(kernel, info.ipi_ifindex.cast_unsigned())?;
+                control.source = known(info.ipi_spec_dst.into());
+            }
+            (IPPROTO_IP, IP_TTL) => match number(data)? {
+                hops @ 1..=255 => control.hops = u8::try_from(hops).ok(),
+                _ => return Err(Errno::EINVAL),
+            },
+            (IPPROTO_IPV6, IPV6_PKTINFO) if family == Family::Inet6 => {
+                let info = In6Pktinfo::read_from_bytes(data).map_err(|_| Errno::EINVAL)?;
+                check_interface(kernel, info.ipi6_ifindex)?;
+                control.source = known(IpAddr::from(info.ipi6_addr).to_canonical());
+            }
+            (IPPROTO_IPV6, IPV6_HOPLIMIT) if family == Family::Inet6 => match number(data)? {
+                // -1 stands for the default.
+                hops @ -1..=255 => control.hops = u8::try_from(hops).ok(),
+                _ => return Err(Errno::EINVAL),
+            },
+            // Other control messages are packet hints, which are ignored.
             _ => {}
         }
     }
     Ok(control)
+}
+
+/// The number in a control message.
+fn number(data: &[u8]) -> Result<i32, Errno> {
+    let bytes = data.try_into().map_err(|_| Errno::EINVAL)?;
+    Ok(i32::from_le_bytes(bytes))
+}
+
+/// A source address; none if it is unspecified.
+fn known(ip: IpAddr) -> Option<IpAddr> {
+    (!ip.is_unspecified()).then_some(ip)
+}
+
+/// Checks that there is an interface with this index, which is 0 for any.
+fn check_interface(kernel: &Kernel, index: u32) -> Result<(), Errno> {
+    let mut interfaces = kernel.net.interfaces().into_iter();
+    match index == 0 || interfaces.any(|interface| interface.index == index) {
+        true => Ok(()),
+        false => Err(Errno::ENODEV),
+    }
+}
+
+/// The control messages of a received message that the options of its socket ask for, except
+/// descriptors. Time stamps are the time of this call.
+pub(super) fn ancillary(socket: &Socket, received: &Received) -> Vec<Ancillary> {
+    let (options, mut all) = (&socket.options, Vec::new());
+    for (name, unit) in [(SO_TIMESTAMP_OLD, 1000), (SO_TIMESTAMPNS_OLD, 1)] {
+        if socket.has_messages() && options.is_on(name) {
+            let now = clock::realtime();
+            let time = [now / SECOND, now % SECOND / unit];
+            all.push(((SOL_SOCKET, name), time.as_bytes().to_vec()));
+        }
+    }
+    if socket.family == Family::Unix && options.is_on(SO_PASSCRED) {
+        let kind = (SOL_SOCKET, SCM_CREDENTIALS);
+        all.push((kind, received.cred.as_bytes().to_vec()));
+    }
+    if let Some(segment) = received.segment.filter(|_| options.takes_several()) {
+        let kind = (IPPROTO_UDP, UDP_GRO);
+        all.push((kind, i32::from(segment).as_bytes().to_vec()));
+    }
+    let Some(packet) = received.packet else {
+        return all;
+    };
+    if socket.family == Family::Inet6 && options.has_flag(IPPROTO_IPV6, IPV6_RECVPKTINFO) {
+        let to = match packet.to {
+            IpAddr::V4(to) => to.to_ipv6_mapped(),
+            IpAddr::V6(to) => to,
+        };
+        let info = In6Pktinfo {
+            ipi6_addr: to.octets(),
+            ipi6_ifindex: packet.interface,
+        };
+        all.push(((IPPROTO_IPV6, IPV6_PKTINFO), info.as_bytes().to_vec()));
+    }
+    if let IpAddr::V4(to) = packet.to
+        && options.has_flag(IPPROTO_IP, IP_PKTINFO)
+    {
+        let info = InPktinfo {
+            ipi_ifindex: packet.interface.cast_signed(),
+            ipi_spec_dst: to.octets(),
+            ipi_addr: to.octets(),
+        };
+        all.push(((IPPROTO_IP, IP_PKTINFO), info.as_bytes().to_vec()));
+    }
+    let is_ipv4 = packet.to.is_ipv4();
+    if options.wants_hops(is_ipv4) {
+        let kind = match is_ipv4 {
+            true => (IPPROTO_IP, IP_TTL),
+            false => (IPPROTO_IPV6, IPV6_HOPLIMIT),
+        };
+        all.push((kind, i32::from(packet.hops).as_bytes().to_vec()));
+    }
+    all
 }
 
 fn read_rights(kernel: &Kernel, data: &[u8], rights: &mut Vec<FileId>) -> Result<(), Errno> {
@@ -115,25 +227,20 @@ fn read_rights(kernel: &Kernel, data: &[u8], rights: &mut Vec<FileId>) -> Result
     Ok(())
 }
 
-/// Writes the control data of a received message: credentials if the program wants them, numbers
-/// such as the hop limit, each with level and type, and descriptors, which the program then owns.
-/// Data without room is dropped. Returns the length of the data and the message flags.
+/// Writes the control data of a received message: `messages`, and descriptors, which the program then
+/// owns. Data without room is dropped. Returns the length of the data and the message flags.
 pub(super) fn write_control(
     kernel: &mut Kernel,
     header: &Msghdr,
-    (cred, numbers): (Option<Ucred>, &[Option<Number>]),
+    messages: &[Ancillary],
     rights: Vec<FileId>,
     flags: u32,
 ) -> Result<(u64, u32), Errno> {
     let room = usize::try_from(header.msg_controllen.min(MAX_CONTROL)).unwrap_or(0);
     let mut bytes = Vec::new();
     let mut msg_flags = flags & MSG_CMSG_CLOEXEC;
-    if let Some(cred) = cred {
-        let kind = (SOL_SOCKET, SCM_CREDENTIALS);
-        msg_flags |= append(&mut bytes, room, kind, cred.as_bytes());
-    }
-    for (kind, number) in numbers.iter().flatten() {
-        msg_flags |= append(&mut bytes, room, *kind, number.as_bytes());
+    for (kind, data) in messages {
+        msg_flags |= append(&mut bytes, room, *kind, data);
     }
     if !rights.is_empty() {
         let fits = room.saturating_sub(bytes.len()).saturating_sub(HEADER) / 4;

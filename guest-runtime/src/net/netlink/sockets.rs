@@ -129,7 +129,7 @@ impl Network {
             },
             rights: Vec::new(),
             segment: None,
-            hops: None,
+            packet: None,
         });
         self.touch_input(id);
     }

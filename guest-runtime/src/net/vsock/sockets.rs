@@ -262,7 +262,7 @@ impl Network {
             cred: NOBODY,
             rights: Vec::new(),
             segment: None,
-            hops: None,
+            packet: None,
         });
         self.touch_input(id);
     }

@@ -68,12 +68,12 @@ impl Datagrams {
     }
 
     /// Sends a datagram, or drops it if there is no room.
-    pub fn send(&mut self, stack: &mut Stack, ends: Ends, payload: &[u8]) {
+    pub fn send(&mut self, stack: &mut Stack, ends: Ends, payload: &[u8], hops: u8) {
         let length = frame::udp_packet_length(ends.remote.ip(), payload.len());
         // The device cannot compute the checksum of a fragmented datagram.
         let with_checksum = length > stack.capabilities.mtu;
         if let Ok(packet) = self.socket(ends.remote.ip()).send(length) {
-            frame::udp_packet(packet, ends, payload, with_checksum);
+            frame::udp_packet(packet, (ends, hops), payload, with_checksum);
         }
         self.egress(stack);
     }
@@ -89,11 +89,17 @@ impl Datagrams {
 
     /// Sends datagrams of `size` bytes each; the last may be shorter. If the device supports UDP
     /// segmentation, they go in one packet. Datagrams without room are dropped.
-    pub fn send_several(&mut self, stack: &mut Stack, ends: Ends, payload: &[u8], size: u16) {
+    pub fn send_several(
+        &mut self,
+        stack: &mut Stack,
+        ends: Ends,
+        (payload, size): (&[u8], u16),
+        hops: u8,
+    ) {
         let length = frame::udp_packet_length(ends.remote.ip(), payload.len());
         if !stack.capabilities.datagrams || length > LONGEST_PACKET {
             for datagram in payload.chunks(usize::from(size).max(1)) {
-                self.send(stack, ends, datagram);
+                self.send(stack, ends, datagram, hops);
             }
             return;
         }
@@ -102,7 +108,7 @@ impl Datagrams {
         let head = frame::udp_packet_length(ends.remote.ip(), 0);
         if waiting + payload.len() <= QUEUE.1
             && let Ok(packet) = self.socket(ends.remote.ip()).send(head)
-            && frame::udp_head(packet, ends, payload.len()).is_some()
+            && frame::udp_head(packet, (ends, hops), payload.len()).is_some()
         {
             tails.push_back(Tail {
                 payload: payload.to_vec(),

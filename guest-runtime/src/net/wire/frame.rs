@@ -183,6 +183,15 @@ pub(super) fn parse_ip(frame: &[u8]) -> Result<Ip<'_>, Kind<'static>> {
     }
 }
 
+/// Returns the hop limit of an IP packet without an Ethernet header.
+pub(super) fn hops(packet: &[u8]) -> u8 {
+    let offset = match packet.first().map(|first| first >> 4) {
+        Some(4) => 8,
+        _ => 7,
+    };
+    packet.get(offset).copied().unwrap_or(0)
+}
+
 /// Classifies a frame. Verifies TCP and UDP checksums unless `is_verified`.
 pub(super) fn classify(frame: &[u8], is_verified: bool) -> Kind<'_> {
     let ip = match parse_ip(frame) {
@@ -479,11 +488,11 @@ pub(super) fn pseudo_header(from: IpAddr, to: IpAddr, protocol: IpProtocol, leng
 /// device computes the checksum.
 pub(super) fn udp_packet(
     to: &mut [u8],
-    ends: Ends,
+    (ends, hops): (Ends, u8),
     payload: &[u8],
     with_checksum: bool,
 ) -> Option<()> {
-    let mut udp = udp_headers(to, ends, payload.len(), payload.len())?;
+    let mut udp = udp_headers(to, (ends, hops), payload.len(), payload.len())?;
     udp.payload_mut().copy_from_slice(payload);
     if with_checksum {
         udp.fill_checksum(&ends.local.ip().into(), &ends.remote.ip().into());
@@ -496,7 +505,7 @@ pub(super) const LONGEST_HEAD: usize = ETHERNET + smoltcp::wire::IPV6_HEADER_LEN
 
 /// Writes the headers of a UDP datagram whose `payload` bytes follow elsewhere. The frame must be
 /// completed by [`join`].
-pub(super) fn udp_head(to: &mut [u8], ends: Ends, payload: usize) -> Option<()> {
+pub(super) fn udp_head(to: &mut [u8], ends: (Ends, u8), payload: usize) -> Option<()> {
     udp_headers(to, ends, 0, payload).map(drop)
 }
 
@@ -504,7 +513,7 @@ pub(super) fn udp_head(to: &mut [u8], ends: Ends, payload: usize) -> Option<()> 
 /// without headers.
 fn udp_headers(
     to: &mut [u8],
-    ends: Ends,
+    (ends, hops): (Ends, u8),
     payload: usize,
     all: usize,
 ) -> Option<UdpPacket<&mut [u8]>> {
@@ -514,7 +523,7 @@ fn udp_headers(
         ends.remote.ip().into(),
         IpProtocol::Udp,
         length,
-        64,
+        hops,
     );
     let start = ip_header.header_len();
     ip_header.emit(to.get_mut(..start)?, &ChecksumCapabilities::ignored());

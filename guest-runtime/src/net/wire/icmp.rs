@@ -1,6 +1,6 @@
 //! ICMP messages in frames, and their checksums.
 
-use super::frame::{Ip, UDP, parse_ip, pseudo_header, udp_packet_length};
+use super::frame::{Ip, UDP, hops, parse_ip, pseudo_header, udp_packet_length};
 use super::link::ETHERNET;
 use crate::convert::{low_u16, low_u32};
 use core::net::IpAddr;
@@ -36,14 +36,14 @@ pub(super) fn parse_ipv4(packet: &[u8]) -> Option<Icmp<'_>> {
 }
 
 fn parse_in<'a>(packet: &'a [u8], ip: Ip<'a>) -> Option<Icmp<'a>> {
-    let (protocol, hops) = match ip.source {
-        IpAddr::V4(_) => (IpProtocol::Icmp, packet.get(8)?),
-        IpAddr::V6(_) => (IpProtocol::Icmpv6, packet.get(7)?),
+    let protocol = match ip.source {
+        IpAddr::V4(_) => IpProtocol::Icmp,
+        IpAddr::V6(_) => IpProtocol::Icmpv6,
     };
     let icmp = Icmp {
         from: ip.source,
         to: ip.destination,
-        hops: *hops,
+        hops: hops(packet),
         message: ip.payload,
     };
     (ip.protocol == protocol && is_intact(&icmp)).then_some(icmp)

@@ -24,7 +24,7 @@ pub use link::{Capabilities, Packet, Receive, Transmit};
 pub use patience::{Patience, Probes};
 
 use super::Network;
-use super::interfaces::{self, Traffic};
+use super::interfaces::{self, ETHERNET, Traffic};
 use super::queue::NOBODY;
 use crate::convert::low_u32;
 use alloc::boxed::Box;
@@ -144,7 +144,7 @@ impl Wire {
     #[must_use]
     pub fn interface(&self) -> interfaces::Interface {
         interfaces::Interface {
-            index: interfaces::ETHERNET,
+            index: ETHERNET,
             name: "eth0",
             flags: IFF_UP | IFF_BROADCAST | IFF_RUNNING | IFF_LOWER_UP,
             mac: self.stack.capabilities.mac,
@@ -231,10 +231,10 @@ impl Wire {
     /// `EINVAL` if the interface cannot send from `from`, `EMSGSIZE`.
     pub(super) fn send_datagram(
         &mut self,
-        from: SocketAddr,
-        to: SocketAddr,
+        (from, to): (SocketAddr, SocketAddr),
         payload: &[u8],
         segment: Option<u16>,
+        hops: u8,
     ) -> Result<usize, Errno> {
         if from.is_ipv4() != to.is_ipv4() || !self.has_address(from.ip()) {
             return Err(Errno::EINVAL);
@@ -250,10 +250,10 @@ impl Wire {
             remote: to,
         };
         match segment {
-            Some(size) => self
-                .datagrams
-                .send_several(&mut self.stack, ends, payload, size),
-            None => self.datagrams.send(&mut self.stack, ends, payload),
+            Some(size) => {
+                (self.datagrams).send_several(&mut self.stack, ends, (payload, size), hops);
+            }
+            None => self.datagrams.send(&mut self.stack, ends, payload, hops),
         }
         self.flush();
         Ok(payload.len())
@@ -282,7 +282,7 @@ impl Wire {
         if let Some(message) = icmp::parse(frame)
             && (self.has_address(message.to) || frame::is_group(message.to))
         {
-            net.deliver_icmp(&message, NOBODY);
+            net.deliver_icmp(&message, ETHERNET, NOBODY);
         }
     }
 
@@ -335,7 +335,9 @@ impl Wire {
             }
             Kind::Udp { ends, payload } => {
                 let is_own = self.has_address(ends.local.ip()) || frame::is_group(ends.local.ip());
-                if is_own && net.deliver_udp(ends.local, ends.remote, payload, packet.segment) {
+                let hops = frame::hops(frame.get(link::ETHERNET..).unwrap_or_default());
+                let (from, to) = (ends.remote, ends.local);
+                if is_own && net.deliver_udp((to, from), payload, packet.segment, hops) {
                     return;
                 }
                 match &mut self.dhcp {
@@ -350,9 +352,10 @@ impl Wire {
             Kind::Fragment => {
                 if let Some(packet) = self.datagrams.fragment(&mut self.stack, frame) {
                     if let Some((ends, payload)) = frame::datagram(&packet) {
-                        net.deliver_udp(ends.local, ends.remote, payload, None);
+                        let hops = frame::hops(&packet);
+                        net.deliver_udp((ends.local, ends.remote), payload, None, hops);
                     } else if let Some(message) = icmp::parse_ipv4(&packet) {
-                        net.deliver_icmp(&message, NOBODY);
+                        net.deliver_icmp(&message, ETHERNET, NOBODY);
                     }
                 }
             }

@@ -2,8 +2,22 @@
 
 use super::*;
 use crate::convert::{low_u8, low_u16, sign_extended};
+use crate::net::datagram::SendOptions;
+use crate::net::interfaces::ETHERNET;
+use crate::net::queue::PacketInfo;
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{IPPROTO_UDP, UDP_GRO};
+
+const PLAIN: SendOptions = SendOptions {
+    segment: 0,
+    source: None,
+    hops: None,
+};
+
+/// Cuts a message into datagrams of this length.
+fn cut(segment: u16) -> SendOptions {
+    SendOptions { segment, ..PLAIN }
+}
 
 fn socket(net: &mut Network, family: Family) -> SocketId {
     net.add(Socket::new(family, Type::Datagram, WHO)).unwrap()
@@ -19,7 +33,7 @@ fn datagrams_of_all_sizes() {
         let data: Vec<u8> = (0..length).map(|n| low_u8(sign_extended(n))).collect();
         let to = Some(address(2, 53));
         assert_eq!(
-            hosts.0[0].send_udp(client, &data, to, 0, WHO),
+            hosts.0[0].send_udp(client, &data, to, PLAIN, WHO),
             Ok(data.len())
         );
         hosts.run();
@@ -27,14 +41,20 @@ fn datagrams_of_all_sizes() {
         assert_eq!(received.bytes, data, "{length}");
         let from = received.from.socket_addr().unwrap();
         assert_eq!(from.ip(), address(1, 0).ip());
+        let packet = PacketInfo {
+            to: address(2, 0).ip(),
+            interface: ETHERNET,
+            hops: 64,
+        };
+        assert_eq!(received.packet, Some(packet), "{length}");
         hosts.0[1]
-            .send_udp(server, b"ok", Some(from), 0, WHO)
+            .send_udp(server, b"ok", Some(from), PLAIN, WHO)
             .unwrap();
         hosts.run();
         assert_eq!(hosts.0[0].receive(client, 9, false).unwrap().bytes, b"ok");
     }
     let far = Some(SocketAddr::new([10, 9, 9, 9].into(), 1));
-    let result = hosts.0[0].send_udp(client, b"x", far, 0, WHO);
+    let result = hosts.0[0].send_udp(client, b"x", far, PLAIN, WHO);
     assert_eq!(result, Err(Errno::ENETUNREACH));
     let there = SocketAddr::new("fd00::2".parse().unwrap(), 53);
     // smoltcp sends at most one neighbour solicitation a second.
@@ -43,11 +63,11 @@ fn datagrams_of_all_sizes() {
     hosts.0[1].bind_inet(server, there, true).unwrap();
     let client = socket(&mut hosts.0[0], Family::Inet6);
     hosts.0[0]
-        .send_udp(client, b"six", Some(there), 0, WHO)
+        .send_udp(client, b"six", Some(there), PLAIN, WHO)
         .unwrap();
     hosts.run();
     assert_eq!(hosts.0[1].receive(server, 9, false).unwrap().bytes, b"six");
-    let result = hosts.0[0].send_udp(client, &[0; 1453], Some(there), 0, WHO);
+    let result = hosts.0[0].send_udp(client, &[0; 1453], Some(there), PLAIN, WHO);
     assert_eq!(result, Err(Errno::EMSGSIZE));
 }
 
@@ -87,7 +107,7 @@ fn several_datagrams_go_in_one_packet() {
             hosts.0[1].bind_inet(server, to, true).unwrap();
             let client = socket(&mut hosts.0[0], family);
             let send = |hosts: &mut Hosts, bytes: &[u8], size| {
-                let sent = hosts.0[0].send_udp(client, bytes, Some(to), size, WHO);
+                let sent = hosts.0[0].send_udp(client, bytes, Some(to), cut(size), WHO);
                 assert_eq!(sent, Ok(bytes.len()));
             };
             // The neighbour is unresolved. A packet without a tail is sent by itself.
@@ -140,7 +160,8 @@ fn there_may_be_too_many_or_too_long_ones() {
             (65_508, longest, Err(Errno::EMSGSIZE)),
         ] {
             let bytes = vec![0; length];
-            let sent = hosts.0[0].send_udp(client, &bytes, Some(to), low_u16(size as u64), WHO);
+            let sent =
+                hosts.0[0].send_udp(client, &bytes, Some(to), cut(low_u16(size as u64)), WHO);
             assert_eq!(sent, expected, "{length} {size}");
         }
     }
@@ -154,10 +175,12 @@ fn headers_that_lie_are_counted() {
     hosts.0[1].bind_inet(server, address(2, 53), true).unwrap();
     let client = socket(&mut hosts.0[0], Family::Inet);
     let to = Some(address(2, 53));
-    hosts.0[0].send_udp(client, b"first", to, 0, WHO).unwrap();
+    hosts.0[0]
+        .send_udp(client, b"first", to, PLAIN, WHO)
+        .unwrap();
     hosts.run();
     hosts.0[0]
-        .send_udp(client, &[7; 300], to, 100, WHO)
+        .send_udp(client, &[7; 300], to, cut(100), WHO)
         .unwrap();
     let right = there.borrow()[0].clone();
     let errors = |hosts: &Hosts| hosts.0[1].wire.as_ref().unwrap().interface().traffic[0].errors;
@@ -190,4 +213,43 @@ fn headers_that_lie_are_counted() {
     there.borrow_mut().push_back(right);
     hosts.run();
     assert_eq!(received(&mut hosts.0[1], server), [(100, None); 3]);
+}
+
+#[test]
+fn a_message_says_its_source_and_hop_limit() {
+    let mut hosts = Hosts::new();
+    for (number, (family, there)) in locations(2).into_iter().enumerate() {
+        // smoltcp sends at most one neighbour solicitation a second.
+        advance(1000);
+        let (_, here) = locations(1)[number];
+        let server = socket(&mut hosts.0[1], family);
+        hosts.0[1].bind_inet(server, there, true).unwrap();
+        let client = socket(&mut hosts.0[0], family);
+        let options = |source, segment| SendOptions {
+            segment,
+            source: Some(source),
+            hops: Some(7),
+        };
+        for segment in [0, 100] {
+            let options = options(here.ip(), segment);
+            let sent = hosts.0[0].send_udp(client, &[5; 150], Some(there), options, WHO);
+            assert_eq!(sent, Ok(150));
+            hosts.run();
+            let received = hosts.0[1].receive(server, 500, false).unwrap();
+            assert_eq!(received.packet.map(|packet| packet.hops), Some(7));
+            assert_eq!(received.from.socket_addr().unwrap().ip(), here.ip());
+            while hosts.0[1].receive(server, 500, false).is_ok() {}
+        }
+        // Neither a foreign address, nor one that does not fit the destination.
+        for source in [there.ip(), locations(1)[1 - number].1.ip()] {
+            let options = options(source, 0);
+            let sent = hosts.0[0].send_udp(client, b"x", Some(there), options, WHO);
+            let expected = match family {
+                Family::Inet => Errno::ENETUNREACH,
+                _ => Errno::EINVAL,
+            };
+            assert_eq!(sent, Err(expected));
+        }
+        hosts.0[1].close(server);
+    }
 }

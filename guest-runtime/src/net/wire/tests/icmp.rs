@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::convert::{low_u8, sign_extended};
+use crate::net::datagram::SendOptions;
+use crate::net::interfaces::ETHERNET;
 use hartline_linux::errno::Errno;
 
 #[test]
@@ -22,14 +24,15 @@ fn echo_requests_are_answered_by_the_other_host() {
         for length in [8, 9, 1400] {
             let mut bytes: Vec<u8> = (0..length).map(|n| low_u8(sign_extended(n))).collect();
             bytes[..2].copy_from_slice(&[request, 0]);
-            let sent = hosts.0[0].send_icmp(id, &bytes, Some(to), WHO);
+            let sent = hosts.0[0].send_icmp(id, &bytes, Some(to), SendOptions::default(), WHO);
             assert_eq!(sent, Ok(bytes.len()));
             hosts.run();
             let received = hosts.0[0].receive(id, 65_536, false).unwrap();
             assert_eq!(received.from.socket_addr(), Some(to));
             assert_eq!(received.bytes[0], reply);
             assert_eq!(received.bytes[6..], bytes[6..], "{length}");
-            assert_eq!(received.hops, Some(64));
+            let packet = received.packet.unwrap();
+            assert_eq!((packet.hops, packet.interface), (64, ETHERNET));
         }
         let far = SocketAddr::new([10, 9, 9, 9].into(), 0);
         let expected = match family {
@@ -37,7 +40,7 @@ fn echo_requests_are_answered_by_the_other_host() {
             _ => Errno::EINVAL,
         };
         let bytes = [request, 0, 0, 0, 0, 0, 0, 0];
-        let sent = hosts.0[0].send_icmp(id, &bytes, Some(far), WHO);
+        let sent = hosts.0[0].send_icmp(id, &bytes, Some(far), SendOptions::default(), WHO);
         assert_eq!(sent, Err(expected));
     }
 }
