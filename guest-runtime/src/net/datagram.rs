@@ -242,7 +242,7 @@ impl Network {
             }
             None => {
                 let first = segment.map_or(bytes.len(), usize::from).min(bytes.len());
-                self.refuse_datagram(id, (to, to.ip()), &bytes[..first]);
+                self.refuse_datagram(id, to, &bytes[..first]);
             }
         }
         Ok(bytes.len())

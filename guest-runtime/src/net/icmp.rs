@@ -3,20 +3,18 @@
 
 use super::address::Address;
 use super::datagram::{SendOptions, unbound};
+use super::errors::Reason;
 use super::interfaces::LOOPBACK;
 use super::queue::{Message, NOBODY, PacketInfo};
-use super::socket::{Ports, SocketId};
+use super::socket::{Ports, Socket, SocketId};
 use super::wire::{Icmp, checksum, is_intact};
 use super::{Network, Route};
 use crate::convert::{low_u8, sign_extended};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use hartline_linux::errno::Errno;
-use hartline_linux::icmp::{
-    ICMP_DEST_UNREACH, ICMP_ECHO, ICMP_ECHOREPLY, ICMP_PORT_UNREACH, ICMPV6_ECHO_REPLY,
-    ICMPV6_ECHO_REQUEST,
-};
-use hartline_linux::in_::{IPPROTO_ICMP, IPPROTO_UDP};
+use hartline_linux::icmp::{ICMP_ECHO, ICMP_ECHOREPLY, ICMPV6_ECHO_REPLY, ICMPV6_ECHO_REQUEST};
+use hartline_linux::in_::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_UDP};
 use hartline_linux::socket::Ucred;
 
 /// The protocol's number in IPv4 headers.
@@ -25,6 +23,8 @@ const PROTOCOL: u8 = low_u8(sign_extended(IPPROTO_ICMP));
 const HEADER: usize = 8;
 /// Length of an IPv4 header without options, bytes.
 const IPV4_HEADER: usize = 20;
+/// Length of an IPv6 header, bytes.
+const IPV6_HEADER: usize = 40;
 /// Longest IP packet, bytes.
 const LONGEST: usize = 65_535;
 
@@ -182,9 +182,7 @@ impl Network {
             });
             self.touch_input(id);
         }
-        if kind == ICMP_DEST_UNREACH && packet.to.is_ipv4() {
-            self.take_icmp_error(packet);
-        }
+        self.take_icmp_error(packet);
     }
 
     fn receives_icmp(&self, id: SocketId, packet: &Icmp<'_>, kind: u8) -> bool {
@@ -208,55 +206,93 @@ impl Network {
             && remote.is_none_or(|remote| remote.ip() == packet.from)
     }
 
-    /// Reports that an echo request or a UDP datagram, whose packet the error message quotes, did not
-    /// arrive. As on Linux, sockets receive it if they are connected or have `IP_RECVERR`.
+    /// Reports that an echo request or a UDP datagram, whose packet an error message quotes, did not
+    /// arrive. Does nothing for another message.
     fn take_icmp_error(&mut self, packet: &Icmp<'_>) {
-        let Some(quoted) = packet.message.get(HEADER..) else {
+        let is_ipv4 = packet.to.is_ipv4();
+        let reason = Reason::of(packet.message, is_ipv4);
+        let quoted = packet
+            .message
+            .get(HEADER..)
+            .and_then(|quoted| match is_ipv4 {
+                true => Quoted::of_v4(quoted),
+                false => Quoted::of_v6(quoted),
+            });
+        let (Some(reason), Some(quoted)) = (reason, quoted) else {
             return;
         };
-        let length = quoted
-            .first()
-            .map_or(0, |first| usize::from(first & 15) * 4);
-        let Some(request) = quoted.get(length..).filter(|_| length >= IPV4_HEADER) else {
-            return;
-        };
-        if packet.message.get(1) == Some(&ICMP_PORT_UNREACH)
-            && let Some((from, to, bytes)) = quoted_datagram(quoted, request)
+        if let Some((from, to, bytes)) = quoted.datagram()
             && let Some(id) = self.receiver(from, to)
         {
-            self.refuse_datagram(id, (to, packet.from), bytes);
+            self.report_error(id, (to, packet.from), bytes, reason);
         }
-        let is_request = quoted.get(9) == Some(&PROTOCOL) && request.first() == Some(&ICMP_ECHO);
-        let Some(identifier) = identifier(request).filter(|_| is_request) else {
+        let Some(identifier) = quoted.echo() else {
             return;
         };
+        let to = SocketAddr::new(quoted.to, 0);
         for id in self.at_port(Ports::Icmp, identifier).to_vec() {
-            let wants = self.get(id).is_ok_and(|socket| {
-                socket.protocol() == IPPROTO_ICMP
-                    && (socket.is_connected() || socket.options.wants_errors(true))
-            });
-            if wants {
-                // The socket exists.
-                let _ = self.set_error(id, Errno::EHOSTUNREACH);
+            let is_same = |socket: &Socket| (socket.protocol() == IPPROTO_ICMP) == is_ipv4;
+            if self.get(id).is_ok_and(is_same) {
+                self.report_error(id, (to, packet.from), quoted.payload, reason);
             }
         }
     }
 }
 
-/// Source, destination and contents of a UDP datagram whose IPv4 packet is `quoted`, with `udp`
-/// behind its header.
-fn quoted_datagram<'a>(quoted: &[u8], udp: &'a [u8]) -> Option<(SocketAddr, SocketAddr, &'a [u8])> {
-    /// Length of the header of UDP, bytes.
-    const UDP_HEADER: usize = 8;
-    if quoted.get(9) != Some(&low_u8(sign_extended(IPPROTO_UDP))) {
-        return None;
+/// The packet that an error message quotes, at least its first bytes.
+struct Quoted<'a> {
+    from: IpAddr,
+    to: IpAddr,
+    protocol: u8,
+    payload: &'a [u8],
+}
+
+impl<'a> Quoted<'a> {
+    fn of_v4(packet: &'a [u8]) -> Option<Self> {
+        let length = usize::from(packet.first()? & 15) * 4;
+        let address = |at| Some(<[u8; 4]>::into(*packet.get(at..)?.first_chunk()?));
+        Some(Self {
+            from: address(12)?,
+            to: address(16)?,
+            protocol: packet[9],
+            payload: packet.get(length..).filter(|_| length >= IPV4_HEADER)?,
+        })
     }
-    let address = |at: usize, port: usize| {
-        let ip: [u8; 4] = *quoted.get(at..)?.first_chunk()?;
-        let port: [u8; 2] = *udp.get(port..)?.first_chunk()?;
-        Some(SocketAddr::new(ip.into(), u16::from_be_bytes(port)))
-    };
-    Some((address(12, 0)?, address(16, 2)?, udp.get(UDP_HEADER..)?))
+
+    fn of_v6(packet: &'a [u8]) -> Option<Self> {
+        let address = |at| Some(<[u8; 16]>::into(*packet.get(at..)?.first_chunk()?));
+        Some(Self {
+            from: address(8)?,
+            to: address(24)?,
+            protocol: packet[6],
+            payload: packet.get(IPV6_HEADER..)?,
+        })
+    }
+
+    /// Source, destination and contents of a UDP datagram.
+    fn datagram(&self) -> Option<(SocketAddr, SocketAddr, &'a [u8])> {
+        /// Length of the header of UDP, bytes.
+        const UDP_HEADER: usize = 8;
+        if self.protocol != low_u8(sign_extended(IPPROTO_UDP)) {
+            return None;
+        }
+        let port = |at: usize| Some(u16::from_be_bytes(*self.payload.get(at..)?.first_chunk()?));
+        let from = SocketAddr::new(self.from, port(0)?);
+        let to = SocketAddr::new(self.to, port(2)?);
+        Some((from, to, self.payload.get(UDP_HEADER..)?))
+    }
+
+    /// The identifier of an echo request.
+    fn echo(&self) -> Option<u16> {
+        let protocol = match self.to.is_ipv4() {
+            true => IPPROTO_ICMP,
+            false => IPPROTO_ICMPV6,
+        };
+        let [request, _] = echo_types(self.to.is_ipv4());
+        let is_request = self.protocol == low_u8(sign_extended(protocol))
+            && self.payload.first() == Some(&request);
+        identifier(self.payload).filter(|_| is_request)
+    }
 }
 
 /// The IPv4 header that a raw socket receives in front of a message.
@@ -283,6 +319,13 @@ mod tests {
     use super::super::socket::{Socket, Type};
     use super::*;
     use core::net::{Ipv4Addr, Ipv6Addr};
+    use hartline_linux::errqueue::SockExtendedErr;
+    use hartline_linux::icmp::{
+        ICMP_DEST_UNREACH, ICMP_PORT_UNREACH, ICMP_TIME_EXCEEDED, ICMPV6_TIME_EXCEED,
+    };
+    use hartline_linux::in_::{IP_RECVERR, IPPROTO_IP, IPPROTO_IPV6};
+    use hartline_linux::in6::IPV6_RECVERR;
+    use zerocopy::FromBytes;
 
     fn socket(net: &mut Network, family: Family, is_raw: bool) -> SocketId {
         let socket = Socket {
@@ -416,5 +459,76 @@ mod tests {
         assert_eq!(net.get(id).unwrap().error, None);
         take(&mut net, &message);
         assert_eq!(net.get(id).unwrap().error, Some(Errno::ECONNREFUSED));
+    }
+
+    #[test]
+    fn routers_are_reported_to_sockets_that_ask_for_errors() {
+        let mut net = Network::default();
+        let local: [(Family, IpAddr, (i32, i32), u8); 2] = [
+            (
+                Family::Inet,
+                Ipv4Addr::LOCALHOST.into(),
+                (IPPROTO_IP, IP_RECVERR),
+                ICMP_TIME_EXCEEDED,
+            ),
+            (
+                Family::Inet6,
+                Ipv6Addr::LOCALHOST.into(),
+                (IPPROTO_IPV6, IPV6_RECVERR),
+                ICMPV6_TIME_EXCEED,
+            ),
+        ];
+        for (family, ip, option, kind) in local {
+            let id = net
+                .add(Socket::new(family, Type::Datagram, NOBODY))
+                .unwrap();
+            let to = SocketAddr::new(ip, 33_434);
+            net.connect_udp(id, to).unwrap();
+            let port = net.get(id).unwrap().local.socket_addr().unwrap().port();
+            let mut quoted = match ip {
+                IpAddr::V4(_) => ipv4_header(&Icmp {
+                    from: ip,
+                    to: ip,
+                    hops: 1,
+                    message: &[0; 12],
+                }),
+                IpAddr::V6(ip) => {
+                    let head = [0x60, 0, 0, 0, 0, 12, 17, 1];
+                    [&head[..], &ip.octets(), &ip.octets()].concat()
+                }
+            };
+            if ip.is_ipv4() {
+                quoted[9] = low_u8(sign_extended(IPPROTO_UDP));
+            }
+            quoted.extend(port.to_be_bytes());
+            quoted.extend(to.port().to_be_bytes());
+            quoted.extend([0, 12, 0, 0, 1, 2, 3, 4]);
+            let message = [&[kind, 0, 0, 0, 0, 0, 0, 0][..], &quoted].concat();
+            let router = Icmp {
+                from: ip,
+                to: ip,
+                hops: 64,
+                message: &message,
+            };
+            // A router on the way is no reason to end a connection.
+            net.take_icmp_error(&router);
+            assert_eq!(net.get(id).unwrap().error, None);
+            let options = &mut net.get_mut(id).unwrap().options;
+            (options.set_number(option, 1, family, Type::Datagram)).unwrap();
+            for length in 0..message.len() - 4 {
+                net.take_icmp_error(&Icmp {
+                    message: &message[..length],
+                    ..router
+                });
+                assert_eq!(net.get(id).unwrap().error, None, "{length}");
+            }
+            net.take_icmp_error(&router);
+            assert_eq!(net.get(id).unwrap().error, Some(Errno::EHOSTUNREACH));
+            let report = net.take_report(id).unwrap();
+            assert_eq!((&report.bytes[..], report.to), (&[1, 2, 3, 4][..], to));
+            let data = report.data();
+            let (error, _) = SockExtendedErr::read_from_prefix(&data).unwrap();
+            assert_eq!((error.ee_type, error.ee_code), (kind, 0));
+        }
     }
 }
