@@ -48,6 +48,7 @@ pub mod limits;
 pub mod magic;
 pub mod membarrier;
 pub mod memfd;
+pub mod mempolicy;
 pub mod mman;
 pub mod mount;
 pub mod mqueue;

@@ -491,11 +491,13 @@ calls! {
     233 madvise(Pointer, Size, Int):
         Partial("no `MADV_REMOVE`, `MADV_HWPOISON` and `MADV_GUARD_INSTALL`; hints have no effect");
     234 remap_file_pages(Pointer, Size, Hex, Size, Hex): Missing;
-    235 mbind(Pointer, Size, Int, Pointer, Size, Hex): Missing;
-    236 get_mempolicy(Pointer, Pointer, Size, Pointer, Hex): Missing;
-    237 set_mempolicy(Int, Pointer, Size): Missing;
-    238 migrate_pages(Int, Size, Pointer, Pointer): Missing;
-    239 move_pages(Int, Size, Pointer, Pointer, Pointer, Hex): Missing;
+    235 mbind(Pointer, Size, Int, Pointer, Size, Hex):
+        Partial("there is one node; checked, but not stored");
+    236 get_mempolicy(Pointer, Pointer, Size, Pointer, Hex):
+        Partial("`MPOL_F_ADDR` reports `MPOL_DEFAULT`, also after `mbind`");
+    237 set_mempolicy(Int, Pointer, Size): Supported;
+    238 migrate_pages(Int, Size, Pointer, Pointer): Supported;
+    239 move_pages(Int, Size, Pointer, Pointer, Pointer, Hex): Partial("at most 1,048,576 pages");
     240 rt_tgsigqueueinfo(Int, Int, Signal, Pointer): Supported;
     241 perf_event_open(Pointer, Int, Int, Fd, Hex): Missing;
     242 accept4(Fd, Pointer, Pointer, Flags(SOCKET)): Supported;

@@ -186,12 +186,23 @@ pub struct Task {
     pub timer_slack: [u64; 2],
     /// `ioprio_set`: class and level.
     pub io_priority: u16,
+    /// `set_mempolicy`.
+    pub memory_policy: MemoryPolicy,
     /// The system calls that it may make.
     pub seccomp: Seccomp,
     /// Registers while the task does not run.
     pub(crate) registers: Option<Registers>,
     /// Signal state of the thread.
     pub(crate) signals: ThreadSignals,
+}
+
+/// A memory policy; the default one is `MPOL_DEFAULT` without nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryPolicy {
+    /// The mode (`MPOL_…`) with its flags.
+    pub mode: u32,
+    /// Nodes, as a bit set.
+    pub nodes: u64,
 }
 
 impl Task {
@@ -216,6 +227,7 @@ impl Task {
             policy: Policy::default(),
             timer_slack: [TIMER_SLACK; 2],
             io_priority: 0,
+            memory_policy: MemoryPolicy::default(),
             seccomp: Seccomp::Disabled,
             registers: None,
             signals: ThreadSignals::default(),

@@ -216,6 +216,7 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         policy: kernel.task().policy.of_child(),
         timer_slack: [kernel.task().timer_slack[0]; 2],
         io_priority: kernel.task().io_priority,
+        memory_policy: kernel.task().memory_policy,
         seccomp: kernel.task().seccomp.clone(),
         clear_child_tid: match has(CLONE_CHILD_CLEARTID) {
             true => args.child_tid,

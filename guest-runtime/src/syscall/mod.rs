@@ -26,6 +26,7 @@ mod ioctl;
 mod ipc;
 mod leases;
 mod memory;
+mod mempolicy;
 mod mount;
 mod mqueue;
 mod notify;
@@ -80,6 +81,7 @@ const AREAS: &[&[Entry]] = &[
     ipc::sem::CALLS,
     ipc::shm::CALLS,
     memory::CALLS,
+    mempolicy::CALLS,
     mount::CALLS,
     mqueue::CALLS,
     notify::CALLS,

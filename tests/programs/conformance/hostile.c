@@ -254,6 +254,17 @@ static const struct {
     {SYS_memfd_create, EINVAL, {ZEROS, FLAGS}},
     {SYS_close_range, EINVAL, {9, 8, 0}},
     {SYS_close_range, EINVAL, {4000, 4001, FLAGS}},
+    // Memory policies
+    {SYS_mbind, EINVAL, {1, 4096, 2, ZEROS, 64, 0}},
+    {SYS_mbind, EFAULT, {0, 4096, 2, BAD, 64, 0}},
+    {SYS_get_mempolicy, EINVAL, {0, 0, 0, 0, FLAGS}},
+    {SYS_get_mempolicy, EFAULT, {BAD, 0, 0, 0, 0}},
+    {SYS_set_mempolicy, EINVAL, {99, ZEROS, 64}},
+    {SYS_set_mempolicy, EFAULT, {2, BAD, 64}},
+    {SYS_migrate_pages, EINVAL, {0, 64, ZEROS, ZEROS}},
+    {SYS_migrate_pages, EFAULT, {0, 64, BAD, BAD}},
+    {SYS_move_pages, EINVAL, {0, 1, ZEROS, 0, ZEROS, FLAGS}},
+    {SYS_move_pages, EFAULT, {0, 1, BAD, 0, ZEROS, 0}},
     // Time
     {SYS_timerfd_create, EINVAL, {99, 0}},
     {SYS_timerfd_create, EINVAL, {CLOCK_MONOTONIC, FLAGS}},
