@@ -564,7 +564,7 @@ calls! {
         Partial("threads share everything; no namespaces (`EPERM`); locks of `fcntl` are not shared by \
             `CLONE_FILES`; no `set_tid`, `cgroup`");
     436 close_range(Fd, Fd, Hex):
-        Partial("`CLOSE_RANGE_UNSHARE` has no effect: other threads lose the descriptors too");
+        Partial("no `CLOSE_RANGE_UNSHARE` by a thread beside others (`EINVAL`)");
     437 openat2(DirFd, Path, Pointer, Size): Partial("no `RESOLVE_CACHED`");
     438 pidfd_getfd(Fd, Fd, Hex): Supported;
     439 faccessat2(DirFd, Path, Flags(ACCESS), Flags(AT)): Supported;

@@ -55,6 +55,14 @@ fn close_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if first > last || flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
+    if flags & CLOSE_RANGE_UNSHARE != 0 {
+        // As unshare(CLONE_FILES): threads share descriptors for good.
+        if kernel.process().threads != 1 {
+            return Err(Errno::EINVAL);
+        }
+        let (vfs, process) = kernel.file_state();
+        vfs.unshare_files(process);
+    }
     let (mut io, process) = kernel.io();
     let mut from = first;
     while let Some(fd) = process.fds.next(from).filter(|&fd| fd <= last) {

@@ -51,6 +51,11 @@ static int open_alone(void) {
     return fd == close(0) ? 97 : fd;
 }
 
+static int close_alone(void) {
+    // CLOSE_RANGE_UNSHARE
+    return close_range(opened, opened, 2) || fcntl(opened, F_GETFD) != -1;
+}
+
 static int execute(void) {
     // The new program has its own descriptors: the old ones stay open.
     fcntl(opened, F_SETFD, FD_CLOEXEC);
@@ -75,6 +80,8 @@ static void descriptors(void) {
     FAILS(fcntl(fd, F_GETFD), EBADF);
     CHECK(fcntl(0, F_GETFD) >= 0);
     opened = open("/dev/null", O_RDONLY);
+    GIVES(cloned(CLONE_FILES, close_alone), 0);
+    GIVES(fcntl(opened, F_GETFD), 0);
     GIVES(cloned(CLONE_FILES | CLONE_VM, execute), 7);
     GIVES(fcntl(opened, F_GETFD), FD_CLOEXEC);
     close(opened);
