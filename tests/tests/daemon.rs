@@ -27,6 +27,8 @@ mod networks;
 mod operating;
 #[path = "daemon/pages.rs"]
 mod pages;
+#[path = "daemon/place.rs"]
+mod place;
 #[path = "daemon/privileges.rs"]
 mod privileges;
 #[path = "daemon/requests.rs"]
@@ -88,6 +90,9 @@ const TESTS: &[(&str, Test)] = &[
     ("rate limit", lists::rate_limit),
     ("asynchronous runs", kept::asynchronous_runs),
     ("images on demand", kept::images_on_demand),
+    ("place of programs", place::of_programs),
+    ("place of programs in volumes", place::in_volumes),
+    ("place of programs of hartline run", place::of_run),
     ("run before the translation", kept::before_the_translation),
     ("garbage collection", kept::garbage_collection),
     ("volumes", volumes::volumes),

@@ -7,6 +7,7 @@ use super::copies::{Copies, Taken};
 use super::cost;
 use super::files::{Files, Volume};
 use super::nodes::{Node, Origin};
+use super::owners::Owners;
 use super::pool::Work;
 use super::space::Space;
 use super::usage::Names;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Server {
     pub(super) files: Files,
+    owners: Owners,
     copies: Arc<Copies>,
     taken: Taken,
 }
@@ -35,9 +37,16 @@ impl Server {
     pub fn new(volumes: Vec<Volume>, copies: Arc<Copies>) -> Self {
         Self {
             files: Files::new(volumes),
+            owners: Owners::default(),
             copies,
             taken: Taken::default(),
         }
+    }
+
+    /// The same server with other owners of files.
+    #[must_use]
+    pub fn with_owners(self, owners: Owners) -> Self {
+        Self { owners, ..self }
     }
 
     /// Serves a request and returns its answer.
@@ -150,11 +159,14 @@ impl Server {
                     volume: index,
                     read_only: volume.read_only,
                 };
-                answer.attributes = self.files.nodes.add(path, origin)?;
+                answer.attributes = self.owners.show(self.files.nodes.add(path, origin)?);
                 answer.args[0] = if volume.read_only { ROOT_READ_ONLY } else { 0 };
                 return Ok(data.put(&volume.guest));
             }
-            _ => answer.attributes = self.described(operation, args, data)?,
+            _ => {
+                let attributes = self.described(operation, args, data)?;
+                answer.attributes = self.owners.show(attributes);
+            }
         }
         Ok(0)
     }
@@ -186,9 +198,12 @@ impl Server {
                 self.files.set_mode(args[0], args[1])?;
             }
             Operation::SetOwner => {
-                let id = |id: u64| u32::try_from(id).map_err(|_| libc::EINVAL);
+                if args[1].max(args[2]) > u32::MAX.into() {
+                    return Err(libc::EINVAL);
+                }
+                let (user, group) = self.owners.translate(args[1], args[2]);
                 let path = self.files.changeable(args[0])?.path();
-                backend::set_owner(path, id(args[1])?, id(args[2])?)?;
+                backend::set_owner(path, user, group)?;
             }
             Operation::SetTimes => {
                 let time = |at: usize| (args[at].cast_signed(), args[at + 1].cast_signed());
@@ -271,7 +286,7 @@ impl Server {
             }
         };
         let path = self.files.limits.rename(origin.volume, names, make)?;
-        own(path.as_fd(), args[3], args[4])?;
+        own(path.as_fd(), self.owners.translate(args[3], args[4]))?;
         match operation {
             Operation::Create | Operation::CreateUnnamed => self.files.nodes.add_open(path, origin),
             _ => self.files.nodes.add(path, origin),
@@ -418,10 +433,8 @@ fn data_length(length: u64) -> usize {
 }
 
 /// Sets the owner of a new file, if this process may do that.
-fn own(file: BorrowedFd<'_>, uid: u64, gid: u64) -> Result<(), Errno> {
+fn own(file: BorrowedFd<'_>, (uid, gid): (u32, u32)) -> Result<(), Errno> {
     let (attributes, _) = backend::attributes(file)?;
-    let uid = u32::try_from(uid).unwrap_or(u32::MAX);
-    let gid = u32::try_from(gid).unwrap_or(u32::MAX);
     if (uid == u32::MAX || uid == attributes.uid) && (gid == u32::MAX || gid == attributes.gid) {
         return Ok(());
     }

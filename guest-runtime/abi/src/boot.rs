@@ -122,6 +122,8 @@ pub struct BootInfo {
     pub program: u32,
     /// Number of volumes ([`crate::volume`]).
     pub volumes: u32,
+    /// 1: the root file system is mounted read-only.
+    pub read_only: u32,
     /// Devices whose interrupts are delivered by vectors ([`crate::interrupt`]), one bit each; 0:
     /// the runtime reads interrupts from [`Shared::interrupts`] at safepoints.
     pub vectors: u32,
@@ -213,8 +215,8 @@ pub struct Shared {
     /// Guest-physical address of the image file that the runtime has mapped into each window of
     /// [`crate::layout::IMAGE_BASE`], or 0. A window never changes its file.
     pub windows: [u64; WINDOWS],
-    /// NUL-terminated strings: the program's path as the guest sees it
-    /// (AT_EXECFN), then arguments, then environment.
+    /// NUL-terminated strings: the program's path as the guest sees it (AT_EXECFN), the host name and
+    /// the working directory (each empty for the default), then arguments, then environment.
     pub arguments: [u8; ARGUMENTS_SIZE],
 }
 

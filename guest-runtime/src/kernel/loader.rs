@@ -2,6 +2,7 @@
 
 use crate::convert::{low_u32, to_usize};
 use crate::credentials::Credentials;
+use crate::fs::inode::MAY_EXEC;
 use crate::fs::types::Ino;
 use crate::fs::walk::Options;
 use crate::kernel::Kernel;
@@ -12,6 +13,7 @@ use crate::mm::{Backing, Label, MapLocation, MapRequest, MappedFile, Protection,
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::rc::Rc;
+use alloc::string::String;
 use alloc::vec::Vec;
 use hartline_abi::boot::{BootInfo, FileEntry};
 use hartline_abi::elf::{ElfError, PROGRAM_HEADER_SIZE, Program, ProgramType, Segment};
@@ -21,6 +23,7 @@ use hartline_linux::auxvec::{
 };
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
+use hartline_linux::mount::MS_RDONLY;
 use hartline_linux::resource::RLIMIT_STACK;
 use hartline_linux::syscall::nr;
 
@@ -49,6 +52,9 @@ pub enum LoadError {
     /// It is neither in the root file system nor in a volume, or it is not executable.
     #[error("{}", reason(*.0))]
     File(Errno),
+    /// Its working directory cannot be entered.
+    #[error("the working directory cannot be entered: {0}")]
+    Directory(Errno),
     /// Not an ELF file that can be loaded.
     #[error("the program cannot be loaded: {0}")]
     Elf(#[from] ElfError),
@@ -118,7 +124,8 @@ pub unsafe fn file_bytes(file: &FileEntry) -> Option<&'static [u8]> {
 /// The reason why it cannot be started.
 pub fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
     let boot = kernel.host.boot();
-    let strings = Strings::take(kernel, boot)?;
+    let (strings, place) = Strings::take(kernel, boot)?;
+    settle(kernel, boot, &place)?;
     let file = first_program(kernel, boot.program, &strings.path)?;
     let interpreter = open_interpreter(kernel, &file.program()?)?;
     // Without an inode in the root file system the program has no `/proc/self/exe`.
@@ -126,6 +133,43 @@ pub fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
         executable::set(kernel, ino);
     }
     load_files(kernel, &file, interpreter.as_ref(), strings)
+}
+
+/// Where the first program finds itself, as the VMM says; empty for the default.
+struct Place {
+    host_name: Vec<u8>,
+    directory: Vec<u8>,
+}
+
+/// Sets the host name, the working directory, and whether the root can be changed.
+fn settle(kernel: &mut Kernel, boot: &BootInfo, place: &Place) -> Result<(), LoadError> {
+    if !place.host_name.is_empty() {
+        kernel.names.node = String::from_utf8_lossy(&place.host_name).into_owned();
+    }
+    if !place.directory.is_empty() {
+        enter(kernel, &place.directory).map_err(LoadError::Directory)?;
+    }
+    if boot.read_only != 0 {
+        let top = kernel.vfs.fs.mounts().top();
+        if let Some(root) = kernel.vfs.fs.mount_mut(top) {
+            root.flags |= MS_RDONLY;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a directory the working directory of the first process.
+fn enter(kernel: &mut Kernel, path: &[u8]) -> Result<(), Errno> {
+    let ino = resolve(kernel, path)?;
+    let (vfs, process) = kernel.file_state();
+    let attributes = vfs.fs.attributes(ino, process)?;
+    if !attributes.is_directory() {
+        return Err(Errno::ENOTDIR);
+    }
+    attributes.check(&process.cred, MAY_EXEC)?;
+    vfs.fs.retain(ino);
+    vfs.fs.release(process.set_cwd(ino));
+    Ok(())
 }
 
 /// The first program: the inode of the tree that the VMM has found, or, if that is 0, the file at
@@ -413,7 +457,7 @@ pub(crate) struct Strings {
 
 impl Strings {
     /// Copies the strings from the shared pages.
-    fn take(kernel: &Kernel, boot: &BootInfo) -> Result<Strings, LoadError> {
+    fn take(kernel: &Kernel, boot: &BootInfo) -> Result<(Strings, Place), LoadError> {
         let shared = kernel.host.shared().as_ptr();
         // SAFETY: the VMM wrote the strings before the vCPU started, and does not change them.
         let bytes = unsafe { &*core::ptr::addr_of!((*shared).arguments) };
@@ -429,15 +473,21 @@ impl Strings {
             let missing = LoadError::Boot("arguments are missing");
             strings.next().unwrap_or(Err(missing))
         };
-        Ok(Strings {
-            path: next()?,
+        let path = next()?;
+        let place = Place {
+            host_name: next()?,
+            directory: next()?,
+        };
+        let strings = Strings {
+            path,
             arguments: (0..boot.argument_count)
                 .map(|_| next())
                 .collect::<Result<_, _>>()?,
             environment: (0..boot.environment_count)
                 .map(|_| next())
                 .collect::<Result<_, _>>()?,
-        })
+        };
+        Ok((strings, place))
     }
 }
 

@@ -25,7 +25,7 @@ pub fn runs() -> Result<()> {
         (
             json!({ "args": ["environment"], "env": { "B": "2", "A": "one" } }),
             0,
-            "A=one\nB=2\n",
+            "A=one\nB=2\nHOME=/root\nHOSTNAME=hartline\n",
         ),
         (json!({ "args": ["fault"] }), 139, ""),
         (

@@ -32,7 +32,7 @@ pub fn run(words: &[String]) -> Result<u8, Box<dyn Error>> {
         program: found.file.inode(),
         path: b"/program".to_vec(),
         arguments: words.iter().map(|word| word.clone().into()).collect(),
-        environment: Vec::new(),
+        ..Arguments::default()
     };
     let settings = Settings {
         tree: Some(&tree),

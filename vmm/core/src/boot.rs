@@ -11,7 +11,6 @@ use hartline_abi::chaos::Settings;
 use hartline_abi::console::STREAMS;
 use hartline_abi::layout::SHARED_BASE;
 use hartline_abi::limits::MAX_DISKS;
-use rustix::process::{getegid, geteuid};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io::{self, IsTerminal};
 use std::mem::offset_of;
@@ -59,13 +58,22 @@ pub struct Arguments {
     pub arguments: Vec<Vec<u8>>,
     /// `NAME=value` strings.
     pub environment: Vec<Vec<u8>>,
+    /// User and group of the program in its VM, by default root.
+    pub user: (u32, u32),
+    /// Host name of the VM; empty: the runtime's default.
+    pub host_name: Vec<u8>,
+    /// Working directory, an absolute path; empty: `/`.
+    pub directory: Vec<u8>,
+    /// Whether the root file system is mounted read-only.
+    pub read_only: bool,
 }
 
 impl Arguments {
     /// All strings in the order of [`Shared::arguments`], each NUL-terminated.
     fn encode(&self) -> Result<Vec<u8>, Error> {
         let strings = || {
-            std::iter::once(&self.path)
+            [&self.path, &self.host_name, &self.directory]
+                .into_iter()
                 .chain(&self.arguments)
                 .chain(&self.environment)
         };
@@ -123,8 +131,8 @@ pub fn write(
         interpret_only: interpret_only.into(),
         variant,
         strace: strace.into(),
-        uid: geteuid().as_raw(),
-        gid: getegid().as_raw(),
+        uid: arguments.user.0,
+        gid: arguments.user.1,
         terminals: terminals(),
         console,
         argument_count: number("arguments", arguments.arguments.len())?,
@@ -132,6 +140,7 @@ pub fn write(
         arguments_length: number("bytes of arguments", strings.len())?,
         program: arguments.program,
         volumes: number("volumes", volumes)?,
+        read_only: arguments.read_only.into(),
         vectors,
         net,
         vsock: vsock_settings(devices),
@@ -229,8 +238,10 @@ mod tests {
             path: b"/bin/p".to_vec(),
             arguments: vec![b"p".to_vec(), vec![]],
             environment: vec![b"A=1".to_vec()],
+            host_name: b"vm".to_vec(),
+            ..Default::default()
         };
-        assert_eq!(arguments.encode().unwrap(), b"/bin/p\0p\0\0A=1\0");
+        assert_eq!(arguments.encode().unwrap(), b"/bin/p\0vm\0\0p\0\0A=1\0");
     }
 
     #[test]

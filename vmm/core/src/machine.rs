@@ -23,8 +23,9 @@ use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
 use hartline_abi::limits::MAX_CPUS;
 use hartline_devices::console::Outputs;
 use hartline_devices::lateness;
-use hartline_devices::volume::{Copies, Server, Volume};
+use hartline_devices::volume::{Copies, Owners, Server, Volume};
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{getegid, geteuid};
 use rustix::stdio::{stderr, stdout};
 use std::io;
 use std::mem::offset_of;
@@ -402,13 +403,19 @@ fn prepare<'a>(
     if let Some(image) = settings.program_image {
         images.offer(settings.arguments.program, settings.variant, image);
     }
+    let process = (geteuid().as_raw(), getegid().as_raw());
+    let owners = Owners::new(process, settings.arguments.user);
+    let volumes = match settings.volumes.is_empty() {
+        true => None,
+        false => Some(Server::new(settings.volumes, copies).with_owners(owners)),
+    };
     let running = Running {
         vcpus,
         images,
         ram: guest.ram,
         shared: guest.shared,
         outputs: (outputs, settings.output_limit),
-        volumes: (!settings.volumes.is_empty()).then(|| Server::new(settings.volumes, copies)),
+        volumes,
         devices: settings.devices,
         lines,
         idt: ShadowIdt::new(guest.supervisor, supervisor::IDT, vectors),

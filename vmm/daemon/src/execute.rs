@@ -12,6 +12,7 @@ use crate::jailed::protocol::{
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use hartline_jail::Violation;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,6 +32,8 @@ pub fn why_it_died(out_of_memory: bool, violation: Option<Violation>) -> String 
     }
 }
 
+/// Host name of a VM whose spec has none, as the runtime sets it.
+const HOST_NAME: &str = "hartline";
 /// Most VMMs that are tried one after another.
 const TRIES: u32 = 3;
 /// Most images that a VMM waits for at once.
@@ -119,11 +122,11 @@ impl Order {
             cpus: spec.cpus,
             path,
             arguments,
-            environment: spec
-                .env
-                .iter()
-                .map(|(name, value)| format!("{name}={value}"))
-                .collect(),
+            environment: environment(spec),
+            user: spec.user.unwrap_or_default().ids(),
+            directory: spec.workdir.clone().unwrap_or_default(),
+            host_name: spec.hostname.clone().unwrap_or_default(),
+            read_only: spec.read_only,
             timeout_ms: spec.timeout_ms,
             images: files.images.iter().map(|(inode, _)| *inode).collect(),
             interactive: spec.interactive,
@@ -258,6 +261,24 @@ fn understood(message: &[u8]) -> io::Result<FromVmm> {
     serde_json::from_slice(message).map_err(invalid)
 }
 
+/// The environment of a spec's program, by name. Without a value of its own, `HOME` is the home of
+/// its user, and `HOSTNAME` the host name.
+fn environment(spec: &Spec) -> Vec<String> {
+    let is_root = spec.user.unwrap_or_default().ids().0 == 0;
+    let home = if is_root { "/root" } else { "/" };
+    let host_name = spec.hostname.as_deref().unwrap_or(HOST_NAME);
+    let mut all = BTreeMap::from([("HOME", home), ("HOSTNAME", host_name)]);
+    all.extend(
+        spec.env
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    );
+    let pairs = all.into_iter();
+    pairs
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect()
+}
+
 /// Checks that a spec fits its program. Result: path of the program in the tree.
 ///
 /// # Errors
@@ -274,5 +295,21 @@ pub fn path_in_tree(spec: &Spec, program: &Program) -> Result<String, NotRunnabl
         (UploadKind::Elf, Some(_)) => Err(NotRunnable::Path),
         (UploadKind::Rootfs, None) => Err(NotRunnable::NoPath),
         (UploadKind::Rootfs, Some(path)) => Ok(format!("/{}", path.trim_start_matches('/'))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_have_a_home_and_a_host_name() {
+        let of = |json| environment(&serde_json::from_str(json).unwrap());
+        let root = of(r#"{"program": "a", "env": {"A": "1"}}"#);
+        assert_eq!(root, ["A=1", "HOME=/root", "HOSTNAME=hartline"]);
+        let user = of(r#"{"program": "a", "user": "1000:7", "hostname": "web"}"#);
+        assert_eq!(user, ["HOME=/", "HOSTNAME=web"]);
+        let own = of(r#"{"program": "a", "env": {"HOME": "/x", "HOSTNAME": ""}}"#);
+        assert_eq!(own, ["HOME=/x", "HOSTNAME="]);
     }
 }

@@ -105,12 +105,18 @@ impl TreeBuilder {
         self.image.limit(bytes);
     }
 
-    /// Adds the directories of a VM that has no root file system: empty `/dev`, `/proc` and `/tmp`.
+    /// Adds the directories of a VM that has no root file system: empty `/dev`, `/proc`, `/root` and
+    /// `/tmp`.
     ///
     /// # Errors
     /// One of these names is in use for something else.
     pub fn add_minimal(&mut self) -> Result<(), TreeError> {
-        for (name, permissions) in [("dev", 0o755), ("proc", 0o555), ("tmp", 0o1777)] {
+        for (name, permissions) in [
+            ("dev", 0o755),
+            ("proc", 0o555),
+            ("root", 0o700),
+            ("tmp", 0o1777),
+        ] {
             let attributes = Attributes {
                 permissions,
                 ..Attributes::directory()

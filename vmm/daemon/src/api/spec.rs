@@ -12,6 +12,11 @@ const MAX_LABELS: usize = 64;
 const MAX_VOLUMES: usize = 8;
 /// Longest path of a volume in a machine, bytes.
 const MAX_MOUNT_PATH: usize = 1024;
+/// Longest path of a directory, bytes.
+const MAX_PATH: usize = 4095;
+/// The rule for host names.
+const HOST_NAME: &str = "a host name has 1 to 63 letters, digits, dots and hyphens, and begins and ends \
+    with a letter or a digit";
 /// The rule for names of volumes.
 pub(super) const VOLUME_NAME: &str = "a volume's name has 1 to 63 lower-case letters, digits, \
     underscores, dots and hyphens, and begins with a letter or a digit";
@@ -70,6 +75,13 @@ pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
             "names must not be empty or contain =",
         ));
     }
+    if !spec.workdir.as_ref().is_none_or(|path| is_directory(path)) {
+        let rule = format!("must begin with a slash, and have at most {MAX_PATH} bytes and no NUL");
+        return Err(Problem::field("workdir", rule));
+    }
+    if !spec.hostname.as_ref().is_none_or(|name| is_host_name(name)) {
+        return Err(Problem::field("hostname", HOST_NAME));
+    }
     if spec.volumes.len() > MAX_VOLUMES {
         return Err(Problem::field(
             "volumes",
@@ -91,6 +103,25 @@ pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
         ));
     }
     Ok(())
+}
+
+/// Whether a program may start in this directory, if it exists.
+fn is_directory(path: &str) -> bool {
+    path.starts_with('/') && path.len() <= MAX_PATH && !path.contains('\0')
+}
+
+/// Whether a VM may have this host name.
+fn is_host_name(name: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric();
+    let bytes = name.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    name.len() <= 63
+        && ends
+            .iter()
+            .all(|end| end.is_some_and(|&byte| is_word(byte)))
+        && bytes
+            .iter()
+            .all(|&byte| is_word(byte) || b".-".contains(&byte))
 }
 
 /// Whether a volume may have this name.
@@ -121,6 +152,41 @@ fn is_mount_path(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_directories_and_host_names() {
+        let spec = |fields: &str| {
+            let text = format!(r#"{{"program": "a", {fields}}}"#);
+            serde_json::from_str::<Spec>(&text).is_ok_and(|spec| check_spec(&spec).is_ok())
+        };
+        for good in [
+            r#""user": "0""#,
+            r#""user": "1000:1000", "read_only": true"#,
+            r#""workdir": "/""#,
+            r#""hostname": "a""#,
+            r#""hostname": "web-1.example""#,
+        ] {
+            assert!(spec(good), "{good}");
+        }
+        for bad in [
+            r#""user": """#,
+            r#""user": "root""#,
+            r#""user": "-1""#,
+            r#""user": "+1""#,
+            r#""user": "1:""#,
+            r#""user": "1:2:3""#,
+            r#""user": "4294967295""#,
+            r#""workdir": """#,
+            r#""workdir": "tmp""#,
+            r#""workdir": "/\u0000""#,
+            r#""hostname": """#,
+            r#""hostname": "-a""#,
+            r#""hostname": "a b""#,
+            r#""read_only": 1"#,
+        ] {
+            assert!(!spec(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn names_and_paths_of_volumes() {

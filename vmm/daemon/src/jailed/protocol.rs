@@ -31,6 +31,14 @@ pub struct RunJob {
     pub arguments: Vec<String>,
     /// `NAME=value` strings.
     pub environment: Vec<String>,
+    /// User and group of the program in its VM.
+    pub user: (u32, u32),
+    /// Working directory; empty: `/`.
+    pub directory: String,
+    /// Host name of the VM; empty: the default.
+    pub host_name: String,
+    /// Whether the root file system is read-only.
+    pub read_only: bool,
     /// Timeout of the program, milliseconds.
     pub timeout_ms: Option<u64>,
     /// Inodes of the files that have images, of the normal variant.

@@ -289,6 +289,10 @@ fn run(
         path: job.path.clone().into_bytes(),
         arguments: bytes(&job.arguments),
         environment: bytes(&job.environment),
+        user: job.user,
+        host_name: job.host_name.clone().into_bytes(),
+        directory: job.directory.clone().into_bytes(),
+        read_only: job.read_only,
     };
     let (network, net) = network.unzip();
     let settings = Settings {

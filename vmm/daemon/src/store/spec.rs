@@ -55,6 +55,57 @@ pub struct Spec {
     /// The network of the machine.
     #[serde(default, skip_serializing_if = "NetworkKind::is_none")]
     pub network: NetworkKind,
+    /// User of the program in its VM, and its group (0 if there is none), as numbers: `UID` or
+    /// `UID:GID`. The default is root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(:[0-9]{1,9})?$")]
+    pub user: Option<User>,
+    /// Directory in which the program starts. The default is `/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^/[^\\x00]*$", max_length = 4095)]
+    pub workdir: Option<String>,
+    /// Host name of the VM, which is also in `HOSTNAME`. The default is `hartline`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?$")]
+    pub hostname: Option<String>,
+    /// Mount the root file system read-only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+}
+
+/// A user and a group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct User(u32, u32);
+
+impl User {
+    /// The numbers of user and group.
+    #[must_use]
+    pub fn ids(self) -> (u32, u32) {
+        (self.0, self.1)
+    }
+}
+
+impl From<User> for String {
+    fn from(User(user, group): User) -> Self {
+        format!("{user}:{group}")
+    }
+}
+
+impl TryFrom<String> for User {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let number = |text: &str| {
+            let is_plain =
+                (1..=9).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+            text.parse().ok().filter(|_| is_plain)
+        };
+        let (user, group) = text.split_once(':').unwrap_or((&text, "0"));
+        let ids = number(user).zip(number(group));
+        let ids = ids.ok_or("must be UID or UID:GID, each a number of at most 9 digits")?;
+        Ok(Self(ids.0, ids.1))
+    }
 }
 
 /// The CPUs that a machine runs on.

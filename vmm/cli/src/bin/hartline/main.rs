@@ -16,6 +16,7 @@ mod doctor;
 mod inspect;
 mod meter;
 mod perf_data;
+mod place;
 #[cfg(feature = "client")]
 mod remote;
 mod run;

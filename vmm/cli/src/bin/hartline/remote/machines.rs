@@ -2,6 +2,7 @@
 //! `wait` and `rm`.
 
 use super::{Remote, done, table, wait};
+use crate::place::{Environment, Place, pair};
 use anyhow::{Context, bail};
 use hartline_cli::client::{self, Connection};
 use hyper::Method;
@@ -18,16 +19,25 @@ pub(super) struct What {
     #[arg(long)]
     path: Option<String>,
 
-    /// Set an environment variable (repeatable)
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = pair)]
-    environment: Vec<(String, String)>,
+    #[command(flatten)]
+    environment: Environment,
+
+    #[command(flatten)]
+    place: Place,
 
     /// Number of vCPUs
     #[arg(long, default_value_t = 1)]
     cpus: u32,
 
     /// Memory: MiB, or with a suffix of K, M, G or T
-    #[arg(long = "mem", value_name = "SIZE", default_value = "256M", value_parser = size)]
+    #[arg(
+        short = 'm',
+        long = "mem",
+        visible_alias = "memory",
+        value_name = "SIZE",
+        default_value = "256M",
+        value_parser = size
+    )]
     memory: u64,
 
     /// Use dedicated CPUs: one for each vCPU, and one for the devices
@@ -48,23 +58,26 @@ pub(super) struct What {
 
 impl What {
     /// Makes the API's request with these fields.
-    pub(super) fn request(&self) -> Value {
-        json!({
+    ///
+    /// # Errors
+    /// A file with environment variables cannot be used.
+    pub(super) fn request(&self) -> anyhow::Result<Value> {
+        let (user, group) = self.place.user;
+        Ok(json!({
             "program": self.program,
             "path": self.path,
             "args": self.arguments,
-            "env": map(&self.environment),
+            "env": map(&self.environment.pairs()?),
+            "user": format!("{user}:{group}"),
+            "workdir": self.place.workdir,
+            "hostname": self.place.hostname,
+            "read_only": self.place.read_only,
             "cpus": self.cpus,
             "memory": self.memory,
             "network": self.network,
             "cpu_class": if self.dedicated { "dedicated" } else { "shared" },
-        })
+        }))
     }
-}
-
-fn pair(text: &str) -> Result<(String, String), &'static str> {
-    let pair = text.split_once('=').ok_or("needs the form NAME=VALUE")?;
-    Ok((pair.0.to_owned(), pair.1.to_owned()))
 }
 
 /// A size in bytes; MiB without a suffix.
@@ -120,7 +133,7 @@ pub struct Create {
     labels: Vec<(String, String)>,
 
     /// Volume, and its absolute path in the machine (repeatable)
-    #[arg(long = "volume", value_name = "NAME:PATH[:ro|:rw]", value_parser = mount)]
+    #[arg(short = 'v', long = "volume", value_name = "NAME:PATH[:ro|:rw]", value_parser = mount)]
     volumes: Vec<Value>,
 
     /// Start the machine too
@@ -137,7 +150,7 @@ pub struct Create {
 /// # Errors
 /// The daemon refuses.
 pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
-    let mut request = arguments.what.request();
+    let mut request = arguments.what.request()?;
     if let Some(name) = &arguments.name {
         request["name"] = name.as_str().into();
     }

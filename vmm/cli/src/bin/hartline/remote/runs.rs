@@ -28,8 +28,12 @@ pub struct Submit {
     timeout: Option<u64>,
 
     /// Pass this command's standard input to the program: UTF-8 text, at most 128 KiB
-    #[arg(long)]
+    #[arg(short = 'i', long, visible_alias = "interactive")]
     stdin: bool,
+
+    /// Keep nothing of the run; this is always so
+    #[arg(long)]
+    rm: bool,
 
     /// Print times and exits of the virtual machine to standard error
     #[arg(long)]
@@ -41,7 +45,7 @@ pub struct Submit {
 /// # Errors
 /// The daemon refuses, or standard input is too long.
 pub fn submit(arguments: &Submit) -> anyhow::Result<ExitCode> {
-    let mut request = arguments.what.request();
+    let mut request = arguments.what.request()?;
     if let Some(seconds) = arguments.timeout {
         request["timeout_ms"] = json!(seconds * 1000);
     }

@@ -117,7 +117,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         tree: Some(&guest.tree),
         images: images.clone().map(|source| source as Arc<dyn ImageSource>),
         program_image,
-        arguments: &guest_arguments(arguments, &guest),
+        arguments: &guest_arguments(arguments, &guest)?,
         volumes: open_volumes(arguments)?,
         devices,
         net: net.unwrap_or_default(),
@@ -288,28 +288,35 @@ fn open_disks(arguments: &Arguments) -> anyhow::Result<Vec<Disk>> {
         .collect()
 }
 
-fn guest_arguments(arguments: &Arguments, guest: &Guest) -> boot::Arguments {
+fn guest_arguments(arguments: &Arguments, guest: &Guest) -> anyhow::Result<boot::Arguments> {
+    let place = &arguments.place;
+    let bytes = |text: &Option<String>| text.clone().unwrap_or_default().into_bytes();
     // As in a shell: argv[0] is the program as it was typed.
     let argv = std::iter::once(arguments.program.as_os_str())
         .chain(arguments.arguments.iter().map(AsRef::as_ref));
-    boot::Arguments {
+    Ok(boot::Arguments {
         program: guest.program.as_ref().map_or(0, |p| p.file.inode()),
         path: guest.path.as_os_str().as_bytes().to_vec(),
         arguments: argv.map(|a| a.as_bytes().to_vec()).collect(),
-        environment: environment(arguments),
-    }
+        environment: environment(arguments)?,
+        user: place.user,
+        host_name: bytes(&place.hostname),
+        directory: bytes(&place.workdir),
+        read_only: place.read_only,
+    })
 }
 
-/// `PATH`, `HOME` and `TERM` of the host, then `--env`; the last value of a variable counts.
-fn environment(arguments: &Arguments) -> Vec<Vec<u8>> {
+/// `PATH`, `HOME` and `TERM` of the host, `HOSTNAME` if `--hostname` is given, then `--env-file` and
+/// `--env`; the last value of a variable counts.
+fn environment(arguments: &Arguments) -> anyhow::Result<Vec<Vec<u8>>> {
     let inherited = ["PATH", "HOME", "TERM"].into_iter().filter_map(|name| {
         let value = std::env::var_os(name)?;
         Some([name.as_bytes(), b"=", value.as_bytes()].concat())
     });
-    let given = arguments
-        .environment
-        .iter()
-        .map(|pair| pair.as_bytes().to_vec());
+    let host_name = arguments.place.hostname.iter();
+    let host_name = host_name.map(|name| ("HOSTNAME".to_owned(), name.clone()));
+    let given = host_name.chain(arguments.environment.pairs()?);
+    let given = given.map(|(name, value)| format!("{name}={value}").into_bytes());
     let mut result: Vec<Vec<u8>> = Vec::new();
     for pair in inherited.chain(given) {
         let name = |pair: &[u8]| pair.split(|&b| b == b'=').next().map(<[u8]>::to_vec);
@@ -318,5 +325,5 @@ fn environment(arguments: &Arguments) -> Vec<Vec<u8>> {
             None => result.push(pair),
         }
     }
-    result
+    Ok(result)
 }

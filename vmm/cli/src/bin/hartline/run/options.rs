@@ -2,6 +2,7 @@
 
 use super::network::{self, Net};
 use super::vsock::{self, Vsock};
+use crate::place::{Environment, Place};
 use anyhow::{Context, anyhow, bail, ensure};
 use hartline_abi::boot::DISK_NAME;
 use hartline_abi::limits::MAX_DISKS;
@@ -14,6 +15,7 @@ use hartline_vmm::interrupts::Mode;
 use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
 use std::ffi::OsString;
 use std::fmt;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,18 +30,41 @@ pub struct Arguments {
     /// At /dev/NAME, a file or block device of the host becomes a block device; rate=BYTES and
     /// ops=REQUESTS, after the same colon, limit it per second
     #[arg(
+        short = 'v',
         long = "volume",
         value_name = "HOST:GUEST[:ro][,rate=…][,ops=…]",
         value_parser = parse_volume
     )]
     pub volumes: Vec<Volume>,
 
-    /// Set an environment variable; only PATH, HOME and TERM are inherited
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_environment)]
-    pub environment: Vec<String>,
+    /// Only PATH, HOME and TERM are inherited.
+    #[command(flatten)]
+    pub environment: Environment,
+
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Connect standard input to the program; this is always so
+    #[arg(short, long)]
+    pub interactive: bool,
+
+    /// Demand that standard input is a terminal; the program uses it as its own in any case
+    #[arg(short, long)]
+    pub tty: bool,
+
+    /// Keep nothing of the VM; this is always so
+    #[arg(long)]
+    pub rm: bool,
 
     /// Memory of the VM (suffixes K, M, G); the host allocates it when the program touches it
-    #[arg(long = "mem", value_name = "SIZE", default_value = "2G", value_parser = parse_size)]
+    #[arg(
+        short = 'm',
+        long = "mem",
+        visible_alias = "memory",
+        value_name = "SIZE",
+        default_value = "2G",
+        value_parser = parse_size
+    )]
     pub memory: u64,
 
     /// Number of vCPUs
@@ -236,6 +261,10 @@ impl Arguments {
     /// The error names the option and its value.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_numbers().map_err(Mistake::from)?;
+        ensure!(
+            !self.tty || io::stdin().is_terminal(),
+            "--tty: standard input is not a terminal"
+        );
         self.interrupt_mode()?;
         if let Some(pin) = &self.pin {
             check_processors(&pin.0, self.cpus).with_context(|| format!("--pin {pin}"))?;
@@ -366,12 +395,6 @@ fn check_processors(processors: &[u32], cpus: u32) -> anyhow::Result<()> {
             bail!("CPU {number} does not exist, or this process may not use it: see taskset -p $$")
         }
     }
-}
-
-fn parse_environment(text: &str) -> anyhow::Result<String> {
-    let (name, _) = text.split_once('=').context("needs the form NAME=VALUE")?;
-    ensure!(!name.is_empty(), "the name is empty");
-    Ok(text.into())
 }
 
 fn parse_size(text: &str) -> anyhow::Result<u64> {
