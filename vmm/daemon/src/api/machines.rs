@@ -5,7 +5,7 @@ use super::extract::{Caller, Json, Query, Target, from_object};
 use super::lookup::{
     check_name, check_network, find, find_program, idempotency_key, insert, start_new, wait_for_end,
 };
-use super::pages::{Listed, Which, select};
+use super::pages::{List, Listed, Which};
 use super::spec::check_spec;
 use super::volumes::check_mounts;
 use crate::Daemon;
@@ -15,7 +15,7 @@ use crate::machines::{MachineError, Machines};
 use crate::problem::Problem;
 use crate::store::{Kind, Machine, MachineState, Scope, Spec};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -77,17 +77,8 @@ type Answer = Result<axum::Json<MachineView>, Problem>;
     responses((status = 200, description = "The machines, by id", body = [MachineView],
         headers(("Link" = String, description = "The next page, if there is one (rel=next)"))),
     Refused))]
-pub async fn list(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    uri: Uri,
-    Query(which): Query<Which>,
-) -> Result<Listed<MachineView>, Problem> {
-    caller.needs(Scope::Read)?;
-    let limit = which.limit;
-    let found = select(&daemon, &caller, Kind::Machine, which)?.into_iter();
-    let views = found.map(|machine| MachineView::new(&daemon, machine));
-    Listed::new(&uri, views.collect(), limit, |view| &view.id)
+pub async fn list(list: List<Which>) -> Result<Listed<MachineView>, Problem> {
+    list.page(Kind::Machine, MachineView::new, |view| &view.id)
 }
 
 /// A machine to be made.

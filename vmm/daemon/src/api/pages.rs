@@ -1,15 +1,18 @@
 //! Pages of lists. An answer with a page has a `Link` header with the next one (RFC 8288), if there
 //! is a next one.
 
-use super::extract::Caller;
+use super::extract::{self, Caller};
 use super::lookup::{Object, complete};
 use crate::Daemon;
 use crate::problem::Problem;
-use crate::store::{Kind, Machine, MachineState};
-use axum::extract::Query;
+use crate::store::{Kind, Machine, MachineState, Scope, Store, StoreError};
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Most entries of a page.
 const MAX_LIMIT: u32 = 1000;
@@ -39,7 +42,7 @@ pub struct Which {
     /// Most entries of the answer.
     #[serde(default = "default_limit")]
     #[param(minimum = 1, maximum = 1000)]
-    pub limit: u32,
+    limit: u32,
     /// Only entries in this state.
     state: Option<MachineState>,
     /// Only entries with this label, as `name=value`.
@@ -67,11 +70,72 @@ pub fn one_more(limit: u32) -> Result<u32, Problem> {
     }
 }
 
+/// A request for a list of the caller's tenant. The caller may read.
+#[derive(Debug)]
+pub struct List<Q> {
+    daemon: Arc<Daemon>,
+    caller: Caller,
+    uri: Uri,
+    query: Q,
+}
+
+impl<Q: DeserializeOwned + Send> FromRequestParts<Arc<Daemon>> for List<Q> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        daemon: &Arc<Daemon>,
+    ) -> Result<Self, Self::Rejection> {
+        let caller = Caller::from_request_parts(parts, daemon).await?;
+        let extract::Query(query) = extract::Query::from_request_parts(parts, daemon).await?;
+        caller.needs(Scope::Read)?;
+        Ok(Self {
+            daemon: Arc::clone(daemon),
+            caller,
+            uri: parts.uri.clone(),
+            query,
+        })
+    }
+}
+
+impl List<Page> {
+    /// The requested page of the list that `find` reads from the database: of a tenant, after an
+    /// entry, and of a length. `key` is what the list is sorted by.
+    ///
+    /// # Errors
+    /// A field is invalid, or the database failed.
+    pub fn page<T>(
+        self,
+        find: impl FnOnce(&Store, &str, &str, u32) -> Result<Vec<T>, StoreError>,
+        key: impl Fn(&T) -> &str,
+    ) -> Result<Listed<T>, Problem> {
+        let Page { after, limit } = self.query;
+        let most = one_more(limit)?;
+        let entries = find(&self.daemon.store, &self.caller.tenant, &after, most)?;
+        Listed::new(&self.uri, entries, limit, key)
+    }
+}
+
+impl List<Which> {
+    /// The requested page of machines, or runs, each as `show` shows it, with its id.
+    ///
+    /// # Errors
+    /// A field is invalid, or the database failed.
+    pub fn page<T>(
+        self,
+        kind: Kind,
+        show: impl Fn(&Daemon, Machine) -> T,
+        id: impl Fn(&T) -> &str,
+    ) -> Result<Listed<T>, Problem> {
+        let limit = self.query.limit;
+        let found = select(&self.daemon, &self.caller, kind, self.query)?;
+        let entries = found.into_iter().map(|machine| show(&self.daemon, machine));
+        Listed::new(&self.uri, entries.collect(), limit, id)
+    }
+}
+
 /// The requested machines, or runs, of the caller's tenant: a page, and one more if there is one.
-///
-/// # Errors
-/// A field is invalid, or the database failed.
-pub fn select(
+fn select(
     daemon: &Daemon,
     caller: &Caller,
     kind: Kind,
@@ -119,10 +183,7 @@ pub struct Listed<T> {
 impl<T> Listed<T> {
     /// The page of at most `limit` entries that a request for `uri` gets. Further entries show that
     /// there is a next page. `key` is what the list is sorted by.
-    ///
-    /// # Errors
-    /// The address is not valid.
-    pub fn new(
+    fn new(
         uri: &Uri,
         mut entries: Vec<T>,
         limit: u32,

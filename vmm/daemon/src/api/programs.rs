@@ -2,16 +2,16 @@
 
 use super::Refused;
 use super::extract::{Caller, Query, Target};
-use super::pages::{Listed, Page, one_more};
+use super::pages::{List, Listed, Page};
 use crate::Daemon;
 use crate::auth::{hex, random_hex};
 use crate::jailed::protocol::UploadKind;
 use crate::library::Incoming;
 use crate::problem::Problem;
-use crate::store::{Program, ProgramState, Scope};
+use crate::store::{Program, ProgramState, Scope, Store};
 use axum::body::{Body, BodyDataStream};
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use futures_util::StreamExt;
 use object::elf::ELFMAG as ELF_MAGIC;
 use serde::{Deserialize, Serialize};
@@ -54,16 +54,8 @@ fn status(daemon: &Daemon, program: Program) -> axum::Json<ProgramStatus> {
     responses((status = 200, description = "The programs, by id", body = [Program],
         headers(("Link" = String, description = "The next page, if there is one (rel=next)"))),
     Refused))]
-pub async fn list(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    uri: Uri,
-    Query(page): Query<Page>,
-) -> Result<Listed<Program>, Problem> {
-    caller.needs(Scope::Read)?;
-    let most = one_more(page.limit)?;
-    let programs = daemon.store.programs(&caller.tenant, &page.after, most)?;
-    Listed::new(&uri, programs, page.limit, |program| &program.id)
+pub async fn list(list: List<Page>) -> Result<Listed<Program>, Problem> {
+    list.page(Store::programs, |program| &program.id)
 }
 
 /// Get a program

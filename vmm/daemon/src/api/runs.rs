@@ -7,7 +7,7 @@ use super::lookup::{
     MAX_WAIT, check_network, find, find_program, idempotency_key, insert, start_new, wait_for_end,
 };
 use super::outputs::{Output, Outputs as AnswerOutputs};
-use super::pages::{Listed, Which, select};
+use super::pages::{List, Listed, Which};
 use super::spec::check_spec;
 use super::stream;
 use crate::Daemon;
@@ -22,7 +22,7 @@ use crate::scheduler::{Permit, need};
 use crate::store::{Kind, Machine, MachineState, NetworkKind, Program, Scope, Spec};
 use crate::violations::{reported_by, reported_in};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hartline_vmm::platform::memory_file;
 use hartline_vmm::report::FAILURE;
@@ -211,17 +211,8 @@ impl From<Machine> for RunEntry {
     responses((status = 200, description = "The runs, by id", body = [RunEntry],
         headers(("Link" = String, description = "The next page, if there is one (rel=next)"))),
     Refused))]
-pub async fn list(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    uri: Uri,
-    Query(which): Query<Which>,
-) -> Result<Listed<RunEntry>, Problem> {
-    caller.needs(Scope::Read)?;
-    let limit = which.limit;
-    let found = select(&daemon, &caller, Kind::Run, which)?.into_iter();
-    let entries = found.map(RunEntry::from).collect();
-    Listed::new(&uri, entries, limit, |run: &RunEntry| &run.id)
+pub async fn list(list: List<Which>) -> Result<Listed<RunEntry>, Problem> {
+    list.page(Kind::Run, |_, run| RunEntry::from(run), |run| &run.id)
 }
 
 /// Run a program

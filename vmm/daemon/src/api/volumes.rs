@@ -1,15 +1,15 @@
 //! Volumes: directories that outlast machines.
 
 use super::Refused;
-use super::extract::{Caller, Json, Query, Target};
-use super::pages::{Listed, Page, one_more};
+use super::extract::{Caller, Json, Target};
+use super::pages::{List, Listed, Page};
 use super::spec::{VOLUME_NAME, is_volume_name};
 use crate::Daemon;
 use crate::integer;
 use crate::problem::Problem;
-use crate::store::{Scope, Spec, Storage, Volume};
+use crate::store::{Scope, Spec, Storage, Store, Volume};
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use hartline_devices::volume::cost;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -46,16 +46,8 @@ pub(super) fn check_mounts(daemon: &Daemon, caller: &Caller, spec: &Spec) -> Res
     responses((status = 200, description = "The volumes, by name", body = [Volume],
         headers(("Link" = String, description = "The next page, if there is one (rel=next)"))),
     Refused))]
-pub async fn list(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    uri: Uri,
-    Query(page): Query<Page>,
-) -> Result<Listed<Volume>, Problem> {
-    caller.needs(Scope::Read)?;
-    let most = one_more(page.limit)?;
-    let volumes = daemon.store.volumes(&caller.tenant, &page.after, most)?;
-    Listed::new(&uri, volumes, page.limit, |volume| &volume.name)
+pub async fn list(list: List<Page>) -> Result<Listed<Volume>, Problem> {
+    list.page(Store::volumes, |volume| &volume.name)
 }
 
 /// A request for a volume.
