@@ -369,21 +369,53 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Machines outlive the daemon.
-        let machines = self.request("GET", "/v1/machines?limit=1000", b"");
-        for machine in machines
-            .iter()
-            .flat_map(|m| m.json().as_array().cloned().unwrap_or_default())
-        {
-            let path = format!(
-                "/v1/machines/{}/kill",
-                machine["id"].as_str().unwrap_or_default()
-            );
-            // A machine that has ended cannot be killed.
-            let _ = self.request("POST", &path, b"");
-        }
+        self.end_machines();
         let _ = self.kill();
+        // VMMs of a daemon that did not answer, or was just starting them.
+        for pid in users_of(&self.data()) {
+            // SAFETY: no memory is involved.
+            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+        }
     }
+}
+
+impl Daemon {
+    /// Ends the machines and runs of all tenants, which outlive the daemon.
+    fn end_machines(&self) {
+        let names = |path: &str, tenant: &str, field: &str| -> Vec<String> {
+            let headers = [("Hartline-Tenant", tenant)];
+            let list = self.request_with("GET", path, &headers, b"");
+            let list = list.map(|list| list.json()).unwrap_or_default();
+            let names = list.as_array().into_iter().flatten();
+            let names = names.filter_map(|entry| entry[field].as_str());
+            names.map(str::to_owned).collect()
+        };
+        for tenant in names("/v1/tenants", "default", "name") {
+            let headers = [("Hartline-Tenant", tenant.as_str())];
+            for id in names("/v1/machines?limit=1000", &tenant, "id") {
+                let path = format!("/v1/machines/{id}/kill");
+                // A machine that has ended cannot be killed.
+                let _ = self.request_with("POST", &path, &headers, b"");
+            }
+            for id in names("/v1/runs?limit=1000", &tenant, "id") {
+                let _ = self.request_with("DELETE", &format!("/v1/runs/{id}"), &headers, b"");
+            }
+        }
+    }
+}
+
+/// Returns the processes that have a file of a directory open.
+pub fn users_of(directory: &Path) -> Vec<u32> {
+    let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_path_buf());
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let uses = |pid: &u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd"));
+        let files = files.into_iter().flatten().flatten();
+        let mut files = files.filter_map(|file| fs::read_link(file.path()).ok());
+        files.any(|file| file.starts_with(&directory))
+    };
+    numbers.filter(uses).collect()
 }
 
 fn spawn(
@@ -397,17 +429,24 @@ fn spawn(
         .append(true)
         .open(directory.join("log"))?;
     let mut command = Command::new(hartline::daemon()?);
-    if let Some(network) = network {
-        let enter = move || {
-            // SAFETY: no memory is involved.
-            match unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) } {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
+    let prepare = move || {
+        // A test run that is killed leaves no daemon. Tests end their daemons in the thread that
+        // starts them.
+        // SAFETY: no memory is involved.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        let Some(network) = &network else {
+            return Ok(());
         };
-        // SAFETY: `enter` makes one system call, which may run between fork and exec.
-        unsafe { command.pre_exec(enter) };
-    }
+        // SAFETY: no memory is involved.
+        match unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: `prepare` makes system calls only, which may run between fork and exec.
+    unsafe { command.pre_exec(prepare) };
     let child = command
         .args(options)
         .envs(environment.iter().map(|(name, value)| (name, value)))
