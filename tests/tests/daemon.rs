@@ -29,6 +29,8 @@ mod operating;
 mod pages;
 #[path = "daemon/place.rs"]
 mod place;
+#[path = "daemon/ports.rs"]
+mod ports;
 #[path = "daemon/privileges.rs"]
 mod privileges;
 #[path = "daemon/requests.rs"]
@@ -102,6 +104,9 @@ const TESTS: &[(&str, Test)] = &[
     ("networks with IPv6", networks::ipv6),
     ("networks with exceptions", networks::exceptions),
     ("networks: limits that change", networks::limits),
+    ("published ports", ports::published),
+    ("ports that are refused", ports::refused),
+    ("published ports: limits of connections", ports::limited),
     ("dedicated processors", kept::dedicated_processors),
     ("privileges", privileges::of_each_process),
     ("service killed", privileges::service_killed),

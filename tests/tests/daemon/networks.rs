@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::thread;
 
 /// The port on which the tests' servers listen.
-const PORT: u16 = 7000;
+pub const PORT: u16 = 7000;
 /// A public address of the host, and the address of cloud metadata services.
-const OWN: &str = "198.51.100.7";
+pub const OWN: &str = "198.51.100.7";
 const METADATA: &str = "169.254.169.254";
 /// The world's addresses: a public one and a private one.
 const PUBLIC: &str = "203.0.113.2";
@@ -43,7 +43,7 @@ fn listen(name: &'static str) -> Result<()> {
 }
 
 /// Makes a namespace for the host, with addresses, which forwards packets; and one for the world.
-fn host() -> Result<(Arc<File>, File)> {
+pub fn host() -> Result<(Arc<File>, File)> {
     let (host, world) = (namespace()?, namespace()?);
     let id = std::process::id();
     inside(Some(&host), || {
@@ -93,7 +93,7 @@ fn post(daemon: &Daemon, tenant: &str, path: &str, body: &Value) -> Result<Value
 }
 
 /// Pushes the service program for two tenants.
-fn push(daemon: &Daemon) -> Result<String> {
+pub fn push(daemon: &Daemon) -> Result<String> {
     daemon
         .request("PUT", "/v1/tenants/other", b"{}")?
         .expect(200)?;

@@ -1,13 +1,14 @@
 //! The daemon's configuration, `hartlined.toml`.
 
 use crate::log;
+use crate::ports::{FIRST_PORT, PortRange};
 use hartline_jail::spawner::{self, NetworkSettings, PREFIX, PREFIX6, TenantLimits};
 use hartline_vmm::platform::CoreSchedulingMode;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// The settings; omitted ones have a default.
@@ -96,6 +97,14 @@ pub struct Config {
     pub network_tenant_bandwidth: u64,
     /// Most packets per second, counted in the same way.
     pub network_tenant_packets: u32,
+    /// TCP ports of the host that machines may publish; without it, none.
+    pub publish_ports: Option<PortRange>,
+    /// Addresses of the host on which ports may be published; the first is the default.
+    pub publish_addresses: Vec<IpAddr>,
+    /// Most ports that the machines of one tenant publish.
+    pub publish_per_tenant: u32,
+    /// Simultaneous connections to published ports; a quarter of them for one tenant.
+    pub publish_connections: u32,
     /// Processor time that a tenant's translations may use in an hour, seconds, summed over all
     /// processors; 0: no limit.
     pub translation_budget_s: u64,
@@ -147,6 +156,10 @@ impl Default for Config {
             network_tenant_new_connections: 1000,
             network_tenant_bandwidth: 1_250_000_000,
             network_tenant_packets: 1_000_000,
+            publish_ports: None,
+            publish_addresses: vec![Ipv4Addr::LOCALHOST.into()],
+            publish_per_tenant: 64,
+            publish_connections: 4096,
             translation_budget_s: 3600,
             share_files: false,
             baseline: false,
@@ -298,6 +311,18 @@ impl Config {
         if self.network_range6.is_some() && self.network_range.is_none() {
             return wrong("network_range6", "needs network_range too");
         }
+        if let Some(range) = self.publish_ports {
+            if *range.ports().start() < FIRST_PORT {
+                return wrong("publish_ports", "must begin at 1024 or later");
+            }
+            let own = self.listen.map(|address| address.port());
+            if own.is_some_and(|port| range.ports().contains(&port)) {
+                return wrong("publish_ports", "must not contain the port of listen");
+            }
+        }
+        if self.publish_addresses.is_empty() {
+            return wrong("publish_addresses", "must have an address");
+        }
         let [shortest, longest] = log::SIZES;
         if !(shortest..=longest).contains(&self.log_max_size) {
             return wrong("log_max_size", "must be from 131072 to 16777216");
@@ -326,6 +351,7 @@ impl Config {
             ),
             ("network_tenant_bandwidth", self.network_tenant_bandwidth),
             ("network_tenant_packets", self.network_tenant_packets.into()),
+            ("publish_connections", self.publish_connections.into()),
         ];
         match limits.into_iter().find(|(_, limit)| *limit == 0) {
             Some((name, _)) => wrong(name, "must be at least 1"),
@@ -352,7 +378,7 @@ mod tests {
         assert!(config.listen.take().is_some() && config.memory.take().is_some());
         assert!(config.tls_certificate.take().is_some() && config.tls_key.take().is_some());
         assert!(config.disk_bandwidth.take().is_some() && config.network_range.take().is_some());
-        assert!(config.network_range6.take().is_some());
+        assert!(config.network_range6.take().is_some() && config.publish_ports.take().is_some());
         let limits = [&mut config.network_bandwidth, &mut config.network_packets];
         assert!(limits.into_iter().all(|limit| limit.take().is_some()));
         assert_eq!(config, Config::default());
@@ -405,6 +431,10 @@ mod tests {
             "log_max_size = 16777217",
             "log_max_files = 0",
             "log_max_files = 17",
+            "publish_ports = '1023-2000'",
+            "publish_ports = '8000-8009'\nlisten = '127.0.0.1:8009'",
+            "publish_addresses = []",
+            "publish_connections = 0",
         ] {
             let config: Config = toml::from_str(wrong).unwrap();
             let name = wrong.split(' ').next().unwrap();

@@ -1,6 +1,7 @@
 //! Each tenant's use of shared resources: one account per tenant.
 //!
-//! The scheduler reserves memory, vCPUs and runs, and the server reserves connections. Dropping a
+//! The scheduler reserves memory, vCPUs and runs, the server reserves connections, and machines reserve
+//! published ports. Dropping a
 //! [`Reservation`] returns its amounts. The ledger does not count storage: the database knows what
 //! is stored.
 
@@ -20,11 +21,22 @@ pub enum Resource {
     Runs,
     /// Connections to the daemon.
     Connections,
+    /// Published ports of machines.
+    Ports,
+    /// Connections to published ports.
+    PortConnections,
 }
 
 impl Resource {
     /// All resources.
-    pub const ALL: [Self; 4] = [Self::Memory, Self::Cpus, Self::Runs, Self::Connections];
+    pub const ALL: [Self; 6] = [
+        Self::Memory,
+        Self::Cpus,
+        Self::Runs,
+        Self::Connections,
+        Self::Ports,
+        Self::PortConnections,
+    ];
 
     /// The resource's name in the API and in metrics.
     #[must_use]
@@ -34,6 +46,8 @@ impl Resource {
             Self::Cpus => "cpus",
             Self::Runs => "runs",
             Self::Connections => "connections",
+            Self::Ports => "ports",
+            Self::PortConnections => "port_connections",
         }
     }
 }
@@ -275,7 +289,7 @@ mod tests {
         let other = ledger.reserve("b", &claims).unwrap();
         assert_eq!(ledger.total(Resource::Memory), 120);
         let holdings = ledger.holdings();
-        assert_eq!(holdings[1], ("b".to_owned(), [60, 0, 1, 0]));
+        assert_eq!(holdings[1], ("b".to_owned(), [60, 0, 1, 0, 0, 0]));
         drop(first);
         assert_eq!(ledger.used("a", Resource::Memory), 0);
         assert_eq!(ledger.check("a", &claims), Ok(()));

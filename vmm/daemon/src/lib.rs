@@ -12,6 +12,7 @@
 //! pool          VMMs that wait for a program      process    jailed processes
 //! processors    dedicated CPUs of machines        reload     changes of the configuration
 //! spawner       the connection to the spawner     jailed     the work of jailed processes
+//! ports         published ports of machines
 //! ```
 //! This is the service, a process without privileges. The [spawner](hartline_jail::spawner) does
 //! the privileged work. Jailed processes map guest memory and read uploads; the service does not.
@@ -42,6 +43,7 @@ pub mod machines;
 pub mod metrics;
 pub mod network;
 pub mod pool;
+pub mod ports;
 pub mod printable;
 pub mod problem;
 pub mod process;
@@ -70,6 +72,7 @@ use machines::{MachineError, Machines};
 use metrics::Metrics;
 use network::Networks;
 use pool::Pool;
+use ports::Ports;
 use process::Launcher;
 use processors::Processors;
 use reload::{Changes, Current, ReloadError};
@@ -260,6 +263,7 @@ impl Daemon {
                 Arc::clone(&networks),
                 Arc::clone(&processors),
             ),
+            Ports::new(current.clone(), ledger.clone()),
             data.join("machines"),
             (events.clone(), current.clone()),
         );

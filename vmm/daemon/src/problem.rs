@@ -6,6 +6,7 @@ use super::execute::NotRunnable;
 use super::library::LibraryError;
 use super::machines::MachineError;
 use super::network::NetworkError;
+use super::ports::PortError;
 use super::processors::NotEnough;
 use super::scheduler::Refused;
 use super::store::StoreError;
@@ -243,6 +244,7 @@ impl From<MachineError> for Problem {
             MachineError::NoNetwork => Self::conflict("no-network", error),
             MachineError::VolumeInUse(_) => Self::conflict("volume-in-use", error),
             MachineError::Processors(error) => error.into(),
+            MachineError::Ports(error) => error.into(),
             MachineError::Refused(refused) => refused.into(),
             MachineError::Volume(error) => error.into(),
             MachineError::Host(error) => error.into(),
@@ -266,6 +268,20 @@ impl From<VolumeError> for Problem {
 impl From<NotEnough> for Problem {
     fn from(error: NotEnough) -> Self {
         Self::conflict("no-dedicated-cpus", error)
+    }
+}
+
+impl From<PortError> for Problem {
+    fn from(error: PortError) -> Self {
+        match error {
+            PortError::Unavailable => Self::conflict("ports-unavailable", error),
+            PortError::Port(..) | PortError::Address(_) => {
+                Self::conflict("port-not-allowed", error)
+            }
+            PortError::InUse(_) => Self::conflict("port-in-use", error),
+            PortError::TooMany(_) => Self::conflict("too-many-ports", error),
+            PortError::Host(..) => Self::internal(error),
+        }
     }
 }
 

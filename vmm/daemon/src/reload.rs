@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// The settings that take effect without a restart. `tls_certificate` and `tls_key` do too, unless
 /// TLS is switched on or off.
-const CHANGEABLE: [&str; 22] = [
+const CHANGEABLE: [&str; 26] = [
     "tls_certificate",
     "tls_key",
     "cpu_overcommit",
@@ -29,6 +29,10 @@ const CHANGEABLE: [&str; 22] = [
     "public_health",
     "network_bandwidth",
     "network_packets",
+    "publish_ports",
+    "publish_addresses",
+    "publish_per_tenant",
+    "publish_connections",
 ];
 
 /// The reason why a configuration does not take effect.

@@ -2,14 +2,15 @@
 
 use super::Daemon;
 use super::ledger::Resource;
+use super::ports::tenant_connections;
 use super::store::{StoreError, Tenant};
 use serde::Serialize;
 
 /// A tenant's use of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Use {
-    /// The resource: `memory`, `cpus`, `runs`, `connections`, `storage`, `inodes`, or
-    /// `translation`, which is CPU time since the start of the daemon.
+    /// The resource: `memory`, `cpus`, `runs`, `connections`, `ports`, `port_connections`, `storage`,
+    /// `inodes`, or `translation`, which is CPU time since the start of the daemon.
     #[schema(value_type = String)]
     pub resource: &'static str,
     /// The unit of both numbers: `bytes`, `milliseconds`, or empty for a count.
@@ -28,12 +29,18 @@ impl Daemon {
     /// [`StoreError`].
     pub fn usage(&self, tenant: &Tenant) -> Result<Vec<Use>, StoreError> {
         let Tenant { name, quota, .. } = tenant;
+        let config = self.config();
         let held = Resource::ALL.map(|resource| {
             let (unit, limit) = match resource {
                 Resource::Memory => ("bytes", Some(quota.max_memory)),
                 Resource::Cpus => ("", None),
                 Resource::Runs => ("", Some(quota.max_machines.into())),
                 Resource::Connections => ("", Some(self.connections.tenant_limit())),
+                Resource::Ports => ("", Some(config.publish_per_tenant.into())),
+                Resource::PortConnections => {
+                    let most = config.publish_connections.into();
+                    ("", Some(tenant_connections(most)))
+                }
             };
             Use {
                 resource: resource.name(),

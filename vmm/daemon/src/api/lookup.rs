@@ -152,11 +152,13 @@ pub fn find_program(daemon: &Daemon, caller: &Caller, spec: &mut Spec) -> Result
     program.ok_or_else(|| Problem::not_found("program"))
 }
 
-/// Refuses a spec with a network if networks are not available.
+/// Refuses a spec with a network if networks are not available, and ports that the operator does not
+/// allow.
 ///
 /// # Errors
 /// The reason why there are none.
 pub fn check_network(daemon: &Daemon, spec: &Spec) -> Result<(), Problem> {
+    daemon.machines.check_ports(spec)?;
     match spec.network {
         NetworkKind::None => Ok(()),
         NetworkKind::Tenant => {

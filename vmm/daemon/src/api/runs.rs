@@ -290,6 +290,10 @@ fn check(request: &mut RunRequest) -> Result<(), Problem> {
         let detail = "a run has no volumes: make a machine";
         return Err(Problem::conflict("no-volumes", detail));
     }
+    if !request.spec.ports.is_empty() {
+        let detail = "a run publishes no ports: make a machine";
+        return Err(Problem::conflict("no-ports", detail));
+    }
     if request.stdin.len() > MAX_INPUT {
         let rule = format!("must be at most {MAX_INPUT} bytes");
         return Err(Problem::field("stdin", rule));

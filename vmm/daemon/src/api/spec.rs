@@ -1,7 +1,8 @@
 //! Checks of specs of machines and runs.
 
+use crate::ports::FIRST_PORT;
 use crate::problem::Problem;
-use crate::store::Spec;
+use crate::store::{NetworkKind, Port, Spec};
 use hartline_jail::MAX_MESSAGE;
 use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
 
@@ -10,6 +11,7 @@ const MAX_TIMEOUT_MS: u64 = 30 * 24 * 3600 * 1000;
 const MAX_STRINGS: usize = MAX_MESSAGE / 4;
 const MAX_LABELS: usize = 64;
 const MAX_VOLUMES: usize = 8;
+const MAX_PORTS: usize = 16;
 /// Longest path of a volume in a machine, bytes.
 const MAX_MOUNT_PATH: usize = 1024;
 /// Longest path of a directory, bytes.
@@ -96,11 +98,37 @@ pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
             return Err(Problem::field("volumes", MOUNT_PATH));
         }
     }
+    check_ports(spec)?;
     if spec.labels.len() > MAX_LABELS {
         return Err(Problem::field(
             "labels",
             format!("may be {MAX_LABELS} at most"),
         ));
+    }
+    Ok(())
+}
+
+/// Checks everything of published ports that does not depend on the host.
+fn check_ports(spec: &Spec) -> Result<(), Problem> {
+    let wrong = |rule: String| Err(Problem::field("ports", rule));
+    if spec.ports.len() > MAX_PORTS {
+        return wrong(format!("may be {MAX_PORTS} at most"));
+    }
+    if !spec.ports.is_empty() && spec.network == NetworkKind::None {
+        let detail = "a machine with published ports must be in the network of its tenant";
+        return Err(Problem::conflict("no-network", detail));
+    }
+    for (index, port) in spec.ports.iter().enumerate() {
+        if port.host < FIRST_PORT || port.guest == 0 {
+            return wrong(format!(
+                "host must be from {FIRST_PORT} to 65535, and guest from 1 to 65535"
+            ));
+        }
+        let is_same = |other: &Port| other.host == port.host && other.address == port.address;
+        if spec.ports[..index].iter().any(is_same) {
+            let detail = format!("ports: port {} of the host is there twice", port.host);
+            return Err(Problem::conflict("port-twice", detail));
+        }
     }
     Ok(())
 }
@@ -186,6 +214,40 @@ mod tests {
         ] {
             assert!(!spec(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn ports_of_machines() {
+        let spec = |ports: &str| {
+            let text = format!(r#"{{"program": "a", "network": "tenant", "ports": [{ports}]}}"#);
+            serde_json::from_str::<Spec>(&text).is_ok_and(|spec| check_spec(&spec).is_ok())
+        };
+        let many = |count| {
+            let ports = (0..count).map(|n| format!(r#"{{"host": {}, "guest": 1}}"#, 2000 + n));
+            ports.collect::<Vec<_>>().join(",")
+        };
+        for good in [
+            "",
+            r#"{"host": 1024, "guest": 65535}"#,
+            r#"{"host": 2000, "guest": 1}, {"host": 2000, "guest": 1, "address": "::1"}"#,
+            &many(16),
+        ] {
+            assert!(spec(good), "{good}");
+        }
+        for bad in [
+            r#"{"host": 1023, "guest": 80}"#,
+            r#"{"host": 2000, "guest": 0}"#,
+            r#"{"host": 65536, "guest": 1}"#,
+            r#"{"host": 2000}"#,
+            r#"{"host": 2000, "guest": 1, "address": "localhost"}"#,
+            r#"{"host": 2000, "guest": 1, "protocol": "udp"}"#,
+            r#"{"host": 2000, "guest": 1}, {"host": 2000, "guest": 2}"#,
+            &many(17),
+        ] {
+            assert!(!spec(bad), "{bad}");
+        }
+        let text = r#"{"program": "a", "ports": [{"host": 2000, "guest": 1}]}"#;
+        assert!(check_spec(&serde_json::from_str(text).unwrap()).is_err());
     }
 
     #[test]

@@ -21,11 +21,14 @@ use super::execute::{Order, VMM_PATIENCE, why_it_died};
 use super::library::Library;
 use super::network::{Lease, Networks};
 use super::pool::{Pool, Supply};
+use super::ports::{self, PortError, Ports};
 use super::process::{Jailed, Launcher, Released, Watched};
 use super::processors::{Claim, NotEnough, Processors};
 use super::reload::Current;
 use super::scheduler::{Permit, Refused, Scheduler, need};
-use super::store::{Machine, MachineState, NetworkKind, Quota, Storage, Store, StoreError, now_ms};
+use super::store::{
+    Machine, MachineState, NetworkKind, Quota, Spec, Storage, Store, StoreError, now_ms,
+};
 use super::violations::reported_by;
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::RunResult;
@@ -60,6 +63,9 @@ pub enum MachineError {
     /// No dedicated processors are left for the machine.
     #[error(transparent)]
     Processors(#[from] NotEnough),
+    /// The machine's ports cannot be published.
+    #[error(transparent)]
+    Ports(#[from] PortError),
     /// Another machine may change one of its volumes.
     #[error("volume {0}: another active machine may write to it: attach it read-only")]
     VolumeInUse(String),
@@ -85,11 +91,22 @@ pub struct Machines {
     volumes: Arc<Volumes>,
     networks: Arc<Networks>,
     processors: Arc<Processors>,
+    ports: Ports,
     events: Events,
     config: Current,
     directory: PathBuf,
     /// Handles to the tasks of machines that are queued or running.
     tasks: Mutex<HashMap<String, Task>>,
+}
+
+/// The resources that a machine holds to its end.
+#[derive(Debug)]
+struct Held {
+    _permit: Permit,
+    processors: Claim,
+    ports: ports::Claim,
+    /// The machine's address, once it has one.
+    lease: Option<Arc<Lease>>,
 }
 
 /// The daemon's task of a machine.
@@ -112,6 +129,7 @@ impl Machines {
         scheduler: Scheduler,
         (pool, launcher): (Arc<Pool>, Arc<Launcher>),
         (volumes, networks, processors): (Arc<Volumes>, Arc<Networks>, Arc<Processors>),
+        ports: Ports,
         directory: PathBuf,
         (events, config): (Events, Current),
     ) -> io::Result<Self> {
@@ -125,6 +143,7 @@ impl Machines {
             volumes,
             networks,
             processors,
+            ports,
             events,
             config,
             directory,
@@ -152,13 +171,21 @@ impl Machines {
     /// [`MachineError`].
     pub fn admit(self: &Arc<Self>, machine: &Machine) -> Result<(), MachineError> {
         let admitted = self.check_volumes(machine).and_then(|()| {
-            let quota = self.quota(&machine.tenant)?;
-            self.queue(machine.clone(), quota)
+            let ports = self.ports.claim(&machine.tenant, &machine.spec)?;
+            self.queue(machine.clone(), ports)
         });
         if let Err(error) = &admitted {
             self.fail(machine.clone(), error.to_string())?;
         }
         admitted
+    }
+
+    /// Checks that the operator allows the ports of a spec.
+    ///
+    /// # Errors
+    /// [`PortError`].
+    pub fn check_ports(&self, spec: &Spec) -> Result<(), PortError> {
+        self.ports.check(spec)
     }
 
     /// Checks that only this machine may change its volumes: its VMM counts their contents.
@@ -170,9 +197,14 @@ impl Machines {
     }
 
     /// Queues a machine in the state `Queued`, and runs it when its turn comes.
-    fn queue(self: &Arc<Self>, mut machine: Machine, quota: Quota) -> Result<(), MachineError> {
+    fn queue(
+        self: &Arc<Self>,
+        mut machine: Machine,
+        ports: ports::Claim,
+    ) -> Result<(), MachineError> {
         // It may have been starting when an earlier daemon ended.
         machine.state = MachineState::Queued;
+        let quota = self.quota(&machine.tenant)?;
         let claim = self.processors.claim_for(&machine.spec)?;
         machine.processors = claim.processors().to_vec();
         let turn = self
@@ -192,7 +224,15 @@ impl Machines {
                 _ = cancelled => None,
             };
             let done = match permit {
-                Some(permit) => machines.run(machine, (permit, claim)).await,
+                Some(permit) => {
+                    let held = Held {
+                        _permit: permit,
+                        processors: claim,
+                        ports,
+                        lease: None,
+                    };
+                    machines.run(machine, held).await
+                }
                 None => machines.end_killed(machine),
             };
             machines.lock().remove(&id);
@@ -217,11 +257,7 @@ impl Machines {
     }
 
     /// Runs a machine whose turn has come, to its end.
-    async fn run(
-        &self,
-        mut machine: Machine,
-        (permit, claim): (Permit, Claim),
-    ) -> Result<(), MachineError> {
+    async fn run(&self, mut machine: Machine, mut held: Held) -> Result<(), MachineError> {
         let program = self.store.program(&machine.tenant, &machine.spec.program)?;
         let Some(program) = program else {
             return self.fail(machine, "its program was deleted".to_owned());
@@ -231,7 +267,7 @@ impl Machines {
             Ok(order) => order,
             Err(error) => return self.fail(machine, error.to_string()),
         };
-        order.pin(&claim);
+        order.pin(&held.processors);
         let log = self.log_job();
         order.keep_log(log);
         let most = Storage {
@@ -303,7 +339,8 @@ impl Machines {
             let _ = order.result(&line).await;
             std::future::pending().await
         };
-        let watch = self.watch(machine, process, (permit, claim, lease));
+        held.lease = lease;
+        let watch = self.watch(machine, process, held);
         tokio::select! {
             done = watch => done,
             never = serve_images => never,
@@ -357,8 +394,11 @@ impl Machines {
         &self,
         machine: Machine,
         process: Arc<Watched>,
-        held: (Permit, Claim, Option<Arc<Lease>>),
+        mut held: Held,
     ) -> Result<(), MachineError> {
+        if let Some(lease) = &held.lease {
+            held.ports.serve(lease.address());
+        }
         // A client may have requested the end before there was a process.
         if self
             .store

@@ -1,10 +1,9 @@
 //! Recovery of the machines of an earlier daemon.
 
-use super::{MachineError, Machines};
+use super::{Held, MachineError, Machines};
 use crate::network::Lease;
 use crate::process::Watched;
-use crate::processors::Claim;
-use crate::scheduler::{Permit, need};
+use crate::scheduler::need;
 use crate::spawner::Process;
 use crate::store::{Machine, MachineState};
 use std::fs;
@@ -36,19 +35,24 @@ impl Machines {
                 machine.state.name(),
                 if process.is_some() { "runs" } else { "is gone" }
             );
+            let ports = || self.ports.adopt(&machine.tenant, &machine.spec);
             match process {
                 Some((watched, lease)) => {
                     let need = need(&machine.spec);
-                    let permit = self.scheduler.adopt(&machine.tenant, quota, need);
-                    let claim = self.processors.adopt(&machine.processors);
-                    self.adopt(machine, watched, (permit, claim, lease))?;
+                    let held = Held {
+                        _permit: self.scheduler.adopt(&machine.tenant, quota, need),
+                        processors: self.processors.adopt(&machine.processors),
+                        ports: ports(),
+                        lease,
+                    };
+                    self.adopt(machine, watched, held)?;
                 }
                 None if machine.state == MachineState::Queued
                     || machine.state == MachineState::Starting
                         && self.read_result(&machine.id).is_err() =>
                 {
-                    let id = machine.id.clone();
-                    if let Err(error) = self.queue(machine, quota) {
+                    let (id, ports) = (machine.id.clone(), ports());
+                    if let Err(error) = self.queue(machine, ports) {
                         self.give_up(&id, &error);
                     }
                 }
@@ -106,7 +110,7 @@ impl Machines {
         self: &Arc<Self>,
         mut machine: Machine,
         process: Arc<Watched>,
-        held: (Permit, Claim, Option<Arc<Lease>>),
+        held: Held,
     ) -> Result<(), MachineError> {
         let is_starting = machine.state == MachineState::Starting;
         // A VMM that has not taken its order ends soon, because the daemon that sent it has ended.
@@ -140,8 +144,8 @@ impl Machines {
     fn queue_again(self: &Arc<Self>, id: &str) -> Result<(), MachineError> {
         match self.store.machine(id)? {
             Some(machine) if machine.state == MachineState::Queued => {
-                let quota = self.quota(&machine.tenant)?;
-                self.queue(machine, quota)
+                let ports = self.ports.adopt(&machine.tenant, &machine.spec);
+                self.queue(machine, ports)
             }
             _ => Ok(()),
         }

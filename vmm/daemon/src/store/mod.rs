@@ -18,7 +18,7 @@ pub use keys::{ApiKey, NewKey, Scope};
 pub use machines::{Created, Kind, Machine, MachineState, NewMachine};
 pub use programs::{Program, ProgramState};
 pub use snapshot::snapshot;
-pub use spec::{CpuClass, NetworkKind, Spec, User};
+pub use spec::{CpuClass, NetworkKind, Port, Spec, User};
 pub use storage::Storage;
 pub use tenants::{DEFAULT_TENANT, DeletedTenant, Quota, Tenant};
 pub use volumes::{DeletedVolume, Mount, Volume};

@@ -4,7 +4,10 @@ use super::Mount;
 use crate::integer;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, Type};
+use std::net::IpAddr;
+use utoipa::openapi::schema::{
+    Array, ArrayBuilder, Object, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type,
+};
 
 /// The program of a machine, with its resources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -71,6 +74,29 @@ pub struct Spec {
     /// Mount the root file system read-only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// TCP ports of the host whose connections lead to ports of the machine, which must be in the
+    /// network of the tenant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub ports: Vec<Port>,
+}
+
+/// A published port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Port {
+    /// Address of the host, one of those that the operator allows. The default is the first of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = address_schema)]
+    pub address: Option<IpAddr>,
+    /// Port of the host, one of those that the operator allows.
+    #[serde(deserialize_with = "integer::unsigned")]
+    #[schema(minimum = 1024, maximum = 65535)]
+    pub host: u16,
+    /// Port of the machine.
+    #[serde(deserialize_with = "integer::unsigned")]
+    #[schema(minimum = 1, maximum = 65535)]
+    pub guest: u16,
 }
 
 /// A user and a group.
@@ -150,6 +176,18 @@ fn string_schema(pattern: &str) -> ObjectBuilder {
 fn arguments_schema() -> Array {
     let items = string_schema("^[^\\x00]*$");
     ArrayBuilder::new().items(items).build()
+}
+
+/// An IPv4 or IPv6 address, or null.
+fn address_schema() -> Schema {
+    let formats = ["ipv4", "ipv6"].map(|format| {
+        let string = ObjectBuilder::new().schema_type(Type::String);
+        string.format(Some(SchemaFormat::Custom(format.to_owned())))
+    });
+    let null = ObjectBuilder::new().schema_type(Type::Null);
+    let kinds = formats.into_iter().chain([null]);
+    let all = OneOfBuilder::new();
+    Schema::OneOf(kinds.fold(all, |all, kind| all.item(kind)).build())
 }
 
 fn environment_schema() -> Object {

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use hartline_cli::client::{self, Connection};
 use hyper::Method;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 /// The longest wait of one request, seconds.
@@ -44,9 +45,9 @@ pub(super) struct What {
     #[arg(long)]
     dedicated: bool,
 
-    /// Network of the machine
-    #[arg(long, value_name = "NETWORK", value_parser = ["none", "tenant"], default_value = "none")]
-    network: String,
+    /// Network of the machine: none (the default) or tenant
+    #[arg(long, value_name = "NETWORK", value_parser = ["none", "tenant"])]
+    network: Option<String>,
 
     /// The program: its id, as printed by push, the first digits of it, or its name
     program: String,
@@ -74,7 +75,7 @@ impl What {
             "read_only": self.place.read_only,
             "cpus": self.cpus,
             "memory": self.memory,
-            "network": self.network,
+            "network": self.network.as_deref().unwrap_or("none"),
             "cpu_class": if self.dedicated { "dedicated" } else { "shared" },
         }))
     }
@@ -109,6 +110,27 @@ fn mount(text: &str) -> Result<Value, &'static str> {
     Ok(json!({ "volume": volume, "path": path, "read_only": read_only }))
 }
 
+/// A published port of a machine, in the API's form.
+fn port(text: &str) -> Result<Value, &'static str> {
+    let form =
+        "needs the form HOST:GUEST or ADDRESS:HOST:GUEST, with port numbers ([ADDRESS] for IPv6)";
+    let number = |text: &str| text.parse::<u16>().ok().filter(|&port| port != 0);
+    let (host, guest) = text.rsplit_once(':').ok_or(form)?;
+    let (address, host) = match host.contains(':') {
+        false => (None, number(host)),
+        true => {
+            let host: SocketAddr = host.parse().map_err(|_| form)?;
+            (Some(host.ip()), Some(host.port()))
+        }
+    };
+    let (host, guest) = host.zip(number(guest)).ok_or(form)?;
+    let mut port = json!({ "host": host, "guest": guest });
+    if let Some(address) = address {
+        port["address"] = address.to_string().into();
+    }
+    Ok(port)
+}
+
 fn map(pairs: &[(String, String)]) -> Value {
     let pairs = pairs.iter().cloned();
     Value::from_iter(pairs.map(|(name, value)| (name, Value::from(value))))
@@ -136,6 +158,11 @@ pub struct Create {
     #[arg(short = 'v', long = "volume", value_name = "NAME:PATH[:ro|:rw]", value_parser = mount)]
     volumes: Vec<Value>,
 
+    /// Publish a TCP port of the machine on the host (repeatable); the machine is then in the network
+    /// of the tenant
+    #[arg(short, long = "publish", value_name = "[ADDRESS:]HOST:GUEST", value_parser = port)]
+    ports: Vec<Value>,
+
     /// Start the machine too
     #[arg(long)]
     start: bool,
@@ -156,6 +183,10 @@ pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     request["labels"] = map(&arguments.labels);
     request["volumes"] = arguments.volumes.clone().into();
+    request["ports"] = arguments.ports.clone().into();
+    if !arguments.ports.is_empty() && arguments.what.network.is_none() {
+        request["network"] = "tenant".into();
+    }
     request["start"] = arguments.start.into();
     request["interactive"] = arguments.interactive.into();
     wait(async {
@@ -293,6 +324,28 @@ mod tests {
         assert_eq!(size("1T"), Ok(1 << 40));
         for bad in ["", "G", "1X", "-1", "18446744073709551615", "16777216T"] {
             assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports_have_an_address_or_not() {
+        let expected = json!({ "host": 8080, "guest": 80 });
+        assert_eq!(port("8080:80"), Ok(expected));
+        for (text, address) in [("10.0.0.1:8080:80", "10.0.0.1"), ("[::1]:8080:80", "::1")] {
+            let expected = json!({ "host": 8080, "guest": 80, "address": address });
+            assert_eq!(port(text), Ok(expected));
+        }
+        for bad in [
+            "",
+            "80",
+            "0:80",
+            "80:0",
+            "a:80",
+            "::1:80:80",
+            "x:80:80",
+            "80:80/udp",
+        ] {
+            assert!(port(bad).is_err(), "{bad}");
         }
     }
 
