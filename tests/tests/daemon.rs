@@ -35,6 +35,8 @@ mod ports;
 mod privileges;
 #[path = "daemon/requests.rs"]
 mod requests;
+#[path = "daemon/restarts.rs"]
+mod restarts;
 #[path = "daemon/statistics.rs"]
 mod statistics;
 #[path = "daemon/tenants.rs"]
@@ -62,6 +64,8 @@ const TESTS: &[(&str, Test)] = &[
     ("tenants that are deleted", tenants::deletion),
     ("machines", machines::machines),
     ("machines outlive it", machines::machines_outlive_it),
+    ("restart policies", restarts::policies),
+    ("restarts after failures", restarts::after_failures),
     ("idempotency", machines::idempotency),
     ("what is left", machines::what_is_left),
     ("command line", commands::command_line),

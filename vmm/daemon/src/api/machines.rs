@@ -34,6 +34,8 @@ pub struct MachineView {
     state: MachineState,
     /// Exit code of its program.
     exit_code: Option<u8>,
+    /// Number of restarts by its policy since a client started it.
+    restarts: u32,
     /// Its address in the network of its tenant, while it runs there.
     #[schema(value_type = Option<String>, format = "ipv4")]
     address: Option<Ipv4Addr>,
@@ -62,6 +64,7 @@ impl MachineView {
             address,
             address6: address.and_then(|address| daemon.networks.second(&machine.tenant, address)),
             exit_code: machine.result.map(|result| result.code),
+            restarts: machine.restarts,
             message: machine.message,
             created_ms: machine.created_ms,
             started_ms: machine.started_ms,

@@ -19,7 +19,7 @@ use crate::problem::Problem;
 use crate::process::Jailed;
 use crate::processors::Claim;
 use crate::scheduler::{Permit, need};
-use crate::store::{Kind, Machine, MachineState, NetworkKind, Program, Scope, Spec};
+use crate::store::{Kind, Machine, MachineState, NetworkKind, Program, Restart, Scope, Spec};
 use crate::violations::{reported_by, reported_in};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -293,6 +293,10 @@ fn check(request: &mut RunRequest) -> Result<(), Problem> {
     if !request.spec.ports.is_empty() {
         let detail = "a run publishes no ports: make a machine";
         return Err(Problem::conflict("no-ports", detail));
+    }
+    if request.spec.restart != Restart::No {
+        let detail = "a run is not restarted: make a machine";
+        return Err(Problem::conflict("no-restart", detail));
     }
     if request.stdin.len() > MAX_INPUT {
         let rule = format!("must be at most {MAX_INPUT} bytes");

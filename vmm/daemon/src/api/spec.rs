@@ -217,6 +217,35 @@ mod tests {
     }
 
     #[test]
+    fn restart_policies() {
+        let read = |policy: &str| {
+            let text = format!(r#"{{"program": "a", "restart": {policy}}}"#);
+            serde_json::from_str::<Spec>(&text)
+        };
+        for good in [
+            "no",
+            "always",
+            "on-failure",
+            "on-failure:1",
+            "on-failure:99999",
+        ] {
+            let spec = read(&format!("\"{good}\"")).unwrap();
+            assert_eq!(String::from(spec.restart), good);
+        }
+        for bad in [
+            "",
+            "No",
+            "on-failure:",
+            "on-failure:0",
+            "on-failure:01",
+            "on-failure:100000",
+        ] {
+            assert!(read(&format!("\"{bad}\"")).is_err(), "{bad}");
+        }
+        assert!(read("1").is_err() && read("null").is_err());
+    }
+
+    #[test]
     fn ports_of_machines() {
         let spec = |ports: &str| {
             let text = format!(r#"{{"program": "a", "network": "tenant", "ports": [{ports}]}}"#);

@@ -13,33 +13,28 @@
 
 mod files;
 mod recover;
+mod restart;
+mod run;
 
 pub use self::files::inodes;
-use self::files::{NoResult, max_outputs};
+use self::restart::Kept;
 use super::events::Events;
-use super::execute::{Order, VMM_PATIENCE, why_it_died};
 use super::library::Library;
 use super::network::{Lease, Networks};
-use super::pool::{Pool, Supply};
-use super::ports::{self, PortError, Ports};
-use super::process::{Jailed, Launcher, Released, Watched};
+use super::pool::Pool;
+use super::ports::{PortError, Ports};
+use super::process::{Launcher, Watched};
 use super::processors::{Claim, NotEnough, Processors};
 use super::reload::Current;
 use super::scheduler::{Permit, Refused, Scheduler, need};
-use super::store::{
-    Machine, MachineState, NetworkKind, Quota, Spec, Storage, Store, StoreError, now_ms,
-};
-use super::violations::reported_by;
+use super::store::{Machine, MachineState, Quota, Spec, Store, StoreError};
 use super::volumes::{VolumeError, Volumes};
-use crate::jailed::protocol::RunResult;
-use hartline_jail::Violation;
 use hartline_jail::spawner::protocol::Signal;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Exit code of a machine that was ended by force: 128 + SIGKILL.
@@ -99,12 +94,11 @@ pub struct Machines {
     tasks: Mutex<HashMap<String, Task>>,
 }
 
-/// The resources that a machine holds to its end.
+/// The resources that a machine holds until its program has ended.
 #[derive(Debug)]
 struct Held {
     _permit: Permit,
     processors: Claim,
-    ports: ports::Claim,
     /// The machine's address, once it has one.
     lease: Option<Arc<Lease>>,
 }
@@ -172,10 +166,10 @@ impl Machines {
     pub fn admit(self: &Arc<Self>, machine: &Machine) -> Result<(), MachineError> {
         let admitted = self.check_volumes(machine).and_then(|()| {
             let ports = self.ports.claim(&machine.tenant, &machine.spec)?;
-            self.queue(machine.clone(), ports)
+            self.queue(machine.clone(), Kept::new(ports))
         });
         if let Err(error) = &admitted {
-            self.fail(machine.clone(), error.to_string())?;
+            self.fail(machine.clone(), error.to_string(), &mut Kept::default())?;
         }
         admitted
     }
@@ -197,11 +191,7 @@ impl Machines {
     }
 
     /// Queues a machine in the state `Queued`, and runs it when its turn comes.
-    fn queue(
-        self: &Arc<Self>,
-        mut machine: Machine,
-        ports: ports::Claim,
-    ) -> Result<(), MachineError> {
+    fn queue(self: &Arc<Self>, mut machine: Machine, mut kept: Kept) -> Result<(), MachineError> {
         // It may have been starting when an earlier daemon ended.
         machine.state = MachineState::Queued;
         let quota = self.quota(&machine.tenant)?;
@@ -228,278 +218,38 @@ impl Machines {
                     let held = Held {
                         _permit: permit,
                         processors: claim,
-                        ports,
                         lease: None,
                     };
-                    machines.run(machine, held).await
+                    machines.run(machine, held, &mut kept).await
                 }
-                None => machines.end_killed(machine),
+                None => machines.end_killed(machine, &mut kept),
             };
-            machines.lock().remove(&id);
-            if let Err(error) = done {
-                machines.give_up(&id, &error);
+            match done {
+                Ok(()) => machines.settle(&id, kept),
+                Err(error) => machines.give_up(&id, &error, kept),
             }
         });
         Ok(())
     }
 
-    /// Notes that a machine could not be run, for example because the disk is full.
-    fn give_up(&self, id: &str, error: &MachineError) {
+    /// Notes that a machine could not be run, for example because the disk is full. Its policy may
+    /// restart it.
+    fn give_up(self: &Arc<Self>, id: &str, error: &MachineError, mut kept: Kept) {
         tracing::error!(machine = %id, "{error}");
         let noted = match self.store.machine(id) {
-            Ok(Some(machine)) => self.fail(machine, error.to_string()),
+            Ok(Some(machine)) => self.fail(machine, error.to_string(), &mut kept),
             Ok(None) => Ok(()),
             Err(error) => Err(error.into()),
         };
         if let Err(error) = noted {
             tracing::error!(machine = %id, "{error}");
+            self.lock().remove(id);
         }
-    }
-
-    /// Runs a machine whose turn has come, to its end.
-    async fn run(&self, mut machine: Machine, mut held: Held) -> Result<(), MachineError> {
-        let program = self.store.program(&machine.tenant, &machine.spec.program)?;
-        let Some(program) = program else {
-            return self.fail(machine, "its program was deleted".to_owned());
-        };
-        let order = Order::new(&machine.spec, &program, &self.library, true);
-        let mut order = match order.await {
-            Ok(order) => order,
-            Err(error) => return self.fail(machine, error.to_string()),
-        };
-        order.pin(&held.processors);
-        let log = self.log_job();
-        order.keep_log(log);
-        let most = Storage {
-            bytes: max_outputs(log),
-            inodes: inodes(log),
-        };
-        let counted = tokio::task::block_in_place(|| self.store.reserve_outputs(&machine, most));
-        match counted {
-            Err(error @ StoreError::Quota { .. }) => {
-                let needed = most.bytes.div_ceil(1 << 20);
-                let message = format!("its outputs may take {needed} MiB: {error}");
-                return self.fail(machine, message);
-            }
-            counted => counted?,
-        }
-        let mut outputs = self.make_files(&machine, log)?;
-        let lease = match machine.spec.network {
-            NetworkKind::None => None,
-            NetworkKind::Tenant => {
-                let attach = || self.networks.attach(&machine.tenant, machine.address);
-                match tokio::task::block_in_place(attach) {
-                    Ok(interface) => Some(order.connect(interface, &mut outputs)),
-                    Err(error) => return self.fail(machine, error.to_string()),
-                }
-            }
-        };
-        machine.address = lease.as_ref().map(|lease| lease.address());
-        let supply = self.supply(&machine, &mut order).await?;
-        let weight = self.quota(&machine.tenant)?.weight;
-        let prepare = |vmm: &mut Jailed| {
-            let (tenant, memory) = (&machine.tenant, machine.spec.memory);
-            tokio::task::block_in_place(|| vmm.limit(tenant, weight, memory))?;
-            if let Some(lease) = &lease {
-                vmm.keep(Arc::clone(lease));
-            }
-            machine.process = Some(vmm.identity()?);
-            machine.state = MachineState::Starting;
-            machine.started_ms = Some(now_ms());
-            self.change(&machine)
-        };
-        let vmm = order.send_to_any(&supply, &outputs, prepare).await?;
-        // The VMM has duplicates now.
-        drop((outputs, lease));
-        let Some(Released {
-            process,
-            line,
-            lease,
-        }) = vmm.release()
-        else {
-            return self.fail(machine, "the VMM was not there".to_owned());
-        };
-        let process = Arc::new(process);
-        self.note_process(&machine.id, &process);
-        // Not running before the VMM reports it: until then the VMM may end with this daemon. The
-        // next daemon restarts a machine that it finds starting.
-        let taken = tokio::time::timeout(VMM_PATIENCE, order.taken(&line)).await;
-        if let Err(error) = taken.map_err(io::Error::from).flatten() {
-            return self.end_unstarted(&machine.id, &process, &error).await;
-        }
-        machine.state = MachineState::Running;
-        if let Err(error) = self.change(&machine) {
-            // The next daemon would start the machine a second time.
-            process.process().signal(Signal::Kill)?;
-            process.ended().await;
-            return Err(error);
-        }
-        let serve_images = async {
-            // The result file has the outcome once the process has ended.
-            let _ = order.result(&line).await;
-            std::future::pending().await
-        };
-        held.lease = lease;
-        let watch = self.watch(machine, process, held);
-        tokio::select! {
-            done = watch => done,
-            never = serve_images => never,
-        }
-    }
-
-    /// The source of a machine's VMM: one that may use volumes if the machine has any.
-    async fn supply(
-        &self,
-        machine: &Machine,
-        order: &mut Order,
-    ) -> Result<Supply<'_>, MachineError> {
-        if machine.spec.volumes.is_empty() {
-            return Ok(Supply::Pool(&self.pool));
-        }
-        let attached = self.volumes.attach(machine).await?;
-        let (shared, volumes) = attached.into_iter().unzip();
-        order.attach(volumes);
-        Ok(Supply::Started(&self.launcher, shared))
-    }
-
-    /// Notes the process of a machine, which can get signals from now on.
-    fn note_process(&self, id: &str, process: &Arc<Watched>) {
-        let task = Task {
-            process: Some(Arc::clone(process)),
-            cancel: None,
-        };
-        self.lock().insert(id.to_owned(), task);
-    }
-
-    /// Ends a VMM that did not take its order, and notes why the machine does not run.
-    async fn end_unstarted(
-        &self,
-        id: &str,
-        process: &Watched,
-        error: &io::Error,
-    ) -> Result<(), MachineError> {
-        process.process().signal(Signal::Kill)?;
-        process.ended().await;
-        let violation = self.violation(id, process.process(), reported_by(error));
-        match self.store.machine(id)? {
-            Some(now) if now.killed => self.end_killed(now),
-            Some(now) if violation.is_some() => self.fail(now, why_it_died(false, violation)),
-            Some(now) => self.fail(now, format!("the VMM did not start: {error}")),
-            None => Ok(()),
-        }
-    }
-
-    /// Waits for the end of a machine's process.
-    async fn watch(
-        &self,
-        machine: Machine,
-        process: Arc<Watched>,
-        mut held: Held,
-    ) -> Result<(), MachineError> {
-        if let Some(lease) = &held.lease {
-            held.ports.serve(lease.address());
-        }
-        // A client may have requested the end before there was a process.
-        if self
-            .store
-            .machine(&machine.id)?
-            .is_none_or(|now| now.killed)
-        {
-            process.process().signal(Signal::Kill)?;
-        }
-        let hung = tokio::select! {
-            () = process.ended() => false,
-            hung = self.hang(&machine) => hung?,
-        };
-        if hung {
-            process.process().signal(Signal::Kill)?;
-            process.ended().await;
-        }
-        let out_of_memory = process.process().is_out_of_memory();
-        let violation = self.violation(&machine.id, process.process(), None);
-        drop(held);
-        match self.store.machine(&machine.id)? {
-            Some(now) if hung && !now.killed && self.read_result(&now.id).is_err() => {
-                self.fail(now, "the VMM did not answer and was ended".to_owned())
-            }
-            Some(now) => self.finish(now, out_of_memory, violation),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns when a machine with a time limit should have ended long ago. A paused machine cannot
-    /// end.
-    async fn hang(&self, machine: &Machine) -> Result<bool, MachineError> {
-        let (Some(limit), Some(started)) = (machine.spec.timeout_ms, machine.started_ms) else {
-            return std::future::pending().await;
-        };
-        let since = Duration::from_millis(u64::try_from(now_ms() - started).unwrap_or(0));
-        let limit = Duration::from_millis(limit) + VMM_PATIENCE;
-        tokio::time::sleep(limit.saturating_sub(since)).await;
-        loop {
-            let now = self.store.machine(&machine.id)?;
-            if now.is_none_or(|now| now.state != MachineState::Paused) {
-                return Ok(true);
-            }
-            tokio::time::sleep(VMM_PATIENCE).await;
-        }
-    }
-
-    /// Notes the end of a machine whose process is gone: with the result, or without one because of
-    /// the memory limit, a violation or something else.
-    fn finish(
-        &self,
-        mut machine: Machine,
-        out_of_memory: bool,
-        violation: Option<Violation>,
-    ) -> Result<(), MachineError> {
-        match self.read_result(&machine.id) {
-            Ok(result) => {
-                machine.state = MachineState::Exited;
-                machine.message.clone_from(&result.message);
-                machine.result = Some(result);
-            }
-            Err(_) if machine.killed => return self.end_killed(machine),
-            // The daemon ended during the start: as far as is known, nothing was run.
-            Err(_) if machine.state == MachineState::Starting => {
-                machine.state = MachineState::Queued;
-                machine.process = None;
-                return self.change(&machine);
-            }
-            Err(NoResult::Missing) => {
-                return self.fail(machine, why_it_died(out_of_memory, violation));
-            }
-            // The report of a violation is in the file too.
-            Err(_) if out_of_memory || violation.is_some() => {
-                return self.fail(machine, why_it_died(out_of_memory, violation));
-            }
-            Err(invalid) => {
-                tracing::warn!(machine = %machine.id, "its VMM ended with {invalid}");
-                return self.fail(machine, format!("the VMM ended with {invalid}"));
-            }
-        }
-        machine.ended_ms = Some(now_ms());
-        self.change(&machine)
-    }
-
-    fn end_killed(&self, mut machine: Machine) -> Result<(), MachineError> {
-        machine.state = MachineState::Exited;
-        machine.killed = true;
-        machine.message = "ended by force".to_owned();
-        machine.ended_ms = Some(now_ms());
-        machine.result = Some(RunResult::not_run(KILLED, machine.message.clone()));
-        self.change(&machine)
-    }
-
-    fn fail(&self, mut machine: Machine, message: String) -> Result<(), MachineError> {
-        machine.state = MachineState::Failed;
-        machine.message = message;
-        machine.ended_ms = Some(now_ms());
-        self.change(&machine)
+        self.settle(id, kept);
     }
 
     /// Sends the program `SIGTERM`. If the program has not ended two seconds later, it is killed. A
-    /// queued machine is taken out of the queue.
+    /// queued machine is taken out of the queue. The machine is not restarted.
     ///
     /// # Errors
     /// [`MachineError`]: the machine is not active.
@@ -524,6 +274,7 @@ impl Machines {
         };
         match (&task.process, task.cancel.take()) {
             (Some(process), _) => {
+                self.store.set_stopped(&machine.id)?;
                 process.process().signal(signal)?;
                 // A paused process would not handle the signal.
                 process.process().signal(Signal::Continue)?;

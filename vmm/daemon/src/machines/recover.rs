@@ -1,5 +1,6 @@
 //! Recovery of the machines of an earlier daemon.
 
+use super::restart::Kept;
 use super::{Held, MachineError, Machines};
 use crate::network::Lease;
 use crate::process::Watched;
@@ -35,31 +36,31 @@ impl Machines {
                 machine.state.name(),
                 if process.is_some() { "runs" } else { "is gone" }
             );
-            let ports = || self.ports.adopt(&machine.tenant, &machine.spec);
+            let mut kept = Kept::new(self.ports.adopt(&machine.tenant, &machine.spec));
             match process {
                 Some((watched, lease)) => {
                     let need = need(&machine.spec);
                     let held = Held {
                         _permit: self.scheduler.adopt(&machine.tenant, quota, need),
                         processors: self.processors.adopt(&machine.processors),
-                        ports: ports(),
                         lease,
                     };
-                    self.adopt(machine, watched, held)?;
+                    self.adopt(machine, watched, held, kept)?;
+                }
+                None if machine.state == MachineState::Restarting => {
+                    self.settle(&machine.id, kept);
                 }
                 None if machine.state == MachineState::Queued
                     || machine.state == MachineState::Starting
                         && self.read_result(&machine.id).is_err() =>
                 {
-                    let (id, ports) = (machine.id.clone(), ports());
-                    if let Err(error) = self.queue(machine, ports) {
-                        self.give_up(&id, &error);
-                    }
+                    self.queue_again(machine, kept);
                 }
                 // Its cgroup is gone, and with it the out-of-memory flag.
                 None => {
-                    let violation = self.reported(&machine.id);
-                    self.finish(machine, false, violation)?;
+                    let (id, violation) = (machine.id.clone(), self.reported(&machine.id));
+                    self.finish(machine, (false, violation), &mut kept)?;
+                    self.settle(&id, kept);
                 }
             }
         }
@@ -111,6 +112,7 @@ impl Machines {
         mut machine: Machine,
         process: Arc<Watched>,
         held: Held,
+        mut kept: Kept,
     ) -> Result<(), MachineError> {
         let is_starting = machine.state == MachineState::Starting;
         // A VMM that has not taken its order ends soon, because the daemon that sent it has ended.
@@ -122,10 +124,14 @@ impl Machines {
         self.note_process(&machine.id, &process);
         tokio::spawn(async move {
             let id = machine.id.clone();
-            let done = machines.watch(machine, process, held).await;
-            machines.lock().remove(&id);
-            if let Err(error) = done.and_then(|()| machines.queue_again(&id)) {
-                machines.give_up(&id, &error);
+            let done = machines.watch(machine, process, held, &mut kept).await;
+            match done.and_then(|()| Ok(machines.store.machine(&id)?)) {
+                // Its process ended before it got its program.
+                Ok(Some(machine)) if machine.state == MachineState::Queued => {
+                    machines.queue_again(machine, kept);
+                }
+                Ok(_) => machines.settle(&id, kept),
+                Err(error) => machines.give_up(&id, &error, kept),
             }
         });
         Ok(())
@@ -137,17 +143,6 @@ impl Machines {
         match (output, fs::metadata(self.file(id, "stdout"))) {
             (Ok(own), Ok(file)) => (own.dev(), own.ino()) == (file.dev(), file.ino()),
             _ => false,
-        }
-    }
-
-    /// Queues a machine whose process ended before it got its program.
-    fn queue_again(self: &Arc<Self>, id: &str) -> Result<(), MachineError> {
-        match self.store.machine(id)? {
-            Some(machine) if machine.state == MachineState::Queued => {
-                let ports = self.ports.adopt(&machine.tenant, &machine.spec);
-                self.queue(machine, ports)
-            }
-            _ => Ok(()),
         }
     }
 }

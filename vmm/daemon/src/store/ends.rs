@@ -62,7 +62,9 @@ impl Reserve {
 pub(super) struct Unwritten {
     /// Machines that have ended, and the bytes of their outputs.
     ends: BTreeMap<String, (Machine, u64)>,
-    /// Machines that are to be ended by force.
+    /// Machines that clients have stopped or killed.
+    stopped: BTreeSet<String>,
+    /// Machines that clients have killed.
     killed: BTreeSet<String>,
 }
 
@@ -74,6 +76,7 @@ impl Store {
     /// [`StoreError`], except for a full disk.
     pub fn end_machine(&self, machine: &Machine, outputs: u64) -> Result<(), StoreError> {
         let mut unwritten = self.unwritten();
+        unwritten.stopped.remove(&machine.id);
         unwritten.killed.remove(&machine.id);
         let mut written = self.write_end(machine, outputs);
         if written.as_ref().is_err_and(StoreError::is_full) && self.reserve.release() {
@@ -93,20 +96,39 @@ impl Store {
         }
     }
 
-    /// Notes that an active machine is to be ended by force. On a full disk this daemon keeps it in
-    /// mind.
+    /// Notes that a client has killed an active machine. On a full disk this daemon keeps it in mind.
     ///
     /// # Errors
     /// [`StoreError`], except for a full disk.
     pub fn set_killed(&self, id: &str) -> Result<(), StoreError> {
+        self.set_stopped_by(id, true)
+    }
+
+    /// Notes that a client has stopped an active machine. On a full disk this daemon keeps it in mind.
+    ///
+    /// # Errors
+    /// [`StoreError`], except for a full disk.
+    pub fn set_stopped(&self, id: &str) -> Result<(), StoreError> {
+        self.set_stopped_by(id, false)
+    }
+
+    fn set_stopped_by(&self, id: &str, force: bool) -> Result<(), StoreError> {
         let mut unwritten = self.unwritten();
-        match self.write_killed(id) {
+        match self.write_stopped(id, force) {
             Err(error) if error.is_full() => {
-                unwritten.killed.insert(id.to_owned());
+                unwritten.stopped.insert(id.to_owned());
+                if force {
+                    unwritten.killed.insert(id.to_owned());
+                }
                 Ok(())
             }
             written => written,
         }
+    }
+
+    /// Whether a client has stopped a machine, and the disk had no room for that.
+    pub(super) fn is_stopped(&self, id: &str) -> bool {
+        self.unwritten().stopped.contains(id)
     }
 
     /// Writes the ends that are in memory, and reserves room on the disk again.
@@ -162,6 +184,7 @@ impl Store {
         match unwritten.ends.get(&machine.id) {
             Some((end, _)) => end.clone(),
             None => {
+                machine.stopped |= unwritten.stopped.contains(&machine.id);
                 machine.killed |= unwritten.killed.contains(&machine.id);
                 machine
             }
@@ -198,11 +221,11 @@ impl Store {
         Ok(transaction.commit()?)
     }
 
-    fn write_killed(&self, id: &str) -> Result<(), StoreError> {
+    fn write_stopped(&self, id: &str, force: bool) -> Result<(), StoreError> {
         self.connection().execute(
-            "UPDATE machine SET killed = 1
-             WHERE id = ? AND state IN ('queued', 'starting', 'running', 'paused')",
-            [id],
+            "UPDATE machine SET stopped = 1, killed = killed OR ? WHERE id = ? AND state IN
+                 ('queued', 'starting', 'running', 'paused', 'restarting')",
+            rusqlite::params![force, id],
         )?;
         Ok(())
     }

@@ -24,6 +24,8 @@ pub enum MachineState {
     Running,
     /// Paused: it gets no CPU time.
     Paused,
+    /// Waits for its next start, by its restart policy.
+    Restarting,
     /// Has ended with an exit code.
     Exited,
     /// Could not run to its end; the message has the reason.
@@ -31,12 +33,13 @@ pub enum MachineState {
 }
 
 impl MachineState {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Created,
         Self::Queued,
         Self::Starting,
         Self::Running,
         Self::Paused,
+        Self::Restarting,
         Self::Exited,
         Self::Failed,
     ];
@@ -50,6 +53,7 @@ impl MachineState {
             Self::Starting => "starting",
             Self::Running => "running",
             Self::Paused => "paused",
+            Self::Restarting => "restarting",
             Self::Exited => "exited",
             Self::Failed => "failed",
         }
@@ -69,7 +73,7 @@ impl MachineState {
     #[must_use]
     pub fn is_active(self) -> bool {
         match self {
-            Self::Queued | Self::Starting | Self::Running | Self::Paused => true,
+            Self::Queued | Self::Starting | Self::Running | Self::Paused | Self::Restarting => true,
             Self::Created | Self::Exited | Self::Failed => false,
         }
     }
@@ -120,8 +124,12 @@ pub struct Machine {
     pub address: Option<Ipv4Addr>,
     /// The machine's dedicated processors.
     pub processors: Vec<u32>,
+    /// Whether a client has stopped or killed the machine.
+    pub stopped: bool,
     /// Whether a client has killed the machine.
     pub killed: bool,
+    /// Number of restarts by the machine's policy since a client started it.
+    pub restarts: u32,
     /// The machine's result.
     pub result: Option<RunResult>,
     /// The error; empty if there is none.
@@ -153,7 +161,9 @@ impl Machine {
             process: pid.zip(start),
             address: address_column(row)?,
             processors: json_column(row, "processors")?,
+            stopped: row.get("stopped")?,
             killed: row.get("killed")?,
+            restarts: row.get("restarts")?,
             result,
             message: row.get("message")?,
             created_ms: row.get("created_ms")?,
@@ -366,13 +376,14 @@ impl Store {
     pub fn active_machines(&self) -> Result<Vec<Machine>, StoreError> {
         let connection = self.connection();
         let mut statement = connection.prepare(
-            "SELECT * FROM machine WHERE state IN ('queued', 'starting', 'running', 'paused')",
+            "SELECT * FROM machine WHERE state IN
+                 ('queued', 'starting', 'running', 'paused', 'restarting')",
         )?;
         let machines = statement.query_map([], Machine::from_row)?;
         Ok(machines.collect::<Result<_, _>>()?)
     }
 
-    /// Updates a machine, except for the flag `killed`. A deleted machine stays deleted.
+    /// Updates a machine, except for the flags `stopped` and `killed` and the restarts. A deleted machine stays deleted.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -390,9 +401,32 @@ impl Store {
         let queued = self
             .connection()
             .query_row(
-                "UPDATE machine SET state = 'queued', pid = NULL, pid_start = NULL, killed = 0,
+                "UPDATE machine SET state = 'queued', pid = NULL, pid_start = NULL,
+                     stopped = 0, killed = 0, restarts = 0,
                      result = NULL, message = '', started_ms = NULL, ended_ms = NULL
                  WHERE id = ? AND state IN ('created', 'exited', 'failed') RETURNING *",
+                [id],
+                Machine::from_row,
+            )
+            .optional()?;
+        Ok(queued)
+    }
+
+    /// Queues a machine that waits for its restart, and clears the results of its last run. `None`: it
+    /// is not restarting any more, or a client has stopped it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn requeue_machine(&self, id: &str) -> Result<Option<Machine>, StoreError> {
+        if self.is_stopped(id) {
+            return Ok(None);
+        }
+        let queued = self
+            .connection()
+            .query_row(
+                "UPDATE machine SET state = 'queued', restarts = restarts + 1, result = NULL,
+                     message = '', started_ms = NULL, ended_ms = NULL
+                 WHERE id = ? AND state = 'restarting' AND stopped = 0 RETURNING *",
                 [id],
                 Machine::from_row,
             )
@@ -511,7 +545,7 @@ impl Store {
     }
 }
 
-/// Updates a machine, except for the flag `killed`.
+/// Updates a machine, except for the flags `stopped` and `killed` and the restarts.
 pub(super) fn update(connection: &Connection, machine: &Machine) -> Result<(), StoreError> {
     let result = machine.result.as_ref().map(serde_json::to_string);
     let mut statement = connection.prepare_cached(

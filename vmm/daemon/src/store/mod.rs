@@ -18,7 +18,7 @@ pub use keys::{ApiKey, NewKey, Scope};
 pub use machines::{Created, Kind, Machine, MachineState, NewMachine};
 pub use programs::{Program, ProgramState};
 pub use snapshot::snapshot;
-pub use spec::{CpuClass, NetworkKind, Port, Spec, User};
+pub use spec::{CpuClass, NetworkKind, Port, Restart, Spec, User};
 pub use storage::Storage;
 pub use tenants::{DEFAULT_TENANT, DeletedTenant, Quota, Tenant};
 pub use volumes::{DeletedVolume, Mount, Volume};
@@ -30,7 +30,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The migrations: the statements at an index update a database of that version to the next one.
-const MIGRATIONS: [&str; 11] = [
+const MIGRATIONS: [&str; 12] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -42,6 +42,7 @@ const MIGRATIONS: [&str; 11] = [
     include_str!("schema-9.sql"),
     include_str!("schema-10.sql"),
     include_str!("schema-11.sql"),
+    include_str!("schema-12.sql"),
 ];
 
 /// How long to wait for another program, for example a backup, that holds the database.

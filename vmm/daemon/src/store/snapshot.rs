@@ -24,7 +24,8 @@ pub fn snapshot(from: &Path, to: &Path) -> Result<Objects, StoreError> {
     copy.execute(
         "UPDATE machine SET message = 'it was ' || state || ' when the backup was made',
              state = 'failed', pid = NULL, pid_start = NULL, result = NULL, ended_ms = ?
-         WHERE state IN ('queued', 'starting', 'running', 'paused')",
+         WHERE state IN
+                 ('queued', 'starting', 'running', 'paused', 'restarting')",
         params![now_ms()],
     )?;
     copy.execute(

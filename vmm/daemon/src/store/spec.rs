@@ -79,6 +79,65 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub ports: Vec<Port>,
+    /// What happens when the program has ended: `no`, `on-failure`, `on-failure:N` (at most N
+    /// restarts) or `always`. A machine that a client stops is not restarted.
+    #[serde(default, skip_serializing_if = "Restart::is_no")]
+    #[schema(value_type = String, required = false, default = "no",
+        pattern = "^(no|always|on-failure(:[1-9][0-9]{0,4})?)$")]
+    pub restart: Restart,
+}
+
+/// The restart policy of a machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Restart {
+    /// No restart.
+    #[default]
+    No,
+    /// Restarts after exit codes other than 0, and after failures: at most this many in a row.
+    OnFailure(Option<u32>),
+    /// Restarts after every end.
+    Always,
+}
+
+impl Restart {
+    fn is_no(&self) -> bool {
+        *self == Self::No
+    }
+}
+
+impl From<Restart> for String {
+    fn from(restart: Restart) -> Self {
+        match restart {
+            Restart::No => "no".to_owned(),
+            Restart::OnFailure(None) => "on-failure".to_owned(),
+            Restart::OnFailure(Some(most)) => format!("on-failure:{most}"),
+            Restart::Always => "always".to_owned(),
+        }
+    }
+}
+
+impl TryFrom<String> for Restart {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let number = |text: &str| {
+            let is_plain = (1..=5).contains(&text.len())
+                && text.bytes().all(|b| b.is_ascii_digit())
+                && !text.starts_with('0');
+            text.parse().ok().filter(|_| is_plain)
+        };
+        let found = match text.as_str() {
+            "no" => Some(Self::No),
+            "always" => Some(Self::Always),
+            "on-failure" => Some(Self::OnFailure(None)),
+            text => text
+                .strip_prefix("on-failure:")
+                .and_then(number)
+                .map(|most| Self::OnFailure(Some(most))),
+        };
+        found.ok_or("must be no, always, on-failure or on-failure:N, with a number up to 99999")
+    }
 }
 
 /// A published port.

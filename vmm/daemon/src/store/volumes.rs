@@ -204,7 +204,8 @@ impl Store {
         let mut statement = connection.prepare_cached(
             "SELECT 1 FROM machine, json_each(machine.spec, '$.volumes') AS mount
              WHERE machine.tenant = ? AND machine.id <> ?
-             AND machine.state IN ('queued', 'starting', 'running', 'paused')
+             AND machine.state IN
+                 ('queued', 'starting', 'running', 'paused', 'restarting')
              AND mount.value ->> 'volume' = ? AND NOT mount.value ->> 'read_only'",
         )?;
         for mount in machine.spec.volumes.iter().filter(|mount| !mount.read_only) {

@@ -18,11 +18,12 @@ const DUMPS: [&str; MIGRATIONS.len()] = [
     include_str!("version-9.sql"),
     include_str!("version-10.sql"),
     include_str!("version-11.sql"),
+    include_str!("version-12.sql"),
 ];
 
 /// Columns of existing tables that a version added: the version, the table, the column, and the
 /// value in rows of earlier versions.
-const ADDED: [(usize, &str, &str, &str); 15] = [
+const ADDED: [(usize, &str, &str, &str); 17] = [
     (2, "machine", "kind", "'machine'"),
     (2, "program", "used_ms", "0"),
     (4, "tenant", "network", "NULL"),
@@ -38,6 +39,8 @@ const ADDED: [(usize, &str, &str, &str); 15] = [
     (10, "machine", "inodes", "5"),
     (11, "machine", "name", "NULL"),
     (11, "program", "named_ms", "created_ms"),
+    (12, "machine", "stopped", "0"),
+    (12, "machine", "restarts", "0"),
 ];
 
 /// Makes a database from a dump.
@@ -187,6 +190,9 @@ fn rows_of_all_versions_are_understood() {
         assert!(machine("m3").killed && machine("m3").result.is_none());
         let name = (version >= 11).then_some("web-1");
         assert_eq!(machine("m3").name.as_deref(), name, "version {version}");
+        let restarts = (machine("m3").stopped, machine("m2").restarts);
+        let expected = if version < 12 { (false, 0) } else { (true, 3) };
+        assert_eq!(restarts, expected, "version {version}");
         let named = store.program_named("acme", "root").unwrap();
         assert_eq!(named, Some("b".repeat(64)), "version {version}");
         let active = store.active_machines().unwrap();

@@ -163,6 +163,10 @@ pub struct Create {
     #[arg(short, long = "publish", value_name = "[ADDRESS:]HOST:GUEST", value_parser = port)]
     ports: Vec<Value>,
 
+    /// Restart the program when it has ended: no, on-failure[:MOST] or always
+    #[arg(long, value_name = "POLICY", default_value = "no")]
+    restart: String,
+
     /// Start the machine too
     #[arg(long)]
     start: bool,
@@ -183,6 +187,7 @@ pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     request["labels"] = map(&arguments.labels);
     request["volumes"] = arguments.volumes.clone().into();
+    request["restart"] = arguments.restart.as_str().into();
     request["ports"] = arguments.ports.clone().into();
     if !arguments.ports.is_empty() && arguments.what.network.is_none() {
         request["network"] = "tenant".into();
