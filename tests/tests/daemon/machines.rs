@@ -1,5 +1,6 @@
 //! Machines: their actions, their survival of the daemon, and what they leave behind.
 
+use super::commands::client;
 use super::{await_state, check, machine, run, start, state, statistics};
 use hartline_tests::Result;
 use hartline_tests::daemon::{Daemon, until};
@@ -146,8 +147,29 @@ pub fn idempotency() -> Result<()> {
     check("same", first.text("id") == second.text("id"), &second)?;
     let other = make("one", &["exit"])?.expect(409)?;
     check("code", other.text("code") == "idempotency-conflict", &other)?;
+    // The command line can repeat a request too.
+    for _ in 0..2 {
+        let arguments = ["create", "--idempotency-key", "two", &program, "exit"];
+        let made = client(&daemon, &arguments, "")?;
+        check("created", made.status.success(), &made)?;
+    }
     let all = daemon.request("GET", "/v1/machines", b"")?.json();
-    check("one machine", all.as_array().map(Vec::len) == Some(1), &all)
+    check(
+        "two machines",
+        all.as_array().map(Vec::len) == Some(2),
+        &all,
+    )?;
+    make(&"k".repeat(255), &[])?.expect(201)?;
+    for key in ["", &"k".repeat(256), "a\u{e4}"] {
+        let refused = make(key, &[])?;
+        check(key, refused.text("code") == "bad-request", &refused)?;
+    }
+    let twice = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")];
+    let body = json!({ "program": program }).to_string();
+    let json = ("Content-Type", "application/json");
+    let headers = [twice[0], twice[1], json];
+    let refused = daemon.request_with("POST", "/v1/machines", &headers, body.as_bytes())?;
+    check("two keys", refused.status == 400, &refused)
 }
 
 /// The daemon's descriptors and children are the same before and after runs.

@@ -123,6 +123,18 @@ impl Problem {
         problem
     }
 
+    /// The tenant has used too many idempotency keys, of which `most` are kept.
+    #[must_use]
+    pub fn too_many_keys(most: u64) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let detail = format!(
+            "the tenant has used {most} idempotency keys: delete old runs and machines; \
+            their keys are free a day later"
+        );
+        let title = "There are too many idempotency keys";
+        Self::new(status, "too-many-keys", title, detail)
+    }
+
     /// The request is not allowed in the current state.
     #[must_use]
     pub fn conflict(code: &'static str, detail: impl ToString) -> Self {

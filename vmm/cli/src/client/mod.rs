@@ -141,6 +141,7 @@ pub type Body = BoxBody<Bytes, io::Error>;
 pub struct Connection {
     sender: SendRequest<Body>,
     key: Option<String>,
+    idempotency_key: Option<String>,
 }
 
 impl Connection {
@@ -153,7 +154,16 @@ impl Connection {
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         let key = target.key.clone();
-        Ok(Self { sender, key })
+        Ok(Self {
+            sender,
+            key,
+            idempotency_key: None,
+        })
+    }
+
+    /// Sends an idempotency key with requests that make something: a repeated one makes nothing new.
+    pub fn set_idempotency_key(&mut self, key: Option<String>) {
+        self.idempotency_key = key;
     }
 
     /// Sends a request. Result: the answer, whose status is success.
@@ -179,6 +189,7 @@ impl Connection {
         (content_type, accept): (Option<&str>, Option<&str>),
         body: Body,
     ) -> Result<Response<Incoming>, ClientError> {
+        let is_post = method == Method::POST;
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -191,6 +202,9 @@ impl Connection {
         }
         if let Some(key) = &self.key {
             request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
+        }
+        if let Some(key) = self.idempotency_key.as_ref().filter(|_| is_post) {
+            request = request.header("idempotency-key", key);
         }
         self.sender.ready().await?;
         let response = self.sender.send_request(request.body(body)?).await?;

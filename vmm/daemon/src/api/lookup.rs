@@ -7,7 +7,9 @@ use crate::auth::random_hex;
 use crate::machines::inodes;
 use crate::network::NetworkError;
 use crate::problem::Problem;
-use crate::store::{Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Program, Spec};
+use crate::store::{
+    Created, Kind, MAX_KEYS, Machine, MachineState, NetworkKind, NewMachine, Program, Spec,
+};
 use axum::http::HeaderMap;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -171,12 +173,15 @@ pub fn check_network(daemon: &Daemon, spec: &Spec) -> Result<(), Problem> {
 /// The idempotency key of a request, if it has one.
 ///
 /// # Errors
-/// The key is not text, or too long.
+/// There are several, or the key is not text, empty or too long.
 pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let key = headers.get(IDEMPOTENCY_KEY).map(|key| key.to_str());
+    let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let key = keys.next().map(|key| key.to_str());
     let key = key.transpose().map_err(Problem::bad_request)?;
-    if key.is_some_and(|key| key.len() > MAX_IDEMPOTENCY_KEY) {
-        let detail = format!("the idempotency key has more than {MAX_IDEMPOTENCY_KEY} bytes");
+    let is_valid = |key: &str| (1..=MAX_IDEMPOTENCY_KEY).contains(&key.len());
+    if !key.is_none_or(is_valid) || keys.next().is_some() {
+        let detail =
+            format!("a request has one idempotency key of 1 to {MAX_IDEMPOTENCY_KEY} bytes");
         return Err(Problem::bad_request(detail));
     }
     Ok(key)
@@ -217,6 +222,7 @@ pub fn insert(
             let detail = format!("another machine has the name {}", name.unwrap_or_default());
             Err(Problem::conflict("name-in-use", detail))
         }
+        Created::TooManyKeys => Err(Problem::too_many_keys(MAX_KEYS)),
         Created::Before(_) | Created::Conflict => {
             let detail = "this idempotency key was used for another request";
             Err(Problem::conflict("idempotency-conflict", detail))

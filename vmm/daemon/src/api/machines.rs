@@ -131,7 +131,7 @@ impl TryFrom<Map<String, Value>> for MachineRequest {
 #[utoipa::path(post, path = "/v1/machines",
     operation_id = "create_machine",
     request_body = MachineRequest,
-    params(("Idempotency-Key" = Option<String>, Header, max_length = 255)),
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255)),
     responses((status = 201, description = "The machine, which is new", body = MachineView),
     (status = 200, description = "The machine that a request with this key made earlier",
         body = MachineView), Refused))]

@@ -230,7 +230,7 @@ pub async fn list(list: List<Which>) -> Result<Listed<RunEntry>, Problem> {
 /// and `missing` has their number.
 #[utoipa::path(post, path = "/v1/runs", operation_id = "create_run", request_body = RunRequest,
     params(("Prefer" = Option<String>, Header),
-    ("Idempotency-Key" = Option<String>, Header, max_length = 255)),
+    ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255)),
     responses((status = 200, description = "The outcome of the run",
         content((RunOutcome = "application/json"),
         (stream::Line = "application/x-ndjson"))),

@@ -9,6 +9,8 @@ use std::net::Ipv4Addr;
 
 /// Bytes of a machine in the database besides its spec.
 const ROW: u64 = 4096;
+/// Most idempotency keys of a tenant.
+pub const MAX_KEYS: u64 = 100_000;
 
 /// The state of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -213,6 +215,8 @@ pub enum Created {
     Before(Machine),
     /// Another request used this idempotency key, or its machine was deleted since.
     Conflict,
+    /// The tenant has [`MAX_KEYS`] idempotency keys.
+    TooManyKeys,
     /// Another machine of the tenant has the name.
     NameInUse,
 }
@@ -239,6 +243,11 @@ impl Store {
             if let Some((hash, machine)) = before {
                 let machine = find(&transaction, &machine)?.filter(|_| hash == request);
                 return Ok(machine.map_or(Created::Conflict, Created::Before));
+            }
+            let count = "SELECT count(*) FROM idempotency WHERE tenant = ?";
+            let count: u64 = transaction.query_row(count, [tenant], |row| row.get(0))?;
+            if count >= MAX_KEYS {
+                return Ok(Created::TooManyKeys);
             }
             transaction.execute(
                 "INSERT INTO idempotency VALUES (?, ?, ?, ?, ?)",

@@ -15,7 +15,7 @@ mod volumes;
 pub use ends::RESERVE;
 pub use files::Contents;
 pub use keys::{ApiKey, NewKey, Scope};
-pub use machines::{Created, Kind, Machine, MachineState, NewMachine};
+pub use machines::{Created, Kind, MAX_KEYS, Machine, MachineState, NewMachine};
 pub use programs::{Program, ProgramState};
 pub use snapshot::snapshot;
 pub use spec::{CpuClass, NetworkKind, Port, Restart, Spec, User};

@@ -183,6 +183,37 @@ fn idempotency_keys_make_one_machine() {
 }
 
 #[test]
+fn a_tenant_has_a_limit_of_idempotency_keys() {
+    let (_directory, _, store) = store();
+    store.put_tenant("other", &Quota::default()).unwrap();
+    let keys = format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MAX_KEYS})
+         INSERT INTO idempotency SELECT '{DEFAULT_TENANT}', i, x'00', 'gone', 5 FROM n"
+    );
+    store.connection().execute_batch(&keys).unwrap();
+    let spec = spec();
+    let create = |id, tenant, key| {
+        let new = NewMachine {
+            tenant,
+            idempotency: Some((key, b"request")),
+            ..new(id, &spec, MachineState::Created)
+        };
+        store.create_machine(&new).unwrap()
+    };
+    let refused = create("1", DEFAULT_TENANT, "new");
+    assert!(matches!(refused, Created::TooManyKeys), "{refused:?}");
+    assert!(store.machine("1").unwrap().is_none());
+    let known = create("1", DEFAULT_TENANT, "1");
+    assert!(matches!(known, Created::Conflict), "{known:?}");
+    assert!(matches!(create("2", "other", "new"), Created::New(_)));
+    store.forget_idempotency(6).unwrap();
+    assert!(matches!(
+        create("1", DEFAULT_TENANT, "new"),
+        Created::New(_)
+    ));
+}
+
+#[test]
 fn runs_are_no_machines_and_what_is_old_is_found() {
     let (_directory, _path, store) = store();
     let spec = spec();

@@ -174,6 +174,10 @@ pub struct Create {
     /// Keep standard input open, for attach
     #[arg(short, long)]
     interactive: bool,
+
+    /// Make one machine only, however often the command is repeated with this key
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
 }
 
 /// Makes a machine and prints its id.
@@ -196,6 +200,7 @@ pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     request["interactive"] = arguments.interactive.into();
     wait(async {
         let mut daemon = arguments.remote.connect().await?;
+        daemon.set_idempotency_key(arguments.idempotency_key.clone());
         let machine: Value = daemon
             .json(Method::POST, "/v1/machines", Some(&request))
             .await?;
