@@ -72,9 +72,11 @@ amd64_packages=(
     coreutils dash libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libcap2 libssl3t64
     zlib1g libzstd1 libc6
 )
+# Checks the metrics, alert rules and dashboard of the daemon.
+monitoring_packages=(prometheus promtool)
 if [ "${1:-}" = --packages ]; then
     echo "riscv64 ${riscv64_packages[*]}"
-    echo "amd64 ${amd64_packages[*]}"
+    echo "amd64 ${amd64_packages[*]} ${monitoring_packages[*]}"
     exit
 fi
 
@@ -142,6 +144,8 @@ if [ "${1:-}" = test ]; then
     retry "$here/schemathesis.sh"
     "$here/fetch-debian.sh" riscv64 "$root/.debian/riscv64" "${riscv64_packages[@]}"
     "$here/fetch-debian.sh" amd64 "$root/.debian/amd64" "${amd64_packages[@]}"
+    "$here/fetch-debian.sh" amd64 "$root/.debian/monitoring" "${monitoring_packages[@]}" ||
+        echo "setup: without prometheus: the tests that need it are skipped"
 fi
 if [ "${1:-}" = emulated ]; then
     install_missing "$emulated_needs"

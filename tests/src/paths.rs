@@ -41,3 +41,9 @@ pub fn debian_amd64() -> PathBuf {
 pub fn busybox() -> PathBuf {
     debian_riscv64().join("usr/bin/busybox")
 }
+
+/// Debian's Prometheus, unpacked, if it was fetched.
+pub fn monitoring() -> Option<PathBuf> {
+    let programs = repository().join(".debian/monitoring/usr/bin");
+    programs.join("promtool").exists().then_some(programs)
+}

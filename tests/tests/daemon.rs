@@ -19,6 +19,8 @@ mod lists;
 mod logs;
 #[path = "daemon/machines.rs"]
 mod machines;
+#[path = "daemon/monitoring.rs"]
+mod monitoring;
 #[path = "daemon/names.rs"]
 mod names;
 #[path = "daemon/networks.rs"]
@@ -48,9 +50,10 @@ mod volumes;
 
 use hartline_tests::daemon::{Daemon, until};
 use hartline_tests::suite::Suite;
-use hartline_tests::{Result, compile};
+use hartline_tests::{Result, compile, paths};
 use serde_json::{Value, json};
 use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 
 type Test = fn() -> Result<()>;
@@ -88,6 +91,8 @@ const TESTS: &[(&str, Test)] = &[
     ("its description", described::description_holds),
     ("lists and events", lists::lists),
     ("short ids", lists::short_ids),
+    ("metrics", monitoring::figures),
+    ("metrics in rules and dashboard", monitoring::rules),
     ("names of machines", names::of_machines),
     ("names of programs", names::of_programs),
     ("pages with links", pages::links),
@@ -141,10 +146,22 @@ const TESTS: &[(&str, Test)] = &[
     ),
 ];
 
+/// Tests with the programs of Prometheus in a folder.
+const MONITORING: [(&str, fn(&Path) -> Result<()>); 2] = [
+    ("metrics by promtool", monitoring::by_promtool),
+    ("metrics by Prometheus", monitoring::by_prometheus),
+];
+
 fn main() -> ExitCode {
     let mut suite = Suite::new();
     for (name, test) in TESTS {
         suite.add_root_kvm(*name, test);
+    }
+    for (name, test) in MONITORING {
+        match paths::monitoring() {
+            Some(programs) => suite.add_root_kvm(name, move || test(&programs)),
+            None => suite.add_unless(name, "skipped: Prometheus was not fetched", || Ok(())),
+        }
     }
     suite.run()
 }

@@ -12,7 +12,7 @@
 //! pool          VMMs that wait for a program      process    jailed processes
 //! processors    dedicated CPUs of machines        reload     changes of the configuration
 //! spawner       the connection to the spawner     jailed     the work of jailed processes
-//! ports         published ports of machines
+//! ports         published ports of machines        metrics    figures for Prometheus
 //! ```
 //! This is the service, a process without privileges. The [spawner](hartline_jail::spawner) does
 //! the privileged work. Jailed processes map guest memory and read uploads; the service does not.
@@ -151,7 +151,7 @@ pub struct Daemon {
     /// State changes of machines.
     pub events: Events,
     /// Metrics for Prometheus.
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
     /// The reason why cgroups enforce no limits; `None` if they do.
     pub unenforced: Option<Unenforced>,
     /// The reason why tenants may share cores; `None` if they do not.
@@ -225,7 +225,7 @@ impl Daemon {
             Some(why) => tracing::info!("no core scheduling: {why}"),
         }
         let launcher = Arc::new(Launcher::new(Arc::clone(&spawner)));
-        let metrics = Metrics::new(launcher.violations());
+        let metrics = Arc::new(Metrics::new(launcher.violations()));
         let ledger = Ledger::default();
         let library = Library::new(
             Arc::clone(&store),
@@ -265,7 +265,7 @@ impl Daemon {
             ),
             Ports::new(current.clone(), ledger.clone()),
             data.join("machines"),
-            (events.clone(), current.clone()),
+            (events.clone(), current.clone(), Arc::clone(&metrics)),
         );
         let machines = Arc::new(machines.map_err(failed(data))?);
         machines.recover()?;

@@ -201,6 +201,12 @@ impl Scheduler {
         self.lock().draining = true;
     }
 
+    /// The resources of the host for machines.
+    #[must_use]
+    pub fn capacity(&self) -> Resources {
+        self.lock().capacity
+    }
+
     /// The current load.
     #[must_use]
     pub fn load(&self) -> Load {

@@ -10,6 +10,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+/// The filter if the process did not report it.
+const UNKNOWN: &str = "unknown";
+
 /// The filter that refused a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Filter {
@@ -17,8 +20,20 @@ pub struct Filter {
 }
 
 /// Logs and counts violations. Clones are the same.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Violations(Family<Filter, Counter>);
+
+impl Default for Violations {
+    /// No violations, by any filter. Series that are there from the start show the first increase.
+    fn default() -> Self {
+        let counters = Family::default();
+        let filters = Kind::ALL.map(Kind::name);
+        for filter in filters.into_iter().chain([UNKNOWN]) {
+            let _: Counter = counters.get_or_create_owned(&Filter { filter });
+        }
+        Self(counters)
+    }
+}
 
 impl Violations {
     /// The metric.
@@ -45,7 +60,7 @@ impl Violations {
         };
         tracing::warn!("{process_name} was ended: {violation}");
         let kind = violation.call.and_then(|(_, kind)| kind);
-        let filter = kind.map_or("unknown", Kind::name);
+        let filter = kind.map_or(UNKNOWN, Kind::name);
         self.0.get_or_create(&Filter { filter }).inc();
         Some(violation)
     }

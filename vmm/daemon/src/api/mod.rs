@@ -20,9 +20,11 @@ mod tenants;
 mod volumes;
 
 use super::Daemon;
+use super::metrics::requests;
 use super::problem::Problem;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
 use std::sync::Arc;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
@@ -65,6 +67,7 @@ pub fn router(daemon: Arc<Daemon>) -> Router {
         .fallback(async || Problem::not_found("path"))
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .layer(DefaultBodyLimit::max(MAX_JSON))
+        .layer(from_fn_with_state(Arc::clone(&daemon), requests::measure))
         .with_state(daemon)
 }
 

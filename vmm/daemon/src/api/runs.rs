@@ -14,6 +14,7 @@ use crate::Daemon;
 use crate::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree, why_it_died};
 use crate::jailed::protocol::{Exits, RunResult, Traffic};
 use crate::log::Reader;
+use crate::metrics::End;
 use crate::pool::Supply;
 use crate::problem::Problem;
 use crate::process::Jailed;
@@ -268,13 +269,12 @@ pub async fn create(
     if stream::is_wanted(&headers) {
         return Ok(stream::answer(daemon, started)?);
     }
-    let ended = started.end().await?;
+    let ended = started.end(&daemon).await?;
     let mut outputs = AnswerOutputs::default();
     let mut read = |file| outputs.read(Some(Reader::ring(file)));
     let [stdout, stderr] = ended.outputs;
     let read = tokio::task::block_in_place(|| Ok::<_, io::Error>([read(stdout)?, read(stderr)?]));
     let outcome = RunOutcome::new(ended.result, read?, ended.queued_ms);
-    daemon.metrics.count_run(outcome.exit_code);
     // Outputs that a client has not read take memory of the run.
     outputs.respond(&outcome, ended.permit)
 }
@@ -447,7 +447,7 @@ pub(super) struct Ended {
 
 impl Started {
     /// Waits for the end of the run.
-    pub(super) async fn end(self) -> io::Result<Ended> {
+    pub(super) async fn end(self, daemon: &Daemon) -> io::Result<Ended> {
         let Self {
             tenant,
             order,
@@ -486,6 +486,13 @@ impl Started {
             Err(_) => RunResult::not_run(FAILURE, "the VMM did not answer and was ended"),
         };
         let queued_ms = queued.as_secs_f64() * 1000.0;
+        daemon.metrics.note_queued(Kind::Run, queued);
+        daemon.metrics.count_end(End {
+            tenant: &tenant,
+            kind: Kind::Run,
+            killed: false,
+            result: Some(&result),
+        });
         Ok(Ended {
             result,
             outputs: [outputs.output, outputs.error],

@@ -99,7 +99,7 @@ async fn send(
     mut outputs: [Tail; 2],
     sender: &Sender<Bytes>,
 ) -> Option<()> {
-    let mut ended = pin!(started.end());
+    let mut ended = pin!(started.end(daemon));
     let ended = loop {
         tokio::select! {
             ended = &mut ended => break ended,
@@ -117,7 +117,6 @@ async fn send(
         Ok(ended) => {
             let rest = outputs.map(|output| Output::new(Vec::new(), output.missing));
             let outcome = RunOutcome::new(ended.result, rest, ended.queued_ms);
-            daemon.metrics.count_run(outcome.exit_code);
             Line::Outcome(Box::new(outcome))
         }
         Err(error) => Line::Failed(Failed {

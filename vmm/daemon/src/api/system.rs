@@ -4,14 +4,16 @@ use super::Refused;
 use super::extract::Caller;
 use crate::Daemon;
 use crate::events::Event;
+use crate::metrics::{Disk, Scrape, TenantFigures};
 use crate::problem::Problem;
-use crate::store::{RESERVE, Scope};
+use crate::store::{RESERVE, Scope, Tenant};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::sync::broadcast::error::RecvError;
@@ -141,20 +143,39 @@ pub async fn metrics(
 ) -> Result<Response, Problem> {
     let may_see_tenants = caller.and_then(|caller| caller.needs(Scope::Admin));
     let tenants = match may_see_tenants {
-        Ok(()) => daemon.store.tenants()?,
-        Err(_) if daemon.config().public_health => Vec::new(),
+        Ok(()) => Some(figures(&daemon)?),
+        Err(_) if daemon.config().public_health => None,
         Err(problem) => return Err(problem),
     };
-    let mut usage = Vec::with_capacity(tenants.len());
-    for tenant in tenants {
-        let used = daemon.usage(&tenant)?;
-        usage.push((tenant.name, used));
-    }
-    let (load, ready) = (daemon.scheduler.load(), daemon.pool.ready());
-    let text = daemon.metrics.text(load, ready, usage);
+    let now = Scrape {
+        load: daemon.scheduler.load(),
+        capacity: daemon.scheduler.capacity(),
+        ready: daemon.pool.ready(),
+        disk: Disk::of(&daemon.config().data_dir),
+        waiting_ends: daemon.store.waiting_ends(),
+        images: daemon.store.image_totals()?,
+    };
+    let text = daemon.metrics.text(now, tenants);
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let text = text.map_err(Problem::internal)?;
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// The figures of all tenants.
+fn figures(daemon: &Daemon) -> Result<Vec<TenantFigures>, Problem> {
+    let mut machines: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for (tenant, kind, state, count) in daemon.store.machine_counts()? {
+        let of_tenant = machines.entry(tenant).or_default();
+        of_tenant.push((kind.name(), state, count));
+    }
+    let figures = |tenant: Tenant| {
+        Ok(TenantFigures {
+            used: daemon.usage(&tenant)?,
+            machines: machines.remove(&tenant.name).unwrap_or_default(),
+            tenant: tenant.name,
+        })
+    };
+    daemon.store.tenants()?.into_iter().map(figures).collect()
 }
 
 /// Follow the state changes of machines

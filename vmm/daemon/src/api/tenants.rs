@@ -127,6 +127,7 @@ pub async fn delete(
     match tokio::task::block_in_place(delete)? {
         DeletedTenant::Deleted => {
             daemon.networks.forget(&tenant);
+            daemon.metrics.forget_tenant(&tenant);
             Ok(StatusCode::NO_CONTENT)
         }
         DeletedTenant::InUse => {

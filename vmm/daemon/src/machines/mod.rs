@@ -20,6 +20,7 @@ pub use self::files::inodes;
 use self::restart::Kept;
 use super::events::Events;
 use super::library::Library;
+use super::metrics::Metrics;
 use super::network::{Lease, Networks};
 use super::pool::Pool;
 use super::ports::{PortError, Ports};
@@ -35,6 +36,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// Exit code of a machine that was ended by force: 128 + SIGKILL.
@@ -89,6 +91,7 @@ pub struct Machines {
     ports: Ports,
     events: Events,
     config: Current,
+    metrics: Arc<Metrics>,
     directory: PathBuf,
     /// Handles to the tasks of machines that are queued or running.
     tasks: Mutex<HashMap<String, Task>>,
@@ -125,7 +128,7 @@ impl Machines {
         (volumes, networks, processors): (Arc<Volumes>, Arc<Networks>, Arc<Processors>),
         ports: Ports,
         directory: PathBuf,
-        (events, config): (Events, Current),
+        (events, config, metrics): (Events, Current, Arc<Metrics>),
     ) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
         Ok(Self {
@@ -140,6 +143,7 @@ impl Machines {
             ports,
             events,
             config,
+            metrics,
             directory,
             tasks: Mutex::default(),
         })
@@ -207,6 +211,7 @@ impl Machines {
         };
         self.lock().insert(machine.id.clone(), task);
         let machines = Arc::clone(self);
+        let asked = Instant::now();
         tokio::spawn(async move {
             let id = machine.id.clone();
             let permit = tokio::select! {
@@ -215,6 +220,7 @@ impl Machines {
             };
             let done = match permit {
                 Some(permit) => {
+                    machines.metrics.note_queued(machine.kind, asked.elapsed());
                     let held = Held {
                         _permit: permit,
                         processors: claim,

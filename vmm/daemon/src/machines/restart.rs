@@ -5,6 +5,7 @@
 //! has run for some time.
 
 use super::{MachineError, Machines, Task};
+use crate::metrics::End;
 use crate::ports;
 use crate::scheduler::Refused;
 use crate::store::{Machine, MachineState, Restart, now_ms};
@@ -71,6 +72,15 @@ impl Machines {
         kept: &mut Kept,
     ) -> Result<(), MachineError> {
         let ended = now_ms();
+        self.metrics.count_end(End {
+            tenant: &machine.tenant,
+            kind: machine.kind,
+            killed: machine.killed,
+            result: machine
+                .result
+                .as_ref()
+                .filter(|_| end == MachineState::Exited),
+        });
         machine.state = match is_restarted(&machine, end) {
             true => MachineState::Restarting,
             false => end,
@@ -152,6 +162,7 @@ impl Machines {
     fn restart(self: &Arc<Self>, machine: Machine, kept: Kept) {
         match self.store.requeue_machine(&machine.id) {
             Ok(Some(queued)) => {
+                self.metrics.count_restart();
                 self.events.publish(&queued);
                 self.queue_again(queued, kept);
             }

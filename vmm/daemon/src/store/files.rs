@@ -132,4 +132,14 @@ impl Store {
         let found = statement.query_map([tenant], |row| row.get(0))?;
         Ok(found.collect::<Result<_, _>>()?)
     }
+
+    /// Number of images, and their bytes: each tenant's counts.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn image_totals(&self) -> Result<(u64, u64), StoreError> {
+        let totals = "SELECT count(*), coalesce(sum(size), 0) FROM image";
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        Ok(self.connection().query_row(totals, [], row)?)
+    }
 }

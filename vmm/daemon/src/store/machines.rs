@@ -91,7 +91,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn name(self) -> &'static str {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Machine => "machine",
             Self::Run => "run",
@@ -376,6 +378,24 @@ impl Store {
         let values = params![tenant, after, state, kind.name(), limit];
         let machines = statement.query_map(values, Machine::from_row)?;
         Ok(machines.collect::<Result<_, _>>()?)
+    }
+
+    /// Number of machines and runs of each tenant, by kind and state.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn machine_counts(&self) -> Result<Vec<(String, Kind, MachineState, u64)>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT tenant, kind, state, count(*) AS count FROM machine
+             GROUP BY tenant, kind, state",
+        )?;
+        let counts = statement.query_map([], |row| {
+            let kind = parse_column(row, "kind", Kind::from_name)?;
+            let state = parse_column(row, "state", MachineState::from_name)?;
+            Ok((row.get("tenant")?, kind, state, row.get("count")?))
+        })?;
+        Ok(counts.collect::<Result<_, _>>()?)
     }
 
     /// All machines that are queued or have a process, as last recorded.

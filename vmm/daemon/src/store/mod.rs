@@ -30,7 +30,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The migrations: the statements at an index update a database of that version to the next one.
-const MIGRATIONS: [&str; 12] = [
+const MIGRATIONS: [&str; 13] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -43,6 +43,7 @@ const MIGRATIONS: [&str; 12] = [
     include_str!("schema-10.sql"),
     include_str!("schema-11.sql"),
     include_str!("schema-12.sql"),
+    include_str!("schema-13.sql"),
 ];
 
 /// How long to wait for another program, for example a backup, that holds the database.

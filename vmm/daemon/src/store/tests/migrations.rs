@@ -19,6 +19,7 @@ const DUMPS: [&str; MIGRATIONS.len()] = [
     include_str!("version-10.sql"),
     include_str!("version-11.sql"),
     include_str!("version-12.sql"),
+    include_str!("version-13.sql"),
 ];
 
 /// Columns of existing tables that a version added: the version, the table, the column, and the
