@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::fs;
 
 /// Prints all of them, writes to the root, and listens on a port below 1024.
-const SCRIPT: &str = "b=/bin/busybox; $b id -u; $b id -g; pwd; $b hostname; echo $HOME $($b printenv HOSTNAME) $A; \
+const SCRIPT: &str = "b=/bin/busybox; $b id -u; $b id -g; pwd; $b hostname; \
+    echo $HOME $($b env | $b sed -n s/^HOSTNAME=//p) $A; \
     $b touch /new 2>/dev/null && echo written; $b httpd -p 127.0.0.1:80 2>/dev/null && echo listens; \
     echo end";
 
