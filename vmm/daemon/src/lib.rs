@@ -255,15 +255,13 @@ impl Daemon {
         let networks = Arc::new(networks);
         let machines = Machines::new(
             Arc::clone(&store),
-            Arc::clone(&library),
-            scheduler.clone(),
+            (Arc::clone(&library), Arc::clone(&volumes)),
+            (scheduler.clone(), Arc::clone(&processors)),
             (Arc::clone(&pool), Arc::clone(&launcher)),
             (
-                Arc::clone(&volumes),
                 Arc::clone(&networks),
-                Arc::clone(&processors),
+                Ports::new(current.clone(), ledger.clone()),
             ),
-            Ports::new(current.clone(), ledger.clone()),
             data.join("machines"),
             (events.clone(), current.clone(), Arc::clone(&metrics)),
         );

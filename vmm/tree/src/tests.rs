@@ -257,7 +257,7 @@ fn image_is_sealed() {
     assert!(file.set_len(0).is_err());
     let tree = read_back(&image);
     let names: Vec<_> = tree.keys().map(String::as_str).collect();
-    assert_eq!(names, ["", "/dev", "/proc", "/tmp"]);
+    assert_eq!(names, ["", "/dev", "/proc", "/root", "/tmp"]);
     assert_eq!(tree["/tmp"].mode, libc::S_IFDIR | 0o1777);
 }
 

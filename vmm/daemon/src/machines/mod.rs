@@ -122,11 +122,10 @@ impl Machines {
     /// The directory cannot be made.
     pub fn new(
         store: Arc<Store>,
-        library: Arc<Library>,
-        scheduler: Scheduler,
+        (library, volumes): (Arc<Library>, Arc<Volumes>),
+        (scheduler, processors): (Scheduler, Arc<Processors>),
         (pool, launcher): (Arc<Pool>, Arc<Launcher>),
-        (volumes, networks, processors): (Arc<Volumes>, Arc<Networks>, Arc<Processors>),
-        ports: Ports,
+        (networks, ports): (Arc<Networks>, Ports),
         directory: PathBuf,
         (events, config, metrics): (Events, Current, Arc<Metrics>),
     ) -> io::Result<Self> {
