@@ -146,8 +146,10 @@ const TESTS: &[(&str, Test)] = &[
     ),
 ];
 
-/// Tests with the programs of Prometheus in a folder.
-const MONITORING: [(&str, fn(&Path) -> Result<()>); 2] = [
+/// A test with the programs of Prometheus in a folder.
+type MonitoringTest = (&'static str, fn(&Path) -> Result<()>);
+
+const MONITORING: [MonitoringTest; 2] = [
     ("metrics by promtool", monitoring::by_promtool),
     ("metrics by Prometheus", monitoring::by_prometheus),
 ];

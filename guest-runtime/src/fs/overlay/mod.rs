@@ -2,12 +2,12 @@
 //!
 //! An overlay has inodes of its own. A file of an overlay ([`Kind::Overlay`]) has its contents and
 //! attributes in a layer: [`FileSystem::inode`] returns the inode there. A directory of an overlay has
-//! its own entries, which are collected from the layers when it is first looked up ([`merge`]), and
+//! its own entries, which are collected from the layers when it is first looked up (`merge`), and
 //! its own copy of the attributes; a FIFO has its own pipe. So reading needs no layers, and a change is
-//! made twice: in the upper layer ([`change`]), and in the overlay.
+//! made twice: in the upper layer (`change`), and in the overlay.
 //!
 //! As on Linux, a file is copied to the upper layer when it is first changed or opened for writing
-//! ([`copy`]). If a layer is changed other than through the overlay, directories that were looked up
+//! (`copy`). If a layer is changed other than through the overlay, directories that were looked up
 //! before do not show the change, and changes of names fail with `ESTALE` where the upper layer does not
 //! have what the overlay shows.
 
