@@ -163,7 +163,7 @@ pub struct Create {
     #[arg(short, long = "publish", value_name = "[ADDRESS:]HOST:GUEST", value_parser = port)]
     ports: Vec<Value>,
 
-    /// Restart the program when it has ended: no, on-failure[:MOST] or always
+    /// Restart the program when it has ended: no, on-failure, on-failure:TIMES or always
     #[arg(long, value_name = "POLICY", default_value = "no")]
     restart: String,
 
