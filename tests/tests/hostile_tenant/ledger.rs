@@ -28,7 +28,7 @@ fn parse(usage: &Value) -> BTreeMap<String, (u64, Option<u64>)> {
 fn usage(scene: &Scene) -> Result<BTreeMap<String, (u64, Option<u64>)>> {
     let answer = scene.attack("GET", "/v1/tenants/attacker/usage", b"")?;
     let usage = parse(&answer.expect(200)?.json());
-    check("resources", usage.len() == 7, &usage)?;
+    check("resources", usage.len() == 9, &usage)?;
     for (resource, (used, limit)) in &usage {
         let within = limit.is_none_or(|limit| *used <= limit);
         check(resource, within, &(used, limit))?;
