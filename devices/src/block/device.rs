@@ -142,7 +142,7 @@ impl Device for Block {
     }
 
     fn notify(&self, _: u32) {
-        count(&self.counters.doorbells, 1);
+        count(&self.counters.kicks, 1);
         self.thread.kick().notify();
     }
 

@@ -24,7 +24,7 @@ statistics! {
     /// Interrupts of the guest.
     interrupts,
     /// Notifications of the driver.
-    doorbells,
+    kicks,
     /// Busy-polls of the ring.
     polls,
     /// Times that the thread slept.

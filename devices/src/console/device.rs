@@ -229,7 +229,7 @@ impl Device for ConsoleDevice {
     }
 
     fn notify(&self, queue: u32) {
-        count(&self.shared.counters.doorbells, 1);
+        count(&self.shared.counters.kicks, 1);
         if ![CONTROL_RECEIVE, CONTROL_TRANSMIT]
             .map(u32::from)
             .contains(&queue)

@@ -10,7 +10,7 @@ statistics! {
     /// Interrupts of the guest.
     interrupts,
     /// Notifications of the driver.
-    doorbells,
+    kicks,
     /// Busy-polls of the queues.
     polls,
     /// Times that the thread slept.

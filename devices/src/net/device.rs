@@ -277,7 +277,7 @@ impl Device for Net {
         }
         let pair = queue as usize / 2;
         if let (Some(kick), Some(counters)) = (self.kicks.get(pair), self.counters.get(pair)) {
-            count(&counters.doorbells, 1);
+            count(&counters.kicks, 1);
             kick.notify();
         }
     }

@@ -18,7 +18,7 @@ statistics! {
     /// Interrupts of the guest.
     interrupts,
     /// Notifications of the driver.
-    doorbells,
+    kicks,
     /// Busy-polls of the rings.
     polls,
     /// Times that the thread slept.
@@ -41,7 +41,7 @@ impl Statistics {
             dropped: self.dropped + other.dropped,
             throttled: self.throttled + other.throttled,
             interrupts: self.interrupts + other.interrupts,
-            doorbells: self.doorbells + other.doorbells,
+            kicks: self.kicks + other.kicks,
             polls: self.polls + other.polls,
             sleeps: self.sleeps + other.sleeps,
         }

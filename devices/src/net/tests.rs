@@ -167,9 +167,9 @@ fn pairs_become_active_and_inactive() {
     // Each pair has its own notifications.
     bench.device.notify(3);
     bench.device.notify(0);
-    let doorbells = |pair: &Arc<Counters>| pair.read().doorbells;
-    let doorbells: Vec<u64> = bench.device.counters().iter().map(doorbells).collect();
-    assert_eq!(doorbells, [1, 1, 0]);
+    let kicks = |pair: &Arc<Counters>| pair.read().kicks;
+    let kicks: Vec<u64> = bench.device.counters().iter().map(kicks).collect();
+    assert_eq!(kicks, [1, 1, 0]);
     bench.device.reset();
     assert_eq!(bench.active(), [false, false]);
     // The first pair, two more, and one of them again.

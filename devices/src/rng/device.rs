@@ -107,7 +107,7 @@ impl Device for Rng {
     }
 
     fn notify(&self, _: u32) {
-        count(&self.counters.doorbells, 1);
+        count(&self.counters.kicks, 1);
         let mut requests = self.requests();
         if let Some(queue) = &mut *requests
             && let Err(error) = self.serve(queue)

@@ -10,5 +10,5 @@ statistics! {
     /// Interrupts of the guest.
     interrupts,
     /// Notifications of the driver.
-    doorbells,
+    kicks,
 }

@@ -69,6 +69,6 @@ fn bad_buffers_stop_the_device() {
     for (address, flags) in [(BUFFERS, 0), (BASE - 16, WRITE), (u64::MAX, WRITE)] {
         let (_, counts, failure) = serve(&[(address, 64, flags, 0)]);
         assert_eq!(failure, Some(DeviceError::Buffer), "{address:#x}");
-        assert_eq!((counts.requests, counts.doorbells), (0, 2));
+        assert_eq!((counts.requests, counts.kicks), (0, 2));
     }
 }

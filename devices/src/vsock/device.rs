@@ -114,7 +114,7 @@ impl Device for Vsock {
     }
 
     fn notify(&self, _: u32) {
-        count(&self.counters.doorbells, 1);
+        count(&self.counters.kicks, 1);
         self.thread.kick().notify();
     }
 

@@ -18,7 +18,7 @@ statistics! {
     /// Interrupts of the guest.
     interrupts,
     /// Notifications of the driver.
-    doorbells,
+    kicks,
     /// Busy-polls of the rings.
     polls,
     /// Times that the thread slept.

@@ -151,7 +151,7 @@ impl Bench {
                 let rng = Rng::new(memory.clone(), guest);
                 let counters = rng.counters();
                 // The device has no thread: it is done when the notification returns.
-                (Box::new(rng), Box::new(move || counters.read().doorbells))
+                (Box::new(rng), Box::new(move || counters.read().kicks))
             }
             0 => {
                 let image = Image::open(&FILE, kind & 2 != 0).expect("an image");

@@ -60,7 +60,7 @@ impl<W: Word<Value = u16>> Ring<W> {
     }
 }
 
-fn doorbell<W: Word<Value = u16> + Send + Sync + 'static>(word: fn(u16) -> W) {
+fn kick<W: Word<Value = u16> + Send + Sync + 'static>(word: fn(u16) -> W) {
     model(move || {
         let ring = Arc::new(Ring::new(word));
         let writer = Arc::clone(&ring);
@@ -71,14 +71,14 @@ fn doorbell<W: Word<Value = u16> + Send + Sync + 'static>(word: fn(u16) -> W) {
 }
 
 #[test]
-fn a_doorbell_is_rung_for_who_sleeps() {
-    doorbell(|value| Shipped(AtomicU16::new(value)));
+fn a_side_that_sleeps_is_kicked() {
+    kick(|value| Shipped(AtomicU16::new(value)));
 }
 
 #[test]
 #[should_panic = "deadlock"]
-fn without_the_fence_a_doorbell_is_lost() {
-    doorbell(|value| Unfenced(AtomicU16::new(value)));
+fn without_the_fence_a_kick_is_lost() {
+    kick(|value| Unfenced(AtomicU16::new(value)));
 }
 
 /// Two vCPUs and a device that interrupts them.

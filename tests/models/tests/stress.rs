@@ -77,9 +77,9 @@ impl Random {
 /// Runs the two handshakes one after the other, so that neither takes CPU time from the other.
 #[test]
 fn no_wake_up_is_lost() {
-    let (doorbells, entries) = ring();
-    println!("ring: {entries} entries, {doorbells} doorbells");
-    assert!(entries > 1000 && doorbells > 10, "nothing was stressed");
+    let (kicks, entries) = ring();
+    println!("ring: {entries} entries, {kicks} kicks");
+    assert!(entries > 1000 && kicks > 10, "nothing was stressed");
     let (wakes, interrupts) = halt();
     println!("halt: {interrupts} interrupts, {wakes} wake-ups");
     assert!(interrupts > 1000 && wakes > 10, "nothing was stressed");
@@ -91,9 +91,9 @@ fn ring() -> (u64, u64) {
     let (available, used) = (AtomicU16::new(0), AtomicU16::new(0));
     let (available_event, used_event) = (AtomicU16::new(u16::MAX), AtomicU16::new(u16::MAX));
     let (device_bell, driver_bell) = (Event::default(), Event::default());
-    let (doorbells, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (kicks, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let ring_bell = |bell: &Event| {
-        doorbells.fetch_add(1, Ordering::Relaxed);
+        kicks.fetch_add(1, Ordering::Relaxed);
         bell.signal();
     };
     let end = Instant::now() + duration();
@@ -136,7 +136,7 @@ fn ring() -> (u64, u64) {
         }
         stop.store(true, Ordering::SeqCst);
         device_bell.signal();
-        (doorbells.load(Ordering::Relaxed), total)
+        (kicks.load(Ordering::Relaxed), total)
     })
 }
 

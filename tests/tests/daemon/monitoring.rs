@@ -64,7 +64,9 @@ pub fn figures() -> Result<()> {
     await_state(&daemon, &failing, "exited")?;
     let idle = machine(&daemon, &program, &["idle"])?;
     await_state(&daemon, &idle, "running")?;
-    daemon.request("GET", "/v1/machines/nothing", b"")?.expect(404)?;
+    daemon
+        .request("GET", "/v1/machines/nothing", b"")?
+        .expect(404)?;
     daemon.request("GET", "/nowhere/else", b"")?.expect(404)?;
     let text = metrics(&daemon)?;
     for (series, expected) in [

@@ -26,7 +26,7 @@ const LIMIT: usize = 128 << 10;
 
 /// A result of exit code 7.
 const VALID: &str = r#"{"code":7,"message":"","boot_us":1,"run_us":1,"exits":{"calls":0,
-    "doorbells":0,"interruptions":0,"sleeps":0,"wakes":0,"yields":0}"#;
+    "kicks":0,"interruptions":0,"sleeps":0,"wakes":0,"yields":0}"#;
 
 /// A result with `with` in place of `what`.
 fn valid_but(what: &str, with: &[u8]) -> Vec<u8> {

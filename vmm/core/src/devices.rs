@@ -148,8 +148,8 @@ impl DeviceStatistics {
         let disks = self.disks.iter().enumerate();
         let disks = disks.map(|(number, disk)| (format!("disk{number}"), disk.rows()));
         let console = self.console;
-        let console = (console.doorbells > 0).then(|| ("console".to_owned(), console.rows()));
-        let rng = (self.rng.doorbells > 0).then(|| ("rng".to_owned(), self.rng.rows()));
+        let console = (console.kicks > 0).then(|| ("console".to_owned(), console.rows()));
+        let rng = (self.rng.kicks > 0).then(|| ("rng".to_owned(), self.rng.rows()));
         let vsock = self
             .vsock
             .iter()

@@ -9,8 +9,8 @@ use hartline_abi::port;
 pub enum ExitReason {
     /// A call of the runtime to the host.
     Call,
-    /// A notification of the volumes, or of a timer in the near future.
-    Doorbell,
+    /// A kick of the volumes, or for a timer in the near future.
+    Kick,
     /// An interruption by the VMM: a signal, the time limit.
     Interruption,
     /// The vCPU had nothing to do and slept.
@@ -31,7 +31,7 @@ impl ExitReason {
     fn of(exit: &Exit) -> Option<Self> {
         Some(match exit {
             Exit::PortWrite(port::CALL) => Self::Call,
-            Exit::PortWrite(port::VOLUME | port::TIMER) => Self::Doorbell,
+            Exit::PortWrite(port::VOLUME | port::TIMER) => Self::Kick,
             Exit::PortWrite(port::WAIT) => Self::Sleep,
             Exit::PortWrite(port::WAKE) => Self::Wake,
             Exit::PortWrite(port::YIELD) => Self::Yield,

@@ -137,8 +137,8 @@ kvm_tests! {
         assert!(start.elapsed() < Duration::from_secs(60));
     }
 
-    fn all_doorbells_may_be_rung() {
-        let end = end_of("doorbells");
+    fn all_kicks_are_allowed() {
+        let end = end_of("kicks");
         assert_eq!(exit_code(&end), Some(11), "{end:?}");
     }
 
@@ -187,7 +187,7 @@ kvm_tests! {
         assert_eq!(exit_code(&end), Some(0), "a leaf: {end:x?}");
     }
 
-    /// A VM that masks interrupts and one that rings doorbells take no more than their share of a
+    /// A VM that masks interrupts and one that kicks devices take no more than their share of a
     /// processor.
     fn another_vm_keeps_its_throughput() {
         pin();
@@ -200,7 +200,7 @@ kvm_tests! {
         // Other load on the host varies.
         let slower = (0..5).map(|_| {
             let alone = victim();
-            let attackers = ["mask", "doorbells"].map(|name| {
+            let attackers = ["mask", "kicks"].map(|name| {
                 thread::spawn(move || {
                     let timeout = Some(Duration::from_secs(3));
                     run_guest(&Guest { timeout, ..with_vectors(name) });

@@ -219,9 +219,10 @@ impl From<Statistics> for Traffic {
 pub struct Exits {
     /// Host calls of the guest runtime.
     pub calls: u64,
-    /// Notifications by port: of volumes, and of timers.
-    pub doorbells: u64,
-    /// Kicks by the VMM.
+    /// Kicks of the guest by port: of volumes, and of timers. `doorbells` in results of older daemons.
+    #[serde(alias = "doorbells")]
+    pub kicks: u64,
+    /// Interruptions by the VMM.
     pub interruptions: u64,
     /// Sleeps of idle vCPUs.
     pub sleeps: u64,
@@ -289,7 +290,7 @@ impl From<UserExits> for Exits {
     fn from(exits: UserExits) -> Self {
         Self {
             calls: exits.by(ExitReason::Call),
-            doorbells: exits.by(ExitReason::Doorbell),
+            kicks: exits.by(ExitReason::Kick),
             interruptions: exits.by(ExitReason::Interruption),
             sleeps: exits.by(ExitReason::Sleep),
             wakes: exits.by(ExitReason::Wake),

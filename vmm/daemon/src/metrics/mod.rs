@@ -230,7 +230,7 @@ impl Metrics {
 fn by_reason(exits: Exits) -> [(&'static str, u64); 7] {
     let Exits {
         calls,
-        doorbells,
+        kicks,
         interruptions,
         sleeps,
         wakes,
@@ -239,7 +239,7 @@ fn by_reason(exits: Exits) -> [(&'static str, u64); 7] {
     } = exits;
     [
         ("calls", calls),
-        ("doorbells", doorbells),
+        ("kicks", kicks),
         ("interruptions", interruptions),
         ("sleeps", sleeps),
         ("wakes", wakes),

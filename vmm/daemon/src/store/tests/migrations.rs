@@ -172,7 +172,7 @@ fn rows_of_all_versions_are_understood() {
         let machine = |id| store.machine(id).unwrap().unwrap();
         let exited = machine("m1");
         let result = exited.result.unwrap();
-        assert_eq!((result.code, result.exits.doorbells), (7, 4));
+        assert_eq!((result.code, result.exits.kicks), (7, 4));
         let newer = (result.exits.devices, result.volume_requests);
         assert_eq!(newer, if version < 7 { (0, 0) } else { (5, 6) });
         assert_eq!(result.network.is_some(), version >= 4);

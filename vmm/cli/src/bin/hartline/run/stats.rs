@@ -124,7 +124,7 @@ impl Run<'_> {
         let exits = self.exits_of_all();
         let mut rows = vec![
             row(("host calls", exits.by(ExitReason::Call))),
-            row(("doorbells", exits.by(ExitReason::Doorbell))),
+            row(("kicks", exits.by(ExitReason::Kick))),
             row((
                 "interruptions by the VMM",
                 exits.by(ExitReason::Interruption),
@@ -283,7 +283,7 @@ fn milliseconds(time: Duration) -> String {
 fn exits_json(exits: &UserExits) -> serde_json::Value {
     serde_json::json!({
         "calls": exits.by(ExitReason::Call),
-        "doorbells": exits.by(ExitReason::Doorbell),
+        "kicks": exits.by(ExitReason::Kick),
         "interruptions": exits.by(ExitReason::Interruption),
         "sleeps": exits.by(ExitReason::Sleep),
         "wakes": exits.by(ExitReason::Wake),
