@@ -26,7 +26,7 @@ fn act(daemon: &Daemon, machine: &str, action: &str) -> Result<Answer> {
 
 pub fn policies() -> Result<()> {
     let (daemon, program) = start()?;
-    // The program ends with 7 if it is told to, otherwise with 0.
+    // With the argument `exit`, the program ends with 7, otherwise with 0.
     let no = machine(&daemon, &program, "no", &["exit"])?;
     let never_fails = machine(&daemon, &program, "on-failure", &[])?;
     let twice = machine(&daemon, &program, "on-failure:2", &["exit"])?;

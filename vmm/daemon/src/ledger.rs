@@ -1,9 +1,8 @@
 //! Each tenant's use of shared resources: one account per tenant.
 //!
-//! The scheduler reserves memory, vCPUs and runs, the server reserves connections, and machines reserve
-//! published ports. Dropping a
-//! [`Reservation`] returns its amounts. The ledger does not count storage: the database knows what
-//! is stored.
+//! The scheduler reserves memory, vCPUs and runs, the server reserves connections, and machines
+//! reserve published ports. Dropping a [`Reservation`] returns its amounts. The ledger does not count
+//! storage: the database knows what is stored.
 
 use std::collections::BTreeMap;
 use std::fmt;
