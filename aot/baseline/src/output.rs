@@ -61,7 +61,8 @@ pub enum Target {
     /// The host code of the guest code at this address, outside the region, with the standard
     /// convention; or code that stores the address to `Hart.pc` and jumps to `Hart.fn_dispatch`.
     Guest(u64),
-    /// As `Guest`, for a call. The function may be in the region, but LLVM's code of it is better.
+    /// As `Guest`, for a call or a tail call. The function may be in the region, but LLVM's code of it
+    /// is better.
     Function(u64),
     /// The first word of the image's data page: the run-time address minus the address that the
     /// region has. Only position-independent regions refer to it.

@@ -57,7 +57,6 @@ pub(super) fn link(translations: &[&Translation], text: &Range<u64>) -> Result<L
     put_services(&mut code, layout.code)?;
     let mut linker = Linker {
         code,
-        functions: &functions,
         stubs: BTreeMap::new(),
         start: layout.code,
         text_length,
@@ -88,10 +87,8 @@ fn set_lengths(functions: &mut [FunctionEntry], end: u32) {
     }
 }
 
-struct Linker<'a> {
+struct Linker {
     code: Vec<u8>,
-    /// Sorted by guest address.
-    functions: &'a [FunctionEntry],
     /// Offsets in the code of the stubs for guest addresses.
     stubs: BTreeMap<u64, usize>,
     /// Image offset of the code.
@@ -99,7 +96,7 @@ struct Linker<'a> {
     text_length: u64,
 }
 
-impl Linker<'_> {
+impl Linker {
     /// Fills in a field of the translation at offset `start` in the code.
     fn relocate(&mut self, relocation: &Relocation, start: usize) -> Result<(), LinkError> {
         let at = start + relocation.offset as usize;
@@ -107,23 +104,13 @@ impl Linker<'_> {
             Target::Service(service) => service_offset(service_of(service)) as i64,
             // The data page is one page before the file.
             Target::Bias => -((self.start + PAGE_SIZE) as i64),
-            Target::Function(guest) => self.stub(guest)? as i64,
-            Target::Guest(guest) => match self.function(guest) {
-                Some(host) => i64::from(host),
-                None => self.stub(guest)? as i64,
-            },
+            // Parts end where functions start, so a jump out of one is usually a tail call.
+            Target::Function(guest) | Target::Guest(guest) => self.stub(guest)? as i64,
         };
         let distance = i32::try_from(target - (at as i64 + 4));
         let distance = distance.map_err(|_| LinkError::TooLarge(self.code.len() as u64))?;
         self.code[at..at + 4].copy_from_slice(&distance.to_le_bytes());
         Ok(())
-    }
-
-    fn function(&self, guest: u64) -> Option<u32> {
-        let found = self
-            .functions
-            .binary_search_by_key(&guest, |entry| entry.guest);
-        found.ok().map(|index| self.functions[index].host)
     }
 
     /// Returns the offset of the code that jumps to the best code of the guest code at `guest`, as an

@@ -101,6 +101,58 @@ fn an_image_has_what_is_new() {
     );
 }
 
+#[test]
+fn tail_calls_look_their_target_up() {
+    let far = START + 0x1000;
+    // `jal ra, near; ret; j near; j far; near: j near + 4; ret` in one part, `far: ret` in another.
+    let own = [
+        0x0100_00ef,
+        0x0000_8067,
+        0x0080_006f,
+        0x7f50_006f,
+        0x0040_006f,
+        0x0000_8067,
+    ]
+    .map(u32::to_le_bytes);
+    let near = START + 16;
+    let segment = |vaddr, bytes| Load {
+        flags: 5,
+        vaddr,
+        bytes,
+        size: 24,
+    };
+    let loads = [segment(START, own.as_flattened()), segment(far, &own[5])];
+    let elf = shared_object(&loads);
+    let options = options();
+    let mut code = Baseline::new(&elf, &options).unwrap();
+    assert!(code.enter([START, near + 4, far]));
+    let linked = code.link().unwrap();
+    let start = START_LENGTH.next_multiple_of(64);
+    let code = &linked.code[start..];
+    let all: Vec<iced_x86::Instruction> =
+        Decoder::with_ip(64, code, start as u64, DecoderOptions::NONE)
+            .iter()
+            .collect();
+    // Each callee has one piece of code that looks it up, to which all jumps and calls lead.
+    let lookups = |guest: u64| {
+        let loads = |one: &&iced_x86::Instruction| {
+            one.op0_register() == Register::R11 && one.immediate(1) == guest
+        };
+        let mut lookups = all.iter().filter(|one| one.mnemonic() == Mnemonic::Mov);
+        let lookup = lookups.find(loads).map(|one| one.ip());
+        let leads_there = |one: &&iced_x86::Instruction| {
+            one.op0_kind() == OpKind::NearBranch64 && Some(one.near_branch_target()) == lookup
+        };
+        all.iter()
+            .filter(leads_there)
+            .map(|one| one.mnemonic())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(lookups(near), [Mnemonic::Call, Mnemonic::Jmp]);
+    assert_eq!(lookups(far), [Mnemonic::Jmp]);
+    assert_eq!(lookups(near + 4), [], "no function starts there");
+}
+
 /// The instruction at an offset, and the offset after it.
 fn decode(code: &[u8], at: u32) -> (iced_x86::Instruction, u32) {
     let ip = u64::from(at);

@@ -4,8 +4,8 @@
 //! entry. A call pushes a word first, so that the callee finds the stack as aligned as every
 //! function does.
 //!
-//! All calls leave the region, also calls of its own functions: otherwise a caller would never use
-//! better code of its callee.
+//! All calls leave the region, also calls and tail calls of its own functions: otherwise a caller
+//! would never use better code of its callee.
 
 use std::mem::offset_of;
 
@@ -68,7 +68,10 @@ impl Emitter<'_> {
 
     pub(super) fn jump_direct(&mut self, link: XReg, target: u64) {
         if link != XReg::RA {
-            self.go_to(target);
+            match self.is_function_at(target) {
+                true => self.tail_call(target),
+                false => self.go_to(target),
+            }
             self.ended = true;
             return;
         }
@@ -77,6 +80,18 @@ impl Emitter<'_> {
         let field = self.asm.call_away();
         self.relocate(field, Target::Function(target));
         self.check_return();
+    }
+
+    /// Whether a function of the region starts at `pc`.
+    fn is_function_at(&self, pc: u64) -> bool {
+        let slot = self.region.slot(pc);
+        slot.is_some_and(|slot| self.facts[slot].has(Facts::FUNCTION))
+    }
+
+    /// Jumps to the best code of the function at `target`.
+    fn tail_call(&mut self, target: u64) {
+        let field = self.asm.jmp_away();
+        self.relocate(field, Target::Function(target));
     }
 
     /// Checks after a call that the guest returned to the next instruction.
