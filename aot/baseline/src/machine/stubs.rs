@@ -14,9 +14,6 @@ const NAN_SINGLE: u64 = 0x7fc0_0000;
 /// Canonical NaN of binary64.
 const NAN_DOUBLE: u64 = 0x7ff8_0000_0000_0000;
 
-/// Length of the longest instruction, bytes.
-const LONGEST: u8 = 4;
-
 /// Code that is emitted later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stub {
@@ -110,11 +107,10 @@ impl Emitter<'_> {
         self.jump_to_service(Service::Trap);
     }
 
-    /// Emits an instruction that the end of the region cuts off.
+    /// Emits an instruction that the end of the region cuts off: the interpreter goes on there.
     pub fn emit_cut(&mut self, pc: u64) {
-        self.start(pc, LONGEST, None);
-        self.interpret();
-        self.leave_to(self.next_pc);
+        // It may be a jump, so that nobody knows where execution goes on after it.
+        self.emit_illegal(pc);
     }
 
     /// Emits all stubs.

@@ -216,7 +216,12 @@ impl Host {
             match unsafe { thunks::enter(hart, host) } {
                 Reason::Returned => hart.pc.set(hart.x(1) & !1),
                 Reason::Ecall => return Stop::Ecall,
-                Reason::Trap => return Stop::Trap,
+                // The instruction may be one that the end of the region cuts off.
+                Reason::Trap => {
+                    if let Some(stop) = interpret(hart) {
+                        return stop;
+                    }
+                }
                 Reason::Dispatch => {}
                 Reason::Site => self.remember(hart),
                 Reason::PollEntry => hart.kick.poll_limit.store(0, Relaxed),
