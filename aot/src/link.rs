@@ -181,11 +181,15 @@ pub fn link(
         let at = away + index * AWAY_LENGTH;
         let mut code = vec![0x49, 0xbb]; // mov r11, guest
         code.extend(guest.to_le_bytes());
-        leave(&mut code, Service::Dispatch, layout.code + at as u64)?;
+        leave(
+            &mut code,
+            Service::Dispatch,
+            PAGE_SIZE + layout.code + at as u64,
+        )?;
         linked.code[at..at + code.len()].copy_from_slice(&code);
         symbols.insert(function_name(guest), layout.code + at as u64);
     }
-    put_services(&mut linked.code, layout.code)?;
+    put_services(&mut linked.code, PAGE_SIZE + layout.code)?;
     for service in Service::ALL {
         let at = service_offset(service) as u64;
         symbols.insert(service.symbol().to_owned(), layout.code + at);
@@ -198,7 +202,7 @@ pub fn link(
     Ok(linked)
 }
 
-/// Fills the first [`START_LENGTH`] bytes of the code, which has the image offset `start`.
+/// Fills the first [`START_LENGTH`] bytes of the code, which starts `start` bytes after the bias.
 pub(crate) fn put_services(code: &mut [u8], start: u64) -> Result<(), LinkError> {
     code[0] = RETURN;
     for service in Service::ALL {
@@ -234,9 +238,9 @@ fn function_symbols(inputs: &[Input<'_>]) -> Result<(BTreeSet<u64>, BTreeSet<u64
     Ok((defined, missing))
 }
 
-/// Completes the stub `code` at image offset `here`, which has loaded a link-time address into r11:
-/// it jumps to a service with that pc. r11 is the only register that neither callers nor callees of
-/// translated code and services use.
+/// Completes the stub `code`, `here` bytes after the bias, which has loaded a link-time address into
+/// r11: it jumps to a service with that pc. r11 is the only register that neither callers nor
+/// callees of translated code and services use.
 fn leave(code: &mut Vec<u8>, service: Service, here: u64) -> Result<(), LinkError> {
     add_bias(code, here)?;
     code.extend([0x65, 0x4c, 0x89, 0x1c, 0x25]); // mov gs:[pc], r11
@@ -246,12 +250,12 @@ fn leave(code: &mut Vec<u8>, service: Service, here: u64) -> Result<(), LinkErro
     Ok(())
 }
 
-/// Appends `add r11, [rip + bias]` to the stub `code` at image offset `here`.
+/// Appends `add r11, [rip + bias]` to the stub `code`, `here` bytes after the bias. In an image file
+/// the bias is at the start of the data page, one page before the file.
 pub(crate) fn add_bias(code: &mut Vec<u8>, here: u64) -> Result<(), LinkError> {
     code.extend([0x4c, 0x03, 0x1d]);
     let next = here + code.len() as u64 + 4;
-    // The data page is before the file and starts with the bias.
-    let distance = i32::try_from(next + PAGE_SIZE).map_err(|_| LinkError::TooLarge(next))?;
+    let distance = i32::try_from(next).map_err(|_| LinkError::TooLarge(next))?;
     code.extend((-distance).to_le_bytes());
     Ok(())
 }

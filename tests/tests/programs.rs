@@ -33,6 +33,7 @@ const PLAIN: &[&[&str]] = &[
     &["handlers", "blocked"],
     &["atomics"],
     &["memory"],
+    &["jit"],
     &[
         "options",
         "-v",
@@ -152,6 +153,12 @@ fn main() -> ExitCode {
     }
     suite.add_kvm("memory limit", memory_limit);
     suite.add_kvm("interpreter alone", interpreted);
+    suite.add_kvm("code made at run time is translated", made_code);
+    suite.add_kvm(
+        "code in a page that is mapped twice",
+        code_with_two_mappings,
+    );
+    suite.add_kvm("more code than is translated", too_much_code);
     suite.run()
 }
 
@@ -331,6 +338,36 @@ fn memory_limit() -> Result<()> {
     Ok(())
 }
 
+/// A loop of made code runs in the baseline translator's code, not in the interpreter.
+fn made_code() -> Result<()> {
+    let run = Run::new(&compile::programs(O2)?, ["jit"]);
+    hartline::translate_precisely(&run.program)?;
+    let outcome = run.hartline(&["--stats=json"])?;
+    let count = hartline::statistic(&outcome, "interpreted")?;
+    // The interpreter alone executes over 6 million.
+    match count.parse::<u64>()? {
+        ..500_000 => Ok(()),
+        count => Err(format!("{count} instructions were interpreted").into()),
+    }
+}
+
+/// The reference notices stores only through the mapping that has the code.
+fn code_with_two_mappings() -> Result<()> {
+    let outcome = Run::new(&compile::programs(O2)?, ["jit", "aliases"]).hartline(&[])?;
+    match outcome.stdout.as_slice() {
+        b"aliases: 0 wrong\n" if outcome.code == 0 => Ok(()),
+        _ => Err(format!("{outcome:?}").into()),
+    }
+}
+
+/// A guest that asks for translations without end: the rest of its code is interpreted.
+fn too_much_code() -> Result<()> {
+    let run = Run::new(&compile::programs(O2)?, ["jit", "many", "200"]);
+    // Records of translations use a part of RAM.
+    let outcome = run.hartline(&["--mem", "64M"])?;
+    hartline_tests::compare::check_equal(&run.reference()?, &outcome)
+}
+
 /// The interpreter runs whole programs, not only code that translation missed.
 fn interpreted() -> Result<()> {
     let program = compile::programs(O2)?;
@@ -339,6 +376,7 @@ fn interpreted() -> Result<()> {
         &["jumps"],
         &["dispatch"],
         &["floating"],
+        &["jit"],
         &["fault", "illegal"],
     ] {
         let run = Run::new(&program, arguments.iter().copied());

@@ -7,6 +7,7 @@ use std::ops::Range;
 use hartline_abi::dispatch::{Entry, site_offset};
 use hartline_abi::hart::offset;
 use hartline_abi::image::{AccessEntry, FunctionEntry};
+use hartline_abi::jit::CODE_OFFSET;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_baseline::{Relocation, Target, Translation};
 
@@ -19,8 +20,21 @@ use crate::table::table_length;
 /// Alignment of a translation in the image.
 const ALIGNMENT: usize = 64;
 
+/// The place of the linked code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In an image file.
+    Image,
+    /// At [`CODE_OFFSET`] in a [translation](hartline_abi::jit).
+    Jit,
+}
+
 /// Links translations of the guest code `text`, in the order of their addresses.
-pub(super) fn link(translations: &[&Translation], text: &Range<u64>) -> Result<Linked, LinkError> {
+pub(super) fn link(
+    translations: &[&Translation],
+    text: &Range<u64>,
+    place: Place,
+) -> Result<Linked, LinkError> {
     let mut code = vec![0xcc; START_LENGTH];
     let mut starts = Vec::with_capacity(translations.len());
     let mut functions = Vec::new();
@@ -53,12 +67,19 @@ pub(super) fn link(translations: &[&Translation], text: &Range<u64>) -> Result<L
     let text_length = text.end - text.start;
     // The other parts come after the code.
     let alignment = Layout::alignment(code.len());
-    let layout = Layout::new(table_length(text_length, offsets), 0, 0, alignment);
-    put_services(&mut code, layout.code)?;
+    let after_bias = match place {
+        Place::Image => {
+            let table = table_length(text_length, offsets);
+            // The data page is one page before the file.
+            PAGE_SIZE + Layout::new(table, 0, 0, alignment).code
+        }
+        Place::Jit => CODE_OFFSET,
+    };
+    put_services(&mut code, after_bias)?;
     let mut linker = Linker {
         code,
         stubs: BTreeMap::new(),
-        start: layout.code,
+        after_bias,
         text_length,
     };
     for (translation, &start) in translations.iter().zip(&starts) {
@@ -91,8 +112,8 @@ struct Linker {
     code: Vec<u8>,
     /// Offsets in the code of the stubs for guest addresses.
     stubs: BTreeMap<u64, usize>,
-    /// Image offset of the code.
-    start: u64,
+    /// Bytes from the bias to the code.
+    after_bias: u64,
     text_length: u64,
 }
 
@@ -102,8 +123,7 @@ impl Linker {
         let at = start + relocation.offset as usize;
         let target = match relocation.target {
             Target::Service(service) => service_offset(service_of(service)) as i64,
-            // The data page is one page before the file.
-            Target::Bias => -((self.start + PAGE_SIZE) as i64),
+            Target::Bias => -(self.after_bias as i64),
             // Parts end where functions start, so a jump out of one is usually a tail call.
             Target::Function(guest) | Target::Guest(guest) => self.stub(guest)? as i64,
         };
@@ -124,7 +144,7 @@ impl Linker {
         let field = |offset: usize| (site + offset as u32).to_le_bytes();
         let mut code = vec![0x49, 0xbb]; // mov r11, guest
         code.extend(guest.to_le_bytes());
-        add_bias(&mut code, self.start + at as u64)?;
+        add_bias(&mut code, self.after_bias + at as u64)?;
         code.extend([0x65, 0x4c, 0x8b, 0x14, 0x25]); // mov r10, gs:[dispatch_cache]
         code.extend((offset::DISPATCH_CACHE as u32).to_le_bytes());
         code.extend([0x4d, 0x3b, 0x9a]); // cmp r11, [r10 + pc]

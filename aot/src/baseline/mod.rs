@@ -5,6 +5,7 @@
 //! recovered: the translator finds loops and callees in the part itself, and each address at which
 //! execution continued without a translation becomes an entry.
 
+mod jit;
 mod link;
 mod parts;
 #[cfg(test)]
@@ -18,7 +19,10 @@ use hartline_baseline::{Features, Region, Translation, translate};
 use crate::elf::Binary;
 use crate::link::{LinkError, Linked};
 use crate::translator::{MAX_TEXT, Options, ReadError};
+use link::Place;
 use parts::divide;
+
+pub use jit::{JitCode, JitTranslation, translate_jit};
 
 /// The largest host code of one file, bytes.
 pub const MAX_CODE: usize = 192 << 20;
@@ -206,7 +210,11 @@ impl<'a> Baseline<'a> {
             .parts
             .iter()
             .filter_map(|part| part.translation.as_ref());
-        link::link(&translations.collect::<Vec<_>>(), &self.text())
+        link::link(
+            &translations.collect::<Vec<_>>(),
+            &self.text(),
+            Place::Image,
+        )
     }
 
     /// Links the code of the parts that were translated since the last call. Also returns the range
@@ -227,7 +235,10 @@ impl<'a> Baseline<'a> {
         let Some(text) = text else {
             return Ok(None);
         };
-        Ok(Some((link::link(&translations, &text)?, text)))
+        Ok(Some((
+            link::link(&translations, &text, Place::Image)?,
+            text,
+        )))
     }
 }
 

@@ -502,7 +502,7 @@ fn checksum(file: &[u8]) -> [u8; 32] {
     hash.chain_update(after).finalize().into()
 }
 
-fn function_bytes(function: &FunctionEntry) -> [u8; 16] {
+pub(crate) fn function_bytes(function: &FunctionEntry) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&function.guest.to_le_bytes());
     bytes[8..12].copy_from_slice(&function.host.to_le_bytes());
@@ -510,7 +510,7 @@ fn function_bytes(function: &FunctionEntry) -> [u8; 16] {
     bytes
 }
 
-fn access_bytes(access: &AccessEntry) -> [u8; ACCESS_SIZE as usize] {
+pub(crate) fn access_bytes(access: &AccessEntry) -> [u8; ACCESS_SIZE as usize] {
     let mut bytes = [0; ACCESS_SIZE as usize];
     bytes[..4].copy_from_slice(&access.host.to_le_bytes());
     bytes[4..8].copy_from_slice(&access.guest.to_le_bytes());

@@ -63,7 +63,25 @@ pub enum Operation {
     /// `args[0]` [`RegisterAccess`]es in `data`, at most [`MAX_REGISTER_ACCESSES`], in order.
     /// Values that are read are stored in `data`.
     Registers = 12,
+    /// Translate code that the program made at run time. `args[0]` is its guest address, even;
+    /// `args[1]` its length in bytes, at most [`MAX_JIT_CODE`]; `args[2]` the number of entries, at
+    /// most [`MAX_JIT_ENTRIES`]; `args[3]` a [variant](crate::image::variant) of the baseline translator's
+    /// code. In `data` are the code, and at [`MAX_JIT_CODE`] the entries: offsets in the code (`u32`).
+    /// Results in `args`: the guest-physical address of a read-only slot of
+    /// [`JIT_LENGTH`](crate::layout::JIT_LENGTH) bytes; the offset of the [translation](crate::jit) in it;
+    /// the length of the host code, bytes; the number of functions; and the number of accesses. A
+    /// translation never changes. `-ENOENT`: such code is not translated here. `-ENOSPC`: the slot is
+    /// full. `-EINVAL`: the arguments are not valid.
+    Jit = 13,
 }
+
+/// The longest code of [`Operation::Jit`], bytes.
+pub const MAX_JIT_CODE: usize = 32 << 10;
+
+/// Most entries of [`Operation::Jit`].
+pub const MAX_JIT_ENTRIES: usize = 1024;
+
+const _: () = assert!(MAX_JIT_CODE + 4 * MAX_JIT_ENTRIES <= CALL_DATA);
 
 /// Bits of the answer to [`Operation::Image`].
 pub mod image_answer {

@@ -6,6 +6,7 @@
 //!   RUNTIME_BASE      runtime ELF image (linked there)
 //!   PHYSMAP_BASE      all private RAM, 2 MiB pages, writable
 //!   IMAGE_BASE        translation images, one per IMAGE_STRIDE window (mapped by the runtime)
+//!   JIT_BASE          images of code that the program made (mapped by the runtime)
 //!   STACK_BASE        host stacks of translated code and runtime, one per vCPU
 //!   SHARED_BASE       boot information, exit report, host calls
 //!   DEVICE_BASE       registers of devices
@@ -41,7 +42,12 @@ pub const IMAGE_STRIDE: u64 = 1 << 30;
 /// Offset of the image file in its window; the private data page is right before it.
 pub const IMAGE_FILE: u64 = HUGE_PAGE_SIZE;
 /// Number of translation image windows.
-pub const IMAGE_WINDOWS: u64 = (STACK_BASE - IMAGE_BASE) / IMAGE_STRIDE;
+pub const IMAGE_WINDOWS: u64 = (JIT_BASE - IMAGE_BASE) / IMAGE_STRIDE;
+/// The slot with images of code that the program made
+/// ([`Operation::Jit`](crate::call::Operation::Jit)).
+pub const JIT_BASE: u64 = STACK_BASE - IMAGE_STRIDE;
+/// Length of this slot, bytes.
+pub const JIT_LENGTH: u64 = 64 << 20;
 /// First host stack. vCPU `n` has the window from `STACK_BASE + n * STACK_STRIDE`;
 /// its lowest page is never mapped.
 pub const STACK_BASE: u64 = 4 << 40;

@@ -25,6 +25,7 @@ pub mod hart;
 pub mod hotness;
 pub mod image;
 pub mod interrupt;
+pub mod jit;
 pub mod layout;
 pub mod limits;
 pub mod paging;

@@ -196,9 +196,14 @@ fn run_instructions(kernel: &mut KernelGuard) -> Step {
             }
             let hart = (*raw).hart();
             let end = (*raw).fetch_end();
+            let code = (*raw).interpreter.code();
             addr_of_mut!((*raw).interpreting).write_volatile(true);
             let (step, last) = (*raw).interpreter.run_straight(hart, end);
             addr_of_mut!((*raw).interpreting).write_volatile(false);
+            // A `fence.i`.
+            if (*raw).interpreter.code() != code && (*raw).drop_jit() {
+                thunks::restart();
+            }
             if step != Step::Next {
                 return step;
             }
@@ -326,6 +331,7 @@ pub(crate) extern "C" fn interpret_one() {
     // SAFETY: as in `ecall`.
     let mut kernel = unsafe { KernelGuard::enter_from_translated() };
     let raw = kernel.as_ptr();
+    let code = kernel.interpreter.code();
     // SAFETY: as in `run_instructions`.
     let step = unsafe {
         let hart = (*raw).hart();
@@ -334,8 +340,10 @@ pub(crate) extern "C" fn interpret_one() {
         addr_of_mut!((*raw).interpreting).write_volatile(false);
         step
     };
+    let is_fence = kernel.interpreter.code() != code;
     let control = match step {
         Step::Trap(trap) => kernel.trap(trap),
+        _ if is_fence && kernel.drop_jit() => Control::Restart,
         Step::Next if kernel.may_translate() => Control::Continue,
         Step::Next | Step::Jump(_) => Control::Restart,
     };

@@ -5,6 +5,7 @@ pub mod dispatch_cache;
 pub mod hotness;
 pub mod images;
 pub mod interp;
+pub(crate) mod jit;
 pub(crate) mod shadow;
 pub mod translations;
 pub mod windows;

@@ -26,9 +26,13 @@ impl Kernel {
         }
         let tier = self.chaos.best_tier();
         let images = &mut self.space_mut().images;
-        match tier {
+        let entry = match tier {
             Tier::Optimised => images.lookup(pc),
             tier => images.lookup_within(pc, tier),
+        };
+        match entry {
+            None if tier != Tier::Interpreter => self.jit_entry(),
+            entry => entry,
         }
     }
 
@@ -41,9 +45,13 @@ impl Kernel {
         }
         let (cpu, tier) = (self.cpu, self.chaos.best_tier());
         let images = &mut self.space_mut().images;
-        match tier {
+        let entry = match tier {
             Tier::Optimised => images.lookup_jump(pc, cpu),
             tier => images.lookup_within(pc, tier),
+        };
+        match entry {
+            None if tier != Tier::Interpreter => self.jit_entry(),
+            entry => entry,
         }
     }
 
@@ -58,7 +66,7 @@ impl Kernel {
     /// changed.
     pub fn forget_decoded(&mut self) {
         self.interpreter.flush();
-        self.fetch = 0..0;
+        self.forget_fetch();
     }
 
     /// Drops everything that depends on code and constants in `range`, whose memory is about to
@@ -74,6 +82,7 @@ impl Kernel {
         self.forget_decoded();
         self.stop_sharers();
         if self.space_mut().images.invalidate(&range) {
+            self.jit.fence();
             self.release_images();
             self.use_dispatch_cache();
             self.control = Control::Restart;
@@ -97,7 +106,12 @@ impl Kernel {
     fn look_up_fetch(&mut self, pc: u64) -> bool {
         match self.memory().vmas().find(pc) {
             Some((start, vma)) if vma.protection.executable() => {
-                self.fetch = start..vma.end;
+                let around = start..vma.end;
+                self.made = match translations::inode(vma) {
+                    Some(_) => 0..0,
+                    None => around.clone(),
+                };
+                self.fetch = around;
                 true
             }
             _ => false,
@@ -114,6 +128,7 @@ impl Kernel {
     /// Drops the fetch permissions, because another program may be at the same addresses.
     pub(crate) fn forget_fetch(&mut self) {
         self.fetch = 0..0;
+        self.made = 0..0;
     }
 
     /// Requests the newest images of files whose images were not complete.

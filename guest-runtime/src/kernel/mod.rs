@@ -11,6 +11,7 @@ pub(crate) mod executable;
 pub mod exit;
 pub(crate) mod file_signals;
 pub mod futex;
+mod jit;
 pub(crate) mod job_control;
 pub mod lifecycle;
 pub mod loader;
@@ -38,6 +39,7 @@ use crate::drivers::streams::Streams;
 use crate::exec::hotness::Counters;
 use crate::exec::images::Images;
 use crate::exec::interp::Interpreter;
+use crate::exec::jit::Jit;
 use crate::exec::shadow::Shadow;
 use crate::exec::translations::Translations;
 use crate::file::Vfs;
@@ -146,6 +148,8 @@ pub struct Kernel {
     pub interpreter_entries: u64,
     /// Translation images from the host.
     pub(crate) translations: Translations,
+    /// Translations of code that programs made.
+    pub(crate) jit: Jit,
     /// Counters of interpreted code.
     pub hotness: Counters,
     pub(crate) interpreter: Box<Interpreter>,
@@ -161,6 +165,8 @@ pub struct Kernel {
     pub(crate) interpret_only: bool,
     /// Memory around the last fetch from which the interpreter may fetch.
     fetch: Range<u64>,
+    /// This memory, if its code is not that of an unchanged file.
+    made: Range<u64>,
     /// Decisions of chaos.
     pub(crate) chaos: Chaos,
     /// Checks of translated code (`--check`).
@@ -223,6 +229,7 @@ impl Kernel {
             missing: Vec::new(),
             interpreter_entries: 0,
             translations: Translations::default(),
+            jit: Jit::new(boot.ram_length),
             hotness: Counters::of(host),
             interpreter,
             interpreting: false,
@@ -232,6 +239,7 @@ impl Kernel {
             hart: harts[0],
             interpret_only: boot.interpret_only != 0,
             fetch: 0..0,
+            made: 0..0,
             chaos: Chaos::new(boot.chaos),
             shadow,
         };

@@ -4,16 +4,20 @@
 use crate::control::{Control, Stop};
 use crate::devices::Devices;
 use crate::idt::{GateError, ShadowIdt};
-use crate::images::{Answer, Images};
+use crate::images::{Answer, Images, JitError};
 use crate::interrupts;
 use crate::platform::{self, Mapping};
 use crate::signals;
 use crate::terminal::Terminal;
 use hartline_abi::boot::Shared;
-use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, RegisterAccess};
+use hartline_abi::call::{
+    CALL_DATA, HostCall, MAX_JIT_CODE, MAX_JIT_ENTRIES, MAX_REGISTER_ACCESSES, Operation,
+    RegisterAccess,
+};
 use hartline_abi::interrupt::TABLE_LENGTH;
 use hartline_abi::layout::{PAGE_SIZE, RAM_GPA};
 use hartline_abi::volume::{Channel, SUBMITTED, Slot};
+use hartline_aot::baseline::JitCode;
 use hartline_devices::event::Event;
 use hartline_devices::volume::Volumes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -114,6 +118,7 @@ impl Calls {
         const COPY: u32 = Operation::Copy as u32;
         const VECTORS: u32 = Operation::Vectors as u32;
         const REGISTERS: u32 = Operation::Registers as u32;
+        const JIT: u32 = Operation::Jit as u32;
         match operation {
             READ => self.control.while_idle(cpu, || self.read(cpu, args)),
             WAIT => self.control.while_idle(cpu, || self.wait(cpu, args)),
@@ -157,6 +162,7 @@ impl Calls {
             }
             VECTORS => self.vectors(args),
             REGISTERS => self.registers(args),
+            JIT => self.jit(args),
             _ => Ok(Err(libc::ENOSYS)),
         }
     }
@@ -276,6 +282,50 @@ impl Calls {
         if let Err(error) = assigned {
             self.control.stop(Stop::Gate(error));
         }
+        Ok(Ok(0))
+    }
+
+    /// [`Operation::Jit`].
+    fn jit(&mut self, args: &mut [u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        let [start, length, count, variant, ..] = *args;
+        let length = usize::try_from(length).ok().filter(|&n| n <= MAX_JIT_CODE);
+        let count = usize::try_from(count)
+            .ok()
+            .filter(|&n| n <= MAX_JIT_ENTRIES);
+        let (Some(length), Some(count), Ok(variant)) = (length, count, u32::try_from(variant))
+        else {
+            return Ok(Err(libc::EINVAL));
+        };
+        // Copies, which the guest cannot change meanwhile.
+        let mut code = vec![0; length];
+        let mut offsets = vec![0; 4 * count];
+        self.shared.read(DATA, &mut code)?;
+        self.shared.read(DATA + MAX_JIT_CODE as u64, &mut offsets)?;
+        let (offsets, _) = offsets.as_chunks::<4>();
+        let entries = offsets.iter().map(|&offset| {
+            let offset = u32::from_le_bytes(offset);
+            start.saturating_add(offset.into())
+        });
+        let code = JitCode {
+            start,
+            code: &code,
+            entries: &entries.collect::<Vec<_>>(),
+        };
+        let placed = match self.images.translate(&code, variant) {
+            Ok(placed) => placed,
+            Err(JitError::Off) => return Ok(Err(libc::ENOENT)),
+            Err(JitError::Code) => return Ok(Err(libc::EINVAL)),
+            Err(JitError::Full) => return Ok(Err(libc::ENOSPC)),
+            Err(JitError::Platform(error)) => return Err(error),
+        };
+        let layout = placed.layout;
+        args[..5].copy_from_slice(&[
+            placed.gpa,
+            placed.offset,
+            layout.code,
+            layout.functions,
+            layout.accesses,
+        ]);
         Ok(Ok(0))
     }
 

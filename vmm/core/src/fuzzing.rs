@@ -18,6 +18,7 @@ use hartline_abi::interrupt::TABLE_LENGTH;
 use hartline_abi::layout::{FILE_GPA, FILE_GPA_END};
 use hartline_abi::virtio::FIRST_DISK;
 use hartline_abi::volume::VOLUME_DEVICE;
+use hartline_aot::translator::Options;
 use hartline_devices::console::Outputs;
 use hartline_devices::volume::{Server, Volumes};
 use std::fs::File;
@@ -218,6 +219,13 @@ impl ImageSource for Source {
         if variant == 1 {
             page().into_iter().for_each(|image| client.show(image));
         }
+    }
+
+    fn jit_options(&self) -> Option<Options> {
+        Some(Options {
+            baseline: true,
+            ..Options::default()
+        })
     }
 }
 

@@ -129,6 +129,7 @@ impl Order {
             read_only: spec.read_only,
             timeout_ms: spec.timeout_ms,
             images: files.images.iter().map(|(inode, _)| *inode).collect(),
+            features: library.features().to_owned(),
             interactive: spec.interactive,
             outlives_daemon,
             volumes: Vec::new(),

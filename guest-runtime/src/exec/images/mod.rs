@@ -4,6 +4,7 @@ use crate::chaos::{Mask, Tier};
 use crate::convert::to_usize;
 use crate::exec::dispatch_cache::DispatchCache;
 use crate::exec::windows::Lease;
+use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -13,6 +14,7 @@ use hartline_abi::image::{
     AccessEntry, FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS, TABLE_BLOCK_TEXT,
     slot_in_block, variant,
 };
+use hartline_abi::jit;
 use hartline_abi::layout::PAGE_SIZE;
 
 /// The file that an image was translated from, and its addresses.
@@ -132,6 +134,30 @@ impl Image {
         })
     }
 
+    /// Creates the image of code in the guest's memory from its translation `bytes`, which has these
+    /// parts ([`hartline_abi::jit`]). `None` if they do not fit.
+    pub(crate) fn of_jit(
+        bytes: &'static [u8],
+        layout: jit::Layout,
+        origin: Origin,
+        text: Range<u64>,
+    ) -> Option<Image> {
+        let code = part(bytes, jit::CODE_OFFSET, layout.code)?.as_ptr_range();
+        let file = bytes.as_ptr_range();
+        Some(Image {
+            origin,
+            text,
+            pages: Rc::new([]),
+            file: file.start as u64..file.end as u64,
+            code: code.start as u64..code.end as u64,
+            table: &[],
+            functions: array(bytes, layout.functions_offset()?, layout.functions)?,
+            accesses: array(bytes, layout.accesses_offset()?, layout.accesses)?,
+            lease: Lease::default(),
+            mask: Mask::default(),
+        })
+    }
+
     /// The same image with some of its functions hidden.
     #[must_use]
     pub(crate) fn with_mask(self, mask: Mask) -> Image {
@@ -142,6 +168,21 @@ impl Image {
     #[must_use]
     pub fn text_start(&self) -> u64 {
         self.text.start
+    }
+
+    /// The [variant] of the translation.
+    #[must_use]
+    pub fn variant(&self) -> u32 {
+        self.origin.variant
+    }
+
+    /// The guest addresses of all entries, and their host functions.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.functions.iter().filter_map(|function| {
+            let host = self.code.start + u64::from(function.host);
+            let guest = function.address().wrapping_add(self.origin.bias);
+            (host < self.code.end && self.text.contains(&guest)).then_some((guest, host))
+        })
     }
 
     fn is_baseline(&self) -> bool {
@@ -216,6 +257,10 @@ pub struct Images {
     images: Vec<Image>,
     /// Replaced images. Host frames may still return to them.
     retired: Vec<Image>,
+    /// Images of code that the process made ([`crate::exec::jit`]).
+    jit: Vec<Image>,
+    /// The host functions for the guest addresses of their entries; the newest image counts.
+    jit_entries: BTreeMap<u64, u64>,
     /// Dropped images whose code another vCPU was executing: it continues there up to its next
     /// safepoint.
     left: Vec<Image>,
@@ -265,6 +310,28 @@ impl Images {
         }
     }
 
+    /// Adds an image of code that the process made.
+    pub(crate) fn add_jit(&mut self, image: Image) {
+        self.jit_entries.extend(image.entries());
+        self.jit.push(image);
+        if Rc::strong_count(&self.caches) > 1 {
+            self.caches = Rc::default();
+        }
+    }
+
+    /// Whether there are images of code that the process made.
+    pub(crate) fn has_jit(&self) -> bool {
+        !self.jit.is_empty()
+    }
+
+    /// Drops the images of code that the process made: no host frame may be returned to. As with
+    /// [`clear`](Self::clear), vCPUs may still execute them until [`release`](Self::release).
+    pub(crate) fn drop_jit(&mut self) {
+        self.left.append(&mut self.jit);
+        self.jit_entries.clear();
+        self.forget_lookups();
+    }
+
     fn insert(&mut self, image: Image) {
         let location = match image.is_baseline() {
             true => self.images.partition_point(Image::is_baseline),
@@ -295,7 +362,7 @@ impl Images {
     }
 
     fn kept(&self) -> impl Iterator<Item = &Image> {
-        self.images.iter().chain(&self.retired)
+        self.images.iter().chain(&self.retired).chain(&self.jit)
     }
 
     /// Address of the cache that translated code on vCPU `cpu` reads before it calls the
@@ -321,7 +388,8 @@ impl Images {
             self.approach(pc);
         }
         let mut candidates = self.candidates.iter();
-        candidates.find_map(|&index| self.images[index].lookup(pc))
+        let found = candidates.find_map(|&index| self.images[index].lookup(pc));
+        found.or_else(|| self.jit_entries.get(&pc).copied())
     }
 
     /// As [`lookup`](Self::lookup), in code up to a tier.
@@ -347,7 +415,11 @@ impl Images {
         }
         let images = self.candidates.iter().map(|&index| &self.images[index]);
         let mut allowed = images.filter(|image| is_allowed(image));
-        allowed.find_map(|image| image.lookup(pc))
+        let found = allowed.find_map(|image| image.lookup(pc));
+        found.or_else(|| {
+            let allows = self.jit.first().is_some_and(is_allowed);
+            self.jit_entries.get(&pc).copied().filter(|_| allows)
+        })
     }
 
     /// As [`lookup`](Self::lookup), for a jump that is likely to be repeated on vCPU `cpu`.
@@ -419,7 +491,7 @@ impl Images {
     pub fn clear(&mut self) {
         self.left.append(&mut self.images);
         self.left.append(&mut self.retired);
-        self.forget_lookups();
+        self.drop_jit();
     }
 
     /// Releases dropped images, whose code no vCPU executes any more.
@@ -457,7 +529,15 @@ impl Images {
         let goes = |image: &mut Image| image.depends_on(range);
         self.left.extend(self.images.extract_if(.., goes));
         self.left.extend(self.retired.extract_if(.., goes));
-        let changed = self.images.len() != before;
+        let jit = self.jit.len();
+        self.left.extend(self.jit.extract_if(.., goes));
+        let is_less = self.jit.len() != jit;
+        if is_less {
+            self.jit_entries.clear();
+            let entries = self.jit.iter().flat_map(Image::entries);
+            self.jit_entries.extend(entries);
+        }
+        let changed = is_less || self.images.len() != before;
         if changed {
             self.forget_lookups();
         }

@@ -316,3 +316,84 @@ fn damaged_images_are_refused() {
     let image = image(beyond, origin(0)).unwrap();
     assert_eq!(image.lookup(0x1004), None);
 }
+
+/// The image of made code in `text` whose entries are at these addresses, 16 bytes apart in the host
+/// code.
+fn made(text: Range<u64>, entries: &[u64]) -> Image {
+    let layout = jit::Layout {
+        code: 64,
+        functions: entries.len() as u64,
+        accesses: 0,
+    };
+    let mut words = std::vec![0_u64; to_usize(layout.length().unwrap()) / 8];
+    let at = to_usize(layout.functions_offset().unwrap()) / 8;
+    for (number, &entry) in entries.iter().enumerate() {
+        words[at + 2 * number] = entry;
+        words[at + 2 * number + 1] = 16 * (number as u64 + 1);
+    }
+    let words = std::boxed::Box::leak(words.into_boxed_slice());
+    let (start, length) = (words.as_ptr().cast::<u8>(), 8 * words.len());
+    // SAFETY: leaked; any bytes are integers.
+    let bytes = unsafe { core::slice::from_raw_parts(start, length) };
+    let origin = Origin {
+        variant: variant::PRECISE | variant::BASELINE,
+        ..origin(0)
+    };
+    Image::of_jit(bytes, layout, origin, text).unwrap()
+}
+
+#[test]
+fn made_code_is_used_until_it_may_have_changed() {
+    let mut images = Images::default();
+    assert!(!images.has_jit());
+    let (first, second) = (
+        made(0x100..0x200, &[0x100, 0x104]),
+        made(0x140..0x180, &[0x140]),
+    );
+    let start = first.code.start;
+    images.add_jit(first.clone());
+    images.add_jit(second.clone());
+    assert_eq!(images.lookup(0x104), Some(start + 32));
+    assert_eq!(images.lookup(0x140), Some(second.code.start + 16));
+    assert_eq!(images.lookup(0x108), None);
+    assert_eq!(images.lookup_within(0x100, Tier::Interpreter), None);
+    assert_eq!(
+        images.lookup_within(0x100, Tier::Baseline),
+        Some(start + 16)
+    );
+    assert!(images.is_baseline(start) && !images.has_optimised(0x100));
+    // The child of a fork has the same code.
+    assert_eq!(images.fork().lookup(0x104), Some(start + 32));
+    // What overlaps the range goes, and its entries with it.
+    assert!(images.depend_on(&(0x1f0..0x1f8)));
+    assert!(images.invalidate(&(0x1f0..0x1f8)));
+    assert_eq!(images.lookup(0x104), None);
+    assert_eq!(images.lookup(0x140), Some(second.code.start + 16));
+    assert!(images.contains_host(start), "a vCPU may still be there");
+    images.drop_jit();
+    assert!(!images.has_jit());
+    assert_eq!(images.lookup(0x140), None);
+    images.release();
+    assert!(!images.contains_host(start));
+}
+
+#[test]
+fn a_translation_that_does_not_fit_is_refused() {
+    let bytes: &[u8] = &[0; 64];
+    let layout = |code, functions, accesses| jit::Layout {
+        code,
+        functions,
+        accesses,
+    };
+    for layout in [
+        layout(1, 0, 0),
+        layout(u64::MAX, 0, 0),
+        layout(0, 1, 0),
+        layout(0, 0, 1),
+    ] {
+        assert!(
+            Image::of_jit(bytes, layout, origin(0), 0..2).is_none(),
+            "{layout:?}"
+        );
+    }
+}

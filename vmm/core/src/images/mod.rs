@@ -4,10 +4,13 @@
 
 mod client;
 mod code;
+mod jit;
 
 pub use client::Client;
 use client::Cooling;
 pub use code::CodeFile;
+pub(crate) use jit::JitError;
+use jit::JitSlot;
 
 use crate::control::Control;
 use crate::layout::slot_end;
@@ -15,6 +18,9 @@ use crate::platform::{self, Access, Mapping, Vm};
 use crate::program::TreeFile;
 use crate::tree::TreeImage;
 use hartline_abi::call::{COPY_INODES, image_answer};
+use hartline_abi::image::variant;
+use hartline_aot::baseline::JitCode;
+use hartline_aot::translator::Options;
 use hartline_devices::volume::Copies;
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -60,15 +66,18 @@ impl ImageFile {
 
 /// A source of images.
 pub trait ImageSource: Debug + Send + Sync {
-    /// The image of a whole file in a [variant](hartline_abi::image::variant), if it is available
+    /// The image of a whole file in a [variant], if it is available
     /// without work: the vCPU waits.
     fn at_once(&self, file: &CodeFile, variant: u32) -> Option<ImageFile>;
 
-    /// Makes images of a file in a [variant](hartline_abi::image::variant), and shows them to
+    /// Makes images of a file in a [variant], and shows them to
     /// `client`. There are none if, for instance,
     /// the file is no program. This is called on a separate thread, which may continue as long as
     /// the VM runs; the end of the VM does not wait for it.
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client);
+
+    /// The options for code that the program makes at run time; `None`: it is interpreted.
+    fn jit_options(&self) -> Option<Options>;
 }
 
 /// Inode of the file and variant of an image.
@@ -129,6 +138,8 @@ pub struct Images {
     served: HashMap<Name, Served>,
     cooling: Arc<Cooling>,
     placed: Vec<Placed>,
+    /// Translations of code that the program made; `None`: there are none yet.
+    jit: Option<JitSlot>,
     /// Guest-physical address of the next slot.
     next: u64,
 }
@@ -148,6 +159,7 @@ impl Images {
             served: HashMap::new(),
             cooling: Arc::default(),
             placed: Vec::new(),
+            jit: None,
             next,
         }
     }
@@ -236,6 +248,29 @@ impl Images {
         {
             served.client.abandon();
         }
+    }
+
+    /// Translates code that the program made, for a [variant] of the
+    /// baseline translator's code.
+    ///
+    /// # Errors
+    /// [`JitError`].
+    pub(crate) fn translate(
+        &mut self,
+        code: &JitCode<'_>,
+        variant: u32,
+    ) -> Result<jit::Placed, JitError> {
+        let options = self.source.as_ref().and_then(|(_, s)| s.jit_options());
+        let options = options.filter(|_| variant::is_baseline(variant));
+        let options = options.ok_or(JitError::Off)?;
+        let slot = match &mut self.jit {
+            Some(slot) => slot,
+            none => {
+                let slot = JitSlot::add(&mut self.vm, &mut self.next)?;
+                none.insert(slot.ok_or(JitError::Full)?)
+            }
+        };
+        slot.translate(code, &options.for_variant(variant))
     }
 
     fn client(&self) -> Client {

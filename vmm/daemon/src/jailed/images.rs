@@ -1,6 +1,7 @@
 //! Translation images that the daemon prepared, or prepares when the guest requests them.
 
 use super::protocol::{FromVmm, ImageAnswer, ImageName};
+use hartline_aot::translator::Options;
 use hartline_jail::Channel;
 use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use std::thread;
 #[derive(Debug)]
 pub struct FromDaemon {
     channel: Arc<Channel>,
+    jit: Options,
     state: Mutex<State>,
 }
 
@@ -25,13 +27,15 @@ struct State {
 }
 
 impl FromDaemon {
-    /// Starts to listen for images, on a thread that ends with the channel.
+    /// Starts to listen for images, on a thread that ends with the channel. Translations of code that
+    /// the program makes at run time use these processor features, as LLVM names them.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub fn start(
         channel: Arc<Channel>,
         there: HashMap<ImageName, ImageFile>,
+        features: &str,
     ) -> io::Result<Arc<Self>> {
         let state = State {
             there,
@@ -39,6 +43,11 @@ impl FromDaemon {
         };
         let images = Arc::new(Self {
             channel,
+            jit: Options {
+                features: features.to_owned(),
+                baseline: true,
+                ..Options::default()
+            },
             state: Mutex::new(state),
         });
         let listener = Arc::clone(&images);
@@ -106,5 +115,9 @@ impl ImageSource for FromDaemon {
         if let Some(image) = self.ask(name) {
             client.show_last(image);
         }
+    }
+
+    fn jit_options(&self) -> Option<Options> {
+        Some(self.jit.clone())
     }
 }

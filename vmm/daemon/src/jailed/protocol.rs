@@ -43,6 +43,8 @@ pub struct RunJob {
     pub timeout_ms: Option<u64>,
     /// Inodes of the files that have images, of the normal variant.
     pub images: Vec<u32>,
+    /// Processor features that translations of code made at run time use, as LLVM names them.
+    pub features: String,
     /// Keep standard input open: at [`INPUT_FD`](hartline_jail::INPUT_FD).
     pub interactive: bool,
     /// Whether the VM continues when the daemon ends.

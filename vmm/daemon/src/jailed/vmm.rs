@@ -82,7 +82,7 @@ pub fn serve(
     put(Some(file.into()), COUNTERS_FD)?;
     // The daemon may be gone, and is not needed.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Started)?, &[]);
-    let images = FromDaemon::start(Arc::clone(&channel), given.images)?;
+    let images = FromDaemon::start(Arc::clone(&channel), given.images, &job.features)?;
     let (outputs, recorder) = match given.log {
         Some((log, outputs)) => {
             let (pipes, recorder) = record(log, outputs, &job, &threads)?;

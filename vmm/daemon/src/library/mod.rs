@@ -184,6 +184,12 @@ impl Library {
         self.translations.set_budget(translation_budget);
     }
 
+    /// Returns the processor features that translations use, as LLVM names them.
+    #[must_use]
+    pub fn features(&self) -> &str {
+        &self.settings.features
+    }
+
     /// The path of an incomplete upload.
     #[must_use]
     pub fn temporary(&self, name: &str) -> PathBuf {

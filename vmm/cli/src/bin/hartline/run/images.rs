@@ -289,4 +289,9 @@ impl ImageSource for RunningImages {
             }
         }
     }
+
+    fn jit_options(&self) -> Option<Options> {
+        let variant = variant::NORMAL | variant::BASELINE;
+        (self.baseline != Baseline::Off).then(|| self.translation.options(variant))
+    }
 }

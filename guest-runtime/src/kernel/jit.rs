@@ -1,0 +1,67 @@
+//! Code that the running process made ([`crate::exec::jit`]).
+
+use crate::exec::translations;
+use crate::kernel::{Control, Kernel};
+use hartline_abi::image::variant;
+
+impl Kernel {
+    /// The host function for `Hart::pc`, where no image has an entry, if the program made the code
+    /// there and it is translated; translates it if it is hot.
+    #[inline]
+    pub(crate) fn jit_entry(&mut self) -> Option<u64> {
+        let pc = self.hart().pc.get();
+        if !self.made.contains(&pc) || !self.jit.count(pc) {
+            return None;
+        }
+        self.find_jit(pc)
+    }
+
+    #[cold]
+    fn find_jit(&mut self, pc: u64) -> Option<u64> {
+        let space = &mut self.spaces[self.current.space];
+        let (start, vma) = space.memory.vmas().find(pc)?;
+        let is_made = vma.protection.executable() && vma.protection.readable();
+        // Only the precise variant works with code that may not keep to the psABI.
+        if !is_made
+            || translations::inode(vma).is_some()
+            || space.images.variant != variant::PRECISE
+            || self.shadow.is_some()
+        {
+            return None;
+        }
+        let mapped = start..vma.end;
+        let name = (pc, variant::PRECISE | variant::BASELINE);
+        let memory = &mut space.memory;
+        let known = self.jit.known(memory, name, &mapped);
+        let image = match known {
+            Some(image) => image,
+            None => self.jit.translate(self.host, memory, name, mapped.end)?,
+        };
+        space.images.add_jit(image);
+        let cpu = self.cpu;
+        let entry = space.images.lookup_jump(pc, cpu);
+        self.use_dispatch_cache();
+        entry
+    }
+
+    /// Handles `fence.i` and `riscv_flush_icache`: code that the program made may have changed.
+    pub(crate) fn fence_code(&mut self) {
+        self.forget_decoded();
+        self.drop_jit();
+    }
+
+    /// Drops the translations of code that the program made. Returns whether there were any: then no
+    /// host frame may be returned to.
+    pub(crate) fn drop_jit(&mut self) -> bool {
+        if !self.space().images.has_jit() {
+            return false;
+        }
+        self.stop_sharers();
+        self.space_mut().images.drop_jit();
+        self.jit.fence();
+        self.release_images();
+        self.use_dispatch_cache();
+        self.control = Control::Restart;
+        true
+    }
+}
