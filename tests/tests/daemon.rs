@@ -19,6 +19,8 @@ mod lists;
 mod logs;
 #[path = "daemon/machines.rs"]
 mod machines;
+#[path = "daemon/made_code.rs"]
+mod made_code;
 #[path = "daemon/monitoring.rs"]
 mod monitoring;
 #[path = "daemon/names.rs"]
@@ -101,6 +103,7 @@ const TESTS: &[(&str, Test)] = &[
     ("rate limit", lists::rate_limit),
     ("asynchronous runs", kept::asynchronous_runs),
     ("images on demand", kept::images_on_demand),
+    ("code made at run time", made_code::is_translated),
     ("place of programs", place::of_programs),
     ("place of programs in volumes", place::in_volumes),
     ("place of programs of hartline run", place::of_run),
