@@ -33,6 +33,7 @@ pub const CAP_MKNOD: u64 = 27;
 pub const CAP_LEASE: u64 = 28;
 pub const CAP_SETFCAP: u64 = 31;
 pub const CAP_MAC_OVERRIDE: u64 = 32;
+pub const CAP_SYSLOG: u64 = 34;
 pub const CAP_LAST_CAP: u64 = 40;
 
 /// `struct __user_cap_header_struct`.

@@ -352,7 +352,8 @@ calls! {
         Partial("no clocks of devices; the reported resolution is 1 ns");
     115 clock_nanosleep(Choice(CLOCK), Flags(TIMER), Time, OutTime) restart AfterStop:
         Partial(CLOCKS);
-    116 syslog(Int, Pointer, Int): Missing;
+    116 syslog(Int, OutBytes, Int):
+        Partial("the log has the message of the start only");
     117 ptrace(Int, Int, Pointer, Pointer): Missing;
     118 sched_setparam(Int, Pointer): Partial(POLICY);
     119 sched_setscheduler(Int, Int, Pointer): Partial(POLICY);

@@ -3,6 +3,7 @@
 use crate::file::Io;
 use crate::file::operations::{File, Mode};
 use crate::file::transfer::Transfer;
+use crate::fs::proc::{Node, Text};
 use crate::fs::process::{FileId, OomScore};
 use crate::fs::types::Ino;
 use crate::mm::{UserSlice, UserSliceMut};
@@ -69,24 +70,11 @@ impl File for ProcText {
         transfer.advance(done)
     }
 
-    /// Sets `oom_score_adj` to the decimal number.
     fn write(&self, transfer: &mut Transfer<'_>, from: UserSlice<'_>) -> Result<usize, Errno> {
-        /// Longest text, bytes.
-        const LONGEST: usize = 13;
-        let score = self.oom_score.as_ref().ok_or(Errno::EINVAL)?;
-        let text = from.first(from.len().min(LONGEST)).to_vec();
-        let text = str::from_utf8(&text).map_err(|_| Errno::EINVAL)?;
-        let adjustment = match text.trim().parse::<i16>() {
-            Ok(adjustment @ -1000..=1000) => adjustment,
-            _ => return Err(Errno::EINVAL),
-        };
-        let is_privileged = transfer.outside.cred().has(CAP_SYS_RESOURCE);
-        let OomScore { least, .. } = score.get();
-        if adjustment < least && !is_privileged {
-            return Err(Errno::EACCES);
+        match &self.oom_score {
+            Some(score) => adjust(score, transfer, &from)?,
+            None => rename(transfer, &from)?,
         }
-        let least = if is_privileged { adjustment } else { least };
-        score.set(OomScore { adjustment, least });
         transfer.advance(from.len())
     }
 
@@ -98,4 +86,41 @@ impl File for ProcText {
     fn llseek(&self, io: &mut Io<'_>, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
         io.vfs.generic_llseek(id, 0, offset, whence)
     }
+}
+
+/// Sets `oom_score_adj` to the decimal number.
+fn adjust(
+    score: &Cell<OomScore>,
+    transfer: &Transfer<'_>,
+    from: &UserSlice<'_>,
+) -> Result<(), Errno> {
+    /// Longest text, bytes.
+    const LONGEST: usize = 13;
+    let text = from.first(from.len().min(LONGEST)).to_vec();
+    let text = str::from_utf8(&text).map_err(|_| Errno::EINVAL)?;
+    let adjustment = match text.trim().parse::<i16>() {
+        Ok(adjustment @ -1000..=1000) => adjustment,
+        _ => return Err(Errno::EINVAL),
+    };
+    let is_privileged = transfer.outside.cred().has(CAP_SYS_RESOURCE);
+    let OomScore { least, .. } = score.get();
+    if adjustment < least && !is_privileged {
+        return Err(Errno::EACCES);
+    }
+    let least = if is_privileged { adjustment } else { least };
+    score.set(OomScore { adjustment, least });
+    Ok(())
+}
+
+/// Sets the name of the task that a file `comm` is about. As on Linux, a longer text is truncated,
+/// and a line feed at its end is a part of the name.
+fn rename(transfer: &mut Transfer<'_>, from: &UserSlice<'_>) -> Result<(), Errno> {
+    const LONGEST: usize = 15;
+    let node = Node::from_ino(transfer.ino).filter(|node| node.text() == Some(Text::Comm));
+    let tid = node.and_then(Node::task).ok_or(Errno::EINVAL)?;
+    let text = from.first(from.len().min(LONGEST)).to_vec();
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    let mut name = [0; LONGEST + 1];
+    name[..text.len()].copy_from_slice(text);
+    transfer.outside.set_name(tid, name)
 }

@@ -123,6 +123,8 @@ pub trait System {
     fn ipc(&self, out: &mut String, table: Text);
     /// Number of processors.
     fn processors(&self) -> u32;
+    /// The level of messages that the console shows (`syslog`).
+    fn console_level(&self) -> u8;
     /// 16 random bytes; if `boot`, the same ones until the VM ends.
     fn random(&mut self, boot: bool) -> [u8; 16];
 }
@@ -236,6 +238,7 @@ fn variable(out: &mut String, text: Text, system: &mut dyn System) {
             0 => writeln!(out, "0"),
             last => writeln!(out, "0-{last}"),
         },
+        Text::Printk => writeln!(out, "{}\t4\t1\t7", system.console_level()),
         Text::MaxQueuedEvents => writeln!(out, "{}", notify::MAX_EVENTS),
         Text::MaxUserInstances => writeln!(out, "{}", notify::MAX_INSTANCES),
         Text::MaxUserWatches => writeln!(out, "{}", notify::MAX_WATCHES),

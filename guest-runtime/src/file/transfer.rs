@@ -18,6 +18,12 @@ pub trait Outside {
     /// The identity of the calling task.
     fn cred(&self) -> &Credentials;
 
+    /// Sets the name of task `tid`, which is padded with NUL bytes.
+    ///
+    /// # Errors
+    /// `ESRCH` if there is no such task, `EINVAL` if it is a task of another process.
+    fn set_name(&mut self, tid: u32, name: [u8; 16]) -> Result<(), Errno>;
+
     /// Reads from standard input; 0 at its end.
     ///
     /// # Errors

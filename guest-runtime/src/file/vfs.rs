@@ -194,6 +194,7 @@ impl Vfs {
             fds: process.fds.copy(),
             registry: process.registry.clone(),
             pid,
+            running: pid,
             started: self.fs.now(),
             cred: Rc::clone(&process.cred),
             fs_sharers: Rc::default(),

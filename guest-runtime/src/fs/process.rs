@@ -254,6 +254,8 @@ pub struct Process {
     pub cred: Rc<Credentials>,
     /// Process number.
     pub pid: u32,
+    /// Number of the task whose system call uses this state.
+    pub running: u32,
     /// `PR_SET_DUMPABLE`; [`set_dumpable`](Self::set_dumpable) changes it.
     pub dumpable: u64,
     /// Number of the session.
@@ -299,6 +301,7 @@ impl Process {
             fs_sharers: Rc::default(),
             cred: Rc::new(cred),
             pid,
+            running: pid,
             dumpable: 1,
             session: pid,
             started: fs.now(),

@@ -145,8 +145,9 @@ impl Kernel {
     /// The files of the VM, and the file state of the running process.
     #[inline]
     pub fn file_state(&mut self) -> (&mut Vfs, &mut fs::process::Process) {
-        let process = &mut self.processes[self.current];
-        (&mut self.vfs, &mut process.files)
+        let process = &mut self.processes[self.current].files;
+        process.running = self.tasks[self.current].tid;
+        (&mut self.vfs, process)
     }
 
     /// The files of the VM with what they lead to, and the file state of the running process.
@@ -158,7 +159,9 @@ impl Kernel {
             ptys: &mut self.ptys,
             disks: &mut self.disks,
         };
-        (io, &mut self.processes[self.current].files)
+        let process = &mut self.processes[self.current].files;
+        process.running = self.tasks[self.current].tid;
+        (io, process)
     }
 
     /// The open file description behind a descriptor of the running process.

@@ -15,6 +15,7 @@ mod jit;
 pub(crate) mod job_control;
 pub mod lifecycle;
 pub mod loader;
+pub mod log;
 pub(crate) mod oom;
 pub(crate) mod parallel;
 pub mod process;
@@ -53,6 +54,7 @@ use crate::kernel::call::Handlers;
 use crate::kernel::current::Current;
 use crate::kernel::exit::{Cause, End, Fault};
 use crate::kernel::futex::Futexes;
+use crate::kernel::log::KernelLog;
 use crate::kernel::parallel::CpuState;
 use crate::kernel::process::{FIRST, Process, State};
 use crate::kernel::random::Random;
@@ -126,6 +128,8 @@ pub struct Kernel {
     polls: FiredPolls,
     /// Host name and domain.
     pub names: UtsNames,
+    /// The kernel's log.
+    pub log: KernelLog,
     /// Times at which timers expire.
     pub timers: TimerQueue,
     /// The foreground process group of the terminal.
@@ -218,6 +222,7 @@ impl Kernel {
             message_queues: Queues::new(boot.ram_length / MESSAGES_SHARE),
             polls: FiredPolls::default(),
             names: UtsNames::default(),
+            log: KernelLog::default(),
             timers: TimerQueue::default(),
             foreground: FIRST,
             random: Random::new(seed, Some(host)),

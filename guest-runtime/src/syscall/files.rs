@@ -16,6 +16,8 @@ use crate::fs::walk::Options;
 use crate::kernel::Kernel;
 use crate::kernel::random::{self, Random};
 use crate::kernel::signals::SigInfo;
+use crate::kernel::table::Table;
+use crate::kernel::task::Task;
 use crate::mm::{AddressSpace, UserSlice, UserSliceMut, user};
 use alloc::rc::Rc;
 use alloc::vec;
@@ -29,6 +31,8 @@ use hartline_linux::signal::SIGXFSZ;
 /// State outside the file system that reads and writes need.
 struct World<'a> {
     task: u32,
+    pid: u32,
+    tasks: &'a mut Table<Task>,
     cred: &'a Credentials,
     streams: &'a mut Streams,
     random: &'a mut Random,
@@ -41,6 +45,15 @@ impl Outside for World<'_> {
 
     fn cred(&self) -> &Credentials {
         self.cred
+    }
+
+    fn set_name(&mut self, tid: u32, name: [u8; 16]) -> Result<(), Errno> {
+        let task = self.tasks.get_mut(tid).ok_or(Errno::ESRCH)?;
+        if task.pid != self.pid {
+            return Err(Errno::EINVAL);
+        }
+        task.name = name;
+        Ok(())
     }
 
     fn read_input(&mut self, to: UserSliceMut<'_>, nonblocking: bool) -> Result<usize, Errno> {
@@ -95,8 +108,11 @@ fn split(kernel: &mut Kernel) -> (Io<'_>, World<'_>, &mut AddressSpace) {
         ptys: &mut kernel.ptys,
         disks: &mut kernel.disks,
     };
+    let Task { tid, pid, .. } = kernel.tasks[kernel.current];
     let world = World {
-        task: kernel.tasks[kernel.current].tid,
+        task: tid,
+        pid,
+        tasks: &mut kernel.tasks,
         cred: &kernel.processes[kernel.current].files.cred,
         streams: &mut kernel.streams,
         random: &mut kernel.random,

@@ -35,6 +35,7 @@ struct View<'a> {
     ipc: &'a Ipc,
     names: &'a UtsNames,
     uuid: [u8; 16],
+    console_level: u8,
     /// Children of the task.
     children: Vec<u32>,
 }
@@ -134,6 +135,10 @@ impl System for View<'_> {
         self.host.boot().cpus
     }
 
+    fn console_level(&self) -> u8 {
+        self.console_level
+    }
+
     fn random(&mut self, boot: bool) -> [u8; 16] {
         match boot {
             true => core::array::from_fn(|n| self.host.boot().seed[n]),
@@ -192,6 +197,7 @@ pub(super) fn proc_text(kernel: &mut Kernel, ino: Ino) -> Result<Vec<u8>, Errno>
         ipc: &kernel.ipc,
         names: &kernel.names,
         uuid,
+        console_level: kernel.log.level(),
         children: children(kernel, asked),
     };
     contents(node, (&kernel.vfs, &kernel.net), &files, &mut view)

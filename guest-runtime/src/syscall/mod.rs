@@ -25,6 +25,7 @@ mod interfaces;
 mod ioctl;
 mod ipc;
 mod leases;
+mod log;
 mod memory;
 mod mempolicy;
 mod mount;
@@ -80,6 +81,7 @@ const AREAS: &[&[Entry]] = &[
     ipc::msg::CALLS,
     ipc::sem::CALLS,
     ipc::shm::CALLS,
+    log::CALLS,
     memory::CALLS,
     mempolicy::CALLS,
     mount::CALLS,

@@ -460,7 +460,7 @@ static const int harmless[] = {
     SYS_sched_yield, SYS_rt_sigreturn, SYS_setsid, SYS_brk, SYS_munlockall, SYS_setdomainname,
     // The result depends on the user.
     SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid, SYS_setresgid,
-    SYS_setgroups, SYS_sethostname, SYS_setfsuid, SYS_setfsgid, SYS_vhangup,
+    SYS_setgroups, SYS_sethostname, SYS_setfsuid, SYS_setfsgid, SYS_vhangup, SYS_syslog,
     // Not implemented.
     SYS_rseq,
 };

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <sys/klog.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -231,6 +232,82 @@ static void killing(void) {
     close(fd), close(inherited);
 }
 
+static long rename_task(const char *path, const char *name, long length) {
+    int fd = open(path, O_WRONLY | O_TRUNC);
+    if (fd < 0) return -errno;
+    long result = write(fd, name, length);
+    result = result < 0 ? -errno : result;
+    close(fd);
+    return result;
+}
+
+// The names of tasks: a process may write those of its own.
+static void naming(void) {
+    char own[16] = "", path[64];
+    GIVES(rename_task("/proc/self/comm", "first", 5), 5);
+    GIVES(prctl(PR_GET_NAME, own), 0);
+    CHECK(!strcmp(own, "first"));
+    GIVES(rename_task("/proc/self/comm", "a name of more than 15 bytes", 28), 28);
+    CHECK(contents("/proc/self/comm") == 16 && !strcmp(text, "a name of more \n"));
+    GIVES(rename_task("/proc/thread-self/comm", "line\n", 5), 5);
+    CHECK(contents("/proc/self/comm") == 6 && !strcmp(text, "line\n\n"));
+    snprintf(path, sizeof path, "/proc/self/task/%d/comm", getpid());
+    GIVES(rename_task(path, "x\0y", 3), 3);
+    CHECK(contents("/proc/self/stat") > 0 && strstr(text, " (x) R "));
+    snprintf(path, sizeof path, "/proc/%d/comm", getppid());
+    long denied = rename_task(path, "other", 5);
+    CHECK(denied == -EINVAL || denied == -EACCES);
+    struct stat found;
+    CHECK(stat("/proc/self/comm", &found) == 0 && (found.st_mode & 0777) == 0644);
+    snprintf(path, sizeof path, "%d/task/%d", getpid(), getpid());
+    long length = readlink("/proc/thread-self", text, sizeof text - 1);
+    CHECK(length == (long)strlen(path) && !memcmp(text, path, length));
+}
+
+// The kernel's log: without the capability nothing, with it at least the message of the start.
+static void kernel_log(void) {
+    static char log[1 << 18];
+    long size = klogctl(10, NULL, 0);
+    if (size < 0) {
+        GIVES(errno, EPERM);
+        return;
+    }
+    CHECK(size >= 4096);
+    GIVES(klogctl(0, NULL, 0), 0);
+    GIVES(klogctl(1, NULL, 0), 0);
+    FAILS(klogctl(3, log, -1), EINVAL);
+    FAILS(klogctl(3, NULL, 10), EINVAL);
+    GIVES(klogctl(3, log, 0), 0);
+    FAILS(klogctl(8, NULL, 0), EINVAL);
+    FAILS(klogctl(8, NULL, 9), EINVAL);
+    FAILS(klogctl(11, NULL, 0), EINVAL);
+    FAILS(klogctl(-1, NULL, 0), EINVAL);
+    long length = klogctl(3, log, sizeof log);
+    CHECK(length > 0 && log[0] == '<' && log[length - 1] == '\n');
+    CHECK(klogctl(9, NULL, 0) >= 0);
+    CHILD_EXITS(0, int before = failures; GIVES(setuid(12345), 0); FAILS(klogctl(3, log, sizeof log), EPERM);
+                FAILS(klogctl(5, NULL, 0), EPERM); _exit(failures != before));
+    struct utsname names;
+    if (uname(&names) || !strstr(names.release, "hartline")) return;
+    // What changes the log for others: here it is this VM's.
+    CHECK(strstr(log, "] Linux version ") != NULL);
+    GIVES(klogctl(3, log, length - 1), 0);
+    GIVES(klogctl(9, NULL, 0), length);
+    GIVES(klogctl(2, log, 5), 5);
+    GIVES(klogctl(9, NULL, 0), length - 5);
+    GIVES(klogctl(2, log + 5, sizeof log - 5), length - 5);
+    CHECK(!memcmp(log, "<5>[", 4) && strstr(log, "] Linux version "));
+    CHILD_DIES(SIGALRM, alarm(1); klogctl(2, log, sizeof log));
+    GIVES(klogctl(4, log, sizeof log), length);
+    GIVES(klogctl(3, log, sizeof log), 0);
+    GIVES(klogctl(8, NULL, 6), 0);
+    CHECK(contents("/proc/sys/kernel/printk") > 0 && text[0] == '6');
+    GIVES(klogctl(6, NULL, 0), 0);
+    CHECK(contents("/proc/sys/kernel/printk") > 0 && text[0] == '1');
+    GIVES(klogctl(7, NULL, 0), 0);
+    CHECK(contents("/proc/sys/kernel/printk") > 0 && text[0] == '6');
+}
+
 // The host name; on another system in a namespace of its own.
 static void renaming(void) {
     struct utsname names;
@@ -303,11 +380,15 @@ static void details(void) {
 
 static int gate[2];
 static pid_t thread_id;
+static int finds_itself;
 
 static void *thread(void *unused) {
-    char byte;
+    char byte, link[64] = "", own[64];
     prctl(PR_SET_NAME, "second");
     thread_id = syscall(SYS_gettid);
+    snprintf(own, sizeof own, "%d/task/%d", getpid(), thread_id);
+    finds_itself = readlink("/proc/thread-self", link, sizeof link) > 0 && !strcmp(link, own);
+    finds_itself &= access("/proc/thread-self/comm", R_OK | W_OK) == 0;
     (void)!write(gate[1], "1", 1);
     (void)!read(gate[0], &byte, 1);
     return unused;
@@ -322,6 +403,7 @@ static void threads(void) {
     gate[0] = down[0], gate[1] = up[1];
     GIVES(pthread_create(&id, NULL, thread, NULL), 0);
     GIVES(read(up[0], &byte, 1), 1);
+    CHECK(finds_itself);
     snprintf(name, sizeof name, "%d", thread_id), snprintf(own, sizeof own, "%d", getpid());
     GIVES(has_entry("/proc", name), 0);
     GIVES(has_entry("/proc", own), 1);
@@ -371,6 +453,8 @@ int main(int count, char **arguments) {
         details();
         killing();
         threads();
+        CHILD_EXITS(0, int before = failures; naming(); _exit(failures != before));
+        kernel_log();
         CHILD_EXITS(0, int before = failures; renaming(); _exit(failures != before));
     }
     settings();

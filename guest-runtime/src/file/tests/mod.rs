@@ -178,6 +178,7 @@ pub struct World {
     pub cred: Credentials,
     pub input: Vec<u8>,
     pub output: Vec<u8>,
+    pub names: Vec<(u32, [u8; 16])>,
 }
 
 impl Default for World {
@@ -186,6 +187,7 @@ impl Default for World {
             cred: Credentials::root(),
             input: Vec::new(),
             output: Vec::new(),
+            names: Vec::new(),
         }
     }
 }
@@ -197,6 +199,11 @@ impl Outside for World {
 
     fn cred(&self) -> &Credentials {
         &self.cred
+    }
+
+    fn set_name(&mut self, tid: u32, name: [u8; 16]) -> Result<(), Errno> {
+        self.names.push((tid, name));
+        Ok(())
     }
 
     fn read_input(&mut self, mut to: UserSliceMut<'_>, nonblocking: bool) -> Result<usize, Errno> {

@@ -93,6 +93,10 @@ impl System for Facts {
         2
     }
 
+    fn console_level(&self) -> u8 {
+        4
+    }
+
     fn random(&mut self, _: bool) -> [u8; 16] {
         [0xff; 16]
     }
@@ -147,6 +151,21 @@ fn texts() {
     );
     assert!(text(&mut m, "/proc/stat").unwrap().contains("btime 5\n"));
     assert_eq!(text(&mut m, "/proc/self"), Err(Errno::EINVAL));
+}
+
+#[test]
+fn the_name_of_a_task_can_be_written() {
+    let mut m = Machine::sample();
+    let fd = m.open("/proc/self/comm", O_WRONLY, 0).unwrap();
+    assert_eq!(m.write(fd, b"a longer name than 15 bytes"), Ok(27));
+    assert_eq!(m.write(fd, b"short\0hidden"), Ok(12));
+    let name = |text: &[u8]| {
+        let mut name = [0; 16];
+        name[..text.len()].copy_from_slice(text);
+        (1, name)
+    };
+    assert_eq!(m.world.names, [name(b"a longer name t"), name(b"short")]);
+    assert_eq!(link(&mut m, "/proc/thread-self").unwrap(), "1/task/1");
 }
 
 #[test]

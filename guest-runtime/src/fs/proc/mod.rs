@@ -300,7 +300,7 @@ impl Node {
                 (S_IFDIR | 0o555, 2, 0)
             }
             (_, Some(Kind::Text(Text::Environ | Text::PageMap))) => (S_IFREG | 0o400, 1, 0),
-            (_, Some(Kind::Text(Text::OomScoreAdj))) => (S_IFREG | 0o644, 1, 0),
+            (_, Some(Kind::Text(Text::OomScoreAdj | Text::Comm))) => (S_IFREG | 0o644, 1, 0),
             (_, Some(Kind::Text(_) | Kind::Constant(_)) | None) => (S_IFREG | 0o444, 1, 0),
             (_, Some(_)) => (S_IFLNK | 0o777, 1, 0),
         };
@@ -399,6 +399,9 @@ impl Node {
     pub fn link_text(self, viewer: &Process) -> Vec<u8> {
         match self.kind() {
             Some(Kind::SelfLink) => format!("{}", viewer.pid).into_bytes(),
+            Some(Kind::ThreadSelfLink) => {
+                format!("{}/task/{}", viewer.pid, viewer.running).into_bytes()
+            }
             Some(Kind::Link(target)) => target.to_vec(),
             _ => Vec::new(),
         }

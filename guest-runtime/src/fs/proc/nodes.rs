@@ -52,6 +52,7 @@ pub enum Text {
     SysvShm,
     SysvSem,
     SysvMsg,
+    Printk,
 }
 
 /// The kind of a node in the table.
@@ -69,6 +70,8 @@ pub(super) enum Kind {
     Constant(&'static str),
     /// A link to the directory of the calling process.
     SelfLink,
+    /// A link to the directory of the calling task.
+    ThreadSelfLink,
     /// A link to a path in the same directory tree.
     Link(&'static [u8]),
     Executable,
@@ -151,6 +154,7 @@ pub(super) const NODES: &[Row] = &[
     (PID, b"oom_score_adj", Kind::Text(Text::OomScoreAdj)),
     (PID, b"cgroup", Kind::Constant("0::/\n")),
     (TOP, b"self", Kind::SelfLink),
+    (TOP, b"thread-self", Kind::ThreadSelfLink),
     (TOP, b"mounts", Kind::Link(b"self/mounts")),
     (TOP, b"net", Kind::Link(b"self/net")),
     (NET, b"dev", Kind::Text(Text::NetDev)),
@@ -265,7 +269,7 @@ pub(super) const NODES: &[Row] = &[
     (SYS_KERNEL, b"overflowuid", Kind::Constant("65534\n")),
     (SYS_KERNEL, b"panic", Kind::Constant("0\n")),
     (SYS_KERNEL, b"perf_event_paranoid", Kind::Constant("4\n")),
-    (SYS_KERNEL, b"printk", Kind::Constant("4\t4\t1\t7\n")),
+    (SYS_KERNEL, b"printk", Kind::Text(Text::Printk)),
     (
         SYS_KERNEL,
         b"sched_rr_timeslice_ms",
