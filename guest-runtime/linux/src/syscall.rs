@@ -262,7 +262,7 @@ calls! {
     37 linkat(DirFd, Path, DirFd, Path, Flags(AT)): Supported;
     39 umount2(Path, Hex): Partial("the root cannot be unmounted (`EBUSY`)");
     40 mount(Path, Path, Path, Hex, Pointer):
-        Partial("types `tmpfs`, `proc`, `sysfs`, `devtmpfs`, `overlay` (`ENODEV` for others), bind \
+        Partial("types `tmpfs`, `proc`, `sysfs`, `cgroup2`, `devtmpfs`, `overlay` (`ENODEV` for others), bind \
             mounts, `MS_REMOUNT`, `MS_MOVE`; nothing is propagated: `MS_SHARED` and its like have no \
             effect; of the options of `tmpfs`, `size`, `nr_blocks`, `mode`, `uid`, `gid` have one; \
             `overlay` has no `redirect_dir`, `index`, `metacopy`, `userxattr`");

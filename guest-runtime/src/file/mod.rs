@@ -31,6 +31,7 @@ pub mod regular;
 mod resolver;
 pub mod signalfd;
 pub mod socket;
+mod sys_text;
 #[cfg(test)]
 mod tests;
 pub mod timerfd;

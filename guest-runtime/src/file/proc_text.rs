@@ -4,6 +4,7 @@ use super::Vfs;
 use super::description::MAX_FILES;
 use super::mount_text;
 use super::proc_net;
+use super::sys_text;
 use crate::credentials::Identifiers;
 use crate::fs::notify;
 use crate::fs::pipe::MAX_CAPACITY;
@@ -66,6 +67,8 @@ pub struct Load {
     pub last: u32,
     /// Processor time of all tasks, ns.
     pub cpu_time: u64,
+    /// The part of it in the system, ns.
+    pub system_time: u64,
     /// Averages of the number of runnable tasks over 1, 5 and 15 minutes, with [`FRACTION`]
     /// fraction bits.
     pub averages: [u64; 3],
@@ -199,6 +202,16 @@ pub fn contents(
         | Text::NetUdp
         | Text::NetUdp6
         | Text::NetUnix => proc_net::write(&mut out, text, net),
+        Text::CpuSet
+        | Text::CpuMask
+        | Text::OneCpu
+        | Text::OneCpuMask
+        | Text::CgroupProcs
+        | Text::CgroupThreads
+        | Text::CgroupCpuStat
+        | Text::CgroupMemoryCurrent
+        | Text::CgroupMemoryStat
+        | Text::CgroupPidsCurrent => sys_text::write(&mut out, (node, text), process, system),
         Text::SysvShm | Text::SysvSem | Text::SysvMsg => system.ipc(&mut out, text),
         _ => variable(&mut out, text, system),
     }
@@ -234,10 +247,6 @@ fn variable(out: &mut String, text: Text, system: &mut dyn System) {
             memory.free / 4096,
             memory.total.saturating_sub(memory.free) / 4096
         ),
-        Text::CpuSet => match system.processors().saturating_sub(1) {
-            0 => writeln!(out, "0"),
-            last => writeln!(out, "0-{last}"),
-        },
         Text::Printk => writeln!(out, "{}\t4\t1\t7", system.console_level()),
         Text::MaxQueuedEvents => writeln!(out, "{}", notify::MAX_EVENTS),
         Text::MaxUserInstances => writeln!(out, "{}", notify::MAX_INSTANCES),
@@ -490,7 +499,7 @@ fn cpu_info(out: &mut String, processors: u32) {
         let _ = writeln!(
             out,
             "processor\t: {n}\nhart\t\t: {n}\nisa\t\t: rv64imafdc_zicond_zicsr_zifencei_zba_zbb_zbc_zbs\n\
-             mmu\t\t: sv39\n"
+             mmu\t\t: sv39\nmvendorid\t: 0x0\nmarchid\t\t: 0x0\nmimpid\t\t: 0x0\n"
         );
     }
 }

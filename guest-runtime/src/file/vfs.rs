@@ -9,7 +9,7 @@ use super::description::{OpenFile, OpenFiles, writes};
 use super::operations::Mode;
 use crate::credentials::Credentials;
 use crate::fs::filesystem::{
-    Clock, DEV_DEVICE, Dentry, FileSystem, NewInode, PROC_DEVICE, ROOT, SYSFS_DEVICE,
+    CGROUP_DEVICE, Clock, DEV_DEVICE, Dentry, FileSystem, NewInode, PROC_DEVICE, ROOT, SYSFS_DEVICE,
 };
 use crate::fs::leases::Leases;
 use crate::fs::locks::{Locks, Owner};
@@ -24,7 +24,7 @@ use core::cell::Cell;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::AT_FDCWD;
 use hartline_linux::inotify::{IN_CLOSE_NOWRITE, IN_CLOSE_WRITE};
-use hartline_linux::mount::MS_RDONLY;
+use hartline_linux::mount::{MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY};
 use hartline_linux::stat::{S_IFCHR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK};
 
 /// The files of the VM.
@@ -96,7 +96,8 @@ impl Vfs {
         vfs.fs.retain(dev);
         vfs.dev = vfs.mount(b"dev", "devtmpfs", (DEV_DEVICE, dev), &process)?;
         vfs.mount(b"proc", "proc", (PROC_DEVICE, proc::ROOT), &process)?;
-        vfs.mount(b"sys", "sysfs", (SYSFS_DEVICE, proc::SYSFS_ROOT), &process)?;
+        let sys = vfs.mount(b"sys", "sysfs", (SYSFS_DEVICE, proc::SYSFS_ROOT), &process)?;
+        vfs.mount_cgroup(sys, &process)?;
         let [directory, multiplexer] =
             [b"pts".as_slice(), b"ptmx"].map(|name| vfs.fs.lookup(vfs.dev, name, &process));
         if let (Some(directory), Some(multiplexer)) = (directory?, multiplexer?) {
@@ -128,6 +129,19 @@ impl Vfs {
         }
         let mount = Mount::of(kind, (device, root), kind.as_bytes(), Some(point));
         self.fs.attach_system(mount)
+    }
+
+    /// Mounts the control groups below `sys`, the root of `/sys`, as containers have them.
+    fn mount_cgroup(&mut self, sys: Ino, process: &Process) -> Result<(), Errno> {
+        let mut point = sys;
+        for name in [b"fs".as_slice(), b"cgroup"] {
+            let found = self.fs.lookup(point, name, process)?;
+            point = found.ok_or(Errno::ENOENT)?;
+        }
+        let root = (CGROUP_DEVICE, proc::CGROUP_ROOT);
+        let mount = Mount::of("cgroup2", root, b"cgroup", Some(point));
+        let flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+        self.fs.attach_system(Mount { flags, ..mount }).map(drop)
     }
 
     /// The inode at an absolute path; a new directory if the path does not exist.

@@ -41,6 +41,8 @@ pub const DEV_DEVICE: u64 = device_number(0, 5);
 pub const PROC_DEVICE: u64 = device_number(0, 21);
 /// `st_dev` of `/sys`.
 pub const SYSFS_DEVICE: u64 = device_number(0, 22);
+/// `st_dev` of `/sys/fs/cgroup`.
+pub const CGROUP_DEVICE: u64 = device_number(0, 23);
 /// `st_dev` of pipes.
 pub const PIPE_DEVICE: u64 = device_number(0, 13);
 /// `st_dev` of sockets.

@@ -5,7 +5,8 @@ use super::types::Ino;
 use crate::credentials::Credentials;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
-use core::cell::RefCell;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
 
 /// A process.
 #[derive(Debug)]
@@ -16,9 +17,12 @@ struct Entry {
     threads: BTreeSet<u32>,
 }
 
-/// All processes, zombies included. Clones share one registry.
+/// All processes, zombies included, and the number of processors. Clones share one registry.
 #[derive(Debug, Clone, Default)]
-pub struct Registry(Rc<RefCell<BTreeMap<u32, Entry>>>);
+pub struct Registry {
+    entries: Rc<RefCell<BTreeMap<u32, Entry>>>,
+    processors: Rc<Cell<u32>>,
+}
 
 impl Registry {
     /// Adds a process with its first task.
@@ -27,68 +31,92 @@ impl Registry {
             process: process.view(),
             threads: BTreeSet::from([process.pid]),
         };
-        self.0.borrow_mut().insert(process.pid, entry);
+        self.entries.borrow_mut().insert(process.pid, entry);
     }
 
     /// Updates the entry of a process.
     pub fn update(&self, process: &Process) {
-        if let Some(entry) = self.0.borrow_mut().get_mut(&process.pid) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&process.pid) {
             entry.process = process.view();
         }
     }
 
     /// Removes a process.
     pub fn remove(&self, pid: u32) {
-        self.0.borrow_mut().remove(&pid);
+        self.entries.borrow_mut().remove(&pid);
     }
 
     /// Adds a task to a process.
     pub fn add_thread(&self, pid: u32, tid: u32) {
-        if let Some(entry) = self.0.borrow_mut().get_mut(&pid) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&pid) {
             entry.threads.insert(tid);
         }
     }
 
     /// Removes a task of a process.
     pub fn remove_thread(&self, pid: u32, tid: u32) {
-        if let Some(entry) = self.0.borrow_mut().get_mut(&pid) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&pid) {
             entry.threads.remove(&tid);
         }
     }
 
     /// Removes all tasks of a process except the first.
     pub fn end_threads(&self, pid: u32) {
-        if let Some(entry) = self.0.borrow_mut().get_mut(&pid) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&pid) {
             entry.threads = BTreeSet::from([pid]);
         }
+    }
+
+    /// Sets the number of processors.
+    pub fn set_processors(&self, number: u32) {
+        self.processors.set(number);
+    }
+
+    /// Number of processors.
+    #[must_use]
+    pub fn processors(&self) -> u32 {
+        self.processors.get()
     }
 
     /// The file state of a process.
     #[must_use]
     pub fn process(&self, pid: u32) -> Option<Process> {
-        let entries = self.0.borrow();
+        let entries = self.entries.borrow();
         entries.get(&pid).map(|entry| entry.process.view())
     }
 
     /// The first process with at least this number.
     #[must_use]
     pub fn next(&self, from: u32) -> Option<u32> {
-        let entries = self.0.borrow();
+        let entries = self.entries.borrow();
         entries.range(from..).next().map(|(&pid, _)| pid)
     }
 
     /// The first task of a process with at least this number.
     #[must_use]
     pub fn next_thread(&self, pid: u32, from: u32) -> Option<u32> {
-        let entries = self.0.borrow();
+        let entries = self.entries.borrow();
         let threads = &entries.get(&pid)?.threads;
         threads.range(from..).next().copied()
+    }
+
+    /// The numbers of all processes, or of all their tasks.
+    #[must_use]
+    pub fn numbers(&self, tasks: bool) -> Vec<u32> {
+        let entries = self.entries.borrow();
+        match tasks {
+            true => entries
+                .values()
+                .flat_map(|entry| entry.threads.iter().copied())
+                .collect(),
+            false => entries.keys().copied().collect(),
+        }
     }
 
     /// The process that a task belongs to.
     #[must_use]
     pub fn process_of(&self, tid: u32) -> Option<u32> {
-        let entries = self.0.borrow();
+        let entries = self.entries.borrow();
         if entries.contains_key(&tid) {
             return Some(tid);
         }

@@ -191,6 +191,7 @@ impl Kernel {
         handlers: &'static Handlers,
     ) -> Kernel {
         let boot = host.boot();
+        process.registry.set_processors(boot.cpus);
         let mut seed = [0; 32];
         seed.copy_from_slice(&boot.seed[32..]);
         let shadow = (boot.chaos.check != 0).then(|| Box::new(Shadow::new()));

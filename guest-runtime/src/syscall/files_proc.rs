@@ -314,11 +314,13 @@ fn load_facts(kernel: &Kernel) -> Load {
     }
     let cpu_time =
         |process: &Process| kernel.cpu_time(CpuClock::Process(process.pid)) + process.children_time;
+    let system_time = |process: &Process| process.system_time + process.children_system_time;
     Load {
         tasks: all,
         running,
         last: kernel.scheduler.last_tid(),
         cpu_time: kernel.processes().map(cpu_time).sum(),
+        system_time: kernel.processes().map(system_time).sum(),
         averages: kernel.scheduler.load.averages,
     }
 }

@@ -308,6 +308,62 @@ static void kernel_log(void) {
     CHECK(contents("/proc/sys/kernel/printk") > 0 && text[0] == '6');
 }
 
+// Processors in /sys.
+static void processors(void) {
+    char path[96];
+    unsigned long long mask;
+    int last = -1;
+    CHECK(contents("/sys/devices/system/cpu/online") > 0);
+    CHECK(sscanf(text, "0-%d", &last) == 1 || !strcmp(text, "0\n"));
+    last = last < 0 ? 0 : last;
+    CHECK(contents("/sys/devices/system/cpu/kernel_max") > 1 && atoi(text) >= last);
+    for (int cpu = 0; cpu <= last; cpu++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/core_cpus", cpu);
+        // Emulators of CPUs may have no topology.
+        if (contents(path) < 0) continue;
+        CHECK(sscanf(strrchr(text, ',') ? strrchr(text, ',') + 1 : text, "%llx", &mask) == 1);
+        CHECK(cpu >= 32 || mask >> cpu & 1);
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
+        CHECK(contents(path) > 1);
+        snprintf(path, sizeof path, "cpu%d", cpu);
+        GIVES(has_entry("/sys/devices/system/cpu", path), 1);
+    }
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/core_id", 4096);
+    GIVES(contents(path), -ENOENT);
+}
+
+// Control groups: /proc/self/cgroup names a group of the hierarchy that is mounted.
+static void groups(void) {
+    char mounted[256] = "", group[128] = "", path[512], *line, *end;
+    struct stat found;
+    CHECK(contents("/proc/self/cgroup") > 0);
+    line = strstr(text, "0::/");
+    if (!line) return;
+    sscanf(line, "0::%127s", group);
+    CHECK(contents("/proc/self/mountinfo") > 0);
+    for (line = text; line && (end = strchr(line, '\n')); line = end + 1) {
+        *end = 0;
+        if (strstr(line, " - cgroup2 ")) sscanf(line, "%*d %*d %*s / %255s", mounted);
+    }
+    if (!mounted[0]) return;
+    snprintf(path, sizeof path, "%s%s/cgroup.controllers", mounted, group);
+    CHECK(stat(path, &found) == 0 && S_ISREG(found.st_mode));
+    snprintf(path, sizeof path, "%s%s/cgroup.procs", mounted, group);
+    CHECK(contents(path) > 0);
+    int own = 0;
+    for (line = text; *line; line = strchr(line, '\n') + 1) own |= atoi(line) == getpid();
+    CHECK(own);
+    snprintf(path, sizeof path, "%s%s/memory.max", mounted, group);
+    // The root of all groups has no limits.
+    if (stat(path, &found)) return;
+    CHECK(contents(path) > 1 && (isdigit(text[0]) || !strcmp(text, "max\n")));
+    snprintf(path, sizeof path, "%s%s/memory.current", mounted, group);
+    CHECK(contents(path) > 1 && atoll(text) > 0);
+    snprintf(path, sizeof path, "%s%s/cpu.max", mounted, group);
+    long quota = contents(path);
+    CHECK(quota == -ENOENT || (quota > 0 && strchr(text, ' ')));
+}
+
 // The host name; on another system in a namespace of its own.
 static void renaming(void) {
     struct utsname names;
@@ -455,6 +511,8 @@ int main(int count, char **arguments) {
         threads();
         CHILD_EXITS(0, int before = failures; naming(); _exit(failures != before));
         kernel_log();
+        processors();
+        groups();
         CHILD_EXITS(0, int before = failures; renaming(); _exit(failures != before));
     }
     settings();

@@ -48,6 +48,7 @@ impl System for Facts {
             running: 2,
             last: 9,
             cpu_time: 10_000_000_000,
+            system_time: 4_000_000_000,
             averages: [3 << 10, 1 << 11, 51],
         }
     }
@@ -136,7 +137,8 @@ fn texts() {
     is(
         "/proc/mounts",
         "hartline / tmpfs rw,relatime 0 0\ndevtmpfs /dev devtmpfs rw,relatime 0 0\n\
-         proc /proc proc rw,relatime 0 0\nsysfs /sys sysfs rw,relatime 0 0\n",
+         proc /proc proc rw,relatime 0 0\nsysfs /sys sysfs rw,relatime 0 0\n\
+         cgroup /sys/fs/cgroup cgroup2 ro,nosuid,nodev,noexec,relatime 0 0\n",
     );
     let info = text(&mut m, "/proc/meminfo").unwrap();
     assert!(info.starts_with("MemTotal:        1048576 kB\nMemFree:          524288 kB\n"));
@@ -151,6 +153,32 @@ fn texts() {
     );
     assert!(text(&mut m, "/proc/stat").unwrap().contains("btime 5\n"));
     assert_eq!(text(&mut m, "/proc/self"), Err(Errno::EINVAL));
+}
+
+#[test]
+fn processors_and_groups() {
+    let mut m = Machine::sample();
+    m.process.registry.set_processors(2);
+    let mut is = |path: &str, expected: &str| assert_eq!(text(&mut m, path).unwrap(), expected);
+    is("/sys/devices/system/cpu/cpu1/topology/core_id", "1\n");
+    is("/sys/devices/system/cpu/cpu1/topology/core_cpus", "2\n");
+    is("/sys/devices/system/cpu/cpu0/topology/package_cpus", "3\n");
+    is("/sys/devices/system/node/node0/cpulist", "0-1\n");
+    is("/sys/fs/cgroup/memory.max", "max\n");
+    is("/sys/fs/cgroup/memory.current", "536870912\n");
+    is("/sys/fs/cgroup/pids.current", "4\n");
+    is("/sys/fs/cgroup/cgroup.procs", "1\n");
+    let times = text(&mut m, "/sys/fs/cgroup/cpu.stat").unwrap();
+    assert!(times.starts_with("usage_usec 10000000\nuser_usec 6000000\nsystem_usec 4000000\n"));
+    for missing in ["cpu2", "cpu01", "cpu", "cpu0x"] {
+        let path = format!("/sys/devices/system/cpu/{missing}");
+        assert_eq!(m.at(&path), Err(Errno::ENOENT));
+    }
+    let group = m.at("/sys/fs/cgroup").unwrap();
+    let path = m.vfs.fs.path(group, m.process.root, &m.process);
+    assert_eq!(path.unwrap(), b"/sys/fs/cgroup");
+    let file = m.open("/sys/fs/cgroup/memory.max", O_WRONLY, 0);
+    assert_eq!(file, Err(Errno::EROFS));
 }
 
 #[test]
@@ -237,7 +265,16 @@ fn directories() {
     }
     assert_eq!(names, [b"0", b"1", b"2"]);
     // Every listed name can be looked up.
-    for directory in ["/proc", "/proc/self", "/proc/sys", "/proc/sys/kernel"] {
+    m.process.registry.set_processors(2);
+    for directory in [
+        "/proc",
+        "/proc/self",
+        "/proc/sys",
+        "/proc/sys/kernel",
+        "/sys/devices/system/cpu",
+        "/sys/devices/system/cpu/cpu1/topology",
+        "/sys/fs/cgroup",
+    ] {
         let ino = m.resolve(directory, true).unwrap().existing().unwrap();
         let node = Node::from_ino(ino).unwrap();
         let (mut cookie, mut count) = (0, 0);

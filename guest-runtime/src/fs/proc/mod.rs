@@ -1,14 +1,14 @@
 //! The names of `/proc`. [`crate::file::proc_text`] generates the contents.
 //!
 //! An inode number of `/proc` encodes an index in `NODES`, or a descriptor for the entries of `fd`
-//! and `fdinfo`; and the process or thread. The files of `/sys` that programs read are made the
-//! same way.
+//! and `fdinfo`; and the process, thread or processor. The files of `/sys` and `/sys/fs/cgroup` that
+//! programs read are made the same way.
 
 mod nodes;
 
 pub use nodes::Text;
 
-use super::filesystem::{PROC_DEVICE, SYSFS_DEVICE};
+use super::filesystem::{CGROUP_DEVICE, PROC_DEVICE, SYSFS_DEVICE};
 use super::inode::Attributes;
 use super::process::Process;
 use super::types::Ino;
@@ -17,21 +17,27 @@ use alloc::format;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFREG};
-use nodes::{FD, FD_INFO, FIRST_NAMED, Kind, NODE_COUNT, NODES, PID, SYSFS, TASK, TOP};
+use nodes::{
+    CGROUP, CPU, FD, FD_INFO, FIRST_NAMED, Kind, NODE_COUNT, NODES, PID, SYSFS, SYSFS_CPU, TASK,
+    TOP,
+};
 
 /// Root of `/proc`.
 pub const ROOT: Ino = Ino::new(1 << 48);
 /// Root of `/sys`.
 pub const SYSFS_ROOT: Ino = Ino::new(ROOT.0 + SYSFS as u64);
+/// Root of `/sys/fs/cgroup`.
+pub const CGROUP_ROOT: Ino = Ino::new(ROOT.0 + CGROUP as u64);
 const END: u64 = ROOT.0 << 1;
 
 /// Parts of an inode number below [`ROOT`]: a row or descriptor, the kind of the two, the number of
-/// a task, and whether the node is in a directory `task`.
+/// a task or processor, and whether the node is in a directory `task` or in that of a processor.
 const LOW: u64 = (1 << PART_SHIFT) - 1;
 const PART_SHIFT: u32 = 20;
 const ID_SHIFT: u32 = 22;
 const ID: u64 = (1 << 24) - 1;
 const THREAD: u64 = 1 << 46;
+const PROCESSOR: u64 = 1 << 47;
 
 /// The subject of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +48,8 @@ enum Owner {
     Process(u32),
     /// The task with this number, in the directory `task` of its process.
     Thread(u32),
+    /// The processor with this number.
+    Processor(u32),
 }
 
 /// The part of the subject that a node shows.
@@ -55,7 +63,7 @@ enum Part {
     FdInfo(u32),
 }
 
-/// An inode of `/proc` or `/sys`.
+/// An inode of `/proc`, `/sys` or `/sys/fs/cgroup`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node {
     owner: Owner,
@@ -66,6 +74,12 @@ fn number(name: &[u8]) -> Option<u32> {
     let canonical = name == b"0" || name.first().is_some_and(|&c| c != b'0' && c != b'+');
     let text = core::str::from_utf8(name).ok()?;
     text.parse().ok().filter(|_| canonical)
+}
+
+/// The number in the name of a processor's directory, if there is such a processor.
+fn processor(name: &[u8], viewer: &Process) -> Option<u32> {
+    let found = number(name.strip_prefix(b"cpu")?)?;
+    (found < viewer.registry.processors()).then_some(found)
 }
 
 impl Node {
@@ -83,7 +97,7 @@ impl Node {
         }
     }
 
-    /// The node with this inode number, if it is one of `/proc` or `/sys`.
+    /// The node with this inode number, if it is one of `/proc`, `/sys` or `/sys/fs/cgroup`.
     pub fn from_ino(ino: Ino) -> Option<Self> {
         if !(ROOT.0..END).contains(&ino.0) {
             return None;
@@ -101,7 +115,8 @@ impl Node {
             _ => return None,
         };
         let id = low_u32(bits >> ID_SHIFT & ID);
-        let owner = match (id, bits & THREAD) {
+        let owner = match (id, bits & (THREAD | PROCESSOR)) {
+            (id, PROCESSOR) => Owner::Processor(id),
             (0, _) => Owner::System,
             (_, 0) => Owner::Process(id),
             _ => Owner::Thread(id),
@@ -115,6 +130,7 @@ impl Node {
             Owner::System => 0,
             Owner::Process(pid) => u64::from(pid) << ID_SHIFT,
             Owner::Thread(tid) => u64::from(tid) << ID_SHIFT | THREAD,
+            Owner::Processor(number) => u64::from(number) << ID_SHIFT | PROCESSOR,
         };
         let part = match self.part {
             Part::Row(row) => u64::from(row),
@@ -134,8 +150,16 @@ impl Node {
     /// The task that the node is about; for a process, its first task.
     pub fn task(self) -> Option<u32> {
         match self.owner {
-            Owner::System => None,
+            Owner::System | Owner::Processor(_) => None,
             Owner::Process(id) | Owner::Thread(id) => Some(id),
+        }
+    }
+
+    /// The number of the processor that the node is about.
+    pub fn processor(self) -> Option<u32> {
+        match self.owner {
+            Owner::Processor(number) => Some(number),
+            _ => None,
         }
     }
 
@@ -159,7 +183,7 @@ impl Node {
     /// `viewer`. None if the process has ended.
     pub fn subject(self, viewer: &Process) -> Option<Process> {
         let pid = match self.owner {
-            Owner::System => viewer.pid,
+            Owner::System | Owner::Processor(_) => viewer.pid,
             Owner::Process(id) | Owner::Thread(id) => viewer.registry.process_of(id)?,
         };
         viewer.registry.process(pid)
@@ -170,7 +194,8 @@ impl Node {
         let row = match self.part {
             Part::FdLink(_) => FD,
             Part::FdInfo(_) => FD_INFO,
-            Part::Row(TOP | SYSFS) => return None,
+            Part::Row(TOP | SYSFS | CGROUP) => return None,
+            Part::Row(CPU) => return Some(Self::system(SYSFS_CPU)),
             Part::Row(PID) => {
                 return Some(match self.owner {
                     Owner::Thread(tid) => {
@@ -187,8 +212,11 @@ impl Node {
 
     /// The name; for a root, the name of its mount point.
     pub fn name(self) -> Vec<u8> {
-        match (self.part, self.task()) {
-            (Part::Row(PID), Some(id)) => format!("{id}").into_bytes(),
+        match (self.part, self.owner) {
+            (Part::Row(PID), Owner::Process(id) | Owner::Thread(id)) => {
+                format!("{id}").into_bytes()
+            }
+            (Part::Row(CPU), Owner::Processor(number)) => format!("cpu{number}").into_bytes(),
             (Part::Row(row), _) => NODES[usize::from(row)].1.to_vec(),
             (Part::FdLink(fd) | Part::FdInfo(fd), _) => format!("{fd}").into_bytes(),
         }
@@ -220,6 +248,9 @@ impl Node {
                 found.then_some(Self::row(Owner::Thread(tid), PID))
             }
             (PID, _, _) if self.subject(viewer).is_none() => None,
+            (SYSFS_CPU, _, _) if let Some(number) = processor(name, viewer) => {
+                Some(Self::row(Owner::Processor(number), CPU))
+            }
             _ => {
                 let is_there = |&row: &u16| {
                     let (parent, own, _) = NODES[usize::from(row)];
@@ -273,15 +304,19 @@ impl Node {
         if let Some(row) = (first..NODE_COUNT).find(is_there) {
             return found(u32::from(row), Self::row(self.owner, row));
         }
-        if directory != TOP {
-            return None;
-        }
-        // In the top directory, processes follow the fixed names.
-        let pid = registry.next(from.saturating_sub(u32::from(NODE_COUNT)))?;
-        found(
-            pid + u32::from(NODE_COUNT),
-            Self::row(Owner::Process(pid), PID),
-        )
+        // Processes and processors follow the fixed names.
+        let number = from.saturating_sub(u32::from(NODE_COUNT));
+        let (number, entry) = match directory {
+            TOP => {
+                let pid = registry.next(number)?;
+                (pid, Self::row(Owner::Process(pid), PID))
+            }
+            SYSFS_CPU if number < registry.processors() => {
+                (number, Self::row(Owner::Processor(number), CPU))
+            }
+            _ => return None,
+        };
+        found(number + u32::from(NODE_COUNT), entry)
     }
 
     /// The attributes that `stat` returns.
@@ -296,9 +331,12 @@ impl Node {
                 (S_IFLNK | 0o700, 1, 64)
             }
             (_, Some(Kind::FdDirectory | Kind::FdInfoDirectory)) => (S_IFDIR | 0o500, 2, 0),
-            (_, Some(Kind::Directory | Kind::PidDirectory | Kind::TaskDirectory)) => {
-                (S_IFDIR | 0o555, 2, 0)
-            }
+            (
+                _,
+                Some(
+                    Kind::Directory | Kind::PidDirectory | Kind::CpuDirectory | Kind::TaskDirectory,
+                ),
+            ) => (S_IFDIR | 0o555, 2, 0),
             (_, Some(Kind::Text(Text::Environ | Text::PageMap))) => (S_IFREG | 0o400, 1, 0),
             (_, Some(Kind::Text(Text::OomScoreAdj | Text::Comm))) => (S_IFREG | 0o644, 1, 0),
             (_, Some(Kind::Text(_) | Kind::Constant(_)) | None) => (S_IFREG | 0o444, 1, 0),
@@ -310,7 +348,7 @@ impl Node {
         let is_own = matches!(self.kind(), Some(Kind::FdDirectory | Kind::FdInfoDirectory))
             && subject.pid == viewer.pid;
         let (uid, gid) = match self.owner {
-            Owner::System => (0, 0),
+            Owner::System | Owner::Processor(_) => (0, 0),
             _ if subject.dumpable != 1 && !is_open && !is_own => (0, 0),
             _ => (subject.cred.user.effective, subject.cred.group.effective),
         };
@@ -335,31 +373,31 @@ impl Node {
 
     /// Device number of the file system.
     pub fn device(self) -> u64 {
-        match self.is_sysfs() {
-            true => SYSFS_DEVICE,
-            false => PROC_DEVICE,
+        match self.tree() {
+            SYSFS => SYSFS_DEVICE,
+            CGROUP => CGROUP_DEVICE,
+            _ => PROC_DEVICE,
         }
     }
 
-    /// Whether the node is in `/sys`.
-    fn is_sysfs(self) -> bool {
-        let mut part = self.part;
-        while let Part::Row(row) = part {
+    /// The row of the root of the node's tree.
+    fn tree(self) -> u16 {
+        let Part::Row(mut row) = self.part else {
+            return TOP;
+        };
+        loop {
             match row {
-                SYSFS => return true,
-                TOP | PID => return false,
-                _ => part = Part::Row(NODES[usize::from(row)].0),
+                TOP | PID => return TOP,
+                SYSFS | CPU => return SYSFS,
+                CGROUP => return CGROUP,
+                _ => row = NODES[usize::from(row)].0,
             }
         }
-        false
     }
 
     /// The root of the node's tree.
     pub fn root(self) -> Ino {
-        match self.is_sysfs() {
-            true => SYSFS_ROOT,
-            false => ROOT,
-        }
+        Self::system(self.tree()).ino()
     }
 
     /// The kind of text in the file; none for a directory or link.

@@ -1,4 +1,4 @@
-//! The table of the names in `/proc` and `/sys`.
+//! The table of the names in `/proc`, `/sys` and `/sys/fs/cgroup`.
 
 use crate::convert::low_u16;
 
@@ -53,6 +53,15 @@ pub enum Text {
     SysvSem,
     SysvMsg,
     Printk,
+    CpuMask,
+    OneCpu,
+    OneCpuMask,
+    CgroupProcs,
+    CgroupThreads,
+    CgroupCpuStat,
+    CgroupMemoryCurrent,
+    CgroupMemoryStat,
+    CgroupPidsCurrent,
 }
 
 /// The kind of a node in the table.
@@ -61,6 +70,8 @@ pub(super) enum Kind {
     Directory,
     /// The directory of a process, whose name is the process number.
     PidDirectory,
+    /// The directory of a processor in `/sys`, whose name has its number.
+    CpuDirectory,
     FdDirectory,
     FdInfoDirectory,
     /// The threads of a process.
@@ -105,6 +116,15 @@ pub(super) const SYS_NET_IPV4: u16 = 19;
 pub(super) const SYS_MQUEUE: u16 = 20;
 pub(super) const SYS_EPOLL: u16 = 21;
 pub(super) const SYS_SECCOMP: u16 = 22;
+pub(super) const CGROUP: u16 = 23;
+pub(super) const CPU: u16 = 24;
+pub(super) const CPU_TOPOLOGY: u16 = 25;
+pub(super) const SYSFS_FS: u16 = 26;
+pub(super) const SYSFS_KERNEL: u16 = 27;
+pub(super) const SYSFS_KERNEL_MM: u16 = 28;
+pub(super) const SYSFS_THP: u16 = 29;
+pub(super) const SYSFS_NODE: u16 = 30;
+pub(super) const SYSFS_NODE0: u16 = 31;
 /// Roots and the process directory come first; their rows do not give their names.
 pub(super) const FIRST_NAMED: u16 = 2;
 /// The parent of a root.
@@ -134,6 +154,17 @@ pub(super) const NODES: &[Row] = &[
     (SYS_FS, b"mqueue", Kind::Directory),
     (SYS_FS, b"epoll", Kind::Directory),
     (SYS_KERNEL, b"seccomp", Kind::Directory),
+    (NOWHERE, b"cgroup", Kind::Directory),
+    (NOWHERE, b"", Kind::CpuDirectory),
+    (CPU, b"topology", Kind::Directory),
+    (SYSFS, b"fs", Kind::Directory),
+    (SYSFS, b"kernel", Kind::Directory),
+    (SYSFS_KERNEL, b"mm", Kind::Directory),
+    (SYSFS_KERNEL_MM, b"transparent_hugepage", Kind::Directory),
+    (SYSFS_SYSTEM, b"node", Kind::Directory),
+    (SYSFS_NODE, b"node0", Kind::Directory),
+    (SYSFS, b"block", Kind::Directory),
+    (SYSFS_FS, b"cgroup", Kind::Directory),
     (PID, b"exe", Kind::Executable),
     (PID, b"cwd", Kind::WorkingDirectory),
     (PID, b"root", Kind::RootDirectory),
@@ -175,10 +206,17 @@ pub(super) const NODES: &[Row] = &[
         TOP,
         b"filesystems",
         Kind::Constant(
-            "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tdevtmpfs\nnodev\tsockfs\nnodev\tpipefs\nnodev\toverlay\nnodev\tvirtiofs\n",
+            "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tcgroup2\nnodev\tdevtmpfs\nnodev\tsockfs\nnodev\tpipefs\nnodev\toverlay\nnodev\tvirtiofs\n",
         ),
     ),
     (TOP, b"cmdline", Kind::Constant("\n")),
+    (
+        TOP,
+        b"cgroups",
+        Kind::Constant(
+            "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t0\t1\t1\ncpu\t0\t1\t1\nmemory\t0\t1\t1\npids\t0\t1\t1\n",
+        ),
+    ),
     (
         TOP,
         b"swaps",
@@ -256,6 +294,104 @@ pub(super) const NODES: &[Row] = &[
     (SYSFS_CPU, b"online", Kind::Text(Text::CpuSet)),
     (SYSFS_CPU, b"possible", Kind::Text(Text::CpuSet)),
     (SYSFS_CPU, b"present", Kind::Text(Text::CpuSet)),
+    (SYSFS_CPU, b"offline", Kind::Constant("\n")),
+    (SYSFS_CPU, b"isolated", Kind::Constant("\n")),
+    (SYSFS_CPU, b"kernel_max", Kind::Constant("63\n")),
+    // Each processor is a core of one package.
+    (CPU_TOPOLOGY, b"core_id", Kind::Text(Text::OneCpu)),
+    (CPU_TOPOLOGY, b"physical_package_id", Kind::Constant("0\n")),
+    (CPU_TOPOLOGY, b"core_cpus", Kind::Text(Text::OneCpuMask)),
+    (CPU_TOPOLOGY, b"core_cpus_list", Kind::Text(Text::OneCpu)),
+    (
+        CPU_TOPOLOGY,
+        b"thread_siblings",
+        Kind::Text(Text::OneCpuMask),
+    ),
+    (
+        CPU_TOPOLOGY,
+        b"thread_siblings_list",
+        Kind::Text(Text::OneCpu),
+    ),
+    (CPU_TOPOLOGY, b"package_cpus", Kind::Text(Text::CpuMask)),
+    (CPU_TOPOLOGY, b"package_cpus_list", Kind::Text(Text::CpuSet)),
+    (CPU_TOPOLOGY, b"core_siblings", Kind::Text(Text::CpuMask)),
+    (
+        CPU_TOPOLOGY,
+        b"core_siblings_list",
+        Kind::Text(Text::CpuSet),
+    ),
+    (SYSFS_NODE, b"online", Kind::Constant("0\n")),
+    (SYSFS_NODE, b"possible", Kind::Constant("0\n")),
+    (SYSFS_NODE, b"has_cpu", Kind::Constant("0\n")),
+    (SYSFS_NODE, b"has_memory", Kind::Constant("0\n")),
+    (SYSFS_NODE, b"has_normal_memory", Kind::Constant("0\n")),
+    (SYSFS_NODE0, b"cpumap", Kind::Text(Text::CpuMask)),
+    (SYSFS_NODE0, b"cpulist", Kind::Text(Text::CpuSet)),
+    (SYSFS_NODE0, b"distance", Kind::Constant("10\n")),
+    (SYSFS_KERNEL, b"address_bits", Kind::Constant("64\n")),
+    (SYSFS_KERNEL, b"cpu_byteorder", Kind::Constant("little\n")),
+    // `MADV_HUGEPAGE` has no effect.
+    (
+        SYSFS_THP,
+        b"enabled",
+        Kind::Constant("always madvise [never]\n"),
+    ),
+    (SYSFS_THP, b"hpage_pmd_size", Kind::Constant("2097152\n")),
+    // The group that contains all processes, without limits, as the root of a cgroup namespace.
+    (CGROUP, b"cgroup.type", Kind::Constant("domain\n")),
+    (
+        CGROUP,
+        b"cgroup.controllers",
+        Kind::Constant("cpuset cpu memory pids\n"),
+    ),
+    (CGROUP, b"cgroup.subtree_control", Kind::Constant("")),
+    (CGROUP, b"cgroup.procs", Kind::Text(Text::CgroupProcs)),
+    (CGROUP, b"cgroup.threads", Kind::Text(Text::CgroupThreads)),
+    (
+        CGROUP,
+        b"cgroup.events",
+        Kind::Constant("populated 1\nfrozen 0\n"),
+    ),
+    (CGROUP, b"cgroup.freeze", Kind::Constant("0\n")),
+    (CGROUP, b"cgroup.max.depth", Kind::Constant("max\n")),
+    (CGROUP, b"cgroup.max.descendants", Kind::Constant("max\n")),
+    (
+        CGROUP,
+        b"cgroup.stat",
+        Kind::Constant("nr_descendants 0\nnr_dying_descendants 0\n"),
+    ),
+    (CGROUP, b"cpu.idle", Kind::Constant("0\n")),
+    (CGROUP, b"cpu.max", Kind::Constant("max 100000\n")),
+    (CGROUP, b"cpu.max.burst", Kind::Constant("0\n")),
+    (CGROUP, b"cpu.stat", Kind::Text(Text::CgroupCpuStat)),
+    (CGROUP, b"cpu.weight", Kind::Constant("100\n")),
+    (CGROUP, b"cpu.weight.nice", Kind::Constant("0\n")),
+    (CGROUP, b"cpuset.cpus", Kind::Constant("\n")),
+    (CGROUP, b"cpuset.cpus.effective", Kind::Text(Text::CpuSet)),
+    (CGROUP, b"cpuset.cpus.partition", Kind::Constant("member\n")),
+    (CGROUP, b"cpuset.mems", Kind::Constant("\n")),
+    (CGROUP, b"cpuset.mems.effective", Kind::Constant("0\n")),
+    (
+        CGROUP,
+        b"memory.current",
+        Kind::Text(Text::CgroupMemoryCurrent),
+    ),
+    (
+        CGROUP,
+        b"memory.events",
+        Kind::Constant("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\noom_group_kill 0\n"),
+    ),
+    (CGROUP, b"memory.high", Kind::Constant("max\n")),
+    (CGROUP, b"memory.low", Kind::Constant("0\n")),
+    (CGROUP, b"memory.max", Kind::Constant("max\n")),
+    (CGROUP, b"memory.min", Kind::Constant("0\n")),
+    (CGROUP, b"memory.oom.group", Kind::Constant("0\n")),
+    (CGROUP, b"memory.stat", Kind::Text(Text::CgroupMemoryStat)),
+    (CGROUP, b"memory.swap.current", Kind::Constant("0\n")),
+    (CGROUP, b"memory.swap.max", Kind::Constant("max\n")),
+    (CGROUP, b"pids.current", Kind::Text(Text::CgroupPidsCurrent)),
+    (CGROUP, b"pids.events", Kind::Constant("max 0\n")),
+    (CGROUP, b"pids.max", Kind::Constant("max\n")),
     (SYS_KERNEL, b"arch", Kind::Constant("riscv64\n")),
     (SYS_KERNEL, b"core_pattern", Kind::Constant("core\n")),
     (SYS_KERNEL, b"core_uses_pid", Kind::Constant("0\n")),
