@@ -25,8 +25,16 @@ pub const IP_RECVTTL: i32 = 12;
 pub const IP_RECVTOS: i32 = 13;
 pub const IP_FREEBIND: i32 = 15;
 pub const IP_BIND_ADDRESS_NO_PORT: i32 = 24;
+pub const IP_MULTICAST_IF: i32 = 32;
 pub const IP_MULTICAST_TTL: i32 = 33;
 pub const IP_MULTICAST_LOOP: i32 = 34;
+pub const IP_ADD_MEMBERSHIP: i32 = 35;
+pub const IP_DROP_MEMBERSHIP: i32 = 36;
+pub const IP_MULTICAST_ALL: i32 = 49;
+
+// Options of `IPPROTO_IP` and of `IPPROTO_IPV6`.
+pub const MCAST_JOIN_GROUP: i32 = 42;
+pub const MCAST_LEAVE_GROUP: i32 = 45;
 
 // Options of `IPPROTO_TCP`.
 pub const TCP_NODELAY: i32 = 1;
@@ -39,6 +47,7 @@ pub const TCP_SYNCNT: i32 = 7;
 pub const TCP_LINGER2: i32 = 8;
 pub const TCP_DEFER_ACCEPT: i32 = 9;
 pub const TCP_WINDOW_CLAMP: i32 = 10;
+pub const TCP_INFO: i32 = 11;
 pub const TCP_QUICKACK: i32 = 12;
 pub const TCP_CONGESTION: i32 = 13;
 pub const TCP_USER_TIMEOUT: i32 = 18;
@@ -60,6 +69,28 @@ pub struct InPktinfo {
 }
 
 const _: () = assert!(size_of::<InPktinfo>() == 12);
+
+/// `struct ip_mreqn`; without `imr_ifindex`, `struct ip_mreq`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct IpMreqn {
+    pub imr_multiaddr: [u8; 4],
+    pub imr_address: [u8; 4],
+    pub imr_ifindex: u32,
+}
+
+const _: () = assert!(size_of::<IpMreqn>() == 12);
+
+/// The start of `struct group_req`; the address of the group follows.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct GroupReq {
+    pub gr_interface: u32,
+    pub padding: u32,
+}
+
+// Size of `struct group_req`, bytes.
+pub const GROUP_REQ: usize = 136;
 
 /// `struct sockaddr_in`.
 #[repr(C)]

@@ -75,6 +75,7 @@ pub mod stat;
 pub mod statfs;
 pub mod syscall;
 pub mod sysinfo;
+pub mod tcp;
 pub mod termbits;
 pub mod time;
 pub mod timerfd;

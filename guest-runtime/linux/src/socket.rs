@@ -74,6 +74,7 @@ pub const SO_RCVLOWAT: i32 = 18;
 pub const SO_SNDLOWAT: i32 = 19;
 pub const SO_RCVTIMEO: i32 = 20;
 pub const SO_SNDTIMEO: i32 = 21;
+pub const SO_BINDTODEVICE: i32 = 25;
 pub const SO_TIMESTAMP_OLD: i32 = 29;
 pub const SO_ACCEPTCONN: i32 = 30;
 pub const SO_SNDBUFFORCE: i32 = 32;
@@ -82,6 +83,7 @@ pub const SO_TIMESTAMPNS_OLD: i32 = 35;
 pub const SO_PROTOCOL: i32 = 38;
 pub const SO_DOMAIN: i32 = 39;
 pub const SO_INCOMING_CPU: i32 = 49;
+pub const SO_BINDTOIFINDEX: i32 = 62;
 
 // The most connections that wait to be accepted.
 pub const SOMAXCONN: usize = 4096;

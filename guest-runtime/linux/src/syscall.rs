@@ -455,16 +455,17 @@ calls! {
     207 recvfrom(Fd, OutBytes, Size, Flags(MESSAGE), Pointer, Pointer):
         Partial("no `MSG_OOB`; `MSG_ERRQUEUE` returns errors of ICMP only");
     208 setsockopt(Fd, Choice(LEVEL), Int, Pointer, Pointer):
-        Partial("no multicast groups, `SO_BINDTODEVICE`, `SO_ATTACH_FILTER`, `SO_MARK`; many \
-            options are stored without effect");
-    209 getsockopt(Fd, Choice(LEVEL), Int, Pointer, Pointer): Partial("no `TCP_INFO`");
+        Partial("no sources of multicast groups, `SO_ATTACH_FILTER`, `SO_MARK`; many options are \
+            stored without effect");
+    209 getsockopt(Fd, Choice(LEVEL), Int, Pointer, Pointer):
+        Partial("`TCP_INFO` has the state, the backlog and sizes of segments; its other fields are 0");
     210 shutdown(Fd, Choice(SHUTDOWN)): Supported;
     211 sendmsg(Fd, Pointer, Flags(MESSAGE)):
         Partial("no `MSG_OOB`; `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect, `MSG_MORE` has one for UDP only; \
-            of the control messages of IP, only source addresses and hop limits have an effect");
+            of the control messages of IP, only source addresses, hop limits and classes have an effect");
     212 recvmsg(Fd, Pointer, Flags(MESSAGE)):
         Partial("no `MSG_OOB`; `MSG_ERRQUEUE` returns errors of ICMP only; of the control messages of IP, only \
-            addresses and hop limits; time stamps are those of the call");
+            addresses, hop limits and classes; time stamps are those of the call");
     213 readahead(Fd, Long, Size): Supported;
     214 brk(Pointer) -> Address: Supported;
     215 munmap(Pointer, Size): Supported;
@@ -504,7 +505,7 @@ calls! {
     242 accept4(Fd, Pointer, Pointer, Flags(SOCKET)): Supported;
     243 recvmmsg(Fd, Pointer, Int, Flags(MESSAGE), Time):
         Partial("no `MSG_OOB`; `MSG_ERRQUEUE` returns errors of ICMP only; of the control messages of IP, only \
-            addresses and hop limits; time stamps are those of the call");
+            addresses, hop limits and classes; time stamps are those of the call");
     258 riscv_hwprobe(Pointer, Size, Size, Pointer, Hex): Supported;
     259 riscv_flush_icache(Pointer, Pointer, Hex): Supported;
     260 wait4(Int, OutStatus, Flags(WAIT), Pointer): Partial(WAIT_NOTE);
@@ -518,7 +519,7 @@ calls! {
     268 setns(Fd, Hex): Partial(EPERM);
     269 sendmmsg(Fd, Pointer, Int, Flags(MESSAGE)):
         Partial("no `MSG_OOB`; `MSG_FASTOPEN`, `MSG_ZEROCOPY` have no effect, `MSG_MORE` has one for UDP only; \
-            of the control messages of IP, only source addresses and hop limits have an effect");
+            of the control messages of IP, only source addresses, hop limits and classes have an effect");
     270 process_vm_readv(Int, Pointer, Size, Pointer, Size, Hex): Supported;
     271 process_vm_writev(Int, Pointer, Size, Pointer, Size, Hex): Supported;
     272 kcmp(Int, Int, Int, Hex, Hex): Partial("`KCMP_FS`, `KCMP_SIGHAND`, `KCMP_IO`, `KCMP_SYSVSEM` compare processes; no `KCMP_EPOLL_TFD`");

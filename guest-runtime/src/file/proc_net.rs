@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::fmt::{Result, Write};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use hartline_linux::if_addr::IFA_F_PERMANENT;
+use hartline_linux::tcp::{TCP_CLOSE, TCP_ESTABLISHED};
 
 /// Appends the contents of a file of `/proc/net`; nothing for another file.
 pub(super) fn write(out: &mut String, text: Text, net: &Network) {
@@ -156,17 +157,10 @@ fn endpoint(address: &Address, family: Family) -> String {
 /// listed.
 fn inet_state(socket: &Socket) -> Option<u8> {
     match (&socket.state, socket.kind) {
-        (State::Listening(_), _) => Some(10),
-        (State::Connecting(_) | State::Asking, _) => Some(2),
-        (State::Connected, Type::Datagram) => Some(1),
-        (_, Type::Datagram) => socket.bound.then_some(7),
-        (State::Connected, _) => Some(match (socket.read_closed, socket.write_closed) {
-            (false, false) => 1,
-            (false, true) => 5,
-            (true, false) => 8,
-            (true, true) => 7,
-        }),
-        _ => None,
+        (State::Connected, Type::Datagram) => Some(TCP_ESTABLISHED),
+        (_, Type::Datagram) => socket.bound.then_some(TCP_CLOSE),
+        (State::Idle | State::Disconnected, _) => None,
+        _ => Some(socket.tcp_state()),
     }
 }
 

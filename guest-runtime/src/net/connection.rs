@@ -1,6 +1,7 @@
 //! Connections: listening, connecting, accepting, sending, closing.
 
 use super::address::{Address, Family};
+use super::interfaces::LOOPBACK;
 use super::ports::overlaps;
 use super::queue::{Message, NOBODY};
 use super::socket::{Listener, Ports, Socket, SocketId, State, Type};
@@ -87,23 +88,28 @@ impl Network {
         }
     }
 
-    /// Returns the listener for connections to an address.
-    pub(super) fn listener(&self, to: SocketAddr) -> Result<SocketId, Errno> {
-        let mut best = None;
+    /// Returns the listener for connections to an address that arrive at an interface. One that is
+    /// bound to the interface or to the address comes first.
+    pub(super) fn listener(&self, to: SocketAddr, interface: u32) -> Result<SocketId, Errno> {
+        let mut best: Option<(u8, SocketId)> = None;
         for &id in self.at_port(Ports::Tcp, to.port()) {
             let socket = self.get(id)?;
             let Some(local) = socket.local.socket_addr() else {
                 continue;
             };
-            if !socket.is_listening() || !overlaps((socket, local.ip()), (socket, to.ip())) {
+            if !socket.is_listening()
+                || !overlaps((socket, local.ip()), (socket, to.ip()))
+                || !socket.options.receives_at(interface)
+            {
                 continue;
             }
-            if !local.ip().is_unspecified() {
-                return Ok(id);
+            let is_exact = u8::from(!local.ip().is_unspecified());
+            let rank = 2 * u8::from(socket.options.device != 0) + is_exact;
+            if best.is_none_or(|(other, _)| rank > other) {
+                best = Some((rank, id));
             }
-            best = best.or(Some(id));
         }
-        best.ok_or(Errno::ECONNREFUSED)
+        best.map(|(_, id)| id).ok_or(Errno::ECONNREFUSED)
     }
 
     /// Connects a TCP socket.
@@ -117,7 +123,10 @@ impl Network {
         cred: Ucred,
     ) -> Result<Connecting, Errno> {
         self.check_idle(id)?;
-        let route = self.route(to.ip())?;
+        if to.ip().is_multicast() {
+            return Err(Errno::ENETUNREACH);
+        }
+        let route = self.route_from(id, to.ip())?;
         if let Some(local) = self.get(id)?.local.socket_addr()
             && local.is_ipv4() != to.is_ipv4()
             && self.get(id)?.bound
@@ -141,7 +150,7 @@ impl Network {
         if let Route::Wire { .. } = route {
             return self.connect_wire(id, to);
         }
-        let listener = self.listener(to)?;
+        let listener = self.listener(to, LOOPBACK)?;
         self.join(id, listener, cred)
     }
 

@@ -2,7 +2,8 @@
 
 use super::address::{Address, Family};
 use super::interfaces::{ETHERNET, LOOPBACK, LOOPBACK_MTU};
-use super::queue::{Message, NOBODY, PacketInfo};
+use super::options::Options;
+use super::queue::{IpFields, Message, NOBODY, PacketInfo};
 use super::socket::{Corked, Ports, SocketId, State, Type};
 use super::wire::udp_packet_length;
 use super::{Network, Route};
@@ -21,6 +22,18 @@ pub struct SendOptions {
     pub source: Option<IpAddr>,
     /// Hop limit, instead of the socket's.
     pub hops: Option<u8>,
+    /// Type of service or traffic class, instead of the socket's.
+    pub class: Option<u8>,
+}
+
+impl SendOptions {
+    /// Returns the header fields of packets to `to`, of a socket with these options.
+    pub(super) fn fields(&self, of: &Options, to: IpAddr) -> IpFields {
+        IpFields {
+            hops: self.hops.unwrap_or(of.hops(to)),
+            class: self.class.unwrap_or(of.class(to.is_ipv4())),
+        }
+    }
 }
 
 impl Network {
@@ -29,7 +42,7 @@ impl Network {
     /// # Errors
     /// `ENETUNREACH`, `EAGAIN` if no port is free.
     pub fn connect_udp(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
-        let (local, to) = self.endpoints(to)?;
+        let (local, to) = endpoints(self.route_from(id, to.ip())?, to);
         self.bind_for_sending(id, local)
             .map_err(|_| Errno::EAGAIN)?;
         let socket = self.get_mut(id)?;
@@ -41,14 +54,6 @@ impl Network {
         socket.remote = Address::Inet(to);
         socket.state = State::Connected;
         Ok(())
-    }
-
-    /// Returns the source address of datagrams to `to`, and `to` with the wildcard resolved.
-    fn endpoints(&self, to: SocketAddr) -> Result<(IpAddr, SocketAddr), Errno> {
-        Ok(match self.route(to.ip())? {
-            Route::Loopback { source, to: ip } => (source, SocketAddr::new(ip, to.port())),
-            Route::Wire { source } => (source, to),
-        })
     }
 
     /// Gives a Unix datagram socket a default destination.
@@ -215,29 +220,36 @@ impl Network {
         if bytes.len() > socket.message_limit() {
             return Err(Errno::EMSGSIZE);
         }
-        let route = self.route(to.ip())?;
-        let (source, to) = self.endpoints(to)?;
+        let route = self.route_from(id, to.ip())?;
+        let (source, to) = endpoints(route, to);
         let segment = self.check_segment(options.segment, bytes.len(), to.ip(), &route)?;
         self.bind_for_sending(id, unbound(self.get(id)?.family))?;
         let socket = self.get(id)?;
         let local = socket.local.socket_addr().ok_or(Errno::EINVAL)?;
-        let hops = options.hops.unwrap_or(socket.options.hops(to.is_ipv4()));
+        let fields = options.fields(&socket.options, to.ip());
         let from = match options.source {
             Some(wanted) => self.check_source(wanted, to.ip())?,
             None if local.ip().is_unspecified() => source,
             None => local.ip(),
         };
         let from = SocketAddr::new(from, local.port());
-        if let Route::Wire { .. } = route {
-            return self.send_udp_wire((from, to), bytes, segment, hops);
+        let interface = match route {
+            Route::Loopback { .. } => LOOPBACK,
+            Route::Wire { .. } => ETHERNET,
+        };
+        let packet = PacketInfo {
+            to: to.ip(),
+            interface,
+            fields,
+        };
+        if to.ip().is_multicast() {
+            return self.send_to_group(id, (from, to), (bytes, segment), packet, cred);
         }
-        match self.receiver(to, from) {
+        if let Route::Wire { .. } = route {
+            return self.send_udp_wire((from, to), bytes, segment, fields);
+        }
+        match self.receiver(to, from, Some(LOOPBACK)) {
             Some(receiver) => {
-                let packet = PacketInfo {
-                    to: to.ip(),
-                    interface: LOOPBACK,
-                    hops,
-                };
                 self.take_datagrams(receiver, bytes, segment, (from, packet), cred)?;
             }
             None => {
@@ -291,15 +303,19 @@ impl Network {
         (to, from): (SocketAddr, SocketAddr),
         bytes: &[u8],
         segment: Option<u16>,
-        hops: u8,
+        fields: IpFields,
     ) -> bool {
-        let Some(receiver) = self.receiver(to, from) else {
-            return false;
-        };
         let packet = PacketInfo {
             to: to.ip(),
             interface: ETHERNET,
-            hops,
+            fields,
+        };
+        if to.ip().is_multicast() {
+            self.deliver_to_group((to, from), (bytes, segment), packet, NOBODY);
+            return true;
+        }
+        let Some(receiver) = self.receiver(to, from, Some(ETHERNET)) else {
+            return false;
         };
         let is_closed = self.get(receiver).is_ok_and(|target| target.read_closed);
         is_closed
@@ -310,7 +326,7 @@ impl Network {
 
     /// Puts a datagram, or several in one piece, into the queue of a socket. Datagrams without room
     /// are dropped.
-    fn take_datagrams(
+    pub(super) fn take_datagrams(
         &mut self,
         id: SocketId,
         bytes: &[u8],
@@ -348,10 +364,20 @@ impl Network {
         Ok(())
     }
 
-    /// Returns the UDP socket that receives a datagram: the one with the most specific match.
-    pub(super) fn receiver(&self, to: SocketAddr, from: SocketAddr) -> Option<SocketId> {
+    /// Returns the UDP socket that receives a datagram from an interface: the one with the most
+    /// specific match.
+    pub(super) fn receiver(
+        &self,
+        to: SocketAddr,
+        from: SocketAddr,
+        interface: Option<u32>,
+    ) -> Option<SocketId> {
         let rank = |id: &SocketId| {
             let socket = self.get(*id).ok()?;
+            if interface.is_some_and(|interface| !socket.options.receives_at(interface)) {
+                return None;
+            }
+            let of_device = if socket.options.device == 0 { 0 } else { 4 };
             let local = socket.local.socket_addr()?.ip();
             let exact = match local {
                 ip if ip == to.ip() => 1,
@@ -365,14 +391,22 @@ impl Network {
                 _ => return None,
             };
             match (socket.is_connected(), socket.remote.socket_addr()) {
-                (true, Some(remote)) if remote == from => Some(exact + 2),
+                (true, Some(remote)) if remote == from => Some(of_device + exact + 2),
                 (true, _) => None,
-                _ => Some(exact),
+                _ => Some(of_device + exact),
             }
         };
         let sockets = self.at_port(Ports::Udp, to.port()).iter();
         let best = sockets.filter_map(|id| Some((rank(id)?, *id))).max();
         best.map(|(_, id)| id)
+    }
+}
+
+/// Returns the source address of packets to `to`, and `to` with the wildcard resolved.
+fn endpoints(route: Route, to: SocketAddr) -> (IpAddr, SocketAddr) {
+    match route {
+        Route::Loopback { source, to: ip } => (source, SocketAddr::new(ip, to.port())),
+        Route::Wire { source } => (source, to),
     }
 }
 

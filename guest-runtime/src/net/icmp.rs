@@ -5,7 +5,7 @@ use super::address::Address;
 use super::datagram::{SendOptions, unbound};
 use super::errors::Reason;
 use super::interfaces::LOOPBACK;
-use super::queue::{Message, NOBODY, PacketInfo};
+use super::queue::{IpFields, Message, NOBODY, PacketInfo};
 use super::socket::{Ports, Socket, SocketId};
 use super::wire::{Icmp, checksum, is_intact};
 use super::{Network, Route};
@@ -53,8 +53,8 @@ fn seal(message: &mut [u8], from: IpAddr, to: IpAddr) {
 
 impl Network {
     /// Sends an ICMP message to an address, or to the default destination. An echo socket sends
-    /// echo requests only; it sets their identifier and checksum. Of `options`, source and hop limit
-    /// apply.
+    /// echo requests only; it sets their identifier and checksum. Of `options`, source and header
+    /// fields apply.
     ///
     /// # Errors
     /// `EDESTADDRREQ`, `EINVAL` for another message or another version of IP, `ENETUNREACH`,
@@ -83,8 +83,8 @@ impl Network {
         if !is_raw && (bytes.len() < HEADER || bytes[..2] != [request, 0]) {
             return Err(Errno::EINVAL);
         }
-        let hops = options.hops.unwrap_or(socket.options.hops(is_ipv4));
-        let route = self.route(to)?;
+        let fields = options.fields(&socket.options, to);
+        let route = self.route_from(id, to)?;
         if !is_raw {
             self.bind_for_sending(id, unbound(family))?;
         }
@@ -113,7 +113,7 @@ impl Network {
         let packet = Icmp {
             from,
             to,
-            hops,
+            fields,
             message: &message,
         };
         match route {
@@ -131,7 +131,7 @@ impl Network {
         self.deliver_icmp(packet, LOOPBACK, cred);
         let [request, reply] = echo_types(packet.to.is_ipv4());
         let is_request = packet.message.len() >= HEADER && packet.message[0] == request;
-        if !is_request || !is_intact(packet) {
+        if !is_request || packet.to.is_multicast() || !is_intact(packet) {
             return;
         }
         let mut message = packet.message.to_vec();
@@ -140,7 +140,10 @@ impl Network {
         let answer = Icmp {
             from: packet.to,
             to: packet.from,
-            hops: 64,
+            fields: IpFields {
+                class: packet.fields.class,
+                ..IpFields::default()
+            },
             message: &message,
         };
         self.deliver_icmp(&answer, LOOPBACK, NOBODY);
@@ -153,7 +156,7 @@ impl Network {
         };
         let receivers = self.icmp.iter().copied();
         let receivers: Vec<SocketId> = receivers
-            .filter(|id| self.receives_icmp(*id, packet, kind))
+            .filter(|id| self.receives_icmp(*id, packet, kind, interface))
             .collect();
         for id in receivers {
             let Some(socket) = self.sockets.get_mut(&id) else {
@@ -177,7 +180,7 @@ impl Network {
                 packet: Some(PacketInfo {
                     to: packet.to,
                     interface,
-                    hops: packet.hops,
+                    fields: packet.fields,
                 }),
             });
             self.touch_input(id);
@@ -185,7 +188,7 @@ impl Network {
         self.take_icmp_error(packet);
     }
 
-    fn receives_icmp(&self, id: SocketId, packet: &Icmp<'_>, kind: u8) -> bool {
+    fn receives_icmp(&self, id: SocketId, packet: &Icmp<'_>, kind: u8, interface: u32) -> bool {
         let Ok(socket) = self.get(id) else {
             return false;
         };
@@ -202,6 +205,7 @@ impl Network {
             && (socket.protocol() == IPPROTO_ICMP) == packet.to.is_ipv4()
             && (socket.is_raw || socket.bound)
             && !socket.read_closed
+            && socket.options.receives_at(interface)
             && (local.ip().is_unspecified() || local.ip() == packet.to)
             && remote.is_none_or(|remote| remote.ip() == packet.from)
     }
@@ -222,7 +226,7 @@ impl Network {
             return;
         };
         if let Some((from, to, bytes)) = quoted.datagram()
-            && let Some(id) = self.receiver(from, to)
+            && let Some(id) = self.receiver(from, to, None)
         {
             self.report_error(id, (to, packet.from), bytes, reason);
         }
@@ -303,7 +307,17 @@ fn ipv4_header(packet: &Icmp<'_>) -> Vec<u8> {
     // A message that did not fit into a packet is not delivered.
     let length = u16::try_from(IPV4_HEADER + packet.message.len()).unwrap_or(u16::MAX);
     let [high, low] = length.to_be_bytes();
-    let mut header = Vec::from([0x45, 0, high, low, 0, 0, 0x40, 0, packet.hops]);
+    let mut header = Vec::from([
+        0x45,
+        packet.fields.class,
+        high,
+        low,
+        0,
+        0,
+        0x40,
+        0,
+        packet.fields.hops,
+    ]);
     header.extend([PROTOCOL, 0, 0]);
     header.extend(from.octets());
     header.extend(to.octets());
@@ -361,7 +375,7 @@ mod tests {
             assert_eq!(received.bytes[8..], *b"payload");
             let packet = received.packet.unwrap();
             assert_eq!(
-                (packet.hops, packet.to, packet.interface),
+                (packet.fields.hops, packet.to, packet.interface),
                 (64, ip, LOOPBACK)
             );
             assert_eq!(net.receive(id, 100, false).err(), Some(Errno::EAGAIN));
@@ -406,7 +420,7 @@ mod tests {
         let mut quoted = ipv4_header(&Icmp {
             from: to.ip(),
             to: to.ip(),
-            hops: 64,
+            fields: IpFields::default(),
             message: &request(true),
         });
         quoted.extend([ICMP_ECHO, 0, 0, 0]);
@@ -416,7 +430,7 @@ mod tests {
             net.take_icmp_error(&Icmp {
                 from: to.ip(),
                 to: to.ip(),
-                hops: 64,
+                fields: IpFields::default(),
                 message,
             });
         };
@@ -439,7 +453,7 @@ mod tests {
         let mut quoted = ipv4_header(&Icmp {
             from: to.ip(),
             to: to.ip(),
-            hops: 64,
+            fields: IpFields::default(),
             message: &[0; 12],
         });
         quoted[9] = low_u8(sign_extended(IPPROTO_UDP));
@@ -451,7 +465,7 @@ mod tests {
             net.take_icmp_error(&Icmp {
                 from: to.ip(),
                 to: to.ip(),
-                hops: 64,
+                fields: IpFields::default(),
                 message,
             });
         };
@@ -489,7 +503,7 @@ mod tests {
                 IpAddr::V4(_) => ipv4_header(&Icmp {
                     from: ip,
                     to: ip,
-                    hops: 1,
+                    fields: IpFields { hops: 1, class: 0 },
                     message: &[0; 12],
                 }),
                 IpAddr::V6(ip) => {
@@ -507,7 +521,7 @@ mod tests {
             let router = Icmp {
                 from: ip,
                 to: ip,
-                hops: 64,
+                fields: IpFields::default(),
                 message: &message,
             };
             // A router on the way is no reason to end a connection.

@@ -8,6 +8,7 @@ pub mod address;
 mod connection;
 pub mod datagram;
 pub mod errors;
+pub mod groups;
 mod icmp;
 pub mod interfaces;
 pub mod netlink;
@@ -100,6 +101,8 @@ pub struct Network {
     last_port: u16,
     /// The addresses and routes that members of netlink groups know.
     announced: Option<netlink::Facts>,
+    /// The memberships of all sockets in multicast groups.
+    groups: Vec<groups::Membership>,
     names: BTreeMap<Box<[u8]>, SocketId>,
     files: BTreeMap<Ino, SocketId>,
     /// The network interface, if there is one.
@@ -385,6 +388,7 @@ impl Network {
             // Connections that were not accepted are reset.
             self.leave_wire(&socket, id != first);
             self.leave_vsock(&socket);
+            self.leave_groups(&socket);
             left.rights.append(&mut socket.queue.clear());
         }
         left

@@ -3,19 +3,22 @@
 use super::address::Family;
 use super::socket::Type;
 use super::wire::{Patience, Probes};
-use crate::convert::{low_u16, sign_extended};
+use crate::convert::{low_u8, low_u16, sign_extended};
 use alloc::collections::BTreeMap;
+use core::net::{IpAddr, Ipv4Addr};
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{
-    IP_BIND_ADDRESS_NO_PORT, IP_FREEBIND, IP_MTU_DISCOVER, IP_MULTICAST_LOOP, IP_MULTICAST_TTL,
-    IP_PKTINFO, IP_RECVERR, IP_RECVTOS, IP_RECVTTL, IP_RETOPTS, IP_TOS, IP_TTL, IPPROTO_IP,
-    IPPROTO_IPV6, IPPROTO_TCP, IPPROTO_UDP, TCP_CORK, TCP_DEFER_ACCEPT, TCP_FASTOPEN, TCP_KEEPCNT,
-    TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY, TCP_NOTSENT_LOWAT,
-    TCP_QUICKACK, TCP_SYNCNT, TCP_USER_TIMEOUT, TCP_WINDOW_CLAMP, UDP_CORK, UDP_GRO, UDP_SEGMENT,
+    IP_BIND_ADDRESS_NO_PORT, IP_FREEBIND, IP_MTU_DISCOVER, IP_MULTICAST_ALL, IP_MULTICAST_LOOP,
+    IP_MULTICAST_TTL, IP_PKTINFO, IP_RECVERR, IP_RECVTOS, IP_RECVTTL, IP_RETOPTS, IP_TOS, IP_TTL,
+    IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPPROTO_UDP, TCP_CORK, TCP_DEFER_ACCEPT, TCP_FASTOPEN,
+    TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY,
+    TCP_NOTSENT_LOWAT, TCP_QUICKACK, TCP_SYNCNT, TCP_USER_TIMEOUT, TCP_WINDOW_CLAMP, UDP_CORK,
+    UDP_GRO, UDP_SEGMENT,
 };
 use hartline_linux::in6::{
-    IPV6_MTU_DISCOVER, IPV6_MULTICAST_HOPS, IPV6_MULTICAST_LOOP, IPV6_RECVERR, IPV6_RECVHOPLIMIT,
-    IPV6_RECVPKTINFO, IPV6_TCLASS, IPV6_UNICAST_HOPS, IPV6_V6ONLY,
+    IPV6_MTU_DISCOVER, IPV6_MULTICAST_ALL, IPV6_MULTICAST_HOPS, IPV6_MULTICAST_LOOP, IPV6_RECVERR,
+    IPV6_RECVHOPLIMIT, IPV6_RECVPKTINFO, IPV6_RECVTCLASS, IPV6_TCLASS, IPV6_UNICAST_HOPS,
+    IPV6_V6ONLY,
 };
 use hartline_linux::netlink::{
     NETLINK_BROADCAST_ERROR, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK,
@@ -70,7 +73,7 @@ const NUMBERS: &[(i32, i32, i32, Range)] = &[
     (SOL_SOCKET, SO_TIMESTAMP_OLD, 0, Flag),
     (SOL_SOCKET, SO_TIMESTAMPNS_OLD, 0, Flag),
     (SOL_SOCKET, SO_INCOMING_CPU, -1, Of(i32::MIN, i32::MAX)),
-    (IPPROTO_IP, IP_TOS, 0, Of(0, 255)),
+    (IPPROTO_IP, IP_TOS, 0, Of(i32::MIN, i32::MAX)),
     (IPPROTO_IP, IP_TTL, 64, Of(-1, 255)),
     (IPPROTO_IP, IP_RETOPTS, 0, Flag),
     (IPPROTO_IP, IP_PKTINFO, 0, Flag),
@@ -82,6 +85,7 @@ const NUMBERS: &[(i32, i32, i32, Range)] = &[
     (IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0, Flag),
     (IPPROTO_IP, IP_MULTICAST_TTL, 1, Of(-1, 255)),
     (IPPROTO_IP, IP_MULTICAST_LOOP, 1, Flag),
+    (IPPROTO_IP, IP_MULTICAST_ALL, 1, Of(0, 1)),
     (IPPROTO_TCP, TCP_NODELAY, 0, Flag),
     (IPPROTO_TCP, TCP_MAXSEG, 32_768, Fixed),
     (IPPROTO_TCP, TCP_CORK, 0, Flag),
@@ -101,12 +105,14 @@ const NUMBERS: &[(i32, i32, i32, Range)] = &[
     (IPPROTO_UDP, UDP_GRO, 0, Flag),
     (IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64, Of(-1, 255)),
     (IPPROTO_IPV6, IPV6_MULTICAST_HOPS, 1, Of(-1, 255)),
-    (IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1, Flag),
+    (IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1, Of(0, 1)),
+    (IPPROTO_IPV6, IPV6_MULTICAST_ALL, 1, Flag),
     (IPPROTO_IPV6, IPV6_MTU_DISCOVER, 1, Of(0, 5)),
     (IPPROTO_IPV6, IPV6_RECVERR, 0, Flag),
     (IPPROTO_IPV6, IPV6_V6ONLY, 0, Flag),
     (IPPROTO_IPV6, IPV6_RECVPKTINFO, 0, Flag),
     (IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 0, Flag),
+    (IPPROTO_IPV6, IPV6_RECVTCLASS, 0, Flag),
     (IPPROTO_IPV6, IPV6_TCLASS, 0, Of(-1, 255)),
     (SOL_NETLINK, NETLINK_PKTINFO, 0, Flag),
     (SOL_NETLINK, NETLINK_BROADCAST_ERROR, 0, Flag),
@@ -129,6 +135,12 @@ pub struct Options {
     buffers: [Option<i32>; 2],
     /// The options of `AF_VSOCK` sockets.
     pub vsock: VsockOptions,
+    /// Index of the interface that the socket is bound to (`SO_BINDTODEVICE`); 0: none.
+    pub device: u32,
+    /// Indices of the interfaces of packets to groups of IPv4 and IPv6; 0: by route.
+    multicast: [u32; 2],
+    /// The address of the one for IPv4, if it was set by its address.
+    pub multicast_address: Option<Ipv4Addr>,
     /// Types of ICMP messages that a raw socket does not receive, as a bit set (`ICMP_FILTER`,
     /// `ICMPV6_FILTER`).
     pub icmp_filter: [u32; 8],
@@ -177,6 +189,9 @@ impl VsockOptions {
         Ok(())
     }
 }
+
+/// The bits of a type of service or traffic class for congestion notification.
+const INET_ECN_MASK: i32 = 3;
 
 /// Whether sockets of this family and type have options of `level`.
 fn has_level(level: i32, family: Family, kind: Type) -> bool {
@@ -236,16 +251,29 @@ impl Options {
             Of(..) => return Err(Errno::EINVAL),
             Fixed => return Err(Errno::ENOPROTOOPT),
         };
-        match (level, name) {
-            // -1 stands for the default.
+        let value = match (level, name) {
             (IPPROTO_IP, IP_TTL) if value == 0 => return Err(Errno::EINVAL),
+            // -1 stands for the default. TCP sets the bits of congestion notification itself.
+            (IPPROTO_IPV6, IPV6_TCLASS) if value == -1 => 0,
+            (IPPROTO_IP, IP_MULTICAST_TTL) if kind == Type::Stream => return Err(Errno::EINVAL),
+            (IPPROTO_IPV6, IPV6_MULTICAST_HOPS) if kind == Type::Stream => {
+                return Err(Errno::ENOPROTOOPT);
+            }
+            (IPPROTO_IP, IP_MULTICAST_TTL) | (IPPROTO_IPV6, IPV6_MULTICAST_HOPS) if value == -1 => {
+                1
+            }
+            (IPPROTO_IP, IP_TOS) | (IPPROTO_IPV6, IPV6_TCLASS) => match kind {
+                Type::Stream => value & 0xff & !INET_ECN_MASK,
+                _ => value & 0xff,
+            },
             // A socket has time stamps of one format.
             (SOL_SOCKET, SO_TIMESTAMP_OLD | SO_TIMESTAMPNS_OLD) => {
                 self.set.remove(&(level, SO_TIMESTAMP_OLD));
                 self.set.remove(&(level, SO_TIMESTAMPNS_OLD));
+                value
             }
-            _ => {}
-        }
+            _ => value,
+        };
         self.set.insert((level, name), value);
         Ok(())
     }
@@ -260,6 +288,34 @@ impl Options {
     #[must_use]
     pub fn has_flag(&self, level: i32, name: i32) -> bool {
         self.set.get(&(level, name)) == Some(&1)
+    }
+
+    /// Whether a flag that is on at first was not turned off.
+    #[must_use]
+    pub fn is_not_off(&self, option: (i32, i32)) -> bool {
+        self.set.get(&option) != Some(&0)
+    }
+
+    /// Whether packets from an interface reach the socket.
+    #[must_use]
+    pub fn receives_at(&self, interface: u32) -> bool {
+        self.device == 0 || self.device == interface
+    }
+
+    /// Sets the interface of packets to groups; 0: by route.
+    pub fn set_multicast_interface(&mut self, is_ipv4: bool, index: u32) {
+        self.multicast[usize::from(is_ipv4)] = index;
+    }
+
+    /// Returns the index of the interface of packets to groups, 0 if a route decides; and the
+    /// source address, if it is set.
+    #[must_use]
+    pub fn multicast_interface(&self, is_ipv4: bool) -> (u32, Option<IpAddr>) {
+        let address = self.multicast_address.filter(|_| is_ipv4);
+        (
+            self.multicast[usize::from(is_ipv4)],
+            address.map(IpAddr::from),
+        )
     }
 
     /// Whether an IPv6 socket is for IPv6 only (`IPV6_V6ONLY`).
@@ -295,16 +351,41 @@ impl Options {
         self.icmp_filter[word] >> bit & 1 == 0
     }
 
-    /// Returns the hop limit of sent packets.
+    /// Returns the hop limit of packets to `to`.
     #[must_use]
-    pub fn hops(&self, is_ipv4: bool) -> u8 {
-        let option = match is_ipv4 {
-            true => (IPPROTO_IP, IP_TTL),
-            false => (IPPROTO_IPV6, IPV6_UNICAST_HOPS),
+    pub fn hops(&self, to: IpAddr) -> u8 {
+        let (option, default) = match (to.is_ipv4(), to.is_multicast()) {
+            (true, false) => ((IPPROTO_IP, IP_TTL), 64),
+            (false, false) => ((IPPROTO_IPV6, IPV6_UNICAST_HOPS), 64),
+            (true, true) => ((IPPROTO_IP, IP_MULTICAST_TTL), 1),
+            (false, true) => ((IPPROTO_IPV6, IPV6_MULTICAST_HOPS), 1),
         };
         let set = self.set.get(&option).copied();
         // -1 stands for the default.
-        set.and_then(|hops| u8::try_from(hops).ok()).unwrap_or(64)
+        set.and_then(|hops| u8::try_from(hops).ok())
+            .unwrap_or(default)
+    }
+
+    /// Returns the type of service or traffic class of sent packets.
+    #[must_use]
+    pub fn class(&self, is_ipv4: bool) -> u8 {
+        let option = match is_ipv4 {
+            true => (IPPROTO_IP, IP_TOS),
+            false => (IPPROTO_IPV6, IPV6_TCLASS),
+        };
+        let set = self.set.get(&option).copied();
+        set.map_or(0, |class| low_u8(sign_extended(class)))
+    }
+
+    /// Whether received packets come with their type of service or traffic class (`IP_RECVTOS`,
+    /// `IPV6_RECVTCLASS`).
+    #[must_use]
+    pub fn wants_class(&self, is_ipv4: bool) -> bool {
+        let option = match is_ipv4 {
+            true => (IPPROTO_IP, IP_RECVTOS),
+            false => (IPPROTO_IPV6, IPV6_RECVTCLASS),
+        };
+        self.set.get(&option) == Some(&1)
     }
 
     /// Whether received packets come with their hop limit (`IP_RECVTTL`, `IPV6_RECVHOPLIMIT`).

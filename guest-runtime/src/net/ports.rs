@@ -42,7 +42,8 @@ impl Network {
         if socket.bound {
             return Err(Errno::EINVAL);
         }
-        if !to.ip().is_unspecified() && !self.has_address(to.ip()) {
+        let is_group = to.ip().is_multicast() && ports == Ports::Udp;
+        if !to.ip().is_unspecified() && !is_group && !self.has_address(to.ip()) {
             return Err(Errno::EADDRNOTAVAIL);
         }
         if is_raw {
@@ -130,5 +131,7 @@ pub(super) fn overlaps((a, a_ip): (&Socket, IpAddr), (b, b_ip): (&Socket, IpAddr
                 IpAddr::V6(_) => other.is_ipv6() || !socket.options.is_v6_only(),
             }
     }
-    a_ip == b_ip || takes(a, a_ip, b_ip) || takes(b, b_ip, a_ip)
+    let [device, other] = [a, b].map(|socket| socket.options.device);
+    let shares_device = device == 0 || other == 0 || device == other;
+    shares_device && (a_ip == b_ip || takes(a, a_ip, b_ip) || takes(b, b_ip, a_ip))
 }

@@ -38,6 +38,21 @@ pub struct Message {
     pub packet: Option<PacketInfo>,
 }
 
+/// The fields of an IP header that a sender chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IpFields {
+    /// Hop limit.
+    pub hops: u8,
+    /// Type of service of IPv4, traffic class of IPv6.
+    pub class: u8,
+}
+
+impl Default for IpFields {
+    fn default() -> Self {
+        Self { hops: 64, class: 0 }
+    }
+}
+
 /// How a packet arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketInfo {
@@ -45,8 +60,8 @@ pub struct PacketInfo {
     pub to: IpAddr,
     /// Index of the interface.
     pub interface: u32,
-    /// Hop limit.
-    pub hops: u8,
+    /// Fields of its IP header.
+    pub fields: IpFields,
 }
 
 impl Message {

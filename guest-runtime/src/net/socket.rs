@@ -3,10 +3,12 @@
 use super::address::{Address, Family};
 use super::datagram::SendOptions;
 use super::errors::Report;
+use super::groups::Membership;
 use super::options::{BUFFER, Options};
 use super::queue::{NOBODY, Queue};
 use super::vsock::Ends;
 use super::wire::FlowId;
+use crate::convert::low_u32;
 use crate::ids::Ino;
 use crate::wait::WaitQueue;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -17,6 +19,9 @@ use hartline_linux::errno::Errno;
 use hartline_linux::in_::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP};
 use hartline_linux::netlink::NETLINK_ROUTE;
 use hartline_linux::socket::{SOCK_RAW, Ucred};
+use hartline_linux::tcp::{
+    TCP_CLOSE, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_FIN_WAIT2, TCP_LISTEN, TCP_SYN_SENT, TcpInfo,
+};
 
 /// A socket number. Numbers are not reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -151,6 +156,8 @@ pub struct Socket {
     pub in_progress: bool,
     /// The inode, once the socket has a descriptor.
     pub ino: Option<Ino>,
+    /// The multicast groups that the socket is a member of.
+    pub groups: Vec<Membership>,
     /// The socket file that the socket is bound to.
     pub file: Option<Ino>,
     /// The parties that wait for the socket.
@@ -186,6 +193,7 @@ impl Socket {
             write_closed: false,
             in_progress: false,
             ino: None,
+            groups: Vec::new(),
             file: None,
             waiters: WaitQueue::default(),
             senders: RefCell::default(),
@@ -211,6 +219,36 @@ impl Socket {
             true => SOCK_RAW,
             false => self.kind.number(),
         }
+    }
+
+    /// Returns what `TCP_INFO` shows of a TCP socket, whose packets have at most `mtu` bytes.
+    #[must_use]
+    pub fn tcp_info(&self, mtu: usize) -> TcpInfo {
+        let headers = match self.remote.socket_addr() {
+            Some(remote) if remote.is_ipv6() => 60,
+            _ => 40,
+        };
+        let state = self.tcp_state();
+        let mut info = TcpInfo {
+            tcpi_state: state,
+            ..TcpInfo::default()
+        };
+        match &self.state {
+            State::Listening(listener) => {
+                info.tcpi_unacked = low_u32(listener.accepted.len() as u64);
+                // The backlog has room for one more.
+                info.tcpi_sacked = low_u32(listener.backlog.saturating_sub(1) as u64);
+            }
+            State::Connected => {
+                let segment = low_u32(mtu.saturating_sub(headers) as u64);
+                info.tcpi_pmtu = low_u32(mtu as u64);
+                info.tcpi_advmss = segment;
+                info.tcpi_snd_mss = segment;
+                info.tcpi_rcv_mss = segment;
+            }
+            _ => {}
+        }
+        info
     }
 
     /// Returns the space of the socket's port.
@@ -252,6 +290,22 @@ impl Socket {
     #[must_use]
     pub fn is_listening(&self) -> bool {
         matches!(self.state, State::Listening(_))
+    }
+
+    /// Returns the state of a TCP socket as Linux numbers it (`TCP_ESTABLISHED` and so on).
+    #[must_use]
+    pub fn tcp_state(&self) -> u8 {
+        match self.state {
+            State::Listening(_) => TCP_LISTEN,
+            State::Connecting(_) | State::Asking => TCP_SYN_SENT,
+            State::Connected => match (self.read_closed, self.write_closed) {
+                (false, false) => TCP_ESTABLISHED,
+                (false, true) => TCP_FIN_WAIT2,
+                (true, false) => TCP_CLOSE_WAIT,
+                (true, true) => TCP_CLOSE,
+            },
+            State::Idle | State::Disconnected => TCP_CLOSE,
+        }
     }
 
     /// Returns the size that `SO_RCVBUF` (0) or `SO_SNDBUF` (1) reports, bytes.

@@ -3,7 +3,8 @@
 use super::Network;
 use super::address::Address;
 use super::connection::Connecting;
-use super::queue::{Message, NOBODY};
+use super::interfaces::LOOPBACK_MTU;
+use super::queue::{IpFields, Message, NOBODY};
 use super::socket::{Socket, SocketId, State, Type};
 use super::wire::{FlowId, Patience, Wire};
 use crate::mm::UserSlice;
@@ -12,6 +13,7 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddr};
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{IPPROTO_TCP, TCP_NODELAY};
+use hartline_linux::tcp::TcpInfo;
 use smoltcp::socket::tcp;
 
 impl Network {
@@ -87,13 +89,31 @@ impl Network {
         socket.map_or_else(|_| Patience::default(), |socket| socket.options.patience())
     }
 
+    /// Returns what `TCP_INFO` shows of a TCP socket.
+    ///
+    /// # Errors
+    /// `EBADF` if it is closed.
+    pub fn tcp_info(&self, id: SocketId) -> Result<TcpInfo, Errno> {
+        let socket = self.get(id)?;
+        let mtu = match (socket.flow, &self.wire) {
+            (Some(_), Some(wire)) => wire.mtu(),
+            _ => LOOPBACK_MTU,
+        };
+        Ok(socket.tcp_info(mtu))
+    }
+
+    /// Returns the type of service or traffic class of the packets of a socket.
+    pub(super) fn class(&self, id: SocketId, is_ipv4: bool) -> u8 {
+        self.get(id)
+            .map_or(0, |socket| socket.options.class(is_ipv4))
+    }
+
     /// Applies changed options of a socket to its connection.
     pub fn options_changed(&mut self, id: SocketId) {
         let Ok(Some(flow)) = self.get(id).map(|socket| socket.flow) else {
             return;
         };
-        let patience = self.patience(id);
-        self.with_wire(|wire, _| wire.set_patience(flow, patience));
+        self.with_wire(|wire, net| wire.options_changed(flow, id, net));
     }
 
     /// Sends bytes of a stream to another host.
@@ -119,9 +139,9 @@ impl Network {
         (from, to): (SocketAddr, SocketAddr),
         bytes: &[u8],
         segment: Option<u16>,
-        hops: u8,
+        fields: IpFields,
     ) -> Result<usize, Errno> {
-        self.with_wire(|wire, _| wire.send_datagram((from, to), bytes, segment, hops))
+        self.with_wire(|wire, _| wire.send_datagram((from, to), bytes, segment, fields))
             .unwrap_or(Err(Errno::ENETUNREACH))
     }
 

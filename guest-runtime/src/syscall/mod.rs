@@ -40,6 +40,7 @@ mod signal;
 mod signal_io;
 mod socket;
 mod socket_errors;
+mod socket_interfaces;
 mod socket_io;
 mod socket_message;
 mod socket_options;

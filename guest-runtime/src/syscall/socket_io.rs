@@ -177,6 +177,7 @@ fn send_boundaries(
         segment: (control.segment).unwrap_or(socket.options.udp_segment()),
         source: control.source,
         hops: control.hops,
+        class: control.class,
     };
     let target = match &message.to {
         Some(address) if family == Family::Unix && kind == Type::Datagram => {

@@ -1,5 +1,5 @@
-//! `struct msghdr` and control messages: descriptors, credentials, lengths of datagrams, addresses and
-//! hop limits of packets, time stamps.
+//! `struct msghdr` and control messages: descriptors, credentials, lengths of datagrams, addresses,
+//! hop limits and classes of packets, time stamps.
 
 use crate::arch::clock::{self, SECOND};
 use crate::fs::process::{Descriptor, FileId};
@@ -12,9 +12,10 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use hartline_linux::errno::Errno;
 use hartline_linux::in_::{
-    IP_PKTINFO, IP_TTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP, InPktinfo, UDP_GRO, UDP_SEGMENT,
+    IP_PKTINFO, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP, InPktinfo, UDP_GRO,
+    UDP_SEGMENT,
 };
-use hartline_linux::in6::{IPV6_HOPLIMIT, IPV6_PKTINFO, IPV6_RECVPKTINFO, In6Pktinfo};
+use hartline_linux::in6::{IPV6_HOPLIMIT, IPV6_PKTINFO, IPV6_RECVPKTINFO, IPV6_TCLASS, In6Pktinfo};
 use hartline_linux::socket::{
     Cmsghdr, MSG_CMSG_CLOEXEC, MSG_CTRUNC, Msghdr, SCM_CREDENTIALS, SCM_RIGHTS, SO_PASSCRED,
     SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SOL_SOCKET, Ucred,
@@ -41,6 +42,8 @@ pub(super) struct Control {
     pub source: Option<IpAddr>,
     /// The hop limit of the packet (`IP_TTL`, `IPV6_HOPLIMIT`).
     pub hops: Option<u8>,
+    /// Its type of service or traffic class (`IP_TOS`, `IPV6_TCLASS`).
+    pub class: Option<u8>,
 }
 
 /// A control message that a program sends: level, type, and data.
@@ -123,6 +126,18 @@ pub(super) fn read_udp_control(
             }
             (IPPROTO_IP, IP_TTL) => match number(data)? {
                 hops @ 1..=255 => control.hops = u8::try_from(hops).ok(),
+                _ => return Err(Errno::EINVAL),
+            },
+            (IPPROTO_IP, IP_TOS) => {
+                let class = match data {
+                    &[class] => Ok(class),
+                    _ => u8::try_from(number(data)?),
+                };
+                control.class = Some(class.map_err(|_| Errno::EINVAL)?);
+            }
+            (IPPROTO_IPV6, IPV6_TCLASS) if family == Family::Inet6 => match number(data)? {
+                // -1 stands for the default.
+                class @ -1..=255 => control.class = u8::try_from(class).ok(),
                 _ => return Err(Errno::EINVAL),
             },
             (IPPROTO_IPV6, IPV6_PKTINFO) if family == Family::Inet6 => {
@@ -211,7 +226,18 @@ pub(super) fn ancillary(socket: &Socket, received: &Received) -> Vec<Ancillary> 
             true => (IPPROTO_IP, IP_TTL),
             false => (IPPROTO_IPV6, IPV6_HOPLIMIT),
         };
-        all.push((kind, i32::from(packet.hops).as_bytes().to_vec()));
+        let hops = i32::from(packet.fields.hops);
+        all.push((kind, hops.as_bytes().to_vec()));
+    }
+    if options.wants_class(is_ipv4) {
+        let class = packet.fields.class;
+        all.push(match is_ipv4 {
+            true => ((IPPROTO_IP, IP_TOS), Vec::from([class])),
+            false => {
+                let class = i32::from(class);
+                ((IPPROTO_IPV6, IPV6_TCLASS), class.as_bytes().to_vec())
+            }
+        });
     }
     all
 }

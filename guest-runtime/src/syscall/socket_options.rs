@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::socket::{net, sender, socket_id};
+use super::socket_interfaces;
 use crate::arch::clock::SECOND;
 use crate::convert::{low_i32, low_u32};
 use crate::kernel::Kernel;
@@ -13,7 +14,8 @@ use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::icmp::{ICMP_FILTER, ICMPV6_FILTER};
 use hartline_linux::in_::{
-    IPPROTO_ICMPV6, IPPROTO_RAW, IPPROTO_TCP, IPPROTO_UDP, TCP_CONGESTION, UDP_CORK,
+    IP_MULTICAST_LOOP, IP_MULTICAST_TTL, IP_TOS, IP_TTL, IPPROTO_ICMPV6, IPPROTO_IP, IPPROTO_RAW,
+    IPPROTO_TCP, IPPROTO_UDP, TCP_CONGESTION, TCP_INFO, UDP_CORK,
 };
 use hartline_linux::in6::IPV6_CHECKSUM;
 use hartline_linux::netlink::{
@@ -95,6 +97,14 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
                 return Err(Errno::EINVAL);
             }
         }
+        key if socket_interfaces::set(kernel, id, key, (address, length))? => {}
+        // As on Linux, these may be one byte.
+        (IPPROTO_IP, IP_TOS | IP_TTL | IP_MULTICAST_TTL | IP_MULTICAST_LOOP)
+            if (1..4).contains(&length) =>
+        {
+            let value: u8 = user::read(kernel.memory_mut(), address)?;
+            set_number(kernel, id, (level, name), value.into())?;
+        }
         _ => {
             check_length(length, 4)?;
             let value: i32 = user::read(kernel.memory_mut(), address)?;
@@ -149,7 +159,7 @@ fn set_vsock(
     Ok(())
 }
 
-fn check_length(length: usize, least: usize) -> Result<(), Errno> {
+pub(super) fn check_length(length: usize, least: usize) -> Result<(), Errno> {
     match length < least {
         true => Err(Errno::EINVAL),
         false => Ok(()),
@@ -197,7 +207,10 @@ fn getsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (level, name) = (low_i32(a[1]), low_i32(a[2]));
     let room: i32 = user::read(kernel.memory_mut(), a[4])?;
     let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
-    let value = value(kernel, id, level, name)?;
+    let value = match socket_interfaces::value(kernel, id, (level, name), room)? {
+        Some(value) => value,
+        None => value(kernel, id, level, name)?,
+    };
     let count = value.len().min(room);
     user::write_bytes(kernel.memory_mut(), a[3], &value[..count])?;
     user::write(kernel.memory_mut(), a[4], &low_u32(count as u64))?;
@@ -206,6 +219,9 @@ fn getsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Returns the bytes of an option's value.
 fn value(kernel: &mut Kernel, id: SocketId, level: i32, name: i32) -> Result<Vec<u8>, Errno> {
+    if (level, name) == (IPPROTO_TCP, TCP_INFO) && kernel.net.get(id)?.is_tcp() {
+        return kernel.net.tcp_info(id).map(|info| info.as_bytes().to_vec());
+    }
     let socket = net(kernel).get_mut(id)?;
     let number = match (level, name) {
         (SOL_SOCKET, SO_LINGER) => {

@@ -1,4 +1,4 @@
-// Control messages of UDP: addresses, interfaces and hop limits of packets, time stamps.
+// Control messages of UDP: addresses, interfaces, hop limits and classes of packets, time stamps.
 #define _GNU_SOURCE
 #include "check.h"
 #include <arpa/inet.h>
@@ -202,6 +202,71 @@ static void ipv6(void) {
     close(server), close(client), close(other);
 }
 
+// Types of service and traffic classes.
+static void classes(void) {
+    struct sockaddr_in any = {AF_INET}, to = {AF_INET, 0, {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in6 any6 = {AF_INET6}, to6 = {AF_INET6, 0, 0, IN6ADDR_LOOPBACK_INIT, 0};
+    socklen_t length = sizeof any;
+    int server = socket(AF_INET, SOCK_DGRAM, 0), client = socket(AF_INET, SOCK_DGRAM, 0);
+    int class = 0x10, *class6;
+    unsigned char byte = 0x12, *tos;
+    GIVES(bind(server, (void *)&any, sizeof any), 0);
+    GIVES(getsockname(server, (void *)&any, &length), 0);
+    to.sin_port = any.sin_port;
+    GIVES(set(server, IPPROTO_IP, IP_RECVTOS, 1), 0);
+    GIVES(set(client, IPPROTO_IP, IP_TOS, 0x1b9), 0);
+    GIVES(value_of(client, IPPROTO_IP, IP_TOS), 0xb9);
+    GIVES(sends(client, &to, sizeof to, 0, 0, "", 0), 4);
+    GIVES(take(server), 4);
+    tos = found(IPPROTO_IP, IP_TOS, 1);
+    CHECK(tos && *tos == 0xb9);
+    GIVES(SEND(IPPROTO_IP, IP_TOS, class), 4);
+    GIVES(take(server), 4);
+    tos = found(IPPROTO_IP, IP_TOS, 1);
+    CHECK(tos && *tos == 0x10);
+    GIVES(SEND(IPPROTO_IP, IP_TOS, byte), 4);
+    GIVES(take(server), 4);
+    tos = found(IPPROTO_IP, IP_TOS, 1);
+    CHECK(tos && *tos == 0x12);
+    class = 256;
+    FAILS(SEND(IPPROTO_IP, IP_TOS, class), EINVAL);
+    GIVES(setsockopt(client, IPPROTO_IP, IP_TOS, &byte, 1), 0);
+    GIVES(value_of(client, IPPROTO_IP, IP_TOS), 0x12);
+    close(server), close(client);
+
+    length = sizeof any6;
+    server = socket(AF_INET6, SOCK_DGRAM, 0), client = socket(AF_INET6, SOCK_DGRAM, 0);
+    GIVES(bind(server, (void *)&any6, sizeof any6), 0);
+    GIVES(getsockname(server, (void *)&any6, &length), 0);
+    to6.sin6_port = any6.sin6_port;
+    GIVES(set(server, IPPROTO_IPV6, IPV6_RECVTCLASS, 1), 0);
+    GIVES(set(client, IPPROTO_IPV6, IPV6_TCLASS, 0xb9), 0);
+    GIVES(sends(client, &to6, sizeof to6, 0, 0, "", 0), 4);
+    GIVES(take(server), 4);
+    class6 = found(IPPROTO_IPV6, IPV6_TCLASS, sizeof *class6);
+    CHECK(class6 && *class6 == 0xb9);
+    class = 0x20;
+    GIVES(sends(client, &to6, sizeof to6, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof class), 4);
+    GIVES(take(server), 4);
+    class6 = found(IPPROTO_IPV6, IPV6_TCLASS, sizeof *class6);
+    CHECK(class6 && *class6 == 0x20);
+    class = 256;
+    FAILS(sends(client, &to6, sizeof to6, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof class), EINVAL);
+    FAILS(set(client, IPPROTO_IPV6, IPV6_TCLASS, 256), EINVAL);
+    FAILS(set(client, IPPROTO_IPV6, IPV6_TCLASS, -2), EINVAL);
+    GIVES(set(client, IPPROTO_IPV6, IPV6_TCLASS, -1), 0);
+    GIVES(value_of(client, IPPROTO_IPV6, IPV6_TCLASS), 0);
+    close(server), close(client);
+
+    // TCP has the bits of congestion notification itself.
+    int stream = socket(AF_INET6, SOCK_STREAM, 0);
+    GIVES(set(stream, IPPROTO_IPV6, IPV6_TCLASS, 0xff), 0);
+    GIVES(value_of(stream, IPPROTO_IPV6, IPV6_TCLASS), 0xfc);
+    GIVES(set(stream, IPPROTO_IP, IP_TOS, 0xff), 0);
+    GIVES(value_of(stream, IPPROTO_IP, IP_TOS), 0xfc);
+    close(stream);
+}
+
 // Whether a time in seconds is that of this moment.
 static int is_now(double time) {
     struct timespec now;
@@ -248,6 +313,7 @@ static void times(int family, int pair[2]) {
 int main(int count, char **arguments) {
     enter(count, arguments);
     ipv4();
+    classes();
     ipv6();
     struct sockaddr_in here = {AF_INET, 0, {htonl(INADDR_LOOPBACK)}};
     socklen_t length = sizeof here;

@@ -308,6 +308,51 @@ static void corked(void) {
     close(receiver);
 }
 
+// The state of a TCP socket in `TCP_INFO`.
+static int state_of_tcp(int fd) {
+    struct tcp_info info;
+    socklen_t length = sizeof info;
+    memset(&info, 0xff, sizeof info);
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length)) return -errno;
+    return length >= 104 ? info.tcpi_state : -1;
+}
+
+static void tcp_information(void) {
+    struct sockaddr_in to = {AF_INET, 0, {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof to;
+    struct tcp_info info;
+    char byte = -1;
+    int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    int datagrams = socket(AF_INET, SOCK_DGRAM, 0);
+    GIVES(bind(server, (void *)&to, sizeof to), 0);
+    GIVES(getsockname(server, (void *)&to, &length), 0);
+    GIVES(state_of_tcp(server), TCP_CLOSE);
+    GIVES(listen(server, 7), 0);
+    GIVES(state_of_tcp(server), TCP_LISTEN);
+    GIVES(connect(client, (void *)&to, sizeof to), 0);
+    GIVES(state_of_tcp(client), TCP_ESTABLISHED);
+    // Of a listening socket: the backlog, and how much of it is used.
+    length = sizeof info;
+    GIVES(getsockopt(server, IPPROTO_TCP, TCP_INFO, &info, &length), 0);
+    CHECK(info.tcpi_unacked == 1 && info.tcpi_sacked == 7);
+    int accepted = accept(server, NULL, NULL);
+    length = sizeof info;
+    GIVES(getsockopt(accepted, IPPROTO_TCP, TCP_INFO, &info, &length), 0);
+    CHECK(info.tcpi_state == TCP_ESTABLISHED && info.tcpi_pmtu >= 576);
+    CHECK(info.tcpi_advmss < info.tcpi_pmtu && info.tcpi_snd_mss <= info.tcpi_advmss);
+    GIVES(shutdown(client, SHUT_WR), 0);
+    // The acknowledgement may come later.
+    int ending = state_of_tcp(client);
+    CHECK(ending == TCP_FIN_WAIT1 || ending == TCP_FIN_WAIT2);
+    GIVES(state_of_tcp(accepted), TCP_CLOSE_WAIT);
+    length = 1;
+    GIVES(getsockopt(accepted, IPPROTO_TCP, TCP_INFO, &byte, &length), 0);
+    CHECK(length == 1 && byte == TCP_CLOSE_WAIT);
+    FAILS(setsockopt(accepted, IPPROTO_TCP, TCP_INFO, &info, sizeof info), ENOPROTOOPT);
+    GIVES(state_of_tcp(datagrams), -EOPNOTSUPP);
+    close(server), close(client), close(accepted), close(datagrams);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     signal(SIGPIPE, SIG_IGN);
@@ -320,5 +365,6 @@ int main(int count, char **arguments) {
     several_datagrams((void *)&v6, sizeof v6);
     local();
     corked();
+    if (!emulated) tcp_information();
     return finish("sockets");
 }

@@ -2,9 +2,11 @@
 //! packets and reassembles fragments.
 
 use super::Stack;
-use super::frame::{self, Ends};
+use super::frame::{self, Classes, Ends};
 use super::icmp::{self, Icmp};
 use super::link::Tail;
+use crate::net::queue::IpFields;
+use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -23,9 +25,19 @@ const LONGEST: usize = 64 << 10;
 /// The raw sockets for datagrams and ICMP messages.
 pub(super) struct Datagrams {
     /// Sockets that send packets over IPv4 and IPv6; each is created by the first packet.
-    outgoing: [Option<Set>; 2],
+    outgoing: [Option<Outgoing>; 2],
     /// Socket that receives packets reassembled from fragments.
     incoming: Set,
+}
+
+/// A socket that sends packets.
+struct Outgoing {
+    set: Set,
+    /// The types of service or traffic classes of the packets in its queue, which smoltcp does not
+    /// keep; and whether the packet is sent in fragments.
+    classes: VecDeque<(u8, bool)>,
+    /// That of the packet in fragments that left the queue last; its other fragments follow later.
+    last: u8,
 }
 
 /// A socket and the set that contains it.
@@ -50,6 +62,45 @@ fn set(version: IpVersion, receive: (usize, usize), send: (usize, usize)) -> Set
     (sockets, handle)
 }
 
+impl Outgoing {
+    /// Number of bytes in the queue.
+    fn length(&self) -> usize {
+        let (sockets, handle) = &self.set;
+        sockets.get::<raw::Socket<'_>>(*handle).send_queue()
+    }
+
+    /// Appends a packet of `length` bytes to the queue; none if there is no room.
+    fn push(&mut self, length: usize, class: (u8, bool)) -> Option<&mut [u8]> {
+        let (sockets, handle) = &mut self.set;
+        let socket = sockets.get_mut::<raw::Socket<'_>>(*handle);
+        let packet = socket.send(length).ok()?;
+        self.classes.push_back(class);
+        Some(packet)
+    }
+
+    /// Sends the packets in the queue.
+    fn egress(&mut self, stack: &mut Stack, version: IpVersion) {
+        loop {
+            let before = self.length();
+            let (packet, is_cut) = self.classes.front().copied().unwrap_or_default();
+            let rest = self.last;
+            stack.classes = Classes { packet, rest };
+            // One step takes at most one packet out of the queue.
+            let sent = stack.egress_step(version, &mut self.set.0);
+            stack.classes = Classes::default();
+            if self.length() < before {
+                self.classes.pop_front();
+                if is_cut {
+                    self.last = packet;
+                }
+            }
+            if !sent {
+                break;
+            }
+        }
+    }
+}
+
 impl Datagrams {
     pub fn new() -> Datagrams {
         Datagrams {
@@ -58,22 +109,25 @@ impl Datagrams {
         }
     }
 
-    /// Returns the socket for packets to this address.
-    fn socket(&mut self, to: IpAddr) -> &mut raw::Socket<'static> {
+    /// Returns the sender of packets to this address.
+    fn outgoing(&mut self, to: IpAddr) -> &mut Outgoing {
         let version = frame::version(to);
         let location = usize::from(version == IpVersion::Ipv6);
-        let set = self.outgoing[location].get_or_insert_with(|| set(version, (0, 0), QUEUE));
-        let (sockets, handle) = set;
-        sockets.get_mut(*handle)
+        self.outgoing[location].get_or_insert_with(|| Outgoing {
+            set: set(version, (0, 0), QUEUE),
+            classes: VecDeque::new(),
+            last: 0,
+        })
     }
 
     /// Sends a datagram, or drops it if there is no room.
-    pub fn send(&mut self, stack: &mut Stack, ends: Ends, payload: &[u8], hops: u8) {
+    pub fn send(&mut self, stack: &mut Stack, ends: Ends, payload: &[u8], fields: IpFields) {
         let length = frame::udp_packet_length(ends.remote.ip(), payload.len());
         // The device cannot compute the checksum of a fragmented datagram.
         let with_checksum = length > stack.capabilities.mtu;
-        if let Ok(packet) = self.socket(ends.remote.ip()).send(length) {
-            frame::udp_packet(packet, (ends, hops), payload, with_checksum);
+        let outgoing = self.outgoing(ends.remote.ip());
+        if let Some(packet) = outgoing.push(length, (fields.class, with_checksum)) {
+            frame::udp_packet(packet, (ends, fields.hops), payload, with_checksum);
         }
         self.egress(stack);
     }
@@ -81,7 +135,8 @@ impl Datagrams {
     /// Sends an ICMP message, or drops it if there is no room.
     pub fn send_icmp(&mut self, stack: &mut Stack, message: &Icmp<'_>) {
         let length = icmp::packet_length(message);
-        if let Ok(packet) = self.socket(message.to).send(length) {
+        let class = (message.fields.class, length > stack.capabilities.mtu);
+        if let Some(packet) = self.outgoing(message.to).push(length, class) {
             icmp::packet(packet, message);
         }
         self.egress(stack);
@@ -94,12 +149,12 @@ impl Datagrams {
         stack: &mut Stack,
         ends: Ends,
         (payload, size): (&[u8], u16),
-        hops: u8,
+        fields: IpFields,
     ) {
         let length = frame::udp_packet_length(ends.remote.ip(), payload.len());
         if !stack.capabilities.datagrams || length > LONGEST_PACKET {
             for datagram in payload.chunks(usize::from(size).max(1)) {
-                self.send(stack, ends, datagram, hops);
+                self.send(stack, ends, datagram, fields);
             }
             return;
         }
@@ -107,8 +162,10 @@ impl Datagrams {
         let waiting: usize = tails.iter().map(|tail| tail.payload.len()).sum();
         let head = frame::udp_packet_length(ends.remote.ip(), 0);
         if waiting + payload.len() <= QUEUE.1
-            && let Ok(packet) = self.socket(ends.remote.ip()).send(head)
-            && frame::udp_head(packet, (ends, hops), payload.len()).is_some()
+            && let Some(packet) = self
+                .outgoing(ends.remote.ip())
+                .push(head, (fields.class, false))
+            && frame::udp_head(packet, (ends, fields.hops), payload.len()).is_some()
         {
             tails.push_back(Tail {
                 payload: payload.to_vec(),
@@ -120,11 +177,11 @@ impl Datagrams {
 
     /// Sends waiting datagrams.
     pub fn egress(&mut self, stack: &mut Stack) {
-        for (version, set) in VERSIONS.into_iter().zip(&mut self.outgoing) {
-            if let Some((sockets, handle)) = set
-                && sockets.get::<raw::Socket<'_>>(*handle).send_queue() > 0
+        for (version, outgoing) in VERSIONS.into_iter().zip(&mut self.outgoing) {
+            if let Some(outgoing) = outgoing
+                && outgoing.length() > 0
             {
-                stack.egress(version, sockets);
+                outgoing.egress(stack, version);
             }
         }
     }

@@ -1,12 +1,13 @@
 //! TCP connections to other hosts: each has a smoltcp socket, an owner, and the rules by which its
 //! state changes the program's socket.
 
-use super::frame::{self, Ends, Segment, acknowledgement, as_acknowledgement};
+use super::frame::{self, Classes, Ends, Segment, acknowledgement, as_acknowledgement};
 use super::patience::{Patience, Step, Vigil};
 use super::window::Window;
 use super::{Arrival, Stack, Wire, now, remove};
 use crate::mm::UserSlice;
 use crate::net::Network;
+use crate::net::interfaces::ETHERNET;
 use crate::net::socket::SocketId;
 use alloc::vec;
 use core::fmt;
@@ -56,6 +57,8 @@ pub(super) struct Flow {
     vigil: Vigil,
     /// Largest segment for the peer over IPv6: bytes of data and of options.
     most: u16,
+    /// Type of service or traffic class of the packets.
+    class: u8,
 }
 
 impl fmt::Debug for Flow {
@@ -81,6 +84,7 @@ impl Flow {
             self.window.see(segment);
         }
         stack.sent.advertised = None;
+        stack.classes.packet = self.class;
         let time = now().total_micros();
         if self.vigil.received(time) {
             self.socket().set_keep_alive(None);
@@ -99,6 +103,7 @@ impl Flow {
         if self.socket().send_queue() < unacknowledged {
             self.vigil.acknowledged(time);
         }
+        stack.classes = Classes::default();
         self.note_window(stack);
     }
 
@@ -122,7 +127,9 @@ impl Flow {
     /// Sends pending data. Returns the number of packets sent.
     fn egress(&mut self, stack: &mut Stack) -> u64 {
         stack.sent.advertised = None;
+        stack.classes.packet = self.class;
         let sent = stack.egress_to(self.version(), self.most, &mut self.sockets);
+        stack.classes = Classes::default();
         self.note_window(stack);
         sent
     }
@@ -219,7 +226,7 @@ fn failure(before: State, by_peer: bool) -> Option<Errno> {
 }
 
 impl Wire {
-    fn add(&mut self, socket: Socket<'static>, owner: Owner, ends: Ends) -> FlowId {
+    fn add(&mut self, socket: Socket<'static>, owner: Owner, ends: Ends, class: u8) -> FlowId {
         self.last_flow += 1;
         let id = FlowId(self.last_flow);
         let mut sockets = SocketSet::new(vec![]);
@@ -235,6 +242,7 @@ impl Wire {
             window: Window::default(),
             vigil: Vigil::default(),
             most: self.stack.capabilities.segment6(),
+            class,
         };
         self.flows.insert(id, flow);
         self.ends.insert(ends, id);
@@ -288,7 +296,8 @@ impl Wire {
         socket
             .connect(context, ends.remote, ends.local)
             .map_err(|_| Errno::EADDRNOTAVAIL)?;
-        let flow = self.add(socket, Owner::Socket(id), ends);
+        let class = net.class(id, ends.local.is_ipv4());
+        let flow = self.add(socket, Owner::Socket(id), ends, class);
         self.settle(flow, net);
         self.flush();
         Ok(flow)
@@ -296,7 +305,7 @@ impl Wire {
 
     /// Handles a SYN to `ends.local`.
     pub(super) fn arrival(&mut self, ends: Ends, net: &mut Network) -> Arrival {
-        let Ok(listener) = net.listener(ends.local) else {
+        let Ok(listener) = net.listener(ends.local, ETHERNET) else {
             return Arrival::Nobody;
         };
         let Some(wanted) = net.arrive(listener) else {
@@ -309,7 +318,8 @@ impl Wire {
         }
         socket.set_timeout(Some(CLOSE_TIME));
         let owner = Owner::Listener(listener);
-        Arrival::Flow(self.add(socket, owner, ends))
+        let class = net.class(listener, ends.local.is_ipv4());
+        Arrival::Flow(self.add(socket, owner, ends, class))
     }
 
     /// Handles a SYN for an existing connection. Returns whether the caller passes the SYN on: to
@@ -328,7 +338,9 @@ impl Wire {
         match flow.asked_again(segment) {
             Again::Same => {}
             Again::Late => self.settle(id, net),
-            Again::Other if net.listener(flow.ends.local).is_ok() => self.replace(id, net),
+            Again::Other if net.listener(flow.ends.local, ETHERNET).is_ok() => {
+                self.replace(id, net)
+            }
             Again::Other | Again::Doubtful => {
                 flow.challenge(&mut self.stack, frame);
                 return false;
@@ -552,10 +564,11 @@ impl Wire {
         }
     }
 
-    /// Sets the limits for a silent peer.
-    pub(in crate::net) fn set_patience(&mut self, id: FlowId, patience: Patience) {
+    /// Applies changed options of the socket: the limits for a silent peer, and the type of service.
+    pub(in crate::net) fn options_changed(&mut self, id: FlowId, socket: SocketId, net: &Network) {
         if let Some(flow) = self.flows.get_mut(&id) {
-            flow.vigil.patience = patience;
+            flow.class = net.class(socket, flow.ends.local.is_ipv4());
+            flow.vigil.patience = net.patience(socket);
             if flow.vigil.stop() {
                 flow.socket().set_keep_alive(None);
             }

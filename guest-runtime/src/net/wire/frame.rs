@@ -2,6 +2,7 @@
 
 use super::link::ETHERNET;
 use crate::convert::{low_u16, low_u32, low_u64};
+use crate::net::queue::IpFields;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use hartline_abi::virtio::NetHeader;
@@ -183,13 +184,65 @@ pub(super) fn parse_ip(frame: &[u8]) -> Result<Ip<'_>, Kind<'static>> {
     }
 }
 
-/// Returns the hop limit of an IP packet without an Ethernet header.
-pub(super) fn hops(packet: &[u8]) -> u8 {
-    let offset = match packet.first().map(|first| first >> 4) {
-        Some(4) => 8,
-        _ => 7,
+/// Returns fields of the header of an IP packet without an Ethernet header.
+pub(super) fn fields(packet: &[u8]) -> IpFields {
+    let Some(&[first, second, .., hops6, hops4]) = packet.first_chunk::<9>() else {
+        return IpFields { hops: 0, class: 0 };
     };
-    packet.get(offset).copied().unwrap_or(0)
+    match first >> 4 {
+        4 => IpFields {
+            hops: hops4,
+            class: second,
+        },
+        _ => IpFields {
+            hops: hops6,
+            class: first << 4 | second >> 4,
+        },
+    }
+}
+
+/// The types of service or traffic classes of sent packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Classes {
+    /// That of TCP, UDP and ICMP packets, or of their first fragments.
+    pub packet: u8,
+    /// That of other fragments.
+    pub rest: u8,
+}
+
+/// Sets the type of service or traffic class of an IP packet in a frame.
+#[cold]
+#[inline(never)]
+pub(super) fn set_class(frame: &mut [u8], classes: Classes) {
+    let Some(packet) = frame.get_mut(ETHERNET..) else {
+        return;
+    };
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => {
+            let Ok(mut packet) = Ipv4Packet::new_checked(packet) else {
+                return;
+            };
+            let is_ours = matches!(
+                packet.next_header(),
+                IpProtocol::Tcp | IpProtocol::Udp | IpProtocol::Icmp
+            );
+            let class = match packet.frag_offset() {
+                0 => classes.packet,
+                _ => classes.rest,
+            };
+            if is_ours && class != 0 {
+                packet.set_dscp(class >> 2);
+                packet.set_ecn(class & 3);
+                packet.fill_checksum();
+            }
+        }
+        Some(6) if classes.packet != 0 => {
+            if let Ok(mut packet) = Ipv6Packet::new_checked(packet) {
+                packet.set_traffic_class(classes.packet);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Classifies a frame. Verifies TCP and UDP checksums unless `is_verified`.

@@ -1,8 +1,9 @@
 //! ICMP messages in frames, and their checksums.
 
-use super::frame::{Ip, UDP, hops, parse_ip, pseudo_header, udp_packet_length};
+use super::frame::{Ip, UDP, fields, parse_ip, pseudo_header, udp_packet_length};
 use super::link::ETHERNET;
 use crate::convert::{low_u16, low_u32};
+use crate::net::queue::IpFields;
 use core::net::IpAddr;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{IpProtocol, Ipv4Packet};
@@ -12,8 +13,8 @@ use smoltcp::wire::{IpProtocol, Ipv4Packet};
 pub(in crate::net) struct Icmp<'a> {
     pub from: IpAddr,
     pub to: IpAddr,
-    /// Hop limit of the packet.
-    pub hops: u8,
+    /// Fields of the packet's header.
+    pub fields: IpFields,
     pub message: &'a [u8],
 }
 
@@ -43,7 +44,7 @@ fn parse_in<'a>(packet: &'a [u8], ip: Ip<'a>) -> Option<Icmp<'a>> {
     let icmp = Icmp {
         from: ip.source,
         to: ip.destination,
-        hops: hops(packet),
+        fields: fields(packet),
         message: ip.payload,
     };
     (ip.protocol == protocol && is_intact(&icmp)).then_some(icmp)
@@ -60,7 +61,7 @@ pub(super) fn packet(to: &mut [u8], icmp: &Icmp<'_>) -> Option<()> {
         icmp.to.into(),
         protocol,
         icmp.message.len(),
-        icmp.hops,
+        icmp.fields.hops,
     );
     let start = header.header_len();
     header.emit(to.get_mut(..start)?, &ChecksumCapabilities::ignored());

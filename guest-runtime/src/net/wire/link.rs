@@ -1,6 +1,6 @@
 //! The link: the traits for received and sent packets, and their adapter for smoltcp.
 
-use super::frame::{self, Advertised, Limits, Outgo};
+use super::frame::{self, Advertised, Classes, Limits, Outgo};
 use crate::net::interfaces::Traffic;
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -140,6 +140,8 @@ pub(super) struct Port<'a> {
     pub sent: &'a mut Sent,
     /// Payloads for headers that smoltcp sends, in their order.
     pub tails: &'a mut VecDeque<Tail>,
+    /// Types of service or traffic classes of the packets.
+    pub classes: Classes,
     /// Capabilities of the interface.
     pub capabilities: Capabilities,
     /// The version of IP of the packets.
@@ -154,6 +156,7 @@ impl Port<'_> {
             transmit: &mut *self.transmit,
             sent: &mut *self.sent,
             tails: &mut *self.tails,
+            classes: self.classes,
             segment: None,
             longest: self.capabilities.mtu + ETHERNET,
             limits: self.limits,
@@ -218,6 +221,7 @@ pub(super) struct Outgoing<'a> {
     transmit: &'a mut dyn Transmit,
     sent: &'a mut Sent,
     tails: &'a mut VecDeque<Tail>,
+    classes: Classes,
     /// Payload bytes of each segment that the device is to make.
     segment: Option<u16>,
     /// Longest frame without segmentation, with the Ethernet header, bytes.
@@ -245,6 +249,9 @@ impl TxToken for Outgoing<'_> {
         };
         let is_joined = tail.is_some();
         let buffer = &mut buffer[..length];
+        if self.classes != Classes::default() {
+            frame::set_class(buffer, self.classes);
+        }
         let Outgo {
             header,
             advertised,

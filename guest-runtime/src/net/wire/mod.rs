@@ -25,7 +25,7 @@ pub use patience::{Patience, Probes};
 
 use super::Network;
 use super::interfaces::{self, ETHERNET, Traffic};
-use super::queue::NOBODY;
+use super::queue::{IpFields, NOBODY};
 use crate::convert::low_u32;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -134,6 +134,13 @@ impl Wire {
         self.stack.source(to)
     }
 
+    /// Returns the source address of packets to a multicast group; none if the interface has no
+    /// address.
+    #[must_use]
+    pub fn source_to_group(&self, group: IpAddr) -> Option<IpAddr> {
+        self.stack.source_to_group(group)
+    }
+
     /// Returns the largest IP packet, bytes.
     #[must_use]
     pub fn mtu(&self) -> usize {
@@ -152,6 +159,30 @@ impl Wire {
             addresses: self.stack.addresses().collect(),
             traffic: [self.received, self.stack.traffic()],
         }
+    }
+
+    /// Makes the interface a member of a multicast group, and announces that. Returns whether there
+    /// was room.
+    pub(super) fn join(&mut self, group: IpAddr) -> bool {
+        let interface = self.stack.interface_mut(frame::version(group));
+        let joined = interface.join_multicast_group(group).is_ok();
+        self.announce_groups(group);
+        joined
+    }
+
+    /// Ends the membership of the interface in a multicast group.
+    pub(super) fn leave(&mut self, group: IpAddr) {
+        let interface = self.stack.interface_mut(frame::version(group));
+        // The interface is a member of the group.
+        let _ = interface.leave_multicast_group(group);
+        self.announce_groups(group);
+    }
+
+    /// Sends the reports of memberships that changed.
+    fn announce_groups(&mut self, group: IpAddr) {
+        let version = frame::version(group);
+        self.stack.egress(version, &mut SocketSet::new(vec![]));
+        self.flush();
     }
 
     /// Takes the name servers that DHCP has supplied since the last call.
@@ -234,7 +265,7 @@ impl Wire {
         (from, to): (SocketAddr, SocketAddr),
         payload: &[u8],
         segment: Option<u16>,
-        hops: u8,
+        fields: IpFields,
     ) -> Result<usize, Errno> {
         if from.is_ipv4() != to.is_ipv4() || !self.has_address(from.ip()) {
             return Err(Errno::EINVAL);
@@ -251,9 +282,9 @@ impl Wire {
         };
         match segment {
             Some(size) => {
-                (self.datagrams).send_several(&mut self.stack, ends, (payload, size), hops);
+                (self.datagrams).send_several(&mut self.stack, ends, (payload, size), fields);
             }
-            None => self.datagrams.send(&mut self.stack, ends, payload, hops),
+            None => self.datagrams.send(&mut self.stack, ends, payload, fields),
         }
         self.flush();
         Ok(payload.len())
@@ -335,9 +366,9 @@ impl Wire {
             }
             Kind::Udp { ends, payload } => {
                 let is_own = self.has_address(ends.local.ip()) || frame::is_group(ends.local.ip());
-                let hops = frame::hops(frame.get(link::ETHERNET..).unwrap_or_default());
+                let fields = frame::fields(frame.get(link::ETHERNET..).unwrap_or_default());
                 let (from, to) = (ends.remote, ends.local);
-                if is_own && net.deliver_udp((to, from), payload, packet.segment, hops) {
+                if is_own && net.deliver_udp((to, from), payload, packet.segment, fields) {
                     return;
                 }
                 match &mut self.dhcp {
@@ -352,8 +383,8 @@ impl Wire {
             Kind::Fragment => {
                 if let Some(packet) = self.datagrams.fragment(&mut self.stack, frame) {
                     if let Some((ends, payload)) = frame::datagram(&packet) {
-                        let hops = frame::hops(&packet);
-                        net.deliver_udp((ends.local, ends.remote), payload, None, hops);
+                        let fields = frame::fields(&packet);
+                        net.deliver_udp((ends.local, ends.remote), payload, None, fields);
                     } else if let Some(message) = icmp::parse_ipv4(&packet) {
                         net.deliver_icmp(&message, ETHERNET, NOBODY);
                     }

@@ -1,6 +1,6 @@
 //! smoltcp's interfaces, their addresses and routes, and their access to the link.
 
-use super::frame::{self, Limits};
+use super::frame::{self, Classes, Limits};
 use super::link::{Capabilities, Port, Sent, Tail, Transmit};
 use super::now;
 use crate::net::interfaces::Traffic;
@@ -22,6 +22,8 @@ pub(super) struct Stack {
     ipv6: Half,
     pub transmit: Box<dyn Transmit>,
     pub sent: Sent,
+    /// The types of service or traffic classes of the packets that are sent now.
+    pub classes: Classes,
     pub capabilities: Capabilities,
 }
 
@@ -60,6 +62,7 @@ impl Stack {
                 transmit: &mut *transmit,
                 sent: &mut sent,
                 tails: &mut tails,
+                classes: Classes::default(),
                 capabilities,
                 version,
                 limits: Limits::of(capabilities.segment6()),
@@ -72,6 +75,7 @@ impl Stack {
             ipv6: half(IpVersion::Ipv6, seeds[1]),
             transmit,
             sent,
+            classes: Classes::default(),
             capabilities,
         };
         stack.configure(settings);
@@ -174,6 +178,12 @@ impl Stack {
         if !is_near && !self.gateways().any(is_same) {
             return None;
         }
+        self.source_to_group(to)
+    }
+
+    /// As [`source`](Self::source), also without a route.
+    pub fn source_to_group(&self, to: IpAddr) -> Option<IpAddr> {
+        let interface = self.interface(frame::version(to));
         let source = IpAddr::from(interface.get_source_address(&to.into())?);
         (!source.is_unspecified()).then_some(source)
     }
@@ -194,6 +204,7 @@ impl Stack {
             transmit: &mut *self.transmit,
             sent: &mut self.sent,
             tails: &mut half.tails,
+            classes: self.classes,
             capabilities: self.capabilities,
             version,
             limits,
@@ -236,15 +247,26 @@ impl Stack {
         const MOST: usize = 4096;
         let before = self.sent.counted;
         for _ in 0..MOST {
-            let last = self.sent.counted;
-            let (interface, mut port) = self.parts(version, None);
-            port.limits.peer = most;
-            interface.poll_egress(now(), &mut port, sockets);
-            if self.sent.counted == last {
+            if !self.step(version, most, sockets) {
                 break;
             }
         }
         self.sent.counted - before
+    }
+
+    /// Sends one packet of each socket of a set, which have one version. Returns whether any was
+    /// sent.
+    pub fn egress_step(&mut self, version: IpVersion, sockets: &mut SocketSet<'static>) -> bool {
+        let most = self.capabilities.segment6();
+        self.step(version, most, sockets)
+    }
+
+    fn step(&mut self, version: IpVersion, most: u16, sockets: &mut SocketSet<'static>) -> bool {
+        let last = self.sent.counted;
+        let (interface, mut port) = self.parts(version, None);
+        port.limits.peer = most;
+        interface.poll_egress(now(), &mut port, sockets);
+        self.sent.counted != last
     }
 
     /// Returns when to process a set again, microseconds since boot.

@@ -3,15 +3,18 @@
 use super::*;
 use crate::convert::{low_u8, low_u16, sign_extended};
 use crate::net::datagram::SendOptions;
-use crate::net::interfaces::ETHERNET;
-use crate::net::queue::PacketInfo;
+use crate::net::interfaces::{ETHERNET, LOOPBACK};
+use crate::net::queue::{IpFields, PacketInfo};
+use core::net::{Ipv4Addr, Ipv6Addr};
 use hartline_linux::errno::Errno;
-use hartline_linux::in_::{IPPROTO_UDP, UDP_GRO};
+use hartline_linux::in_::{IP_MULTICAST_LOOP, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP, UDP_GRO};
+use hartline_linux::in6::IPV6_MULTICAST_LOOP;
 
 const PLAIN: SendOptions = SendOptions {
     segment: 0,
     source: None,
     hops: None,
+    class: None,
 };
 
 /// Cuts a message into datagrams of this length.
@@ -44,7 +47,7 @@ fn datagrams_of_all_sizes() {
         let packet = PacketInfo {
             to: address(2, 0).ip(),
             interface: ETHERNET,
-            hops: 64,
+            fields: IpFields::default(),
         };
         assert_eq!(received.packet, Some(packet), "{length}");
         hosts.0[1]
@@ -216,7 +219,7 @@ fn headers_that_lie_are_counted() {
 }
 
 #[test]
-fn a_message_says_its_source_and_hop_limit() {
+fn a_message_says_its_source_hop_limit_and_class() {
     let mut hosts = Hosts::new();
     for (number, (family, there)) in locations(2).into_iter().enumerate() {
         // smoltcp sends at most one neighbour solicitation a second.
@@ -229,6 +232,7 @@ fn a_message_says_its_source_and_hop_limit() {
             segment,
             source: Some(source),
             hops: Some(7),
+            class: Some(0xb9),
         };
         for segment in [0, 100] {
             let options = options(here.ip(), segment);
@@ -236,7 +240,12 @@ fn a_message_says_its_source_and_hop_limit() {
             assert_eq!(sent, Ok(150));
             hosts.run();
             let received = hosts.0[1].receive(server, 500, false).unwrap();
-            assert_eq!(received.packet.map(|packet| packet.hops), Some(7));
+            let fields = received.packet.map(|packet| packet.fields);
+            let expected = IpFields {
+                hops: 7,
+                class: 0xb9,
+            };
+            assert_eq!(fields, Some(expected));
             assert_eq!(received.from.socket_addr().unwrap().ip(), here.ip());
             while hosts.0[1].receive(server, 500, false).is_ok() {}
         }
@@ -252,4 +261,158 @@ fn a_message_says_its_source_and_hop_limit() {
         }
         hosts.0[1].close(server);
     }
+}
+
+#[test]
+fn datagrams_keep_their_classes_also_in_fragments_and_while_they_wait() {
+    let mut hosts = Hosts::new();
+    let server = socket(&mut hosts.0[1], Family::Inet);
+    hosts.0[1].bind_inet(server, address(2, 53), true).unwrap();
+    let client = socket(&mut hosts.0[0], Family::Inet);
+    let to = Some(address(2, 53));
+    let sizes = [(0x20, 10), (0, 20), (0xb8, 4000), (0, 3000), (0x48, 30)];
+    // The neighbour is not resolved: all wait in the queue.
+    for (class, length) in sizes {
+        let options = SendOptions {
+            class: Some(class),
+            ..PLAIN
+        };
+        let sent = hosts.0[0].send_udp(client, &vec![1; length], to, options, WHO);
+        assert_eq!(sent, Ok(length));
+    }
+    let (there, _) = hosts.pipes();
+    let (mut firsts, mut rests) = (Vec::new(), Vec::new());
+    for _ in 0..1000 {
+        hosts.0[0].poll_wire();
+        for frame in there
+            .borrow()
+            .iter()
+            .filter(|frame| frame[12..14] == [8, 0])
+        {
+            let packet = smoltcp::wire::Ipv4Packet::new_unchecked(&frame[link::ETHERNET..]);
+            assert!(packet.verify_checksum());
+            let class = packet.dscp() << 2 | packet.ecn();
+            match packet.frag_offset() {
+                0 => firsts.push(class),
+                _ => rests.push(class),
+            }
+        }
+        hosts.0[1].poll_wire();
+        advance(10);
+    }
+    assert_eq!(firsts, sizes.map(|(class, _)| class));
+    rests.dedup();
+    assert_eq!(rests, [0xb8, 0]);
+}
+
+#[test]
+fn members_of_a_group_receive_its_datagrams() {
+    let mut hosts = Hosts::new();
+    let groups: [(Family, IpAddr, IpAddr); 2] = [
+        (
+            Family::Inet,
+            "239.1.2.3".parse().unwrap(),
+            Ipv4Addr::UNSPECIFIED.into(),
+        ),
+        (
+            Family::Inet6,
+            "ff15::7".parse().unwrap(),
+            Ipv6Addr::UNSPECIFIED.into(),
+        ),
+    ];
+    for (family, group, any) in groups {
+        let to = SocketAddr::new(group, 53);
+        let sender = socket(&mut hosts.0[0], family);
+        // Of IPv4, there is no route to groups.
+        let options = &mut hosts.0[0].get_mut(sender).unwrap().options;
+        options.set_multicast_interface(true, ETHERNET);
+        let own = socket(&mut hosts.0[0], family);
+        hosts.0[0]
+            .bind_inet(own, SocketAddr::new(any, 53), true)
+            .unwrap();
+        let member = socket(&mut hosts.0[1], family);
+        hosts.0[1]
+            .bind_inet(member, SocketAddr::new(any, 53), true)
+            .unwrap();
+        let send = |hosts: &mut Hosts| {
+            assert_eq!(
+                hosts.0[0].send_udp(sender, b"x", Some(to), PLAIN, WHO),
+                Ok(1)
+            );
+            hosts.run();
+        };
+        send(&mut hosts);
+        assert_eq!(
+            hosts.0[1].receive(member, 9, false).err(),
+            Some(Errno::EAGAIN)
+        );
+        hosts.0[1].join_group(member, group, 0).unwrap();
+        assert_eq!(
+            hosts.0[1].join_group(member, group, ETHERNET),
+            Err(Errno::EADDRINUSE)
+        );
+        hosts.run();
+        send(&mut hosts);
+        let received = hosts.0[1].receive(member, 9, false).unwrap();
+        let packet = received.packet.unwrap();
+        assert_eq!(
+            (packet.to, packet.interface, packet.fields.hops),
+            (group, ETHERNET, 1)
+        );
+        // The sender's host is no member; then it is.
+        assert_eq!(hosts.0[0].receive(own, 9, false).err(), Some(Errno::EAGAIN));
+        hosts.0[0].join_group(own, group, ETHERNET).unwrap();
+        send(&mut hosts);
+        assert_eq!(hosts.0[0].receive(own, 9, false).unwrap().bytes, b"x");
+        assert_eq!(hosts.0[1].receive(member, 9, false).unwrap().bytes, b"x");
+        let (level, name) = match family {
+            Family::Inet => (IPPROTO_IP, IP_MULTICAST_LOOP),
+            _ => (IPPROTO_IPV6, IPV6_MULTICAST_LOOP),
+        };
+        let options = &mut hosts.0[0].get_mut(sender).unwrap().options;
+        options
+            .set_number((level, name), 0, family, Type::Datagram)
+            .unwrap();
+        send(&mut hosts);
+        assert_eq!(hosts.0[0].receive(own, 9, false).err(), Some(Errno::EAGAIN));
+        assert_eq!(hosts.0[1].receive(member, 9, false).unwrap().bytes, b"x");
+        // A closed socket is no member.
+        hosts.0[1].close(member);
+        let other = socket(&mut hosts.0[1], family);
+        hosts.0[1]
+            .bind_inet(other, SocketAddr::new(any, 53), true)
+            .unwrap();
+        send(&mut hosts);
+        assert_eq!(
+            hosts.0[1].receive(other, 9, false).err(),
+            Some(Errno::EAGAIN)
+        );
+        hosts.0[1].close(other);
+        hosts.0[0].close(own);
+    }
+}
+
+#[test]
+fn a_socket_of_an_interface_has_its_packets_only() {
+    let mut hosts = Hosts::new();
+    let server = socket(&mut hosts.0[1], Family::Inet);
+    hosts.0[1].get_mut(server).unwrap().options.device = LOOPBACK;
+    let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 53);
+    hosts.0[1].bind_inet(server, any, true).unwrap();
+    let other = socket(&mut hosts.0[1], Family::Inet);
+    hosts.0[1].get_mut(other).unwrap().options.device = ETHERNET;
+    hosts.0[1].bind_inet(other, any, true).unwrap();
+    let client = socket(&mut hosts.0[0], Family::Inet);
+    let to = Some(address(2, 53));
+    hosts.0[0].send_udp(client, b"far", to, PLAIN, WHO).unwrap();
+    hosts.run();
+    assert_eq!(hosts.0[1].receive(other, 9, false).unwrap().bytes, b"far");
+    assert!(hosts.0[1].receive(server, 9, false).is_err());
+    let near = socket(&mut hosts.0[1], Family::Inet);
+    hosts.0[1].send_udp(near, b"near", to, PLAIN, WHO).unwrap();
+    assert_eq!(hosts.0[1].receive(server, 9, false).unwrap().bytes, b"near");
+    assert!(hosts.0[1].receive(other, 9, false).is_err());
+    let away = Some(address(1, 9));
+    let sent = hosts.0[1].send_udp(server, b"x", away, PLAIN, WHO);
+    assert_eq!(sent, Err(Errno::ENETUNREACH));
 }

@@ -32,7 +32,7 @@ fn echo_requests_are_answered_by_the_other_host() {
             assert_eq!(received.bytes[0], reply);
             assert_eq!(received.bytes[6..], bytes[6..], "{length}");
             let packet = received.packet.unwrap();
-            assert_eq!((packet.hops, packet.interface), (64, ETHERNET));
+            assert_eq!((packet.fields.hops, packet.interface), (64, ETHERNET));
         }
         let far = SocketAddr::new([10, 9, 9, 9].into(), 0);
         let expected = match family {

@@ -3,6 +3,8 @@
 use super::*;
 use crate::convert::low_u16;
 use crate::net::wire::frame::{Limits, limit_segments, offload};
+use hartline_linux::in_::{IP_TOS, IPPROTO_IP, IPPROTO_IPV6};
+use hartline_linux::in6::IPV6_TCLASS;
 use smoltcp::wire::{Icmpv6Packet, Ipv6Packet};
 
 /// Offset of the TCP header, and its length without options, bytes.
@@ -242,5 +244,51 @@ fn an_answer_that_the_link_does_not_take_is_not_sent() {
             vec![]
         };
         assert_eq!(answers, expected, "{length}");
+    }
+}
+
+/// Returns the types of service or traffic classes of the TCP segments in a pipe.
+fn classes(pipe: &Pipe) -> Vec<u8> {
+    let frames = pipe.borrow();
+    let packets = frames
+        .iter()
+        .filter_map(|frame| frame.get(link::ETHERNET..));
+    let tcp = packets.filter(|packet| packet[9] == 6 && packet[0] >> 4 == 4 || packet[6] == 6);
+    tcp.map(|packet| frame::fields(packet).class).collect()
+}
+
+#[test]
+fn segments_have_the_class_of_their_socket() {
+    for location in locations() {
+        let mut hosts = Hosts::new();
+        let (there, back) = hosts.pipes();
+        let [client, listener] = ask(&mut hosts, location);
+        let (family, option) = match location.0 {
+            Family::Inet => (Family::Inet, (IPPROTO_IP, IP_TOS)),
+            family => (family, (IPPROTO_IPV6, IPV6_TCLASS)),
+        };
+        // The SYN was sent with the class of a new socket.
+        assert_eq!(classes(&there), [0]);
+        let set = |net: &mut Network, id, class| {
+            let options = &mut net.get_mut(id).unwrap().options;
+            options
+                .set_number(option, class, family, Type::Stream)
+                .unwrap();
+            net.options_changed(id);
+        };
+        set(&mut hosts.0[1], listener, 0x48);
+        hosts.0[1].poll_wire();
+        assert_eq!(classes(&back), [0x48]);
+        set(&mut hosts.0[0], client, 0x23);
+        hosts.0[0].poll_wire();
+        hosts.0[0].send(client, &b"text"[..], &[], WHO).unwrap();
+        let sent = classes(&there);
+        assert!(
+            sent.len() >= 2 && sent.iter().all(|class| *class == 0x20),
+            "{sent:?}"
+        );
+        hosts.run();
+        let server = hosts.0[1].accept(listener).unwrap();
+        assert_eq!(hosts.0[1].receive(server, 9, false).unwrap().bytes, b"text");
     }
 }
