@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::num::NonZero;
 
 use hartline_abi::elf::ElfError;
-use hartline_abi::image::{FunctionEntry, variant};
+use hartline_abi::image::{FunctionEntry, RSEQ_SIG, variant};
 use thiserror::Error;
 
 use crate::analysis::{Conventions, Features, Liveness, Unit, needs_poll, whereabouts};
@@ -188,8 +188,10 @@ impl<'a> Translator<'a> {
             flow.functions.iter_mut().for_each(find_searches);
         }
         let features = features(options);
-        // The precise variant does not rely on liveness.
-        let liveness = match !options.precise && disabled.allows(Technique::Liveness) {
+        let has_sequences = binary.has_word(RSEQ_SIG);
+        // Neither the precise variant nor the abort of a sequence relies on liveness.
+        let is_plain = !options.precise && !has_sequences;
+        let liveness = match is_plain && disabled.allows(Technique::Liveness) {
             true => Liveness::of(&flow.functions, &features),
             false => Liveness::default(),
         };
@@ -219,6 +221,7 @@ impl<'a> Translator<'a> {
             disabled,
             features,
             precise: options.precise,
+            has_sequences,
             constants,
         };
         Ok(Self {

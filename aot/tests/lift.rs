@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use hartline_abi::hart::offset;
+use hartline_abi::hart::{PINNED_X, offset};
 use hartline_aot::analysis::{Conventions, Features, Liveness, Unit};
 use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use hartline_aot::codegen::Codegen;
@@ -23,6 +23,7 @@ fn unit(features: &str, position_independent: bool) -> Unit {
         polling: HashSet::from([BASE]),
         features: Features::new(features),
         precise: false,
+        has_sequences: false,
         conventions: Conventions::default(),
         disabled: Disabled::default(),
         liveness: Liveness::default(),
@@ -116,6 +117,46 @@ fn all_instructions_compile_precisely() {
         ..unit(CURRENT, false)
     };
     check(&precise);
+}
+
+/// At a poll, the code of a file with restartable sequences stores registers that only the code
+/// after an abort can read.
+#[test]
+fn polls_store_all_registers_if_sequences_may_be_aborted() {
+    // li s2, 7; j .
+    let [first, second] = [0x0070_0913, 0x0000_006f].map(|word| decode(word).unwrap());
+    let header = BASE + 4;
+    let edge = |kind| Edge {
+        target: header,
+        kind,
+    };
+    let block = |start, instruction, terminator| Block {
+        start,
+        instructions: vec![(start, instruction)],
+        terminator,
+        is_loop_header: start == header,
+    };
+    let enter = Terminator::FallThrough {
+        next: edge(EdgeKind::Forward),
+    };
+    let again = Terminator::Jump {
+        target: edge(EdgeKind::Back),
+    };
+    let looping = Function {
+        entry: BASE,
+        name: None,
+        blocks: vec![block(BASE, first, enter), block(header, second, again)],
+    };
+    let stores = |has_sequences| {
+        let unit = Unit {
+            has_sequences,
+            ..unit("", false)
+        };
+        let text = emit(&[&looping], &unit, Stage::Optimised).expect("compiles");
+        text.lines().filter(|line| line.contains(" store ")).count()
+    };
+    // Pinned registers are also in host registers only.
+    assert_eq!(stores(true), stores(false) + PINNED_X.len() + 1);
 }
 
 /// Precise code stores its location before each store and at the entry, and nowhere else; the

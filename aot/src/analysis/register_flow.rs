@@ -69,10 +69,11 @@ impl<'u> RegisterFlow<'u> {
     }
 
     /// Registers that something reads after the start of the block at `pc`, here or
-    /// in other functions; all of them in the precise variant.
+    /// in other functions; all of them in the precise variant, and in a file with restartable
+    /// sequences.
     #[must_use]
     pub fn needed_in(&self, pc: u64) -> RegisterSet {
-        match self.unit.precise {
+        match self.unit.precise || self.unit.has_sequences {
             true => RegisterSet::ALL,
             false => self.needed_in.needed(pc),
         }

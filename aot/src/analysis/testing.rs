@@ -44,6 +44,7 @@ pub(crate) fn function(blocks: Vec<Block>, precise: bool) -> (Function, Unit) {
         conventions: Conventions::default(),
         disabled: Disabled::default(),
         precise,
+        has_sequences: false,
         constants: Constants::default(),
     };
     (function, unit)
@@ -120,6 +121,7 @@ pub(crate) fn file(functions: Vec<Function>, exposed: &[u64]) -> (ControlFlow, U
         features,
         disabled: Disabled::default(),
         precise: false,
+        has_sequences: false,
         constants: Constants::default(),
     };
     (flow, unit)

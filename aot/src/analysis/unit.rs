@@ -24,6 +24,9 @@ pub struct Unit {
     pub features: Features,
     /// Whether all registers are known at each access to guest memory.
     pub precise: bool,
+    /// Whether the kernel may make the program continue elsewhere at a poll: the file has
+    /// restartable sequences, which are aborted there. The code there may read any register.
+    pub has_sequences: bool,
     /// Techniques not to use.
     pub disabled: Disabled,
     /// Registers that functions need from each other.

@@ -135,6 +135,14 @@ impl<'a> Binary<'a> {
         }
     }
 
+    /// Whether the code contains a word at an even address.
+    #[must_use]
+    pub fn has_word(&self, word: u32) -> bool {
+        let word = word.to_le_bytes();
+        let mut texts = self.text.iter();
+        texts.any(|text| text.bytes.windows(4).step_by(2).any(|found| found == word))
+    }
+
     /// Whether the address is even and in the code.
     #[must_use]
     pub fn is_text(&self, address: u64) -> bool {

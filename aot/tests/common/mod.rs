@@ -50,6 +50,7 @@ pub fn translated(
         conventions: Conventions::default(),
         disabled: Disabled::new(disabled),
         precise,
+        has_sequences: false,
         constants: Constants::default(),
     };
     emit(&[&function], &unit, stage).expect("compiles")

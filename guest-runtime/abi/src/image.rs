@@ -22,6 +22,11 @@
 //! The runtime asks for images ([`crate::call::Operation::Image`]) and maps them into
 //! windows ([`crate::layout::IMAGE_BASE`]).
 
+/// The word in front of the code to which a restartable sequence is aborted (`RSEQ_SIG`). In files
+/// that contain it, code of the variant [`NORMAL`](variant::NORMAL) has exact registers at polls, so
+/// the library OS accepts no other word.
+pub const RSEQ_SIG: u32 = 0xf140_1073;
+
 /// Variants of the translation of one file. A VM may have images of several variants.
 pub mod variant {
     /// The whole file, optimised.
