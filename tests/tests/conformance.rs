@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         // The reference itself rejects most bad arguments. Its `semid_ds` is not that of riscv64, and
         // it faults in operations on semaphores. It supports few combinations of flags of `clone`, and
         // neither asynchronous I/O, `mq_notify`, filters of ICMP, `SO_TIMESTAMPNS`, `seccomp`,
-        // `userfaultfd` nor most options of multicast groups. It would mount on the host.
+        // `userfaultfd`, `rseq` nor most options of multicast groups. It would mount on the host.
         let except = [
             "aio",
             "clones",
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
             "mqueue",
             "overlays",
             "packets",
+            "rseq",
             "seccomp",
             "userfaults",
         ];

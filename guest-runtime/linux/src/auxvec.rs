@@ -17,5 +17,7 @@ pub const AT_HWCAP: u64 = 16;
 pub const AT_CLKTCK: u64 = 17;
 pub const AT_SECURE: u64 = 23;
 pub const AT_RANDOM: u64 = 25;
+pub const AT_RSEQ_FEATURE_SIZE: u64 = 27;
+pub const AT_RSEQ_ALIGN: u64 = 28;
 pub const AT_EXECFN: u64 = 31;
 pub const AT_MINSIGSTKSZ: u64 = 51;

@@ -60,6 +60,7 @@ pub mod poll;
 pub mod prctl;
 pub mod random;
 pub mod resource;
+pub mod rseq;
 pub mod rtnetlink;
 pub mod sched;
 pub mod seccomp;

@@ -549,7 +549,7 @@ calls! {
     291 statx(DirFd, Path, Flags(AT), Hex, Pointer):
         Partial("no `stx_attributes`, alignment of direct I/O");
     292 io_pgetevents(Hex, Long, Long, Pointer, Time, Pointer) restart AfterStop: Supported;
-    293 rseq(Pointer, Size, Hex, Hex): Missing;
+    293 rseq(Pointer, Size, Hex, Hex): Partial("only with the signature `RSEQ_SIG`");
     294 kexec_file_load(Fd, Fd, Size, Path, Hex): Missing;
     424 pidfd_send_signal(Fd, Signal, Pointer, Int): Partial("no flags");
     425 io_uring_setup(Int, Pointer): Missing;

@@ -181,14 +181,10 @@ impl Kernel {
         result
     }
 
-    /// Counts an unimplemented call for the report. `rseq` is not counted: C libraries try it at their
-    /// start and work without it.
+    /// Counts an unimplemented call for the report.
     fn count_missing(&mut self, number: u64) {
         /// The maximum number of distinct numbers; the report has room for fewer.
         const MOST: usize = 64;
-        if number == nr::rseq {
-            return;
-        }
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         let missing = &mut self.missing;
         match missing.iter().position(|entry| entry[0] == number) {

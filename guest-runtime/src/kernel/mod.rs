@@ -21,6 +21,7 @@ pub(crate) mod parallel;
 pub mod process;
 pub mod random;
 pub mod scheduler;
+pub mod sequences;
 pub mod signals;
 pub mod space;
 pub mod stack;
@@ -384,6 +385,7 @@ impl Kernel {
     }
 
     /// Serves a kick that has come.
+    #[inline(never)]
     fn serve_kick_now(&mut self) -> Control {
         kick::clear_kick(self.hart);
         self.arm_safepoints();
@@ -420,12 +422,18 @@ impl Kernel {
             self.trace_signal(&info);
         }
         self.settle_timer_signals(!self.task().signals.blocked());
+        let is_moved = self.settle_sequence();
         let mut signals = Signals {
             process: &mut self.processes[self.current].signals,
             thread: &mut self.tasks[self.current].signals,
         };
         let memory = &mut self.spaces[self.current].memory;
         match signals.deliver(self.hart, memory) {
+            Delivery::Nothing if is_moved => {
+                // There may be another task.
+                self.kick_self();
+                Control::Restart
+            }
             Delivery::Nothing => Control::Continue,
             Delivery::Stop(signal) => {
                 self.stop_process(signal);

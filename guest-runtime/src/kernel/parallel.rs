@@ -334,6 +334,7 @@ impl Kernel {
         let cpu = self.tasks.handle(tid).and_then(|task| self.cpu_of(task));
         if let Some(cpu) = cpu.filter(|&cpu| cpu != self.cpu) {
             cpus::halt(cpu);
+            self.take_identifier_of(tid);
             let state = &mut self.cpus[cpu];
             state.current = state.idle;
             state.restart = true;

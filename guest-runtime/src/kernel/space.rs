@@ -24,6 +24,8 @@ pub struct Space {
     users: u32,
     /// The commands of `membarrier` that were registered: `MEMBARRIER_CMD_REGISTER_…`.
     pub barriers: u64,
+    /// The concurrency identifiers (`mm_cid`) of the tasks that run, as a bit set.
+    pub identifiers: u64,
     /// Contexts of asynchronous I/O.
     pub aio: Contexts,
     /// The open file through which the program handles page faults.
@@ -40,6 +42,7 @@ impl Space {
             code,
             users: 1,
             barriers: 0,
+            identifiers: 0,
             aio: Contexts::default(),
             user_faults: Weak::new(),
         }

@@ -7,7 +7,9 @@ use core::ops::Range;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_linux::auxvec::{
     AT_CLKTCK, AT_EXECFN, AT_FLAGS, AT_HWCAP, AT_MINSIGSTKSZ, AT_NULL, AT_PAGESZ, AT_RANDOM,
+    AT_RSEQ_ALIGN, AT_RSEQ_FEATURE_SIZE,
 };
+use hartline_linux::rseq::{FEATURE_SIZE, ORIG_RSEQ_SIZE};
 
 /// An entry of the auxiliary vector: type and value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +76,8 @@ impl InitialStack {
             Auxiliary(AT_CLKTCK, CLOCK_TICKS),
             Auxiliary(AT_FLAGS, 0),
             Auxiliary(AT_RANDOM, random_start),
+            Auxiliary(AT_RSEQ_FEATURE_SIZE, u64::from(FEATURE_SIZE)),
+            Auxiliary(AT_RSEQ_ALIGN, u64::from(ORIG_RSEQ_SIZE)),
             Auxiliary(AT_EXECFN, strings_start + path_offset),
             Auxiliary(AT_MINSIGSTKSZ, crate::kernel::signals::FRAME_SIZE),
         ];

@@ -3,6 +3,7 @@
 use crate::exec::interp::fcsr;
 use crate::kernel::exit::Fault;
 use crate::kernel::process::Process;
+use crate::kernel::sequences;
 use crate::kernel::signals::ThreadSignals;
 use crate::kernel::table::Handle;
 use crate::seccomp::Seccomp;
@@ -163,6 +164,8 @@ pub struct Task {
     pub clear_child_tid: u64,
     /// `set_robust_list`: address and length.
     pub robust_list: [u64; 2],
+    /// The registration for restartable sequences.
+    pub sequences: Option<sequences::Registration>,
     /// The fault that ends the program when its signal is delivered.
     pub fault: Option<Fault>,
     /// The system call at `pc` that is to be repeated.
@@ -216,6 +219,7 @@ impl Task {
             name: [0; 16],
             clear_child_tid: 0,
             robust_list: [0; 2],
+            sequences: None,
             fault: None,
             retry: None,
             trace: None,

@@ -7,6 +7,7 @@ use crate::convert::{low_u8, low_u32};
 use crate::file::pidfd::PidFd;
 use crate::kernel::Kernel;
 use crate::kernel::process::{FIRST, Process};
+use crate::kernel::sequences::Registration;
 use crate::kernel::signals::check_number;
 use crate::kernel::space::Space;
 use crate::kernel::task::{Registers, Task};
@@ -221,6 +222,10 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         clear_child_tid: match has(CLONE_CHILD_CLEARTID) {
             true => args.child_tid,
             false => 0,
+        },
+        sequences: match has(CLONE_VM) {
+            true => None,
+            false => kernel.task().sequences.map(Registration::inherited),
         },
         registers: Some(registers),
         signals: kernel.task().signals.of_new_thread(keeps_stack),

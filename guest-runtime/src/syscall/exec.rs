@@ -174,6 +174,7 @@ fn execute(
     let images = Images::new(kernel.host.boot().variant);
     let space = Space::new(memory, images, kernel.interpreter.code());
     let space = kernel.spaces.insert(space);
+    kernel.forget_sequences();
     kernel.replace_space(space);
     kernel.forget_decoded();
     kernel.give_memory_back();

@@ -57,6 +57,7 @@ pub const CALLS: &[Entry] = &[
     (nr::getrusage, getrusage),
     (nr::prctl, prctl),
     (nr::getcpu, getcpu),
+    (nr::rseq, rseq),
     (nr::getpid, |kernel, _| Ok(u64::from(kernel.process().pid))),
     (nr::getppid, |kernel, _| {
         Ok(u64::from(kernel.process().parent))
@@ -257,6 +258,13 @@ fn sched_getaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, E
     let mask = cpu_mask(kernel) & affinity;
     user::write(kernel.memory_mut(), arguments[2], &mask)?;
     Ok(8)
+}
+
+fn rseq(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let [address, length, flags, signature, ..] = *arguments;
+    let area = (address, low_u32(length));
+    kernel.register_sequences(area, low_i32(flags), low_u32(signature))?;
+    Ok(0)
 }
 
 fn getcpu(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {

@@ -437,6 +437,7 @@ static const struct {
     {SYS_mprotect, ENOMEM, {4096, 4096, PROT_READ}},
     {SYS_msync, EINVAL, {1, 4096, MS_SYNC}},
     {SYS_msync, ENOMEM, {4096, 4096, MS_SYNC}},
+    {SYS_rseq, EINVAL, {ZEROS, 32, FLAGS, 0}},
     {SYS_mlock, ENOMEM, {4096, 4096}},
     {SYS_munlock, ENOMEM, {4096, 4096}},
     {SYS_mlock2, EINVAL, {4096, 4096, FLAGS}},
@@ -461,8 +462,6 @@ static const int harmless[] = {
     // The result depends on the user.
     SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid, SYS_setresgid,
     SYS_setgroups, SYS_sethostname, SYS_setfsuid, SYS_setfsgid, SYS_vhangup, SYS_syslog,
-    // Not implemented.
-    SYS_rseq,
 };
 
 static long good(long argument) {

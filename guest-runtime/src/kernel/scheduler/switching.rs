@@ -171,6 +171,7 @@ impl Kernel {
             return;
         };
         self.account_time();
+        self.interrupt_sequence();
         let registers = Registers::save(self.hart());
         self.task_mut().registers = Some(registers);
         self.run(next);
@@ -179,6 +180,7 @@ impl Kernel {
         }
         let alone = self.is_alone() && !self.net.has_device();
         self.streams.set_alone(alone);
+        self.resume_sequence();
         if self.signals().is_deliverable() {
             kick::kick(self.kick());
         }

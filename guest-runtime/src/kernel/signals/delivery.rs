@@ -38,6 +38,15 @@ impl Signals<'_> {
         }
     }
 
+    /// Whether the next signal enters a handler.
+    #[must_use]
+    pub fn next_is_handled(&self) -> bool {
+        let next = self.next_deliverable();
+        next.is_some_and(|signal| {
+            matches!(self.process.disposition(signal), Disposition::Handle(_))
+        })
+    }
+
     /// Whether the next signal stops the process.
     #[must_use]
     pub fn next_stops(&self) -> bool {
