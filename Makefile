@@ -46,7 +46,8 @@ test-long: build test-setup ## Run random system calls and eight VMs at once for
 		cargo test --release --locked -p hartline-tests --no-fail-fast --test conformance --test busy --test chaos
 
 test-packages: build test-setup ## Run workloads of a hundred Debian packages, and write docs/programs.md (as root, an hour)
-	HARTLINE=$(abspath $(RELEASE))/hartline HARTLINE_WRITE_PROGRAMS=1 cargo test --release --locked --workspace --test packages -- --include-ignored
+	HARTLINE=$(abspath $(RELEASE))/hartline HARTLINE_WRITE_PROGRAMS=1 \
+		cargo test --release --locked --workspace --no-fail-fast --test packages --test servers -- --include-ignored
 
 test-emulated: deb test-setup ## Test interrupts, and the service with systemd, on emulated SVM and VT-x (minutes)
 	@$(SETUP)/setup.sh emulated

@@ -12,6 +12,7 @@ pub mod elf;
 pub mod hartline;
 pub mod network;
 pub mod operations;
+pub mod packages;
 pub mod paths;
 pub mod pipelines;
 pub mod process;

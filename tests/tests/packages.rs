@@ -3,32 +3,22 @@
 //! rows of `docs/programs.md`.
 
 use hartline_tests::compare::check_equal;
-use hartline_tests::process::{self, Outcome};
+use hartline_tests::packages::{Workload, path, root, run, timed, workloads};
+use hartline_tests::process::Outcome;
 use hartline_tests::suite::Suite;
-use hartline_tests::{Result, hartline, paths, reference};
+use hartline_tests::{Result, paths, reference};
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The page that lists the workloads.
 const PAGE: &str = "docs/programs.md";
 /// If it is 1, the rows of the workloads that run are written anew.
 const WRITE: &str = "HARTLINE_WRITE_PROGRAMS";
-/// The longest time of a workload under Hartline or the reference.
-const DEADLINE: Duration = Duration::from_secs(900);
-
-/// A script that uses a package.
-#[derive(Debug, Clone)]
-struct Workload {
-    package: String,
-    script: String,
-}
-
 /// What a workload did under Hartline, beside the reference.
 #[derive(Debug, Clone, Copy)]
 struct Times {
@@ -74,23 +64,6 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-fn path(relative: &str) -> PathBuf {
-    paths::repository().join(relative)
-}
-
-/// Reads the workloads: `=== PACKAGE [OTHER PACKAGE…]`, and the script up to the next such line.
-fn workloads() -> Result<Vec<Workload>> {
-    let text = fs::read_to_string(path("tests/packages/workloads.txt"))?;
-    let mut workloads = Vec::new();
-    for part in format!("\n{text}").split("\n=== ").skip(1) {
-        let (head, script) = part.split_once('\n').ok_or("a workload without a script")?;
-        let package = head.split(' ').next().unwrap_or_default().to_owned();
-        let script = script.trim().to_owned();
-        workloads.push(Workload { package, script });
-    }
-    Ok(workloads)
-}
-
 /// The packages' versions of `debian.lock`.
 fn versions() -> Result<BTreeMap<String, String>> {
     let lock = fs::read_to_string(path("tests/packages/debian.lock"))?;
@@ -121,23 +94,6 @@ fn check_page(workloads: &[Workload]) -> Result<()> {
     }
 }
 
-/// The root directory and its EROFS image.
-fn root() -> Result<&'static (PathBuf, PathBuf)> {
-    static ROOT: LazyLock<std::result::Result<(PathBuf, PathBuf), String>> = LazyLock::new(|| {
-        let folder = paths::target().join("packages");
-        let mut make = Command::new(path("tests/packages/root.sh"));
-        let outcome = process::run_for(make.arg(&folder), b"", Duration::from_secs(3600));
-        match outcome {
-            Ok(outcome) if outcome.code == 0 => {
-                Ok((folder.join("root"), folder.join("root.erofs")))
-            }
-            Ok(outcome) => Err(format!("root.sh: {}", outcome.stderr_text())),
-            Err(error) => Err(error.message().unwrap_or("it failed").to_owned()),
-        }
-    });
-    ROOT.as_ref().map_err(|error| error.as_str().into())
-}
-
 /// Runs a workload under the reference and twice under Hartline.
 fn compare(workload: &Workload) -> Result<Times> {
     let (root, image) = root()?;
@@ -149,9 +105,9 @@ fn compare(workload: &Workload) -> Result<Times> {
     ]))?;
     let cache = paths::work().join(format!("packages-{}", workload.package));
     let _ = fs::remove_dir_all(&cache);
-    let (first, first_time) = run(workload, image, &cache)?;
+    let (first, first_time) = run(&workload.script, image, &cache)?;
     check_same("first run", &expected, &first)?;
-    let (second, second_time) = run(workload, image, &cache)?;
+    let (second, second_time) = run(&workload.script, image, &cache)?;
     check_same("second run", &expected, &second)?;
     fs::remove_dir_all(&cache)?;
     Ok(Times {
@@ -159,29 +115,6 @@ fn compare(workload: &Workload) -> Result<Times> {
         second: second_time,
         qemu,
     })
-}
-
-/// Runs a workload under Hartline.
-fn run(workload: &Workload, image: &Path, cache: &Path) -> Result<(Outcome, Duration)> {
-    let mut command = hartline::command("run")?;
-    command.env("HARTLINE_CACHE", cache);
-    command.arg("--rootfs").arg(image).args(["--mem", "4G"]);
-    for variable in [
-        "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME=/root",
-        "LC_ALL=C.UTF-8",
-        "TZ=UTC",
-    ] {
-        command.args(["--env", variable]);
-    }
-    let script = format!("cd /tmp\n{}", workload.script);
-    timed(command.args(["/bin/sh", "-c", &script]))
-}
-
-fn timed(command: &mut Command) -> Result<(Outcome, Duration)> {
-    let started = Instant::now();
-    let outcome = process::run_for(command, b"", DEADLINE)?;
-    Ok((outcome, started.elapsed()))
 }
 
 /// Compares exit codes and standard output; messages on standard error may name processes.

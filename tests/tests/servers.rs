@@ -1,11 +1,12 @@
-//! Servers and their clients in one VM over the loopback interface, a long script for Debian's bash
+//! Servers and their clients in one VM over the loopback interface, also those of the workloads of
+//! Debian's packages, a long script for Debian's bash
 //! compared with this machine's, and traces of system calls.
 
 use hartline_tests::compare::check_equal;
 use hartline_tests::dynamic::Root;
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
-use hartline_tests::{Result, hartline, paths, tree};
+use hartline_tests::{Result, hartline, packages, paths, tree};
 use std::fs;
 use std::process::{Command, ExitCode};
 
@@ -106,10 +107,142 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
+/// Scripts of [`DEBIAN`].
+enum Script {
+    /// The workload of this package.
+    Workload(&'static str),
+    Text(&'static str),
+}
+
+/// Servers and programs in the root directory of the workloads: name, script, expected output.
+const DEBIAN: &[(&str, Script, &[&str])] = &[
+    (
+        "postgresql",
+        Script::Workload("postgresql-17"),
+        &[
+            "1",
+            "server started",
+            "3000|0004d0b59e19461ff126e3a08a814c33",
+            "Seq Scan on t",
+            "number of transactions actually processed: 80/80",
+            "",
+            "3000",
+            "server stopped",
+        ],
+    ),
+    (
+        "mariadb",
+        Script::Workload("mariadb-server"),
+        &[
+            "0",
+            "mysqld is alive",
+            "count(*)\tmin(b)",
+            "2000\t0004d0b59e19461ff126e3a08a814c33",
+            "count(*)",
+            "2000",
+            "0",
+        ],
+    ),
+    (
+        "apache2",
+        Script::Workload("apache2"),
+        &[
+            "Syntax OK",
+            "page",
+            "Complete requests:      200",
+            "Failed requests:        0",
+            "404",
+            "page",
+            "1",
+        ],
+    ),
+    (
+        "openssh",
+        Script::Workload("openssh-server"),
+        &["in", "4", "1c0f34fee7176dc367bead8f96cba6bc  -", "terminal"],
+    ),
+    (
+        "sudo",
+        Script::Workload("sudo"),
+        &[
+            "bob",
+            "0",
+            "sudo: a password is required",
+            "0",
+            "    (root) NOPASSWD: /usr/bin/id",
+        ],
+    ),
+    (
+        "fakeroot",
+        Script::Workload("fakeroot"),
+        &["0", "5:6", "character special file", "nobody"],
+    ),
+    (
+        "git over ssh",
+        Script::Text(GIT),
+        &["3000", "two", "one", "more"],
+    ),
+    (
+        "node",
+        Script::Text(NODE),
+        &["true true riscv64", "true true"],
+    ),
+    (
+        "java",
+        Script::Text(JAVA),
+        &[
+            "0",
+            "    Provider: cgroupv2",
+            "    CPU Quota: -1",
+            "    Memory Limit: Unlimited",
+            "    Maximum Processes Limit: Unlimited",
+            "0",
+        ],
+    ),
+];
+
+/// Clones a repository over ssh, and pushes to it. Messages on standard error are output too.
+const GIT: &str = r#"
+exec 2>&1
+mkdir -p /run/sshd /root/.ssh; chmod 700 /root/.ssh; ssh-keygen -q -t ed25519 -N '' -f h
+ssh-keygen -q -t ed25519 -N '' -f k; cp k.pub /root/.ssh/authorized_keys
+getent passwd sshd >/dev/null || useradd -r -d /run/sshd -s /usr/sbin/nologin sshd
+/usr/sbin/sshd -p 2022 -h $PWD/h -o UsePAM=no -o PidFile=$PWD/pid -o ListenAddress=127.0.0.1
+export GIT_SSH_COMMAND="ssh -q -i $PWD/k -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+git config --global user.name n; git config --global user.email e@x; git config --global init.defaultBranch main
+git init -q --bare there; git init -q here; cd here; seq 3000 >a; git add a; git commit -qm one
+git remote add origin ssh://root@127.0.0.1:2022/tmp/there
+for i in 1 2 3 4 5 6 7 8 9; do git push -q origin main && break; sleep 1; done
+git clone -q ssh://root@127.0.0.1:2022/tmp/there ../again; cd ../again; wc -l <a; echo more >>a
+git commit -qam two; git push -q; git -C ../there log --format=%s; git -C ../here pull -q origin main
+tail -n 1 ../here/a; kill $(cat ../pid)
+"#;
+
+/// What node learns of the system, and whether it complains.
+const NODE: &str = r#"
+exec 2>&1
+node -e '
+const os = require("os"), v8 = require("v8");
+console.log(os.cpus().length === os.availableParallelism(), os.totalmem() > 2 ** 31, os.arch());
+console.log(v8.getHeapStatistics().heap_size_limit > 2 ** 28, process.memoryUsage().rss > 2 ** 20);
+'
+"#;
+
+/// What a JVM learns of the system, and whether it complains.
+const JAVA: &str = r#"
+exec 2>&1
+java -XshowSettings:system -version 2>settings >out; echo $?
+grep -e Provider: -e 'Memory Limit' -e 'CPU Quota' -e 'Maximum Processes' settings
+grep -c -i -e warning -e 'not supported' -e 'no metrics' settings
+"#;
+
 fn main() -> ExitCode {
     let mut suite = Suite::new();
     for (name, script, expected) in SERVERS {
         suite.add_kvm(*name, || server(name, script, expected));
+    }
+    for (name, script, expected) in DEBIAN {
+        suite.add_long_kvm(*name, || debian(name, script, expected));
     }
     suite.add_kvm("a long script for bash", bash_script);
     suite.add_kvm("--strace", strace);
@@ -152,6 +285,30 @@ fn server(name: &str, script: &str, expected: &[&str]) -> Result<()> {
     let outcome = process::run(&mut run.hartline_command(&[])?, b"")?;
     let lines: Vec<_> = outcome.stdout_text().lines().map(str::to_owned).collect();
     match lines == expected {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
+}
+
+/// Runs a script in the root directory of the workloads, and compares standard output.
+fn debian(name: &str, script: &Script, expected: &[&str]) -> Result<()> {
+    let script = match script {
+        Script::Text(text) => (*text).to_owned(),
+        Script::Workload(package) => {
+            let mut workloads = packages::workloads()?.into_iter();
+            let found = workloads.find(|workload| workload.package == *package);
+            found
+                .ok_or_else(|| format!("no workload {package}"))?
+                .script
+        }
+    };
+    let (_, image) = packages::root()?;
+    let cache = paths::work().join(format!("servers-{}", name.replace(' ', "-")));
+    let _ = fs::remove_dir_all(&cache);
+    let (outcome, _) = packages::run(&script, image, &cache)?;
+    fs::remove_dir_all(&cache)?;
+    let text = outcome.stdout_text();
+    match text.lines().eq(expected.iter().copied()) {
         true => Ok(()),
         false => Err(format!("{outcome:?}").into()),
     }
