@@ -1,9 +1,9 @@
 //! Code that a program makes at run time, in a jailed VMM: its vCPU's thread translates it.
 
 use super::{check, run};
+use hartline_tests::Result;
 use hartline_tests::compile::{self, VARIANTS};
 use hartline_tests::daemon::Daemon;
-use hartline_tests::Result;
 use serde_json::json;
 use std::fs;
 
