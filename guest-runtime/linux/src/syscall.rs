@@ -406,7 +406,8 @@ calls! {
     166 umask(Octal): Supported;
     167 prctl(Int, Hex, Hex, Hex, Hex):
         Partial("`PR_SET_PDEATHSIG`, `PR_SET_DUMPABLE`, `PR_SET_NAME`, `PR_SET_NO_NEW_PRIVS`, \
-            `PR_SET_KEEPCAPS`, `PR_SET_SECUREBITS`, `PR_SET_CHILD_SUBREAPER`, `PR_SET_TIMERSLACK` \
+            `PR_SET_KEEPCAPS`, `PR_SET_SECUREBITS`, `PR_SET_CHILD_SUBREAPER`, \
+            `PR_SET_MM` (addresses of arguments and environment), `PR_SET_TIMERSLACK` \
             (stored), `PR_SET_SECCOMP`, their `PR_GET_…`, `PR_CAPBSET_…`, \
             `PR_CAP_AMBIENT`; threads share rights, `PR_SET_NO_NEW_PRIVS` and what concerns the process");
     168 getcpu(Pointer, Pointer, Pointer): Supported;

@@ -27,6 +27,15 @@ pub const TABDLY: u32 = 0x1800;
 pub const B38400: u32 = 0xf;
 pub const CS8: u32 = 0x30;
 pub const CREAD: u32 = 0x80;
+pub const CLOCAL: u32 = 0x800;
+/// The speed of output; that of input is [`IBSHIFT`] bits higher.
+pub const CBAUD: u32 = 0x100f;
+/// The speed is a number (`struct termios2`).
+pub const BOTHER: u32 = 0x1000;
+pub const IBSHIFT: u32 = 16;
+
+/// The line discipline of terminals (`c_line`).
+pub const N_TTY: u32 = 0;
 
 // Bits of `c_lflag`.
 pub const ISIG: u32 = 1;
@@ -82,6 +91,31 @@ pub struct Termios {
 
 const _: () = assert!(size_of::<Termios>() == 36);
 
+/// `struct termios2`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Termios2 {
+    pub termios: Termios,
+    pub c_ispeed: u32,
+    pub c_ospeed: u32,
+}
+
+/// Length of `c_cc` in [`Termio`].
+pub const NCC: usize = 8;
+
+/// `struct termio`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Termio {
+    pub c_iflag: u16,
+    pub c_oflag: u16,
+    pub c_cflag: u16,
+    pub c_lflag: u16,
+    pub c_line: u8,
+    pub c_cc: [u8; NCC],
+    pub padding: u8,
+}
+
 impl Default for Termios {
     /// The settings of a new terminal: the kernel's `tty_std_termios`.
     fn default() -> Self {
@@ -97,6 +131,27 @@ impl Default for Termios {
 }
 
 impl Termios {
+    /// Takes the bits that are set in `fixed` from `old`. A control character with a bit in
+    /// `fixed` is taken whole.
+    pub fn keep(&mut self, old: &Self, fixed: &Self) {
+        let flags = |new: u32, old: u32, fixed: u32| new & !fixed | old & fixed;
+        self.c_iflag = flags(self.c_iflag, old.c_iflag, fixed.c_iflag);
+        self.c_oflag = flags(self.c_oflag, old.c_oflag, fixed.c_oflag);
+        self.c_cflag = flags(self.c_cflag, old.c_cflag, fixed.c_cflag);
+        self.c_lflag = flags(self.c_lflag, old.c_lflag, fixed.c_lflag);
+        if fixed.c_line != 0 {
+            self.c_line = old.c_line;
+        }
+        for (index, _) in fixed
+            .c_cc
+            .iter()
+            .enumerate()
+            .filter(|&(_, &bits)| bits != 0)
+        {
+            self.c_cc[index] = old.c_cc[index];
+        }
+    }
+
     /// Whether a bit of `c_iflag` is set.
     #[must_use]
     pub fn has_input(&self, bit: u32) -> bool {

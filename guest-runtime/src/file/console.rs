@@ -4,6 +4,7 @@ use crate::file::Io;
 use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
 use crate::file::operations::{File, Mode};
+use crate::file::termios;
 use crate::file::transfer::Transfer;
 use crate::file::view::View;
 use crate::fs::filesystem::{ANONYMOUS_DEVICE, NewInode};
@@ -19,16 +20,11 @@ use core::ops::Range;
 use hartline_abi::call::CALL_DATA;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{O_RDONLY, O_RDWR, O_WRONLY};
-use hartline_linux::ioctls::{
-    TCGETS, TCSETS, TCSETSF, TCSETSW, TIOCGPGRP, TIOCGSID, TIOCGWINSZ, TIOCNOTTY, TIOCSPGRP,
-};
+use hartline_linux::ioctls::{TCGETS, TIOCGPGRP, TIOCGSID, TIOCGWINSZ, TIOCNOTTY, TIOCSPGRP};
 use hartline_linux::poll::POLLERR;
 use hartline_linux::stat::S_IFIFO;
 use hartline_linux::termbits::{Termios, Winsize};
-
-/// Sizes of the terminal structures, bytes.
-const TERMIOS: usize = size_of::<Termios>();
-const WINSIZE: usize = size_of::<Winsize>();
+use zerocopy::IntoBytes;
 
 /// The standard stream of this number.
 #[derive(Debug)]
@@ -162,6 +158,32 @@ fn check_input(caller: &mut dyn Caller, stream: u32) -> Result<(), Errno> {
     }
 }
 
+/// Reads or changes the settings of the host's terminal behind `stream`.
+fn settings(
+    caller: &mut dyn Caller,
+    stream: u32,
+    request: termios::Request,
+    address: u64,
+) -> Result<u64, Errno> {
+    if request.plain != TCGETS {
+        let foreground = *caller.console_foreground();
+        caller.check_background_write(FIRST, foreground)?;
+        // Earlier output is shown with the old settings.
+        caller.streams().flush()?;
+    }
+    let mut current = Termios::default();
+    let streams = caller.streams();
+    streams.ioctl(stream, TCGETS, current.as_mut_bytes())?;
+    if request.plain == TCGETS {
+        request.write(caller.memory(), address, &current)?;
+    } else {
+        let mut new = request.read(caller.memory(), address, &current)?;
+        let streams = caller.streams();
+        streams.ioctl(stream, request.plain, new.as_mut_bytes())?;
+    }
+    Ok(0)
+}
+
 /// Serves a request on the first terminal among the streams `candidates`.
 fn ioctl(
     caller: &mut dyn Caller,
@@ -172,24 +194,14 @@ fn ioctl(
     let streams = caller.streams();
     let stream = candidates.find(|&stream| streams.is_terminal(stream));
     let stream = stream.ok_or(Errno::ENOTTY)?;
-    let mut data = [0; TERMIOS];
+    if let Some(request) = termios::Request::new(request) {
+        return settings(caller, stream, request, address);
+    }
     match request {
-        TCGETS => {
-            streams.ioctl(stream, request, &mut data)?;
-            user::write(caller.memory(), address, &data)?;
-        }
-        TCSETS | TCSETSW | TCSETSF => {
-            let foreground = *caller.console_foreground();
-            caller.check_background_write(FIRST, foreground)?;
-            // Earlier output is shown with the old settings.
-            caller.streams().flush()?;
-            data = user::read(caller.memory(), address)?;
-            let streams = caller.streams();
-            streams.ioctl(stream, request, &mut data)?;
-        }
         TIOCGWINSZ => {
-            streams.ioctl(stream, request, &mut data[..WINSIZE])?;
-            user::write_bytes(caller.memory(), address, &data[..WINSIZE])?;
+            let mut window = [0; size_of::<Winsize>()];
+            streams.ioctl(stream, request, &mut window)?;
+            user::write(caller.memory(), address, &window)?;
         }
         // The terminal belongs to the session of the first process.
         TIOCGPGRP | TIOCGSID | TIOCSPGRP | TIOCNOTTY

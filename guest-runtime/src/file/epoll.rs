@@ -6,7 +6,7 @@
 
 use super::Vfs;
 use super::description::OpenFile;
-use super::operations::File;
+use super::operations::{File, Shown};
 use super::readable;
 use crate::file::view::View;
 use crate::fs::process::FileId;
@@ -14,8 +14,10 @@ use crate::wait::poll::PollTable;
 use crate::wait::{Observer, READABLE, Registration, WaitQueue, Waiter};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::rc::{Rc, Weak};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::{Cell, Ref, RefCell};
+use core::fmt::{self, Write};
 use hartline_linux::errno::Errno;
 use hartline_linux::eventpoll::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP};
 use hartline_linux::poll::{POLLERR, POLLHUP};
@@ -339,6 +341,25 @@ impl Epoll {
 impl File for Epoll {
     fn name(&self) -> &'static str {
         "[eventpoll]"
+    }
+
+    fn show_fdinfo(&self, shown: &Shown<'_>, out: &mut String) -> fmt::Result {
+        for (&(fd, _), interest) in self.interests().iter() {
+            let Wanted { events, data } = interest.wanted.get();
+            let events = events & FLAGS | interest.events();
+            // A descriptor that was closed has no file here.
+            let Ok(file) = shown.vfs.file(shown.process, fd) else {
+                continue;
+            };
+            let found = shown.vfs.fs.attributes(file.ino, shown.process);
+            let (device, ino) = found.map_or((0, 0), |found| (found.device, found.ino));
+            writeln!(
+                out,
+                "tfd: {fd:8} events: {events:8x} data: {data:16x}  pos:{} ino:{ino:x} sdev:{device:x}",
+                file.offset
+            )?;
+        }
+        Ok(())
     }
 
     /// Checks the candidates. Their own queues wake this list, so the caller waits for this list

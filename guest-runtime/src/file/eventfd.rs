@@ -2,13 +2,16 @@
 
 use super::{readable, writable};
 use crate::file::description::OpenFile;
-use crate::file::operations::{File, Mode};
+use crate::file::operations::{File, Mode, Shown};
 use crate::file::transfer::Transfer;
 use crate::file::view::View;
+use crate::fs::types::Ino;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::poll::PollTable;
 use crate::wait::{READABLE, WRITABLE, WaitQueue};
+use alloc::string::String;
 use core::cell::Cell;
+use core::fmt::{self, Write};
 use hartline_linux::errno::Errno;
 
 /// An eventfd.
@@ -47,6 +50,15 @@ impl File for EventFd {
 
     fn name(&self) -> &'static str {
         "[eventfd]"
+    }
+
+    fn show_fdinfo(&self, shown: &Shown<'_>, out: &mut String) -> fmt::Result {
+        let (count, Ino(id, _)) = (self.count.get(), shown.ino);
+        let semaphore = u32::from(self.semaphore);
+        write!(
+            out,
+            "eventfd-count: {count:16x}\neventfd-id: {id}\neventfd-semaphore: {semaphore}\n"
+        )
     }
 
     fn read(&self, transfer: &mut Transfer<'_>, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {

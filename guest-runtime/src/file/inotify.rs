@@ -4,12 +4,14 @@ use super::readable;
 use crate::file::Io;
 use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
-use crate::file::operations::{File, Mode};
+use crate::file::operations::{File, Mode, Shown};
 use crate::file::transfer::Transfer;
 use crate::file::view::View;
 use crate::fs::types::Ino;
 use crate::mm::UserSliceMut;
 use crate::wait::poll::PollTable;
+use alloc::string::String;
+use core::fmt::{self, Write};
 use hartline_linux::errno::Errno;
 
 /// An inotify instance, known by its inode ([`crate::fs::notify`]).
@@ -23,6 +25,19 @@ impl File for Inotify {
 
     fn name(&self) -> &'static str {
         "inotify"
+    }
+
+    fn show_fdinfo(&self, shown: &Shown<'_>, out: &mut String) -> fmt::Result {
+        let fs = &shown.vfs.fs;
+        for (number, watched, mask) in fs.notify.watches(shown.ino) {
+            let found = fs.attributes(watched, shown.process);
+            let (device, ino) = found.map_or((0, 0), |found| (found.device, found.ino));
+            writeln!(
+                out,
+                "inotify wd:{number:x} ino:{ino:x} sdev:{device:x} mask:{mask:x} ignored_mask:0 "
+            )?;
+        }
+        Ok(())
     }
 
     fn release(&self, io: &mut Io<'_>, ino: Ino, _: u32) {

@@ -32,6 +32,7 @@ mod resolver;
 pub mod signalfd;
 pub mod socket;
 mod sys_text;
+mod termios;
 #[cfg(test)]
 mod tests;
 pub mod timerfd;

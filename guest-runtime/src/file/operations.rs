@@ -8,13 +8,14 @@ use super::pty::pair::Ptys;
 use super::transfer::Transfer;
 use super::view::View;
 use super::{Io, Vfs};
-use crate::fs::process::FileId;
+use crate::fs::process::{FileId, Process};
 use crate::fs::types::Ino;
 use crate::mm::{UserSlice, UserSliceMut};
 use crate::wait::poll::PollTable;
 use crate::wait::{READABLE, WRITABLE};
+use alloc::string::String;
 use core::any::Any;
-use core::fmt::Debug;
+use core::fmt::{self, Debug};
 use core::ops::Range;
 use hartline_linux::errno::Errno;
 use hartline_linux::uio::Iovec;
@@ -107,6 +108,17 @@ pub enum Mapped {
     },
 }
 
+/// A description whose `fdinfo` is written.
+#[derive(Debug)]
+pub struct Shown<'a> {
+    /// The files of the VM.
+    pub vfs: &'a Vfs,
+    /// The process that the description is open in.
+    pub process: &'a Process,
+    /// The inode of the file.
+    pub ino: Ino,
+}
+
 /// The operations of an open file. The default of each is Linux's behaviour for a file without
 /// the operation.
 ///
@@ -120,6 +132,14 @@ pub trait File: Any + Debug {
     /// The name of a file without a place in the file system, in `/proc/PID/fd`.
     fn name(&self) -> &'static str {
         ""
+    }
+
+    /// Writes the lines of `/proc/PID/fdinfo/N` that only files of this kind have.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn show_fdinfo(&self, _shown: &Shown<'_>, _out: &mut String) -> fmt::Result {
+        Ok(())
     }
 
     /// Records that a description was opened.

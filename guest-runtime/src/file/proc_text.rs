@@ -3,6 +3,7 @@
 use super::Vfs;
 use super::description::MAX_FILES;
 use super::mount_text;
+use super::operations::Shown;
 use super::proc_net;
 use super::sys_text;
 use crate::credentials::Identifiers;
@@ -156,14 +157,12 @@ pub fn contents(
                 out,
                 "pos:\t{at}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t{ino}\n"
             );
-            for (number, watched, mask) in vfs.fs.notify.watches(file.ino) {
-                let found = vfs.fs.attributes(watched, process);
-                let (device, ino) = found.map_or((0, 0), |found| (found.device, found.ino));
-                let _ = writeln!(
-                    out,
-                    "inotify wd:{number:x} ino:{ino:x} sdev:{device:x} mask:{mask:x} ignored_mask:0 "
-                );
-            }
+            let shown = Shown {
+                vfs,
+                process,
+                ino: file.ino,
+            };
+            let _ = file.object.show_fdinfo(&shown, &mut out);
             return Ok(out.into_bytes());
         }
         None => node.text().ok_or(Errno::EINVAL)?,

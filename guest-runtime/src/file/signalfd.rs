@@ -3,13 +3,15 @@
 use super::readable;
 use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
-use crate::file::operations::{File, Mode};
+use crate::file::operations::{File, Mode, Shown};
 use crate::file::view::View;
 use crate::mm::user;
 use crate::wait::poll::PollTable;
 use crate::wait::time::NEVER;
 use crate::wait::{READABLE, Registration};
+use alloc::string::String;
 use core::cell::Cell;
+use core::fmt::{self, Write};
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_NONBLOCK;
 use hartline_linux::uio::Iovec;
@@ -31,6 +33,10 @@ impl File for SignalFd {
 
     fn name(&self) -> &'static str {
         "[signalfd]"
+    }
+
+    fn show_fdinfo(&self, _: &Shown<'_>, out: &mut String) -> fmt::Result {
+        writeln!(out, "sigmask:\t{:016x}", self.set.get())
     }
 
     /// Reads pending signals; waits for the first if the descriptor blocks.

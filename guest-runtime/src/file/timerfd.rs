@@ -1,16 +1,19 @@
 //! Timers (`timerfd_create`).
 
 use super::readable;
+use crate::arch::clock;
 use crate::file::caller::Caller;
 use crate::file::description::OpenFile;
-use crate::file::operations::{File, Mode};
+use crate::file::operations::{File, Mode, Shown};
 use crate::file::transfer::Transfer;
 use crate::file::view::View;
 use crate::mm::UserSliceMut;
 use crate::wait::WaitQueue;
 use crate::wait::poll::PollTable;
 use crate::wait::time::Timer;
+use alloc::string::String;
 use core::cell::Cell;
+use core::fmt::{self, Write};
 use hartline_linux::errno::Errno;
 use hartline_linux::uio::Iovec;
 
@@ -34,6 +37,21 @@ impl File for TimerFd {
 
     fn name(&self) -> &'static str {
         "[timerfd]"
+    }
+
+    fn show_fdinfo(&self, _: &Shown<'_>, out: &mut String) -> fmt::Result {
+        const SECOND: u64 = clock::SECOND;
+        let (clock, ticks, timer) = (self.clock, self.expirations.get(), self.timer.get());
+        let (left, interval) = (timer.left(clock::monotonic()), timer.interval);
+        write!(
+            out,
+            "clockid: {clock}\nticks: {ticks}\nsettime flags: 00\nit_value: ({}, {})\n\
+             it_interval: ({}, {})\n",
+            left / SECOND,
+            left % SECOND,
+            interval / SECOND,
+            interval % SECOND
+        )
     }
 
     fn read(&self, transfer: &mut Transfer<'_>, mut to: UserSliceMut<'_>) -> Result<usize, Errno> {

@@ -7,10 +7,12 @@ use super::Io;
 use super::asynchronous::FileEvents;
 use super::description::{OpenFile, OpenFiles, writes};
 use super::operations::Mode;
+use super::pty::pair;
 use crate::credentials::Credentials;
 use crate::fs::filesystem::{
     CGROUP_DEVICE, Clock, DEV_DEVICE, Dentry, FileSystem, NewInode, PROC_DEVICE, ROOT, SYSFS_DEVICE,
 };
+use crate::fs::inode::Attributes;
 use crate::fs::leases::Leases;
 use crate::fs::locks::{Locks, Owner};
 use crate::fs::mounts::Mount;
@@ -56,6 +58,18 @@ pub struct Vfs {
 }
 
 impl Vfs {
+    /// Whether a file of `/dev` belongs to the file system of pseudo-terminals: `/dev/pts` and its
+    /// slaves.
+    #[must_use]
+    pub fn is_in_devpts(&self, ino: Ino, found: &Attributes) -> bool {
+        let is_slave = matches!(
+            pair::Node::of(found.mode, found.rdev),
+            Some(pair::Node::Slave(_))
+        );
+        let is_root = |[directory, _]: [Ino; 2]| directory.0 == ino.0;
+        is_slave || self.pty_nodes.is_some_and(is_root)
+    }
+
     /// The files of a VM with the root `tree`, or a minimal one; changes take at most `limit`
     /// bytes. Also returns its first process, without open files. Bit n of `terminals`: stream n is
     /// the terminal, `/dev/console`.

@@ -239,8 +239,8 @@ impl FileSystem {
             let keep = mode & FALLOC_FL_KEEP_SIZE != 0;
             match mode & !FALLOC_FL_KEEP_SIZE {
                 0 => data.allocate(budget, from, to)?,
-                FALLOC_FL_PUNCH_HOLE if keep => data.punch(budget, from, to.min(data.size()))?,
-                FALLOC_FL_ZERO_RANGE => data.punch(budget, from, to.min(data.size()))?,
+                FALLOC_FL_PUNCH_HOLE if keep => data.punch(budget, from, to)?,
+                FALLOC_FL_ZERO_RANGE => data.punch(budget, from, to)?,
                 _ => return Err(Errno::EOPNOTSUPP),
             }
             match keep || to <= data.size() {

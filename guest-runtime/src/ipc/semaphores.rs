@@ -322,6 +322,13 @@ impl Semaphores {
         Ok(())
     }
 
+    /// Whether a process has done operations with `SEM_UNDO`.
+    #[must_use]
+    pub fn has_undo(&self, pid: u32) -> bool {
+        let mut own = self.adjustments.range((pid, i32::MIN)..=(pid, i32::MAX));
+        own.next().is_some()
+    }
+
     /// Reverses the operations with `SEM_UNDO` of a process that has ended. As on Linux, values stay
     /// between 0 and `SEMVMX`.
     pub fn undo(&mut self, pid: u32, now: i64, woken: &mut Vec<u32>) {

@@ -114,7 +114,11 @@ impl Network {
         let socket = self.get(id)?;
         let to = match (to, socket.peer, &socket.state) {
             (Some(to), ..) | (None, Some(to), _) => to,
-            (None, None, State::Disconnected) => return Err(Errno::ECONNREFUSED),
+            (None, None, State::Disconnected) => {
+                // The socket is not connected from now on.
+                self.get_mut(id)?.state = State::Idle;
+                return Err(Errno::ECONNREFUSED);
+            }
             _ => return Err(Errno::ENOTCONN),
         };
         if bytes.len() > socket.message_limit() {

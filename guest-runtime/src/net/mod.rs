@@ -458,7 +458,8 @@ impl Network {
                     _ => Errno::ENOTCONN,
                 });
             }
-            State::Disconnected => {}
+            // A socket for datagrams may still receive some from others.
+            State::Disconnected if socket.kind != Type::Datagram => {}
             _ => return Err(Errno::EAGAIN),
         }
         Ok(Received {

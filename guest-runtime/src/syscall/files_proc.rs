@@ -48,8 +48,18 @@ impl View<'_> {
 }
 
 impl System for View<'_> {
+    /// A process that has overwritten the NUL at their end shows a title instead, which may go on
+    /// in the environment.
     fn arguments(&self) -> Vec<u8> {
-        self.bytes(&self.process.arguments)
+        let (arguments, environment) = (&self.process.arguments, &self.process.environment);
+        let bytes = self.bytes(arguments);
+        if bytes.last().is_none_or(|&byte| byte == 0) || environment.start != arguments.end {
+            return bytes;
+        }
+        let mut title = self.bytes(&(arguments.start..environment.end));
+        let end = title.iter().position(|&byte| byte == 0);
+        title.truncate(end.unwrap_or(title.len()));
+        title
     }
 
     fn environment(&self) -> Vec<u8> {

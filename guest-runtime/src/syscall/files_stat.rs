@@ -8,7 +8,8 @@ use crate::file::mount_text::shown_id;
 use crate::file::operations::Mapped;
 use crate::fs::attributes::NewTime;
 use crate::fs::filesystem::{
-    ANONYMOUS_DEVICE, CGROUP_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE, SYSFS_DEVICE,
+    ANONYMOUS_DEVICE, CGROUP_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE, SOCKET_DEVICE,
+    SYSFS_DEVICE,
 };
 use crate::fs::inode::{Attributes, MAY_EXEC, MAY_WRITE};
 use crate::fs::mounts::Mount;
@@ -24,8 +25,8 @@ use hartline_linux::fcntl::{
 };
 use hartline_linux::limits::NAME_MAX;
 use hartline_linux::magic::{
-    ANON_INODE_FS_MAGIC, CGROUP2_SUPER_MAGIC, FUSE_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC,
-    PIPEFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TMPFS_MAGIC,
+    ANON_INODE_FS_MAGIC, CGROUP2_SUPER_MAGIC, DEVPTS_SUPER_MAGIC, FUSE_SUPER_MAGIC,
+    OVERLAYFS_SUPER_MAGIC, PIPEFS_MAGIC, PROC_SUPER_MAGIC, SOCKFS_MAGIC, SYSFS_MAGIC, TMPFS_MAGIC,
 };
 use hartline_linux::mount::{
     MS_NOATIME, MS_NODEV, MS_NODIRATIME, MS_NOEXEC, MS_NOSUID, MS_NOSYMFOLLOW, MS_STRICTATIME,
@@ -138,6 +139,8 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
         CGROUP_DEVICE => statfs.f_type = CGROUP2_SUPER_MAGIC,
         PIPE_DEVICE => statfs.f_type = PIPEFS_MAGIC,
         ANONYMOUS_DEVICE => statfs.f_type = ANON_INODE_FS_MAGIC,
+        SOCKET_DEVICE => statfs.f_type = SOCKFS_MAGIC,
+        DEV_DEVICE if vfs.is_in_devpts(ino, &attributes) => statfs.f_type = DEVPTS_SUPER_MAGIC,
         DEV_DEVICE => {}
         device if is_volume_device(device) => {
             let [size, blocks, free, available, files, free_files] =

@@ -33,6 +33,7 @@ mod mqueue;
 mod notify;
 mod other_process;
 mod poll;
+mod process_strings;
 mod random;
 mod scheduling;
 mod seccomp;

@@ -144,6 +144,14 @@ fn kcmp(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         KCMP_FILE => file(one, first_fd)?.cmp(&file(other, second_fd)?),
         KCMP_VM => one.space.cmp(&other.space),
         KCMP_FILES => one.files.fds.order(&other.files.fds),
+        // Processes without operations to undo share "none".
+        KCMP_SYSVSEM
+            if ![one, other]
+                .iter()
+                .any(|p| kernel.ipc.semaphores.has_undo(p.pid)) =>
+        {
+            Ordering::Equal
+        }
         KCMP_FS | KCMP_SIGHAND | KCMP_IO | KCMP_SYSVSEM => one.pid.cmp(&other.pid),
         _ => return Err(Errno::EINVAL),
     }))

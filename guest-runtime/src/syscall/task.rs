@@ -21,8 +21,8 @@ use hartline_linux::membarrier::{
 };
 use hartline_linux::prctl::{
     PR_GET_CHILD_SUBREAPER, PR_GET_DUMPABLE, PR_GET_NAME, PR_GET_PDEATHSIG, PR_GET_SECCOMP,
-    PR_GET_TIMERSLACK, PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_PDEATHSIG,
-    PR_SET_SECCOMP, PR_SET_TIMERSLACK,
+    PR_GET_TIMERSLACK, PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_MM, PR_SET_NAME,
+    PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_TIMERSLACK,
 };
 use hartline_linux::resource::{
     PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_CPU, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF,
@@ -497,6 +497,7 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             let is_subreaper = u32::from(kernel.process().is_subreaper);
             user::write(kernel.memory_mut(), argument, &is_subreaper)?;
         }
+        PR_SET_MM => return super::process_strings::set(kernel, arguments),
         PR_SET_TIMERSLACK => {
             let task = kernel.task_mut();
             task.timer_slack[0] = match argument.cast_signed() {

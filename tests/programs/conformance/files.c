@@ -3,6 +3,7 @@
 #include "check.h"
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -381,6 +382,22 @@ static void elsewhere(void) {
     GIVES(unlink("linked"), 0);
 }
 
+// A hole over the last page of a file frees it.
+static void holes(void) {
+    struct stat found;
+    struct statfs system;
+    int fd = open("hole", O_CREAT | O_RDWR | O_TRUNC, 0600);
+    GIVES(write(fd, "hello", 5), 5);
+    GIVES(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+    CHECK(fstat(fd, &found) == 0 && found.st_size == 5);
+    // Other file systems than tmpfs may decide on blocks later.
+    if (fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC) CHECK(found.st_blocks == 0);
+    char byte = 'x';
+    CHECK(pread(fd, &byte, 1, 4) == 1 && byte == 0);
+    close(fd);
+    GIVES(unlink("hole"), 0);
+}
+
 int main(int count, char **arguments) {
     if (getenv("PAUSE")) pause();
     enter(count, arguments);
@@ -392,6 +409,7 @@ int main(int count, char **arguments) {
     links();
     renaming();
     descriptors();
+    holes();
     elsewhere();
     // qemu itself opens the program.
     if (!emulated) running();

@@ -8,12 +8,16 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/klog.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
+#include <sys/timerfd.h>
 #include <sys/utsname.h>
 
 static char text[1 << 16];
@@ -500,6 +504,79 @@ static void settings(void) {
     }
 }
 
+// Whether a line of fdinfo of the descriptor begins like this.
+static int shows(int fd, const char *start) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    FILE *file = fopen(path, "r");
+    int found = 0;
+    while (file && fgets(line, sizeof line, file))
+        found |= strncmp(line, start, strlen(start)) == 0;
+    if (file) fclose(file);
+    return found;
+}
+
+// What /proc/PID/fdinfo has besides position and flags.
+static void descriptors(void) {
+    char line[64];
+    pid_t child = CHILD(pause());
+    int fd = syscall(SYS_pidfd_open, child, 0);
+    snprintf(line, sizeof line, "Pid:\t%d\n", child);
+    CHECK(shows(fd, line));
+    snprintf(line, sizeof line, "NSpid:\t%d\n", child);
+    CHECK(shows(fd, line));
+    kill(child, SIGKILL);
+    status_of(child);
+    CHECK(shows(fd, "Pid:\t-1\n"));
+    close(fd);
+    fd = eventfd(0x1f, EFD_SEMAPHORE);
+    CHECK(shows(fd, "eventfd-count:               1f\n"));
+    CHECK(shows(fd, "eventfd-semaphore: 1\n"));
+    int list = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 0xabc};
+    GIVES(epoll_ctl(list, EPOLL_CTL_ADD, fd, &event), 0);
+    // EPOLLERR and EPOLLHUP are always watched, and Linux shows them.
+    snprintf(line, sizeof line, "tfd: %8d events: %8x data: %16x  pos:0 ino:", fd,
+             EPOLLIN | EPOLLERR | EPOLLHUP, 0xabc);
+    CHECK(shows(list, line));
+    close(list), close(fd);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    fd = signalfd(-1, &set, 0);
+    CHECK(shows(fd, "sigmask:\t0000000000000200\n"));
+    close(fd);
+    fd = timerfd_create(CLOCK_BOOTTIME, 0);
+    struct itimerspec when = {.it_value = {1000, 0}, .it_interval = {7, 5}};
+    GIVES(timerfd_settime(fd, 0, &when, NULL), 0);
+    CHECK(shows(fd, "clockid: 7\n") && shows(fd, "ticks: 0\n"));
+    CHECK(shows(fd, "it_value: (999, ") && shows(fd, "it_interval: (7, 5)\n"));
+    close(fd);
+}
+
+// PR_SET_MM moves the strings that cmdline shows.
+static void retitling(void) {
+    char *title = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char text[32] = "";
+    strcpy(title, "a title");
+    FAILS(prctl(PR_SET_MM, PR_SET_MM_ARG_START, title, 1, 0), EINVAL);
+    // The end first, if the start would be behind it.
+    unsigned long end = (unsigned long)title + 8;
+    if (prctl(PR_SET_MM, PR_SET_MM_ARG_START, title, 0, 0) < 0) {
+        // Without CAP_SYS_RESOURCE, which root may lack in a container.
+        if (errno == EPERM) return;
+        GIVES(prctl(PR_SET_MM, PR_SET_MM_ARG_END, end, 0, 0), 0);
+        GIVES(prctl(PR_SET_MM, PR_SET_MM_ARG_START, title, 0, 0), 0);
+    }
+    GIVES(prctl(PR_SET_MM, PR_SET_MM_ARG_END, end, 0, 0), 0);
+    FAILS(prctl(PR_SET_MM, PR_SET_MM_ARG_END, title - 1, 0, 0), EINVAL);
+    FAILS(prctl(PR_SET_MM, PR_SET_MM_ARG_START, 0, 0, 0), EINVAL);
+    int fd = open("/proc/self/cmdline", O_RDONLY);
+    GIVES(read(fd, text, sizeof text), 8);
+    CHECK(strcmp(text, "a title") == 0);
+    close(fd);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     self();
@@ -513,6 +590,8 @@ int main(int count, char **arguments) {
         kernel_log();
         processors();
         groups();
+        descriptors();
+        CHILD_EXITS(0, int before = failures; retitling(); _exit(failures != before));
         CHILD_EXITS(0, int before = failures; renaming(); _exit(failures != before));
     }
     settings();

@@ -265,6 +265,13 @@ static void local(void) {
     memcpy(CMSG_DATA(&control.header), &bad, sizeof(int));
     FAILS(sendmsg(client, &message, 0), EBADF);
     close(received), close(ends[1]), close(server), close(client), close(listener);
+    // Datagrams have no end: others may still send some.
+    GIVES(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair), 0);
+    close(pair[1]);
+    FAILS(recv(pair[0], buffer, 10, MSG_DONTWAIT), EAGAIN);
+    FAILS(send(pair[0], "x", 1, 0), ECONNREFUSED);
+    FAILS(send(pair[0], "x", 1, 0), ENOTCONN);
+    close(pair[0]);
 }
 
 // The length of the next datagram, or -1.

@@ -1,6 +1,6 @@
 //! Requests on pseudo-terminals (ioctl_tty(2)).
 
-use super::Slave;
+use super::{Slave, settings};
 use crate::convert::low_u32;
 use crate::file::caller::{Caller, Identity};
 use crate::file::pty::pair::{PtyId, Ptys};
@@ -9,13 +9,13 @@ use hartline_linux::capability::CAP_SYS_ADMIN;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_CLOEXEC;
 use hartline_linux::ioctls::{
-    TCFLSH, TCGETS, TCSBRK, TCSBRKP, TCSETS, TCSETSF, TCSETSW, TCXONC, TIOCGPGRP, TIOCGPKT,
-    TIOCGPTLCK, TIOCGPTN, TIOCGPTPEER, TIOCGSID, TIOCGWINSZ, TIOCNOTTY, TIOCOUTQ, TIOCPKT,
-    TIOCPKT_FLUSHREAD, TIOCPKT_FLUSHWRITE, TIOCSCTTY, TIOCSIG, TIOCSPGRP, TIOCSPTLCK, TIOCSWINSZ,
+    TCFLSH, TCSBRK, TCSBRKP, TCXONC, TIOCGPGRP, TIOCGPKT, TIOCGPTLCK, TIOCGPTN, TIOCGPTPEER,
+    TIOCGSID, TIOCGWINSZ, TIOCNOTTY, TIOCOUTQ, TIOCPKT, TIOCPKT_FLUSHREAD, TIOCPKT_FLUSHWRITE,
+    TIOCSCTTY, TIOCSIG, TIOCSPGRP, TIOCSPTLCK, TIOCSWINSZ,
 };
 use hartline_linux::signal::{SIGCONT, SIGHUP};
 use hartline_linux::termbits::{
-    TCIFLUSH, TCIOFF, TCIOFLUSH, TCION, TCOFLUSH, TCOOFF, TCOON, Termios, VSTART, VSTOP, Winsize,
+    TCIFLUSH, TCIOFF, TCIOFLUSH, TCION, TCOFLUSH, TCOOFF, TCOON, VSTART, VSTOP, Winsize,
 };
 
 /// The side of a pseudo-terminal pair that a request is for.
@@ -28,7 +28,7 @@ pub struct Side {
 }
 
 /// The pairs of the VM.
-fn ptys(caller: &mut dyn Caller) -> &mut Ptys {
+pub(super) fn ptys(caller: &mut dyn Caller) -> &mut Ptys {
     caller.io().0.ptys
 }
 
@@ -46,22 +46,10 @@ pub(super) fn ioctl(
     if !side.is_master && ptys(caller).get(id)?.is_hung_up() {
         return Err(Errno::EIO);
     }
+    if let Some(done) = settings::ioctl(caller, side, request, address)? {
+        return Ok(done);
+    }
     match request {
-        TCGETS => {
-            let settings = ptys(caller).get(id)?.line.termios;
-            user::write(caller.memory(), address, &settings)?;
-        }
-        TCSETS | TCSETSW | TCSETSF => {
-            check_change(caller, side)?;
-            let settings: Termios = user::read(caller.memory(), address)?;
-            ptys(caller).change_line(id, |line| {
-                if request == TCSETSF {
-                    line.flush_input();
-                    line.set_packet_status(TIOCPKT_FLUSHREAD);
-                }
-                line.set(settings);
-            })?;
-        }
         // Written output is already displayed, and no serial line can send a break.
         TCSBRK | TCSBRKP => check_change(caller, side)?,
         TCXONC | TCFLSH => {
@@ -226,7 +214,7 @@ fn take_control(caller: &mut dyn Caller, id: PtyId, force: u64) -> Result<u64, E
 
 /// Checks that the running process may change a terminal's settings: a background process is
 /// stopped.
-fn check_change(caller: &mut dyn Caller, side: Side) -> Result<(), Errno> {
+pub(super) fn check_change(caller: &mut dyn Caller, side: Side) -> Result<(), Errno> {
     let pair = ptys(caller).get(side.id)?;
     let (session, foreground) = (pair.session, pair.foreground);
     match side.is_master {

@@ -3,6 +3,7 @@
 mod ioctl;
 pub mod line;
 pub mod pair;
+mod settings;
 
 use crate::arch::clock;
 use crate::file::Io;

@@ -16,16 +16,18 @@ use crate::wait::{ALL, WRITABLE, WaitQueue};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
+use hartline_linux::capability::CAP_SYS_ADMIN;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_NOCTTY;
 use hartline_linux::signal::{SIGCONT, SIGHUP, SIGWINCH};
 use hartline_linux::stat::{S_IFCHR, S_IFMT};
-use hartline_linux::termbits::Winsize;
+use hartline_linux::termbits::{Termios, Winsize};
+use zerocopy::FromZeros;
 
 /// Most pairs (`kernel.pty.max`).
 const MAX_PAIRS: usize = 4096;
 /// Major number of slaves (`UNIX98_PTY_SLAVE_MAJOR`).
-const SLAVE_MAJOR: u64 = 136;
+pub(super) const SLAVE_MAJOR: u64 = 136;
 /// Group `tty`, which slaves belong to.
 const GROUP: u32 = 5;
 
@@ -78,6 +80,10 @@ pub struct Pty {
     pub foreground: u32,
     /// The slave is locked (`TIOCSPTLCK`).
     pub locked: bool,
+    /// The slave cannot be opened again, except with `CAP_SYS_ADMIN` (`TIOCEXCL`).
+    pub is_exclusive: bool,
+    /// The bits that are set here cannot be changed (`TIOCSLCKTRMIOS`).
+    pub fixed: Termios,
     /// Packet mode is on (`TIOCPKT`).
     packets: bool,
     /// The parties that wait for the master and for the slave.
@@ -239,7 +245,8 @@ impl Ptys {
     /// `flags` contains `O_NOCTTY`. Returns the inode of its node.
     ///
     /// # Errors
-    /// `EIO` if there is no such pair, its master is closed, or it is locked.
+    /// `EIO` if there is no such pair, its master is closed, or it is locked; `EBUSY` if it is in
+    /// use and exclusive.
     pub(crate) fn open_slave(
         &mut self,
         process: &Process,
@@ -250,6 +257,9 @@ impl Ptys {
         let pair = self.get_mut(id)?;
         if pair.locked || !pair.master {
             return Err(Errno::EIO);
+        }
+        if pair.is_exclusive && pair.slaves > 0 && !process.cred.has(CAP_SYS_ADMIN) {
+            return Err(Errno::EBUSY);
         }
         let is_leader = process.session == process.pid;
         if flags & O_NOCTTY == 0 && is_leader && !controls && pair.session == 0 {
@@ -429,6 +439,8 @@ impl Io<'_> {
             session: 0,
             foreground: 0,
             locked: true,
+            is_exclusive: false,
+            fixed: Termios::new_zeroed(),
             packets: false,
             waiters: Default::default(),
             ino: node,

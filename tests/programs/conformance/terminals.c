@@ -1,0 +1,113 @@
+// Settings of pseudo-terminals.
+#define _GNU_SOURCE
+#include "check.h"
+#include <fcntl.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+
+// Linux's structures: those of the C library are others.
+struct kernel_termios {
+    unsigned iflag, oflag, cflag, lflag;
+    unsigned char line, cc[19];
+};
+struct kernel_termios2 {
+    struct kernel_termios termios;
+    unsigned ispeed, ospeed;
+};
+struct kernel_termio {
+    unsigned short iflag, oflag, cflag, lflag;
+    unsigned char line, cc[8];
+};
+enum {
+    K_TCGETS = 0x5401, K_TCSETS = 0x5402,
+    K_TCGETA = 0x5405, K_TCSETA = 0x5406,
+    K_ECHO = 8, K_CBAUD = 0x100f, K_BOTHER = 0x1000, K_B9600 = 13, K_CLOCAL = 0x800,
+};
+#define K_TCGETS2 0x802c542aul
+#define K_TCSETS2 0x402c542bul
+
+static int master, slave;
+
+// The three structures show the same settings.
+static void structures(void) {
+    struct kernel_termios plain;
+    struct kernel_termios2 with_speeds;
+    struct kernel_termio old;
+    GIVES(ioctl(slave, K_TCGETS, &plain), 0);
+    GIVES(ioctl(slave, K_TCGETS2, &with_speeds), 0);
+    GIVES(ioctl(slave, K_TCGETA, &old), 0);
+    CHECK(memcmp(&plain, &with_speeds.termios, sizeof plain) == 0);
+    CHECK(with_speeds.ispeed == 38400 && with_speeds.ospeed == 38400);
+    CHECK(old.lflag == (unsigned short)plain.lflag && old.cc[0] == plain.cc[0]);
+    old.lflag &= ~K_ECHO;
+    old.cc[0] = 'q';
+    GIVES(ioctl(slave, K_TCSETA, &old), 0);
+    GIVES(ioctl(slave, K_TCGETS, &plain), 0);
+    CHECK((plain.lflag & K_ECHO) == 0 && plain.cc[0] == 'q');
+    with_speeds.termios.cflag = (with_speeds.termios.cflag & ~K_CBAUD) | K_B9600;
+    GIVES(ioctl(slave, K_TCSETS2, &with_speeds), 0);
+    GIVES(ioctl(slave, K_TCGETS2, &with_speeds), 0);
+    CHECK(with_speeds.ospeed == 9600);
+    CHECK((with_speeds.termios.lflag & K_ECHO) != 0);
+    FAILS(ioctl(slave, K_TCGETS2, NULL), EFAULT);
+}
+
+// Settings that are fixed do not change.
+static void fixed(void) {
+    struct kernel_termios settings, bits;
+    GIVES(ioctl(slave, TIOCGLCKTRMIOS, &bits), 0);
+    CHECK(bits.lflag == 0 && bits.cc[0] == 0);
+    if (geteuid() != 0) return;
+    bits.lflag = K_ECHO;
+    bits.cc[0] = 1;
+    GIVES(ioctl(slave, TIOCSLCKTRMIOS, &bits), 0);
+    GIVES(ioctl(slave, K_TCGETS, &settings), 0);
+    unsigned lflag = settings.lflag;
+    unsigned char interrupt = settings.cc[0];
+    settings.lflag = 0;
+    settings.cc[0] = 'z';
+    GIVES(ioctl(slave, K_TCSETS, &settings), 0);
+    GIVES(ioctl(slave, K_TCGETS, &settings), 0);
+    CHECK(settings.lflag == (lflag & K_ECHO) && settings.cc[0] == interrupt);
+    bits.lflag = bits.cc[0] = 0;
+    GIVES(ioctl(slave, TIOCSLCKTRMIOS, &bits), 0);
+}
+
+static void others(void) {
+    int value = 7;
+    GIVES(ioctl(slave, TIOCGETD, &value), 0);
+    CHECK(value == 0);
+    GIVES(ioctl(slave, TIOCSETD, &value), 0);
+    value = 1;
+    GIVES(ioctl(slave, TIOCSSOFTCAR, &value), 0);
+    value = 0;
+    GIVES(ioctl(slave, TIOCGSOFTCAR, &value), 0);
+    CHECK(value == 1);
+    GIVES(ioctl(slave, TIOCEXCL), 0);
+    GIVES(ioctl(slave, TIOCGEXCL, &value), 0);
+    CHECK(value == 1);
+    GIVES(ioctl(slave, TIOCNXCL), 0);
+    struct stat found;
+    GIVES(fstat(slave, &found), 0);
+    GIVES(ioctl(slave, TIOCGDEV, &value), 0);
+    CHECK((unsigned)value == found.st_rdev);
+    struct statfs system;
+    GIVES(fstatfs(slave, &system), 0);
+    CHECK(system.f_type == 0x1cd1);
+    FAILS(ioctl(slave, 0x54ff, &value), ENOTTY);
+}
+
+int main(int count, char **arguments) {
+    enter(count, arguments);
+    GIVES(openpty(&master, &slave, NULL, NULL, NULL), 0);
+    // qemu has its own table of requests.
+    if (!emulated) {
+        structures();
+        fixed();
+        others();
+    }
+    return finish("terminals");
+}
