@@ -12,7 +12,7 @@ BUSY_SECONDS ?= 3600
 SEEDS ?= 100
 MODELS := cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/models
 
-.PHONY: help setup test-setup update-lock build build-bench run test test-long test-packages test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
+.PHONY: help setup test-setup update-lock build build-bench run test test-long test-packages test-suites test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -48,6 +48,10 @@ test-long: build test-setup ## Run random system calls and eight VMs at once for
 test-packages: build test-setup ## Run workloads of a hundred Debian packages, and write docs/programs.md (as root, an hour)
 	HARTLINE=$(abspath $(RELEASE))/hartline HARTLINE_WRITE_PROGRAMS=1 \
 		cargo test --release --locked --workspace --no-fail-fast --test packages --test servers -- --include-ignored
+
+test-suites: build test-setup ## Run test suites of other projects, and write docs/suites.md (as root, two hours)
+	HARTLINE=$(abspath $(RELEASE))/hartline HARTLINE_WRITE_SUITES=1 \
+		cargo test --release --locked --workspace --no-fail-fast --test suites -- --include-ignored
 
 test-emulated: deb test-setup ## Test interrupts, and the service with systemd, on emulated SVM and VT-x (minutes)
 	@$(SETUP)/setup.sh emulated

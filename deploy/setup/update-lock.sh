@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Write debian.lock anew from the signed indexes, with every package that the set-up,
-# the tests and the benchmarks name, and tests/packages/debian.lock with all that the
-# workloads of `make test-packages` need.
+# the tests and the benchmarks name, and the lock files in tests/packages with all that
+# `make test-packages` and `make test-suites` need.
 #
 #   update-lock.sh [--fresh]
 #
@@ -75,9 +75,11 @@ for arch in amd64 riscv64; do
 done
 finish
 
-begin "$root/tests/packages/debian.lock" \
-    "Debian packages of the workloads (workloads.txt), and all that they depend on." \
-    "\`make update-lock\` writes this file." \
-    "ARCH PACKAGE VERSION PATH SHA256: PATH is below the base URL of a mirror."
-add riscv64 --closure $("$root/tests/packages/root.sh" --packages)
-finish
+for list in workloads suites; do
+    begin "$root/tests/packages/$list.lock" \
+        "Debian packages of $list.txt, and all that they depend on." \
+        "\`make update-lock\` writes this file." \
+        "ARCH PACKAGE VERSION PATH SHA256: PATH is below the base URL of a mirror."
+    add riscv64 --closure $("$root/tests/packages/root.sh" --packages $list)
+    finish
+done

@@ -1,33 +1,34 @@
 #!/usr/bin/env bash
-# Make the root directory of the workloads (workloads.txt), with Debian's riscv64 packages.
+# Make the root directory of the scripts in LIST.txt, with Debian's riscv64 packages.
 #
-#   root.sh OUT
-#   root.sh --packages
+#   root.sh OUT LIST
+#   root.sh --packages LIST
 #
+# LIST is `workloads` or `suites`.
 # OUT/root/      the packages, unpacked, and what their maintainer scripts would have
 #                made, as far as the workloads need it
 # OUT/root.erofs the same as an EROFS image
 #
-# --packages prints the packages that the workloads name, for update-lock.sh. debian.lock
-# beside this file has them and all that they depend on.
+# --packages prints the packages that the scripts name, for update-lock.sh. LIST.lock beside
+# this file has them and all that they depend on.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 fetch=$here/../../deploy/setup/fetch-debian.sh
 
-if [ $# -ne 1 ]; then
-    echo "usage: $0 OUT | --packages" >&2
+if [ $# -ne 2 ]; then
+    echo "usage: $0 OUT|--packages workloads|suites" >&2
     exit 2
 fi
-if [ "$1" = --packages ]; then
-    awk '$1 == "===" { for (i = 2; i <= NF; i++) print $i }' "$here/workloads.txt" | LC_ALL=C sort -u
+out=$1 list=$here/$2.txt lock=$here/$2.lock
+if [ "$out" = --packages ]; then
+    awk '$1 == "===" { for (i = 2; i <= NF; i++) print $i }' "$list" | LC_ALL=C sort -u
     exit
 fi
-out=$1
 mkdir -p "$out/root"
-HARTLINE_LOCK=$here/debian.lock "$fetch" riscv64 "$out/root" \
-    $(awk '$1 == "riscv64" { print $2 }' "$here/debian.lock")
+HARTLINE_LOCK=$lock "$fetch" riscv64 "$out/root" \
+    $(awk '$1 == "riscv64" { print $2 }' "$lock")
 ready=$out/ready
-if [ "$ready" -nt "$here/debian.lock" ] && [ "$ready" -nt "$0" ] && [ -e "$out/root.erofs" ]; then
+if [ "$ready" -nt "$lock" ] && [ "$ready" -nt "$0" ] && [ -e "$out/root.erofs" ]; then
     exit
 fi
 cd "$out/root"

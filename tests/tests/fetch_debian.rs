@@ -551,8 +551,10 @@ fn update_lock() -> Result<()> {
     expect_eq("lock", lines(&lock)?, expected)?;
     // With all that the package depends on.
     let expected = meta.lock_line() + &kernel.lock_line();
-    let workloads = folder.join("tests/packages/debian.lock");
-    expect_eq("lock of the workloads", lines(&workloads)?, expected)?;
+    for list in ["workloads", "suites"] {
+        let lock = folder.join(format!("tests/packages/{list}.lock"));
+        expect_eq(list, lines(&lock)?, expected.clone())?;
+    }
     let left = names(&folder.join("deploy/setup"));
     let temporary = left.iter().filter(|name| name.starts_with("debian.lock."));
     expect_eq("temporary files", temporary.count(), 0)?;
@@ -612,16 +614,20 @@ fn complete_lock() -> Result<()> {
             missing.extend(wanted.filter(|package| !locked.contains(package)));
         }
     }
-    let text = fs::read_to_string(root.join("tests/packages/debian.lock"))?;
-    let script = root.join("tests/packages/root.sh");
-    let outcome = process::run(Command::new(script).arg("--packages"), b"")?;
-    for name in outcome.stdout_text().lines() {
-        if !text.contains(&format!("\n{ARCH} {name} ")) {
-            missing.push(format!("{ARCH} {name}"));
+    for list in ["workloads", "suites"] {
+        let text = fs::read_to_string(root.join(format!("tests/packages/{list}.lock")))?;
+        let script = root.join("tests/packages/root.sh");
+        let outcome = process::run(Command::new(script).args(["--packages", list]), b"")?;
+        let packages = outcome.stdout_text();
+        expect_eq(list, (outcome.code, packages.is_empty()), (0, false))?;
+        for name in packages.lines() {
+            if !text.contains(&format!("\n{ARCH} {name} ")) {
+                missing.push(format!("{list}: {ARCH} {name}"));
+            }
         }
     }
     expect_eq(
-        "not in debian.lock, run make update-lock",
+        "not in a lock file, run make update-lock",
         missing,
         Vec::<String>::new(),
     )

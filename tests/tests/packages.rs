@@ -3,15 +3,15 @@
 //! rows of `docs/programs.md`.
 
 use hartline_tests::compare::check_equal;
-use hartline_tests::packages::{Workload, path, root, run, timed, workloads};
+use hartline_tests::packages::{List, Workload, path, reference, run, timed};
 use hartline_tests::process::Outcome;
 use hartline_tests::suite::Suite;
-use hartline_tests::{Result, paths, reference};
+use hartline_tests::{Result, paths};
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Write;
 use std::fs;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ struct Times {
 type Results = Arc<Mutex<BTreeMap<String, std::result::Result<Times, String>>>>;
 
 fn main() -> ExitCode {
-    let workloads = match workloads() {
+    let workloads = match List::Workloads.scripts() {
         Ok(workloads) => workloads,
         Err(error) => {
             eprintln!("packages: {}", error.message().unwrap_or("it failed"));
@@ -64,18 +64,6 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// The packages' versions of `debian.lock`.
-fn versions() -> Result<BTreeMap<String, String>> {
-    let lock = fs::read_to_string(path("tests/packages/debian.lock"))?;
-    let lines = lock.lines().filter(|line| !line.starts_with('#'));
-    Ok(lines
-        .filter_map(|line| {
-            let mut words = line.split(' ').skip(1);
-            Some((words.next()?.to_owned(), words.next()?.to_owned()))
-        })
-        .collect())
-}
-
 /// Checks that the page has a row and the script of every workload, and no other rows.
 fn check_page(workloads: &[Workload]) -> Result<()> {
     let page = fs::read_to_string(path(PAGE))?;
@@ -96,18 +84,13 @@ fn check_page(workloads: &[Workload]) -> Result<()> {
 
 /// Runs a workload under the reference and twice under Hartline.
 fn compare(workload: &Workload) -> Result<Times> {
-    let (root, image) = root()?;
-    let (expected, qemu) = timed(Command::new(path("tests/packages/reference.sh")).args([
-        reference::binary()?.as_os_str(),
-        reference::CPU.as_ref(),
-        root.as_os_str(),
-        workload.script.as_ref(),
-    ]))?;
+    let (root, image) = List::Workloads.root()?;
+    let (expected, qemu) = timed(&mut reference(&workload.script, root)?)?;
     let cache = paths::work().join(format!("packages-{}", workload.package));
     let _ = fs::remove_dir_all(&cache);
-    let (first, first_time) = run(&workload.script, image, &cache)?;
+    let (first, first_time) = timed(&mut run(&workload.script, image, &cache, 1)?)?;
     check_same("first run", &expected, &first)?;
-    let (second, second_time) = run(&workload.script, image, &cache)?;
+    let (second, second_time) = timed(&mut run(&workload.script, image, &cache, 1)?)?;
     check_same("second run", &expected, &second)?;
     fs::remove_dir_all(&cache)?;
     Ok(Times {
@@ -153,7 +136,7 @@ fn page(
     workloads: &[Workload],
     results: &BTreeMap<String, std::result::Result<Times, String>>,
 ) -> Result<String> {
-    let (versions, old) = (versions()?, rows());
+    let (versions, old) = (List::Workloads.versions()?, rows());
     let mut table = String::new();
     for Workload { package, .. } in workloads {
         let version = versions.get(package).map_or("", String::as_str);

@@ -4,9 +4,10 @@
 
 use hartline_tests::compare::check_equal;
 use hartline_tests::dynamic::Root;
+use hartline_tests::packages::{self, List};
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
-use hartline_tests::{Result, hartline, packages, paths, tree};
+use hartline_tests::{Result, hartline, paths, tree};
 use std::fs;
 use std::process::{Command, ExitCode};
 
@@ -295,17 +296,17 @@ fn debian(name: &str, script: &Script, expected: &[&str]) -> Result<()> {
     let script = match script {
         Script::Text(text) => (*text).to_owned(),
         Script::Workload(package) => {
-            let mut workloads = packages::workloads()?.into_iter();
+            let mut workloads = List::Workloads.scripts()?.into_iter();
             let found = workloads.find(|workload| workload.package == *package);
             found
                 .ok_or_else(|| format!("no workload {package}"))?
                 .script
         }
     };
-    let (_, image) = packages::root()?;
+    let (_, image) = List::Workloads.root()?;
     let cache = paths::work().join(format!("servers-{}", name.replace(' ', "-")));
     let _ = fs::remove_dir_all(&cache);
-    let (outcome, _) = packages::run(&script, image, &cache)?;
+    let (outcome, _) = packages::timed(&mut packages::run(&script, image, &cache, 1)?)?;
     fs::remove_dir_all(&cache)?;
     let text = outcome.stdout_text();
     match text.lines().eq(expected.iter().copied()) {
