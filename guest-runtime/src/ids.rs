@@ -68,3 +68,7 @@ pub struct FileId(pub u64);
 pub const FIRST: u32 = 1;
 /// The value for no session.
 pub const NO_SESSION: u32 = u32::MAX;
+
+/// Names of the network interfaces, by their index from 1: the loopback interface, and the one that
+/// leads out of the VM, if there is one.
+pub const INTERFACES: [&str; 2] = ["lo", "eth0"];

@@ -1,6 +1,6 @@
 //! Contents of the files of `/proc/net` (proc_pid_net(5)).
 
-use crate::fs::proc::Text;
+use crate::fs::proc::{Node, Text};
 use crate::net::Network;
 use crate::net::address::{Address, Family};
 use crate::net::interfaces::{Interface, RouteEntry, netmask};
@@ -10,6 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{Result, Write};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use hartline_linux::if_::{ARPHRD_ETHER, ARPHRD_LOOPBACK, IFF_LOWER_UP, IFF_RUNNING};
 use hartline_linux::if_addr::IFA_F_PERMANENT;
 use hartline_linux::tcp::{TCP_CLOSE, TCP_ESTABLISHED};
 
@@ -27,6 +28,47 @@ pub(super) fn write(out: &mut String, text: Text, net: &Network) {
         Text::NetUnix => unix(out, net),
         _ => Ok(()),
     };
+}
+
+/// Writes a file of `/sys/class/net/NAME`: the fact that the file's name says.
+pub(super) fn interface(out: &mut String, node: Node, net: &Network) {
+    let mut interfaces = net.interfaces().into_iter();
+    let found = interfaces.find(|interface| Some(interface.index) == node.interface());
+    let Some(found) = found else { return };
+    let [received, sent] = found.traffic;
+    let is_loopback = found.is_loopback();
+    let broadcast = if is_loopback { [0; 6] } else { [0xff; 6] };
+    // Writing to a string does not fail.
+    let _ = match node.name().as_slice() {
+        b"address" => mac(out, found.mac),
+        b"broadcast" => mac(out, broadcast),
+        b"addr_len" => writeln!(out, "{}", found.mac.len()),
+        // Without the flags that the kernel computes.
+        b"flags" => writeln!(out, "{:#x}", found.flags & !(IFF_RUNNING | IFF_LOWER_UP)),
+        b"ifindex" | b"iflink" => writeln!(out, "{}", found.index),
+        b"mtu" => writeln!(out, "{}", found.mtu),
+        b"operstate" => out.write_str(if is_loopback { "unknown\n" } else { "up\n" }),
+        b"type" => {
+            let kind = if is_loopback {
+                ARPHRD_LOOPBACK
+            } else {
+                ARPHRD_ETHER
+            };
+            writeln!(out, "{kind}")
+        }
+        b"uevent" => write!(out, "INTERFACE={}\nIFINDEX={}\n", found.name, found.index),
+        b"rx_bytes" => writeln!(out, "{}", received.bytes),
+        b"rx_packets" => writeln!(out, "{}", received.packets),
+        b"rx_errors" => writeln!(out, "{}", received.errors),
+        b"tx_bytes" => writeln!(out, "{}", sent.bytes),
+        b"tx_packets" => writeln!(out, "{}", sent.packets),
+        b"tx_errors" => writeln!(out, "{}", sent.errors),
+        _ => Ok(()),
+    };
+}
+
+fn mac(out: &mut String, [a, b, c, d, e, f]: [u8; 6]) -> Result {
+    writeln!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }
 
 fn devices(out: &mut String, interfaces: &[Interface]) -> Result {

@@ -201,6 +201,7 @@ pub fn contents(
         | Text::NetUdp
         | Text::NetUdp6
         | Text::NetUnix => proc_net::write(&mut out, text, net),
+        Text::Interface => proc_net::interface(&mut out, node, net),
         Text::CpuSet
         | Text::CpuMask
         | Text::OneCpu

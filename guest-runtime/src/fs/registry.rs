@@ -3,6 +3,7 @@
 use super::process::Process;
 use super::types::Ino;
 use crate::credentials::Credentials;
+use crate::ids::INTERFACES;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -17,11 +18,13 @@ struct Entry {
     threads: BTreeSet<u32>,
 }
 
-/// All processes, zombies included, and the number of processors. Clones share one registry.
+/// All processes, zombies included, and the numbers of processors and network interfaces. Clones
+/// share one registry.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     entries: Rc<RefCell<BTreeMap<u32, Entry>>>,
     processors: Rc<Cell<u32>>,
+    interfaces: Rc<Cell<usize>>,
 }
 
 impl Registry {
@@ -76,6 +79,16 @@ impl Registry {
     #[must_use]
     pub fn processors(&self) -> u32 {
         self.processors.get()
+    }
+
+    /// Sets the number of network interfaces.
+    pub fn set_interfaces(&self, number: usize) {
+        self.interfaces.set(number);
+    }
+
+    /// The names of the network interfaces.
+    pub fn interfaces(&self) -> &'static [&'static str] {
+        &INTERFACES[..self.interfaces.get().min(INTERFACES.len())]
     }
 
     /// The file state of a process.

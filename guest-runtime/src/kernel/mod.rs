@@ -193,6 +193,8 @@ impl Kernel {
     ) -> Kernel {
         let boot = host.boot();
         process.registry.set_processors(boot.cpus);
+        // The loopback interface.
+        process.registry.set_interfaces(1);
         let mut seed = [0; 32];
         seed.copy_from_slice(&boot.seed[32..]);
         let shadow = (boot.chaos.check != 0).then(|| Box::new(Shadow::new()));

@@ -2,6 +2,7 @@
 
 use super::Network;
 use crate::convert::low_u32;
+use crate::ids::INTERFACES;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -74,7 +75,7 @@ impl Interface {
     fn loopback() -> Interface {
         Interface {
             index: LOOPBACK,
-            name: "lo",
+            name: INTERFACES[0],
             flags: IFF_UP | IFF_LOOPBACK | IFF_RUNNING | IFF_LOWER_UP,
             mac: [0; 6],
             mtu: low_u32(LOOPBACK_MTU as u64),

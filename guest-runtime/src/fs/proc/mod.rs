@@ -1,7 +1,7 @@
 //! The names of `/proc`. [`crate::file::proc_text`] generates the contents.
 //!
 //! An inode number of `/proc` encodes an index in `NODES`, or a descriptor for the entries of `fd`
-//! and `fdinfo`; and the process, thread or processor. The files of `/sys` and `/sys/fs/cgroup` that
+//! and `fdinfo`; and the process, thread, processor or network interface. The files of `/sys` and `/sys/fs/cgroup` that
 //! programs read are made the same way.
 
 mod nodes;
@@ -18,8 +18,9 @@ use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFREG};
 use nodes::{
-    CGROUP, CPU, FD, FD_INFO, FIRST_NAMED, Kind, NODE_COUNT, NODES, PID, SYSFS, SYSFS_CPU, TASK,
-    TOP,
+    CGROUP, CPU, FD, FD_INFO, FIRST_NAMED, INTERFACE, INTERFACE_CONF, INTERFACE_CONF6,
+    INTERFACE_LINK, Kind, NODE_COUNT, NODES, PID, SYS_CONF, SYS_CONF6, SYSFS, SYSFS_CLASS_NET,
+    SYSFS_CPU, SYSFS_VIRTUAL_NET, TASK, TOP,
 };
 
 /// Root of `/proc`.
@@ -38,6 +39,7 @@ const ID_SHIFT: u32 = 22;
 const ID: u64 = (1 << 24) - 1;
 const THREAD: u64 = 1 << 46;
 const PROCESSOR: u64 = 1 << 47;
+const INTERFACES: u64 = THREAD | PROCESSOR;
 
 /// The subject of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,8 @@ enum Owner {
     Thread(u32),
     /// The processor with this number.
     Processor(u32),
+    /// The network interface with this index, from 1.
+    Interface(u32),
 }
 
 /// The part of the subject that a node shows.
@@ -80,6 +84,32 @@ fn number(name: &[u8]) -> Option<u32> {
 fn processor(name: &[u8], viewer: &Process) -> Option<u32> {
     let found = number(name.strip_prefix(b"cpu")?)?;
     (found < viewer.registry.processors()).then_some(found)
+}
+
+/// The directories that list all network interfaces, and the row of an interface there.
+const LISTS: [(u16, u16); 4] = [
+    (SYSFS_CLASS_NET, INTERFACE_LINK),
+    (SYSFS_VIRTUAL_NET, INTERFACE),
+    (SYS_CONF, INTERFACE_CONF),
+    (SYS_CONF6, INTERFACE_CONF6),
+];
+
+/// The pair of [`LISTS`] with this directory.
+fn listed_in(directory: u16) -> Option<(u16, u16)> {
+    LISTS.into_iter().find(|&(list, _)| list == directory)
+}
+
+/// The pair of [`LISTS`] with this row of an interface.
+fn list_of(row: u16) -> Option<(u16, u16)> {
+    LISTS.into_iter().find(|&(_, listed)| listed == row)
+}
+
+/// The node of the network interface with this name in a directory that lists them.
+fn interface(directory: u16, name: &[u8], viewer: &Process) -> Option<Node> {
+    let (_, row) = listed_in(directory)?;
+    let names = viewer.registry.interfaces();
+    let index = names.iter().position(|known| known.as_bytes() == name)?;
+    Some(Node::row(Owner::Interface(low_u32(index as u64 + 1)), row))
 }
 
 impl Node {
@@ -117,6 +147,7 @@ impl Node {
         let id = low_u32(bits >> ID_SHIFT & ID);
         let owner = match (id, bits & (THREAD | PROCESSOR)) {
             (id, PROCESSOR) => Owner::Processor(id),
+            (id, INTERFACES) => Owner::Interface(id),
             (0, _) => Owner::System,
             (_, 0) => Owner::Process(id),
             _ => Owner::Thread(id),
@@ -131,6 +162,7 @@ impl Node {
             Owner::Process(pid) => u64::from(pid) << ID_SHIFT,
             Owner::Thread(tid) => u64::from(tid) << ID_SHIFT | THREAD,
             Owner::Processor(number) => u64::from(number) << ID_SHIFT | PROCESSOR,
+            Owner::Interface(index) => u64::from(index) << ID_SHIFT | INTERFACES,
         };
         let part = match self.part {
             Part::Row(row) => u64::from(row),
@@ -150,7 +182,7 @@ impl Node {
     /// The task that the node is about; for a process, its first task.
     pub fn task(self) -> Option<u32> {
         match self.owner {
-            Owner::System | Owner::Processor(_) => None,
+            Owner::System | Owner::Processor(_) | Owner::Interface(_) => None,
             Owner::Process(id) | Owner::Thread(id) => Some(id),
         }
     }
@@ -159,6 +191,14 @@ impl Node {
     pub fn processor(self) -> Option<u32> {
         match self.owner {
             Owner::Processor(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The index of the network interface that the node is about.
+    pub fn interface(self) -> Option<u32> {
+        match self.owner {
+            Owner::Interface(index) => Some(index),
             _ => None,
         }
     }
@@ -183,7 +223,7 @@ impl Node {
     /// `viewer`. None if the process has ended.
     pub fn subject(self, viewer: &Process) -> Option<Process> {
         let pid = match self.owner {
-            Owner::System | Owner::Processor(_) => viewer.pid,
+            Owner::System | Owner::Processor(_) | Owner::Interface(_) => viewer.pid,
             Owner::Process(id) | Owner::Thread(id) => viewer.registry.process_of(id)?,
         };
         viewer.registry.process(pid)
@@ -196,6 +236,9 @@ impl Node {
             Part::FdInfo(_) => FD_INFO,
             Part::Row(TOP | SYSFS | CGROUP) => return None,
             Part::Row(CPU) => return Some(Self::system(SYSFS_CPU)),
+            Part::Row(row) if let Some((list, _)) = list_of(row) => {
+                return Some(Self::system(list));
+            }
             Part::Row(PID) => {
                 return Some(match self.owner {
                     Owner::Thread(tid) => {
@@ -217,6 +260,10 @@ impl Node {
                 format!("{id}").into_bytes()
             }
             (Part::Row(CPU), Owner::Processor(number)) => format!("cpu{number}").into_bytes(),
+            (Part::Row(row), Owner::Interface(index)) if list_of(row).is_some() => {
+                let name = crate::ids::INTERFACES.get(index as usize - 1);
+                name.map_or_else(Vec::new, |name| name.as_bytes().to_vec())
+            }
             (Part::Row(row), _) => NODES[usize::from(row)].1.to_vec(),
             (Part::FdLink(fd) | Part::FdInfo(fd), _) => format!("{fd}").into_bytes(),
         }
@@ -251,6 +298,7 @@ impl Node {
             (SYSFS_CPU, _, _) if let Some(number) = processor(name, viewer) => {
                 Some(Self::row(Owner::Processor(number), CPU))
             }
+            _ if let Some(found) = interface(directory, name, viewer) => Some(found),
             _ => {
                 let is_there = |&row: &u16| {
                     let (parent, own, _) = NODES[usize::from(row)];
@@ -314,6 +362,13 @@ impl Node {
             SYSFS_CPU if number < registry.processors() => {
                 (number, Self::row(Owner::Processor(number), CPU))
             }
+            _ if let Some((_, row)) = listed_in(directory) => {
+                let index = number + 1;
+                if index as usize > registry.interfaces().len() {
+                    return None;
+                }
+                (number, Self::row(Owner::Interface(index), row))
+            }
             _ => return None,
         };
         found(number + u32::from(NODE_COUNT), entry)
@@ -334,7 +389,11 @@ impl Node {
             (
                 _,
                 Some(
-                    Kind::Directory | Kind::PidDirectory | Kind::CpuDirectory | Kind::TaskDirectory,
+                    Kind::Directory
+                    | Kind::PidDirectory
+                    | Kind::CpuDirectory
+                    | Kind::InterfaceDirectory
+                    | Kind::TaskDirectory,
                 ),
             ) => (S_IFDIR | 0o555, 2, 0),
             (_, Some(Kind::Text(Text::Environ | Text::PageMap))) => (S_IFREG | 0o400, 1, 0),
@@ -348,7 +407,7 @@ impl Node {
         let is_own = matches!(self.kind(), Some(Kind::FdDirectory | Kind::FdInfoDirectory))
             && subject.pid == viewer.pid;
         let (uid, gid) = match self.owner {
-            Owner::System | Owner::Processor(_) => (0, 0),
+            Owner::System | Owner::Processor(_) | Owner::Interface(_) => (0, 0),
             _ if subject.dumpable != 1 && !is_open && !is_own => (0, 0),
             _ => (subject.cred.user.effective, subject.cred.group.effective),
         };
@@ -388,7 +447,8 @@ impl Node {
         loop {
             match row {
                 TOP | PID => return TOP,
-                SYSFS | CPU => return SYSFS,
+                SYSFS | CPU | INTERFACE | INTERFACE_LINK => return SYSFS,
+                INTERFACE_CONF | INTERFACE_CONF6 => return TOP,
                 CGROUP => return CGROUP,
                 _ => row = NODES[usize::from(row)].0,
             }
@@ -441,6 +501,9 @@ impl Node {
                 format!("{}/task/{}", viewer.pid, viewer.running).into_bytes()
             }
             Some(Kind::Link(target)) => target.to_vec(),
+            Some(Kind::InterfaceLink) => {
+                [b"../../devices/virtual/net/".as_slice(), &self.name()].concat()
+            }
             _ => Vec::new(),
         }
     }

@@ -56,6 +56,8 @@ pub enum Text {
     CpuMask,
     OneCpu,
     OneCpuMask,
+    /// The fact about a network interface that the name of the file says.
+    Interface,
     CgroupProcs,
     CgroupThreads,
     CgroupCpuStat,
@@ -72,6 +74,10 @@ pub(super) enum Kind {
     PidDirectory,
     /// The directory of a processor in `/sys`, whose name has its number.
     CpuDirectory,
+    /// A directory of a network interface, which has its name.
+    InterfaceDirectory,
+    /// A link with the name of a network interface to its directory in `/sys/devices`.
+    InterfaceLink,
     FdDirectory,
     FdInfoDirectory,
     /// The threads of a process.
@@ -125,6 +131,22 @@ pub(super) const SYSFS_KERNEL_MM: u16 = 28;
 pub(super) const SYSFS_THP: u16 = 29;
 pub(super) const SYSFS_NODE: u16 = 30;
 pub(super) const SYSFS_NODE0: u16 = 31;
+pub(super) const SYSFS_CLASS: u16 = 32;
+pub(super) const SYSFS_CLASS_NET: u16 = 33;
+pub(super) const SYSFS_VIRTUAL: u16 = 34;
+pub(super) const SYSFS_VIRTUAL_NET: u16 = 35;
+pub(super) const INTERFACE: u16 = 36;
+pub(super) const INTERFACE_STATISTICS: u16 = 37;
+pub(super) const INTERFACE_LINK: u16 = 38;
+pub(super) const SYS_CONF: u16 = 39;
+pub(super) const SYS_CONF_ALL: u16 = 40;
+pub(super) const SYS_CONF_DEFAULT: u16 = 41;
+pub(super) const INTERFACE_CONF: u16 = 42;
+pub(super) const SYS_NET_IPV6: u16 = 43;
+pub(super) const SYS_CONF6: u16 = 44;
+pub(super) const SYS_CONF6_ALL: u16 = 45;
+pub(super) const SYS_CONF6_DEFAULT: u16 = 46;
+pub(super) const INTERFACE_CONF6: u16 = 47;
 /// Roots and the process directory come first; their rows do not give their names.
 pub(super) const FIRST_NAMED: u16 = 2;
 /// The parent of a root.
@@ -163,6 +185,22 @@ pub(super) const NODES: &[Row] = &[
     (SYSFS_KERNEL_MM, b"transparent_hugepage", Kind::Directory),
     (SYSFS_SYSTEM, b"node", Kind::Directory),
     (SYSFS_NODE, b"node0", Kind::Directory),
+    (SYSFS, b"class", Kind::Directory),
+    (SYSFS_CLASS, b"net", Kind::Directory),
+    (SYSFS_DEVICES, b"virtual", Kind::Directory),
+    (SYSFS_VIRTUAL, b"net", Kind::Directory),
+    (NOWHERE, b"", Kind::InterfaceDirectory),
+    (INTERFACE, b"statistics", Kind::Directory),
+    (NOWHERE, b"", Kind::InterfaceLink),
+    (SYS_NET_IPV4, b"conf", Kind::Directory),
+    (SYS_CONF, b"all", Kind::Directory),
+    (SYS_CONF, b"default", Kind::Directory),
+    (NOWHERE, b"", Kind::InterfaceDirectory),
+    (SYS_NET, b"ipv6", Kind::Directory),
+    (SYS_NET_IPV6, b"conf", Kind::Directory),
+    (SYS_CONF6, b"all", Kind::Directory),
+    (SYS_CONF6, b"default", Kind::Directory),
+    (NOWHERE, b"", Kind::InterfaceDirectory),
     (SYSFS, b"block", Kind::Directory),
     (SYSFS_FS, b"cgroup", Kind::Directory),
     (PID, b"exe", Kind::Executable),
@@ -499,6 +537,89 @@ pub(super) const NODES: &[Row] = &[
         b"tcp_keepalive_time",
         Kind::Constant("7200\n"),
     ),
+    (INTERFACE, b"address", Kind::Text(Text::Interface)),
+    (INTERFACE, b"addr_len", Kind::Text(Text::Interface)),
+    (INTERFACE, b"broadcast", Kind::Text(Text::Interface)),
+    (INTERFACE, b"flags", Kind::Text(Text::Interface)),
+    (INTERFACE, b"ifindex", Kind::Text(Text::Interface)),
+    (INTERFACE, b"iflink", Kind::Text(Text::Interface)),
+    (INTERFACE, b"mtu", Kind::Text(Text::Interface)),
+    (INTERFACE, b"operstate", Kind::Text(Text::Interface)),
+    (INTERFACE, b"type", Kind::Text(Text::Interface)),
+    (INTERFACE, b"uevent", Kind::Text(Text::Interface)),
+    (INTERFACE, b"addr_assign_type", Kind::Constant("0\n")),
+    (INTERFACE, b"carrier", Kind::Constant("1\n")),
+    (INTERFACE, b"dev_id", Kind::Constant("0x0\n")),
+    (INTERFACE, b"dev_port", Kind::Constant("0\n")),
+    (INTERFACE, b"dormant", Kind::Constant("0\n")),
+    (INTERFACE, b"ifalias", Kind::Constant("\n")),
+    (INTERFACE, b"link_mode", Kind::Constant("0\n")),
+    (INTERFACE, b"tx_queue_len", Kind::Constant("1000\n")),
+    (
+        INTERFACE,
+        b"subsystem",
+        Kind::Link(b"../../../../class/net"),
+    ),
+    (
+        INTERFACE_STATISTICS,
+        b"rx_bytes",
+        Kind::Text(Text::Interface),
+    ),
+    (
+        INTERFACE_STATISTICS,
+        b"rx_errors",
+        Kind::Text(Text::Interface),
+    ),
+    (
+        INTERFACE_STATISTICS,
+        b"rx_packets",
+        Kind::Text(Text::Interface),
+    ),
+    (
+        INTERFACE_STATISTICS,
+        b"tx_bytes",
+        Kind::Text(Text::Interface),
+    ),
+    (
+        INTERFACE_STATISTICS,
+        b"tx_errors",
+        Kind::Text(Text::Interface),
+    ),
+    (
+        INTERFACE_STATISTICS,
+        b"tx_packets",
+        Kind::Text(Text::Interface),
+    ),
+    (INTERFACE_STATISTICS, b"collisions", Kind::Constant("0\n")),
+    (INTERFACE_STATISTICS, b"multicast", Kind::Constant("0\n")),
+    (INTERFACE_STATISTICS, b"rx_dropped", Kind::Constant("0\n")),
+    (INTERFACE_STATISTICS, b"tx_dropped", Kind::Constant("0\n")),
+    (SYS_CONF_ALL, b"accept_redirects", Kind::Constant("1\n")),
+    (SYS_CONF_ALL, b"accept_source_route", Kind::Constant("0\n")),
+    (SYS_CONF_ALL, b"forwarding", Kind::Constant("0\n")),
+    (SYS_CONF_ALL, b"rp_filter", Kind::Constant("0\n")),
+    (SYS_CONF_DEFAULT, b"accept_redirects", Kind::Constant("1\n")),
+    (
+        SYS_CONF_DEFAULT,
+        b"accept_source_route",
+        Kind::Constant("0\n"),
+    ),
+    (SYS_CONF_DEFAULT, b"forwarding", Kind::Constant("0\n")),
+    (SYS_CONF_DEFAULT, b"rp_filter", Kind::Constant("0\n")),
+    (INTERFACE_CONF, b"accept_redirects", Kind::Constant("1\n")),
+    (
+        INTERFACE_CONF,
+        b"accept_source_route",
+        Kind::Constant("0\n"),
+    ),
+    (INTERFACE_CONF, b"forwarding", Kind::Constant("0\n")),
+    (INTERFACE_CONF, b"rp_filter", Kind::Constant("0\n")),
+    (SYS_CONF6_ALL, b"disable_ipv6", Kind::Constant("0\n")),
+    (SYS_CONF6_ALL, b"forwarding", Kind::Constant("0\n")),
+    (SYS_CONF6_DEFAULT, b"disable_ipv6", Kind::Constant("0\n")),
+    (SYS_CONF6_DEFAULT, b"forwarding", Kind::Constant("0\n")),
+    (INTERFACE_CONF6, b"disable_ipv6", Kind::Constant("0\n")),
+    (INTERFACE_CONF6, b"forwarding", Kind::Constant("0\n")),
 ];
 
 /// Number of [`NODES`].

@@ -252,6 +252,8 @@ impl Kernel {
         let net = &mut self.net;
         net.set_wire(wire);
         net.choose_first_port(self.random.number());
+        let interfaces = self.net.interfaces().len();
+        self.process().files.registry.set_interfaces(interfaces);
         self.watch_devices();
         Ok(())
     }

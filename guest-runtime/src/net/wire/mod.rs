@@ -27,6 +27,7 @@ use super::Network;
 use super::interfaces::{self, ETHERNET, Traffic};
 use super::queue::{IpFields, NOBODY};
 use crate::convert::low_u32;
+use crate::ids::INTERFACES;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -152,7 +153,7 @@ impl Wire {
     pub fn interface(&self) -> interfaces::Interface {
         interfaces::Interface {
             index: ETHERNET,
-            name: "eth0",
+            name: INTERFACES[1],
             flags: IFF_UP | IFF_BROADCAST | IFF_RUNNING | IFF_LOWER_UP,
             mac: self.stack.capabilities.mac,
             mtu: low_u32(self.stack.capabilities.mtu as u64),
