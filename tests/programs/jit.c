@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum { ZERO, RA, SP, T0 = 5, A0 = 10, A1, A2 };
-enum { PAGE = 4096, CALLS = 200 };
+enum { PAGE = 4096, CALLS = 1000, MANY_CALLS = 4000 };
 
 typedef long Function(long);
 typedef long Caller(long, Function *);
@@ -367,7 +367,7 @@ static long kept(int count) {
             publish(code[at], 16 * PAGE);
         }
         for (int i = 0; i < 64; i++) {
-            sum = sum * 3 + calls(code[at] + 128 * i, CALLS);
+            sum = sum * 3 + calls(code[at] + 128 * i, MANY_CALLS);
         }
     }
     return sum;

@@ -12,7 +12,7 @@ impl Kernel {
     #[inline]
     pub(crate) fn jit_entry(&mut self) -> Option<u64> {
         let pc = self.hart().pc.get();
-        if !self.made.contains(&pc) || !self.jit.count(pc) {
+        if !self.made.contains(&pc) || !self.jit.count(pc, self.interpreter.executed()) {
             return None;
         }
         self.find_jit(pc)
@@ -36,7 +36,7 @@ impl Kernel {
         let known = self.jit.known(&mut space.memory, name, &mapped);
         let image = match known {
             Some(image) => image,
-            None if self.jit.is_hot(pc) => self.translate_jit(name, mapped.end)?,
+            None if self.jit.take_hot(pc) => self.translate_jit(name, mapped.end)?,
             None => return None,
         };
         let cpu = self.cpu;

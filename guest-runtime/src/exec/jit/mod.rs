@@ -14,6 +14,7 @@
 //! fills it from its start again.
 
 mod extent;
+mod heat;
 
 use crate::arch::host::Host;
 use crate::convert::to_usize;
@@ -30,18 +31,14 @@ use hartline_abi::call::{MAX_JIT_CODE, Operation, jit_request};
 use hartline_abi::jit::{ALIGNMENT, Layout};
 use hartline_abi::layout::{HUGE_PAGE_SIZE, JIT_BASE, JIT_LENGTH, PAGE_SIZE};
 use hartline_linux::errno::Errno;
+use heat::Heat;
 
 /// The inode of images of code that is in no file.
 pub(crate) const NO_INODE: u32 = u32::MAX;
 
-/// Number of times that execution comes to an address without a translation before the code there is
-/// translated. A translation takes about as long as the interpreter for 3,000 instructions.
-const THRESHOLD: u32 = 16;
 /// The longest code that is translated at once, bytes. Execution may come into the middle of a long
 /// function many times, and a patched instruction changes all of the translation that it is in.
 const LONGEST: u64 = 1 << 10;
-/// Number of counters.
-const COUNTERS: usize = 1 << 12;
 /// Most translations with an entry at one address that are kept.
 const VERSIONS: usize = 4;
 /// The part of RAM that the records of translations may use.
@@ -59,15 +56,6 @@ struct Part {
     /// The bytes that were translated.
     code: Box<[u8]>,
     image: Image,
-}
-
-/// The number of times that execution came to an address.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counter {
-    pc: u64,
-    count: u32,
-    /// The fence before the last time.
-    fence: u32,
 }
 
 /// Whether there is room for more translations.
@@ -88,7 +76,7 @@ enum Room {
 pub(crate) struct Jit {
     /// The translations with an entry at an address, oldest first.
     entries: BTreeMap<u64, Vec<Rc<Part>>>,
-    counters: Box<[Counter; COUNTERS]>,
+    heat: Heat,
     /// Number of times that translations were dropped.
     fences: u32,
     /// Bytes that all records may use.
@@ -110,7 +98,7 @@ impl Jit {
         let budget = to_usize(ram / RAM_SHARE).min(MOST_RECORDS);
         Self {
             entries: BTreeMap::new(),
-            counters: Box::new([Counter::default(); COUNTERS]),
+            heat: Heat::default(),
             fences: 0,
             budget,
             left: budget,
@@ -121,20 +109,12 @@ impl Jit {
         }
     }
 
-    /// Counts that execution came to `pc`. Returns whether to look for a translation: at the first
-    /// time, at the first time after a fence, and when the code is hot.
+    /// Counts that execution came to `pc`, after `executed` interpreted instructions. Returns whether
+    /// to look for a translation: at the first time, at the first time after a fence, and when the code
+    /// is hot.
     #[inline]
-    pub fn count(&mut self, pc: u64) -> bool {
-        let fence = self.fences;
-        let counter = &mut self.counters[slot(pc)];
-        if counter.pc != pc {
-            let count = 1;
-            *counter = Counter { pc, count, fence };
-            return true;
-        }
-        counter.count = counter.count.saturating_add(1);
-        let is_first = core::mem::replace(&mut counter.fence, fence) != fence;
-        is_first || counter.count.is_multiple_of(THRESHOLD)
+    pub fn count(&mut self, pc: u64, executed: u64) -> bool {
+        self.heat.arrive(pc, executed, self.fences)
     }
 
     /// Records that processes no longer use translations that they used.
@@ -159,10 +139,9 @@ impl Jit {
         Some(part.image.clone())
     }
 
-    /// Whether execution has come to `pc` often enough for a translation.
-    pub fn is_hot(&self, pc: u64) -> bool {
-        let counter = self.counters[slot(pc)];
-        counter.pc == pc && counter.count >= THRESHOLD
+    /// Whether the code at `pc` is worth a translation. If it is, the counts there begin at 0 again.
+    pub fn take_hot(&mut self, pc: u64) -> bool {
+        self.heat.take(pc)
     }
 
     /// Whether all translations must be dropped: there is no room for more.
@@ -373,10 +352,6 @@ fn function_at(memory: &mut AddressSpace, pc: u64, end: u64) -> Result<Vec<u8>, 
     }
 }
 
-fn slot(pc: u64) -> usize {
-    to_usize(pc >> 1) % COUNTERS
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -446,22 +421,5 @@ mod tests {
         // One translation does not fit.
         jit.fill();
         assert!(!jit.is_full() && !jit.is_draining());
-    }
-
-    #[test]
-    fn code_is_looked_for_at_first_and_when_it_is_hot() {
-        let mut jit = Jit::new(1 << 30);
-        let times = |jit: &mut Jit, pc| (0..64).filter(|_| jit.count(pc)).count();
-        assert!(jit.count(0x1000));
-        assert!(!jit.count(0x1000));
-        assert_eq!(times(&mut jit, 0x1000), 4);
-        // Another address in the same counter starts again.
-        assert!(jit.count(0x1000 + 2 * COUNTERS as u64));
-        assert!(jit.count(0x1000));
-        // After a fence, a known translation is found at once.
-        assert!(!jit.count(0x1000));
-        jit.fence();
-        assert!(jit.count(0x1000));
-        assert!(!jit.count(0x1000));
     }
 }
