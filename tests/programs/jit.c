@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum { ZERO, RA, SP, T0 = 5, A0 = 10, A1, A2 };
-enum { PAGE = 4096, CALLS = 200 };
+enum { PAGE = 4096, CALLS = 1000, MANY_CALLS = 4000 };
 
 typedef long Function(long);
 typedef long Caller(long, Function *);
@@ -69,7 +69,8 @@ static uint32_t *map(int protection) {
 
 enum { RW = PROT_READ | PROT_WRITE, RX = PROT_READ | PROT_EXEC, RWX = RW | PROT_EXEC };
 
-static long calls(const uint32_t *code, int count) {
+// A function of its own: when host frames are dropped, execution leaves the interpreter at its entry.
+static __attribute__((noinline)) long calls(const uint32_t *code, int count) {
     long sum = 0;
     for (int i = 1; i <= count; i++) {
         sum = sum * 3 + ((Function *)code)(i);
@@ -352,8 +353,32 @@ static long many(int count) {
     return sum;
 }
 
+// Functions that all stay, and are called again at the end.
+static long kept(int count) {
+    uint32_t **code = calloc(count, sizeof *code);
+    long sum = 0;
+    for (int round = 0; round < 2 * count; round++) {
+        int at = round % count;
+        if (round < count) {
+            code[at] = map(RWX);
+            for (int i = 0; i < 64; i++) {
+                make_adder(code[at] + 128 * i, (round * 64 + i) % 2000);
+            }
+            publish(code[at], 16 * PAGE);
+        }
+        for (int i = 0; i < 64; i++) {
+            sum = sum * 3 + calls(code[at] + 128 * i, MANY_CALLS);
+        }
+    }
+    return sum;
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, NULL, _IONBF, 0);
+    if (count > 2 && strcmp(arguments[1], "kept") == 0) {
+        printf("kept %ld\n", kept(atoi(arguments[2])));
+        return 0;
+    }
     if (count > 2) {
         printf("many %ld\n", many(atoi(arguments[2])));
         return 0;

@@ -6,7 +6,7 @@ use hartline_tests::compile::{self, Set, VARIANTS, Variant};
 use hartline_tests::process::{self, shell_code};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::{self, Scratch};
-use hartline_tests::{Result, hartline};
+use hartline_tests::{Result, hartline, random};
 use std::fs;
 use std::io::Read;
 use std::process::{Command, ExitCode, Stdio};
@@ -158,7 +158,14 @@ fn main() -> ExitCode {
         "code in a page that is mapped twice",
         code_with_two_mappings,
     );
-    suite.add_kvm("more code than is translated", too_much_code);
+    suite.add_kvm("code that is made and discarded", discarded_code);
+    suite.add_kvm("more code than the records have room for", too_much_code);
+    for cpus in ["1", "2", "4"] {
+        suite.add_kvm(
+            format!("the slot for made code is full at random, --cpus {cpus}"),
+            move || full_slot(cpus),
+        );
+    }
     suite.run()
 }
 
@@ -360,12 +367,50 @@ fn code_with_two_mappings() -> Result<()> {
     }
 }
 
-/// A guest that asks for translations without end: the rest of its code is interpreted.
-fn too_much_code() -> Result<()> {
+/// A guest that asks for translations without end.
+fn discarded_code() -> Result<()> {
     let run = Run::new(&compile::programs(O2)?, ["jit", "many", "200"]);
-    // Records of translations use a part of RAM.
     let outcome = run.hartline(&["--mem", "64M"])?;
     hartline_tests::compare::check_equal(&run.reference()?, &outcome)
+}
+
+/// Records of translations use a part of RAM. When that is full, all translations are dropped, and
+/// code is translated again.
+fn too_much_code() -> Result<()> {
+    let run = Run::new(&compile::programs(O2)?, ["jit", "kept", "100"]);
+    let outcome = run.hartline(&["--mem", "64M", "--stats=json"])?;
+    let count = hartline::statistic(&outcome, "interpreted")?;
+    // About 4000 functions have room. The calls of the others are 37 million instructions.
+    if count.parse::<u64>()? > 12_000_000 {
+        return Err(format!("{count} instructions were interpreted").into());
+    }
+    let reference = run.reference()?;
+    match reference.code == outcome.code && reference.stdout == outcome.stdout {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}, expected {reference:?}").into()),
+    }
+}
+
+/// All translations of made code are dropped at times that seeds determine, while other vCPUs execute
+/// them.
+fn full_slot(cpus: &str) -> Result<()> {
+    const SEEDS: u64 = 4;
+    let start = random::seed() / 1000 % 1_000_000;
+    let program = compile::programs(O2)?;
+    for arguments in [&["jit"][..], &["jit", "many", "40"]] {
+        let run = Run::new(&program, arguments.iter().copied());
+        let reference = run.reference()?;
+        for seed in start..start + SEEDS {
+            let chaos = format!("{seed},slot");
+            let mut command = run.hartline_command(&["--cpus", cpus])?;
+            let outcome = process::run(command.env(hartline::CHAOS, &chaos), b"")?;
+            hartline_tests::compare::check_equal(&reference, &outcome).map_err(|error| {
+                let message = error.message().unwrap_or_default();
+                format!("{}={chaos}, {arguments:?}: {message}", hartline::CHAOS)
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// The interpreter runs whole programs, not only code that translation missed.

@@ -66,12 +66,13 @@ pub enum Operation {
     /// Translate code that the program made at run time. `args[0]` is its guest address, even;
     /// `args[1]` its length in bytes, at most [`MAX_JIT_CODE`]; `args[2]` the number of entries, at
     /// most [`MAX_JIT_ENTRIES`]; `args[3]` a [variant](crate::image::variant) of the baseline translator's
-    /// code. In `data` are the code, and at [`MAX_JIT_CODE`] the entries: offsets in the code (`u32`).
+    /// code; `args[4]` bits of [`jit_request`]. In `data` are the code, and at [`MAX_JIT_CODE`] the
+    /// entries: offsets in the code (`u32`).
     /// Results in `args`: the guest-physical address of a read-only slot of
     /// [`JIT_LENGTH`](crate::layout::JIT_LENGTH) bytes; the offset of the [translation](crate::jit) in it;
     /// the length of the host code, bytes; the number of functions; and the number of accesses. A
-    /// translation never changes. `-ENOENT`: such code is not translated here. `-ENOSPC`: the slot is
-    /// full. `-EINVAL`: the arguments are not valid.
+    /// translation does not change before a request with [`jit_request::REUSE`]. `-ENOENT`: such code is
+    /// not translated here. `-ENOSPC`: the slot is full. `-EINVAL`: the arguments are not valid.
     Jit = 13,
 }
 
@@ -82,6 +83,12 @@ pub const MAX_JIT_CODE: usize = 32 << 10;
 pub const MAX_JIT_ENTRIES: usize = 1024;
 
 const _: () = assert!(MAX_JIT_CODE + 4 * MAX_JIT_ENTRIES <= CALL_DATA);
+
+/// Bits of a request of [`Operation::Jit`].
+pub mod jit_request {
+    /// No vCPU uses an earlier translation any more: the slot is filled from its start again.
+    pub const REUSE: u64 = 1;
+}
 
 /// Bits of the answer to [`Operation::Image`].
 pub mod image_answer {

@@ -34,11 +34,13 @@ pub enum Kind {
     Polls = 32,
     /// Threads of the host that serve the guest are delayed.
     Late = 64,
+    /// The slot for translations of code made at run time is full.
+    Slot = 128,
 }
 
 impl Kind {
     /// All kinds, with their names in `HARTLINE_CHAOS`.
-    pub const ALL: [(&'static str, Kind); 7] = [
+    pub const ALL: [(&'static str, Kind); 8] = [
         ("preempt", Kind::Preempt),
         ("switch", Kind::Switch),
         ("pages", Kind::Pages),
@@ -46,6 +48,7 @@ impl Kind {
         ("tiers", Kind::Tiers),
         ("polls", Kind::Polls),
         ("late", Kind::Late),
+        ("slot", Kind::Slot),
     ];
 }
 

@@ -20,12 +20,14 @@ pub(crate) struct Slot {
     pub length: u64,
 }
 
-/// The right to run code in a window with its current bias.
+/// The right to run code in a window with its current bias, or in the slot for translations of code
+/// that programs made.
 #[derive(Debug, Clone, Default)]
 pub struct Lease(Rc<()>);
 
 impl Lease {
-    fn is_held_elsewhere(&self) -> bool {
+    /// Whether there are copies of this lease.
+    pub(crate) fn is_held_elsewhere(&self) -> bool {
         Rc::strong_count(&self.0) > 1
     }
 }

@@ -1,7 +1,9 @@
 //! Code that the running process made ([`crate::exec::jit`]).
 
+use crate::exec::images::Image;
 use crate::exec::translations;
 use crate::kernel::{Control, Kernel};
+use hartline_abi::chaos::Kind;
 use hartline_abi::image::variant;
 
 impl Kernel {
@@ -10,7 +12,7 @@ impl Kernel {
     #[inline]
     pub(crate) fn jit_entry(&mut self) -> Option<u64> {
         let pc = self.hart().pc.get();
-        if !self.made.contains(&pc) || !self.jit.count(pc) {
+        if !self.made.contains(&pc) || !self.jit.count(pc, self.interpreter.executed()) {
             return None;
         }
         self.find_jit(pc)
@@ -31,17 +33,47 @@ impl Kernel {
         }
         let mapped = start..vma.end;
         let name = (pc, variant::PRECISE | variant::BASELINE);
-        let memory = &mut space.memory;
-        let known = self.jit.known(memory, name, &mapped);
+        let known = self.jit.known(&mut space.memory, name, &mapped);
         let image = match known {
             Some(image) => image,
-            None => self.jit.translate(self.host, memory, name, mapped.end)?,
+            None if self.jit.take_hot(pc) => self.translate_jit(name, mapped.end)?,
+            None => return None,
         };
-        space.images.add_jit(image);
         let cpu = self.cpu;
-        let entry = space.images.lookup_jump(pc, cpu);
+        let images = &mut self.space_mut().images;
+        images.add_jit(image);
+        let entry = images.lookup_jump(pc, cpu);
         self.use_dispatch_cache();
         entry
+    }
+
+    /// Translates the function at a guest address, for a variant, in executable memory up to `end`.
+    fn translate_jit(&mut self, name: (u64, u32), end: u64) -> Option<Image> {
+        if self.chaos.does_dear(Kind::Slot) {
+            self.jit.fill();
+        }
+        if self.jit.is_draining() {
+            self.release_all_images();
+        }
+        let memory = &mut self.spaces[self.current].memory;
+        let image = self.jit.translate(self.host, memory, name, end);
+        if self.jit.is_full() {
+            // Translations are dropped where no host frame is needed.
+            self.kick_self();
+        }
+        image
+    }
+
+    /// If the slot for translations is full, drops all of them, in all processes. The next translation
+    /// begins at the start of the slot, when no vCPU executes code of it any more. Returns whether
+    /// they were dropped: then no host frame may be returned to.
+    pub(crate) fn renew_jit(&mut self) -> bool {
+        let is_full = self.jit.is_full();
+        if is_full {
+            self.drop_all_jit();
+            self.jit.drain();
+        }
+        is_full
     }
 
     /// Handles `fence.i` and `riscv_flush_icache`: code that the program made may have changed.

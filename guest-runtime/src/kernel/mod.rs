@@ -409,8 +409,9 @@ impl Kernel {
         self.await_announced();
         self.run_timers();
         self.run_cpu_timers();
+        let is_renewed = self.renew_jit();
         match self.deliver() {
-            Control::Continue if self.preempt() => Control::Restart,
+            Control::Continue if self.preempt() || is_renewed => Control::Restart,
             Control::Continue => self.disturb(),
             control => control,
         }

@@ -144,10 +144,17 @@ impl Kernel {
 
     /// Releases the windows of dropped images, unless another vCPU still executes their code.
     pub(crate) fn release_images(&mut self) {
-        let mut sharers = cpus::users_of(self.memory().table_address());
-        let is_awaited = cpus::several() && sharers.any(|cpu| self.cpus[cpu].restart);
-        if !is_awaited {
+        if !is_awaited(&self.cpus, self.memory()) {
             self.space_mut().images.release();
+        }
+    }
+
+    /// As [`release_images`](Self::release_images), for the images of all processes.
+    pub(crate) fn release_all_images(&mut self) {
+        for space in self.spaces.iter_mut() {
+            if !is_awaited(&self.cpus, &space.memory) {
+                space.images.release();
+            }
         }
     }
 
@@ -346,14 +353,39 @@ impl Kernel {
     /// images change. When the lock is free they continue without host frames; one that was
     /// interrupted by an exception drops its frames at its next safepoint.
     pub(crate) fn stop_sharers(&mut self) {
-        if !cpus::several() {
-            return;
-        }
-        for cpu in cpus::users_of(self.memory().table_address()) {
-            cpus::halt(cpu);
-            self.cpus[cpu].restart = true;
-        }
+        let table = self.memory().table_address();
+        stop_users(&mut self.cpus, table);
     }
+
+    /// Makes all processes stop using translations of code that programs made, and stops the other
+    /// vCPUs that run such code, as [`stop_sharers`](Self::stop_sharers) does.
+    pub(super) fn drop_all_jit(&mut self) {
+        for space in self.spaces.iter_mut() {
+            if space.images.has_jit() {
+                stop_users(&mut self.cpus, space.memory.table_address());
+                space.images.drop_jit();
+            }
+        }
+        self.release_all_images();
+        self.use_dispatch_cache();
+    }
+}
+
+/// Stops all other vCPUs that use a page table, whose host frames are dropped.
+fn stop_users(states: &mut [CpuState], table: u64) {
+    if !cpus::several() {
+        return;
+    }
+    for cpu in cpus::users_of(table) {
+        cpus::halt(cpu);
+        states[cpu].restart = true;
+    }
+}
+
+/// Whether another vCPU that was stopped may still execute code of dropped images in `memory`.
+fn is_awaited(states: &[CpuState], memory: &AddressSpace) -> bool {
+    let mut users = cpus::users_of(memory.table_address());
+    cpus::several() && users.any(|cpu| states[cpu].restart)
 }
 
 /// The sleep settings of vCPU `cpu`.

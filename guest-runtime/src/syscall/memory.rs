@@ -206,6 +206,8 @@ pub(super) fn admit(kernel: &mut Kernel, range: Range<u64>, protection: Protecti
 pub(super) fn munmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     forget(kernel, arguments[0], arguments[1]);
     kernel.memory_mut().unmap(arguments[0], arguments[1])?;
+    let end = arguments[0].saturating_add(arguments[1]);
+    kernel.jit.forget(arguments[0]..end);
     Ok(0)
 }
 

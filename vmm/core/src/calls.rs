@@ -12,7 +12,7 @@ use crate::terminal::Terminal;
 use hartline_abi::boot::Shared;
 use hartline_abi::call::{
     CALL_DATA, HostCall, MAX_JIT_CODE, MAX_JIT_ENTRIES, MAX_REGISTER_ACCESSES, Operation,
-    RegisterAccess,
+    RegisterAccess, jit_request,
 };
 use hartline_abi::interrupt::TABLE_LENGTH;
 use hartline_abi::layout::{PAGE_SIZE, RAM_GPA};
@@ -287,7 +287,7 @@ impl Calls {
 
     /// [`Operation::Jit`].
     fn jit(&mut self, args: &mut [u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
-        let [start, length, count, variant, ..] = *args;
+        let [start, length, count, variant, flags, _] = *args;
         let length = usize::try_from(length).ok().filter(|&n| n <= MAX_JIT_CODE);
         let count = usize::try_from(count)
             .ok()
@@ -296,6 +296,10 @@ impl Calls {
         else {
             return Ok(Err(libc::EINVAL));
         };
+        if flags & !jit_request::REUSE != 0 {
+            return Ok(Err(libc::EINVAL));
+        }
+        let reuses = flags & jit_request::REUSE != 0;
         // Copies, which the guest cannot change meanwhile.
         let mut code = vec![0; length];
         let mut offsets = vec![0; 4 * count];
@@ -311,7 +315,7 @@ impl Calls {
             code: &code,
             entries: &entries.collect::<Vec<_>>(),
         };
-        let placed = match self.images.translate(&code, variant) {
+        let placed = match self.images.translate(&code, variant, reuses) {
             Ok(placed) => placed,
             Err(JitError::Off) => return Ok(Err(libc::ENOENT)),
             Err(JitError::Code) => return Ok(Err(libc::EINVAL)),

@@ -45,7 +45,8 @@ pub struct Image {
     table: &'static [u32],
     functions: &'static [FunctionEntry],
     accesses: &'static [AccessEntry],
-    /// Keeps the window's load bias unchanged while this image or a copy of it exists.
+    /// Keeps the window's load bias, or the translation in the slot, unchanged while this image or a
+    /// copy of it exists.
     #[expect(dead_code, reason = "held, not read: without it the window is free")]
     lease: Lease,
     mask: Mask,
@@ -135,12 +136,13 @@ impl Image {
     }
 
     /// Creates the image of code in the guest's memory from its translation `bytes`, which has these
-    /// parts ([`hartline_abi::jit`]). `None` if they do not fit.
+    /// parts ([`hartline_abi::jit`]) and is valid while `lease` exists. `None` if they do not fit.
     pub(crate) fn of_jit(
         bytes: &'static [u8],
         layout: jit::Layout,
         origin: Origin,
         text: Range<u64>,
+        lease: Lease,
     ) -> Option<Image> {
         let code = part(bytes, jit::CODE_OFFSET, layout.code)?.as_ptr_range();
         let file = bytes.as_ptr_range();
@@ -153,7 +155,7 @@ impl Image {
             table: &[],
             functions: array(bytes, layout.functions_offset()?, layout.functions)?,
             accesses: array(bytes, layout.accesses_offset()?, layout.accesses)?,
-            lease: Lease::default(),
+            lease,
             mask: Mask::default(),
         })
     }

@@ -339,7 +339,7 @@ fn made(text: Range<u64>, entries: &[u64]) -> Image {
         variant: variant::PRECISE | variant::BASELINE,
         ..origin(0)
     };
-    Image::of_jit(bytes, layout, origin, text).unwrap()
+    Image::of_jit(bytes, layout, origin, text, Lease::default()).unwrap()
 }
 
 #[test]
@@ -392,7 +392,7 @@ fn a_translation_that_does_not_fit_is_refused() {
         layout(0, 0, 1),
     ] {
         assert!(
-            Image::of_jit(bytes, layout, origin(0), 0..2).is_none(),
+            Image::of_jit(bytes, layout, origin(0), 0..2, Lease::default()).is_none(),
             "{layout:?}"
         );
     }

@@ -7,37 +7,41 @@
 //! ([`Images::drop_jit`](crate::exec::images::Images::drop_jit)). When execution comes to an address
 //! again, the runtime compares the bytes, and uses the old translation if they are the same. Processes
 //! with the same code at the same addresses share its translations.
+//!
+//! The VMM only appends to the slot for translations. When the slot, or the RAM for the records of
+//! translations, is full, all processes drop their translations. Each [`Image`] of a translation has
+//! a [`Lease`] of the slot: when none is left, no vCPU executes code of the slot any more, and the VMM
+//! fills it from its start again.
 
 mod extent;
+mod heat;
 
 use crate::arch::host::Host;
 use crate::convert::to_usize;
 use crate::exec::images::{Image, Origin};
+use crate::exec::windows::Lease;
 use crate::mm::{AddressSpace, Exhausted, user};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use extent::{Extent, extent};
-use hartline_abi::call::{MAX_JIT_CODE, Operation};
+use hartline_abi::call::{MAX_JIT_CODE, Operation, jit_request};
 use hartline_abi::jit::{ALIGNMENT, Layout};
 use hartline_abi::layout::{HUGE_PAGE_SIZE, JIT_BASE, JIT_LENGTH, PAGE_SIZE};
 use hartline_linux::errno::Errno;
+use heat::Heat;
 
 /// The inode of images of code that is in no file.
 pub(crate) const NO_INODE: u32 = u32::MAX;
 
-/// Number of times that execution comes to an address without a translation before the code there is
-/// translated. A translation takes about as long as the interpreter for 3,000 instructions.
-const THRESHOLD: u32 = 16;
 /// The longest code that is translated at once, bytes. Execution may come into the middle of a long
 /// function many times, and a patched instruction changes all of the translation that it is in.
 const LONGEST: u64 = 1 << 10;
-/// Number of counters.
-const COUNTERS: usize = 1 << 12;
 /// Most translations with an entry at one address that are kept.
 const VERSIONS: usize = 4;
-/// The part of RAM that the records of translations may use. Further code is interpreted.
+/// The part of RAM that the records of translations may use.
 const RAM_SHARE: u64 = 16;
 /// The most that they use, bytes.
 const MOST_RECORDS: usize = 64 << 20;
@@ -54,60 +58,63 @@ struct Part {
     image: Image,
 }
 
-/// The number of times that execution came to an address.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counter {
-    pc: u64,
-    count: u32,
-    /// The fence before the last time.
-    fence: u32,
+/// Whether there is room for more translations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// There may be room.
+    Some,
+    /// The slot or the RAM for records is full.
+    Full,
+    /// No translation is in use, except on vCPUs that have not reached a safepoint yet.
+    Draining,
+    /// The VMM translates nothing, or one translation does not fit.
+    Never,
 }
 
 /// All translations of code that programs made.
 #[derive(Debug)]
 pub(crate) struct Jit {
-    parts: Vec<Part>,
-    /// The translations with an entry at an address, oldest first: indices into `parts`.
-    entries: BTreeMap<u64, Vec<usize>>,
-    counters: Box<[Counter; COUNTERS]>,
+    /// The translations with an entry at an address, oldest first.
+    entries: BTreeMap<u64, Vec<Rc<Part>>>,
+    heat: Heat,
     /// Number of times that translations were dropped.
     fences: u32,
+    /// Bytes that all records may use.
+    budget: usize,
     /// Bytes that more records may use.
     left: usize,
     /// The part of the slot that is mapped, bytes.
     mapped: u64,
-    /// The VMM translates nothing more.
-    is_over: bool,
+    room: Room,
+    /// There was no translation since the slot was filled from its start.
+    is_fresh: bool,
+    /// Each translation that is in use has a copy.
+    lease: Lease,
 }
 
 impl Jit {
     /// No translations yet, in a VM with `ram` bytes of RAM.
     pub fn new(ram: u64) -> Self {
+        let budget = to_usize(ram / RAM_SHARE).min(MOST_RECORDS);
         Self {
-            parts: Vec::new(),
             entries: BTreeMap::new(),
-            counters: Box::new([Counter::default(); COUNTERS]),
+            heat: Heat::default(),
             fences: 0,
-            left: to_usize(ram / RAM_SHARE).min(MOST_RECORDS),
+            budget,
+            left: budget,
             mapped: 0,
-            is_over: false,
+            room: Room::Some,
+            is_fresh: true,
+            lease: Lease::default(),
         }
     }
 
-    /// Counts that execution came to `pc`. Returns whether to look for a translation: at the first
-    /// time, at the first time after a fence, and when the code is hot.
+    /// Counts that execution came to `pc`, after `executed` interpreted instructions. Returns whether
+    /// to look for a translation: at the first time, at the first time after a fence, and when the code
+    /// is hot.
     #[inline]
-    pub fn count(&mut self, pc: u64) -> bool {
-        let fence = self.fences;
-        let counter = &mut self.counters[slot(pc)];
-        if counter.pc != pc {
-            let count = 1;
-            *counter = Counter { pc, count, fence };
-            return true;
-        }
-        counter.count = counter.count.saturating_add(1);
-        let is_first = core::mem::replace(&mut counter.fence, fence) != fence;
-        is_first || counter.count.is_multiple_of(THRESHOLD)
+    pub fn count(&mut self, pc: u64, executed: u64) -> bool {
+        self.heat.arrive(pc, executed, self.fences)
     }
 
     /// Records that processes no longer use translations that they used.
@@ -124,7 +131,7 @@ impl Jit {
         mapped: &Range<u64>,
     ) -> Option<Image> {
         let versions = self.entries.get(&pc)?;
-        let mut parts = versions.iter().rev().map(|&n| &self.parts[n]);
+        let mut parts = versions.iter().rev();
         let part = parts.find(|part| {
             let is_mapped = mapped.start <= part.range.start && part.range.end <= mapped.end;
             is_mapped && part.image.variant() == variant && part.is_unchanged(memory)
@@ -132,8 +139,52 @@ impl Jit {
         Some(part.image.clone())
     }
 
-    /// Translates the function that starts at `pc`, in executable memory up to `end`, if execution has
-    /// come to it often. `None`: the code is interpreted.
+    /// Whether the code at `pc` is worth a translation. If it is, the counts there begin at 0 again.
+    pub fn take_hot(&mut self, pc: u64) -> bool {
+        self.heat.take(pc)
+    }
+
+    /// Whether all translations must be dropped: there is no room for more.
+    pub fn is_full(&self) -> bool {
+        self.room == Room::Full
+    }
+
+    /// Whether the slot can be filled from its start when no translation is in use any more.
+    pub fn is_draining(&self) -> bool {
+        self.room == Room::Draining
+    }
+
+    /// Records that there is no room for more translations. If there are none, there never will be.
+    pub fn fill(&mut self) {
+        self.room = match self.is_fresh {
+            true => Room::Never,
+            false => Room::Full,
+        };
+    }
+
+    /// Drops the records of all translations, which no process uses any more.
+    pub fn drain(&mut self) {
+        self.entries.clear();
+        self.left = self.budget;
+        self.is_fresh = true;
+        self.room = Room::Draining;
+        self.fence();
+    }
+
+    /// Drops the records of translations with entries in `range`, where nothing is mapped any more.
+    pub fn forget(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        for (_, versions) in self.entries.extract_if(range, |_, _| true) {
+            for part in versions {
+                self.left += freed(part);
+            }
+        }
+    }
+
+    /// Translates the function that starts at `pc`, in executable memory up to `end`. `None`: the code
+    /// is interpreted.
     pub fn translate(
         &mut self,
         host: Host,
@@ -141,40 +192,45 @@ impl Jit {
         (pc, variant): (u64, u32),
         end: u64,
     ) -> Option<Image> {
-        let counter = self.counters[slot(pc)];
-        if self.is_over || counter.pc != pc || counter.count < THRESHOLD {
-            return None;
-        }
+        let flags = match self.room {
+            Room::Some => 0,
+            Room::Draining if !self.lease.is_held_elsewhere() => jit_request::REUSE,
+            Room::Full | Room::Draining | Room::Never => return None,
+        };
         let code = function_at(memory, pc, end).ok()?;
-        if self.left < code.len() + RECORD {
-            self.is_over = true;
+        if self.left < cost(&code) {
+            self.fill();
             return None;
         }
-        let placed = match request(host, pc, &code, variant) {
+        let placed = match request(host, pc, &code, (variant, flags)) {
             Ok(placed) => placed,
             Err(error) => {
-                self.is_over = error == Errno::ENOENT || error == Errno::ENOSPC;
+                match error {
+                    Errno::ENOENT => self.room = Room::Never,
+                    Errno::ENOSPC => self.fill(),
+                    _ => {}
+                }
                 return None;
             }
         };
+        (self.room, self.is_fresh) = (Room::Some, false);
         self.map(memory, &placed).ok()?;
         let range = pc..pc + code.len() as u64;
-        let image = placed.image(range.clone(), variant)?;
+        let image = placed.image(range.clone(), variant, self.lease.clone())?;
         self.keep(range, code.into(), image.clone());
         Some(image)
     }
 
     fn keep(&mut self, range: Range<u64>, code: Box<[u8]>, image: Image) {
-        let number = self.parts.len();
-        self.left -= code.len() + RECORD;
-        for (entry, _) in image.entries() {
+        self.left = self.left.saturating_sub(cost(&code));
+        let part = Rc::new(Part { range, code, image });
+        for (entry, _) in part.image.entries() {
             let versions = self.entries.entry(entry).or_default();
             if versions.len() == VERSIONS {
-                versions.remove(0);
+                self.left += freed(versions.remove(0));
             }
-            versions.push(number);
+            versions.push(Rc::clone(&part));
         }
-        self.parts.push(Part { range, code, image });
     }
 
     /// Maps the slot up to the end of a translation, for all processes.
@@ -198,6 +254,17 @@ impl Part {
     }
 }
 
+/// Bytes that the record of a translation of `code` uses.
+fn cost(code: &[u8]) -> usize {
+    code.len() + RECORD
+}
+
+/// Drops a record from one of its entries. Returns the bytes that are free then: none if it has more
+/// entries.
+fn freed(part: Rc<Part>) -> usize {
+    Rc::into_inner(part).map_or(0, |part| cost(&part.code))
+}
+
 /// A translation in the slot.
 #[derive(Debug)]
 struct Placed {
@@ -211,11 +278,12 @@ struct Placed {
 }
 
 impl Placed {
-    /// The image of code in `range`; `None` if it is not usable.
-    fn image(&self, range: Range<u64>, variant: u32) -> Option<Image> {
+    /// The image of code in `range`; `None` if it is not usable. `lease` is a copy of the slot's.
+    fn image(&self, range: Range<u64>, variant: u32, lease: Lease) -> Option<Image> {
         let start = JIT_BASE + self.offset;
-        // SAFETY: the translation is in the mapped part of the slot, which the VMM never changes and
-        // the runtime never unmaps.
+        // SAFETY: the translation is in the mapped part of the slot, which the runtime never unmaps.
+        // The VMM changes it only after a request with `REUSE`, which is made when no image has a
+        // lease, and only an image keeps the slice.
         let bytes =
             unsafe { core::slice::from_raw_parts(start as *const u8, to_usize(self.length)) };
         let origin = Origin {
@@ -224,17 +292,22 @@ impl Placed {
             bias: 0,
             gpa: self.slot + self.offset,
         };
-        Image::of_jit(bytes, self.layout, origin, range)
+        Image::of_jit(bytes, self.layout, origin, range, lease)
     }
 }
 
-/// Asks the VMM for the translation of code.
-fn request(mut host: Host, pc: u64, code: &[u8], variant: u32) -> Result<Placed, Errno> {
+/// Asks the VMM for the translation of code, for a variant, with bits of [`jit_request`].
+fn request(
+    mut host: Host,
+    pc: u64,
+    code: &[u8],
+    (variant, flags): (u32, u64),
+) -> Result<Placed, Errno> {
     let data = host.call_data();
     data[..code.len()].copy_from_slice(code);
     // One entry, at the start.
     data[MAX_JIT_CODE..MAX_JIT_CODE + 4].fill(0);
-    let mut args = [pc, code.len() as u64, 1, variant.into(), 0, 0];
+    let mut args = [pc, code.len() as u64, 1, variant.into(), flags, 0];
     host.call(Operation::Jit, &mut args)?;
     let [slot, offset, code, functions, accesses, _] = args;
     let layout = Layout {
@@ -279,28 +352,74 @@ fn function_at(memory: &mut AddressSpace, pc: u64, end: u64) -> Result<Vec<u8>, 
     }
 }
 
-fn slot(pc: u64) -> usize {
-    to_usize(pc >> 1) % COUNTERS
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hartline_abi::image::FunctionEntry;
+    use std::vec;
+
+    /// A record of a translation of `length` bytes at `start` with entries at these offsets.
+    fn add(jit: &mut Jit, start: u64, length: usize, entries: &[u64]) {
+        let functions = entries.iter().flat_map(|offset| {
+            let address = start + offset;
+            let mut function = [0; size_of::<FunctionEntry>()];
+            function[..8].copy_from_slice(&address.to_le_bytes());
+            function
+        });
+        let mut bytes = vec![0; 72];
+        bytes.extend(functions);
+        let layout = Layout {
+            code: 8,
+            functions: entries.len() as u64,
+            accesses: 0,
+        };
+        let range = start..start + length as u64;
+        let origin = Origin {
+            inode: NO_INODE,
+            variant: 0,
+            bias: 0,
+            gpa: 0,
+        };
+        let lease = jit.lease.clone();
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+            .collect();
+        let words = Vec::leak(words);
+        // SAFETY: the words are never freed.
+        let bytes =
+            unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), 8 * words.len()) };
+        let image = Image::of_jit(bytes, layout, origin, range.clone(), lease).unwrap();
+        jit.keep(range, vec![0; length].into(), image);
+        jit.is_fresh = false;
+    }
 
     #[test]
-    fn code_is_looked_for_at_first_and_when_it_is_hot() {
+    fn records_are_freed_with_their_last_entry() {
         let mut jit = Jit::new(1 << 30);
-        let times = |jit: &mut Jit, pc| (0..64).filter(|_| jit.count(pc)).count();
-        assert!(jit.count(0x1000));
-        assert!(!jit.count(0x1000));
-        assert_eq!(times(&mut jit, 0x1000), 4);
-        // Another address in the same counter starts again.
-        assert!(jit.count(0x1000 + 2 * COUNTERS as u64));
-        assert!(jit.count(0x1000));
-        // After a fence, a known translation is found at once.
-        assert!(!jit.count(0x1000));
-        jit.fence();
-        assert!(jit.count(0x1000));
-        assert!(!jit.count(0x1000));
+        let all = jit.left;
+        add(&mut jit, 0x1000, 100, &[0, 50]);
+        assert_eq!(all - jit.left, 100 + RECORD);
+        jit.forget(0..0x1001);
+        assert_eq!(all - jit.left, 100 + RECORD, "one entry is left");
+        jit.forget(0x1001..0x2000);
+        assert_eq!(jit.left, all);
+        // The oldest version makes room.
+        for version in 0..VERSIONS + 3 {
+            add(&mut jit, 0x1000, 100 + version, &[0]);
+        }
+        let newest: usize = (3..VERSIONS + 3)
+            .map(|version| 100 + version + RECORD)
+            .sum();
+        assert_eq!(all - jit.left, newest);
+        assert!(jit.lease.is_held_elsewhere());
+        jit.fill();
+        assert!(jit.is_full() && !jit.is_draining());
+        jit.drain();
+        assert!(jit.is_draining() && !jit.lease.is_held_elsewhere());
+        assert_eq!(jit.left, all);
+        // One translation does not fit.
+        jit.fill();
+        assert!(!jit.is_full() && !jit.is_draining());
     }
 }

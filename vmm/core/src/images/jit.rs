@@ -1,5 +1,11 @@
 //! Translations of code that the program made at run time ([`Operation::Jit`]): one read-only slot,
-//! which the VMM fills from its start. No translation changes or moves, and none is removed.
+//! which the VMM fills from its start. A translation changes only when the guest requests to use the
+//! slot again.
+//!
+//! The guest may request this while its vCPUs execute code of the slot. Then they execute other
+//! bytes, or parts of them. This harms only the guest, which can make its vCPUs jump to any byte of
+//! the slot in any case: the VMM reads nothing back from the slot, writes only inside it, and the
+//! guest cannot write to it.
 //!
 //! [`Operation::Jit`]: hartline_abi::call::Operation::Jit
 
@@ -70,14 +76,23 @@ impl JitSlot {
         }))
     }
 
-    /// Translates code and appends the result.
+    /// Translates code and appends the result, or, if the guest `reuses` the slot, stores it at the
+    /// slot's start. An error changes nothing.
     ///
     /// # Errors
     /// [`JitError`].
-    pub fn translate(&mut self, code: &JitCode<'_>, options: &Options) -> Result<Placed, JitError> {
+    pub fn translate(
+        &mut self,
+        code: &JitCode<'_>,
+        options: &Options,
+        reuses: bool,
+    ) -> Result<Placed, JitError> {
         let translation = translate_jit(code, options).ok_or(JitError::Code)?;
         let JitTranslation { bytes, layout } = translation;
-        let offset = self.used;
+        let offset = match reuses {
+            true => 0,
+            false => self.used,
+        };
         let end = offset + bytes.len() as u64;
         if end > JIT_LENGTH {
             return Err(JitError::Full);
@@ -125,7 +140,7 @@ mod tests {
                 code: &code,
                 entries: &[start],
             };
-            let placed = slot.translate(&code, &options()).unwrap();
+            let placed = slot.translate(&code, &options(), false).unwrap();
             assert_eq!((placed.gpa, placed.offset), (slot.gpa, end));
             assert_eq!((placed.layout.functions, placed.layout.accesses), (1, 1));
             let length = placed.layout.length().unwrap();
@@ -150,7 +165,7 @@ mod tests {
             code: &[0; 4],
             entries,
         };
-        let mut translate = |code| slot.translate(&code, &options());
+        let mut translate = |code| slot.translate(&code, &options(), false);
         let is_refused = |result| matches!(result, Err(JitError::Code));
         assert!(is_refused(translate(code(1, &[]))), "odd");
         assert!(
@@ -160,7 +175,14 @@ mod tests {
         assert!(is_refused(translate(code(0x1000, &[0x1004]))), "outside");
         assert!(translate(code(0x1000, &[0x1000])).is_ok());
         slot.used = JIT_LENGTH - ALIGNMENT;
-        let full = slot.translate(&code(0x1000, &[0x1000]), &options());
+        let full = slot.translate(&code(0x1000, &[0x1000]), &options(), false);
         assert!(matches!(full, Err(JitError::Full)));
+        // The slot is filled from its start again, but not by code that is refused.
+        assert!(is_refused(slot.translate(&code(1, &[]), &options(), true)));
+        assert_eq!(slot.used, JIT_LENGTH - ALIGNMENT);
+        for (reuses, is_first) in [(true, true), (false, false), (true, true)] {
+            let placed = slot.translate(&code(0x1000, &[0x1000]), &options(), reuses);
+            assert_eq!(placed.unwrap().offset == 0, is_first);
+        }
     }
 }

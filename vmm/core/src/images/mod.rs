@@ -251,7 +251,8 @@ impl Images {
     }
 
     /// Translates code that the program made, for a [variant] of the
-    /// baseline translator's code.
+    /// baseline translator's code. If the guest `reuses` the slot, it has no earlier translations any
+    /// more.
     ///
     /// # Errors
     /// [`JitError`].
@@ -259,6 +260,7 @@ impl Images {
         &mut self,
         code: &JitCode<'_>,
         variant: u32,
+        reuses: bool,
     ) -> Result<jit::Placed, JitError> {
         let options = self.source.as_ref().and_then(|(_, s)| s.jit_options());
         let options = options.filter(|_| variant::is_baseline(variant));
@@ -270,7 +272,7 @@ impl Images {
                 none.insert(slot.ok_or(JitError::Full)?)
             }
         };
-        slot.translate(code, &options.for_variant(variant))
+        slot.translate(code, &options.for_variant(variant), reuses)
     }
 
     fn client(&self) -> Client {
