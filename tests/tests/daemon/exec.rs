@@ -219,7 +219,7 @@ pub fn command_line() -> Result<()> {
     check("long output", right, &long.stdout.len())?;
     let output_time = started.elapsed();
     let started = Instant::now();
-    let bytes: Vec<u8> = (0..LONG).map(|n| (n / 7 ^ n >> 11) as u8).collect();
+    let bytes: Vec<u8> = (0..LONG).map(|n| ((n / 7) ^ (n >> 11)) as u8).collect();
     let mut child = spawn(&daemon, &["-i", "box", "cat"])?;
     let mut input = child.stdin.take().ok_or("no input")?;
     let sent = bytes.clone();
