@@ -9,6 +9,8 @@ mod connections;
 mod damage;
 #[path = "daemon/described.rs"]
 mod described;
+#[path = "daemon/exec.rs"]
+mod exec;
 #[path = "daemon/faults.rs"]
 mod faults;
 #[path = "daemon/kept.rs"]
@@ -126,6 +128,11 @@ const TESTS: &[(&str, Test)] = &[
     ("data that only root reaches", privileges::closed_directory),
     ("data of an earlier version", privileges::earlier_version),
     ("attach", connections::attach),
+    ("exec", exec::commands),
+    ("exec: refused requests", exec::refused),
+    ("exec: command line", exec::command_line),
+    ("exec: several at once", exec::at_once),
+    ("exec: ends", exec::ends),
     ("TLS", connections::tls),
     (
         "certificate that is renewed",

@@ -127,6 +127,10 @@ pub struct BootInfo {
     /// Devices whose interrupts are delivered by vectors ([`crate::interrupt`]), one bit each; 0:
     /// the runtime reads interrupts from [`Shared::interrupts`] at safepoints.
     pub vectors: u32,
+    /// 1: the host may start processes ([`crate::spawn`]).
+    pub spawns: u32,
+    /// Unused.
+    pub reserved: u32,
     /// Settings of the network interface.
     pub net: NetSettings,
     /// Settings of the socket device.

@@ -74,6 +74,9 @@ pub enum Operation {
     /// translation does not change before a request with [`jit_request::REUSE`]. `-ENOENT`: such code is
     /// not translated here. `-ENOSPC`: the slot is full. `-EINVAL`: the arguments are not valid.
     Jit = 13,
+    /// A [call about a process of the host](crate::spawn::Call). `-ENOSYS`: the host starts none here.
+    /// `-EBADF`: there is no such process or stream. `-EINVAL`: the arguments are not valid.
+    Spawn = 14,
 }
 
 /// The longest code of [`Operation::Jit`], bytes.

@@ -32,6 +32,7 @@ pub mod paging;
 pub mod port;
 pub mod profile;
 pub mod report;
+pub mod spawn;
 pub mod tree;
 pub mod virtio;
 pub mod volume;

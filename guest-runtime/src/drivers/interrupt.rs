@@ -22,6 +22,14 @@ impl Interrupt {
         }
     }
 
+    /// Clears the bit. Returns whether it was set.
+    #[inline]
+    pub fn take(&self) -> bool {
+        let is_set = self.word.load(Ordering::Relaxed) & self.bit != 0;
+        self.acknowledge();
+        is_set
+    }
+
     /// Clears the bit. Call it before processing the used ring.
     #[inline]
     pub fn acknowledge(&self) {

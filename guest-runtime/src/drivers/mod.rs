@@ -8,6 +8,7 @@ mod mmio;
 pub mod net;
 mod queue;
 pub mod rng;
+pub mod spawn;
 pub mod streams;
 pub mod vectors;
 pub mod volume;

@@ -98,7 +98,14 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     // SAFETY: the VMM mapped the file as its entry says.
     let tree = unsafe { loader::file_bytes(&boot.files[0]) };
     let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
-    let kernel = Kernel::new(host, &harts, memory, idle, files, &syscall::HANDLERS);
+    let kernel = Kernel::new(
+        host,
+        &harts,
+        memory,
+        idle,
+        files,
+        (&syscall::HANDLERS, syscall::START),
+    );
     let kernel = Box::leak(Box::new(kernel));
     if let Err(error) = kernel.open_files() {
         fail_files(error);

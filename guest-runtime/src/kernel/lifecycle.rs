@@ -307,6 +307,7 @@ impl Kernel {
         let groups = self.dependent_groups();
         let (mut io, process) = self.io();
         io.close_all(process);
+        self.spawned.note_end(pid, status);
         self.give_memory_back();
         self.release_space();
         self.orphan_children(pid);
@@ -316,9 +317,11 @@ impl Kernel {
         process.files.registry.end_threads(pid);
         self.hang_up_orphans(&groups);
         let parent = self.process().parent;
-        let ignores = self
-            .signals_of(parent)
-            .is_none_or(|signals| signals.ignores_children());
+        // Nobody waits for a process of the host.
+        let ignores = parent == IDLE
+            || self
+                .signals_of(parent)
+                .is_none_or(|signals| signals.ignores_children());
         self.tell_parent(pid, status);
         self.process().exit_waiters.wake_all(READABLE);
         self.serve_wakeups();

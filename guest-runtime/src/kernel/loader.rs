@@ -158,8 +158,11 @@ fn settle(kernel: &mut Kernel, boot: &BootInfo, place: &Place) -> Result<(), Loa
     Ok(())
 }
 
-/// Makes a directory the working directory of the first process.
-fn enter(kernel: &mut Kernel, path: &[u8]) -> Result<(), Errno> {
+/// Makes a directory the working directory of the running process.
+///
+/// # Errors
+/// As chdir(2).
+pub(crate) fn enter(kernel: &mut Kernel, path: &[u8]) -> Result<(), Errno> {
     let ino = resolve(kernel, path)?;
     let (vfs, process) = kernel.file_state();
     let attributes = vfs.fs.attributes(ino, process)?;

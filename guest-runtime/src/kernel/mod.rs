@@ -24,6 +24,7 @@ pub mod scheduler;
 pub mod sequences;
 pub mod signals;
 pub mod space;
+pub mod spawn;
 pub mod stack;
 pub mod table;
 pub mod task;
@@ -62,6 +63,7 @@ use crate::kernel::random::Random;
 use crate::kernel::scheduler::Scheduler;
 use crate::kernel::signals::{Delivery, SigInfo, Signals};
 use crate::kernel::space::Space;
+use crate::kernel::spawn::{Spawned, Starter};
 use crate::kernel::table::{Slab, Table};
 use crate::kernel::task::Task;
 use crate::kernel::timers::TimerQueue;
@@ -139,6 +141,10 @@ pub struct Kernel {
     pub random: Random,
     /// The handlers of system calls.
     handlers: &'static Handlers,
+    /// Executes the first program of a process that the host starts.
+    starter: Starter,
+    /// Processes that the host has started.
+    pub(crate) spawned: Spawned,
     /// How the program continues after the current system call.
     pub control: Control,
     /// Whether system calls are traced (`--strace`).
@@ -181,7 +187,7 @@ pub struct Kernel {
 impl Kernel {
     /// Creates the library OS for a program that runs on the first of `harts` in `memory`, with
     /// nothing loaded yet. `process` is the file state of its process. Idle vCPUs use `idle`. System
-    /// calls are served by `handlers`.
+    /// calls are served by `handlers`, and processes of the host begin with `starter`.
     #[must_use]
     pub fn new(
         host: Host,
@@ -189,7 +195,7 @@ impl Kernel {
         memory: AddressSpace,
         idle: AddressSpace,
         (vfs, process): (Vfs, fs::process::Process),
-        handlers: &'static Handlers,
+        (handlers, starter): (&'static Handlers, Starter),
     ) -> Kernel {
         let boot = host.boot();
         process.registry.set_processors(boot.cpus);
@@ -231,6 +237,8 @@ impl Kernel {
             foreground: FIRST,
             random: Random::new(seed, Some(host)),
             handlers,
+            starter,
+            spawned: Spawned::new(host),
             control: Control::Continue,
             traces: boot.strace != 0,
             watches: boot.strace != 0,
@@ -367,6 +375,9 @@ impl Kernel {
         if core::mem::take(&mut self.task_mut().awaits_page) && !self.wait() {
             return Control::Restart;
         }
+        if let Some(start) = self.task_mut().start.take() {
+            return self.begin_program(start);
+        }
         if self.task().retry.is_some() {
             return self.system_call();
         }
@@ -397,6 +408,7 @@ impl Kernel {
         self.absorb_signals();
         self.poll_network();
         self.serve_disks();
+        self.serve_host();
         if self.process().state == State::Stopped {
             // A thread on another vCPU has stopped the process.
             self.suspend();

@@ -245,6 +245,7 @@ impl Kernel {
         self.absorb_signals();
         self.poll_network();
         self.serve_disks();
+        self.serve_host();
         self.expire_timers();
         let next = self.take_ready();
         if let Some(next) = next {

@@ -227,6 +227,23 @@ impl Process {
         }
     }
 
+    /// Creates a process that the host starts, in the address space `space`, with the number of
+    /// `files`: the leader of its own session.
+    #[must_use]
+    pub(crate) fn of_host(
+        boot: &BootInfo,
+        space: Handle<Space>,
+        files: fs::process::Process,
+    ) -> Process {
+        let pid = files.pid;
+        Process {
+            pid,
+            group: pid,
+            session: pid,
+            ..Process::new(boot, space, files)
+        }
+    }
+
     /// The limits of the process's address space.
     #[must_use]
     pub(crate) fn memory_limits(&self) -> mm::Limits {

@@ -5,6 +5,7 @@ use crate::kernel::exit::Fault;
 use crate::kernel::process::Process;
 use crate::kernel::sequences;
 use crate::kernel::signals::ThreadSignals;
+use crate::kernel::spawn::Start;
 use crate::kernel::table::Handle;
 use crate::seccomp::Seccomp;
 use crate::strace::Pending;
@@ -174,6 +175,8 @@ pub struct Task {
     pub trace: Option<Box<Pending>>,
     /// What the task waits for; none if it is runnable.
     pub wait: Option<Wait>,
+    /// The program that it executes first, instead of continuing at its registers.
+    pub(crate) start: Option<Box<Start>>,
     /// It is going to wait until the program has handled its page fault.
     pub(crate) awaits_page: bool,
     /// CPU time used, ns; while the task runs, up to the last switch.
@@ -224,6 +227,7 @@ impl Task {
             retry: None,
             trace: None,
             wait: None,
+            start: None,
             awaits_page: false,
             cpu_time: 0,
             registrations: Vec::new(),

@@ -12,6 +12,7 @@ use crate::kernel::executable::{self, ElfFile};
 use crate::kernel::exit::End;
 use crate::kernel::loader::{self, InterpreterError, LoadError, Strings};
 use crate::kernel::space::Space;
+use crate::kernel::spawn::Start;
 use crate::kernel::{Control, Kernel};
 use crate::mm::user;
 use alloc::vec::Vec;
@@ -190,6 +191,35 @@ fn execute(
         Err(_) => Control::End(End::Signaled(SIGKILL)),
     };
     Ok(0)
+}
+
+/// Executes the first program of a process that the host has started: the first file of its
+/// candidates that may be executed.
+///
+/// # Errors
+/// As execve(2) and chdir(2); `EACCES` rather than `ENOENT` if there is a file that may not be
+/// executed.
+pub(super) fn start(kernel: &mut Kernel, start: &Start) -> Result<(), Errno> {
+    if !start.directory.is_empty() {
+        loader::enter(kernel, &start.directory)?;
+    }
+    let mut why = Errno::ENOENT;
+    for path in start.candidates() {
+        match executable::open(kernel, AT_FDCWD, &path) {
+            Ok((ino, file)) => {
+                let strings = Strings {
+                    path,
+                    arguments: start.arguments.clone(),
+                    environment: start.environment.clone(),
+                };
+                return execute(kernel, ino, file, strings).map(drop);
+            }
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+            Err(Errno::EACCES) => why = Errno::EACCES,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(why)
 }
 
 /// Returns the owners whose rights the file `ino` gives. Files of volumes give none, as on a

@@ -55,6 +55,7 @@ mod wait;
 
 use crate::convert::to_usize;
 use crate::kernel::call::{Handler, Handlers};
+use crate::kernel::spawn::Starter;
 use hartline_linux::syscall::LIMIT;
 
 /// A row of an area's table: the number of a system call and its handler.
@@ -127,6 +128,9 @@ pub static HANDLERS: Handlers = {
     }
     handlers
 };
+
+/// Executes the first program of a process that the host starts.
+pub const START: Starter = exec::start;
 
 #[cfg(test)]
 mod tests {

@@ -102,7 +102,7 @@ pub fn write(
     files: &[layout::GuestFile<'_>],
     vcpu: &Vcpu,
     arguments: &Arguments,
-    (volumes, vectors, console): (usize, u32, [u32; STREAMS]),
+    (volumes, vectors, console, spawns): (usize, u32, [u32; STREAMS], bool),
     (net, devices, chaos): (NetSettings, &Attached, Settings),
     (cpus, interpret_only, variant, strace): (u32, bool, u32, bool),
 ) -> Result<GuestClock, Error> {
@@ -142,6 +142,8 @@ pub fn write(
         volumes: number("volumes", volumes)?,
         read_only: arguments.read_only.into(),
         vectors,
+        spawns: spawns.into(),
+        reserved: 0,
         net,
         vsock: vsock_settings(devices),
         disks: [DiskName::default(); MAX_DISKS],

@@ -8,6 +8,7 @@ use crate::images::{Answer, Images, JitError};
 use crate::interrupts;
 use crate::platform::{self, Mapping};
 use crate::signals;
+use crate::spawn::{Ending, Spawner};
 use crate::terminal::Terminal;
 use hartline_abi::boot::Shared;
 use hartline_abi::call::{
@@ -16,9 +17,10 @@ use hartline_abi::call::{
 };
 use hartline_abi::interrupt::TABLE_LENGTH;
 use hartline_abi::layout::{PAGE_SIZE, RAM_GPA};
+use hartline_abi::spawn::{Call, Event};
 use hartline_abi::volume::{Channel, SUBMITTED, Slot};
 use hartline_aot::baseline::JitCode;
-use hartline_devices::event::Event;
+use hartline_devices::event::Event as Wake;
 use hartline_devices::volume::Volumes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fstat;
@@ -55,6 +57,7 @@ pub(crate) struct Calls {
     images: Images,
     ram: Arc<Mapping>,
     idt: ShadowIdt,
+    spawner: Option<Arc<dyn Spawner>>,
     terminal: Terminal,
 }
 
@@ -68,6 +71,7 @@ impl Calls {
         volumes: Arc<Volumes>,
         images: Images,
         (ram, idt): (Arc<Mapping>, ShadowIdt),
+        spawner: Option<Arc<dyn Spawner>>,
     ) -> Self {
         Self {
             shared,
@@ -77,6 +81,7 @@ impl Calls {
             images,
             ram,
             idt,
+            spawner,
             terminal: Terminal::default(),
         }
     }
@@ -119,6 +124,7 @@ impl Calls {
         const VECTORS: u32 = Operation::Vectors as u32;
         const REGISTERS: u32 = Operation::Registers as u32;
         const JIT: u32 = Operation::Jit as u32;
+        const SPAWN: u32 = Operation::Spawn as u32;
         match operation {
             READ => self.control.while_idle(cpu, || self.read(cpu, args)),
             WAIT => self.control.while_idle(cpu, || self.wait(cpu, args)),
@@ -163,6 +169,7 @@ impl Calls {
             VECTORS => self.vectors(args),
             REGISTERS => self.registers(args),
             JIT => self.jit(args),
+            SPAWN => self.spawn(args),
             _ => Ok(Err(libc::ENOSYS)),
         }
     }
@@ -351,6 +358,45 @@ impl Calls {
         Ok(Ok(0))
     }
 
+    /// [`Operation::Spawn`].
+    fn spawn(&self, args: &mut [u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        let Some(spawner) = &self.spawner else {
+            return Ok(Err(libc::ENOSYS));
+        };
+        let [call, id, stream, value, ..] = *args;
+        let Some(call) = Call::from_number(call) else {
+            return Ok(Err(libc::EINVAL));
+        };
+        let length = usize::try_from(value).map_or(CALL_DATA, |length| length.min(CALL_DATA));
+        let done = match call {
+            Call::Next => {
+                let event = spawner.next();
+                *args = event.map_or([0; 6], Event::encode);
+                Ok(i64::from(event.is_some()))
+            }
+            Call::Read => {
+                let mut bytes = vec![0; length];
+                match spawner.read(id, stream, &mut bytes) {
+                    Ok(count) => {
+                        let count = count.min(length);
+                        self.shared.write(DATA, &bytes[..count])?;
+                        i64::try_from(count).map_err(|_| libc::EIO)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Call::Write => {
+                let mut bytes = vec![0; length];
+                self.shared.read(DATA, &mut bytes)?;
+                let written = spawner.write(id, stream, &bytes);
+                written.and_then(|count| i64::try_from(count).map_err(|_| libc::EIO))
+            }
+            Call::Close => spawner.close(id, stream).map(|()| 0),
+            Call::Ended => spawner.ended(id, Ending::of(stream, value)).map(|()| 0),
+        };
+        Ok(done)
+    }
+
     fn ioctl(&mut self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
         let [descriptor, request, size, ..] = *args;
         let Some(descriptor) = standard_descriptor(descriptor) else {
@@ -401,7 +447,7 @@ fn status(args: &mut [u64; 6]) -> Result<i64, Errno> {
 /// Whether standard input and an event can be read without waiting, or are at their end, after
 /// waiting up to `time` for one of them. If `input` is false, standard input is not waited for and
 /// counts as not readable.
-pub(crate) fn poll_readable(input: bool, event: &Event, time: Option<Duration>) -> [bool; 2] {
+pub(crate) fn poll_readable(input: bool, event: &Wake, time: Option<Duration>) -> [bool; 2] {
     let mut polls = [
         PollFd::new(event, PollFlags::IN),
         PollFd::from_borrowed_fd(stdin(), PollFlags::IN),

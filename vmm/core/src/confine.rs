@@ -14,11 +14,19 @@ pub enum Thread {
     Volumes,
     /// Moves packets.
     Network,
+    /// Takes requests for processes in the VM.
+    Spawn,
 }
 
 impl Thread {
     /// All kinds of threads.
-    pub const ALL: [Self; 4] = [Self::Vcpu, Self::Console, Self::Volumes, Self::Network];
+    pub const ALL: [Self; 5] = [
+        Self::Vcpu,
+        Self::Console,
+        Self::Volumes,
+        Self::Network,
+        Self::Spawn,
+    ];
 }
 
 /// Confinement of a VM's threads by the user of this crate.

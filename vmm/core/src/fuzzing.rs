@@ -102,6 +102,7 @@ impl Mailbox {
                 Arc::clone(&volumes),
                 images,
                 (Arc::clone(&ram), idt),
+                None,
             ),
             control,
             devices,

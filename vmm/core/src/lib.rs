@@ -39,6 +39,7 @@ pub mod report;
 mod run;
 mod signal_fd;
 mod signals;
+pub mod spawn;
 mod supervisor;
 mod terminal;
 mod timers;

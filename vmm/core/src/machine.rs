@@ -13,6 +13,7 @@ use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
 use crate::report::{Program, Verdict, judge};
 use crate::run::{End, Ended, Running, TakeStatistics};
+use crate::spawn::Spawner;
 use crate::supervisor;
 use crate::tree::TreeImage;
 use hartline_abi::boot::{NetSettings, Shared};
@@ -100,6 +101,8 @@ pub struct Settings<'a> {
     /// Longest file of each of the program's outputs, bytes: the newest output is kept
     /// ([`hartline_devices::console::log`]). `u64::MAX`: outputs may be anything, without a limit.
     pub output_limit: u64,
+    /// Starts processes in the running VM; `None`: nobody does.
+    pub spawner: Option<Arc<dyn Spawner>>,
 }
 
 impl<'a> Settings<'a> {
@@ -133,6 +136,7 @@ impl<'a> Settings<'a> {
             confine: None,
             outputs: None,
             output_limit: u64::MAX,
+            spawner: None,
         }
     }
 }
@@ -378,7 +382,12 @@ fn prepare<'a>(
         contents.files,
         first,
         settings.arguments,
-        (settings.volumes.len(), vectors, outputs.of_streams()),
+        (
+            settings.volumes.len(),
+            vectors,
+            outputs.of_streams(),
+            settings.spawner.is_some(),
+        ),
         (settings.net, &settings.devices, settings.chaos),
         (
             settings.cpus,
@@ -425,6 +434,7 @@ fn prepare<'a>(
         statistics: settings.statistics,
         live: settings.live,
         confine: settings.confine,
+        spawner: settings.spawner,
     };
     Ok((running, stack))
 }

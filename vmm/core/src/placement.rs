@@ -41,7 +41,9 @@ impl Placement {
                 self.processors.get(number).copied()
             }
             // A vCPU's thread may have started this thread.
-            Thread::Console | Thread::Volumes | Thread::Network => self.processors.last().copied(),
+            Thread::Console | Thread::Volumes | Thread::Network | Thread::Spawn => {
+                self.processors.last().copied()
+            }
         }
     }
 }

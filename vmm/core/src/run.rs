@@ -13,12 +13,14 @@ use crate::live::LiveCounters;
 use crate::platform::{self, CounterFile, Counters, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
+use crate::spawn::Spawner;
 use crate::timers::{self, GuestClock, Times};
 use crate::waits;
 use hartline_abi::boot::Shared;
 use hartline_abi::layout::SHARED_GPA;
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
+use hartline_abi::spawn::SPAWN_DEVICE;
 use hartline_abi::volume::VOLUME_DEVICE;
 use hartline_devices::console::{Console, Outputs};
 use hartline_devices::event::Event;
@@ -100,6 +102,8 @@ pub(crate) struct Running<'a> {
     pub live: Option<Arc<LiveCounters>>,
     /// Removes rights of the threads.
     pub confine: Option<Arc<dyn Confine>>,
+    /// Starts processes in the VM.
+    pub spawner: Option<Arc<dyn Spawner>>,
 }
 
 /// Takes KVM's counters of all vCPUs together, and the statistics of the devices, of a running VM.
@@ -188,7 +192,11 @@ impl Running<'_> {
             Arc::clone(&volumes),
             self.images,
             (Arc::clone(&self.ram), self.idt),
+            self.spawner.clone(),
         );
+        if let Some(spawner) = self.spawner {
+            spawner.connect(Arc::new(Interrupt::new(&reach, SPAWN_DEVICE, None)));
+        }
         let service = Service {
             calls: Mutex::new(calls),
             control: &control,

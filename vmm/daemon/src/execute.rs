@@ -11,7 +11,7 @@ use crate::jailed::protocol::{
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use hartline_jail::Violation;
+use hartline_jail::{Channel, Violation};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
@@ -52,6 +52,9 @@ pub struct Outputs {
     pub result: File,
     /// The other end of standard input, if standard input is to stay open.
     pub keep_input: Option<OwnedFd>,
+    /// Both ends of the channel for requests of processes in the VM, the VMM's own first, if it takes
+    /// any.
+    pub requests: Option<[Channel; 2]>,
     /// The TAP interface, if the VM has a network.
     pub tap: Option<File>,
     /// If the outputs are the first files of a [log](crate::log), the rest that the VMM needs for
@@ -132,6 +135,7 @@ impl Order {
             features: library.features().to_owned(),
             interactive: spec.interactive,
             outlives_daemon,
+            spawns: false,
             volumes: Vec::new(),
             network: None,
             processors: Vec::new(),
@@ -153,6 +157,11 @@ impl Order {
     /// Keeps the outputs in a [log](crate::log).
     pub fn keep_log(&mut self, log: LogJob) {
         self.job.log = Some(log);
+    }
+
+    /// Lets the VMM take requests for processes in the VM.
+    pub fn take_requests(&mut self) {
+        self.job.spawns = true;
     }
 
     /// Keeps the program on its dedicated processors, if it has any.
@@ -204,6 +213,7 @@ impl Order {
         descriptors.extend(outputs.tap.iter().map(AsFd::as_fd));
         let logs = outputs.log.iter().flatten();
         descriptors.extend(logs.flat_map(LogOutput::descriptors));
+        descriptors.extend(outputs.requests.iter().flatten().map(AsFd::as_fd));
         descriptors.extend(self.files.images.iter().map(|(_, image)| image.as_fd()));
         let message = serde_json::to_vec(&self.job)?;
         vmm.send(&message, &descriptors).await
@@ -262,9 +272,10 @@ fn understood(message: &[u8]) -> io::Result<FromVmm> {
     serde_json::from_slice(message).map_err(invalid)
 }
 
-/// The environment of a spec's program, by name. Without a value of its own, `HOME` is the home of
+/// The environment of a spec's program (`NAME=value`), by name. Without a value of its own, `HOME` is the home of
 /// its user, and `HOSTNAME` the host name.
-fn environment(spec: &Spec) -> Vec<String> {
+#[must_use]
+pub fn environment(spec: &Spec) -> Vec<String> {
     let is_root = spec.user.unwrap_or_default().ids().0 == 0;
     let home = if is_root { "/root" } else { "/" };
     let host_name = spec.hostname.as_deref().unwrap_or(HOST_NAME);

@@ -33,6 +33,7 @@ mod collect;
 pub mod config;
 pub mod connections;
 pub mod events;
+pub mod exec;
 pub mod execute;
 mod integer;
 pub mod jailed;

@@ -68,6 +68,12 @@ impl Problem {
         }
     }
 
+    /// The description of this occurrence.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// The caller has nothing of this name.
     #[must_use]
     pub fn not_found(what: &str) -> Self {

@@ -120,7 +120,11 @@ impl Watched {
 pub struct Line(Arc<AsyncFd<Channel>>);
 
 impl Line {
-    fn new(channel: Channel) -> io::Result<Self> {
+    /// Uses a channel that does not block. Must run inside a runtime.
+    ///
+    /// # Errors
+    /// Any I/O error of the host.
+    pub fn new(channel: Channel) -> io::Result<Self> {
         // SAFETY: the channel owns its descriptor and always returns its number. Tokio keeps the
         // channel as long as the descriptor is registered.
         let channel = unsafe { AsyncFd::register(channel) }?;

@@ -406,6 +406,14 @@ impl Process {
         Ok(self.duplicate(Part::Input)?.into())
     }
 
+    /// The channel for requests of processes in a VMM's VM.
+    ///
+    /// # Errors
+    /// The VMM has no such descriptor, or any I/O error of the host.
+    pub fn requests(&self) -> io::Result<Channel> {
+        Ok(Channel::from(self.duplicate(Part::Requests)?))
+    }
+
     /// A VMM's standard output, which must be a regular file.
     ///
     /// # Errors

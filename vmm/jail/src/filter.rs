@@ -77,7 +77,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Role(Role::Vmm),
         Self::Role(Role::VmmWithVolumes),
         Self::Role(Role::Worker),
@@ -86,6 +86,7 @@ impl Kind {
         Self::Thread(Thread::Console),
         Self::Thread(Thread::Volumes),
         Self::Thread(Thread::Network),
+        Self::Thread(Thread::Spawn),
     ];
 
     /// The kind's name in the policy.
@@ -97,6 +98,7 @@ impl Kind {
             Self::Thread(Thread::Console) => "console",
             Self::Thread(Thread::Volumes) => "volumes",
             Self::Thread(Thread::Network) => "network",
+            Self::Thread(Thread::Spawn) => "spawn",
         }
     }
 

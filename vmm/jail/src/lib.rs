@@ -37,7 +37,7 @@ pub use filter::{FilterError, Filters, Kind, Role};
 pub use limits::{Limits, MAX_OUTPUT, MAX_WORKER_FILE};
 pub use mount::mount;
 pub use spawn::{
-    CHANNEL_FD, COUNTERS_FD, Child, DEVICE_FD, INPUT_FD, NETWORK_FD, RESULT_FD, USER_HZ, VOLUME_FD,
-    spawn,
+    CHANNEL_FD, COUNTERS_FD, Child, DEVICE_FD, INPUT_FD, NETWORK_FD, REQUESTS_FD, RESULT_FD,
+    USER_HZ, VOLUME_FD, spawn,
 };
 pub use violation::Violation;

@@ -14,7 +14,7 @@ const POLICY: &str = include_str!("policy.json");
 
 /// The kinds of threads, in the order of their numbers in the kernel's `SIGSYS` information
 /// (`SECCOMP_RET_DATA`), which begin with 1.
-pub const KINDS: [&str; 8] = [
+pub const KINDS: [&str; 9] = [
     "vmm",
     WITH_VOLUMES,
     "worker",
@@ -23,6 +23,7 @@ pub const KINDS: [&str; 8] = [
     "console",
     "volumes",
     "network",
+    "spawn",
 ];
 /// The kind whose threads may make the calls of the kinds `vmm` and `volumes`.
 const WITH_VOLUMES: &str = "vmm_with_volumes";

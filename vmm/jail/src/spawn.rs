@@ -41,6 +41,10 @@ pub const COUNTERS_FD: RawFd = INPUT_FD + 2;
 /// Descriptor of a VMM that is open on the file for its result, from when it has that: there it
 /// reports a [violation](super::Violation).
 pub const RESULT_FD: RawFd = INPUT_FD + 3;
+/// Descriptor of a VMM that takes requests for processes in its VM: the other end of the
+/// [`Channel`] that it listens to. The daemon takes a duplicate for each request, also one that was
+/// started later.
+pub const REQUESTS_FD: RawFd = INPUT_FD + 4;
 
 /// Number of `/dev/net/tun` (the kernel's Documentation/admin-guide/devices.txt).
 const TUN_DEVICE: (u32, u32) = (10, 200);
@@ -152,6 +156,19 @@ impl Child {
         let socket = self.duplicate(number)?;
         match (socket_domain(&socket)?, socket_type(&socket)?) {
             (AddressFamily::UNIX, SocketType::STREAM) => Ok(socket.into()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// A duplicate of one of the process's descriptors, which must be a [`Channel`], as in
+    /// [`take_socket`](Self::take_socket).
+    ///
+    /// # Errors
+    /// As [`take_socket`](Self::take_socket).
+    pub fn take_channel(&self, number: RawFd) -> io::Result<Channel> {
+        let socket = self.duplicate(number)?;
+        match (socket_domain(&socket)?, socket_type(&socket)?) {
+            (AddressFamily::UNIX, SocketType::SEQPACKET) => Ok(socket.into()),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }

@@ -178,7 +178,7 @@ impl Kernel {
         if let Some(registers) = self.task_mut().registers.take() {
             registers.restore(self.hart());
         }
-        let alone = self.is_alone() && !self.net.has_device();
+        let alone = self.is_alone() && !self.net.has_device() && !self.spawned.is_possible();
         self.streams.set_alone(alone);
         self.resume_sequence();
         if self.signals().is_deliverable() {

@@ -112,6 +112,7 @@ impl Kernel {
             || self.vfs.has_file_events()
             || !self.polls.is_empty()
             || !self.ptys.signals.is_empty()
+            || self.spawned.is_due()
     }
 
     /// Makes the tasks ready that the wait queues have woken, completes asynchronous I/O that waited
@@ -125,6 +126,7 @@ impl Kernel {
     }
 
     fn serve_wakeups_now(&mut self) {
+        self.move_streams();
         self.look_at_polls();
         self.send_terminal_signals();
         self.send_file_signals();
@@ -308,6 +310,7 @@ impl Kernel {
     pub(super) fn idle(&mut self) {
         self.poll_network();
         self.poll_disks();
+        self.serve_host();
         if self.scheduler.has_ready() || self.await_device() {
             return;
         }

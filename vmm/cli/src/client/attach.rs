@@ -7,6 +7,7 @@ use futures_util::{SinkExt, StreamExt};
 use hyper::header;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 type Socket = WebSocketStream<Box<dyn Stream>>;
@@ -18,7 +19,7 @@ pub enum Received {
     Stdout(Vec<u8>),
     /// Standard error of its program.
     Stderr(Vec<u8>),
-    /// The machine has ended, and is as the API shows it.
+    /// The machine or the command has ended, and is as the API shows it.
     Ended(serde_json::Value),
 }
 
@@ -40,11 +41,29 @@ impl Attached {
         logs: bool,
         input: bool,
     ) -> Result<Self, ClientError> {
+        let machine = escape(machine);
+        let path = format!("/v1/machines/{machine}/attach?logs={logs}&input={input}");
+        Self::connect(target, &path).await
+    }
+
+    /// Runs a command in a machine: `command` is the request, as the API describes it.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Problem`] if the daemon refuses.
+    pub async fn exec(
+        target: &Target,
+        machine: &str,
+        command: &serde_json::Value,
+    ) -> Result<Self, ClientError> {
+        let path = format!("/v1/machines/{}/exec", escape(machine));
+        let mut attached = Self::connect(target, &path).await?;
+        let message = Message::Text(command.to_string().into());
+        attached.sink.send(message).await.map_err(refused)?;
+        Ok(attached)
+    }
+
+    async fn connect(target: &Target, path: &str) -> Result<Self, ClientError> {
         let stream = connect::connect(target).await?;
-        let path = format!(
-            "/v1/machines/{}/attach?logs={logs}&input={input}",
-            escape(machine)
-        );
         let mut request = format!("ws://hartlined{path}")
             .into_client_request()
             .map_err(refused)?;
@@ -99,6 +118,9 @@ impl Output {
                 },
                 Message::Text(text) => {
                     return Ok(Some(Received::Ended(serde_json::from_str(&text)?)));
+                }
+                Message::Close(Some(frame)) if frame.code == CloseCode::Policy => {
+                    return Err(ClientError::Refused(frame.reason.to_string()));
                 }
                 _ => {}
             }

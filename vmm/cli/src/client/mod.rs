@@ -99,6 +99,9 @@ pub enum ClientError {
     /// A WebSocket broke.
     #[error("connection to the daemon: {0}")]
     WebSocket(Box<tungstenite::Error>),
+    /// The daemon refused what a WebSocket asked for.
+    #[error("{0}")]
+    Refused(String),
     /// The request cannot be expressed.
     #[error("request: {0}")]
     Request(#[from] hyper::http::Error),

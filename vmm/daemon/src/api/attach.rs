@@ -27,11 +27,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Period of the checks whether the machine has started.
 const RETRY: Duration = Duration::from_millis(50);
 /// Longest message of a client, bytes.
-const MAX_MESSAGE: usize = 64 << 10;
+pub(super) const MAX_MESSAGE: usize = 64 << 10;
 /// Reason of the end of a connection whose client sends input without asking for it.
 const NO_INPUT: &str = "input needs input=true in the request";
 /// First byte of messages with standard output, and with standard error.
-const TAGS: [(LogStream, u8); 2] = [(LogStream::Stdout, 1), (LogStream::Stderr, 2)];
+pub(super) const TAGS: [(LogStream, u8); 2] = [(LogStream::Stdout, 1), (LogStream::Stderr, 2)];
 
 /// What to attach to.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]

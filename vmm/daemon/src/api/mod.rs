@@ -1,6 +1,7 @@
 //! The REST API, version 1.
 
 mod attach;
+mod exec;
 mod extract;
 // Fuzz targets are other crates: they reach the extractors by this module only.
 #[doc(hidden)]
@@ -97,6 +98,7 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(machines::limit_network))
         .routes(routes!(logs::logs))
         .routes(routes!(attach::attach))
+        .routes(routes!(exec::run, exec::open))
         .routes(routes!(stats::stats))
         .routes(routes!(tenants::list))
         .routes(routes!(tenants::get, tenants::put, tenants::delete))

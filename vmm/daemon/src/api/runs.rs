@@ -552,6 +552,7 @@ fn make_outputs(input: &[u8]) -> io::Result<Outputs> {
         error: memory_file(c"stderr", b"")?,
         result: memory_file(c"result", b"")?,
         keep_input: None,
+        requests: None,
         tap: None,
         log: None,
     })

@@ -5,6 +5,7 @@ mod find;
 mod images;
 #[doc(hidden)]
 pub mod pack;
+mod spawn;
 mod translate;
 mod vmm;
 mod volume;

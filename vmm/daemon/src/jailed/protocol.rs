@@ -17,8 +17,8 @@ pub const MTU: u16 = 1500;
 /// Job for a VMM. Its descriptors are, in this order: standard input, output and error of the
 /// program; the file for the [`RunResult`]; the tree; the other end of standard input, if
 /// interactive; the TAP interface, if there is a network; with a log, for standard output and then
-/// for standard error, both ends of a pipe and the files after the first; the translation images, as
-/// in `images`.
+/// for standard error, both ends of a pipe and the files after the first; both ends of the channel for
+/// requests, the VMM's own first, if it takes any; the translation images, as in `images`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunJob {
     /// RAM, bytes.
@@ -47,6 +47,9 @@ pub struct RunJob {
     pub features: String,
     /// Keep standard input open: at [`INPUT_FD`](hartline_jail::INPUT_FD).
     pub interactive: bool,
+    /// Take requests for processes in the VM ([`SpawnJob`]): through the channel whose other end is at
+    /// [`REQUESTS_FD`](hartline_jail::REQUESTS_FD).
+    pub spawns: bool,
     /// Whether the VM continues when the daemon ends.
     pub outlives_daemon: bool,
     /// Its volumes, in the order of the directories that the VMM was started with.
@@ -58,6 +61,39 @@ pub struct RunJob {
     /// How the outputs are kept: their files are the first of a [log](crate::log). Without it, their
     /// files are rings ([`hartline_devices::console::log`]).
     pub log: Option<LogJob>,
+}
+
+/// Request for a process in a running VM. Its descriptors are, in this order: a
+/// [`Channel`](hartline_jail::Channel) for [`ToProcess`] and [`FromProcess`], whose end is the end of
+/// interest in the process; stream sockets for standard input, output and error; a file with the
+/// encoded program ([`hartline_abi::spawn::Header`]). None of them blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnJob {
+    /// Length of the encoded program, bytes.
+    pub length: u64,
+}
+
+/// Message to a VMM about a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToProcess {
+    /// Its terminal has this size now.
+    Resize {
+        /// Lines.
+        rows: u16,
+        /// Characters of a line.
+        columns: u16,
+    },
+}
+
+/// The last message of a VMM about a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromProcess {
+    /// It has ended with this exit code. All its output is in the sockets.
+    Exited(u8),
+    /// It was not started: a Linux error number.
+    Failed(i32),
+    /// There are too many in this VM.
+    TooMany,
 }
 
 /// The files of a log.

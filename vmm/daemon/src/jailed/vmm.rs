@@ -5,13 +5,16 @@ use super::images::FromDaemon;
 use super::protocol::{
     FromVmm, ImageName, KvmReasons, LogJob, MTU, NetworkJob, RunJob, RunResult, Traffic,
 };
+use super::spawn::Spawns;
 use crate::log::{Recorder, Writer};
 use hartline_abi::boot::NetSettings;
 use hartline_abi::image::variant;
 use hartline_devices::limiter::Limits;
 use hartline_devices::net::{Batch, Tap};
 use hartline_devices::volume::{Usage, Volume};
-use hartline_jail::{COUNTERS_FD, Channel, Filters, INPUT_FD, MAX_OUTPUT, NETWORK_FD, RESULT_FD};
+use hartline_jail::{
+    COUNTERS_FD, Channel, Filters, INPUT_FD, MAX_OUTPUT, NETWORK_FD, REQUESTS_FD, RESULT_FD,
+};
 use hartline_tree::TreeImage;
 use hartline_vmm::SignalSet;
 use hartline_vmm::UserExits;
@@ -26,6 +29,7 @@ use hartline_vmm::placement::Placement;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::program;
 use hartline_vmm::report::{self, FAILURE, Program};
+use hartline_vmm::spawn::Spawner;
 use rustix::process::{Resource, Rlimit, set_parent_process_death_signal, setrlimit};
 use rustix::stdio::{stderr, stdout};
 use std::collections::HashMap;
@@ -95,7 +99,11 @@ pub fn serve(
         let limits = Arc::clone(&live) as Arc<dyn Limits>;
         interface(network, (tap, batch), limits)
     });
-    let parts = (given.tree, volumes, network, live, outputs);
+    let spawns = match given.requests {
+        Some(requests) => Some(Spawns::start(requests, threads.clone())?),
+        None => None,
+    };
+    let parts = (given.tree, volumes, network, live, outputs, spawns);
     let result = run(blank, &job, parts, images, threads)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
     // All of the output is in its files before the result is.
@@ -108,12 +116,13 @@ pub fn serve(
     Ok(())
 }
 
-/// Tree, network interface, images and log.
+/// Tree, network interface, images, log, and the channel for requests.
 struct Given {
     tree: Arc<TreeImage>,
     tap: Option<File>,
     images: HashMap<ImageName, ImageFile>,
     log: Option<(LogJob, [LogOutput; 2])>,
+    requests: Option<Channel>,
 }
 
 /// The pipe of an output, and the files of its log.
@@ -230,6 +239,14 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
         }
         None => None,
     };
+    let requests = match job.spawns {
+        true => {
+            let own = descriptors.next().ok_or(JailedError::Descriptor)?;
+            put(descriptors.next(), REQUESTS_FD)?;
+            Some(Channel::from(own))
+        }
+        false => None,
+    };
     let mut images = HashMap::new();
     for (&inode, descriptor) in job.images.iter().zip(descriptors) {
         let name = ImageName {
@@ -243,6 +260,7 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
         tap,
         images,
         log,
+        requests,
     };
     Ok((result, given))
 }
@@ -258,21 +276,22 @@ fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
     }
 }
 
-/// The tree, the volumes, the network interface, the VM's counters, and the program's outputs, if
-/// they are not this process's own.
+/// The tree, the volumes, the network interface, the VM's counters, the program's outputs, if they
+/// are not this process's own, and what starts processes in the VM.
 type Parts = (
     Arc<TreeImage>,
     Vec<Volume>,
     Option<Interface>,
     Arc<LiveCounters>,
     Option<[OwnedFd; 2]>,
+    Option<Arc<Spawns>>,
 );
 
 /// Runs the program. An error is a message for the program's owner.
 fn run(
     blank: Blank,
     job: &RunJob,
-    (tree, volumes, network, live, outputs): Parts,
+    (tree, volumes, network, live, outputs, spawns): Parts,
     images: Arc<FromDaemon>,
     threads: Arc<Placement>,
 ) -> Result<RunResult, String> {
@@ -314,6 +333,7 @@ fn run(
         // A log limits itself.
         output_limit: outputs.as_ref().map_or(MAX_OUTPUT, |_| u64::MAX),
         outputs,
+        spawner: spawns.map(|spawns| spawns as Arc<dyn Spawner>),
         ..Settings::new(&arguments)
     };
     let outcome = blank.run(settings).map_err(|error| error.to_string())?;

@@ -1,13 +1,14 @@
 //! The files of machines: input, output and result.
 
 use super::{MachineError, Machines};
+use crate::exec::{Command, Exec};
 use crate::execute::{LogOutput, Outputs};
 use crate::jailed::protocol::{LogJob, RunResult};
 use crate::log::{self, Reader};
 use crate::spawner::Process;
 use crate::store::{Machine, MachineState, NetworkKind};
 use crate::violations::reported_in;
-use hartline_jail::{MAX_MESSAGE, Violation};
+use hartline_jail::{Channel, MAX_MESSAGE, Violation};
 use hartline_vmm::live::{Live, write_network_limits};
 use hartline_vmm::platform::Counters;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -137,6 +138,10 @@ impl Machines {
             Ok(()) | Err(Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error.into()),
         }
+        let (requests, other) = Channel::pair()?;
+        requests.set_nonblocking()?;
+        // Requests of a client must not wait for a VMM that does not take them.
+        other.set_nonblocking()?;
         let [(output, stdout), (error, stderr)] = [output(OUTPUTS[0])?, output(OUTPUTS[1])?];
         Ok(Outputs {
             input,
@@ -144,6 +149,7 @@ impl Machines {
             error,
             result,
             keep_input,
+            requests: Some([requests, other]),
             tap: None,
             log: Some([stdout, stderr]),
         })
@@ -166,6 +172,19 @@ impl Machines {
         let stream = process.process().input()?;
         stream.set_nonblocking(true)?;
         Ok(stream)
+    }
+
+    /// Starts a process in a running machine.
+    ///
+    /// # Errors
+    /// [`MachineError`]: the machine does not run, or its VMM's version does not support this.
+    pub fn exec(&self, machine: &Machine, command: &Command) -> Result<Exec, MachineError> {
+        let process = match self.lock().get(&machine.id) {
+            Some(task) if machine.state == MachineState::Running => task.process.clone(),
+            _ => None,
+        };
+        let process = process.ok_or(MachineError::State(machine.state))?;
+        Ok(Exec::start(&process.process().requests()?, command)?)
     }
 
     /// The counters of a running machine, with the sum of KVM's counters of its vCPUs; `None` if it

@@ -32,6 +32,7 @@ impl Machines {
             Ok(order) => order,
             Err(error) => return self.fail(machine, error.to_string(), kept),
         };
+        order.take_requests();
         order.pin(&held.processors);
         let log = self.log_job();
         order.keep_log(log);

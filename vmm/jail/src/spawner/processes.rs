@@ -3,7 +3,9 @@
 use super::cgroup::{Cgroups, Group};
 use super::protocol::{Done, Outcome, Part, ProcessId, Refused, Signal, Start, refused};
 use super::volumes::VolumeDirectory;
-use crate::{COUNTERS_FD, Channel, Child, INPUT_FD, Limits, NETWORK_FD, Role, mount, spawn};
+use crate::{
+    COUNTERS_FD, Channel, Child, INPUT_FD, Limits, NETWORK_FD, REQUESTS_FD, Role, mount, spawn,
+};
 use hartline_vmm::platform::{CoreMember, CoreScheduling};
 use rustix::process;
 use std::collections::{BTreeSet, HashMap};
@@ -294,6 +296,7 @@ impl Processes {
         let child = &self.get(process)?.child;
         let duplicate: OwnedFd = match part {
             Part::Input => child.take_socket(INPUT_FD)?.into(),
+            Part::Requests => child.take_channel(REQUESTS_FD)?.into(),
             Part::Output => child.take_file(OUTPUT_FD)?.into(),
             Part::Counters => child.take_file(COUNTERS_FD)?.into(),
             Part::VcpuCounters(number) => {

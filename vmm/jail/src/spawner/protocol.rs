@@ -197,6 +197,8 @@ pub enum Signal {
 pub enum Part {
     /// The other end of the program's standard input: a stream socket.
     Input,
+    /// The channel for requests of processes in the VM: a socket for messages.
+    Requests,
     /// The program's standard output: a regular file.
     Output,
     /// The VMM's counters: memory.

@@ -71,7 +71,11 @@ pub struct Place {
     pub read_only: bool,
 }
 
-fn user(text: &str) -> Result<(u32, u32), &'static str> {
+/// Parses a user and a group.
+///
+/// # Errors
+/// The form.
+pub fn user(text: &str) -> Result<(u32, u32), &'static str> {
     let (user, group) = text.split_once(':').unwrap_or((text, "0"));
     let number = |text: &str| {
         let is_plain = text.len() <= 9 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -81,7 +85,11 @@ fn user(text: &str) -> Result<(u32, u32), &'static str> {
     ids.ok_or("needs the form UID or UID:GID, with numbers of at most 9 digits")
 }
 
-fn directory(text: &str) -> Result<String, &'static str> {
+/// Parses an absolute path.
+///
+/// # Errors
+/// The rule.
+pub fn directory(text: &str) -> Result<String, &'static str> {
     match text.starts_with('/') {
         true => Ok(text.to_owned()),
         false => Err("must begin with /"),

@@ -2,6 +2,7 @@
 
 use super::Remote;
 use hartline_cli::client::{Attached, Input, Output, Received};
+use serde_json::Value;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -60,20 +61,31 @@ pub fn attach(arguments: &Attach) -> anyhow::Result<ExitCode> {
     code
 }
 
-async fn send_input(mut sink: Input) -> anyhow::Result<()> {
+pub(super) async fn send_input(mut sink: Input) -> anyhow::Result<()> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
     let mut input = tokio::fs::File::from_std(File::from(input));
     loop {
         let mut chunk = Vec::with_capacity(CHUNK);
         let count = input.read_buf(&mut chunk).await?;
-        sink.send(chunk).await?;
-        if count == 0 {
+        // A connection that has ended takes nothing: what was received says why.
+        if sink.send(chunk).await.is_err() || count == 0 {
             return Ok(());
         }
     }
 }
 
-async fn print_output(mut output: Output) -> anyhow::Result<ExitCode> {
+async fn print_output(output: Output) -> anyhow::Result<ExitCode> {
+    match print_to_end(output).await? {
+        Some(machine) => exit_code(&machine).ok_or_else(|| {
+            let why = super::table::text(&machine, "message");
+            anyhow::anyhow!("the machine failed: {why}")
+        }),
+        None => anyhow::bail!("the daemon closed the connection; the machine may still run"),
+    }
+}
+
+/// Prints output until the end, which the daemon describes; `None`: it closed the connection.
+pub(super) async fn print_to_end(mut output: Output) -> anyhow::Result<Option<Value>> {
     while let Some(received) = output.next().await? {
         match received {
             Received::Stdout(bytes) => {
@@ -81,17 +93,15 @@ async fn print_output(mut output: Output) -> anyhow::Result<ExitCode> {
                 io::stdout().flush()?;
             }
             Received::Stderr(bytes) => io::stderr().write_all(&bytes)?,
-            Received::Ended(machine) => {
-                let code = machine.get("exit_code").and_then(serde_json::Value::as_u64);
-                let code = code.and_then(|code| u8::try_from(code).ok());
-                return code.map(ExitCode::from).ok_or_else(|| {
-                    anyhow::anyhow!(
-                        "the machine failed: {}",
-                        super::table::text(&machine, "message")
-                    )
-                });
-            }
+            Received::Ended(end) => return Ok(Some(end)),
         }
     }
-    anyhow::bail!("the daemon closed the connection; the machine may still run")
+    Ok(None)
+}
+
+/// The exit code in the daemon's description of an end.
+pub(super) fn exit_code(end: &Value) -> Option<ExitCode> {
+    let code = end.get("exit_code").and_then(Value::as_u64);
+    code.and_then(|code| u8::try_from(code).ok())
+        .map(ExitCode::from)
 }

@@ -131,7 +131,7 @@ fn port(text: &str) -> Result<Value, &'static str> {
     Ok(port)
 }
 
-fn map(pairs: &[(String, String)]) -> Value {
+pub(super) fn map(pairs: &[(String, String)]) -> Value {
     let pairs = pairs.iter().cloned();
     Value::from_iter(pairs.map(|(name, value)| (name, Value::from(value))))
 }

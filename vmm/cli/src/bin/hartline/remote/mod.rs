@@ -2,6 +2,7 @@
 
 mod attach;
 mod events;
+mod exec;
 mod keys;
 mod logs;
 mod machines;
@@ -15,6 +16,7 @@ mod volumes;
 
 use attach::{Attach, attach};
 use events::{Events, events};
+use exec::{Exec, exec};
 use hartline_cli::client::{self, ClientError, Connection, Host, Target};
 use keys::{Key, key};
 use logs::{Logs, logs};
@@ -87,6 +89,8 @@ pub enum Command {
     Volume(Volume),
     /// Attach to a machine's standard input and output
     Attach(Attach),
+    /// Run a command in a running machine
+    Exec(Exec),
 }
 
 /// Runs a command.
@@ -118,6 +122,7 @@ pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Volumes(arguments) => volumes(arguments),
         Command::Volume(command) => volume(command),
         Command::Attach(arguments) => attach(arguments),
+        Command::Exec(arguments) => exec(arguments),
     }
 }
 

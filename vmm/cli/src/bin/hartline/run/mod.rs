@@ -136,6 +136,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         confine: pin.map(|pin| place(pin) as Arc<dyn Confine>),
         outputs: None,
         output_limit: u64::MAX,
+        spawner: None,
     };
     let machine = machine
         .join()

@@ -1,0 +1,311 @@
+//! Processes in running machines: one request with its answer, or a WebSocket (RFC 6455).
+
+use super::Refused;
+use super::attach::{MAX_MESSAGE, TAGS};
+use super::extract::{Json, Target};
+use super::lookup::find;
+use super::outputs::Output;
+use crate::connections::Room;
+use crate::exec::{self, Command, Control, Ended, Exec};
+use crate::execute::environment;
+use crate::problem::Problem;
+use crate::store::{Kind, Machine, Scope, User};
+use axum::Extension;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use hartline_jail::MAX_OUTPUT;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
+
+/// How long a client may take to send its command.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Longest reason in a WebSocket's close frame, bytes.
+const MAX_REASON: usize = 123;
+
+/// A command for a running machine.
+#[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"command": ["ls", "-l"], "env": {"LANG": "C"}, "stdin": ""}))]
+pub struct ExecRequest {
+    /// The program and its arguments. A name without a slash is looked for in the directories of
+    /// `PATH`.
+    #[schema(min_items = 1)]
+    command: Vec<String>,
+    /// Environment variables, besides those of the machine.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// User and group as numbers, `UID` or `UID:GID`. The default is the machine's.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(:[0-9]{1,9})?$")]
+    user: Option<User>,
+    /// Working directory. The default is the machine's.
+    #[serde(default)]
+    #[schema(pattern = "^/[^\\x00]*$", max_length = 4095)]
+    workdir: Option<String>,
+    /// Standard input. Not with a WebSocket, where it comes in messages.
+    #[serde(default)]
+    stdin: String,
+}
+
+/// The result of a command.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ExecResult {
+    #[serde(flatten)]
+    end: ExecEnd,
+    /// Standard output: at most the newest 16 MiB.
+    stdout: Output,
+    /// Standard error, likewise.
+    stderr: Output,
+}
+
+/// The end of a command.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ExecEnd {
+    /// The exit code; 128 + *n* if signal *n* killed the process, 127 if the program was not found,
+    /// 126 if it cannot be executed, 137 if the machine ended first, 125 for other failures.
+    exit_code: u8,
+    /// Why there is no exit code of the program; empty if there is one.
+    message: String,
+}
+
+impl From<Ended> for ExecEnd {
+    fn from(ended: Ended) -> Self {
+        Self {
+            exit_code: ended.code,
+            message: ended.message,
+        }
+    }
+}
+
+impl ExecRequest {
+    /// The command for a machine.
+    ///
+    /// # Errors
+    /// A field is not valid.
+    fn command(self, machine: &Machine) -> Result<Command, Problem> {
+        if self.command.first().is_none_or(String::is_empty) {
+            return Err(Problem::field("command", "must name a program"));
+        }
+        if self
+            .workdir
+            .as_ref()
+            .is_some_and(|path| !path.starts_with('/') || path.len() > 4095)
+        {
+            return Err(Problem::field(
+                "workdir",
+                "must be an absolute path of at most 4095 bytes",
+            ));
+        }
+        if self
+            .env
+            .keys()
+            .any(|name| name.is_empty() || name.contains('='))
+        {
+            return Err(Problem::field(
+                "env",
+                "names must not be empty or contain =",
+            ));
+        }
+        let mut spec = machine.spec.clone();
+        spec.user = self.user.or(spec.user);
+        spec.env.extend(self.env);
+        Ok(Command {
+            arguments: self.command,
+            environment: environment(&spec),
+            user: spec.user.unwrap_or_default().ids(),
+            directory: self.workdir.or(spec.workdir).unwrap_or_default(),
+            terminal: None,
+        })
+    }
+}
+
+/// Starts a command in a machine of the caller.
+fn start(target: &Target, machine: &Machine, request: ExecRequest) -> Result<Exec, Problem> {
+    let command = request.command(machine)?;
+    // The spawner is asked for a descriptor.
+    let exec = tokio::task::block_in_place(|| target.daemon.machines.exec(machine, &command));
+    exec.map_err(|error| match error {
+        crate::machines::MachineError::Host(error)
+            if error.kind() == std::io::ErrorKind::InvalidInput =>
+        {
+            Problem::field("command", exec::TOO_LONG)
+        }
+        error => error.into(),
+    })
+}
+
+/// Run a command in a running machine
+///
+/// Answers when the command has ended. If the client disconnects before, the command's streams close.
+#[utoipa::path(post, path = "/v1/machines/{id}/exec",
+    operation_id = "exec_in_machine", params(("id" = String, Path)), request_body = ExecRequest,
+    responses((status = 200, description = "The command has ended", body = ExecResult), Refused))]
+pub async fn run(
+    target: Target,
+    Json(mut request): Json<ExecRequest>,
+) -> Result<axum::Json<ExecResult>, Problem> {
+    target.caller.needs(Scope::Write)?;
+    let machine = find(&target, Kind::Machine)?;
+    let stdin = std::mem::take(&mut request.stdin);
+    let Exec {
+        mut input,
+        outputs,
+        control,
+    } = start(&target, &machine, request)?;
+    let [output, error] = outputs;
+    let feed = async {
+        // The program need not read its input.
+        let _ = input.write_all(stdin.as_bytes()).await;
+        let _ = input.shutdown().await;
+        std::future::pending::<()>().await;
+    };
+    let collect = async { tokio::join!(control.end(), newest(output), newest(error)) };
+    let (end, stdout, stderr) = tokio::select! {
+        done = collect => done,
+        () = feed => return Err(Problem::internal("the input ended twice")),
+    };
+    Ok(axum::Json(ExecResult {
+        end: end.into(),
+        stdout: stdout?,
+        stderr: stderr?,
+    }))
+}
+
+/// The newest bytes of an output, to its end.
+async fn newest(mut output: exec::Output) -> Result<Output, Problem> {
+    let limit = usize::try_from(MAX_OUTPUT).unwrap_or(usize::MAX);
+    let mut kept = VecDeque::new();
+    let mut missing = 0;
+    loop {
+        let bytes = output.next().await?;
+        if bytes.is_empty() {
+            return Ok(Output::new(kept.into(), missing));
+        }
+        kept.extend(bytes);
+        let excess = kept.len().saturating_sub(limit);
+        kept.drain(..excess);
+        missing += excess as u64;
+    }
+}
+
+/// Run a command in a running machine, as a WebSocket
+///
+/// The first message of the client is an `ExecRequest` as text, without `stdin`. Binary messages of
+/// the client are standard input; an empty one ends it. Binary messages of the daemon are output: the
+/// first byte is 1 for standard output and 2 for standard error. When the command has ended, the
+/// daemon sends an `ExecEnd` in a text message and closes the connection. A request that is refused
+/// closes the connection with status 1008 and the reason. If the client disconnects, the command's
+/// streams close.
+#[utoipa::path(get, path = "/v1/machines/{id}/exec",
+    operation_id = "exec_in_machine_interactively", params(("id" = String, Path)),
+    responses((status = 101, description = "The connection is a WebSocket from now on"), Refused))]
+pub async fn open(
+    target: Target,
+    room: Option<Extension<Room>>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Problem> {
+    target.caller.needs(Scope::Write)?;
+    let machine = find(&target, Kind::Machine)?;
+    let upgrade = upgrade.map_err(|error| Problem::upgrade_required(error.body_text()))?;
+    let upgrade = upgrade.max_message_size(super::MAX_JSON.max(MAX_MESSAGE));
+    Ok(upgrade.on_upgrade(async move |mut socket| {
+        // The server does not need to know how a connection ends.
+        let _ = match begin(&target, &machine, &mut socket).await {
+            Ok(exec) => serve(exec, socket).await,
+            Err(reason) => refuse(&mut socket, &reason).await,
+        };
+        drop(room);
+    }))
+}
+
+/// Receives the command and starts it. An error is the reason for the client.
+async fn begin(target: &Target, machine: &Machine, socket: &mut WebSocket) -> Result<Exec, String> {
+    let first = tokio::time::timeout(PATIENCE, socket.recv()).await;
+    let Ok(Some(Ok(Message::Text(text)))) = first else {
+        return Err("the first message must be a command, as text".to_owned());
+    };
+    let request: ExecRequest = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    if !request.stdin.is_empty() {
+        return Err("stdin: it comes in messages".to_owned());
+    }
+    start(target, machine, request).map_err(|problem| problem.detail().to_owned())
+}
+
+async fn refuse(socket: &mut WebSocket, reason: &str) -> Result<(), axum::Error> {
+    let end = reason.floor_char_boundary(MAX_REASON);
+    let frame = CloseFrame {
+        code: close_code::POLICY,
+        reason: reason[..end].into(),
+    };
+    socket.send(Message::Close(Some(frame))).await
+}
+
+type Sink = Mutex<SplitSink<WebSocket, Message>>;
+
+/// Serves one client until the command ends or the client disconnects.
+async fn serve(exec: Exec, socket: WebSocket) -> Result<(), axum::Error> {
+    let Exec {
+        input,
+        outputs: [output, error],
+        control,
+    } = exec;
+    let (sink, messages) = socket.split();
+    let sink = Mutex::new(sink);
+    let [(_, first), (_, second)] = TAGS;
+    let outputs = async {
+        let (end, sent, also) = tokio::join!(
+            control.end(),
+            send_output(output, first, &sink),
+            send_output(error, second, &sink)
+        );
+        sent?;
+        also?;
+        let text = serde_json::to_string(&ExecEnd::from(end)).map_err(axum::Error::new)?;
+        let mut sink = sink.lock().await;
+        sink.send(Message::Text(text.into())).await?;
+        sink.close().await
+    };
+    tokio::select! {
+        done = outputs => done,
+        done = take_messages(messages, input, &control) => done,
+    }
+}
+
+/// Sends an output until its end.
+async fn send_output(mut output: exec::Output, tag: u8, sink: &Sink) -> Result<(), axum::Error> {
+    loop {
+        let bytes = output.next().await.map_err(axum::Error::new)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let message = Bytes::from([&[tag], &bytes[..]].concat());
+        sink.lock().await.send(Message::Binary(message)).await?;
+    }
+}
+
+/// Passes messages of the client on, until it disconnects.
+async fn take_messages(
+    mut messages: SplitStream<WebSocket>,
+    input: UnixStream,
+    _control: &Control,
+) -> Result<(), axum::Error> {
+    let mut input = Some(input);
+    while let Some(message) = messages.next().await {
+        if let Message::Binary(bytes) = message?
+            && let Some(stream) = &mut input
+            && (bytes.is_empty() || stream.write_all(&bytes).await.is_err())
+        {
+            // The end of the input, or the program does not read it any more.
+            input = None;
+        }
+    }
+    Ok(())
+}
