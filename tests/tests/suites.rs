@@ -22,7 +22,7 @@ const WRITE: &str = "HARTLINE_WRITE_SUITES";
 /// Of the cases that pass under the reference, the least that must pass in Hartline, percent.
 const LEAST: usize = 97;
 /// The longest time of a program of a suite, under Hartline or the reference.
-const DEADLINE: Duration = Duration::from_secs(600);
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The results of a suite.
 #[derive(Debug, Clone, Default)]

@@ -1,6 +1,7 @@
 //! The structures in which programs exchange the settings of a terminal (ioctl_tty(2)): `struct
 //! termios`, `struct termios2` with speeds as numbers, and System V's `struct termio`.
 
+use crate::convert::low_u32;
 use crate::mm::{AddressSpace, user};
 use hartline_linux::errno::Errno;
 use hartline_linux::ioctls::{
@@ -128,7 +129,7 @@ fn speed(constant: u32) -> u32 {
 fn constant(speed: u32) -> Result<u32, Errno> {
     for (row, extended) in SPEEDS.iter().zip([0, BOTHER]) {
         if let Some(index) = row.iter().position(|&known| known == speed) {
-            return Ok(extended | (index & 0xf) as u32);
+            return Ok(extended | low_u32(index as u64));
         }
     }
     Err(Errno::EINVAL)

@@ -209,12 +209,9 @@ pub fn command_line() -> Result<()> {
         &missing,
     )?;
     let started = Instant::now();
-    let count = LONG.to_string();
-    let long = client(
-        &daemon,
-        &["exec", "box", "head", "-c", &count, "/dev/zero"],
-        "",
-    )?;
+    let blocks = format!("count={}", LONG >> 16);
+    let zeros = ["dd", "if=/dev/zero", "bs=65536", &blocks];
+    let long = client(&daemon, &[&["exec", "box"], &zeros[..]].concat(), "")?;
     let right = long.status.success() && long.stdout.len() == LONG;
     check("long output", right, &long.stdout.len())?;
     let output_time = started.elapsed();
@@ -235,12 +232,16 @@ pub fn command_line() -> Result<()> {
         output_time < SOON && both_time < SOON,
         &(output_time, both_time),
     )?;
-    let requested = ask(
-        &daemon,
-        &json!({ "command": ["head", "-c", count, "/dev/zero"] }),
-    )?;
-    let length = requested["stdout"]["text"].as_str().map(str::len);
-    check("output in an answer", length == Some(LONG), &length)
+    let requested = ask(&daemon, &json!({ "command": zeros }))?;
+    let output = &requested["stdout"];
+    let length = output["text"].as_str().map(str::len);
+    check("output in an answer", length == Some(1 << 20), &length)?;
+    let missing = output["missing"].as_u64();
+    check(
+        "what is missing",
+        missing == Some((LONG - (1 << 20)) as u64),
+        &missing,
+    )
 }
 
 /// Several commands at once, and one more than there may be.

@@ -6,7 +6,7 @@
 //! functions that run few times.
 
 use super::LONGEST;
-use crate::convert::to_usize;
+use crate::convert::{low_u32, to_usize};
 use alloc::boxed::Box;
 
 /// Work of a translation, in interpreted instructions.
@@ -72,7 +72,7 @@ impl Heat {
                 work: 0,
             };
         }
-        region.work = region.work.saturating_add(work as u32);
+        region.work = region.work.saturating_add(low_u32(work));
         let arrival = &mut self.arrivals[to_usize(pc >> 1) % COUNTERS];
         let is_first = arrival.pc != pc || arrival.fence != fence;
         *arrival = Arrival { pc, fence };

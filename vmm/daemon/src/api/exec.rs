@@ -17,7 +17,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
-use hartline_jail::MAX_OUTPUT;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -27,6 +26,9 @@ use tokio::sync::Mutex;
 
 /// How long a client may take to send its command.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Most bytes of each output that an answer has: the service's memory holds them. A WebSocket has no
+/// such limit.
+const MAX_KEPT: usize = 1 << 20;
 /// Longest reason in a WebSocket's close frame, bytes.
 const MAX_REASON: usize = 123;
 
@@ -60,7 +62,7 @@ pub struct ExecRequest {
 pub struct ExecResult {
     #[serde(flatten)]
     end: ExecEnd,
-    /// Standard output: at most the newest 16 MiB.
+    /// Standard output: at most the newest MiB.
     stdout: Output,
     /// Standard error, likewise.
     stderr: Output,
@@ -181,7 +183,6 @@ pub async fn run(
 
 /// The newest bytes of an output, to its end.
 async fn newest(mut output: exec::Output) -> Result<Output, Problem> {
-    let limit = usize::try_from(MAX_OUTPUT).unwrap_or(usize::MAX);
     let mut kept = VecDeque::new();
     let mut missing = 0;
     loop {
@@ -190,7 +191,7 @@ async fn newest(mut output: exec::Output) -> Result<Output, Problem> {
             return Ok(Output::new(kept.into(), missing));
         }
         kept.extend(bytes);
-        let excess = kept.len().saturating_sub(limit);
+        let excess = kept.len().saturating_sub(MAX_KEPT);
         kept.drain(..excess);
         missing += excess as u64;
     }
