@@ -2,7 +2,7 @@
 //!
 //! Such a process has no parent and a session of its own. Its standard streams are pipes or a
 //! pseudo-terminal, whose other end the kernel has. The kernel moves the bytes between these and the
-//! host ([`streams`]).
+//! host (`streams`).
 //!
 //! The first program is executed by the process itself, when it is scheduled for the first time
 //! ([`Task::start`](crate::kernel::task::Task)): until then it uses the address space of the first
@@ -84,7 +84,7 @@ impl Spawned {
         self.device.is_some()
     }
 
-    /// Whether [`Kernel::move_streams`] has anything to do.
+    /// Whether `Kernel::move_streams` has anything to do.
     #[inline]
     #[must_use]
     pub fn is_due(&self) -> bool {
