@@ -75,11 +75,11 @@ mod tests {
         assert_eq!(parse(None).unwrap(), Settings::default());
         assert_eq!(parse(Some("")).unwrap(), Settings::default());
         let all = parse(Some("18446744073709551615")).unwrap();
-        assert_eq!((all.seed, all.kinds), (u64::MAX, 127));
+        assert_eq!((all.seed, all.kinds), (u64::MAX, 255));
         let some = parse(Some("5,pages,late")).unwrap();
         assert_eq!((some.seed, some.kinds, some.check), (5, 4 | 64, 0));
         let all = parse(Some("5,check")).unwrap();
-        assert_eq!((all.kinds, all.check), (127, 1));
+        assert_eq!((all.kinds, all.check), (255, 1));
     }
 
     #[test]
