@@ -304,12 +304,9 @@ impl Terminal {
     }
 
     fn is_sent(&self, io: &Io<'_>) -> bool {
-        let is_empty = |id| {
-            io.ptys
-                .get(id)
-                .is_ok_and(|pair| pair.line.screen_length() > 0)
-        };
-        !self.is_open[1] || self.shown.is_empty() && !is_empty(self.id)
+        let pair = io.ptys.get(self.id);
+        let has_more = pair.is_ok_and(|pair| pair.line.screen_length() > 0);
+        !self.is_open[1] || self.shown.is_empty() && !has_more
     }
 }
 

@@ -106,16 +106,7 @@ impl ExecRequest {
                 "must be an absolute path of at most 4095 bytes",
             ));
         }
-        if self
-            .env
-            .keys()
-            .any(|name| name.is_empty() || name.contains('='))
-        {
-            return Err(Problem::field(
-                "env",
-                "names must not be empty or contain =",
-            ));
-        }
+        super::spec::check_names(&self.env)?;
         let mut spec = machine.spec.clone();
         spec.user = self.user.or(spec.user);
         spec.env.extend(self.env);

@@ -5,6 +5,7 @@ use crate::problem::Problem;
 use crate::store::{NetworkKind, Port, Spec};
 use hartline_jail::MAX_MESSAGE;
 use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
+use std::collections::BTreeMap;
 
 const MAX_TIMEOUT_MS: u64 = 30 * 24 * 3600 * 1000;
 /// Longest arguments and environment together, bytes: one message takes both to the VMM.
@@ -67,16 +68,7 @@ pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
     if spec.path.as_ref().is_some_and(String::is_empty) {
         return Err(Problem::field("path", "must not be empty"));
     }
-    if spec
-        .env
-        .keys()
-        .any(|name| name.is_empty() || name.contains('='))
-    {
-        return Err(Problem::field(
-            "env",
-            "names must not be empty or contain =",
-        ));
-    }
+    check_names(&spec.env)?;
     if !spec.workdir.as_ref().is_none_or(|path| is_directory(path)) {
         let rule = format!("must begin with a slash, and have at most {MAX_PATH} bytes and no NUL");
         return Err(Problem::field("workdir", rule));
@@ -175,6 +167,21 @@ fn is_mount_path(path: &str) -> bool {
         && path
             .strip_prefix('/')
             .is_some_and(|rest| rest.split('/').all(is_part))
+}
+
+/// Checks the names of environment variables.
+///
+/// # Errors
+/// A name is not valid.
+pub(super) fn check_names(env: &BTreeMap<String, String>) -> Result<(), Problem> {
+    let is_valid = |name: &String| !name.is_empty() && !name.contains('=');
+    match env.keys().all(is_valid) {
+        true => Ok(()),
+        false => Err(Problem::field(
+            "env",
+            "names must not be empty or contain =",
+        )),
+    }
 }
 
 #[cfg(test)]
