@@ -206,7 +206,11 @@ impl Kernel {
 
     /// Handles all expired timers.
     pub(crate) fn run_timers(&mut self) {
-        let now = clock::monotonic();
+        self.run_timers_until(clock::monotonic());
+    }
+
+    /// Handles the timers that expire up to `now`, ns of `CLOCK_MONOTONIC`.
+    pub(crate) fn run_timers_until(&mut self, now: u64) {
         if self.timers.first().is_none_or(|first| first > now) {
             return;
         }

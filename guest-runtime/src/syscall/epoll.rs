@@ -3,7 +3,6 @@
 use super::Entry;
 use super::files_fd::open_anonymous;
 use super::poll::{ALWAYS, Watch, read_timeout, watch_now, with_mask};
-use crate::arch::clock;
 use crate::convert::{low_i32, low_u32};
 use crate::file::Vfs;
 use crate::file::epoll::{Epoll, Found, MAX_NESTING, Wanted};
@@ -172,12 +171,13 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
     }
     let deadline = kernel.deadline(timeout_ns);
     let epoll = list_id(kernel, a[0])?;
+    let over = kernel.has_passed(deadline);
     let (events, input) = collect(kernel, epoll, most as usize)?;
     if !events.is_empty() {
         user::write_bytes(kernel.memory_mut(), a[1], events.as_bytes())?;
         return Ok(events.len() as u64);
     }
-    if deadline <= clock::monotonic() {
+    if over {
         return Ok(0);
     }
     // One of several tasks is woken, as on Linux.

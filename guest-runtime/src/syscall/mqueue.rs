@@ -126,7 +126,7 @@ fn deadline(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
 /// Waits for a message (`READABLE`) or for room (`WRITABLE`).
 fn wait(kernel: &mut Kernel, fd: u64, queue: &MessageQueue, events: u32, deadline: u64) -> Errno {
     match kernel.file(fd).map(|file| file.is_nonblocking()) {
-        Ok(false) if deadline <= clock::monotonic() => Errno::ETIMEDOUT,
+        Ok(false) if kernel.has_passed(deadline) => Errno::ETIMEDOUT,
         Ok(false) => {
             let waiters = match events {
                 READABLE => &queue.receivers,

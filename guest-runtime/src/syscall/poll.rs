@@ -72,8 +72,8 @@ pub(super) fn watch_now(kernel: &mut Kernel, watches: &mut [Watch]) -> (usize, b
 /// Returns the number of ready descriptors.
 fn watch(kernel: &mut Kernel, watches: &mut [Watch], timeout_ns: u64) -> Result<usize, Errno> {
     let deadline = kernel.deadline(timeout_ns);
+    let over = kernel.has_passed(deadline);
     let (count, wants_input) = look(kernel, watches, kernel.streams.is_input_ready());
-    let over = deadline <= clock::monotonic();
     match (count, over, wants_input) {
         // The wait detects new input.
         (0, false, _) => {

@@ -2,7 +2,6 @@
 
 use super::Entry;
 use super::time::read_timespec;
-use crate::arch::clock;
 use crate::convert::{low_i32, low_u32};
 use crate::kernel::exit::End;
 use crate::kernel::process::{FIRST, IDLE, Process};
@@ -269,8 +268,9 @@ fn rt_sigtimedwait(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
         _ => read_timespec(kernel, timeout)?,
     };
     let deadline = kernel.deadline(timeout);
+    let over = kernel.has_passed(deadline);
     if kernel.signals().pending() & set == 0 {
-        if deadline <= clock::monotonic() {
+        if over {
             return Err(Errno::EAGAIN);
         }
         // Blocked signals of the set must end the wait too.

@@ -13,7 +13,6 @@ use crate::mm::user;
 use crate::net::address::{Address, Family};
 use crate::net::socket::{Socket, SocketId, State, Type};
 use crate::net::{Connecting, Network};
-use crate::wait::time::NEVER;
 use crate::wait::{READABLE, Registration, WRITABLE};
 use hartline_linux::capability::{CAP_NET_BIND_SERVICE, CAP_NET_RAW};
 use hartline_linux::errno::Errno;
@@ -211,7 +210,7 @@ pub(super) fn wait_for_socket(
     };
     let timeout = socket.options.timeouts[which];
     let deadline = kernel.deadline(timeout.unwrap_or(u64::MAX));
-    if deadline != NEVER && deadline <= clock::monotonic() {
+    if kernel.has_passed(deadline) {
         return Errno::EAGAIN;
     }
     kernel.block_at(registration, deadline, progress)

@@ -7,7 +7,6 @@ use super::socket::{
 };
 use super::socket_errors::{receive_report, receive_report_header};
 use super::socket_message::{Control, ancillary, read_control, read_udp_control, write_control};
-use crate::arch::clock;
 use crate::convert::low_u32;
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
@@ -17,7 +16,6 @@ use crate::net::address::{Address, Family};
 use crate::net::datagram::SendOptions;
 use crate::net::queue::NOBODY;
 use crate::net::socket::{SocketId, Type};
-use crate::wait::time::NEVER;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use hartline_linux::errno::Errno;
@@ -567,7 +565,7 @@ fn recvmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             Err(Errno::EAGAIN) => {
                 let waits = socket_waits(kernel, a[0])? && flags & MSG_DONTWAIT == 0;
                 let enough = done > 0 && flags & MSG_WAITFORONE != 0;
-                let over = deadline != NEVER && deadline <= clock::monotonic();
+                let over = kernel.has_passed(deadline);
                 if !waits || enough || over {
                     return if done > 0 {
                         Ok(done)

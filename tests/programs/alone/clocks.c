@@ -2,7 +2,9 @@
 // locks.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -194,13 +197,13 @@ static void inheriting_locks(void) {
     printf("taken: %s", strerror(pthread_mutex_trylock(&lock)));
     printf(", %s\n", strerror(pthread_mutex_timedlock(&lock, &soon)));
     // A signal does not interrupt waiting for it.
+    expired = 0;
     signal(SIGALRM, expire);
     struct itimerval alarm = {{0, 0}, {0, 20000}};
     setitimer(ITIMER_REAL, &alarm, NULL);
     clock_gettime(CLOCK_REALTIME, &soon);
     soon.tv_nsec += 60 * MS;
     if (soon.tv_nsec >= 1000 * MS) soon.tv_sec++, soon.tv_nsec -= 1000 * MS;
-    expired = 0;
     printf("with a signal: %s", strerror(pthread_mutex_timedlock(&lock, &soon)));
     printf(" %d\n", expired);
     pthread_barrier_wait(&barrier);
@@ -222,6 +225,40 @@ static void inheriting_locks(void) {
     pthread_mutex_unlock(&lock);
 }
 
+// Calls that give up find timers already expired that were due long before.
+static void time_limits(void) {
+    enum { ROUNDS = 100 };
+    int readable = 0, taken = 0, handled = 0;
+    int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+    sem_t never;
+    sem_init(&never, 0, 0);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGALRM);
+    signal(SIGALRM, expire);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct itimerspec soon = {{0, 0}, time_of(MS / 10)};
+        struct itimerval alarm = {{0, 0}, {0, 100}};
+        timerfd_settime(fd, 0, &soon, NULL);
+        compute(now(CLOCK_MONOTONIC) + MS, CLOCK_MONOTONIC);
+        readable += poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0);
+
+        pthread_sigmask(SIG_BLOCK, &set, NULL);
+        setitimer(ITIMER_REAL, &alarm, NULL);
+        compute(now(CLOCK_MONOTONIC) + MS, CLOCK_MONOTONIC);
+        taken += sigtimedwait(&set, NULL, &(struct timespec){0, 0}) == SIGALRM;
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+
+        expired = 0;
+        setitimer(ITIMER_REAL, &alarm, NULL);
+        struct timespec limit = time_of(now(CLOCK_REALTIME) + 2 * MS);
+        while (sem_timedwait(&never, &limit) && errno == EINTR) continue;
+        handled += expired;
+    }
+    printf("of %d: readable %d, taken %d, handled %d\n", ROUNDS, readable, taken, handled);
+    close(fd);
+}
+
 int main(void) {
     signal(SIGUSR1, expire);
     timer("process", CLOCK_PROCESS_CPUTIME_ID);
@@ -231,5 +268,6 @@ int main(void) {
     threads();
     other_process();
     inheriting_locks();
+    time_limits();
     return 0;
 }

@@ -121,7 +121,7 @@ pub fn wait(
             return Ok(0);
         }
         forget(kernel, kernel.task().tid);
-        if retry.deadline <= crate::arch::clock::monotonic() {
+        if kernel.has_passed(retry.deadline) {
             return Err(Errno::ETIMEDOUT);
         }
         if kernel.interrupted() {
@@ -163,7 +163,7 @@ pub fn wait_any(kernel: &mut Kernel, words: &[(u64, u32)], deadline: u64) -> Res
             return Ok(retry.progress);
         }
         forget(kernel, tid);
-        if retry.deadline <= crate::arch::clock::monotonic() {
+        if kernel.has_passed(retry.deadline) {
             return Err(Errno::ETIMEDOUT);
         }
         if kernel.interrupted() {

@@ -24,7 +24,7 @@ pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> R
         if retry.woken && word & FUTEX_TID_MASK == tid {
             return Ok(0);
         }
-        if retry.deadline <= crate::arch::clock::monotonic() {
+        if kernel.has_passed(retry.deadline) {
             return Err(Errno::ETIMEDOUT);
         }
         if kernel.interrupted() {
@@ -132,7 +132,7 @@ pub fn wait_requeue(
                     .map_err(|_| Errno::EAGAIN),
             };
         }
-        if retry.deadline <= crate::arch::clock::monotonic() {
+        if kernel.has_passed(retry.deadline) {
             forget(kernel, tid);
             return Err(Errno::ETIMEDOUT);
         }

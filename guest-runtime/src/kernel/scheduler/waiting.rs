@@ -27,6 +27,17 @@ impl Kernel {
         }
     }
 
+    /// Whether the time at which the current call gives up has passed. Timers that have expired by
+    /// then run first, so that their signals arrive no later than the call returns.
+    pub fn has_passed(&mut self, deadline: u64) -> bool {
+        let now = clock::monotonic();
+        let has_passed = deadline <= now;
+        if has_passed {
+            self.run_timers_until(now);
+        }
+        has_passed
+    }
+
     /// The progress of the current call before it blocked.
     pub fn progress(&self) -> u64 {
         self.task().retry.map_or(0, |retry| retry.progress)
@@ -176,12 +187,10 @@ impl Kernel {
 
     /// Wakes tasks whose timers have expired.
     pub(crate) fn expire_timers(&mut self) {
-        self.run_timers();
-        let Some(&(first, _)) = self.scheduler.timers.first() else {
-            return;
-        };
+        // One time for both: no wait ends before a timer that expires earlier.
         let now = clock::monotonic();
-        if first > now {
+        self.run_timers_until(now);
+        if self.scheduler.first_timer().is_none_or(|first| first > now) {
             return;
         }
         let later = self.scheduler.timers.split_off(&(now + 1, 0));

@@ -57,7 +57,7 @@ fn semtimedop(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     }
     if let Some(retry) = kernel.task().retry {
         // A signal or the time limit has ended the wait.
-        return match retry.deadline <= clock::monotonic() {
+        return match kernel.has_passed(retry.deadline) {
             true => {
                 kernel.ipc.semaphores.cancel(id, tid);
                 Err(Errno::EAGAIN)
