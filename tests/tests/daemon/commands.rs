@@ -48,7 +48,9 @@ pub fn command_line() -> Result<()> {
         Ok(text(&output.stdout))
     };
     let json = |arguments: &[&str]| -> Result<Value> {
-        let answer = ask(&[arguments, &["-o", "json"]].concat(), 0)?;
+        // What follows a program belongs to it.
+        let (command, rest) = arguments.split_at(1);
+        let answer = ask(&[command, &["-o", "json"], rest].concat(), 0)?;
         Ok(serde_json::from_str(&answer)?)
     };
     let id = ask(&["push", "--name", "tool", &file], 0)?;

@@ -49,12 +49,12 @@ pub(super) struct What {
     #[arg(long, value_name = "NETWORK", value_parser = ["none", "tenant"])]
     network: Option<String>,
 
-    /// The program: its id, as printed by push, the first digits of it, or its name
-    program: String,
-
-    /// Arguments of the program
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    arguments: Vec<String>,
+    /// The program and its arguments. The program is named by its id, as printed by push, the
+    /// first digits of it, or its name. Options of hartline come before it
+    // One argument, so that everything after the program belongs to it, also what looks like an
+    // option of hartline.
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    command: Vec<String>,
 }
 
 impl What {
@@ -64,10 +64,11 @@ impl What {
     /// A file with environment variables cannot be used.
     pub(super) fn request(&self) -> anyhow::Result<Value> {
         let (user, group) = self.place.user;
+        let (program, arguments) = self.command.split_first().context("no program")?;
         Ok(json!({
-            "program": self.program,
+            "program": program,
             "path": self.path,
-            "args": self.arguments,
+            "args": arguments,
             "env": map(&self.environment.pairs()?),
             "user": format!("{user}:{group}"),
             "workdir": self.place.workdir,
@@ -138,6 +139,7 @@ pub(super) fn map(pairs: &[(String, String)]) -> Value {
 
 /// Arguments of `hartline create`.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "hartline create [OPTIONS] PROGRAM [ARGS]...")]
 pub struct Create {
     #[command(flatten)]
     remote: Remote,
@@ -326,6 +328,22 @@ async fn until_ended(daemon: &mut Connection, id: &str) -> anyhow::Result<Value>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        what: What,
+    }
+
+    #[test]
+    fn what_follows_the_program_belongs_to_it() {
+        let words = ["create", "--cpus", "2", "prog", "-v", "x", "--", "--mem"];
+        let request = Line::try_parse_from(words).unwrap().what.request().unwrap();
+        assert_eq!(request["program"], "prog");
+        assert_eq!(request["args"], json!(words[4..]));
+        assert_eq!(request["cpus"], 2);
+    }
 
     #[test]
     fn sizes_have_units() {

@@ -16,6 +16,7 @@ const MAX_INPUT: u64 = 128 << 10;
 
 /// Arguments of `hartline submit`.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "hartline submit [OPTIONS] PROGRAM [ARGS]...")]
 pub struct Submit {
     #[command(flatten)]
     remote: Remote,

@@ -97,7 +97,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             None => None,
             Some(program) => images
                 .of_program(program, variant)
-                .with_context(|| arguments.program.display().to_string())?,
+                .with_context(|| arguments.program().display().to_string())?,
         },
     };
     let watch = Watch::new(arguments)?;
@@ -151,7 +151,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         let options = images.as_ref()?.translation().options(variant::NORMAL);
         locate::locate(report, &outcome, &guest.tree, &options)
     };
-    let name = arguments.program.display().to_string();
+    let name = arguments.program().display().to_string();
     let program = Program {
         name: &name,
         elf: guest.elf(),
@@ -219,15 +219,15 @@ fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
     match &arguments.rootfs {
         Some(root) => {
             builder.add_root(root)?;
-            path = Path::new("/").join(&arguments.program);
+            path = Path::new("/").join(arguments.program());
         }
         None => {
-            program::check_host(&arguments.program)?;
-            let name = arguments.program.file_name();
+            program::check_host(arguments.program())?;
+            let name = arguments.program().file_name();
             path = Path::new("/").join(name.context("the program has no name")?);
             builder.add_minimal()?;
             let guest_path = path.to_str().context("the program's name is not UTF-8")?;
-            builder.add_file(&arguments.program, guest_path)?;
+            builder.add_file(arguments.program(), guest_path)?;
         }
     }
     if let Some(resolver) = net.resolver() {
@@ -238,7 +238,7 @@ fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
         builder.add_mount_point(&volume.host, &volume.guest)?;
     }
     let tree = Arc::new(builder.build()?);
-    let program = match program::from_tree(&tree, &path, &arguments.program) {
+    let program = match program::from_tree(&tree, &path, arguments.program()) {
         _ if folders().any(|volume| path.starts_with(&volume.guest)) => None,
         // A symbolic link may lead into a volume.
         Err(program::Error::NotInTree { .. }) if folders().next().is_some() => None,
@@ -293,8 +293,7 @@ fn guest_arguments(arguments: &Arguments, guest: &Guest) -> anyhow::Result<boot:
     let place = &arguments.place;
     let bytes = |text: &Option<String>| text.clone().unwrap_or_default().into_bytes();
     // As in a shell: argv[0] is the program as it was typed.
-    let argv = std::iter::once(arguments.program.as_os_str())
-        .chain(arguments.arguments.iter().map(AsRef::as_ref));
+    let argv = arguments.command.iter();
     Ok(boot::Arguments {
         program: guest.program.as_ref().map_or(0, |p| p.file.inode()),
         path: guest.path.as_os_str().as_bytes().to_vec(),

@@ -16,11 +16,12 @@ use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Arguments of `hartline run`.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "hartline run [OPTIONS] PROGRAM [ARGS]...")]
 pub struct Arguments {
     /// Root file system: a directory, a tar file or an EROFS image; PROGRAM is a path inside it
     #[arg(long, value_name = "DIR|TAR|EROFS")]
@@ -179,12 +180,18 @@ pub struct Arguments {
     )]
     pub baseline: Baseline,
 
-    /// The riscv64 program
-    pub program: PathBuf,
+    /// The riscv64 program and its arguments. Options of hartline come before the program
+    // One argument, so that everything after the program belongs to it, also what looks like an
+    // option of hartline.
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
 
-    /// Arguments of the program
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub arguments: Vec<OsString>,
+impl Arguments {
+    /// Returns the path of the program as it was given.
+    pub fn program(&self) -> &Path {
+        self.command.first().map_or(Path::new(""), Path::new)
+    }
 }
 
 /// A `--volume`.
@@ -434,6 +441,25 @@ fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn what_follows_the_program_belongs_to_it() {
+        let words = ["run", "--cpus", "2", "prog", "-e", "x", "--", "--mem"];
+        let line = Line::try_parse_from(words).unwrap();
+        assert_eq!(line.arguments.program(), Path::new("prog"));
+        assert_eq!(line.arguments.command, words[3..]);
+        let line = Line::try_parse_from(["run", "--", "--prog", "-v"]).unwrap();
+        assert_eq!(line.arguments.command, ["--prog", "-v"]);
+        assert!(Line::try_parse_from(["run", "--prog"]).is_err());
+        assert!(Line::try_parse_from(["run", "--cpus", "2"]).is_err());
+    }
 
     #[test]
     fn sizes() {

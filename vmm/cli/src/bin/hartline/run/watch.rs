@@ -56,7 +56,7 @@ impl Watch {
         let files = Files::of(outcome, tree, self.recorder.inodes());
         let mut ran = Ran::new(&files);
         if let Some(file) = self.profile {
-            let name = arguments.program.display().to_string();
+            let name = arguments.program().display().to_string();
             let written = self.recorder.write(file, &name, &mut ran);
             written.context("--profile")?;
         }
