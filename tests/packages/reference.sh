@@ -25,7 +25,10 @@ if [ "${1:-}" != --inside ]; then
 fi
 read -r _ <"$2"
 shift 2
-exec unshare --mount --pid --fork --kill-child --ipc --net --uts --mount-proc bash -euc '
+# If the script is killed, for instance after a deadline, all that it has started ends too. The
+# signal cannot be set earlier: a change of the user namespace resets it.
+exec setpriv --pdeathsig KILL \
+    unshare --mount --pid --fork --kill-child --ipc --net --uts --mount-proc bash -euc '
     qemu=$1 cpu=$2 root=$3 script=$4
     ip link set lo up
     work=$(mktemp -d)
