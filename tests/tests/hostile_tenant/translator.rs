@@ -6,6 +6,7 @@ use hartline_tests::daemon::until;
 use hartline_tests::{Result, compile, paths};
 use serde_json::Value;
 use std::fs;
+use std::time::{Duration, Instant};
 
 pub const TESTS: &[(&str, Test)] = &[
     ("many translations", many_translations),
@@ -76,6 +77,14 @@ fn many_translations() -> Result<()> {
     }
     for path in &attacks {
         scene.attack("DELETE", path, b"")?.expect(204)?;
+    }
+    // A translation of busybox takes many times as long.
+    let deleted = Instant::now();
+    until(|| !scene.daemon.jailed().into_iter().any(is_ended_first))?;
+    let took = deleted.elapsed();
+    println!("the translator of deleted programs ended after {took:?}");
+    if took > Duration::from_secs(5) {
+        return Err(format!("deleted programs were translated for {took:?}").into());
     }
     scene.end()
 }

@@ -40,6 +40,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use turns::{Turn, Turns};
 use worker::Limit;
 
@@ -119,6 +120,8 @@ pub struct Library {
     incoming: Mutex<HashMap<String, u64>>,
     /// Tenants whose programs are being tried again after a lack of room or budget.
     retries: Mutex<HashSet<String>>,
+    /// Tells the tasks that prepare programs that one was deleted.
+    deletions: Notify,
     /// Held while an upload is added or deleted: the file is deleted with its last program, but not
     /// while another program is added for it.
     uploads: Mutex<()>,
@@ -164,6 +167,7 @@ impl Library {
             translations,
             baselines,
             open: Mutex::default(),
+            deletions: Notify::new(),
             wanted: Mutex::default(),
             failures: Failures::default(),
             checked: Mutex::default(),
@@ -287,6 +291,7 @@ impl Library {
         if deleted {
             self.forget_upload(tenant, id)?;
             self.delete_images(tenant, &contents)?;
+            self.deletions.notify_waiters();
         }
         Ok(deleted)
     }

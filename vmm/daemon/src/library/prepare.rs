@@ -3,7 +3,7 @@
 use super::error::host;
 use super::queue::Lane;
 use super::shelf::allocated;
-use super::{Library, LibraryError, PACKING, lock, normal};
+use super::{Library, LibraryError, Name, PACKING, lock, normal};
 use crate::jailed::protocol::{ElfFile, FromWorker, MAX_AHEAD, WorkerJob};
 use crate::problem::{STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET};
 use crate::store::{Program, ProgramState, Storage, StoreError};
@@ -69,12 +69,30 @@ impl Library {
         Ok(())
     }
 
+    /// Waits until a program is deleted.
+    async fn deletion(&self, (tenant, id): &Name) {
+        loop {
+            // Made before the check, so that no deletion is missed.
+            let next = self.deletions.notified();
+            let found = tokio::task::block_in_place(|| self.store.program(tenant, id));
+            if matches!(found, Ok(None)) {
+                return;
+            }
+            next.await;
+        }
+    }
+
     /// Packs and translates a program, and notes the result.
     async fn finish(&self, mut program: Program) {
         let name = (program.tenant.clone(), program.id.clone());
         let before = program.clone();
         self.forget_opened(&program);
-        if let Err(error) = self.make_ready(&mut program).await {
+        // Dropping the work ends its worker.
+        let result = tokio::select! {
+            result = self.make_ready(&mut program) => result,
+            () = self.deletion(&name) => Err(LibraryError::Gone),
+        };
+        if let Err(error) = result {
             program.state = ProgramState::Failed;
             program.problem = error.code().to_owned();
             program.message = error.to_string();
