@@ -51,20 +51,20 @@ impl Features {
             Operation::Csr { csr, .. } => csr != CSR_FFLAGS,
             Operation::FenceI | Operation::FloatClass { .. } => true,
             Operation::FloatBinary { rounding, .. } | Operation::FloatSqrt { rounding, .. } => {
-                rounding != Rounding::Dyn
+                !is_common(rounding)
             }
-            Operation::FloatFma { rounding, .. } => rounding != Rounding::Dyn || !self.fma,
+            Operation::FloatFma { rounding, .. } => !is_common(rounding) || !self.fma,
             Operation::IntToFloat {
                 from,
                 format,
                 rounding,
                 ..
-            } => rounding != Rounding::Dyn && !from.is_exact_in(format),
+            } => !is_common(rounding) && !from.is_exact_in(format),
             Operation::FloatConvert { to, rounding, .. } => {
-                to == Format::Single && rounding != Rounding::Dyn
+                to == Format::Single && !is_common(rounding)
             }
             Operation::FloatToInt { rounding, .. } => {
-                !matches!(rounding, Rounding::Rtz | Rounding::Dyn)
+                rounding != Rounding::Rtz && !is_common(rounding)
             }
             Operation::Register {
                 op: RegisterOp::Zbc(_),
@@ -78,5 +78,32 @@ impl Features {
             },
             _ => false,
         }
+    }
+}
+
+/// Whether code uses the rounding mode of MXCSR, which is `frm`. Compilers for C name the dynamic
+/// mode in all instructions, V8, HotSpot and Go the nearest one, which `frm` usually is too.
+fn is_common(rounding: Rounding) -> bool {
+    matches!(rounding, Rounding::Dyn | Rounding::Rne)
+}
+
+/// Whether the result of an instruction depends on its own rounding mode, and that is the nearest
+/// one: MXCSR has it if `frm` is the same.
+pub(crate) fn rounds_to_nearest(instruction: &Instruction) -> bool {
+    match instruction.operation() {
+        Operation::FloatBinary { rounding, .. }
+        | Operation::FloatSqrt { rounding, .. }
+        | Operation::FloatFma { rounding, .. }
+        | Operation::FloatToInt { rounding, .. } => rounding == Rounding::Rne,
+        Operation::IntToFloat {
+            from,
+            format,
+            rounding,
+            ..
+        } => rounding == Rounding::Rne && !from.is_exact_in(format),
+        Operation::FloatConvert { to, rounding, .. } => {
+            to == Format::Single && rounding == Rounding::Rne
+        }
+        _ => false,
     }
 }

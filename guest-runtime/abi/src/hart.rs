@@ -258,6 +258,8 @@ pub mod offset {
     pub const INTERRUPTS: u64 = offset_of!(Hart, interrupts) as u64;
     /// [`Hart::resume`].
     pub const RESUME: u64 = offset_of!(Hart, resume) as u64;
+    /// [`Hart::frm`].
+    pub const FRM: u64 = offset_of!(Hart, frm) as u64;
     /// [`Hart::mxcsr`].
     pub const MXCSR: u64 = offset_of!(Hart, mxcsr) as u64;
     /// [`Hart::fflags`].

@@ -2,7 +2,8 @@
 //! differ, the interpreter executes the instruction: operands that are not NaN-boxed, and rare
 //! cases of NaNs.
 
-use hartline_isa::{FBinOp, FCmp, FMinMax, FReg, Fma, Format, Instruction, Operation};
+use hartline_abi::hart::offset;
+use hartline_isa::{FBinOp, FCmp, FMinMax, FReg, Fma, Format, Instruction, Operation, Rounding};
 
 use super::memory::precision;
 use super::registers::{host_f, slot_f};
@@ -62,6 +63,15 @@ impl Emitter<'_> {
             }
             XmmRm::Mem(_) => self.give_up(),
         }
+        let slow = self.interpret_aside();
+        self.asm.jcc(Condition::NotEqual, slow);
+    }
+
+    /// Checks that the mode of MXCSR is to round to the nearest number.
+    pub(super) fn check_nearest(&mut self) {
+        let nearest = Rounding::Rne as i32;
+        let frm = Mem::Gs(offset::FRM as u32);
+        self.asm.alu_imm(Alu::Cmp, Size::Word, frm, nearest);
         let slow = self.interpret_aside();
         self.asm.jcc(Condition::NotEqual, slow);
     }

@@ -18,7 +18,7 @@ use hartline_isa::{
 };
 
 use crate::encoder::{Assembler, Code, Condition, Label, Mark, Mem, Xmm};
-use crate::features::Features;
+use crate::features::{Features, rounds_to_nearest};
 use crate::output::{Access, Relocation, Service, Target};
 use crate::region::Region;
 use crate::sweep::{Facts, Sweep};
@@ -124,6 +124,9 @@ impl<'a> Emitter<'a> {
             return true;
         }
         let checkpoint = self.checkpoint();
+        if rounds_to_nearest(instruction) {
+            self.check_nearest();
+        }
         execute(instruction, self);
         let unfinished = self.in_use.displaced_x | self.in_use.displaced_f;
         if self.failed || self.values.overflowed() || unfinished != 0 {
