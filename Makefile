@@ -12,7 +12,7 @@ BUSY_SECONDS ?= 3600
 SEEDS ?= 100
 MODELS := cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/models
 
-.PHONY: help setup test-setup update-lock build build-bench run test test-long test-packages test-suites test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
+.PHONY: help setup test-setup update-lock build build-bench run test test-long test-packages test-suites test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-jit bench-service deb test-deb fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -81,6 +81,10 @@ bench: build-bench bench-programs ## Compare with native code and qemu-riscv64
 
 bench-io: build-bench bench-programs ## The same for servers and their network (as root)
 	$(RELEASE)/hartline bench io --programs target/bench-programs
+
+bench-jit: build-bench test-setup ## The same for programs that make code at run time: node, java and luajit
+	tests/bench/build.sh target/bench-programs jit
+	$(RELEASE)/hartline bench jit --programs target/bench-programs
 
 bench-service: build-bench bench-programs ## Measure the daemon: runs, leaks, idle machines, restart (as root)
 	$(RELEASE)/hartline bench service --programs target/bench-programs

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Write debian.lock anew from the signed indexes, with every package that the set-up,
-# the tests and the benchmarks name, and the lock files in tests/packages with all that
+# the tests and the benchmarks name; and the lock files with all that `hartline bench jit`,
 # `make test-packages` and `make test-suites` need.
 #
 #   update-lock.sh [--fresh]
@@ -73,6 +73,15 @@ for arch in amd64 riscv64; do
         LC_ALL=C sort -u))
     [ ${#wanted[@]} -eq 0 ] || add $arch "${wanted[@]}"
 done
+finish
+
+begin "$root/tests/bench/jit.lock" \
+    "Debian packages of \`hartline bench jit\`, and all that they depend on." \
+    "\`make update-lock\` writes this file." \
+    "ARCH PACKAGE VERSION PATH SHA256: PATH is below the base URL of a mirror."
+while read -r arch packages; do
+    add "$arch" --closure $packages
+done < <("$root/tests/bench/build.sh" --jit-packages)
 finish
 
 for list in workloads suites; do

@@ -3,16 +3,21 @@
 #
 #   build.sh OUT [PART...]
 #   build.sh --packages
+#   build.sh --jit-packages
 #
-# PART is one of kernels, syscalls, disk, secp256k1, busybox, debian, network and service;
-# without any, all of them. --packages prints "ARCH PACKAGE..." of everything that
-# fetch-debian.sh fetches here, for update-lock.sh.
+# PART is one of kernels, syscalls, disk, secp256k1, busybox, debian, network, service and
+# jit; without any, all of them but jit. --packages prints "ARCH PACKAGE..." of everything
+# that fetch-debian.sh fetches here by debian.lock, for update-lock.sh; --jit-packages what
+# the part jit needs, for jit.lock.
 #
 # OUT/native/     x86-64 programs, statically linked
 # OUT/riscv64/    the same programs for riscv64
 # OUT/roots/amd64/NAME/, OUT/roots/riscv64/NAME/
-#                 root directories with one of Debian's programs and its libraries, or
-#                 with the program of `hartline bench syscalls`
+#                 root directories with one of Debian's programs and its libraries,
+#                 with the program of `hartline bench syscalls`, or (jit) with node, java
+#                 and luajit
+# OUT/roots/riscv64/jit.erofs
+#                 the same for riscv64 as an image
 # OUT/input/      input files
 # OUT/versions/   versions of Debian's packages for both architectures
 # OUT/qemu-riscv64
@@ -51,8 +56,16 @@ if [ "${1:-}" = --packages ]; then
     exit
 fi
 
+# Programs that make code at run time, and for this machine a compiler for Java.
+jit_packages=(base-files libc6 luajit nodejs openjdk-21-jre-headless)
+if [ "${1:-}" = --jit-packages ]; then
+    echo "amd64 ${jit_packages[*]} ecj"
+    echo "riscv64 ${jit_packages[*]}"
+    exit
+fi
+
 if [ $# -lt 1 ]; then
-    echo "usage: $0 OUT [kernels|syscalls|disk|secp256k1|busybox|debian|network|service]..." >&2
+    echo "usage: $0 OUT [kernels|syscalls|disk|secp256k1|busybox|debian|network|service|jit]..." >&2
     exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -288,6 +301,40 @@ make_service() {
     mv "$out/riscv64/service.new" "$out/riscv64/service"
 }
 
+# Root directories that programs are started in, because they look for files at absolute paths.
+make_jit() {
+    local arch tree dest
+    place "$here/enter.sh" "$out/enter.sh"
+    for arch in amd64 riscv64; do
+        tree=$root/.debian/bench-jit/$arch dest=$out/roots/$arch/jit
+        HARTLINE_LOCK=$here/jit.lock "$fetch" $arch "$tree" \
+            $(awk -v arch=$arch '$1 == arch { print $2 }' "$here/jit.lock")
+        rm -rf "$dest"
+        mkdir -p "$dest"
+        cp -a "$tree"/{bin,etc,lib*,sbin,usr} "$dest"
+        rm -rf "$dest"/usr/share/{doc,man,locale}
+        mkdir -p "$dest"/{proc,dev,tmp,bench}
+        cp "$here"/jit/*.{js,lua} "$dest/bench"
+        ln -sf "../lib/jvm/java-21-openjdk-$arch/bin/java" "$dest/usr/bin/java"
+    done
+    compare_versions jit "$root/.debian/bench-jit" "${jit_packages[@]}"
+    compile_java "$out/roots/amd64/jit"
+    cp "$out"/roots/amd64/jit/bench/*.class "$out/roots/riscv64/jit/bench"
+    place "$out/qemu-riscv64" "$out/roots/riscv64/jit/qemu-riscv64"
+    mkfs.erofs --quiet "$out/roots/riscv64/jit.erofs.new" "$out/roots/riscv64/jit"
+    mv "$out/roots/riscv64/jit.erofs.new" "$out/roots/riscv64/jit.erofs"
+}
+
+# compile_java ROOT: compile into ROOT/bench; the class files serve both architectures.
+compile_java() {
+    local path=
+    cp "$here"/jit/*.java "$1/bench"
+    path=$(cd "$1" && printf '/%s:' usr/share/java/*.jar)
+    "$here/enter.sh" "$1" /usr/bin/java -cp "$path" \
+        org.eclipse.jdt.internal.compiler.batch.Main -17 -nowarn -d /bench \
+        $(cd "$1" && printf '/%s ' bench/*.java)
+}
+
 # compress TOOL OPTION...: corpus.txt with the native tool, for decompression.
 compress() {
     local tree=$out/roots/amd64/$1 file=$out/input/corpus.$1
@@ -305,7 +352,7 @@ if [ $# -eq 0 ]; then
 fi
 for part in "$@"; do
     case $part in
-    kernels | syscalls | disk | secp256k1 | busybox | debian | network | service) make_$part ;;
+    kernels | syscalls | disk | secp256k1 | busybox | debian | network | service | jit) make_$part ;;
     *)
         echo "$0: $part: no such part" >&2
         exit 2

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Arguments of `hartline bench cold`.
+/// Arguments of `hartline bench cold` and `jit`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Print one JSON object and no table
@@ -25,7 +25,8 @@ pub struct Arguments {
     /// Run each benchmark this many times in each way, and take the median
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// Take the programs from this directory, which `make bench-programs` prepares
+    /// Take the programs from this directory, which `make bench-programs` prepares (for jit: `make
+    /// bench-jit`)
     #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
     programs: PathBuf,
 }
@@ -200,14 +201,27 @@ impl Results {
     }
 }
 
-/// Measures, and prints the results on standard output and progress on standard error.
+/// Runs `hartline bench cold`.
+///
+/// # Errors
+/// As [`compare`].
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    compare(arguments, COLD, &["busybox", "debian"])
+}
+
+/// Measures benchmarks of `all`, whose packages are in these parts of the programs, and prints the
+/// results on standard output and progress on standard error.
 ///
 /// # Errors
 /// A program is missing, fails, or prints something else in one of the ways.
-pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let benchmarks = suite::select_of(COLD, &arguments.filter).map_err(anyhow::Error::msg)?;
+pub fn compare(
+    arguments: &Arguments,
+    all: &[Benchmark],
+    parts: &[&str],
+) -> anyhow::Result<ExitCode> {
+    let benchmarks = suite::select_of(all, &arguments.filter).map_err(anyhow::Error::msg)?;
     let programs = Programs::open(&arguments.programs, &benchmarks, false, &[])?;
-    let versions = versions::read(&arguments.programs, &["busybox", "debian"])?;
+    let versions = versions::read(&arguments.programs, parts)?;
     let load_average = load_average();
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     for benchmark in &benchmarks {

@@ -7,6 +7,7 @@ mod cold;
 mod compute;
 mod disk;
 mod io;
+mod jit;
 mod programs;
 mod results;
 mod service;
@@ -36,6 +37,8 @@ enum Benchmark {
     Compute(compute::Arguments),
     /// Measure first runs, with an empty cache, and second runs
     Cold(cold::Arguments),
+    /// Compare programs that make code at run time, JavaScript, Java and Lua, as `cold` does
+    Jit(cold::Arguments),
     /// Measure the effect of each technique of the translator
     Ablation(ablation::Arguments),
     /// Compare system calls: the same operations natively and under Hartline, with exits of the VM
@@ -70,6 +73,7 @@ fn measure(benchmark: &Benchmark) -> anyhow::Result<ExitCode> {
     match benchmark {
         Benchmark::Compute(arguments) => compute::main(arguments),
         Benchmark::Cold(arguments) => cold::main(arguments),
+        Benchmark::Jit(arguments) => jit::main(arguments),
         Benchmark::Ablation(arguments) => ablation::main(arguments),
         Benchmark::Syscalls(arguments) => syscalls::main(arguments),
         Benchmark::Io(arguments) => io::main(arguments),

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// The root directories of the programs that make code at run time.
+const JIT: &str = "jit";
+
 /// The shell of a script in its root directory, a static busybox.
 const SHELL: &str = "usr/bin/busybox";
 
@@ -144,6 +147,7 @@ impl Programs {
             Program::Static(name) => self.directory.join("native").join(name),
             Program::Script(name) => self.root("amd64", name).join(SHELL),
             Program::Debian(name) => self.root("amd64", name).join("usr/bin").join(name),
+            Program::Jit(name) => self.root("amd64", JIT).join("usr/bin").join(name),
         }
     }
 
@@ -152,6 +156,7 @@ impl Programs {
             Program::Static(name) => self.directory.join("riscv64").join(name),
             Program::Script(name) => self.root("riscv64", name).join(SHELL),
             Program::Debian(name) => self.root("riscv64", name).join("usr/bin").join(name),
+            Program::Jit(name) => self.root("riscv64", JIT).join("usr/bin").join(name),
         }
     }
 
@@ -190,6 +195,7 @@ impl Programs {
         let (name, mut files) = match program {
             Program::Static(_) => return Ok(vec![self.riscv64(program)]),
             Program::Debian(name) => (name, vec![self.riscv64(program)]),
+            Program::Jit(_) => (JIT, vec![self.riscv64(program)]),
             Program::Script(name) => {
                 let folder = self.root("riscv64", name).join("usr/bin");
                 (name, files_of(&folder, |_| true)?)
@@ -245,8 +251,10 @@ impl Programs {
                     Way::Native => self.native(program),
                     _ => self.riscv64(program),
                 };
-                // The shell that runs a script needs no loader.
                 let words = match program {
+                    // The launcher enters the root directory.
+                    Program::Jit(name) => [start.clone(), vec![usr_bin(name)]].concat(),
+                    // The shell that runs a script needs no loader.
                     Program::Script(_) if way == Way::Native => vec![file],
                     _ => [start.clone(), vec![file]].concat(),
                 };
@@ -268,13 +276,26 @@ impl Programs {
         command
     }
 
+    /// Returns the words before a program's file that start it in its root directory.
+    fn entrance(&self, way: Way) -> Vec<PathBuf> {
+        let enter = self.directory.join("enter.sh");
+        match way {
+            Way::Native => vec![enter, self.root("amd64", JIT)],
+            Way::Qemu => vec![enter, self.root("riscv64", JIT), "/qemu-riscv64".into()],
+            Way::Hartline => Vec::new(),
+        }
+    }
+
     /// Returns the words before a program's file that start it. A dynamically linked program runs
     /// with the libraries and the loader of its root directory, not with this machine's.
     fn launcher(&self, program: Program, way: Way) -> Vec<PathBuf> {
         let root = |architecture| match program {
-            Program::Static(_) => None,
+            Program::Static(_) | Program::Jit(_) => None,
             Program::Debian(name) | Program::Script(name) => Some(self.root(architecture, name)),
         };
+        if matches!(program, Program::Jit(_)) {
+            return self.entrance(way);
+        }
         match way {
             Way::Hartline => Vec::new(),
             Way::Qemu => match root("riscv64") {
@@ -306,7 +327,12 @@ impl Programs {
             Program::Debian(name) => command
                 .arg("--rootfs")
                 .arg(self.root("riscv64", name))
-                .arg(format!("/usr/bin/{name}")),
+                .arg(usr_bin(name)),
+            // Its threads compile and collect garbage beside the program, as they do natively.
+            Program::Jit(name) => command
+                .args(["--cpus", "2", "--mem", "2G", "--rootfs"])
+                .arg(self.directory.join("roots/riscv64/jit.erofs"))
+                .arg(usr_bin(name)),
             Program::Script(name) => command
                 .arg("--rootfs")
                 .arg(self.root("riscv64", name))
@@ -314,6 +340,11 @@ impl Programs {
         };
         command
     }
+}
+
+/// Returns the path of a program in its root directory.
+fn usr_bin(name: &str) -> PathBuf {
+    Path::new("/usr/bin").join(name)
 }
 
 /// Returns the files in a folder that are `wanted`.

@@ -2,6 +2,7 @@
 
 use Group::{Assembly, FloatingPoint, General};
 use Program::{Debian, Script, Static};
+use std::path::Path;
 
 /// A group of benchmarks with a common purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -27,6 +28,9 @@ pub enum Program {
     /// Its arguments are the benchmark's, the folder with these programs, and the launcher of the
     /// programs.
     Script(&'static str),
+    /// `/usr/bin/NAME` in the root directory `jit`, in which all ways start it, because it looks for
+    /// its files at absolute paths.
+    Jit(&'static str),
 }
 
 impl Program {
@@ -36,14 +40,14 @@ impl Program {
         match self {
             Self::Script(_) => true,
             Self::Debian(name) => matches!(name.as_bytes(), b"zstd" | b"bzip2"),
-            Self::Static(_) => false,
+            Self::Static(_) | Self::Jit(_) => false,
         }
     }
 
     /// Returns the file name.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Static(name) | Self::Debian(name) | Self::Script(name) => name,
+            Self::Static(name) | Self::Debian(name) | Self::Script(name) | Self::Jit(name) => name,
         }
     }
 }
@@ -106,14 +110,15 @@ impl Benchmark {
         arguments
     }
 
-    /// Returns the names of the input files: the words of the arguments that have a file extension.
+    /// Returns the names of the input files: the words of the arguments that have a file extension,
+    /// without absolute paths.
     pub fn inputs(&self, quick: bool) -> Vec<&'static str> {
         let words = self
             .arguments(quick)
             .into_iter()
             .flat_map(str::split_whitespace);
         let mut names: Vec<_> = words
-            .filter(|word| std::path::Path::new(word).extension().is_some())
+            .filter(|word| Path::new(word).extension().is_some() && !word.starts_with('/'))
             .collect();
         names.sort_unstable();
         names.dedup();
