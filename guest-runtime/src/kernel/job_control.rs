@@ -8,7 +8,7 @@ use crate::kernel::signals::{SigInfo, check_number};
 use crate::mm::user;
 use hartline_linux::errno::Errno;
 use hartline_linux::siginfo::SI_KERNEL;
-use hartline_linux::signal::{SIGHUP, SIGTTIN, SIGTTOU};
+use hartline_linux::signal::{SIGCONT, SIGHUP, SIGTTIN, SIGTTOU};
 
 impl JobControl for Kernel {
     fn console_foreground(&mut self) -> &mut u32 {
@@ -105,13 +105,19 @@ impl Kernel {
     }
 
     /// Releases the terminal when the running process, the leader of its session, exits. The
-    /// foreground process group gets `SIGHUP`.
+    /// foreground process group gets `SIGHUP`, and `SIGCONT` too if the terminal hung up before.
     pub(crate) fn leave_terminal(&mut self) {
         let pid = self.process().pid;
         if self.process().session == pid
             && let Some(id) = self.ptys.of_session(pid)
         {
             self.give_up_terminal(id, &[SIGHUP]);
+        }
+        let foreground = core::mem::take(&mut self.process_mut().old_foreground);
+        if foreground != 0 {
+            for signal in [SIGHUP, SIGCONT] {
+                self.signal_group(foreground, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+            }
         }
     }
 
@@ -122,8 +128,13 @@ impl Kernel {
                 TerminalSignal::Group(group, signal) => {
                     self.signal_group(group, SigInfo::sent(signal, SI_KERNEL, 0, 0));
                 }
-                TerminalSignal::Process(pid, signal) => {
-                    self.signal_process(pid, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+                TerminalSignal::HangUp { leader, foreground } => {
+                    if let Some(process) = self.processes.get_mut(leader) {
+                        process.old_foreground = foreground;
+                    }
+                    for signal in [SIGHUP, SIGCONT] {
+                        self.signal_process(leader, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+                    }
                 }
             }
         }

@@ -99,6 +99,9 @@ pub struct Process {
     pub session: u32,
     /// It has released the terminal of its session (`TIOCNOTTY`).
     pub has_no_terminal: bool,
+    /// The foreground process group of the session's terminal when that hung up, if this process was
+    /// the session's leader; otherwise 0.
+    pub old_foreground: u32,
     /// Resource limits.
     pub limits: [Rlimit64; RLIM_NLIMITS],
     /// `AT_SECURE`: its program file gave it more rights than its caller had.
@@ -196,6 +199,7 @@ impl Process {
             group: FIRST,
             session: FIRST,
             has_no_terminal: false,
+            old_foreground: 0,
             limits,
             is_secure: false,
             no_new_privileges: false,
@@ -276,6 +280,7 @@ impl Process {
             state: State::Running,
             parent_death_signal: 0,
             is_subreaper: false,
+            old_foreground: 0,
             unreported: None,
             exit_signal: 0,
             threads: 1,

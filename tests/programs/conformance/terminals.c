@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
+#include <poll.h>
 #include <pty.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -100,6 +102,51 @@ static void others(void) {
     FAILS(ioctl(slave, 0x54ff, &value), ENOTTY);
 }
 
+// The session's leader, with a job in the foreground. Its status is 0 if the job outlives the leader's
+// SIGHUP.
+static int lead(int terminal, int ready, sigset_t *hang_up) {
+    sigprocmask(SIG_BLOCK, hang_up, NULL);
+    signal(SIGTTOU, SIG_IGN);
+    if (setsid() < 0 || ioctl(terminal, TIOCSCTTY, 0) < 0) return 1;
+    pid_t job = fork();
+    if (job == 0) {
+        sigprocmask(SIG_UNBLOCK, hang_up, NULL);
+        for (;;) pause();
+    }
+    if (setpgid(job, job) < 0 || tcsetpgrp(terminal, job) < 0) return 2;
+    if (write(ready, &job, sizeof job) != sizeof job) return 3;
+    int signal;
+    sigwait(hang_up, &signal);
+    return waitpid(job, NULL, WNOHANG) == 0 ? 0 : 4;
+}
+
+// If the master closes, the leader gets SIGHUP. The foreground group gets it when the leader exits.
+static void hang_up(void) {
+    int own_master, own_slave, ready[2];
+    sigset_t hang_up;
+    sigemptyset(&hang_up);
+    sigaddset(&hang_up, SIGHUP);
+    GIVES(openpty(&own_master, &own_slave, NULL, NULL, NULL), 0);
+    GIVES(pipe(ready), 0);
+    pid_t leader = CHILD({
+        close(own_master);
+        close(ready[0]);
+        _exit(lead(own_slave, ready[1], &hang_up));
+    });
+    close(own_slave);
+    close(ready[1]);
+    pid_t job = 0;
+    GIVES(read(ready[0], &job, sizeof job), sizeof job);
+    close(own_master);
+    GIVES(status_of(leader), 0);
+    // The job has the other end of the pipe until it dies.
+    struct pollfd end = {.fd = ready[0], .events = POLLIN};
+    GIVES(poll(&end, 1, 10000), 1);
+    CHECK(end.revents == POLLHUP);
+    if (end.revents == 0) kill(job, SIGKILL);
+    close(ready[0]);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     GIVES(openpty(&master, &slave, NULL, NULL, NULL), 0);
@@ -108,6 +155,7 @@ int main(int count, char **arguments) {
         structures();
         fixed();
         others();
+        hang_up();
     }
     return finish("terminals");
 }

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use hartline_linux::capability::CAP_SYS_ADMIN;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::O_NOCTTY;
-use hartline_linux::signal::{SIGCONT, SIGHUP, SIGWINCH};
+use hartline_linux::signal::SIGWINCH;
 use hartline_linux::stat::{S_IFCHR, S_IFMT};
 use hartline_linux::termbits::{Termios, Winsize};
 use zerocopy::FromZeros;
@@ -63,8 +63,14 @@ impl Node {
 pub enum TerminalSignal {
     /// For a process group.
     Group(u32, u8),
-    /// For a process.
-    Process(u32, u8),
+    /// The terminal of a session has hung up: `SIGHUP` and `SIGCONT` for its leader, and for the
+    /// foreground process group when the leader exits.
+    HangUp {
+        /// The session's leader.
+        leader: u32,
+        /// The foreground process group; 0: none.
+        foreground: u32,
+    },
 }
 
 /// A pseudo-terminal pair.
@@ -463,12 +469,11 @@ impl Io<'_> {
         pair.master = false;
         let ino = pair.ino;
         let leader = core::mem::take(&mut pair.session);
-        pair.foreground = 0;
+        let foreground = core::mem::take(&mut pair.foreground);
         pair.waiters[SLAVE].wake_all(ALL);
         if leader != 0 {
-            let signals = [SIGHUP, SIGCONT];
-            let signals = signals.map(|signal| TerminalSignal::Process(leader, signal));
-            self.ptys.signals.extend(signals);
+            let signal = TerminalSignal::HangUp { leader, foreground };
+            self.ptys.signals.push(signal);
         }
         let name = format!("{}", id.0);
         if let Some([directory, _]) = self.vfs.pty_nodes {
