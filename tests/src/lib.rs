@@ -18,6 +18,7 @@ pub mod pipelines;
 pub mod process;
 pub mod random;
 pub mod reference;
+pub mod screen;
 pub mod sequence;
 pub mod suite;
 pub mod tree;

@@ -47,6 +47,8 @@ mod restarts;
 mod statistics;
 #[path = "daemon/tenants.rs"]
 mod tenants;
+#[path = "daemon/terminals.rs"]
+mod terminals;
 #[path = "daemon/violations.rs"]
 mod violations;
 #[path = "daemon/volumes.rs"]
@@ -133,6 +135,12 @@ const TESTS: &[(&str, Test)] = &[
     ("exec: command line", exec::command_line),
     ("exec: several at once", exec::at_once),
     ("exec: ends", exec::ends),
+    ("exec: sizes of terminals", terminals::sizes),
+    ("exec: jobs on a terminal", terminals::jobs),
+    ("exec: an editor", terminals::editor),
+    ("exec: a terminal hangs up", terminals::hang_up),
+    ("exec: terminals are restored", terminals::restored),
+    ("exec: terminals without keys", terminals::without_keys),
     ("TLS", connections::tls),
     (
         "certificate that is renewed",

@@ -82,7 +82,8 @@ pub fn attach() -> Result<()> {
     check("not interactive", told.contains("interactive"), &told)?;
     let watching = attached(&daemon, &ticking, &["--no-stdin"])?;
     // Input that the client has not asked for does not disappear.
-    let told = unexpected_input(&daemon, &format!("{ticking}/attach?logs=true"))?;
+    let path = format!("{ticking}/attach?logs=true");
+    let told = send_messages(&daemon, &path, &[(BINARY, "x")])?;
     check("input", told.contains("input=true"), &told)?;
     daemon
         .request("POST", &format!("{ticking}/kill"), b"")?
@@ -103,16 +104,24 @@ pub fn attach() -> Result<()> {
     )
 }
 
-/// Attaches to a machine, and sends a binary message. Result: the rest of the connection.
-fn unexpected_input(daemon: &Daemon, path: &str) -> Result<String> {
+/// Kinds of messages of a WebSocket (RFC 6455, section 5.2).
+pub const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+
+/// Opens a WebSocket, and sends messages of less than 126 bytes. Result: the rest of the connection.
+pub fn send_messages(daemon: &Daemon, path: &str, messages: &[(u8, &str)]) -> Result<String> {
     let mut stream = daemon.connect()?;
     let head = format!(
         "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     );
     stream.write_all(head.as_bytes())?;
-    // A masked message of one byte; the mask is 0.
-    stream.write_all(&[0x82, 0x81, 0, 0, 0, 0, b'x'])?;
+    for (kind, text) in messages {
+        // The message is masked; the mask is 0.
+        let length = u8::try_from(text.len())?;
+        stream.write_all(&[0x80 | kind, 0x80 | length, 0, 0, 0, 0])?;
+        stream.write_all(text.as_bytes())?;
+    }
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest)?;
     Ok(String::from_utf8_lossy(&rest).into_owned())

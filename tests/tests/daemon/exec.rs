@@ -12,8 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Applets of busybox that the tests use.
-const APPLETS: [&str; 12] = [
-    "cat", "dd", "env", "false", "head", "id", "kill", "pwd", "sh", "sleep", "test", "yes",
+const APPLETS: [&str; 15] = [
+    "cat", "dd", "env", "false", "head", "id", "kill", "pwd", "sh", "sleep", "stty", "test", "tty",
+    "vi", "yes",
 ];
 /// Bytes that are sent through an exec at once.
 const LONG: usize = 5 << 20;
@@ -21,7 +22,7 @@ const LONG: usize = 5 << 20;
 const SOON: Duration = Duration::from_secs(60);
 
 /// Starts a daemon, and in it a machine named `box` that sleeps.
-fn start() -> Result<Daemon> {
+pub(super) fn start() -> Result<Daemon> {
     let daemon = Daemon::start("pool = 1")?;
     push(&daemon)?;
     sleeper(&daemon, "box")?;
@@ -56,7 +57,7 @@ fn sleeper(daemon: &Daemon, name: &str) -> Result<String> {
 }
 
 /// Runs a command by a request. Result: the answer.
-fn ask(daemon: &Daemon, request: &Value) -> Result<Value> {
+pub(super) fn ask(daemon: &Daemon, request: &Value) -> Result<Value> {
     let answer = daemon.request(
         "POST",
         "/v1/machines/box/exec",
@@ -66,7 +67,7 @@ fn ask(daemon: &Daemon, request: &Value) -> Result<Value> {
 }
 
 /// Runs a script by a request.
-fn script(daemon: &Daemon, text: &str) -> Result<Value> {
+pub(super) fn script(daemon: &Daemon, text: &str) -> Result<Value> {
     ask(daemon, &json!({ "command": ["sh", "-c", text] }))
 }
 

@@ -98,6 +98,16 @@ impl Input {
         let message = Message::Binary(bytes.into());
         self.0.send(message).await.map_err(refused)
     }
+
+    /// Changes the size of the command's terminal: lines, and characters of a line.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn resize(&mut self, (rows, columns): (u16, u16)) -> Result<(), ClientError> {
+        let size = serde_json::json!({ "resize": { "rows": rows, "columns": columns } });
+        let message = Message::Text(size.to_string().into());
+        self.0.send(message).await.map_err(refused)
+    }
 }
 
 /// The receiving direction of a connection.

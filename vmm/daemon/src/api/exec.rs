@@ -16,9 +16,11 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{Sink, SinkExt, StreamExt};
+use hartline_abi::spawn::Window;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU16;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -35,7 +37,8 @@ const MAX_REASON: usize = 123;
 /// A command for a running machine.
 #[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"command": ["ls", "-l"], "env": {"LANG": "C"}, "stdin": ""}))]
+#[schema(example = json!({"command": ["ls", "-l"], "env": {"LANG": "C"}, "stdin": "",
+    "terminal": {"rows": 24, "columns": 80}}))]
 pub struct ExecRequest {
     /// The program and its arguments. A name without a slash is looked for in the directories of
     /// `PATH`.
@@ -55,6 +58,50 @@ pub struct ExecRequest {
     /// Standard input. Not with a WebSocket, where it comes in messages.
     #[serde(default)]
     stdin: String,
+    /// Run the command on a terminal. Then all output is standard output, and standard input is typed:
+    /// its end is not the end of file, which is the character control-D (4). `TERM` is `xterm` unless
+    /// it has another value.
+    #[serde(default)]
+    terminal: Option<TerminalSize>,
+}
+
+/// The size of a terminal, characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalSize {
+    /// Lines.
+    #[serde(default = "default_rows")]
+    #[schema(value_type = u16, minimum = 1, maximum = 65535, default = 24)]
+    rows: NonZeroU16,
+    /// Characters of a line.
+    #[serde(default = "default_columns")]
+    #[schema(value_type = u16, minimum = 1, maximum = 65535, default = 80)]
+    columns: NonZeroU16,
+}
+
+const fn default_rows() -> NonZeroU16 {
+    NonZeroU16::new(24).unwrap()
+}
+
+const fn default_columns() -> NonZeroU16 {
+    NonZeroU16::new(80).unwrap()
+}
+
+impl From<TerminalSize> for Window {
+    fn from(size: TerminalSize) -> Self {
+        Self {
+            rows: size.rows.get(),
+            columns: size.columns.get(),
+        }
+    }
+}
+
+/// A text message of a WebSocket's client after the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum ExecMessage {
+    /// The command's terminal has this size now.
+    Resize(TerminalSize),
 }
 
 /// The result of a command.
@@ -110,12 +157,16 @@ impl ExecRequest {
         let mut spec = machine.spec.clone();
         spec.user = self.user.or(spec.user);
         spec.env.extend(self.env);
+        if self.terminal.is_some() {
+            let kind = || "xterm".to_owned();
+            spec.env.entry("TERM".to_owned()).or_insert_with(kind);
+        }
         Ok(Command {
             arguments: self.command,
             environment: environment(&spec),
             user: spec.user.unwrap_or_default().ids(),
             directory: self.workdir.or(spec.workdir).unwrap_or_default(),
-            terminal: None,
+            terminal: self.terminal.map(Window::from),
         })
     }
 }
@@ -137,7 +188,8 @@ fn start(target: &Target, machine: &Machine, request: ExecRequest) -> Result<Exe
 
 /// Run a command in a running machine
 ///
-/// Answers when the command has ended. If the client disconnects before, the command's streams close.
+/// Answers when the command has ended. If the client disconnects before, the command's streams close,
+/// and its terminal hangs up.
 #[utoipa::path(post, path = "/v1/machines/{id}/exec",
     operation_id = "exec_in_machine", params(("id" = String, Path)), request_body = ExecRequest,
     responses((status = 200, description = "The command has ended", body = ExecResult), Refused))]
@@ -192,10 +244,11 @@ async fn newest(mut output: exec::Output) -> Result<Output, Problem> {
 ///
 /// The first message of the client is an `ExecRequest` as text, without `stdin`. Binary messages of
 /// the client are standard input; an empty one ends it. Binary messages of the daemon are output: the
-/// first byte is 1 for standard output and 2 for standard error. When the command has ended, the
-/// daemon sends an `ExecEnd` in a text message and closes the connection. A request that is refused
-/// closes the connection with status 1008 and the reason. If the client disconnects, the command's
-/// streams close.
+/// first byte is 1 for standard output and 2 for standard error. An `ExecMessage` as text changes the
+/// size of the command's terminal. When the command has ended, the daemon sends an `ExecEnd` in a text
+/// message and closes the connection. A request that is refused, and a text message that is not
+/// valid, close the connection with status 1008 and the reason. If the client disconnects, the
+/// command's streams close, and its terminal hangs up.
 #[utoipa::path(get, path = "/v1/machines/{id}/exec",
     operation_id = "exec_in_machine_interactively", params(("id" = String, Path)),
     responses((status = 101, description = "The connection is a WebSocket from now on"), Refused))]
@@ -211,15 +264,20 @@ pub async fn open(
     Ok(upgrade.on_upgrade(async move |mut socket| {
         // The server does not need to know how a connection ends.
         let _ = match begin(&target, &machine, &mut socket).await {
-            Ok(exec) => serve(exec, socket).await,
+            Ok((exec, has_terminal)) => serve(exec, has_terminal, socket).await,
             Err(reason) => refuse(&mut socket, &reason).await,
         };
         drop(room);
     }))
 }
 
-/// Receives the command and starts it. An error is the reason for the client.
-async fn begin(target: &Target, machine: &Machine, socket: &mut WebSocket) -> Result<Exec, String> {
+/// Receives the command and starts it. Result: also whether it has a terminal. An error is the reason
+/// for the client.
+async fn begin(
+    target: &Target,
+    machine: &Machine,
+    socket: &mut WebSocket,
+) -> Result<(Exec, bool), String> {
     let first = tokio::time::timeout(PATIENCE, socket.recv()).await;
     let Ok(Some(Ok(Message::Text(text)))) = first else {
         return Err("the first message must be a command, as text".to_owned());
@@ -228,22 +286,30 @@ async fn begin(target: &Target, machine: &Machine, socket: &mut WebSocket) -> Re
     if !request.stdin.is_empty() {
         return Err("stdin: it comes in messages".to_owned());
     }
-    start(target, machine, request).map_err(|problem| problem.detail().to_owned())
+    let has_terminal = request.terminal.is_some();
+    match start(target, machine, request) {
+        Ok(exec) => Ok((exec, has_terminal)),
+        Err(problem) => Err(problem.detail().to_owned()),
+    }
 }
 
-async fn refuse(socket: &mut WebSocket, reason: &str) -> Result<(), axum::Error> {
+/// Closes a connection because of what the client has sent.
+async fn refuse(
+    sink: &mut (impl Sink<Message, Error = axum::Error> + Unpin),
+    reason: &str,
+) -> Result<(), axum::Error> {
     let end = reason.floor_char_boundary(MAX_REASON);
     let frame = CloseFrame {
         code: close_code::POLICY,
         reason: reason[..end].into(),
     };
-    socket.send(Message::Close(Some(frame))).await
+    sink.send(Message::Close(Some(frame))).await
 }
 
-type Sink = Mutex<SplitSink<WebSocket, Message>>;
+type Client = Mutex<SplitSink<WebSocket, Message>>;
 
 /// Serves one client until the command ends or the client disconnects.
-async fn serve(exec: Exec, socket: WebSocket) -> Result<(), axum::Error> {
+async fn serve(exec: Exec, has_terminal: bool, socket: WebSocket) -> Result<(), axum::Error> {
     let Exec {
         input,
         outputs: [output, error],
@@ -265,14 +331,19 @@ async fn serve(exec: Exec, socket: WebSocket) -> Result<(), axum::Error> {
         sink.send(Message::Text(text.into())).await?;
         sink.close().await
     };
-    tokio::select! {
-        done = outputs => done,
-        done = take_messages(messages, input, &control) => done,
+    let terminal = has_terminal.then_some(&control);
+    let reason = tokio::select! {
+        done = outputs => return done,
+        taken = take_messages(messages, input, terminal) => taken?,
+    };
+    match reason {
+        None => Ok(()),
+        Some(reason) => refuse(&mut *sink.lock().await, &reason).await,
     }
 }
 
 /// Sends an output until its end.
-async fn send_output(mut output: exec::Output, tag: u8, sink: &Sink) -> Result<(), axum::Error> {
+async fn send_output(mut output: exec::Output, tag: u8, sink: &Client) -> Result<(), axum::Error> {
     loop {
         let bytes = output.next().await.map_err(axum::Error::new)?;
         if bytes.is_empty() {
@@ -283,21 +354,61 @@ async fn send_output(mut output: exec::Output, tag: u8, sink: &Sink) -> Result<(
     }
 }
 
-/// Passes messages of the client on, until it disconnects.
+/// Passes messages of the client on, until it disconnects; `terminal` is the control of a command that
+/// has one. Result: why the connection must be closed, if that is so.
 async fn take_messages(
     mut messages: SplitStream<WebSocket>,
     input: UnixStream,
-    _control: &Control,
-) -> Result<(), axum::Error> {
+    terminal: Option<&Control>,
+) -> Result<Option<String>, axum::Error> {
     let mut input = Some(input);
     while let Some(message) = messages.next().await {
-        if let Message::Binary(bytes) = message?
-            && let Some(stream) = &mut input
-            && (bytes.is_empty() || stream.write_all(&bytes).await.is_err())
-        {
-            // The end of the input, or the program does not read it any more.
-            input = None;
+        match message? {
+            Message::Binary(bytes) => {
+                if let Some(stream) = &mut input
+                    && (bytes.is_empty() || stream.write_all(&bytes).await.is_err())
+                {
+                    // The end of the input, or the program does not read it any more.
+                    input = None;
+                }
+            }
+            Message::Text(text) => match (serde_json::from_str(&text), terminal) {
+                (Ok(ExecMessage::Resize(size)), Some(control)) => {
+                    // The command may have ended: the outputs show it.
+                    let _ = control.resize(size.into()).await;
+                }
+                (Ok(ExecMessage::Resize(_)), None) => {
+                    return Ok(Some("resize: the command has no terminal".to_owned()));
+                }
+                (Err(error), _) => return Ok(Some(error.to_string())),
+            },
+            _ => {}
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_terminals_are_checked() {
+        let parse = |text: &str| serde_json::from_str::<ExecMessage>(text);
+        let window = |text: &str| parse(text).map(|ExecMessage::Resize(size)| Window::from(size));
+        let of = |rows, columns| Window { rows, columns };
+        let both = window(r#"{"resize": {"rows": 1, "columns": 65535}}"#);
+        assert_eq!(both.unwrap(), of(1, 65535));
+        assert_eq!(window(r#"{"resize": {}}"#).unwrap(), of(24, 80));
+        for text in [
+            "",
+            "{}",
+            r#"{"resize": {"rows": 0}}"#,
+            r#"{"resize": {"columns": 65536}}"#,
+            r#"{"resize": {"width": 1}}"#,
+            r#"{"resize": {}, "more": 1}"#,
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
 }

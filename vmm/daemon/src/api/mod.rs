@@ -41,7 +41,7 @@ pub const MAX_JSON: usize = 256 << 10;
         title = "Hartline",
         description = "Runs Linux/riscv64 programs, each in its own virtual machine."
     ),
-    components(schemas(Problem)),
+    components(schemas(Problem, exec::ExecMessage)),
     security(("key" = []))
 )]
 struct Description;

@@ -47,6 +47,17 @@ async fn the_guest_gets_the_command() {
 }
 
 #[tokio::test]
+async fn the_vmm_gets_sizes_of_terminals() {
+    let (exec, served) = started(&["a"]);
+    for (rows, columns) in [(1, 2), (u16::MAX, 1)] {
+        exec.control.resize(Window { rows, columns }).await.unwrap();
+        let (message, _) = served.control.receive().unwrap();
+        let got: ToProcess = serde_json::from_slice(&message).unwrap();
+        assert_eq!(got, ToProcess::Resize { rows, columns });
+    }
+}
+
+#[tokio::test]
 async fn commands_are_bounded() {
     let (_own, other) = Channel::pair().unwrap();
     let long = "x".repeat(MAX_STRING);

@@ -1,10 +1,14 @@
 //! `hartline attach`: this terminal as the input and output of a machine.
 
 use super::Remote;
+use super::terminal::Sizes;
 use hartline_cli::client::{Attached, Input, Output, Received};
 use serde_json::Value;
+use std::convert::Infallible;
 use std::fs::File;
+use std::future::pending;
 use std::io::{self, Write};
+use std::mem::replace;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use tokio::io::AsyncReadExt;
@@ -44,16 +48,9 @@ pub fn attach(arguments: &Attach) -> anyhow::Result<ExitCode> {
         let target = arguments.remote.target();
         let attached = Attached::open(&target, &arguments.machine, arguments.logs, input).await?;
         let (sink, output) = attached.split();
-        let input = async {
-            if input {
-                send_input(sink).await?;
-            }
-            // The output continues after the end of the input.
-            std::future::pending().await
-        };
         tokio::select! {
             code = print_output(output) => code,
-            failed = input => failed,
+            Err(error) = forward(sink, input, None) => Err(error),
         }
     });
     // An abandoned read of the terminal must not keep this process alive.
@@ -61,15 +58,48 @@ pub fn attach(arguments: &Attach) -> anyhow::Result<ExitCode> {
     code
 }
 
-pub(super) async fn send_input(mut sink: Input) -> anyhow::Result<()> {
-    let input = io::stdin().as_fd().try_clone_to_owned()?;
-    let mut input = tokio::fs::File::from_std(File::from(input));
+/// Passes standard input on, if `input` is true, and changes of the terminal's size. The end of the
+/// input is not the end of this.
+///
+/// # Errors
+/// Standard input cannot be read.
+pub(super) async fn forward(
+    mut sink: Input,
+    input: bool,
+    mut sizes: Option<&mut Sizes>,
+) -> anyhow::Result<Infallible> {
+    let mut input = match input {
+        true => Some(tokio::fs::File::from_std(File::from(
+            io::stdin().as_fd().try_clone_to_owned()?,
+        ))),
+        false => None,
+    };
+    let mut chunk = Vec::with_capacity(CHUNK);
     loop {
-        let mut chunk = Vec::with_capacity(CHUNK);
-        let count = input.read_buf(&mut chunk).await?;
-        // A connection that has ended takes nothing: what was received says why.
-        if sink.send(chunk).await.is_err() || count == 0 {
-            return Ok(());
+        let read = async {
+            match &mut input {
+                Some(input) => input.read_buf(&mut chunk).await,
+                None => pending().await,
+            }
+        };
+        let resized = async {
+            match &mut sizes {
+                Some(sizes) => sizes.next().await,
+                None => pending().await,
+            }
+        };
+        let sent = tokio::select! {
+            size = resized => sink.resize(size).await,
+            count = read => {
+                if count? == 0 {
+                    input = None;
+                }
+                sink.send(replace(&mut chunk, Vec::with_capacity(CHUNK))).await
+            }
+        };
+        if sent.is_err() {
+            // A connection that has ended takes nothing: what was received says why.
+            pending().await
         }
     }
 }

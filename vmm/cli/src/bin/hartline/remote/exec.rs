@@ -1,13 +1,16 @@
 //! `hartline exec`: a command in a running machine.
 
 use super::Remote;
-use super::attach::{exit_code, print_to_end, send_input};
+use super::attach::{exit_code, forward, print_to_end};
 use super::machines::map;
+use super::terminal::{Keys, Sizes, end_by, size};
 use crate::place::{Environment, directory, user};
 use anyhow::Context;
 use hartline_cli::client::Attached;
-use serde_json::json;
-use std::io::{self, Write};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::future::pending;
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 /// Arguments of `hartline exec`.
@@ -19,6 +22,10 @@ pub struct Exec {
     /// Pass standard input on; otherwise the command's input is empty
     #[arg(short, long)]
     interactive: bool,
+
+    /// Run the command on a terminal; with --interactive, this terminal's keys are its input
+    #[arg(short, long)]
+    tty: bool,
 
     #[command(flatten)]
     environment: Environment,
@@ -39,46 +46,88 @@ pub struct Exec {
     command: Vec<String>,
 }
 
+/// The end of the connection.
+enum End {
+    /// The command has ended, as the API describes it; `None`: the daemon closed the connection.
+    Command(Option<Value>),
+    /// This signal ends this process.
+    Signal(Signal),
+}
+
 /// Runs the command, and passes its input and output on. The exit code is the command's.
 ///
 /// # Errors
-/// The daemon refuses, or the connection breaks.
+/// The daemon refuses, or the connection breaks. Standard input must be a terminal for `-it`.
 pub fn exec(arguments: &Exec) -> anyhow::Result<ExitCode> {
-    let request = json!({
+    let takes_keys = arguments.interactive && arguments.tty;
+    anyhow::ensure!(
+        !takes_keys || io::stdin().is_terminal(),
+        "--tty: standard input is not a terminal; leave --tty or --interactive out"
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let end = runtime.block_on(run(arguments, takes_keys));
+    // An abandoned read of the terminal must not keep this process alive.
+    runtime.shutdown_background();
+    let end = match end? {
+        End::Command(end) => end,
+        End::Signal(number) => return Ok(end_by(number)),
+    };
+    let end = end.context("the daemon closed the connection; the command may still run")?;
+    let message = super::table::text(&end, "message");
+    if !message.is_empty() {
+        // A closed standard error does not change the exit code.
+        let _ = writeln!(io::stderr(), "hartline: {message}");
+    }
+    exit_code(&end).context("the daemon sent no exit code")
+}
+
+/// Runs the command. The terminal has its old settings when this returns.
+async fn run(arguments: &Exec, takes_keys: bool) -> anyhow::Result<End> {
+    // Before the size is read: no change is missed.
+    let mut sizes = match arguments.tty {
+        true => Some(Sizes::follow()?),
+        false => None,
+    };
+    let target = arguments.remote.target();
+    let attached = Attached::exec(&target, &arguments.machine, &request(arguments)?).await?;
+    let (mut sink, output) = attached.split();
+    let mut keys = match takes_keys {
+        true => Some(Keys::take()?),
+        false => None,
+    };
+    let ended = async {
+        match &mut keys {
+            Some(keys) => keys.ended().await,
+            None => pending().await,
+        }
+    };
+    let input = async {
+        if !arguments.interactive {
+            // The command may have ended already: what was received says so.
+            let _ = sink.send(Vec::new()).await;
+        }
+        forward(sink, arguments.interactive, sizes.as_mut()).await
+    };
+    tokio::select! {
+        end = print_to_end(output) => end.map(End::Command),
+        Err(error) = input => Err(error),
+        number = ended => Ok(End::Signal(number)),
+    }
+}
+
+/// The command, as the API describes it.
+fn request(arguments: &Exec) -> anyhow::Result<Value> {
+    let terminal = arguments.tty.then(|| match size() {
+        Some((rows, columns)) => json!({ "rows": rows, "columns": columns }),
+        None => json!({}),
+    });
+    Ok(json!({
         "command": arguments.command,
         "env": map(&arguments.environment.pairs()?),
         "user": arguments.user.map(|(user, group)| format!("{user}:{group}")),
         "workdir": arguments.workdir,
-    });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let code = runtime.block_on(async {
-        let target = arguments.remote.target();
-        let attached = Attached::exec(&target, &arguments.machine, &request).await?;
-        let (mut sink, output) = attached.split();
-        let input = async {
-            match arguments.interactive {
-                true => send_input(sink).await?,
-                // As in `send_input`: the command may have ended already.
-                false => drop(sink.send(Vec::new()).await),
-            }
-            // The output continues after the end of the input.
-            std::future::pending().await
-        };
-        let end = tokio::select! {
-            end = print_to_end(output) => end,
-            failed = input => failed,
-        }?;
-        let end = end.context("the daemon closed the connection; the command may still run")?;
-        let message = super::table::text(&end, "message");
-        if !message.is_empty() {
-            // A closed standard error does not change the exit code.
-            let _ = writeln!(io::stderr(), "hartline: {message}");
-        }
-        exit_code(&end).context("the daemon sent no exit code")
-    });
-    // An abandoned read of the terminal must not keep this process alive.
-    runtime.shutdown_background();
-    code
+        "terminal": terminal,
+    }))
 }

@@ -11,6 +11,7 @@ mod ps;
 mod runs;
 mod table;
 mod tenants;
+mod terminal;
 mod top;
 mod volumes;
 
