@@ -427,6 +427,7 @@ fn main() -> ExitCode {
     suite.add_kvm("root directory from a tar file", root_from_tar);
     suite.add_kvm("read-only volume", read_only_volume);
     suite.add_kvm("standard input is passed on as it comes", dialogue);
+    suite.add_kvm("options of the kernel", kernel_options);
     suite.add_kvm("nothing is left behind", nothing_left);
     let exit = suite.run();
     if let Some(Ok(root)) = ROOT.get() {
@@ -604,6 +605,21 @@ fn dialogue() -> Result<()> {
         Some(0) if lines.next().is_none() => Ok(()),
         other => Err(format!("exit code {other:?}").into()),
     }
+}
+
+/// `/proc/config.gz` is a whole gzip file. `zcat` compares checksum and length.
+fn kernel_options() -> Result<()> {
+    let outcome = busybox("zcat", &["/proc/config.gz"])?.hartline(&[])?;
+    let text = String::from_utf8_lossy(&outcome.stdout);
+    let has = |line| text.lines().any(|found| found == line);
+    if outcome.code != 0
+        || !has("CONFIG_SYSVIPC=y")
+        || !has("# CONFIG_IO_URING is not set")
+        || !text.ends_with("CONFIG_VIRTIO_NET=y\n")
+    {
+        return Err(format!("zcat: {outcome:?}").into());
+    }
+    Ok(())
 }
 
 /// No file and no process is left after a run, whether it ends or is killed.

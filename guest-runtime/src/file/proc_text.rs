@@ -145,7 +145,7 @@ pub fn contents(
 ) -> Result<Vec<u8>, Errno> {
     let mut out = String::new();
     if let Some(constant) = node.constant() {
-        return Ok(constant.as_bytes().to_vec());
+        return Ok(constant.to_vec());
     }
     let text = match node.described() {
         Some(fd) => {

@@ -4,7 +4,9 @@
 //! and `fdinfo`; and the process, thread, processor or network interface. The files of `/sys` and `/sys/fs/cgroup` that
 //! programs read are made the same way.
 
+mod config;
 mod nodes;
+mod table;
 
 pub use nodes::Text;
 
@@ -19,9 +21,10 @@ use hartline_linux::errno::Errno;
 use hartline_linux::stat::{S_IFDIR, S_IFLNK, S_IFREG};
 use nodes::{
     CGROUP, CPU, FD, FD_INFO, FIRST_NAMED, INTERFACE, INTERFACE_CONF, INTERFACE_CONF6,
-    INTERFACE_LINK, Kind, NODE_COUNT, NODES, PID, SYS_CONF, SYS_CONF6, SYSFS, SYSFS_CLASS_NET,
-    SYSFS_CPU, SYSFS_VIRTUAL_NET, TASK, TOP,
+    INTERFACE_LINK, Kind, PID, SYS_CONF, SYS_CONF6, SYSFS, SYSFS_CLASS_NET, SYSFS_CPU,
+    SYSFS_VIRTUAL_NET, TASK, TOP,
 };
+use table::{NODE_COUNT, NODES};
 
 /// Root of `/proc`.
 pub const ROOT: Ino = Ino::new(1 << 48);
@@ -469,9 +472,9 @@ impl Node {
     }
 
     /// The contents of a file that never changes.
-    pub fn constant(self) -> Option<&'static str> {
+    pub fn constant(self) -> Option<&'static [u8]> {
         match self.kind() {
-            Some(Kind::Constant(text)) => Some(text),
+            Some(Kind::Constant(bytes)) => Some(bytes),
             _ => None,
         }
     }
