@@ -88,6 +88,19 @@ impl Cache {
         self.entry(key, IMAGE)
     }
 
+    /// Returns the path of a key's partial image.
+    #[must_use]
+    pub fn partial_path(&self, key: &Key) -> PathBuf {
+        self.entry(key, PARTIAL)
+    }
+
+    /// Whether there may be an image of a key, whole or partial.
+    #[must_use]
+    pub fn has_entry(&self, key: &Key) -> bool {
+        let paths = [self.path(key), self.partial_path(key)];
+        paths.iter().any(|path| path.try_exists().unwrap_or(true))
+    }
+
     fn entry(&self, key: &Key, extension: &str) -> PathBuf {
         self.directory.join(format!("{key}.{extension}"))
     }

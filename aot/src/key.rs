@@ -42,6 +42,12 @@ impl Key {
         Self(hash.finalize().into())
     }
 
+    /// The key with these [bytes](Self::bytes).
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The 32 bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8; 32] {

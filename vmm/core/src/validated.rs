@@ -1,8 +1,8 @@
 //! The validated-image cache: images that need no new check, with the host files that they were
 //! made of, as long as neither file changes.
 //!
-//! Without the cache, each start reads and hashes every ELF file to find its image, and the image
-//! to check that it is complete. The results of an earlier start hold until the stamp ([`Stamp`])
+//! Without the cache, each start reads and hashes every ELF file to find its images, and the images
+//! to check that they are complete. The results of an earlier start hold until the stamp ([`Stamp`])
 //! of one of the two files changes, or the host reboots: after a crash, a file system may have kept
 //! the times of a file but not its contents.
 //!
@@ -22,22 +22,41 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 /// Name of the table in the cache directory.
-const TABLE: &str = "known";
+const TABLE: &str = "validated";
 /// Records of the table.
 const RECORDS: u64 = 4096;
 /// File with the kernel's id of this boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Length of a record, bytes: name, stamp of the image, name of its file, and checksum of these.
-const LENGTH: usize = 192;
-const NAME: usize = 32;
-const IMAGE: usize = NAME + Stamp::LENGTH;
+/// Length of a record, bytes: name, key of the image, stamp of the image (zeros: none), and checksum
+/// of these.
+const LENGTH: usize = STAMP + Stamp::LENGTH + 32;
+const KEY: usize = 32;
+const STAMP: usize = KEY + 32;
 const CHECKSUM: usize = LENGTH - 32;
+
+/// Which image of a file a record is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// The image of the whole file.
+    Whole,
+    /// The image of the functions that ran.
+    Partial,
+}
+
+/// What is known of an image without reading the host file.
+#[derive(Debug)]
+pub struct Known {
+    /// Its key.
+    pub key: Key,
+    /// The image, if it has not changed since it was checked.
+    pub image: Option<File>,
+}
 
 /// The table of a cache.
 #[derive(Debug)]
 pub struct ValidatedImages {
-    directory: PathBuf,
+    cache: Cache,
     boot: Vec<u8>,
     table: Option<File>,
 }
@@ -51,69 +70,74 @@ impl ValidatedImages {
     }
 
     fn for_boot(cache: &Cache, boot: Vec<u8>) -> Self {
-        let directory = cache.directory().to_owned();
-        let table = File::open(directory.join(TABLE)).ok();
-        Self {
-            directory,
-            boot,
-            table,
-        }
+        let table = File::open(cache.directory().join(TABLE)).ok();
+        let cache = cache.clone();
+        Self { cache, boot, table }
     }
 
     /// The image of the file with this stamp, made with these options, if it was
-    /// [remembered](Self::remember) and neither file has changed.
+    /// [remembered](Self::remember).
     #[must_use]
-    pub fn image(&self, stamp: &Stamp, options: &Options) -> Option<File> {
-        let name = self.name(stamp, options);
+    pub fn find(&self, stamp: &Stamp, options: &Options, extent: Extent) -> Option<Known> {
+        let name = self.name(stamp, options, extent);
         let mut record = [0; LENGTH];
         let table = self.table.as_ref()?;
         table
             .read_exact_at(&mut record, record_offset(&name))
             .ok()?;
-        let is_whole = record[CHECKSUM..] == checksum(&record) && record[..NAME] == *name.bytes();
-        let file = record[IMAGE..CHECKSUM].split(|&byte| byte == 0).next()?;
-        let file = std::str::from_utf8(file).ok()?;
-        if !is_whole || file.contains('/') {
-            return None;
-        }
-        let image = File::open(self.directory.join(file)).ok()?;
-        let stamp = Stamp::of(&image.metadata().ok()?)?;
-        (record[NAME..IMAGE] == stamp.to_bytes()).then_some(image)
+        let is_whole = record[CHECKSUM..] == checksum(&record) && record[..KEY] == *name.bytes();
+        let key = Key::from_bytes(*record[KEY..].first_chunk().filter(|_| is_whole)?);
+        let image = File::open(self.path(&key, extent)).ok();
+        let image = image.filter(|image| {
+            let stamp = image.metadata().ok().and_then(|found| Stamp::of(&found));
+            stamp.is_some_and(|stamp| record[STAMP..CHECKSUM] == stamp.to_bytes())
+        });
+        Some(Known { key, image })
     }
 
-    /// Remembers that the host file with this stamp has the complete image `image` with the key
-    /// `key`. A failure to store this is no error: the next start checks both files again.
-    pub fn remember(&self, stamp: &Stamp, options: &Options, key: &Key, image: &File) {
+    /// Remembers that images of the host file with this stamp have the key `key`, and that `image`,
+    /// if there is one, is complete. A failure to store this is no error: the next start checks
+    /// both files again.
+    pub fn remember(
+        &self,
+        (stamp, options, extent): (&Stamp, &Options, Extent),
+        key: &Key,
+        image: Option<&File>,
+    ) {
         // A failure costs only time.
-        let _ = self.store(stamp, options, key, image);
+        let _ = self.store(&self.name(stamp, options, extent), key, image);
     }
 
-    fn store(&self, stamp: &Stamp, options: &Options, key: &Key, image: &File) -> io::Result<()> {
-        let path = Cache::new(self.directory.clone()).path(key);
-        let file = path.file_name().unwrap_or_default().as_encoded_bytes();
-        let Some(image) = Stamp::of(&image.metadata()?) else {
-            return Ok(());
-        };
-        if file.len() >= CHECKSUM - IMAGE {
-            return Err(io::ErrorKind::InvalidFilename.into());
-        }
-        let name = self.name(stamp, options);
+    fn store(&self, name: &Key, key: &Key, image: Option<&File>) -> io::Result<()> {
+        let image = image.map(File::metadata).transpose()?;
         let mut record = [0; LENGTH];
-        record[..NAME].copy_from_slice(name.bytes());
-        record[NAME..IMAGE].copy_from_slice(&image.to_bytes());
-        record[IMAGE..][..file.len()].copy_from_slice(file);
+        record[..KEY].copy_from_slice(name.bytes());
+        record[KEY..STAMP].copy_from_slice(key.bytes());
+        if let Some(stamp) = image.and_then(|image| Stamp::of(&image)) {
+            record[STAMP..CHECKSUM].copy_from_slice(&stamp.to_bytes());
+        }
         let sum = checksum(&record);
         record[CHECKSUM..].copy_from_slice(&sum);
         let mut open = OpenOptions::new();
         let open = open.write(true).create(true).truncate(false).mode(0o644);
-        let table = open.open(self.directory.join(TABLE))?;
-        table.write_all_at(&record, record_offset(&name))
+        let table = open.open(self.cache.directory().join(TABLE))?;
+        table.write_all_at(&record, record_offset(name))
+    }
+
+    fn path(&self, key: &Key, extent: Extent) -> PathBuf {
+        match extent {
+            Extent::Whole => self.cache.path(key),
+            Extent::Partial => self.cache.partial_path(key),
+        }
     }
 
     /// The name of a record: the key of the file's stamp in place of its contents.
-    fn name(&self, stamp: &Stamp, options: &Options) -> Key {
-        let parts = [b"stamp".as_slice(), &stamp.to_bytes(), &self.boot];
-        options.key(&parts.concat())
+    fn name(&self, stamp: &Stamp, options: &Options, extent: Extent) -> Key {
+        let extent = match extent {
+            Extent::Whole => b"whole".as_slice(),
+            Extent::Partial => b"partial",
+        };
+        options.key(&[extent, &stamp.to_bytes(), &self.boot].concat())
     }
 }
 
@@ -193,14 +217,18 @@ mod tests {
         fn remember(&self) {
             let image = self.cache.lookup(&self.key).unwrap();
             let stamp = self.stamp().unwrap();
-            self.images()
-                .remember(&stamp, &self.options, &self.key, &image);
+            let what = (&stamp, &self.options, Extent::Whole);
+            self.images().remember(what, &self.key, Some(&image));
         }
 
         fn is_validated(&self) -> bool {
             let stamp = self.stamp().unwrap();
-            self.images().image(&stamp, &self.options).is_some()
+            whole_of(&self.images(), &stamp, &self.options).is_some()
         }
+    }
+
+    fn whole_of(images: &ValidatedImages, stamp: &Stamp, options: &Options) -> Option<File> {
+        images.find(stamp, options, Extent::Whole)?.image
     }
 
     fn image_of(key: &Key) -> Vec<u8> {
@@ -227,7 +255,7 @@ mod tests {
         assert!(!fixture.is_validated());
         fixture.remember();
         let stamp = fixture.stamp().unwrap();
-        let image = fixture.images().image(&stamp, &fixture.options).unwrap();
+        let image = whole_of(&fixture.images(), &stamp, &fixture.options).unwrap();
         assert_eq!(contents(&image), image_of(&fixture.key));
         for options in [
             Options {
@@ -239,10 +267,10 @@ mod tests {
                 ..Options::default()
             },
         ] {
-            assert!(fixture.images().image(&stamp, &options).is_none());
+            assert!(whole_of(&fixture.images(), &stamp, &options).is_none());
         }
         let later = ValidatedImages::for_boot(&fixture.cache, b"another boot".to_vec());
-        assert!(later.image(&stamp, &fixture.options).is_none());
+        assert!(whole_of(&later, &stamp, &fixture.options).is_none());
         // The same contents in another file: the image is found by the contents.
         let copy = fixture.elf().with_extension("copy");
         fs::copy(fixture.elf(), &copy).unwrap();
@@ -321,9 +349,11 @@ mod tests {
         let stamp = fixture.stamp().unwrap();
         let table = fixture.directory.path().join("cache").join(TABLE);
         let whole = fs::read(&table).unwrap();
-        let start = record_offset(&fixture.images().name(&stamp, &fixture.options));
-        let start = usize::try_from(start).unwrap();
-        let is_validated = || fixture.images().image(&stamp, &fixture.options).is_some();
+        let name = fixture
+            .images()
+            .name(&stamp, &fixture.options, Extent::Whole);
+        let start = usize::try_from(record_offset(&name)).unwrap();
+        let is_validated = || whole_of(&fixture.images(), &stamp, &fixture.options).is_some();
         for at in start..start + LENGTH {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
@@ -332,18 +362,37 @@ mod tests {
         }
         fs::write(&table, &whole[..start + LENGTH - 1]).unwrap();
         assert!(!is_validated());
-        // No file outside the cache is opened, even if the record names one.
-        let mut record: [u8; LENGTH] = whole[start..][..LENGTH].try_into().unwrap();
-        let outside = b"../root/elf\0";
-        record[IMAGE..][..outside.len()].copy_from_slice(outside);
-        record[NAME..IMAGE].copy_from_slice(&stamp.to_bytes());
-        let sum = checksum(&record);
-        record[CHECKSUM..].copy_from_slice(&sum);
-        let mut forged = whole.clone();
-        forged[start..][..LENGTH].copy_from_slice(&record);
-        fs::write(&table, forged).unwrap();
-        assert!(!is_validated());
         fs::write(&table, whole).unwrap();
         assert!(is_validated());
+    }
+
+    /// The key of a file holds as long as the file's stamp, whether there is an image or not.
+    #[test]
+    fn partial_images_and_keys_are_remembered() {
+        let fixture = Fixture::new();
+        let stamp = fixture.stamp().unwrap();
+        let what = (&stamp, &fixture.options, Extent::Partial);
+        let find = || {
+            fixture
+                .images()
+                .find(&stamp, &fixture.options, Extent::Partial)
+        };
+        assert!(find().is_none());
+        fixture.images().remember(what, &fixture.key, None);
+        let known = find().unwrap();
+        assert_eq!(known.key, fixture.key);
+        assert!(known.image.is_none());
+        let image = image_of(&fixture.key);
+        let stored = fixture.cache.store_growing(&fixture.key, &image).unwrap();
+        thread::sleep(SETTLING);
+        fixture.images().remember(what, &fixture.key, Some(&stored));
+        assert_eq!(contents(&find().unwrap().image.unwrap()), image);
+        // Another run has replaced the image.
+        fixture.cache.store_growing(&fixture.key, &image).unwrap();
+        let known = find().unwrap();
+        assert_eq!(known.key, fixture.key);
+        assert!(known.image.is_none());
+        // The whole image has a record of its own.
+        assert!(!fixture.is_validated());
     }
 }

@@ -20,11 +20,13 @@ pub struct Stamp {
     modified: (i64, i64),
     /// Change of anything, attributes included. No system call sets this time.
     changed: (i64, i64),
+    /// The file in the file, if that is an image of a file system: its inode number.
+    part: Option<u64>,
 }
 
 impl Stamp {
     /// Bytes of a stamp.
-    pub const LENGTH: usize = 56;
+    pub const LENGTH: usize = 72;
 
     /// The stamp of the file with these attributes; `None` if it was changed less than two
     /// seconds ago.
@@ -46,7 +48,18 @@ impl Stamp {
             size: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed,
+            part: None,
         })
+    }
+
+    /// The stamp of the file with this inode number in the image of a file system that has this
+    /// stamp.
+    #[must_use]
+    pub fn part(self, inode: u64) -> Self {
+        Self {
+            part: Some(inode),
+            ..self
+        }
     }
 
     /// The stamp as bytes.
@@ -60,6 +73,8 @@ impl Stamp {
             self.modified.1.cast_unsigned(),
             self.changed.0.cast_unsigned(),
             self.changed.1.cast_unsigned(),
+            self.part.is_some().into(),
+            self.part.unwrap_or_default(),
         ];
         let mut bytes = [0; Self::LENGTH];
         for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -103,6 +118,18 @@ mod tests {
         fs::write(directory.path().join("other"), b"two").unwrap();
         fs::rename(directory.path().join("other"), &path).unwrap();
         assert_ne!(second, stamp(&fs::metadata(&path).unwrap()));
+    }
+
+    #[test]
+    fn parts_differ() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let whole = stamp(&file.as_file().metadata().unwrap());
+        let stamps = [whole, whole.part(0), whole.part(1)];
+        for (at, one) in stamps.iter().enumerate() {
+            for other in &stamps[..at] {
+                assert_ne!(one.to_bytes(), other.to_bytes());
+            }
+        }
     }
 
     #[test]

@@ -169,6 +169,12 @@ impl Client {
         });
     }
 
+    /// Whether the guest has been told what images there are so far.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.lock().answered
+    }
+
     /// Notes that there is no image yet: the guest need not wait for it.
     pub fn nothing_yet(&self) {
         self.update(|_| {});

@@ -9,8 +9,8 @@
 //!
 //! [`Operation::Jit`]: hartline_abi::call::Operation::Jit
 
-use crate::layout::slot_end;
-use crate::platform::{self, Access, Mapping, Vm};
+use super::windows::Windows;
+use crate::platform::{self, Mapping, Vm};
 use hartline_abi::jit::{ALIGNMENT, Layout};
 use hartline_abi::layout::JIT_LENGTH;
 use hartline_aot::baseline::{JitCode, JitTranslation, translate_jit};
@@ -55,21 +55,15 @@ pub(crate) struct Placed {
 }
 
 impl JitSlot {
-    /// Adds the slot to a VM at the guest-physical address `next`, a multiple of 2 MiB, and moves
-    /// `next` behind it. `None`: there is no room for it.
+    /// Adds the slot to a VM. `None`: there is no room for it.
     ///
     /// # Errors
     /// KVM refuses the memory.
-    pub fn add(vm: &mut Vm, next: &mut u64) -> Result<Option<Self>, platform::Error> {
-        let gpa = *next;
-        let Some(end) = slot_end(gpa, JIT_LENGTH) else {
-            return Ok(None);
-        };
+    pub fn add(vm: &mut Vm, windows: &mut Windows) -> Result<Option<Self>, platform::Error> {
         let memory = Mapping::anonymous("code made at run time", JIT_LENGTH)?;
         let memory = Arc::new(memory);
-        vm.add_slot(gpa, Arc::clone(&memory), Access::ReadOnly)?;
-        *next = end;
-        Ok(Some(Self {
+        let gpa = windows.add_slot(vm, Arc::clone(&memory))?;
+        Ok(gpa.map(|gpa| Self {
             memory,
             gpa,
             used: 0,

@@ -5,16 +5,18 @@
 mod client;
 mod code;
 mod jit;
+mod windows;
 
 pub use client::Client;
 use client::Cooling;
 pub use code::CodeFile;
 pub(crate) use jit::JitError;
 use jit::JitSlot;
+use windows::Windows;
 
+use crate::allocator;
 use crate::control::Control;
-use crate::layout::slot_end;
-use crate::platform::{self, Access, Mapping, Vm};
+use crate::platform::{self, Mapping, Vm};
 use crate::program::TreeFile;
 use crate::tree::TreeImage;
 use hartline_abi::call::{COPY_INODES, image_answer};
@@ -69,6 +71,10 @@ pub trait ImageSource: Debug + Send + Sync {
     /// The image of a whole file in a [variant], if it is available
     /// without work: the vCPU waits.
     fn at_once(&self, file: &CodeFile, variant: u32) -> Option<ImageFile>;
+
+    /// Tells `client` what images there are so far, if that is known without work: the vCPU waits.
+    /// This is called before [`serve`](Self::serve).
+    fn begin(&self, _file: &CodeFile, _variant: u32, _client: &Client) {}
 
     /// Makes images of a file in a [variant], and shows them to
     /// `client`. There are none if, for instance,
@@ -140,8 +146,8 @@ pub struct Images {
     placed: Vec<Placed>,
     /// Translations of code that the program made; `None`: there are none yet.
     jit: Option<JitSlot>,
-    /// Guest-physical address of the next slot.
-    next: u64,
+    /// The guest-physical memory of images and copies.
+    windows: Windows,
 }
 
 impl Images {
@@ -160,7 +166,7 @@ impl Images {
             cooling: Arc::default(),
             placed: Vec::new(),
             jit: None,
-            next,
+            windows: Windows::new(next),
         }
     }
 
@@ -268,7 +274,7 @@ impl Images {
         let slot = match &mut self.jit {
             Some(slot) => slot,
             none => {
-                let slot = JitSlot::add(&mut self.vm, &mut self.next)?;
+                let slot = JitSlot::add(&mut self.vm, &mut self.windows)?;
                 none.insert(slot.ok_or(JitError::Full)?)
             }
         };
@@ -310,11 +316,14 @@ impl Images {
             self.offer(name.0, name.1, image);
             return true;
         }
-        let client = self.client().with_control(Arc::clone(control));
+        let client = self.client();
         client.begin(number);
+        source.begin(&file, name.1, &client);
+        let client = client.with_control(Arc::clone(control));
         let client = self.insert(name, client);
         let work = move || {
             let _finish = client::FinishOnDrop(&client);
+            allocator::prepare_thread();
             source.serve(&file, name.1, &client);
         };
         thread::Builder::new()
@@ -329,28 +338,13 @@ impl Images {
         inode: u32,
         image: ImageFile,
     ) -> Result<Option<usize>, platform::Error> {
-        let Some(gpa) = self.add_slot("translation image", &image.file, image.length)? else {
+        let (what, vm) = ("translation image", &mut self.vm);
+        let shown = self.windows.show(vm, what, &image.file, image.length)?;
+        let Some(gpa) = shown else {
             return Ok(None);
         };
         self.placed.push(Placed { inode, image, gpa });
         Ok(Some(self.placed.len() - 1))
-    }
-
-    /// Maps a file into the guest's memory. Result: its address; `None`: there is no room.
-    fn add_slot(
-        &mut self,
-        what: &'static str,
-        file: &File,
-        length: u64,
-    ) -> Result<Option<u64>, platform::Error> {
-        let gpa = self.next;
-        let Some(end) = slot_end(gpa, length) else {
-            return Ok(None);
-        };
-        let mapping = Mapping::file(what, file, length)?;
-        self.vm.add_slot(gpa, Arc::new(mapping), Access::ReadOnly)?;
-        self.next = end;
-        Ok(Some(gpa))
     }
 
     /// Guest-physical address and length of a copy of a file of a volume; `None`: there is no copy
@@ -364,7 +358,10 @@ impl Images {
         };
         let gpa = match self.seen_copies.get(&key) {
             Some(&gpa) => Some(gpa),
-            None => self.add_slot("copy of a file", &copy.file, copy.length)?,
+            None => {
+                let (what, vm) = ("copy of a file", &mut self.vm);
+                self.windows.show(vm, what, &copy.file, copy.length)?
+            }
         };
         Ok(gpa.map(|gpa| {
             self.seen_copies.insert(key, gpa);

@@ -31,7 +31,7 @@ const _: () = assert!(PAGE as u64 == PAGE_SIZE);
 pub struct Mapping {
     region: MmapRegion,
     /// Keeps the memory of `region` mapped.
-    _owner: Owner,
+    owner: Owner,
 }
 
 /// The owner of the memory of a mapping.
@@ -57,6 +57,14 @@ impl Mapping {
         // Without huge pages the memory is only slower.
         let _ = advised;
         Ok(mapping)
+    }
+
+    /// Read-only zeros, for [`show`](Self::show).
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the host refuses.
+    pub fn empty(what: &'static str, length: u64) -> Result<Self, Error> {
+        Self::map(what, length, false, None)
     }
 
     /// The first `length` bytes of a file, shared, read-only.
@@ -104,7 +112,7 @@ impl Mapping {
         let region = unsafe { region(base.as_ptr(), length, ProtFlags::READ) };
         Ok(Self {
             region: region.map_err(failed(what, length as u64))?,
-            _owner: Owner::Other { _keeps: owner },
+            owner: Owner::Other { _keeps: owner },
         })
     }
 
@@ -127,32 +135,52 @@ impl Mapping {
         };
         // SAFETY: the `size` bytes from `base` on are inside the reservation, which nothing else
         // uses, so the call replaces no other mapping.
-        let mapped = unsafe {
-            let (at, fixed) = (base.cast(), MapFlags::FIXED);
+        unsafe {
             match file {
-                Some(file) => mmap(at, size, protection, MapFlags::SHARED | fixed, file, 0),
+                Some(file) => map_file(base, size, protection, file),
                 None => {
-                    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | fixed;
-                    mmap_anonymous(at, size, protection, flags)
+                    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+                    let mapped = mmap_anonymous(base.cast(), size, protection, flags);
+                    mapped.map(drop).map_err(io::Error::from)
                 }
             }
-        };
-        mapped.map_err(io::Error::from).map_err(failed())?;
-        if file.is_some() {
-            // Asks for folios of 2 MiB when the page cache reads the file: KVM maps each at once.
-            // File systems and kernels without them ignore it.
-            // SAFETY: advice for the mapping above changes no contents.
-            let _ = unsafe { madvise(base.cast(), size, Advice::LinuxHugepage) };
         }
+        .map_err(failed())?;
         // SAFETY: the range has just been mapped with this protection. It stays mapped until the
         // reservation is dropped, which the result keeps.
         let region = unsafe { region(base, size, protection) };
         Ok(Self {
             region: region.map_err(failed())?,
-            _owner: Owner::Reservation {
+            owner: Owner::Reservation {
                 _unmaps: reservation,
             },
         })
+    }
+
+    /// Replaces the memory from `offset` on, a multiple of 2 MiB, by the first `length` bytes of a
+    /// file, shared, read-only.
+    ///
+    /// # Errors
+    /// [`Error::Bounds`] if it does not fit, is misaligned, or this is not [`empty`](Self::empty)
+    /// memory; [`Error::Memory`] if the host refuses.
+    pub fn show(
+        &self,
+        what: &'static str,
+        offset: u64,
+        file: &File,
+        length: u64,
+    ) -> Result<(), Error> {
+        let outside = || self.out_of_bounds(offset, usize::try_from(length).unwrap_or(usize::MAX));
+        let size = whole_pages(length).ok_or_else(outside)?;
+        let start = start_of(self.region.size(), offset, size).ok_or_else(outside)?;
+        let is_own = matches!(self.owner, Owner::Reservation { .. });
+        if !start.is_multiple_of(ALIGNMENT) || !is_own || self.writable() {
+            return Err(outside());
+        }
+        let at = self.base().as_ptr().wrapping_add(start);
+        // SAFETY: the range is inside this mapping, whose address space belongs to its reservation.
+        // Its contents may change at any time, so no reference to them exists.
+        unsafe { map_file(at, size, ProtFlags::READ, file) }.map_err(failed(what, length))
     }
 
     /// Length, bytes, a multiple of 4 KiB.
@@ -319,6 +347,23 @@ fn failed(what: &'static str, length: u64) -> impl FnOnce(io::Error) -> Error {
         length,
         source,
     }
+}
+
+/// Maps the start of a file, shared, in place of what is mapped at `at`.
+///
+/// # Safety
+/// Nothing else uses the `size` bytes of address space from `at` on.
+unsafe fn map_file(at: *mut u8, size: usize, protection: ProtFlags, file: &File) -> io::Result<()> {
+    // SAFETY: the caller promises that the call replaces no other mapping.
+    unsafe {
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        mmap(at.cast(), size, protection, flags, file, 0)
+    }?;
+    // Asks for folios of 2 MiB when the page cache reads the file: KVM maps each at once. File
+    // systems and kernels without them ignore it.
+    // SAFETY: advice for the mapping above changes no contents.
+    let _ = unsafe { madvise(at.cast(), size, Advice::LinuxHugepage) };
+    Ok(())
 }
 
 /// Mapped memory as a region, which does not unmap it.

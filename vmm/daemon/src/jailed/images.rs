@@ -101,6 +101,11 @@ impl ImageSource for FromDaemon {
         self.take(ImageName { inode, variant })
     }
 
+    /// The code is interpreted until the daemon answers.
+    fn begin(&self, _: &CodeFile, _: u32, client: &Client) {
+        client.nothing_yet();
+    }
+
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
         // The daemon knows files of the tree only.
         if !matches!(file, CodeFile::Tree(_)) {
@@ -110,8 +115,6 @@ impl ImageSource for FromDaemon {
             inode: file.inode(),
             variant,
         };
-        // The code is interpreted meanwhile.
-        client.nothing_yet();
         if let Some(image) = self.ask(name) {
             client.show_last(image);
         }

@@ -9,6 +9,7 @@ pub(crate) use format::is_image;
 
 use crate::error::{TreeError, show};
 use crate::nodes::{Attributes, Content, NodeId, ROOT};
+use crate::stamp::Stamp;
 use crate::{MAX_INODES, Source, TreeBuilder};
 use format::{Image, Inode, Piece};
 use hartline_abi::layout::PAGE_SIZE;
@@ -24,6 +25,8 @@ const PATH_MAX: u64 = 4096;
 struct Packing<'a> {
     image: Image<'a>,
     path: &'a Path,
+    /// The stamp of the image file.
+    stamp: Option<Stamp>,
     /// Inodes seen so far, by number.
     known: HashMap<u64, NodeId>,
     /// Directories whose entries are still to be read, and their nodes in the tree.
@@ -38,6 +41,8 @@ impl TreeBuilder {
         // Pieces of the image lie far apart; a file has holes between them.
         self.image.use_file()?;
         let image = Image::open(&file, path)?;
+        let metadata = file.metadata();
+        let metadata = metadata.map_err(TreeError::host(path, "read attributes of"))?;
         let root = image.inode(image.root)?;
         if root.mode & libc::S_IFMT != libc::S_IFDIR {
             return Err(image.damaged("its root is not a directory"));
@@ -49,6 +54,7 @@ impl TreeBuilder {
             names: 0,
             image,
             path,
+            stamp: Stamp::of(&metadata),
         };
         while let Some((directory, id)) = packing.pending.pop() {
             let mut entries = Vec::new();
@@ -166,7 +172,7 @@ impl TreeBuilder {
         Ok(Content::File {
             offset,
             size,
-            stamp: None,
+            stamp: packing.stamp.map(|stamp| stamp.part(inode.number)),
         })
     }
 }

@@ -13,8 +13,9 @@ use hartline_tree::Stamp;
 use hartline_vmm::images::ImageFile;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::probe;
-use hartline_vmm::validated::ValidatedImages;
+use hartline_vmm::validated::{Extent, Known, ValidatedImages};
 use std::collections::HashSet;
+use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
@@ -51,6 +52,15 @@ pub struct CachedImage {
     pub path: PathBuf,
     /// Its length, bytes.
     pub size: u64,
+}
+
+/// What earlier runs left of a file.
+#[derive(Debug)]
+pub enum Before {
+    /// No image.
+    Nothing,
+    /// A partial image.
+    Image(ImageFile),
 }
 
 impl Translation {
@@ -114,11 +124,64 @@ impl Translation {
     /// The opened image of a whole file, if the validated-image cache has it for the host file with
     /// `stamp`.
     pub fn validated(&self, stamp: Option<&Stamp>, variant: u32) -> Option<ImageFile> {
-        let image = self
-            .validated
-            .as_ref()?
-            .image(stamp?, &self.options(variant))?;
-        ImageFile::open(image).ok()
+        let known = self.known(stamp, &self.options(variant), Extent::Whole)?;
+        ImageFile::open(known.image?).ok()
+    }
+
+    /// What the validated-image cache knows of an image of the host file with `stamp`.
+    fn known(&self, stamp: Option<&Stamp>, options: &Options, extent: Extent) -> Option<Known> {
+        self.validated.as_ref()?.find(stamp?, options, extent)
+    }
+
+    fn remember(
+        &self,
+        (stamp, options, extent): (Option<&Stamp>, &Options, Extent),
+        key: &Key,
+        image: Option<&File>,
+    ) {
+        if let (Some(validated), Some(stamp)) = (&self.validated, stamp) {
+            validated.remember((stamp, options, extent), key, image);
+        }
+    }
+
+    /// What is known of the partial image of a file without reading the file; `None`: nothing.
+    pub fn known_partial(&self, stamp: Option<&Stamp>, options: &Options) -> Option<Before> {
+        let Known { key, image } = self.known(stamp, options, Extent::Partial)?;
+        match image {
+            Some(image) => Some(Before::Image(ImageFile::open(image).ok()?)),
+            // There may be an image that nobody has checked yet.
+            None if self.cache.has_entry(&key) => None,
+            None => Some(Before::Nothing),
+        }
+    }
+
+    /// The key of the images of a file: from the validated-image cache, or of the bytes.
+    pub fn key(&self, stamp: Option<&Stamp>, options: &Options, elf: &[u8]) -> Key {
+        match self.known(stamp, options, Extent::Partial) {
+            Some(known) => known.key,
+            None => options.key(elf),
+        }
+    }
+
+    /// The partial image of a file, checked, if the cache has one. This remembers both.
+    ///
+    /// # Errors
+    /// The length of the image cannot be read.
+    pub fn partial(
+        &self,
+        key: &Key,
+        options: &Options,
+        stamp: Option<&Stamp>,
+    ) -> anyhow::Result<Before> {
+        let image = self.cache.lookup_partial(key);
+        self.remember((stamp, options, Extent::Partial), key, image.as_ref());
+        Ok(match image {
+            Some(image) => {
+                let image = ImageFile::open(image).context("partial image in the cache")?;
+                Before::Image(image)
+            }
+            None => Before::Nothing,
+        })
     }
 
     /// The image of a whole file, opened and checked, if the cache has one. `stamp` is the stamp of
@@ -135,9 +198,7 @@ impl Translation {
         let Some(image) = self.cache.lookup(key) else {
             return Ok(None);
         };
-        if let (Some(validated), Some(stamp)) = (&self.validated, stamp) {
-            validated.remember(stamp, options, key, &image);
-        }
+        self.remember((stamp, options, Extent::Whole), key, Some(&image));
         let image = ImageFile::open(image).context("image in the cache")?;
         Ok(Some(image))
     }

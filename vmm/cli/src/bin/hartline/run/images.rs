@@ -1,7 +1,7 @@
 //! Translation images for a running program: from the cache, or made while it runs.
 
 use super::options::Baseline;
-use crate::translation::Translation;
+use crate::translation::{Before, Translation};
 use hartline_abi::elf;
 use hartline_abi::hotness::SAMPLE;
 use hartline_abi::image::variant;
@@ -12,10 +12,11 @@ use hartline_aot::translate::Silent;
 use hartline_aot::translator::{MAX_TEXT, Options, ReadError};
 use hartline_vmm::affinity;
 use hartline_vmm::background::{
-    Background, BackgroundError, BaselineJob, BaselineRun, Guest, Job, PrioritySemaphore, step_back,
+    Background, BaselineJob, BaselineRun, Guest, Job, PrioritySemaphore, step_back,
 };
 use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
 use hartline_vmm::program::{Bytes, Program};
+use hartline_vmm::tree::Stamp;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -101,7 +102,7 @@ impl RunningImages {
             return Ok(Some(image));
         }
         let options = self.translation.options(variant);
-        let key = options.key(&program.bytes);
+        let key = self.translation.key(stamp, &options, &program.bytes);
         let cached = self.translation.cached(&key, &options, stamp)?;
         if cached.is_none() {
             let text = Binary::parse(&program.bytes)
@@ -166,12 +167,12 @@ impl RunningImages {
         is_made && variant::ALL.contains(&variant)
     }
 
-    /// Makes images of the baseline translator's code.
+    /// Makes images of the baseline translator's code. `told` is what the guest knows already.
     fn grow_baseline(
         &self,
         elf: &[u8],
-        key: Key,
-        options: &Options,
+        (key, options, stamp): (Key, &Options, Option<&Stamp>),
+        told: Option<Before>,
         client: &Client,
     ) -> anyhow::Result<()> {
         if self.baseline != Baseline::Auto {
@@ -180,12 +181,17 @@ impl RunningImages {
             client.show_last(whole.image);
             return Ok(());
         }
-        let before = self.translation.cache().lookup_partial(&key);
-        let before = before.map(ImageFile::open).transpose()?;
-        let bytes = before.as_ref().map(ImageFile::read).transpose()?;
-        match before {
-            Some(image) => client.show(image),
-            None => client.nothing_yet(),
+        let is_told = told.is_some();
+        let before = match told {
+            Some(before) => before,
+            None => self.translation.partial(&key, options, stamp)?,
+        };
+        let bytes = match &before {
+            Before::Image(image) => Some(image.read()?),
+            Before::Nothing => None,
+        };
+        if !is_told {
+            tell(client, before);
         }
         let run = Arc::<BaselineRun>::default();
         lock(&self.baselines).push(Arc::clone(&run));
@@ -207,18 +213,16 @@ impl RunningImages {
         Ok(run.run(&job, bytes.as_deref(), &show)?)
     }
 
+    /// Makes images of LLVM's code.
     fn grow(
         &self,
         elf: Bytes,
-        key: Key,
-        options: Options,
+        (key, options, stamp): (Key, Options, Option<&Stamp>),
         client: &Client,
-    ) -> Result<(), BackgroundError> {
+    ) -> anyhow::Result<()> {
         self.translation.cache().prepare()?;
-        let partial = self.translation.cache().lookup_partial(&key);
-        match partial.map(ImageFile::open) {
-            Some(Ok(image)) => client.show(image),
-            _ => client.nothing_yet(),
+        if !client.is_answered() {
+            tell(client, self.translation.partial(&key, &options, stamp)?);
         }
         let file = Arc::new(Growing {
             elf,
@@ -242,7 +246,15 @@ impl RunningImages {
             variant,
             least,
         };
-        file.background.run(&self.job(&file), &show)
+        Ok(file.background.run(&self.job(&file), &show)?)
+    }
+}
+
+/// Tells the guest what earlier runs left.
+fn tell(client: &Client, before: Before) {
+    match before {
+        Before::Nothing => client.nothing_yet(),
+        Before::Image(image) => client.show(image),
     }
 }
 
@@ -267,20 +279,37 @@ impl ImageSource for RunningImages {
             .then(|| self.translation.validated(file.stamp(), variant))?
     }
 
+    fn begin(&self, file: &CodeFile, variant: u32, client: &Client) {
+        let options = self.translation.options(variant);
+        let grows = !options.baseline || self.baseline == Baseline::Auto;
+        let known = (grows && self.makes(variant))
+            .then(|| self.translation.known_partial(file.stamp(), &options));
+        if let Some(before) = known.flatten() {
+            tell(client, before);
+        }
+    }
+
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
-        let Ok(elf) = file.bytes() else { return };
-        // A file that cannot be loaded is not code.
-        if !self.makes(variant) || elf::Program::parse(&elf).is_err() {
+        if !self.makes(variant) {
             return;
         }
-        let options = self.translation.options(variant);
-        let key = options.key(&elf);
-        match self.translation.cached(&key, &options, file.stamp()) {
+        let (options, stamp) = (self.translation.options(variant), file.stamp());
+        let before = match client.is_answered() {
+            true => self.translation.known_partial(stamp, &options),
+            false => None,
+        };
+        let Ok(elf) = file.bytes() else { return };
+        // A file that cannot be loaded is not code.
+        if elf::Program::parse(&elf).is_err() {
+            return;
+        }
+        let key = self.translation.key(stamp, &options, &elf);
+        match self.translation.cached(&key, &options, stamp) {
             Ok(Some(image)) => client.show_last(image),
             _ => {
                 let grown = match options.baseline {
-                    true => self.grow_baseline(&elf, key, &options, client),
-                    false => self.grow(elf, key, options, client).map_err(Into::into),
+                    true => self.grow_baseline(&elf, (key, &options, stamp), before, client),
+                    false => self.grow(elf, (key, options, stamp), client),
                 };
                 if let Err(error) = grown {
                     let name = file.name().escape_debug().to_string();
