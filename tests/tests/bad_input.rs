@@ -350,7 +350,7 @@ impl Place {
 
     /// Returns the path of the validated-image cache.
     fn known(&self) -> PathBuf {
-        self.cache().join("known")
+        self.cache().join("validated")
     }
 }
 

@@ -93,11 +93,13 @@ fn compare(workload: &Workload) -> Result<Times> {
     let (second, second_time) = timed(&mut run(&workload.script, image, &cache, 1)?)?;
     check_same("second run", &expected, &second)?;
     fs::remove_dir_all(&cache)?;
-    Ok(Times {
+    let times = Times {
         first: first_time,
         second: second_time,
         qemu,
-    })
+    };
+    eprintln!("{}: {times:.1?}", workload.package);
+    Ok(times)
 }
 
 /// Compares exit codes and standard output; messages on standard error may name processes.

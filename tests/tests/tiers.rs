@@ -67,7 +67,7 @@ impl Fresh {
             let name = path
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned());
-            if name.as_deref() != Some("probe.json") {
+            if !matches!(name.as_deref(), Some("probe.json" | "validated")) {
                 let extension = path.extension().map(|e| e.to_string_lossy().into_owned());
                 kinds.push(extension.or(name).unwrap_or_default());
             }
