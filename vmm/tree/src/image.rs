@@ -195,6 +195,12 @@ impl Image {
         Ok(true)
     }
 
+    /// Writes bytes at reserved offsets, from the start of a page on.
+    pub fn put(&mut self, bytes: &[u8], to: u64) -> Result<(), TreeError> {
+        let written = self.storage.write(bytes, to)?;
+        self.count(written)
+    }
+
     /// Writes everything except the file data, seals the file and returns the image.
     pub fn finish(mut self, nodes: &Nodes) -> Result<TreeImage, TreeError> {
         let metadata = Metadata::new(nodes, self.end)?;
@@ -209,7 +215,7 @@ impl Image {
         header.extend(offset.to_le_bytes());
         header.extend(self.end.to_le_bytes());
         self.storage.write(&header, 0)?;
-        self.storage.seal()?;
+        self.storage.seal(self.end)?;
         let extents = self.extents;
         let base = self.base.map(|(file, length)| Base {
             file,

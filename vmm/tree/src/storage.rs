@@ -82,15 +82,12 @@ impl Storage {
     }
 
     /// Makes room up to `end`, where `used` bytes are in use. Memory that is too small for `end`
-    /// bytes becomes a file.
+    /// bytes becomes a file. A file grows when it is written, and at the [end](Self::seal).
     pub fn extend(&mut self, used: u64, end: u64) -> Result<(), TreeError> {
         if end > Memory::CAPACITY as u64 {
             self.become_file(used)?;
         }
-        match self {
-            Self::File(file) => file.set_len(end).map_err(TreeError::image("extend")),
-            Self::Memory(_) => Ok(()),
-        }
+        Ok(())
     }
 
     /// Moves the first `used` bytes, which are whole pages, to a memory file, if the image is still
@@ -132,11 +129,12 @@ impl Storage {
         }
     }
 
-    /// Ends writing: a memory file is sealed against every change.
-    pub fn seal(&self) -> Result<(), TreeError> {
+    /// Ends writing: a memory file gets the length `end`, and is sealed against every change.
+    pub fn seal(&self, end: u64) -> Result<(), TreeError> {
         let Self::File(file) = self else {
             return Ok(());
         };
+        file.set_len(end).map_err(TreeError::image("extend"))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
         let sealed = fcntl_add_seals(file, seals).map_err(io::Error::from);
         sealed.map_err(TreeError::image("seal"))

@@ -5,6 +5,7 @@
 
 use crate::MAX_LENGTH;
 use crate::error::{TreeError, show};
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -40,6 +41,38 @@ pub(super) struct Image<'a> {
     pub root: u64,
     /// Modification time of inodes without one: seconds, nanoseconds.
     built: (i64, u32),
+    blocks: RefCell<Blocks>,
+}
+
+/// Blocks of the image that were read last: inodes and names are small, and lie close together.
+struct Blocks {
+    /// Number and bytes of a block, at the place that the number determines. Only the last block
+    /// of an image is shorter than [`LENGTH`](Self::LENGTH).
+    places: Vec<Option<(u64, Vec<u8>)>>,
+}
+
+impl Blocks {
+    const LENGTH: u64 = 4 << 10;
+    const PLACES: usize = 1024;
+
+    fn new() -> RefCell<Self> {
+        let places = vec![None; Self::PLACES];
+        RefCell::new(Self { places })
+    }
+
+    /// The bytes of block `number`, which `read` makes if they are not here.
+    fn get<E>(
+        &mut self,
+        number: u64,
+        read: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<&[u8], E> {
+        let place = usize::try_from(number % Self::PLACES as u64).unwrap_or_default();
+        let place = &mut self.places[place];
+        if place.as_ref().is_none_or(|&(held, _)| held != number) {
+            *place = Some((number, read()?));
+        }
+        Ok(place.as_ref().map_or(&[], |(_, bytes)| bytes))
+    }
 }
 
 /// An inode.
@@ -112,6 +145,7 @@ impl<'a> Image<'a> {
             metadata: 0,
             root: 0,
             built: (0, 0),
+            blocks: Blocks::new(),
         };
         let block: [u8; 128] = image.read(SUPERBLOCK)?;
         image.block_bits = u32::from(block[12]);
@@ -189,6 +223,38 @@ impl<'a> Image<'a> {
         if end.is_none_or(|end| end > self.length) {
             return Err(self.damaged(format!("something lies outside it, at byte {at}")));
         }
+        if bytes.len() as u64 >= Blocks::LENGTH {
+            return self.read_file(bytes, at);
+        }
+        let mut blocks = self.blocks.borrow_mut();
+        let (mut at, mut rest) = (at, bytes);
+        while !rest.is_empty() {
+            let (number, skip) = (at / Blocks::LENGTH, at % Blocks::LENGTH);
+            let block = blocks.get(number, || self.read_block(number))?;
+            let held = usize::try_from(skip)
+                .ok()
+                .and_then(|skip| block.get(skip..));
+            let held = held.unwrap_or_default();
+            let length = held.len().min(rest.len());
+            if length == 0 {
+                return Err(self.damaged(format!("something lies outside it, at byte {at}")));
+            }
+            let (part, next) = rest.split_at_mut(length);
+            part.copy_from_slice(&held[..length]);
+            (at, rest) = (at + length as u64, next);
+        }
+        Ok(())
+    }
+
+    fn read_block(&self, number: u64) -> Result<Vec<u8>, TreeError> {
+        let start = number * Blocks::LENGTH;
+        let length = self.length.saturating_sub(start).min(Blocks::LENGTH);
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+        self.read_file(&mut bytes, start)?;
+        Ok(bytes)
+    }
+
+    fn read_file(&self, bytes: &mut [u8], at: u64) -> Result<(), TreeError> {
         let read = self.file.read_exact_at(bytes, at);
         read.map_err(|source| match source.kind() {
             io::ErrorKind::UnexpectedEof => TreeError::Changed {

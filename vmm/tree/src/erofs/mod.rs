@@ -33,6 +33,34 @@ struct Packing<'a> {
     pending: Vec<(Inode, NodeId)>,
     /// Number of directory entries.
     names: u32,
+    tails: Tails,
+}
+
+/// Last pages of files that are still to be written, as one: most files are shorter than a page.
+#[derive(Default)]
+struct Tails {
+    /// Offset in the tree of the first one, a multiple of the page size.
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Tails {
+    /// The bytes that are written at once.
+    const LENGTH: usize = 256 << 10;
+
+    /// Whether a tail at the offset `to` follows the others.
+    fn takes(&self, to: u64) -> bool {
+        let end = (self.start + self.bytes.len() as u64).next_multiple_of(PAGE_SIZE);
+        to == end && self.bytes.len() < Self::LENGTH
+    }
+
+    /// The room for a tail of `length` bytes, after the others.
+    fn room(&mut self, length: usize) -> &mut [u8] {
+        let page = usize::try_from(PAGE_SIZE).unwrap_or(usize::MAX);
+        let start = self.bytes.len().next_multiple_of(page);
+        self.bytes.resize(start + length, 0);
+        &mut self.bytes[start..]
+    }
 }
 
 impl TreeBuilder {
@@ -52,6 +80,7 @@ impl TreeBuilder {
             known: HashMap::from([(root.number, ROOT)]),
             pending: vec![(root, ROOT)],
             names: 0,
+            tails: Tails::default(),
             image,
             path,
             stamp: Stamp::of(&metadata),
@@ -73,6 +102,7 @@ impl TreeBuilder {
                 self.pack_erofs_entry(&mut packing, id, &name, inode)?;
             }
         }
+        self.write_tails(&mut packing.tails)?;
         let length = packing.image.length();
         self.image.set_base(file, length);
         Ok(())
@@ -133,7 +163,7 @@ impl TreeBuilder {
     /// Adds a file. Whole pages of its contents are shown from the image; the rest is copied.
     fn pack_erofs_file(
         &mut self,
-        packing: &Packing<'_>,
+        packing: &mut Packing<'_>,
         inode: &Inode,
         name: &[u8],
     ) -> Result<Content, TreeError> {
@@ -161,19 +191,50 @@ impl TreeBuilder {
                 };
                 self.image.show(offset + at, from, shown);
             }
+            let (to, left) = (offset + at + shown, length - shown);
+            if left < PAGE_SIZE && to.is_multiple_of(PAGE_SIZE) {
+                self.add_tail(packing, from + shown, to, left)?;
+                continue;
+            }
             let mut reader = PieceReader {
                 image: &packing.image,
                 at: from + shown,
             };
-            let to = offset + at + shown;
             // The piece lies in the image, so the reader does not end before it does.
-            self.image.copy(&mut reader, to, length - shown, source)?;
+            self.image.copy(&mut reader, to, left, source)?;
         }
         Ok(Content::File {
             offset,
             size,
             stamp: packing.stamp.map(|stamp| stamp.part(inode.number)),
         })
+    }
+}
+
+impl TreeBuilder {
+    /// Copies less than a page from the image to the offset `to`, a multiple of the page size.
+    fn add_tail(
+        &mut self,
+        packing: &mut Packing<'_>,
+        from: u64,
+        to: u64,
+        length: u64,
+    ) -> Result<(), TreeError> {
+        let length = usize::try_from(length).unwrap_or_default();
+        if length == 0 {
+            return Ok(());
+        }
+        if !packing.tails.takes(to) {
+            self.write_tails(&mut packing.tails)?;
+            packing.tails.start = to;
+        }
+        packing.image.read_into(packing.tails.room(length), from)
+    }
+
+    fn write_tails(&mut self, tails: &mut Tails) -> Result<(), TreeError> {
+        self.image.put(&tails.bytes, tails.start)?;
+        tails.bytes.clear();
+        Ok(())
     }
 }
 
