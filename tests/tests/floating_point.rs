@@ -25,6 +25,11 @@ fn main() -> ExitCode {
     suite.add_kvm("translated", move || {
         compare([seed, cases, STRIDES[0]], |run| run.hartline(&[]))
     });
+    suite.add_kvm("translated by the baseline translator", move || {
+        compare([seed, cases, STRIDES[0]], |run| {
+            run.hartline(&["--baseline", "only"])
+        })
+    });
     suite.add_kvm("interpreted", move || {
         compare([seed, RANDOM[1], STRIDES[1]], Run::interpreted)
     });

@@ -1,6 +1,6 @@
 //! The x86-64 extensions that code may use, and the instructions that are left to the interpreter.
 
-use hartline_isa::{CSR_FFLAGS, Format, Instruction, Operation, RegisterOp, Rounding, UnaryOp};
+use hartline_isa::{CSR_FFLAGS, Instruction, Operation, RegisterOp, Rounding, UnaryOp};
 
 /// Extensions of the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -13,6 +13,8 @@ pub struct Features {
     pub bmi1: bool,
     /// BMI2: `shlx`, `shrx` and `sarx`.
     pub bmi2: bool,
+    /// SSE4.1: `roundss` and `roundsd`.
+    pub sse41: bool,
     /// FMA3.
     pub fma: bool,
     /// `pclmulqdq`.
@@ -26,6 +28,7 @@ impl Features {
         lzcnt: true,
         bmi1: true,
         bmi2: true,
+        sse41: true,
         fma: true,
         pclmul: true,
     };
@@ -38,6 +41,7 @@ impl Features {
             lzcnt: is_x86_feature_detected!("lzcnt"),
             bmi1: is_x86_feature_detected!("bmi1"),
             bmi2: is_x86_feature_detected!("bmi2"),
+            sse41: is_x86_feature_detected!("sse4.1"),
             fma: is_x86_feature_detected!("fma"),
             pclmul: is_x86_feature_detected!("pclmulqdq"),
         }
@@ -49,23 +53,14 @@ impl Features {
     pub fn interprets(&self, instruction: &Instruction) -> bool {
         match instruction.operation() {
             Operation::Csr { csr, .. } => csr != CSR_FFLAGS,
-            Operation::FenceI | Operation::FloatClass { .. } => true,
-            Operation::FloatBinary { rounding, .. } | Operation::FloatSqrt { rounding, .. } => {
-                !is_common(rounding)
-            }
-            Operation::FloatFma { rounding, .. } => !is_common(rounding) || !self.fma,
-            Operation::IntToFloat {
-                from,
-                format,
-                rounding,
-                ..
-            } => !is_common(rounding) && !from.is_exact_in(format),
-            Operation::FloatConvert { to, rounding, .. } => {
-                to == Format::Single && !is_common(rounding)
-            }
-            Operation::FloatToInt { rounding, .. } => {
-                rounding != Rounding::Rtz && !is_common(rounding)
-            }
+            Operation::FenceI => true,
+            Operation::FloatToInt { rounding, .. } => match rounding {
+                Rounding::Dyn | Rounding::Rne | Rounding::Rtz => false,
+                Rounding::Rdn | Rounding::Rup | Rounding::Rmm => !self.sse41,
+            },
+            // Integers that are exact need no rounding.
+            Operation::IntToFloat { .. } => false,
+            Operation::FloatFma { .. } => !self.fma || rounds_apart(instruction),
             Operation::Register {
                 op: RegisterOp::Zbc(_),
                 ..
@@ -76,34 +71,15 @@ impl Features {
                 UnaryOp::Cpop | UnaryOp::Cpopw => !self.popcnt,
                 _ => false,
             },
-            _ => false,
+            _ => rounds_apart(instruction),
         }
     }
 }
 
-/// Whether code uses the rounding mode of MXCSR, which is `frm`. Compilers for C name the dynamic
-/// mode in all instructions, V8, HotSpot and Go the nearest one, which `frm` usually is too.
-fn is_common(rounding: Rounding) -> bool {
-    matches!(rounding, Rounding::Dyn | Rounding::Rne)
-}
-
-/// Whether the result of an instruction depends on its own rounding mode, and that is the nearest
-/// one: MXCSR has it if `frm` is the same.
-pub(crate) fn rounds_to_nearest(instruction: &Instruction) -> bool {
-    match instruction.operation() {
-        Operation::FloatBinary { rounding, .. }
-        | Operation::FloatSqrt { rounding, .. }
-        | Operation::FloatFma { rounding, .. }
-        | Operation::FloatToInt { rounding, .. } => rounding == Rounding::Rne,
-        Operation::IntToFloat {
-            from,
-            format,
-            rounding,
-            ..
-        } => rounding == Rounding::Rne && !from.is_exact_in(format),
-        Operation::FloatConvert { to, rounding, .. } => {
-            to == Format::Single && rounding == Rounding::Rne
-        }
-        _ => false,
-    }
+/// Whether an instruction names a rounding mode that `frm` hardly ever has. Compilers for C name the
+/// dynamic mode in arithmetic; V8, HotSpot, LuaJIT and Go name the nearest one, which `frm` usually
+/// is too.
+fn rounds_apart(instruction: &Instruction) -> bool {
+    let rounding = instruction.static_rounding();
+    rounding.is_some_and(|rounding| rounding != Rounding::Rne)
 }

@@ -1,6 +1,6 @@
 //! Properties of an instruction that a translator needs without executing it.
 
-use crate::{Immediate, Instruction, Operands, Operation, Register, Rounding, XReg};
+use crate::{Format, Immediate, Instruction, Operands, Operation, Register, Rounding, XReg};
 
 /// The control flow after an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -199,6 +199,19 @@ impl Instruction {
     #[must_use]
     pub fn rounding(&self) -> Option<Rounding> {
         self.operands().rounding
+    }
+
+    /// The rounding mode that it names itself, if it rounds. `None` if it uses `frm`, or if its
+    /// result is exact.
+    #[must_use]
+    pub fn static_rounding(&self) -> Option<Rounding> {
+        let exact = match self.operation() {
+            Operation::IntToFloat { from, format, .. } => from.is_exact_in(format),
+            Operation::FloatConvert { to, .. } => to == Format::Double,
+            _ => false,
+        };
+        self.rounding()
+            .filter(|&rounding| rounding != Rounding::Dyn && !exact)
     }
 
     /// Registers read and written.

@@ -58,6 +58,15 @@ impl Format {
             Format::Double => 8,
         }
     }
+
+    /// Number of bits of the significand: integers of this many bits are exact.
+    #[must_use]
+    pub const fn precision(self) -> u8 {
+        match self {
+            Format::Single => 24,
+            Format::Double => 53,
+        }
+    }
 }
 
 /// Rounding mode field of a floating-point instruction (F extension, §"Floating-Point

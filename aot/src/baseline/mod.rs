@@ -258,6 +258,7 @@ fn features(llvm: &str) -> Features {
         lzcnt: has("+lzcnt"),
         bmi1: has("+bmi"),
         bmi2: has("+bmi2"),
+        sse41: has("+sse4.1") || has("+sse4.2") || has("+avx") || has("+avx2"),
         fma: has("+fma"),
         pclmul: has("+pclmul"),
     }

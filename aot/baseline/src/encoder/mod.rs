@@ -14,7 +14,7 @@ mod tests;
 pub use integer::{Alu, BitOp, CountOp, Shift, ShiftX, Unary};
 pub use operand::{Condition, Mem, Rm, Size, XmmRm};
 pub use register::{Gpr, Xmm};
-pub use sse::{FmaOp, Precision, Scalar};
+pub use sse::{FmaOp, Precision, RoundMode, Scalar};
 
 /// A location in the code that branches lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -90,6 +90,8 @@ pub enum Condition {
     Above = 7,
     /// SF.
     Sign = 8,
+    /// Not SF.
+    NotSign = 9,
     /// PF: after `ucomis`, the operands are unordered.
     Parity = 10,
     /// Not PF.
@@ -107,7 +109,7 @@ pub enum Condition {
 impl Condition {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Overflow,
         Self::Below,
         Self::AboveOrEqual,
@@ -116,6 +118,7 @@ impl Condition {
         Self::BelowOrEqual,
         Self::Above,
         Self::Sign,
+        Self::NotSign,
         Self::Parity,
         Self::NoParity,
         Self::Less,

@@ -43,6 +43,22 @@ pub enum Scalar {
     Max = 0x5f,
 }
 
+/// Rounding modes of `roundss` and `roundsd`, with their codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RoundMode {
+    /// To the nearest integer, ties to the even one.
+    Nearest = 0,
+    /// Towards −∞.
+    Down = 1,
+    /// Towards +∞.
+    Up = 2,
+    /// Towards zero.
+    Truncate = 3,
+    /// The mode of MXCSR.
+    Mxcsr = 4,
+}
+
 /// Fused multiply-add of the form `destination = ±(second × third) ± destination`, with its
 /// opcodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,6 +179,24 @@ impl Assembler {
         let byte = if truncates { 0x2c } else { 0x2d };
         let opcode = f(byte).prefix(from.prefix()).wide(wide(size));
         self.modrm(opcode, register.number(), source.into());
+    }
+
+    /// `roundss` or `roundsd register, source, mode` of SSE4.1. It does not set the precision flag.
+    pub fn round(
+        &mut self,
+        precision: Precision,
+        mode: RoundMode,
+        register: Xmm,
+        source: impl Into<XmmRm>,
+    ) {
+        const NO_PRECISION_FLAG: u8 = 8;
+        let byte = match precision {
+            Precision::Single => 0x0a,
+            Precision::Double => 0x0b,
+        };
+        let opcode = Opcode::new(Map::F3A, byte).prefix(Prefix::P66);
+        self.modrm(opcode, register.number(), source.into());
+        self.byte(mode as u8 | NO_PRECISION_FLAG);
     }
 
     /// `op register, second, third`.

@@ -3,8 +3,8 @@
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
 
 use super::{
-    Alu, Assembler, BitOp, Condition, CountOp, FmaOp, Gpr, Mem, Precision, Rm, Scalar, Shift,
-    ShiftX, Size, Unary, Xmm, XmmRm,
+    Alu, Assembler, BitOp, Condition, CountOp, FmaOp, Gpr, Mem, Precision, Rm, RoundMode, Scalar,
+    Shift, ShiftX, Size, Unary, Xmm, XmmRm,
 };
 
 /// Returns the text of the only instruction that `emit` appends.
@@ -305,7 +305,7 @@ fn extensions() {
 fn tests_and_conditions() {
     for condition in Condition::ALL {
         let name = [
-            "o", "", "b", "ae", "e", "ne", "be", "a", "s", "", "p", "np", "l", "ge", "le", "g",
+            "o", "", "b", "ae", "e", "ne", "be", "a", "s", "ns", "p", "np", "l", "ge", "le", "g",
         ][usize::from(condition.code())];
         for register in Gpr::ALL {
             assert_eq!(
@@ -572,6 +572,33 @@ fn moves_and_conversions_between_files() {
             }
         }
     }
+}
+
+#[test]
+fn rounding_to_integers() {
+    let modes = [
+        RoundMode::Nearest,
+        RoundMode::Down,
+        RoundMode::Up,
+        RoundMode::Truncate,
+        RoundMode::Mxcsr,
+    ];
+    for (precision, suffix) in [(Precision::Single, "ss"), (Precision::Double, "sd")] {
+        for mode in modes {
+            let immediate = mode as u8 | 8;
+            xmm_pairs(|a, b| {
+                assert_eq!(
+                    decoded(|asm| asm.round(precision, mode, a, b)),
+                    format!("round{suffix} {}, {}, {immediate}", xmm(a), xmm(b))
+                );
+            });
+        }
+    }
+    let memory = Mem::Gs(8);
+    assert_eq!(
+        decoded(|asm| asm.round(Precision::Double, RoundMode::Up, Xmm::Xmm9, memory)),
+        "roundsd xmm9, 8[gs:+8], 10"
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The translator as a [`Machine`]: the semantics of an instruction become host code.
 
 mod atomic;
+mod classify;
 mod control;
 mod flags;
 mod float;
@@ -18,7 +19,7 @@ use hartline_isa::{
 };
 
 use crate::encoder::{Assembler, Code, Condition, Label, Mark, Mem, Xmm};
-use crate::features::{Features, rounds_to_nearest};
+use crate::features::Features;
 use crate::output::{Access, Relocation, Service, Target};
 use crate::region::Region;
 use crate::sweep::{Facts, Sweep};
@@ -124,7 +125,7 @@ impl<'a> Emitter<'a> {
             return true;
         }
         let checkpoint = self.checkpoint();
-        if rounds_to_nearest(instruction) {
+        if instruction.static_rounding() == Some(Rounding::Rne) {
             self.check_nearest();
         }
         execute(instruction, self);
@@ -349,17 +350,16 @@ impl Machine for Emitter<'_> {
         self.compare_floats(op, format, a, b)
     }
 
-    fn f_class(&mut self, _: Format, _: Float) -> Int {
-        self.give_up();
-        self.int(0)
+    fn f_class(&mut self, format: Format, a: Float) -> Int {
+        self.classify(format, a)
     }
 
     fn f_to_int(&mut self, to: IntFormat, format: Format, rounding: Rounding, a: Float) -> Int {
         self.float_to_int(to, format, rounding, a)
     }
 
-    fn f_from_int(&mut self, format: Format, from: IntFormat, _: Rounding, a: Int) -> Float {
-        self.int_to_float(format, from, a)
+    fn f_from_int(&mut self, to: Format, from: IntFormat, rounding: Rounding, a: Int) -> Float {
+        self.int_to_float(to, from, rounding, a)
     }
 
     fn f_convert(&mut self, to: Format, _: Rounding, a: Float) -> Float {

@@ -106,7 +106,8 @@ fn slot_of(host: Gpr) -> Option<Mem> {
     Some(Mem::Gs(offset::X as u32 + 8 * u32::from(PINNED_X[index])))
 }
 
-fn slot_of_f(host: Xmm) -> Mem {
+/// Returns the word of the floating-point register that is pinned to `host`.
+pub(super) fn slot_of_f(host: Xmm) -> Mem {
     let register = PINNED_F[usize::from(host.number())];
     Mem::Gs(offset::F as u32 + 8 * u32::from(register))
 }

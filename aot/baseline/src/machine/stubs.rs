@@ -4,6 +4,8 @@ use hartline_abi::hart::offset;
 use hartline_isa::Format;
 
 use super::Emitter;
+use super::classify::Classified;
+use super::float_convert::Conversion;
 use super::registers::InUse;
 use crate::encoder::{Alu, Condition, Gpr, Label, Mem, Size, Xmm};
 use crate::output::Service;
@@ -34,6 +36,12 @@ pub(super) enum StubKind {
         register: Xmm,
         back: Label,
     },
+    /// Sets the result of a conversion for a value out of range.
+    Saturate { conversion: Conversion, back: Label },
+    /// Converts a float to an integer where SSE and RISC-V differ.
+    Convert { conversion: Conversion, back: Label },
+    /// `fclass` of other values than normal numbers.
+    Classify { classified: Classified, back: Label },
     /// Leaves for the trap of the instruction.
     Trap,
     /// Leaves the region.
@@ -144,6 +152,9 @@ impl Emitter<'_> {
                 self.asm.mov_to_xmm(Size::Double, register, Gpr::R11);
                 self.asm.jmp(back);
             }
+            StubKind::Saturate { conversion, back } => self.saturate(&conversion, back),
+            StubKind::Convert { conversion, back } => self.convert_aside(&conversion, back),
+            StubKind::Classify { classified, back } => self.classify_aside(&classified, back),
             StubKind::Trap => {
                 self.store_pc(stub.pc);
                 self.jump_to_service(Service::Trap);

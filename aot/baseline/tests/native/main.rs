@@ -1,6 +1,7 @@
 //! Executes translated code in this process and compares all state with the interpreter's.
 
 mod control;
+mod conversions;
 mod faults;
 mod generator;
 mod host;
