@@ -439,3 +439,19 @@ fn constants_are_not_loaded() {
         assert!(!text.contains("0x4004000000000000"), "{text}");
     }
 }
+
+#[test]
+fn the_rounding_mode_is_compared_once_for_each_block() {
+    let compares = |words: &[u32]| {
+        let frm = format!("%gs:{}", hartline_abi::hart::offset::FRM);
+        let all = instructions(words);
+        let compares = all.iter().filter(|line| line.starts_with("cmp"));
+        compares.filter(|line| line.contains(&frm)).count()
+    };
+    // fadd.d fa0, fa0, fa1, rne; fmul.d fa0, fa0, fa1, rne; fsrmi 1
+    let (add, multiply, set_mode) = (0x02b5_0553, 0x12b5_0553, 0x0020_d073);
+    assert_eq!(compares(&[add, multiply]), 1);
+    assert_eq!(compares(&[add, set_mode, multiply]), 2);
+    // fadd.d fa0, fa0, fa1, dyn; fcvt.d.w fa1, a0, rne, which is exact
+    assert_eq!(compares(&[0x02b5_7553, 0xd205_05d3]), 0);
+}

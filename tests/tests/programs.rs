@@ -22,6 +22,7 @@ const PLAIN: &[&[&str]] = &[
     &["jumps"],
     &["resume"],
     &["floating"],
+    &["rounding"],
     &["integers"],
     &["dispatch"],
     &["recursion"],
@@ -153,6 +154,15 @@ fn main() -> ExitCode {
     }
     suite.add_kvm("memory limit", memory_limit);
     suite.add_kvm("interpreter alone", interpreted);
+    suite.add_kvm("rounding modes are translated", || rounding(&[], &[]));
+    suite.add_kvm("rounding modes are translated precisely", || {
+        hartline::translate_precisely(&compile::programs(O2)?)?;
+        rounding(&["handler"], &[])
+    });
+    suite.add_kvm(
+        "rounding modes are translated by the baseline translator",
+        || rounding(&[], &["--baseline", "only"]),
+    );
     suite.add_kvm("code made at run time is translated", made_code);
     suite.add_kvm(
         "code in a page that is mapped twice",
@@ -355,6 +365,24 @@ fn made_code() -> Result<()> {
     match count.parse::<u64>()? {
         ..500_000 => Ok(()),
         count => Err(format!("{count} instructions were interpreted").into()),
+    }
+}
+
+/// Translated code rounds in all modes, converts values out of range and classifies values itself.
+fn rounding(arguments: &[&str], options: &[&str]) -> Result<()> {
+    let arguments = ["rounding", "3000"].iter().chain(arguments);
+    let run = Run::new(&compile::programs(O2)?, arguments.copied());
+    let outcome = run.hartline(&[options, &["--stats=json"]].concat())?;
+    let count = hartline::statistic(&outcome, "interpreted")?;
+    // A round has 900 such instructions. The precise variant leaves 70 accesses to the flags to the
+    // interpreter.
+    if count.parse::<u64>()? > 400_000 {
+        return Err(format!("{count} instructions were interpreted").into());
+    }
+    let reference = run.reference()?;
+    match reference.code == outcome.code && reference.stdout == outcome.stdout {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}, expected {reference:?}").into()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The x86-64 extensions that translated code may use.
 
-use hartline_isa::{CSR_FFLAGS, Format, Instruction, Operation, RegisterOp, Rounding};
+use hartline_isa::{CSR_FFLAGS, Instruction, Operation, RegisterOp, Rounding};
 
 /// Extensions of the target, as a list of LLVM feature names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,33 +47,37 @@ impl Features {
     /// has no instruction for it.
     #[must_use]
     pub fn interprets(&self, instruction: &Instruction) -> bool {
+        let rounds_apart = || {
+            let rounding = instruction.static_rounding();
+            rounding.is_some_and(|rounding| rounding != Rounding::Rne)
+        };
         match instruction.operation() {
             Operation::Csr { csr, .. } => csr != CSR_FFLAGS || self.flags_aside,
             Operation::FenceI => true,
-            Operation::FloatBinary { rounding, .. } | Operation::FloatSqrt { rounding, .. } => {
-                rounding != Rounding::Dyn
-            }
-            Operation::FloatFma { rounding, .. } => rounding != Rounding::Dyn || !self.fma,
-            Operation::IntToFloat {
-                from,
-                format,
-                rounding,
-                ..
-            } => rounding != Rounding::Dyn && !from.is_exact_in(format),
-            Operation::FloatConvert { to, rounding, .. } => {
-                to == Format::Single && rounding != Rounding::Dyn
-            }
-            Operation::FloatToInt { rounding, .. } => match rounding {
-                Rounding::Rtz => false,
-                Rounding::Rmm => true,
-                _ => !self.sse41,
-            },
+            Operation::FloatToInt { rounding, .. } => rounding != Rounding::Rtz && !self.sse41,
+            // Integers that are exact need no rounding.
+            Operation::IntToFloat { .. } => false,
+            Operation::FloatFma { .. } => !self.fma || rounds_apart(),
             Operation::Register {
                 op: RegisterOp::Zbc(_),
                 ..
             } => !self.pclmul,
-            _ => false,
+            _ => rounds_apart(),
         }
+    }
+
+    /// Whether code rounds in the mode of MXCSR, but an instruction names the nearest mode: then
+    /// `frm` must be this mode. Conversions to integers round in any mode.
+    #[must_use]
+    pub fn needs_nearest(instruction: &Instruction) -> bool {
+        let converts = matches!(instruction.operation(), Operation::FloatToInt { .. });
+        instruction.static_rounding() == Some(Rounding::Rne) && !converts
+    }
+
+    /// Whether the target has the instructions that round to integers.
+    #[must_use]
+    pub fn rounds_to_integers(&self) -> bool {
+        self.sse41
     }
 
     /// Whether the runtime executes an instruction: while it does, all registers are in the

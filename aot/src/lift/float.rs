@@ -1,15 +1,16 @@
 //! Floating point on SSE: MXCSR holds rounding mode and accrued flags; differences between SSE and
 //! RISC-V (NaN results, ranges of conversions) are corrected here.
 
-use hartline_isa::{FMinMax, Format, Operation, Rounding};
+use hartline_abi::hart::offset;
+use hartline_isa::{FMinMax, Format, IntFormat, Rounding};
 use inkwell::types::{FloatType, VectorType};
 use inkwell::values::{BasicMetadataValueEnum, FloatValue, IntValue};
 use inkwell::{FloatPredicate, IntPredicate};
 
-use super::ir::Likely;
+use super::ir::{Likely, Memory};
 use super::lifter::Lifter;
 use super::register_image::RegisterImage;
-use super::service::Service;
+use crate::analysis::RegisterSet;
 use crate::technique::Technique;
 
 /// Canonical NaN of binary32.
@@ -230,21 +231,48 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.select(a_below, less.into(), other).into_float_value()
     }
 
-    /// Makes the interpreter execute the current instruction, on a rarely taken path, and returns
-    /// the integer that it wrote. Other paths join after it.
-    pub(super) fn interpret_aside(&mut self) -> IntValue<'ctx> {
-        let ir = self.ir;
-        self.call_runtime_aside(Service::InterpretOne);
-        let destination = self
-            .instruction
-            .decoded
-            .map(|instruction| instruction.operation());
-        match destination {
-            Some(Operation::FloatToInt { rd, .. }) if rd.index() != 0 => {
-                self.registers.x(ir, rd.index())
-            }
-            _ => ir.constant(0),
+    /// Leaves the function for the interpreter unless `frm` is RNE. The instructions of the block
+    /// that follow need not check again, since none of them writes `frm`.
+    pub(super) fn check_nearest(&mut self) {
+        if self.block.rounds_to_nearest {
+            return;
         }
+        self.block.rounds_to_nearest = true;
+        let ir = self.ir;
+        let mode = ir.load_int(32, ir.hart_slot(offset::FRM), Memory::Hart);
+        let nearest = mode.get_type().const_int(Rounding::Rne as u64, false);
+        self.leave_unless(ir.compare(IntPredicate::EQ, mode, nearest));
+    }
+
+    /// Leaves the function for the interpreter, which continues at the current instruction, unless
+    /// the condition holds.
+    pub(super) fn leave_unless(&mut self, condition: IntValue<'ctx>) {
+        let ir = self.ir;
+        let [leaving, go_on] = ["leaving", "go_on"].map(|name| self.new_block(name));
+        ir.branch(condition, go_on, leaving, Likely::Taken);
+        ir.position(leaving);
+        let (singles, raw) = (self.block.singles, self.block.raw);
+        self.settle(RegisterSet::ALL);
+        self.trap_at(self.instruction.pc);
+        (self.block.singles, self.block.raw) = (singles, raw);
+        ir.position(go_on);
+    }
+
+    /// Leaves the function for the interpreter unless the significand of `format` has enough bits
+    /// for an integer.
+    pub(super) fn check_exact(&mut self, format: Format, from: IntFormat, integer: IntValue<'ctx>) {
+        let ir = self.ir;
+        let limit = ir.constant(1 << format.precision());
+        let magnitude = match from {
+            IntFormat::U32 | IntFormat::U64 => integer,
+            IntFormat::I32 | IntFormat::I64 => {
+                let wide = ir.sign_extend(integer, 64);
+                let wraps = ir.context.bool_type().const_zero();
+                ir.intrinsic("llvm.abs", &[ir.int.into()], &[wide.into(), wraps.into()])
+                    .into_int_value()
+            }
+        };
+        self.leave_unless(ir.compare(IntPredicate::ULE, magnitude, limit));
     }
 
     pub(super) fn as_double(&self, format: Format, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
@@ -259,33 +287,5 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let types = [ir.double.into(), ir.single.into()];
         ir.constrained("fpext", &types, &[value.into()], false)
             .into_float_value()
-    }
-
-    /// Rounds to an integral value; sets NX if that changes it. Rounding towards zero is left to
-    /// the conversion.
-    pub(super) fn rounded(&self, rounding: Rounding, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
-        let (name, by_mxcsr) = match rounding {
-            Rounding::Rtz => return value,
-            Rounding::Rne => ("roundeven", false),
-            Rounding::Rdn => ("floor", false),
-            Rounding::Rup => ("ceil", false),
-            Rounding::Rmm | Rounding::Dyn => ("rint", true),
-        };
-        if !by_mxcsr {
-            // LLVM's other roundings do not set NX, but a conversion does.
-            self.truncate_double(value);
-        }
-        let types = [self.ir.double.into()];
-        self.ir
-            .constrained(name, &types, &[value.into()], by_mxcsr)
-            .into_float_value()
-    }
-
-    /// Rounds towards zero. It sets NX, so it stays even if the integer is not used.
-    pub(super) fn truncate_double(&self, value: FloatValue<'ctx>) -> IntValue<'ctx> {
-        let ir = self.ir;
-        let types = [ir.int.into(), ir.double.into()];
-        ir.constrained("fptosi", &types, &[value.into()], false)
-            .into_int_value()
     }
 }

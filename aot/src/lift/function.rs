@@ -12,8 +12,8 @@ use super::host_blocks::HostBlocks;
 use super::ir::{HostFunction, Ir, Signature};
 use super::lifter::{BlockState, FunctionState, InstructionState, Lifter};
 use crate::analysis::{
-    Before, ConstantLoads, RegisterFlow, Unit, before_each, needs_poll, saves_flags, tracked,
-    unpinned, uses,
+    Before, ConstantLoads, Features, RegisterFlow, Unit, before_each, needs_poll, saves_flags,
+    tracked, unpinned, uses,
 };
 use crate::cfg::{Block, Function, Terminator};
 use crate::technique::Technique;
@@ -207,6 +207,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
         if features.interprets(instruction) {
             self.interpret();
         } else {
+            if Features::needs_nearest(instruction) {
+                self.check_nearest();
+            }
             self.execute_combining(instruction);
         }
         if !leaves_code {

@@ -76,6 +76,8 @@ pub(super) struct BlockState<'ctx> {
     pub(super) singles: [Option<FloatValue<'ctx>>; 32],
     /// Formats of registers whose value is [`raw`](super::register_image::RegisterImage::raw).
     pub(super) raw: [Option<Format>; 32],
+    /// Whether `frm` is RNE.
+    pub(super) rounds_to_nearest: bool,
     /// Loads of this block that may be combined.
     pub(super) combiner: LoadCombiner<IntValue<'ctx>>,
     pub(super) control: Control<'ctx>,
@@ -89,6 +91,7 @@ impl BlockState<'_> {
         self.dirty = RegisterSet::default();
         self.resident = RegisterSet::default();
         self.singles = [None; 32];
+        self.rounds_to_nearest = false;
         self.combiner = LoadCombiner::default();
     }
 }

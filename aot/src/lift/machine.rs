@@ -451,55 +451,15 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         rounding: Rounding,
         a: RegisterImage<'ctx>,
     ) -> IntValue<'ctx> {
-        // SSE converts in the range where SSE and RISC-V agree; the interpreter handles other
-        // values.
-        let ir = self.ir;
         let value = self.as_double(format, self.operand(format, a));
-        let two = |power: i32| ir.double.const_float(2f64.powi(power));
-        let (low, high) = match to {
-            IntFormat::I32 => (ir.double.const_float(-2147483647.0), two(31)),
-            IntFormat::U32 => (ir.double.const_zero(), two(32)),
-            IntFormat::I64 => (ir.double.const_float(-9.2233720368547e18), two(63)),
-            IntFormat::U64 => (ir.double.const_zero(), two(63)),
-        };
-        // The limit is reduced by one, so that rounding up stays in range.
-        let high = match to {
-            IntFormat::I32 | IntFormat::U32 => ir.built(ir.builder().build_float_sub(
-                high,
-                ir.double.const_float(1.0),
-                "",
-            )),
-            IntFormat::I64 | IntFormat::U64 => high,
-        };
-        let [fast, slow, done] = ["fast", "slow", "done"].map(|name| self.new_block(name));
-        let above = ir.compare_float(FloatPredicate::OGE, value, low);
-        let below = ir.compare_float(FloatPredicate::OLT, value, high);
-        let inside = ir.built(ir.builder().build_and(above, below, ""));
-        ir.branch(inside, fast, slow, Likely::Taken);
-
-        ir.position(slow);
-        let by_runtime = self.interpret_aside();
-        ir.jump(done);
-
-        ir.position(fast);
-        let integer = self.truncate_double(self.rounded(rounding, value));
-        let converted = match to {
-            IntFormat::I32 | IntFormat::U32 => ir.sign_extend(ir.truncate(integer, 32), 64),
-            IntFormat::I64 | IntFormat::U64 => integer,
-        };
-        ir.jump(done);
-
-        ir.position(done);
-        let phi = ir.built(ir.builder().build_phi(ir.int, ""));
-        phi.add_incoming(&[(&by_runtime, slow), (&converted, fast)]);
-        phi.as_basic_value().into_int_value()
+        self.double_to_int(to, rounding, value)
     }
 
     fn f_from_int(
         &mut self,
         format: Format,
         from: IntFormat,
-        _rounding: Rounding,
+        rounding: Rounding,
         a: IntValue<'ctx>,
     ) -> RegisterImage<'ctx> {
         let ir = self.ir;
@@ -509,6 +469,10 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
             IntFormat::I64 => ("sitofp", a),
             IntFormat::U64 => ("uitofp", a),
         };
+        let by_mxcsr = matches!(rounding, Rounding::Dyn | Rounding::Rne);
+        if !by_mxcsr && !from.is_exact_in(format) {
+            self.check_exact(format, from, operand);
+        }
         let types = [self.float_type(format).into(), operand.get_type().into()];
         let value = ir
             .constrained(name, &types, &[operand.into()], true)

@@ -13,6 +13,7 @@ mod dispatch;
 mod edges;
 mod flags;
 mod float;
+mod float_to_int;
 mod function;
 mod guest_registers;
 mod host_blocks;
