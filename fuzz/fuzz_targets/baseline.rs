@@ -15,7 +15,7 @@ use hartline_baseline::{Features, MAX_EXPANSION, MAX_FIXED, Region, Translation,
 use libfuzzer_sys::{Corpus, fuzz_target};
 use program::{BASE, START, elf};
 
-const FEATURES: &str = "+popcnt,+lzcnt,+bmi,+bmi2,+fma,+pclmul";
+const FEATURES: &str = "+sse4.1,+popcnt,+lzcnt,+bmi,+bmi2,+fma,+pclmul";
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Some((&[choice, count], rest)) = bytes.split_first_chunk::<2>() else {

@@ -13,10 +13,10 @@ use hartline_abi::dispatch::{Entry, site_offset};
 use hartline_abi::hart::offset;
 use hartline_isa::{Immediate, Trap, XReg};
 
-use super::Emitter;
 use super::registers::RA;
 use super::stubs::StubKind;
 use super::values::{Bool, Int, Truth};
+use super::{Emitter, Known};
 use crate::encoder::{Alu, Condition, Gpr, Label, Mem, Size};
 use crate::output::{Service, Target};
 use crate::sweep::Facts;
@@ -115,7 +115,7 @@ impl Emitter<'_> {
             self.asm.alu(Alu::Cmp, Size::Double, RA, Gpr::R11);
         }
         self.asm.jcc(Condition::NotEqual, self.mismatched);
-        self.boxed = 0;
+        self.known = Known::default();
     }
 
     pub(super) fn branch_if(&mut self, condition: Bool, target: u64) {
@@ -181,7 +181,7 @@ impl Emitter<'_> {
         self.store_pc(self.pc);
         if trap == Trap::EnvironmentCall {
             self.call_service(Service::Ecall);
-            self.boxed = 0;
+            self.known = Known::default();
         } else {
             self.jump_to_service(Service::Trap);
             self.ended = true;

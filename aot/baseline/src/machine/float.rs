@@ -22,15 +22,15 @@ impl Emitter<'_> {
     pub(super) fn note_boxed(&mut self, instruction: &Instruction) {
         let written = self.registers.f_written;
         match writes_single(instruction) {
-            true => self.boxed |= written,
-            false => self.boxed &= !written,
+            true => self.known.boxed |= written,
+            false => self.known.boxed &= !written,
         }
     }
 
     /// Whether `a >> b` is the upper half of a register that contains a boxed single.
     pub(super) fn is_upper_half_of_boxed(&self, a: Int, b: Int) -> bool {
         match (self.values.get(a), self.values.constant(b)) {
-            (Value::F(register), Some(32)) => self.boxed & register.mask() != 0,
+            (Value::F(register), Some(32)) => self.known.boxed & register.mask() != 0,
             _ => false,
         }
     }
@@ -42,7 +42,7 @@ impl Emitter<'_> {
             self.give_up();
             return None;
         };
-        if format == Format::Single && self.boxed & register.mask() == 0 {
+        if format == Format::Single && self.known.boxed & register.mask() == 0 {
             self.check_boxed(register);
         }
         Some(register)
@@ -67,13 +67,19 @@ impl Emitter<'_> {
         self.asm.jcc(Condition::NotEqual, slow);
     }
 
-    /// Checks that the mode of MXCSR is to round to the nearest number.
+    /// Checks that the mode of MXCSR is to round to the nearest number. If it is not, the
+    /// interpreter goes on, so the instructions of the block that follow need not check again. None of
+    /// them writes `frm`.
     pub(super) fn check_nearest(&mut self) {
+        if self.known.rounds_to_nearest {
+            return;
+        }
+        self.known.rounds_to_nearest = true;
         let nearest = Rounding::Rne as i32;
         let frm = Mem::Gs(offset::FRM as u32);
         self.asm.alu_imm(Alu::Cmp, Size::Word, frm, nearest);
-        let slow = self.interpret_aside();
-        self.asm.jcc(Condition::NotEqual, slow);
+        let other = self.stub(StubKind::Trap);
+        self.asm.jcc(Condition::NotEqual, other);
     }
 
     /// Returns the register of the result: the host register of the destination if it is pinned and

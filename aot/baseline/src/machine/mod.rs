@@ -53,8 +53,7 @@ pub(crate) struct Emitter<'a> {
     labels: Vec<Label>,
     /// A return instruction.
     mismatched: Label,
-    /// Floating-point registers that contain NaN-boxed singles.
-    boxed: u32,
+    known: Known,
     /// Number of instructions that the interpreter executes in any case.
     interpreted: u32,
     // The state of the current instruction:
@@ -70,13 +69,22 @@ pub(crate) struct Emitter<'a> {
     ended: bool,
 }
 
+/// Facts about the guest's state between two instructions of a block.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    /// Floating-point registers that contain NaN-boxed singles.
+    boxed: u32,
+    /// Whether `frm` is RNE.
+    rounds_to_nearest: bool,
+}
+
 /// The parts of an emission, to go back to.
 struct Checkpoint {
     asm: Mark,
     relocations: usize,
     accesses: usize,
     stubs: usize,
-    boxed: u32,
+    known: Known,
 }
 
 /// The result of an emission.
@@ -103,7 +111,7 @@ impl<'a> Emitter<'a> {
             stubs: Vec::new(),
             labels,
             mismatched,
-            boxed: 0,
+            known: Known::default(),
             interpreted: 0,
             pc: 0,
             next_pc: 0,
@@ -156,7 +164,7 @@ impl<'a> Emitter<'a> {
             relocations: self.relocations.len(),
             accesses: self.accesses.len(),
             stubs: self.stubs.len(),
-            boxed: self.boxed,
+            known: self.known,
         }
     }
 
@@ -165,7 +173,7 @@ impl<'a> Emitter<'a> {
         self.relocations.truncate(checkpoint.relocations);
         self.accesses.truncate(checkpoint.accesses);
         self.stubs.truncate(checkpoint.stubs);
-        self.boxed = checkpoint.boxed;
+        self.known = checkpoint.known;
     }
 
     /// Has the interpreter execute the current instruction.
@@ -173,7 +181,7 @@ impl<'a> Emitter<'a> {
         self.interpreted += 1;
         self.store_pc(self.pc);
         self.call_service(Service::InterpretOne);
-        self.boxed = 0;
+        self.known = Known::default();
     }
 
     /// Hands the current instruction to the interpreter: its code so far is dropped.

@@ -3,10 +3,10 @@
 use hartline_abi::hart::offset;
 use hartline_isa::Format;
 
-use super::Emitter;
 use super::classify::Classified;
 use super::float_convert::Conversion;
 use super::registers::InUse;
+use super::{Emitter, Known};
 use crate::encoder::{Alu, Condition, Gpr, Label, Mem, Size, Xmm};
 use crate::output::Service;
 use crate::sweep::Facts;
@@ -82,7 +82,7 @@ impl Emitter<'_> {
         self.asm.bind(label);
         let joins = Facts::FUNCTION.or(Facts::BLOCK).or(Facts::TARGET);
         if facts.has(joins) {
-            self.boxed = 0;
+            self.known = Known::default();
         }
         if facts.has(Facts::FUNCTION) {
             self.compare_with_limit();

@@ -4,10 +4,12 @@ use hartline_baseline::{
     Error, Features, MAX_EXPANSION, MAX_FIXED, MAX_REGION, Region, Target, Translation, translate,
 };
 use hartline_isa::{
-    Cmp, ImmediateOp, IntegerOp, Operation, RegisterOp, Width, XReg, decode, encode,
+    Cmp, FBinOp, FReg, Format, ImmediateOp, IntegerOp, Operation, RegisterOp, Rounding, Width,
+    XReg, decode, encode,
 };
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
+use crate::control::assemble;
 use crate::input::Random;
 
 const START: u64 = 0x1_0000;
@@ -159,6 +161,30 @@ fn host_instructions(operation: Operation) -> usize {
     let instructions = decoder.iter();
     let main = instructions.take_while(|one| one.mnemonic() != Mnemonic::Jmp);
     main.count()
+}
+
+#[test]
+fn the_rounding_mode_is_compared_once_for_each_block() {
+    let register = |number| FReg::new(number).expect("below 32");
+    let add = |rounding| Operation::FloatBinary {
+        op: FBinOp::Add,
+        format: Format::Double,
+        rounding,
+        rd: register(10),
+        rs1: register(10),
+        rs2: register(11),
+    };
+    let compares = |program: &[Operation]| {
+        let code = assemble(program);
+        let translation = checked(&region(&code, &[], &[]), &Features::ALL);
+        let mut decoder = Decoder::with_ip(64, &translation.code, 0, DecoderOptions::NONE);
+        let all = decoder.iter();
+        all.filter(|one| one.mnemonic() == Mnemonic::Cmp).count()
+    };
+    let (nearest, current) = (add(Rounding::Rne), add(Rounding::Dyn));
+    assert_eq!(compares(&[current, current]), 0);
+    assert_eq!(compares(&[nearest, current, nearest]), 1);
+    assert_eq!(compares(&[nearest, Operation::FenceI, nearest]), 2);
 }
 
 #[test]
