@@ -80,7 +80,11 @@ impl Windows {
         };
         let fits = |open: &Open| open.memory.length() - open.used >= room;
         if !self.open.as_ref().is_some_and(fits) {
-            let memory = Arc::new(Mapping::empty(what, room.max(self.length))?);
+            let length = room.max(self.length);
+            if slot_end(self.next, length).is_none() {
+                return Ok(None);
+            }
+            let memory = Arc::new(Mapping::empty(what, length)?);
             let Some(gpa) = self.add_slot(vm, Arc::clone(&memory))? else {
                 return Ok(None);
             };
@@ -95,5 +99,47 @@ impl Windows {
         let gpa = open.gpa + open.used;
         open.used += room;
         Ok(Some(gpa))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::{Kvm, memory_file};
+    use hartline_abi::layout::{FILE_GPA, FILE_GPA_END};
+    use std::path::Path;
+
+    /// A VM; `None`, with a notice, without KVM.
+    fn vm() -> Option<Vm> {
+        match Kvm::open(Path::new(Kvm::DEVICE)) {
+            Ok(kvm) => Some(kvm.create_vm().unwrap()),
+            Err(error) => {
+                let required = std::env::var_os("HARTLINE_REQUIRE_KVM").is_some_and(|v| v == "1");
+                assert!(!required, "{error}");
+                eprintln!("skipped: {error}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn many_files_have_few_slots() {
+        let Some(mut vm) = vm() else { return };
+        let mut windows = Windows::new(FILE_GPA);
+        let file = memory_file(c"test", &[7; 5000]).unwrap();
+        let mut show = |length| windows.show(&mut vm, "test", &file, length).unwrap();
+        let places: Vec<u64> = (0..300).map(|_| show(5000).unwrap()).collect();
+        for pair in places.windows(2) {
+            assert!(pair[0].is_multiple_of(HUGE_PAGE_SIZE) && pair[0] < pair[1]);
+        }
+        // A file that is longer than a slot for several.
+        let long = show(LONGEST + 1).unwrap();
+        assert!(long > places[299]);
+        assert_eq!(show(0), None);
+        assert_eq!(show(u64::MAX), None);
+        assert_eq!(show(FILE_GPA_END - FILE_GPA), None);
+        assert!(show(5000).unwrap() > long);
+        // 128, 256 and 512 MiB, and one for the long file, with room for the last one.
+        assert!(vm.slots() <= 5, "{}", vm.slots());
     }
 }

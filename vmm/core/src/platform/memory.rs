@@ -546,6 +546,37 @@ mod tests {
     }
 
     #[test]
+    fn files_are_shown_in_empty_memory() {
+        let file = memory_file(c"test", &[7; 5000]).unwrap();
+        let m = Mapping::empty("test", 4 << 20).unwrap();
+        let byte = |at| {
+            let mut byte = [1];
+            m.read(at, &mut byte).map(|()| byte[0])
+        };
+        assert_eq!(byte(2 << 20).unwrap(), 0);
+        m.show("test", 2 << 20, &file, 5000).unwrap();
+        assert_eq!(byte((2 << 20) + 4999).unwrap(), 7);
+        // The rest of the last page, the next page, and what is before the file.
+        for at in [5000, 8191, 8192] {
+            assert_eq!(byte((2 << 20) + at).unwrap(), 0);
+        }
+        assert_eq!(byte((2 << 20) - 1).unwrap(), 0);
+        assert!(m.write(0, &[1]).is_err());
+        for (at, length) in [
+            (4096, 5000),
+            (4 << 20, 5000),
+            (2 << 20, (2 << 20) + 1),
+            (u64::MAX << 21, 4096),
+            (0, 0),
+            (0, u64::MAX),
+        ] {
+            assert!(m.show("test", at, &file, length).is_err(), "{at}, {length}");
+        }
+        let writable = Mapping::anonymous("test", 2 << 20).unwrap();
+        assert!(writable.show("test", 0, &file, 5000).is_err());
+    }
+
+    #[test]
     fn memory_of_somebody_else_is_kept_and_read_only() {
         let owner = Arc::new(Mapping::anonymous("test", 2 << 20).unwrap());
         owner.write(5, b"bytes").unwrap();

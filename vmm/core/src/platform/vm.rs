@@ -158,6 +158,12 @@ pub struct Vm {
 }
 
 impl Vm {
+    /// Number of memory slots.
+    #[cfg(test)]
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Makes `memory` the guest-physical memory from `gpa`.
     ///
     /// # Errors
