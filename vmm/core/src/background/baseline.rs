@@ -50,18 +50,27 @@ impl BaselineJob<'_> {
     }
 
     /// Keeps all code for the next run, with that of the image `before` of an earlier run, unless the
-    /// new code is little beside it: to translate that again takes longer than the next run gains.
-    fn keep(&self, code: &mut Baseline<'_>, before: Option<&[u8]>) -> Result<(), BackgroundError> {
+    /// new code, or the number of its new entries, is little beside it: to translate that again takes
+    /// longer than the next run gains.
+    fn keep(
+        &self,
+        code: &mut Baseline<'_>,
+        before: Option<&[u8]>,
+        new_entries: usize,
+    ) -> Result<(), BackgroundError> {
         /// Part of the earlier code that the new code must be.
         const LITTLE: usize = 8;
+        /// Part of the earlier entries that the new ones must be.
+        const FEW: usize = 64;
         let Some(cache) = self.cache else {
             return Ok(());
         };
         if let Some(before) = before {
-            if code.length() < before.len() / LITTLE {
+            let entries = entries(before);
+            if code.length() < before.len() / LITTLE || new_entries < entries.len() / FEW {
                 return Ok(());
             }
-            code.enter(entries(before));
+            code.enter(entries);
         }
         let linked = code.link()?;
         let image = image::build(&self.key, self.options.variant(), code.text(), &linked)?;
@@ -84,6 +93,8 @@ struct RunState {
     began: Option<Instant>,
     /// The code is worth the time to keep it.
     keeps: bool,
+    /// Addresses that the guest came to without a translation.
+    new_entries: usize,
     is_over: bool,
 }
 
@@ -118,12 +129,12 @@ impl BaselineRun {
         let _over = SayOver(self);
         let mut code = None;
         self.translate(job, before, guest, &mut code)?;
-        let keeps = {
+        let (keeps, new_entries) = {
             let state = self.lock();
-            state.keeps || !state.stops
+            (state.keeps || !state.stops, state.new_entries)
         };
         match &mut code {
-            Some(code) if keeps && code.length() > 0 => job.keep(code, before),
+            Some(code) if keeps && code.length() > 0 => job.keep(code, before, new_entries),
             _ => Ok(()),
         }
     }
@@ -161,7 +172,9 @@ impl BaselineRun {
                     shown.is_behind |= code.enter(some.iter().copied());
                     // Addresses without code are not examined again.
                     entries.extend(some);
-                    if self.lock().stops {
+                    let mut state = self.lock();
+                    state.new_entries += some.len();
+                    if state.stops {
                         return Ok(());
                     }
                 }
