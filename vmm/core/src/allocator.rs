@@ -17,8 +17,9 @@ const TRIM_THRESHOLD: i32 = 64 << 20;
 /// The memory that a thread makes accessible at once, bytes: what it does not touch takes no memory.
 const GROWTH: usize = 24 << 20;
 
-/// Prepares the calling thread, and, the first time, the process.
-pub(crate) fn prepare_thread() {
+/// Prepares the calling thread for translations, and, the first time, the process: its allocator keeps
+/// up to 64 MiB of free memory for each of at most two arenas per processor.
+pub fn prepare_thread() {
     static PROCESS: Once = Once::new();
     PROCESS.call_once(|| {
         let processors = available_parallelism().map_or(1, usize::from);
@@ -34,5 +35,8 @@ pub(crate) fn prepare_thread() {
         }
     });
     // The thread's arena grows to this size with one call, and does not shrink when it is free.
-    drop(black_box(Vec::<u8>::with_capacity(GROWTH)));
+    // Without so much memory the thread is only slower.
+    let mut room = Vec::<u8>::new();
+    let _ = room.try_reserve_exact(GROWTH);
+    drop(black_box(room));
 }

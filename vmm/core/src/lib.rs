@@ -12,7 +12,7 @@
 )]
 
 pub mod affinity;
-mod allocator;
+pub mod allocator;
 pub mod background;
 pub mod boot;
 mod calls;

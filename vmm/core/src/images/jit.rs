@@ -9,7 +9,7 @@
 //!
 //! [`Operation::Jit`]: hartline_abi::call::Operation::Jit
 
-use super::windows::Windows;
+use super::slots::Slots;
 use crate::platform::{self, Mapping, Vm};
 use hartline_abi::jit::{ALIGNMENT, Layout};
 use hartline_abi::layout::JIT_LENGTH;
@@ -59,10 +59,10 @@ impl JitSlot {
     ///
     /// # Errors
     /// KVM refuses the memory.
-    pub fn add(vm: &mut Vm, windows: &mut Windows) -> Result<Option<Self>, platform::Error> {
+    pub fn add(vm: &mut Vm, slots: &mut Slots) -> Result<Option<Self>, platform::Error> {
         let memory = Mapping::anonymous("code made at run time", JIT_LENGTH)?;
         let memory = Arc::new(memory);
-        let gpa = windows.add_slot(vm, Arc::clone(&memory))?;
+        let gpa = slots.add_slot(vm, Arc::clone(&memory))?;
         Ok(gpa.map(|gpa| Self {
             memory,
             gpa,

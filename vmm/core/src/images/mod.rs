@@ -5,16 +5,15 @@
 mod client;
 mod code;
 mod jit;
-mod windows;
+mod slots;
 
 pub use client::Client;
 use client::Cooling;
 pub use code::CodeFile;
 pub(crate) use jit::JitError;
 use jit::JitSlot;
-use windows::Windows;
+use slots::Slots;
 
-use crate::allocator;
 use crate::control::Control;
 use crate::platform::{self, Mapping, Vm};
 use crate::program::TreeFile;
@@ -147,7 +146,7 @@ pub struct Images {
     /// Translations of code that the program made; `None`: there are none yet.
     jit: Option<JitSlot>,
     /// The guest-physical memory of images and copies.
-    windows: Windows,
+    slots: Slots,
 }
 
 impl Images {
@@ -166,7 +165,7 @@ impl Images {
             cooling: Arc::default(),
             placed: Vec::new(),
             jit: None,
-            windows: Windows::new(next),
+            slots: Slots::new(next),
         }
     }
 
@@ -274,7 +273,7 @@ impl Images {
         let slot = match &mut self.jit {
             Some(slot) => slot,
             none => {
-                let slot = JitSlot::add(&mut self.vm, &mut self.windows)?;
+                let slot = JitSlot::add(&mut self.vm, &mut self.slots)?;
                 none.insert(slot.ok_or(JitError::Full)?)
             }
         };
@@ -323,7 +322,6 @@ impl Images {
         let client = self.insert(name, client);
         let work = move || {
             let _finish = client::FinishOnDrop(&client);
-            allocator::prepare_thread();
             source.serve(&file, name.1, &client);
         };
         thread::Builder::new()
@@ -339,7 +337,7 @@ impl Images {
         image: ImageFile,
     ) -> Result<Option<usize>, platform::Error> {
         let (what, vm) = ("translation image", &mut self.vm);
-        let shown = self.windows.show(vm, what, &image.file, image.length)?;
+        let shown = self.slots.show(vm, what, &image.file, image.length)?;
         let Some(gpa) = shown else {
             return Ok(None);
         };
@@ -360,7 +358,7 @@ impl Images {
             Some(&gpa) => Some(gpa),
             None => {
                 let (what, vm) = ("copy of a file", &mut self.vm);
-                self.windows.show(vm, what, &copy.file, copy.length)?
+                self.slots.show(vm, what, &copy.file, copy.length)?
             }
         };
         Ok(gpa.map(|gpa| {

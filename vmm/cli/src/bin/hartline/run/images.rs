@@ -11,6 +11,7 @@ use hartline_aot::order::Heat;
 use hartline_aot::translate::Silent;
 use hartline_aot::translator::{MAX_TEXT, Options, ReadError};
 use hartline_vmm::affinity;
+use hartline_vmm::allocator;
 use hartline_vmm::background::{
     Background, BaselineJob, BaselineRun, Guest, Job, PrioritySemaphore, step_back,
 };
@@ -293,6 +294,7 @@ impl ImageSource for RunningImages {
         if !self.makes(variant) {
             return;
         }
+        allocator::prepare_thread();
         let (options, stamp) = (self.translation.options(variant), file.stamp());
         let before = match client.is_answered() {
             true => self.translation.known_partial(stamp, &options),

@@ -18,7 +18,7 @@ const LONGEST: u64 = 512 << 20;
 
 /// The files, in guest-physical memory.
 #[derive(Debug)]
-pub(super) struct Windows {
+pub(super) struct Slots {
     /// Guest-physical address of the next slot, a multiple of 2 MiB.
     next: u64,
     /// The newest slot with room for files.
@@ -35,7 +35,7 @@ struct Open {
     used: u64,
 }
 
-impl Windows {
+impl Slots {
     /// Slots from the guest-physical address `next` on, a multiple of 2 MiB.
     pub fn new(next: u64) -> Self {
         Self {
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn many_files_have_few_slots() {
         let Some(mut vm) = vm() else { return };
-        let mut windows = Windows::new(FILE_GPA);
+        let mut slots = Slots::new(FILE_GPA);
         let file = memory_file(c"test", &[7; 5000]).unwrap();
-        let mut show = |length| windows.show(&mut vm, "test", &file, length).unwrap();
+        let mut show = |length| slots.show(&mut vm, "test", &file, length).unwrap();
         let places: Vec<u64> = (0..300).map(|_| show(5000).unwrap()).collect();
         for pair in places.windows(2) {
             assert!(pair[0].is_multiple_of(HUGE_PAGE_SIZE) && pair[0] < pair[1]);
