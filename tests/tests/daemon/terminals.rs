@@ -62,7 +62,9 @@ pub fn jobs() -> Result<()> {
         ("echo $?\r", "\r\n130\r\nprompt> "),
         ("echo $((3+3)); cat\r", "\r\n6\r\n"),
         ("\x04", "prompt> "),
-        ("sleep 1000 &\r", "prompt> "),
+        // An interactive shell ignores SIGTERM, and its child does too until it has reset its signals:
+        // the text of the child says that it has.
+        ("(echo $((5+5)); exec sleep 1000) &\r", "10\r\n"),
         ("kill %1; wait; echo $((4+4))\r", "\r\n8\r\n"),
         ("", "prompt> "),
     ] {
