@@ -241,7 +241,15 @@ impl Order {
     pub async fn result(&self, vmm: &Line) -> io::Result<RunResult> {
         let mut wanted = FuturesUnordered::new();
         loop {
+            // A request is begun before the next message is read, which may be the end.
             tokio::select! {
+                biased;
+                Some((name, image)) = wanted.next() => {
+                    let message = serde_json::to_vec(&ImageAnswer(name))?;
+                    let image: Option<File> = image;
+                    let image = image.as_ref().map(AsFd::as_fd);
+                    vmm.send(&message, image.as_slice()).await?;
+                }
                 message = vmm.receive() => match understood(&message?.0)? {
                     FromVmm::Ended(result) => return Ok(*result),
                     // An honest VMM requests each image once, and no more than this number.
@@ -252,11 +260,6 @@ impl Order {
                         return Err(io::ErrorKind::InvalidData.into());
                     }
                 },
-                Some((name, image)) = wanted.next() => {
-                    let message = serde_json::to_vec(&ImageAnswer(name))?;
-                    let image = image.as_ref().map(AsFd::as_fd);
-                    vmm.send(&message, image.as_slice()).await?;
-                }
             }
         }
     }

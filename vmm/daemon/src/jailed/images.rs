@@ -6,7 +6,7 @@ use hartline_jail::Channel;
 use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
 use std::collections::HashMap;
 use std::io;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -24,6 +24,8 @@ struct State {
     there: HashMap<ImageName, ImageFile>,
     /// Requests that wait for other images; `None`: the daemon is gone, no more images will come.
     waiting: Option<HashMap<ImageName, Sender<ImageFile>>>,
+    /// Where the images arrive that have been requested and that no thread waits for yet.
+    requested: HashMap<ImageName, Receiver<ImageFile>>,
 }
 
 impl FromDaemon {
@@ -40,6 +42,7 @@ impl FromDaemon {
         let state = State {
             there,
             waiting: Some(HashMap::new()),
+            requested: HashMap::new(),
         };
         let images = Arc::new(Self {
             channel,
@@ -78,12 +81,20 @@ impl FromDaemon {
         self.lock().waiting = None;
     }
 
-    /// Asks the daemon for an image and waits for it.
-    fn ask(&self, name: ImageName) -> Option<ImageFile> {
-        let (sender, receiver) = mpsc::channel();
-        self.lock().waiting.as_mut()?.insert(name, sender);
+    /// Requests an image from the daemon, which makes it also if the VM ends meanwhile.
+    fn request(&self, name: ImageName) -> Option<()> {
         let message = serde_json::to_vec(&FromVmm::Wants(name)).ok()?;
-        self.channel.send(&message, &[]).ok()?;
+        let (sender, receiver) = mpsc::channel();
+        let mut state = self.lock();
+        state.waiting.as_mut()?.insert(name, sender);
+        state.requested.insert(name, receiver);
+        drop(state);
+        self.channel.send(&message, &[]).ok()
+    }
+
+    /// Waits for a requested image.
+    fn receive(&self, name: ImageName) -> Option<ImageFile> {
+        let receiver = self.lock().requested.remove(&name)?;
         receiver.recv().ok()
     }
 
@@ -94,28 +105,22 @@ impl FromDaemon {
 
 impl ImageSource for FromDaemon {
     fn at_once(&self, file: &CodeFile, variant: u32) -> Option<ImageFile> {
-        let CodeFile::Tree(file) = file else {
-            return None;
-        };
-        let inode = file.inode();
-        self.take(ImageName { inode, variant })
+        self.take(name(file, variant)?)
     }
 
-    /// The code is interpreted until the daemon answers.
-    fn begin(&self, _: &CodeFile, _: u32, client: &Client) {
+    /// The code is interpreted until the daemon answers. The request is sent here: the program could
+    /// end before the thread that waits for the answer runs, and no later run would have the image.
+    fn begin(&self, file: &CodeFile, variant: u32, client: &Client) {
+        if let Some(name) = name(file, variant) {
+            // Without the daemon there is no image.
+            let _ = self.request(name);
+        }
         client.nothing_yet();
     }
 
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
-        // The daemon knows files of the tree only.
-        if !matches!(file, CodeFile::Tree(_)) {
-            return;
-        }
-        let name = ImageName {
-            inode: file.inode(),
-            variant,
-        };
-        if let Some(image) = self.ask(name) {
+        let image = name(file, variant).and_then(|name| self.receive(name));
+        if let Some(image) = image {
             client.show_last(image);
         }
     }
@@ -123,4 +128,13 @@ impl ImageSource for FromDaemon {
     fn jit_options(&self) -> Option<Options> {
         Some(self.jit.clone())
     }
+}
+
+/// The name of a file's image; `None`: the daemon knows files of the tree only.
+fn name(file: &CodeFile, variant: u32) -> Option<ImageName> {
+    let CodeFile::Tree(file) = file else {
+        return None;
+    };
+    let inode = file.inode();
+    Some(ImageName { inode, variant })
 }
