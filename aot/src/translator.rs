@@ -47,6 +47,9 @@ pub struct Options {
     /// Whether to generate the precise variant, for programs that handle their own faults: it has
     /// all registers at each access to memory.
     pub precise: bool,
+    /// Whether to generate the variant for programs with code of their own making, whose calls and
+    /// returns may not keep to the psABI. The precise variant does not rely on it in any case.
+    pub untrusted_abi: bool,
     /// Whether the baseline translator makes the code ([`crate::baseline`]). It has no techniques.
     pub baseline: bool,
 }
@@ -55,13 +58,14 @@ impl Options {
     /// Returns the image variant for these options.
     #[must_use]
     pub fn variant(&self) -> u32 {
-        let precise = match self.precise {
-            true => variant::PRECISE,
-            false => variant::NORMAL,
+        let variant = match (self.precise, self.untrusted_abi) {
+            (true, _) => variant::PRECISE,
+            (false, true) => variant::UNTRUSTED_ABI,
+            (false, false) => variant::NORMAL,
         };
         match self.baseline {
-            true => precise | variant::BASELINE,
-            false => precise,
+            true => variant::baseline_of(variant),
+            false => variant,
         }
     }
 
@@ -70,6 +74,7 @@ impl Options {
     pub fn for_variant(&self, variant: u32) -> Self {
         Self {
             precise: variant::is_precise(variant),
+            untrusted_abi: variant == variant::UNTRUSTED_ABI,
             baseline: variant::is_baseline(variant),
             ..self.clone()
         }
@@ -189,8 +194,9 @@ impl<'a> Translator<'a> {
         }
         let features = features(options);
         let has_sequences = binary.has_word(RSEQ_SIG);
-        // Neither the precise variant nor the abort of a sequence relies on liveness.
-        let is_plain = !options.precise && !has_sequences;
+        // Liveness at calls and returns relies on the psABI. The abort of a sequence, like the precise
+        // variant's faults, may read any register.
+        let is_plain = !options.precise && !options.untrusted_abi && !has_sequences;
         let liveness = match is_plain && disabled.allows(Technique::Liveness) {
             true => Liveness::of(&flow.functions, &features),
             false => Liveness::default(),

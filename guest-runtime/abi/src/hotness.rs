@@ -34,20 +34,31 @@ pub struct Hotness {
     pub slots: [Hot; SLOTS],
 }
 
-/// Encodes the key of a slot: a guest address, which is even, and whether the process uses a precise
-/// variant of translations.
+/// Guest addresses are even and far below this bit: both bits are free for the variant.
+const UNTRUSTED_ABI: u64 = 1 << 63;
+const PRECISE: u64 = 1;
+
+/// Encodes the key of a slot: a guest address, and the variant of LLVM's code that the process uses.
 #[must_use]
 pub const fn place(pc: u64, variant: u32) -> u64 {
-    pc & !1 | variant::is_precise(variant) as u64
+    let bits = match variant {
+        variant::PRECISE => PRECISE,
+        variant::UNTRUSTED_ABI => UNTRUSTED_ABI,
+        _ => 0,
+    };
+    pc & !(UNTRUSTED_ABI | PRECISE) | bits
 }
 
 /// Guest address and variant of LLVM's code of a [`place`].
 #[must_use]
 pub const fn parts(place: u64) -> (u64, u32) {
-    (place & !1, (place & 1) as u32)
+    let variant = match place & (UNTRUSTED_ABI | PRECISE) {
+        0 => variant::NORMAL,
+        UNTRUSTED_ABI => variant::UNTRUSTED_ABI,
+        _ => variant::PRECISE,
+    };
+    (place & !(UNTRUSTED_ABI | PRECISE), variant)
 }
-
-const _: () = assert!(variant::NORMAL == 0 && variant::PRECISE == 1);
 
 /// The slot of a [`place`].
 #[must_use]

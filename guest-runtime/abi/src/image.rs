@@ -34,14 +34,19 @@ pub mod variant {
     /// The whole file, for programs that handle their own faults: the code keeps the hart as it was
     /// at the last checkpoint, which [`fault_place`](crate::hart::Hart::fault_place) identifies.
     pub const PRECISE: u32 = 1;
-    /// Code of the baseline translator, for processes that use [`NORMAL`]. It may be any part of the
-    /// file, and has exact registers at each entry of [`AccessEntry`](super::AccessEntry).
+    /// Code of the baseline translator, for processes that use [`NORMAL`] or [`UNTRUSTED_ABI`]. It may
+    /// be any part of the file, and has exact registers at each entry of
+    /// [`AccessEntry`](super::AccessEntry).
     pub const BASELINE: u32 = 2;
     /// As [`BASELINE`], for processes that use [`PRECISE`]: pinned registers are also in the hart.
     pub const BASELINE_PRECISE: u32 = BASELINE | PRECISE;
 
+    /// As [`NORMAL`], for processes with code that the program made: it does not rely on the psABI's
+    /// conventions at calls and returns. [`PRECISE`] does not either.
+    pub const UNTRUSTED_ABI: u32 = 4;
+
     /// All variants.
-    pub const ALL: [u32; 4] = [NORMAL, PRECISE, BASELINE, BASELINE_PRECISE];
+    pub const ALL: [u32; 5] = [NORMAL, PRECISE, BASELINE, BASELINE_PRECISE, UNTRUSTED_ABI];
 
     /// Whether the code is the baseline translator's.
     #[must_use]
@@ -53,6 +58,12 @@ pub mod variant {
     #[must_use]
     pub const fn is_precise(variant: u32) -> bool {
         variant & PRECISE != 0
+    }
+
+    /// The variant of the baseline translator's code for processes that use this variant of LLVM's.
+    #[must_use]
+    pub const fn baseline_of(variant: u32) -> u32 {
+        BASELINE | variant & PRECISE
     }
 }
 

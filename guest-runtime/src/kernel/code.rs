@@ -158,16 +158,27 @@ impl Kernel {
     /// Switches to translations of the precise variant, because the program handles faults, which
     /// then need all registers.
     pub fn use_precise_translations(&mut self) {
-        if self.space().images.variant == variant::PRECISE {
-            return;
+        if self.space().images.variant != variant::PRECISE {
+            self.use_variant(variant::PRECISE);
         }
+    }
+
+    /// Switches to translations that do not rely on the psABI's conventions, because the program has
+    /// code that may not keep to them.
+    fn distrust_abi(&mut self) {
+        if self.space().images.variant == variant::NORMAL {
+            self.use_variant(variant::UNTRUSTED_ABI);
+        }
+    }
+
+    fn use_variant(&mut self, variant: u32) {
         self.drop_translations();
-        self.space_mut().images.variant = variant::PRECISE;
+        self.space_mut().images.variant = variant;
         self.use_translations(0..USER_END);
     }
 
     /// Admits code in `range`. If it is not code of a file, or is still writable, it may call
-    /// translated code without the psABI's conventions: the precise variant does not rely on them.
+    /// translated code without the psABI's conventions.
     pub fn admit_code(&mut self, range: Range<u64>) {
         let mut overlapping = self.memory().vmas().overlapping(range.clone());
         let foreign = overlapping.any(|(_, vma)| {
@@ -176,7 +187,7 @@ impl Kernel {
         });
         drop(overlapping);
         if foreign {
-            self.use_precise_translations();
+            self.distrust_abi();
         }
         self.use_translations(range);
     }
@@ -218,7 +229,7 @@ impl Kernel {
         let variant = self.space().images.variant;
         self.use_image((inode, variant), file_start);
         if self.chaos.is_on() || !self.translations.has_whole(inode, variant) {
-            self.use_image((inode, variant | variant::BASELINE), file_start);
+            self.use_image((inode, variant::baseline_of(variant)), file_start);
         }
     }
 

@@ -23,16 +23,16 @@ impl Kernel {
         let space = &mut self.spaces[self.current.space];
         let (start, vma) = space.memory.vmas().find(pc)?;
         let is_made = vma.protection.executable() && vma.protection.readable();
-        // Only the precise variant works with code that may not keep to the psABI.
+        // The normal variant does not work with code that may not keep to the psABI.
         if !is_made
             || translations::inode(vma).is_some()
-            || space.images.variant != variant::PRECISE
+            || space.images.variant == variant::NORMAL
             || self.shadow.is_some()
         {
             return None;
         }
         let mapped = start..vma.end;
-        let name = (pc, variant::PRECISE | variant::BASELINE);
+        let name = (pc, variant::baseline_of(space.images.variant));
         let known = self.jit.known(&mut space.memory, name, &mapped);
         let image = match known {
             Some(image) => image,

@@ -185,7 +185,6 @@ impl Client {
     /// guest may have written any values.
     #[must_use]
     pub fn heats(&self, variant: u32) -> Vec<Heat> {
-        let precise = u32::from(variant::is_precise(variant));
         let biases = self.lock().biases.clone();
         let halve = self.cooling.is_due();
         let table = offset_of!(Shared, hotness) + offset_of!(Hotness, slots);
@@ -206,7 +205,7 @@ impl Client {
             }
             let place = word(offset_of!(Hot, place)).map_or(0, |word| word.load(Ordering::Relaxed));
             let (pc, used) = hotness::parts(place);
-            if used == precise {
+            if variant == used || variant == variant::baseline_of(used) {
                 heats.extend(biases.iter().map(|&bias| Heat {
                     pc: pc.wrapping_sub(bias),
                     count,

@@ -1,7 +1,7 @@
 //! `hartline build`: translates programs ahead of time, into the cache.
 
 use crate::meter::Meter;
-use crate::translation::{Translation, variant_for};
+use crate::translation::{Translation, Variant};
 use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_aot::technique::Technique;
@@ -21,9 +21,8 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     disable: Vec<Technique>,
 
-    /// Make the precise variant, for programs that handle SIGSEGV or SIGBUS
-    #[arg(long)]
-    precise: bool,
+    #[command(flatten)]
+    variant: Variant,
 
     /// Make the baseline translator's code, which first runs use until LLVM's code exists
     #[arg(long, hide = true, conflicts_with_all = ["disable", "ran"])]
@@ -51,13 +50,13 @@ pub struct Arguments {
 /// A file is no riscv64 program, the features of this host cannot be found, the
 /// translation fails, or the cache cannot be written.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let baseline = match arguments.baseline {
-        true => variant::BASELINE,
-        false => 0,
-    };
+    let variant = arguments.variant.number();
     let builder = Builder {
         translation: Translation::for_this_host(&arguments.disable)?,
-        variant: variant_for(arguments.precise) | baseline,
+        variant: match arguments.baseline {
+            true => variant::baseline_of(variant),
+            false => variant,
+        },
         only_ran: arguments.ran,
     };
     match &arguments.rootfs {

@@ -1,6 +1,6 @@
 //! `hartline disasm`: the code of a program before, during and after translation.
 
-use crate::translation::{Translation, variant_for};
+use crate::translation::{Translation, Variant};
 use anyhow::Context;
 use hartline_aot::technique::Technique;
 use hartline_aot::translate::Stage;
@@ -16,9 +16,8 @@ pub struct Arguments {
     /// Translate without a technique, to measure its effect (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     disable: Vec<Technique>,
-    /// Show the precise variant, for programs that handle SIGSEGV or SIGBUS
-    #[arg(long)]
-    precise: bool,
+    #[command(flatten)]
+    variant: Variant,
     /// Print a stage of translation instead of RISC-V and x86-64 side by side
     #[arg(long, value_enum, value_name = "STAGE")]
     emit: Option<Emit>,
@@ -48,7 +47,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let elf = program::read(path)?;
     let translation = Translation::for_looking(&arguments.disable)?;
     let name = || path.display().to_string();
-    let options = translation.options(variant_for(arguments.precise));
+    let options = translation.options(arguments.variant.number());
     let translator = Translator::new(&elf, &options).with_context(name)?;
     let symbol = arguments.symbol.as_deref();
     let mut output = BufWriter::new(io::stdout().lock());

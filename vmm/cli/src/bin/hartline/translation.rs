@@ -1,6 +1,7 @@
 //! Translation images for this host: from the cache, or translated into it.
 
 use anyhow::Context;
+use clap::Args;
 use hartline_abi::image::variant;
 use hartline_aot::baseline::Baseline;
 use hartline_aot::cache::Cache;
@@ -19,11 +20,27 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
-/// The [variant] with or without `--precise`.
-pub fn variant_for(precise: bool) -> u32 {
-    match precise {
-        true => variant::PRECISE,
-        false => variant::NORMAL,
+/// The variant of a file's code that a command makes or shows.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Variant {
+    /// The precise variant, for programs that handle SIGSEGV or SIGBUS
+    #[arg(long, conflicts_with = "untrusted_abi")]
+    precise: bool,
+
+    /// The variant for programs that make code at run time: it does not rely on the psABI's calling
+    /// convention
+    #[arg(long)]
+    untrusted_abi: bool,
+}
+
+impl Variant {
+    /// The [variant].
+    pub fn number(self) -> u32 {
+        match (self.precise, self.untrusted_abi) {
+            (true, _) => variant::PRECISE,
+            (false, true) => variant::UNTRUSTED_ABI,
+            (false, false) => variant::NORMAL,
+        }
     }
 }
 

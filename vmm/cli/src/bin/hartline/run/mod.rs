@@ -15,7 +15,7 @@ mod watch;
 
 pub use options::Arguments;
 
-use crate::translation::{Translation, variant_for};
+use crate::translation::Translation;
 use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
@@ -89,7 +89,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             Some(Arc::new(images))
         }
     };
-    let variant = variant_for(arguments.precise);
+    let variant = match arguments.precise {
+        true => variant::PRECISE,
+        false => variant::NORMAL,
+    };
     // Before the VM starts, so that errors of the program are reported first.
     let program_image = match &images {
         None => None,
