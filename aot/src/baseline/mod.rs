@@ -4,6 +4,10 @@
 //! translated as a whole when execution comes to it without a translation. Control flow is not
 //! recovered: the translator finds loops and callees in the part itself, and each address at which
 //! execution continued without a translation becomes an entry.
+//!
+//! Where no functions are known, as in the built-in functions of a virtual machine for JavaScript, a
+//! part is cut off when execution comes to it: from there to the end of the function that starts
+//! there. Without that, hundreds of kilobytes would be translated for each new entry.
 
 mod jit;
 mod link;
@@ -11,7 +15,7 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use hartline_baseline::{Features, Region, Translation, translate};
@@ -20,17 +24,19 @@ use crate::elf::Binary;
 use crate::link::{LinkError, Linked};
 use crate::translator::{MAX_TEXT, Options, ReadError};
 use link::Place;
-use parts::divide;
+use parts::{divide, function_end};
 
 pub use jit::{JitCode, JitTranslation, translate_jit};
 
 /// The largest host code of one file, bytes.
 pub const MAX_CODE: usize = 192 << 20;
 
-/// A part of a file's text.
+/// A part of a file's text, by its link-time address.
 struct Part {
-    /// Link-time addresses.
-    range: Range<u64>,
+    /// Link-time address of its end.
+    end: u64,
+    /// No function is known in it: it is divided when execution comes to it.
+    is_unknown: bool,
     translation: Option<Translation>,
     /// The translation is in no image yet.
     is_new: bool,
@@ -45,8 +51,8 @@ pub struct Baseline<'a> {
     functions: Vec<u64>,
     /// Other addresses that are entered.
     blocks: BTreeSet<u64>,
-    /// Sorted, without overlaps.
-    parts: Vec<Part>,
+    /// Without overlaps, by start.
+    parts: BTreeMap<u64, Part>,
     /// Host code of all parts, bytes.
     length: usize,
 }
@@ -67,11 +73,15 @@ impl<'a> Baseline<'a> {
         let functions: BTreeSet<u64> = ranges.chain(binary.entries().iter().copied()).collect();
         let functions: Vec<u64> = functions.into_iter().collect();
         let parts = binary.text().iter().flat_map(|text| {
-            let ranges = divide(text.start..text.end(), &functions);
-            ranges.into_iter().map(|range| Part {
-                range,
-                translation: None,
-                is_new: false,
+            let ranges = divide(text.start..text.end(), binary.functions(), &functions);
+            ranges.into_iter().map(|(range, is_unknown)| {
+                let part = Part {
+                    end: range.end,
+                    is_unknown,
+                    translation: None,
+                    is_new: false,
+                };
+                (range.start, part)
             })
         });
         Ok(Self {
@@ -94,10 +104,7 @@ impl<'a> Baseline<'a> {
     /// Returns the number of bytes of the text, without what is between its sections.
     #[must_use]
     pub fn text_length(&self) -> u64 {
-        let lengths = self
-            .parts
-            .iter()
-            .map(|part| part.range.end - part.range.start);
+        let lengths = self.parts.iter().map(|(start, part)| part.end - start);
         lengths.sum()
     }
 
@@ -116,10 +123,7 @@ impl<'a> Baseline<'a> {
     /// Returns the number of translated guest instructions.
     #[must_use]
     pub fn instructions(&self) -> usize {
-        let translations = self
-            .parts
-            .iter()
-            .filter_map(|part| part.translation.as_ref());
+        let translations = self.translations().into_iter();
         translations.map(|one| one.instructions as usize).sum()
     }
 
@@ -128,14 +132,18 @@ impl<'a> Baseline<'a> {
     pub fn enter(&mut self, addresses: impl IntoIterator<Item = u64>) -> bool {
         let mut wanted = BTreeSet::new();
         for address in addresses {
-            let Some(index) = self.part_at(address) else {
+            let Some((start, part)) = self.part_at(address) else {
                 continue;
             };
-            let translation = self.parts[index].translation.as_ref();
+            let translation = part.translation.as_ref();
             if translation.is_some_and(|one| is_entry(one, address)) {
                 continue;
             }
-            wanted.insert(index);
+            let start = match part.is_unknown && translation.is_none() {
+                true => self.cut_off(start, address),
+                false => start,
+            };
+            wanted.insert(start);
             if self.functions.binary_search(&address).is_err() {
                 self.blocks.insert(address);
             }
@@ -143,22 +151,52 @@ impl<'a> Baseline<'a> {
         self.translate(wanted)
     }
 
+    /// Cuts the part of the function at `address` off the unknown part at `start`. Result: the start of
+    /// the new part.
+    fn cut_off(&mut self, start: u64, address: u64) -> u64 {
+        let Some(end) = self.parts.get(&start).map(|part| part.end) else {
+            return start;
+        };
+        let code = self.code(&(address..end)).unwrap_or_default();
+        let cut = address + function_end(code) as u64;
+        let part = |end, is_unknown| Part {
+            end,
+            is_unknown,
+            translation: None,
+            is_new: false,
+        };
+        if start < address {
+            self.parts.insert(start, part(address, true));
+        }
+        self.parts.insert(address, part(cut, false));
+        if cut < end {
+            self.parts.insert(cut, part(end, true));
+        }
+        address
+    }
+
     /// Translates everything. Returns whether anything has changed.
     pub fn complete(&mut self) -> bool {
-        let parts = (0..self.parts.len()).filter(|&index| self.parts[index].translation.is_none());
-        let parts = parts.collect();
+        let parts = self.parts.iter();
+        let parts = parts.filter(|(_, part)| part.translation.is_none());
+        let parts = parts.map(|(&start, _)| start).collect();
         self.translate(parts)
     }
 
-    /// Translates the parts with these indices. Returns whether there were any.
-    fn translate(&mut self, parts: BTreeSet<usize>) -> bool {
+    /// Translates the parts with these starts. Returns whether there were any.
+    fn translate(&mut self, parts: BTreeSet<u64>) -> bool {
         let mut changed = false;
-        for index in parts {
+        for start in parts {
             if self.length > MAX_CODE {
                 break;
             }
-            let translation = self.translate_part(&self.parts[index].range);
-            let part = &mut self.parts[index];
+            let Some(end) = self.parts.get(&start).map(|part| part.end) else {
+                continue;
+            };
+            let translation = self.translate_part(&(start..end));
+            let Some(part) = self.parts.get_mut(&start) else {
+                continue;
+            };
             let old = part.translation.as_ref().map_or(0, |one| one.code.len());
             let new = translation.as_ref().map_or(0, |one| one.code.len());
             self.length = self.length - old + new;
@@ -169,18 +207,23 @@ impl<'a> Baseline<'a> {
         changed
     }
 
-    fn translate_part(&self, range: &Range<u64>) -> Option<Translation> {
-        let text = self.binary.text_range();
+    /// The bytes of a range of the text, which is in one section.
+    fn code(&self, range: &Range<u64>) -> Option<&'a [u8]> {
         let mut sections = self.binary.text().iter();
         let section =
             sections.find(|section| (section.start..section.end()).contains(&range.start))?;
         let at = |address: u64| (address - section.start) as usize;
+        section.bytes.get(at(range.start)..at(range.end))
+    }
+
+    fn translate_part(&self, range: &Range<u64>) -> Option<Translation> {
+        let text = self.binary.text_range();
         let from = self.functions.partition_point(|&entry| entry < range.start);
         let to = self.functions.partition_point(|&entry| entry < range.end);
         let blocks: Vec<u64> = self.blocks.range(range.clone()).copied().collect();
         let region = Region {
             start: range.start,
-            code: section.bytes.get(at(range.start)..at(range.end))?,
+            code: self.code(range)?,
             functions: &self.functions[from..to],
             blocks: &blocks,
             position_independent: self.binary.is_position_independent(),
@@ -191,14 +234,16 @@ impl<'a> Baseline<'a> {
         translate(&region, &self.features).ok()
     }
 
-    /// Returns the index of the part with code at an address.
-    fn part_at(&self, address: u64) -> Option<usize> {
-        let after = self
-            .parts
-            .partition_point(|part| part.range.start <= address);
-        let index = after.checked_sub(1)?;
-        let is_code = address.is_multiple_of(2) && self.parts[index].range.contains(&address);
-        is_code.then_some(index)
+    /// Returns the part with code at an address, and its start.
+    fn part_at(&self, address: u64) -> Option<(u64, &Part)> {
+        let (&start, part) = self.parts.range(..=address).next_back()?;
+        let is_code = address.is_multiple_of(2) && address < part.end;
+        is_code.then_some((start, part))
+    }
+
+    fn translations(&self) -> Vec<&Translation> {
+        let parts = self.parts.values();
+        parts.filter_map(|part| part.translation.as_ref()).collect()
     }
 
     /// Links the code of all translated parts.
@@ -206,15 +251,7 @@ impl<'a> Baseline<'a> {
     /// # Errors
     /// The code is too large for an image.
     pub fn link(&self) -> Result<Linked, LinkError> {
-        let translations = self
-            .parts
-            .iter()
-            .filter_map(|part| part.translation.as_ref());
-        link::link(
-            &translations.collect::<Vec<_>>(),
-            &self.text(),
-            Place::Image,
-        )
+        link::link(&self.translations(), &self.text(), Place::Image)
     }
 
     /// Links the code of the parts that were translated since the last call. Also returns the range
@@ -223,13 +260,13 @@ impl<'a> Baseline<'a> {
     /// # Errors
     /// The code is too large for an image.
     pub fn link_new(&mut self) -> Result<Option<(Linked, Range<u64>)>, LinkError> {
-        let new = self.parts.iter_mut().filter(|part| part.is_new);
+        let new = self.parts.iter_mut().filter(|(_, part)| part.is_new);
         let mut text: Option<Range<u64>> = None;
         let mut translations = Vec::new();
-        for part in new {
+        for (&start, part) in new {
             part.is_new = false;
-            let start = text.map_or(part.range.start, |text| text.start);
-            text = Some(start..part.range.end);
+            let start = text.map_or(start, |text| text.start);
+            text = Some(start..part.end);
             translations.extend(&part.translation);
         }
         let Some(text) = text else {

@@ -216,9 +216,9 @@ fn entries_cover_the_code() {
     assert!(ends.zip(starts).all(|(end, start)| end == start));
 }
 
+/// Nothing says where functions are in this text, which is longer than a part.
 #[test]
-fn parts_are_independent() {
-    // Functions of 8 bytes, so that a text of three parts has many.
+fn of_an_unknown_part_only_the_entered_functions_are_translated() {
     let ret = [0x13, 0, 0, 0, 0x67, 0x80, 0, 0];
     let bytes = ret.repeat(400);
     let elf = shared_object(&[Load {
@@ -233,29 +233,20 @@ fn parts_are_independent() {
     };
     assert_eq!(options.variant(), variant::BASELINE_PRECISE);
     let mut code = Baseline::new(&elf, &options).unwrap();
-    code.parts = divide_every(&code.parts[0].range, 1000);
-    assert!(code.enter([START + 8, START + 2000]));
-    assert_eq!(code.instructions(), 500);
-    let entries = guests(&code.link().unwrap());
-    assert!(entries.contains(&(START + 8)) && entries.contains(&(START + 2000)));
-    assert!(
-        !entries
-            .iter()
-            .any(|entry| (START + 1000..START + 2000).contains(entry))
-    );
+    let entered = [START + 8, START + 2000];
+    assert!(code.enter(entered));
+    assert_eq!(code.instructions(), 4);
+    assert_eq!(guests(&code.link().unwrap()), entered);
+    // An entry in the middle of a function translates it again.
+    assert!(code.enter([START + 12]) && !code.enter([START + 12]));
+    assert_eq!(code.instructions(), 4);
+    assert_eq!(guests(&code.link().unwrap()).len(), 3);
+    assert!(code.enter([START]) && !code.enter(entered));
+    assert_eq!(code.instructions(), 6);
     assert!(code.complete() && !code.complete());
     assert_eq!(code.instructions(), 800);
+    assert_eq!(code.text_length(), bytes.len() as u64);
     let key = options.key(&elf);
     let linked = code.link().unwrap();
     build(&key, options.variant(), code.text(), &linked).unwrap();
-}
-
-fn divide_every(range: &Range<u64>, length: usize) -> Vec<Part> {
-    let starts = range.clone().step_by(length);
-    let parts = starts.map(|start| Part {
-        range: start..range.end.min(start + length as u64),
-        translation: None,
-        is_new: false,
-    });
-    parts.collect()
 }
