@@ -1,10 +1,9 @@
 //! The memory contents of a file that stay constant while an image of the file is in use.
 
-use hartline_abi::elf::Program;
 use std::sync::Arc;
 
 /// Bytes that translated code may treat as constants
-/// ([`constant_segments`](Program::constant_segments)). The default has none.
+/// ([`constant_segments`](hartline_abi::elf::Program::constant_segments)). The default has none.
 #[derive(Debug, Clone, Default)]
 pub struct Constants {
     /// Link-time address and contents of each segment, sorted.
@@ -14,22 +13,17 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// Reads the constants of a file without relocations.
-    pub(super) fn of(program: &Program<'_>) -> Self {
-        let segments = program.constant_segments();
-        let with_bytes =
-            segments.map(|segment| (segment.vaddr, program.segment_bytes(&segment).into()));
-        let mut segments: Vec<_> = with_bytes.collect();
+    /// Copies segments, by address. `relocated` are the addresses of the words that the dynamic loader
+    /// writes.
+    pub(super) fn new(segments: &[(u64, &[u8])], mut relocated: Vec<u64>) -> Self {
+        let copies = segments.iter().map(|&(start, bytes)| (start, bytes.into()));
+        let mut segments: Vec<_> = copies.collect();
         segments.sort_by_key(|(start, _)| *start);
+        relocated.sort_unstable();
         Self {
             segments: segments.into(),
-            relocated: Arc::default(),
+            relocated: relocated.into(),
         }
-    }
-
-    pub(super) fn set_relocated(&mut self, mut places: Vec<u64>) {
-        places.sort_unstable();
-        self.relocated = places.into();
     }
 
     /// Whether there are no constants.
@@ -63,8 +57,9 @@ impl Constants {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::elf::memory::Memory;
     use crate::elf::testing::{Load, shared_object};
+    use hartline_abi::elf::Program;
 
     /// Code at 0x1000, data at 0x3000, constants without code at 0x5000.
     fn file() -> Vec<u8> {
@@ -81,7 +76,8 @@ mod tests {
     #[test]
     fn constants_are_what_the_file_has() {
         let bytes = file();
-        let constants = Constants::of(&Program::parse(&bytes).unwrap());
+        let memory = Memory::new(&Program::parse(&bytes).unwrap());
+        let constants = memory.constants();
         assert_eq!(constants.number(0x1000, 1), Some(0x80));
         assert_eq!(constants.number(0x1001, 2), Some(0x8281));
         assert_eq!(constants.number(0x1004, 4), Some(0x8786_8584));
@@ -92,7 +88,8 @@ mod tests {
     #[test]
     fn nothing_else_is_constant() {
         let bytes = file();
-        let constants = Constants::of(&Program::parse(&bytes).unwrap());
+        let memory = Memory::new(&Program::parse(&bytes).unwrap());
+        let constants = memory.constants();
         // Half in the file, beyond it, beyond the segment, before it.
         for address in [0x1011, 0x1018, 0x101c, 0x1020, 0xffc, u64::MAX - 2, 0] {
             assert_eq!(constants.number(address, 8), None, "{address:#x}");
@@ -109,8 +106,9 @@ mod tests {
     #[test]
     fn what_is_relocated_is_not_constant() {
         let bytes = file();
-        let mut constants = Constants::of(&Program::parse(&bytes).unwrap());
-        constants.set_relocated(vec![u64::MAX, 0x1008]);
+        let mut memory = Memory::new(&Program::parse(&bytes).unwrap());
+        memory.set_relocations(vec![(0x1008, 0)], vec![u64::MAX]);
+        let constants = memory.constants();
         assert!(constants.number(0x1000, 8).is_some());
         assert!(constants.number(0x1010, 8).is_some());
         for address in [0x1001, 0x1004, 0x1008, 0x100c, 0x100f] {

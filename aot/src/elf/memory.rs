@@ -3,13 +3,16 @@
 use super::Constants;
 use hartline_abi::elf::{Program, Segment, kind};
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Memory contents from the file, by link-time address.
 #[derive(Debug, Clone)]
 pub struct Memory<'a> {
     /// Loaded segments, sorted by address.
     segments: Vec<(Segment, &'a [u8])>,
-    constants: Constants,
+    constants: OnceLock<Constants>,
+    /// Address and contents of the segments that are constant.
+    constant: Vec<(u64, &'a [u8])>,
     /// Read-only after relocation.
     relro: Range<u64>,
     /// `R_RISCV_RELATIVE` and `DT_RELR`: address and link-time value, sorted.
@@ -27,9 +30,12 @@ impl<'a> Memory<'a> {
         let relro = program.header(kind::GNU_RELRO).map_or(0..0, |header| {
             header.vaddr..header.vaddr.saturating_add(header.mem_size)
         });
+        let constant = program.constant_segments();
+        let constant = constant.map(|segment| (segment.vaddr, program.segment_bytes(&segment)));
         Self {
             segments,
-            constants: Constants::of(program),
+            constants: OnceLock::new(),
+            constant: constant.collect(),
             relro,
             relative: Vec::new(),
             other: Vec::new(),
@@ -39,9 +45,6 @@ impl<'a> Memory<'a> {
     pub(super) fn set_relocations(&mut self, mut relative: Vec<(u64, u64)>, mut other: Vec<u64>) {
         relative.sort_unstable();
         other.sort_unstable();
-        let places = relative.iter().map(|entry| entry.0);
-        self.constants
-            .set_relocated(places.chain(other.iter().copied()).collect());
         self.relative = relative;
         self.other = other;
     }
@@ -61,10 +64,15 @@ impl<'a> Memory<'a> {
         found.0.contains(address).then_some(found)
     }
 
-    /// Returns the contents that stay constant while an image of the file is in use.
+    /// Returns the contents that stay constant while an image of the file is in use. They are copied
+    /// at the first call.
     #[must_use]
     pub fn constants(&self) -> &Constants {
-        &self.constants
+        self.constants.get_or_init(|| {
+            let relative = self.relative.iter().map(|entry| entry.0);
+            let relocated = relative.chain(self.other.iter().copied());
+            Constants::new(&self.constant, relocated.collect())
+        })
     }
 
     /// Returns the file's bytes from an address to the end of its segment, not relocated.

@@ -1,5 +1,7 @@
 //! Translation image files ([`hartline_abi::image`]): building and checking them.
 
+mod addresses;
+
 use crate::key::Key;
 use crate::link::{Layout, Linked};
 use crate::table::{table, table_length};
@@ -12,6 +14,8 @@ use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::ops::Range;
+
+pub use addresses::function_addresses;
 
 /// The length of the header's fields, bytes.
 const HEADER_FIELDS: usize = size_of::<ImageHeader>();
@@ -78,6 +82,23 @@ pub enum ImageError {
 /// # Errors
 /// [`ImageError::Function`] or [`ImageError::TooLarge`]: the parts do not fit each other.
 pub fn build(
+    key: &Key,
+    variant: u32,
+    text: Range<u64>,
+    linked: &Linked,
+) -> Result<Vec<u8>, ImageError> {
+    let mut file = build_for_memory(key, variant, text, linked)?;
+    let checksum = checksum(&file);
+    file[CHECKSUM].copy_from_slice(&checksum);
+    Ok(file)
+}
+
+/// As [`build`], for an image that only this process gives to a VM: without the checksum, so that
+/// [`Image::open`] and the cache refuse it.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_for_memory(
     key: &Key,
     variant: u32,
     text: Range<u64>,
@@ -157,8 +178,6 @@ pub fn build(
         accesses_count: lengths.accesses,
     };
     file[..HEADER_FIELDS].copy_from_slice(&header_bytes(&header));
-    let checksum = checksum(&file);
-    file[CHECKSUM].copy_from_slice(&checksum);
     Ok(file)
 }
 

@@ -1,6 +1,7 @@
 //! Image files: what is written is read back, and damage is found.
 
 use super::*;
+use std::io::Write;
 
 /// A small image with two functions.
 pub(crate) fn sample(key: &Key) -> Vec<u8> {
@@ -45,6 +46,45 @@ fn what_is_built_can_be_opened() {
     let block = table + 64 + 32;
     assert_eq!(file[block..block + 4], [16, 0, 0, 0]);
     assert_eq!(file[block + 12..block + 16], [24, 0, 0, 0]);
+}
+
+#[test]
+fn functions_are_read_without_the_code() {
+    let good = sample(&key());
+    let image = Image::open(&good).unwrap();
+    let expected: Vec<u64> = image.functions().map(|function| function.guest).collect();
+    let read = |bytes: &[u8]| {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        function_addresses(&file)
+    };
+    assert_eq!(read(&good).unwrap(), expected);
+    // Neither the length nor what the header says of the functions is trusted.
+    for length in [0, 183, 184, good.len() - 1] {
+        assert!(read(&good[..length]).is_err(), "{length}");
+    }
+    // Magic number, length, and the upper bytes of the functions' offset and number.
+    for field in (0..8).chain(80..88).chain(154..160).chain(161..168) {
+        let mut bytes = good.clone();
+        bytes[field] ^= 0x80;
+        assert!(read(&bytes).is_err(), "{field}");
+    }
+}
+
+#[test]
+fn an_image_for_memory_has_no_checksum() {
+    let (file, key) = (sample(&key()), key());
+    let image = Image::open(&file).unwrap();
+    let linked = Linked {
+        code: image.code().to_vec(),
+        data: image.data().to_vec(),
+        functions: image.functions().collect(),
+        accesses: Vec::new(),
+        alignment: 4096,
+    };
+    let bare = build_for_memory(&key, variant::NORMAL, 0x10000..0x10100, &linked).unwrap();
+    assert_eq!(bare[80..], file[80..]);
+    assert_eq!(Image::open(&bare).unwrap_err(), ImageError::Checksum);
 }
 
 #[test]

@@ -2,14 +2,16 @@
 //! to without a translation. One thread per file and variant makes it, since it takes milliseconds.
 
 use super::{BackgroundError, Guest, Pause};
+use crate::images::ImageFile;
 use crate::platform::memory_file;
 use hartline_aot::baseline::Baseline;
 use hartline_aot::cache::Cache;
-use hartline_aot::image::{self, Image};
+use hartline_aot::image;
 use hartline_aot::key::Key;
 use hartline_aot::translator::Options;
 use std::collections::HashSet;
 use std::fs::File;
+use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,37 +47,60 @@ impl BaselineJob<'_> {
         let Some((linked, text)) = code.link_new()? else {
             return Ok(None);
         };
-        let image = image::build(&self.key, self.options.variant(), text, &linked)?;
+        let variant = self.options.variant();
+        let image = image::build_for_memory(&self.key, variant, text, &linked)?;
         Ok(Some(memory_file(c"hartline-image", &image)?))
     }
 
-    /// Keeps all code for the next run, with that of the image `before` of an earlier run, unless the
+    /// Keeps all code for the next run, with that of the image of an `earlier` run, unless the
     /// new code, or the number of its new entries, is little beside it: to translate that again takes
     /// longer than the next run gains.
     fn keep(
         &self,
         code: &mut Baseline<'_>,
-        before: Option<&[u8]>,
+        earlier: Option<&Earlier>,
         new_entries: usize,
     ) -> Result<(), BackgroundError> {
         /// Part of the earlier code that the new code must be.
-        const LITTLE: usize = 8;
+        const LITTLE: u64 = 8;
         /// Part of the earlier entries that the new ones must be.
         const FEW: usize = 64;
         let Some(cache) = self.cache else {
             return Ok(());
         };
-        if let Some(before) = before {
-            let entries = entries(before);
-            if code.length() < before.len() / LITTLE || new_entries < entries.len() / FEW {
+        if let Some(earlier) = earlier {
+            let is_little = (code.length() as u64) < earlier.length / LITTLE;
+            if is_little || new_entries < earlier.entries.len() / FEW {
                 return Ok(());
             }
-            code.enter(entries);
+            code.enter(earlier.entries.iter().copied());
         }
         let linked = code.link()?;
         let image = image::build(&self.key, self.options.variant(), code.text(), &linked)?;
         cache.store_growing(&self.key, &image)?;
         Ok(())
+    }
+}
+
+/// The image of an earlier run, which the guest has already.
+#[derive(Debug)]
+pub struct Earlier {
+    entries: HashSet<u64>,
+    /// Length of the image, bytes.
+    length: u64,
+}
+
+impl Earlier {
+    /// Reads the entries of a validated image.
+    ///
+    /// # Errors
+    /// An I/O error of the host; `InvalidData`: the file is no image.
+    pub fn of(image: &ImageFile) -> io::Result<Self> {
+        let entries = image::function_addresses(&image.file)?;
+        Ok(Self {
+            entries: entries.into_iter().collect(),
+            length: image.length,
+        })
     }
 }
 
@@ -116,25 +141,25 @@ impl BaselineRun {
     }
 
     /// Translates what the guest comes to until [`stop`](Self::stop), and stores the code in the
-    /// cache. `before` is the image of an earlier run, which the guest has already.
+    /// cache.
     ///
     /// # Errors
     /// The file is no riscv64 program, or has too much code; or an image cannot be stored.
     pub fn run(
         &self,
         job: &BaselineJob<'_>,
-        before: Option<&[u8]>,
+        earlier: Option<&Earlier>,
         guest: &dyn Guest,
     ) -> Result<(), BackgroundError> {
         let _over = SayOver(self);
         let mut code = None;
-        self.translate(job, before, guest, &mut code)?;
+        self.translate(job, earlier, guest, &mut code)?;
         let (keeps, new_entries) = {
             let state = self.lock();
             (state.keeps || !state.stops, state.new_entries)
         };
         match &mut code {
-            Some(code) if keeps && code.length() > 0 => job.keep(code, before, new_entries),
+            Some(code) if keeps && code.length() > 0 => job.keep(code, earlier, new_entries),
             _ => Ok(()),
         }
     }
@@ -143,11 +168,11 @@ impl BaselineRun {
     fn translate<'a>(
         &self,
         job: &BaselineJob<'a>,
-        before: Option<&[u8]>,
+        earlier: Option<&Earlier>,
         guest: &dyn Guest,
         code: &mut Option<Baseline<'a>>,
     ) -> Result<(), BackgroundError> {
-        let mut entries: HashSet<u64> = before.map(entries).unwrap_or_default();
+        let mut entries = earlier.map_or_else(HashSet::new, |earlier| earlier.entries.clone());
         let mut pause = Pause::new(SHORTEST, LONGEST);
         let mut shown = Shown::default();
         let text = super::code(job.elf)?;
@@ -157,7 +182,7 @@ impl BaselineRun {
             let mut wanted: Vec<u64> = heats.iter().map(|heat| heat.pc).collect();
             // Entries of one part are next to each other: otherwise it would be translated for each.
             wanted.sort_unstable();
-            let is_first = before.is_none() && code.is_none();
+            let is_first = earlier.is_none() && code.is_none();
             if (is_first || !wanted.is_empty()) && self.begins() {
                 let code = match &mut *code {
                     Some(code) => code,
@@ -276,16 +301,5 @@ impl Shown {
         self.images += 1;
         self.last = Some(Instant::now());
         Ok(())
-    }
-}
-
-/// The entries of an image; none if it is damaged.
-fn entries(image: &[u8]) -> HashSet<u64> {
-    match Image::open(image) {
-        Ok(image) => image
-            .functions()
-            .map(|function| function.address())
-            .collect(),
-        Err(_) => HashSet::new(),
     }
 }

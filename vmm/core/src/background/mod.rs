@@ -25,7 +25,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use baseline::{BaselineJob, BaselineRun};
+pub use baseline::{BaselineJob, BaselineRun, Earlier};
 pub use semaphore::{PrioritySemaphore, step_back};
 
 /// Most images of a program in one run; each contains the earlier ones.

@@ -1,5 +1,6 @@
 use super::*;
-use hartline_aot::image::Image;
+use crate::images::ImageFile;
+use hartline_aot::image::{Image, function_addresses};
 use std::collections::HashSet;
 use std::io::{Read, Seek};
 use std::path::Path;
@@ -58,12 +59,9 @@ impl Guest for Fake {
 }
 
 /// The entries of an image.
-fn functions(mut image: File) -> HashSet<u64> {
-    let mut bytes = Vec::new();
-    image.rewind().unwrap();
-    image.read_to_end(&mut bytes).unwrap();
-    let image = Image::open(&bytes).unwrap();
-    image.functions().map(|f| f.guest).collect()
+fn functions(image: File) -> HashSet<u64> {
+    let addresses = function_addresses(&image).unwrap();
+    addresses.into_iter().collect()
 }
 
 fn busybox() -> Vec<u8> {
@@ -144,7 +142,7 @@ fn nothing_hot_makes_no_image() {
 }
 
 /// Runs the baseline translator until the guest has all that it wants, and then for `length`.
-fn run_baseline(cache: &Cache, guest: &Fake, before: Option<&[u8]>, length: Duration) {
+fn run_baseline(cache: &Cache, guest: &Fake, earlier: Option<&Earlier>, length: Duration) {
     let elf = busybox();
     let options = Options {
         baseline: true,
@@ -158,7 +156,7 @@ fn run_baseline(cache: &Cache, guest: &Fake, before: Option<&[u8]>, length: Dura
     };
     let run = BaselineRun::default();
     thread::scope(|scope| {
-        let done = scope.spawn(|| run.run(&job, before, guest));
+        let done = scope.spawn(|| run.run(&job, earlier, guest));
         guest.wait_for_all();
         thread::sleep(length);
         run.stop();
@@ -202,8 +200,10 @@ fn baseline_code_is_shown_and_kept() {
     };
     // Another run continues where this one ended.
     let before = read();
+    let kept = ImageFile::open(cache.lookup_partial(&key).unwrap()).unwrap();
+    let earlier = Earlier::of(&kept).unwrap();
     let guest = Fake::new(inside);
-    run_baseline(&cache, &guest, Some(&before), baseline::WORTH);
+    run_baseline(&cache, &guest, Some(&earlier), baseline::WORTH);
     // Little new code is not worth another translation of what is kept.
     assert!(read() == before);
     // Much new code is kept, with what was there.
@@ -212,7 +212,7 @@ fn baseline_code_is_shown_and_kept() {
     let guest = Fake::new(others);
     // The guest has the image of the run before.
     lock(&guest.shown).extend(&shown);
-    run_baseline(&cache, &guest, Some(&before), baseline::WORTH);
+    run_baseline(&cache, &guest, Some(&earlier), baseline::WORTH);
     let after = read();
     let image = Image::open(&after).unwrap();
     let kept: HashSet<u64> = image.functions().map(|f| f.guest).collect();

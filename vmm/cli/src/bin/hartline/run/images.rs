@@ -1,5 +1,6 @@
 //! Translation images for a running program: from the cache, or made while it runs.
 
+use super::contents::Contents;
 use super::options::Baseline;
 use crate::translation::{Before, Translation};
 use hartline_abi::elf;
@@ -13,7 +14,7 @@ use hartline_aot::translator::{MAX_TEXT, Options, ReadError};
 use hartline_vmm::affinity;
 use hartline_vmm::allocator;
 use hartline_vmm::background::{
-    Background, BaselineJob, BaselineRun, Guest, Job, PrioritySemaphore, step_back,
+    Background, BaselineJob, BaselineRun, Earlier, Guest, Job, PrioritySemaphore, step_back,
 };
 use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
 use hartline_vmm::program::{Bytes, Program};
@@ -29,6 +30,7 @@ pub struct RunningImages {
     /// Processors to translate on; `None`: the processors of the requesting thread.
     processors: Option<Vec<u32>>,
     baseline: Baseline,
+    contents: Contents,
     files: Mutex<Vec<Arc<Growing>>>,
     baselines: Mutex<Vec<Arc<BaselineRun>>>,
 }
@@ -36,7 +38,7 @@ pub struct RunningImages {
 /// A file that is translated while the program runs.
 #[derive(Debug)]
 struct Growing {
-    elf: Bytes,
+    elf: Arc<Bytes>,
     options: Options,
     key: Key,
     background: Background,
@@ -79,6 +81,7 @@ impl RunningImages {
             compilers: PrioritySemaphore::new(),
             processors,
             baseline,
+            contents: Contents::default(),
             files: Mutex::default(),
             baselines: Mutex::default(),
         }
@@ -187,8 +190,8 @@ impl RunningImages {
             Some(before) => before,
             None => self.translation.partial(&key, options, stamp)?,
         };
-        let bytes = match &before {
-            Before::Image(image) => Some(image.read()?),
+        let earlier = match &before {
+            Before::Image(image) => Some(Earlier::of(image)?),
             Before::Nothing => None,
         };
         if !is_told {
@@ -211,13 +214,13 @@ impl RunningImages {
             variant: options.variant(),
             least: 1,
         };
-        Ok(run.run(&job, bytes.as_deref(), &show)?)
+        Ok(run.run(&job, earlier.as_ref(), &show)?)
     }
 
     /// Makes images of LLVM's code.
     fn grow(
         &self,
-        elf: Bytes,
+        elf: Arc<Bytes>,
         (key, options, stamp): (Key, Options, Option<&Stamp>),
         client: &Client,
     ) -> anyhow::Result<()> {
@@ -300,7 +303,9 @@ impl ImageSource for RunningImages {
             true => self.translation.known_partial(stamp, &options),
             false => None,
         };
-        let Ok(elf) = file.bytes() else { return };
+        let Ok(elf) = self.contents.of(file) else {
+            return;
+        };
         // A file that cannot be loaded is not code.
         if elf::Program::parse(&elf).is_err() {
             return;

@@ -1,6 +1,7 @@
 //! `hartline run`: one program in one VM.
 
 mod chaos;
+mod contents;
 mod images;
 mod locate;
 mod network;
