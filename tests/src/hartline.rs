@@ -214,6 +214,15 @@ pub fn translate_precisely(program: &Path) -> Result<()> {
     build_once(&["--precise"], None, program)
 }
 
+/// Translates `program` in the variant that relies on no calling convention, for programs that make
+/// code at run time.
+///
+/// # Errors
+/// As [`translate`].
+pub fn translate_for_made_code(program: &Path) -> Result<()> {
+    build_once(&["--untrusted-abi"], None, program)
+}
+
 /// Translates the program at a path inside the root directory `root`, with the libraries that it
 /// loads at its start.
 ///

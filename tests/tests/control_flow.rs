@@ -5,6 +5,7 @@
 use hartline_tests::Result;
 use hartline_tests::compare::{Run, check_equal};
 use hartline_tests::compile::{CONTROL_VARIANTS, Set, Variant};
+use hartline_tests::hartline;
 use hartline_tests::suite::Suite;
 use std::process::ExitCode;
 
@@ -39,6 +40,14 @@ fn compare(variant: Variant, name: &str) -> Result<()> {
     ];
     if variant == CONTROL_VARIANTS[0] {
         ways.push(("translated while it runs", run.unprepared(&[])?));
+    }
+    if name == "generated" && variant == CONTROL_VARIANTS[0] {
+        // LLVM's code of the whole program, called by code that does not keep to the psABI.
+        hartline::translate_for_made_code(&run.program)?;
+        ways.push((
+            "made code and LLVM's",
+            run.hartline(&["--baseline", "off"])?,
+        ));
     }
     for (way, outcome) in ways {
         check_equal(&expected, &outcome)
