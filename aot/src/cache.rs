@@ -22,6 +22,8 @@ const TEMPORARY: &str = ".new-";
 const IMAGE: &str = "img";
 /// End of the names of images that contain only some functions of a file.
 const PARTIAL: &str = "partial";
+/// End of the names of images that add functions to those of a partial image.
+const ADDITION: &str = "addition";
 /// End of the names of [`pieces`] files, from which partial images are linked.
 const PIECES: &str = "pieces";
 /// A younger temporary file may not be locked yet.
@@ -94,11 +96,23 @@ impl Cache {
         self.entry(key, PARTIAL)
     }
 
+    /// Returns the path of the addition to a key's partial image.
+    #[must_use]
+    pub fn addition_path(&self, key: &Key) -> PathBuf {
+        self.entry(key, ADDITION)
+    }
+
     /// Whether there may be an image of a key, whole or partial.
     #[must_use]
     pub fn has_entry(&self, key: &Key) -> bool {
         let paths = [self.path(key), self.partial_path(key)];
         paths.iter().any(|path| path.try_exists().unwrap_or(true))
+    }
+
+    /// Whether there may be an addition to a key's partial image.
+    #[must_use]
+    pub fn has_addition(&self, key: &Key) -> bool {
+        self.addition_path(key).try_exists().unwrap_or(true)
     }
 
     fn entry(&self, key: &Key, extension: &str) -> PathBuf {
@@ -116,6 +130,12 @@ impl Cache {
     #[must_use]
     pub fn lookup_partial(&self, key: &Key) -> Option<File> {
         self.open(key, PARTIAL)
+    }
+
+    /// Opens the addition to the partial image of a key, with the same checks.
+    #[must_use]
+    pub fn lookup_addition(&self, key: &Key) -> Option<File> {
+        self.open(key, ADDITION)
     }
 
     /// Returns the pieces that the partial image was linked from; empty if they are missing or
@@ -142,12 +162,25 @@ impl Cache {
         self.put(key, PARTIAL, image)
     }
 
-    /// Stores a partial image that needs no pieces, replaces an earlier one, and opens it.
+    /// Stores a partial image that needs no pieces, replaces an earlier one and its addition, and
+    /// opens it.
     ///
     /// # Errors
     /// As [`store`](Self::store).
     pub fn store_growing(&self, key: &Key, image: &[u8]) -> Result<File, CacheError> {
-        self.put(key, PARTIAL, image)
+        let file = self.put(key, PARTIAL, image)?;
+        // If it stays, its functions are there twice.
+        let _ = fs::remove_file(self.addition_path(key));
+        Ok(file)
+    }
+
+    /// Stores an image of functions that the partial image does not have, replaces an earlier
+    /// addition, and opens it.
+    ///
+    /// # Errors
+    /// As [`store`](Self::store).
+    pub fn store_addition(&self, key: &Key, image: &[u8]) -> Result<File, CacheError> {
+        self.put(key, ADDITION, image)
     }
 
     fn open(&self, key: &Key, extension: &str) -> Option<File> {
@@ -189,7 +222,7 @@ impl Cache {
     /// The directory cannot be created or written to. No temporary file remains.
     pub fn store(&self, key: &Key, image: &[u8]) -> Result<File, CacheError> {
         let file = self.put(key, IMAGE, image)?;
-        for extension in [PARTIAL, PIECES] {
+        for extension in [PARTIAL, ADDITION, PIECES] {
             // The files are useless from now on, but harmless.
             let _ = fs::remove_file(self.entry(key, extension));
         }
@@ -339,6 +372,13 @@ mod tests {
             assert_eq!(contents(cache.lookup_partial(&key).unwrap()), image);
             assert_eq!(cache.pieces(&key), pieces);
         }
+        assert!(!cache.has_addition(&key) && cache.lookup_addition(&key).is_none());
+        cache.store_addition(&key, &image).unwrap();
+        assert_eq!(contents(cache.lookup_addition(&key).unwrap()), image);
+        // A partial image that has grown replaces its addition too.
+        cache.store_growing(&key, &image).unwrap();
+        assert!(!cache.has_addition(&key));
+        cache.store_addition(&key, &image).unwrap();
         assert!(cache.lookup(&key).is_none());
         fs::write(cache.entry(&key, PIECES), b"HARTPCS\0").unwrap();
         assert!(cache.pieces(&key).is_empty());

@@ -1,6 +1,6 @@
 //! Translation image files ([`hartline_abi::image`]): building and checking them.
 
-mod addresses;
+mod outline;
 
 use crate::key::Key;
 use crate::link::{Layout, Linked};
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::ops::Range;
 
-pub use addresses::function_addresses;
+pub use outline::{Outline, outline};
 
 /// The length of the header's fields, bytes.
 const HEADER_FIELDS: usize = size_of::<ImageHeader>();

@@ -42,6 +42,8 @@ pub enum Extent {
     Whole,
     /// The image of the functions that ran.
     Partial,
+    /// The image that adds to that one.
+    Addition,
 }
 
 /// What is known of an image without reading the host file.
@@ -128,6 +130,7 @@ impl ValidatedImages {
         match extent {
             Extent::Whole => self.cache.path(key),
             Extent::Partial => self.cache.partial_path(key),
+            Extent::Addition => self.cache.addition_path(key),
         }
     }
 
@@ -136,6 +139,7 @@ impl ValidatedImages {
         let extent = match extent {
             Extent::Whole => b"whole".as_slice(),
             Extent::Partial => b"partial",
+            Extent::Addition => b"addition",
         };
         options.key(&[extent, &stamp.to_bytes(), &self.boot].concat())
     }

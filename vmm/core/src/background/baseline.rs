@@ -52,55 +52,73 @@ impl BaselineJob<'_> {
         Ok(Some(memory_file(c"hartline-image", &image)?))
     }
 
-    /// Keeps all code for the next run, with that of the image of an `earlier` run, unless the
-    /// new code, or the number of its new entries, is little beside it: to translate that again takes
-    /// longer than the next run gains.
+    /// Keeps all code for the next run: as an addition to the image of `earlier` runs, or with all of
+    /// their code once the addition is half as long. Little new code is not kept: to translate it again
+    /// takes no longer than to store it.
     fn keep(
         &self,
         code: &mut Baseline<'_>,
         earlier: Option<&Earlier>,
-        new_entries: usize,
     ) -> Result<(), BackgroundError> {
-        /// Part of the earlier code that the new code must be.
-        const LITTLE: u64 = 8;
-        /// Part of the earlier entries that the new ones must be.
-        const FEW: usize = 64;
+        /// Part of the earlier code that new code must be.
+        const LITTLE: u64 = 64;
         let Some(cache) = self.cache else {
             return Ok(());
         };
+        let mut adds = false;
         if let Some(earlier) = earlier {
-            let is_little = (code.length() as u64) < earlier.length / LITTLE;
-            if is_little || new_entries < earlier.entries.len() / FEW {
+            if (code.length() as u64) < earlier.length / LITTLE {
                 return Ok(());
             }
-            code.enter(earlier.entries.iter().copied());
+            code.enter(earlier.addition.iter().copied());
+            adds = (code.length() as u64) < earlier.length / 2;
+            if !adds {
+                code.enter(earlier.entries.iter().copied());
+            }
         }
         let linked = code.link()?;
         let image = image::build(&self.key, self.options.variant(), code.text(), &linked)?;
-        cache.store_growing(&self.key, &image)?;
+        match adds {
+            true => cache.store_addition(&self.key, &image)?,
+            false => cache.store_growing(&self.key, &image)?,
+        };
         Ok(())
     }
 }
 
-/// The image of an earlier run, which the guest has already.
+/// The images of earlier runs, which the guest has already.
 #[derive(Debug)]
 pub struct Earlier {
+    /// Entries of all images.
     entries: HashSet<u64>,
-    /// Length of the image, bytes.
+    /// Length of the first image's code, bytes.
     length: u64,
+    /// Entries of the addition to it.
+    addition: Vec<u64>,
 }
 
 impl Earlier {
-    /// Reads the entries of a validated image.
+    /// Reads the entries of validated images: the partial image of a file, and the addition to it.
+    /// `None`: there are none.
     ///
     /// # Errors
-    /// An I/O error of the host; `InvalidData`: the file is no image.
-    pub fn of(image: &ImageFile) -> io::Result<Self> {
-        let entries = image::function_addresses(&image.file)?;
-        Ok(Self {
-            entries: entries.into_iter().collect(),
-            length: image.length,
-        })
+    /// An I/O error of the host; `InvalidData`: a file is no image.
+    pub fn of(images: &[ImageFile]) -> io::Result<Option<Self>> {
+        let Some((first, rest)) = images.split_first() else {
+            return Ok(None);
+        };
+        let first = image::outline(&first.file)?;
+        let mut entries: HashSet<u64> = first.functions.into_iter().collect();
+        let mut addition = Vec::new();
+        for image in rest {
+            addition.extend(image::outline(&image.file)?.functions);
+        }
+        entries.extend(&addition);
+        Ok(Some(Self {
+            entries,
+            length: first.code_length,
+            addition,
+        }))
     }
 }
 
@@ -118,8 +136,6 @@ struct RunState {
     began: Option<Instant>,
     /// The code is worth the time to keep it.
     keeps: bool,
-    /// Addresses that the guest came to without a translation.
-    new_entries: usize,
     is_over: bool,
 }
 
@@ -154,12 +170,12 @@ impl BaselineRun {
         let _over = SayOver(self);
         let mut code = None;
         self.translate(job, earlier, guest, &mut code)?;
-        let (keeps, new_entries) = {
+        let keeps = {
             let state = self.lock();
-            (state.keeps || !state.stops, state.new_entries)
+            state.keeps || !state.stops
         };
         match &mut code {
-            Some(code) if keeps && code.length() > 0 => job.keep(code, earlier, new_entries),
+            Some(code) if keeps && code.length() > 0 => job.keep(code, earlier),
             _ => Ok(()),
         }
     }
@@ -197,9 +213,7 @@ impl BaselineRun {
                     shown.is_behind |= code.enter(some.iter().copied());
                     // Addresses without code are not examined again.
                     entries.extend(some);
-                    let mut state = self.lock();
-                    state.new_entries += some.len();
-                    if state.stops {
+                    if self.lock().stops {
                         return Ok(());
                     }
                 }

@@ -1,8 +1,7 @@
 use super::*;
 use crate::images::ImageFile;
-use hartline_aot::image::{Image, function_addresses};
+use hartline_aot::image::outline;
 use std::collections::HashSet;
-use std::io::{Read, Seek};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -43,7 +42,7 @@ impl Guest for Fake {
     }
 
     fn show(&self, image: File) {
-        let functions = functions(image);
+        let functions = functions(&image);
         let mut shown = lock(&self.shown);
         assert!(functions.is_superset(&shown), "an image has lost something");
         *shown = functions;
@@ -52,16 +51,15 @@ impl Guest for Fake {
     }
 
     fn add(&self, image: File) {
-        lock(&self.shown).extend(functions(image));
+        lock(&self.shown).extend(functions(&image));
         self.images.fetch_add(1, Ordering::SeqCst);
         self.wanted.notify_all();
     }
 }
 
 /// The entries of an image.
-fn functions(image: File) -> HashSet<u64> {
-    let addresses = function_addresses(&image).unwrap();
-    addresses.into_iter().collect()
+fn functions(image: &File) -> HashSet<u64> {
+    outline(image).unwrap().functions.into_iter().collect()
 }
 
 fn busybox() -> Vec<u8> {
@@ -175,10 +173,10 @@ fn baseline_code_is_shown_and_kept() {
     let directory = tempfile::tempdir().unwrap();
     let cache = Cache::new(directory.path().join("cache"));
     let text = Binary::parse(&elf).unwrap().text_range();
-    // Functions, and places inside them, in several parts; and what is no code.
-    let functions = Binary::parse(&elf).unwrap();
-    let starts = functions.functions().iter().map(|range| range.start);
-    let starts: Vec<u64> = starts.step_by(97).take(30).collect();
+    // The known functions. Beside them the file has much code of which nothing is known.
+    let functions_of = Binary::parse(&elf).unwrap();
+    let starts = functions_of.functions().iter().map(|range| range.start);
+    let starts: Vec<u64> = starts.collect();
     let key = options.key(&elf);
     let guest = Fake::new(vec![text.start]);
     run_baseline(&cache, &guest, None, Duration::ZERO);
@@ -189,35 +187,46 @@ fn baseline_code_is_shown_and_kept() {
     let guest = Fake::new(starts.clone());
     run_baseline(&cache, &guest, None, baseline::WORTH);
     let shown = lock(&guest.shown).clone();
-    let inside = (text.start..text.end).step_by(2);
-    let inside: Vec<u64> = inside.filter(|pc| !shown.contains(pc)).take(3).collect();
-    let read = || {
-        let mut bytes = Vec::new();
-        let mut image = cache.lookup_partial(&key).unwrap();
-        image.rewind().unwrap();
-        image.read_to_end(&mut bytes).unwrap();
-        bytes
+    let earlier = || {
+        let files = [cache.lookup_partial(&key), cache.lookup_addition(&key)];
+        let files = files.into_iter().flatten();
+        let images: Vec<_> = files.map(|file| ImageFile::open(file).unwrap()).collect();
+        let entries = images.iter().map(|image| functions(&image.file)).collect();
+        (Earlier::of(&images).unwrap().unwrap(), entries)
     };
-    // Another run continues where this one ended.
-    let before = read();
-    let kept = ImageFile::open(cache.lookup_partial(&key).unwrap()).unwrap();
-    let earlier = Earlier::of(&kept).unwrap();
-    let guest = Fake::new(inside);
-    run_baseline(&cache, &guest, Some(&earlier), baseline::WORTH);
-    // Little new code is not worth another translation of what is kept.
-    assert!(read() == before);
-    // Much new code is kept, with what was there.
-    let others = functions.functions().iter().map(|range| range.start);
-    let others: Vec<u64> = others.skip(5).step_by(7).collect();
-    let guest = Fake::new(others);
-    // The guest has the image of the run before.
-    lock(&guest.shown).extend(&shown);
-    run_baseline(&cache, &guest, Some(&earlier), baseline::WORTH);
-    let after = read();
-    let image = Image::open(&after).unwrap();
-    let kept: HashSet<u64> = image.functions().map(|f| f.guest).collect();
-    assert!(kept.is_superset(&shown) && kept.is_superset(&lock(&guest.shown)));
-    assert!(image.accesses().count() > 100);
+    let (first, kept): (_, Vec<_>) = earlier();
+    assert!(kept.len() == 1 && kept[0] == shown);
+    // Another run begins where this one ended: one function more is not worth an image.
+    let unknown = |first: u64, step: usize| -> Vec<u64> {
+        let places = (text.start + first..text.end).step_by(step);
+        places.filter(|pc| !shown.contains(pc)).collect()
+    };
+    let one = unknown(0, 2)[0];
+    run_baseline(&cache, &Fake::new(vec![one]), Some(&first), baseline::WORTH);
+    assert!(earlier().1 == kept);
+    // New code is kept beside the earlier code, and with that of an earlier addition.
+    let continues = |hot: Vec<u64>| {
+        let guest = Fake::new(hot);
+        let (known, entries) = earlier();
+        // The guest has the images of the runs before.
+        lock(&guest.shown).extend(entries.iter().flatten());
+        run_baseline(&cache, &guest, Some(&known), baseline::WORTH);
+    };
+    let mut asked: HashSet<u64> = starts.iter().copied().collect();
+    for first in [0x1000, 0x2000] {
+        asked.extend(unknown(first, 0x4000));
+        continues(unknown(first, 0x4000));
+        let now = earlier().1;
+        assert!(now.len() == 2 && now[0] == shown, "{first:#x}");
+        let is_kept = |pc| now.iter().any(|one| one.contains(pc));
+        assert!(asked.iter().all(is_kept), "{first:#x}");
+    }
+    // Much new code is kept in one image with what was there.
+    asked.extend(unknown(0x100, 0x80));
+    continues(unknown(0x100, 0x80));
+    let now = earlier().1;
+    assert_eq!(now.len(), 1);
+    assert!(now[0].is_superset(&asked));
 }
 
 #[test]

@@ -71,14 +71,9 @@ pub struct CachedImage {
     pub size: u64,
 }
 
-/// What earlier runs left of a file.
-#[derive(Debug)]
-pub enum Before {
-    /// No image.
-    Nothing,
-    /// A partial image.
-    Image(ImageFile),
-}
+/// What earlier runs left of a file: nothing, a partial image, or one and an addition to it.
+#[derive(Debug, Default)]
+pub struct Before(pub Vec<ImageFile>);
 
 impl Translation {
     /// A translation for the processor features that work in a guest here, without some techniques.
@@ -164,12 +159,18 @@ impl Translation {
     /// What is known of the partial image of a file without reading the file; `None`: nothing.
     pub fn known_partial(&self, stamp: Option<&Stamp>, options: &Options) -> Option<Before> {
         let Known { key, image } = self.known(stamp, options, Extent::Partial)?;
-        match image {
-            Some(image) => Some(Before::Image(ImageFile::open(image).ok()?)),
-            // There may be an image that nobody has checked yet.
-            None if self.cache.has_entry(&key) => None,
-            None => Some(Before::Nothing),
+        // There may be images that nobody has checked yet.
+        if image.is_none() && self.cache.has_entry(&key) {
+            return None;
         }
+        let addition = self.known(stamp, options, Extent::Addition);
+        let addition = addition.and_then(|known| known.image);
+        if addition.is_none() && self.cache.has_addition(&key) {
+            return None;
+        }
+        let files = image.into_iter().chain(addition);
+        let images: Option<Vec<ImageFile>> = files.map(|file| ImageFile::open(file).ok()).collect();
+        images.map(Before)
     }
 
     /// The key of the images of a file: from the validated-image cache, or of the bytes.
@@ -180,10 +181,11 @@ impl Translation {
         }
     }
 
-    /// The partial image of a file, checked, if the cache has one. This remembers both.
+    /// The partial image of a file and the addition to it, checked, if the cache has them. This
+    /// remembers both.
     ///
     /// # Errors
-    /// The length of the image cannot be read.
+    /// The length of an image cannot be read.
     pub fn partial(
         &self,
         key: &Key,
@@ -192,13 +194,13 @@ impl Translation {
     ) -> anyhow::Result<Before> {
         let image = self.cache.lookup_partial(key);
         self.remember((stamp, options, Extent::Partial), key, image.as_ref());
-        Ok(match image {
-            Some(image) => {
-                let image = ImageFile::open(image).context("partial image in the cache")?;
-                Before::Image(image)
-            }
-            None => Before::Nothing,
-        })
+        let addition = self.cache.lookup_addition(key);
+        if addition.is_some() {
+            self.remember((stamp, options, Extent::Addition), key, addition.as_ref());
+        }
+        let files = image.into_iter().chain(addition);
+        let images = files.map(|file| ImageFile::open(file).context("partial image in the cache"));
+        Ok(Before(images.collect::<anyhow::Result<_>>()?))
     }
 
     /// The image of a whole file, opened and checked, if the cache has one. `stamp` is the stamp of

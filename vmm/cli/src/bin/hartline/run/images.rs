@@ -190,10 +190,7 @@ impl RunningImages {
             Some(before) => before,
             None => self.translation.partial(&key, options, stamp)?,
         };
-        let earlier = match &before {
-            Before::Image(image) => Some(Earlier::of(image)?),
-            Before::Nothing => None,
-        };
+        let earlier = Earlier::of(&before.0)?;
         if !is_told {
             tell(client, before);
         }
@@ -256,10 +253,12 @@ impl RunningImages {
 
 /// Tells the guest what earlier runs left.
 fn tell(client: &Client, before: Before) {
-    match before {
-        Before::Nothing => client.nothing_yet(),
-        Before::Image(image) => client.show(image),
+    let mut images = before.0.into_iter();
+    match images.next() {
+        None => client.nothing_yet(),
+        Some(image) => client.show(image),
     }
+    images.for_each(|image| client.add(image));
 }
 
 /// The samples of the baseline translator's code of a file from which on LLVM translates the file.

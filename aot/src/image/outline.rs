@@ -5,12 +5,21 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Reads the guest addresses of the functions of a validated image, without its code.
+/// What an image has, without its code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outline {
+    /// Guest addresses of the functions, sorted.
+    pub functions: Vec<u64>,
+    /// Length of the host code, bytes.
+    pub code_length: u64,
+}
+
+/// Reads the outline of a validated image.
 ///
 /// # Errors
 /// An I/O error of the host. `InvalidData`: the file is no image, or has another length than its
 /// header says.
-pub fn function_addresses(file: &File) -> io::Result<Vec<u64>> {
+pub fn outline(file: &File) -> io::Result<Outline> {
     let mut bytes = [0; HEADER_FIELDS];
     file.read_exact_at(&mut bytes, 0)?;
     let have = file.metadata()?.len();
@@ -24,5 +33,8 @@ pub fn function_addresses(file: &File) -> io::Result<Vec<u64>> {
     let mut functions = vec![0; length];
     file.read_exact_at(&mut functions, header.functions_offset)?;
     let (entries, _) = functions.as_chunks::<16>();
-    Ok(entries.iter().map(|entry| u64_at(entry, 0)).collect())
+    Ok(Outline {
+        functions: entries.iter().map(|entry| u64_at(entry, 0)).collect(),
+        code_length: header.code_length,
+    })
 }
