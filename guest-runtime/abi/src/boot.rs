@@ -129,8 +129,9 @@ pub struct BootInfo {
     pub vectors: u32,
     /// 1: the host may start processes ([`crate::spawn`]).
     pub spawns: u32,
-    /// Unused.
-    pub reserved: u32,
+    /// When the runtime makes a [checkpoint](crate::call::Operation::Checkpoint): one of
+    /// [`crate::checkpoint`].
+    pub checkpoint: u32,
     /// Settings of the network interface.
     pub net: NetSettings,
     /// Settings of the socket device.

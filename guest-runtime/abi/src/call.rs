@@ -77,6 +77,11 @@ pub enum Operation {
     /// A [call about a process of the host](crate::spawn::Call). `-ENOSYS`: the host starts none here.
     /// `-EBADF`: there is no such process or stream. `-EINVAL`: the arguments are not valid.
     Spawn = 14,
+    /// Write a snapshot: all state of the VM is in private RAM. Every task has its registers in RAM,
+    /// the vCPU uses the boot page table and runs no task. `args[0]` is the time of
+    /// `CLOCK_MONOTONIC`, ns. Errors are reported by the VMM; the program continues in any case. A VM
+    /// that starts with this RAM starts at the ELF entry point too ([`crate::checkpoint`]).
+    Checkpoint = 15,
 }
 
 /// The longest code of [`Operation::Jit`], bytes.

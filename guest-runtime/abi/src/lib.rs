@@ -17,6 +17,7 @@
 pub mod boot;
 pub mod call;
 pub mod chaos;
+pub mod checkpoint;
 pub mod console;
 pub mod dispatch;
 pub mod elf;

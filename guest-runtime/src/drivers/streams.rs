@@ -15,6 +15,7 @@ use core::cell::RefCell;
 use core::fmt::Debug;
 use core::hint;
 use hartline_abi::call::{CALL_DATA, Operation};
+use hartline_abi::checkpoint::trigger;
 use hartline_abi::console::STREAMS;
 use hartline_linux::errno::Errno;
 
@@ -66,6 +67,10 @@ pub struct Streams {
     alone: bool,
     /// Standard input is known to be readable.
     input_ready: bool,
+    /// The next read asks for a checkpoint first.
+    checkpoints: bool,
+    /// A read has asked for a checkpoint.
+    reached: bool,
     /// The parties that wait for standard input. The host is asked for it while there is a task
     /// among them.
     pub input_waiters: WaitQueue,
@@ -81,8 +86,25 @@ impl Streams {
             status: [None; 3],
             alone: true,
             input_ready: false,
+            checkpoints: host.boot().checkpoint == trigger::STDIN,
+            reached: false,
             input_waiters: WaitQueue::default(),
         }
+    }
+
+    /// Starts again with the devices and streams of another VM, after a snapshot.
+    pub fn restart(&mut self) {
+        let waiters = core::mem::take(&mut self.input_waiters);
+        *self = Self {
+            alone: self.alone,
+            input_waiters: waiters,
+            ..Self::new(self.host)
+        };
+    }
+
+    /// Whether a read was made that must wait for a checkpoint; cleared by this.
+    pub fn take_checkpoint(&mut self) -> bool {
+        core::mem::take(&mut self.reached)
     }
 
     /// Sets whether the running task is the only one, so that the whole VM may wait for standard
@@ -152,7 +174,8 @@ impl Streams {
     ///
     /// # Errors
     /// `EAGAIN` if reading would block and `nonblocking` is set or there are other tasks, `EINTR`,
-    /// or an error of the host.
+    /// or an error of the host. `ERESTARTSYS` before the first read if a checkpoint is made there: the
+    /// call is made again after it.
     pub fn read<'a>(
         &mut self,
         to: impl Into<UserSliceMut<'a>>,
@@ -161,6 +184,10 @@ impl Streams {
         let mut to = to.into();
         if to.is_empty() {
             return Ok(0);
+        }
+        if core::mem::take(&mut self.checkpoints) {
+            self.reached = true;
+            return Err(Errno::ERESTARTSYS);
         }
         if (nonblocking || !self.alone) && !self.poll_input() {
             return Err(Errno::EAGAIN);
@@ -422,6 +449,26 @@ mod tests {
         *streams.device.get_mut() = Device::Missing;
         assert_eq!(streams.write(1, b"x"), Err(Errno::EIO));
         assert!(!streams.is_broken(1));
+    }
+
+    #[test]
+    fn the_first_read_waits_for_a_checkpoint() {
+        let mut streams = start();
+        streams.checkpoints = true;
+        vmm(|vmm| vmm.input = std::vec![5; 10]);
+        let mut buffer = [0; 4];
+        assert_eq!(streams.read(&mut [], true), Ok(0));
+        assert!(!streams.take_checkpoint());
+        assert_eq!(streams.read(&mut buffer, false), Err(Errno::ERESTARTSYS));
+        assert!(vmm(|vmm| vmm.calls.is_empty()));
+        assert!(streams.take_checkpoint() && !streams.take_checkpoint());
+        assert_eq!(streams.read(&mut buffer, false), Ok(4));
+        // In another VM, the streams are asked about again.
+        streams.status(0).unwrap();
+        streams.set_alone(false);
+        streams.restart();
+        assert!(streams.status[0].is_none() && !streams.alone && !streams.checkpoints);
+        assert!(matches!(*streams.device.get_mut(), Device::Unused));
     }
 
     #[test]

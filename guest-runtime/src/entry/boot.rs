@@ -66,6 +66,11 @@ pub unsafe fn start(shared: NonNull<Shared>, stack_top: u64) -> ! {
 /// # Safety
 /// As [`start`], on vCPU 0.
 unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
+    if !SHARED.load(Ordering::Acquire).is_null() {
+        // RAM has the state of a VM that ran before.
+        // SAFETY: as this function's.
+        unsafe { start_again(shared) }
+    }
     SHARED.store(shared.as_ptr(), Ordering::Release);
     // SAFETY: the VMM wrote the structure; it does not change.
     let boot = unsafe { &*addr_of!((*shared.as_ptr()).boot) };
@@ -146,6 +151,30 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     }
     // SAFETY: GS base is the hart, the frames of `start` own nothing, and this vCPU has
     // the lock from the beginning.
+    unsafe { thunks::restart() }
+}
+
+/// Starts the first vCPU of a VM with the RAM of a snapshot ([`hartline_abi::checkpoint`]).
+///
+/// # Safety
+/// As [`start`], on vCPU 0.
+unsafe fn start_again(shared: NonNull<Shared>) -> ! {
+    let hart = cpus::hart(0);
+    // SAFETY: FSGSBASE is enabled, and nothing else uses the GS base. The checkpoint was made after
+    // the kernel and its hart. No host frame of the earlier VM is left that uses the kernel.
+    let mut kernel = unsafe {
+        core::arch::asm!("wrgsbase {}", in(reg) hart);
+        guard::KernelGuard::of_owner()
+    };
+    // The heap is in the linear map.
+    let offset = hart as u64 - PHYSMAP_BASE;
+    // SAFETY: the word is only accessed atomically.
+    unsafe { (&(*shared.as_ptr()).harts)[0].store(offset, Ordering::SeqCst) };
+    if let Err(error) = kernel.continue_elsewhere() {
+        let message = format_args!("the VM of the snapshot cannot continue: {error}");
+        fail(ExitKind::RuntimeError, message);
+    }
+    // SAFETY: GS base is the hart, the frames of `start` own nothing, and there is one vCPU.
     unsafe { thunks::restart() }
 }
 

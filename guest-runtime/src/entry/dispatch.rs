@@ -48,7 +48,11 @@ pub(crate) extern "C" fn base_loop() -> ! {
     let mut kernel = unsafe { KernelGuard::of_owner() };
     loop {
         if kernel.is_idle() {
-            kernel = wait_for_task(kernel);
+            if cpus::several() {
+                kernel = wait_for_task(kernel);
+            } else {
+                kernel.leave_idle();
+            }
             continue;
         }
         let control = kernel.resume();

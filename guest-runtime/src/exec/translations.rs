@@ -94,6 +94,13 @@ impl Translations {
         self.generation += 1;
     }
 
+    /// Forgets all images, because there is another VMM.
+    pub(crate) fn forget(&mut self) {
+        self.answers.clear();
+        self.windows.retire();
+        self.generation += 1;
+    }
+
     /// Whether the host has translated the whole file in this variant.
     pub(crate) fn has_whole(&self, inode: u32, variant: u32) -> bool {
         let answer = self.answer(inode, variant);

@@ -87,6 +87,13 @@ impl Windows {
         self.windows[to_usize(number)].slot = Some(slot);
     }
 
+    /// Makes all windows so far unusable: other memory than before is mapped there.
+    pub fn retire(&mut self) {
+        for window in &mut self.windows {
+            window.slot = None;
+        }
+    }
+
     /// Sets the bias of window `number`, from [`find`](Self::find) or [`begin`](Self::begin). The
     /// bias does not change while the lease or a copy of it exists.
     pub fn lease(&mut self, number: u64, bias: u64) -> Lease {
@@ -124,6 +131,15 @@ mod tests {
         assert_eq!(windows.find(SLOT, 0x1000), Some(0));
         drop(elsewhere);
         assert_eq!(windows.find(SLOT, 0x2000), Some(0));
+    }
+
+    #[test]
+    fn retired_windows_are_not_used_again() {
+        let (mut windows, lease) = with_window(0x1000);
+        drop(lease);
+        windows.retire();
+        assert_eq!(windows.find(SLOT, 0x1000), None);
+        assert_eq!(windows.begin(), Some(1));
     }
 
     #[test]

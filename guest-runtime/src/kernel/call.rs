@@ -51,7 +51,7 @@ impl Kernel {
                     self.trace_exit(Ok(0));
                     return Control::Restart;
                 }
-                (_, Err(Errno::ERESTARTSYS)) => {}
+                (_, Err(Errno::ERESTARTSYS)) => self.note_first_read(),
                 _ => break result,
             }
             // Other vCPUs see a waiting task before its `ecall`.

@@ -4,6 +4,7 @@ pub mod aio;
 pub mod call;
 mod caller;
 mod chaos;
+mod checkpoint;
 mod code;
 pub mod current;
 mod devices;
@@ -53,6 +54,7 @@ use crate::fs::disks::Disks;
 use crate::ipc::Ipc;
 use crate::kernel::aio::FiredPolls;
 use crate::kernel::call::Handlers;
+use crate::kernel::checkpoint::Checkpoint;
 use crate::kernel::current::Current;
 use crate::kernel::exit::{Cause, End, Fault};
 use crate::kernel::futex::Futexes;
@@ -178,6 +180,8 @@ pub struct Kernel {
     fetch: Range<u64>,
     /// This memory, if its code is not that of an unchanged file.
     made: Range<u64>,
+    /// The snapshot that the VMM writes at a checkpoint.
+    checkpoint: Checkpoint,
     /// Decisions of chaos.
     pub(crate) chaos: Chaos,
     /// Checks of translated code (`--check`).
@@ -257,6 +261,7 @@ impl Kernel {
             interpret_only: boot.interpret_only != 0,
             fetch: 0..0,
             made: 0..0,
+            checkpoint: Checkpoint::new(boot.checkpoint),
             chaos: Chaos::new(boot.chaos),
             shadow,
         };
@@ -351,6 +356,10 @@ impl Kernel {
         while set != 0 {
             let signal = low_u8(set.trailing_zeros().into()) + 1;
             set &= set - 1;
+            if self.checkpoint.takes(signal) {
+                self.kick_self();
+                continue;
+            }
             let info = SigInfo::sent(signal, SI_USER, 0, 0);
             match signal {
                 SIGINT | SIGQUIT | SIGTSTP | SIGWINCH => {
@@ -406,6 +415,10 @@ impl Kernel {
             self.renew_translations();
         }
         self.absorb_signals();
+        if self.checkpoint.is_due() {
+            self.stand_aside();
+            return Control::Restart;
+        }
         self.poll_network();
         self.serve_disks();
         self.serve_host();

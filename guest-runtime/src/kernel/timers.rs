@@ -114,6 +114,11 @@ impl TimerQueue {
         self.entries.first().map(|&(at, _)| at)
     }
 
+    /// Forgets the time that was announced, because there is another VMM.
+    pub(super) fn forget_announced(&mut self) {
+        self.announced = 0;
+    }
+
     /// Removes an entry that has expired.
     fn pop(&mut self, now: u64) -> Option<Owner> {
         match self.first() {

@@ -50,6 +50,18 @@ impl AddressSpace {
         }
     }
 
+    /// Makes the ranges zero that a child of `fork` does not inherit. No CPU uses this address space.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn wipe_on_fork(&mut self) -> Result<(), Exhausted> {
+        let ranges: alloc::vec::Vec<_> = (self.vmas.iter())
+            .filter(|(_, vma)| vma.flags.contains(VmFlags::VM_WIPEONFORK))
+            .map(|(start, vma)| start..vma.end)
+            .collect();
+        (ranges.into_iter()).try_for_each(|range| self.release(range))
+    }
+
     /// Frees all memory. No CPU may use the page tables any more.
     pub fn tear_down(self) {
         (self.processors.release)(self.table.address());

@@ -93,18 +93,19 @@ impl Arguments {
     }
 }
 
-/// Fills the shared pages. Result: the clock of the guest.
+/// Fills the shared pages. `monotonic` is the time at which the guest's `CLOCK_MONOTONIC` starts, ns;
+/// `None`: the host's. Result: the clock of the guest.
 ///
 /// # Errors
 /// [`Error`].
 pub fn write(
-    guest: &Guest,
-    files: &[layout::GuestFile<'_>],
+    (guest, files): (&Guest, &[layout::GuestFile<'_>]),
     vcpu: &Vcpu,
     arguments: &Arguments,
     (volumes, vectors, console, spawns): (usize, u32, [u32; STREAMS], bool),
     (net, devices, chaos): (NetSettings, &Attached, Settings),
-    (cpus, interpret_only, variant, strace): (u32, bool, u32, bool),
+    (cpus, interpret_only, variant, strace, checkpoint): (u32, bool, u32, bool, u32),
+    monotonic: Option<u64>,
 ) -> Result<GuestClock, Error> {
     let strings = arguments.encode()?;
     let number =
@@ -116,7 +117,7 @@ pub fn write(
         version: hartline_abi::ABI_VERSION,
         cpus,
         ram_length: guest.ram.length(),
-        ram_free: guest.ram_free,
+        ram_free: guest.placement.ram_free,
         page_table: guest.page_table,
         exception_frame: crate::supervisor::EXCEPTION_FRAME,
         files: [FileEntry {
@@ -143,14 +144,15 @@ pub fn write(
         read_only: arguments.read_only.into(),
         vectors,
         spawns: spawns.into(),
-        reserved: 0,
+        checkpoint,
         net,
         vsock: vsock_settings(devices),
         disks: [DiskName::default(); MAX_DISKS],
         stack_limit: STACK_LIMIT,
         chaos,
     };
-    for ((entry, &address), file) in info.files.iter_mut().zip(&guest.file_addresses).zip(files) {
+    let addresses = &guest.placement.file_addresses;
+    for ((entry, &address), file) in info.files.iter_mut().zip(addresses).zip(files) {
         *entry = FileEntry {
             address,
             length: file.length,
@@ -161,7 +163,7 @@ pub fn write(
     }
     info.tsc_boot = vcpu.tsc()?;
     info.realtime_ns = realtime_ns();
-    info.monotonic_ns = monotonic_ns();
+    info.monotonic_ns = monotonic.unwrap_or_else(monotonic_ns);
     let clock = GuestClock::new(info.tsc_hz, info.monotonic_ns);
     guest
         .shared
@@ -199,7 +201,8 @@ fn seed(chaos: Settings) -> Result<[u8; 64], Error> {
     }
 }
 
-fn terminals() -> u32 {
+/// The standard streams that are terminals, a bit for each.
+pub(crate) fn terminals() -> u32 {
     let is_terminal = [
         io::stdin().is_terminal(),
         io::stdout().is_terminal(),

@@ -8,6 +8,7 @@ use crate::images::{Answer, Images, JitError};
 use crate::interrupts;
 use crate::platform::{self, Mapping};
 use crate::signals;
+use crate::snapshot::{Capture, Then};
 use crate::spawn::{Ending, Spawner};
 use crate::terminal::Terminal;
 use hartline_abi::boot::Shared;
@@ -58,6 +59,7 @@ pub(crate) struct Calls {
     ram: Arc<Mapping>,
     idt: ShadowIdt,
     spawner: Option<Arc<dyn Spawner>>,
+    capture: Option<Capture>,
     terminal: Terminal,
 }
 
@@ -71,7 +73,7 @@ impl Calls {
         volumes: Arc<Volumes>,
         images: Images,
         (ram, idt): (Arc<Mapping>, ShadowIdt),
-        spawner: Option<Arc<dyn Spawner>>,
+        (spawner, capture): (Option<Arc<dyn Spawner>>, Option<Capture>),
     ) -> Self {
         Self {
             shared,
@@ -82,6 +84,7 @@ impl Calls {
             ram,
             idt,
             spawner,
+            capture,
             terminal: Terminal::default(),
         }
     }
@@ -125,6 +128,7 @@ impl Calls {
         const REGISTERS: u32 = Operation::Registers as u32;
         const JIT: u32 = Operation::Jit as u32;
         const SPAWN: u32 = Operation::Spawn as u32;
+        const CHECKPOINT: u32 = Operation::Checkpoint as u32;
         match operation {
             READ => self.control.while_idle(cpu, || self.read(cpu, args)),
             WAIT => self.control.while_idle(cpu, || self.wait(cpu, args)),
@@ -170,6 +174,7 @@ impl Calls {
             REGISTERS => self.registers(args),
             JIT => self.jit(args),
             SPAWN => self.spawn(args),
+            CHECKPOINT => Ok(self.checkpoint(args)),
             _ => Ok(Err(libc::ENOSYS)),
         }
     }
@@ -338,6 +343,20 @@ impl Calls {
             layout.accesses,
         ]);
         Ok(Ok(0))
+    }
+
+    /// [`Operation::Checkpoint`]. There is one snapshot, also if the guest makes more checkpoints.
+    fn checkpoint(&mut self, args: &[u64; 6]) -> Result<i64, Errno> {
+        let capture = self.capture.take().ok_or(libc::ENOSYS)?;
+        let then = capture.request.then;
+        let is_written = capture.write(args[0]);
+        if then == Then::End {
+            self.control.stop(Stop::Snapshot { is_written });
+        }
+        match is_written {
+            true => Ok(0),
+            false => Err(libc::EIO),
+        }
     }
 
     /// [`Operation::Registers`].

@@ -21,6 +21,11 @@ pub enum Stop {
     Device(DeviceError),
     /// The guest requested an interrupt gate that it may not have.
     Gate(GateError),
+    /// The VM was to end after its snapshot.
+    Snapshot {
+        /// Whether the snapshot was written.
+        is_written: bool,
+    },
 }
 
 /// Interrupts the vCPU threads, in the guest or in waiting host calls.

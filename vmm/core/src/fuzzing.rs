@@ -102,7 +102,7 @@ impl Mailbox {
                 Arc::clone(&volumes),
                 images,
                 (Arc::clone(&ram), idt),
-                None,
+                (None, None),
             ),
             control,
             devices,

@@ -40,6 +40,7 @@ pub mod report;
 mod run;
 mod signal_fd;
 mod signals;
+pub mod snapshot;
 pub mod spawn;
 mod supervisor;
 mod terminal;

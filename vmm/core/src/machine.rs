@@ -7,17 +7,19 @@ use crate::exits::UserExits;
 use crate::idt::ShadowIdt;
 use crate::images::{ImageFile, ImageSource, Images};
 use crate::interrupts::{Lines, Mode};
-use crate::layout::{self, Contents, FileContents, GuestFile};
+use crate::layout::{self, Contents, FileContents, FilePart, Guest, GuestFile};
 use crate::live::LiveCounters;
 use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
 use crate::report::{Program, Verdict, judge};
 use crate::run::{End, Ended, Running, TakeStatistics};
+use crate::snapshot::{self, Capture, Machine, Snapshot, Source};
 use crate::spawn::Spawner;
 use crate::supervisor;
 use crate::tree::TreeImage;
 use hartline_abi::boot::{NetSettings, Shared};
 use hartline_abi::chaos;
+use hartline_abi::checkpoint::trigger;
 use hartline_abi::hart::Hart;
 use hartline_abi::image::variant;
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
@@ -51,6 +53,9 @@ pub enum Error {
     /// The boot information could not be made.
     #[error(transparent)]
     Boot(#[from] boot::Error),
+    /// A snapshot cannot be used, or cannot be written.
+    #[error(transparent)]
+    Snapshot(#[from] snapshot::Error),
 }
 
 /// The settings of a VM.
@@ -103,6 +108,11 @@ pub struct Settings<'a> {
     pub output_limit: u64,
     /// Starts processes in the running VM; `None`: nobody does.
     pub spawner: Option<Arc<dyn Spawner>>,
+    /// A snapshot to write. It needs one vCPU, and no other devices than every VM has.
+    pub snapshot: Option<snapshot::Request>,
+    /// The snapshot that the VM continues, with the RAM, the tree and the vCPU that it had; `None`: a
+    /// program starts.
+    pub from: Option<&'a Snapshot>,
 }
 
 impl<'a> Settings<'a> {
@@ -137,6 +147,31 @@ impl<'a> Settings<'a> {
             outputs: None,
             output_limit: u64::MAX,
             spawner: None,
+            snapshot: None,
+            from: None,
+        }
+    }
+
+    /// Fails if a snapshot is written or continued and the VM has state outside RAM.
+    fn check_snapshot(&self) -> Result<(), snapshot::Error> {
+        if self.snapshot.is_none() && self.from.is_none() {
+            return Ok(());
+        }
+        let parts = [
+            (self.cpus != 1, "more than one vCPU"),
+            (self.devices.network.is_some(), "a network interface"),
+            (!self.devices.disks.is_empty(), "block devices"),
+            (self.devices.sockets.is_some(), "a vsock device"),
+            (!self.volumes.is_empty(), "volumes"),
+            (self.spawner.is_some(), "processes of the host"),
+            (
+                self.chaos != chaos::Settings::default(),
+                "a seeded schedule or checks",
+            ),
+        ];
+        match parts.into_iter().find(|(is_there, _)| *is_there) {
+            Some((_, part)) => Err(snapshot::Error::State(part)),
+            None => Ok(()),
         }
     }
 }
@@ -342,6 +377,7 @@ fn prepare<'a>(
     let tree = settings.tree.map(|tree| guest_file(tree, memory.as_ref()));
     let tree = tree.transpose()?;
     let numbers = settings.devices.numbers();
+    settings.check_snapshot()?;
     let contents = Contents {
         ram: settings.ram,
         cpus: settings.cpus.into(),
@@ -349,7 +385,14 @@ fn prepare<'a>(
         devices: devices::pages(numbers),
         files: tree.as_slice(),
     };
-    let guest = layout::build(&contents)?;
+    let guest = match settings.from {
+        None => layout::build(&contents)?,
+        Some(from) => {
+            from.check_terminals(boot::terminals())?;
+            let ram = from.load()?;
+            layout::rebuild(settings.runtime, ram, from.placement(), tree.as_ref())?
+        }
+    };
     for slot in &guest.slots {
         vm.add_slot(slot.gpa, Arc::clone(&slot.memory), slot.access)?;
     }
@@ -376,10 +419,13 @@ fn prepare<'a>(
         devices => Some(Lines::new(&vm, devices, settings.cpus)?),
     };
     let is_traced = settings.trace.is_some();
+    let capture = settings.snapshot.as_ref().map(|request| Capture {
+        request: request.clone(),
+        source: source(&settings, &guest),
+    });
     let outputs = outputs(settings.outputs, settings.trace)?;
     let clock = boot::write(
-        &guest,
-        contents.files,
+        (&guest, contents.files),
         first,
         settings.arguments,
         (
@@ -394,12 +440,14 @@ fn prepare<'a>(
             settings.interpret_only,
             settings.variant,
             is_traced,
+            (settings.snapshot.as_ref()).map_or(trigger::NONE, |request| request.trigger.number()),
         ),
+        settings.from.map(|from| from.machine().monotonic_ns),
     )?;
     lateness::set(settings.chaos);
     let stack = HostStack {
         ram: Arc::clone(&guest.ram),
-        block: guest.stack_block,
+        block: guest.placement.stack_block,
         cpus: contents.cpus,
     };
     let (ram, shared) = (Arc::clone(&guest.ram), Arc::clone(&guest.shared));
@@ -435,8 +483,37 @@ fn prepare<'a>(
         live: settings.live,
         confine: settings.confine,
         spawner: settings.spawner,
+        capture,
     };
     Ok((running, stack))
+}
+
+/// The state that a snapshot of the VM is made of.
+fn source(settings: &Settings<'_>, guest: &Guest) -> Source {
+    let address = |part| {
+        let mut slots = guest.placement.file_slots.iter();
+        slots.find(|slot| slot.part == part).map(|slot| slot.gpa)
+    };
+    let arguments = settings.arguments;
+    Source {
+        machine: Machine {
+            program: String::from_utf8_lossy(&arguments.path).into_owned(),
+            inode: arguments.program,
+            user: arguments.user,
+            ram: guest.ram.length(),
+            ram_free: guest.placement.ram_free,
+            stack_block: guest.placement.stack_block,
+            read_only: arguments.read_only,
+            variant: settings.variant,
+            monotonic_ns: 0,
+            terminals: boot::terminals(),
+        },
+        ram: Arc::clone(&guest.ram),
+        tree: settings.tree.map(|tree| {
+            let slots = [FilePart::Own, FilePart::Base].map(address);
+            (Arc::clone(tree), slots)
+        }),
+    }
 }
 
 /// The tree as memory for the guest, if it is in memory.

@@ -108,6 +108,11 @@ pub fn judge(end: &End, program: &Program<'_>) -> Verdict {
             FAILURE,
             format!("{}: the VM was ended: {error}", program.name),
         ),
+        // The request's receiver knows the reason of a failure.
+        End::Stopped(Stop::Snapshot { is_written }) => Verdict {
+            code: if *is_written { 0 } else { FAILURE },
+            message: String::new(),
+        },
         End::Stopped(Stop::Device(broken)) => fail(
             FAILURE,
             format!("{}: the VM was ended: {broken}", program.name),

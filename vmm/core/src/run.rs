@@ -13,6 +13,7 @@ use crate::live::LiveCounters;
 use crate::platform::{self, CounterFile, Counters, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
+use crate::snapshot::{Capture, Trigger};
 use crate::spawn::Spawner;
 use crate::timers::{self, GuestClock, Times};
 use crate::waits;
@@ -104,6 +105,8 @@ pub(crate) struct Running<'a> {
     pub confine: Option<Arc<dyn Confine>>,
     /// Starts processes in the VM.
     pub spawner: Option<Arc<dyn Spawner>>,
+    /// Writes a snapshot at the guest's checkpoint.
+    pub capture: Option<Capture>,
 }
 
 /// Takes KVM's counters of all vCPUs together, and the statistics of the devices, of a running VM.
@@ -121,7 +124,8 @@ impl Running<'_> {
         let control = Arc::new(Control::new(self.vcpus.len())?);
         let done = Event::new().map_err(failed("eventfd"))?;
         // Before any thread starts, because all threads must have them blocked.
-        let set = SignalSet::block(self.statistics.is_some()).map_err(failed("signalfd"))?;
+        let set = SignalSet::block(self.statistics.is_some(), takes_snapshot(&self.capture))
+            .map_err(failed("signalfd"))?;
         let reach = Reach {
             ram: Arc::clone(&self.ram),
             shared: Arc::clone(&self.shared),
@@ -192,7 +196,7 @@ impl Running<'_> {
             Arc::clone(&volumes),
             self.images,
             (Arc::clone(&self.ram), self.idt),
-            self.spawner.clone(),
+            (self.spawner.clone(), self.capture),
         );
         if let Some(spawner) = self.spawner {
             spawner.connect(Arc::new(Interrupt::new(&reach, SPAWN_DEVICE, None)));
@@ -267,6 +271,12 @@ impl Running<'_> {
             volume_requests: volume_requests.load(Ordering::Relaxed),
         })
     }
+}
+
+/// Whether a signal requests the snapshot.
+fn takes_snapshot(capture: &Option<Capture>) -> bool {
+    let capture = capture.as_ref();
+    capture.is_some_and(|capture| capture.request.trigger == Trigger::Signal)
 }
 
 /// Signals an event when it is dropped, also in a panic, so that no waiting thread waits for ever.

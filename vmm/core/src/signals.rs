@@ -7,6 +7,7 @@ use crate::platform::Mapping;
 use crate::signal_fd::{SignalFd, change_mask, sigset};
 use crate::timers::{self, Times};
 use hartline_abi::boot::Shared;
+use hartline_abi::checkpoint;
 use hartline_abi::hart::Pending;
 use rustix::event::{PollFd, PollFlags};
 use std::io;
@@ -18,6 +19,9 @@ use std::time::{Duration, Instant};
 
 /// The signal that requests statistics, if there is a receiver for them.
 const STATISTICS: i32 = libc::SIGUSR1;
+/// The signal that requests a snapshot, if one is to be written then. The guest takes it.
+const SNAPSHOT: i32 = checkpoint::SIGNAL as i32;
+const _: () = assert!(SNAPSHOT == libc::SIGUSR2);
 /// Signals passed on. The program's default action for `SIGTSTP` stops this process
 /// ([`stop_process`]).
 const PASSED: [i32; 6] = [
@@ -40,13 +44,15 @@ const DOUBLE_INTERRUPT: Duration = Duration::from_secs(1);
 pub struct SignalSet(SignalFd);
 
 impl SignalSet {
-    /// Blocks the signals, and the one that requests statistics if `statistics` is set.
+    /// Blocks the signals, the one that requests statistics if `statistics` is set, and the one that
+    /// requests a snapshot if `snapshot` is set.
     ///
     /// # Errors
     /// If the host has no descriptor left.
-    pub fn block(statistics: bool) -> io::Result<Self> {
+    pub fn block(statistics: bool, snapshot: bool) -> io::Result<Self> {
         let statistics = statistics.then_some(STATISTICS);
-        let passed = PASSED.into_iter().chain(statistics);
+        let snapshot = snapshot.then_some(SNAPSHOT);
+        let passed = PASSED.into_iter().chain(statistics).chain(snapshot);
         let passed: Vec<_> = passed.filter(|&signal| !ignored(signal)).collect();
         Ok(Self(SignalFd::block(&passed)?))
     }
@@ -223,7 +229,7 @@ mod tests {
         let ram = Arc::new(Mapping::anonymous("ram", 2 << 20).unwrap());
         let shared = Arc::new(Mapping::anonymous("shared", 4 << 20).unwrap());
         let control = Arc::new(Control::new(1).unwrap());
-        let set = SignalSet::block(false).unwrap();
+        let set = SignalSet::block(false, false).unwrap();
         let clock = GuestClock::new(1_000_000_000, 0);
         let times = Arc::new(Times::new(Arc::clone(&shared), clock));
         let signals = Signals::new(ram, shared, Arc::clone(&control), set, None, times, None);

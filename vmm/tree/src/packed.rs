@@ -2,9 +2,15 @@
 
 use crate::stamp::Stamp;
 use crate::storage::Storage;
+use hartline_abi::tree::{TreeHeader, TreeInode};
 use std::fs::File;
 use std::io;
+use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
+
+/// Most inodes of a stored image whose files have stamps; the files of a larger one have none, and are
+/// read to find their translations.
+const MOST_STAMPS: u32 = 1 << 20;
 
 /// A tree image ([`hartline_abi::tree`]).
 #[derive(Debug)]
@@ -48,6 +54,34 @@ impl TreeImage {
     pub fn new(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         Ok(Self::packed(Storage::File(file), length, None, Vec::new()))
+    }
+
+    /// An image that consists of the whole of `file`, of which parts are shown from `base`. Without a
+    /// base, `stamp` is a stamp of `file`: the files of the tree do not change while it does not.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is too short for a tree.
+    pub fn stored(file: File, base: Option<Base>, stamp: Option<Stamp>) -> io::Result<Self> {
+        let length = file.metadata()?.len();
+        let mut count = [0; 4];
+        file.read_exact_at(&mut count, offset_of!(TreeHeader, inode_count) as u64)?;
+        let count = u32::from_le_bytes(count);
+        // A false number must not use up the memory.
+        let fits =
+            count <= MOST_STAMPS && u64::from(count) <= length / size_of::<TreeInode>() as u64;
+        let stamp = stamp.filter(|_| base.is_none() && fits);
+        let stamps = stamp.map(|stamp| (0..count).map(|n| (n, stamp.part(n.into()))).collect());
+        let stamps = stamps.unwrap_or_default();
+        Ok(Self::packed(Storage::File(file), length, base, stamps))
+    }
+
+    /// Fills `bytes` from offset `at` of the image's own bytes: the parts that the base provides are
+    /// zeros.
+    ///
+    /// # Errors
+    /// Any I/O error of the host; also if the image ends before `bytes` is full.
+    pub fn read_own_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        self.storage.read_exact_at(bytes, at)
     }
 
     /// An image of which a part is shown from `base`, with the stamps of some files.

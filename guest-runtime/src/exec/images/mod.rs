@@ -334,6 +334,16 @@ impl Images {
         self.forget_lookups();
     }
 
+    /// Drops all images, which no vCPU executes: there is another VMM.
+    pub(crate) fn forget(&mut self) {
+        let (variant, generation) = (self.variant, self.generation);
+        *self = Self {
+            variant,
+            generation,
+            ..Self::default()
+        };
+    }
+
     fn insert(&mut self, image: Image) {
         let location = match image.is_baseline() {
             true => self.images.partition_point(Image::is_baseline),

@@ -93,6 +93,11 @@ impl Scheduler {
         self.urgent = before;
     }
 
+    /// Whether the host kicks the vCPUs periodically; from now on it is not asked to.
+    pub(crate) fn take_ticking(&mut self) -> bool {
+        mem::take(&mut self.ticking)
+    }
+
     /// The task number that was assigned last.
     pub(crate) fn last_tid(&self) -> u32 {
         self.last_tid

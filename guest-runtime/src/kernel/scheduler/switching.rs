@@ -62,8 +62,11 @@ impl Kernel {
 
     /// The next task that can run here, in order. If there is none, one vCPU waits for one; with
     /// several vCPUs it is the idle task.
-    pub(super) fn next_task(&mut self) -> u32 {
+    pub(in crate::kernel) fn next_task(&mut self) -> u32 {
         loop {
+            if self.checkpoint.is_due() {
+                return self.idle_task();
+            }
             if let Some(tid) = self.take_ready() {
                 if self.arm_disks() {
                     // Tasks that become ready replace the idle task at the next safepoint.
@@ -76,12 +79,33 @@ impl Kernel {
                     self.poll_disks();
                     continue;
                 }
-                return self.tasks[self.cpus[self.cpu].idle].tid;
+                return self.idle_task();
+            }
+            if self.reaches_checkpoint() {
+                continue;
             }
             self.account_time();
             self.idle();
             self.restart_slice();
         }
+    }
+
+    /// The idle task of this vCPU.
+    fn idle_task(&self) -> u32 {
+        self.tasks[self.cpus[self.cpu].idle].tid
+    }
+
+    /// Switches from the running task, which stays ready, to the idle task.
+    pub(in crate::kernel) fn stand_aside(&mut self) {
+        let tid = self.task().tid;
+        self.scheduler.ready.push_front(tid);
+        self.switch_to(self.idle_task());
+    }
+
+    /// Makes the running task, which waits for nothing, ready: it is to run next.
+    pub(in crate::kernel) fn make_next(&mut self) {
+        let tid = self.task().tid;
+        self.scheduler.ready.push_front(tid);
     }
 
     /// Takes the next ready task that can run on this vCPU, in order.

@@ -1,6 +1,6 @@
 //! Read-only files in the guest's memory.
 
-use super::{Builder, Error, FileContents, GuestFile, Permission};
+use super::{Builder, Error, FileContents, FilePart, FileSlot, GuestFile, Permission};
 use crate::platform::{Access, Mapping};
 use crate::tree::Base;
 use hartline_abi::layout::{FILE_BASE, HUGE_PAGE_SIZE, RAM_GPA};
@@ -64,7 +64,7 @@ impl Builder<'_> {
             return Ok(());
         }
         let shown = Mapping::file(file.what, &base.file, base.length)?;
-        let shown = self.add_read_only_slot(Arc::new(shown));
+        let shown = self.add_read_only_slot(FilePart::Base, Arc::new(shown));
         for extent in &base.extents {
             self.tables.map(
                 address + extent.offset,
@@ -100,18 +100,25 @@ impl Builder<'_> {
 
     /// Makes a read-only slot of a whole file. Result: its address, aligned to 2 MiB.
     fn add_contents_slot(&mut self, file: &GuestFile<'_>) -> Result<u64, Error> {
-        let memory = match file.contents {
-            FileContents::File(host) => Arc::new(Mapping::file(file.what, host, file.length)?),
-            FileContents::Memory(memory) => Arc::clone(memory),
-        };
-        Ok(self.add_read_only_slot(memory))
+        Ok(self.add_read_only_slot(FilePart::Own, file.memory()?))
     }
 
-    fn add_read_only_slot(&mut self, memory: Arc<Mapping>) -> u64 {
+    fn add_read_only_slot(&mut self, part: FilePart, memory: Arc<Mapping>) -> u64 {
         let gpa = self.slot_next;
+        self.file_slots.push(FileSlot { part, gpa });
         self.slot_next += memory.length().next_multiple_of(HUGE_PAGE_SIZE);
         self.add_slot(gpa, memory, Access::ReadOnly);
         gpa
+    }
+}
+
+impl GuestFile<'_> {
+    /// The file as memory, without its base.
+    pub(super) fn memory(&self) -> Result<Arc<Mapping>, Error> {
+        Ok(match self.contents {
+            FileContents::File(host) => Arc::new(Mapping::file(self.what, host, self.length)?),
+            FileContents::Memory(memory) => Arc::clone(memory),
+        })
     }
 }
 

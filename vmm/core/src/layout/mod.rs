@@ -67,6 +67,9 @@ pub enum Error {
     /// The embedded runtime cannot be loaded.
     #[error("the guest runtime is not a loadable image: {0}")]
     Runtime(&'static str),
+    /// A slot needs a file that the VM does not have.
+    #[error("the root file system of the snapshot is missing")]
+    MissingFile,
     /// There are too many files.
     #[error("more than {MAX_FILES} files")]
     TooMany,
@@ -129,6 +132,37 @@ pub struct Slot {
     pub access: Access,
 }
 
+/// A part of a file that has a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilePart {
+    /// The file itself.
+    Own,
+    /// The file that parts are shown from ([`Base`]).
+    Base,
+}
+
+/// A slot for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileSlot {
+    /// What is in the slot.
+    pub part: FilePart,
+    /// Guest-physical address.
+    pub gpa: u64,
+}
+
+/// Where the parts of the guest's memory are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// Offset in RAM of the lowest byte of vCPU 0's host stack; the other stacks follow.
+    pub stack_block: u64,
+    /// Offset in RAM of the first free byte.
+    pub ram_free: u64,
+    /// Addresses of the files.
+    pub file_addresses: Vec<u64>,
+    /// Slots for files, by rising address.
+    pub file_slots: Vec<FileSlot>,
+}
+
 /// The guest's memory, ready to start.
 #[derive(Debug)]
 pub struct Guest {
@@ -142,14 +176,10 @@ pub struct Guest {
     pub supervisor: Arc<Mapping>,
     /// The runtime's entry point.
     pub entry: u64,
-    /// Offset in RAM of the lowest byte of vCPU 0's host stack; the other stacks follow.
-    pub stack_block: u64,
     /// Physical address of the top-level page table.
     pub page_table: u64,
-    /// Offset in RAM of the first free byte.
-    pub ram_free: u64,
-    /// Addresses of the files.
-    pub file_addresses: Vec<u64>,
+    /// Where the parts are.
+    pub placement: Placement,
     /// First free physical address for read-only slots.
     pub slots_free: u64,
 }
@@ -187,6 +217,7 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
         page_next: pages_end - single_pages,
         block_next: pages_end,
         slot_next: FILE_GPA,
+        file_slots: Vec::new(),
     };
     builder.add_slot(RAM_GPA, Arc::clone(&ram), Access::ReadWrite);
     builder
@@ -203,20 +234,86 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
         Permission::ReadWrite,
     )?;
     let file_addresses = builder.add_files(contents.files)?;
-    let (ram_free, slots_free, slots) = (builder.block_next, builder.slot_next, builder.slots);
-    let page_table = RAM_GPA + PageTables::ROOT;
+    Ok(Guest {
+        shared,
+        supervisor,
+        entry,
+        page_table: RAM_GPA + PageTables::ROOT,
+        placement: Placement {
+            stack_block,
+            ram_free: builder.block_next,
+            file_addresses,
+            file_slots: builder.file_slots,
+        },
+        slots_free: builder.slot_next,
+        slots: builder.slots,
+        ram,
+    })
+}
+
+/// Makes the guest's memory around RAM that has the page tables, the runtime and its data already,
+/// from an earlier VM with one vCPU. `placement` is that of the earlier VM, whose files had the same
+/// contents.
+///
+/// # Errors
+/// [`Error`].
+pub fn rebuild(
+    runtime: &[u8],
+    ram: Arc<Mapping>,
+    placement: Placement,
+    file: Option<&GuestFile<'_>>,
+) -> Result<Guest, Error> {
+    let mut slots = Vec::new();
+    let mut add = |gpa, memory: &Arc<Mapping>, access| {
+        let memory = Arc::clone(memory);
+        slots.push(Slot {
+            gpa,
+            memory,
+            access,
+        });
+    };
+    add(RAM_GPA, &ram, Access::ReadWrite);
+    let supervisor = supervisor_memory()?;
+    add(SUPERVISOR_GPA, &supervisor, Access::ReadOnly);
+    let shared = shared_memory()?;
+    add(SHARED_GPA, &shared, Access::ReadWrite);
+    let mut slots_free = FILE_GPA;
+    for slot in &placement.file_slots {
+        let missing = Error::MissingFile;
+        let file = file.ok_or(missing)?;
+        let memory = match slot.part {
+            FilePart::Own => file.memory()?,
+            FilePart::Base => {
+                let base = file.base.ok_or(Error::MissingFile)?;
+                Arc::new(Mapping::file(file.what, &base.file, base.length)?)
+            }
+        };
+        slots_free = slot_end(slot.gpa, memory.length()).ok_or(Error::MissingFile)?;
+        add(slot.gpa, &memory, Access::ReadOnly);
+    }
     Ok(Guest {
         slots,
         shared,
         supervisor,
-        entry,
-        stack_block,
-        page_table,
-        ram_free,
-        file_addresses,
+        entry: runtime::entry(runtime)?,
+        page_table: RAM_GPA + PageTables::ROOT,
+        placement,
         slots_free,
         ram,
     })
+}
+
+/// Memory with the tables and stubs of CPL 0.
+fn supervisor_memory() -> Result<Arc<Mapping>, Error> {
+    let memory = Mapping::anonymous("supervisor slot", supervisor::SLOT_LENGTH)?;
+    memory.write(0, &supervisor::slot())?;
+    Ok(Arc::new(memory))
+}
+
+/// Memory for the shared pages.
+fn shared_memory() -> Result<Arc<Mapping>, Error> {
+    let length = (size_of::<Shared>() as u64).next_multiple_of(HUGE_PAGE_SIZE);
+    Ok(Arc::new(Mapping::anonymous("shared pages", length)?))
 }
 
 /// Length of the first part of RAM: page tables and single pages.
@@ -276,6 +373,8 @@ pub(crate) struct Builder<'a> {
     block_next: u64,
     /// Physical address of the next read-only slot.
     slot_next: u64,
+    /// Read-only slots for files.
+    file_slots: Vec<FileSlot>,
 }
 
 impl Builder<'_> {
@@ -318,11 +417,7 @@ impl Builder<'_> {
 
     fn add_supervisor(&mut self, cpus: u64) -> Result<Arc<Mapping>, Error> {
         // Read-only for the guest; the VMM changes the gates of devices in it.
-        let mapping = Arc::new(Mapping::anonymous(
-            "supervisor slot",
-            supervisor::SLOT_LENGTH,
-        )?);
-        mapping.write(0, &supervisor::slot())?;
+        let mapping = supervisor_memory()?;
         self.add_slot(SUPERVISOR_GPA, Arc::clone(&mapping), Access::ReadOnly);
         let length = supervisor::SLOT_LENGTH;
         self.tables.map(
@@ -341,9 +436,9 @@ impl Builder<'_> {
     }
 
     fn add_shared(&mut self) -> Result<Arc<Mapping>, Error> {
-        let length = (size_of::<Shared>() as u64).next_multiple_of(HUGE_PAGE_SIZE);
-        let shared = Arc::new(Mapping::anonymous("shared pages", length)?);
+        let shared = shared_memory()?;
         self.add_slot(SHARED_GPA, Arc::clone(&shared), Access::ReadWrite);
+        let length = shared.length();
         self.tables
             .map_huge(SHARED_BASE, SHARED_GPA, length, Permission::ReadWrite)?;
         Ok(shared)

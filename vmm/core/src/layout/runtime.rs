@@ -12,7 +12,7 @@ const MAX_EXTENT: u64 = 64 << 20;
 
 /// Copies the segments into RAM and maps them. Result: the entry point.
 pub(super) fn load(builder: &mut Builder<'_>, elf: &[u8]) -> Result<u64, Error> {
-    let header = FileHeader64::<LE>::parse(elf).map_err(|_| Error::Runtime("no ELF file"))?;
+    let header = header(elf)?;
     if header.e_machine.get(LE) != EM_X86_64 {
         return Err(Error::Runtime("not for x86-64"));
     }
@@ -32,6 +32,16 @@ pub(super) fn load(builder: &mut Builder<'_>, elf: &[u8]) -> Result<u64, Error> 
     } else {
         Err(Error::Runtime("entry point outside its segments"))
     }
+}
+
+/// The ELF header of the runtime.
+fn header(elf: &[u8]) -> Result<&FileHeader64<LE>, Error> {
+    FileHeader64::<LE>::parse(elf).map_err(|_| Error::Runtime("no ELF file"))
+}
+
+/// The entry point of a runtime that is in RAM already.
+pub(super) fn entry(elf: &[u8]) -> Result<u64, Error> {
+    Ok(header(elf)?.e_entry.get(LE))
 }
 
 /// Loads a segment. `free_from` is the end of the earlier segments. Result: the end of this one.

@@ -74,8 +74,8 @@ fn every_part_has_its_rights() {
         (stack_top(1), None),
         (SHARED_BASE, WRITE),
         (SHARED_BASE + size_of::<Shared>() as u64 - 1, WRITE),
-        (guest.file_addresses[0], READ),
-        (guest.file_addresses[1], READ),
+        (guest.placement.file_addresses[0], READ),
+        (guest.placement.file_addresses[1], READ),
         (SUPERVISOR_BASE, None),
         (supervisor::STACK_PAGE - 1, None),
         (supervisor::STACK_PAGE, WRITE),
@@ -97,7 +97,7 @@ fn contents_lie_where_the_tables_say_and_below_ram_free() {
     let guest = build(&contents(&runtime, &files)).unwrap();
     let byte = |address| {
         let offset = walk(&guest.ram, address).unwrap().0 - RAM_GPA;
-        assert!(offset < guest.ram_free, "{address:#x}");
+        assert!(offset < guest.placement.ram_free, "{address:#x}");
         let mut byte = [0];
         guest.ram.read(offset, &mut byte).unwrap();
         byte[0]
@@ -106,10 +106,13 @@ fn contents_lie_where_the_tables_say_and_below_ram_free() {
         [0, 1, 2].map(|n| byte(RUNTIME_BASE + n * 0x20_0000)),
         [1, 2, 3]
     );
-    assert_eq!([0, 1].map(|n| byte(guest.file_addresses[n])), [b'p', b't']);
+    assert_eq!(
+        [0, 1].map(|n| byte(guest.placement.file_addresses[n])),
+        [b'p', b't']
+    );
     byte(stack_top(1) - STACK_SIZE);
     byte(supervisor::STACK_PAGE);
-    assert_eq!(guest.ram_free % HUGE_PAGE_SIZE, 0);
+    assert_eq!(guest.placement.ram_free % HUGE_PAGE_SIZE, 0);
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn a_file_in_memory_is_shown_where_it_is() {
         base: None,
     };
     let guest = build(&contents(&runtime_elf(), &[file])).unwrap();
-    let address = guest.file_addresses[0];
+    let address = guest.placement.file_addresses[0];
     assert_eq!(walk(&guest.ram, address).unwrap().0, FILE_GPA);
     assert_eq!(rights(&guest.ram, address), Some((false, false)));
     let slot = guest

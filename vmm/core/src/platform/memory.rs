@@ -32,6 +32,8 @@ pub struct Mapping {
     region: MmapRegion,
     /// Keeps the memory of `region` mapped.
     owner: Owner,
+    /// Whether a part of it shows a file ([`overlay`](Self::overlay)).
+    is_overlaid: bool,
 }
 
 /// The owner of the memory of a mapping.
@@ -113,6 +115,7 @@ impl Mapping {
         Ok(Self {
             region: region.map_err(failed(what, length as u64))?,
             owner: Owner::Other { _keeps: owner },
+            is_overlaid: false,
         })
     }
 
@@ -154,6 +157,7 @@ impl Mapping {
             owner: Owner::Reservation {
                 _unmaps: reservation,
             },
+            is_overlaid: false,
         })
     }
 
@@ -181,6 +185,45 @@ impl Mapping {
         // SAFETY: the range is inside this mapping, whose address space belongs to its reservation.
         // Its contents may change at any time, so no reference to them exists.
         unsafe { map_file(at, size, ProtFlags::READ, file) }.map_err(failed(what, length))
+    }
+
+    /// Replaces the memory from `offset` on by `length` bytes of a file from its byte `from` on, copied
+    /// when they are written. Offset and length are multiples of 2 MiB, `from` of 4 KiB. The file must
+    /// not be truncated while the memory is used.
+    ///
+    /// # Errors
+    /// [`Error::Bounds`] if it does not fit, is misaligned, or this memory is read-only;
+    /// [`Error::Memory`] if the host refuses.
+    pub fn overlay(
+        &mut self,
+        what: &'static str,
+        offset: u64,
+        (file, from): (&File, u64),
+        length: u64,
+    ) -> Result<(), Error> {
+        let outside = || self.out_of_bounds(offset, usize::try_from(length).unwrap_or(usize::MAX));
+        let size = usize::try_from(length).map_err(|_| outside())?;
+        let start = start_of(self.region.size(), offset, size).ok_or_else(outside)?;
+        let is_own = matches!(self.owner, Owner::Reservation { .. });
+        let is_aligned = start.is_multiple_of(ALIGNMENT) && size.is_multiple_of(ALIGNMENT);
+        if size == 0 || !is_aligned || !is_own || !self.writable() {
+            return Err(outside());
+        }
+        let at = self.base().as_ptr().wrapping_add(start);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the range is inside this mapping, whose address space belongs to its reservation.
+        // Its contents may change at any time, so no reference to them exists.
+        let mapped = unsafe { mmap(at.cast(), size, protection, flags, file, from) };
+        let mapped = mapped.map(drop).map_err(io::Error::from);
+        self.is_overlaid = true;
+        mapped.map_err(failed(what, length))
+    }
+
+    /// Whether pages that were never touched may have other contents than zeros: those of a file.
+    #[must_use]
+    pub fn is_overlaid(&self) -> bool {
+        self.is_overlaid
     }
 
     /// Length, bytes, a multiple of 4 KiB.

@@ -57,7 +57,7 @@ pub fn serve(
 ) -> Result<(), JailedError> {
     // Signals stay pending until the VM runs: the first process of a PID namespace would not
     // receive them.
-    let _signals = SignalSet::block(false)?;
+    let _signals = SignalSet::block(false, false)?;
     let blank = Blank::new(kvm, 1, Mode::Safepoint)?;
     channel.send(&serde_json::to_vec(&FromVmm::Ready)?, &[])?;
     let (message, descriptors) = channel.receive()?;

@@ -9,6 +9,7 @@ mod options;
 mod perf_map;
 mod profile;
 mod ran;
+mod snapshot;
 mod stats;
 mod symbols;
 mod vsock;
@@ -36,6 +37,7 @@ use hartline_vmm::placement::Placement;
 use hartline_vmm::profile::{Profile, Taken};
 use hartline_vmm::program;
 use hartline_vmm::report::Program;
+use hartline_vmm::snapshot::Snapshot;
 use images::RunningImages;
 use network::Net;
 use options::{Baseline, Processors, StatsFormat};
@@ -71,7 +73,13 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     // The first run on a host tries the processor's features, while this thread reads files.
     let translation = (!arguments.interpret)
         .then(|| thread::spawn(move || Translation::for_this_host(&disabled)));
-    let guest = load(arguments, &net)?;
+    let from = arguments.snapshots.open()?;
+    let writing = arguments.snapshots.writing()?;
+    let guest = match &from {
+        Some(snapshot) => snapshot::guest(snapshot)?,
+        None => load(arguments, &net)?,
+    };
+    let name = name(arguments, from.as_ref());
     let images = match translation {
         None => None,
         Some(translation) => {
@@ -90,9 +98,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             Some(Arc::new(images))
         }
     };
-    let variant = match arguments.precise {
-        true => variant::PRECISE,
-        false => variant::NORMAL,
+    let variant = match &from {
+        Some(snapshot) => snapshot.variant(),
+        None if arguments.precise => variant::PRECISE,
+        None => variant::NORMAL,
     };
     // Before the VM starts, so that errors of the program are reported first.
     let program_image = match &images {
@@ -101,7 +110,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             None => None,
             Some(program) => images
                 .of_program(program, variant)
-                .with_context(|| arguments.program().display().to_string())?,
+                .with_context(|| name.clone())?,
         },
     };
     let watch = Watch::new(arguments)?;
@@ -115,13 +124,16 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let pin = arguments.pin.as_ref();
     let place = |pin: &Processors| Arc::new(Placement::begin(pin.0.clone(), None));
     let settings = Settings {
-        ram: arguments.memory,
+        ram: from.as_ref().map_or(arguments.memory, Snapshot::ram),
         cpus: arguments.cpus,
         runtime: RUNTIME,
         tree: Some(&guest.tree),
         images: images.clone().map(|source| source as Arc<dyn ImageSource>),
         program_image,
-        arguments: &guest_arguments(arguments, &guest)?,
+        arguments: &match &from {
+            Some(snapshot) => snapshot::arguments(snapshot),
+            None => guest_arguments(arguments, &guest)?,
+        },
         volumes: open_volumes(arguments)?,
         devices,
         net: net.unwrap_or_default(),
@@ -141,6 +153,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         outputs: None,
         output_limit: u64::MAX,
         spawner: None,
+        snapshot: writing.as_ref().map(|writing| writing.request.clone()),
+        from: from.as_ref(),
     };
     let machine = machine
         .join()
@@ -149,13 +163,12 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     if let Some(images) = &images {
         images.finish();
     }
-    watch.finish(&outcome, &guest.tree, arguments)?;
+    watch.finish(&outcome, &guest.tree, &name)?;
     let locate = |report: &ExitReport| {
         // The guest locates faults in precise code.
         let options = images.as_ref()?.translation().options(variant::NORMAL);
         locate::locate(report, &outcome, &guest.tree, &options)
     };
-    let name = arguments.program().display().to_string();
     let program = Program {
         name: &name,
         elf: guest.elf(),
@@ -182,7 +195,16 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             StatsFormat::Json => run.print_json()?,
         }
     }
+    writing.map_or(Ok(()), |writing| writing.finish())?;
     Ok(verdict.code)
+}
+
+/// Name of the program in messages.
+fn name(arguments: &Arguments, from: Option<&Snapshot>) -> String {
+    match from {
+        Some(snapshot) => snapshot.program().escape_debug().to_string(),
+        None => arguments.program().display().to_string(),
+    }
 }
 
 /// Opens the file for the trace of `--strace`.

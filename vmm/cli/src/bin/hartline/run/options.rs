@@ -1,6 +1,7 @@
 //! The command line of `hartline run`.
 
 use super::network::{self, Net};
+use super::snapshot;
 use super::vsock::{self, Vsock};
 use crate::place::{Environment, Place};
 use anyhow::{Context, anyhow, bail, ensure};
@@ -21,7 +22,9 @@ use std::time::Duration;
 
 /// Arguments of `hartline run`.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "hartline run [OPTIONS] PROGRAM [ARGS]...")]
+#[command(
+    override_usage = "hartline run [OPTIONS] PROGRAM [ARGS]...\n       hartline run [OPTIONS] --from DIR"
+)]
 pub struct Arguments {
     /// Root file system: a directory, a tar file or an EROFS image; PROGRAM is a path inside it
     #[arg(long, value_name = "DIR|TAR|EROFS")]
@@ -109,6 +112,9 @@ pub struct Arguments {
     )]
     pub vsock: Option<Vsock>,
 
+    #[command(flatten)]
+    pub snapshots: snapshot::Options,
+
     /// Translate without a technique, to measure its effect (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub disable: Vec<Technique>,
@@ -183,7 +189,11 @@ pub struct Arguments {
     /// The riscv64 program and its arguments. Options of hartline come before the program
     // One argument, so that everything after the program belongs to it, also what looks like an
     // option of hartline.
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    #[arg(
+        value_name = "PROGRAM",
+        required_unless_present = "from",
+        trailing_var_arg = true
+    )]
     pub command: Vec<OsString>,
 }
 

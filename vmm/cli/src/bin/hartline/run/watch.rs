@@ -48,7 +48,7 @@ impl Watch {
         self,
         outcome: &Outcome,
         tree: &Arc<TreeImage>,
-        arguments: &Arguments,
+        program: &str,
     ) -> anyhow::Result<()> {
         if self.profile.is_none() && self.perf_map.is_none() {
             return Ok(());
@@ -56,8 +56,7 @@ impl Watch {
         let files = Files::of(outcome, tree, self.recorder.inodes());
         let mut ran = Ran::new(&files);
         if let Some(file) = self.profile {
-            let name = arguments.program().display().to_string();
-            let written = self.recorder.write(file, &name, &mut ran);
+            let written = self.recorder.write(file, program, &mut ran);
             written.context("--profile")?;
         }
         match self.perf_map {

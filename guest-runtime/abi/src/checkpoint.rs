@@ -1,0 +1,23 @@
+//! Checkpoints: the runtime stops all tasks and asks the VMM for a snapshot of RAM
+//! ([`Operation::Checkpoint`](crate::call::Operation::Checkpoint)).
+//!
+//! A VM that starts with the RAM of a snapshot gets new shared pages and new devices. Its first vCPU
+//! starts at the runtime's ELF entry point with the boot page table, as at the first start. The
+//! runtime finds its own state in RAM, so it continues there.
+
+/// Values of [`BootInfo::checkpoint`](crate::boot::BootInfo::checkpoint).
+pub mod trigger {
+    /// There is no checkpoint.
+    pub const NONE: u32 = 0;
+    /// Before the first read of standard input.
+    pub const STDIN: u32 = 1;
+    /// When no task can run for the first time while a task waits in `accept`, `epoll_wait`, `poll`
+    /// or `select`.
+    pub const LISTEN: u32 = 2;
+    /// At the first [`SIGNAL`](super::SIGNAL) from outside.
+    pub const SIGNAL: u32 = 3;
+}
+
+/// The signal that requests a checkpoint if [`trigger::SIGNAL`] is set: `SIGUSR2`. The program does
+/// not receive it then.
+pub const SIGNAL: u8 = 12;

@@ -1,0 +1,166 @@
+//! Snapshots: the checkpoint at which the VMM writes RAM to a file, and the continuation of a VM that
+//! starts with such RAM.
+//!
+//! At a checkpoint the vCPU runs its idle task, so the registers of all tasks are in RAM and there
+//! are no host frames. Only one vCPU can do this: the others would have to stop too.
+
+use crate::arch::clock;
+use crate::arch::cpus;
+use crate::drivers::vectors;
+use crate::exec::interp::fcsr;
+use crate::exec::jit::Jit;
+use crate::kernel::Kernel;
+use crate::kernel::random::Random;
+use crate::mm::Exhausted;
+use core::mem;
+use hartline_abi::call::Operation;
+use hartline_abi::checkpoint::{SIGNAL, trigger};
+use hartline_linux::errno::Errno;
+use hartline_linux::syscall::nr;
+
+/// Number of register a7, which has the number of a system call.
+const A7: usize = 17;
+
+/// When a checkpoint is made.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    /// One of [`trigger`].
+    trigger: u32,
+    /// The trigger was reached: there is one checkpoint only.
+    is_reached: bool,
+    /// The checkpoint must be made before a task runs.
+    is_due: bool,
+}
+
+impl Checkpoint {
+    /// A checkpoint at a [`trigger`].
+    pub const fn new(trigger: u32) -> Self {
+        Self {
+            trigger,
+            is_reached: false,
+            is_due: false,
+        }
+    }
+
+    /// Whether a checkpoint must be made before a task runs.
+    #[inline]
+    pub const fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// Makes the checkpoint due, unless there was one.
+    fn reach(&mut self) {
+        self.is_due |= !core::mem::replace(&mut self.is_reached, true);
+    }
+
+    /// Whether a signal from outside is for the checkpoint, which is due then, and not for the program.
+    pub fn takes(&mut self, signal: u8) -> bool {
+        let is_request = self.trigger == trigger::SIGNAL && signal == SIGNAL;
+        if is_request {
+            self.reach();
+        }
+        is_request
+    }
+}
+
+impl Kernel {
+    /// Makes a checkpoint due if the current call is the first read of standard input. The call is
+    /// repeated after it.
+    pub(super) fn note_first_read(&mut self) {
+        if self.streams.take_checkpoint() {
+            self.checkpoint.reach();
+            self.make_next();
+        }
+    }
+
+    /// Makes a checkpoint due if no task can run and a task waits for a connection or for files.
+    pub(super) fn reaches_checkpoint(&mut self) -> bool {
+        let Checkpoint {
+            trigger,
+            is_reached,
+            ..
+        } = self.checkpoint;
+        let reached = trigger == trigger::LISTEN && !is_reached && self.is_listening();
+        if reached {
+            self.checkpoint.reach();
+        }
+        reached
+    }
+
+    /// Whether a task waits for a connection, or for events of several files.
+    fn is_listening(&self) -> bool {
+        let running = self.task().tid;
+        self.tasks().filter(|task| task.wait.is_some()).any(|task| {
+            let call = match &task.registers {
+                _ if task.tid == running => self.hart().x(A7),
+                Some(registers) => registers.x[A7],
+                None => return false,
+            };
+            let calls = [
+                nr::accept,
+                nr::accept4,
+                nr::epoll_pwait,
+                nr::epoll_pwait2,
+                nr::ppoll,
+                nr::pselect6,
+            ];
+            calls.contains(&call)
+        })
+    }
+
+    /// Makes the checkpoint if it is due, and switches to the next task that can run. The idle task
+    /// runs.
+    pub(crate) fn leave_idle(&mut self) {
+        if mem::take(&mut self.checkpoint.is_due) {
+            cpus::load_boot_table();
+            // The VMM reports errors. The program goes on in any case.
+            let _ = self.streams.flush();
+            let mut args = [clock::monotonic(), 0, 0, 0, 0, 0];
+            let _ = self.host.call(Operation::Checkpoint, &mut args);
+        }
+        let next = self.next_task();
+        self.switch_to(next);
+    }
+
+    /// Continues in another VM, which has the RAM of a checkpoint, new shared pages and new devices.
+    /// The idle task runs.
+    ///
+    /// # Errors
+    /// The VMM refuses interrupt vectors, or RAM is used up.
+    pub(crate) fn continue_elsewhere(&mut self) -> Result<(), Errno> {
+        let boot = self.host.boot();
+        clock::set_up(boot);
+        fcsr::fcsr_reset(self.hart());
+        let mut seed = [0; 32];
+        seed.copy_from_slice(&boot.seed[32..]);
+        self.random = Random::new(seed, Some(self.host));
+        self.streams.restart();
+        self.checkpoint = Checkpoint::new(boot.checkpoint);
+        self.interpret_only = boot.interpret_only != 0;
+        self.watches |= boot.strace != 0;
+        self.traces = boot.strace != 0;
+        self.forget_host_memory();
+        for space in self.spaces.iter_mut() {
+            space
+                .memory
+                .wipe_on_fork()
+                .map_err(|Exhausted| Errno::ENOMEM)?;
+        }
+        if self.scheduler.take_ticking() {
+            self.start_ticking();
+        }
+        self.timers.forget_announced();
+        self.announce_time();
+        vectors::request(self.host)
+    }
+
+    /// Forgets the translations, which are in memory of the VMM that this VM does not have.
+    fn forget_host_memory(&mut self) {
+        self.translations.forget();
+        self.jit = Jit::new(self.host.boot().ram_length);
+        for space in self.spaces.iter_mut() {
+            space.images.forget();
+        }
+        self.use_dispatch_cache();
+    }
+}

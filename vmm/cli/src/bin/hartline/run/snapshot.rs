@@ -1,0 +1,181 @@
+//! Snapshots of `hartline run`: written at a checkpoint, and continued with `--from`.
+
+use super::Guest;
+use anyhow::Context;
+use hartline_aot::cache::Cache;
+use hartline_vmm::boot;
+use hartline_vmm::program::{Program, TreeFile};
+use hartline_vmm::snapshot::{Request, Snapshot, Then, Trigger};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// File of the cache directory that remembers snapshots whose checksums were right.
+const TABLE: &str = "snapshots";
+
+/// Options of snapshots.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Write a snapshot of the VM to the new directory DIR once, when --snapshot-at says; the program
+    /// then goes on. The VM must have one vCPU, and no network, volumes, disks or vsock
+    #[arg(long = "snapshot", value_name = "DIR", requires = "at")]
+    directory: Option<PathBuf>,
+
+    /// When the snapshot is written
+    #[arg(
+        long = "snapshot-at",
+        value_enum,
+        value_name = "WHEN",
+        requires = "directory"
+    )]
+    at: Option<At>,
+
+    /// End the VM after its snapshot, with exit code 0
+    #[arg(long = "snapshot-end", requires = "directory")]
+    end: bool,
+
+    /// Continue the program of a snapshot in a new VM, with new standard streams, instead of starting a
+    /// program. Memory, files, tasks and timers are those of the snapshot
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = [
+            "command", "rootfs", "volumes", "given", "files", "user", "workdir", "hostname",
+            "read_only", "memory", "cpus", "net", "ports", "vsock", "precise", "check",
+        ]
+    )]
+    pub from: Option<PathBuf>,
+}
+
+/// Values of `--snapshot-at`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum At {
+    /// Before the program first reads standard input
+    Stdin,
+    /// When the program first waits in accept, epoll_wait, poll or select, and nothing else can run
+    Listen,
+    /// When hartline receives SIGUSR2; the program does not receive it
+    Signal,
+}
+
+impl At {
+    fn trigger(self) -> Trigger {
+        match self {
+            Self::Stdin => Trigger::Stdin,
+            Self::Listen => Trigger::Listen,
+            Self::Signal => Trigger::Signal,
+        }
+    }
+
+    /// What did not happen if there is no snapshot.
+    fn missed(self) -> &'static str {
+        match self {
+            Self::Stdin => "read standard input",
+            Self::Listen => "waited in accept, epoll_wait, poll or select",
+            Self::Signal => "hartline received SIGUSR2",
+        }
+    }
+}
+
+impl Options {
+    /// The snapshot to write, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be written there.
+    pub fn writing(&self) -> anyhow::Result<Option<Writing>> {
+        let (Some(directory), Some(at)) = (&self.directory, self.at) else {
+            return Ok(None);
+        };
+        let is_reported = Arc::new(AtomicBool::new(false));
+        let reported = Arc::clone(&is_reported);
+        let request = Request {
+            directory: directory.clone(),
+            trigger: at.trigger(),
+            then: if self.end { Then::End } else { Then::Continue },
+            report: Arc::new(move |written| {
+                reported.store(true, Ordering::Relaxed);
+                if let Err(error) = written {
+                    crate::say(&format!("--snapshot: {error}"));
+                }
+            }),
+        };
+        request.check().context("--snapshot")?;
+        Ok(Some(Writing {
+            request,
+            at,
+            is_reported,
+        }))
+    }
+
+    /// The snapshot to continue, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub fn open(&self) -> anyhow::Result<Option<Snapshot>> {
+        let Some(directory) = &self.from else {
+            return Ok(None);
+        };
+        // Without a cache, the snapshot is checked at each start.
+        let cache = Cache::from_environment().ok();
+        let table = cache.map(|cache| cache.directory().join(TABLE));
+        let snapshot = Snapshot::open(directory, table.as_deref());
+        Ok(Some(snapshot.context("--from")?))
+    }
+}
+
+/// A snapshot to write.
+pub struct Writing {
+    pub request: Request,
+    at: At,
+    /// Whether there was a checkpoint.
+    is_reported: Arc<AtomicBool>,
+}
+
+impl Writing {
+    /// Fails if the program ended before the snapshot was due.
+    ///
+    /// # Errors
+    /// There is no snapshot.
+    pub fn finish(&self) -> anyhow::Result<()> {
+        let directory = self.request.directory.display();
+        let what = self.at.missed();
+        match self.is_reported.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => anyhow::bail!(
+                "--snapshot {directory}: not written: the program ended before {}{what}",
+                if self.at == At::Signal { "" } else { "it " }
+            ),
+        }
+    }
+}
+
+/// The program and root file system of a snapshot.
+///
+/// # Errors
+/// The snapshot has no root file system.
+pub fn guest(snapshot: &Snapshot) -> anyhow::Result<Guest> {
+    let tree = snapshot
+        .tree()
+        .context("--from: the snapshot has no root file system")?;
+    let program = (snapshot.inode() != 0).then(|| {
+        let file = TreeFile::new(Arc::clone(tree), snapshot.inode());
+        let bytes = file.bytes().ok()?;
+        Some(Program { file, bytes })
+    });
+    Ok(Guest {
+        // Without its file, the program runs; only messages have less to tell.
+        program: program.flatten(),
+        path: snapshot.program().into(),
+        tree: Arc::clone(tree),
+    })
+}
+
+/// What a VM that continues a snapshot still uses of the arguments.
+pub fn arguments(snapshot: &Snapshot) -> boot::Arguments {
+    boot::Arguments {
+        program: snapshot.inode(),
+        path: snapshot.program().as_bytes().to_vec(),
+        user: snapshot.user(),
+        ..Default::default()
+    }
+}
