@@ -1,0 +1,457 @@
+//! Snapshots: programs go on from them with all their state, and what is damaged, unfinished or not
+//! supported gives an error.
+
+#[path = "snapshot/damaged.rs"]
+mod damaged;
+#[path = "snapshot/interrupted.rs"]
+mod interrupted;
+
+use hartline_tests::compare::Run;
+use hartline_tests::dynamic::Root;
+use hartline_tests::process::{self, Outcome};
+use hartline_tests::suite::Suite;
+use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, compile, hartline, paths};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The longest time for which a step of a running program is awaited.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new();
+    suite.add_kvm("every kind of state", || everything(&[]));
+    suite.add_kvm("every kind of state, interpreted", || {
+        everything(&["--interpret"])
+    });
+    suite.add_kvm("the program goes on after its snapshot", goes_on);
+    suite.add_kvm("busybox sh", shell);
+    suite.add_kvm("python3 in a root directory", || python(None));
+    suite.add_kvm("python3 in a tar file", || {
+        python(Some(("tar", &["tar", "-cf"])))
+    });
+    suite.add_kvm("python3 in an EROFS image", || {
+        python(Some(("erofs", &["mkfs.erofs", "--quiet"])))
+    });
+    suite.add_kvm("at a signal, while the program computes", at_a_signal);
+    suite.add_kvm("at accept", || listening("accept"));
+    suite.add_kvm("at epoll_wait", || listening("epoll"));
+    suite.add_kvm("a snapshot of a program from a snapshot", again);
+    suite.add_kvm("random numbers and the boot id are new", numbers);
+    suite.add_kvm("two VMs at once", at_once);
+    suite.add_kvm("many megabytes", large);
+    suite.add_kvm("free and zero memory takes no room", holes);
+    suite.add_kvm("what a snapshot cannot contain", refused);
+    suite.add_kvm("the program ends before", too_late);
+    suite.add_kvm("damaged: description", damaged::description);
+    suite.add_kvm("damaged: memory and tree", damaged::contents);
+    suite.add_kvm("damaged after it was checked", damaged::later);
+    suite.add_kvm("killed while it is written", interrupted::killed);
+    suite.add_root_kvm("no room on the disk", interrupted::full);
+    suite.run()
+}
+
+/// A directory for snapshots, and the program that makes them.
+struct Place {
+    folder: Scratch,
+    program: PathBuf,
+}
+
+impl Place {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            folder: Scratch::new()?,
+            program: compile::alone("snapshot", "riscv64-linux-gnu-gcc")?,
+        })
+    }
+
+    /// The path of the snapshot `name`.
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Returns the command that runs a part of the program and writes the snapshot `name` when `at`
+    /// says.
+    fn writing(&self, name: &str, at: &str, part: &[&str], options: &[&str]) -> Result<Command> {
+        let run = Run::new(&self.program, part.iter().copied());
+        writing(&run, &self.path(name), at, options)
+    }
+
+    /// Writes the snapshot `name` of a part of the program at its first read, and ends the VM.
+    fn write(&self, name: &str, part: &[&str]) -> Result<Outcome> {
+        let mut command = self.writing(name, "stdin", part, &["--snapshot-end"])?;
+        let outcome = process::run(&mut command, b"")?;
+        match outcome.code {
+            0 => Ok(outcome),
+            _ => Err(format!("{outcome:?}").into()),
+        }
+    }
+
+    /// Continues the snapshot `name` with `input`.
+    fn from(&self, name: &str, input: &str, options: &[&str]) -> Result<Outcome> {
+        process::run(&mut from(&self.path(name), options)?, input.as_bytes())
+    }
+}
+
+/// Returns the command of a run that writes a snapshot when `at` says.
+fn writing(run: &Run, snapshot: &Path, at: &str, options: &[&str]) -> Result<Command> {
+    let snapshot = snapshot.display().to_string();
+    let own = ["--snapshot", &snapshot, "--snapshot-at", at];
+    run.hartline_command(&[&own[..], options].concat())
+}
+
+/// Returns the command that continues a snapshot.
+fn from(snapshot: &Path, options: &[&str]) -> Result<Command> {
+    let mut command = hartline::command("run")?;
+    command.args(options).arg("--from").arg(snapshot);
+    Ok(command)
+}
+
+fn expect(outcome: &Outcome, code: i32, stdout: &str) -> Result<()> {
+    match outcome.code == code && outcome.stdout_text() == stdout && outcome.stderr.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
+}
+
+/// Fails unless hartline refuses with one line that contains `message`.
+fn expect_refusal(outcome: &Outcome, message: &str) -> Result<()> {
+    let text = outcome.stderr_text();
+    let is_line = text.lines().count() == 1 && text.starts_with("hartline: ");
+    match outcome.code == 125 && outcome.stdout.is_empty() && is_line && text.contains(message) {
+        true => Ok(()),
+        false => Err(format!("expected {message:?}: {outcome:?}").into()),
+    }
+}
+
+fn everything(options: &[&str]) -> Result<()> {
+    let place = Place::new()?;
+    let options = [options, &["--snapshot-end"]].concat();
+    let mut command = place.writing("one", "stdin", &["everything"], &options)?;
+    expect(&process::run(&mut command, b"0 not read")?, 0, "before\n")?;
+    let options = &options[..options.len() - 1];
+    for (code, word) in [(3, "first"), (4, "second")] {
+        let outcome = place.from("one", &format!("{code} {word}\n"), options)?;
+        let text = format!("after {word}\nwiped 1 0\nall there\n");
+        expect(&outcome, code, &text)?;
+    }
+    Ok(())
+}
+
+fn goes_on() -> Result<()> {
+    let place = Place::new()?;
+    let mut command = place.writing("one", "stdin", &["everything"], &[])?;
+    let outcome = process::run(&mut command, b"5 original\n")?;
+    expect(
+        &outcome,
+        5,
+        "before\nafter original\nwiped 0 0\nall there\n",
+    )?;
+    let outcome = place.from("one", "6 copy\n", &[])?;
+    expect(&outcome, 6, "after copy\nwiped 1 0\nall there\n")
+}
+
+fn shell() -> Result<()> {
+    let place = Place::new()?;
+    let run = Run::new(
+        &paths::busybox(),
+        [
+            "sh",
+            "-c",
+            "x=1; mkdir /tmp/d; cd /tmp/d; (read y; echo $x $y $PWD; /busybox sha256sum) | /busybox tr a-z A-Z; exit 9",
+        ],
+    );
+    let mut command = writing(&run, &place.path("sh"), "stdin", &["--snapshot-end"])?;
+    expect(&process::run(&mut command, b"")?, 0, "")?;
+    let outcome = place.from("sh", "word\nhello\n", &[])?;
+    let sum = "5891B5B522D5DF086D0FF0B110FBD9D21BB4FC7163AF34D08286A2E846F6BE03";
+    expect(&outcome, 9, &format!("1 WORD /TMP/D\n{sum}  -\n"))
+}
+
+/// Runs Python in a root directory, or in a file that a command makes of it, given its name.
+fn python(file: Option<(&str, &[&str])>) -> Result<()> {
+    let place = Place::new()?;
+    let name = file.map_or("directory", |(name, _)| name);
+    let root = Root::new(&format!("snapshot-{name}"), ["python3.13"].into_iter())?;
+    root.add_python()?;
+    let text = "import json, os, sys\n\
+        values = [n * n for n in range(1000)]\n\
+        line = sys.stdin.readline().strip()\n\
+        import fractions\n\
+        print(line, sum(values), json.dumps({'a': [1, 2]}), fractions.Fraction(3, 9), \
+              len(open('/data/words.txt').read()) > 0, os.getpid())\n\
+        sys.exit(11)";
+    let mut run = root.run("python3.13", &["-c", text]);
+    if let Some((name, make)) = file {
+        let file = place.path(name);
+        let mut command = Command::new(make[0]);
+        command.args(&make[1..]).arg(&file);
+        match name {
+            "tar" => command.arg("-C").arg(root.path()).arg("."),
+            _ => command.arg(root.path()),
+        };
+        let made = process::run(&mut command, b"")?;
+        if made.code != 0 {
+            return Err(format!("{made:?}").into());
+        }
+        run = run.in_root(&file, "/usr/bin/python3.13");
+    }
+    let mut command = writing(&run, &place.path("py"), "stdin", &["--snapshot-end"])?;
+    expect(&process::run(&mut command, b"")?, 0, "")?;
+    // The snapshot has the root file system.
+    drop(root);
+    if let Some((name, _)) = file {
+        fs::remove_file(place.path(name))?;
+    }
+    for word in ["one", "two"] {
+        let outcome = place.from("py", &format!("{word}\n"), &[])?;
+        expect(
+            &outcome,
+            11,
+            &format!("{word} 332833500 {{\"a\": [1, 2]}} 1/3 True 1\n"),
+        )?;
+    }
+    Ok(())
+}
+
+/// A run whose output and input are pipes of the test.
+struct Running {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Result<Self> {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn()?;
+        let output = child.stdout.take().ok_or("no output")?;
+        Ok(Self {
+            child,
+            output: BufReader::new(output),
+        })
+    }
+
+    fn expect_line(&mut self, expected: &str) -> Result<()> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        match line.trim_end() == expected {
+            true => Ok(()),
+            false => Err(format!("{line:?}, expected {expected:?}").into()),
+        }
+    }
+
+    fn signal(&self, signal: i32) -> Result<()> {
+        let pid = libc::pid_t::try_from(self.child.id()).map_err(|_| "process number")?;
+        // SAFETY: the child has not been waited for, so the number is its own.
+        match unsafe { libc::kill(pid, signal) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error().into()),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until a condition holds.
+fn until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
+    let start = Instant::now();
+    while !condition() {
+        if start.elapsed() > PATIENCE {
+            return Err(format!("{what}: not after {PATIENCE:?}").into());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn at_a_signal() -> Result<()> {
+    let place = Place::new()?;
+    let mut command = place.writing("one", "signal", &["compute"], &[])?;
+    let mut running = Running::start(&mut command)?;
+    running.expect_line("ready")?;
+    running.signal(libc::SIGUSR2)?;
+    let snapshot = place.path("one");
+    until("a snapshot", || snapshot.exists())?;
+    // The program itself computes on, and a second signal changes nothing.
+    running.signal(libc::SIGUSR2)?;
+    running
+        .child
+        .stdin
+        .take()
+        .ok_or("no input")?
+        .write_all(b"x")?;
+    running.expect_line("computed")?;
+    let status = process::wait(&mut running.child)?.ok_or("it does not end")?;
+    if status.code() != Some(4) {
+        return Err(format!("{status}").into());
+    }
+    expect(&place.from("one", "x", &[])?, 4, "computed\n")
+}
+
+fn listening(part: &str) -> Result<()> {
+    let place = Place::new()?;
+    let mut command = place.writing("one", "listen", &[part], &["--snapshot-end"])?;
+    expect(&process::run(&mut command, b"")?, 0, "listening\n")?;
+    expect(&place.from("one", "", &[])?, 6, "served hello\n")
+}
+
+fn again() -> Result<()> {
+    let place = Place::new()?;
+    let run = Run::new(
+        &paths::busybox(),
+        ["sh", "-c", "x=1; read y; read z; echo $x $y $z"],
+    );
+    let mut command = writing(&run, &place.path("one"), "stdin", &["--snapshot-end"])?;
+    expect(&process::run(&mut command, b"")?, 0, "")?;
+    let two = place.path("two").display().to_string();
+    let options = ["--snapshot", &two, "--snapshot-at", "stdin"];
+    expect(&place.from("one", "a\nb\n", &options)?, 0, "1 a b\n")?;
+    expect(&place.from("two", "c\nd\n", &[])?, 0, "1 c d\n")
+}
+
+fn numbers() -> Result<()> {
+    let place = Place::new()?;
+    place.write("one", &["numbers"])?;
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let outcome = place.from("one", "x", &[])?;
+        let text = outcome.stdout_text();
+        let lines: Vec<&str> = text.lines().collect();
+        let [random, id, time] = lines[..] else {
+            return Err(format!("{outcome:?}").into());
+        };
+        let host = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+        if host.as_secs().abs_diff(time.parse()?) > PATIENCE.as_secs() {
+            return Err(format!("the time is {time}").into());
+        }
+        seen.extend([random.to_owned(), id.to_owned()]);
+    }
+    let count = seen.len();
+    seen.sort();
+    seen.dedup();
+    match seen.len() == count {
+        true => Ok(()),
+        false => Err(format!("{seen:?}").into()),
+    }
+}
+
+fn at_once() -> Result<()> {
+    let place = Place::new()?;
+    place.write("one", &["everything"])?;
+    let place = &place;
+    thread::scope(|scope| {
+        let runs = [3, 4, 5].map(|code| {
+            scope.spawn(move || {
+                let outcome = place.from("one", &format!("{code} together\n"), &[])?;
+                let text = "after together\nwiped 1 0\nall there\n";
+                expect(&outcome, code, text)
+            })
+        });
+        runs.into_iter()
+            .try_for_each(|run| run.join().map_err(|_| "panic")?)
+    })
+}
+
+fn large() -> Result<()> {
+    let place = Place::new()?;
+    place.write("one", &["large", "150"])?;
+    for _ in 0..2 {
+        expect(&place.from("one", "x", &[])?, 0, "150 MiB\n")?;
+        // From then on the snapshot may be known to be whole.
+        thread::sleep(Duration::from_millis(2100));
+    }
+    // The memory is mapped now. A snapshot of it has the pages that were not touched, too.
+    let two = place.path("two").display().to_string();
+    let options = ["--snapshot", &two, "--snapshot-at", "stdin"];
+    expect(&place.from("one", "x", &options)?, 0, "150 MiB\n")?;
+    expect(&place.from("two", "x", &[])?, 0, "150 MiB\n")
+}
+
+/// The snapshot of a small program in a VM of 2 GiB.
+fn holes() -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new()?;
+    place.write("one", &["numbers"])?;
+    let memory = fs::metadata(place.path("one").join("memory"))?;
+    let (length, used) = (memory.len(), memory.blocks() * 512);
+    match length == 2 << 30 && used < 32 << 20 {
+        true => Ok(()),
+        false => Err(format!("{length} bytes, of which {used} are stored").into()),
+    }
+}
+
+fn refused() -> Result<()> {
+    let place = Place::new()?;
+    let disk = place.path("disk");
+    fs::write(&disk, vec![0; 1 << 20])?;
+    let folder = place.folder.path().display();
+    let volume = format!("{folder}:/volume");
+    let disk = format!("{}:/dev/vda", disk.display());
+    let vsock = format!("cid=77,socket={folder}/socket");
+    let options: [(&[&str], &str); 5] = [
+        (&["--cpus", "2"], "more than one vCPU"),
+        (&["--net", "user"], "a network interface"),
+        (&["--volume", &volume], "volumes"),
+        (&["--volume", &disk], "block devices"),
+        (&["--vsock", &vsock], "a vsock device"),
+    ];
+    for (options, part) in options {
+        let mut command = place.writing("one", "stdin", &["numbers"], options)?;
+        let message = format!("a snapshot cannot contain {part}");
+        expect_refusal(&process::run(&mut command, b"x")?, &message)?;
+    }
+    let exists = place.path("exists");
+    fs::create_dir(&exists)?;
+    let mut command = place.writing("exists", "stdin", &["numbers"], &[])?;
+    expect_refusal(&process::run(&mut command, b"x")?, "exists already")?;
+    let mut command = place.writing("no/where", "stdin", &["numbers"], &[])?;
+    expect_refusal(&process::run(&mut command, b"x")?, "No such file")?;
+    expect_refusal(
+        &place.from("nothing", "", &[])?,
+        "config.json: open: No such file",
+    )?;
+    // Mistakes of the command line.
+    place.write("one", &["numbers"])?;
+    let one = place.path("one").display().to_string();
+    let mistakes: [&[&str]; 5] = [
+        &["--from", &one, "/bin/true"],
+        &["--from", &one, "--mem", "1G"],
+        &["--from", &one, "--rootfs", "/"],
+        &["--snapshot", "x", "/bin/true"],
+        &["--snapshot-at", "stdin", "/bin/true"],
+    ];
+    for mistake in mistakes {
+        let outcome = process::run(hartline::command("run")?.args(mistake), b"")?;
+        if outcome.code != 2 || outcome.stderr_text().lines().count() != 1 {
+            return Err(format!("{mistake:?}: {outcome:?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn too_late() -> Result<()> {
+    let place = Place::new()?;
+    let run = Run::new(&paths::busybox(), ["true"]);
+    for (at, what) in [
+        ("stdin", "before it read standard input"),
+        ("listen", "before it waited in accept"),
+        ("signal", "before hartline received SIGUSR2"),
+    ] {
+        let mut command = writing(&run, &place.path("one"), at, &[])?;
+        expect_refusal(&process::run(&mut command, b"")?, what)?;
+    }
+    match fs::read_dir(place.folder.path())?.next() {
+        None => Ok(()),
+        Some(entry) => Err(format!("{:?} is left", entry?.path()).into()),
+    }
+}
