@@ -110,6 +110,8 @@ static int lead(int terminal, int ready, sigset_t *hang_up) {
     if (setsid() < 0 || ioctl(terminal, TIOCSCTTY, 0) < 0) return 1;
     pid_t job = fork();
     if (job == 0) {
+        // nohup(1) ignores it for all its descendants.
+        signal(SIGHUP, SIG_DFL);
         sigprocmask(SIG_UNBLOCK, hang_up, NULL);
         for (;;) pause();
     }
