@@ -284,6 +284,10 @@ fn main() -> ExitCode {
     });
     suite.add_kvm("section headers cut off", without_sections);
     suite.add_kvm("damaged cache entries", cache::damaged_cache);
+    suite.add_kvm(
+        "damaged additions to cache entries",
+        cache::damaged_additions,
+    );
     suite.add_kvm("changes of what is known", cache::known_files);
     suite.add_kvm("many builds at once", cache::many_builds);
     suite.add_kvm("killed build", cache::killed_build);

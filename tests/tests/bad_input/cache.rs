@@ -2,7 +2,7 @@
 
 use super::{Place, check_good, check_refusal};
 use hartline_tests::elf::Elf;
-use hartline_tests::{Result, paths, process};
+use hartline_tests::{Result, hartline, paths, process};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -68,6 +68,50 @@ pub fn damaged_cache() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A damaged addition to a partial image is detected, not used, and removed; a good one stays.
+pub fn damaged_additions() -> Result<()> {
+    const COUNT: &str = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; echo $i";
+    let place = Place::new(&Elf::good()?)?;
+    let count = || -> Result<()> {
+        let mut command = hartline::command("run")?;
+        command.env("HARTLINE_CACHE", place.cache());
+        command.env(hartline::BASELINE, "auto");
+        command.arg(paths::busybox()).args(["sh", "-c", COUNT]);
+        match process::run(&mut command, b"")? {
+            outcome if outcome.code == 0 && outcome.stdout == b"30000\n" => Ok(()),
+            outcome => Err(format!("{outcome:?}").into()),
+        }
+    };
+    count()?;
+    let mut partial = place.cached()?;
+    partial.retain(|path| path.extension().is_some_and(|name| name == "partial"));
+    let additions: Vec<_> = (partial.iter())
+        .map(|path| path.with_extension("addition"))
+        .collect();
+    let image = fs::read(partial.first().ok_or("no partial image")?)?;
+    let mut changed = image.clone();
+    changed[image.len() / 2] ^= 0x41;
+    let damaged = [&[][..], &image[..image.len() / 2], &changed];
+    for (number, bytes) in damaged.into_iter().enumerate() {
+        for addition in &additions {
+            fs::write(addition, bytes)?;
+        }
+        count()
+            .map_err(|error| format!("damage {number}: {}", error.message().unwrap_or_default()))?;
+        if additions.iter().any(|addition| addition.exists()) {
+            return Err(format!("damage {number} is still in the cache").into());
+        }
+    }
+    for (addition, partial) in additions.iter().zip(&partial) {
+        fs::copy(partial, addition)?;
+    }
+    count()?;
+    match additions.iter().all(|addition| addition.exists()) {
+        true => Ok(()),
+        false => Err("a good addition was removed".into()),
+    }
 }
 
 /// A file and its translation are checked once. They are checked again when one of them or the
