@@ -305,6 +305,19 @@ impl<'a> Image<'a> {
     /// # Errors
     /// The first error found.
     pub fn open(bytes: &'a [u8]) -> Result<Self, ImageError> {
+        let image = Self::open_in_memory(bytes)?;
+        match checksum(bytes) == image.header.checksum {
+            true => Ok(image),
+            false => Err(ImageError::Checksum),
+        }
+    }
+
+    /// As [`open`](Self::open), for an image of this process's VM, which may have no checksum
+    /// ([`build_for_memory`]).
+    ///
+    /// # Errors
+    /// The first error found.
+    pub fn open_in_memory(bytes: &'a [u8]) -> Result<Self, ImageError> {
         let have = bytes.len() as u64;
         let needed = HEADER_SIZE;
         if have < needed {
@@ -328,9 +341,6 @@ impl<'a> Image<'a> {
         }
         let image = Self { bytes, header };
         image.check_layout()?;
-        if checksum(bytes) != header.checksum {
-            return Err(ImageError::Checksum);
-        }
         image.check_functions()?;
         let accesses: Vec<AccessEntry> = image.accesses().collect();
         check_accesses(

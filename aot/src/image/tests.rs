@@ -86,6 +86,7 @@ fn an_image_for_memory_has_no_checksum() {
     let bare = build_for_memory(&key, variant::NORMAL, 0x10000..0x10100, &linked).unwrap();
     assert_eq!(bare[80..], file[80..]);
     assert_eq!(Image::open(&bare).unwrap_err(), ImageError::Checksum);
+    assert_eq!(Image::open_in_memory(&bare).unwrap().functions().count(), 2);
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub fn locate(
 ) -> Option<Located> {
     let placed = outcome.images.placed_at(report.image)?;
     let bytes = placed.image.read().ok()?;
-    let image = Image::open(&bytes).ok()?;
+    let image = Image::open_in_memory(&bytes).ok()?;
     let in_code = report
         .image_offset
         .checked_sub(image.header().code_offset)?;

@@ -83,7 +83,7 @@ impl<'a> Ran<'a> {
     /// The code of these files.
     pub fn new(files: &'a Files) -> Self {
         let place = |(number, inode, bytes): &'a (u64, u32, Vec<u8>)| {
-            let image = Image::open(bytes).ok()?;
+            let image = Image::open_in_memory(bytes).ok()?;
             let own = image.functions().filter(|f| !f.is_dispatched());
             let window = IMAGE_BASE + number * IMAGE_STRIDE;
             Some(Placed {
