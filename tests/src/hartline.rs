@@ -280,3 +280,16 @@ pub fn statistic(outcome: &Outcome, key: &str) -> Result<String> {
     let value = value.ok_or_else(|| format!("no {key} in {text}"))?;
     Ok(value.trim_matches('"').to_owned())
 }
+
+/// Checks how many instructions were interpreted, according to `--stats=json`. With a seed of
+/// [`CHAOS`], some translated code is interpreted too, so any number is right then.
+///
+/// # Errors
+/// There were more than `limit`, or there is no such number.
+pub fn check_interpreted(outcome: &Outcome, limit: u64) -> Result<()> {
+    let count: u64 = statistic(outcome, "interpreted")?.parse()?;
+    match count <= limit || env::var_os(CHAOS).is_some() {
+        true => Ok(()),
+        false => Err(format!("{count} instructions were interpreted, not {limit} at most").into()),
+    }
+}

@@ -7,7 +7,6 @@ use hartline_tests::dynamic::{ANSWERS, Root};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, hartline, process};
-use std::env;
 use std::fs;
 use std::process::{Command, ExitCode};
 use std::sync::{Arc, OnceLock};
@@ -372,14 +371,7 @@ fn main() -> ExitCode {
         check_equal(&expected, &run.interpreted()?)?;
         // Unchanged libraries must not be interpreted, even if the result is right.
         let counted = run.hartline(&["--stats=json"])?;
-        let interpreted: u64 = hartline::statistic(&counted, "interpreted")?.parse()?;
-        // With a seed, some translated code is interpreted.
-        let is_perturbed = env::var_os(hartline::CHAOS).is_some();
-        match interpreted {
-            _ if is_perturbed => Ok(()),
-            1..100_000 => Ok(()),
-            _ => Err(format!("{interpreted} instructions were interpreted").into()),
-        }
+        hartline::check_interpreted(&counted, 100_000)
     });
     suite.add_kvm("libraries come and go beside threads", || {
         let root = libraries_root("threads-root")?;

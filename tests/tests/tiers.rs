@@ -199,9 +199,5 @@ fn converges(way: &str, baseline: &str) -> Result<()> {
     if outcome.code != 0 || outcome.stdout != native.stdout {
         return Err(format!("{outcome:?}, native {native:?}").into());
     }
-    let interpreted = number(&hartline::statistic(&outcome, "interpreted")?)?;
-    match interpreted < INSTRUCTIONS / 4 {
-        true => Ok(()),
-        false => Err(format!("{interpreted} instructions were interpreted").into()),
-    }
+    hartline::check_interpreted(&outcome, INSTRUCTIONS / 4)
 }

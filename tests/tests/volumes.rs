@@ -273,10 +273,7 @@ fn program_in_volume() -> Result<()> {
         let outcome = run.hartline(&["--stats=json", "--volume", &volume])?;
         expect(&outcome, 0, &format!("{expected}  /volume/data\n"))?;
         // Interpreted, the hash would take some ten million instructions.
-        let interpreted: u64 = hartline::statistic(&outcome, "interpreted")?.parse()?;
-        if interpreted > 1_000_000 {
-            return Err(format!("{interpreted} instructions were interpreted").into());
-        }
+        hartline::check_interpreted(&outcome, 1_000_000)?;
     }
     Ok(())
 }

@@ -349,13 +349,19 @@ mod tests {
     use crate::config::Config;
     use std::io::{Read, Write};
     use std::net::TcpStream as Stream;
+    use std::sync::atomic::{AtomicU16, Ordering};
 
-    /// Ports that are free now, one after the other, with a configuration that publishes them.
+    /// The next pair of ports to try. Each pair is tried once: the test for a free port binds it, which
+    /// would take it from another test for a moment.
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+
+    /// Ports that are free now, one after the other, with a configuration that publishes them. They are
+    /// below 32,768, where Linux starts to choose ports for clients.
     fn ports(settings: &str) -> (Ports, u16, Ledger) {
-        let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
-        let start = 20_000 + u16::try_from(std::process::id() % 20_000).unwrap();
-        let mut starts = (start..65_000).step_by(2);
-        let first = starts.find(|port| free(port) && free(&(port + 1))).unwrap();
+        let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+        let start = 20_000 + u16::try_from(std::process::id() % 3_000).unwrap() * 4;
+        let mut starts = std::iter::repeat_with(|| start + NEXT.fetch_add(2, Ordering::Relaxed));
+        let first = starts.find(|port| free(*port) && free(port + 1)).unwrap();
         let text = format!("publish_ports = '{first}-{}'\n{settings}", first + 1);
         let ledger = Ledger::default();
         let current = Current::new(toml::from_str::<Config>(&text).unwrap());
