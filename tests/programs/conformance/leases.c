@@ -183,7 +183,8 @@ static void executes(void) {
     GIVES(fcntl(fd, F_SETLEASE, F_WRLCK), 0);
     handle(SIGALRM, 0);
     CHILD_EXITS(0, {
-        struct itimerval soon = {.it_value.tv_usec = 20000};
+        // Again and again: the first may come before the call waits.
+        struct itimerval soon = {.it_value.tv_usec = 20000, .it_interval.tv_usec = 20000};
         setitimer(ITIMER_REAL, &soon, NULL);
         int result = execl("program", "program", "leases", "ends", NULL);
         _exit(result != -1 || errno != EINTR);

@@ -151,8 +151,9 @@ static void signals(void) {
         setitimer(ITIMER_REAL, &soon, NULL);
         GIVES(spin(), 1);
         CHECK(own.rseq_cs == 0);
-        // Another task may have aborted the section before.
-        while (calls < i) pause();
+        // Another task may have aborted the section before. The signal may come right after the
+        // comparison, so pause() could miss it.
+        while (calls < i) usleep(1000);
         if (i == 1) CHECK(seen_pc != 0);
     }
     // Outside of the section, only the pointer is removed.
