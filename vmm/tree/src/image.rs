@@ -7,7 +7,7 @@ use crate::packed::{Base, Extent, TreeImage};
 use crate::stamp::Stamp;
 use crate::storage::Storage;
 use crate::{MAX_LENGTH, Source};
-use hartline_abi::layout::PAGE_SIZE;
+use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use hartline_abi::{ABI_VERSION, tree as abi};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
@@ -109,6 +109,20 @@ impl Image {
         self.storage.extend(self.end, end)?;
         self.end = end;
         Ok(offset)
+    }
+
+    /// As [`reserve`](Self::reserve), for a file whose first bytes are shown from `source`, a multiple
+    /// of the page size. Both offsets have the same place in a huge page, so the file can be mapped
+    /// in huge pages. The base's bytes before the file fill the space in front of it; no inode refers
+    /// to them there.
+    pub fn reserve_shown(&mut self, size: u64, source: u64, path: &[u8]) -> Result<u64, TreeError> {
+        let lead = source.wrapping_sub(self.end) % HUGE_PAGE_SIZE;
+        if lead > source {
+            return self.reserve(size, path);
+        }
+        let start = self.reserve(size.saturating_add(lead), path)?;
+        self.show(start, source - lead, lead);
+        Ok(start + lead)
     }
 
     /// Copies exactly `size` bytes of `reader`. Pages of zeros stay holes. `Ok(None)`: the reader

@@ -66,7 +66,7 @@ impl Builder<'_> {
         let shown = Mapping::file(file.what, &base.file, base.length)?;
         let shown = self.add_read_only_slot(FilePart::Base, Arc::new(shown));
         for extent in &base.extents {
-            self.tables.map(
+            self.tables.map_largest(
                 address + extent.offset,
                 shown + extent.source,
                 extent.length,

@@ -87,6 +87,29 @@ impl<'a> PageTables<'a> {
         self.map_pages(address, gpa, length, permission, 2)
     }
 
+    /// As [`PageTables::map`], with 2 MiB pages where both addresses are multiples of 2 MiB.
+    ///
+    /// # Errors
+    /// As [`PageTables::map`].
+    pub fn map_largest(
+        &mut self,
+        address: u64,
+        gpa: u64,
+        length: u64,
+        permission: Permission,
+    ) -> Result<(), Error> {
+        let fits = address % HUGE_PAGE_SIZE == gpa % HUGE_PAGE_SIZE;
+        let head = (address.next_multiple_of(HUGE_PAGE_SIZE) - address).min(length);
+        let middle = (length - head) / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE;
+        if !fits || middle == 0 {
+            return self.map(address, gpa, length, permission);
+        }
+        self.map(address, gpa, head, permission)?;
+        self.map_huge(address + head, gpa + head, middle, permission)?;
+        let tail = head + middle;
+        self.map(address + tail, gpa + tail, length - tail, permission)
+    }
+
     /// Maps pages. `level` is the level of the leaves: 1 for 4 KiB, 2 for 2 MiB.
     fn map_pages(
         &mut self,
@@ -207,6 +230,43 @@ pub(crate) mod tests {
         assert_eq!(rights(&ram, 3 << 40), Some((true, false)));
         assert_eq!(rights(&ram, 7 << 40), None);
         assert!(walk(&ram, 7 << 40).is_some());
+    }
+
+    #[test]
+    fn the_largest_pages_that_fit_are_used() {
+        const GPA: u64 = 0x1_0000_0000;
+        let ram = Mapping::anonymous("test", 2 << 20).unwrap();
+        let mut tables = PageTables::new(&ram, 1 << 20);
+        let is_huge = |address| walk(&ram, address).unwrap().1 & HUGE != 0;
+        for (number, (start, length, huge)) in [
+            (0x1f_f000, 0x40_2000, true),
+            (0x20_0000, 0x20_0000, true),
+            (0x20_0000, 0x1f_f000, false),
+            (0x1f_f000, 0x20_0000, false),
+            (0x1f_f000, 0x1000, false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let address = ((number as u64 + 1) << 30) + start;
+            let gpa = GPA + start;
+            tables
+                .map_largest(address, gpa, length, Permission::Read)
+                .unwrap();
+            for at in (0..length).step_by(0x1000) {
+                assert_eq!(walk(&ram, address + at).unwrap().0, gpa + at);
+            }
+            for outside in [address - 0x1000, address + length] {
+                assert_eq!(walk(&ram, outside), None);
+            }
+            let middle = address.next_multiple_of(HUGE_PAGE_SIZE);
+            assert_eq!(walk(&ram, middle).is_some() && is_huge(middle), huge);
+        }
+        // The addresses have different places in their huge pages.
+        tables
+            .map_largest(8 << 30, GPA + 0x1000, 0x80_0000, Permission::Read)
+            .unwrap();
+        assert!(!is_huge((8 << 30) + 0x20_0000));
     }
 
     #[test]

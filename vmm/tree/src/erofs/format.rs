@@ -5,6 +5,7 @@
 
 use crate::MAX_LENGTH;
 use crate::error::{TreeError, show};
+use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
@@ -111,6 +112,15 @@ pub(super) struct Piece {
     pub source: Option<u64>,
     /// Bytes.
     pub length: u64,
+}
+
+impl Piece {
+    /// The place in the image of the first piece of a file, if whole huge pages can show it.
+    pub fn huge_source(&self) -> Option<u64> {
+        let source = self.source.filter(|from| from.is_multiple_of(PAGE_SIZE))?;
+        let end = source.checked_add(self.length)? / HUGE_PAGE_SIZE;
+        (self.at == 0 && end > source.div_ceil(HUGE_PAGE_SIZE)).then_some(source)
+    }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u32 {

@@ -169,7 +169,10 @@ impl TreeBuilder {
     ) -> Result<Content, TreeError> {
         let pieces = packing.image.pieces(inode)?;
         let size = inode.size;
-        let offset = self.image.reserve(size, name)?;
+        let offset = match pieces.first().and_then(Piece::huge_source) {
+            Some(source) => self.image.reserve_shown(size, source, name)?,
+            None => self.image.reserve(size, name)?,
+        };
         let error = |action, error: io::Error| TreeError::host(packing.path, action)(error);
         let source = Source {
             path: name,

@@ -3,6 +3,7 @@
 use super::format::Image;
 use crate::tests::{assert_same, count_below, mtime_nsec, read_back, sample};
 use crate::{TreeBuilder, TreeError, TreeImage};
+use hartline_abi::layout::HUGE_PAGE_SIZE;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -75,6 +76,42 @@ fn what_mkfs_makes_is_read() {
         let copied = packed.file().unwrap().metadata().unwrap().blocks() * 512;
         assert!(copied < 100_000, "{options:?}: {copied} bytes");
     }
+}
+
+#[test]
+fn long_files_can_be_mapped_in_huge_pages() {
+    const LENGTH: usize = (7 << 20) + 1234;
+    let root = tempfile::tempdir().unwrap();
+    let contents = |seed| count_bytes(seed).take(LENGTH).collect::<Vec<u8>>();
+    for seed in 0..3 {
+        fs::write(root.path().join(format!("long{seed}")), contents(seed)).unwrap();
+        fs::write(root.path().join(format!("short{seed}")), [seed; 5000]).unwrap();
+    }
+    let packed = pack(&image_of(root.path(), &[])).unwrap();
+    let tree = read_back(&packed);
+    for seed in 0..3 {
+        assert!(tree[&format!("/long{seed}")].data == contents(seed));
+        assert_eq!(tree[&format!("/short{seed}")].data, [seed; 5000]);
+    }
+    let extents = &packed.base().unwrap().extents;
+    let whole = extents.iter().map(|extent| {
+        let fits = extent.offset % HUGE_PAGE_SIZE == extent.source % HUGE_PAGE_SIZE;
+        let pages = (extent.offset + extent.length) / HUGE_PAGE_SIZE;
+        match fits {
+            true => pages.saturating_sub(extent.offset.div_ceil(HUGE_PAGE_SIZE)),
+            false => 0,
+        }
+    });
+    // Each file has at least two; mkfs.erofs may place the first one right at the start.
+    assert!(whole.sum::<u64>() >= 4, "{extents:?}");
+    // What is before a file is not copied.
+    let copied = packed.file().unwrap().metadata().unwrap().blocks() * 512;
+    assert!(copied < 100_000, "{copied} bytes");
+}
+
+/// Bytes that differ between files and within them.
+fn count_bytes(seed: u8) -> impl Iterator<Item = u8> {
+    (0_u64..).map(move |n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ seed)
 }
 
 #[test]

@@ -267,8 +267,8 @@ fn tell(client: &Client, before: Before) {
 fn patience(length: usize) -> u64 {
     /// Six times the bytes of a file whose control flow is recovered between two samples (10 ms).
     const BYTES_PER_SAMPLE: u64 = 480 << 10;
-    /// A quarter of a second.
-    const MOST: u64 = 25;
+    /// A second.
+    const MOST: u64 = 100;
     SAMPLE * (length as u64 / BYTES_PER_SAMPLE).clamp(1, MOST)
 }
 
