@@ -116,7 +116,11 @@ impl Image {
     /// in huge pages. The base's bytes before the file fill the space in front of it; no inode refers
     /// to them there.
     pub fn reserve_shown(&mut self, size: u64, source: u64, path: &[u8]) -> Result<u64, TreeError> {
-        let lead = source.wrapping_sub(self.end) % HUGE_PAGE_SIZE;
+        let mut lead = source.wrapping_sub(self.end) % HUGE_PAGE_SIZE;
+        if lead < source % HUGE_PAGE_SIZE {
+            // The file's first bytes are in a huge page too.
+            lead += HUGE_PAGE_SIZE;
+        }
         if lead > source {
             return self.reserve(size, path);
         }

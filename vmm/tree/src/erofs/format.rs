@@ -119,7 +119,7 @@ impl Piece {
     pub fn huge_source(&self) -> Option<u64> {
         let source = self.source.filter(|from| from.is_multiple_of(PAGE_SIZE))?;
         let end = source.checked_add(self.length)? / HUGE_PAGE_SIZE;
-        (self.at == 0 && end > source.div_ceil(HUGE_PAGE_SIZE)).then_some(source)
+        (self.at == 0 && end > source / HUGE_PAGE_SIZE).then_some(source)
     }
 }
 
