@@ -211,6 +211,13 @@ impl Daemon {
         children
     }
 
+    /// Returns the jailed processes that pack or translate.
+    pub fn workers(&self) -> Vec<u32> {
+        let mut jailed = self.jailed();
+        jailed.retain(|&process| is_ended_first(process));
+        jailed
+    }
+
     /// Waits until the daemon's first process has ended. Result: its exit status.
     ///
     /// # Errors
@@ -402,6 +409,12 @@ impl Daemon {
             }
         }
     }
+}
+
+/// Whether the kernel ends a process before others if the host has no memory left.
+pub fn is_ended_first(pid: u32) -> bool {
+    let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"));
+    score.is_ok_and(|score| score.trim() == "1000")
 }
 
 /// Returns the processes that have a file of a directory open.

@@ -112,6 +112,7 @@ const TESTS: &[(&str, Test)] = &[
     ("place of programs in volumes", place::in_volumes),
     ("place of programs of hartline run", place::of_run),
     ("run before the translation", kept::before_the_translation),
+    ("workers that are killed", kept::killed_workers),
     ("garbage collection", kept::garbage_collection),
     ("volumes", volumes::volumes),
     ("volumes of others", volumes::of_others),

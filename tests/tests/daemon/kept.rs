@@ -190,6 +190,63 @@ pub fn before_the_translation() -> Result<()> {
     Ok(())
 }
 
+/// A worker that is killed is followed by another; if they are all killed, the program runs
+/// without its translation until one is left alone.
+pub fn killed_workers() -> Result<()> {
+    let daemon = Daemon::start("pool = 1\ncollect_every_s = 1")?;
+    let path = compile::programs(compile::VARIANTS[1])?
+        .display()
+        .to_string();
+    let kill = |pid: u32| {
+        // SAFETY: no memory is involved. A process that has ended since is not reused this soon.
+        unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) == 0 }
+    };
+    let pushed = client(
+        &daemon,
+        &["push", "--no-wait", "--name", "killed", &path],
+        "",
+    )?;
+    check("pushed", pushed.status.success(), &pushed)?;
+    let program = || daemon.request("GET", "/v1/programs/killed", b"");
+    let is_ready = || {
+        program()
+            .is_ok_and(|found| found.text("state") == "ready" && found.text("problem").is_empty())
+    };
+    until(|| daemon.workers().into_iter().any(kill))?;
+    until(is_ready).map_err(|_| format!("{:?}, {}", program(), daemon.log()))?;
+    let log = daemon.log();
+    check(
+        "one was killed",
+        log.contains("the worker was killed"),
+        &log,
+    )?;
+
+    let path = compile::service()?.display().to_string();
+    let is_killed = || program().is_ok_and(|found| found.text("problem") == "worker-killed");
+    daemon
+        .request("DELETE", "/v1/programs/killed", b"")?
+        .expect(204)?;
+    let pushed = client(
+        &daemon,
+        &["push", "--no-wait", "--name", "killed", &path],
+        "",
+    )?;
+    check("pushed again", pushed.status.success(), &pushed)?;
+    until(|| {
+        for worker in daemon.workers() {
+            kill(worker);
+        }
+        is_killed()
+    })?;
+    until(is_ready).map_err(|_| format!("{:?}, {}", program(), daemon.log()))?;
+    let outcome = run(&daemon, &json!({ "program": "killed" }))?;
+    check(
+        "its output",
+        outcome["stdout"]["text"] == "hello, world\n",
+        &outcome,
+    )
+}
+
 pub fn garbage_collection() -> Result<()> {
     let daemon = Daemon::start(
         "pool = 1\ncollect_every_s = 1\nkeep_runs_s = 2\nkeep_machines_s = 2\n\

@@ -2,7 +2,7 @@
 
 use super::Test;
 use super::neighbour::Scene;
-use hartline_tests::daemon::until;
+use hartline_tests::daemon::{is_ended_first, until};
 use hartline_tests::{Result, compile, paths};
 use serde_json::Value;
 use std::fs;
@@ -45,19 +45,13 @@ fn get(scene: &Scene, key: &str, path: &str) -> Result<Value> {
     Ok(scene.request(key, "GET", path, b"")?.expect(200)?.json())
 }
 
-/// Whether the kernel ends a process before others if the host has no memory left.
-fn is_ended_first(pid: u32) -> bool {
-    let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"));
-    score.is_ok_and(|score| score.trim() == "1000")
-}
-
 /// Many long translations at once do not delay the neighbour.
 fn many_translations() -> Result<()> {
     let scene = Scene::start("pool = 2")?;
     let begun = (0..UPLOADS).map(|number| begin(&scene, number));
     let attacks = begun.collect::<Result<Vec<String>>>()?;
     // If the host runs out of memory, the kernel ends the translator and no VMM.
-    until(|| scene.daemon.jailed().into_iter().any(is_ended_first))?;
+    until(|| !scene.daemon.workers().is_empty())?;
     let service = scene.daemon.service()?;
     if is_ended_first(service) || scene.daemon.jailed().into_iter().all(is_ended_first) {
         return Err("the kernel would not end a translator before others".into());
@@ -80,7 +74,7 @@ fn many_translations() -> Result<()> {
     }
     // A translation of busybox takes many times as long.
     let deleted = Instant::now();
-    until(|| !scene.daemon.jailed().into_iter().any(is_ended_first))?;
+    until(|| scene.daemon.workers().is_empty())?;
     let took = deleted.elapsed();
     println!("the translator of deleted programs ended after {took:?}");
     if took > Duration::from_secs(5) {

@@ -24,6 +24,8 @@ pub(super) const STORAGE_FULL: &str = "storage-full";
 pub(super) const STORAGE_QUOTA: &str = "storage-quota";
 /// Code of missing translations because the tenant has used up its processor time for them.
 pub(super) const TRANSLATION_BUDGET: &str = "translation-budget";
+/// Code of failures because the worker was killed again and again.
+pub(super) const WORKER_KILLED: &str = "worker-killed";
 
 /// A problem.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

@@ -214,6 +214,17 @@ impl Jailed {
         self.known().is_ok_and(Process::is_out_of_memory)
     }
 
+    /// Whether the process was killed for no reason of its own: by the kernel, because the host had
+    /// no memory left, or by the operator.
+    pub async fn was_killed(&self) -> bool {
+        let Some(process) = &self.process else {
+            return false;
+        };
+        let ended = tokio::time::timeout(LAST_BREATH, process.ended()).await;
+        let process = process.process();
+        ended.is_ok() && process.ended_by() == Some(libc::SIGKILL) && !process.is_out_of_memory()
+    }
+
     /// The violation of its jail that ended the process, if one did. It is logged with the name
     /// `process_name`, and counted. `reported` is the report of the process itself.
     pub async fn violation(

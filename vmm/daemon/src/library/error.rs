@@ -1,6 +1,6 @@
 //! Errors of preparing or using a program.
 
-use crate::problem::{STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET};
+use crate::problem::{STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET, WORKER_KILLED};
 use crate::store::StoreError;
 use std::io;
 use std::time::Duration;
@@ -40,6 +40,12 @@ pub enum LibraryError {
     /// The tenant has used up its processor time for translations.
     #[error("the tenant has used its CPU time for translations (translation_budget_s)")]
     Budget,
+    /// A worker was killed for no reason of its own.
+    #[error("{what}: the worker was killed (did the host run out of memory?)")]
+    Killed {
+        /// The job.
+        what: &'static str,
+    },
     /// The program was deleted during the work.
     #[error("the program was deleted")]
     Gone,
@@ -68,6 +74,7 @@ impl LibraryError {
             Self::Store(error) if error.is_full() => STORAGE_FULL,
             Self::Quota { .. } | Self::Store(StoreError::Quota { .. }) => STORAGE_QUOTA,
             Self::Budget => TRANSLATION_BUDGET,
+            Self::Killed { .. } => WORKER_KILLED,
             Self::Gone | Self::Host { .. } | Self::Store(_) => "internal",
         }
     }

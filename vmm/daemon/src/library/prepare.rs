@@ -5,7 +5,7 @@ use super::queue::Lane;
 use super::shelf::allocated;
 use super::{Library, LibraryError, Name, PACKING, lock, normal};
 use crate::jailed::protocol::{ElfFile, FromWorker, MAX_AHEAD, WorkerJob};
-use crate::problem::{STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET};
+use crate::problem::{STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET, WORKER_KILLED};
 use crate::store::{Program, ProgramState, Storage, StoreError};
 use hartline_jail::MAX_WORKER_FILE;
 use std::collections::BTreeMap;
@@ -18,7 +18,12 @@ const WHAT: &str = "keeping the tree";
 /// The pause before a failed database update is retried.
 const NOTE_AGAIN: Duration = Duration::from_secs(2);
 /// Problems that can pass by themselves, the most important one first.
-const PASSING: [&str; 3] = [STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET];
+const PASSING: [&str; 4] = [
+    STORAGE_FULL,
+    STORAGE_QUOTA,
+    TRANSLATION_BUDGET,
+    WORKER_KILLED,
+];
 
 impl Library {
     /// Resumes the programs that were not ready when the daemon ended, and those that an earlier

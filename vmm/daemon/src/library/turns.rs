@@ -91,6 +91,11 @@ impl Turn {
         &self.tenant
     }
 
+    /// The processor time that was used so far.
+    pub(super) fn used(&self) -> Duration {
+        self.used
+    }
+
     /// Notes the processor time that was used so far.
     pub(super) fn note(&mut self, used: Duration) {
         self.used = self.used.max(used);

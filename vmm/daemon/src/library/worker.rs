@@ -16,6 +16,9 @@ use tokio::time::MissedTickBehavior;
 /// Period of the checks of a worker's processor time.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Most workers that try a job, one after another.
+const ATTEMPTS: u32 = 3;
+
 /// The time limit of a job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limit {
@@ -57,14 +60,32 @@ impl Meter {
 pub(super) type Answer = (FromWorker, Option<File>);
 
 impl Library {
-    /// Makes a worker do a job on a file.
+    /// Makes a worker do a job on a file. If it is killed by something that is not its own fault,
+    /// another one tries.
     pub(super) async fn work(
+        &self,
+        turn: &mut Turn,
+        job: (&WorkerJob, &File),
+        limit: (&'static str, Limit),
+        progress: impl Fn((usize, usize)) + Send + Sync,
+    ) -> Result<Answer, LibraryError> {
+        for _ in 1..ATTEMPTS {
+            match self.attempt(turn, job, limit, &progress).await {
+                Err(error @ LibraryError::Killed { .. }) => tracing::warn!("{error}"),
+                done => return done,
+            }
+        }
+        self.attempt(turn, job, limit, &progress).await
+    }
+
+    async fn attempt(
         &self,
         turn: &mut Turn,
         (job, input): (&WorkerJob, &File),
         (what, limit): (&'static str, Limit),
-        progress: impl Fn((usize, usize)) + Send + Sync,
+        progress: &(impl Fn((usize, usize)) + Send + Sync),
     ) -> Result<Answer, LibraryError> {
+        let before = turn.used();
         let message = serde_json::to_vec(job).map_err(|error| host(what)(error.into()))?;
         let tenant = turn.tenant().to_owned();
         let worker = self.launcher.start(Start::Worker { tenant }).await;
@@ -92,7 +113,7 @@ impl Library {
                 answer = &mut conversation => break Some(answer),
                 _ = looks.tick() => {
                     let used = meter.used();
-                    turn.note(used);
+                    turn.note(before + used);
                     let is_late = meter.start.elapsed() > limit.elapsed();
                     if is_late || used > limit.processor_time() {
                         break None;
@@ -100,7 +121,7 @@ impl Library {
                 }
             }
         };
-        turn.note(meter.used());
+        turn.note(before + meter.used());
         // Dropping the meter ends the worker. Messages that it has sent can still be received.
         let time = limit.time;
         match answer {
@@ -112,6 +133,7 @@ impl Library {
                 let is_file = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
                 Ok((answer, file.filter(is_file)))
             }
+            Some(Err(_)) if meter.worker.was_killed().await => Err(LibraryError::Killed { what }),
             Some(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 let process_name = format!("a worker ({what})");
                 let message = match meter

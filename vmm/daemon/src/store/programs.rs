@@ -62,8 +62,9 @@ pub struct Program {
     /// The error; empty if there is none.
     pub message: String,
     /// Stable code of the error: `bad-upload`, `too-slow`, `storage-full`, `storage-quota`,
-    /// `translation-budget` or `internal`; empty if there is none. After `storage-full`,
-    /// `storage-quota` and `translation-budget` the daemon tries again later.
+    /// `translation-budget`, `worker-killed` or `internal`; empty if there is none. After
+    /// `storage-full`, `storage-quota`, `translation-budget` and `worker-killed` the daemon tries
+    /// again later.
     pub problem: String,
     /// Inodes of the files that are translated.
     #[serde(skip)]
