@@ -2,6 +2,7 @@
 
 use hartline_tests::compare::Run;
 use hartline_tests::compile::{self, VARIANTS, Variant};
+use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, hartline};
@@ -16,6 +17,7 @@ const STRIPPED: Variant = VARIANTS[2];
 fn main() -> ExitCode {
     let mut suite = Suite::new();
     suite.add_kvm("profile: functions and their callers", named);
+    suite.add_kvm("profile: first run", first_run);
     suite.add_kvm("profile: stripped program", stripped);
     suite.add_kvm("profile: interpreted", interpreted);
     suite.add_kvm("perf map: every function once", perf_map);
@@ -30,10 +32,14 @@ struct Profile {
 
 /// Runs a program with `--profile` and reads the file, checking it against speedscope's schema.
 fn profile(run: &Run, options: &[&str]) -> Result<Profile> {
+    profile_of(|file| run.hartline(&[options, &["--profile", file]].concat()))
+}
+
+/// As [`profile`], of what `run` does with the path of the file.
+fn profile_of(run: impl FnOnce(&str) -> Result<Outcome>) -> Result<Profile> {
     let folder = Scratch::new()?;
     let file = folder.path().join("profile.json");
-    let path = file.to_string_lossy().into_owned();
-    let outcome = run.hartline(&[options, &["--profile", &path]].concat())?;
+    let outcome = run(&file.to_string_lossy())?;
     if outcome.code != 0 {
         return Err(format!("{outcome:?}").into());
     }
@@ -112,6 +118,25 @@ fn named() -> Result<()> {
         true => Ok(()),
         false => Err(format!("no whole stack: {:?}", profile.shares).into()),
     }
+}
+
+/// In a first run, functions run in images that are only in memory, mostly the baseline
+/// translator's. They have names too.
+fn first_run() -> Result<()> {
+    let cache = Scratch::new()?;
+    let program = compile::programs(O2)?;
+    let profile = profile_of(|file| {
+        let mut command = hartline::command("run")?;
+        command.env("HARTLINE_CACHE", cache.path());
+        command.args(["--baseline", "only", "--profile", file, "--"]);
+        command.arg(&program).args(["hotspots", "8000"]);
+        process::run(&mut command, b"")
+    })?;
+    profile.has_samples(200)?;
+    for (function, share) in [("three_quarters", 0.75), ("one_quarter", 0.25)] {
+        profile.check(&[function], share)?;
+    }
+    Ok(())
 }
 
 /// Without symbols, functions are named after their addresses.

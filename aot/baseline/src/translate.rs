@@ -17,14 +17,20 @@ pub fn translate(region: &Region<'_>, features: &Features) -> Result<Translation
     let sweep = Sweep::of(region);
     let mut emitter = Emitter::new(region, &sweep, *features);
     let mut entries = Vec::new();
+    let mut continues = false;
     for (index, found) in sweep.found.iter().enumerate() {
         let slot = found.slot as usize;
         let pc = region.address(slot);
+        let is_function = sweep.facts[slot].has(Facts::FUNCTION);
+        if is_function && !continues {
+            // All code of a function is between its entry and the next one: profiles and perf find
+            // its name by that.
+            emitter.emit_stubs();
+        }
         if let Some(label) = emitter.begin(slot) {
-            let is_function = sweep.facts[slot].has(Facts::FUNCTION);
             entries.push((pc, label, is_function));
         }
-        let continues = match &found.kind {
+        continues = match &found.kind {
             Kind::Legal(instruction) => emitter.emit(pc, instruction),
             Kind::Illegal => {
                 emitter.emit_illegal(pc);

@@ -121,14 +121,15 @@ impl Emitter<'_> {
         self.emit_illegal(pc);
     }
 
-    /// Emits all stubs.
-    pub(super) fn emit_stubs(&mut self) {
+    /// Emits the stubs that were added so far. Execution must not come here from the code before.
+    pub fn emit_stubs(&mut self) {
         let mut next = 0;
         while let Some(&stub) = self.stubs.get(next) {
             next += 1;
             self.asm.bind(stub.label);
             self.emit_stub(&stub);
         }
+        self.stubs.clear();
     }
 
     fn emit_stub(&mut self, stub: &Stub) {

@@ -124,9 +124,12 @@ impl<'a> Ran<'a> {
             let host = address.checked_sub(placed.address)?;
             let (function, size) = placed.unwinder.frame(host)?;
             let adapter = placed.is_adapter(&function);
-            let place = (placed.inode, function.address());
+            // The baseline translator's code is entered in the middle of functions too.
+            let entry = function.address();
+            let symbols = self.symbols.get(&placed.inode);
+            let start = symbols.and_then(|symbols| symbols.containing(entry));
             Some(Frame {
-                function: (!adapter).then_some(place),
+                function: (!adapter).then_some((placed.inode, start.unwrap_or(entry))),
                 size,
             })
         })
