@@ -14,7 +14,7 @@ pub mod trigger {
     /// When no task can run for the first time while a task waits in `accept`, `epoll_wait`, `poll`
     /// or `select`.
     pub const LISTEN: u32 = 2;
-    /// At the first [`SIGNAL`](super::SIGNAL) from outside.
+    /// At each [`SIGNAL`](super::SIGNAL) from outside.
     pub const SIGNAL: u32 = 3;
 }
 

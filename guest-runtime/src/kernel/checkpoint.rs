@@ -26,7 +26,7 @@ const A7: usize = 17;
 pub(crate) struct Checkpoint {
     /// One of [`trigger`].
     trigger: u32,
-    /// The trigger was reached: there is one checkpoint only.
+    /// The trigger was reached: only signals make more than one checkpoint.
     is_reached: bool,
     /// The checkpoint must be made before a task runs.
     is_due: bool,
@@ -56,9 +56,7 @@ impl Checkpoint {
     /// Whether a signal from outside is for the checkpoint, which is due then, and not for the program.
     pub fn takes(&mut self, signal: u8) -> bool {
         let is_request = self.trigger == trigger::SIGNAL && signal == SIGNAL;
-        if is_request {
-            self.reach();
-        }
+        self.is_due |= is_request;
         is_request
     }
 }
@@ -135,6 +133,7 @@ impl Kernel {
         seed.copy_from_slice(&boot.seed[32..]);
         self.random = Random::new(seed, Some(self.host));
         self.streams.restart();
+        self.spawned.restart(self.host);
         self.checkpoint = Checkpoint::new(boot.checkpoint);
         self.interpret_only = boot.interpret_only != 0;
         self.watches |= boot.strace != 0;

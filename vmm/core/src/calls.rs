@@ -345,11 +345,10 @@ impl Calls {
         Ok(Ok(0))
     }
 
-    /// [`Operation::Checkpoint`]. There is one snapshot, also if the guest makes more checkpoints.
+    /// [`Operation::Checkpoint`]. There may be more checkpoints than snapshots.
     fn checkpoint(&mut self, args: &[u64; 6]) -> Result<i64, Errno> {
-        let capture = self.capture.take().ok_or(libc::ENOSYS)?;
-        let then = capture.request.then;
-        let is_written = capture.write(args[0]);
+        let capture = self.capture.as_mut().ok_or(libc::ENOSYS)?;
+        let (is_written, then) = capture.write(args[0]).ok_or(libc::ENOSYS)?;
         if then == Then::End {
             self.control.stop(Stop::Snapshot { is_written });
         }

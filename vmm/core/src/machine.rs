@@ -13,7 +13,7 @@ use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
 use crate::report::{Program, Verdict, judge};
 use crate::run::{End, Ended, Running, TakeStatistics};
-use crate::snapshot::{self, Capture, Machine, Snapshot, Source};
+use crate::snapshot::{self, Capture, Due, Machine, Requests, Snapshot, Source};
 use crate::spawn::Spawner;
 use crate::supervisor;
 use crate::tree::TreeImage;
@@ -110,6 +110,9 @@ pub struct Settings<'a> {
     pub spawner: Option<Arc<dyn Spawner>>,
     /// A snapshot to write. It needs one vCPU, and no other devices than every VM has.
     pub snapshot: Option<snapshot::Request>,
+    /// Takes requests for snapshots while the VM runs; `None`: nobody makes any. It needs what a
+    /// snapshot needs, and excludes `snapshot`.
+    pub snapshots: Option<Arc<dyn Requests>>,
     /// The snapshot that the VM continues, with the RAM, the tree and the vCPU that it had; `None`: a
     /// program starts.
     pub from: Option<&'a Snapshot>,
@@ -148,13 +151,14 @@ impl<'a> Settings<'a> {
             output_limit: u64::MAX,
             spawner: None,
             snapshot: None,
+            snapshots: None,
             from: None,
         }
     }
 
     /// Fails if a snapshot is written or continued and the VM has state outside RAM.
     fn check_snapshot(&self) -> Result<(), snapshot::Error> {
-        if self.snapshot.is_none() && self.from.is_none() {
+        if self.snapshot.is_none() && self.snapshots.is_none() && self.from.is_none() {
             return Ok(());
         }
         let parts = [
@@ -163,7 +167,11 @@ impl<'a> Settings<'a> {
             (!self.devices.disks.is_empty(), "block devices"),
             (self.devices.sockets.is_some(), "a vsock device"),
             (!self.volumes.is_empty(), "volumes"),
-            (self.spawner.is_some(), "processes of the host"),
+            // Who takes requests knows whether there are such processes.
+            (
+                self.snapshot.is_some() && self.spawner.is_some(),
+                "processes of the host",
+            ),
             (
                 self.chaos != chaos::Settings::default(),
                 "a seeded schedule or checks",
@@ -419,9 +427,17 @@ fn prepare<'a>(
         devices => Some(Lines::new(&vm, devices, settings.cpus)?),
     };
     let is_traced = settings.trace.is_some();
-    let capture = settings.snapshot.as_ref().map(|request| Capture {
-        request: request.clone(),
+    let (due, trigger) = match (&settings.snapshot, &settings.snapshots) {
+        (Some(request), _) => {
+            let trigger = request.trigger.number();
+            (Some(Due::Once(Some(request.clone()))), trigger)
+        }
+        (None, Some(requests)) => (Some(Due::Requested(Arc::clone(requests))), trigger::SIGNAL),
+        (None, None) => (None, trigger::NONE),
+    };
+    let capture = due.map(|due| Capture {
         source: source(&settings, &guest),
+        due,
     });
     let outputs = outputs(settings.outputs, settings.trace)?;
     let clock = boot::write(
@@ -440,7 +456,7 @@ fn prepare<'a>(
             settings.interpret_only,
             settings.variant,
             is_traced,
-            (settings.snapshot.as_ref()).map_or(trigger::NONE, |request| request.trigger.number()),
+            trigger,
         ),
         settings.from.map(|from| from.machine().monotonic_ns),
     )?;

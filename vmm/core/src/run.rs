@@ -13,7 +13,7 @@ use crate::live::LiveCounters;
 use crate::platform::{self, CounterFile, Counters, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
-use crate::snapshot::{Capture, Trigger};
+use crate::snapshot::{Capture, Checkpoint, Due};
 use crate::spawn::Spawner;
 use crate::timers::{self, GuestClock, Times};
 use crate::waits;
@@ -105,7 +105,7 @@ pub(crate) struct Running<'a> {
     pub confine: Option<Arc<dyn Confine>>,
     /// Starts processes in the VM.
     pub spawner: Option<Arc<dyn Spawner>>,
-    /// Writes a snapshot at the guest's checkpoint.
+    /// Writes snapshots at the guest's checkpoints.
     pub capture: Option<Capture>,
 }
 
@@ -124,8 +124,9 @@ impl Running<'_> {
         let control = Arc::new(Control::new(self.vcpus.len())?);
         let done = Event::new().map_err(failed("eventfd"))?;
         // Before any thread starts, because all threads must have them blocked.
-        let set = SignalSet::block(self.statistics.is_some(), takes_snapshot(&self.capture))
-            .map_err(failed("signalfd"))?;
+        let by_signal = self.capture.as_ref().is_some_and(Capture::is_by_signal);
+        let set =
+            SignalSet::block(self.statistics.is_some(), by_signal).map_err(failed("signalfd"))?;
         let reach = Reach {
             ram: Arc::clone(&self.ram),
             shared: Arc::clone(&self.shared),
@@ -189,6 +190,9 @@ impl Running<'_> {
             }
             None => None,
         };
+        if let Some(Due::Requested(requests)) = self.capture.as_ref().map(|capture| &capture.due) {
+            requests.connect(Checkpoint::new(&reach));
+        }
         let calls = Calls::new(
             Arc::clone(&self.shared),
             Arc::clone(&control),
@@ -271,12 +275,6 @@ impl Running<'_> {
             volume_requests: volume_requests.load(Ordering::Relaxed),
         })
     }
-}
-
-/// Whether a signal requests the snapshot.
-fn takes_snapshot(capture: &Option<Capture>) -> bool {
-    let capture = capture.as_ref();
-    capture.is_some_and(|capture| capture.request.trigger == Trigger::Signal)
 }
 
 /// Signals an event when it is dropped, also in a panic, so that no waiting thread waits for ever.

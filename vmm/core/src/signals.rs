@@ -2,8 +2,9 @@
 
 use crate::calls::wait_for;
 use crate::control::{Control, Stop};
+use crate::interrupts::Reach;
 use crate::kick;
-use crate::platform::Mapping;
+use crate::platform::{self, Mapping};
 use crate::signal_fd::{SignalFd, change_mask, sigset};
 use crate::timers::{self, Times};
 use hartline_abi::boot::Shared;
@@ -204,14 +205,27 @@ impl<'a> Signals<'a> {
         signals.is_ok_and(|s| s.load(Ordering::SeqCst) & bit(signal) != 0)
     }
 
-    /// Sets the signal's bit, kicks the harts, and wakes a host call.
-    fn pass(&self, signal: i32) -> Result<(), crate::platform::Error> {
-        let signals = self.shared.atomic_u64(offset_of!(Shared, signals) as u64)?;
-        signals.fetch_or(bit(signal), Ordering::SeqCst);
-        kick::all(&self.shared, &self.ram, Pending::Signal);
-        self.control.wake();
-        Ok(())
+    fn pass(&self, signal: i32) -> Result<(), platform::Error> {
+        pass((&self.ram, &self.shared, &self.control), signal)
     }
+}
+
+/// Sets the bit of a signal for the guest, kicks the harts, and wakes a host call.
+fn pass(
+    (ram, shared, control): (&Mapping, &Mapping, &Control),
+    signal: i32,
+) -> Result<(), platform::Error> {
+    let signals = shared.atomic_u64(offset_of!(Shared, signals) as u64)?;
+    signals.fetch_or(bit(signal), Ordering::SeqCst);
+    kick::all(shared, ram, Pending::Signal);
+    control.wake();
+    Ok(())
+}
+
+/// Makes the guest come to a checkpoint, if signals do so ([`checkpoint::trigger::SIGNAL`]).
+pub(crate) fn request_checkpoint(reach: &Reach) {
+    // Fails only if the shared pages have no room for their own fields.
+    let _: Result<(), _> = pass((&reach.ram, &reach.shared, &reach.control), SNAPSHOT);
 }
 
 /// The bit of a signal in [`Shared::signals`].

@@ -78,6 +78,11 @@ impl Spawned {
         }
     }
 
+    /// Continues in another VM, whose host has started no processes yet.
+    pub fn restart(&mut self, host: Host) {
+        self.device = SpawnDevice::of(host);
+    }
+
     /// Whether the host may start processes.
     #[must_use]
     pub fn is_possible(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Writing a snapshot: into a directory beside its place, which is renamed when it is complete.
 
 use super::config::{self, Base, Config, Digest, Machine, Part, Tree, VERSION};
-use super::{BASE, CONFIG, Error, MEMORY, TREE, Trigger};
+use super::{BASE, CONFIG, Error, MEMORY, Requests, TREE, Trigger, stream};
 use crate::platform::Mapping;
 use crate::tree::{self, TreeImage};
 use hartline_abi::ABI_VERSION;
@@ -95,7 +95,7 @@ fn parts_of(path: &Path) -> Result<(&Path, OsString), Error> {
 /// The state that a snapshot is made of.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// The VM. Its time is set at the checkpoint.
+    /// The VM, without the time of the checkpoint.
     pub machine: Machine,
     /// Private RAM.
     pub ram: Arc<Mapping>,
@@ -103,45 +103,68 @@ pub(crate) struct Source {
     pub tree: Option<(Arc<TreeImage>, [Option<u64>; 2])>,
 }
 
-/// A snapshot that is written at the guest's checkpoint.
+/// The snapshots that are written at checkpoints of the guest.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    pub request: Request,
+    /// What they are made of.
     pub source: Source,
+    /// When they are written, and where to.
+    pub due: Due,
+}
+
+/// When snapshots are written, and where to.
+#[derive(Debug)]
+pub(crate) enum Due {
+    /// One, in a directory; `None`: it was written, or could not be.
+    Once(Option<Request>),
+    /// One for each request.
+    Requested(Arc<dyn Requests>),
 }
 
 impl Capture {
-    /// Writes the snapshot at a time of the guest's `CLOCK_MONOTONIC`, ns. No vCPU runs. Returns
-    /// whether it was written; the result is reported.
-    pub fn write(mut self, monotonic_ns: u64) -> bool {
-        self.source.machine.monotonic_ns = monotonic_ns;
-        let start = Instant::now();
-        let written = self.source.write(&self.request.directory);
-        let summary = written.map(|memory| Summary {
-            memory,
-            time: start.elapsed(),
-        });
-        (self.request.report)(&summary);
-        summary.is_ok()
+    /// Whether a signal to this process requests the snapshot.
+    pub fn is_by_signal(&self) -> bool {
+        match &self.due {
+            Due::Once(request) => request
+                .as_ref()
+                .is_some_and(|request| request.trigger == Trigger::Signal),
+            Due::Requested(_) => false,
+        }
+    }
+
+    /// Writes the snapshot that is due, if one is, at a time of the guest's `CLOCK_MONOTONIC`, ns. No
+    /// vCPU runs. Result: whether it was written, and what happens then.
+    pub fn write(&mut self, monotonic_ns: u64) -> Option<(bool, Then)> {
+        match &mut self.due {
+            Due::Once(request) => {
+                let request = request.take()?;
+                let start = Instant::now();
+                let written = self.source.write(monotonic_ns, &request.directory);
+                let summary = written.map(|memory| Summary {
+                    memory,
+                    time: start.elapsed(),
+                });
+                (request.report)(&summary);
+                Some((summary.is_ok(), request.then))
+            }
+            Due::Requested(requests) => {
+                let to = requests.take()?;
+                let is_written = stream::write(&self.source, monotonic_ns, to);
+                Some((is_written, Then::Continue))
+            }
+        }
     }
 }
 
 impl Source {
-    /// Writes the snapshot. Result: bytes of RAM in it.
-    fn write(&self, path: &Path) -> Result<u64, Error> {
+    /// Writes the snapshot to a directory. Result: bytes of RAM in it.
+    fn write(&self, monotonic_ns: u64, path: &Path) -> Result<u64, Error> {
         let partial = Partial::create(path)?;
         let memory = self.write_memory(&partial)?;
         let tree = self.tree.as_ref();
         let tree = tree.map(|(tree, slots)| write_tree(tree, *slots, &partial));
         let length = memory.iter().map(|part| part.length).sum();
-        let config = Config {
-            version: VERSION,
-            abi: ABI_VERSION,
-            runtime: config::runtime_digest(),
-            machine: self.machine.clone(),
-            memory,
-            tree: tree.transpose()?,
-        };
+        let config = self.config(monotonic_ns, memory, tree.transpose()?);
         partial.write(CONFIG, |file| {
             let json = serde_json::to_vec_pretty(&config).map_err(io::Error::other)?;
             file.write_all_at(&json, 0)
@@ -150,31 +173,63 @@ impl Source {
         Ok(length)
     }
 
-    /// Writes RAM without pages of zeros. Result: the parts that were written.
+    /// The description.
+    pub(super) fn config(
+        &self,
+        monotonic_ns: u64,
+        memory: Vec<Part>,
+        tree: Option<Tree>,
+    ) -> Config {
+        Config {
+            version: VERSION,
+            abi: ABI_VERSION,
+            runtime: config::runtime_digest(),
+            machine: Machine {
+                monotonic_ns,
+                ..self.machine.clone()
+            },
+            memory,
+            tree,
+        }
+    }
+
+    /// Writes RAM without pages of zeros to a file. Result: the parts that were written.
     fn write_memory(&self, partial: &Partial) -> Result<Vec<Part>, Error> {
-        let length = self.ram.length();
+        let mut parts = Vec::new();
+        partial.write(MEMORY, |file| {
+            parts = self.parts(|offset, part| file.write_all_at(part, offset))?;
+            file.set_len(self.ram.length())
+        })?;
+        Ok(parts)
+    }
+
+    /// Passes RAM without pages of zeros to `put`, with offsets in RAM, in order. Result: the parts.
+    ///
+    /// # Errors
+    /// Errors of `put`, and any I/O error of the host.
+    pub(super) fn parts(
+        &self,
+        mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<Vec<Part>> {
         let touched = Touched::of(&self.ram);
         let mut parts = Vec::new();
         let mut bytes = vec![0; BLOCK];
-        partial.write(MEMORY, |file| {
-            for start in (0..length).step_by(BLOCK) {
-                if !touched.is_any(start) {
-                    continue;
-                }
-                self.ram.read(start, &mut bytes).map_err(io::Error::other)?;
-                for range in used_parts(&bytes) {
-                    let part = &bytes[range.clone()];
-                    let offset = start + range.start as u64;
-                    file.write_all_at(part, offset)?;
-                    parts.push(Part {
-                        offset,
-                        length: part.len() as u64,
-                        sha256: Digest::of(part),
-                    });
-                }
+        for start in (0..self.ram.length()).step_by(BLOCK) {
+            if !touched.is_any(start) {
+                continue;
             }
-            file.set_len(length)
-        })?;
+            self.ram.read(start, &mut bytes).map_err(io::Error::other)?;
+            for range in used_parts(&bytes) {
+                let part = &bytes[range.clone()];
+                let offset = start + range.start as u64;
+                put(offset, part)?;
+                parts.push(Part {
+                    offset,
+                    length: part.len() as u64,
+                    sha256: Digest::of(part),
+                });
+            }
+        }
         Ok(parts)
     }
 }
@@ -277,7 +332,7 @@ fn write_tree(
     };
     Ok(Tree {
         length,
-        sha256: Digest(hash.finalize().into()),
+        sha256: Some(Digest(hash.finalize().into())),
         gpa: own,
         base: tree.base().map(copy_base).transpose()?,
     })

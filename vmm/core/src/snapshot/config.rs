@@ -153,8 +153,8 @@ pub(crate) struct Part {
 pub(crate) struct Tree {
     /// Length, bytes.
     pub length: u64,
-    /// Checksum of the file.
-    pub sha256: Digest,
+    /// Checksum of the file; none: it is not in the snapshot, and who starts a VM has it.
+    pub sha256: Option<Digest>,
     /// Guest-physical address of the slot with the file; none: the guest has it in RAM.
     pub gpa: Option<u64>,
     /// The file that parts of it are shown from.

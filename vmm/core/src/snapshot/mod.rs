@@ -7,13 +7,16 @@
 mod capture;
 mod config;
 mod open;
+mod requests;
+pub mod stream;
 mod verified;
 
-pub(crate) use capture::{Capture, Source};
+pub(crate) use capture::{Capture, Due, Source};
 pub use capture::{Request, Summary, Then};
 pub(crate) use config::Machine;
 pub use config::{ConfigError, VERSION};
 pub use open::Snapshot;
+pub use requests::{Checkpoint, Requests};
 
 use crate::platform;
 use hartline_abi::checkpoint::trigger;
@@ -110,6 +113,12 @@ pub enum Error {
         offset: u64,
         /// Length of the part, bytes.
         length: u64,
+    },
+    /// The snapshot's tree is kept elsewhere.
+    #[error("{path}: the root file system is not in the snapshot")]
+    NoTree {
+        /// The directory.
+        path: PathBuf,
     },
     /// The VM has state outside RAM, or more than one vCPU.
     #[error("a snapshot cannot contain {0}")]

@@ -56,13 +56,19 @@ fn open(path: &Path) -> Result<File, Error> {
 /// Opens a file of the snapshot that must have `length` bytes.
 fn open_whole(path: &Path, length: u64) -> Result<File, Error> {
     let file = open(path)?;
+    check_length(path, &file, length)?;
+    Ok(file)
+}
+
+/// Fails unless a file has `expected` bytes.
+fn check_length(path: &Path, file: &File, expected: u64) -> Result<(), Error> {
     let found = file.metadata().map_err(Error::file(path, "open"))?.len();
-    match found == length {
-        true => Ok(file),
+    match found == expected {
+        true => Ok(()),
         false => Err(Error::Length {
             path: path.into(),
             found,
-            expected: length,
+            expected,
         }),
     }
 }
@@ -104,8 +110,12 @@ impl Snapshot {
         let is_verified = record.as_ref().is_some_and(Record::is_known);
         let tree = match (&config.tree, stored) {
             (Some(description), Some(stored)) => {
+                let Some(digest) = description.sha256 else {
+                    let path = directory.into();
+                    return Err(Error::NoTree { path });
+                };
                 if !is_verified {
-                    check_tree(directory, description, &stored)?;
+                    check_tree(directory, (description, digest), &stored)?;
                 }
                 let tree = tree_of(description, stored);
                 let tree = tree.map_err(Error::file(&directory.join(TREE), "read"))?;
@@ -122,6 +132,35 @@ impl Snapshot {
             is_verified,
             files,
             table: table.map(Into::into),
+        })
+    }
+
+    /// A snapshot of these files, whose tree is not in it: `tree` is the one that the VM had.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn of_files(description: &File, memory: File, tree: Arc<TreeImage>) -> Result<Self, Error> {
+        let config = read_config(Path::new(CONFIG), description)?;
+        check_length(Path::new(MEMORY), &memory, config.machine.ram)?;
+        let (path, found) = (Path::new(TREE), tree.length());
+        let expected = config.tree.as_ref().map_or(0, |tree| tree.length);
+        if found != expected {
+            let path = path.into();
+            return Err(Error::Length {
+                path,
+                found,
+                expected,
+            });
+        }
+        Ok(Self {
+            directory: PathBuf::new(),
+            config,
+            memory,
+            tree: Some(tree),
+            record: None,
+            is_verified: false,
+            files: Vec::new(),
+            table: None,
         })
     }
 
@@ -299,8 +338,12 @@ fn open_tree(directory: &Path, tree: &Tree) -> Result<Vec<File>, Error> {
     Ok(files)
 }
 
-fn check_tree(directory: &Path, tree: &Tree, files: &[File]) -> Result<(), Error> {
-    let own = (TREE, tree.length, tree.sha256);
+fn check_tree(
+    directory: &Path,
+    (tree, digest): (&Tree, Digest),
+    files: &[File],
+) -> Result<(), Error> {
+    let own = (TREE, tree.length, digest);
     let base = tree.base.as_ref();
     let base = base.map(|base| (BASE, base.length, base.sha256));
     for ((name, length, digest), file) in [own].into_iter().chain(base).zip(files) {

@@ -154,6 +154,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         output_limit: u64::MAX,
         spawner: None,
         snapshot: writing.as_ref().map(|writing| writing.request.clone()),
+        snapshots: None,
         from: from.as_ref(),
     };
     let machine = machine
