@@ -43,6 +43,10 @@ mod privileges;
 mod requests;
 #[path = "daemon/restarts.rs"]
 mod restarts;
+#[path = "daemon/snapshot_faults.rs"]
+mod snapshot_faults;
+#[path = "daemon/snapshots.rs"]
+mod snapshots;
 #[path = "daemon/statistics.rs"]
 mod statistics;
 #[path = "daemon/tenants.rs"]
@@ -114,6 +118,17 @@ const TESTS: &[(&str, Test)] = &[
     ("run before the translation", kept::before_the_translation),
     ("workers that are killed", kept::killed_workers),
     ("garbage collection", kept::garbage_collection),
+    ("snapshots", snapshots::of_machines),
+    ("snapshots that are refused", snapshots::refusals),
+    ("snapshots: quota", snapshots::quota),
+    ("snapshots that are continued", snapshots::continued),
+    ("snapshots: commands", snapshots::commands),
+    ("snapshots: no answer", snapshot_faults::unanswered),
+    ("snapshots: full disk", snapshot_faults::full_disk),
+    (
+        "snapshots that are left, or damaged",
+        snapshot_faults::left_and_damaged,
+    ),
     ("volumes", volumes::volumes),
     ("volumes of others", volumes::of_others),
     ("volumes: every operation", volumes::operations),

@@ -191,6 +191,7 @@ pub fn earlier_version() -> Result<()> {
         "trees",
         "images",
         "machines",
+        "snapshots",
         "uploads",
     ] {
         let owner = fs::metadata(data.join(name))?.uid();

@@ -102,6 +102,8 @@ pub struct Order {
     job: RunJob,
     library: Arc<Library>,
     files: Arc<Files>,
+    /// Description and memory of the snapshot that the VM continues.
+    snapshot: Option<[File; 2]>,
 }
 
 impl Order {
@@ -136,6 +138,8 @@ impl Order {
             interactive: spec.interactive,
             outlives_daemon,
             spawns: false,
+            snapshots: false,
+            from_snapshot: false,
             volumes: Vec::new(),
             network: None,
             processors: Vec::new(),
@@ -146,7 +150,20 @@ impl Order {
             job,
             library,
             files,
+            snapshot: None,
         })
+    }
+
+    /// The open files of the program.
+    #[must_use]
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// Continues a snapshot of a VM of the same program, with these files: description and memory.
+    pub fn continue_from(&mut self, snapshot: [File; 2]) {
+        self.job.from_snapshot = true;
+        self.snapshot = Some(snapshot);
     }
 
     /// Adds the volumes whose directories the VMM was started with.
@@ -159,9 +176,10 @@ impl Order {
         self.job.log = Some(log);
     }
 
-    /// Lets the VMM take requests for processes in the VM.
-    pub fn take_requests(&mut self) {
+    /// Lets the VMM take requests for processes in the VM, and for snapshots if it can make some.
+    pub fn take_requests(&mut self, snapshots: bool) {
         self.job.spawns = true;
+        self.job.snapshots = snapshots;
     }
 
     /// Keeps the program on its dedicated processors, if it has any.
@@ -209,6 +227,7 @@ impl Order {
             outputs.result.as_fd(),
             self.files.tree.as_fd(),
         ];
+        descriptors.extend(self.snapshot.iter().flatten().map(AsFd::as_fd));
         descriptors.extend(outputs.keep_input.iter().map(AsFd::as_fd));
         descriptors.extend(outputs.tap.iter().map(AsFd::as_fd));
         let logs = outputs.log.iter().flatten();

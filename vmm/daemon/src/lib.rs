@@ -52,6 +52,7 @@ pub mod processors;
 pub mod reload;
 pub mod scheduler;
 pub mod server;
+pub mod snapshots;
 pub mod spawner;
 pub mod store;
 mod tls;
@@ -78,6 +79,7 @@ use process::Launcher;
 use processors::Processors;
 use reload::{Changes, Current, ReloadError};
 use scheduler::{Resources, Scheduler};
+use snapshots::{SnapshotError, Snapshots};
 use spawner::Spawner;
 use std::fs::File;
 use std::io;
@@ -117,6 +119,9 @@ pub enum DaemonError {
     /// The volumes cannot be opened.
     #[error("volumes: {0}")]
     Volumes(#[from] VolumeError),
+    /// The snapshots cannot be opened.
+    #[error("snapshots: {0}")]
+    Snapshots(#[from] SnapshotError),
     /// The existing machines cannot be recovered.
     #[error("cannot recover the machines: {0}")]
     Machines(#[from] MachineError),
@@ -145,6 +150,8 @@ pub struct Daemon {
     pub machines: Arc<Machines>,
     /// The volumes of machines.
     pub volumes: Arc<Volumes>,
+    /// The snapshots of machines.
+    pub snapshots: Arc<Snapshots>,
     /// The networks of tenants.
     pub networks: Arc<Networks>,
     /// Dedicated processors.
@@ -254,9 +261,16 @@ impl Daemon {
         let processors = Arc::new(Processors::new(&config.dedicated_cpus));
         let networks = Networks::open(Arc::clone(&store), spawner, &config, host.networks);
         let networks = Arc::new(networks);
+        let snapshots = data.join("snapshots");
+        let snapshots = Snapshots::open(Arc::clone(&store), Arc::clone(&library), snapshots);
+        let snapshots = Arc::new(snapshots?);
         let machines = Machines::new(
             Arc::clone(&store),
-            (Arc::clone(&library), Arc::clone(&volumes)),
+            (
+                Arc::clone(&library),
+                Arc::clone(&volumes),
+                Arc::clone(&snapshots),
+            ),
             (scheduler.clone(), Arc::clone(&processors)),
             (Arc::clone(&pool), Arc::clone(&launcher)),
             (
@@ -286,6 +300,7 @@ impl Daemon {
             pool,
             machines,
             volumes,
+            snapshots,
             networks,
             processors,
             events,

@@ -9,6 +9,7 @@ use super::network::NetworkError;
 use super::ports::PortError;
 use super::processors::NotEnough;
 use super::scheduler::Refused;
+use super::snapshots::SnapshotError;
 use super::store::StoreError;
 use super::volumes::VolumeError;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -150,6 +151,15 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, code, title, detail)
     }
 
+    /// A request has a snapshot and a field that the snapshot has, or cannot have.
+    #[must_use]
+    pub fn not_with_snapshot(field: &str) -> Self {
+        let detail = format!("{field} cannot be given together with snapshot");
+        let mut problem = Self::conflict("not-with-snapshot", detail);
+        problem.field = Some(field.to_owned());
+        problem
+    }
+
     /// The body is too long.
     #[must_use]
     pub fn too_large(most: u64) -> Self {
@@ -267,8 +277,27 @@ impl From<MachineError> for Problem {
             MachineError::Ports(error) => error.into(),
             MachineError::Refused(refused) => refused.into(),
             MachineError::Volume(error) => error.into(),
+            MachineError::Snapshot(error) => error.into(),
             MachineError::Host(error) => error.into(),
             MachineError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<SnapshotError> for Problem {
+    fn from(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::State(_) => Self::conflict("no-snapshot", error),
+            SnapshotError::Busy => Self::conflict("snapshot-running", error),
+            SnapshotError::NameInUse => Self::conflict("name-in-use", error),
+            SnapshotError::NoProgram => Self::not_found("program"),
+            SnapshotError::Timeout(_) => Self::conflict("snapshot-timeout", error),
+            SnapshotError::Gone | SnapshotError::Refused(_) => {
+                Self::conflict("snapshot-refused", error)
+            }
+            SnapshotError::Host(error) => error.into(),
+            SnapshotError::Store(error) => error.into(),
+            SnapshotError::Invalid | SnapshotError::Random(_) => Self::internal(error),
         }
     }
 }

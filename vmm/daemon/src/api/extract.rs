@@ -5,7 +5,7 @@ use crate::Daemon;
 use crate::connections::Room;
 use crate::problem::Problem;
 use crate::server::Peer;
-use crate::store::{DEFAULT_TENANT, Scope};
+use crate::store::{DEFAULT_TENANT, Scope, Spec};
 use axum::extract::{FromRequest, FromRequestParts};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -36,6 +36,56 @@ pub fn from_object<T: serde::de::DeserializeOwned>(
 ) -> Result<T, String> {
     serde_path_to_error::deserialize(serde_json::Value::Object(object))
         .map_err(|error| error.to_string())
+}
+
+/// The fields of a request that a snapshot has, or cannot have: they describe the program.
+const OF_SNAPSHOT: [&str; 13] = [
+    "program",
+    "path",
+    "args",
+    "env",
+    "cpus",
+    "memory",
+    "volumes",
+    "network",
+    "user",
+    "workdir",
+    "hostname",
+    "read_only",
+    "ports",
+];
+
+/// The name of a field that a request with a snapshot has, and must not have.
+#[derive(Debug, Clone, Copy)]
+pub struct Excess(pub &'static str);
+
+/// The specification in a request for a machine or run.
+#[derive(Debug)]
+pub struct Asked {
+    /// The specification. With a snapshot it has no program of its own.
+    pub spec: Spec,
+    /// The first field that the request has besides a snapshot, and must not have.
+    pub excess: Option<Excess>,
+}
+
+impl Asked {
+    /// Reads a specification from a JSON object.
+    ///
+    /// # Errors
+    /// The path of the field, and its fault.
+    pub fn new(mut object: serde_json::Map<String, serde_json::Value>) -> Result<Self, String> {
+        let mut excess = None;
+        let snapshot = object.get("snapshot");
+        if snapshot.is_some_and(|snapshot| !snapshot.is_null()) {
+            let found = OF_SNAPSHOT.into_iter();
+            excess = { found }
+                .find(|name| object.contains_key(*name))
+                .map(Excess);
+            object.entry("program").or_insert_with(|| "".into());
+        }
+        let spec = from_object(object)?;
+        Ok(Self { spec, excess })
+    }
 }
 
 /// Query parameters, or a problem.

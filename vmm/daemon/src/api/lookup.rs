@@ -1,7 +1,7 @@
 //! Common parts of the handlers of machines and of runs: finding them, making them, and waiting for
 //! their end.
 
-use super::extract::{Caller, Target};
+use super::extract::{Caller, Excess, Target};
 use crate::Daemon;
 use crate::auth::random_hex;
 use crate::machines::inodes;
@@ -53,6 +53,7 @@ pub fn complete(
         let named = match object {
             Object::Machine => store.machine_named(tenant, &given)?,
             Object::Program => store.program_named(tenant, &given)?,
+            Object::Snapshot => store.snapshot_named(tenant, &given)?,
             Object::Run => None,
         };
         return Ok(named.unwrap_or(given));
@@ -64,6 +65,7 @@ pub fn complete(
         Object::Machine => store.machine_ids(tenant, Kind::Machine, &given)?,
         Object::Run => store.machine_ids(tenant, Kind::Run, &given)?,
         Object::Program => store.program_ids(tenant, &given)?,
+        Object::Snapshot => store.snapshot_ids(tenant, &given)?,
     };
     match (found.pop(), found.is_empty()) {
         (None, _) => Ok(given),
@@ -111,6 +113,8 @@ pub enum Object {
     Run,
     /// A program.
     Program,
+    /// A snapshot of a machine.
+    Snapshot,
 }
 
 impl Object {
@@ -122,6 +126,7 @@ impl Object {
             "machines" => Some(Self::Machine),
             "runs" => Some(Self::Run),
             "programs" => Some(Self::Program),
+            "snapshots" => Some(Self::Snapshot),
             _ => None,
         }
     }
@@ -131,13 +136,14 @@ impl Object {
             Self::Machine => "machine",
             Self::Run => "run",
             Self::Program => "program",
+            Self::Snapshot => "snapshot",
         }
     }
 
     /// Digits of an id.
     fn length(self) -> usize {
         match self {
-            Self::Machine | Self::Run => 32,
+            Self::Machine | Self::Run | Self::Snapshot => 32,
             Self::Program => 64,
         }
     }
@@ -152,6 +158,36 @@ pub fn find_program(daemon: &Daemon, caller: &Caller, spec: &mut Spec) -> Result
     spec.program = complete(daemon, caller, Object::Program, id)?;
     let program = daemon.store.program(&caller.tenant, &spec.program)?;
     program.ok_or_else(|| Problem::not_found("program"))
+}
+
+/// Finds the caller's snapshot that a spec names, if it names one. The spec then has its whole id, and
+/// its program with its place and memory. `excess` is a field that the request has too, and must not.
+///
+/// # Errors
+/// The caller has no such snapshot, there is such a field, or the database failed.
+pub fn find_snapshot(
+    daemon: &Daemon,
+    caller: &Caller,
+    (spec, excess): (&mut Spec, Option<Excess>),
+) -> Result<(), Problem> {
+    let Some(id) = spec.snapshot.take() else {
+        return Ok(());
+    };
+    if let Some(Excess(field)) = excess {
+        return Err(Problem::not_with_snapshot(field));
+    }
+    let id = complete(daemon, caller, Object::Snapshot, id)?;
+    let found = daemon.store.snapshot(&id)?;
+    let own = found.filter(|snapshot| snapshot.tenant == caller.tenant);
+    let snapshot = own.ok_or_else(|| Problem::not_found("snapshot"))?;
+    let asked = std::mem::replace(spec, snapshot.spec);
+    spec.snapshot = Some(id);
+    spec.timeout_ms = asked.timeout_ms;
+    spec.labels = asked.labels;
+    spec.interactive = asked.interactive;
+    spec.cpu_class = asked.cpu_class;
+    spec.restart = asked.restart;
+    Ok(())
 }
 
 /// Refuses a spec with a network if networks are not available, and ports that the operator does not

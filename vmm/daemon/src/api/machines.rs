@@ -1,9 +1,10 @@
 //! Machines.
 
 use super::Refused;
-use super::extract::{Caller, Json, Query, Target, from_object};
+use super::extract::{Asked, Caller, Excess, Json, Query, Target};
 use super::lookup::{
-    check_name, check_network, find, find_program, idempotency_key, insert, start_new, wait_for_end,
+    check_name, check_network, find, find_program, find_snapshot, idempotency_key, insert,
+    start_new, wait_for_end,
 };
 use super::pages::{List, Listed, Which};
 use super::spec::check_spec;
@@ -18,6 +19,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -92,6 +94,9 @@ pub async fn list(list: List<Which>) -> Result<Listed<MachineView>, Problem> {
 pub struct MachineRequest {
     #[serde(flatten)]
     pub(super) spec: Spec,
+    /// A field that a request with a snapshot must not have.
+    #[schema(ignore)]
+    excess: Option<Excess>,
     /// Name of the machine, which no other machine of the tenant has. It may be given wherever an id
     /// may. It has a character that is no digit of ids.
     #[schema(
@@ -103,6 +108,42 @@ pub struct MachineRequest {
     /// Start the machine too.
     #[schema(required = false)]
     start: bool,
+}
+
+/// A machine to be made that continues a snapshot.
+#[derive(utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only described: MachineRequest is read")]
+struct MachineOfSnapshot {
+    /// Id of the snapshot, a unique begin of it, or the snapshot's name.
+    #[schema(min_length = 1, max_length = 63)]
+    snapshot: String,
+    /// Name of the machine, as of any machine.
+    #[schema(
+        required = false,
+        max_length = 63,
+        pattern = "^([A-Zg-z_][A-Za-z0-9_.-]*|[0-9a-f]+[A-Zg-z_.-][A-Za-z0-9_.-]*)$"
+    )]
+    name: Option<String>,
+    /// Start the machine too.
+    #[schema(required = false)]
+    start: bool,
+    /// Labels of the machine.
+    #[schema(required = false)]
+    labels: BTreeMap<String, String>,
+    /// Keep standard input open for clients that attach; otherwise it is empty.
+    #[schema(required = false)]
+    interactive: bool,
+}
+
+/// A machine that starts a program, or continues a snapshot.
+#[derive(utoipa::ToSchema)]
+#[schema(example = json!({"snapshot": "warm", "name": "web-2", "start": true}))]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only described")]
+enum MachineBody {
+    Program(Box<MachineRequest>),
+    Snapshot(MachineOfSnapshot),
 }
 
 impl TryFrom<Map<String, Value>> for MachineRequest {
@@ -120,8 +161,13 @@ impl TryFrom<Map<String, Value>> for MachineRequest {
             Some(Value::String(name)) => Some(name),
             Some(_) => return Err("name: must be a string".to_owned()),
         };
-        let spec = from_object(object)?;
-        Ok(Self { spec, name, start })
+        let Asked { spec, excess } = Asked::new(object)?;
+        Ok(Self {
+            spec,
+            excess,
+            name,
+            start,
+        })
     }
 }
 
@@ -130,7 +176,7 @@ impl TryFrom<Map<String, Value>> for MachineRequest {
 /// A repeated request with the same `Idempotency-Key` does not create a second machine.
 #[utoipa::path(post, path = "/v1/machines",
     operation_id = "create_machine",
-    request_body = MachineRequest,
+    request_body = MachineBody,
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255)),
     responses((status = 201, description = "The machine, which is new", body = MachineView),
     (status = 200, description = "The machine that a request with this key made earlier",
@@ -146,6 +192,7 @@ pub async fn create(
     let name = request.name.as_deref();
     name.map_or(Ok(()), check_name)?;
     let key = idempotency_key(&headers)?;
+    find_snapshot(&daemon, &caller, (&mut request.spec, request.excess))?;
     let program = find_program(&daemon, &caller, &mut request.spec)?;
     // Without a name as in earlier versions, which hashed the same.
     let extra = match name {

@@ -13,6 +13,7 @@ mod outputs;
 mod pages;
 mod programs;
 mod runs;
+mod snapshots;
 mod spec;
 mod stats;
 mod stream;
@@ -87,6 +88,8 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(programs::get, programs::delete))
         .routes(routes!(volumes::list, volumes::create))
         .routes(routes!(volumes::get, volumes::delete))
+        .routes(routes!(snapshots::list))
+        .routes(routes!(snapshots::get, snapshots::delete))
         .routes(routes!(machines::list, machines::create))
         .routes(routes!(machines::get, machines::delete))
         .routes(routes!(machines::start))
@@ -96,6 +99,7 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(machines::resume))
         .routes(routes!(machines::wait))
         .routes(routes!(machines::limit_network))
+        .routes(routes!(snapshots::create))
         .routes(routes!(logs::logs))
         .routes(routes!(attach::attach))
         .routes(routes!(exec::run, exec::open))

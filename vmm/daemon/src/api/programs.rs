@@ -69,14 +69,14 @@ pub async fn get(target: Target) -> Result<axum::Json<ProgramStatus>, Problem> {
     Ok(status(&daemon, program))
 }
 
-/// Delete a program that no machine uses
+/// Delete a program that no machine and no snapshot uses
 #[utoipa::path(delete, path = "/v1/programs/{id}",
     operation_id = "delete_program", params(("id" = String, Path)),
     responses((status = 204, description = "The program is deleted"), Refused))]
 pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     let Target { daemon, caller, id } = target;
     if daemon.store.is_program_used(&caller.tenant, &id)? {
-        let detail = "machines have this program: delete them first";
+        let detail = "machines or snapshots have this program: delete them first";
         return Err(Problem::conflict("program-in-use", detail));
     }
     match daemon.library.delete(&caller.tenant, &id)? {

@@ -2,9 +2,10 @@
 //! run is asynchronous, on a later request.
 
 use super::Refused;
-use super::extract::{Caller, Json, Query, Target, from_object};
+use super::extract::{Asked, Caller, Excess, Json, Query, Target};
 use super::lookup::{
-    MAX_WAIT, check_network, find, find_program, idempotency_key, insert, start_new, wait_for_end,
+    MAX_WAIT, check_network, find, find_program, find_snapshot, idempotency_key, insert, start_new,
+    wait_for_end,
 };
 use super::outputs::{Output, Outputs as AnswerOutputs};
 use super::pages::{List, Listed, Which};
@@ -29,6 +30,7 @@ use hartline_vmm::platform::memory_file;
 use hartline_vmm::report::FAILURE;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek};
 use std::sync::Arc;
@@ -52,12 +54,47 @@ const DELETE_WAIT: u64 = 10;
 pub struct RunRequest {
     #[serde(flatten)]
     pub(super) spec: Spec,
+    /// A field that a request with a snapshot must not have.
+    #[schema(ignore)]
+    excess: Option<Excess>,
     /// Standard input of the program.
     #[schema(max_length = 131072, required = false)]
     stdin: String,
     /// Answer when the program has ended. If false, the answer has the location of the run.
     #[schema(required = false, default = true)]
     wait: bool,
+}
+
+/// A run to make that continues a snapshot.
+#[derive(utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only described: RunRequest is read")]
+struct RunOfSnapshot {
+    /// Id of the snapshot, a unique begin of it, or the snapshot's name.
+    #[schema(min_length = 1, max_length = 63)]
+    snapshot: String,
+    /// Standard input of the program from now on.
+    #[schema(max_length = 131072, required = false)]
+    stdin: String,
+    /// Answer when the program has ended. If false, the answer has the location of the run.
+    #[schema(required = false, default = true)]
+    wait: bool,
+    /// Time limit, milliseconds, from now on.
+    #[schema(required = false, minimum = 1, maximum = 2592000000i64)]
+    timeout_ms: u64,
+    /// Labels of the run.
+    #[schema(required = false)]
+    labels: BTreeMap<String, String>,
+}
+
+/// A run that starts a program, or continues a snapshot.
+#[derive(utoipa::ToSchema)]
+#[schema(example = json!({"snapshot": "warm", "stdin": "a line\n", "timeout_ms": 5000}))]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only described")]
+enum RunBody {
+    Program(Box<RunRequest>),
+    Snapshot(RunOfSnapshot),
 }
 
 impl TryFrom<Map<String, Value>> for RunRequest {
@@ -75,8 +112,13 @@ impl TryFrom<Map<String, Value>> for RunRequest {
             Some(Value::Bool(wait)) => wait,
             Some(_) => return Err("wait: must be true or false".to_owned()),
         };
-        let spec = from_object(object)?;
-        Ok(Self { spec, stdin, wait })
+        let Asked { spec, excess } = Asked::new(object)?;
+        Ok(Self {
+            spec,
+            excess,
+            stdin,
+            wait,
+        })
     }
 }
 
@@ -229,7 +271,7 @@ pub async fn list(list: List<Which>) -> Result<Listed<RunEntry>, Problem> {
 /// any length. Without it, the answer has the newest 16 MiB of each output, and those of a run that is
 /// kept are as long as its logs. If bytes of an output are not in the answer, its `truncated` is true,
 /// and `missing` has their number.
-#[utoipa::path(post, path = "/v1/runs", operation_id = "create_run", request_body = RunRequest,
+#[utoipa::path(post, path = "/v1/runs", operation_id = "create_run", request_body = RunBody,
     params(("Prefer" = Option<String>, Header),
     ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255)),
     responses((status = 200, description = "The outcome of the run",
@@ -249,6 +291,7 @@ pub async fn create(
 ) -> Result<Response, Problem> {
     caller.needs(Scope::Write)?;
     check(&mut request)?;
+    find_snapshot(&daemon, &caller, (&mut request.spec, request.excess))?;
     let program = find_program(&daemon, &caller, &mut request.spec)?;
     check_network(&daemon, &request.spec)?;
     let key = idempotency_key(&headers)?;
@@ -396,6 +439,10 @@ async fn start(
 ) -> Result<Started, Problem> {
     let (spec, library) = (&request.spec, &daemon.library);
     let mut order = Order::new(spec, program, library, false).await?;
+    if let Some(snapshot) = &spec.snapshot {
+        let files = daemon.snapshots.files(snapshot, order.files())?;
+        order.continue_from(files);
+    }
     let quota = daemon.store.tenant(&caller.tenant)?;
     let quota = quota.map(|tenant| tenant.quota).unwrap_or_default();
     let claim = daemon.processors.claim_for(spec)?;

@@ -168,10 +168,14 @@ fn figures(daemon: &Daemon) -> Result<Vec<TenantFigures>, Problem> {
         let of_tenant = machines.entry(tenant).or_default();
         of_tenant.push((kind.name(), state, count));
     }
+    let totals = daemon.store.snapshot_totals()?.into_iter();
+    let totals = totals.map(|(tenant, count, bytes)| (tenant, (count, bytes)));
+    let snapshots: BTreeMap<String, (u64, u64)> = totals.collect();
     let figures = |tenant: Tenant| {
         Ok(TenantFigures {
             used: daemon.usage(&tenant)?,
             machines: machines.remove(&tenant.name).unwrap_or_default(),
+            snapshots: snapshots.get(&tenant.name).copied().unwrap_or_default(),
             tenant: tenant.name,
         })
     };

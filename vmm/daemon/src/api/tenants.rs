@@ -131,7 +131,8 @@ pub async fn delete(
             Ok(StatusCode::NO_CONTENT)
         }
         DeletedTenant::InUse => {
-            let detail = "the tenant has machines, runs, programs or volumes: delete them first";
+            let detail = "the tenant has machines, runs, programs, volumes or snapshots: delete them \
+                first";
             Err(Problem::conflict("tenant-in-use", detail))
         }
         DeletedTenant::Missing => Err(Problem::not_found("tenant")),

@@ -1,5 +1,5 @@
 //! Backups: one tar file with what the daemon cannot make again. Trees and translations are made again
-//! from the uploads.
+//! from the uploads. Snapshots of machines are left out.
 //!
 //! ```text
 //! hartline-backup         version of this form

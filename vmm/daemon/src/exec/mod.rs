@@ -3,7 +3,7 @@
 //! The VMM gets the other ends ([`SpawnJob`]). A process is of interest as long as its [`Exec`]
 //! exists: dropping it closes the streams, and a terminal hangs up.
 
-use crate::jailed::protocol::{FromProcess, SpawnJob, ToProcess};
+use crate::jailed::protocol::{FromProcess, Request, SpawnJob, ToProcess};
 use crate::process::Line;
 use hartline_abi::spawn::{Header, MAX_PROGRAM, MAX_STRING, Window};
 use hartline_jail::Channel;
@@ -150,7 +150,7 @@ impl Exec {
             (output_stream, stdout),
             (error_stream, stderr),
         ] = [pair()?, pair()?, pair()?];
-        let message = serde_json::to_vec(&SpawnJob { length })?;
+        let message = serde_json::to_vec(&Request::Process(SpawnJob { length }))?;
         let descriptors = [
             other.as_fd(),
             stdin.as_fd(),

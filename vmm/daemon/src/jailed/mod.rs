@@ -5,6 +5,7 @@ mod find;
 mod images;
 #[doc(hidden)]
 pub mod pack;
+mod snapshots;
 mod spawn;
 mod translate;
 mod vmm;

@@ -15,7 +15,8 @@ pub const PROGRAM_PATH: &str = "/program";
 pub const MTU: u16 = 1500;
 
 /// Job for a VMM. Its descriptors are, in this order: standard input, output and error of the
-/// program; the file for the [`RunResult`]; the tree; the other end of standard input, if
+/// program; the file for the [`RunResult`]; the tree; description and memory of the snapshot, if the VM
+/// continues one; the other end of standard input, if
 /// interactive; the TAP interface, if there is a network; with a log, for standard output and then
 /// for standard error, both ends of a pipe and the files after the first; both ends of the channel for
 /// requests, the VMM's own first, if it takes any; the translation images, as in `images`.
@@ -50,6 +51,10 @@ pub struct RunJob {
     /// Take requests for processes in the VM ([`SpawnJob`]): through the channel whose other end is at
     /// [`REQUESTS_FD`](hartline_jail::REQUESTS_FD).
     pub spawns: bool,
+    /// Take requests for snapshots ([`SnapshotJob`]) through the same channel.
+    pub snapshots: bool,
+    /// Continue a snapshot of a VM with the same tree, instead of starting the program.
+    pub from_snapshot: bool,
     /// Whether the VM continues when the daemon ends.
     pub outlives_daemon: bool,
     /// Its volumes, in the order of the directories that the VMM was started with.
@@ -71,6 +76,25 @@ pub struct RunJob {
 pub struct SpawnJob {
     /// Length of the encoded program, bytes.
     pub length: u64,
+}
+
+/// Request for a snapshot of a running VM. Its descriptor is a stream socket for the
+/// [snapshot](hartline_vmm::snapshot::stream).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotJob {
+    /// Device and inode of the tree that the daemon keeps for the snapshot: the VM must have the same.
+    pub tree: (u64, u64),
+}
+
+/// Request to a VMM with a running VM. (A VMM of an earlier version knows processes only, in the same
+/// form, and closes the descriptors of other requests.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Request {
+    /// Start a process.
+    Process(SpawnJob),
+    /// Make a snapshot.
+    Snapshot(SnapshotJob),
 }
 
 /// Message to a VMM about a process.

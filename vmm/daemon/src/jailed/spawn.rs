@@ -1,19 +1,23 @@
-//! Processes in the VM of this VMM that the daemon requests ([`SpawnJob`]).
+//! Processes in the VM of this VMM that the daemon requests ([`Request::Process`]), and the thread for
+//! all requests.
 //!
 //! The vCPU threads read and write the sockets of a process themselves, and never wait. A socket that
 //! would block is *awaited*: the thread here polls it, and announces the event to the guest. Both
 //! steps are under one lock, and polling is by level, so no readiness is lost.
 
-use super::protocol::{FromProcess, SpawnJob, ToProcess};
+use super::protocol::{FromProcess, Request, ToProcess};
+use super::snapshots::Snapshots;
 use hartline_abi::spawn::{Event, MAX_PROGRAM, MAX_SPAWNED, Window, stream};
 use hartline_devices::event::Event as Wake;
 use hartline_devices::virtio::Guest;
 use hartline_jail::Channel;
 use hartline_vmm::confine::{Confine, Thread};
+use hartline_vmm::snapshot::{Checkpoint, Requests};
 use hartline_vmm::spawn::{Ending, Errno, Spawner};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{read, write};
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -26,6 +30,7 @@ const MAX_EVENTS: usize = 8 * MAX_SPAWNED;
 #[derive(Debug)]
 pub struct Spawns {
     requests: Channel,
+    snapshots: Snapshots,
     /// Signalled when there is something else to poll.
     changed: Wake,
     guest: OnceLock<Arc<dyn Guest>>,
@@ -191,9 +196,13 @@ impl Spawns {
     ///
     /// # Errors
     /// The host has no descriptors or threads left.
-    pub fn start(requests: Channel, threads: Arc<dyn Confine>) -> io::Result<Arc<Self>> {
+    pub fn start(
+        (requests, snapshots): (Channel, Snapshots),
+        threads: Arc<dyn Confine>,
+    ) -> io::Result<Arc<Self>> {
         let spawns = Arc::new(Self {
             requests,
+            snapshots,
             changed: Wake::new()?,
             guest: OnceLock::new(),
             state: Mutex::default(),
@@ -204,6 +213,11 @@ impl Spawns {
             served.run();
         })?;
         Ok(spawns)
+    }
+
+    /// Whether the VM makes snapshots.
+    pub fn takes_snapshots(&self) -> bool {
+        self.snapshots.are_possible()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -252,10 +266,13 @@ impl Spawns {
                     self.changed.take();
                 }
                 Polled::Requests => {
-                    if let Ok((message, descriptors)) = self.requests.receive()
-                        && let Ok(SpawnJob { length }) = serde_json::from_slice(&message)
-                    {
-                        state.add(length, descriptors);
+                    if let Ok((message, descriptors)) = self.requests.receive() {
+                        match serde_json::from_slice(&message) {
+                            Ok(Request::Process(job)) => state.add(job.length, descriptors),
+                            Ok(Request::Snapshot(job)) => self.snapshots.request(job, descriptors),
+                            // Of a newer daemon, which sees that the descriptors are closed.
+                            Err(_) => {}
+                        }
                     }
                 }
                 Polled::Control(id) => state.control(id),
@@ -283,6 +300,20 @@ impl Spawns {
             }
             done => done.map_err(rustix::io::Errno::raw_os_error),
         }
+    }
+}
+
+impl Requests for Spawns {
+    fn connect(&self, checkpoint: Checkpoint) {
+        self.snapshots.connect(checkpoint);
+    }
+
+    fn take(&self) -> Option<File> {
+        let state = self.lock();
+        let is_busy = !state.processes.is_empty() || !state.events.is_empty();
+        // Writing a refusal may wait.
+        drop(state);
+        self.snapshots.take(is_busy)
     }
 }
 

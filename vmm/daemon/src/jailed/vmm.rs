@@ -5,6 +5,7 @@ use super::images::FromDaemon;
 use super::protocol::{
     FromVmm, ImageName, KvmReasons, LogJob, MTU, NetworkJob, RunJob, RunResult, Traffic,
 };
+use super::snapshots::Snapshots;
 use super::spawn::Spawns;
 use crate::log::{Recorder, Writer};
 use hartline_abi::boot::NetSettings;
@@ -29,6 +30,7 @@ use hartline_vmm::placement::Placement;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::program;
 use hartline_vmm::report::{self, FAILURE, Program};
+use hartline_vmm::snapshot::{Requests, Snapshot};
 use hartline_vmm::spawn::Spawner;
 use rustix::process::{Resource, Rlimit, set_parent_process_death_signal, setrlimit};
 use rustix::stdio::{stderr, stdout};
@@ -36,6 +38,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,10 +103,15 @@ pub fn serve(
         interface(network, (tap, batch), limits)
     });
     let spawns = match given.requests {
-        Some(requests) => Some(Spawns::start(requests, threads.clone())?),
+        Some(requests) => {
+            let tree = job.snapshots.then(|| identity(&given.tree)).transpose()?;
+            let requests = (requests, Snapshots::of(tree));
+            Some(Spawns::start(requests, threads.clone())?)
+        }
         None => None,
     };
-    let parts = (given.tree, volumes, network, live, outputs, spawns);
+    let tree = (given.tree, given.snapshot);
+    let parts = (tree, volumes, network, live, outputs, spawns);
     let result = run(blank, &job, parts, images, threads)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
     // All of the output is in its files before the result is.
@@ -116,9 +124,17 @@ pub fn serve(
     Ok(())
 }
 
-/// Tree, network interface, images, log, and the channel for requests.
+/// Device and inode of a tree.
+fn identity(tree: &TreeImage) -> io::Result<(u64, u64)> {
+    let metadata = tree.file()?.metadata()?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Tree, snapshot, network interface, images, log, and the channel for requests.
 struct Given {
     tree: Arc<TreeImage>,
+    /// Description and memory.
+    snapshot: Option<[File; 2]>,
     tap: Option<File>,
     images: HashMap<ImageName, ImageFile>,
     log: Option<(LogJob, [LogOutput; 2])>,
@@ -212,6 +228,13 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
         return Err(JailedError::Descriptor);
     };
     put(Some(result.try_clone()?.into()), RESULT_FD)?;
+    let snapshot = match job.from_snapshot {
+        true => {
+            let parts = file().zip(file()).map(<[File; 2]>::from);
+            Some(parts.ok_or(JailedError::Descriptor)?)
+        }
+        false => None,
+    };
     if job.interactive {
         put(descriptors.next(), INPUT_FD)?;
     }
@@ -257,6 +280,7 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
     }
     let given = Given {
         tree: Arc::new(TreeImage::new(tree)?),
+        snapshot,
         tap,
         images,
         log,
@@ -276,10 +300,10 @@ fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
     }
 }
 
-/// The tree, the volumes, the network interface, the VM's counters, the program's outputs, if they
+/// The tree and the snapshot, the volumes, the network interface, the VM's counters, the program's outputs, if they
 /// are not this process's own, and what starts processes in the VM.
 type Parts = (
-    Arc<TreeImage>,
+    (Arc<TreeImage>, Option<[File; 2]>),
     Vec<Volume>,
     Option<Interface>,
     Arc<LiveCounters>,
@@ -291,13 +315,17 @@ type Parts = (
 fn run(
     blank: Blank,
     job: &RunJob,
-    (tree, volumes, network, live, outputs, spawns): Parts,
+    ((tree, snapshot), volumes, network, live, outputs, spawns): Parts,
     images: Arc<FromDaemon>,
     threads: Arc<Placement>,
 ) -> Result<RunResult, String> {
     let path = Path::new(&job.path);
     let found = program::from_tree(&tree, path, path);
     let found = found.map_err(|error| error.to_string())?;
+    let snapshot = snapshot
+        .map(|[description, memory]| Snapshot::of_files(&description, memory, Arc::clone(&tree)))
+        .transpose()
+        .map_err(|error| format!("the snapshot: {error}"))?;
     let program_image = images.take(ImageName {
         inode: found.file.inode(),
         variant: variant::NORMAL,
@@ -321,7 +349,7 @@ fn run(
         },
         net: net.unwrap_or_default(),
         live: Some(live),
-        ram: job.memory,
+        ram: snapshot.as_ref().map_or(job.memory, Snapshot::ram),
         cpus: job.cpus,
         tree: Some(&tree),
         images: Some(images),
@@ -333,7 +361,12 @@ fn run(
         // A log limits itself.
         output_limit: outputs.as_ref().map_or(MAX_OUTPUT, |_| u64::MAX),
         outputs,
+        snapshots: (spawns.clone())
+            .filter(|spawns| spawns.takes_snapshots())
+            .map(|spawns| spawns as Arc<dyn Requests>),
         spawner: spawns.map(|spawns| spawns as Arc<dyn Spawner>),
+        variant: (snapshot.as_ref()).map_or(variant::NORMAL, Snapshot::variant),
+        from: snapshot.as_ref(),
         ..Settings::new(&arguments)
     };
     let outcome = blank.run(settings).map_err(|error| error.to_string())?;

@@ -200,6 +200,12 @@ impl Library {
         self.directory.join("tmp").join(name)
     }
 
+    /// The path of the tree of a tenant's program.
+    #[must_use]
+    pub fn tree_path(&self, tenant: &str, id: &str) -> PathBuf {
+        self.trees.path(tenant, id)
+    }
+
     fn upload(&self, id: &str) -> PathBuf {
         self.directory.join("uploads").join(id)
     }

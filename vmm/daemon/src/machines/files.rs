@@ -6,7 +6,7 @@ use crate::execute::{LogOutput, Outputs};
 use crate::jailed::protocol::{LogJob, RunResult};
 use crate::log::{self, Reader};
 use crate::spawner::Process;
-use crate::store::{Machine, MachineState, NetworkKind};
+use crate::store::{KeptSnapshot, Machine, MachineState, NetworkKind};
 use crate::violations::reported_in;
 use hartline_jail::{Channel, MAX_MESSAGE, Violation};
 use hartline_vmm::live::{Live, write_network_limits};
@@ -19,6 +19,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Most bytes of a result, as of a message. A compromised VMM may write as many bytes to it as to a
 /// file of its log.
@@ -185,6 +186,26 @@ impl Machines {
         };
         let process = process.ok_or(MachineError::State(machine.state))?;
         Ok(Exec::start(&process.process().requests()?, command)?)
+    }
+
+    /// Makes a snapshot of a running machine, which goes on.
+    ///
+    /// # Errors
+    /// [`MachineError`]: the machine does not run, or there is no snapshot.
+    pub async fn snapshot(
+        &self,
+        machine: &Machine,
+        name: Option<String>,
+    ) -> Result<KeptSnapshot, MachineError> {
+        let process = match self.lock().get(&machine.id) {
+            Some(task) if machine.state == MachineState::Running => task.process.clone(),
+            _ => None,
+        };
+        let process = process.ok_or(MachineError::State(machine.state))?;
+        let begun = Instant::now();
+        let made = self.snapshots.make(machine, process.process(), name).await;
+        self.metrics.count_snapshot(&made, begun.elapsed());
+        Ok(made?)
     }
 
     /// The counters of a running machine, with the sum of KVM's counters of its vCPUs; `None` if it

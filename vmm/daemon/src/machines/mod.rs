@@ -28,6 +28,7 @@ use super::process::{Launcher, Watched};
 use super::processors::{Claim, NotEnough, Processors};
 use super::reload::Current;
 use super::scheduler::{Permit, Refused, Scheduler, need};
+use super::snapshots::{SnapshotError, Snapshots};
 use super::store::{Machine, MachineState, Quota, Spec, Store, StoreError};
 use super::volumes::{VolumeError, Volumes};
 use hartline_jail::spawner::protocol::Signal;
@@ -69,6 +70,9 @@ pub enum MachineError {
     /// An operation on the machine's volumes failed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// There is no snapshot of the machine.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
     /// An operation of the host failed.
     #[error("{0}")]
     Host(#[from] io::Error),
@@ -86,6 +90,7 @@ pub struct Machines {
     pool: Arc<Pool>,
     launcher: Arc<Launcher>,
     volumes: Arc<Volumes>,
+    snapshots: Arc<Snapshots>,
     networks: Arc<Networks>,
     processors: Arc<Processors>,
     ports: Ports,
@@ -122,7 +127,7 @@ impl Machines {
     /// The directory cannot be made.
     pub fn new(
         store: Arc<Store>,
-        (library, volumes): (Arc<Library>, Arc<Volumes>),
+        (library, volumes, snapshots): (Arc<Library>, Arc<Volumes>, Arc<Snapshots>),
         (scheduler, processors): (Scheduler, Arc<Processors>),
         (pool, launcher): (Arc<Pool>, Arc<Launcher>),
         (networks, ports): (Arc<Networks>, Ports),
@@ -137,6 +142,7 @@ impl Machines {
             pool,
             launcher,
             volumes,
+            snapshots,
             networks,
             processors,
             ports,

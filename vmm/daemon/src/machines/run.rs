@@ -7,6 +7,7 @@ use crate::execute::{Order, VMM_PATIENCE, why_it_died};
 use crate::jailed::protocol::RunResult;
 use crate::pool::Supply;
 use crate::process::{Jailed, Released, Watched};
+use crate::snapshots;
 use crate::store::{Machine, MachineState, NetworkKind, Storage, StoreError, now_ms};
 use crate::violations::reported_by;
 use hartline_jail::Violation;
@@ -32,7 +33,13 @@ impl Machines {
             Ok(order) => order,
             Err(error) => return self.fail(machine, error.to_string(), kept),
         };
-        order.take_requests();
+        if let Some(snapshot) = &machine.spec.snapshot {
+            match self.snapshots.files(snapshot, order.files()) {
+                Ok(files) => order.continue_from(files),
+                Err(error) => return self.fail(machine, error.to_string(), kept),
+            }
+        }
+        order.take_requests(snapshots::check(&machine.spec).is_ok());
         order.pin(&held.processors);
         let log = self.log_job();
         order.keep_log(log);

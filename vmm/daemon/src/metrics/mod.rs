@@ -14,6 +14,7 @@ pub use scrape::{Disk, Scrape, TenantFigures};
 
 use super::violations::Violations;
 use crate::jailed::protocol::{Exits, RunResult};
+use crate::snapshots::SnapshotError;
 use crate::store::Kind;
 use hartline_vmm::report::{FAILURE, TIMED_OUT};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -32,6 +33,8 @@ const BUCKETS: [f64; 16] = [
 ];
 /// The outcomes of runs and machines.
 const OUTCOMES: [&str; 5] = ["success", "nonzero", "timeout", "killed", "failure"];
+/// The outcomes of requests for snapshots of machines.
+const SNAPSHOTS: [&str; 4] = ["success", "refused", "timeout", "failure"];
 /// The kinds of runs and machines.
 const KINDS: [Kind; 2] = [Kind::Run, Kind::Machine];
 
@@ -107,6 +110,8 @@ pub struct Metrics {
     programs: Times<OfKind>,
     exits: Family<Reason, Counter>,
     kvm_exits: Counter,
+    snapshots: Family<Outcome, Counter>,
+    snapshot_times: Histogram,
     requests: Times<Request>,
 }
 
@@ -125,12 +130,17 @@ impl Metrics {
             programs: times(),
             exits: Family::default(),
             kvm_exits: Counter::default(),
+            snapshots: Family::default(),
+            snapshot_times: Histogram::new(BUCKETS),
             requests: times(),
         };
         // Series that are there from the start show the first increase.
         for outcome in OUTCOMES {
             metrics.runs.get_or_create_owned(&Outcome { outcome });
             metrics.machines.get_or_create_owned(&Outcome { outcome });
+        }
+        for outcome in SNAPSHOTS {
+            metrics.snapshots.get_or_create_owned(&Outcome { outcome });
         }
         metrics.register(violations);
         metrics
@@ -158,6 +168,10 @@ impl Metrics {
         registry.register("vm_exits", help, self.exits.clone());
         let help = "Exits of ended VMs that KVM counted";
         registry.register("vm_kvm_exits", help, self.kvm_exits.clone());
+        let help = "Requests for snapshots of machines, by outcome";
+        registry.register("snapshots", help, self.snapshots.clone());
+        let help = "Time from requests for snapshots of machines to their completion";
+        registry.register("snapshot_seconds", help, self.snapshot_times.clone());
         let help = "Time from requests to the heads of their answers, by route and status";
         registry.register("http_request_seconds", help, self.requests.clone());
         let help = "Jailed processes killed for a forbidden system call, by filter";
@@ -203,6 +217,20 @@ impl Metrics {
         let kind = kind.name();
         let times = self.queued.get_or_create(&OfKind { kind });
         times.observe(waited.as_secs_f64());
+    }
+
+    /// Counts a request for a snapshot of a machine, and the time that a snapshot took.
+    pub fn count_snapshot<T>(&self, made: &Result<T, SnapshotError>, time: Duration) {
+        let outcome = match made {
+            Ok(_) => "success",
+            Err(SnapshotError::Timeout(_)) => "timeout",
+            Err(error) if error.is_refusal() => "refused",
+            Err(_) => "failure",
+        };
+        self.snapshots.get_or_create(&Outcome { outcome }).inc();
+        if made.is_ok() {
+            self.snapshot_times.observe(time.as_secs_f64());
+        }
     }
 
     /// Counts the restart of a machine by its policy.
@@ -271,6 +299,27 @@ mod tests {
         assert_eq!(outcome(None, false), "failure");
         assert_eq!(outcome(Some(137), true), "killed");
         assert_eq!(outcome(None, true), "killed");
+    }
+
+    #[test]
+    fn snapshots_have_outcomes() {
+        let metrics = Metrics::new(&Violations::default());
+        let time = Duration::from_millis(20);
+        metrics.count_snapshot(&Ok(()), time);
+        for error in [
+            SnapshotError::State("volumes"),
+            SnapshotError::Timeout(time),
+            SnapshotError::Invalid,
+            SnapshotError::Gone,
+        ] {
+            metrics.count_snapshot::<()>(&Err(error), time);
+        }
+        let text = metrics.text(Scrape::default(), None).unwrap();
+        for (outcome, count) in SNAPSHOTS.into_iter().zip([1, 1, 1, 2]) {
+            let line = format!("hartline_snapshots_total{{outcome=\"{outcome}\"}} {count}\n");
+            assert!(text.contains(&line), "{line} {text}");
+        }
+        assert!(text.contains("hartline_snapshot_seconds_count 1\n"));
     }
 
     #[test]

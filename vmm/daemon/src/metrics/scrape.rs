@@ -56,6 +56,8 @@ pub struct TenantFigures {
     pub used: Vec<Use>,
     /// Number of its kept machines and runs, by kind and state.
     pub machines: Vec<(&'static str, MachineState, u64)>,
+    /// Number of its snapshots of machines, and their bytes.
+    pub snapshots: (u64, u64),
 }
 
 /// A resource of a tenant.
@@ -63,6 +65,12 @@ pub struct TenantFigures {
 struct Used {
     tenant: String,
     resource: &'static str,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfTenant {
+    tenant: String,
 }
 
 /// A state of a tenant's machines or runs.
@@ -102,8 +110,16 @@ impl Metrics {
     fn register_tenants(&self, registry: &mut Registry, tenants: Vec<TenantFigures>) {
         let used: Family<Used, Gauge> = Family::default();
         let machines: Family<InState, Gauge> = Family::default();
+        let snapshots: Family<OfTenant, Gauge> = Family::default();
+        let snapshot_bytes: Family<OfTenant, Gauge> = Family::default();
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         for of in tenants {
+            let label = OfTenant {
+                tenant: of.tenant.clone(),
+            };
+            let (count, bytes) = of.snapshots;
+            snapshots.get_or_create(&label).set(number(count));
+            snapshot_bytes.get_or_create(&label).set(number(bytes));
             for resource in of.used {
                 let label = Used {
                     tenant: of.tenant.clone(),
@@ -124,6 +140,10 @@ impl Metrics {
         registry.register("tenant_used", help, used);
         let help = "Machines and kept runs of a tenant, by state";
         registry.register("tenant_machines", help, machines);
+        let help = "Snapshots of machines of a tenant";
+        registry.register("tenant_snapshots", help, snapshots);
+        let help = "Bytes of the files of a tenant's snapshots of machines";
+        registry.register("tenant_snapshot_bytes", help, snapshot_bytes);
         let help = "Ended runs of a tenant, and ends of programs of its machines, by outcome";
         registry.register("tenant_ends", help, self.of_tenants.clone());
     }

@@ -562,14 +562,16 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a machine of the tenant uses a program.
+    /// Whether a machine or a snapshot of the tenant uses a program.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn is_program_used(&self, tenant: &str, program: &str) -> Result<bool, StoreError> {
         let connection = self.connection();
-        let mut statement = connection
-            .prepare_cached("SELECT 1 FROM machine WHERE tenant = ? AND spec ->> 'program' = ?")?;
+        let mut statement = connection.prepare_cached(
+            "SELECT 1 FROM machine WHERE tenant = ?1 AND spec ->> 'program' = ?2
+             UNION ALL SELECT 1 FROM snapshot WHERE tenant = ?1 AND spec ->> 'program' = ?2",
+        )?;
         Ok(statement.exists([tenant, program])?)
     }
 }

@@ -7,6 +7,7 @@ mod keys;
 mod machines;
 mod programs;
 mod snapshot;
+mod snapshots;
 mod spec;
 mod storage;
 mod tenants;
@@ -18,6 +19,7 @@ pub use keys::{ApiKey, NewKey, Scope};
 pub use machines::{Created, Kind, MAX_KEYS, Machine, MachineState, NewMachine};
 pub use programs::{Program, ProgramState};
 pub use snapshot::snapshot;
+pub use snapshots::{KeptSnapshot, NewSnapshot, Reserved};
 pub use spec::{CpuClass, NetworkKind, Port, Restart, Spec, User};
 pub use storage::Storage;
 pub use tenants::{DEFAULT_TENANT, DeletedTenant, Quota, Tenant};
@@ -30,7 +32,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The migrations: the statements at an index update a database of that version to the next one.
-const MIGRATIONS: [&str; 13] = [
+const MIGRATIONS: [&str; 14] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -44,6 +46,7 @@ const MIGRATIONS: [&str; 13] = [
     include_str!("schema-11.sql"),
     include_str!("schema-12.sql"),
     include_str!("schema-13.sql"),
+    include_str!("schema-14.sql"),
 ];
 
 /// How long to wait for another program, for example a backup, that holds the database.
@@ -85,7 +88,8 @@ pub enum StoreError {
     },
     /// The tenant's quota has no room.
     #[error(
-        "the tenant has {left} {what} left for programs, translations, volumes, machines and runs"
+        "the tenant has {left} {what} left for programs, translations, volumes, snapshots, machines \
+         and runs"
     )]
     Quota {
         /// The exhausted resource: `bytes` or `inodes`.

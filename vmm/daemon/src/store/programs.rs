@@ -293,7 +293,7 @@ impl Store {
         Ok(())
     }
 
-    /// Programs without machines that were neither uploaded nor used since a time (milliseconds
+    /// Programs without machines and snapshots that were neither uploaded nor used since a time (milliseconds
     /// since 1970), at most `limit`.
     ///
     /// # Errors
@@ -304,19 +304,22 @@ impl Store {
             "SELECT * FROM program WHERE max(created_ms, used_ms) < ?
              AND state IN ('ready', 'failed') AND NOT EXISTS (SELECT 1 FROM machine
                  WHERE machine.tenant = program.tenant AND spec ->> 'program' = program.id)
+             AND NOT EXISTS (SELECT 1 FROM snapshot
+                 WHERE snapshot.tenant = program.tenant AND spec ->> 'program' = program.id)
              LIMIT ?",
         )?;
         let programs = statement.query_map(params![before_ms, limit], Program::from_row)?;
         Ok(programs.collect::<Result<_, _>>()?)
     }
 
-    /// Deletes a program of a tenant. Result: whether there was one.
+    /// Deletes a program of a tenant that no snapshot needs. Result: whether there was one.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn delete_program(&self, tenant: &str, id: &str) -> Result<bool, StoreError> {
         let deleted = self.connection().execute(
-            "DELETE FROM program WHERE tenant = ? AND id = ?",
+            "DELETE FROM program WHERE tenant = ?1 AND id = ?2 AND NOT EXISTS (
+                 SELECT 1 FROM snapshot WHERE tenant = ?1 AND spec ->> 'program' = ?2)",
             params![tenant, id],
         )?;
         Ok(deleted == 1)

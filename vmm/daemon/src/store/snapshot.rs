@@ -6,7 +6,8 @@ use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
 
 /// Writes a snapshot of a database, which may be in use, to a new file. In the snapshot nothing is
-/// active: machines and runs that were have failed, and programs are to be prepared again.
+/// active: machines and runs that were have failed, and programs are to be prepared again. There are no
+/// snapshots of machines in it, whose files are not in backups.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -34,6 +35,7 @@ pub fn snapshot(from: &Path, to: &Path) -> Result<Objects, StoreError> {
         [],
     )?;
     copy.execute("DELETE FROM image", [])?;
+    copy.execute("DELETE FROM snapshot", [])?;
     copy.execute("DELETE FROM deleted_volume", [])?;
     let ids = |query: &str| -> Result<Vec<String>, StoreError> {
         let mut statement = copy.prepare(query)?;

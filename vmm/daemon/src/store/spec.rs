@@ -79,6 +79,11 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub ports: Vec<Port>,
+    /// Id of the snapshot that the machine continues, a unique begin of it, or the snapshot's name. The
+    /// program, its place and its memory are those of the snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 63)]
+    pub snapshot: Option<String>,
     /// What happens when the program has ended: `no`, `on-failure`, `on-failure:N` (at most N
     /// restarts) or `always`. A machine that a client stops is not restarted.
     #[serde(default, skip_serializing_if = "Restart::is_no")]

@@ -22,7 +22,7 @@ impl Storage {
 
 impl Store {
     /// The rest of a tenant's storage quota. Programs, their trees and translations count; volumes
-    /// count with their limits, full or not; so do machines and runs with their outputs.
+    /// count with their limits, full or not; so do snapshots, and machines and runs with their outputs.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -55,7 +55,8 @@ fn left(connection: &Connection, tenant: &str) -> Result<Storage, StoreError> {
 }
 
 fn used(connection: &Connection, tenant: &str) -> Result<Storage, StoreError> {
-    // An upload is a file, and its tree another one; files in a tree are no files of the host.
+    // An upload is a file, and its tree another one; files in a tree are no files of the host. A
+    // snapshot is a directory with two files of its own.
     let mut statement = connection.prepare_cached(
         "SELECT coalesce(sum(bytes), 0), coalesce(sum(inodes), 0) FROM
              (SELECT sum(size + tree_size) AS bytes, 2 * count(*) AS inodes
@@ -63,6 +64,7 @@ fn used(connection: &Connection, tenant: &str) -> Result<Storage, StoreError> {
               UNION ALL SELECT sum(size), count(*) FROM image WHERE tenant = ?1
               UNION ALL SELECT sum(size), sum(inodes) FROM volume WHERE tenant = ?1
               UNION ALL SELECT sum(size), sum(inodes) FROM deleted_volume WHERE tenant = ?1
+              UNION ALL SELECT sum(size), 3 * count(*) FROM snapshot WHERE tenant = ?1
               UNION ALL SELECT sum(fixed + outputs), sum(inodes)
                   FROM machine WHERE tenant = ?1)",
     )?;

@@ -128,7 +128,7 @@ impl Store {
         Ok(tenant)
     }
 
-    /// Deletes a tenant without machines, runs, programs and volumes, with its keys.
+    /// Deletes a tenant without machines, runs, programs, volumes and snapshots, with its keys.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -138,6 +138,7 @@ impl Store {
         let is_used: bool = transaction.query_row(
             "SELECT EXISTS (SELECT 1 FROM machine WHERE tenant = ?1)
                  OR EXISTS (SELECT 1 FROM program WHERE tenant = ?1)
+                 OR EXISTS (SELECT 1 FROM snapshot WHERE tenant = ?1)
                  OR EXISTS (SELECT 1 FROM volume WHERE tenant = ?1)
                  OR EXISTS (SELECT 1 FROM deleted_volume WHERE tenant = ?1)",
             [name],

@@ -37,7 +37,7 @@ const LOCK: &str = "lock";
 const EMPTY: &str = "empty";
 const VOLUMES: &str = "volumes";
 /// Names at the top that the service owns. Everything else there stays as it is.
-const OWN: [&str; 12] = [
+const OWN: [&str; 13] = [
     "hartline.db",
     "hartline.db-wal",
     "hartline.db-shm",
@@ -49,6 +49,7 @@ const OWN: [&str; 12] = [
     "trees",
     "images",
     "machines",
+    "snapshots",
     "tmp",
 ];
 /// Maximum depth of directories below those names.

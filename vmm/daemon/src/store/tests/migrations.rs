@@ -20,6 +20,7 @@ const DUMPS: [&str; MIGRATIONS.len()] = [
     include_str!("version-11.sql"),
     include_str!("version-12.sql"),
     include_str!("version-13.sql"),
+    include_str!("version-14.sql"),
 ];
 
 /// Columns of existing tables that a version added: the version, the table, the column, and the
@@ -206,6 +207,10 @@ fn rows_of_all_versions_are_understood() {
         assert_eq!(failed.problem, problem, "version {version}");
         let volumes = store.volumes("default", "", 10).unwrap();
         assert_eq!(volumes.len(), if version < 3 { 0 } else { 2 });
+        let snapshots = store.snapshots("default", "", 10).unwrap();
+        let names: Vec<_> = snapshots.iter().map(|kept| kept.name.as_deref()).collect();
+        let expected: &[_] = if version < 14 { &[] } else { &[Some("warm")] };
+        assert_eq!(names, expected, "version {version}");
         let used = store.storage_used("acme").unwrap();
         assert!(used.bytes >= 59_000, "version {version}: {used:?}");
 

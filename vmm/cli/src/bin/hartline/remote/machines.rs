@@ -13,7 +13,7 @@ use std::process::ExitCode;
 /// The longest wait of one request, seconds.
 const WAIT: u32 = 300;
 
-/// The program and resources, for `hartline create` and `hartline submit`.
+/// The program and resources, or the snapshot, for `hartline create` and `hartline submit`.
 #[derive(Debug, clap::Args)]
 pub(super) struct What {
     /// Path of the program in an uploaded root file system
@@ -49,11 +49,27 @@ pub(super) struct What {
     #[arg(long, value_name = "NETWORK", value_parser = ["none", "tenant"])]
     network: Option<String>,
 
+    /// Continue a snapshot, given by its id, the first digits of it, or its name, instead of starting
+    /// a program. The program, its place and its memory are those of the snapshot
+    #[arg(
+        long,
+        value_name = "SNAPSHOT",
+        conflicts_with_all = [
+            "command", "path", "given", "files", "user", "workdir", "hostname", "read_only", "cpus",
+            "memory", "network",
+        ]
+    )]
+    from: Option<String>,
+
     /// The program and its arguments. The program is named by its id, as printed by push, the
     /// first digits of it, or its name. Options of hartline come before it
     // One argument, so that everything after the program belongs to it, also what looks like an
     // option of hartline.
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    #[arg(
+        value_name = "PROGRAM",
+        required_unless_present = "from",
+        trailing_var_arg = true
+    )]
     command: Vec<String>,
 }
 
@@ -63,6 +79,14 @@ impl What {
     /// # Errors
     /// A file with environment variables cannot be used.
     pub(super) fn request(&self) -> anyhow::Result<Value> {
+        let cpu_class = if self.dedicated {
+            "dedicated"
+        } else {
+            "shared"
+        };
+        if let Some(snapshot) = &self.from {
+            return Ok(json!({ "snapshot": snapshot, "cpu_class": cpu_class }));
+        }
         let (user, group) = self.place.user;
         let (program, arguments) = self.command.split_first().context("no program")?;
         Ok(json!({
@@ -77,7 +101,7 @@ impl What {
             "cpus": self.cpus,
             "memory": self.memory,
             "network": self.network.as_deref().unwrap_or("none"),
-            "cpu_class": if self.dedicated { "dedicated" } else { "shared" },
+            "cpu_class": cpu_class,
         }))
     }
 }
@@ -139,7 +163,9 @@ pub(super) fn map(pairs: &[(String, String)]) -> Value {
 
 /// Arguments of `hartline create`.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "hartline create [OPTIONS] PROGRAM [ARGS]...")]
+#[command(
+    override_usage = "hartline create [OPTIONS] PROGRAM [ARGS]...\n       hartline create [OPTIONS] --from SNAPSHOT"
+)]
 pub struct Create {
     #[command(flatten)]
     remote: Remote,
@@ -192,9 +218,13 @@ pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
         request["name"] = name.as_str().into();
     }
     request["labels"] = map(&arguments.labels);
-    request["volumes"] = arguments.volumes.clone().into();
+    if !arguments.volumes.is_empty() {
+        request["volumes"] = arguments.volumes.clone().into();
+    }
     request["restart"] = arguments.restart.as_str().into();
-    request["ports"] = arguments.ports.clone().into();
+    if !arguments.ports.is_empty() {
+        request["ports"] = arguments.ports.clone().into();
+    }
     if !arguments.ports.is_empty() && arguments.what.network.is_none() {
         request["network"] = "tenant".into();
     }

@@ -9,6 +9,7 @@ mod machines;
 mod programs;
 mod ps;
 mod runs;
+mod snapshots;
 mod table;
 mod tenants;
 mod terminal;
@@ -27,6 +28,7 @@ use ps::{Ps, ps, runs};
 use runs::{Submit, submit};
 use serde::Serialize;
 use serde_json::Value;
+use snapshots::{Snapshot, Snapshots, list as snapshots, snapshot};
 use std::future::Future;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -88,6 +90,11 @@ pub enum Command {
     /// Create or delete volumes
     #[command(subcommand)]
     Volume(Volume),
+    /// List the daemon's snapshots of machines
+    Snapshots(Snapshots),
+    /// Make or delete snapshots of machines
+    #[command(subcommand)]
+    Snapshot(Snapshot),
     /// Attach to a machine's standard input and output
     Attach(Attach),
     /// Run a command in a running machine
@@ -122,6 +129,8 @@ pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Tenant(command) => tenant(command),
         Command::Volumes(arguments) => volumes(arguments),
         Command::Volume(command) => volume(command),
+        Command::Snapshots(arguments) => snapshots(arguments),
+        Command::Snapshot(command) => snapshot(command),
         Command::Attach(arguments) => attach(arguments),
         Command::Exec(arguments) => exec(arguments),
     }

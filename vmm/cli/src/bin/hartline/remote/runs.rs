@@ -16,7 +16,9 @@ const MAX_INPUT: u64 = 128 << 10;
 
 /// Arguments of `hartline submit`.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "hartline submit [OPTIONS] PROGRAM [ARGS]...")]
+#[command(
+    override_usage = "hartline submit [OPTIONS] PROGRAM [ARGS]...\n       hartline submit [OPTIONS] --from SNAPSHOT"
+)]
 pub struct Submit {
     #[command(flatten)]
     remote: Remote,

@@ -1,0 +1,206 @@
+//! Snapshots of machines that fail, that a killed daemon leaves, or that are damaged.
+
+use super::snapshots::{
+    await_count, counter, files, made, numbers, push, refused, snapshot, start,
+};
+use super::{check, run};
+use hartline_tests::Result;
+use hartline_tests::daemon::Daemon;
+use serde_json::json;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::thread;
+use std::time::Duration;
+
+/// A machine that comes to no checkpoint, and one that ends meanwhile.
+pub fn unanswered() -> Result<()> {
+    let daemon = start("pool = 1")?;
+    let counting = counter(&daemon, "counting")?;
+    let first = made(&daemon, &counting, "first")?;
+    let pid = || -> Result<u32> {
+        let log = daemon
+            .data()
+            .join("machines")
+            .join(id_of(&counting))
+            .join("stdout");
+        let log = fs::metadata(log)?.ino();
+        let is_it = |pid: &u32| {
+            let output = fs::metadata(format!("/proc/{pid}/fd/1"));
+            output.is_ok_and(|output| output.ino() == log)
+        };
+        Ok(daemon.jailed().into_iter().find(is_it).ok_or("no VMM")?)
+    };
+    signal(pid()?, libc::SIGSTOP);
+    let (answer, twice) = thread::scope(|scope| -> Result<_> {
+        let answer = scope.spawn(|| {
+            snapshot(&daemon, &counting, &json!({})).map_err(|error| format!("{error:?}"))
+        });
+        thread::sleep(Duration::from_secs(2));
+        let twice = snapshot(&daemon, &counting, &json!({}))?;
+        Ok((answer.join().map_err(|_| "a panic")??, twice))
+    })?;
+    refused("no answer", &answer, 409, "snapshot-timeout", "20 s")?;
+    refused("two at once", &twice, 409, "snapshot-running", "another")?;
+    check(
+        "files",
+        files(&daemon)? == [first.as_str()],
+        &files(&daemon)?,
+    )?;
+    signal(pid()?, libc::SIGCONT);
+    let count = numbers(&daemon, &counting)?.len();
+    await_count(&daemon, &counting, count + 5)?;
+    made(&daemon, &counting, "second")?;
+
+    signal(pid()?, libc::SIGSTOP);
+    let answer = thread::scope(|scope| -> Result<_> {
+        let answer = scope.spawn(|| {
+            snapshot(&daemon, &counting, &json!({})).map_err(|error| format!("{error:?}"))
+        });
+        thread::sleep(Duration::from_secs(1));
+        signal(pid()?, libc::SIGKILL);
+        Ok(answer.join().map_err(|_| "a panic")??)
+    })?;
+    refused("killed", &answer, 409, "snapshot-refused", "ended")?;
+    check("files", files(&daemon)?.len() == 2, &files(&daemon)?)?;
+    let metrics = daemon.request("GET", "/metrics", b"")?.expect(200)?;
+    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+    for line in [
+        "hartline_snapshots_total{outcome=\"success\"} 2\n",
+        "hartline_snapshots_total{outcome=\"timeout\"} 1\n",
+        "hartline_snapshots_total{outcome=\"refused\"} 1\n",
+        "hartline_snapshots_total{outcome=\"failure\"} 1\n",
+        "hartline_snapshot_seconds_count 2\n",
+        "hartline_tenant_snapshots{tenant=\"default\"} 2\n",
+    ] {
+        check(line, metrics.contains(line), &metrics)?;
+    }
+    Ok(())
+}
+
+/// The id of a machine with a path in the API.
+fn id_of(machine: &str) -> &str {
+    machine.rsplit('/').next().unwrap_or_default()
+}
+
+fn signal(pid: u32, signal: i32) {
+    // SAFETY: the call has no memory effects; the process is one of this test's daemon.
+    unsafe { libc::kill(pid.cast_signed(), signal) };
+}
+
+/// A full disk is an error, and the machine goes on.
+pub fn full_disk() -> Result<()> {
+    let daemon = Daemon::start_on_disk("pool = 1", 256 << 20)?;
+    push(&daemon)?;
+    let counting = counter(&daemon, "counting")?;
+    let size = snapshot(&daemon, &counting, &json!({}))?
+        .expect(201)?
+        .json()["size"]
+        .as_u64();
+    let size = size.ok_or("no size")?;
+    // Half of it fits.
+    let path = daemon.data().join("filler");
+    let mut filler = fs::File::create(&path)?;
+    while filler.write_all(&[7; 64 << 10]).is_ok() {}
+    let length = filler.metadata()?.len();
+    filler.set_len(length.saturating_sub(size / 2))?;
+    let full = snapshot(&daemon, &counting, &json!({}))?;
+    check(
+        "full",
+        full.status == 507 && full.text("code") == "storage-full",
+        &full,
+    )?;
+    check(
+        "nothing is left",
+        files(&daemon)?.len() == 1,
+        &files(&daemon)?,
+    )?;
+    let count = numbers(&daemon, &counting)?.len();
+    // Its room is free when it is closed too.
+    drop(filler);
+    fs::remove_file(&path)?;
+    await_count(&daemon, &counting, count + 3)?;
+    snapshot(&daemon, &counting, &json!({}))?.expect(201)?;
+    Ok(())
+}
+
+/// What a killed service or VMM leaves is not listed, and deleted at the next start. Damaged files are
+/// errors of the runs that use them.
+pub fn left_and_damaged() -> Result<()> {
+    let mut daemon = start("pool = 1")?;
+    let counting = counter(&daemon, "counting")?;
+    let whole = made(&daemon, &counting, "whole")?;
+    // The daemon is killed at different times after a request.
+    for millis in [1, 5, 10, 20, 40] {
+        let request = format!(
+            "POST {counting}/snapshots HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+             Content-Length: 2\r\n\r\n{{}}"
+        );
+        let mut stream = daemon.connect()?;
+        stream.write_all(request.as_bytes())?;
+        thread::sleep(Duration::from_millis(millis));
+        daemon.kill()?;
+        daemon.restart()?;
+        let listed = daemon
+            .request("GET", "/v1/snapshots", b"")?
+            .expect(200)?
+            .json();
+        let listed = listed.as_array().cloned().unwrap_or_default();
+        let mut ids: Vec<_> = listed.iter().filter_map(|one| one["id"].as_str()).collect();
+        let mut found = files(&daemon)?;
+        found.sort();
+        ids.sort_unstable();
+        check(
+            "files of listed ones",
+            found == ids,
+            &(millis, &found, &ids),
+        )?;
+        check("the whole one", ids.contains(&whole.as_str()), &ids)?;
+        for id in ids {
+            let directory = daemon.data().join("snapshots").join(id);
+            check("complete", fs::read_dir(directory)?.count() == 3, &id)?;
+        }
+        let count = numbers(&daemon, &counting)?.len();
+        await_count(&daemon, &counting, count + 2)?;
+    }
+    // A VMM that is killed meanwhile is an error, and leaves nothing.
+    let before = files(&daemon)?.len();
+    let kill = format!("{counting}/kill");
+    daemon.request("POST", &kill, b"")?.expect(200)?;
+    let gone = snapshot(&daemon, &counting, &json!({}))?;
+    check("no machine", gone.status == 409, &gone)?;
+    check(
+        "nothing is left",
+        files(&daemon)?.len() == before,
+        &files(&daemon)?,
+    )?;
+
+    let directory = daemon.data().join("snapshots").join(&whole);
+    for (name, damage) in [
+        ("memory", None),
+        ("config.json", None),
+        ("config.json", Some("{")),
+        ("config.json", Some("")),
+        ("memory", Some("short")),
+    ] {
+        let path = directory.join(name);
+        let right = fs::read(&path)?;
+        let mut wrong = right.clone();
+        match damage {
+            Some(text) => wrong = text.as_bytes().to_vec(),
+            None => {
+                // Not a hole.
+                let at = wrong.iter().position(|byte| *byte > b'0').ok_or("empty")?;
+                wrong[at] ^= 1;
+            }
+        }
+        fs::write(&path, &wrong)?;
+        let outcome = run(&daemon, &json!({ "snapshot": "whole", "timeout_ms": 1000 }))?;
+        let message = outcome["message"].as_str().unwrap_or_default();
+        let told = outcome["exit_code"] == 125 && !message.contains("crashed");
+        check(name, told && !message.is_empty(), &(damage, &outcome))?;
+        fs::write(&path, &right)?;
+    }
+    let outcome = run(&daemon, &json!({ "snapshot": "whole", "timeout_ms": 1000 }))?;
+    check("whole again", outcome["exit_code"] == 124, &outcome)
+}

@@ -1,0 +1,339 @@
+//! Snapshots of machines:
+//!
+//! ```text
+//! DATA/snapshots/ID/config.json   description, which only jailed VMMs read
+//! DATA/snapshots/ID/memory        RAM
+//! DATA/snapshots/ID/tree          the tree of its program: a link to the library's file
+//! ```
+//! The VMM of the machine sends a snapshot through a socket, and the service writes the files: so the
+//! VMM needs no right to write files, and the service bounds them. A snapshot is found when its row in
+//! the database says that it is complete; its files are on the disk then. What an earlier daemon did
+//! not complete is deleted at the start.
+//!
+//! The tree is that of the program, which cannot be deleted meanwhile. The link keeps its inode: the
+//! number shows whether a VM has the same tree.
+
+mod receive;
+
+use super::auth::random_hex;
+use super::library::{Files, Library};
+use super::spawner::Process;
+use super::store::{
+    CpuClass, KeptSnapshot, Machine, NetworkKind, NewSnapshot, Reserved, Restart, Spec, Store,
+    StoreError,
+};
+use crate::execute::NotRunnable;
+use crate::jailed::protocol::{Request, SnapshotJob};
+use receive::{Received, receive};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long the guest may take to its next safepoint.
+const SAFEPOINT: Duration = Duration::from_secs(20);
+/// How long the VMM and the service may wait for each other while a snapshot is sent.
+const STALL: Duration = Duration::from_secs(30);
+/// Names of the files.
+const CONFIG: &str = "config.json";
+const MEMORY: &str = "memory";
+const TREE: &str = "tree";
+
+/// The reason why there is no snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The machine has state that a snapshot cannot have.
+    #[error("a snapshot cannot contain {0}")]
+    State(&'static str),
+    /// Another snapshot of the machine is being made.
+    #[error("another snapshot of the machine is being made")]
+    Busy,
+    /// The tenant has a snapshot of this name.
+    #[error("another snapshot has this name")]
+    NameInUse,
+    /// The machine's program was deleted.
+    #[error("the machine's program was deleted")]
+    NoProgram,
+    /// The guest does not come to a safepoint.
+    #[error("the program did not come to a point at which it can be stopped within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// The VMM has ended, or does not know snapshots.
+    #[error("the machine has ended, or its VMM is one of an earlier version: start it again first")]
+    Gone,
+    /// The VMM has a reason.
+    #[error("{0}")]
+    Refused(String),
+    /// The VMM sent something else, or too much.
+    #[error("the VMM sent an invalid snapshot")]
+    Invalid,
+    /// The host returns no random bytes.
+    #[error("random bytes: {0}")]
+    Random(#[from] getrandom::Error),
+    /// An operation of the host failed.
+    #[error("{0}")]
+    Host(#[from] io::Error),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl SnapshotError {
+    /// Whether the request was one that cannot be granted.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::State(_)
+                | Self::Busy
+                | Self::NameInUse
+                | Self::NoProgram
+                | Self::Refused(_)
+                | Self::Store(StoreError::Quota { .. })
+        )
+    }
+}
+
+/// The device of a machine that a snapshot cannot have, if there is one.
+///
+/// # Errors
+/// [`SnapshotError::State`].
+pub fn check(spec: &Spec) -> Result<(), SnapshotError> {
+    let parts = [
+        (spec.cpus != 1, "more than one vCPU"),
+        (spec.network != NetworkKind::None, "a network interface"),
+        (!spec.volumes.is_empty(), "volumes"),
+    ];
+    match parts.into_iter().find(|(is_there, _)| *is_there) {
+        Some((_, part)) => Err(SnapshotError::State(part)),
+        None => Ok(()),
+    }
+}
+
+/// Most bytes of the files of a snapshot of a machine with `memory` bytes: its memory, and a description
+/// of each of its parts.
+fn most(memory: u64) -> u64 {
+    memory.saturating_add(memory / 64).saturating_add(4 << 20)
+}
+
+/// All snapshots.
+#[derive(Debug)]
+pub struct Snapshots {
+    store: Arc<Store>,
+    library: Arc<Library>,
+    directory: PathBuf,
+    /// Machines of which a snapshot is being made.
+    busy: Mutex<BTreeSet<String>>,
+}
+
+impl Snapshots {
+    /// Snapshots in `directory`. What an earlier daemon did not complete, or did not delete, is
+    /// deleted.
+    ///
+    /// # Errors
+    /// The directory or the database cannot be used.
+    pub fn open(
+        store: Arc<Store>,
+        library: Arc<Library>,
+        directory: PathBuf,
+    ) -> Result<Self, SnapshotError> {
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory);
+        made?;
+        store.forget_incomplete_snapshots()?;
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            let id = entry.file_name().to_string_lossy().into_owned();
+            if store.snapshot(&id)?.is_none() {
+                tracing::info!("{}: deleted, it is not complete", entry.path().display());
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(Self {
+            store,
+            library,
+            directory,
+            busy: Mutex::default(),
+        })
+    }
+
+    /// Makes a snapshot of a running machine, whose process is given. The machine goes on, whether
+    /// there is a snapshot or not. The work is completed, or undone, also if this is cancelled. Must run
+    /// inside a runtime.
+    ///
+    /// # Errors
+    /// [`SnapshotError`].
+    pub async fn make(
+        self: &Arc<Self>,
+        machine: &Machine,
+        process: &Process,
+        name: Option<String>,
+    ) -> Result<KeptSnapshot, SnapshotError> {
+        check(&machine.spec)?;
+        let turn = Turn::take(self, &machine.id)?;
+        let requests = process.requests().map_err(|_| SnapshotError::Gone)?;
+        let (snapshots, machine) = (Arc::clone(self), machine.clone());
+        let work = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            snapshots.make_now(&machine, &requests, name.as_deref())
+        });
+        work.await.map_err(io::Error::other)?
+    }
+
+    fn make_now(
+        &self,
+        machine: &Machine,
+        requests: &hartline_jail::Channel,
+        name: Option<&str>,
+    ) -> Result<KeptSnapshot, SnapshotError> {
+        let id = random_hex::<16>()?;
+        let spec = &kept_spec(&machine.spec);
+        let most = most(spec.memory);
+        let reserved = self.store.reserve_snapshot(NewSnapshot {
+            id: &id,
+            tenant: &machine.tenant,
+            name,
+            machine: &machine.id,
+            spec,
+            most,
+        });
+        match reserved? {
+            Reserved::Done => {}
+            Reserved::NameInUse => return Err(SnapshotError::NameInUse),
+            Reserved::NoProgram => return Err(SnapshotError::NoProgram),
+        }
+        let made = self.write(&id, machine, requests).and_then(|received| {
+            let completed = self.store.complete_snapshot(&id, received.size)?;
+            // Only this task deletes it before.
+            completed.ok_or(SnapshotError::NoProgram)
+        });
+        if made.is_err() {
+            self.remove_files(&id)?;
+            self.store.forget_snapshot(&id)?;
+        }
+        made
+    }
+
+    /// Writes the files of a snapshot. They are on the disk when this returns.
+    fn write(
+        &self,
+        id: &str,
+        machine: &Machine,
+        requests: &hartline_jail::Channel,
+    ) -> Result<Received, SnapshotError> {
+        let directory = self.directory.join(id);
+        DirBuilder::new().mode(0o700).create(&directory)?;
+        let tree = self
+            .library
+            .tree_path(&machine.tenant, &machine.spec.program);
+        fs::hard_link(tree, directory.join(TREE))?;
+        let tree = identity(&fs::metadata(directory.join(TREE))?);
+        let (own, other) = UnixStream::pair()?;
+        own.set_read_timeout(Some(SAFEPOINT))?;
+        // The vCPU of the machine must not wait for ever.
+        other.set_write_timeout(Some(STALL))?;
+        let request = Request::Snapshot(SnapshotJob { tree });
+        let message = serde_json::to_vec(&request).map_err(io::Error::from)?;
+        let sent = requests.send(&message, &[other.as_fd()]);
+        sent.map_err(|_| SnapshotError::Gone)?;
+        drop(other);
+        let received = receive(own, &directory, machine.spec.memory)?;
+        File::open(&directory)?.sync_all()?;
+        File::open(&self.directory)?.sync_all()?;
+        Ok(received)
+    }
+
+    /// The files of a snapshot for a VMM: description and memory. `files` are those of the library
+    /// for the snapshot's program.
+    ///
+    /// # Errors
+    /// [`NotRunnable`]: the snapshot is gone, or the program's tree is another one now.
+    pub fn files(&self, id: &str, files: &Files) -> Result<[File; 2], NotRunnable> {
+        let directory = self.directory.join(id);
+        let open = |name| File::open(directory.join(name));
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => NotRunnable::Failed("its snapshot was deleted".to_owned()),
+            _ => NotRunnable::Failed(format!("its snapshot: {error}")),
+        };
+        let tree = fs::metadata(directory.join(TREE)).map_err(failed)?;
+        let now = files.tree.metadata().map_err(failed)?;
+        if identity(&tree) != identity(&now) {
+            let why = "its program was packed again since the snapshot: make another snapshot";
+            return Err(NotRunnable::Failed(why.to_owned()));
+        }
+        Ok([open(CONFIG).map_err(failed)?, open(MEMORY).map_err(failed)?])
+    }
+
+    /// Deletes a snapshot that no machine continues. VMs that have its files open keep them. Result:
+    /// whether it was deleted.
+    ///
+    /// # Errors
+    /// [`SnapshotError`].
+    pub fn delete(&self, tenant: &str, id: &str) -> Result<bool, SnapshotError> {
+        let deleted = self.store.delete_snapshot(tenant, id)?;
+        if deleted {
+            self.remove_files(id)?;
+        }
+        Ok(deleted)
+    }
+
+    fn remove_files(&self, id: &str) -> io::Result<()> {
+        match fs::remove_dir_all(self.directory.join(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Device and inode of a file.
+fn identity(metadata: &fs::Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// The part of a machine's specification that is true for every VM that continues its snapshot.
+fn kept_spec(spec: &Spec) -> Spec {
+    Spec {
+        timeout_ms: None,
+        labels: BTreeMap::new(),
+        interactive: false,
+        cpu_class: CpuClass::default(),
+        restart: Restart::No,
+        snapshot: None,
+        ..spec.clone()
+    }
+}
+
+/// The only task that makes a snapshot of a machine.
+#[derive(Debug)]
+struct Turn {
+    snapshots: Arc<Snapshots>,
+    machine: String,
+}
+
+impl Turn {
+    fn take(snapshots: &Arc<Snapshots>, machine: &str) -> Result<Self, SnapshotError> {
+        match snapshots.lock().insert(machine.to_owned()) {
+            true => Ok(Self {
+                snapshots: Arc::clone(snapshots),
+                machine: machine.to_owned(),
+            }),
+            false => Err(SnapshotError::Busy),
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.snapshots.lock().remove(&self.machine);
+    }
+}
