@@ -151,8 +151,12 @@ impl Snapshots {
             let entry = entry?;
             let id = entry.file_name().to_string_lossy().into_owned();
             if store.snapshot(&id)?.is_none() {
-                tracing::info!("{}: deleted, it is not complete", entry.path().display());
-                fs::remove_dir_all(entry.path())?;
+                let path = entry.path();
+                // What is left only takes room: the service must start nevertheless.
+                match fs::remove_dir_all(&path) {
+                    Ok(()) => tracing::info!("{}: deleted, it is not complete", path.display()),
+                    Err(error) => tracing::error!("{}: not deleted: {error}", path.display()),
+                }
             }
         }
         Ok(Self {
