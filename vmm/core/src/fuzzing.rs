@@ -10,12 +10,13 @@ use crate::images::{Client, CodeFile, ImageFile, ImageSource, Images};
 use crate::interrupts::{Interrupt, Reach};
 use crate::platform::{Error, Kvm, Mapping, memory_file};
 use crate::run::start_volumes;
+use crate::snapshot::Config;
 use crate::timers::{GuestClock, Times};
 use crate::tree::{TreeBuilder, TreeImage};
 use hartline_abi::boot::Shared;
 use hartline_abi::call::HostCall;
 use hartline_abi::interrupt::TABLE_LENGTH;
-use hartline_abi::layout::{FILE_GPA, FILE_GPA_END};
+use hartline_abi::layout::{FILE_GPA, FILE_GPA_END, PAGE_SIZE};
 use hartline_abi::virtio::FIRST_DISK;
 use hartline_abi::volume::VOLUME_DEVICE;
 use hartline_aot::translator::Options;
@@ -233,6 +234,34 @@ impl ImageSource for Source {
 fn page() -> Option<ImageFile> {
     let file = memory_file(c"image", &[0; 4096]).ok()?;
     ImageFile::open(file).ok()
+}
+
+/// Reads the description of a snapshot, which may be of another build, and checks what the rest of the
+/// VMM relies on.
+///
+/// # Panics
+/// The description has another meaning after it is written again, or an accepted one has a part
+/// outside its file.
+pub fn read_snapshot(json: &[u8]) {
+    let config = match Config::parse_of_any_build(json) {
+        Ok(config) => config,
+        Err(error) => {
+            return assert!(!error.to_string().is_empty());
+        }
+    };
+    let written = serde_json::to_value(&config).unwrap_or_default();
+    let again = Config::parse_of_any_build(written.to_string().as_bytes());
+    let again = again.map(|again| serde_json::to_value(&again).unwrap_or_default());
+    assert!(again.is_ok_and(|again| again == written));
+    for part in &config.memory {
+        assert!(part.length > 0 && part.offset + part.length <= config.machine.ram);
+    }
+    for base in config.tree.iter().filter_map(|tree| tree.base.as_ref()) {
+        let length = base.length.next_multiple_of(PAGE_SIZE);
+        for extent in base.extents() {
+            assert!(extent.length > 0 && extent.source + extent.length <= length);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ pub(crate) struct Part {
 pub(crate) struct Tree {
     /// Length, bytes.
     pub length: u64,
-    /// Checksum of the file; none: it is not in the snapshot, and who starts a VM has it.
+    /// Checksum of the file; none: the file is not in the snapshot, because the daemon keeps it.
     pub sha256: Option<Digest>,
     /// Guest-physical address of the slot with the file; none: the guest has it in RAM.
     pub gpa: Option<u64>,
@@ -210,10 +210,24 @@ impl Config {
         if config.abi != ABI_VERSION || config.runtime != runtime_digest() {
             return Err(ConfigError::Runtime);
         }
-        config.machine.check()?;
-        check_memory(&config.memory, config.machine.ram)?;
-        config.tree.as_ref().map_or(Ok(()), Tree::check)?;
+        config.check()?;
         Ok(config)
+    }
+
+    /// As [`parse`](Self::parse), whatever build wrote it.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn parse_of_any_build(json: &[u8]) -> Result<Self, ConfigError> {
+        let config: Self = serde_json::from_slice(json)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.machine.check()?;
+        check_memory(&self.memory, self.machine.ram)?;
+        self.tree.as_ref().map_or(Ok(()), Tree::check)
     }
 }
 

@@ -13,7 +13,7 @@ mod verified;
 
 pub(crate) use capture::{Capture, Due, Source};
 pub use capture::{Request, Summary, Then};
-pub(crate) use config::Machine;
+pub(crate) use config::{Config, Machine};
 pub use config::{ConfigError, VERSION};
 pub use open::Snapshot;
 pub use requests::{Checkpoint, Requests};
