@@ -156,7 +156,7 @@ pub fn for_machines() -> Result<()> {
     let (_, told) = ask(&["wait", &never], 125)?;
     check("never started", told.contains("never been started"), &told)?;
     let (_, told) = ask(&["program", "rm", "service"], 125)?;
-    check("in use", told.contains("machines have this program"), &told)?;
+    check("in use", told.contains("have this program"), &told)?;
     let all = ask(&["ps", "-q"], 0)?.0;
     let all: Vec<&str> = all.lines().collect();
     ask(&[&["rm"][..], &all].concat(), 0)?;
