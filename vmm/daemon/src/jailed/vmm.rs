@@ -300,8 +300,8 @@ fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
     }
 }
 
-/// The tree and the snapshot, the volumes, the network interface, the VM's counters, the program's outputs, if they
-/// are not this process's own, and what starts processes in the VM.
+/// The tree and the snapshot, the volumes, the network interface, the VM's counters, the program's
+/// outputs, if they are not this process's own, and what starts processes in the VM.
 type Parts = (
     (Arc<TreeImage>, Option<[File; 2]>),
     Vec<Volume>,
