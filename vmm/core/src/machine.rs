@@ -167,7 +167,7 @@ impl<'a> Settings<'a> {
             (!self.devices.disks.is_empty(), "block devices"),
             (self.devices.sockets.is_some(), "a vsock device"),
             (!self.volumes.is_empty(), "volumes"),
-            // Who takes requests knows whether there are such processes.
+            // With requests, `Requests::take` looks whether there are such processes.
             (
                 self.snapshot.is_some() && self.spawner.is_some(),
                 "processes of the host",

@@ -351,8 +351,8 @@ mod tests {
     use std::net::TcpStream as Stream;
     use std::sync::atomic::{AtomicU16, Ordering};
 
-    /// The next pair of ports to try. Each pair is tried once: the test for a free port binds it, which
-    /// would take it from another test for a moment.
+    /// The next pair of ports to try. Each pair is tried once. To see whether a port is free, a test
+    /// binds it for a moment; another test could not bind it then.
     static NEXT: AtomicU16 = AtomicU16::new(0);
 
     /// Ports that are free now, one after the other, with a configuration that publishes them. They are
