@@ -39,10 +39,11 @@ packages=(
     redis-server redis-tools libjemalloc2 liblzf1 libhiredis1.1.0 libsystemd0
     libatomic1 libstdc++6 libgcc-s1 libcap2
     gawk libgmp10 libmpfr6 libsigsegv2
+    git libpcre2-8-0 cpp-14-riscv64-linux-gnu libisl23 libmpc3
 )
 # The servers of `hartline bench io`, and for this machine their clients.
-network_libraries=(libc6 libcrypt1 libssl3t64 libzstd1 zlib1g)
-network_packages=(libevent-2.1-7t64 libpcre2-8-0 libsasl2-2 libsctp1 memcached netperf nginx)
+network_libraries=(libc6 libcrypt1 libpcre2-8-0 libssl3t64 libzstd1 zlib1g)
+network_packages=(libevent-2.1-7t64 libsasl2-2 libsctp1 memcached netperf nginx)
 client_packages=(
     libmemcached-tools libmemcached11t64 libhashkit2t64 libmemcachedutil2t64 libstdc++6
     libgcc-s1 libluajit-5.1-2 wrk
@@ -176,6 +177,10 @@ make_secp256k1() {
         -DECMULT_WINDOW_SIZE=15 -DCOMB_BLOCKS=43 -DCOMB_TEETH=6 \
         "$here/secp256k1_verify.c" "$secp/src/secp256k1.c" \
         "$secp/src/precomputed_ecmult.c" "$secp/src/precomputed_ecmult_gen.c"
+    # The compiler's input.
+    riscv64-linux-gnu-gcc -E -P -I"$secp" -I"$secp/include" -I"$secp/src" \
+        "$secp/src/secp256k1.c" >"$out/input/library.i.new"
+    mv "$out/input/library.i.new" "$out/input/library.i"
 }
 
 make_busybox() {
@@ -190,7 +195,7 @@ make_busybox() {
 }
 
 # make_root ARCH PROGRAM [PATH...]: a separate root directory for usr/bin/PROGRAM, which the
-# packages may have in usr/sbin, with the loader, the libraries that it needs and PATHs of the
+# packages may have in usr/sbin or gcc's folder, with the loader, the libraries that it needs and PATHs of the
 # packages. It is small because Hartline reads all of it whenever the program starts.
 make_root() {
     local arch=$1 program=$2 tree=$root/.debian/bench/$1 dest=$out/roots/$1/$2
@@ -207,6 +212,8 @@ make_root() {
     cp -L "$tree/$loader" "$dest.new/$loader"
     file=$tree/usr/bin/$program
     [ -e "$file" ] || file=$tree/usr/sbin/$program
+    # gcc is a cross compiler for one architecture only.
+    [ -e "$file" ] || file=$(echo "$tree"/usr/libexec/gcc*/riscv64-linux-gnu/14/"$program")
     cp -L "$file" "$dest.new/usr/bin/$program"
     for file in "$@"; do
         (cd "$tree" && cp -a --parents "$file" "$dest.new")
@@ -253,7 +260,7 @@ make_debian() {
     done
     compare_versions debian "$root/.debian/bench" "${packages[@]}"
     for arch in amd64 riscv64; do
-        for tool in bc bzip2 gawk lua5.4 openssl perl sqlite3 xz zstd; do
+        for tool in bc bzip2 cc1 gawk git lua5.4 openssl perl sqlite3 xz zstd; do
             make_root $arch $tool
         done
         make_root $arch python3.13 usr/lib/python3.13
@@ -266,6 +273,18 @@ make_debian() {
     compress xz -T1 -6 -c
     compress zstd -q --single-thread -9 -c
     compress bzip2 -9 -c
+    make_history
+}
+
+# A repository for git, made anew if its script is newer.
+make_history() {
+    local history=$out/input/history.git
+    [ "$history/HEAD" -nt "$here/history.awk" ] && return
+    rm -rf "$history" "$history.new"
+    native git init --quiet --bare --initial-branch=main "$history.new"
+    "$out/native/busybox" awk -v commits=1500 -f "$here/history.awk" |
+        native git -C "$history.new" fast-import --quiet
+    mv "$history.new" "$history"
 }
 
 # The servers of `hartline bench io`, and for this machine their clients.
@@ -335,13 +354,18 @@ compile_java() {
         $(cd "$1" && printf '/%s ' bench/*.java)
 }
 
+# native TOOL ARGUMENT...: run a tool of the root directories on this machine.
+native() {
+    local tree=$out/roots/amd64/$1
+    "$tree/lib64/ld-linux-x86-64.so.2" --inhibit-cache \
+        --library-path "$tree/usr/lib/x86_64-linux-gnu" "$tree/usr/bin/$1" "${@:2}"
+}
+
 # compress TOOL OPTION...: corpus.txt with the native tool, for decompression.
 compress() {
-    local tree=$out/roots/amd64/$1 file=$out/input/corpus.$1
+    local file=$out/input/corpus.$1
     [ "$file" -nt "$out/input/corpus.txt" ] && return
-    "$tree/lib64/ld-linux-x86-64.so.2" --inhibit-cache \
-        --library-path "$tree/usr/lib/x86_64-linux-gnu" "$tree/usr/bin/$1" "${@:2}" \
-        "$out/input/corpus.txt" >"$file.new"
+    native "$@" "$out/input/corpus.txt" >"$file.new"
     mv "$file.new" "$file"
 }
 

@@ -65,6 +65,12 @@ const COLD: &[Benchmark] = &[
         Debian("gawk"),
         &["-f", "report.awk", "logs-quick.txt"],
     ),
+    Benchmark::new(
+        "git",
+        General,
+        Debian("git"),
+        &["-C", "history.git", "log", "--stat", "-n", "300"],
+    ),
     Benchmark::new("lua", General, Debian("lua5.4"), &["queens.lua", "10"]),
     Benchmark::new(
         "openssl",
@@ -90,6 +96,23 @@ const COLD: &[Benchmark] = &[
         General,
         Debian("python3.13"),
         &["-I", "-S", "-B", "loops.py", "objects", "1000000"],
+    ),
+    Benchmark::new(
+        "gcc",
+        General,
+        Debian("cc1"),
+        &[
+            "-quiet",
+            "-fpreprocessed",
+            "-march=rv64gc",
+            "-mabi=lp64d",
+            "-O2",
+            "-w",
+            "-fno-ident",
+            "library.i",
+            "-o",
+            "-",
+        ],
     ),
 ];
 

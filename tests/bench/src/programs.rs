@@ -94,7 +94,7 @@ impl Programs {
             needed.extend(inputs.iter().map(|name| programs.input().join(name)));
         }
         for file in needed {
-            if !file.is_file() {
+            if !file.exists() {
                 bail!("{}: missing ({hint})", file.display());
             }
         }
