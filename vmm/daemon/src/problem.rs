@@ -291,7 +291,9 @@ impl From<SnapshotError> for Problem {
             SnapshotError::Busy => Self::conflict("snapshot-running", error),
             SnapshotError::NameInUse => Self::conflict("name-in-use", error),
             SnapshotError::NoProgram => Self::not_found("program"),
-            SnapshotError::Timeout(_) => Self::conflict("snapshot-timeout", error),
+            SnapshotError::Timeout(_) | SnapshotError::Stalled => {
+                Self::conflict("snapshot-timeout", error)
+            }
             SnapshotError::Gone | SnapshotError::Refused(_) => {
                 Self::conflict("snapshot-refused", error)
             }

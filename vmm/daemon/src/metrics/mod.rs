@@ -223,7 +223,7 @@ impl Metrics {
     pub fn count_snapshot<T>(&self, made: &Result<T, SnapshotError>, time: Duration) {
         let outcome = match made {
             Ok(_) => "success",
-            Err(SnapshotError::Timeout(_)) => "timeout",
+            Err(SnapshotError::Timeout(_) | SnapshotError::Stalled) => "timeout",
             Err(error) if error.is_refusal() => "refused",
             Err(_) => "failure",
         };
@@ -309,13 +309,14 @@ mod tests {
         for error in [
             SnapshotError::State("volumes"),
             SnapshotError::Timeout(time),
+            SnapshotError::Stalled,
             SnapshotError::Invalid,
             SnapshotError::Gone,
         ] {
             metrics.count_snapshot::<()>(&Err(error), time);
         }
         let text = metrics.text(Scrape::default(), None).unwrap();
-        for (outcome, count) in SNAPSHOTS.into_iter().zip([1, 1, 1, 2]) {
+        for (outcome, count) in SNAPSHOTS.into_iter().zip([1, 1, 2, 2]) {
             let line = format!("hartline_snapshots_total{{outcome=\"{outcome}\"}} {count}\n");
             assert!(text.contains(&line), "{line} {text}");
         }

@@ -62,6 +62,9 @@ pub enum SnapshotError {
     /// The guest does not come to a safepoint.
     #[error("the program did not come to a point at which it can be stopped within {} s", .0.as_secs())]
     Timeout(Duration),
+    /// The VMM sends the snapshot too slowly, or has stopped.
+    #[error("the machine's VMM does not send all of its memory in time")]
+    Stalled,
     /// The VMM has ended, or does not know snapshots.
     #[error("the machine has ended, or its VMM is one of an earlier version: start it again first")]
     Gone,
@@ -217,11 +220,23 @@ impl Snapshots {
             // Only this task deletes it before.
             completed.ok_or(SnapshotError::NoProgram)
         });
-        if made.is_err() {
-            self.remove_files(&id)?;
-            self.store.forget_snapshot(&id)?;
+        if made.is_err()
+            && let Err(error) = self.undo(&id)
+        {
+            // The first error is reported. The snapshot counts as long as its files may be there; the
+            // next start deletes them.
+            tracing::error!(
+                "snapshot {id} of machine {}: not undone: {error}",
+                machine.id
+            );
         }
         made
+    }
+
+    fn undo(&self, id: &str) -> Result<(), SnapshotError> {
+        self.remove_files(id)?;
+        self.store.forget_snapshot(id)?;
+        Ok(())
     }
 
     /// Writes the files of a snapshot. They are on the disk when this returns.
@@ -239,7 +254,6 @@ impl Snapshots {
         fs::hard_link(tree, directory.join(TREE))?;
         let tree = identity(&fs::metadata(directory.join(TREE))?);
         let (own, other) = UnixStream::pair()?;
-        own.set_read_timeout(Some(SAFEPOINT))?;
         // The vCPU of the machine must not wait for ever.
         other.set_write_timeout(Some(STALL))?;
         let request = Request::Snapshot(SnapshotJob { tree });

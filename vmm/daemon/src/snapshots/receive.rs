@@ -4,10 +4,11 @@ use super::{CONFIG, MEMORY, SAFEPOINT, STALL, SnapshotError, most};
 use hartline_abi::layout::HUGE_PAGE_SIZE;
 use hartline_vmm::snapshot::stream::{self, Record};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// The files of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,26 +28,56 @@ fn create(path: &Path) -> io::Result<File> {
 /// # Errors
 /// [`SnapshotError`]: there is no snapshot; some files may be left.
 pub fn receive(from: UnixStream, directory: &Path, memory: u64) -> Result<Received, SnapshotError> {
-    let socket = from.try_clone()?;
-    let mut from = BufReader::new(from);
-    let mut is_begun = false;
+    let mut from = BufReader::new(Source {
+        socket: from,
+        end: Instant::now() + longest_time(memory),
+        patience: SAFEPOINT,
+    });
     let next = || {
-        let record = stream::read(&mut from).map_err(|error| fault(&error, is_begun))?;
-        if !std::mem::replace(&mut is_begun, true) {
-            socket.set_read_timeout(Some(STALL))?;
-        }
+        let record = stream::read(&mut from);
+        let record = record.map_err(|error| fault(&error, from.get_ref().patience))?;
+        from.get_mut().patience = STALL;
         Ok(record)
     };
     write(next, directory, memory)
 }
 
-/// What an error of the stream means.
-fn fault(error: &io::Error, is_begun: bool) -> SnapshotError {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut if is_begun => {
-            SnapshotError::Timeout(STALL)
+/// How long a VMM of a machine with `memory` bytes may take for all of a snapshot: a VMM that was taken
+/// over could send a byte now and then for ever.
+fn longest_time(memory: u64) -> Duration {
+    /// Bytes a second that every disk takes.
+    const SLOWEST: u64 = 8 << 20;
+    SAFEPOINT + 2 * STALL + Duration::from_secs(memory / SLOWEST)
+}
+
+/// A stream from a VMM that ends at a time.
+struct Source {
+    socket: UnixStream,
+    /// The time at which everything must have come.
+    end: Instant,
+    /// How long to wait for the next bytes.
+    patience: Duration,
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
         }
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => SnapshotError::Timeout(SAFEPOINT),
+        self.socket
+            .set_read_timeout(Some(left.min(self.patience)))?;
+        self.socket.read(buffer)
+    }
+}
+
+/// What an error of the stream means, whose next bytes were waited for so long.
+fn fault(error: &io::Error, patience: Duration) -> SnapshotError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => match patience {
+            SAFEPOINT => SnapshotError::Timeout(SAFEPOINT),
+            _ => SnapshotError::Stalled,
+        },
         io::ErrorKind::InvalidData => SnapshotError::Invalid,
         _ => SnapshotError::Gone,
     }
@@ -128,7 +159,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let bytes = stream_of(records);
         let mut bytes = &bytes[..];
-        let next = || stream::read(&mut bytes).map_err(|error| fault(&error, true));
+        let next = || stream::read(&mut bytes).map_err(|error| fault(&error, STALL));
         let done = write(next, directory.path(), MEMORY_SIZE);
         (directory, done.map_err(|error| error.to_string()))
     }
@@ -167,6 +198,34 @@ mod tests {
         let mut records: Vec<(u64, u64, &[u8])> = (0..32).map(|n| (1, n << 21, &all[..])).collect();
         records.push((2, MEMORY_SIZE, &description));
         assert_eq!(error(&records), invalid, "too much together");
+    }
+
+    #[test]
+    fn a_vmm_that_sends_a_byte_now_and_then_does_not_hold_the_service() {
+        use std::io::Write;
+        let (socket, mut vmm) = UnixStream::pair().unwrap();
+        let sender = std::thread::spawn(move || {
+            while vmm.write_all(&[1]).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let start = Instant::now();
+        let mut source = Source {
+            socket,
+            end: start + Duration::from_millis(300),
+            patience: STALL,
+        };
+        let error = stream::read(&mut source).unwrap_err();
+        assert!(start.elapsed() >= Duration::from_millis(300), "{error}");
+        assert_eq!(
+            fault(&error, STALL).to_string(),
+            SnapshotError::Stalled.to_string()
+        );
+        drop(source);
+        sender.join().unwrap();
+        // A machine of 64 GiB has some hours, a small one two minutes.
+        assert!(longest_time(64 << 30) > Duration::from_secs(3600));
+        assert!(longest_time(MEMORY_SIZE) < Duration::from_secs(120));
     }
 
     #[test]
