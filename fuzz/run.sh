@@ -12,8 +12,8 @@ cd "$(dirname "$0")"
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(recovery translation baseline decoder image tree erofs archive nat wire
-    virtqueue racing tap mailbox volume protocol spawner snapshot)
+[ ${#targets[@]} -gt 0 ] || targets=(recovery translation baseline decoder image tree kept erofs archive nat
+    wire virtqueue racing tap mailbox volume protocol spawner snapshot)
 
 # The flags of cargo-fuzz, except those that need a nightly compiler. They are added to
 # the flags of .cargo/config.toml and do not replace them.
@@ -33,7 +33,7 @@ cargo build --release --locked --target-dir "$target_dir" \
 fuzz() {
     local target=$1 longest=65536 log=work/$1.log
     case $target in
-    decoder | baseline | image | nat | wire | virtqueue | racing | tap | mailbox | volume | protocol | spawner | snapshot) longest=4096 ;;
+    decoder | baseline | image | kept | nat | wire | virtqueue | racing | tap | mailbox | volume | protocol | spawner | snapshot) longest=4096 ;;
     translation) longest=401 ;;
     esac
     # The target's images become memory of a VM.

@@ -1,5 +1,5 @@
 //! The cache directory of translation images: images of whole files, and partial images of programs
-//! that are being translated while they run.
+//! that are being translated while they run. Other files that can be made again may be in it too.
 //!
 //! An entry is a whole image file, put in place by a rename, so readers see all of it or nothing.
 //! The writer holds a lock on the temporary file. A temporary file without a lock belongs to a
@@ -233,17 +233,39 @@ impl Cache {
         self.prepare()?;
         self.remove_leftovers();
         let path = self.entry(key, extension);
-        self.write(&path, bytes)
+        self.write(&path, 0o644, |mut file| file.write_all(bytes))
             .map_err(|source| CacheError::Write { path, source })
     }
 
-    fn write(&self, path: &Path, image: &[u8]) -> io::Result<File> {
+    /// Stores a file that `fill` writes as `name`, for the user alone, and replaces an earlier one.
+    ///
+    /// # Errors
+    /// As [`store`](Self::store); also any error of `fill`.
+    pub fn store_file(
+        &self,
+        name: &str,
+        fill: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<File, CacheError> {
+        self.prepare()?;
+        self.remove_leftovers();
+        let path = self.directory.join(name);
+        self.write(&path, 0o600, fill)
+            .map_err(|source| CacheError::Write { path, source })
+    }
+
+    /// Writes a file with these permissions, puts it at `path`, and opens it.
+    fn write(
+        &self,
+        path: &Path,
+        permissions: u32,
+        fill: impl FnOnce(&File) -> io::Result<()>,
+    ) -> io::Result<File> {
         let temporary = self.temporary_path();
-        let mut file = create(&temporary)?;
+        let file = create(&temporary)?;
         let written = (|| {
             file.lock()?;
-            file.write_all(image)?;
-            file.set_permissions(Permissions::from_mode(0o644))?;
+            fill(&file)?;
+            file.set_permissions(Permissions::from_mode(permissions))?;
             let readable = File::open(&temporary)?;
             fs::rename(&temporary, path)?;
             Ok(readable)

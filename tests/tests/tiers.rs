@@ -1,6 +1,9 @@
 //! Programs without translations: they start in the interpreter and are translated while they run.
 //! The next run finds the translations.
 
+#[path = "tiers/kept_trees.rs"]
+mod kept_trees;
+
 use hartline_tests::hartline::BASELINE;
 use hartline_tests::process;
 use hartline_tests::suite::Suite;
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         );
     }
     suite.add_kvm("the baseline translator serves a first run", baseline);
+    kept_trees::add(&mut suite);
     suite.run()
 }
 

@@ -11,12 +11,12 @@
 //! file determines the slot, so nothing has to be cleaned up. A record that is damaged, incomplete
 //! or for another file is not used.
 
-use crate::tree::Stamp;
+use crate::tree::{self, Stamp};
 use hartline_aot::cache::Cache;
 use hartline_aot::key::Key;
 use hartline_aot::translator::Options;
 use sha2::{Digest, Sha256};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -25,8 +25,6 @@ use std::path::PathBuf;
 const TABLE: &str = "validated";
 /// Records of the table.
 const RECORDS: u64 = 4096;
-/// File with the kernel's id of this boot.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Length of a record, bytes: name, key of the image, stamp of the image (zeros: none), and checksum
 /// of these.
@@ -67,7 +65,7 @@ impl ValidatedImages {
     /// Opens the table of `cache`; `None` if the host has no id of this boot.
     #[must_use]
     pub fn of(cache: &Cache) -> Option<Self> {
-        let boot = fs::read(BOOT_ID).ok()?;
+        let boot = tree::boot_id()?;
         Some(Self::for_boot(cache, boot))
     }
 
@@ -165,6 +163,7 @@ mod tests {
     use hartline_abi::image::variant;
     use hartline_aot::image;
     use hartline_aot::link::Linked;
+    use std::fs;
     use std::path::Path;
     use std::thread;
     use std::time::Duration;

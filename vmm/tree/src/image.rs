@@ -265,7 +265,7 @@ fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 
 /// The next piece of `file` from `at` that is not a hole, cut at `size`. File
 /// systems that know no holes report one piece.
-fn next_data(file: &File, at: u64, size: u64) -> Option<(u64, u64)> {
+pub(super) fn next_data(file: &File, at: u64, size: u64) -> Option<(u64, u64)> {
     match seek(file, SeekFrom::Data(at)) {
         Ok(data) if data >= size => None,
         Ok(data) => {

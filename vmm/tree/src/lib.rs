@@ -19,7 +19,9 @@ mod archive;
 mod directory;
 mod erofs;
 mod error;
+mod fingerprint;
 mod image;
+mod kept;
 mod nodes;
 mod packed;
 mod stamp;
@@ -27,9 +29,11 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
+pub use erofs::is_image as is_erofs;
 pub use error::TreeError;
+pub use fingerprint::Fingerprint;
 pub use packed::{Base, Extent, TreeImage};
-pub use stamp::Stamp;
+pub use stamp::{Stamp, boot_id};
 
 use image::Image;
 use nodes::{Attributes, NodeId, Nodes, ROOT};
@@ -139,7 +143,7 @@ impl TreeBuilder {
             return self.add_directory(path);
         }
         let file = File::open(path).map_err(TreeError::host(path, "open"))?;
-        match erofs::is_image(&file) {
+        match is_erofs(&file) {
             true => self.add_erofs(file, path),
             false => self.add_open_tar(file, path),
         }

@@ -128,6 +128,11 @@ impl TreeImage {
         found.ok().map(|index| &self.stamps[index].1)
     }
 
+    /// The stamps of regular files by number of the inode, in that order.
+    pub(super) fn stamps(&self) -> &[(u32, Stamp)] {
+        &self.stamps
+    }
+
     /// Length of the image, bytes.
     #[must_use]
     pub fn length(&self) -> u64 {

@@ -1,8 +1,17 @@
 //! Stamps that show without reading a host file that it is unchanged.
 
-use std::fs::Metadata;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// File with the kernel's id of this boot.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The kernel's id of this boot, in which stamps can be compared. `None`: the host has none.
+#[must_use]
+pub fn boot_id() -> Option<Vec<u8>> {
+    fs::read(BOOT_ID).ok()
+}
 
 /// The minimum age of a change before a file gets a stamp. A more recently changed file can change
 /// again without new times: file systems count in ticks of the kernel's clock, some in seconds.
@@ -82,12 +91,26 @@ impl Stamp {
         }
         bytes
     }
+
+    /// The stamp with these [bytes](Self::to_bytes).
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::LENGTH]) -> Self {
+        let mut words = bytes.as_chunks::<8>().0.iter();
+        let mut word = || words.next().map_or(0, |&word| u64::from_le_bytes(word));
+        Self {
+            device: word(),
+            inode: word(),
+            size: word(),
+            modified: (word().cast_signed(), word().cast_signed()),
+            changed: (word().cast_signed(), word().cast_signed()),
+            part: (word() != 0).then_some(word()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     /// A stamp that does not wait for the file to settle.
     fn stamp(metadata: &Metadata) -> Stamp {
@@ -129,6 +152,7 @@ mod tests {
             for other in &stamps[..at] {
                 assert_ne!(one.to_bytes(), other.to_bytes());
             }
+            assert_eq!(Stamp::from_bytes(&one.to_bytes()), *one);
         }
     }
 

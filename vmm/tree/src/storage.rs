@@ -154,7 +154,7 @@ impl Storage {
 }
 
 /// Writes `data` except for page-sized pieces of zeros. Result: the number of bytes written.
-fn write_pages(file: &File, data: &[u8], to: u64) -> io::Result<u64> {
+pub(super) fn write_pages(file: &File, data: &[u8], to: u64) -> io::Result<u64> {
     let mut written = 0;
     let is_zero = |at: usize| {
         let page = &data[at..data.len().min(at + PAGE)];

@@ -5,8 +5,8 @@
 //! ([`crate::validated`]), and is trusted like the directory that it is in.
 
 use super::config::Digest;
-use crate::tree::Stamp;
-use std::fs::{self, File, OpenOptions};
+use crate::tree::{self, Stamp};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -15,8 +15,6 @@ use std::path::{Path, PathBuf};
 const RECORDS: u64 = 1024;
 /// Length of a record, bytes.
 const LENGTH: usize = 32;
-/// File with the kernel's id of this boot.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The record of a snapshot in a table.
 #[derive(Debug)]
@@ -29,7 +27,7 @@ impl Record {
     /// The record in `table` for open files. `None`: a file was changed just now, or the host has no
     /// id of this boot.
     pub fn of(table: &Path, files: &[&File]) -> Option<Self> {
-        let mut name = fs::read(BOOT_ID).ok()?;
+        let mut name = tree::boot_id()?;
         for file in files {
             name.extend_from_slice(&Stamp::of(&file.metadata().ok()?)?.to_bytes());
         }
@@ -74,6 +72,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::thread;
     use std::time::Duration;
 

@@ -136,7 +136,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Whether a file begins as an EROFS image does.
-pub(crate) fn is_image(file: &File) -> bool {
+#[must_use]
+pub fn is_image(file: &File) -> bool {
     let mut magic = [0; 4];
     file.read_exact_at(&mut magic, SUPERBLOCK).is_ok() && u32::from_le_bytes(magic) == MAGIC
 }

@@ -5,7 +5,7 @@ mod format;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use format::is_image;
+pub use format::is_image;
 
 use crate::error::{TreeError, show};
 use crate::nodes::{Attributes, Content, NodeId, ROOT};

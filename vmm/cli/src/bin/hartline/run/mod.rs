@@ -2,7 +2,9 @@
 
 mod chaos;
 mod contents;
+mod guest;
 mod images;
+mod kept_tree;
 mod locate;
 mod network;
 mod options;
@@ -19,6 +21,7 @@ pub use options::Arguments;
 
 use crate::translation::Translation;
 use anyhow::Context;
+use guest::Guest;
 use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
 use hartline_aot::technique::Technique;
@@ -26,7 +29,6 @@ use hartline_cli::command_line::Mistake;
 use hartline_devices::block::Image;
 use hartline_devices::limiter::OwnLimits;
 use hartline_devices::volume::Volume;
-use hartline_tree::{TreeBuilder, TreeImage};
 use hartline_vmm::affinity;
 use hartline_vmm::boot;
 use hartline_vmm::confine::Confine;
@@ -35,18 +37,16 @@ use hartline_vmm::images::ImageSource;
 use hartline_vmm::machine::{Blank, RUNTIME, Settings};
 use hartline_vmm::placement::Placement;
 use hartline_vmm::profile::{Profile, Taken};
-use hartline_vmm::program;
 use hartline_vmm::report::Program;
 use hartline_vmm::snapshot::Snapshot;
 use images::RunningImages;
-use network::Net;
 use options::{Baseline, Processors, StatsFormat};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -77,7 +77,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let writing = arguments.snapshots.writing()?;
     let guest = match &from {
         Some(snapshot) => snapshot::guest(snapshot)?,
-        None => load(arguments, &net)?,
+        None => Guest::load(arguments, &net)?,
     };
     let name = name(arguments, from.as_ref());
     let images = match translation {
@@ -160,7 +160,11 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let machine = machine
         .join()
         .unwrap_or_else(|panic| resume_unwind(panic))?;
+    let keeping = guest.keep_tree();
     let outcome = machine.run(settings)?;
+    if let Some(keeping) = keeping {
+        keeping.join().unwrap_or_else(|panic| resume_unwind(panic));
+    }
     if let Some(images) = &images {
         images.finish();
     }
@@ -220,65 +224,6 @@ fn open_trace(arguments: &Arguments) -> anyhow::Result<Option<OwnedFd>> {
     let name = file.as_deref().unwrap_or(Path::new("standard error"));
     let descriptor = descriptor.with_context(|| format!("--strace: {}", name.display()))?;
     Ok(Some(descriptor))
-}
-
-/// The program and root file system of the VM.
-struct Guest {
-    /// The program's ELF file; `None`: it is in a volume, where the guest finds it.
-    program: Option<program::Program>,
-    /// Its path in the guest.
-    path: PathBuf,
-    /// The root file system tree.
-    tree: Arc<TreeImage>,
-}
-
-impl Guest {
-    /// The program's contents, for messages; empty if the program is in a volume.
-    fn elf(&self) -> &[u8] {
-        let program = self.program.as_ref();
-        program.map_or(&[][..], |program| &program.bytes)
-    }
-}
-
-fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
-    let mut builder = TreeBuilder::in_memory()?;
-    let path;
-    match &arguments.rootfs {
-        Some(root) => {
-            builder.add_root(root)?;
-            path = Path::new("/").join(arguments.program());
-        }
-        None => {
-            program::check_host(arguments.program())?;
-            let name = arguments.program().file_name();
-            path = Path::new("/").join(name.context("the program has no name")?);
-            builder.add_minimal()?;
-            let guest_path = path.to_str().context("the program's name is not UTF-8")?;
-            builder.add_file(arguments.program(), guest_path)?;
-        }
-    }
-    if let Some(resolver) = net.resolver() {
-        builder.add_text(resolver.as_bytes(), "/etc/resolv.conf")?;
-    }
-    let folders = || arguments.volumes.iter().filter(|v| v.disk().is_none());
-    for volume in folders() {
-        builder.add_mount_point(&volume.host, &volume.guest)?;
-    }
-    let tree = Arc::new(builder.build()?);
-    let program = match program::from_tree(&tree, &path, arguments.program()) {
-        _ if folders().any(|volume| path.starts_with(&volume.guest)) => None,
-        // A symbolic link may lead into a volume.
-        Err(program::Error::NotInTree { .. }) if folders().next().is_some() => None,
-        Err(error @ program::Error::NoInterpreter { .. }) if arguments.rootfs.is_none() => {
-            anyhow::bail!("{error}: give one with --rootfs")
-        }
-        found => Some(found?),
-    };
-    Ok(Guest {
-        program,
-        path,
-        tree,
-    })
 }
 
 /// Opens the volumes.

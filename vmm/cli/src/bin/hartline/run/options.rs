@@ -186,6 +186,17 @@ pub struct Arguments {
     )]
     pub baseline: Baseline,
 
+    /// Whether to keep the packed root file system in the cache for later runs (auto: if packing takes
+    /// long)
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value = "auto",
+        env = "HARTLINE_KEEP_TREE"
+    )]
+    pub keep_tree: Keep,
+
     /// The riscv64 program and its arguments. Options of hartline come before the program
     // One argument, so that everything after the program belongs to it, also what looks like an
     // option of hartline.
@@ -247,6 +258,17 @@ pub enum Interrupts {
     Posted,
     /// Injected by KVM, with exits
     Injected,
+}
+
+/// Values of `--keep-tree`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Keep {
+    /// If packing takes 50 ms or more
+    Auto,
+    /// Also if it is fast
+    Always,
+    /// Never, and pack it anew
+    Never,
 }
 
 /// Values of `--baseline`.

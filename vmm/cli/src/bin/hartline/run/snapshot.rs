@@ -167,6 +167,7 @@ pub fn guest(snapshot: &Snapshot) -> anyhow::Result<Guest> {
         program: program.flatten(),
         path: snapshot.program().into(),
         tree: Arc::clone(tree),
+        kept: None,
     })
 }
 
