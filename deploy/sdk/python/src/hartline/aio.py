@@ -1,0 +1,150 @@
+"""The asynchronous client, for asyncio and trio (anyio)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from ._links import AsyncLink
+from ._methods import Group, Method
+from ._plans import Plan, Streaming
+from ._transport import Settings
+from .operations import exec as commands
+from .operations import logs as outputs
+from .operations import machines, programs, runs, snapshots, system, volumes
+from .process import AsyncProcess
+from .streams import AsyncStream
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _call(plan: Callable[P, Plan[T]]) -> Method[AsyncLink, P, Coroutine[Any, Any, T]]:
+    return Method(AsyncLink.execute, plan, "Coroutine[Any, Any, {}]")
+
+
+def _stream(streaming: Callable[P, Streaming[T]]) -> Method[AsyncLink, P, AsyncStream[T]]:
+    return Method(AsyncStream, streaming, "AsyncStream[{}]")
+
+
+def _open(session: Callable[P, commands.Session]) -> Method[AsyncLink, P, AsyncProcess]:
+    return Method(
+        lambda link, session: AsyncProcess(link.settings, session), session, "AsyncProcess"
+    )
+
+
+class AsyncPrograms(Group[AsyncLink]):
+    """Programs of the tenant."""
+
+    push = _call(programs.push)
+    wait_ready = _call(programs.wait_ready)
+    get = _call(programs.get_program)
+    list = _call(programs.list_programs)
+    delete = _call(programs.delete)
+
+
+class AsyncRuns(Group[AsyncLink]):
+    """Runs of the tenant."""
+
+    run = _call(runs.run)
+    stream = _stream(runs.stream)
+    submit = _call(runs.submit)
+    wait = _call(runs.wait)
+    logs = _call(outputs.of_run)
+    follow = _stream(outputs.follow_run)
+    get = _call(runs.get_run)
+    list = _call(runs.list_runs)
+    delete = _call(runs.delete)
+
+
+class AsyncMachines(Group[AsyncLink]):
+    """Machines of the tenant."""
+
+    create = _call(machines.create)
+    start = _call(machines.start)
+    stop = _call(machines.stop)
+    kill = _call(machines.kill)
+    pause = _call(machines.pause)
+    resume = _call(machines.resume)
+    wait = _call(machines.wait)
+    logs = _call(outputs.of_machine)
+    follow = _stream(outputs.follow_machine)
+    exec = _call(commands.run)
+    exec_stream = _open(commands.stream)
+    get = _call(machines.get_machine)
+    list = _call(machines.list_machines)
+    delete = _call(machines.delete)
+
+
+class AsyncSnapshots(Group[AsyncLink]):
+    """Snapshots of the tenant's machines."""
+
+    create = _call(snapshots.create)
+    get = _call(snapshots.get_snapshot)
+    list = _call(snapshots.list_snapshots)
+    delete = _call(snapshots.delete)
+
+
+class AsyncVolumes(Group[AsyncLink]):
+    """Volumes of the tenant."""
+
+    create = _call(volumes.create)
+    get = _call(volumes.get_volume)
+    list = _call(volumes.list_volumes)
+    delete = _call(volumes.delete)
+
+
+class AsyncSystem(Group[AsyncLink]):
+    """The daemon itself."""
+
+    version = _call(system.version)
+
+
+class AsyncClient:
+    """A connection to a daemon, for programs with an event loop.
+
+    It is a context manager, which closes its connections, and has the operations of
+    :class:`hartline.Client`.
+    """
+
+    def __init__(
+        self,
+        host: str | None = None,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        ca: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+        retries: int = 2,
+    ) -> None:
+        """Prepare connections, with the arguments of :class:`hartline.Client`.
+
+        Raises:
+            ValueError: An argument has a value that is not allowed.
+            OSError: The file with the trusted certificates cannot be read.
+
+        """
+        self._link = AsyncLink(Settings.of(host, key, tenant, ca, timeout, retries))
+        self.programs = AsyncPrograms(self._link)
+        self.runs = AsyncRuns(self._link)
+        self.machines = AsyncMachines(self._link)
+        self.snapshots = AsyncSnapshots(self._link)
+        self.volumes = AsyncVolumes(self._link)
+        self.system = AsyncSystem(self._link)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._link.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,162 @@
+"""The synchronous client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from ._links import Link
+from ._methods import Group, Method
+from ._plans import Plan, Streaming
+from ._transport import Settings
+from .operations import exec as commands
+from .operations import logs as outputs
+from .operations import machines, programs, runs, snapshots, system, volumes
+from .process import Process
+from .streams import Stream
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _call(plan: Callable[P, Plan[T]]) -> Method[Link, P, T]:
+    return Method(Link.execute, plan)
+
+
+def _stream(streaming: Callable[P, Streaming[T]]) -> Method[Link, P, Stream[T]]:
+    return Method(Stream, streaming, "Stream[{}]")
+
+
+def _open(session: Callable[P, commands.Session]) -> Method[Link, P, Process]:
+    return Method(lambda link, session: Process(link.settings, session), session, "Process")
+
+
+class Programs(Group[Link]):
+    """Programs of the tenant."""
+
+    push = _call(programs.push)
+    wait_ready = _call(programs.wait_ready)
+    get = _call(programs.get_program)
+    list = _call(programs.list_programs)
+    delete = _call(programs.delete)
+
+
+class Runs(Group[Link]):
+    """Runs of the tenant."""
+
+    run = _call(runs.run)
+    stream = _stream(runs.stream)
+    submit = _call(runs.submit)
+    wait = _call(runs.wait)
+    logs = _call(outputs.of_run)
+    follow = _stream(outputs.follow_run)
+    get = _call(runs.get_run)
+    list = _call(runs.list_runs)
+    delete = _call(runs.delete)
+
+
+class Machines(Group[Link]):
+    """Machines of the tenant."""
+
+    create = _call(machines.create)
+    start = _call(machines.start)
+    stop = _call(machines.stop)
+    kill = _call(machines.kill)
+    pause = _call(machines.pause)
+    resume = _call(machines.resume)
+    wait = _call(machines.wait)
+    logs = _call(outputs.of_machine)
+    follow = _stream(outputs.follow_machine)
+    exec = _call(commands.run)
+    exec_stream = _open(commands.stream)
+    get = _call(machines.get_machine)
+    list = _call(machines.list_machines)
+    delete = _call(machines.delete)
+
+
+class Snapshots(Group[Link]):
+    """Snapshots of the tenant's machines."""
+
+    create = _call(snapshots.create)
+    get = _call(snapshots.get_snapshot)
+    list = _call(snapshots.list_snapshots)
+    delete = _call(snapshots.delete)
+
+
+class Volumes(Group[Link]):
+    """Volumes of the tenant."""
+
+    create = _call(volumes.create)
+    get = _call(volumes.get_volume)
+    list = _call(volumes.list_volumes)
+    delete = _call(volumes.delete)
+
+
+class System(Group[Link]):
+    """The daemon itself."""
+
+    version = _call(system.version)
+
+
+class Client:
+    """A connection to a daemon, for programs without an event loop.
+
+    Threads may share it. It is a context manager, which closes its connections. The operations are
+    in the attributes ``programs``, ``runs``, ``machines``, ``snapshots``, ``volumes``, ``system``.
+    """
+
+    def __init__(
+        self,
+        host: str | None = None,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        ca: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+        retries: int = 2,
+    ) -> None:
+        """Prepare connections. The first request opens one.
+
+        Args:
+            host: Address of the daemon: ``unix://PATH``, ``http://ADDRESS:PORT`` or
+                ``https://NAME:PORT``. The default is the variable ``HARTLINE_HOST``, or
+                ``unix:///run/hartline/hartlined.sock``.
+            key: API key. The default is the variable ``HARTLINE_KEY``. Root needs none on the unix
+                socket.
+            tenant: The tenant to act for, with a key of the scope ``admin``.
+            ca: PEM file of the trusted certificates for ``https``. The default is the variable
+                ``HARTLINE_CA``, or the system's certificates.
+            timeout: Seconds of silence after which a request fails. Calls that wait for something
+                add the time that they wait.
+            retries: How often a request is repeated if the daemon cannot be reached, or if the
+                connection breaks and a repetition is safe.
+
+        Raises:
+            ValueError: An argument has a value that is not allowed.
+            OSError: The file with the trusted certificates cannot be read.
+
+        """
+        self._link = Link(Settings.of(host, key, tenant, ca, timeout, retries))
+        self.programs = Programs(self._link)
+        self.runs = Runs(self._link)
+        self.machines = Machines(self._link)
+        self.snapshots = Snapshots(self._link)
+        self.volumes = Volumes(self._link)
+        self.system = System(self._link)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._link.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,329 @@
+"""Objects in answers of the daemon. Times are milliseconds since 1970 (``…_ms``)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ._decode import decode
+from .errors import ProtocolError
+from .spec import Spec
+
+_ACTIVE = frozenset({"queued", "starting", "running", "paused", "restarting"})
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The version of a daemon."""
+
+    version: str
+    """Version of the daemon."""
+    translator: str
+    """Version of its translator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An uploaded program, and the progress of its preparation."""
+
+    id: str
+    """SHA-256 of the upload."""
+    name: str
+    """Name of the upload."""
+    kind: str
+    """``elf`` for one program, ``rootfs`` for a tar file of a root file system."""
+    size: int
+    """Length of the upload, bytes."""
+    tree_size: int
+    """Bytes of the unpacked file system, without holes."""
+    programs: tuple[str, ...]
+    """Programs of a root file system that are translated ahead of time."""
+    state: str
+    """``packing``, ``translating``, ``ready`` or ``failed``. The program can run when it is
+    ``translating`` or ``ready``."""
+    message: str
+    """The error; empty if there is none. Parts of a ``ready`` program with an error are
+    interpreted."""
+    problem: str
+    """The stable code of the error, for example ``bad-upload``; empty if there is none."""
+    created_ms: int
+    """Time of the first upload."""
+    instructions_done: int | None = None
+    """During translation: translated guest instructions of the present file."""
+    instructions: int | None = None
+    """During translation: all guest instructions of the present file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Output of a program on one of its streams."""
+
+    data: bytes
+    """The bytes."""
+    truncated: bool = False
+    """Whether the program wrote more than this."""
+    missing: int = 0
+    """The number of bytes that are not there."""
+
+    @property
+    def text(self) -> str:
+        """The bytes as UTF-8. Bytes that are not UTF-8 become U+FFFD."""
+        return self.data.decode(errors="replace")
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, object], where: str) -> Output:
+        """Decode an output of an answer: ``text``, or ``base64`` if the bytes are not UTF-8."""
+        fields = decode(_Output, value, where)
+        if fields.text is not None:
+            data = fields.text.encode()
+        elif fields.base64 is not None:
+            try:
+                data = base64.b64decode(fields.base64, validate=True)
+            except binascii.Error as error:
+                raise ProtocolError(f"the daemon's answer: {where}.base64: {error}") from error
+        else:
+            raise ProtocolError(f"the daemon's answer has no {where}.text")
+        return cls(data, fields.truncated, fields.missing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    text: str | None = None
+    base64: str | None = None
+    truncated: bool = False
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of an output, as the program has written it."""
+
+    stream: Literal["stdout", "stderr"]
+    """The output."""
+    data: bytes
+    """The bytes. A piece may end in the middle of a character."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exits:
+    """Exits of vCPUs to the VMM, by reason."""
+
+    calls: int = 0
+    """Host calls of the guest runtime."""
+    kicks: int = 0
+    """Kicks of volumes and timers."""
+    interruptions: int = 0
+    """Interruptions by the VMM."""
+    sleeps: int = 0
+    """Sleeps of idle vCPUs."""
+    wakes: int = 0
+    """Wake-ups of one vCPU by another one."""
+    yields: int = 0
+    """Yields of one vCPU to another one."""
+    devices: int = 0
+    """Accesses to registers of devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Traffic of a network interface."""
+
+    received_packets: int
+    """Packets that the machine received."""
+    received_bytes: int
+    """Their bytes."""
+    sent_packets: int
+    """Packets that the machine sent."""
+    sent_bytes: int
+    """Their bytes."""
+    dropped: int | None = None
+    """Sent packets that the host dropped, once the machine has ended."""
+    throttled: int | None = None
+    """Number of times that packets waited for the limits, once the machine has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """The end of a run."""
+
+    exit_code: int
+    """Exit code of the program; 128 plus the signal number if a signal killed it, 124 after the
+    time limit, 125 if it could not run to its end."""
+    message: str
+    """Why the program did not end by itself; empty if it did."""
+    stdout: Output
+    """Standard output."""
+    stderr: Output
+    """Standard error."""
+    queued_ms: float
+    """Milliseconds that the run waited for the scheduler."""
+    boot_ms: float
+    """Milliseconds from then to the start of the program."""
+    run_ms: float
+    """Milliseconds that the program ran."""
+    exits: Exits
+    """Exits of its vCPUs to the VMM."""
+    kvm_exits: int | None = None
+    """Exits by KVM's count."""
+    network: Traffic | None = None
+    """Traffic of its network interface, if it had one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A kept run: an asynchronous one, or one with an idempotency key."""
+
+    id: str
+    """Its id."""
+    state: str
+    """``queued``, ``starting``, ``running``, ``exited`` or ``failed``."""
+    message: str
+    """The error that ended it; empty if there was none."""
+    outcome: RunOutcome | None
+    """The outcome, when the program has ended."""
+    created_ms: int
+    """Time of the request."""
+    started_ms: int | None
+    """Time of its start."""
+    ended_ms: int | None
+    """Time of its end."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the run has not ended."""
+        return self.state in _ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """A kept run in a list, without its output."""
+
+    id: str
+    """Its id."""
+    spec: Spec
+    """The program, its arguments and its limits."""
+    state: str
+    """As of :class:`Run`."""
+    exit_code: int | None
+    """Exit code of its program."""
+    message: str
+    """The error that ended it; empty if there was none."""
+    created_ms: int
+    """Time of the request."""
+    started_ms: int | None
+    """Time of its start."""
+    ended_ms: int | None
+    """Time of its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine."""
+
+    id: str
+    """Its id."""
+    name: str | None
+    """Its name, if it has one."""
+    spec: Spec
+    """The program, its arguments and its limits."""
+    state: str
+    """``created``, ``queued``, ``starting``, ``running``, ``paused``, ``restarting``, ``exited`` or
+    ``failed``."""
+    exit_code: int | None
+    """Exit code of its program."""
+    restarts: int
+    """Number of restarts by its policy since a client started it."""
+    address: str | None
+    """Its IPv4 address in the network of its tenant, while it runs there."""
+    address6: str | None
+    """Its IPv6 address there, if the network has IPv6."""
+    message: str
+    """The error that ended it; empty if there was none."""
+    created_ms: int
+    """Time at which it was made."""
+    started_ms: int | None
+    """Time of its last start."""
+    ended_ms: int | None
+    """Time of its last end."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the machine has a process, or will get one without a further request."""
+        return self.state in _ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot of a machine."""
+
+    id: str
+    """Its id."""
+    name: str | None
+    """Its name, if it has one."""
+    machine: str
+    """Id of the machine that it was made of, which may be gone."""
+    program: str
+    """Id of the program."""
+    memory: int
+    """Memory of machines that continue it, bytes."""
+    size: int
+    """Bytes of its files on the disk."""
+    created_ms: int
+    """Time of its creation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A directory that outlives the machines that use it."""
+
+    name: str
+    """Its name."""
+    size: int
+    """Size limit, bytes."""
+    inodes: int
+    """Limit of files, directories and links."""
+    created_ms: int
+    """Time of its creation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """A part of an output of a machine or run."""
+
+    start: int
+    """Position of the first byte in the output. Older bytes may be gone."""
+    data: bytes
+    """The bytes, with times if they were requested."""
+
+    @property
+    def text(self) -> str:
+        """The bytes as UTF-8. Bytes that are not UTF-8 become U+FFFD."""
+        return self.data.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecEnd:
+    """The end of a command in a machine."""
+
+    exit_code: int
+    """The exit code; 128 + *n* if signal *n* killed the process, 127 if the program was not found,
+    126 if it cannot be executed, 137 if the machine ended first, 125 for other failures."""
+    message: str
+    """Why there is no exit code of the program; empty if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """The result of a command in a machine."""
+
+    exit_code: int
+    """As of :class:`ExecEnd`."""
+    message: str
+    """As of :class:`ExecEnd`."""
+    stdout: Output
+    """Standard output: at most the newest MiB."""
+    stderr: Output
+    """Standard error, likewise."""

@@ -1,0 +1,1 @@
+"""The operations of the API as plans, which both clients execute."""
