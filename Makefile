@@ -114,4 +114,4 @@ lint: setup ## Check format, clippy, documentation and, with cargo-deny, licence
 	else echo "lint: cargo-deny is not installed, licences were not checked"; fi
 
 clean: ## Delete everything that was built or fetched
-	rm -rf target .debian .toolchain .venv
+	rm -rf target .debian .toolchain .venv .venv-sdk

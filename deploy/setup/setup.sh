@@ -35,6 +35,7 @@ gpg-agent:gpg-agent
 ip:iproute2
 mkfs.erofs:erofs-utils
 nft:nftables
+openssl:openssl
 qemu-system-x86_64:qemu-system-x86
 /usr/share/doc/python3-venv:python3-venv
 "
@@ -142,6 +143,7 @@ ensure_rust
 if [ "${1:-}" = test ]; then
     install_missing "$test_needs"
     retry "$here/schemathesis.sh"
+    retry "$here/python-sdk.sh"
     "$here/fetch-debian.sh" riscv64 "$root/.debian/riscv64" "${riscv64_packages[@]}"
     "$here/fetch-debian.sh" amd64 "$root/.debian/amd64" "${amd64_packages[@]}"
     "$here/fetch-debian.sh" amd64 "$root/.debian/monitoring" "${monitoring_packages[@]}" ||

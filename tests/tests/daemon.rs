@@ -39,6 +39,8 @@ mod place;
 mod ports;
 #[path = "daemon/privileges.rs"]
 mod privileges;
+#[path = "daemon/python_client.rs"]
+mod python_client;
 #[path = "daemon/requests.rs"]
 mod requests;
 #[path = "daemon/restarts.rs"]
@@ -99,6 +101,7 @@ const TESTS: &[(&str, Test)] = &[
     ("waiting VMMs killed", faults::pool_killed),
     ("killed under load", faults::killed_under_load),
     ("its description", described::description_holds),
+    ("Python client", python_client::works),
     ("lists and events", lists::lists),
     ("short ids", lists::short_ids),
     ("metrics", monitoring::figures),
@@ -199,6 +202,10 @@ fn main() -> ExitCode {
             None => suite.add_unless(name, "skipped: Prometheus was not fetched", || Ok(())),
         }
     }
+    suite.add(
+        "Python client: types and style",
+        python_client::types_and_style,
+    );
     suite.run()
 }
 

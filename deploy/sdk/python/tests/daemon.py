@@ -57,6 +57,9 @@ class Daemon:
     """A running daemon."""
 
     def __init__(self, *settings: str) -> None:
+        binary = program(
+            "HARTLINED", REPOSITORY / "target/x86_64-unknown-linux-gnu/release/hartlined"
+        )
         self.folder = Path(tempfile.mkdtemp(prefix="hartline-sdk-"))
         self.socket = self.folder / "socket"
         self.host = f"unix://{self.socket}"
@@ -69,9 +72,6 @@ class Daemon:
         ]
         file = self.folder / "hartlined.toml"
         file.write_text("\n".join(configuration))
-        binary = program(
-            "HARTLINED", REPOSITORY / "target/x86_64-unknown-linux-gnu/release/hartlined"
-        )
         options = ["--config", str(file), "--socket", str(self.socket)]
         options += ["--data-dir", str(self.folder / "data")]
         with (self.folder / "log").open("w") as log:
@@ -84,7 +84,11 @@ class Daemon:
             )
         transport = httpx.HTTPTransport(uds=str(self.socket))
         self.http = httpx.Client(transport=transport, base_url="http://test", timeout=PATIENCE)
-        until(self._is_ready)
+        try:
+            until(self._is_ready)
+        except Exception:
+            self.close()
+            raise
         address = self.log().split('tcp="')[1].split('"')[0]
         self.tls = f"https://{address}"
 
@@ -116,11 +120,13 @@ class Daemon:
         self.process.wait()
 
     def close(self) -> None:
-        """End all machines and runs, the daemon, and everything that uses its data."""
+        """End all machines and runs, and all processes of the daemon. Delete its data."""
         if self.process.poll() is None:
             self._end_machines()
         self.http.close()
         self.kill()
+        # pytest shows it if a test has failed.
+        print(self.log())
         for pid in self._users():
             # It may have ended meanwhile.
             with contextlib.suppress(ProcessLookupError):
@@ -138,17 +144,17 @@ class Daemon:
                 self.http.delete(f"/v1/runs/{run['id']}", headers=headers)
 
     def _users(self) -> list[int]:
-        """Return the processes that have a file of the data directory open."""
-        data = str(self.folder / "data")
+        """Return the processes of the daemon: their command lines name its folder.
+
+        The paths of their open files do not: a jailed process has another root directory.
+        """
         found = []
         for process in Path("/proc").iterdir():
-            if not process.name.isdigit() or process.name == str(os.getpid()):
-                continue
             try:
-                files = [str(file.readlink()) for file in (process / "fd").iterdir()]
+                line = (process / "cmdline").read_bytes() if process.name.isdigit() else b""
             except OSError:
                 # The process has ended.
                 continue
-            if any(file.startswith(data) for file in files):
+            if str(self.folder).encode() in line:
                 found.append(int(process.name))
         return found

@@ -24,6 +24,7 @@ from hartline import (
     Spec,
     TooManyRequestsError,
 )
+from hartline._transport import Settings
 
 Connect = Callable[..., Client]
 
@@ -41,6 +42,8 @@ def test_keys(connect: Connect, daemon: Daemon) -> None:
     with pytest.raises(ForbiddenError) as scope:
         reader.programs.push(b"x", name="x")
     assert (scope.value.status, scope.value.code) == (403, "forbidden")
+    # Tracebacks do not show it.
+    assert "secret" not in repr(Settings.of(None, "secret", None, None, 1, 0))
     with pytest.raises(AuthenticationError):
         next(wrong.runs.stream(Spec("anything")))
 
@@ -130,7 +133,7 @@ def test_daemon_that_is_silent(connect: Connect, tmp_path: Path) -> None:
         with pytest.raises(RequestTimeoutError):
             client.machines.list()
         with pytest.raises(TimeoutError):
-            client.machines.wait("x", timeout=1)
+            client.machines.wait("x", timeout=0)
 
 
 def test_creations_are_repeated_safely(

@@ -20,6 +20,7 @@ def test_life_of_a_machine(api: Client, service: str, unique: str) -> None:
     made = api.machines.create(spec, name=unique)
     assert (made.name, made.state, made.exit_code) == (unique, "created", None)
     assert not made.is_active
+    assert api.machines.wait(unique) == made
     assert (made.spec.args, made.spec.memory) == (("idle",), 64 << 20)
     assert made.spec.program == api.programs.get(service).id
     assert api.machines.start(unique).is_active

@@ -32,7 +32,9 @@ def test_push_of_a_path(api: Client, service_file: Path, tmp_path: Path, unique:
     assert pushed.id == hashlib.sha256(path.read_bytes()).hexdigest()
     assert (pushed.name, pushed.kind, pushed.size) == (unique, "elf", path.stat().st_size)
     ready = api.programs.wait_ready(unique)
-    assert (ready.state, ready.message, ready.problem) == ("ready", "", "")
+    # On a busy machine the translation may exceed its time limit. Then the program is interpreted.
+    assert ready.state == "ready"
+    assert bool(ready.message) == bool(ready.problem)
     assert api.programs.get(pushed.id[:20]) == api.programs.get(unique) == ready
     assert api.programs.push(str(path), name=f"{unique}-again").id == pushed.id
     assert api.programs.get(pushed.id).name == f"{unique}-again"
@@ -58,7 +60,7 @@ def test_push_of_a_root_file_system(api: Client, service_file: Path, unique: str
     packed.seek(0)
     pushed = api.programs.push(packed, name=unique, programs=[f"/bin/{unique}"])
     assert (pushed.kind, pushed.programs) == ("rootfs", (f"/bin/{unique}",))
-    assert api.programs.wait_ready(unique, timeout=300).message == ""
+    assert api.programs.wait_ready(unique, timeout=300).state == "ready"
     outcome = api.runs.run(Spec(unique, path=f"/bin/{unique}", args=("exit",)))
     assert outcome.exit_code == 7
     with pytest.raises(InvalidRequestError) as path:

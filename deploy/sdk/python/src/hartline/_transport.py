@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ class Settings:
     """The address of a daemon, and how requests are sent there."""
 
     host: str
-    key: str | None
+    key: str | None = field(repr=False)
     tenant: str | None
     ca: Path | None
     timeout: float

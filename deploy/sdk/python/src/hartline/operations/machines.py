@@ -191,7 +191,9 @@ def resume(machine: str) -> Plan[Machine]:
 
 
 def wait(machine: str, *, timeout: float | None = None) -> Plan[Machine]:
-    """Wait until a machine has ended. A machine that waits for a restart has not.
+    """Wait until a machine has ended. A machine that waits for a restart has not ended.
+
+    A machine that was never started is returned at once.
 
     Args:
         machine: Its id, a unique begin of the id, or its name.
