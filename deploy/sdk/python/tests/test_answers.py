@@ -24,7 +24,7 @@ from hartline import (
 )
 from hartline._decode import decode
 from hartline._plans import Answer, Plan, Request, T, error_of, query
-from hartline.models import Machine, Output, Piece, RunOutcome
+from hartline.models import Machine, Output, Piece, Run, RunOutcome
 from hartline.operations import machines, programs, runs, volumes
 from hartline.spec import to_json
 
@@ -68,6 +68,8 @@ def test_wrong_types_are_errors(change: dict[str, object], text: str) -> None:
 def test_missing_fields_are_errors() -> None:
     with pytest.raises(ProtocolError, match=r"no volume\.name"):
         decode(Volume, {}, "volume")
+    run = {"id": "1", "state": "queued", "message": "", "created_ms": 0}
+    assert decode(Run, run, "run").outcome is None
     with pytest.raises(ProtocolError, match="is list, not dict"):
         decode(Volume, [], "volume")
     with pytest.raises(ProtocolError, match=r"no output\.text"):

@@ -1,7 +1,8 @@
 """Dataclasses from the JSON of answers.
 
-Unknown fields are ignored, because a later daemon may send more of them. Missing fields and wrong
-types are errors: a value that has the wrong type would fail later, elsewhere.
+Unknown fields are ignored, because a later daemon may send more of them. A missing field is
+``None`` or has its default value, if it has one. Other missing fields and wrong types are errors: a
+value that has the wrong type would fail later, elsewhere.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ def _decode_dataclass(kind: Any, value: Mapping[str, object], where: str) -> obj
         place = f"{where}.{field.name}"
         if field.name in value:
             found[field.name] = _decode(hints[field.name], value[field.name], place)
+        elif types.NoneType in get_args(hints[field.name]):
+            found[field.name] = None
         elif field.default is MISSING and field.default_factory is MISSING:
             raise ProtocolError(f"the daemon's answer has no {place}")
     return kind(**found)

@@ -1,0 +1,101 @@
+"""The package compared with the daemon's description of its API (OpenAPI)."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from daemon import Daemon
+
+from hartline import models, spec
+
+PRESENT = {
+    "create_machine", "create_run", "create_snapshot", "create_volume", "delete_machine",
+    "delete_program", "delete_run", "delete_snapshot", "delete_volume", "exec_in_machine",
+    "exec_in_machine_interactively", "get_machine", "get_machine_logs", "get_program", "get_run",
+    "get_run_logs", "get_snapshot", "get_version", "get_volume", "kill_machine", "list_machines",
+    "list_programs", "list_runs", "list_snapshots", "list_volumes", "pause_machine",
+    "resume_machine", "start_machine", "stop_machine", "upload_program", "wait_for_machine",
+}  # fmt: skip
+"""Operations of the API that the clients have."""
+MISSING_OPERATIONS = {
+    "attach_to_machine", "create_key", "delete_key", "delete_tenant", "get_health",
+    "get_machine_stats", "get_metrics", "get_readiness", "get_tenant", "get_tenant_usage",
+    "limit_machine_network", "list_keys", "list_tenants", "set_tenant", "watch_events",
+}  # fmt: skip
+"""Operations that README.md lists as missing."""
+SCHEMAS: Mapping[str, Any] = {
+    "ExecEnd": models.ExecEnd,
+    "ExecResult": models.ExecResult,
+    "Exits": models.Exits,
+    "MachineView": models.Machine,
+    "Mount": spec.Mount,
+    "Port": spec.Port,
+    "ProgramStatus": models.Program,
+    "RunEntry": models.RunEntry,
+    "RunOutcome": models.RunOutcome,
+    "RunStatus": models.Run,
+    "SnapshotView": models.Snapshot,
+    "Spec": spec.Spec,
+    "Traffic": models.Traffic,
+    "Version": models.Version,
+    "Volume": models.Volume,
+}
+
+
+@pytest.fixture(scope="session")
+def description(daemon: Daemon) -> Any:
+    return daemon.http.get("/openapi.json").raise_for_status().json()
+
+
+def test_operations(description: Any) -> None:
+    found = {
+        operation["operationId"]
+        for operations in description["paths"].values()
+        for operation in operations.values()
+    }
+    assert found == PRESENT | MISSING_OPERATIONS
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_fields(description: Any, name: str) -> None:
+    schemas = description["components"]["schemas"]
+    properties, required = merged(schemas, schemas[name])
+    kind = SCHEMAS[name]
+    own = {field.name: field for field in fields(kind)}
+    assert own.keys() == properties.keys()
+    hints = get_type_hints(kind)
+    for field, schema in properties.items():
+        can_be_missing = own[field].default is not MISSING or (
+            own[field].default_factory is not MISSING
+        )
+        # A field that is missing is None, if it may be.
+        assert field in required or can_be_missing or is_optional(hints[field]), field
+        assert is_optional(hints[field]) or not is_nullable(schema), field
+
+
+def merged(schemas: Any, schema: Any) -> tuple[dict[str, Any], set[str]]:
+    """Return the properties of a schema and the names of the required ones."""
+    if "$ref" in schema:
+        return merged(schemas, schemas[schema["$ref"].rsplit("/", 1)[1]])
+    properties, required = dict(schema.get("properties", {})), set(schema.get("required", []))
+    for part in schema.get("allOf", []):
+        more, needed = merged(schemas, part)
+        properties |= more
+        required |= needed
+    return properties, required
+
+
+def is_nullable(schema: Any) -> bool:
+    kinds = schema.get("type", [])
+    parts = schema.get("oneOf", []) + schema.get("anyOf", [])
+    return "null" in ([kinds] if isinstance(kinds, str) else kinds) or any(
+        part.get("type") == "null" for part in parts
+    )
+
+
+def is_optional(kind: Any) -> bool:
+    return get_origin(kind) in (Union, types.UnionType) and types.NoneType in get_args(kind)
