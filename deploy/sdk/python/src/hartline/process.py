@@ -78,7 +78,7 @@ class Process(_Base):
             process.close_stdin()
             for piece in process:
                 print(piece.stream, piece.data)
-            print(process.end.exit_code)
+            print(process.wait().exit_code)
 
     A command that writes stops while nobody reads its output, and then may not read its input:
     :meth:`communicate` does both at once.
@@ -214,7 +214,7 @@ class AsyncProcess(_Base):
             await process.close_stdin()
             async for piece in process:
                 print(piece.stream, piece.data)
-            print(process.end.exit_code)
+            print((await process.wait()).exit_code)
 
     A command that writes stops while nobody reads its output, and then may not read its input:
     :meth:`communicate` does both at once.
