@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import shutil
 import signal
@@ -19,6 +20,11 @@ REPOSITORY = Path(__file__).resolve().parents[4]
 PATIENCE = 300.0
 """The longest wait for an event, seconds, on a busy machine."""
 PR_SET_PDEATHSIG = 1
+UIDS = 64
+"""Users of the jailed processes of a daemon."""
+FIRST_UID = 1_880_000_000 + os.getpid() % 65536 * 4 * UIDS
+"""The first user of the first daemon. Daemons with common users count each other's threads."""
+NUMBERS = itertools.count()
 
 
 def program(variable: str, usual: Path) -> Path:
@@ -68,6 +74,8 @@ class Daemon:
             "listen = '127.0.0.1:0'",
             f"tls_certificate = '{self.ca}'",
             f"tls_key = '{key}'",
+            f"first_uid = {FIRST_UID + next(NUMBERS) % 4 * UIDS}",
+            f"uids = {UIDS}",
             *settings,
         ]
         file = self.folder / "hartlined.toml"
