@@ -152,6 +152,7 @@ const TESTS: &[(&str, Test)] = &[
     ("exec", exec::commands),
     ("exec: refused requests", exec::refused),
     ("exec: command line", exec::command_line),
+    ("exec: input that is not read", exec::unread_input),
     ("exec: several at once", exec::at_once),
     ("exec: ends", exec::ends),
     ("exec: sizes of terminals", terminals::sizes),

@@ -1,12 +1,14 @@
 //! Commands in running machines: `hartline exec` and its requests.
 
 use super::commands::client;
+use super::connections::address;
 use super::{await_state, check, tar};
 use hartline_tests::daemon::{Daemon, until};
 use hartline_tests::{Result, hartline, paths};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -243,6 +245,56 @@ pub fn command_line() -> Result<()> {
         missing == Some((LONG - (1 << 20)) as u64),
         &missing,
     )
+}
+
+/// The daemon reads what a client still sends after the command's end: a TCP connection that is closed
+/// with unread bytes is reset, and the client might miss the exit code.
+pub fn unread_input() -> Result<()> {
+    let daemon = Daemon::start("pool = 1\nlisten = '127.0.0.1:0'")?;
+    push(&daemon)?;
+    sleeper(&daemon, "box")?;
+    let made = daemon.request("POST", "/v1/tenants/default/keys", br#"{"scope": "write"}"#)?;
+    let key = made.expect(201)?.text("key");
+    let mut stream = TcpStream::connect(address(&daemon)?)?;
+    stream.set_read_timeout(Some(SOON))?;
+    write!(
+        stream,
+        "GET /v1/machines/box/exec HTTP/1.1\r\nHost: hartline\r\nAuthorization: Bearer {key}\r\n\
+         Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )?;
+    stream.write_all(&frame(1, br#"{"command": ["sh", "-c", "exit 5"]}"#))?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"}") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        answer.push(byte[0]);
+    }
+    for _ in 0..10 {
+        stream.write_all(&frame(2, &[7; 60_000]))?;
+        thread::sleep(Duration::from_millis(20));
+    }
+    stream.write_all(&frame(8, &1000_u16.to_be_bytes()))?;
+    let rest = stream.read_to_end(&mut answer);
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let right = rest.is_ok() && text.contains("\"exit_code\":5");
+    check("no reset", right, &(rest, text))
+}
+
+/// A WebSocket frame of a client (RFC 6455, section 5.2), with a mask of zeros.
+fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0x80 | opcode];
+    match u16::try_from(payload.len()) {
+        Ok(length @ 0..126) => frame.push(0x80 | length.to_le_bytes()[0]),
+        Ok(length) => {
+            frame.push(0x80 | 126);
+            frame.extend(length.to_be_bytes());
+        }
+        Err(_) => unreachable!("no test sends so much at once"),
+    }
+    frame.extend([0; 4]);
+    frame.extend(payload);
+    frame
 }
 
 /// Several commands at once, and one more than there may be.

@@ -4,6 +4,7 @@ use super::Refused;
 use super::extract::{Query, Target};
 use super::logs::{LogReader, LogStream, Start};
 use super::lookup::find;
+use super::websocket::discard;
 use crate::connections::Room;
 use crate::machines::MachineError;
 use crate::problem::Problem;
@@ -156,10 +157,12 @@ async fn serve(
         }
         Ok(())
     };
-    tokio::select! {
+    let done = tokio::select! {
         done = outputs => done,
         done = input => done,
-    }
+    };
+    discard(&mut messages).await;
+    done
 }
 
 /// Sends the program's output, until the program has ended.

@@ -5,6 +5,7 @@ use super::attach::{MAX_MESSAGE, TAGS};
 use super::extract::{Json, Target};
 use super::lookup::find;
 use super::outputs::Output;
+use super::websocket::discard;
 use crate::connections::Room;
 use crate::exec::{self, Command, Control, Ended, Exec};
 use crate::execute::environment;
@@ -265,7 +266,11 @@ pub async fn open(
         // The server does not need to know how a connection ends.
         let _ = match begin(&target, &machine, &mut socket).await {
             Ok((exec, has_terminal)) => serve(exec, has_terminal, socket).await,
-            Err(reason) => refuse(&mut socket, &reason).await,
+            Err(reason) => {
+                let refused = refuse(&mut socket, &reason).await;
+                discard(&mut socket).await;
+                refused
+            }
         };
         drop(room);
     }))
@@ -315,7 +320,7 @@ async fn serve(exec: Exec, has_terminal: bool, socket: WebSocket) -> Result<(), 
         outputs: [output, error],
         control,
     } = exec;
-    let (sink, messages) = socket.split();
+    let (sink, mut messages) = socket.split();
     let sink = Mutex::new(sink);
     let [(_, first), (_, second)] = TAGS;
     let outputs = async {
@@ -332,14 +337,16 @@ async fn serve(exec: Exec, has_terminal: bool, socket: WebSocket) -> Result<(), 
         sink.close().await
     };
     let terminal = has_terminal.then_some(&control);
-    let reason = tokio::select! {
-        done = outputs => return done,
-        taken = take_messages(messages, input, terminal) => taken?,
+    let done = tokio::select! {
+        done = outputs => done,
+        taken = take_messages(&mut messages, input, terminal) => match taken? {
+            // The client has disconnected.
+            None => return Ok(()),
+            Some(reason) => refuse(&mut *sink.lock().await, &reason).await,
+        },
     };
-    match reason {
-        None => Ok(()),
-        Some(reason) => refuse(&mut *sink.lock().await, &reason).await,
-    }
+    discard(&mut messages).await;
+    done
 }
 
 /// Sends an output until its end.
@@ -357,7 +364,7 @@ async fn send_output(mut output: exec::Output, tag: u8, sink: &Client) -> Result
 /// Passes messages of the client on, until it disconnects; `terminal` is the control of a command that
 /// has one. Result: why the connection must be closed, if that is so.
 async fn take_messages(
-    mut messages: SplitStream<WebSocket>,
+    messages: &mut SplitStream<WebSocket>,
     input: UnixStream,
     terminal: Option<&Control>,
 ) -> Result<Option<String>, axum::Error> {

@@ -20,6 +20,7 @@ mod stream;
 mod system;
 mod tenants;
 mod volumes;
+mod websocket;
 
 use super::Daemon;
 use super::metrics::requests;
