@@ -85,13 +85,16 @@ pub fn translate(
     };
     progress.advance(0, total);
     thread::scope(|scope| {
-        let handles: Vec<_> = (0..workers).map(|_| scope.spawn(|| job.work())).collect();
-        handles
-            .into_iter()
-            .map(|handle| match handle.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, || job.work());
+        // If the host allows no more threads, there are fewer.
+        let others: Vec<_> = (1..workers).map_while(|n| spawn(n).ok()).collect();
+        let own = job.work();
+        let others = others.into_iter().map(|handle| match handle.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        std::iter::once(own)
+            .chain(others)
             .collect::<Result<Vec<()>, CodegenError>>()
     })?;
     let pieces = job
