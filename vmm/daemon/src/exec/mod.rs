@@ -215,11 +215,15 @@ impl Control {
 
 /// The exit code and the message for a program that could not be executed.
 fn why_not(error: i32) -> (u8, String) {
-    match Errno::from_raw_os_error(error) {
-        Errno::NOENT | Errno::NOTDIR => (NOT_FOUND, "not found".to_owned()),
-        Errno::ACCESS => (NOT_EXECUTABLE, "permission denied".to_owned()),
-        Errno::NOEXEC => (NOT_EXECUTABLE, "not an executable file".to_owned()),
-        error => (NOT_EXECUTABLE, error.to_string()),
+    // The guest chooses the number: it may be none of Linux's.
+    match error {
+        libc::ENOENT | libc::ENOTDIR => (NOT_FOUND, "not found".to_owned()),
+        libc::EACCES => (NOT_EXECUTABLE, "permission denied".to_owned()),
+        libc::ENOEXEC => (NOT_EXECUTABLE, "not an executable file".to_owned()),
+        error => (
+            NOT_EXECUTABLE,
+            io::Error::from_raw_os_error(error).to_string(),
+        ),
     }
 }
 

@@ -107,6 +107,16 @@ async fn ends_have_the_codes_of_shells() {
             "a: not an executable file",
         ),
         (
+            FromProcess::Failed(100_000),
+            126,
+            "a: Unknown error 100000 (os error 100000)",
+        ),
+        (
+            FromProcess::Failed(i32::MIN),
+            126,
+            "a: Unknown error -2147483648 (os error -2147483648)",
+        ),
+        (
             FromProcess::TooMany,
             125,
             "a: too many processes of this kind run in the machine",
