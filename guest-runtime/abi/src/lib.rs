@@ -19,6 +19,7 @@ pub mod call;
 pub mod chaos;
 pub mod checkpoint;
 pub mod console;
+pub mod copy;
 pub mod dispatch;
 pub mod elf;
 pub mod handshake;

@@ -8,6 +8,10 @@
 //!
 //! [`Call::Write`] takes its bytes from, and [`Call::Read`] returns its bytes in
 //! [`crate::call::HostCall::data`].
+//!
+//! Copies of files ([`crate::copy`]) use the same events, calls and streams.
+
+use crate::copy::MAX_REQUEST;
 
 /// The bit of these processes in [`crate::boot::Shared::interrupts`].
 pub const SPAWN_DEVICE: u64 = crate::volume::VOLUME_DEVICE + 1;
@@ -56,6 +60,9 @@ pub enum Call {
     /// Process `args[1]` has ended, with exit code `args[2]`, or was not started because of the error
     /// `args[3]`, if that is not 0. The host forgets it.
     Ended = 4,
+    /// Announce [`Event::Ready`] when stream `args[2]` of process `args[1]` is ready, also if it is
+    /// ready now: the guest stops moving its bytes for a moment.
+    Await = 5,
 }
 
 impl Call {
@@ -68,6 +75,7 @@ impl Call {
             2 => Some(Self::Write),
             3 => Some(Self::Close),
             4 => Some(Self::Ended),
+            5 => Some(Self::Await),
             _ => None,
         }
     }
@@ -106,7 +114,15 @@ pub enum Event {
         /// Length of the program, bytes, at most [`MAX_PROGRAM`].
         length: u64,
     },
-    /// A stream that returned `-EAGAIN` is ready.
+    /// Copy files; [`stream::PROGRAM`] has a [`copy::Request`](crate::copy::Request) of `length`
+    /// bytes.
+    Copy {
+        /// Number of the copy, not used before by another copy or a process.
+        id: u64,
+        /// Length of the request, bytes, at most [`MAX_REQUEST`].
+        length: u64,
+    },
+    /// A stream that returned `-EAGAIN`, or that the guest awaits, is ready.
     Ready {
         /// Number of the process.
         id: u64,
@@ -120,8 +136,8 @@ pub enum Event {
         /// The size.
         window: Window,
     },
-    /// The client has gone, and the host has forgotten the process: its terminal hangs up, and its
-    /// streams close.
+    /// The client has gone, and the host has forgotten the process or copy: its terminal hangs up, and
+    /// its streams close.
     HangUp {
         /// Number of the process.
         id: u64,
@@ -137,6 +153,7 @@ impl Event {
             Self::Ready { id, stream } => [2, id, stream, 0, 0, 0],
             Self::Resize { id, window } => [3, id, window.encode(), 0, 0, 0],
             Self::HangUp { id } => [4, id, 0, 0, 0, 0],
+            Self::Copy { id, length } => [5, id, length, 0, 0, 0],
         }
     }
 
@@ -152,6 +169,7 @@ impl Event {
                 window: Window::decode(value),
             }),
             4 => Some(Self::HangUp { id }),
+            5 if value <= MAX_REQUEST as u64 => Some(Self::Copy { id, length: value }),
             _ => None,
         }
     }
@@ -249,11 +267,19 @@ mod tests {
             Event::Ready { id: 1, stream: 3 },
             Event::Resize { id: 2, window },
             Event::HangUp { id: u64::MAX },
+            Event::Copy { id: 3, length: 12 },
         ] {
             assert_eq!(Event::decode(event.encode()), Some(event));
         }
         let long = [1, 1, MAX_PROGRAM as u64 + 1, 0, 0, 0];
-        for args in [[0; 6], [5, 0, 0, 0, 0, 0], [2, 0, 4, 0, 0, 0], long] {
+        let long_copy = [5, 1, MAX_REQUEST as u64 + 1, 0, 0, 0];
+        for args in [
+            [0; 6],
+            [6, 0, 0, 0, 0, 0],
+            [2, 0, 4, 0, 0, 0],
+            long,
+            long_copy,
+        ] {
             assert_eq!(Event::decode(args), None);
         }
     }

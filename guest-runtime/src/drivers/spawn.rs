@@ -79,6 +79,14 @@ impl SpawnDevice {
         Ok(to_usize(done).min(length))
     }
 
+    /// Makes the host announce a stream when it is ready, which may be at once.
+    ///
+    /// # Errors
+    /// `EBADF`: the host has closed the stream, or forgotten the process.
+    pub fn await_stream(&self, id: u64, stream: u64) -> Result<(), Errno> {
+        self.call(Call::Await, id, [stream, 0]).map(drop)
+    }
+
     /// Closes a stream.
     pub fn close(&self, id: u64, stream: u64) {
         // It fails only if the host has closed the stream already.

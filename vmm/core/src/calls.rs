@@ -411,6 +411,7 @@ impl Calls {
             }
             Call::Close => spawner.close(id, stream).map(|()| 0),
             Call::Ended => spawner.ended(id, Ending::of(stream, value)).map(|()| 0),
+            Call::Await => spawner.await_stream(id, stream).map(|()| 0),
         };
         Ok(done)
     }

@@ -1,4 +1,5 @@
-//! Processes that the user of this crate starts in a running VM ([`hartline_abi::spawn`]).
+//! Processes that the user of this crate starts in a running VM ([`hartline_abi::spawn`]), and copies
+//! of files ([`hartline_abi::copy`]).
 
 use hartline_abi::spawn::Event;
 use hartline_devices::virtio::Guest;
@@ -54,6 +55,12 @@ pub trait Spawner: Debug + Send + Sync {
     /// # Errors
     /// `EBADF`.
     fn close(&self, id: u64, stream: u64) -> Result<(), Errno>;
+
+    /// Announces a stream by [`Event::Ready`] as soon as it is ready, which may be at once.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    fn await_stream(&self, id: u64, stream: u64) -> Result<(), Errno>;
 
     /// Notes the end of a process.
     ///

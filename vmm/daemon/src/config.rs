@@ -41,6 +41,12 @@ pub struct Config {
     pub max_upload: u64,
     /// Most seconds that an upload's body may take without a byte.
     pub idle_timeout_s: u64,
+    /// Most bytes of a tar file that `hartline cp` copies.
+    pub copy_max_size: u64,
+    /// Most files, directories and links in it.
+    pub copy_max_files: u64,
+    /// Most seconds that a copy takes.
+    pub copy_timeout_s: u64,
     /// Most seconds that the translation of one file may take.
     pub translation_timeout_s: u64,
     /// Seconds between two garbage collections.
@@ -130,6 +136,9 @@ impl Default for Config {
             uids: 4096,
             max_upload: 4 << 30,
             idle_timeout_s: 30,
+            copy_max_size: 16 << 30,
+            copy_max_files: 1_000_000,
+            copy_timeout_s: 3600,
             translation_timeout_s: 900,
             collect_every_s: 60,
             keep_runs_s: 86_400,
@@ -331,6 +340,9 @@ impl Config {
             return wrong("log_max_files", "must be from 1 to 16");
         }
         let limits = [
+            ("copy_max_size", self.copy_max_size),
+            ("copy_max_files", self.copy_max_files),
+            ("copy_timeout_s", self.copy_timeout_s),
             ("requests_per_second", u64::from(self.requests_per_second)),
             ("max_connections", self.max_connections as u64),
             (

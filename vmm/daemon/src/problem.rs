@@ -168,6 +168,14 @@ impl Problem {
         Self::new(status, "too-large", "The body is too large", detail)
     }
 
+    /// A copy of files has too much of something, which a setting of the daemon limits.
+    #[must_use]
+    pub fn copy_limit(what: &str) -> Self {
+        let status = StatusCode::PAYLOAD_TOO_LARGE;
+        let detail = format!("a copy has a limited number of {what}");
+        Self::new(status, "copy-limit", "The copy is too large", detail)
+    }
+
     /// The request is malformed.
     #[must_use]
     pub fn bad_request(detail: impl ToString) -> Self {

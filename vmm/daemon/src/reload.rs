@@ -6,13 +6,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// The settings that take effect without a restart. `tls_certificate` and `tls_key` do too, unless
 /// TLS is switched on or off.
-const CHANGEABLE: [&str; 26] = [
+const CHANGEABLE: [&str; 29] = [
     "tls_certificate",
     "tls_key",
     "cpu_overcommit",
     "memory",
     "max_upload",
     "idle_timeout_s",
+    "copy_max_size",
+    "copy_max_files",
+    "copy_timeout_s",
     "translation_timeout_s",
     "translation_budget_s",
     "collect_every_s",

@@ -8,6 +8,7 @@ use crate::error::{TreeError, show};
 use crate::nodes::{Attributes, Content, NodeId, ROOT, check_path, split};
 use crate::{Source, TreeBuilder};
 use flate2::read::MultiGzDecoder;
+use std::fmt::{self, Debug, Formatter};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
@@ -55,12 +56,8 @@ impl TreeBuilder {
         } else {
             Box::new(file)
         };
-        let mut archive = Archive {
-            path,
-            reader: BufReader::with_capacity(1 << 17, reader),
-            offset: 0,
-        };
-        while let Some(member) = archive.next()? {
+        let mut archive = Archive::new(path, reader);
+        while let Some(member) = archive.next_member()? {
             self.pack_member(&mut archive, &member)?;
             archive.skip(member.padding)?;
         }
@@ -149,26 +146,39 @@ impl TreeBuilder {
 
 /// The kind of file that a member makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
+    /// Regular file.
     File,
+    /// Another name of a file that the archive has.
     HardLink,
+    /// Symbolic link.
     Symlink,
+    /// Directory.
     Directory,
-    Special { format: u32, rdev: u64 },
+    /// Device or FIFO.
+    Special {
+        /// File type (`S_IFMT`).
+        format: u32,
+        /// Device number.
+        rdev: u64,
+    },
 }
 
 /// One member of an archive: its header with all extensions applied.
 #[derive(Debug)]
-struct Member {
-    path: Vec<u8>,
-    kind: Kind,
+pub struct Member {
+    /// Path, as it is in the archive: it may lead anywhere.
+    pub path: Vec<u8>,
+    /// What it makes.
+    pub kind: Kind,
     /// Target of a hard or symbolic link.
-    target: Vec<u8>,
+    pub target: Vec<u8>,
     /// Bytes of data that follow.
-    size: u64,
+    pub size: u64,
     /// Bytes after the data up to the next header.
-    padding: u64,
-    attributes: Attributes,
+    pub padding: u64,
+    /// Owner, permissions and time.
+    pub attributes: Attributes,
 }
 
 /// Fields that extension members set for the next ordinary member.
@@ -183,14 +193,45 @@ struct Extensions {
 }
 
 /// An archive being read.
-struct Archive<'a> {
+pub struct Archive<'a> {
     path: &'a Path,
-    reader: BufReader<Box<dyn Read>>,
+    reader: BufReader<Box<dyn Read + 'a>>,
     /// Bytes read so far, after decompression.
     offset: u64,
 }
 
-impl Archive<'_> {
+impl Debug for Archive<'_> {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Archive")
+            .field("path", &self.path)
+            .field("offset", &self.offset)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Archive<'a> {
+    /// An archive that is not compressed; `path` is for messages.
+    pub fn new(path: &'a Path, reader: Box<dyn Read + 'a>) -> Self {
+        Self {
+            path,
+            reader: BufReader::with_capacity(1 << 17, reader),
+            offset: 0,
+        }
+    }
+
+    /// Reads the next part of a member's data. The caller reads or [skips](Self::skip) all data of a
+    /// member and its padding.
+    ///
+    /// # Errors
+    /// [`TreeError`]: the archive ends, or it cannot be read.
+    pub fn read(&mut self, to: &mut [u8]) -> Result<(), TreeError> {
+        let read = self.reader.read_exact(to);
+        read.map_err(TreeError::host(self.path, "read"))?;
+        self.offset += to.len() as u64;
+        Ok(())
+    }
+
     fn error(&self, reason: impl Into<String>) -> TreeError {
         TreeError::Archive {
             archive: self.path.to_path_buf(),
@@ -200,7 +241,10 @@ impl Archive<'_> {
     }
 
     /// The next ordinary member; `None` at the end of the archive.
-    fn next(&mut self) -> Result<Option<Member>, TreeError> {
+    ///
+    /// # Errors
+    /// [`TreeError`]: the archive is not valid, or it cannot be read.
+    pub fn next_member(&mut self) -> Result<Option<Member>, TreeError> {
         let mut extensions = Extensions::default();
         while let Some(header) = self.header()? {
             let size = header
@@ -401,7 +445,11 @@ impl Archive<'_> {
         self.skip(padding(size))
     }
 
-    fn skip(&mut self, size: u64) -> Result<(), TreeError> {
+    /// Skips bytes.
+    ///
+    /// # Errors
+    /// [`TreeError`]: the archive ends, or it cannot be read.
+    pub fn skip(&mut self, size: u64) -> Result<(), TreeError> {
         let skipped = io::copy(&mut (&mut self.reader).take(size), &mut io::sink())
             .map_err(TreeError::host(self.path, "read"))?;
         if skipped != size {

@@ -15,7 +15,7 @@
     clippy::ptr_cast_constness
 )]
 
-mod archive;
+pub mod archive;
 mod directory;
 mod erofs;
 mod error;
@@ -32,11 +32,12 @@ mod tests;
 pub use erofs::is_image as is_erofs;
 pub use error::TreeError;
 pub use fingerprint::Fingerprint;
+pub use nodes::Attributes;
 pub use packed::{Base, Extent, TreeImage};
 pub use stamp::{Stamp, boot_id};
 
 use image::Image;
-use nodes::{Attributes, NodeId, Nodes, ROOT};
+use nodes::{NodeId, Nodes, ROOT};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;

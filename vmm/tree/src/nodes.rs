@@ -21,12 +21,16 @@ pub(super) const NAME_TOO_LONG: &str = "a name is longer than 255 bytes";
 
 /// The fields of `stat` for a file, without its size.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Attributes {
-    /// Permission bits, 0–07777; the file type comes from [`Content`].
+pub struct Attributes {
+    /// Permission bits, 0–07777, without the file type.
     pub permissions: u32,
+    /// Owner.
     pub uid: u32,
+    /// Group.
     pub gid: u32,
+    /// Modification time, seconds since 1970.
     pub mtime_s: i64,
+    /// Nanoseconds of the modification time.
     pub mtime_ns: u32,
 }
 

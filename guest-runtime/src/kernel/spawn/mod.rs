@@ -1,4 +1,5 @@
-//! Processes that the host starts in the running VM, as `docker exec` does in a container.
+//! Processes that the host starts in the running VM, as `docker exec` does in a container, and copies of
+//! files (`copy`).
 //!
 //! Such a process has no parent and a session of its own. Its standard streams are pipes or a
 //! pseudo-terminal, whose other end the kernel has. The kernel moves the bytes between these and the
@@ -8,11 +9,13 @@
 //! ([`Task::start`](crate::kernel::task::Task)): until then it uses the address space of the first
 //! process, as after `vfork`.
 
+mod copy;
 mod start;
 mod streams;
 
 pub use start::Start;
 
+use self::copy::Copy;
 use self::streams::Streams;
 use crate::arch::host::Host;
 use crate::credentials::Credentials;
@@ -64,6 +67,7 @@ struct HostProcess {
 pub struct Spawned {
     device: Option<SpawnDevice>,
     processes: Vec<HostProcess>,
+    copies: Vec<Copy>,
     due: Rc<Due>,
 }
 
@@ -74,6 +78,7 @@ impl Spawned {
         Self {
             device: SpawnDevice::of(host),
             processes: Vec::new(),
+            copies: Vec::new(),
             due: Rc::default(),
         }
     }
@@ -127,6 +132,8 @@ impl Kernel {
     }
 
     fn serve_host_now(&mut self) {
+        // They continue after the last event, so that the program runs between two steps.
+        let mut copies = Vec::new();
         while let Some(event) = self.spawned.device.as_ref().and_then(SpawnDevice::next) {
             match event {
                 Event::Start { id, length } => {
@@ -136,12 +143,17 @@ impl Kernel {
                         device.report(id, Err(error));
                     }
                 }
-                Event::Ready { id, stream } => {
-                    if let Some(process) = self.host_process(id) {
+                Event::Copy { id, length } => {
+                    self.begin_copy(id, length);
+                    copies.push(id);
+                }
+                Event::Ready { id, stream } => match self.host_process(id) {
+                    Some(process) => {
                         process.streams.unblock(stream);
                         self.spawned.due.0.set(true);
                     }
-                }
+                    None => copies.push(id),
+                },
                 Event::Resize { id, window } => {
                     let terminal = self.host_process(id);
                     let terminal = terminal.and_then(|process| process.streams.terminal());
@@ -150,9 +162,13 @@ impl Kernel {
                         let _ = self.ptys.set_window(terminal, size(window));
                     }
                 }
-                Event::HangUp { id } => self.hang_up(id),
+                Event::HangUp { id } => {
+                    self.hang_up(id);
+                    self.cancel_copy(id);
+                }
             }
         }
+        copies.into_iter().for_each(|id| self.continue_copy(id));
         self.serve_wakeups();
     }
 

@@ -6,7 +6,7 @@
 use super::extract::{Json, Query};
 use super::pages::{self, one_more};
 use super::spec::check_spec;
-use super::{attach, logs, machines, programs, runs, tenants, volumes};
+use super::{attach, files, logs, machines, programs, runs, tenants, volumes};
 use crate::problem::Problem;
 use crate::store::{Quota, Spec};
 use axum::body::Body;
@@ -18,7 +18,7 @@ use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
 
 /// Kinds of requests of [`read_request`].
-pub const REQUESTS: u8 = 14;
+pub const REQUESTS: u8 = 16;
 
 /// Reads a body or a query string of the request `kind`. Result: the spec in it, if it has one, or
 /// the status of a refused request; `None` if the server refuses the request earlier.
@@ -39,6 +39,8 @@ pub fn read_request(kind: u8, text: &[u8]) -> Option<Result<Option<Spec>, Status
         11 => query::<logs::Log>(text)?.and_then(|log| log.start().map(|_| None)),
         12 => query::<attach::Attach>(text)?.map(|_| None),
         13 => body::<Spec>(text)?.and_then(checked),
+        14 => query::<files::Source>(text)?.and_then(|source| source.check().map(|()| None)),
+        15 => query::<files::Destination>(text)?.and_then(|to| to.check().map(|()| None)),
         _ => return None,
     };
     Some(read.map_err(|problem| problem.into_response().status()))

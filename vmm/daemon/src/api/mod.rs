@@ -3,6 +3,7 @@
 mod attach;
 mod exec;
 mod extract;
+mod files;
 // Fuzz targets are other crates: they reach the extractors by this module only.
 #[doc(hidden)]
 pub mod fuzzing;
@@ -104,6 +105,7 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(logs::logs))
         .routes(routes!(attach::attach))
         .routes(routes!(exec::run, exec::open))
+        .routes(routes!(files::stat, files::read, files::write))
         .routes(routes!(stats::stats))
         .routes(routes!(tenants::list))
         .routes(routes!(tenants::get, tenants::put, tenants::delete))

@@ -191,7 +191,7 @@ impl Drop for Temporary {
 
 /// Reads the rest of a refused body, if it is short. A connection that is closed with unread bytes
 /// is reset, so the client might not see the answer.
-async fn discard(body: &mut BodyDataStream) {
+pub(super) async fn discard(body: &mut BodyDataStream) {
     let rest = async {
         let mut left = DISCARDED;
         while left > 0

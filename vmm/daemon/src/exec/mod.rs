@@ -1,10 +1,12 @@
-//! Processes in running machines (`hartline exec`): the daemon's end of their streams.
+//! Processes in running machines (`hartline exec`), and copies of files (`hartline cp`): the daemon's end
+//! of their streams.
 //!
 //! The VMM gets the other ends ([`SpawnJob`]). A process is of interest as long as its [`Exec`]
 //! exists: dropping it closes the streams, and a terminal hangs up.
 
-use crate::jailed::protocol::{FromProcess, Request, SpawnJob, ToProcess};
+use crate::jailed::protocol::{CopyJob, FromProcess, Request, SpawnJob, ToProcess};
 use crate::process::Line;
+use hartline_abi::copy;
 use hartline_abi::spawn::{Header, MAX_PROGRAM, MAX_STRING, Window};
 use hartline_jail::Channel;
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
@@ -89,7 +91,7 @@ pub struct Ended {
     pub message: String,
 }
 
-/// A process in a machine.
+/// A process in a machine, or a copy.
 #[derive(Debug)]
 pub struct Exec {
     /// Standard input. Shutting it down, or dropping it, ends the input.
@@ -139,9 +141,30 @@ impl Exec {
     /// # Errors
     /// `InvalidInput`: the command is too long or has a NUL. Otherwise any I/O error of the host.
     pub fn start(requests: &Channel, command: &Command) -> io::Result<Self> {
-        let program = command.encode()?;
+        let request = |length| Request::Process(SpawnJob { length });
+        let name = command.arguments.first().cloned().unwrap_or_default();
+        Self::request(requests, request, &command.encode()?, name)
+    }
+
+    /// Starts a copy of files in such a VM. Must run inside a runtime.
+    ///
+    /// # Errors
+    /// Any I/O error of the host.
+    pub fn copy(requests: &Channel, copy: copy::Request<'_>) -> io::Result<Self> {
+        let request = |length| Request::Copy(CopyJob { copy: length });
+        let program = [&copy.encode()[..], copy.path].concat();
+        Self::request(requests, request, &program, String::new())
+    }
+
+    /// Sends a request, which gets the length of the program.
+    fn request(
+        requests: &Channel,
+        request: impl FnOnce(u64) -> Request,
+        program: &[u8],
+        name: String,
+    ) -> io::Result<Self> {
         let length = program.len() as u64;
-        let program = file_of(&program)?;
+        let program = file_of(program)?;
         let (control, other) = Channel::pair()?;
         control.set_nonblocking()?;
         other.set_nonblocking()?;
@@ -150,7 +173,7 @@ impl Exec {
             (output_stream, stdout),
             (error_stream, stderr),
         ] = [pair()?, pair()?, pair()?];
-        let message = serde_json::to_vec(&Request::Process(SpawnJob { length }))?;
+        let message = serde_json::to_vec(&request(length))?;
         let descriptors = [
             other.as_fd(),
             stdin.as_fd(),
@@ -170,7 +193,7 @@ impl Exec {
             control: Control {
                 line: Line::new(control)?,
                 ended,
-                name: command.arguments.first().cloned().unwrap_or_default(),
+                name,
             },
         })
     }
@@ -187,14 +210,19 @@ impl Control {
         self.line.send(&message, &[]).await
     }
 
-    /// Waits for the end of the process. Then the outputs have everything that it wrote.
-    pub async fn end(&self) -> Ended {
+    /// Waits for the last message of the VMM; `None` if the machine has ended. Then the outputs have
+    /// everything that was written.
+    pub async fn last(&self) -> Option<serde_json::Result<FromProcess>> {
         let message = self.line.receive().await;
         // The outputs may have been dropped.
         let _ = self.ended.send(true);
-        let ended = message
-            .ok()
-            .map(|(message, _)| serde_json::from_slice(&message));
+        let (message, _) = message.ok()?;
+        Some(serde_json::from_slice(&message))
+    }
+
+    /// Waits for the end of the process. Then the outputs have everything that it wrote.
+    pub async fn end(&self) -> Ended {
+        let ended = self.last().await;
         let name = &self.name;
         let because = |code, message| Ended { code, message };
         match ended {

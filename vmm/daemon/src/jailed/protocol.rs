@@ -78,6 +78,14 @@ pub struct SpawnJob {
     pub length: u64,
 }
 
+/// Request for a copy of files. The descriptors are as those of a process ([`SpawnJob`]); the file has
+/// an encoded [`hartline_abi::copy::Request`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyJob {
+    /// Length of the encoded request, bytes. (The name tells the kind of a request.)
+    pub copy: u64,
+}
+
 /// Request for a snapshot of a running VM. Its descriptor is a stream socket for the
 /// [snapshot](hartline_vmm::snapshot::stream).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +101,8 @@ pub struct SnapshotJob {
 pub enum Request {
     /// Start a process.
     Process(SpawnJob),
+    /// Copy files.
+    Copy(CopyJob),
     /// Make a snapshot.
     Snapshot(SnapshotJob),
 }

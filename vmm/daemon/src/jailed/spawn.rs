@@ -1,12 +1,13 @@
-//! Processes in the VM of this VMM that the daemon requests ([`Request::Process`]), and the thread for
-//! all requests.
+//! Processes in the VM of this VMM that the daemon requests ([`Request::Process`]), copies of files
+//! ([`Request::Copy`]), and the thread for all requests.
 //!
 //! The vCPU threads read and write the sockets of a process themselves, and never wait. A socket that
 //! would block is *awaited*: the thread here polls it, and announces the event to the guest. Both
 //! steps are under one lock, and polling is by level, so no readiness is lost.
 
-use super::protocol::{FromProcess, Request, ToProcess};
+use super::protocol::{CopyJob, FromProcess, Request, SpawnJob, ToProcess};
 use super::snapshots::Snapshots;
+use hartline_abi::copy::MAX_REQUEST;
 use hartline_abi::spawn::{Event, MAX_PROGRAM, MAX_SPAWNED, Window, stream};
 use hartline_devices::event::Event as Wake;
 use hartline_devices::virtio::Guest;
@@ -81,8 +82,14 @@ impl State {
         process.streams.get_mut(number).ok_or(libc::EBADF)
     }
 
-    /// Adds a process, or refuses it.
-    fn add(&mut self, length: u64, descriptors: Vec<OwnedFd>) {
+    /// Adds what `event` makes with a new number, a process or a copy, or refuses it. `length` is the
+    /// length of its program or request, of which there may be `most` bytes.
+    fn add(
+        &mut self,
+        (length, most): (u64, usize),
+        descriptors: Vec<OwnedFd>,
+        event: impl FnOnce(u64) -> Event,
+    ) {
         let Ok(descriptors) = <[OwnedFd; 1 + stream::COUNT]>::try_from(descriptors) else {
             return;
         };
@@ -92,7 +99,7 @@ impl State {
             send(&control, FromProcess::TooMany);
             return;
         }
-        if length > MAX_PROGRAM as u64 {
+        if length > most as u64 {
             send(&control, FromProcess::Failed(libc::E2BIG));
             return;
         }
@@ -108,10 +115,7 @@ impl State {
             streams,
         };
         self.processes.insert(self.last, process);
-        self.events.push_back(Event::Start {
-            id: self.last,
-            length,
-        });
+        self.events.push_back(event(self.last));
     }
 
     /// Handles a message about a process, or the end of its client.
@@ -133,9 +137,11 @@ impl State {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             _ => {
                 self.processes.remove(&id);
-                let is_known = !self.events.iter().any(
-                    |event| matches!(event, Event::Start { id: started, .. } if *started == id),
-                );
+                let is_start = |event: &Event| {
+                    let starts = matches!(event, Event::Start { .. } | Event::Copy { .. });
+                    starts && of_process(event) == id
+                };
+                let is_known = !self.events.iter().any(is_start);
                 self.events.retain(|event| of_process(event) != id);
                 if is_known {
                     self.events.push_back(Event::HangUp { id });
@@ -149,7 +155,11 @@ impl State {
         if let Ok(Some(stream)) = self.stream(id, number)
             && std::mem::take(&mut stream.is_awaited)
         {
-            self.events.push_back(Event::Ready { id, stream: number });
+            let event = Event::Ready { id, stream: number };
+            // The guest may await a stream again without taking the event.
+            if !self.events.contains(&event) {
+                self.events.push_back(event);
+            }
         }
     }
 
@@ -178,6 +188,7 @@ impl State {
 fn of_process(event: &Event) -> u64 {
     match *event {
         Event::Start { id, .. }
+        | Event::Copy { id, .. }
         | Event::Ready { id, .. }
         | Event::Resize { id, .. }
         | Event::HangUp { id } => id,
@@ -268,7 +279,14 @@ impl Spawns {
                 Polled::Requests => {
                     if let Ok((message, descriptors)) = self.requests.receive() {
                         match serde_json::from_slice(&message) {
-                            Ok(Request::Process(job)) => state.add(job.length, descriptors),
+                            Ok(Request::Process(SpawnJob { length })) => {
+                                let event = |id| Event::Start { id, length };
+                                state.add((length, MAX_PROGRAM), descriptors, event);
+                            }
+                            Ok(Request::Copy(CopyJob { copy: length })) => {
+                                let event = |id| Event::Copy { id, length };
+                                state.add((length, MAX_REQUEST), descriptors, event);
+                            }
                             Ok(Request::Snapshot(job)) => self.snapshots.request(job, descriptors),
                             // Of a newer daemon, which sees that the descriptors are closed.
                             Err(_) => {}
@@ -346,6 +364,14 @@ impl Spawner for Spawns {
     fn close(&self, id: u64, number: u64) -> Result<(), Errno> {
         let closed = self.lock().stream(id, number)?.take();
         closed.map(drop).ok_or(libc::EBADF)
+    }
+
+    fn await_stream(&self, id: u64, number: u64) -> Result<(), Errno> {
+        let mut state = self.lock();
+        let stream = state.stream(id, number)?.as_mut().ok_or(libc::EBADF)?;
+        stream.is_awaited = true;
+        self.changed.signal();
+        Ok(())
     }
 
     fn ended(&self, id: u64, ending: Ending) -> Result<(), Errno> {

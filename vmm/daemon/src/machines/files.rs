@@ -8,6 +8,7 @@ use crate::log::{self, Reader};
 use crate::spawner::Process;
 use crate::store::{KeptSnapshot, Machine, MachineState, NetworkKind};
 use crate::violations::reported_in;
+use hartline_abi::copy::Request;
 use hartline_jail::{Channel, MAX_MESSAGE, Violation};
 use hartline_vmm::live::{Live, write_network_limits};
 use hartline_vmm::platform::Counters;
@@ -180,12 +181,25 @@ impl Machines {
     /// # Errors
     /// [`MachineError`]: the machine does not run, or its VMM's version does not support this.
     pub fn exec(&self, machine: &Machine, command: &Command) -> Result<Exec, MachineError> {
+        Ok(Exec::start(&self.requests(machine)?, command)?)
+    }
+
+    /// Starts a copy of files of a running machine.
+    ///
+    /// # Errors
+    /// As [`exec`](Self::exec).
+    pub fn copy(&self, machine: &Machine, copy: Request<'_>) -> Result<Exec, MachineError> {
+        Ok(Exec::copy(&self.requests(machine)?, copy)?)
+    }
+
+    /// The channel for requests to the VMM of a running machine.
+    fn requests(&self, machine: &Machine) -> Result<Channel, MachineError> {
         let process = match self.lock().get(&machine.id) {
             Some(task) if machine.state == MachineState::Running => task.process.clone(),
             _ => None,
         };
         let process = process.ok_or(MachineError::State(machine.state))?;
-        Ok(Exec::start(&process.process().requests()?, command)?)
+        Ok(process.process().requests()?)
     }
 
     /// Makes a snapshot of a running machine, which goes on.

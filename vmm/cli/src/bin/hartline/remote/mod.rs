@@ -1,6 +1,7 @@
 //! Commands that talk to the daemon.
 
 mod attach;
+mod cp;
 mod events;
 mod exec;
 mod keys;
@@ -17,6 +18,7 @@ mod top;
 mod volumes;
 
 use attach::{Attach, attach};
+use cp::{Cp, cp};
 use events::{Events, events};
 use exec::{Exec, exec};
 use hartline_cli::client::{self, ClientError, Connection, Host, Target};
@@ -99,6 +101,8 @@ pub enum Command {
     Attach(Attach),
     /// Run a command in a running machine
     Exec(Exec),
+    /// Copy files between this machine and a running machine
+    Cp(Cp),
 }
 
 /// Runs a command.
@@ -133,6 +137,7 @@ pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Snapshot(command) => snapshot(command),
         Command::Attach(arguments) => attach(arguments),
         Command::Exec(arguments) => exec(arguments),
+        Command::Cp(arguments) => cp(arguments),
     }
 }
 
