@@ -13,6 +13,8 @@ mod described;
 mod exec;
 #[path = "daemon/faults.rs"]
 mod faults;
+#[path = "daemon/files.rs"]
+mod files;
 #[path = "daemon/kept.rs"]
 mod kept;
 #[path = "daemon/lists.rs"]
@@ -93,6 +95,9 @@ const TESTS: &[(&str, Test)] = &[
     ("logs that rotate", logs::rotation),
     ("logs with times", logs::times),
     ("outputs of runs", logs::outputs_of_runs),
+    ("copies of files", files::of_all_kinds),
+    ("copies of large files", files::of_large_files),
+    ("copies and limits", files::limits),
     ("ids of others", faults::ids_of_others),
     ("replayed keys", faults::replayed_keys),
     ("deleted while running", faults::deleted_while_running),
