@@ -22,8 +22,8 @@ PRESENT = {
 }  # fmt: skip
 """Operations of the API that the clients have."""
 MISSING_OPERATIONS = {
-    "attach_to_machine", "create_key", "delete_key", "delete_tenant", "get_health",
-    "get_machine_stats", "get_metrics", "get_readiness", "get_tenant", "get_tenant_usage",
+    "attach_to_machine", "copy_from_machine", "copy_to_machine", "create_key", "delete_key",
+    "delete_tenant", "get_file_type", "get_health", "get_machine_stats", "get_metrics", "get_readiness", "get_tenant", "get_tenant_usage",
     "limit_machine_network", "list_keys", "list_tenants", "set_tenant", "watch_events",
 }  # fmt: skip
 """Operations that README.md lists as missing."""
