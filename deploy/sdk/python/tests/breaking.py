@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ class BreakingProxy:
         """The number of connections on which the daemon has answered."""
         self._upstream = upstream
         self._breaks = breaks
+        self._clients: list[socket.socket] = []
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
@@ -37,12 +39,20 @@ class BreakingProxy:
         self._thread.join()
         self._listener.close()
 
+    def cut(self) -> None:
+        """Break all connections."""
+        for client in self._clients:
+            # Some are closed.
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
     def _serve(self) -> None:
         while True:
             try:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            self._clients.append(client)
             threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
 
     def _pass_on(self, client: socket.socket) -> None:

@@ -162,6 +162,7 @@ def test_both_clients_have_the_same_documented_operations() -> None:
         "machines": (client.Machines, aio.AsyncMachines),
         "snapshots": (client.Snapshots, aio.AsyncSnapshots),
         "volumes": (client.Volumes, aio.AsyncVolumes),
+        "events": (client.Events, aio.AsyncEvents),
         "system": (client.System, aio.AsyncSystem),
     }
     assert vars(Client("unix:///x")).keys() == {"_link", *groups}

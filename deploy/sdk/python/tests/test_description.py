@@ -19,15 +19,17 @@ PRESENT = {
     "get_run_logs", "get_snapshot", "get_version", "get_volume", "kill_machine", "list_machines",
     "list_programs", "list_runs", "list_snapshots", "list_volumes", "pause_machine",
     "resume_machine", "start_machine", "stop_machine", "upload_program", "wait_for_machine",
+    "watch_events",
 }  # fmt: skip
 """Operations of the API that the clients have."""
 MISSING_OPERATIONS = {
-    "attach_to_machine", "copy_from_machine", "copy_to_machine", "create_key", "delete_key",
-    "delete_tenant", "get_file_type", "get_health", "get_machine_stats", "get_metrics", "get_readiness", "get_tenant", "get_tenant_usage",
-    "limit_machine_network", "list_keys", "list_tenants", "set_tenant", "watch_events",
+    "attach_to_machine", "create_key", "delete_key", "delete_tenant", "get_health",
+    "get_machine_stats", "get_metrics", "get_readiness", "get_tenant", "get_tenant_usage",
+    "limit_machine_network", "list_keys", "list_tenants", "set_tenant",
 }  # fmt: skip
 """Operations that README.md lists as missing."""
 SCHEMAS: Mapping[str, Any] = {
+    "Event": models.MachineEvent,
     "ExecEnd": models.ExecEnd,
     "ExecResult": models.ExecResult,
     "Exits": models.Exits,

@@ -33,6 +33,8 @@ from .models import (
     Exits,
     Logs,
     Machine,
+    MachineEvent,
+    Missed,
     Output,
     Piece,
     Program,
@@ -48,12 +50,13 @@ from .operations._ends import AUTO
 from .operations.exec import Terminal
 from .process import AsyncProcess, Process
 from .spec import Mount, Port, Spec
-from .streams import AsyncStream, Stream
+from .streams import AsyncEventStream, AsyncStream, EventStream, Stream
 
 __all__ = [
     "AUTO",
     "ApiError",
     "AsyncClient",
+    "AsyncEventStream",
     "AsyncProcess",
     "AsyncStream",
     "AuthenticationError",
@@ -61,6 +64,7 @@ __all__ = [
     "ConflictError",
     "ConnectError",
     "ConnectionLostError",
+    "EventStream",
     "ExecEnd",
     "ExecRefusedError",
     "ExecResult",
@@ -70,6 +74,8 @@ __all__ = [
     "InvalidRequestError",
     "Logs",
     "Machine",
+    "MachineEvent",
+    "Missed",
     "Mount",
     "NotFoundError",
     "Output",

@@ -108,6 +108,17 @@ class Streaming(Generic[T]):
     decoder: Callable[[], Decoder[T]]
 
 
+@dataclass(frozen=True, slots=True)
+class Following(Generic[T]):
+    """An operation whose answer has no end. If it is lost, the request is sent again."""
+
+    streaming: Streaming[T]
+    gap: T
+    """The item between what was lost and what follows."""
+    patience: float
+    """Seconds after which requests that fail are not sent again."""
+
+
 def segment(name: str) -> str:
     """Return a name or id as part of a path.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -13,13 +14,24 @@ from typing import Any
 import httpx
 
 from ._plans import Request
-from .errors import ConnectError, ConnectionLostError, RequestTimeoutError, TransportError
+from .errors import (
+    ApiError,
+    ConnectError,
+    ConnectionLostError,
+    HartlineError,
+    RequestTimeoutError,
+    ServerError,
+    TooManyRequestsError,
+    TransportError,
+)
 
 DEFAULT_HOST = "unix:///run/hartline/hartlined.sock"
 CONNECT_TIMEOUT = 10.0
 """Seconds for a connection and its TLS handshake."""
 FIRST_PAUSE = 0.1
 """Seconds between the first two attempts of a request; each further pause is twice as long."""
+LONGEST_PAUSE = 5.0
+"""The longest pause before a stream is opened again, seconds."""
 IDLE = 5.0
 """Seconds after which an idle connection is closed. The daemon closes it after 15 s."""
 
@@ -152,6 +164,39 @@ class Attempts:
         self._left -= 1
         pause, self._pause = self._pause, 2 * self._pause
         return pause
+
+
+class Outage:
+    """Decides whether a stream that was lost is opened again."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._deadline: float | None = None
+        self._pause = FIRST_PAUSE
+
+    def end(self) -> None:
+        """Note that the daemon has sent something. A later failure is a new outage."""
+        self._deadline = None
+        self._pause = FIRST_PAUSE
+
+    def pause_after(self, error: HartlineError) -> float:
+        """Return the seconds to wait before the next attempt.
+
+        Raises:
+            HartlineError: There is no next attempt.
+
+        """
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._patience
+        # A proxy in front of a daemon that restarts answers with 502 or 503.
+        is_temporary = isinstance(error, TransportError | ServerError | TooManyRequestsError)
+        if not is_temporary or now >= self._deadline:
+            raise error
+        asked = error.retry_after if isinstance(error, ApiError) else None
+        pause = max(self._pause, asked or 0.0)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        return min(pause, self._deadline - now)
 
 
 def failure(error: httpx.HTTPError) -> TransportError:

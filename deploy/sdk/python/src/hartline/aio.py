@@ -9,13 +9,13 @@ from typing import Any, ParamSpec, TypeVar
 
 from ._links import AsyncLink
 from ._methods import Group, Method
-from ._plans import Plan, Streaming
+from ._plans import Following, Plan, Streaming
 from ._transport import Settings
+from .operations import events, machines, programs, runs, snapshots, system, volumes
 from .operations import exec as commands
 from .operations import logs as outputs
-from .operations import machines, programs, runs, snapshots, system, volumes
 from .process import AsyncProcess
-from .streams import AsyncStream
+from .streams import AsyncEventStream, AsyncStream
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,6 +27,10 @@ def _call(plan: Callable[P, Plan[T]]) -> Method[AsyncLink, P, Coroutine[Any, Any
 
 def _stream(streaming: Callable[P, Streaming[T]]) -> Method[AsyncLink, P, AsyncStream[T]]:
     return Method(AsyncStream, streaming, "AsyncStream[{}]")
+
+
+def _follow(following: Callable[P, Following[T]]) -> Method[AsyncLink, P, AsyncEventStream[T]]:
+    return Method(AsyncEventStream, following, "AsyncEventStream[{}]")
 
 
 def _open(session: Callable[P, commands.Session]) -> Method[AsyncLink, P, AsyncProcess]:
@@ -87,6 +91,12 @@ class AsyncSnapshots(Group[AsyncLink]):
     delete = _call(snapshots.delete)
 
 
+class AsyncEvents(Group[AsyncLink]):
+    """State changes of the tenant's machines."""
+
+    follow = _follow(events.follow)
+
+
 class AsyncVolumes(Group[AsyncLink]):
     """Volumes of the tenant."""
 
@@ -132,6 +142,7 @@ class AsyncClient:
         self.machines = AsyncMachines(self._link)
         self.snapshots = AsyncSnapshots(self._link)
         self.volumes = AsyncVolumes(self._link)
+        self.events = AsyncEvents(self._link)
         self.system = AsyncSystem(self._link)
 
     async def close(self) -> None:

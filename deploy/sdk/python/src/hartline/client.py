@@ -9,13 +9,13 @@ from typing import ParamSpec, TypeVar
 
 from ._links import Link
 from ._methods import Group, Method
-from ._plans import Plan, Streaming
+from ._plans import Following, Plan, Streaming
 from ._transport import Settings
+from .operations import events, machines, programs, runs, snapshots, system, volumes
 from .operations import exec as commands
 from .operations import logs as outputs
-from .operations import machines, programs, runs, snapshots, system, volumes
 from .process import Process
-from .streams import Stream
+from .streams import EventStream, Stream
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,6 +27,10 @@ def _call(plan: Callable[P, Plan[T]]) -> Method[Link, P, T]:
 
 def _stream(streaming: Callable[P, Streaming[T]]) -> Method[Link, P, Stream[T]]:
     return Method(Stream, streaming, "Stream[{}]")
+
+
+def _follow(following: Callable[P, Following[T]]) -> Method[Link, P, EventStream[T]]:
+    return Method(EventStream, following, "EventStream[{}]")
 
 
 def _open(session: Callable[P, commands.Session]) -> Method[Link, P, Process]:
@@ -85,6 +89,12 @@ class Snapshots(Group[Link]):
     delete = _call(snapshots.delete)
 
 
+class Events(Group[Link]):
+    """State changes of the tenant's machines."""
+
+    follow = _follow(events.follow)
+
+
 class Volumes(Group[Link]):
     """Volumes of the tenant."""
 
@@ -104,7 +114,8 @@ class Client:
     """A connection to a daemon, for programs without an event loop.
 
     Threads may share it. It is a context manager, which closes its connections. The operations are
-    in the attributes ``programs``, ``runs``, ``machines``, ``snapshots``, ``volumes``, ``system``.
+    in the attributes ``programs``, ``runs``, ``machines``, ``snapshots``, ``volumes``, ``events``,
+    ``system``.
     """
 
     def __init__(
@@ -144,6 +155,7 @@ class Client:
         self.machines = Machines(self._link)
         self.snapshots = Snapshots(self._link)
         self.volumes = Volumes(self._link)
+        self.events = Events(self._link)
         self.system = System(self._link)
 
     def close(self) -> None:

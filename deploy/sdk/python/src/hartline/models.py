@@ -256,6 +256,27 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineEvent:
+    """A machine has a new state."""
+
+    machine: str
+    """Id of the machine."""
+    state: str
+    """The state, as of :class:`Machine`."""
+    time_ms: int
+    """Time of the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Events were lost. The states of machines may be other ones than the events tell."""
+
+    count: int | None
+    """Number of events that the daemon dropped because the client read too slowly. Events of other
+    tenants count too. ``None``: the connection was lost, and nothing tells how many events were."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A snapshot of a machine."""
 
