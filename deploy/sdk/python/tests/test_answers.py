@@ -163,6 +163,7 @@ def test_both_clients_have_the_same_documented_operations() -> None:
         "snapshots": (client.Snapshots, aio.AsyncSnapshots),
         "volumes": (client.Volumes, aio.AsyncVolumes),
         "events": (client.Events, aio.AsyncEvents),
+        "tenants": (client.Tenants, aio.AsyncTenants),
         "system": (client.System, aio.AsyncSystem),
     }
     assert vars(Client("unix:///x")).keys() == {"_link", *groups}

@@ -11,7 +11,7 @@ from ._links import AsyncLink
 from ._methods import Group, Method
 from ._plans import Following, Plan, Streaming
 from ._transport import Settings
-from .operations import events, machines, programs, runs, snapshots, system, volumes
+from .operations import events, machines, programs, runs, snapshots, system, tenants, volumes
 from .operations import exec as commands
 from .operations import logs as outputs
 from .process import AsyncProcess
@@ -73,6 +73,7 @@ class AsyncMachines(Group[AsyncLink]):
     pause = _call(machines.pause)
     resume = _call(machines.resume)
     wait = _call(machines.wait)
+    stats = _call(machines.stats)
     logs = _call(outputs.of_machine)
     follow = _stream(outputs.follow_machine)
     exec = _call(commands.run)
@@ -106,10 +107,20 @@ class AsyncVolumes(Group[AsyncLink]):
     delete = _call(volumes.delete)
 
 
+class AsyncTenants(Group[AsyncLink]):
+    """Tenants and their quotas."""
+
+    get = _call(tenants.get_tenant)
+    usage = _call(tenants.usage)
+
+
 class AsyncSystem(Group[AsyncLink]):
     """The daemon itself."""
 
     version = _call(system.version)
+    check_health = _call(system.check_health)
+    readiness = _call(system.readiness)
+    metrics = _call(system.metrics)
 
 
 class AsyncClient:
@@ -143,6 +154,7 @@ class AsyncClient:
         self.snapshots = AsyncSnapshots(self._link)
         self.volumes = AsyncVolumes(self._link)
         self.events = AsyncEvents(self._link)
+        self.tenants = AsyncTenants(self._link)
         self.system = AsyncSystem(self._link)
 
     async def close(self) -> None:

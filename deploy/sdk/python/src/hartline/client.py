@@ -11,7 +11,7 @@ from ._links import Link
 from ._methods import Group, Method
 from ._plans import Following, Plan, Streaming
 from ._transport import Settings
-from .operations import events, machines, programs, runs, snapshots, system, volumes
+from .operations import events, machines, programs, runs, snapshots, system, tenants, volumes
 from .operations import exec as commands
 from .operations import logs as outputs
 from .process import Process
@@ -71,6 +71,7 @@ class Machines(Group[Link]):
     pause = _call(machines.pause)
     resume = _call(machines.resume)
     wait = _call(machines.wait)
+    stats = _call(machines.stats)
     logs = _call(outputs.of_machine)
     follow = _stream(outputs.follow_machine)
     exec = _call(commands.run)
@@ -104,10 +105,20 @@ class Volumes(Group[Link]):
     delete = _call(volumes.delete)
 
 
+class Tenants(Group[Link]):
+    """Tenants and their quotas."""
+
+    get = _call(tenants.get_tenant)
+    usage = _call(tenants.usage)
+
+
 class System(Group[Link]):
     """The daemon itself."""
 
     version = _call(system.version)
+    check_health = _call(system.check_health)
+    readiness = _call(system.readiness)
+    metrics = _call(system.metrics)
 
 
 class Client:
@@ -115,7 +126,7 @@ class Client:
 
     Threads may share it. It is a context manager, which closes its connections. The operations are
     in the attributes ``programs``, ``runs``, ``machines``, ``snapshots``, ``volumes``, ``events``,
-    ``system``.
+    ``tenants``, ``system``.
     """
 
     def __init__(
@@ -156,6 +167,7 @@ class Client:
         self.snapshots = Snapshots(self._link)
         self.volumes = Volumes(self._link)
         self.events = Events(self._link)
+        self.tenants = Tenants(self._link)
         self.system = System(self._link)
 
     def close(self) -> None:

@@ -26,6 +26,32 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether a daemon can run programs."""
+
+    ready: bool
+    """Whether a VMM is ready, or will be soon, and the disk has room."""
+    vmms_ready: int
+    """VMMs that are ready."""
+    limits_enforced: bool
+    """Whether cgroup limits are enforced."""
+    limits: str
+    """The reason if not; otherwise empty."""
+    core_scheduling: bool
+    """Whether tenants are kept off each other's cores."""
+    cores: str
+    """The reason if not; otherwise empty."""
+    networks_available: bool
+    """Whether tenants can have networks."""
+    networks: str
+    """The reason if not; otherwise empty."""
+    storage_available: bool
+    """Whether the disk of the data directory has room."""
+    storage: str
+    """The reason if not; otherwise empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """An uploaded program, and the progress of its preparation."""
 
@@ -256,6 +282,53 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class KvmReasons:
+    """Exits of vCPUs that KVM counted, by reason. Not every kind of KVM counts every reason."""
+
+    insn_emulation: int
+    """Instructions that KVM emulated."""
+    io_exits: int
+    """Accesses to ports."""
+    mmio_exits: int
+    """Accesses to registers of devices in memory."""
+    halt_exits: int
+    """Halts of a vCPU."""
+    irq_exits: int
+    """Interrupts of the host."""
+    signal_exits: int
+    """Signals to the thread of a vCPU."""
+    pf_taken: int
+    """Page faults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Resources that a machine uses, or has used if it has ended. ``None``: not known."""
+
+    cpu_ms: int | None
+    """CPU time of the running VMM, milliseconds."""
+    memory: int | None
+    """Memory of the running VMM, with the guest's, bytes."""
+    boot_ms: float | None
+    """Milliseconds from the start until the program was entered, once it has ended."""
+    run_ms: float | None
+    """Milliseconds that the program ran, once it has ended."""
+    exits: Exits | None
+    """Exits of its vCPUs to the VMM."""
+    kvm_exits: int | None
+    """Exits of its vCPUs that KVM counted, also those that the VMM did not see."""
+    kvm_reasons: KvmReasons | None
+    """Their reasons. One exit may count for two reasons, or for none of these."""
+    network: Traffic | None
+    """Traffic of its network interface, if it has one."""
+    volume_requests: int | None
+    """Requests of the machine to its volumes."""
+    exits_per_operation: float | None
+    """Exits that KVM counted, without those for interrupts of the host, divided by the number of
+    packets and requests to volumes. ``None`` if there were none."""
+
+
+@dataclass(frozen=True, slots=True)
 class MachineEvent:
     """A machine has a new state."""
 
@@ -348,3 +421,50 @@ class ExecResult:
     """Standard output: at most the newest MiB."""
     stderr: Output
     """Standard error, likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Limits of a tenant, for all its machines and runs together."""
+
+    weight: int
+    """Weight of the tenant's share of the CPUs when tenants compete, 1 to 10000."""
+    max_machines: int
+    """Most machines and runs that run at once."""
+    max_memory: int
+    """Memory of the running machines and runs, bytes."""
+    max_queued: int
+    """Most machines and runs that wait for the scheduler."""
+    max_storage: int
+    """Storage, bytes: uploads, their trees and translations, volumes, and kept data of machines and
+    runs."""
+    max_inodes: int
+    """Files, directories and links of this storage on the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant."""
+
+    name: str
+    """Its name."""
+    quota: Quota
+    """Its limits."""
+    created_ms: int
+    """Time of its creation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A tenant's use of a resource."""
+
+    resource: str
+    """The resource: ``memory``, ``cpus``, ``runs``, ``connections``, ``ports``,
+    ``port_connections``, ``storage``, ``inodes``, or ``translation``, which is CPU time since the
+    start of the daemon."""
+    unit: str
+    """The unit of both numbers: ``bytes``, ``milliseconds``, or empty for a count."""
+    used: int
+    """The amount that the tenant uses."""
+    limit: int | None
+    """The tenant's limit at one time. ``None``: it has none."""

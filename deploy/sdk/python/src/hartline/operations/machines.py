@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._plans import Plan, Request, check, fetch, fetch_all, get, segment
-from ..models import Machine
+from ..models import Machine, Stats
 from ..spec import Spec, to_json
 from ._ends import AUTO, Auto, filtered, idempotent, wait_for_end
 
@@ -209,3 +209,17 @@ def wait(machine: str, *, timeout: float | None = None) -> Plan[Machine]:
 
     """
     return wait_for_end(Machine, f"{_path(machine)}/wait", f"machine {machine}", timeout)
+
+
+def stats(machine: str) -> Plan[Stats]:
+    """Return the resources that a machine uses, or has used if it has ended.
+
+    Args:
+        machine: Its id, a unique begin of the id, or its name.
+
+    Raises:
+        NotFoundError: The tenant has no such machine.
+        HartlineError: There is no answer, or another error.
+
+    """
+    return fetch(Stats, get(f"{_path(machine)}/stats"))
