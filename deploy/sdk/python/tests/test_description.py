@@ -13,19 +13,19 @@ from daemon import Daemon
 from hartline import models, spec
 
 PRESENT = {
-    "create_machine", "create_run", "create_snapshot", "create_volume", "delete_machine",
-    "delete_program", "delete_run", "delete_snapshot", "delete_volume", "exec_in_machine",
-    "exec_in_machine_interactively", "get_health", "get_machine", "get_machine_logs",
-    "get_machine_stats", "get_metrics", "get_program", "get_readiness", "get_run", "get_run_logs",
-    "get_snapshot", "get_tenant", "get_tenant_usage", "get_version", "get_volume", "kill_machine",
-    "list_machines", "list_programs", "list_runs", "list_snapshots", "list_volumes",
-    "pause_machine", "resume_machine", "start_machine", "stop_machine", "upload_program",
-    "wait_for_machine", "watch_events",
+    "attach_to_machine", "create_machine", "create_run", "create_snapshot", "create_volume",
+    "delete_machine", "delete_program", "delete_run", "delete_snapshot", "delete_volume",
+    "exec_in_machine", "exec_in_machine_interactively", "get_health", "get_machine",
+    "get_machine_logs", "get_machine_stats", "get_metrics", "get_program", "get_readiness",
+    "get_run", "get_run_logs", "get_snapshot", "get_tenant", "get_tenant_usage", "get_version",
+    "get_volume", "kill_machine", "list_machines", "list_programs", "list_runs", "list_snapshots",
+    "list_volumes", "pause_machine", "resume_machine", "start_machine", "stop_machine",
+    "upload_program", "wait_for_machine", "watch_events",
 }  # fmt: skip
 """Operations of the API that the clients have."""
 MISSING_OPERATIONS = {
-    "attach_to_machine", "create_key", "delete_key", "delete_tenant", "limit_machine_network",
-    "list_keys", "list_tenants", "set_tenant",
+    "create_key", "delete_key", "delete_tenant", "limit_machine_network", "list_keys",
+    "list_tenants", "set_tenant",
 }  # fmt: skip
 """Operations that README.md lists as missing."""
 SCHEMAS: Mapping[str, Any] = {

@@ -5,6 +5,7 @@ have the same operations.
 """
 
 from .aio import AsyncClient
+from .attachment import AsyncAttachment, Attachment
 from .client import Client
 from .errors import (
     ApiError,
@@ -61,10 +62,12 @@ from .streams import AsyncEventStream, AsyncStream, EventStream, Stream
 __all__ = [
     "AUTO",
     "ApiError",
+    "AsyncAttachment",
     "AsyncClient",
     "AsyncEventStream",
     "AsyncProcess",
     "AsyncStream",
+    "Attachment",
     "AuthenticationError",
     "Client",
     "ConflictError",

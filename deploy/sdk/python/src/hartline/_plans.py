@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from . import errors
 from ._decode import decode
+from .models import Piece
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -117,6 +118,19 @@ class Following(Generic[T]):
     """The item between what was lost and what follows."""
     patience: float
     """Seconds after which requests that fail are not sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session(Generic[T]):
+    """An operation whose streams stay open in both directions: a WebSocket."""
+
+    path: str
+    item: Callable[[str | bytes], Piece | T]
+    """What a message of the daemon is: output, or the end."""
+    first: str | None = None
+    """The first message to the daemon."""
+    delay: float = 0.0
+    """Seconds by which the daemon may delay its answer, besides the client's time-out."""
 
 
 def segment(name: str) -> str:

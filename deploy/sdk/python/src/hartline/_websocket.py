@@ -1,6 +1,6 @@
 """A WebSocket (RFC 6455) on a socket that does not block.
 
-Both kinds of processes use it. They differ only in how they wait for the socket. It does not use
+Both kinds of channels use it. They differ only in how they wait for the socket. It does not use
 the streams of an event loop, because these close for reading when a write fails: the end of a
 command that does not read its input would be lost.
 """
@@ -15,8 +15,9 @@ import secrets
 import socket
 import ssl
 import threading
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import httpcore
 import httpx
 from wsproto import ConnectionType
 from wsproto.connection import Connection
@@ -48,26 +49,31 @@ class Want(enum.Enum):
 class WebSocket:
     """An open connection. Threads may share it, and no method waits."""
 
-    def __init__(self, link: Link, path: str) -> None:
+    def __init__(self, link: Link, path: str, delay: float) -> None:
         """Send the request for the connection. This is the only part that waits.
+
+        Args:
+            link: Where to send it.
+            path: Path and query.
+            delay: Seconds by which the daemon may delay its answer.
 
         Raises:
             HartlineError: The daemon refuses, or there is no answer.
 
         """
         key = base64.b64encode(secrets.token_bytes(16))
-        self._response = link.send(_handshake(path, key), is_streamed=True)
+        self._response = link.send(_handshake(path, key, delay), is_streamed=True)
         try:
             _check_handshake(self._response, key)
-            # The daemon sends nothing before the first message, so no byte was read in advance.
             stream = self._response.extensions["network_stream"]
+            self._protocol = Connection(ConnectionType.CLIENT)
+            self._protocol_receive(_early(stream))
             self.socket: socket.socket = stream.get_extra_info("socket")
             self.socket.setblocking(False)
         except BaseException:
             self._response.close()
             raise
         self._lock = threading.Lock()
-        self._protocol = Connection(ConnectionType.CLIENT)
         self._unsent = bytearray()
         self._is_closed = False
         self._text = _Parts("")
@@ -131,10 +137,13 @@ class WebSocket:
                     return Want.WRITE
                 except OSError as error:
                     raise _lost(error) from error
-                try:
-                    self._protocol.receive_data(data or None)
-                except (LocalProtocolError, RemoteProtocolError) as error:
-                    raise _lost(error) from error
+                self._protocol_receive(data or None)
+
+    def _protocol_receive(self, data: bytes | None) -> None:
+        try:
+            self._protocol.receive_data(data)
+        except (LocalProtocolError, RemoteProtocolError) as error:
+            raise _lost(error) from error
 
     def _take(self, event: Event) -> str | bytes | None:
         """Return the message that ends with an event, if one does."""
@@ -145,7 +154,7 @@ class WebSocket:
         if isinstance(event, CloseConnection):
             if event.code == REFUSED:
                 raise ExecRefusedError(event.reason or "the daemon gave no reason")
-            raise ConnectionLostError(f"the connection of the command ended ({event.code})")
+            raise ConnectionLostError(f"the connection of the streams ended ({event.code})")
         if isinstance(event, Ping):
             self._queue(event.response())
             # What cannot be sent now is sent before the next message.
@@ -154,7 +163,7 @@ class WebSocket:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ConnectionLostError("the process was closed")
+            raise ConnectionLostError("the streams were closed")
 
 
 class _Parts(Generic[M]):
@@ -176,18 +185,31 @@ class _Parts(Generic[M]):
 
 
 def _lost(error: Exception) -> ConnectionLostError:
-    return ConnectionLostError(f"the connection of the command broke: {error}")
+    return ConnectionLostError(f"the connection of the streams broke: {error}")
 
 
-def _handshake(path: str, key: bytes) -> Request:
+def _early(stream: Any) -> bytes:
+    """Return the bytes that came with the head of the answer.
+
+    They are in httpx's stream, which tells only by a read whether there are any. An error is not
+    lost: the socket has it too.
+    """
+    try:
+        early: bytes = stream.read(LONGEST_MESSAGE, timeout=0)
+    except httpcore.ReadError:
+        return b""
+    return early
+
+
+def _handshake(path: str, key: bytes, delay: float) -> Request:
     headers = {
         "Connection": "Upgrade",
         "Upgrade": "websocket",
         "Sec-WebSocket-Key": key.decode(),
         "Sec-WebSocket-Version": "13",
     }
-    # The command starts with the first message.
-    return Request("GET", path, headers=headers, is_repeatable=True)
+    # A command starts with the first message.
+    return Request("GET", path, headers=headers, delay=delay, is_repeatable=True)
 
 
 def _check_handshake(response: httpx.Response, key: bytes) -> None:

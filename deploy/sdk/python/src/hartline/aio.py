@@ -9,8 +9,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from ._links import AsyncLink
 from ._methods import Group, Method
-from ._plans import Following, Plan, Streaming
+from ._plans import Following, Plan, Session, Streaming
 from ._transport import Settings
+from .attachment import AsyncAttachment
+from .models import ExecEnd, Machine
+from .operations import attach as streams
 from .operations import events, machines, programs, runs, snapshots, system, tenants, volumes
 from .operations import exec as commands
 from .operations import logs as outputs
@@ -33,9 +36,15 @@ def _follow(following: Callable[P, Following[T]]) -> Method[AsyncLink, P, AsyncE
     return Method(AsyncEventStream, following, "AsyncEventStream[{}]")
 
 
-def _open(session: Callable[P, commands.Session]) -> Method[AsyncLink, P, AsyncProcess]:
+def _exec(session: Callable[P, Session[ExecEnd]]) -> Method[AsyncLink, P, AsyncProcess]:
     return Method(
         lambda link, session: AsyncProcess(link.settings, session), session, "AsyncProcess"
+    )
+
+
+def _attach(session: Callable[P, Session[Machine]]) -> Method[AsyncLink, P, AsyncAttachment]:
+    return Method(
+        lambda link, session: AsyncAttachment(link.settings, session), session, "AsyncAttachment"
     )
 
 
@@ -77,7 +86,8 @@ class AsyncMachines(Group[AsyncLink]):
     logs = _call(outputs.of_machine)
     follow = _stream(outputs.follow_machine)
     exec = _call(commands.run)
-    exec_stream = _open(commands.stream)
+    exec_stream = _exec(commands.stream)
+    attach = _attach(streams.attach)
     get = _call(machines.get_machine)
     list = _call(machines.list_machines)
     delete = _call(machines.delete)

@@ -9,8 +9,11 @@ from typing import ParamSpec, TypeVar
 
 from ._links import Link
 from ._methods import Group, Method
-from ._plans import Following, Plan, Streaming
+from ._plans import Following, Plan, Session, Streaming
 from ._transport import Settings
+from .attachment import Attachment
+from .models import ExecEnd, Machine
+from .operations import attach as streams
 from .operations import events, machines, programs, runs, snapshots, system, tenants, volumes
 from .operations import exec as commands
 from .operations import logs as outputs
@@ -33,8 +36,12 @@ def _follow(following: Callable[P, Following[T]]) -> Method[Link, P, EventStream
     return Method(EventStream, following, "EventStream[{}]")
 
 
-def _open(session: Callable[P, commands.Session]) -> Method[Link, P, Process]:
+def _exec(session: Callable[P, Session[ExecEnd]]) -> Method[Link, P, Process]:
     return Method(lambda link, session: Process(link.settings, session), session, "Process")
+
+
+def _attach(session: Callable[P, Session[Machine]]) -> Method[Link, P, Attachment]:
+    return Method(lambda link, session: Attachment(link.settings, session), session, "Attachment")
 
 
 class Programs(Group[Link]):
@@ -75,7 +82,8 @@ class Machines(Group[Link]):
     logs = _call(outputs.of_machine)
     follow = _stream(outputs.follow_machine)
     exec = _call(commands.run)
-    exec_stream = _open(commands.stream)
+    exec_stream = _exec(commands.stream)
+    attach = _attach(streams.attach)
     get = _call(machines.get_machine)
     list = _call(machines.list_machines)
     delete = _call(machines.delete)

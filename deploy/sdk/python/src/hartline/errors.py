@@ -110,4 +110,4 @@ class RunFailedError(HartlineError):
 
 
 class ExecRefusedError(HartlineError):
-    """The daemon refused a command, or a message to it, on an open stream."""
+    """The daemon refused a command, or a message, on open streams of a machine."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .._decode import decode
-from .._plans import Plan, Request, fetch, parse, segment
+from .._plans import Plan, Request, Session, fetch, parse, segment
 from ..errors import ProtocolError
 from ..models import ExecEnd, ExecResult, Output, Piece
 from ._ends import as_text
@@ -109,14 +109,6 @@ def run(
     return fetch(ExecResult, Request("POST", path(machine), json=body, delay=patience))
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A command whose streams stay open: a WebSocket's request, and its first message."""
-
-    path: str
-    command: Mapping[str, object]
-
-
 def stream(
     machine: str,
     command: Sequence[str],
@@ -125,7 +117,7 @@ def stream(
     user: str | None = None,
     workdir: str | None = None,
     terminal: Terminal | None = None,
-) -> Session:
+) -> Session[ExecEnd]:
     r"""Run a command in a running machine, with open streams in both directions.
 
     Args:
@@ -148,7 +140,8 @@ def stream(
         HartlineError: There is no answer, or another error.
 
     """
-    return Session(path(machine), command_json(command, env, user, workdir, terminal))
+    first = json.dumps(command_json(command, env, user, workdir, terminal))
+    return Session(path(machine), item_of, first)
 
 
 def item_of(message: str | bytes) -> Piece | ExecEnd:
@@ -160,6 +153,16 @@ def item_of(message: str | bytes) -> Piece | ExecEnd:
     """
     if isinstance(message, str):
         return decode(ExecEnd, parse(message.encode()), "ExecEnd")
+    return piece_of(message)
+
+
+def piece_of(message: bytes) -> Piece:
+    """Return the output in a message of the daemon.
+
+    Raises:
+        ProtocolError: The message has another form.
+
+    """
     match message[:1]:
         case b"\x01":
             return Piece("stdout", message[1:])
