@@ -164,6 +164,7 @@ def test_both_clients_have_the_same_documented_operations() -> None:
         "volumes": (client.Volumes, aio.AsyncVolumes),
         "events": (client.Events, aio.AsyncEvents),
         "tenants": (client.Tenants, aio.AsyncTenants),
+        "keys": (client.Keys, aio.AsyncKeys),
         "system": (client.System, aio.AsyncSystem),
     }
     assert vars(Client("unix:///x")).keys() == {"_link", *groups}

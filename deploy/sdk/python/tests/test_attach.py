@@ -29,7 +29,7 @@ LONG = 1 << 20
 def test_attach(api: Client, tools: str, unique: str) -> None:
     spec = Spec(tools, path="/bin/sh", args=("-c", SCRIPT), interactive=True)
     made = api.machines.create(spec, name=unique, start=True)
-    # The daemon waits for the start of the machine.
+    until(lambda: api.machines.get(unique).state == "running")
     with api.machines.attach(unique, logs=True, stdin=True) as program:
         assert next(program) == Piece("stdout", b"ready\n")
         # Both clients have the output.
@@ -66,6 +66,7 @@ def test_long_output(api: Client, service: str, unique: str) -> None:
         assert program.wait().exit_code == 0
     spec = Spec(service, args=("copy",), interactive=True)
     api.machines.create(spec, name=f"{unique}-copy", start=True)
+    until(lambda: api.machines.get(f"{unique}-copy").state == "running")
     with api.machines.attach(f"{unique}-copy", logs=True, stdin=True) as program:
         received = 0
         for start in range(0, LONG, LONG // 4):

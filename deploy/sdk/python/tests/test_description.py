@@ -13,30 +13,32 @@ from daemon import Daemon
 from hartline import models, spec
 
 PRESENT = {
-    "attach_to_machine", "create_machine", "create_run", "create_snapshot", "create_volume",
-    "delete_machine", "delete_program", "delete_run", "delete_snapshot", "delete_volume",
-    "exec_in_machine", "exec_in_machine_interactively", "get_health", "get_machine",
-    "get_machine_logs", "get_machine_stats", "get_metrics", "get_program", "get_readiness",
-    "get_run", "get_run_logs", "get_snapshot", "get_tenant", "get_tenant_usage", "get_version",
-    "get_volume", "kill_machine", "list_machines", "list_programs", "list_runs", "list_snapshots",
-    "list_volumes", "pause_machine", "resume_machine", "start_machine", "stop_machine",
-    "upload_program", "wait_for_machine", "watch_events",
+    "attach_to_machine", "create_key", "create_machine", "create_run", "create_snapshot",
+    "create_volume", "delete_key", "delete_machine", "delete_program", "delete_run",
+    "delete_snapshot", "delete_tenant", "delete_volume", "exec_in_machine",
+    "exec_in_machine_interactively", "get_health", "get_machine", "get_machine_logs",
+    "get_machine_stats", "get_metrics", "get_program", "get_readiness", "get_run", "get_run_logs",
+    "get_snapshot", "get_tenant", "get_tenant_usage", "get_version", "get_volume", "kill_machine",
+    "limit_machine_network", "list_keys", "list_machines", "list_programs", "list_runs",
+    "list_snapshots", "list_tenants", "list_volumes", "pause_machine", "resume_machine",
+    "set_tenant", "start_machine", "stop_machine", "upload_program", "wait_for_machine",
+    "watch_events",
 }  # fmt: skip
 """Operations of the API that the clients have."""
-MISSING_OPERATIONS = {
-    "create_key", "delete_key", "delete_tenant", "limit_machine_network", "list_keys",
-    "list_tenants", "set_tenant",
-}  # fmt: skip
+MISSING_OPERATIONS: set[str] = set()
 """Operations that README.md lists as missing."""
 SCHEMAS: Mapping[str, Any] = {
+    "ApiKey": models.ApiKey,
     "Event": models.MachineEvent,
     "ExecEnd": models.ExecEnd,
     "ExecResult": models.ExecResult,
     "Exits": models.Exits,
+    "KeyMade": models.NewKey,
     "KvmReasons": models.KvmReasons,
     "MachineView": models.Machine,
     "Mount": spec.Mount,
     "Port": spec.Port,
+    "NetworkLimits": models.NetworkLimits,
     "ProgramStatus": models.Program,
     "Quota": models.Quota,
     "Readiness": models.Readiness,
@@ -52,7 +54,7 @@ SCHEMAS: Mapping[str, Any] = {
     "Version": models.Version,
     "Volume": models.Volume,
 }
-COMPLETE = {"Quota"}
+COMPLETE = {"NetworkLimits", "Quota"}
 """Schemas of requests too. Only in these can fields be missing."""
 
 

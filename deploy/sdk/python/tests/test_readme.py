@@ -26,14 +26,14 @@ def test_examples(
 ) -> None:
     daemon.make_tenant(f"readme-{place}")
     monkeypatch.setenv("HARTLINE_HOST", daemon.tls if place == "tls" else daemon.host)
-    monkeypatch.setenv("HARTLINE_KEY", daemon.make_key("write", f"readme-{place}"))
+    monkeypatch.setenv("HARTLINE_KEY", daemon.make_key("admin", f"readme-{place}"))
     monkeypatch.setenv("HARTLINE_CA", str(daemon.ca))
     monkeypatch.chdir(tmp_path)
     shutil.copy(service_file, "tool")
     Path("rootfs.tar").write_bytes(tools_tar)
     text = README.read_text()
     examples = EXAMPLE.findall(text)
-    assert len(examples) == text.count("```python") == 7
+    assert len(examples) == text.count("```python") == 8
     for code, expected in examples:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

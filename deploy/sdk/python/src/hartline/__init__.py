@@ -29,6 +29,7 @@ from .errors import (
     WaitTimeoutError,
 )
 from .models import (
+    ApiKey,
     ExecEnd,
     ExecResult,
     Exits,
@@ -37,6 +38,8 @@ from .models import (
     Machine,
     MachineEvent,
     Missed,
+    NetworkLimits,
+    NewKey,
     Output,
     Piece,
     Program,
@@ -62,6 +65,7 @@ from .streams import AsyncEventStream, AsyncStream, EventStream, Stream
 __all__ = [
     "AUTO",
     "ApiError",
+    "ApiKey",
     "AsyncAttachment",
     "AsyncClient",
     "AsyncEventStream",
@@ -87,6 +91,8 @@ __all__ = [
     "MachineEvent",
     "Missed",
     "Mount",
+    "NetworkLimits",
+    "NewKey",
     "NotFoundError",
     "Output",
     "Piece",

@@ -14,7 +14,7 @@ from ._transport import Settings
 from .attachment import AsyncAttachment
 from .models import ExecEnd, Machine
 from .operations import attach as streams
-from .operations import events, machines, programs, runs, snapshots, system, tenants, volumes
+from .operations import events, keys, machines, programs, runs, snapshots, system, tenants, volumes
 from .operations import exec as commands
 from .operations import logs as outputs
 from .process import AsyncProcess
@@ -83,6 +83,7 @@ class AsyncMachines(Group[AsyncLink]):
     resume = _call(machines.resume)
     wait = _call(machines.wait)
     stats = _call(machines.stats)
+    limit_network = _call(machines.limit_network)
     logs = _call(outputs.of_machine)
     follow = _stream(outputs.follow_machine)
     exec = _call(commands.run)
@@ -120,8 +121,20 @@ class AsyncVolumes(Group[AsyncLink]):
 class AsyncTenants(Group[AsyncLink]):
     """Tenants and their quotas."""
 
+    put = _call(tenants.put)
+    change = _call(tenants.change)
     get = _call(tenants.get_tenant)
+    list = _call(tenants.list_tenants)
+    delete = _call(tenants.delete)
     usage = _call(tenants.usage)
+
+
+class AsyncKeys(Group[AsyncLink]):
+    """API keys of tenants."""
+
+    create = _call(keys.create)
+    list = _call(keys.list_keys)
+    delete = _call(keys.delete)
 
 
 class AsyncSystem(Group[AsyncLink]):
@@ -165,6 +178,7 @@ class AsyncClient:
         self.volumes = AsyncVolumes(self._link)
         self.events = AsyncEvents(self._link)
         self.tenants = AsyncTenants(self._link)
+        self.keys = AsyncKeys(self._link)
         self.system = AsyncSystem(self._link)
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ class Attachment(Channel[Machine]):
     It is a context manager, and an iterator of the output, which ends with the machine. One thread
     may read while others write::
 
-        with client.machines.attach("game", logs=True, stdin=True) as program:
+        with client.machines.attach("game", stdin=True) as program:
             program.write(b"north\n")
             for piece in program:
                 print(piece.stream, piece.data)
@@ -28,7 +28,7 @@ class AsyncAttachment(AsyncChannel[Machine]):
     It is a context manager, and an iterator of the output, which ends with the machine. One task
     may read while others write::
 
-        async with client.machines.attach("game", logs=True, stdin=True) as program:
+        async with client.machines.attach("game", stdin=True) as program:
             await program.write(b"north\n")
             async for piece in program:
                 print(piece.stream, piece.data)

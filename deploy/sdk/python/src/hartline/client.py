@@ -14,7 +14,7 @@ from ._transport import Settings
 from .attachment import Attachment
 from .models import ExecEnd, Machine
 from .operations import attach as streams
-from .operations import events, machines, programs, runs, snapshots, system, tenants, volumes
+from .operations import events, keys, machines, programs, runs, snapshots, system, tenants, volumes
 from .operations import exec as commands
 from .operations import logs as outputs
 from .process import Process
@@ -79,6 +79,7 @@ class Machines(Group[Link]):
     resume = _call(machines.resume)
     wait = _call(machines.wait)
     stats = _call(machines.stats)
+    limit_network = _call(machines.limit_network)
     logs = _call(outputs.of_machine)
     follow = _stream(outputs.follow_machine)
     exec = _call(commands.run)
@@ -116,8 +117,20 @@ class Volumes(Group[Link]):
 class Tenants(Group[Link]):
     """Tenants and their quotas."""
 
+    put = _call(tenants.put)
+    change = _call(tenants.change)
     get = _call(tenants.get_tenant)
+    list = _call(tenants.list_tenants)
+    delete = _call(tenants.delete)
     usage = _call(tenants.usage)
+
+
+class Keys(Group[Link]):
+    """API keys of tenants."""
+
+    create = _call(keys.create)
+    list = _call(keys.list_keys)
+    delete = _call(keys.delete)
 
 
 class System(Group[Link]):
@@ -134,7 +147,7 @@ class Client:
 
     Threads may share it. It is a context manager, which closes its connections. The operations are
     in the attributes ``programs``, ``runs``, ``machines``, ``snapshots``, ``volumes``, ``events``,
-    ``tenants``, ``system``.
+    ``tenants``, ``keys``, ``system``.
     """
 
     def __init__(
@@ -176,6 +189,7 @@ class Client:
         self.volumes = Volumes(self._link)
         self.events = Events(self._link)
         self.tenants = Tenants(self._link)
+        self.keys = Keys(self._link)
         self.system = System(self._link)
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ._decode import decode
@@ -329,6 +329,16 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkLimits:
+    """Limits of a network interface in each direction. 0: no limit."""
+
+    bandwidth: int
+    """Most bytes per second."""
+    packets: int
+    """Most packets per second."""
+
+
+@dataclass(frozen=True, slots=True)
 class MachineEvent:
     """A machine has a new state."""
 
@@ -468,3 +478,37 @@ class Use:
     """The amount that the tenant uses."""
     limit: int | None
     """The tenant's limit at one time. ``None``: it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key, without its secret."""
+
+    id: str
+    """Its id."""
+    tenant: str
+    """Name of its tenant."""
+    scope: str
+    """``read``, ``write`` or ``admin``."""
+    label: str
+    """Its label."""
+    created_ms: int
+    """Time of its creation."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A new API key."""
+
+    id: str
+    """Its id, with which it can be deleted."""
+    tenant: str
+    """Name of its tenant."""
+    scope: str
+    """``read``, ``write`` or ``admin``."""
+    label: str
+    """Its label."""
+    created_ms: int
+    """Time of its creation."""
+    key: str = field(repr=False)
+    """The key itself. The daemon does not show it again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._plans import Plan, Request, check, fetch, fetch_all, get, segment
-from ..models import Machine, Stats
+from ..models import Machine, NetworkLimits, Stats
 from ..spec import Spec, to_json
 from ._ends import AUTO, Auto, filtered, idempotent, wait_for_end
 
@@ -223,3 +223,29 @@ def stats(machine: str) -> Plan[Stats]:
 
     """
     return fetch(Stats, get(f"{_path(machine)}/stats"))
+
+
+def limit_network(machine: str, *, bandwidth: int = 0, packets: int = 0) -> Plan[NetworkLimits]:
+    """Replace the limits of a running machine's network interface, until it ends.
+
+    This needs a key of the scope ``admin``: the limits are the operator's.
+
+    Args:
+        machine: Its id, a unique begin of the id, or its name.
+        bandwidth: Most bytes per second in each direction. 0: no limit.
+        packets: Most packets per second in each direction. 0: no limit.
+
+    Returns:
+        The limits in force.
+
+    Raises:
+        NotFoundError: The tenant has no such machine.
+        ConflictError: The machine does not run (``wrong-state``), or has no network interface
+            (``no-network``).
+        ForbiddenError: The key has another scope.
+        HartlineError: There is no answer, or another error.
+
+    """
+    body = {"bandwidth": bandwidth, "packets": packets}
+    path = f"{_path(machine)}/network-limits"
+    return fetch(NetworkLimits, Request("PUT", path, json=body, is_repeatable=True))
