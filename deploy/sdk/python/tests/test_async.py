@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from anyio.abc import TaskStatus
 from daemon import Daemon
 
-from hartline import AsyncClient, Client, ConnectionLostError, Piece, RunOutcome, Spec
+from hartline import AsyncClient, Client, ConnectionLostError, MachineEvent, Piece, RunOutcome, Spec
 
 pytestmark = pytest.mark.anyio
 
@@ -36,6 +37,42 @@ async def test_streams(daemon: Daemon, root: Client) -> None:
         assert sum(len(piece.data) for piece in pieces) == 2 << 20
         async with client.runs.stream(Spec("service", args=("tick",))) as stream:
             assert isinstance(await anext(stream), Piece)
+
+
+async def test_events(daemon: Daemon, root: Client) -> None:
+    states: list[str] = []
+    has_ended = anyio.Event()
+
+    async def watch(client: AsyncClient, *, task_status: TaskStatus[None]) -> None:
+        async with client.events.follow() as events:
+            task_status.started()
+            async for event in events:
+                assert isinstance(event, MachineEvent)
+                states.append(event.state)
+                if event.state == "exited":
+                    has_ended.set()
+
+    async with AsyncClient(daemon.host) as client, anyio.create_task_group() as group:
+        await group.start(watch, client)
+        machine = await client.machines.create(Spec("service"), start=True)
+        await client.machines.wait(machine.id)
+        with anyio.fail_after(300):
+            await has_ended.wait()
+        # The stream has no end.
+        group.cancel_scope.cancel()
+    assert "running" in states
+
+
+async def test_attachments(daemon: Daemon, root_box: str) -> None:
+    async with (
+        AsyncClient(daemon.tls, key=daemon.make_key("read"), ca=daemon.ca) as client,
+        client.machines.attach(root_box, logs=True) as program,
+    ):
+        with anyio.move_on_after(0.2) as scope:
+            await program.wait()
+        assert scope.cancelled_caught
+    with pytest.raises(ConnectionLostError, match="closed"):
+        await program.wait()
 
 
 async def test_cancelled_calls(daemon: Daemon, root: Client) -> None:
