@@ -80,24 +80,28 @@ class Daemon:
         ]
         file = self.folder / "hartlined.toml"
         file.write_text("\n".join(configuration))
-        options = ["--config", str(file), "--socket", str(self.socket)]
-        options += ["--data-dir", str(self.folder / "data")]
-        with (self.folder / "log").open("w") as log:
+        self._command = [str(binary), "--config", str(file), "--socket", str(self.socket)]
+        self._command += ["--data-dir", str(self.folder / "data")]
+        transport = httpx.HTTPTransport(uds=str(self.socket))
+        self.http = httpx.Client(transport=transport, base_url="http://test", timeout=PATIENCE)
+        self.start()
+
+    def start(self) -> None:
+        """Start the daemon, with the data of the one that was killed."""
+        with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
-                [str(binary), *options],
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - it makes one system call
             )
-        transport = httpx.HTTPTransport(uds=str(self.socket))
-        self.http = httpx.Client(transport=transport, base_url="http://test", timeout=PATIENCE)
         try:
             until(self._is_ready)
         except Exception:
             self.close()
             raise
-        address = self.log().split('tcp="')[1].split('"')[0]
+        address = self.log().split('tcp="')[-1].split('"')[0]
         self.tls = f"https://{address}"
 
     def log(self) -> str:
@@ -135,12 +139,16 @@ class Daemon:
         self.kill()
         # pytest shows it if a test has failed.
         print(self.log())
+        self.end_processes()
+        shutil.rmtree(self.folder)
+
+    def end_processes(self) -> None:
+        """End the processes that the daemon has left."""
         for pid in self._users():
             # It may have ended meanwhile.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         until(lambda: not self._users())
-        shutil.rmtree(self.folder)
 
     def _end_machines(self) -> None:
         for tenant in self.http.get("/v1/tenants").json():

@@ -19,6 +19,8 @@ from hartline import (
     ConnectionLostError,
     ForbiddenError,
     HartlineError,
+    MachineEvent,
+    Missed,
     NotFoundError,
     RequestTimeoutError,
     Spec,
@@ -206,7 +208,10 @@ def test_daemon_that_goes_away(connect: Connect, service_file: Path, tools_tar: 
         until(lambda: client.machines.get("box").state == "running")
         run = client.runs.stream(tick)
         log = client.machines.follow("tick")
-        with client.machines.exec_stream("box", ["cat"]) as process:
+        with (
+            client.machines.exec_stream("box", ["cat"]) as process,
+            connect(daemon.host).events.follow() as events,
+        ):
             process.write(b"typed")
             for stream in (run, log, process):
                 assert next(stream)
@@ -215,9 +220,20 @@ def test_daemon_that_goes_away(connect: Connect, service_file: Path, tools_tar: 
                 with pytest.raises(ConnectionLostError):
                     for _ in stream:
                         pass
-        until(lambda: _is_gone(client))
+            until(lambda: _is_gone(client))
+            daemon.end_processes()
+            daemon.start()
+            assert next(events) == Missed(None)
+            machine = connect(daemon.host).machines.create(Spec("service"))
+            found = next(event for event in events if _is_of(event, machine.id))
+            assert isinstance(found, MachineEvent)
+            assert found.state == "created"
     finally:
         daemon.close()
+
+
+def _is_of(event: MachineEvent | Missed, machine: str) -> bool:
+    return isinstance(event, MachineEvent) and event.machine == machine
 
 
 def _is_gone(client: Client) -> bool:
