@@ -25,7 +25,7 @@ PRESENT = {
     "watch_events",
 }  # fmt: skip
 """Operations of the API that the clients have."""
-MISSING_OPERATIONS: set[str] = set()
+MISSING_OPERATIONS = {"copy_from_machine", "copy_to_machine", "get_file_type"}
 """Operations that README.md lists as missing."""
 SCHEMAS: Mapping[str, Any] = {
     "ApiKey": models.ApiKey,

@@ -365,7 +365,7 @@ async fn pass_on(
 /// made. If the copy fails, the members before the one that failed stay.
 #[utoipa::path(put, path = "/v1/machines/{id}/files", operation_id = "copy_to_machine",
     params(("id" = String, Path), Destination),
-    request_body(content = Vec<u8>, content_type = "application/x-tar"),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 204, description = "The files are in the machine"), Refused))]
 pub async fn write(
     target: Target,

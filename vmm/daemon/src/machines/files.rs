@@ -166,11 +166,13 @@ impl Machines {
         if !machine.spec.interactive {
             return Err(MachineError::NoInput);
         }
-        let tasks = self.lock();
-        let task = tasks.get(&machine.id);
-        let Some(process) = task.and_then(|task| task.process.as_ref()) else {
-            return Err(MachineError::State(machine.state));
+        // A VMM that is starting has no input yet.
+        let runs = matches!(machine.state, MachineState::Running | MachineState::Paused);
+        let process = match self.lock().get(&machine.id) {
+            Some(task) if runs => task.process.clone(),
+            _ => None,
         };
+        let process = process.ok_or(MachineError::State(machine.state))?;
         let stream = process.process().input()?;
         stream.set_nonblocking(true)?;
         Ok(stream)
