@@ -154,6 +154,7 @@ const TESTS: &[(&str, Test)] = &[
     ("data that only root reaches", privileges::closed_directory),
     ("data of an earlier version", privileges::earlier_version),
     ("attach", connections::attach),
+    ("attach: early", connections::attach_early),
     ("exec", exec::commands),
     ("exec: refused requests", exec::refused),
     ("exec: command line", exec::command_line),

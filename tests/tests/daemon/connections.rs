@@ -104,9 +104,29 @@ pub fn attach() -> Result<()> {
     )
 }
 
+/// A client that attaches to a machine that is starting waits until its VMM has the input.
+pub fn attach_early() -> Result<()> {
+    let (daemon, program) = start()?;
+    let body = json!({
+        "program": program, "args": ["copy"], "interactive": true, "start": true
+    });
+    for round in 0..60 {
+        let made = daemon.request("POST", "/v1/machines", body.to_string().as_bytes())?;
+        let machine = format!("/v1/machines/{}", made.expect(201)?.text("id"));
+        let path = format!("{machine}/attach?input=true&logs=true");
+        // The end of the input, which is the program's end too.
+        let told = send_messages(&daemon, &path, &[(BINARY, ""), (CLOSE, "")])?;
+        let right = told.starts_with("HTTP/1.1 101");
+        check(&format!("round {round}"), right, &(told, daemon.log()))?;
+        await_state(&daemon, &machine, "exited")?;
+    }
+    Ok(())
+}
+
 /// Kinds of messages of a WebSocket (RFC 6455, section 5.2).
 pub const TEXT: u8 = 1;
 const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
 
 /// Opens a WebSocket, and sends messages of less than 126 bytes. Result: the rest of the connection.
 pub fn send_messages(daemon: &Daemon, path: &str, messages: &[(u8, &str)]) -> Result<String> {
