@@ -11,7 +11,13 @@ from anyio.from_thread import BlockingPortal
 
 from hartline import AsyncClient, Client
 
-ACTIVE = ("hartline.aio", "hartline.attachment", "hartline.process", "hartline.streams")
+ACTIVE = (
+    "hartline.aio",
+    "hartline.archives",
+    "hartline.attachment",
+    "hartline.process",
+    "hartline.streams",
+)
 """Modules with asynchronous classes."""
 
 

@@ -26,7 +26,13 @@ NUMBERS = itertools.count()
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[Daemon]:
     # A translation of the whole busybox would occupy the CPUs. It is interpreted instead.
-    started = Daemon("pool = 2", "max_upload = 8388608", "translation_timeout_s = 1")
+    started = Daemon(
+        "pool = 2",
+        "max_upload = 8388608",
+        "translation_timeout_s = 1",
+        "copy_max_size = 33554432",
+        "copy_max_files = 100",
+    )
     yield started
     started.close()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import anyio
 import pytest
 from anyio.abc import TaskStatus
@@ -101,6 +104,25 @@ async def test_processes(daemon: Daemon, root_box: str) -> None:
             assert await anext(process) == Piece("stdout", b"more")
         with pytest.raises(ConnectionLostError, match="closed"):
             await process.write(b"x")
+
+
+async def test_copies(daemon: Daemon, root_box: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(1 << 20))
+    async with AsyncClient(daemon.tls, key=daemon.make_key("write"), ca=daemon.ca) as client:
+        machines = client.machines
+        await machines.copy_to(root_box, "/tmp", tmp_path / "file")
+        # From the machine to itself, without a file here.
+        async with machines.copy_from(root_box, "/tmp/file") as archive:
+            await machines.copy_to(root_box, "/bin", archive)
+        await machines.copy_from(root_box, "/bin/file").extract(tmp_path / "copy")
+        assert (tmp_path / "copy/file").read_bytes() == (tmp_path / "file").read_bytes()
+        (tmp_path / "zeros").write_bytes(bytes(20_000_000))
+        await machines.copy_to(root_box, "/tmp", tmp_path / "zeros")
+        # Before its begin, or in its middle.
+        with anyio.move_on_after(0.02) as scope:
+            await machines.copy_from(root_box, "/tmp/zeros").extract(tmp_path / "cancelled")
+        assert scope.cancelled_caught
+        assert await machines.file_type(root_box, "/tmp/zeros") == "file"
 
 
 async def test_process_that_another_task_closes(daemon: Daemon, root_box: str) -> None:

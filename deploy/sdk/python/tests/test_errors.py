@@ -193,7 +193,9 @@ def test_uploads_are_repeated_if_they_can_be_read_again(
         assert proxy.answers == 1
 
 
-def test_daemon_that_goes_away(connect: Connect, service_file: Path, tools_tar: bytes) -> None:
+def test_daemon_that_goes_away(
+    connect: Connect, service_file: Path, tools_tar: bytes, tmp_path: Path
+) -> None:
     daemon = Daemon("pool = 1", "translation_timeout_s = 1")
     try:
         client = connect(daemon.tls, key=daemon.make_key("write"), ca=daemon.ca, retries=0)
@@ -208,15 +210,18 @@ def test_daemon_that_goes_away(connect: Connect, service_file: Path, tools_tar: 
         until(lambda: client.machines.get("box").state == "running")
         run = client.runs.stream(tick)
         log = client.machines.follow("tick")
+        (tmp_path / "zeros").write_bytes(bytes(20_000_000))
+        client.machines.copy_to("box", "/tmp", tmp_path / "zeros")
+        copy = client.machines.copy_from("box", "/tmp/zeros")
         with (
             client.machines.exec_stream("box", ["cat"]) as process,
             connect(daemon.host).events.follow() as events,
         ):
             process.write(b"typed")
-            for stream in (run, log, process):
+            for stream in (run, log, process, copy):
                 assert next(stream)
             daemon.kill()
-            for stream in (run, log, process):
+            for stream in (run, log, process, copy):
                 with pytest.raises(ConnectionLostError):
                     for _ in stream:
                         pass

@@ -33,7 +33,7 @@ def test_examples(
     Path("rootfs.tar").write_bytes(tools_tar)
     text = README.read_text()
     examples = EXAMPLE.findall(text)
-    assert len(examples) == text.count("```python") == 8
+    assert len(examples) == text.count("```python") == 9
     for code, expected in examples:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

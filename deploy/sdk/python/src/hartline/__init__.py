@@ -5,10 +5,12 @@ have the same operations.
 """
 
 from .aio import AsyncClient
+from .archives import Archive, AsyncArchive
 from .attachment import AsyncAttachment, Attachment
 from .client import Client
 from .errors import (
     ApiError,
+    ArchiveError,
     AuthenticationError,
     ConflictError,
     ConnectError,
@@ -58,6 +60,7 @@ from .models import (
 )
 from .operations._ends import AUTO
 from .operations.exec import Terminal
+from .operations.files import FileType
 from .process import AsyncProcess, Process
 from .spec import Mount, Port, Spec
 from .streams import AsyncEventStream, AsyncStream, EventStream, Stream
@@ -66,6 +69,9 @@ __all__ = [
     "AUTO",
     "ApiError",
     "ApiKey",
+    "Archive",
+    "ArchiveError",
+    "AsyncArchive",
     "AsyncAttachment",
     "AsyncClient",
     "AsyncEventStream",
@@ -82,6 +88,7 @@ __all__ = [
     "ExecRefusedError",
     "ExecResult",
     "Exits",
+    "FileType",
     "ForbiddenError",
     "HartlineError",
     "InvalidRequestError",

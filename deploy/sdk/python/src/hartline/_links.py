@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import TypeVar
 
 import anyio
@@ -97,7 +97,11 @@ class AsyncLink:
 
 
 async def _chunks(upload: Upload) -> AsyncIterator[bytes]:
-    """Read an upload in a thread, because files block."""
+    """Read an upload. This happens in a thread, because files block."""
+    if isinstance(upload.source, AsyncIterable):
+        async for piece in upload.source:
+            yield piece
+        return
     chunks = upload.chunks()
     while (chunk := await to_thread.run_sync(next, chunks, None)) is not None:
         yield chunk

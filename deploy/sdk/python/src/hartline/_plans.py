@@ -8,7 +8,7 @@ Both clients execute the same plans; they differ only in how they send requests 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, Protocol, TypeVar
@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from . import errors
 from ._decode import decode
+from ._tar import Tree
 from .models import Piece
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ CHUNK = 64 << 10
 class Upload:
     """A body that is read while it is sent."""
 
-    source: Path | bytes | BinaryIO
+    source: Path | Tree | bytes | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
 
     @property
     def length(self) -> int | None:
@@ -41,19 +42,37 @@ class Upload:
     @property
     def is_repeatable(self) -> bool:
         """Whether it can be read more than once."""
-        return isinstance(self.source, Path | bytes)
+        return isinstance(self.source, Path | Tree | bytes)
 
     def chunks(self) -> Iterator[bytes]:
-        """Read the body from its beginning."""
+        """Read the body from its beginning.
+
+        Raises:
+            TypeError: Only an event loop can read it.
+
+        """
         if isinstance(self.source, bytes):
-            yield self.source
+            yield from _parts(self.source)
         elif isinstance(self.source, Path):
             with self.source.open("rb") as file:
                 while chunk := file.read(CHUNK):
                     yield chunk
-        else:
-            while chunk := self.source.read(CHUNK):
+        elif isinstance(self.source, Tree):
+            yield from self.source.chunks()
+        elif isinstance(self.source, AsyncIterable):
+            raise TypeError("only AsyncClient accepts an asynchronous iterator")
+        elif (read := getattr(self.source, "read", None)) is not None:
+            while chunk := read(CHUNK):
                 yield chunk
+        else:
+            for piece in self.source:
+                yield from _parts(piece)
+
+
+def _parts(data: bytes) -> Iterator[bytes]:
+    """Divide bytes: httpx copies the rest of a part after each write."""
+    for place in range(0, len(data), CHUNK):
+        yield data[place : place + CHUNK]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +164,7 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def query(path: str, **parameters: str | int | bool | None) -> str:
+def query(path: str, /, **parameters: str | int | bool | None) -> str:
     """Return a path with the parameters that are not ``None``."""
     pairs = []
     for name, value in parameters.items():

@@ -134,7 +134,9 @@ class Settings:
         """Return the limits for a request whose answer may be delayed."""
         silence = None if delay is None else self.timeout + delay
         connect = min(CONNECT_TIMEOUT, self.timeout)
-        return httpx.Timeout(connect=connect, read=silence, write=self.timeout, pool=None)
+        # The daemon reads a body no faster than a machine takes it.
+        write = self.timeout if silence is None else silence
+        return httpx.Timeout(connect=connect, read=silence, write=write, pool=None)
 
 
 class Attempts:

@@ -11,11 +11,13 @@ from ._links import AsyncLink
 from ._methods import Group, Method
 from ._plans import Following, Plan, Session, Streaming
 from ._transport import Settings
+from .archives import AsyncArchive
 from .attachment import AsyncAttachment
 from .models import ExecEnd, Machine
 from .operations import attach as streams
 from .operations import events, keys, machines, programs, runs, snapshots, system, tenants, volumes
 from .operations import exec as commands
+from .operations import files as copies
 from .operations import logs as outputs
 from .process import AsyncProcess
 from .streams import AsyncEventStream, AsyncStream
@@ -30,6 +32,10 @@ def _call(plan: Callable[P, Plan[T]]) -> Method[AsyncLink, P, Coroutine[Any, Any
 
 def _stream(streaming: Callable[P, Streaming[T]]) -> Method[AsyncLink, P, AsyncStream[T]]:
     return Method(AsyncStream, streaming, "AsyncStream[{}]")
+
+
+def _copy(streaming: Callable[P, Streaming[bytes]]) -> Method[AsyncLink, P, AsyncArchive]:
+    return Method(AsyncArchive, streaming, "AsyncArchive")
 
 
 def _follow(following: Callable[P, Following[T]]) -> Method[AsyncLink, P, AsyncEventStream[T]]:
@@ -89,6 +95,9 @@ class AsyncMachines(Group[AsyncLink]):
     exec = _call(commands.run)
     exec_stream = _exec(commands.stream)
     attach = _attach(streams.attach)
+    file_type = _call(copies.file_type)
+    copy_from = _copy(copies.copy_from)
+    copy_to = _call(copies.copy_to)
     get = _call(machines.get_machine)
     list = _call(machines.list_machines)
     delete = _call(machines.delete)

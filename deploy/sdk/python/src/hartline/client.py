@@ -11,11 +11,13 @@ from ._links import Link
 from ._methods import Group, Method
 from ._plans import Following, Plan, Session, Streaming
 from ._transport import Settings
+from .archives import Archive
 from .attachment import Attachment
 from .models import ExecEnd, Machine
 from .operations import attach as streams
 from .operations import events, keys, machines, programs, runs, snapshots, system, tenants, volumes
 from .operations import exec as commands
+from .operations import files as copies
 from .operations import logs as outputs
 from .process import Process
 from .streams import EventStream, Stream
@@ -30,6 +32,10 @@ def _call(plan: Callable[P, Plan[T]]) -> Method[Link, P, T]:
 
 def _stream(streaming: Callable[P, Streaming[T]]) -> Method[Link, P, Stream[T]]:
     return Method(Stream, streaming, "Stream[{}]")
+
+
+def _copy(streaming: Callable[P, Streaming[bytes]]) -> Method[Link, P, Archive]:
+    return Method(Archive, streaming, "Archive")
 
 
 def _follow(following: Callable[P, Following[T]]) -> Method[Link, P, EventStream[T]]:
@@ -85,6 +91,9 @@ class Machines(Group[Link]):
     exec = _call(commands.run)
     exec_stream = _exec(commands.stream)
     attach = _attach(streams.attach)
+    file_type = _call(copies.file_type)
+    copy_from = _copy(copies.copy_from)
+    copy_to = _call(copies.copy_to)
     get = _call(machines.get_machine)
     list = _call(machines.list_machines)
     delete = _call(machines.delete)

@@ -105,6 +105,10 @@ class ProgramFailedError(HartlineError):
         """The reason."""
 
 
+class ArchiveError(HartlineError):
+    """The tar file that a machine made is damaged, or has a member that is refused."""
+
+
 class RunFailedError(HartlineError):
     """The daemon could not finish a run whose outputs it streamed."""
 

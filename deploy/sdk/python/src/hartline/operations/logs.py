@@ -130,7 +130,7 @@ def follow_machine(
 
     """
     part = _part("machines", machine, stream, tail, since, offset, timestamps, follow=True)
-    return Streaming(part, _Pieces)
+    return Streaming(part, Pieces)
 
 
 def follow_run(
@@ -161,14 +161,16 @@ def follow_run(
 
     """
     part = _part("runs", run, stream, tail, since, offset, timestamps, follow=True)
-    return Streaming(part, _Pieces)
+    return Streaming(part, Pieces)
 
 
-class _Pieces:
+class Pieces:
     """Passes bytes on."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
+        """Return the bytes."""
         return iter((data,))
 
     def finish(self) -> Iterator[bytes]:
+        """Return nothing: there is no rest."""
         return iter(())
