@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import socket
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from hartline import (
     Spec,
     TooLargeError,
 )
+from hartline._tar import Tree
 
 Connect = Callable[..., Client]
 TIME = 1_600_000_000
@@ -154,6 +156,37 @@ def test_large_files(api: Client, box: str, tmp_path: Path, unique: str) -> None
     api.machines.exec(box, ["sh", "-c", f">/tmp/{unique}"])
 
 
+def test_local_files(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tmp_path / "link").symlink_to("tree")
+    (tree / "file").write_bytes(bytes(200_000))
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tree / "socket"))
+    for path, names in (
+        (tree, ["tree", "tree/file"]),
+        (f"{tree}/", ["tree", "tree/file"]),
+        (f"{tree}/.", [".", "./file"]),
+        (tmp_path / "link", ["link"]),
+        (f"{tmp_path}/link/", ["link", "link/file"]),
+    ):
+        assert [member.name for member in members(b"".join(Tree(path).chunks()))] == names
+    chunks = Tree(tree / "file").chunks()
+    sizes = [len(next(chunks)) for _ in range(2)]
+    assert sizes == [512, 64 << 10]
+    os.truncate(tree / "file", 100_000)
+    with pytest.raises(OSError, match="became shorter"):
+        list(chunks)
+
+
+def test_asynchronous_content(daemon: Daemon, root_box: str) -> None:
+    async def content() -> AsyncIterator[bytes]:
+        yield b""
+
+    with Client(daemon.host) as client, pytest.raises(TypeError, match="only AsyncClient"):
+        client.machines.copy_to(root_box, "/tmp", content())
+
+
 def test_types(api: Client, box: str) -> None:
     for path, follow, expected in (
         ("/bin/busybox", False, "file"),
@@ -273,7 +306,7 @@ def test_clients_that_stop_reading(impatient: Daemon) -> None:
         for stream in streams:
             assert next(stream)
         # Longer than `idle_timeout_s`.
-        time.sleep(3)
+        time.sleep(2)
         for stream in streams:
             with pytest.raises(ConnectionLostError):
                 for _ in stream:
