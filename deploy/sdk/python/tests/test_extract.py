@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.from_thread import start_blocking_portal
+from blocking import blocking
 
-from hartline import ArchiveError, Client, ConnectionLostError
+from hartline import ArchiveError, AsyncClient, Client, ConnectionLostError
 
-Connect = Callable[..., Client]
 Extract = Callable[..., list[str]]
 BLOCK = tarfile.BLOCKSIZE
 
@@ -64,10 +65,24 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
+@pytest.fixture(scope="module", params=["sync", "async"])
+def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Client]:
+    """Return each client in turn."""
+    host = f"http://127.0.0.1:{server.server_port}"
+    if request.param == "sync":
+        with Client(host, key="a key") as made:
+            yield made
+        return
+    with (
+        start_blocking_portal() as portal,
+        blocking(portal, AsyncClient(host, key="a key")) as made,
+    ):
+        yield made
+
+
 @pytest.fixture
-def extract(connect: Connect, server: Server, tmp_path: Path) -> Extract:
-    """Return a function that extracts a tar file with either client."""
-    client = connect(f"http://127.0.0.1:{server.server_port}", key="a key")
+def extract(client: Client, server: Server, tmp_path: Path) -> Extract:
+    """Return a function that extracts a tar file."""
 
     def run(body: bytes, *, is_complete: bool = True, **arguments: bool) -> list[str]:
         server.body, server.is_complete = body, is_complete
