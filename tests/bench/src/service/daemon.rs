@@ -82,6 +82,13 @@ impl Daemon {
         self.child.kill()?;
         self.child.wait()?;
         let start = Instant::now();
+        // Only the spawner was killed: its service ends too, but accepts connections until then.
+        while self.connect().await.is_ok() {
+            if start.elapsed() > PATIENCE {
+                bail!("the killed daemon still answers: {}", self.end_of_log());
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
         self.child = spawn(&self.program, &self.directory)?;
         self.await_answer().await?;
         Ok(start)
