@@ -119,7 +119,7 @@ impl TreeImage {
     }
 }
 
-/// What is behind the image.
+/// The tables after the image.
 struct Tables {
     /// Length of the image.
     length: u64,

@@ -41,8 +41,14 @@ impl Guest {
         };
         let resolver = net.resolver();
         let root = arguments.rootfs.as_deref().map(Root::open).transpose()?;
-        let keeps = arguments.keep_tree != Keep::Never;
-        let kept = root.as_ref().filter(|_| keeps).and_then(|root| {
+        let keeps = |root: &&Root<'_>| match arguments.keep_tree {
+            // A host's program may write files of a directory through a mapping, which need not
+            // change their times.
+            Keep::Auto => root.file.is_some(),
+            Keep::Always => true,
+            Keep::Never => false,
+        };
+        let kept = root.as_ref().filter(keeps).and_then(|root| {
             let root = (root.path, root.file.as_ref());
             KeptTree::of(arguments, root, resolver.as_deref())
         });

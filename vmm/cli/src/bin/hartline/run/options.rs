@@ -186,8 +186,8 @@ pub struct Arguments {
     )]
     pub baseline: Baseline,
 
-    /// Whether to keep the packed root file system in the cache for later runs (auto: if packing takes
-    /// long)
+    /// Whether to keep the packed root file system in the cache for later runs (auto: that of an archive
+    /// or image, if packing takes long)
     #[arg(
         long,
         value_name = "WHEN",
@@ -263,9 +263,9 @@ pub enum Interrupts {
 /// Values of `--keep-tree`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Keep {
-    /// If packing takes 50 ms or more
+    /// Those of archives and images, if packing takes 50 ms or more
     Auto,
-    /// Also if it is fast
+    /// Also if it is fast, and those of directories whose files no program writes through a mapping
     Always,
     /// Never, and pack it anew
     Never,
