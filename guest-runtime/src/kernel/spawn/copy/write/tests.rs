@@ -65,7 +65,7 @@ fn archive(members: &[Vec<u8>]) -> Vec<u8> {
     [&members.concat()[..], &[0; 2 * BLOCK]].concat()
 }
 
-/// Unpacks an archive into /tmp/here, in pieces of this length. An error is that of the copy, and the
+/// Unpacks an archive into /tmp/work, in pieces of this length. An error is that of the copy, and the
 /// name of the member.
 fn unpack(
     (vfs, process): (&mut Vfs, &Process),
@@ -73,7 +73,7 @@ fn unpack(
     piece: usize,
     (owners, entries): (bool, u64),
 ) -> Result<(), (Errno, String)> {
-    let directory = find(vfs, process, "/tmp/here");
+    let directory = find(vfs, process, "/tmp/work");
     let mut writer = Writer::new(vfs, directory, (owners, entries));
     let mut pieces = archive.chunks(piece);
     let taken = pieces.try_for_each(|piece| writer.take(piece, vfs, process));
@@ -106,24 +106,24 @@ fn archives_are_unpacked_in_any_pieces() {
         let (mut vfs, process) = vfs();
         unpack((&mut vfs, &process), &archive, piece, (true, 9)).unwrap();
         let vfs = &mut vfs;
-        assert_eq!(read(vfs, &process, "/tmp/here/d/file"), [b'x'; 1000]);
-        assert_eq!(read(vfs, &process, "/tmp/here/d/hard"), [b'x'; 1000]);
-        assert_eq!(read(vfs, &process, "/tmp/here/d/empty"), b"");
-        assert_eq!(read(vfs, &process, "/tmp/here/d/sparse"), [0; 20_000]);
+        assert_eq!(read(vfs, &process, "/tmp/work/d/file"), [b'x'; 1000]);
+        assert_eq!(read(vfs, &process, "/tmp/work/d/hard"), [b'x'; 1000]);
+        assert_eq!(read(vfs, &process, "/tmp/work/d/empty"), b"");
+        assert_eq!(read(vfs, &process, "/tmp/work/d/sparse"), [0; 20_000]);
         assert_eq!(
-            read(vfs, &process, &format!("/tmp/here/new/dir/{long}")),
+            read(vfs, &process, &format!("/tmp/work/new/dir/{long}")),
             b"long"
         );
-        let sparse = find(vfs, &process, "/tmp/here/d/sparse");
+        let sparse = find(vfs, &process, "/tmp/work/d/sparse");
         assert_eq!(
             vfs.fs.attributes(sparse, &process).unwrap().blocks,
             0,
             "a hole"
         );
-        let link = find(vfs, &process, "/tmp/here/d/link");
+        let link = find(vfs, &process, "/tmp/work/d/link");
         assert_eq!(vfs.fs.link_target(link).unwrap(), b"file");
         for name in ["d", "d/file", "d/fifo", "d/null"] {
-            let ino = find(vfs, &process, &format!("/tmp/here/{name}"));
+            let ino = find(vfs, &process, &format!("/tmp/work/{name}"));
             let found = vfs.fs.attributes(ino, &process).unwrap();
             let place = (
                 found.uid,
@@ -150,13 +150,13 @@ fn members_stay_below_the_directory() {
     ]);
     unpack((&mut vfs, &process), &archive, 700, (false, 100)).unwrap();
     let vfs = &mut vfs;
-    assert_eq!(read(vfs, &process, "/tmp/here/up"), b"1");
-    assert_eq!(read(vfs, &process, "/tmp/here/tmp/made/file"), b"2");
-    assert_eq!(read(vfs, &process, "/tmp/here/file"), b"3");
+    assert_eq!(read(vfs, &process, "/tmp/work/up"), b"1");
+    assert_eq!(read(vfs, &process, "/tmp/work/tmp/made/file"), b"2");
+    assert_eq!(read(vfs, &process, "/tmp/work/file"), b"3");
     for outside in ["/up", "/tmp/up", "/tmp/made", "/tmp/file", "/file"] {
         assert_eq!(exists(vfs, &process, outside), None, "{outside}");
     }
-    let up = find(vfs, &process, "/tmp/here/up");
+    let up = find(vfs, &process, "/tmp/work/up");
     assert_eq!(
         vfs.fs.attributes(up, &process).unwrap().uid,
         0,
@@ -174,7 +174,7 @@ fn existing_files_are_replaced_and_directories_stay() {
         member(kind::LINK, "l", "d", b""),
     ]);
     unpack((&mut vfs, &process), &first, 700, (true, 100)).unwrap();
-    let old = find(&mut vfs, &process, "/tmp/here/d");
+    let old = find(&mut vfs, &process, "/tmp/work/d");
     vfs.fs.set_mode(old, 0o1777, &process.cred).unwrap();
     let second = archive(&[
         member(kind::DIRECTORY, ".", "", b""),
@@ -184,9 +184,9 @@ fn existing_files_are_replaced_and_directories_stay() {
         member(kind::HARD_LINK, "d/b", "d/b", b""),
     ]);
     unpack((&mut vfs, &process), &second, 700, (true, 100)).unwrap();
-    assert_eq!(read(&mut vfs, &process, "/tmp/here/d/a"), b"new");
-    assert_eq!(read(&mut vfs, &process, "/tmp/here/d/b"), b"long contents");
-    for (path, mode) in [("/tmp/here", 0o755), ("/tmp/here/d", 0o1777)] {
+    assert_eq!(read(&mut vfs, &process, "/tmp/work/d/a"), b"new");
+    assert_eq!(read(&mut vfs, &process, "/tmp/work/d/b"), b"long contents");
+    for (path, mode) in [("/tmp/work", 0o755), ("/tmp/work/d", 0o1777)] {
         let ino = find(&mut vfs, &process, path);
         let found = vfs.fs.attributes(ino, &process).unwrap();
         assert_eq!(found.mode & !S_IFMT, mode, "{path}");
@@ -293,9 +293,9 @@ fn incomplete_files_are_removed() {
     let half = &whole[..whole.len() - 4000];
     let done = unpack((&mut vfs, &process), half, 700, (false, 9));
     assert_eq!(done, Err((Errno::EINVAL, String::from("new/half"))));
-    assert!(exists(&mut vfs, &process, "/tmp/here/whole").is_some());
-    assert!(exists(&mut vfs, &process, "/tmp/here/new").is_some());
-    assert_eq!(exists(&mut vfs, &process, "/tmp/here/new/half"), None);
+    assert!(exists(&mut vfs, &process, "/tmp/work/whole").is_some());
+    assert!(exists(&mut vfs, &process, "/tmp/work/new").is_some());
+    assert_eq!(exists(&mut vfs, &process, "/tmp/work/new/half"), None);
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn what_was_read_can_be_written() {
         member(kind::FIFO, "d/fifo", "", b""),
     ]);
     unpack((&mut vfs, &process), &first, 700, (true, 100)).unwrap();
-    let source = find(&mut vfs, &process, "/tmp/here/d");
+    let source = find(&mut vfs, &process, "/tmp/work/d");
     let mut reader = Reader::new(&mut vfs, source, b"d", 6);
     let bytes = reader.headers(&mut vfs, &process).unwrap();
     reader.release(&mut vfs);
@@ -325,7 +325,7 @@ fn what_was_read_can_be_written() {
         "d/fifo",
         &format!("d/e/{long}"),
     ] {
-        let path = format!("/tmp/here/{name}");
+        let path = format!("/tmp/work/{name}");
         let of = |vfs: &mut Vfs, process: &Process| {
             let ino = find(vfs, process, &path);
             let found = vfs.fs.attributes(ino, process).unwrap();
