@@ -94,6 +94,7 @@ const TESTS: &[(&str, Test)] = &[
     ("half uploads", faults::half_uploads),
     ("logs that rotate", logs::rotation),
     ("logs with times", logs::times),
+    ("logs before the start", logs::before_the_start),
     ("outputs of runs", logs::outputs_of_runs),
     ("copies of files", files::of_all_kinds),
     ("copies of large files", files::of_large_files),

@@ -254,6 +254,38 @@ pub fn times() -> Result<()> {
     Ok(())
 }
 
+/// A machine that is started again has an empty log, also as long as it waits for memory.
+pub fn before_the_start() -> Result<()> {
+    const MEMORY: u64 = 128 << 20;
+    let daemon = Daemon::start(&format!("pool = 1\nmemory = {}", MEMORY * 3 / 2))?;
+    let program = push(&daemon)?;
+    let make = |args: &[&str]| -> Result<String> {
+        let spec = json!({ "program": program, "args": args, "memory": MEMORY, "start": true });
+        let spec = spec.to_string();
+        let made = daemon.request("POST", "/v1/machines", spec.as_bytes())?;
+        Ok(format!("/v1/machines/{}", made.expect(201)?.text("id")))
+    };
+    let first = make(&[])?;
+    await_state(&daemon, &first, "exited")?;
+    let log = text(&daemon, &first, "")?;
+    check("its log", !log.is_empty(), &log)?;
+    let other = make(&["tick"])?;
+    await_state(&daemon, &other, "running")?;
+    daemon
+        .request("POST", &format!("{first}/start"), b"")?
+        .expect(200)?;
+    let state = super::state(&daemon, &first)?;
+    check("it waits", state == "queued", &state)?;
+    let waiting = text(&daemon, &first, "")?;
+    check("an empty log", waiting.is_empty(), &waiting)?;
+    daemon
+        .request("POST", &format!("{other}/kill"), b"")?
+        .expect(200)?;
+    await_state(&daemon, &first, "exited")?;
+    let again = text(&daemon, &first, "")?;
+    check("the same log", again == log, &again)
+}
+
 /// Outputs of runs in answers are whole, or say how many bytes are not there.
 pub fn outputs_of_runs() -> Result<()> {
     const LINES: usize = 65_536;

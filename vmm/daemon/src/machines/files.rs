@@ -108,15 +108,26 @@ impl Machines {
         File::open(&self.directory)?.sync_all()
     }
 
+    /// Deletes the outputs of a machine's last start. Readers that have them open are not disturbed.
+    pub(super) fn remove_outputs(&self, id: &str) -> io::Result<()> {
+        let mut files = self.output_files(id);
+        files.try_for_each(|file| remove(&file))
+    }
+
+    /// The files that a machine's outputs have, or had: the number of files may have been changed
+    /// since the machine was started.
+    fn output_files(&self, id: &str) -> impl Iterator<Item = PathBuf> {
+        let directory = self.directory.join(id);
+        (0..log::MAX_FILES)
+            .flat_map(move |index| OUTPUTS.map(|name| log::path(&directory, name, index)))
+    }
+
+    /// Makes the files of a machine whose outputs have been removed.
     pub(super) fn make_files(&self, machine: &Machine, log: LogJob) -> io::Result<Outputs> {
         let directory = self.directory.join(&machine.id);
         fs::create_dir_all(&directory)?;
         let make = |name| File::create(directory.join(name));
         let output = |name| -> io::Result<(File, LogOutput)> {
-            // An earlier start may have had more files. Readers of them are not disturbed.
-            for index in 0..log::MAX_FILES {
-                remove(&log::path(&directory, name, index))?;
-            }
             let make = |index| File::create_new(log::path(&directory, name, index));
             let files = (1..log.files).map(make).collect::<io::Result<_>>()?;
             let pipe = io::pipe()?;
@@ -282,12 +293,10 @@ impl Machines {
     /// Bytes of the outputs and the result of a machine. The result counts twice, because the
     /// database has it too.
     pub(super) fn outputs(&self, id: &str) -> u64 {
-        let directory = self.directory.join(id);
         let length = |path| fs::metadata(path).map_or(0, |file| file.len());
-        let files = (0..log::MAX_FILES)
-            .flat_map(|index| OUTPUTS.map(|name| log::path(&directory, name, index)));
-        let outputs = files.map(length).fold(0, u64::saturating_add);
-        outputs.saturating_add(length(directory.join(RESULT)).saturating_mul(2))
+        let outputs = self.output_files(id).map(length);
+        let outputs = outputs.fold(0, u64::saturating_add);
+        outputs.saturating_add(length(self.file(id, RESULT)).saturating_mul(2))
     }
 
     /// The violation of its jail that ended a machine's process, if one did. `reported` is the

@@ -209,6 +209,8 @@ impl Machines {
         let turn = self
             .scheduler
             .queue(&machine.tenant, quota, need(&machine.spec))?;
+        // A client that has started the machine must not read what it printed before.
+        self.remove_outputs(&machine.id)?;
         let (cancel, cancelled) = oneshot::channel();
         let task = Task {
             process: None,
