@@ -159,7 +159,7 @@ impl Daemon {
         fs::write(&file, configuration)?;
         let options = ["--config", &path_text(&file)].map(str::to_owned).to_vec();
         let child = spawn(directory.path(), &options, &[], network.clone())?;
-        let daemon = Self {
+        let mut daemon = Self {
             disk: None,
             directory,
             options,
@@ -171,12 +171,18 @@ impl Daemon {
         Ok(daemon)
     }
 
-    fn await_ready(&self) -> Result<()> {
-        let ready = || {
+    fn await_ready(&mut self) -> Result<()> {
+        let mut is_ready = false;
+        // A daemon that has refused its configuration never becomes ready.
+        let _ = until(|| {
             let answer = self.request("GET", "/readyz", b"");
-            answer.is_ok_and(|answer| answer.status == 200)
-        };
-        until(ready).map_err(|_| format!("the daemon is not ready: {}", self.log()).into())
+            is_ready = answer.is_ok_and(|answer| answer.status == 200);
+            is_ready || matches!(self.child.try_wait(), Ok(Some(_)))
+        });
+        match is_ready {
+            true => Ok(()),
+            false => Err(format!("the daemon is not ready: {}", self.log()).into()),
+        }
     }
 
     /// Returns the daemon's standard error.
