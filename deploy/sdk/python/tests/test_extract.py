@@ -43,13 +43,14 @@ class Handler(BaseHTTPRequestHandler):
     def _send(self) -> None:
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
+        # Without this, the client may send its next request on a connection that is being closed.
+        self.send_header("Connection", "close")
         self.end_headers()
         for place in range(0, len(self.server.body), 1000):
             piece = self.server.body[place : place + 1000]
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         if self.server.is_complete:
             self.wfile.write(b"0\r\n\r\n")
-        self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
         """Write nothing."""
