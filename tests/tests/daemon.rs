@@ -131,6 +131,7 @@ const TESTS: &[(&str, Test)] = &[
     ("snapshots that are refused", snapshots::refusals),
     ("snapshots: quota", snapshots::quota),
     ("snapshots that are continued", snapshots::continued),
+    ("snapshots: late translations", snapshots::late_translations),
     ("snapshots: commands", snapshots::commands),
     ("snapshots: no answer", snapshot_faults::unanswered),
     ("snapshots: full disk", snapshot_faults::full_disk),

@@ -473,3 +473,36 @@ pub fn commands() -> Result<()> {
     let removed = ask(&["snapshot", "rm", "warm"], "", 0)?;
     check("rm", removed == "warm\n", &removed)
 }
+
+/// Runs get their outcome also if they end while the daemon sends them a translation.
+pub fn late_translations() -> Result<()> {
+    const RUNS: usize = 100;
+    // A translation of busybox takes longer: a run asks for it, and gets an answer a second later.
+    let daemon = Daemon::start("pool = 2\ntranslation_timeout_s = 1")?;
+    push(&daemon)?;
+    let mut spec = script("reading", "echo ready; read line; echo $line");
+    spec["interactive"] = true.into();
+    let reading = machine(&daemon, &spec)?;
+    until(|| log(&daemon, &reading).is_ok_and(|log| log == "ready\n"))?;
+    made(&daemon, &reading, "warm")?;
+    let work = |worker: usize| -> std::result::Result<(), String> {
+        for number in 0..RUNS {
+            let text = format!("{worker} {number}");
+            let request = json!({ "snapshot": "warm", "stdin": format!("{text}
+") });
+            let outcome = run(&daemon, &request);
+            let outcome = outcome.map_err(|error| format!("{error:?}, {}", daemon.log()))?;
+            if outcome["stdout"]["text"] != format!("{text}\n") || outcome["exit_code"] != 0 {
+                return Err(outcome.to_string());
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|worker| scope.spawn(move || work(worker)))
+            .collect();
+        let mut ended = workers.into_iter().map(|worker| worker.join());
+        ended.try_for_each(|done| Ok(done.map_err(|_| "a panic")??))
+    })
+}

@@ -267,7 +267,11 @@ impl Order {
                     let message = serde_json::to_vec(&ImageAnswer(name))?;
                     let image: Option<File> = image;
                     let image = image.as_ref().map(AsFd::as_fd);
-                    vmm.send(&message, image.as_slice()).await?;
+                    match vmm.send(&message, image.as_slice()).await {
+                        // Its program has ended; what it sent before is still to be received.
+                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                        sent => sent?,
+                    }
                 }
                 message = vmm.receive() => match understood(&message?.0)? {
                     FromVmm::Ended(result) => return Ok(*result),

@@ -2,6 +2,7 @@
 
 use rustix::cmsg_space;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -48,13 +49,24 @@ impl Channel {
     /// Sends a message and duplicates of descriptors.
     ///
     /// # Errors
-    /// The message is longer than [`MAX_MESSAGE`], or has more than [`MAX_DESCRIPTORS`]
-    /// descriptors; or any I/O error of the host.
+    /// [`io::ErrorKind::BrokenPipe`]: the other end is closed. The message is longer than
+    /// [`MAX_MESSAGE`], or has more than [`MAX_DESCRIPTORS`] descriptors; or any I/O error of the
+    /// host.
     pub fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         if message.is_empty() || message.len() > MAX_MESSAGE || descriptors.len() > MAX_DESCRIPTORS
         {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        match self.send_whole(message, descriptors) {
+            // The other end was closed while it had messages that it had not read.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            sent => sent,
+        }
+    }
+
+    fn send_whole(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         if descriptors.is_empty() {
             // This is one message too. Every confined thread may make this call.
             rustix::io::write(&self.0, message)?;
@@ -83,7 +95,13 @@ impl Channel {
         let mut space = vec![MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut pieces = [IoSliceMut::new(buffer)];
-        let received = recvmsg(&self.0, &mut pieces, &mut control, RecvFlags::empty())?;
+        let mut receive = || recvmsg(&self.0, &mut pieces, &mut control, RecvFlags::empty());
+        let received = match receive() {
+            // The other end was closed while it had messages that it had not read. The kernel says
+            // so once, before it delivers what that end has sent.
+            Err(Errno::CONNRESET) => receive(),
+            received => received,
+        }?;
         let mut descriptors = Vec::new();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = part {
@@ -144,6 +162,28 @@ mod tests {
         assert_eq!(there.receive().unwrap().0.len(), MAX_MESSAGE);
         drop(here);
         assert!(there.receive().unwrap().0.is_empty(), "closed");
+    }
+
+    #[test]
+    fn an_end_that_closes_early_is_heard() {
+        let (here, there) = Channel::pair().unwrap();
+        here.send(b"not read", &[]).unwrap();
+        there.send(b"last", &[here.as_fd()]).unwrap();
+        drop(there);
+        let (message, descriptors) = here.receive().unwrap();
+        assert_eq!((message.as_slice(), descriptors.len()), (&b"last"[..], 1));
+        assert!(here.receive().unwrap().0.is_empty(), "closed");
+
+        for descriptors in [&[][..], &[std::io::stdin().as_fd()]] {
+            let (here, there) = Channel::pair().unwrap();
+            here.send(b"not read", &[]).unwrap();
+            drop(there);
+            // The kernel reports the first differently.
+            for _ in 0..2 {
+                let error = here.send(b"late", descriptors).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+            }
+        }
     }
 
     #[test]
