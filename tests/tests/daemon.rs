@@ -91,6 +91,7 @@ const TESTS: &[(&str, Test)] = &[
     ("limits demanded", commands::limits_demanded),
     ("many connections", faults::many_connections),
     ("slow clients", faults::slow_clients),
+    ("half requests", faults::half_requests),
     ("half uploads", faults::half_uploads),
     ("logs that rotate", logs::rotation),
     ("logs with times", logs::times),

@@ -98,6 +98,25 @@ fn drip(mut stream: UnixStream, cut: &AtomicBool) {
     }
 }
 
+/// A JSON body that stops coming is refused, and its connection does not stay busy.
+pub fn half_requests() -> Result<()> {
+    let daemon = Daemon::start("pool = 1\nidle_timeout_s = 1")?;
+    for path in ["/v1/runs", "/v1/machines"] {
+        let mut stream = daemon.connect()?;
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        )?;
+        stream.write_all(b"Content-Length: 100\r\n\r\n{\"program\":")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let is_right =
+            answer.starts_with("HTTP/1.1 400") && answer.contains("no byte came for 1 s");
+        check(path, is_right, &answer)?;
+    }
+    Ok(())
+}
+
 /// Uploads that end early leave nothing behind.
 pub fn half_uploads() -> Result<()> {
     let daemon = Daemon::start("pool = 1")?;

@@ -39,7 +39,7 @@ pub struct Config {
     pub uids: u32,
     /// Longest upload, bytes.
     pub max_upload: u64,
-    /// Most seconds that an upload's body may take without a byte.
+    /// Most seconds that the body of a request may take without a byte.
     pub idle_timeout_s: u64,
     /// Most bytes of a tar file that `hartline cp` copies.
     pub copy_max_size: u64,

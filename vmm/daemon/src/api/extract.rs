@@ -6,20 +6,53 @@ use crate::connections::Room;
 use crate::problem::Problem;
 use crate::server::Peer;
 use crate::store::{DEFAULT_TENANT, Scope, Spec};
-use axum::extract::{FromRequest, FromRequestParts};
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt, stream};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Header with the tenant that an administrator acts for.
 const TENANT: &str = "hartline-tenant";
 
-/// A JSON body, or a problem that describes its fault.
-#[derive(Debug, FromRequest)]
-#[from_request(via(axum::Json), rejection(Problem))]
+/// A JSON body, or a problem that describes its fault. A body that stops coming is a fault too.
+#[derive(Debug)]
 pub struct Json<T>(pub T);
+
+impl<T: serde::de::DeserializeOwned> FromRequest<Arc<Daemon>> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, daemon: &Arc<Daemon>) -> Result<Self, Self::Rejection> {
+        let patience = Duration::from_secs(daemon.config().idle_timeout_s);
+        let request = request.map(|body| Body::from_stream(patient(body, patience)));
+        Self::read(request).await
+    }
+}
+
+impl<T: serde::de::DeserializeOwned> Json<T> {
+    /// Reads the body of a request, however long that takes.
+    ///
+    /// # Errors
+    /// The fault of the body.
+    pub async fn read(request: Request) -> Result<Self, Problem> {
+        let axum::Json(value) = axum::Json::from_request(request, &()).await?;
+        Ok(Self(value))
+    }
+}
+
+/// The pieces of a body. If none comes for `patience`, the last item is an error.
+fn patient(body: Body, patience: Duration) -> impl Stream<Item = Result<Bytes, axum::Error>> {
+    let pieces = body.into_data_stream();
+    stream::try_unfold(pieces, move |mut pieces| async move {
+        let piece = tokio::time::timeout(patience, pieces.next()).await;
+        let late = |_| axum::Error::new(format!("no byte came for {} s", patience.as_secs()));
+        let piece = piece.map_err(late)?.transpose()?;
+        Ok(piece.map(|piece| (piece, pieces)))
+    })
+}
 
 impl<T: serde::Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {

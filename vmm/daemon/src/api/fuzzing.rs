@@ -10,7 +10,7 @@ use super::{attach, files, logs, machines, programs, runs, tenants, volumes};
 use crate::problem::Problem;
 use crate::store::{Quota, Spec};
 use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequestParts, Request};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
@@ -54,7 +54,7 @@ fn body<T: DeserializeOwned>(text: &[u8]) -> Option<Result<T, Problem>> {
     let request = Request::builder().header(CONTENT_TYPE, "application/json");
     let request = request.body(Body::from(text.to_vec())).ok()?;
     // The whole body is there, so nothing has to be awaited.
-    let read = Json::<T>::from_request(request, &()).now_or_never()?;
+    let read = Json::<T>::read(request).now_or_never()?;
     Some(read.map(|Json(value)| value))
 }
 
