@@ -9,10 +9,11 @@ FUZZ_SECONDS ?= 60
 STRESS_SECONDS ?= 600
 LONG_SECONDS ?= 600
 BUSY_SECONDS ?= 3600
+SOAK_SECONDS ?= 1800
 SEEDS ?= 100
 MODELS := cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/models
 
-.PHONY: help setup test-setup update-lock build build-bench run test test-long test-packages test-suites test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-jit bench-service deb test-deb fmt lint doc clean
+.PHONY: help setup test-setup update-lock build build-bench run test test-long test-packages test-suites test-emulated models stress stress-busy soak chaos fuzz bench-programs bench bench-io bench-jit bench-service deb test-deb fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -65,6 +66,10 @@ stress: setup ## Stress the handshakes for STRESS_SECONDS (600)
 
 stress-busy: build test-setup ## Run eight VMs at once for BUSY_SECONDS (3600), with 1, 2 and 4 vCPUs in turn
 	HARTLINE_BUSY_SECONDS=$(BUSY_SECONDS) HARTLINE_TEST_CPUS=1,2,4 cargo test --release --locked -p hartline-tests --test busy
+
+soak: build test-setup ## Kill the daemon and VMMs and fill the disk, while clients work, for SOAK_SECONDS (1800) (as root)
+	HARTLINE=$(abspath $(RELEASE))/hartline HARTLINE_SOAK_SECONDS=$(SOAK_SECONDS) \
+		cargo test --release --locked -p hartline-tests --test soak
 
 chaos: build test-setup ## Run pipelines and rows of suites with HARTLINE_CHAOS, SEEDS (100) of them (SEED=…: from there, WHAT=…: these kinds)
 	HARTLINE_CHAOS_SEEDS=$(SEEDS) $(if $(SEED),HARTLINE_CHAOS_SEED=$(SEED)) $(if $(WHAT),HARTLINE_CHAOS_WHAT=$(WHAT)) \

@@ -1,10 +1,11 @@
 //! A daemon for one test, and requests to it.
 
+mod client;
+
 use crate::tree::Scratch;
 use crate::{Result, hartline, process};
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -13,6 +14,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+pub use client::{Answer, Client};
 
 /// The longest wait for an event, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -65,48 +68,6 @@ pub struct Daemon {
     environment: Vec<(String, String)>,
     network: Option<Arc<File>>,
     child: Child,
-}
-
-/// An answer.
-#[derive(Debug, Clone)]
-pub struct Answer {
-    /// The HTTP status.
-    pub status: u16,
-    /// The headers as received.
-    pub head: String,
-    /// The body.
-    pub body: Vec<u8>,
-}
-
-impl Answer {
-    /// Returns the body as JSON; null if it is not JSON.
-    pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_default()
-    }
-
-    /// Returns a field of the body as text.
-    pub fn text(&self, field: &str) -> String {
-        match &self.json()[field] {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        }
-    }
-
-    /// Returns the answer if it has this status.
-    ///
-    /// # Errors
-    /// The answer has another status.
-    pub fn expect(self, status: u16) -> Result<Self> {
-        match self.status == status {
-            true => Ok(self),
-            false => Err(format!(
-                "{status} expected, not {}: {}",
-                self.status,
-                String::from_utf8_lossy(&self.body)
-            )
-            .into()),
-        }
-    }
 }
 
 impl Daemon {
@@ -295,14 +256,17 @@ impl Daemon {
         self.directory.path().join("socket")
     }
 
+    /// Returns a client, which can be used while the daemon is killed and restarted.
+    pub fn client(&self) -> Client {
+        Client::new(self.socket())
+    }
+
     /// Connects to the socket.
     ///
     /// # Errors
     /// The daemon does not listen.
     pub fn connect(&self) -> Result<UnixStream> {
-        let stream = UnixStream::connect(self.socket())?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(stream)
+        self.client().connect()
     }
 
     /// Sends bytes unchanged and reads the answer to the end of the connection.
@@ -310,12 +274,7 @@ impl Daemon {
     /// # Errors
     /// There is no answer.
     pub fn raw(&self, request: &[u8]) -> Result<Answer> {
-        let mut stream = self.connect()?;
-        // The daemon may answer, and close, before it has read the whole request.
-        let _ = stream.write_all(request);
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes)?;
-        let answer = parse(&bytes)?;
+        let answer = self.client().raw(request)?;
         if answer.status == 500 {
             eprintln!("the daemon failed: {}", self.log());
         }
@@ -333,15 +292,7 @@ impl Daemon {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Result<Answer> {
-        let mut request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\n",
-            body.len()
-        );
-        for (name, value) in headers {
-            request += &format!("{name}: {value}\r\n");
-        }
-        let request = [request.as_bytes(), b"\r\n", body].concat();
-        self.raw(&request)
+        self.raw(&client::request(method, path, headers, body))
     }
 
     /// Sends a request as root, with JSON if it has a body.
@@ -349,8 +300,7 @@ impl Daemon {
     /// # Errors
     /// As [`raw`](Self::raw).
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
-        let headers = [("Content-Type", "application/json")];
-        self.request_with(method, path, &headers, body)
+        self.request_with(method, path, &[client::JSON], body)
     }
 
     /// Uploads a program and waits until it is prepared. Result: the program.
@@ -514,40 +464,4 @@ pub fn until(mut condition: impl FnMut() -> bool) -> Result<()> {
         thread::sleep(Duration::from_millis(20));
     }
     Ok(())
-}
-
-fn parse(bytes: &[u8]) -> Result<Answer> {
-    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
-    let end = end.ok_or_else(|| format!("no answer: {}", String::from_utf8_lossy(bytes)))?;
-    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    let status = head
-        .split(' ')
-        .nth(1)
-        .and_then(|status| status.parse().ok());
-    let body = &bytes[end + 4..];
-    let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
-    Ok(Answer {
-        status: status.ok_or("no status")?,
-        body: match is_chunked {
-            true => unchunk(body),
-            false => body.to_vec(),
-        },
-        head,
-    })
-}
-
-/// Returns the contents of a chunked body, as far as it was received.
-fn unchunk(mut bytes: &[u8]) -> Vec<u8> {
-    let mut contents = Vec::new();
-    while let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") {
-        let length = String::from_utf8_lossy(&bytes[..end]);
-        let length = usize::from_str_radix(length.trim(), 16).unwrap_or(0);
-        let chunk = &bytes[end + 2..];
-        if length == 0 || chunk.len() < length + 2 {
-            break;
-        }
-        contents.extend_from_slice(&chunk[..length]);
-        bytes = &chunk[length + 2..];
-    }
-    contents
 }

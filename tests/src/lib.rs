@@ -21,6 +21,7 @@ pub mod reference;
 pub mod screen;
 pub mod sequence;
 pub mod suite;
+pub mod tar;
 pub mod tree;
 
 /// Result of a step of a test.

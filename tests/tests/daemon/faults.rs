@@ -2,7 +2,7 @@
 
 use super::{await_state, check, machine, push, start, state, tar};
 use hartline_tests::Result;
-use hartline_tests::daemon::{Answer, Daemon, until};
+use hartline_tests::daemon::{Answer, Client, Daemon, until};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -353,19 +353,19 @@ pub fn killed_under_load() -> Result<()> {
     const CLIENTS: usize = 3;
     const KILLS: usize = 4;
     let (mut daemon, program) = start()?;
-    let socket = daemon.socket();
+    let requests = daemon.client();
     let told: Mutex<BTreeMap<String, String>> = Mutex::default();
     let over = AtomicBool::new(false);
     let (told_to, is_over, program_id) = (&told, &over, &program);
     let restarted = thread::scope(|scope| {
         for client in 0..CLIENTS {
-            let socket = &socket;
+            let requests = &requests;
             scope.spawn(move || {
                 let mut number = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     let key = format!("{client}-{number}");
                     // Retry with the same key until there is an answer.
-                    match ask_for_machine(socket, &key, program_id) {
+                    match ask_for_machine(requests, &key, program_id) {
                         Some(id) => {
                             let mut told = told_to.lock().unwrap_or_else(|e| e.into_inner());
                             told.insert(key, id);
@@ -427,21 +427,12 @@ pub fn killed_under_load() -> Result<()> {
 }
 
 /// Makes and starts a machine. Result: its id, if there was an answer.
-fn ask_for_machine(socket: &std::path::Path, key: &str, program: &str) -> Option<String> {
+fn ask_for_machine(client: &Client, key: &str, program: &str) -> Option<String> {
     let body = json!({ "program": program, "args": ["exit"], "start": true }).to_string();
-    let request = format!(
-        "POST /v1/machines HTTP/1.1\r\nHost: x\r\nConnection: close\r\nIdempotency-Key: {key}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut stream = UnixStream::connect(socket).ok()?;
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    let is_made = head.starts_with("HTTP/1.1 201") || head.starts_with("HTTP/1.1 200");
-    let machine: Value = serde_json::from_str(body).ok()?;
-    is_made.then(|| machine["id"].as_str().map(str::to_owned))?
+    let answer = client.request("POST", "/v1/machines", Some(key), body.as_bytes());
+    let answer = answer.ok()?;
+    let is_made = matches!(answer.status, 200 | 201);
+    is_made.then(|| answer.json()["id"].as_str().map(str::to_owned))?
 }
 
 /// A VMM that is killed from outside is reported as a failure, and the machine can run again.

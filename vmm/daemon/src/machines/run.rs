@@ -156,9 +156,13 @@ impl Machines {
         process.process().signal(Signal::Kill)?;
         process.ended().await;
         let violation = self.violation(id, process.process(), reported_by(error));
+        let has_died = error.kind() == io::ErrorKind::UnexpectedEof;
         match self.store.machine(id)? {
             Some(now) if now.killed => self.end_killed(now, kept),
-            Some(now) if violation.is_some() => self.fail(now, why_it_died(false, violation), kept),
+            Some(now) if has_died || violation.is_some() => {
+                let out_of_memory = process.process().is_out_of_memory();
+                self.fail(now, why_it_died(out_of_memory, violation), kept)
+            }
             Some(now) => self.fail(now, format!("the VMM did not start: {error}"), kept),
             None => Ok(()),
         }
