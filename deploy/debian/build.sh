@@ -25,6 +25,12 @@ mkdir -p "$bin/completions"
 "$bin/hartline" completions bash >"$bin/completions/hartline.bash"
 "$bin/hartline" completions zsh >"$bin/completions/_hartline"
 "$bin/hartline" completions fish >"$bin/completions/hartline.fish"
+rm -rf "$bin/man"
+"$bin/hartline" man "$bin/man/man1"
+"$bin/hartlined" man "$bin/man/man8"
+mkdir "$bin/man/man5"
+mv "$bin/man/man8"/*.5 "$bin/man/man5/"
+gzip -9n "$bin"/man/man?/*
 cd "$root"
 cargo deb --quiet --locked --no-build --strip --fast --target x86_64-unknown-linux-gnu -p hartline \
     --output "$out/"

@@ -53,7 +53,9 @@ install /package.deb
 # Where systemd runs, the package does this itself.
 inside systemd-tmpfiles --create hartline.conf
 there /usr/bin/hartline /usr/sbin/hartlined $config $enabled /var/lib/hartline /run/hartline \
-    /usr/share/bash-completion/completions/hartline /usr/share/doc/hartline/copyright
+    /usr/share/bash-completion/completions/hartline /usr/share/doc/hartline/copyright \
+    /usr/share/man/man1/hartline-run.1.gz /usr/share/man/man5/hartlined.toml.5.gz \
+    /usr/share/man/man8/hartlined.8.gz
 [ "$(stat -c %a "$chroot/var/lib/hartline")" = 700 ] || fail "others may look at the data"
 inside getent passwd hartline >/dev/null || fail "there is no user hartline"
 inside getent passwd hartline-service >/dev/null || fail "there is no user hartline-service"

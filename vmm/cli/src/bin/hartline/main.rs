@@ -14,6 +14,7 @@ mod build;
 mod disasm;
 mod doctor;
 mod inspect;
+mod man;
 mod meter;
 mod perf_data;
 mod place;
@@ -60,6 +61,8 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages of all commands
+    Man(man::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
             #[cfg(feature = "client")]
             Command::Remote(command) => remote::main(command),
             Command::Completions { shell } => completions(*shell),
+            Command::Man(arguments) => man::main(arguments, Arguments::command()),
         },
         Err(error) => usage(&error),
     };

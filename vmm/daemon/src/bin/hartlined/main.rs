@@ -11,10 +11,11 @@
 )]
 
 mod escape;
+mod man;
 mod service;
 
 use anyhow::{Context, ensure};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use hartline_daemon::backup;
 use hartline_daemon::config::Config;
 use hartline_daemon::jailed;
@@ -73,6 +74,11 @@ enum Command {
         /// The file
         file: PathBuf,
     },
+    /// Write the manual pages of the daemon and of its configuration file
+    Man {
+        /// Directory for the pages
+        directory: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -94,7 +100,7 @@ fn main() -> ExitCode {
         _ => {
             let arguments = Arguments::parse();
             match &arguments.command {
-                Some(command) => keep(&arguments, command),
+                Some(command) => work(&arguments, command).map(|()| 0),
                 None => {
                     service::start_log();
                     spawn(arguments)
@@ -120,21 +126,40 @@ fn spawn(arguments: Arguments) -> anyhow::Result<u8> {
     Ok(spawner::run(settings, configuration, Box::new(reload))?)
 }
 
-/// Makes or restores a backup.
-fn keep(arguments: &Arguments, command: &Command) -> anyhow::Result<u8> {
+/// Does other work than serving requests.
+fn work(arguments: &Arguments, command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::Backup { file } => {
+            let settings = of_root(arguments)?;
+            let summary = backup::write(&settings.data_dir, settings.service(), file)?;
+            tell(&summary, "saved to", file);
+        }
+        Command::Restore { file } => {
+            let settings = of_root(arguments)?;
+            tell(
+                &backup::restore(file, &settings.data_dir)?,
+                "restored from",
+                file,
+            );
+        }
+        Command::Man { directory } => {
+            let written = man::write(directory, Arguments::command());
+            written.with_context(|| directory.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// The settings for a backup.
+fn of_root(arguments: &Arguments) -> anyhow::Result<Settings> {
     ensure!(
         rustix::process::geteuid().is_root(),
         "backups are made and restored by root: they have files of several users"
     );
-    let (settings, _) = configured(arguments)?;
-    let data = &settings.data_dir;
-    let (verb, file, summary) = match command {
-        Command::Backup { file } => {
-            let summary = backup::write(data, settings.service(), file)?;
-            ("saved to", file, summary)
-        }
-        Command::Restore { file } => ("restored from", file, backup::restore(file, data)?),
-    };
+    Ok(configured(arguments)?.0)
+}
+
+fn tell(summary: &backup::Summary, verb: &str, file: &Path) {
     println!(
         "{} programs, {} machines and runs, {} volumes {verb} {}",
         summary.programs,
@@ -142,7 +167,6 @@ fn keep(arguments: &Arguments, command: &Command) -> anyhow::Result<u8> {
         summary.volumes,
         file.display()
     );
-    Ok(0)
 }
 
 /// Makes a snapshot of the database, as the user of the service.
