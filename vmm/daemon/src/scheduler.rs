@@ -201,6 +201,12 @@ impl Scheduler {
         self.lock().draining = true;
     }
 
+    /// Whether all new starts are refused.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.lock().draining
+    }
+
     /// The resources of the host for machines.
     #[must_use]
     pub fn capacity(&self) -> Resources {

@@ -178,7 +178,7 @@ impl Machines {
             self.queue(machine.clone(), Kept::new(ports))
         });
         if let Err(error) = &admitted {
-            self.fail(machine.clone(), error.to_string(), &mut Kept::default())?;
+            self.note_failure(machine.clone(), error.to_string(), &mut Kept::default())?;
         }
         admitted
     }

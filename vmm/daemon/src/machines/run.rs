@@ -271,7 +271,22 @@ impl Machines {
         self.conclude(machine, MachineState::Exited, kept)
     }
 
+    /// Notes that a machine could not be run, or not to its end. A machine that has not begun is left
+    /// for the next daemon if this one is being stopped, because that may be the reason.
     pub(super) fn fail(
+        &self,
+        machine: Machine,
+        message: String,
+        kept: &mut Kept,
+    ) -> Result<(), MachineError> {
+        if self.scheduler.is_draining() && !machine.state.has_started() {
+            tracing::info!(machine = %machine.id, "left to the next daemon: {message}");
+            return Ok(());
+        }
+        self.note_failure(machine, message, kept)
+    }
+
+    pub(super) fn note_failure(
         &self,
         mut machine: Machine,
         message: String,
