@@ -2,17 +2,16 @@
 
 use super::store::{Machine, MachineState, now_ms};
 use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 
-/// Events that a slow reader may lag behind before it misses some.
-const BEHIND: usize = 4096;
+/// Events of its tenant that a slow reader may lag behind before it misses some.
+const BEHIND: usize = 1024;
 
 /// A machine has a new state.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct Event {
-    /// The machine's tenant.
-    #[serde(skip)]
-    pub tenant: String,
     /// Its id.
     pub machine: String,
     /// The state.
@@ -21,32 +20,83 @@ pub struct Event {
     pub time_ms: i64,
 }
 
-/// All events. Clones are the same.
-#[derive(Debug, Clone)]
-pub struct Events(broadcast::Sender<Event>);
-
-impl Default for Events {
-    fn default() -> Self {
-        Self(broadcast::Sender::new(BEHIND))
-    }
-}
+/// The events of all tenants, each with a channel of its own: the machines of one tenant make no
+/// reader of another one miss events. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Events(Arc<Mutex<HashMap<String, broadcast::Sender<Event>>>>);
 
 impl Events {
-    /// Publishes a machine's state to all subscribers.
+    /// Publishes a machine's state to the subscribers of its tenant.
     pub fn publish(&self, machine: &Machine) {
         let event = Event {
-            tenant: machine.tenant.clone(),
             machine: machine.id.clone(),
             state: machine.state,
             time_ms: now_ms(),
         };
-        // It is no error if there are no subscribers.
-        let _ = self.0.send(event);
+        let mut channels = self.lock();
+        if let Some(channel) = channels.get(&machine.tenant)
+            && channel.send(event).is_err()
+        {
+            // There is no subscriber any more.
+            channels.remove(&machine.tenant);
+        }
     }
 
-    /// Subscribes to the events from now on.
+    /// Subscribes to the events of a tenant from now on.
     #[must_use]
-    pub fn subscribe(&self) -> broadcast::Receiver<Event> {
-        self.0.subscribe()
+    pub fn subscribe(&self, tenant: &str) -> broadcast::Receiver<Event> {
+        let mut channels = self.lock();
+        let channel = channels.entry(tenant.to_owned());
+        channel
+            .or_insert_with(|| broadcast::Sender::new(BEHIND))
+            .subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, broadcast::Sender<Event>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Kind, Spec};
+    use tokio::sync::broadcast::error::TryRecvError;
+
+    fn machine(tenant: &str) -> Machine {
+        let spec: Spec = serde_json::from_value(serde_json::json!({ "program": "a" })).unwrap();
+        Machine {
+            id: format!("machine of {tenant}"),
+            name: None,
+            tenant: tenant.to_owned(),
+            kind: Kind::Machine,
+            spec,
+            state: MachineState::Running,
+            process: None,
+            address: None,
+            processors: Vec::new(),
+            stopped: false,
+            killed: false,
+            restarts: 0,
+            result: None,
+            message: String::new(),
+            created_ms: 0,
+            started_ms: None,
+            ended_ms: None,
+        }
+    }
+
+    #[test]
+    fn readers_miss_only_events_of_their_tenant() {
+        let events = Events::default();
+        let (mut first, mut second) = (events.subscribe("first"), events.subscribe("second"));
+        events.publish(&machine("second"));
+        (0..BEHIND + 7).for_each(|_| events.publish(&machine("first")));
+        assert_eq!(first.try_recv().unwrap_err(), TryRecvError::Lagged(7));
+        assert_eq!(second.try_recv().unwrap().machine, "machine of second");
+        assert_eq!(second.try_recv().unwrap_err(), TryRecvError::Empty);
+        drop((first, second));
+        events.publish(&machine("first"));
+        assert_eq!(events.lock().len(), 1, "nobody reads the first");
     }
 }

@@ -293,7 +293,7 @@ pub async fn wait_for_end(target: &Target, kind: Kind, seconds: u64) -> Result<(
         return Err(Problem::field("seconds", rule));
     }
     // Subscribes before the first check, so that no event is missed.
-    let mut events = target.daemon.events.subscribe();
+    let mut events = target.daemon.events.subscribe(&target.caller.tenant);
     let ended = async {
         while find(target, kind).is_ok_and(|machine| machine.state.is_active()) {
             // An event of this machine, or a gap in the events.

@@ -198,24 +198,19 @@ pub async fn events(
     caller: Caller,
 ) -> Result<Sse<impl Stream<Item = Result<axum::response::sse::Event, Infallible>>>, Problem> {
     caller.needs(Scope::Read)?;
-    let start = (daemon.events.subscribe(), caller.tenant);
-    let events = stream::unfold(start, async |(mut receiver, tenant)| {
-        loop {
-            let event = axum::response::sse::Event::default();
-            let event = match receiver.recv().await {
-                Ok(happened) if happened.tenant == tenant => {
-                    // An event always serializes to JSON.
-                    event
-                        .event("machine")
-                        .json_data(happened)
-                        .unwrap_or_default()
-                }
-                Ok(_) => continue,
-                Err(RecvError::Lagged(count)) => event.event("missed").data(count.to_string()),
-                Err(RecvError::Closed) => return None,
-            };
-            return Some((Ok(event), (receiver, tenant)));
-        }
+    let start = daemon.events.subscribe(&caller.tenant);
+    let events = stream::unfold(start, async |mut receiver| {
+        let event = axum::response::sse::Event::default();
+        let event = match receiver.recv().await {
+            // An event always serializes to JSON.
+            Ok(happened) => event
+                .event("machine")
+                .json_data(happened)
+                .unwrap_or_default(),
+            Err(RecvError::Lagged(count)) => event.event("missed").data(count.to_string()),
+            Err(RecvError::Closed) => return None,
+        };
+        Some((Ok(event), receiver))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }

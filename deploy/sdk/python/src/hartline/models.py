@@ -355,8 +355,8 @@ class Missed:
     """Events were lost. The states of machines may be other ones than the events tell."""
 
     count: int | None
-    """Number of events that the daemon dropped because the client read too slowly. Events of other
-    tenants count too. ``None``: the connection was lost, and nothing tells how many events were."""
+    """Number of events that the daemon dropped because the client read too slowly. ``None``: the
+    connection was lost, and nothing tells how many events were."""
 
 
 @dataclass(frozen=True, slots=True)
