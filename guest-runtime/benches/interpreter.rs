@@ -126,7 +126,7 @@ fn run(interpreter: &mut Interpreter, code: &[u32], memory: &mut [u64]) -> Hart 
         match unsafe { interpreter.run(&hart, u64::MAX) } {
             Step::Trap(Trap::Breakpoint) => return hart,
             Step::Trap(trap) => panic!("{trap:?}"),
-            Step::Next | Step::Jump(_) => {}
+            Step::Next | Step::Jump(_) | Step::Fence => {}
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The vCPUs of the VM: the lock of the library OS, the page table of each vCPU, and how the lock's
 //! holder changes the page tables of other vCPUs.
 //!
-//! Translated code runs on all vCPUs at the same time. A vCPU that enters the library OS (system
-//! call, safepoint, fault, dispatch miss, interpreter) takes the lock. The kernel's fields then
+//! Translated code and the interpreter run on all vCPUs at the same time. A vCPU that enters the
+//! library OS (system call, safepoint, fault, dispatch miss) takes the lock. The kernel's fields then
 //! belong to its own task ([`Kernel::adopt_cpu`](crate::kernel::Kernel)).
 //!
 //! The holder of the lock may ask another vCPU to load a page table, which also flushes its TLB,
@@ -18,21 +18,18 @@ use core::arch::asm;
 use core::hint::spin_loop;
 use core::mem::offset_of;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use hartline_abi::hart::{Hart, Kick};
 use hartline_abi::limits::MAX_CPUS;
 
 /// Number of spins, each 40 to 150 cycles, before the vCPU yields to the host, because the awaited
-/// vCPU may not be running. That is several times an exit, and several times the period for which
-/// the interpreter keeps the lock.
+/// vCPU may not be running. That is several times an exit.
 const PATIENCE: u32 = 16_000;
 
 /// There is more than one vCPU.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 /// Number of the vCPU that holds the lock, plus 1; 0: none.
 static OWNER: AtomicUsize = AtomicUsize::new(0);
-/// Number of vCPUs that wait for the lock.
-static WAITING: AtomicU32 = AtomicU32::new(0);
 /// Guest-physical address of the top-level boot page table.
 static BOOT_TABLE: AtomicU64 = AtomicU64::new(0);
 
@@ -125,12 +122,6 @@ pub(crate) fn is_owner() -> bool {
     !several() || OWNER.load(Ordering::Relaxed) == this() + 1
 }
 
-/// Whether other vCPUs wait for the lock.
-#[inline]
-pub(crate) fn is_wanted() -> bool {
-    WAITING.load(Ordering::Relaxed) != 0
-}
-
 /// Takes the lock, if there is more than one vCPU. While this vCPU waits, it serves the requests of
 /// the holder.
 #[inline]
@@ -145,7 +136,6 @@ fn lock_among_several() {
     if try_lock(this) {
         return;
     }
-    WAITING.fetch_add(1, Ordering::SeqCst);
     let mut patience = Patience::default();
     loop {
         serve(this);
@@ -154,7 +144,6 @@ fn lock_among_several() {
         }
         patience.wait();
     }
-    WAITING.fetch_sub(1, Ordering::SeqCst);
 }
 
 fn try_lock(this: usize) -> bool {
@@ -170,17 +159,6 @@ fn try_lock(this: usize) -> bool {
 /// This vCPU holds the lock, and has no reference to the kernel.
 pub(crate) unsafe fn unlock() {
     OWNER.store(0, Ordering::SeqCst);
-}
-
-/// Waits a moment after [`unlock`], so that a waiting vCPU can take the lock.
-pub(crate) fn give_way() {
-    const ROUNDS: u32 = 2000;
-    for _ in 0..ROUNDS {
-        if OWNER.load(Ordering::Relaxed) != 0 || !is_wanted() {
-            return;
-        }
-        spin_loop();
-    }
 }
 
 /// Waits for another vCPU, which the host may not be running.

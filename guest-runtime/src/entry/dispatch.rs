@@ -13,8 +13,8 @@ use crate::entry::guard::KernelGuard;
 use crate::entry::profile::{self, Frame};
 use crate::entry::thunks;
 use crate::exec::interp::Step;
+use crate::exec::interp::stretch::{Calls, CpuInterpreter, Pause};
 use crate::kernel::{Control, Kernel};
-use core::ptr::addr_of_mut;
 use hartline_abi::port;
 use hartline_abi::profile::Location;
 use hartline_isa::{JumpKind, Trap};
@@ -115,24 +115,20 @@ unsafe fn enter(kernel: KernelGuard, host: u64) -> KernelGuard {
 
 /// Interprets from `Hart::pc`. With `nested` a host caller waits for the return to `ra`.
 fn interpret(mut kernel: KernelGuard, nested: bool) -> (Left, KernelGuard) {
-    // Number of calls in interpreted code that have not returned.
-    let mut depth = 0u64;
-    kernel.begin_slice();
+    let mut calls = Calls { depth: 0, nested };
     kernel.count_interpreted();
     loop {
-        if kernel.has_interpreted_enough() {
-            kernel = give_way(kernel);
-        }
-        let kind = match run_instructions(&mut kernel) {
-            Step::Trap(trap) => {
+        let pause;
+        (pause, kernel) = interpret_unlocked(kernel, &mut calls);
+        let kind = match pause {
+            Pause::Trap(trap) => {
                 let control = kernel.trap(trap);
                 finish(&mut kernel, control);
-                // Other vCPUs get the lock after a system call, as without the interpreter.
-                kernel.end_slice();
                 continue;
             }
-            Step::Next => None,
-            Step::Jump(kind) => Some(kind),
+            Pause::Fence => None,
+            Pause::Returned => return (Left::Returned, kernel),
+            Pause::Arrived(kind) => kind,
         };
         if kernel.is_kick_due(false) {
             // SAFETY: no frame is needed.
@@ -140,27 +136,21 @@ fn interpret(mut kernel: KernelGuard, nested: bool) -> (Left, KernelGuard) {
             let control = kernel.serve_kick();
             finish(&mut kernel, control);
         }
-        let Some(kind) = kind else { continue };
-        let hart = kernel.hart();
-        let at_ra = hart.pc.get() == hart.x(RA) & !1;
-        if kind == JumpKind::Return {
-            if depth == 0 && nested && at_ra {
-                return (Left::Returned, kernel);
-            }
-            depth = depth.saturating_sub(1);
-        }
+        let is_call = kind == Some(JumpKind::Call);
         let Some(host) = kernel.translated_entry() else {
+            kernel.add_miss();
             kernel.count_interpreted();
-            depth += u64::from(kind == JumpKind::Call);
+            calls.depth += u64::from(is_call);
             continue;
         };
-        if depth == 0 && kind != JumpKind::Call {
+        if calls.depth == 0 && !is_call {
             return (Left::Tail(host), kernel);
         }
-        let expected = match kind {
-            JumpKind::Call => hart.x(RA) & !1,
-            _ => {
-                depth = depth.saturating_sub(1);
+        let hart = kernel.hart();
+        let expected = match is_call {
+            true => hart.x(RA) & !1,
+            false => {
+                calls.depth = calls.depth.saturating_sub(1);
                 u64::MAX
             }
         };
@@ -173,55 +163,23 @@ fn interpret(mut kernel: KernelGuard, nested: bool) -> (Left, KernelGuard) {
     }
 }
 
-/// Lets another vCPU take the lock.
-fn give_way(kernel: KernelGuard) -> KernelGuard {
-    kernel.release();
-    cpus::give_way();
-    // SAFETY: the guard was released, and the frames own nothing.
-    let mut kernel = unsafe { KernelGuard::enter() };
-    kernel.begin_slice();
-    kernel
-}
-
-/// Interprets until a step other than [`Step::Next`], or until a limit, after which the caller
-/// checks for kicks.
-fn run_instructions(kernel: &mut KernelGuard) -> Step {
-    /// Most stretches of straight-line code, which are short.
-    const LIMIT: u32 = 1 << 10;
-    let raw = kernel.as_ptr();
-    // SAFETY: the guard is borrowed. Only this function uses the interpreter and the hart until it
-    // returns or a fault drops its frame. It has no reference to the kernel during an instruction,
-    // whose fault makes a guard of its own.
-    unsafe {
-        for _ in 0..LIMIT {
-            if !(*raw).fetch_allowed() {
-                (*raw).fetch_fault();
-                thunks::restart();
-            }
-            let hart = (*raw).hart();
-            let end = (*raw).fetch_end();
-            let code = (*raw).interpreter.code();
-            addr_of_mut!((*raw).interpreting).write_volatile(true);
-            let (step, last) = (*raw).interpreter.run_straight(hart, end);
-            addr_of_mut!((*raw).interpreting).write_volatile(false);
-            // A `fence.i`.
-            if (*raw).interpreter.code() != code && (*raw).drop_jit() {
-                thunks::restart();
-            }
-            if step != Step::Next {
-                return step;
-            }
-            // A branch may lead to an entry of translated code: a loop header, or the next
-            // function.
-            if (*raw).translated_entry().is_some() {
-                return Step::Jump(JumpKind::Jump);
-            }
-            if hart.pc.get() <= last {
-                (*raw).count_interpreted();
-            }
-        }
+/// Interprets from `Hart::pc` without the lock, up to what needs the library OS.
+fn interpret_unlocked(mut kernel: KernelGuard, calls: &mut Calls) -> (Pause, KernelGuard) {
+    if !kernel.fetch_allowed() {
+        kernel.fetch_fault();
+        // SAFETY: the kernel is consistent, and frames own nothing.
+        unsafe { thunks::restart() };
     }
-    Step::Next
+    let limits = kernel.begin_stretch();
+    let counting = (kernel.hotness, kernel.space().images.variant);
+    let (hart, interpreter) = (kernel.hart(), kernel.interpreter_address());
+    kernel.release();
+    // SAFETY: the interpreter is this vCPU's. A fault's handler has a guard of its own, and uses the
+    // interpreter between two accesses of the instruction only.
+    let pause = unsafe { CpuInterpreter::run(interpreter, hart, &limits, counting, calls) };
+    // SAFETY: the guard was released, and the frames own nothing.
+    let kernel = unsafe { KernelGuard::enter_from_interpreter(pause == Pause::Fence) };
+    (pause, kernel)
 }
 
 /// Carries out the kernel's decision; returns if the program continues normally.
@@ -334,22 +292,16 @@ pub(crate) extern "C" fn trap() -> u64 {
 pub(crate) extern "C" fn interpret_one() {
     // SAFETY: as in `ecall`.
     let mut kernel = unsafe { KernelGuard::enter_from_translated() };
-    let raw = kernel.as_ptr();
-    let code = kernel.interpreter.code();
-    // SAFETY: as in `run_instructions`.
-    let step = unsafe {
-        let hart = (*raw).hart();
-        addr_of_mut!((*raw).interpreting).write_volatile(true);
-        let step = (*raw).interpreter.step(hart);
-        addr_of_mut!((*raw).interpreting).write_volatile(false);
-        step
-    };
-    let is_fence = kernel.interpreter.code() != code;
+    let code = kernel.space().code();
+    kernel.interpreter().set_code(code);
+    let (hart, interpreter) = (kernel.hart(), kernel.interpreter_address());
+    // SAFETY: as in `interpret_unlocked`. The guard is not used during the instruction.
+    let step = unsafe { CpuInterpreter::step(interpreter, hart) };
     let control = match step {
         Step::Trap(trap) => kernel.trap(trap),
-        _ if is_fence && kernel.drop_jit() => Control::Restart,
-        Step::Next if kernel.may_translate() => Control::Continue,
-        Step::Next | Step::Jump(_) => Control::Restart,
+        Step::Fence if kernel.fence_code() => Control::Restart,
+        Step::Next | Step::Fence if kernel.may_translate() => Control::Continue,
+        Step::Next | Step::Fence | Step::Jump(_) => Control::Restart,
     };
     finish(&mut kernel, control);
     kernel.leave();

@@ -165,15 +165,16 @@ fn registers(pushed: &Pushed, frame: &ExceptionFrame) -> [u64; 16] {
 /// hold.
 fn locked(interrupted: &Interrupted<'_>) -> Outcome {
     if cpus::is_owner() {
-        // SAFETY: the interrupted code is translated code, which has no guard, or the interpreter,
-        // which has no reference to the kernel while it accesses guest memory.
+        // SAFETY: the interrupted code is the program's, which has no guard, or one instruction that
+        // `interpret_one` executes, without a reference to the kernel.
         let mut kernel = unsafe { KernelGuard::of_owner() };
         return outcome(&mut kernel, interrupted);
     }
     cpus::lock();
-    // SAFETY: the interrupted code is translated code, which has no guard.
+    // SAFETY: the interrupted code has no guard: it is translated or interpreted without the lock.
     let mut kernel = unsafe { KernelGuard::of_owner() };
     if kernel.adopt_cpu_in_exception() {
+        kernel.interpreter().abandon();
         return Outcome::Restart;
     }
     let outcome = outcome(&mut kernel, interrupted);
@@ -186,7 +187,7 @@ fn locked(interrupted: &Interrupted<'_>) -> Outcome {
 fn outcome(kernel: &mut Kernel, interrupted: &Interrupted<'_>) -> Outcome {
     let frame = interrupted.frame;
     let translated = kernel.space().images.contains_host(frame.rip);
-    let of_program = translated || kernel.interpreting;
+    let of_program = translated || kernel.interpreter().is_executing();
     let is_page_fault = frame.vector == vector::PAGE_FAULT;
     let mut is_write = is_page_fault && frame.error_code & page_fault::WRITE != 0;
     let access = match is_write {
@@ -209,7 +210,7 @@ fn outcome(kernel: &mut Kernel, interrupted: &Interrupted<'_>) -> Outcome {
                 // The access is repeated with memory of another process.
                 Err(mm::Fault::Exhausted) if kernel.free_memory() => return Outcome::Resume,
                 Err(mm::Fault::Exhausted) => {
-                    kernel.interpreting = false;
+                    kernel.interpreter().abandon();
                     forget_shadow(kernel);
                     kernel.end_process(&End::OutOfMemory);
                     return Outcome::Restart;
@@ -267,7 +268,7 @@ fn outcome(kernel: &mut Kernel, interrupted: &Interrupted<'_>) -> Outcome {
         kernel.replay();
         return Outcome::Restart;
     }
-    kernel.interpreting = false;
+    kernel.interpreter().abandon();
     raise(kernel, fault);
     Outcome::Restart
 }

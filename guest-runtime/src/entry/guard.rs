@@ -72,6 +72,24 @@ impl KernelGuard {
         kernel
     }
 
+    /// As [`enter`](Self::enter), from the interpreter, which has executed a `fence.i` if `fenced` is
+    /// set. The fence counts also if host frames are dropped.
+    ///
+    /// # Safety
+    /// As for [`enter`](Self::enter).
+    pub unsafe fn enter_from_interpreter(fenced: bool) -> Self {
+        cpus::lock();
+        // SAFETY: the caller's contract, and the lock was taken just now.
+        let mut kernel = unsafe { Self::of_owner() };
+        let restarts = kernel.adopt_cpu();
+        let drops = fenced && kernel.fence_code();
+        if restarts || drops {
+            // SAFETY: the caller's contract.
+            unsafe { thunks::restart() };
+        }
+        kernel
+    }
+
     /// Leaves the library OS for translated code, which continues at `Hart::pc`. If the run is
     /// checked, the interpreter runs ahead.
     pub fn leave(mut self) {
@@ -80,11 +98,11 @@ impl KernelGuard {
             shadow,
             spaces,
             current,
-            interpreter,
             ..
         } = &mut *self;
         if let Some(shadow) = shadow {
-            shadow.enter(hart, interpreter.code(), &mut spaces[*current].memory);
+            let space = &mut spaces[*current];
+            shadow.enter(hart, space.code(), &mut space.memory);
         }
         self.release();
     }
@@ -102,11 +120,6 @@ impl KernelGuard {
         if wakes {
             host.ring(port::WAKE);
         }
-    }
-
-    /// The kernel while guest code is interpreted, whose faults make a guard of their own.
-    pub fn as_ptr(&mut self) -> *mut Kernel {
-        self.kernel.as_ptr()
     }
 }
 

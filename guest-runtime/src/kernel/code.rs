@@ -2,6 +2,8 @@
 //! them when memory changes.
 
 use crate::chaos::Tier;
+use crate::exec::interp::stretch::{CpuInterpreter, Limits, is_usual_mode};
+use crate::exec::jit::MOST_WORK;
 use crate::exec::translations::{self, Found, Surroundings};
 use crate::kernel::{Control, Kernel};
 use crate::mm::Label;
@@ -15,7 +17,7 @@ impl Kernel {
     /// nor the reserved modes.
     #[must_use]
     pub fn may_translate(&mut self) -> bool {
-        !self.interpret_only && !self.cpus[self.cpu].replaying && self.hart().frm.get() < 4
+        !self.interpret_only && !self.cpus[self.cpu].replaying && is_usual_mode(self.hart())
     }
 
     /// The host function for `Hart::pc`, if there is one.
@@ -65,7 +67,7 @@ impl Kernel {
     /// Drops decoded instructions and fetch permissions, because code or its permissions have
     /// changed.
     pub fn forget_decoded(&mut self) {
-        self.interpreter.flush();
+        self.space_mut().renew_code();
         self.forget_fetch();
     }
 
@@ -96,10 +98,45 @@ impl Kernel {
         self.fetch.contains(&pc) || self.look_up_fetch(pc)
     }
 
-    /// End of the memory around `Hart::pc` from which instructions may be fetched; valid after
+    /// The interpreter of this vCPU. A fault handler uses it while an instruction is executed.
+    pub(crate) fn interpreter(&mut self) -> &mut CpuInterpreter {
+        // SAFETY: interpreters are never freed, and only code on this vCPU uses this one: the caller,
+        // which has the lock, or the instruction that a fault has interrupted.
+        unsafe { &mut *self.interpreter_address() }
+    }
+
+    /// Where the interpreter of this vCPU is.
+    pub(crate) fn interpreter_address(&self) -> *mut CpuInterpreter {
+        self.cpus[self.cpu].interpreter
+    }
+
+    /// Prepares this vCPU for interpreting from `Hart::pc` without the lock, after
     /// [`fetch_allowed`](Self::fetch_allowed).
-    pub(crate) fn fetch_end(&self) -> u64 {
-        self.fetch.end
+    pub(crate) fn begin_stretch(&mut self) -> Limits {
+        /// Most instructions in a file: they take some hundred microseconds.
+        const MOST: u64 = 20_000;
+        let code = self.space().code();
+        self.interpreter().set_code(code);
+        Limits {
+            fetch: self.fetch.clone(),
+            translates: self.may_translate(),
+            is_usual_mode: is_usual_mode(self.hart()),
+            most: match self.made.is_empty() {
+                true => MOST,
+                // Its work is counted.
+                false => MOST_WORK,
+            },
+        }
+    }
+
+    /// Records that there is no translation for `Hart::pc`, to which the interpreter came.
+    #[inline]
+    pub(crate) fn add_miss(&mut self) {
+        // With chaos, each address is looked up each time.
+        if !self.chaos.is_on() {
+            let pc = self.hart().pc.get();
+            self.interpreter().add_miss(pc);
+        }
     }
 
     #[cold]

@@ -104,7 +104,7 @@ pub fn report(kernel: &mut Kernel, end: &End) -> ExitReport {
     report.syscalls = kernel.syscalls;
     report.peak_memory = kernel.memory().frames().lock().peak();
     report.interpreter_entries = kernel.interpreter_entries;
-    report.interpreted = kernel.interpreter.executed();
+    report.interpreted = kernel.interpreted();
     report.schedule = kernel.chaos.schedule();
     if let Some(shadow) = &kernel.shadow {
         (report.compared, report.not_compared) = shadow.counts();

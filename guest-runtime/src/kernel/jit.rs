@@ -12,10 +12,14 @@ impl Kernel {
     #[inline]
     pub(crate) fn jit_entry(&mut self) -> Option<u64> {
         let pc = self.hart().pc.get();
-        if !self.made.contains(&pc) || !self.jit.count(pc, self.interpreter.executed()) {
+        if !self.made.contains(&pc) {
             return None;
         }
-        self.find_jit(pc)
+        let work = self.interpreter().take_work();
+        match self.jit.count(pc, work) {
+            true => self.find_jit(pc),
+            false => None,
+        }
     }
 
     #[cold]
@@ -76,10 +80,17 @@ impl Kernel {
         is_full
     }
 
-    /// Handles `fence.i` and `riscv_flush_icache`: code that the program made may have changed.
-    pub(crate) fn fence_code(&mut self) {
-        self.forget_decoded();
-        self.drop_jit();
+    /// Handles `fence.i`: code that the program made may have changed for this hart. Result as for
+    /// [`drop_jit`](Self::drop_jit).
+    pub(crate) fn fence_code(&mut self) -> bool {
+        self.space_mut().renew_code();
+        self.drop_jit()
+    }
+
+    /// Handles `riscv_flush_icache`: as `fence.i`, for all harts.
+    pub(crate) fn flush_code(&mut self) {
+        self.stop_sharers();
+        self.fence_code();
     }
 
     /// Drops the translations of code that the program made. Returns whether there were any: then no

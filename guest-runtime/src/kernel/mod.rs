@@ -42,7 +42,6 @@ use crate::convert::low_u8;
 use crate::drivers::streams::Streams;
 use crate::exec::hotness::Counters;
 use crate::exec::images::Images;
-use crate::exec::interp::Interpreter;
 use crate::exec::jit::Jit;
 use crate::exec::shadow::Shadow;
 use crate::exec::translations::Translations;
@@ -165,15 +164,10 @@ pub struct Kernel {
     pub(crate) jit: Jit,
     /// Counters of interpreted code.
     pub hotness: Counters,
-    pub(crate) interpreter: Box<Interpreter>,
-    /// The interpreter is executing an instruction: a fault belongs to the program.
-    pub(crate) interpreting: bool,
     /// The state of each vCPU.
     pub(crate) cpus: Vec<CpuState>,
     /// The vCPU that the kernel works for: the lock's holder, or its last holder.
     pub(crate) cpu: usize,
-    /// When the interpreter started since this vCPU took the lock, ns.
-    pub(crate) arrived: u64,
     hart: &'static Hart,
     pub(crate) interpret_only: bool,
     /// Memory around the last fetch from which the interpreter may fetch.
@@ -208,11 +202,10 @@ impl Kernel {
         let mut seed = [0; 32];
         seed.copy_from_slice(&boot.seed[32..]);
         let shadow = (boot.chaos.check != 0).then(|| Box::new(Shadow::new()));
-        let interpreter: Box<Interpreter> = Box::default();
         let (mut tasks, mut processes) = (Table::default(), Table::default());
         let mut spaces = Slab::default();
         let images = Images::new(boot.variant);
-        let space = spaces.insert(Space::new(memory, images, interpreter.code()));
+        let space = spaces.insert(Space::new(memory, images));
         let process = processes.insert(FIRST, Process::new(boot, space, process));
         let current = Current {
             task: tasks.insert(FIRST, Task::new(FIRST, process)),
@@ -252,11 +245,8 @@ impl Kernel {
             translations: Translations::default(),
             jit: Jit::new(boot.ram_length),
             hotness: Counters::of(host),
-            interpreter,
-            interpreting: false,
             cpus: Vec::new(),
             cpu: 0,
-            arrived: 0,
             hart: harts[0],
             interpret_only: boot.interpret_only != 0,
             fetch: 0..0,
@@ -313,7 +303,8 @@ impl Kernel {
 
     /// The address that the interpreted instruction accesses, and whether it writes there.
     pub(crate) fn interpreted_access(&mut self) -> Option<(u64, bool)> {
-        self.interpreter.access(self.hart)
+        let hart = self.hart;
+        self.interpreter().access(hart)
     }
 
     /// Makes the interpreter execute instructions up to a fault.

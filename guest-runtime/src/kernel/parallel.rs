@@ -10,6 +10,7 @@ use crate::arch::cpus;
 use crate::arch::host::Host;
 use crate::arch::kick;
 use crate::exec::images::Images;
+use crate::exec::interp::stretch::CpuInterpreter;
 use crate::kernel::Kernel;
 use crate::kernel::current::Current;
 use crate::kernel::process::{IDLE, Process};
@@ -55,6 +56,8 @@ pub(crate) struct CpuState {
     pub(super) started: u64,
     /// The interpreter is executing from a checkpoint to the load that faulted.
     pub(super) replaying: bool,
+    /// Its interpreter, which only code on the vCPU uses.
+    pub(super) interpreter: *mut CpuInterpreter,
 }
 
 impl CpuState {
@@ -72,6 +75,7 @@ impl CpuState {
             lost: false,
             started: clock::monotonic(),
             replaying: false,
+            interpreter: CpuInterpreter::leak(),
         }
     }
 }
@@ -80,8 +84,7 @@ impl Kernel {
     /// Adds the vCPUs with their harts and idle tasks; the first vCPU runs the current task. Idle
     /// vCPUs use `memory`.
     pub(super) fn add_cpus(&mut self, harts: &[&'static Hart], memory: AddressSpace) {
-        let code = self.interpreter.code();
-        let space = Space::new(memory, Images::default(), code);
+        let space = Space::new(memory, Images::default());
         let space = self.spaces.insert(space);
         let (mut io, first) = self.io();
         let mut files = io.vfs.fork(first, IDLE);
@@ -123,15 +126,18 @@ impl Kernel {
         restarts
     }
 
-    /// As [`adopt_cpu`](Self::adopt_cpu), for an exception inside translated code. There the program's
-    /// registers are only in host registers, so host frames are dropped at once only if the task
-    /// was taken away. Otherwise the code continues up to its next safepoint, for which the hart is
-    /// kicked.
+    /// As [`adopt_cpu`](Self::adopt_cpu), for an exception in code of the program. In translated code
+    /// the program's registers are only in host registers, so host frames are dropped at once only if
+    /// the task was taken away. Otherwise the code continues up to its next safepoint, for which the
+    /// hart is kicked. The interpreter executes the instruction that was interrupted again.
     pub(crate) fn adopt_cpu_in_exception(&mut self) -> bool {
         if !cpus::several() {
             return false;
         }
-        if self.cpus[cpus::this()].lost {
+        let state = &self.cpus[cpus::this()];
+        // SAFETY: this vCPU's interpreter, which the exception has interrupted.
+        let interprets = unsafe { (*state.interpreter).is_executing() };
+        if state.lost || state.restart && interprets {
             return self.adopt_cpu();
         }
         self.change_cpu(cpus::this());
@@ -172,26 +178,12 @@ impl Kernel {
         }
     }
 
-    /// Whether another vCPU waits for the lock, or could run a ready task, and this one has held
-    /// the lock for a while.
-    #[inline]
-    pub(crate) fn has_interpreted_enough(&self) -> bool {
-        /// Time slice of the interpreter while others wait, ns.
-        const SLICE: u64 = 20_000;
-        let is_wanted = || cpus::is_wanted() || self.scheduler.has_ready();
-        cpus::several() && is_wanted() && clock::monotonic() >= self.arrived + SLICE
-    }
-
-    /// Starts a time slice of the interpreter.
-    pub(crate) fn begin_slice(&mut self) {
-        if cpus::several() {
-            self.arrived = clock::monotonic();
-        }
-    }
-
-    /// Ends the time slice, so that a vCPU that waits for the lock gets it next.
-    pub(crate) fn end_slice(&mut self) {
-        self.arrived = 0;
+    /// Number of instructions that all vCPUs have interpreted.
+    pub(crate) fn interpreted(&self) -> u64 {
+        // SAFETY: interpreters are never freed. Other vCPUs may be interpreting, so only the counters
+        // are used, which are atomic.
+        let count = |cpu: &CpuState| unsafe { CpuInterpreter::executed_on(cpu.interpreter) };
+        self.cpus.iter().map(count).sum()
     }
 
     /// Tells idle vCPUs of ready tasks, and one of them of new times to wait for. Returns whether

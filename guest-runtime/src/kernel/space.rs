@@ -17,8 +17,7 @@ pub struct Space {
     pub memory: AddressSpace,
     /// Translation images.
     pub images: Images,
-    /// The code that the interpreter executes; while the address space is the current one,
-    /// [`Interpreter::code`](crate::exec::interp::Interpreter::code) is valid instead.
+    /// The code that interpreters execute.
     code: CodeId,
     /// Number of processes that use it.
     users: u32,
@@ -35,17 +34,28 @@ pub struct Space {
 impl Space {
     /// Creates an address space for one process.
     #[must_use]
-    pub fn new(memory: AddressSpace, images: Images, code: CodeId) -> Self {
+    pub fn new(memory: AddressSpace, images: Images) -> Self {
         Self {
             memory,
             images,
-            code,
+            code: CodeId::next(),
             users: 1,
             barriers: 0,
             identifiers: 0,
             aio: Contexts::default(),
             user_faults: Weak::new(),
         }
+    }
+
+    /// The code that interpreters execute.
+    #[must_use]
+    pub fn code(&self) -> CodeId {
+        self.code
+    }
+
+    /// Makes interpreters decode the code anew, because it has changed.
+    pub(crate) fn renew_code(&mut self) {
+        self.code = CodeId::next();
     }
 
     /// Counts one more process that uses the address space.
@@ -107,8 +117,6 @@ impl Kernel {
         // Another program may be at the same addresses.
         self.forget_fetch();
         if old.space != current.space {
-            self.spaces[old].code = self.interpreter.code();
-            self.interpreter.set_code(self.spaces[current].code);
             if self.chaos.checks() {
                 self.spaces[old].memory.audit();
                 self.spaces[current].memory.audit();

@@ -315,8 +315,7 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
             let _ = memory.fill(args.child_tid, &pid.to_le_bytes());
         }
         let images = kernel.space().images.fork();
-        let code = kernel.interpreter.code();
-        let mut space = Space::new(memory, images, code);
+        let mut space = Space::new(memory, images);
         space.barriers = kernel.space().barriers;
         kernel.spaces.insert(space)
     };

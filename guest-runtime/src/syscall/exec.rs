@@ -173,11 +173,10 @@ fn execute(
     // The old program cannot be resumed from here on.
     kernel.end_other_threads();
     let images = Images::new(kernel.host.boot().variant);
-    let space = Space::new(memory, images, kernel.interpreter.code());
+    let space = Space::new(memory, images);
     let space = kernel.spaces.insert(space);
     kernel.forget_sequences();
     kernel.replace_space(space);
-    kernel.forget_decoded();
     kernel.give_memory_back();
     forget_program(kernel);
     take_rights(kernel, cred, is_secure);

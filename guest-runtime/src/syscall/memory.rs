@@ -336,6 +336,6 @@ fn riscv_flush_icache(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, 
     if arguments[2] & !SYS_RISCV_FLUSH_ICACHE_LOCAL != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.fence_code();
+    kernel.flush_code();
     Ok(0)
 }

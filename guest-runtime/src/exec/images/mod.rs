@@ -9,6 +9,7 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::ABI_VERSION;
 use hartline_abi::image::{
     AccessEntry, FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS, TABLE_BLOCK_TEXT,
@@ -279,6 +280,20 @@ pub struct Images {
     caches: Rc<RefCell<Vec<DispatchCache>>>,
 }
 
+/// Number of images that processes have added.
+static ADDED: AtomicU64 = AtomicU64::new(0);
+
+/// Number of images that all processes have added so far. While it stays the same, an address without
+/// an entry gets none.
+#[inline]
+pub(crate) fn added() -> u64 {
+    ADDED.load(Ordering::Relaxed)
+}
+
+fn count_added() {
+    ADDED.fetch_add(1, Ordering::Relaxed);
+}
+
 impl Images {
     /// No images yet, for a process that uses `variant`.
     #[must_use]
@@ -314,6 +329,7 @@ impl Images {
 
     /// Adds an image of code that the process made.
     pub(crate) fn add_jit(&mut self, image: Image) {
+        count_added();
         self.jit_entries.extend(image.entries());
         self.jit.push(image);
         if Rc::strong_count(&self.caches) > 1 {
@@ -345,6 +361,7 @@ impl Images {
     }
 
     fn insert(&mut self, image: Image) {
+        count_added();
         let location = match image.is_baseline() {
             true => self.images.partition_point(Image::is_baseline),
             false => self.images.len(),

@@ -10,10 +10,13 @@ pub(crate) mod memory;
 #[cfg(test)]
 mod reference;
 mod softfloat;
+pub(crate) mod stretch;
 #[cfg(test)]
 mod tests;
 
 use crate::convert::{low_u16, to_usize};
+use core::ptr::addr_of;
+use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::hart::Hart;
 use hartline_isa::{
     Instruction, JumpKind, Rounding, Trap, Width, decode, execute, instruction_length,
@@ -30,6 +33,8 @@ pub enum Step {
     Next,
     /// `jal` or `jalr`.
     Jump(JumpKind),
+    /// `fence.i`: the decoded instructions were dropped.
+    Fence,
     /// Nothing was executed: `Hart.pc` is the address of the trapping instruction.
     Trap(Trap),
 }
@@ -50,15 +55,22 @@ pub struct Interpreter {
     cache: [Option<Entry>; CACHE_ENTRIES],
     /// The code that is executed.
     code: CodeId,
-    /// The last number that was assigned.
-    last_code: u64,
-    executed: u64,
+    /// Atomic, because other vCPUs read it.
+    executed: AtomicU64,
 }
 
-/// Number of a program's code. Programs in different address spaces have different code at the same
-/// addresses.
+/// Number of a program's code at some time. Programs in different address spaces have different code
+/// at the same addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CodeId(u64);
+
+impl CodeId {
+    /// A number that nothing has, on any vCPU.
+    pub(crate) fn next() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
 
 impl Default for Interpreter {
     fn default() -> Self {
@@ -74,16 +86,8 @@ impl Interpreter {
         Self {
             cache: [None; CACHE_ENTRIES],
             code: CodeId(0),
-            last_code: 0,
-            executed: 0,
+            executed: AtomicU64::new(0),
         }
-    }
-
-    /// Drops decoded instructions. Call it after guest code has changed without a `fence.i` of the
-    /// guest here (`munmap`, `mprotect`, `riscv_flush_icache`, a `fence.i` in translated code).
-    pub fn flush(&mut self) {
-        self.last_code += 1;
-        self.code = CodeId(self.last_code);
     }
 
     /// The code that is executed.
@@ -92,7 +96,7 @@ impl Interpreter {
         self.code
     }
 
-    /// Selects the code to execute.
+    /// Selects the code to execute. After code has changed it has another number.
     pub fn set_code(&mut self, code: CodeId) {
         self.code = code;
     }
@@ -107,8 +111,17 @@ impl Interpreter {
 
     /// Number of executed instructions, without traps.
     #[must_use]
-    pub const fn executed(&self) -> u64 {
-        self.executed
+    pub fn executed(&self) -> u64 {
+        self.executed.load(Ordering::Relaxed)
+    }
+
+    /// As [`executed`](Self::executed), of an interpreter that another vCPU may be using.
+    ///
+    /// # Safety
+    /// It is an interpreter.
+    pub(crate) unsafe fn executed_by(this: *const Self) -> u64 {
+        // SAFETY: the caller's contract; the reference is to the counter only.
+        unsafe { (*addr_of!((*this).executed)).load(Ordering::Relaxed) }
     }
 
     /// Executes the instruction at `hart.pc` and sets `hart.pc` to the next one.
@@ -156,11 +169,14 @@ impl Interpreter {
             ..
         } = execution;
         hart.pc.set(next_pc);
-        if flush {
-            self.flush();
-        }
         if !matches!(step, Step::Trap(_)) {
-            self.executed += 1;
+            // Only this vCPU writes it.
+            let executed = self.executed.load(Ordering::Relaxed) + 1;
+            self.executed.store(executed, Ordering::Relaxed);
+        }
+        if flush {
+            self.code = CodeId::next();
+            return Step::Fence;
         }
         step
     }

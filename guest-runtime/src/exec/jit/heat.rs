@@ -15,7 +15,7 @@ const TRANSLATION: u32 = 3000;
 /// often the way from and to translated code.
 const ARRIVAL: u64 = 10;
 /// Most instructions between two arrivals that count: some of them may be elsewhere.
-const MOST: u64 = 256;
+pub(crate) const MOST: u64 = 256;
 /// Number of addresses, and of regions, that are counted at once.
 const COUNTERS: usize = 1 << 12;
 
@@ -41,8 +41,6 @@ pub(super) struct Heat {
     regions: Box<[Region; COUNTERS]>,
     /// The region of the last arrival.
     last: u64,
-    /// Number of interpreted instructions before the last arrival.
-    executed: u64,
 }
 
 impl Default for Heat {
@@ -51,19 +49,17 @@ impl Default for Heat {
             arrivals: Box::new([Arrival::default(); COUNTERS]),
             regions: Box::new([Region::default(); COUNTERS]),
             last: 0,
-            executed: 0,
         }
     }
 }
 
 impl Heat {
-    /// Counts that execution came to `pc`, where there is no translation, after `executed` interpreted
-    /// instructions and `fence` fences. Returns whether to look for a translation: at the first time,
+    /// Counts that execution came to `pc`, where there is no translation, after `work` more interpreted
+    /// instructions on its vCPU, and after `fence` fences. Returns whether to look for a translation: at the first time,
     /// at the first time after a fence, and when the region is hot.
     #[inline]
-    pub fn arrive(&mut self, pc: u64, executed: u64, fence: u32) -> bool {
-        let work = (executed - self.executed).min(MOST) + ARRIVAL;
-        self.executed = executed;
+    pub fn arrive(&mut self, pc: u64, work: u64, fence: u32) -> bool {
+        let work = work.min(MOST) + ARRIVAL;
         let last = core::mem::replace(&mut self.last, number(pc));
         let region = &mut self.regions[to_usize(last) % COUNTERS];
         if region.number != last {
@@ -106,11 +102,7 @@ mod tests {
     /// Comes `times` times to `pc`, and executes `length` instructions each time. Returns how often a
     /// translation was looked for.
     fn run(heat: &mut Heat, pc: u64, times: usize, length: u64) -> usize {
-        let arrive = |_: &usize| {
-            let executed = heat.executed + length;
-            heat.arrive(pc, executed, 0)
-        };
-        (0..times).filter(arrive).count()
+        (0..times).filter(|_| heat.arrive(pc, length, 0)).count()
     }
 
     #[test]
@@ -142,8 +134,8 @@ mod tests {
         let mut heat = Heat::default();
         // 200 instructions at each arrival at 0x1000, none in the next region.
         for _ in 0..20 {
-            heat.arrive(0x1000, heat.executed, 0);
-            heat.arrive(0x1000 + LONGEST, heat.executed + 200, 0);
+            heat.arrive(0x1000, 0, 0);
+            heat.arrive(0x1000 + LONGEST, 200, 0);
         }
         assert!(!heat.take(0x1000 + LONGEST));
         // All addresses of a region are hot.

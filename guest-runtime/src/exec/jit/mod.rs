@@ -33,6 +33,8 @@ use hartline_abi::layout::{HUGE_PAGE_SIZE, JIT_BASE, JIT_LENGTH, PAGE_SIZE};
 use hartline_linux::errno::Errno;
 use heat::Heat;
 
+pub(crate) use heat::MOST as MOST_WORK;
+
 /// The inode of images of code that is in no file.
 pub(crate) const NO_INODE: u32 = u32::MAX;
 
@@ -109,12 +111,12 @@ impl Jit {
         }
     }
 
-    /// Counts that execution came to `pc`, after `executed` interpreted instructions. Returns whether
-    /// to look for a translation: at the first time, at the first time after a fence, and when the code
+    /// Counts that execution came to `pc`, after `work` interpreted instructions. Returns whether to
+    /// look for a translation: at the first time, at the first time after a fence, and when the code
     /// is hot.
     #[inline]
-    pub fn count(&mut self, pc: u64, executed: u64) -> bool {
-        self.heat.arrive(pc, executed, self.fences)
+    pub fn count(&mut self, pc: u64, work: u64) -> bool {
+        self.heat.arrive(pc, work, self.fences)
     }
 
     /// Records that processes no longer use translations that they used.
