@@ -15,6 +15,8 @@ mod exec;
 mod faults;
 #[path = "daemon/files.rs"]
 mod files;
+#[path = "daemon/input.rs"]
+mod input;
 #[path = "daemon/kept.rs"]
 mod kept;
 #[path = "daemon/lists.rs"]
@@ -120,6 +122,10 @@ const TESTS: &[(&str, Test)] = &[
     ("pages of runs", pages::of_runs),
     ("pages that the client follows", pages::followed),
     ("rate limit", lists::rate_limit),
+    ("input of runs", input::of_runs),
+    ("input of runs: a gibibyte", input::long),
+    ("input of runs: refused", input::refused),
+    ("input of runs: lost clients", input::lost_clients),
     ("asynchronous runs", kept::asynchronous_runs),
     ("images on demand", kept::images_on_demand),
     ("code made at run time", made_code::is_translated),

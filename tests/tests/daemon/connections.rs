@@ -8,6 +8,7 @@ use serde_json::json;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -131,6 +132,14 @@ const CLOSE: u8 = 8;
 /// Opens a WebSocket, and sends messages of less than 126 bytes. Result: the rest of the connection.
 pub fn send_messages(daemon: &Daemon, path: &str, messages: &[(u8, &str)]) -> Result<String> {
     let mut stream = daemon.connect()?;
+    upgrade(&mut stream, path, messages)?;
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest)?;
+    Ok(String::from_utf8_lossy(&rest).into_owned())
+}
+
+/// Makes a connection a WebSocket, and sends short messages.
+pub fn upgrade(stream: &mut UnixStream, path: &str, messages: &[(u8, &str)]) -> Result<()> {
     let head = format!(
         "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
@@ -142,9 +151,7 @@ pub fn send_messages(daemon: &Daemon, path: &str, messages: &[(u8, &str)]) -> Re
         stream.write_all(&[0x80 | kind, 0x80 | length, 0, 0, 0, 0])?;
         stream.write_all(text.as_bytes())?;
     }
-    let mut rest = Vec::new();
-    stream.read_to_end(&mut rest)?;
-    Ok(String::from_utf8_lossy(&rest).into_owned())
+    Ok(())
 }
 
 /// Returns the TCP address that a daemon logs.

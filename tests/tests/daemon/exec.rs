@@ -14,9 +14,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Applets of busybox that the tests use.
-const APPLETS: [&str; 15] = [
+const APPLETS: [&str; 16] = [
     "cat", "dd", "env", "false", "head", "id", "kill", "pwd", "sh", "sleep", "stty", "test", "tty",
-    "vi", "yes",
+    "vi", "wc", "yes",
 ];
 /// Bytes that are sent through an exec at once.
 const LONG: usize = 5 << 20;
@@ -31,7 +31,8 @@ pub(super) fn start() -> Result<Daemon> {
     Ok(daemon)
 }
 
-fn push(daemon: &Daemon) -> Result<()> {
+/// Uploads a root file system with busybox, named `tools`.
+pub(super) fn push(daemon: &Daemon) -> Result<()> {
     let busybox = fs::read(paths::busybox())?;
     let links: Vec<String> = APPLETS.iter().map(|name| format!("bin/{name}")).collect();
     let mut members = vec![("bin/busybox", b'0', "", &busybox[..])];

@@ -144,6 +144,7 @@ impl Order {
             network: None,
             processors: Vec::new(),
             log: None,
+            streams: false,
         };
         let library = Arc::clone(library);
         Ok(Self {
@@ -174,6 +175,11 @@ impl Order {
     /// Keeps the outputs in a [log](crate::log).
     pub fn keep_log(&mut self, log: LogJob) {
         self.job.log = Some(log);
+    }
+
+    /// Writes the outputs to sockets, which take any number of bytes.
+    pub fn stream(&mut self) {
+        self.job.streams = true;
     }
 
     /// Lets the VMM take requests for processes in the VM, and for snapshots if it can make some.

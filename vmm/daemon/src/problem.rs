@@ -77,6 +77,15 @@ impl Problem {
         &self.detail
     }
 
+    /// The description for a client that reads one text: with the wrong field, if there is one.
+    #[must_use]
+    pub fn told(&self) -> String {
+        match &self.field {
+            Some(field) => format!("{field}: {}", self.detail),
+            None => self.detail.to_string(),
+        }
+    }
+
     /// The caller has nothing of this name.
     #[must_use]
     pub fn not_found(what: &str) -> Self {

@@ -95,6 +95,8 @@ async def test_processes(daemon: Daemon, root_box: str) -> None:
         data = bytes(1 << 20)
         async with client.machines.exec_stream(root_box, ["cat"]) as process:
             assert (await process.communicate(data)).stdout.data == data
+        async with client.runs.attached(Spec("service", args=("copy",))) as run:
+            assert (await run.communicate(data)).stdout.data == data
         async with client.machines.exec_stream(root_box, ["cat"]) as process:
             with anyio.move_on_after(0.2) as scope:
                 await process.wait()

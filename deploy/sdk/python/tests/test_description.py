@@ -14,7 +14,7 @@ from hartline import models, spec
 
 PRESENT = {
     "attach_to_machine", "copy_from_machine", "copy_to_machine",
-    "create_key", "create_machine", "create_run", "create_snapshot",
+    "create_attached_run", "create_key", "create_machine", "create_run", "create_snapshot",
     "create_volume", "delete_key", "delete_machine", "delete_program", "delete_run",
     "delete_snapshot", "delete_tenant", "delete_volume", "exec_in_machine",
     "exec_in_machine_interactively",

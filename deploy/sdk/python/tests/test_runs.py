@@ -7,6 +7,7 @@ import pytest
 from hartline import (
     Client,
     ConflictError,
+    ExecRefusedError,
     InvalidRequestError,
     NotFoundError,
     Piece,
@@ -154,3 +155,30 @@ def test_refused_runs(api: Client, service: str) -> None:
     with pytest.raises(ConflictError) as restart:
         api.runs.submit(Spec(service, restart="always"))
     assert restart.value.code == "no-restart"
+
+
+LONG = 20 << 20
+"""Bytes that exceed what the daemon keeps of an output."""
+
+
+def test_open_streams(api: Client, service: str) -> None:
+    data = bytes(range(256)) * (LONG // 256)
+    with api.runs.attached(Spec(service, args=("copy",))) as run:
+        outcome = run.communicate(data)
+    assert (outcome.exit_code, outcome.stdout.data == data) == (0, True)
+    assert (outcome.stdout.missing, outcome.stderr.data) == (0, b"")
+    with api.runs.attached(Spec(service, args=("copy",))) as run:
+        run.write(b"one\xff")
+        assert next(run).data == b"one\xff"
+        run.close_stdin()
+        assert run.wait().exit_code == 0
+    with (
+        api.runs.attached(Spec("no-such-program")) as run,
+        pytest.raises(ExecRefusedError, match="no such program"),
+    ):
+        run.wait()
+    with (
+        api.runs.attached(Spec(service, cpus=0)) as run,
+        pytest.raises(ExecRefusedError, match="cpus"),
+    ):
+        run.communicate()

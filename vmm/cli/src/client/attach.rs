@@ -19,7 +19,7 @@ pub enum Received {
     Stdout(Vec<u8>),
     /// Standard error of its program.
     Stderr(Vec<u8>),
-    /// The machine or the command has ended, and is as the API shows it.
+    /// The machine, the command or the run has ended, and is as the API shows it.
     Ended(serde_json::Value),
 }
 
@@ -56,10 +56,27 @@ impl Attached {
         command: &serde_json::Value,
     ) -> Result<Self, ClientError> {
         let path = format!("/v1/machines/{}/exec", escape(machine));
-        let mut attached = Self::connect(target, &path).await?;
-        let message = Message::Text(command.to_string().into());
+        Self::begin(target, &path, command).await
+    }
+
+    /// Connects and sends the first message.
+    async fn begin(
+        target: &Target,
+        path: &str,
+        first: &serde_json::Value,
+    ) -> Result<Self, ClientError> {
+        let mut attached = Self::connect(target, path).await?;
+        let message = Message::Text(first.to_string().into());
         attached.sink.send(message).await.map_err(refused)?;
         Ok(attached)
+    }
+
+    /// Runs a program whose standard streams stay open: `run` is the request, as the API describes it.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Problem`] if the daemon refuses.
+    pub async fn run(target: &Target, run: &serde_json::Value) -> Result<Self, ClientError> {
+        Self::begin(target, "/v1/runs/attached", run).await
     }
 
     async fn connect(target: &Target, path: &str) -> Result<Self, ClientError> {

@@ -5,7 +5,7 @@ use super::attach::{MAX_MESSAGE, TAGS};
 use super::extract::{Json, Target};
 use super::lookup::find;
 use super::outputs::Output;
-use super::websocket::discard;
+use super::websocket::{UNLIMITED, discard, refuse, send_output};
 use crate::connections::Room;
 use crate::exec::{self, Command, Control, Ended, Exec};
 use crate::execute::environment;
@@ -13,11 +13,10 @@ use crate::problem::Problem;
 use crate::store::{Kind, Machine, Scope, User};
 use axum::Extension;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
-use bytes::Bytes;
-use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{Sink, SinkExt, StreamExt};
+use futures_util::stream::SplitStream;
+use futures_util::{SinkExt, StreamExt};
 use hartline_abi::spawn::Window;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,8 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Most bytes of each output that an answer has: the service's memory holds them. A WebSocket has no
 /// such limit.
 const MAX_KEPT: usize = 1 << 20;
-/// Longest reason in a WebSocket's close frame, bytes.
-const MAX_REASON: usize = 123;
 
 /// A command for a running machine.
 #[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
@@ -298,21 +295,6 @@ async fn begin(
     }
 }
 
-/// Closes a connection because of what the client has sent.
-async fn refuse(
-    sink: &mut (impl Sink<Message, Error = axum::Error> + Unpin),
-    reason: &str,
-) -> Result<(), axum::Error> {
-    let end = reason.floor_char_boundary(MAX_REASON);
-    let frame = CloseFrame {
-        code: close_code::POLICY,
-        reason: reason[..end].into(),
-    };
-    sink.send(Message::Close(Some(frame))).await
-}
-
-type Client = Mutex<SplitSink<WebSocket, Message>>;
-
 /// Serves one client until the command ends or the client disconnects.
 async fn serve(exec: Exec, has_terminal: bool, socket: WebSocket) -> Result<(), axum::Error> {
     let Exec {
@@ -326,8 +308,8 @@ async fn serve(exec: Exec, has_terminal: bool, socket: WebSocket) -> Result<(), 
     let outputs = async {
         let (end, sent, also) = tokio::join!(
             control.end(),
-            send_output(output, first, &sink),
-            send_output(error, second, &sink)
+            send_output(output, first, &sink, UNLIMITED),
+            send_output(error, second, &sink, UNLIMITED)
         );
         sent?;
         also?;
@@ -347,18 +329,6 @@ async fn serve(exec: Exec, has_terminal: bool, socket: WebSocket) -> Result<(), 
     };
     discard(&mut messages).await;
     done
-}
-
-/// Sends an output until its end.
-async fn send_output(mut output: exec::Output, tag: u8, sink: &Client) -> Result<(), axum::Error> {
-    loop {
-        let bytes = output.next().await.map_err(axum::Error::new)?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let message = Bytes::from([&[tag], &bytes[..]].concat());
-        sink.lock().await.send(Message::Binary(message)).await?;
-    }
 }
 
 /// Passes messages of the client on, until it disconnects; `terminal` is the control of a command that

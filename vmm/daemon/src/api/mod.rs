@@ -1,6 +1,7 @@
 //! The REST API, version 1.
 
 mod attach;
+mod attached_runs;
 mod exec;
 mod extract;
 mod files;
@@ -44,7 +45,7 @@ pub const MAX_JSON: usize = 256 << 10;
         title = "Hartline",
         description = "Runs Linux/riscv64 programs, each in its own virtual machine."
     ),
-    components(schemas(Problem, exec::ExecMessage)),
+    components(schemas(Problem, exec::ExecMessage, stream::Line)),
     security(("key" = []))
 )]
 struct Description;
@@ -84,6 +85,7 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(system::version))
         .routes(routes!(system::events))
         .routes(routes!(runs::list, runs::create))
+        .routes(routes!(attached_runs::open))
         .routes(routes!(runs::get, runs::delete))
         .routes(routes!(logs::of_run))
         .routes(routes!(programs::list, programs::upload))

@@ -59,10 +59,10 @@ pub struct RunRequest {
     excess: Option<Excess>,
     /// Standard input of the program.
     #[schema(max_length = 131072, required = false)]
-    stdin: String,
+    pub(super) stdin: String,
     /// Answer when the program has ended. If false, the answer has the location of the run.
     #[schema(required = false, default = true)]
-    wait: bool,
+    pub(super) wait: bool,
 }
 
 /// A run to make that continues a snapshot.
@@ -290,10 +290,7 @@ pub async fn create(
     Json(mut request): Json<RunRequest>,
 ) -> Result<Response, Problem> {
     caller.needs(Scope::Write)?;
-    check(&mut request)?;
-    find_snapshot(&daemon, &caller, (&mut request.spec, request.excess))?;
-    let program = find_program(&daemon, &caller, &mut request.spec)?;
-    check_network(&daemon, &request.spec)?;
+    let program = prepare(&daemon, &caller, &mut request)?;
     let key = idempotency_key(&headers)?;
     let answers_at_once = !request.wait || prefers_async(&headers);
     if answers_at_once || key.is_some() {
@@ -308,7 +305,9 @@ pub async fn create(
             }
         };
     }
-    let started = start(&daemon, &caller, &request, &program).await?;
+    let outputs = make_outputs(request.stdin.as_bytes())?;
+    let order = Order::new(&request.spec, &program, &daemon.library, false).await?;
+    let started = start(&daemon, &caller, &request.spec, (order, outputs)).await?;
     if stream::is_wanted(&headers) {
         return Ok(stream::answer(daemon, started)?);
     }
@@ -320,6 +319,22 @@ pub async fn create(
     let outcome = RunOutcome::new(ended.result, read?, ended.queued_ms);
     // Outputs that a client has not read take memory of the run.
     outputs.respond(&outcome, ended.permit)
+}
+
+/// Checks a request, completes its spec, and finds its program.
+///
+/// # Errors
+/// The problem to answer with.
+pub(super) fn prepare(
+    daemon: &Daemon,
+    caller: &Caller,
+    request: &mut RunRequest,
+) -> Result<Program, Problem> {
+    check(request)?;
+    find_snapshot(daemon, caller, (&mut request.spec, request.excess))?;
+    let program = find_program(daemon, caller, &mut request.spec)?;
+    check_network(daemon, &request.spec)?;
+    Ok(program)
 }
 
 /// Checks everything of a request that needs no database, and sets default values.
@@ -430,15 +445,16 @@ pub(super) struct Started {
     queued: Duration,
 }
 
-/// Starts a run when its turn has come.
-async fn start(
+/// Starts a run with these descriptors when its turn has come.
+///
+/// # Errors
+/// The problem to answer with.
+pub(super) async fn start(
     daemon: &Arc<Daemon>,
     caller: &Caller,
-    request: &RunRequest,
-    program: &Program,
+    spec: &Spec,
+    (mut order, mut outputs): (Order, Outputs),
 ) -> Result<Started, Problem> {
-    let (spec, library) = (&request.spec, &daemon.library);
-    let mut order = Order::new(spec, program, library, false).await?;
     if let Some(snapshot) = &spec.snapshot {
         let files = daemon.snapshots.files(snapshot, order.files())?;
         order.continue_from(files);
@@ -452,7 +468,6 @@ async fn start(
     let permit = turn.await.map_err(Problem::internal)?;
     let queued = asked.elapsed();
 
-    let mut outputs = make_outputs(request.stdin.as_bytes())?;
     let mut lease = None;
     if spec.network == NetworkKind::Tenant {
         let attach = || daemon.networks.attach(&caller.tenant, None);
@@ -593,10 +608,19 @@ pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
 fn make_outputs(input: &[u8]) -> io::Result<Outputs> {
     let mut input = memory_file(c"stdin", input)?;
     input.rewind()?;
+    let (output, error) = (memory_file(c"stdout", b"")?, memory_file(c"stderr", b"")?);
+    outputs_of([input, output, error])
+}
+
+/// A program's descriptors: these standard ones, and a file in memory for the result.
+///
+/// # Errors
+/// Any I/O error of the host.
+pub(super) fn outputs_of([input, output, error]: [File; 3]) -> io::Result<Outputs> {
     Ok(Outputs {
         input,
-        output: memory_file(c"stdout", b"")?,
-        error: memory_file(c"stderr", b"")?,
+        output,
+        error,
         result: memory_file(c"result", b"")?,
         keep_input: None,
         requests: None,

@@ -1,7 +1,7 @@
 //! Answers of runs whose outputs are streamed: lines of JSON.
 
 use super::outputs::Output;
-use super::runs::{RunOutcome, Started};
+use super::runs::{Ended, RunOutcome, Started};
 use crate::Daemon;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
@@ -113,22 +113,27 @@ async fn send(
     for output in &mut outputs {
         output.send(sender).await?;
     }
-    let line = match ended {
-        Ok(ended) => {
-            let rest = outputs.map(|output| Output::new(Vec::new(), output.missing));
-            let outcome = RunOutcome::new(ended.result, rest, ended.queued_ms);
-            Line::Outcome(Box::new(outcome))
-        }
-        Err(error) => Line::Failed(Failed {
-            message: error.to_string(),
-        }),
-    };
+    let line = Line::last(ended, outputs.map(|output| output.missing));
     sender.send(line.text()?).await.ok()
 }
 
 impl Line {
+    /// The last line for a run, of whose outputs this many bytes were not sent.
+    pub(super) fn last(ended: io::Result<Ended>, missing: [u64; 2]) -> Self {
+        match ended {
+            Ok(ended) => {
+                let rest = missing.map(|missing| Output::new(Vec::new(), missing));
+                let outcome = RunOutcome::new(ended.result, rest, ended.queued_ms);
+                Self::Outcome(Box::new(outcome))
+            }
+            Err(error) => Self::Failed(Failed {
+                message: error.to_string(),
+            }),
+        }
+    }
+
     /// The line as text; `None` if it has none, which does not happen.
-    fn text(&self) -> Option<Bytes> {
+    pub(super) fn text(&self) -> Option<Bytes> {
         let mut text = serde_json::to_vec(self).ok()?;
         text.push(b'\n');
         Some(text.into())

@@ -118,6 +118,39 @@ pub struct Output {
     ended: watch::Receiver<bool>,
 }
 
+/// The daemon's ends of the standard streams of a program.
+#[derive(Debug)]
+pub struct Streams {
+    /// Standard input. Shutting it down, or dropping it, ends the input.
+    pub input: UnixStream,
+    /// Standard output and standard error.
+    pub outputs: [Output; 2],
+    /// Whether the program has ended. Then the outputs have everything that it wrote.
+    pub ended: watch::Sender<bool>,
+}
+
+impl Streams {
+    /// Makes streams. Result: also the other ends, by descriptor, which do not block either. Must run
+    /// inside a runtime.
+    ///
+    /// # Errors
+    /// Any I/O error of the host.
+    pub fn open() -> io::Result<(Self, [StdUnixStream; 3])> {
+        let [(input, stdin), (output, stdout), (error, stderr)] = [pair()?, pair()?, pair()?];
+        let (ended, _) = watch::channel(false);
+        let outputs = [output, error].map(|stream| Output {
+            stream,
+            ended: ended.subscribe(),
+        });
+        let own = Self {
+            input,
+            outputs,
+            ended,
+        };
+        Ok((own, [stdin, stdout, stderr]))
+    }
+}
+
 /// Both ends of a stream, of which neither blocks.
 fn pair() -> io::Result<(UnixStream, StdUnixStream)> {
     let (own, other) = StdUnixStream::pair()?;
@@ -168,11 +201,7 @@ impl Exec {
         let (control, other) = Channel::pair()?;
         control.set_nonblocking()?;
         other.set_nonblocking()?;
-        let [
-            (input, stdin),
-            (output_stream, stdout),
-            (error_stream, stderr),
-        ] = [pair()?, pair()?, pair()?];
+        let (streams, [stdin, stdout, stderr]) = Streams::open()?;
         let message = serde_json::to_vec(&request(length))?;
         let descriptors = [
             other.as_fd(),
@@ -182,17 +211,12 @@ impl Exec {
             program.as_fd(),
         ];
         requests.send(&message, &descriptors)?;
-        let (ended, _) = watch::channel(false);
-        let output = |stream| Output {
-            stream,
-            ended: ended.subscribe(),
-        };
         Ok(Self {
-            input,
-            outputs: [output(output_stream), output(error_stream)],
+            input: streams.input,
+            outputs: streams.outputs,
             control: Control {
                 line: Line::new(control)?,
-                ended,
+                ended: streams.ended,
                 name,
             },
         })

@@ -64,8 +64,10 @@ pub struct RunJob {
     /// Dedicated processors, if the VM has any: one for each vCPU, and one for all other threads.
     pub processors: Vec<u32>,
     /// How the outputs are kept: their files are the first of a [log](crate::log). Without it, their
-    /// files are rings ([`hartline_devices::console::log`]).
+    /// files are rings ([`hartline_devices::console::log`]), unless they are streams.
     pub log: Option<LogJob>,
+    /// The outputs are sockets, which take any number of bytes.
+    pub streams: bool,
 }
 
 /// Request for a process in a running VM. Its descriptors are, in this order: a

@@ -358,8 +358,11 @@ fn run(
         timeout: job.timeout_ms.map(Duration::from_millis),
         count: true,
         confine: Some(threads),
-        // A log limits itself.
-        output_limit: outputs.as_ref().map_or(MAX_OUTPUT, |_| u64::MAX),
+        // A log limits itself, and a stream has a reader.
+        output_limit: match job.streams || outputs.is_some() {
+            true => u64::MAX,
+            false => MAX_OUTPUT,
+        },
         outputs,
         snapshots: (spawns.clone())
             .filter(|spawns| spawns.takes_snapshots())

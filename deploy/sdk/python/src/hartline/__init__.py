@@ -6,6 +6,7 @@ have the same operations.
 
 from .aio import AsyncClient
 from .archives import Archive, AsyncArchive
+from .attached_run import AsyncAttachedRun, AttachedRun
 from .attachment import AsyncAttachment, Attachment
 from .client import Client
 from .errors import (
@@ -72,11 +73,13 @@ __all__ = [
     "Archive",
     "ArchiveError",
     "AsyncArchive",
+    "AsyncAttachedRun",
     "AsyncAttachment",
     "AsyncClient",
     "AsyncEventStream",
     "AsyncProcess",
     "AsyncStream",
+    "AttachedRun",
     "Attachment",
     "AuthenticationError",
     "Client",

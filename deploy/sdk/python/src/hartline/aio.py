@@ -12,8 +12,9 @@ from ._methods import Group, Method
 from ._plans import Following, Plan, Session, Streaming
 from ._transport import Settings
 from .archives import AsyncArchive
+from .attached_run import AsyncAttachedRun
 from .attachment import AsyncAttachment
-from .models import ExecEnd, Machine
+from .models import ExecEnd, Machine, RunOutcome
 from .operations import attach as streams
 from .operations import events, keys, machines, programs, runs, snapshots, system, tenants, volumes
 from .operations import exec as commands
@@ -54,6 +55,12 @@ def _attach(session: Callable[P, Session[Machine]]) -> Method[AsyncLink, P, Asyn
     )
 
 
+def _run(session: Callable[P, Session[RunOutcome]]) -> Method[AsyncLink, P, AsyncAttachedRun]:
+    return Method(
+        lambda link, session: AsyncAttachedRun(link.settings, session), session, "AsyncAttachedRun"
+    )
+
+
 class AsyncPrograms(Group[AsyncLink]):
     """Programs of the tenant."""
 
@@ -69,6 +76,7 @@ class AsyncRuns(Group[AsyncLink]):
 
     run = _call(runs.run)
     stream = _stream(runs.stream)
+    attached = _run(runs.attached)
     submit = _call(runs.submit)
     wait = _call(runs.wait)
     logs = _call(outputs.of_run)

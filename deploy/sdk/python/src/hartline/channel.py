@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import threading
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -152,6 +153,26 @@ class Channel(_Base[E]):
             pass
         return self._ended()
 
+    def _exchange(self, stdin: bytes) -> list[Piece]:
+        """Write to standard input and close it, and read all output meanwhile."""
+        self._open()
+        writer = threading.Thread(target=self._feed, args=(stdin,), daemon=True)
+        writer.start()
+        try:
+            return list(self)
+        finally:
+            # The writer may wait for a program that does not read.
+            self.close()
+            writer.join()
+
+    def _feed(self, stdin: bytes) -> None:
+        try:
+            self.write(stdin)
+            self.close_stdin()
+        except ConnectionLostError:
+            # The program need not read its input. The reader finds out why the connection ended.
+            return
+
 
 class AsyncChannel(_Base[E]):
     """Streams of a program.
@@ -244,3 +265,30 @@ class AsyncChannel(_Base[E]):
         async for _ in self:
             pass
         return self._ended()
+
+    async def _exchange(self, stdin: bytes) -> list[Piece]:
+        """Write to standard input and close it, and read all output meanwhile."""
+        self._open()
+        pieces: list[Piece] = []
+        failed: HartlineError | None = None
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._feed, stdin)
+            # An error that leaves the group would be in an exception group.
+            try:
+                async for piece in self:
+                    pieces.append(piece)
+            except HartlineError as error:
+                failed = error
+            # The writer may wait for a program that does not read.
+            group.cancel_scope.cancel()
+        if failed is not None:
+            raise failed
+        return pieces
+
+    async def _feed(self, stdin: bytes) -> None:
+        try:
+            await self.write(stdin)
+            await self.close_stdin()
+        except ConnectionLostError:
+            # The program need not read its input. The reader finds out why the connection ended.
+            return

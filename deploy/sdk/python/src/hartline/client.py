@@ -12,8 +12,9 @@ from ._methods import Group, Method
 from ._plans import Following, Plan, Session, Streaming
 from ._transport import Settings
 from .archives import Archive
+from .attached_run import AttachedRun
 from .attachment import Attachment
-from .models import ExecEnd, Machine
+from .models import ExecEnd, Machine, RunOutcome
 from .operations import attach as streams
 from .operations import events, keys, machines, programs, runs, snapshots, system, tenants, volumes
 from .operations import exec as commands
@@ -50,6 +51,10 @@ def _attach(session: Callable[P, Session[Machine]]) -> Method[Link, P, Attachmen
     return Method(lambda link, session: Attachment(link.settings, session), session, "Attachment")
 
 
+def _run(session: Callable[P, Session[RunOutcome]]) -> Method[Link, P, AttachedRun]:
+    return Method(lambda link, session: AttachedRun(link.settings, session), session, "AttachedRun")
+
+
 class Programs(Group[Link]):
     """Programs of the tenant."""
 
@@ -65,6 +70,7 @@ class Runs(Group[Link]):
 
     run = _call(runs.run)
     stream = _stream(runs.stream)
+    attached = _run(runs.attached)
     submit = _call(runs.submit)
     wait = _call(runs.wait)
     logs = _call(outputs.of_run)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-
-import anyio
-
 from .channel import AsyncChannel, Channel
-from .errors import ConnectionLostError, HartlineError
-from .models import ExecEnd, ExecResult, Piece
+from .models import ExecEnd, ExecResult
 from .operations.exec import Terminal, collected, resize_json
 
 
@@ -53,24 +48,8 @@ class Process(Channel[ExecEnd]):
             ConnectionLostError: The connection broke. The command goes on until it notices.
 
         """
-        self._open()
-        writer = threading.Thread(target=self._feed, args=(stdin,), daemon=True)
-        writer.start()
-        try:
-            pieces = list(self)
-        finally:
-            # The writer may wait for a command that does not read.
-            self.close()
-            writer.join()
+        pieces = self._exchange(stdin)
         return collected(pieces, self._ended())
-
-    def _feed(self, stdin: bytes) -> None:
-        try:
-            self.write(stdin)
-            self.close_stdin()
-        except ConnectionLostError:
-            # The command need not read its input. The reader finds out why the connection ended.
-            return
 
 
 class AsyncProcess(AsyncChannel[ExecEnd]):
@@ -114,27 +93,5 @@ class AsyncProcess(AsyncChannel[ExecEnd]):
             ConnectionLostError: The connection broke. The command goes on until it notices.
 
         """
-        self._open()
-        pieces: list[Piece] = []
-        failed: HartlineError | None = None
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._feed, stdin)
-            # An error that leaves the group would be in an exception group.
-            try:
-                async for piece in self:
-                    pieces.append(piece)
-            except HartlineError as error:
-                failed = error
-            # The writer may wait for a command that does not read.
-            group.cancel_scope.cancel()
-        if failed is not None:
-            raise failed
+        pieces = await self._exchange(stdin)
         return collected(pieces, self._ended())
-
-    async def _feed(self, stdin: bytes) -> None:
-        try:
-            await self.write(stdin)
-            await self.close_stdin()
-        except ConnectionLostError:
-            # The command need not read its input. The reader finds out why the connection ended.
-            return

@@ -174,8 +174,14 @@ def piece_of(message: bytes) -> Piece:
 
 def collected(pieces: Sequence[Piece], end: ExecEnd) -> ExecResult:
     """Return the result of a command whose outputs were received whole."""
-    stdout, stderr = (
-        Output(b"".join(piece.data for piece in pieces if piece.stream == name))
-        for name in ("stdout", "stderr")
-    )
+    stdout, stderr = outputs_of(pieces)
     return ExecResult(end.exit_code, end.message, stdout, stderr)
+
+
+def outputs_of(pieces: Sequence[Piece]) -> tuple[Output, Output]:
+    """Return the whole standard output and standard error of a program."""
+
+    def whole(stream: str) -> Output:
+        return Output(b"".join(piece.data for piece in pieces if piece.stream == stream))
+
+    return whole("stdout"), whole("stderr")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from .._decode import decode
-from .._plans import Plan, Request, Streaming, check, fetch, fetch_all, get, parse, segment
+from .._plans import Plan, Request, Session, Streaming, check, fetch, fetch_all, get, parse, segment
 from ..errors import ConnectionLostError, ProtocolError, RunFailedError
 from ..models import Output, Piece, Run, RunEntry, RunOutcome
 from ..spec import Spec, to_json
 from ._ends import AUTO, Auto, as_text, filtered, idempotent, wait_for_end
+from .exec import outputs_of, piece_of
 
 LONGEST_LINE = 16 << 20
 """Most bytes of a line of a streamed answer. The daemon's pieces have at most 64 KiB."""
@@ -38,7 +40,7 @@ def run(
 
     Args:
         spec: The program, or the snapshot. Runs have no volumes, ports and restart policy.
-        stdin: Standard input, at most 128 KiB, UTF-8.
+        stdin: Standard input, at most 128 KiB, UTF-8. :meth:`attached` has no such limit.
         patience: Seconds that the run may take until its end, waiting included, besides the
             client's time-out. The default is no limit; the spec's time limit applies.
         idempotency_key: A text of 1 to 255 bytes. The daemon keeps the run, and a repeated call
@@ -177,6 +179,45 @@ def stream(spec: Spec, *, stdin: str | bytes = "") -> Streaming[Piece | RunOutco
     return Streaming(replace(_request(spec, stdin), headers=accept, delay=None), _Lines)
 
 
+def attached(spec: Spec) -> Session[RunOutcome]:
+    """Run a program with open streams in both directions.
+
+    Standard input and the outputs may have any length, and nothing of them is lost. The daemon
+    sends pings: a client that neither reads nor writes for ``idle_timeout_s`` of the daemon's
+    configuration is taken for disconnected.
+
+    Args:
+        spec: The program, or the snapshot. Runs have no volumes, ports and restart policy.
+
+    Returns:
+        The run, a context manager. Its begin starts the program, and its end kills the program if
+        it has not ended.
+
+    Raises:
+        ExecRefusedError: A field is not valid, or the run cannot be started.
+        HartlineError: There is no answer, or another error.
+
+    """
+    return Session("/v1/runs/attached", item_of, json.dumps(to_json(spec)))
+
+
+def item_of(message: str | bytes) -> Piece | RunOutcome:
+    """Return what a message of the daemon is: output, or the outcome of the run.
+
+    Raises:
+        RunFailedError: There is no outcome.
+        ProtocolError: The message has another form.
+
+    """
+    return _item(message.encode()) if isinstance(message, str) else piece_of(message)
+
+
+def collected(pieces: Sequence[Piece], outcome: RunOutcome) -> RunOutcome:
+    """Return an outcome with outputs that were received whole."""
+    stdout, stderr = outputs_of(pieces)
+    return replace(outcome, stdout=stdout, stderr=stderr)
+
+
 class _Lines:
     """Decodes lines of JSON: pieces, and the outcome."""
 
@@ -188,27 +229,30 @@ class _Lines:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LONGEST_LINE:
             raise ProtocolError(f"a line of the daemon's answer exceeds {LONGEST_LINE} bytes")
-        return map(self._item, lines)
+        for line in lines:
+            item = _item(line)
+            self._has_ended = self._has_ended or isinstance(item, RunOutcome)
+            yield item
 
     def finish(self) -> Iterator[Piece | RunOutcome]:
         if not self._has_ended:
             raise ConnectionLostError("the answer ended before the run")
         return iter(())
 
-    def _item(self, line: bytes) -> Piece | RunOutcome:
-        found = parse(line)
-        if not isinstance(found, dict) or len(found) != 1:
-            raise ProtocolError(f"a line of the daemon's answer is unknown: {line[:80]!r}")
-        ((kind, value),) = found.items()
-        if kind == "piece":
-            output = Output.from_json(value, "piece")
-            return Piece(_stream(value), output.data)
-        if kind == "outcome":
-            self._has_ended = True
-            return decode(RunOutcome, value, "outcome")
-        if kind == "failed" and isinstance(value, dict):
-            raise RunFailedError(str(value.get("message")))
-        raise ProtocolError(f"a line of the daemon's answer is unknown: {kind!r}")
+
+def _item(line: bytes) -> Piece | RunOutcome:
+    found = parse(line)
+    if not isinstance(found, dict) or len(found) != 1:
+        raise ProtocolError(f"a line of the daemon's answer is unknown: {line[:80]!r}")
+    ((kind, value),) = found.items()
+    if kind == "piece":
+        output = Output.from_json(value, "piece")
+        return Piece(_stream(value), output.data)
+    if kind == "outcome":
+        return decode(RunOutcome, value, "outcome")
+    if kind == "failed" and isinstance(value, dict):
+        raise RunFailedError(str(value.get("message")))
+    raise ProtocolError(f"a line of the daemon's answer is unknown: {kind!r}")
 
 
 def _stream(piece: dict[str, object]) -> Literal["stdout", "stderr"]:

@@ -1,18 +1,19 @@
 //! `hartline submit`: one run on the daemon.
 
+use super::attach::forward;
 use super::{Remote, table, wait};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hartline_cli::client::Lines;
+use hartline_cli::client::{Attached, Lines, Received, Target};
 use hartline_vmm::report::FAILURE;
 use hyper::Method;
 use serde_json::{Value, json};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Most bytes of standard input that the daemon accepts.
-const MAX_INPUT: u64 = 128 << 10;
+/// The message for an answer without a last line.
+const LOST: &str = "the answer ends before the run: the connection was lost";
 
 /// Arguments of `hartline submit`.
 #[derive(Debug, clap::Args)]
@@ -30,7 +31,7 @@ pub struct Submit {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
 
-    /// Pass this command's standard input to the program: UTF-8 text, at most 128 KiB
+    /// Pass this command's standard input to the program; otherwise the program's input is empty
     #[arg(short = 'i', long, visible_alias = "interactive")]
     stdin: bool,
 
@@ -46,31 +47,22 @@ pub struct Submit {
 /// Runs a program on the daemon, prints its output, and ends with its exit code.
 ///
 /// # Errors
-/// The daemon refuses, or standard input is too long.
+/// The daemon refuses, or standard input cannot be read.
 pub fn submit(arguments: &Submit) -> anyhow::Result<ExitCode> {
     let mut request = arguments.what.request()?;
     if let Some(seconds) = arguments.timeout {
         request["timeout_ms"] = json!(seconds * 1000);
     }
-    if arguments.stdin {
-        let mut text = String::new();
-        let most = io::stdin().lock().take(MAX_INPUT + 1);
-        { most }
-            .read_to_string(&mut text)
-            .context("standard input")?;
-        let rule = "standard input is longer than 128 KiB";
-        ensure!(text.len() as u64 <= MAX_INPUT, rule);
-        request["stdin"] = text.into();
-    }
-    let is_json = arguments.remote.is_json();
-    let outcome: Value = wait(async {
-        let mut daemon = arguments.remote.connect().await?;
-        let lines = daemon.lines(Method::POST, "/v1/runs", &request).await?;
-        match is_json {
-            true => collect_outputs(lines).await,
-            false => print_outputs(lines).await,
-        }
-    })?;
+    let mut outputs = Outputs::new(arguments.remote.is_json());
+    let ended = match arguments.stdin {
+        true => run_with_input(&arguments.remote.target(), &request, &mut outputs)?,
+        false => wait(async {
+            let mut daemon = arguments.remote.connect().await?;
+            let lines = daemon.lines(Method::POST, "/v1/runs", &request).await?;
+            each_piece(lines, &mut outputs).await
+        })?,
+    };
+    let outcome = outputs.complete(outcome_of(ended)?)?;
     if !arguments.remote.print_json(&outcome)? {
         let message = table::text(&outcome, "message");
         if !message.is_empty() {
@@ -96,45 +88,87 @@ pub fn submit(arguments: &Submit) -> anyhow::Result<ExitCode> {
     }))
 }
 
-/// Prints the outputs of a run as they come. Result: its outcome.
-async fn print_outputs(lines: Lines) -> anyhow::Result<Value> {
-    each_piece(lines, |stream, bytes| {
-        match stream {
-            Stream::Error => io::stderr().write_all(&bytes)?,
-            Stream::Output => {
+/// Runs a program with this command's standard input. Result: the last message of the daemon.
+fn run_with_input(
+    target: &Target,
+    request: &Value,
+    outputs: &mut Outputs,
+) -> anyhow::Result<Value> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(async {
+        let (sink, mut received) = Attached::run(target, request).await?.split();
+        let receive = async {
+            while let Some(received) = received.next().await? {
+                match received {
+                    Received::Stdout(bytes) => outputs.take(Stream::Output, bytes)?,
+                    Received::Stderr(bytes) => outputs.take(Stream::Error, bytes)?,
+                    Received::Ended(end) => return Ok(end),
+                }
+            }
+            bail!(LOST)
+        };
+        tokio::select! {
+            ended = receive => ended,
+            Err(error) = forward(sink, true, None) => Err(error.context("standard input")),
+        }
+    });
+    // An abandoned read of standard input must not keep this process alive.
+    runtime.shutdown_background();
+    ended
+}
+
+/// What happens with the outputs of a run.
+#[derive(Debug)]
+enum Outputs {
+    /// They are printed as they come.
+    Printed,
+    /// They become a part of the outcome: standard output and standard error.
+    Collected([Vec<u8>; 2]),
+}
+
+impl Outputs {
+    fn new(is_json: bool) -> Self {
+        match is_json {
+            true => Self::Collected([Vec::new(), Vec::new()]),
+            false => Self::Printed,
+        }
+    }
+
+    /// Takes a piece of an output.
+    fn take(&mut self, stream: Stream, mut bytes: Vec<u8>) -> anyhow::Result<()> {
+        match (self, stream) {
+            (Self::Collected([output, _]), Stream::Output) => output.append(&mut bytes),
+            (Self::Collected([_, error]), Stream::Error) => error.append(&mut bytes),
+            (Self::Printed, Stream::Error) => io::stderr().write_all(&bytes)?,
+            (Self::Printed, Stream::Output) => {
                 let mut out = io::stdout().lock();
                 out.write_all(&bytes)?;
                 out.flush()?;
             }
         }
         Ok(())
-    })
-    .await
-}
-
-/// Collects the outputs of a run. Result: its outcome, with them.
-async fn collect_outputs(lines: Lines) -> anyhow::Result<Value> {
-    let (mut output, mut error) = (Vec::new(), Vec::new());
-    let outcome = each_piece(lines, |stream, mut bytes| {
-        match stream {
-            Stream::Output => output.append(&mut bytes),
-            Stream::Error => error.append(&mut bytes),
-        }
-        Ok(())
-    });
-    let mut outcome = outcome.await?;
-    for (name, bytes) in [("stdout", output), ("stderr", error)] {
-        // The outcome says what is missing.
-        let object = outcome.get_mut(name).and_then(Value::as_object_mut);
-        let object = object.with_context(|| format!("the answer has no {name}"))?;
-        let (field, text) = match String::from_utf8(bytes) {
-            Ok(text) => ("text", text),
-            Err(error) => ("base64", BASE64_STANDARD.encode(error.as_bytes())),
-        };
-        object.remove("text");
-        object.insert(field.to_owned(), text.into());
     }
-    Ok(outcome)
+
+    /// An outcome with the outputs that were collected.
+    fn complete(self, mut outcome: Value) -> anyhow::Result<Value> {
+        let Self::Collected([output, error]) = self else {
+            return Ok(outcome);
+        };
+        for (name, bytes) in [("stdout", output), ("stderr", error)] {
+            // The outcome says what is missing.
+            let object = outcome.get_mut(name).and_then(Value::as_object_mut);
+            let object = object.with_context(|| format!("the answer has no {name}"))?;
+            let (field, text) = match String::from_utf8(bytes) {
+                Ok(text) => ("text", text),
+                Err(error) => ("base64", BASE64_STANDARD.encode(error.as_bytes())),
+            };
+            object.remove("text");
+            object.insert(field.to_owned(), text.into());
+        }
+        Ok(outcome)
+    }
 }
 
 /// A program's output.
@@ -144,26 +178,28 @@ enum Stream {
     Error,
 }
 
-/// Calls `take` for the pieces of the outputs as they come. Result: the outcome of the run.
-async fn each_piece(
-    mut lines: Lines,
-    mut take: impl FnMut(Stream, Vec<u8>) -> anyhow::Result<()>,
-) -> anyhow::Result<Value> {
-    while let Some(mut line) = lines.next().await? {
-        if let Some(piece) = line.get("piece") {
-            let stream = match piece.get("stream").and_then(Value::as_str) {
-                Some("stderr") => Stream::Error,
-                _ => Stream::Output,
-            };
-            take(stream, bytes(piece)?)?;
-        } else if let Some(outcome) = line.get_mut("outcome") {
-            return Ok(outcome.take());
-        } else {
-            let failed = line.get("failed").unwrap_or(&Value::Null);
-            bail!("{}", table::text(failed, "message"));
-        }
+/// Takes the pieces of the outputs as they come. Result: the last line.
+async fn each_piece(mut lines: Lines, outputs: &mut Outputs) -> anyhow::Result<Value> {
+    while let Some(line) = lines.next().await? {
+        let Some(piece) = line.get("piece") else {
+            return Ok(line);
+        };
+        let stream = match piece.get("stream").and_then(Value::as_str) {
+            Some("stderr") => Stream::Error,
+            _ => Stream::Output,
+        };
+        outputs.take(stream, bytes(piece)?)?;
     }
-    bail!("the answer ends before the run: the connection was lost")
+    bail!(LOST)
+}
+
+/// The outcome in the last line of an answer.
+fn outcome_of(mut line: Value) -> anyhow::Result<Value> {
+    if let Some(outcome) = line.get_mut("outcome") {
+        return Ok(outcome.take());
+    }
+    let failed = line.get("failed").unwrap_or(&Value::Null);
+    bail!("{}", table::text(failed, "message"))
 }
 
 /// The outputs that are not complete.
