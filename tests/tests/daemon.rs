@@ -23,6 +23,8 @@ mod kept;
 mod lists;
 #[path = "daemon/logs.rs"]
 mod logs;
+#[path = "daemon/machine_terminals.rs"]
+mod machine_terminals;
 #[path = "daemon/machines.rs"]
 mod machines;
 #[path = "daemon/made_code.rs"]
@@ -177,6 +179,13 @@ const TESTS: &[(&str, Test)] = &[
     ("exec: a terminal hangs up", terminals::hang_up),
     ("exec: terminals are restored", terminals::restored),
     ("exec: terminals without keys", terminals::without_keys),
+    ("terminals of machines", machine_terminals::shell),
+    ("terminals of machines: detach", machine_terminals::detach),
+    (
+        "terminals of machines: without keys",
+        machine_terminals::without_keys,
+    ),
+    ("terminals of machines: refused", machine_terminals::refused),
     ("TLS", connections::tls),
     (
         "certificate that is renewed",

@@ -132,6 +132,9 @@ pub struct BootInfo {
     /// When the runtime makes a [checkpoint](crate::call::Operation::Checkpoint): one of
     /// [`crate::checkpoint`].
     pub checkpoint: u32,
+    /// Size of the terminal of the first process: lines, and characters of a line. Its bytes are those
+    /// of process [`FIRST_PROCESS`](crate::spawn::FIRST_PROCESS). 0: it has the console.
+    pub terminal: [u32; 2],
     /// Settings of the network interface.
     pub net: NetSettings,
     /// Settings of the socket device.

@@ -21,6 +21,10 @@ const _: () = assert!(SPAWN_DEVICE < u64::BITS as u64);
 /// Most processes of the host at a time.
 pub const MAX_SPAWNED: usize = 32;
 
+/// The number of the VM's first process, if its standard streams are a terminal
+/// ([`crate::boot::BootInfo::terminal`]). It ends with the VM, and no event starts it.
+pub const FIRST_PROCESS: u64 = 0;
+
 /// Most bytes of an encoded [`Header`] with its strings: Linux's limit of arguments and environment
 /// for a stack of 8 MiB, and room for the rest.
 pub const MAX_PROGRAM: usize = (2 << 20) + (64 << 10);

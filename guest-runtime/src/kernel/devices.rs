@@ -16,7 +16,11 @@ impl Kernel {
     pub fn open_files(&mut self) -> Result<(), Errno> {
         let host = self.host;
         let (mut io, process) = self.io();
-        io.open_streams(process)?;
+        match host.boot().terminal {
+            [0, _] => io.open_streams(process)?,
+            [rows, columns] => self.open_terminal(rows, columns)?,
+        }
+        let (mut io, process) = self.io();
         match host.boot().volumes {
             0 => Ok(()),
             count => io.mount_volumes(process, Rc::new(HostChannel::new(host)), count),

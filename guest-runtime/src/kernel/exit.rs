@@ -76,6 +76,7 @@ const NO_REPORT: ExitReport = ExitReport {
 /// Creates the report of an end, with the kernel's counters.
 #[must_use]
 pub fn report(kernel: &mut Kernel, end: &End) -> ExitReport {
+    kernel.flush_terminal();
     let mut report = NO_REPORT;
     match end {
         End::Exited(status) => {

@@ -66,6 +66,9 @@ pub struct Arguments {
     pub directory: Vec<u8>,
     /// Whether the root file system is mounted read-only.
     pub read_only: bool,
+    /// Size of the terminal that the program has, lines and characters of a line; its bytes go through
+    /// [`Spawner`](crate::spawn::Spawner). 0: it has the standard streams of this process.
+    pub terminal: [u16; 2],
 }
 
 impl Arguments {
@@ -144,6 +147,7 @@ pub fn write(
         read_only: arguments.read_only.into(),
         vectors,
         spawns: spawns.into(),
+        terminal: arguments.terminal.map(u32::from),
         checkpoint,
         net,
         vsock: vsock_settings(devices),

@@ -5,7 +5,7 @@ use super::network::{Interface, Lease};
 use super::pool::Supply;
 use super::process::{Jailed, Line};
 use super::processors::Claim;
-use super::store::{Program, ProgramState, Spec};
+use super::store::{Program, ProgramState, Spec, TerminalSize};
 use crate::jailed::protocol::{
     FromVmm, ImageAnswer, ImageName, LogJob, PROGRAM_PATH, RunJob, RunResult, UploadKind, VolumeJob,
 };
@@ -34,6 +34,8 @@ pub fn why_it_died(out_of_memory: bool, violation: Option<Violation>) -> String 
 
 /// Host name of a VM whose spec has none, as the runtime sets it.
 const HOST_NAME: &str = "hartline";
+/// Kind of the terminals of VMs.
+const TERM: &str = "xterm";
 /// Most VMMs that are tried one after another.
 const TRIES: u32 = 3;
 /// Most images that a VMM waits for at once.
@@ -144,6 +146,7 @@ impl Order {
             network: None,
             processors: Vec::new(),
             log: None,
+            terminal: spec.terminal.map(TerminalSize::size),
             streams: false,
         };
         let library = Arc::clone(library);
@@ -305,13 +308,14 @@ fn understood(message: &[u8]) -> io::Result<FromVmm> {
 }
 
 /// The environment of a spec's program (`NAME=value`), by name. Without a value of its own, `HOME` is the home of
-/// its user, and `HOSTNAME` the host name.
+/// its user, `HOSTNAME` the host name, and `TERM` the kind of its terminal, if it has one.
 #[must_use]
 pub fn environment(spec: &Spec) -> Vec<String> {
     let is_root = spec.user.unwrap_or_default().ids().0 == 0;
     let home = if is_root { "/root" } else { "/" };
     let host_name = spec.hostname.as_deref().unwrap_or(HOST_NAME);
     let mut all = BTreeMap::from([("HOME", home), ("HOSTNAME", host_name)]);
+    all.extend(spec.terminal.map(|_| ("TERM", TERM)));
     all.extend(
         spec.env
             .iter()

@@ -287,6 +287,7 @@ impl From<MachineError> for Problem {
     fn from(error: MachineError) -> Self {
         match error {
             MachineError::State(_) => Self::conflict("wrong-state", error),
+            MachineError::NoTerminal => Self::conflict("no-terminal", error),
             MachineError::NoInput => Self::conflict("not-interactive", error),
             MachineError::NoNetwork => Self::conflict("no-network", error),
             MachineError::VolumeInUse(_) => Self::conflict("volume-in-use", error),

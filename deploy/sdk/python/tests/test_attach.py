@@ -19,6 +19,7 @@ from hartline import (
     Piece,
     ProtocolError,
     Spec,
+    Terminal,
 )
 from hartline.operations.attach import item_of
 
@@ -139,3 +140,27 @@ def test_messages_of_other_forms() -> None:
     for message in (b"", b"\x03abc", "", "{}", "[]"):
         with pytest.raises(ProtocolError):
             item_of(message)
+
+
+def test_terminal(api: Client, tools: str, unique: str) -> None:
+    script = "stty size; trap 'stty size' WINCH; echo on; while read line; do echo $line; done"
+    spec = Spec(
+        tools,
+        path="/bin/sh",
+        args=("-c", script),
+        interactive=True,
+        terminal=Terminal(rows=10, columns=20),
+    )
+    made = api.machines.create(spec, name=unique, start=True)
+    assert made.spec.terminal == Terminal(rows=10, columns=20)
+    until(lambda: api.machines.get(unique).state == "running")
+    with api.machines.attach(unique, logs=True, stdin=True) as program:
+        seen = b""
+        while not seen.endswith(b"10 20\r\non\r\n"):
+            seen += next(program).data
+        program.resize(Terminal(rows=30, columns=40))
+        program.write(b"line\r")
+        while b"30 40\r\n" not in seen or seen.count(b"line\r\n") < 2:
+            seen += next(program).data
+        program.write(b"\x04")
+        assert program.wait().exit_code == 0

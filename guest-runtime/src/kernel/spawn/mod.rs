@@ -30,7 +30,7 @@ use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::Cell;
-use hartline_abi::spawn::{Event, MAX_SPAWNED, Window};
+use hartline_abi::spawn::{Event, FIRST_PROCESS, MAX_SPAWNED, Window};
 use hartline_linux::errno::Errno;
 use hartline_linux::termbits::Winsize;
 
@@ -122,6 +122,37 @@ impl Spawned {
 }
 
 impl Kernel {
+    /// Gives the first process a terminal as its standard streams, whose other end is the host's.
+    ///
+    /// # Errors
+    /// `ENOMEM`, or there are too many terminals.
+    pub(super) fn open_terminal(&mut self, rows: u32, columns: u32) -> Result<(), Errno> {
+        let due = Rc::clone(&self.spawned.due);
+        let part = |number| u16::try_from(number).unwrap_or(u16::MAX);
+        let window = Window {
+            rows: part(rows),
+            columns: part(columns),
+        };
+        let (mut io, files) = self.io();
+        let streams = Streams::of_terminal(&mut io, files, size(window), &due)?;
+        self.spawned.processes.push(HostProcess {
+            id: FIRST_PROCESS,
+            pid: FIRST,
+            streams,
+            end: None,
+        });
+        due.0.set(true);
+        Ok(())
+    }
+
+    /// Passes the rest of the output on the first process's terminal to the host, at the end of the VM.
+    pub(super) fn flush_terminal(&mut self) {
+        if self.host_process(FIRST_PROCESS).is_some() {
+            self.spawned.due.0.set(true);
+            self.move_streams();
+        }
+    }
+
     /// Handles the events of the host.
     #[inline]
     pub(crate) fn serve_host(&mut self) {
@@ -191,7 +222,9 @@ impl Kernel {
         let device = self.spawned.device.as_mut().ok_or(Errno::ENOSYS)?;
         let bytes = device.program(id, length)?;
         let (header, start) = Start::parse(&bytes)?;
-        if self.spawned.processes.len() >= MAX_SPAWNED {
+        let mut processes = self.spawned.processes.iter();
+        let has_terminal = processes.any(|process| process.id == FIRST_PROCESS);
+        if self.spawned.processes.len() >= MAX_SPAWNED + usize::from(has_terminal) {
             return Err(Errno::EAGAIN);
         }
         let pid = self.new_tid()?;

@@ -96,6 +96,14 @@ impl Attached {
         Ok(Self { sink, messages })
     }
 
+    /// Changes the size of the program's terminal, as [`Input::resize`].
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn resize(&mut self, size: (u16, u16)) -> Result<(), ClientError> {
+        self.sink.send(resize(size)).await.map_err(refused)
+    }
+
     /// Splits the connection into both directions, for simultaneous use.
     #[must_use]
     pub fn split(self) -> (Input, Output) {
@@ -120,11 +128,15 @@ impl Input {
     ///
     /// # Errors
     /// The connection broke.
-    pub async fn resize(&mut self, (rows, columns): (u16, u16)) -> Result<(), ClientError> {
-        let size = serde_json::json!({ "resize": { "rows": rows, "columns": columns } });
-        let message = Message::Text(size.to_string().into());
-        self.0.send(message).await.map_err(refused)
+    pub async fn resize(&mut self, size: (u16, u16)) -> Result<(), ClientError> {
+        self.0.send(resize(size)).await.map_err(refused)
     }
+}
+
+/// The message with the size of a terminal.
+fn resize((rows, columns): (u16, u16)) -> Message {
+    let size = serde_json::json!({ "resize": { "rows": rows, "columns": columns } });
+    Message::Text(size.to_string().into())
 }
 
 /// The receiving direction of a connection.

@@ -1,19 +1,19 @@
 //! The input and output of a machine's program as a WebSocket (RFC 6455).
 
 use super::Refused;
+use super::exec::ExecMessage;
 use super::extract::{Query, Target};
 use super::logs::{LogReader, LogStream, Start};
 use super::lookup::find;
-use super::websocket::discard;
+use super::websocket::{Client, discard, refuse};
 use crate::connections::Room;
 use crate::machines::MachineError;
 use crate::problem::Problem;
 use crate::store::{Kind, Scope};
 use axum::Extension;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
-use futures_util::stream::SplitSink;
 use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use std::io;
@@ -52,7 +52,8 @@ pub struct Attach {
 /// Binary messages of the daemon are output: the first byte is 1 for standard output and 2
 /// for standard error. Binary messages of the client are standard input, with `input=true`; an
 /// empty message closes it. Without `input=true` the daemon closes the connection (status 1008)
-/// when a client sends one. When the program ends, the daemon sends the machine in a text message and
+/// when a client sends one. An `ExecMessage` as text changes the size of the program's terminal, if it
+/// has one; this needs a key of the scope `write`. When the program ends, the daemon sends the machine in a text message and
 /// closes the connection. A closed connection does not end the machine.
 #[utoipa::path(get, path = "/v1/machines/{id}/attach",
     operation_id = "attach_to_machine", params(("id" = String, Path), Attach),
@@ -111,8 +112,6 @@ async fn input_of(target: &Target) -> Result<StdUnixStream, Problem> {
     }
 }
 
-type Sink = Mutex<SplitSink<WebSocket, Message>>;
-
 /// Serves one client until the program ends or the client disconnects.
 async fn serve(
     target: &Target,
@@ -138,15 +137,16 @@ async fn serve(
             None => None,
         };
         while let Some(message) = messages.next().await {
-            let Message::Binary(bytes) = message? else {
-                continue;
+            let bytes = match message? {
+                Message::Binary(bytes) => bytes,
+                Message::Text(text) => match resize(target, &text) {
+                    Ok(()) => continue,
+                    Err(reason) => return refuse(&mut *sink.lock().await, &reason).await,
+                },
+                _ => continue,
             };
             if !has_input {
-                let frame = CloseFrame {
-                    code: close_code::POLICY,
-                    reason: NO_INPUT.into(),
-                };
-                return sink.lock().await.send(Message::Close(Some(frame))).await;
+                return refuse(&mut *sink.lock().await, NO_INPUT).await;
             }
             if let Some(stream) = &mut input
                 && write_input(stream, &bytes).await.is_err()
@@ -165,8 +165,24 @@ async fn serve(
     done
 }
 
+/// Changes the size of the program's terminal. An error is the reason for the client.
+fn resize(target: &Target, message: &str) -> Result<(), String> {
+    let ExecMessage::Resize(size) =
+        serde_json::from_str(message).map_err(|error| error.to_string())?;
+    let told = |problem: Problem| problem.told();
+    target.caller.needs(Scope::Write).map_err(told)?;
+    let machine = find(target, Kind::Machine).map_err(told)?;
+    // The spawner is asked for a descriptor.
+    let done = tokio::task::block_in_place(|| target.daemon.machines.resize(&machine, size.into()));
+    match done {
+        // It does not run yet, or not any more: the outputs show the end.
+        Err(MachineError::State(_) | MachineError::Host(_)) | Ok(()) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Sends the program's output, until the program has ended.
-async fn send_output(mut reader: LogReader, tag: u8, sink: &Sink) -> Result<(), axum::Error> {
+async fn send_output(mut reader: LogReader, tag: u8, sink: &Client) -> Result<(), axum::Error> {
     while let Some(entry) = reader.next().await.map_err(axum::Error::new)? {
         let message = [&[tag], &entry.bytes[..]].concat();
         sink.lock()

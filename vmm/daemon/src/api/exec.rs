@@ -10,7 +10,7 @@ use crate::connections::Room;
 use crate::exec::{self, Command, Control, Ended, Exec};
 use crate::execute::environment;
 use crate::problem::Problem;
-use crate::store::{Kind, Machine, Scope, User};
+use crate::store::{Kind, Machine, Scope, TerminalSize, User};
 use axum::Extension;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -20,7 +20,6 @@ use futures_util::{SinkExt, StreamExt};
 use hartline_abi::spawn::Window;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use std::num::NonZeroU16;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -61,37 +60,6 @@ pub struct ExecRequest {
     /// it has another value.
     #[serde(default)]
     terminal: Option<TerminalSize>,
-}
-
-/// The size of a terminal, characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TerminalSize {
-    /// Lines.
-    #[serde(default = "default_rows")]
-    #[schema(value_type = u16, minimum = 1, maximum = 65535, default = 24)]
-    rows: NonZeroU16,
-    /// Characters of a line.
-    #[serde(default = "default_columns")]
-    #[schema(value_type = u16, minimum = 1, maximum = 65535, default = 80)]
-    columns: NonZeroU16,
-}
-
-const fn default_rows() -> NonZeroU16 {
-    NonZeroU16::new(24).unwrap()
-}
-
-const fn default_columns() -> NonZeroU16 {
-    NonZeroU16::new(80).unwrap()
-}
-
-impl From<TerminalSize> for Window {
-    fn from(size: TerminalSize) -> Self {
-        Self {
-            rows: size.rows.get(),
-            columns: size.columns.get(),
-        }
-    }
 }
 
 /// A text message of a WebSocket's client after the command.
@@ -155,10 +123,7 @@ impl ExecRequest {
         let mut spec = machine.spec.clone();
         spec.user = self.user.or(spec.user);
         spec.env.extend(self.env);
-        if self.terminal.is_some() {
-            let kind = || "xterm".to_owned();
-            spec.env.entry("TERM".to_owned()).or_insert_with(kind);
-        }
+        spec.terminal = self.terminal;
         Ok(Command {
             arguments: self.command,
             environment: environment(&spec),

@@ -72,7 +72,7 @@ pub fn from_object<T: serde::de::DeserializeOwned>(
 }
 
 /// The fields of a request that a snapshot has, or cannot have: they describe the program.
-const OF_SNAPSHOT: [&str; 13] = [
+const OF_SNAPSHOT: [&str; 14] = [
     "program",
     "path",
     "args",
@@ -86,6 +86,7 @@ const OF_SNAPSHOT: [&str; 13] = [
     "hostname",
     "read_only",
     "ports",
+    "terminal",
 ];
 
 /// The name of a field that a request with a snapshot has, and must not have.

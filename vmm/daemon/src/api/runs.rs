@@ -344,6 +344,10 @@ fn check(request: &mut RunRequest) -> Result<(), Problem> {
         let detail = "no client can attach to a run: make a machine";
         return Err(Problem::conflict("not-interactive", detail));
     }
+    if request.spec.terminal.is_some() {
+        let detail = "a run has no terminal: make a machine";
+        return Err(Problem::conflict("no-terminal", detail));
+    }
     if !request.spec.volumes.is_empty() {
         let detail = "a run has no volumes: make a machine";
         return Err(Problem::conflict("no-volumes", detail));

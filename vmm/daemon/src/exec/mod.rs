@@ -4,7 +4,7 @@
 //! The VMM gets the other ends ([`SpawnJob`]). A process is of interest as long as its [`Exec`]
 //! exists: dropping it closes the streams, and a terminal hangs up.
 
-use crate::jailed::protocol::{CopyJob, FromProcess, Request, SpawnJob, ToProcess};
+use crate::jailed::protocol::{CopyJob, FromProcess, Request, SpawnJob, TerminalJob, ToProcess};
 use crate::process::Line;
 use hartline_abi::copy;
 use hartline_abi::spawn::{Header, MAX_PROGRAM, MAX_STRING, Window};
@@ -221,6 +221,16 @@ impl Exec {
             },
         })
     }
+}
+
+/// Changes the size of the terminal of the program of a VM whose VMM takes requests through `requests`.
+///
+/// # Errors
+/// Any I/O error of the host.
+pub fn resize(requests: &Channel, window: Window) -> io::Result<()> {
+    let Window { rows, columns } = window;
+    let request = Request::Terminal(TerminalJob { rows, columns });
+    requests.send(&serde_json::to_vec(&request)?, &[])
 }
 
 impl Control {

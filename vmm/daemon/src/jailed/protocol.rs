@@ -66,6 +66,9 @@ pub struct RunJob {
     /// How the outputs are kept: their files are the first of a [log](crate::log). Without it, their
     /// files are rings ([`hartline_devices::console::log`]), unless they are streams.
     pub log: Option<LogJob>,
+    /// Size of the terminal that the program has: lines, and characters of a line. All its output is
+    /// then standard output.
+    pub terminal: Option<(u16, u16)>,
     /// The outputs are sockets, which take any number of bytes.
     pub streams: bool,
 }
@@ -96,6 +99,15 @@ pub struct SnapshotJob {
     pub tree: (u64, u64),
 }
 
+/// Request to change the size of the terminal of the VM's program. There are no descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalJob {
+    /// Lines.
+    pub rows: u16,
+    /// Characters of a line.
+    pub columns: u16,
+}
+
 /// Request to a VMM with a running VM. (A VMM of an earlier version knows processes only, in the same
 /// form, and closes the descriptors of other requests.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +119,8 @@ pub enum Request {
     Copy(CopyJob),
     /// Make a snapshot.
     Snapshot(SnapshotJob),
+    /// Change the size of the program's terminal.
+    Terminal(TerminalJob),
 }
 
 /// Message to a VMM about a process.

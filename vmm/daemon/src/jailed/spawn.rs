@@ -5,10 +5,10 @@
 //! would block is *awaited*: the thread here polls it, and announces the event to the guest. Both
 //! steps are under one lock, and polling is by level, so no readiness is lost.
 
-use super::protocol::{CopyJob, FromProcess, Request, SpawnJob, ToProcess};
+use super::protocol::{CopyJob, FromProcess, Request, SpawnJob, TerminalJob, ToProcess};
 use super::snapshots::Snapshots;
 use hartline_abi::copy::MAX_REQUEST;
-use hartline_abi::spawn::{Event, MAX_PROGRAM, MAX_SPAWNED, Window, stream};
+use hartline_abi::spawn::{Event, FIRST_PROCESS, MAX_PROGRAM, MAX_SPAWNED, Window, stream};
 use hartline_devices::event::Event as Wake;
 use hartline_devices::virtio::Guest;
 use hartline_jail::Channel;
@@ -48,7 +48,8 @@ struct State {
 
 #[derive(Debug)]
 struct Process {
-    control: Arc<Channel>,
+    /// `None`: the first process, which belongs to no client.
+    control: Option<Arc<Channel>>,
     streams: [Option<Stream>; stream::COUNT],
 }
 
@@ -74,7 +75,34 @@ enum Held {
     Stream(Arc<OwnedFd>, PollFlags),
 }
 
+impl Stream {
+    fn new(file: OwnedFd) -> Self {
+        Self {
+            file: Arc::new(file),
+            is_awaited: false,
+        }
+    }
+}
+
 impl State {
+    /// Adds the VM's first process with its terminal, whose input and output these are.
+    fn add_first(&mut self, [input, output]: [OwnedFd; 2]) {
+        let streams = [Some(input), Some(output), None, None];
+        let process = Process {
+            control: None,
+            streams: streams.map(|file| file.map(Stream::new)),
+        };
+        self.processes.insert(FIRST_PROCESS, process);
+    }
+
+    /// Announces the size of a process's terminal.
+    fn resize(&mut self, id: u64, window: Window) {
+        // Only the last size matters.
+        let is_old = |event: &Event| matches!(event, Event::Resize { id: of, .. } if *of == id);
+        self.events.retain(|event| !is_old(event));
+        self.events.push_back(Event::Resize { id, window });
+    }
+
     /// The stream of a process.
     fn stream(&mut self, id: u64, number: u64) -> Result<&mut Option<Stream>, Errno> {
         let process = self.processes.get_mut(&id).ok_or(libc::EBADF)?;
@@ -95,7 +123,8 @@ impl State {
         };
         let [control, files @ ..] = descriptors;
         let control = Channel::from(control);
-        if self.processes.len() >= MAX_SPAWNED || self.events.len() >= MAX_EVENTS {
+        let first = usize::from(self.processes.contains_key(&FIRST_PROCESS));
+        if self.processes.len() >= MAX_SPAWNED + first || self.events.len() >= MAX_EVENTS {
             send(&control, FromProcess::TooMany);
             return;
         }
@@ -104,14 +133,9 @@ impl State {
             return;
         }
         self.last += 1;
-        let streams = files.map(|file| {
-            Some(Stream {
-                file: Arc::new(file),
-                is_awaited: false,
-            })
-        });
+        let streams = files.map(|file| Some(Stream::new(file)));
         let process = Process {
-            control: Arc::new(control),
+            control: Some(Arc::new(control)),
             streams,
         };
         self.processes.insert(self.last, process);
@@ -120,18 +144,14 @@ impl State {
 
     /// Handles a message about a process, or the end of its client.
     fn control(&mut self, id: u64) {
-        let Some(process) = self.processes.get(&id) else {
+        let process = self.processes.get(&id);
+        let Some(control) = process.and_then(|process| process.control.clone()) else {
             return;
         };
-        match process.control.receive() {
+        match control.receive() {
             Ok((message, _)) if !message.is_empty() => {
                 if let Ok(ToProcess::Resize { rows, columns }) = serde_json::from_slice(&message) {
-                    // Only the last size matters.
-                    let is_old =
-                        |event: &Event| matches!(event, Event::Resize { id: of, .. } if *of == id);
-                    self.events.retain(|event| !is_old(event));
-                    let window = Window { rows, columns };
-                    self.events.push_back(Event::Resize { id, window });
+                    self.resize(id, Window { rows, columns });
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -167,8 +187,8 @@ impl State {
     fn polled(&self) -> Vec<(Polled, Held)> {
         let mut all = Vec::new();
         for (&id, process) in &self.processes {
-            let control = Held::Control(Arc::clone(&process.control));
-            all.push((Polled::Control(id), control));
+            let control = process.control.iter().map(Arc::clone);
+            all.extend(control.map(|control| (Polled::Control(id), Held::Control(control))));
             for (number, stream) in (0..).zip(&process.streams) {
                 let flags = match number {
                     stream::INPUT => PollFlags::IN,
@@ -203,20 +223,27 @@ fn send(control: &Channel, message: FromProcess) {
 }
 
 impl Spawns {
-    /// Starts to take requests, on a thread of its own.
+    /// Starts to take requests, on a thread of its own. `terminal` is input, which does not block, and
+    /// output of the terminal of the first process, if it has one. Output may block: the thread that
+    /// keeps it always reads.
     ///
     /// # Errors
     /// The host has no descriptors or threads left.
     pub fn start(
         (requests, snapshots): (Channel, Snapshots),
+        terminal: Option<[OwnedFd; 2]>,
         threads: Arc<dyn Confine>,
     ) -> io::Result<Arc<Self>> {
+        let mut state = State::default();
+        if let Some(streams) = terminal {
+            state.add_first(streams);
+        }
         let spawns = Arc::new(Self {
             requests,
             snapshots,
             changed: Wake::new()?,
             guest: OnceLock::new(),
-            state: Mutex::default(),
+            state: Mutex::new(state),
         });
         let served = Arc::clone(&spawns);
         thread::Builder::new().name("spawn".into()).spawn(move || {
@@ -286,6 +313,11 @@ impl Spawns {
                             Ok(Request::Copy(CopyJob { copy: length })) => {
                                 let event = |id| Event::Copy { id, length };
                                 state.add((length, MAX_REQUEST), descriptors, event);
+                            }
+                            Ok(Request::Terminal(TerminalJob { rows, columns })) => {
+                                if state.processes.contains_key(&FIRST_PROCESS) {
+                                    state.resize(FIRST_PROCESS, Window { rows, columns });
+                                }
                             }
                             Ok(Request::Snapshot(job)) => self.snapshots.request(job, descriptors),
                             // Of a newer daemon, which sees that the descriptors are closed.
@@ -382,7 +414,9 @@ impl Spawner for Spawns {
             Ending::Exited(code) => FromProcess::Exited(code),
             Ending::Failed(error) => FromProcess::Failed(error),
         };
-        send(&process.control, message);
+        if let Some(control) = &process.control {
+            send(control, message);
+        }
         Ok(())
     }
 }

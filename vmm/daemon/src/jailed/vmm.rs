@@ -33,7 +33,7 @@ use hartline_vmm::report::{self, FAILURE, Program};
 use hartline_vmm::snapshot::{Requests, Snapshot};
 use hartline_vmm::spawn::Spawner;
 use rustix::process::{Resource, Rlimit, set_parent_process_death_signal, setrlimit};
-use rustix::stdio::{stderr, stdout};
+use rustix::stdio::{stderr, stdin, stdout};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, PipeReader, Write};
@@ -106,7 +106,13 @@ pub fn serve(
         Some(requests) => {
             let tree = job.snapshots.then(|| identity(&given.tree)).transpose()?;
             let requests = (requests, Snapshots::of(tree));
-            Some(Spawns::start(requests, threads.clone())?)
+            let terminal = match (job.terminal, &outputs) {
+                (Some(_), Some([output, _])) => {
+                    Some([stdin().try_clone_to_owned()?, output.try_clone()?])
+                }
+                _ => None,
+            };
+            Some(Spawns::start(requests, terminal, threads.clone())?)
         }
         None => None,
     };
@@ -340,6 +346,9 @@ fn run(
         host_name: job.host_name.clone().into_bytes(),
         directory: job.directory.clone().into_bytes(),
         read_only: job.read_only,
+        terminal: job
+            .terminal
+            .map_or([0; 2], |(rows, columns)| [rows, columns]),
     };
     let (network, net) = network.unzip();
     let settings = Settings {

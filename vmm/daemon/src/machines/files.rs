@@ -1,7 +1,7 @@
 //! The files of machines: input, output and result.
 
 use super::{MachineError, Machines};
-use crate::exec::{Command, Exec};
+use crate::exec::{self, Command, Exec};
 use crate::execute::{LogOutput, Outputs};
 use crate::jailed::protocol::{LogJob, RunResult};
 use crate::log::{self, Reader};
@@ -9,6 +9,7 @@ use crate::spawner::Process;
 use crate::store::{KeptSnapshot, Machine, MachineState, NetworkKind};
 use crate::violations::reported_in;
 use hartline_abi::copy::Request;
+use hartline_abi::spawn::Window;
 use hartline_jail::{Channel, MAX_MESSAGE, Violation};
 use hartline_vmm::live::{Live, write_network_limits};
 use hartline_vmm::platform::Counters;
@@ -136,6 +137,8 @@ impl Machines {
         let (input, keep_input) = match machine.spec.interactive {
             true => {
                 let (input, other) = UnixStream::pair()?;
+                // A virtual CPU that moves bytes to a terminal must not wait.
+                input.set_nonblocking(machine.spec.terminal.is_some())?;
                 (File::from(OwnedFd::from(input)), Some(other.into()))
             }
             false => match File::open(directory.join(INPUT)) {
@@ -195,6 +198,17 @@ impl Machines {
     /// [`MachineError`]: the machine does not run, or its VMM's version does not support this.
     pub fn exec(&self, machine: &Machine, command: &Command) -> Result<Exec, MachineError> {
         Ok(Exec::start(&self.requests(machine)?, command)?)
+    }
+
+    /// Changes the size of the terminal of a running machine's program.
+    ///
+    /// # Errors
+    /// As [`exec`](Self::exec); also if the program has no terminal.
+    pub fn resize(&self, machine: &Machine, window: Window) -> Result<(), MachineError> {
+        if machine.spec.terminal.is_none() {
+            return Err(MachineError::NoTerminal);
+        }
+        Ok(exec::resize(&self.requests(machine)?, window)?)
     }
 
     /// Starts a copy of files of a running machine.

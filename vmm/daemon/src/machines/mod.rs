@@ -55,6 +55,9 @@ pub enum MachineError {
     /// The machine's standard input is not kept open.
     #[error("the machine is not interactive: its standard input is empty")]
     NoInput,
+    /// The machine's program has no terminal.
+    #[error("the machine has no terminal")]
+    NoTerminal,
     /// The machine has no network interface.
     #[error("the machine has no network interface")]
     NoNetwork,

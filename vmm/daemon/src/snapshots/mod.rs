@@ -110,6 +110,7 @@ pub fn check(spec: &Spec) -> Result<(), SnapshotError> {
         (spec.cpus != 1, "more than one vCPU"),
         (spec.network != NetworkKind::None, "a network interface"),
         (!spec.volumes.is_empty(), "volumes"),
+        (spec.terminal.is_some(), "a terminal"),
     ];
     match parts.into_iter().find(|(is_there, _)| *is_there) {
         Some((_, part)) => Err(SnapshotError::State(part)),

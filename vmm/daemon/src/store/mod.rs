@@ -20,7 +20,7 @@ pub use machines::{Created, Kind, MAX_KEYS, Machine, MachineState, NewMachine};
 pub use programs::{Program, ProgramState};
 pub use snapshot::snapshot;
 pub use snapshots::{KeptSnapshot, NewSnapshot, Reserved};
-pub use spec::{CpuClass, NetworkKind, Port, Restart, Spec, User};
+pub use spec::{CpuClass, NetworkKind, Port, Restart, Spec, TerminalSize, User};
 pub use storage::Storage;
 pub use tenants::{DEFAULT_TENANT, DeletedTenant, Quota, Tenant};
 pub use volumes::{DeletedVolume, Mount, Volume};

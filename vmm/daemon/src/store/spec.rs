@@ -2,9 +2,11 @@
 
 use super::Mount;
 use crate::integer;
+use hartline_abi::spawn::Window;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use utoipa::openapi::schema::{
     Array, ArrayBuilder, Object, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type,
 };
@@ -90,6 +92,50 @@ pub struct Spec {
     #[schema(value_type = String, required = false, default = "no",
         pattern = "^(no|always|on-failure(:[1-9][0-9]{0,4})?)$")]
     pub restart: Restart,
+    /// Run the program of a machine on a terminal of this size. Then all output is standard output, and
+    /// the end of standard input is not the end of file, which is the character control-D (4). `TERM` is
+    /// `xterm` unless it has another value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<TerminalSize>,
+}
+
+/// The size of a terminal, characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalSize {
+    /// Lines.
+    #[serde(default = "default_rows")]
+    #[schema(value_type = u16, minimum = 1, maximum = 65535, default = 24)]
+    rows: NonZeroU16,
+    /// Characters of a line.
+    #[serde(default = "default_columns")]
+    #[schema(value_type = u16, minimum = 1, maximum = 65535, default = 80)]
+    columns: NonZeroU16,
+}
+
+const fn default_rows() -> NonZeroU16 {
+    NonZeroU16::new(24).unwrap()
+}
+
+const fn default_columns() -> NonZeroU16 {
+    NonZeroU16::new(80).unwrap()
+}
+
+impl TerminalSize {
+    /// Lines, and characters of a line.
+    #[must_use]
+    pub fn size(self) -> (u16, u16) {
+        (self.rows.get(), self.columns.get())
+    }
+}
+
+impl From<TerminalSize> for Window {
+    fn from(size: TerminalSize) -> Self {
+        Self {
+            rows: size.rows.get(),
+            columns: size.columns.get(),
+        }
+    }
 }
 
 /// The restart policy of a machine.

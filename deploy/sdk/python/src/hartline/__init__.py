@@ -60,10 +60,9 @@ from .models import (
     Volume,
 )
 from .operations._ends import AUTO
-from .operations.exec import Terminal
 from .operations.files import FileType
 from .process import AsyncProcess, Process
-from .spec import Mount, Port, Spec
+from .spec import Mount, Port, Spec, Terminal
 from .streams import AsyncEventStream, AsyncStream, EventStream, Stream
 
 __all__ = [

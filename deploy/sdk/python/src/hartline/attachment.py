@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .channel import AsyncChannel, Channel
 from .models import Machine
+from .operations.exec import resize_json
+from .spec import Terminal
 
 
 class Attachment(Channel[Machine]):
@@ -21,6 +23,16 @@ class Attachment(Channel[Machine]):
     The end of the context does not end the machine, nor its standard input.
     """
 
+    def resize(self, terminal: Terminal) -> None:
+        """Change the size of the program's terminal.
+
+        Raises:
+            ConnectionLostError: The machine has ended, or the connection broke.
+
+        """
+        self._open().queue(resize_json(terminal))
+        self._flush()
+
 
 class AsyncAttachment(AsyncChannel[Machine]):
     r"""The standard streams of a machine's program.
@@ -36,3 +48,13 @@ class AsyncAttachment(AsyncChannel[Machine]):
 
     The end of the context does not end the machine, nor its standard input.
     """
+
+    async def resize(self, terminal: Terminal) -> None:
+        """Change the size of the program's terminal.
+
+        Raises:
+            ConnectionLostError: The machine has ended, or the connection broke.
+
+        """
+        self._open().queue(resize_json(terminal))
+        await self._flush()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .channel import AsyncChannel, Channel
 from .models import ExecEnd, ExecResult
-from .operations.exec import Terminal, collected, resize_json
+from .operations.exec import collected, resize_json
+from .spec import Terminal
 
 
 class Process(Channel[ExecEnd]):

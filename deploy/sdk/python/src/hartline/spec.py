@@ -31,6 +31,16 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
+class Terminal:
+    """The size of a terminal, characters."""
+
+    rows: int = 24
+    """Lines, 1 to 65535."""
+    columns: int = 80
+    """Characters of a line, 1 to 65535."""
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """A program with its arguments and resources, or a snapshot to continue.
 
@@ -77,6 +87,9 @@ class Spec:
     """The snapshot to continue: its id, a unique begin of the id, or its name."""
     restart: str = "no"
     """Restart policy of a machine: ``no``, ``on-failure``, ``on-failure:N`` or ``always``."""
+    terminal: Terminal | None = None
+    """Run the program of a machine on a terminal of this size. Then all output is standard output,
+    and the end of standard input is the character control-D (``b"\\x04"``)."""
 
     def __post_init__(self) -> None:
         if isinstance(self.args, str):
@@ -131,7 +144,7 @@ def to_json(spec: Spec) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Mount | Port):
+    if isinstance(value, Mount | Port | Terminal):
         pairs = ((item.name, getattr(value, item.name)) for item in fields(value))
         return {name: part for name, part in pairs if part is not None}
     if isinstance(value, Mapping):

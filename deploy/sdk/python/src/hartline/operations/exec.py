@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from .._decode import decode
 from .._plans import Plan, Request, Session, fetch, parse, segment
 from ..errors import ProtocolError
 from ..models import ExecEnd, ExecResult, Output, Piece
+from ..spec import Terminal
 from ._ends import as_text
-
-
-@dataclass(frozen=True, slots=True)
-class Terminal:
-    """The size of a terminal, characters."""
-
-    rows: int = 24
-    """Lines, 1 to 65535."""
-    columns: int = 80
-    """Characters of a line, 1 to 65535."""
 
 
 def command_json(

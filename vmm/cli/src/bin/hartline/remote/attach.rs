@@ -1,20 +1,14 @@
 //! `hartline attach`: this terminal as the input and output of a machine.
 
 use super::Remote;
-use super::terminal::Sizes;
-use hartline_cli::client::{Attached, Input, Output, Received};
+use super::detach::Detach;
+use super::session::{End, Session};
+use super::terminal::{Sizes, end_by, size};
+use hartline_cli::client::{self, Attached};
+use hyper::Method;
 use serde_json::Value;
-use std::convert::Infallible;
-use std::fs::File;
-use std::future::pending;
-use std::io::{self, Write};
-use std::mem::replace;
-use std::os::fd::AsFd;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use tokio::io::AsyncReadExt;
-
-/// Bytes of input sent at a time.
-const CHUNK: usize = 16 << 10;
 
 /// Arguments of `hartline attach`.
 #[derive(Debug, clap::Args)]
@@ -30,12 +24,16 @@ pub struct Attach {
     #[arg(long)]
     logs: bool,
 
+    /// Keys that end this command, on the terminal of a machine: letters or ctrl-KEY, with commas
+    #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q")]
+    detach_keys: Detach,
+
     /// Id or name of a machine
     machine: String,
 }
 
 /// Passes input and output on until the program ends. The exit code is the program's.
-/// Ending this command does not end the machine.
+/// Ending this command, and the detach keys, do not end the machine.
 ///
 /// # Errors
 /// The daemon refuses, or the connection breaks.
@@ -43,90 +41,55 @@ pub fn attach(arguments: &Attach) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let code = runtime.block_on(async {
-        let input = !arguments.no_stdin;
-        let target = arguments.remote.target();
-        let attached = Attached::open(&target, &arguments.machine, arguments.logs, input).await?;
-        let (sink, output) = attached.split();
-        tokio::select! {
-            code = print_output(output) => code,
-            Err(error) = forward(sink, input, None) => Err(error),
-        }
-    });
+    let ended = runtime.block_on(open(arguments));
     // An abandoned read of the terminal must not keep this process alive.
     runtime.shutdown_background();
-    code
-}
-
-/// Passes standard input on, if `input` is true, and changes of the terminal's size. The end of the
-/// input is not the end of this.
-///
-/// # Errors
-/// Standard input cannot be read.
-pub(super) async fn forward(
-    mut sink: Input,
-    input: bool,
-    mut sizes: Option<&mut Sizes>,
-) -> anyhow::Result<Infallible> {
-    let mut input = match input {
-        true => Some(tokio::fs::File::from_std(File::from(
-            io::stdin().as_fd().try_clone_to_owned()?,
-        ))),
-        false => None,
-    };
-    let mut chunk = Vec::with_capacity(CHUNK);
-    loop {
-        let read = async {
-            match &mut input {
-                Some(input) => input.read_buf(&mut chunk).await,
-                None => pending().await,
-            }
-        };
-        let resized = async {
-            match &mut sizes {
-                Some(sizes) => sizes.next().await,
-                None => pending().await,
-            }
-        };
-        let sent = tokio::select! {
-            size = resized => sink.resize(size).await,
-            count = read => {
-                if count? == 0 {
-                    input = None;
-                }
-                sink.send(replace(&mut chunk, Vec::with_capacity(CHUNK))).await
-            }
-        };
-        if sent.is_err() {
-            // A connection that has ended takes nothing: what was received says why.
-            pending().await
-        }
-    }
-}
-
-async fn print_output(output: Output) -> anyhow::Result<ExitCode> {
-    match print_to_end(output).await? {
-        Some(machine) => exit_code(&machine).ok_or_else(|| {
+    match ended? {
+        End::Program(Some(machine)) => exit_code(&machine).ok_or_else(|| {
             let why = super::table::text(&machine, "message");
             anyhow::anyhow!("the machine failed: {why}")
         }),
-        None => anyhow::bail!("the daemon closed the connection; the machine may still run"),
+        End::Program(None) => {
+            anyhow::bail!("the daemon closed the connection; the machine may still run")
+        }
+        End::Signal(number) => Ok(end_by(number)),
+        End::Detached => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// Prints output until the end, which the daemon describes; `None`: it closed the connection.
-pub(super) async fn print_to_end(mut output: Output) -> anyhow::Result<Option<Value>> {
-    while let Some(received) = output.next().await? {
-        match received {
-            Received::Stdout(bytes) => {
-                io::stdout().write_all(&bytes)?;
-                io::stdout().flush()?;
-            }
-            Received::Stderr(bytes) => io::stderr().write_all(&bytes)?,
-            Received::Ended(end) => return Ok(Some(end)),
-        }
+/// Connects to a machine, and passes its streams on.
+async fn open(arguments: &Attach) -> anyhow::Result<End> {
+    let target = arguments.remote.target();
+    let mut daemon = arguments.remote.connect().await?;
+    let path = format!("/v1/machines/{}", client::escape(&arguments.machine));
+    let machine: Value = daemon.json(Method::GET, &path, None).await?;
+    drop(daemon);
+    let spec = machine.get("spec");
+    let is_terminal = spec
+        .and_then(|spec| spec.get("terminal"))
+        .is_some_and(|size| !size.is_null());
+    let input = !arguments.no_stdin;
+    let keys = input && is_terminal;
+    anyhow::ensure!(
+        !keys || io::stdin().is_terminal(),
+        "standard input is not a terminal, and the machine has one; use --no-stdin to see the output"
+    );
+    // Before the size is read: no change is missed.
+    let mut sizes = match is_terminal && size().is_some() {
+        true => Some(Sizes::follow()?),
+        false => None,
+    };
+    let mut attached = Attached::open(&target, &arguments.machine, arguments.logs, input).await?;
+    if let Some(size) = size().filter(|_| sizes.is_some()) {
+        attached.resize(size).await?;
     }
-    Ok(None)
+    let session = Session {
+        input,
+        ends_input: false,
+        takes_keys: keys,
+        detach: keys.then(|| arguments.detach_keys.clone()),
+    };
+    session.run(attached, &mut sizes).await
 }
 
 /// The exit code in the daemon's description of an end.

@@ -1,16 +1,15 @@
 //! `hartline exec`: a command in a running machine.
 
 use super::Remote;
-use super::attach::{exit_code, forward, print_to_end};
+use super::attach::exit_code;
 use super::machines::map;
-use super::terminal::{Keys, Sizes, end_by, size};
+use super::session::{End, Session, takes_keys};
+use super::terminal::{Sizes, end_by, size_json};
 use crate::place::{Environment, directory, user};
 use anyhow::Context;
 use hartline_cli::client::Attached;
-use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::future::pending;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Arguments of `hartline exec`.
@@ -46,24 +45,12 @@ pub struct Exec {
     command: Vec<String>,
 }
 
-/// The end of the connection.
-enum End {
-    /// The command has ended, as the API describes it; `None`: the daemon closed the connection.
-    Command(Option<Value>),
-    /// This signal ends this process.
-    Signal(Signal),
-}
-
 /// Runs the command, and passes its input and output on. The exit code is the command's.
 ///
 /// # Errors
 /// The daemon refuses, or the connection breaks. Standard input must be a terminal for `-it`.
 pub fn exec(arguments: &Exec) -> anyhow::Result<ExitCode> {
-    let takes_keys = arguments.interactive && arguments.tty;
-    anyhow::ensure!(
-        !takes_keys || io::stdin().is_terminal(),
-        "--tty: standard input is not a terminal; leave --tty or --interactive out"
-    );
+    let takes_keys = takes_keys(arguments.interactive && arguments.tty)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -71,8 +58,10 @@ pub fn exec(arguments: &Exec) -> anyhow::Result<ExitCode> {
     // An abandoned read of the terminal must not keep this process alive.
     runtime.shutdown_background();
     let end = match end? {
-        End::Command(end) => end,
+        End::Program(end) => end,
         End::Signal(number) => return Ok(end_by(number)),
+        // There are no keys for it.
+        End::Detached => return Ok(ExitCode::SUCCESS),
     };
     let end = end.context("the daemon closed the connection; the command may still run")?;
     let message = super::table::text(&end, "message");
@@ -92,37 +81,18 @@ async fn run(arguments: &Exec, takes_keys: bool) -> anyhow::Result<End> {
     };
     let target = arguments.remote.target();
     let attached = Attached::exec(&target, &arguments.machine, &request(arguments)?).await?;
-    let (mut sink, output) = attached.split();
-    let mut keys = match takes_keys {
-        true => Some(Keys::take()?),
-        false => None,
+    let session = Session {
+        input: arguments.interactive,
+        ends_input: !arguments.interactive,
+        takes_keys,
+        detach: None,
     };
-    let ended = async {
-        match &mut keys {
-            Some(keys) => keys.ended().await,
-            None => pending().await,
-        }
-    };
-    let input = async {
-        if !arguments.interactive {
-            // The command may have ended already: what was received says so.
-            let _ = sink.send(Vec::new()).await;
-        }
-        forward(sink, arguments.interactive, sizes.as_mut()).await
-    };
-    tokio::select! {
-        end = print_to_end(output) => end.map(End::Command),
-        Err(error) = input => Err(error),
-        number = ended => Ok(End::Signal(number)),
-    }
+    session.run(attached, &mut sizes).await
 }
 
 /// The command, as the API describes it.
 fn request(arguments: &Exec) -> anyhow::Result<Value> {
-    let terminal = arguments.tty.then(|| match size() {
-        Some((rows, columns)) => json!({ "rows": rows, "columns": columns }),
-        None => json!({}),
-    });
+    let terminal = arguments.tty.then(size_json);
     Ok(json!({
         "command": arguments.command,
         "env": map(&arguments.environment.pairs()?),

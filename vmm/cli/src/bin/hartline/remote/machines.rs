@@ -1,6 +1,7 @@
 //! `hartline create`, and the commands that name machines: `start`, `stop`, `kill`, `pause`, `resume`,
 //! `wait` and `rm`.
 
+use super::terminal::size_json;
 use super::{Remote, done, table, wait};
 use crate::place::{Environment, Place, pair};
 use anyhow::{Context, bail};
@@ -56,7 +57,7 @@ pub(super) struct What {
         value_name = "SNAPSHOT",
         conflicts_with_all = [
             "command", "path", "given", "files", "user", "workdir", "hostname", "read_only", "cpus",
-            "memory", "network",
+            "memory", "network", "tty",
         ]
     )]
     from: Option<String>,
@@ -203,6 +204,10 @@ pub struct Create {
     #[arg(short, long)]
     interactive: bool,
 
+    /// Run the program on a terminal; with --interactive, the keys of attached clients are its input
+    #[arg(short, long)]
+    tty: bool,
+
     /// Make one machine only, however often the command is repeated with this key
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -230,6 +235,9 @@ pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     request["start"] = arguments.start.into();
     request["interactive"] = arguments.interactive.into();
+    if arguments.tty {
+        request["terminal"] = size_json();
+    }
     wait(async {
         let mut daemon = arguments.remote.connect().await?;
         daemon.set_idempotency_key(arguments.idempotency_key.clone());

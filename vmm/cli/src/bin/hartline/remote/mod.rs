@@ -2,6 +2,7 @@
 
 mod attach;
 mod cp;
+mod detach;
 mod events;
 mod exec;
 mod keys;
@@ -10,6 +11,7 @@ mod machines;
 mod programs;
 mod ps;
 mod runs;
+mod session;
 mod snapshots;
 mod table;
 mod tenants;

@@ -1,6 +1,6 @@
 //! `hartline submit`: one run on the daemon.
 
-use super::attach::forward;
+use super::session::forward;
 use super::{Remote, table, wait};
 use anyhow::{Context, bail};
 use base64::Engine;
@@ -111,7 +111,7 @@ fn run_with_input(
         };
         tokio::select! {
             ended = receive => ended,
-            Err(error) = forward(sink, true, None) => Err(error.context("standard input")),
+            Err(error) = forward(sink, true, None, None) => Err(error.context("standard input")),
         }
     });
     // An abandoned read of standard input must not keep this process alive.

@@ -3,6 +3,7 @@
 use rustix::process::{Signal as Number, getpid, kill_process};
 use rustix::stdio::{stderr, stdin, stdout};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use serde_json::{Value, json};
 use std::io;
 use std::panic;
 use std::process::ExitCode;
@@ -73,6 +74,14 @@ pub fn size() -> Option<(u16, u16)> {
         .filter_map(|stream| tcgetwinsize(stream).ok());
     let size = sizes.find(|size| size.ws_row > 0 && size.ws_col > 0)?;
     Some((size.ws_row, size.ws_col))
+}
+
+/// The size of a new terminal, as the API describes it: that of this terminal, or the usual one.
+pub fn size_json() -> Value {
+    match size() {
+        Some((rows, columns)) => json!({ "rows": rows, "columns": columns }),
+        None => json!({}),
+    }
 }
 
 /// Standard input as a raw terminal: each key is for the remote program. Dropping this restores the

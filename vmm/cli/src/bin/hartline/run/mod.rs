@@ -275,6 +275,7 @@ fn guest_arguments(arguments: &Arguments, guest: &Guest) -> anyhow::Result<boot:
         host_name: bytes(&place.hostname),
         directory: bytes(&place.workdir),
         read_only: place.read_only,
+        terminal: [0; 2],
     })
 }
 
