@@ -39,8 +39,9 @@ impl Counters {
         self.count_times(pc, variant, SAMPLE);
     }
 
+    /// As [`count`](Self::count), for a number of times.
     #[inline]
-    fn count_times(&self, pc: u64, variant: u32, times: u64) {
+    pub fn count_times(&self, pc: u64, variant: u32, times: u64) {
         let place = place(pc, variant);
         // SAFETY: mapped (`new`), and accessed as atomics only.
         let hot = unsafe { &(&(*self.table.as_ptr()).slots)[slot(place)] };

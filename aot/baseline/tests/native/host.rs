@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use hartline_abi::dispatch::{ENTRIES, Entry};
 use hartline_abi::hart::{Hart, NO_RESERVATION};
 use hartline_baseline::{Features, Region, Translation, translate};
-use hartline_guest::exec::interp::{Step, fcsr};
+use hartline_guest::exec::interp::{CodeId, Step, fcsr};
 use hartline_isa::Trap;
 
 use crate::link::link;
@@ -158,7 +158,7 @@ impl Host {
             access.pc = access.pc.wrapping_add(bias);
         }
         self.cache.fill(Entry::EMPTY);
-        INTERPRETER.with_borrow_mut(|interpreter| interpreter.flush());
+        INTERPRETER.with_borrow_mut(|interpreter| interpreter.set_code(CodeId::next()));
     }
 
     /// Address of the host code.
@@ -305,7 +305,7 @@ impl Host {
 fn interpret(hart: &Hart) -> Option<Stop> {
     // SAFETY: the tests address only their own buffers.
     match unsafe { INTERPRETER.with_borrow_mut(|one| one.step(hart)) } {
-        Step::Next | Step::Jump(_) => None,
+        Step::Next | Step::Jump(_) | Step::Fence => None,
         Step::Trap(Trap::EnvironmentCall) => Some(Stop::Ecall),
         Step::Trap(_) => Some(Stop::Trap),
     }

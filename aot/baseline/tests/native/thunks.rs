@@ -219,7 +219,7 @@ extern "C" fn interpret_one() -> u64 {
     // buffers only.
     let step = unsafe { INTERPRETER.with_borrow_mut(|one| one.step(&*current())) };
     match step {
-        Step::Next => 0,
+        Step::Next | Step::Fence => 0,
         Step::Jump(_) => Reason::Dispatch as u64,
         Step::Trap(_) => Reason::Trap as u64,
     }

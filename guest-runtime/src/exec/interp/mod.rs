@@ -66,7 +66,8 @@ pub struct CodeId(u64);
 
 impl CodeId {
     /// A number that nothing has, on any vCPU.
-    pub(crate) fn next() -> Self {
+    #[must_use]
+    pub fn next() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
     }

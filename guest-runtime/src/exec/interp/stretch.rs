@@ -30,6 +30,8 @@ struct Miss {
     code: CodeId,
     /// The number of images that all processes had added before ([`images::added`]).
     added: u64,
+    /// Number of times that execution came here.
+    count: u64,
 }
 
 /// The interpreter of a vCPU. Only code on this vCPU uses it.
@@ -144,6 +146,7 @@ impl CpuInterpreter {
             pc,
             code: self.interpreter.code(),
             added: images::added(),
+            count: 0,
         };
     }
 
@@ -152,6 +155,18 @@ impl CpuInterpreter {
     fn misses(&self, pc: u64) -> bool {
         let miss = self.misses[miss_slot(pc)];
         miss.pc == pc && miss.code == self.interpreter.code() && miss.added == images::added()
+    }
+
+    /// Counts that execution came to a known miss. The counters of all vCPUs get many at once, because
+    /// vCPUs that execute the same code would wait for each other's cache lines.
+    #[inline]
+    fn count(&mut self, pc: u64, (counters, variant): (Counters, u32)) {
+        const MANY: u64 = 16;
+        let miss = &mut self.misses[miss_slot(pc)];
+        miss.count += 1;
+        if miss.count.is_multiple_of(MANY) {
+            counters.count_times(pc, variant, MANY);
+        }
     }
 
     /// Executes one instruction.
@@ -202,8 +217,8 @@ impl CpuInterpreter {
                     return Pause::Arrived(kind);
                 }
                 let pc = hart.pc.get();
-                if kind.is_some() || pc <= last {
-                    counters.count(pc, variant);
+                if limits.translates && (kind.is_some() || pc <= last) {
+                    (*this).count(pc, (counters, variant));
                 }
                 calls.depth += u64::from(kind == Some(JumpKind::Call));
             }
