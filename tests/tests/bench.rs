@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     suite.add("programs that are not there", missing_programs);
     suite.add("versions of Debian's packages", versions);
     suite.add_kvm("every system call operation", syscalls);
+    suite.add_kvm("threads in three ways", threads);
     suite.add_kvm("every disk workload", disk);
     suite.run()
 }
@@ -187,6 +188,19 @@ fn disk() -> Result<()> {
         .matches(r#""hartline_per_s":"#)
         .count();
     check(rows == 4, &outcome)
+}
+
+/// Threads run natively, translated and interpreted.
+fn threads() -> Result<()> {
+    let directory = paths::work().join("bench-threads");
+    let script = paths::repository().join("tests/bench/build.sh");
+    compile::check(Command::new(script).arg(&directory).arg("threads"))?;
+    let mut command = hartline::bench()?;
+    command.args(["threads", "--quick", "--json", "--programs"]);
+    let outcome = process::run(command.arg(&directory), b"")?;
+    check(outcome.code == 0, &outcome)?;
+    let text = outcome.stdout_text();
+    check(text.matches(r#""speed_up":"#).count() == 3, &outcome)
 }
 
 /// All operations run in both ways; operations that stay in the guest cause no exits.

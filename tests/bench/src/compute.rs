@@ -29,6 +29,9 @@ pub struct Arguments {
     /// Run each benchmark this many times in each way, at most 3 under qemu, and take the median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
+    /// Translate all functions with LLVM before the first run, not only the warm ones
+    #[arg(long)]
+    all: bool,
     /// Print the commands and run nothing
     #[arg(long, conflicts_with = "json")]
     commands: bool,
@@ -46,12 +49,13 @@ pub struct Arguments {
 /// A program is missing, fails, or prints something else in one of the three ways.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let benchmarks = suite::select(&arguments.filter).map_err(anyhow::Error::msg)?;
-    let programs = Programs::open(
+    let mut programs = Programs::open(
         &arguments.programs,
         &benchmarks,
         arguments.quick,
         &arguments.disable,
     )?;
+    programs.translate_all(arguments.all);
     if arguments.commands {
         print_commands(&programs, &benchmarks, arguments.quick)?;
         return Ok(ExitCode::SUCCESS);

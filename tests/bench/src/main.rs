@@ -13,6 +13,7 @@ mod results;
 mod service;
 mod suite;
 mod syscalls;
+mod threads;
 mod versions;
 
 use anyhow::Context;
@@ -43,6 +44,8 @@ enum Benchmark {
     Ablation(ablation::Arguments),
     /// Compare system calls: the same operations natively and under Hartline, with exits of the VM
     Syscalls(syscalls::Arguments),
+    /// Measure whether threads keep several vCPUs busy, in translated code and in the interpreter
+    Threads(threads::Arguments),
     /// Compare network servers: native code, qemu-riscv64 and a VM serve the same client
     Io(io::Arguments),
     /// Compare disks: a native program and a VM read 4 KiB at random offsets
@@ -76,6 +79,7 @@ fn measure(benchmark: &Benchmark) -> anyhow::Result<ExitCode> {
         Benchmark::Jit(arguments) => jit::main(arguments),
         Benchmark::Ablation(arguments) => ablation::main(arguments),
         Benchmark::Syscalls(arguments) => syscalls::main(arguments),
+        Benchmark::Threads(arguments) => threads::main(arguments),
         Benchmark::Io(arguments) => io::main(arguments),
         Benchmark::Disk(arguments) => disk::main(arguments),
         Benchmark::Service(arguments) => service::main(arguments),

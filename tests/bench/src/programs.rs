@@ -60,6 +60,8 @@ pub struct Programs {
     options: Vec<String>,
     /// A cache in place of the user's, with translations of executed functions only.
     cache: Option<PathBuf>,
+    /// LLVM translates all functions, not only the warm ones.
+    all: bool,
 }
 
 impl Programs {
@@ -85,6 +87,7 @@ impl Programs {
                 .map(|name| format!("--disable={name}"))
                 .collect(),
             cache: None,
+            all: false,
         };
         let mut needed = vec![programs.qemu()];
         for benchmark in benchmarks {
@@ -108,6 +111,7 @@ impl Programs {
             hartline: self.hartline.clone(),
             options: self.options.clone(),
             cache: Some(cache.to_owned()),
+            all: self.all,
         }
     }
 
@@ -179,6 +183,7 @@ impl Programs {
             let mut command = self.hartline("build");
             command.args(*variant);
             command.args(self.cache.as_ref().map(|_| "--ran"));
+            command.args(self.all.then_some("--all"));
             let output = finish(command.args(self.files(benchmark.program)?))?;
             if !output.status.success() {
                 let name = benchmark.program.name();
@@ -187,6 +192,11 @@ impl Programs {
             }
         }
         Ok(start.elapsed())
+    }
+
+    /// Makes LLVM translate all functions before the first run, or only the warm ones.
+    pub fn translate_all(&mut self, all: bool) {
+        self.all = all;
     }
 
     /// Returns the riscv64 ELF files of a program: the program itself or the programs it starts,
@@ -374,4 +384,28 @@ pub fn finish(command: &mut Command) -> anyhow::Result<Output> {
 pub fn last_line(output: &Output) -> String {
     let message = String::from_utf8_lossy(&output.stderr);
     message.lines().last().unwrap_or("no message").to_owned()
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// It cannot be started or fails.
+pub fn run(command: &mut Command, way: Way) -> anyhow::Result<Output> {
+    let output = finish(command)?;
+    if !output.status.success() {
+        let (way, status) = (way.name(), output.status);
+        bail!("{way}: {status}: {}", last_line(&output));
+    }
+    Ok(output)
+}
+
+/// Parses the output of a program that prints nanoseconds.
+///
+/// # Errors
+/// The output is no number.
+pub fn nanoseconds(output: &Output) -> anyhow::Result<f64> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim()
+        .parse()
+        .with_context(|| format!("it printed {text:?}"))
 }

@@ -6,13 +6,13 @@
 //! exits of a run that does the operation only once.
 
 use super::compute::{load_average, progress};
-use super::programs::{Way, finish, last_line};
+use super::programs::{Way, last_line, nanoseconds, run};
 use super::results::{Ratio, median};
 use anyhow::{Context, bail};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output};
+use std::process::{Command, ExitCode};
 
 /// Arguments of `hartline bench syscalls`.
 #[derive(Debug, clap::Args)]
@@ -258,23 +258,6 @@ impl Program {
             exits: exits.context("KVM does not count exits here")?,
         })
     }
-}
-
-fn run(command: &mut Command, way: Way) -> anyhow::Result<Output> {
-    let output = finish(command)?;
-    if !output.status.success() {
-        let (way, status) = (way.name(), output.status);
-        bail!("{way}: {status}: {}", last_line(&output));
-    }
-    Ok(output)
-}
-
-/// Parses the program's output, nanoseconds.
-fn nanoseconds(output: &Output) -> anyhow::Result<f64> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.trim()
-        .parse()
-        .with_context(|| format!("it printed {text:?}"))
 }
 
 #[cfg(test)]
