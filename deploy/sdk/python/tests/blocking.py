@@ -14,6 +14,7 @@ from hartline import AsyncClient, Client
 ACTIVE = (
     "hartline.aio",
     "hartline.archives",
+    "hartline.attached_run",
     "hartline.attachment",
     "hartline.process",
     "hartline.streams",
