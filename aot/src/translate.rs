@@ -15,8 +15,8 @@ use crate::cfg::Function;
 use crate::codegen::{Codegen, CodegenError};
 use crate::layout;
 use crate::lift::{Ir, lift, lift_adapter};
-use crate::link::{LinkError, Linked, ResumePoint};
-use crate::pieces::{Piece, link_pieces};
+use crate::link::{LinkError, ResumePoint};
+use crate::pieces::Piece;
 use crate::technique::Technique;
 
 /// The number of instructions that are compiled together: enough to spread the cost of a module,
@@ -48,17 +48,17 @@ impl Progress for Silent {
     fn advance(&self, _done: usize, _total: usize) {}
 }
 
-/// Translates functions, sorted by entry. Their order in the image (`layout`) does not depend on
-/// the number of threads.
+/// Compiles functions, sorted by entry. Their order in an image (`layout`) does not depend on the
+/// number of threads.
 ///
 /// # Errors
-/// LLVM or the linker failed.
+/// LLVM failed.
 pub fn translate(
     functions: &[Function],
     unit: &Unit,
     threads: Option<NonZero<usize>>,
     progress: &dyn Progress,
-) -> Result<Linked, TranslateError> {
+) -> Result<Vec<Piece>, CodegenError> {
     let functions: Vec<&Function> = match unit.disabled.allows(Technique::FunctionOrder) {
         true => layout::order(functions)
             .into_iter()
@@ -68,6 +68,7 @@ pub fn translate(
     };
     let batches = batches(&functions);
     let total = functions.iter().map(|f| f.instruction_count()).sum();
+    let schedule = schedule(&functions, &batches);
     let workers = threads
         .or_else(|| thread::available_parallelism().ok())
         .map_or(1, NonZero::get)
@@ -75,6 +76,7 @@ pub fn translate(
     let job = Job {
         functions: &functions,
         batches: &batches,
+        schedule: &schedule,
         unit,
         progress,
         total,
@@ -101,8 +103,7 @@ pub fn translate(
         .pieces
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let pieces: Vec<Piece> = pieces.into_iter().flatten().collect();
-    Ok(link_pieces(&pieces, &unit.text)?)
+    Ok(pieces.into_iter().flatten().collect())
 }
 
 /// Returns the ranges of functions that are compiled together.
@@ -124,10 +125,24 @@ fn batches(functions: &[&Function]) -> Vec<Range<usize>> {
     batches
 }
 
+/// The order in which batches are compiled: the largest first, which have giant functions. Otherwise
+/// one thread may compile a giant after the others have finished.
+fn schedule(functions: &[&Function], batches: &[Range<usize>]) -> Vec<usize> {
+    let largest = |batch: &Range<usize>| {
+        let batch = functions[batch.clone()].iter();
+        batch.map(|function| function.instruction_count()).max()
+    };
+    let mut order: Vec<usize> = (0..batches.len()).collect();
+    order.sort_by_key(|&index| std::cmp::Reverse(largest(&batches[index])));
+    order
+}
+
 /// Work shared by the threads.
 struct Job<'a> {
     functions: &'a [&'a Function],
     batches: &'a [Range<usize>],
+    /// Indices of the batches, in the order in which they are compiled.
+    schedule: &'a [usize],
     unit: &'a Unit,
     progress: &'a dyn Progress,
     total: usize,
@@ -149,10 +164,11 @@ impl Job<'_> {
     fn compile_batches(&self) -> Result<(), CodegenError> {
         let codegen = Codegen::new(self.unit.features.llvm(), &self.unit.disabled)?;
         loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(batch) = self.batches.get(index) else {
+            let next = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(&index) = self.schedule.get(next) else {
                 return Ok(());
             };
+            let batch = &self.batches[index];
             if self.failed.load(Ordering::Relaxed) {
                 return Ok(());
             }

@@ -17,7 +17,7 @@ use crate::explain::{ExplainError, Explained, HostState, explain};
 use crate::key::Key;
 use crate::link::Linked;
 use crate::order::Part;
-use crate::pieces::Piece;
+use crate::pieces::{Piece, link_pieces};
 use crate::technique::{Disabled, Technique};
 use crate::translate::{Progress, Stage, TranslateError, compile, emit, translate};
 
@@ -238,7 +238,8 @@ impl<'a> Translator<'a> {
         })
     }
 
-    /// Leaves all functions except the ones with the entries `wanted` to the interpreter.
+    /// Leaves all functions except the ones with the entries `wanted` to other images, or to the
+    /// interpreter.
     pub fn restrict(&mut self, wanted: &HashSet<u64>) {
         let functions = &mut self.flow.functions;
         functions.retain(|function| wanted.contains(&function.entry));
@@ -289,7 +290,16 @@ impl<'a> Translator<'a> {
     /// # Errors
     /// LLVM failed.
     pub fn translate(&self, progress: &dyn Progress) -> Result<Linked, TranslateError> {
-        translate(&self.flow.functions, &self.unit, self.threads, progress)
+        Ok(link_pieces(&self.pieces(progress)?, &self.unit.text)?)
+    }
+
+    /// Compiles all functions, without linking them.
+    ///
+    /// # Errors
+    /// LLVM failed.
+    pub fn pieces(&self, progress: &dyn Progress) -> Result<Vec<Piece>, TranslateError> {
+        let pieces = translate(&self.flow.functions, &self.unit, self.threads, progress)?;
+        Ok(pieces)
     }
 
     /// Creates a compiler for some functions at a time, for the calling thread. Callers may be

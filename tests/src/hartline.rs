@@ -244,6 +244,7 @@ fn build_once(options: &'static [&'static str], root: Option<&Path>, program: &P
         return result.clone().map_err(Into::into);
     }
     let mut build = command("build")?;
+    build.arg("--all");
     build.args(options);
     if let Some(root) = root {
         build.arg("--rootfs").arg(root);

@@ -338,6 +338,10 @@ impl Place {
         command.env("HARTLINE_CACHE", self.cache());
         // Only what `build` makes is in the cache.
         command.env(BASELINE, "off");
+        if subcommand == "build" {
+            // One image and nothing else.
+            command.arg("--all");
+        }
         Ok(command)
     }
 

@@ -100,6 +100,7 @@ fn main() -> ExitCode {
         );
     }
     suite.add_kvm("the baseline translator serves a first run", baseline);
+    suite.add_kvm("build: warm functions", warm_functions);
     kept_trees::add(&mut suite);
     suite.run()
 }
@@ -119,7 +120,8 @@ fn first_and_second_run() -> Result<()> {
     if fresh.kinds()? != ["partial", "pieces"] {
         return Err(format!("in the cache: {:?}", fresh.kinds()?).into());
     }
-    let built = process::run(fresh.command("build")?.arg(paths::busybox()), b"")?;
+    let mut build = fresh.command("build")?;
+    let built = process::run(build.arg("--all").arg(paths::busybox()), b"")?;
     let third = fresh.check(&keys)?;
     if built.code != 0 || fresh.kinds()? != ["img"] || third[0] != "cached" {
         return Err(format!("{built:?}, {:?}, {third:?}", fresh.kinds()?).into());
@@ -149,6 +151,58 @@ fn baseline() -> Result<()> {
     match first < INSTRUCTIONS / 2 && second < 1_000_000 && alone < 1_000_000 {
         true => Ok(()),
         false => Err(format!("interpreted: {first}, then {second}, alone {alone}").into()),
+    }
+}
+
+/// `hartline build` translates some functions with LLVM, and the baseline translator makes the rest.
+/// Functions that were executed before are among the first.
+fn warm_functions() -> Result<()> {
+    let fresh = Fresh::new()?;
+    let auto = |subcommand: &str| -> Result<Command> {
+        let mut command = fresh.command(subcommand)?;
+        command.env(BASELINE, "auto");
+        Ok(command)
+    };
+    // The program of an earlier run, which executes the applet `factor`.
+    let mut factor = auto("run")?;
+    factor
+        .arg(paths::busybox())
+        .args(["factor", "600851475143"]);
+    for _ in 0..2 {
+        let outcome = process::run(&mut factor, b"")?;
+        if outcome.stdout != b"600851475143: 71 839 1471 6857\n" {
+            return Err(format!("{outcome:?}").into());
+        }
+    }
+    let build = |options: &[&str]| -> Result<String> {
+        let mut build = auto("build")?;
+        let outcome = process::run(build.args(options).arg(paths::busybox()), b"")?;
+        match outcome.code {
+            0 => Ok(outcome.stdout_text()),
+            _ => Err(format!("{outcome:?}").into()),
+        }
+    };
+    let built = build(&[])?;
+    let kinds = fresh.kinds()?;
+    if !built.contains("functions by LLVM") || !kinds.iter().any(|kind| kind == "img") {
+        return Err(format!("{built}: in the cache: {kinds:?}").into());
+    }
+    let again = build(&[])?;
+    if !again.contains("already translated") {
+        return Err(again.into());
+    }
+    let mut command = fresh.sum()?;
+    command.env(BASELINE, "auto");
+    let outcome = process::run(&mut command, b"")?;
+    let interpreted = number(&hartline::statistic(&outcome, "interpreted")?)?;
+    if outcome.code != 0 || interpreted > 1_000_000 {
+        return Err(format!("interpreted: {interpreted}: {outcome:?}").into());
+    }
+    let outcome = process::run(&mut factor, b"")?;
+    let all = build(&["--all"])?;
+    match outcome.code == 0 && all.contains("functions, ") {
+        true => fresh.check(&[]).map(drop),
+        false => Err(format!("{all}: {outcome:?}").into()),
     }
 }
 

@@ -23,6 +23,7 @@ mod shared_tables;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unit;
+mod warmth;
 
 pub use checkpoints::{Before, before_each, ends_checkpoint, ends_in_checkpoint, tracked};
 pub use constant_folding::ConstantLoads;
@@ -38,3 +39,4 @@ pub use resume::resume_points;
 pub use returns::returns_with_arguments;
 pub use shared_tables::{addresses, shared_tables};
 pub use unit::Unit;
+pub use warmth::guess;

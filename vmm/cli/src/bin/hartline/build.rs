@@ -1,5 +1,6 @@
 //! `hartline build`: translates programs ahead of time, into the cache.
 
+use crate::ahead::{Made, Scope};
 use crate::meter::Meter;
 use crate::translation::{Translation, Variant};
 use anyhow::Context;
@@ -27,6 +28,12 @@ pub struct Arguments {
     /// Make the baseline translator's code, which first runs use until LLVM's code exists
     #[arg(long, hide = true, conflicts_with_all = ["disable", "ran"])]
     baseline: bool,
+
+    /// Translate all functions with LLVM. Without it, LLVM translates the functions that earlier runs
+    /// have executed, and those that a guess calls warm: three tenths of the code. The baseline
+    /// translator makes the code of the others, and LLVM follows while a program runs
+    #[arg(long, conflicts_with_all = ["ran", "baseline"])]
+    all: bool,
 
     /// Translate only functions that earlier runs of the program have translated (without
     /// --disable); the interpreter executes the others. For measurements of techniques that do not
@@ -57,7 +64,12 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             true => variant::baseline_of(variant),
             false => variant,
         },
-        only_ran: arguments.ran,
+        makes_baseline: arguments.baseline,
+        scope: match (arguments.all, arguments.ran) {
+            (true, _) => Scope::All,
+            (false, true) => Scope::Ran,
+            (false, false) => Scope::Warm,
+        },
     };
     match &arguments.rootfs {
         Some(root) => build_in_root(&builder, root, &arguments.programs)?,
@@ -74,7 +86,9 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 struct Builder {
     translation: Translation,
     variant: u32,
-    only_ran: bool,
+    /// The baseline translator makes everything.
+    makes_baseline: bool,
+    scope: Scope,
 }
 
 /// Translates programs of a root file system with all files that they load when they start.
@@ -106,20 +120,28 @@ impl Builder {
         let name = path.display().to_string();
         let start = Instant::now();
         let meter = Meter::new(&name);
-        let image = self
-            .translation
-            .image(elf, self.variant, self.only_ran, &meter)
-            .with_context(|| name.clone())?;
+        let image = match self.makes_baseline {
+            true => self.translation.baseline(elf, self.variant, &meter),
+            false => (self.translation).image(elf, self.variant, self.scope, &meter),
+        };
+        let image = image.with_context(|| name.clone())?;
         let seconds = start.elapsed().as_secs_f64();
         meter.finish();
         let megabytes = image.image.length as f64 / 1e6;
-        let line = match image.functions {
+        let line = match image.made {
             None => format!("{name}: already translated, image of {megabytes:.1} MB"),
-            Some(functions) => {
-                let instructions = meter.instructions();
+            Some(Made {
+                functions,
+                of,
+                instructions,
+            }) => {
                 let rate = instructions as f64 / seconds;
+                let functions = match functions == of {
+                    true => format!("{functions} functions"),
+                    false => format!("{functions} of {of} functions by LLVM"),
+                };
                 format!(
-                    "{name}: {functions} functions, {instructions} instructions in {seconds:.2} s \
+                    "{name}: {functions}, {instructions} instructions in {seconds:.2} s \
                  ({rate:.0}/s), image of {megabytes:.1} MB"
                 )
             }

@@ -9,6 +9,7 @@
     clippy::ptr_cast_constness
 )]
 
+mod ahead;
 mod bench;
 mod build;
 mod disasm;

@@ -11,7 +11,6 @@ pub struct Meter {
     bar: Option<ProgressBar>,
     /// Tenths that were printed already.
     tenths: AtomicUsize,
-    instructions: AtomicUsize,
 }
 
 impl Meter {
@@ -29,13 +28,7 @@ impl Meter {
             name: name.to_owned(),
             bar,
             tenths: AtomicUsize::new(0),
-            instructions: AtomicUsize::new(0),
         }
-    }
-
-    /// Instructions of the file, as far as known.
-    pub fn instructions(&self) -> usize {
-        self.instructions.load(Ordering::Relaxed)
     }
 
     /// Removes the bar.
@@ -54,7 +47,6 @@ impl Drop for Meter {
 
 impl Progress for Meter {
     fn advance(&self, done: usize, total: usize) {
-        self.instructions.store(total, Ordering::Relaxed);
         if let Some(bar) = &self.bar {
             bar.set_length(total as u64);
             // Threads report in any order; the bar never goes back.

@@ -3,21 +3,16 @@
 use anyhow::Context;
 use clap::Args;
 use hartline_abi::image::variant;
-use hartline_aot::baseline::Baseline;
 use hartline_aot::cache::Cache;
-use hartline_aot::image::{self, Image};
 use hartline_aot::key::Key;
 use hartline_aot::technique::{Disabled, Technique};
-use hartline_aot::translate::Progress;
-use hartline_aot::translator::{Options, Translator};
+use hartline_aot::translator::Options;
 use hartline_tree::Stamp;
 use hartline_vmm::images::ImageFile;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::probe;
 use hartline_vmm::validated::{Extent, Known, ValidatedImages};
-use std::collections::HashSet;
 use std::fs::File;
-use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 /// The variant of a file's code that a command makes or shows.
@@ -51,15 +46,6 @@ pub struct Translation {
     options: Options,
     /// The validated-image cache.
     validated: Option<ValidatedImages>,
-}
-
-/// An image in the cache.
-#[derive(Debug)]
-pub struct Translated {
-    /// The image.
-    pub image: ImageFile,
-    /// Number of functions that were translated now; `None` if the image was in the cache.
-    pub functions: Option<usize>,
 }
 
 /// An image file in the cache.
@@ -220,76 +206,5 @@ impl Translation {
         self.remember((stamp, options, Extent::Whole), key, Some(&image));
         let image = ImageFile::open(image).context("image in the cache")?;
         Ok(Some(image))
-    }
-
-    /// Entries of the functions of a file that the cache has in a [variant] with all techniques:
-    /// those that earlier runs translated while they ran.
-    fn ran(&self, elf: &[u8], variant: u32) -> HashSet<u64> {
-        let options = Options {
-            disabled: Disabled::default(),
-            ..self.options(variant)
-        };
-        let key = options.key(elf);
-        let file = self.cache.lookup(&key);
-        let mut bytes = Vec::new();
-        let read = file
-            .or_else(|| self.cache.lookup_partial(&key))
-            .and_then(|mut file| {
-                file.rewind()
-                    .and_then(|()| file.read_to_end(&mut bytes))
-                    .ok()
-            });
-        match read.and_then(|_| Image::open(&bytes).ok()) {
-            Some(image) => image.functions().map(|f| f.address()).collect(),
-            None => HashSet::new(),
-        }
-    }
-
-    /// The image of a file in a [variant]. If the image is not in the cache, the file is
-    /// translated: only the functions of [`ran`](Self::ran) if `only_ran`.
-    ///
-    /// # Errors
-    /// The file is no riscv64 program, the translation fails, or the cache cannot be written. No
-    /// partial image is left.
-    pub fn image(
-        &self,
-        elf: &[u8],
-        variant: u32,
-        only_ran: bool,
-        progress: &dyn Progress,
-    ) -> anyhow::Result<Translated> {
-        let options = self.options(variant);
-        let key = options.key(elf);
-        let (file, functions) = match self.cache.lookup(&key) {
-            Some(file) => (file, None),
-            None => {
-                self.cache.prepare()?;
-                if options.baseline {
-                    let mut code = Baseline::new(elf, &options)?;
-                    code.complete();
-                    progress.advance(code.instructions(), code.instructions());
-                    let linked = code.link()?;
-                    let image = image::build(&key, variant, code.text(), &linked)?;
-                    let file = self.cache.store(&key, &image)?;
-                    return Ok(Translated {
-                        image: ImageFile::open(file).context("image in the cache")?,
-                        functions: Some(linked.functions.len()),
-                    });
-                }
-                let mut translator = Translator::new(elf, &options)?;
-                if only_ran {
-                    translator.restrict(&self.ran(elf, variant));
-                }
-                let linked = translator.translate(progress)?;
-                let text = translator.binary().text_range();
-                let image = image::build(&key, variant, text, &linked)?;
-                let file = self.cache.store(&key, &image)?;
-                (file, Some(translator.flow().functions.len()))
-            }
-        };
-        Ok(Translated {
-            image: ImageFile::open(file).context("image in the cache")?,
-            functions,
-        })
     }
 }

@@ -181,7 +181,7 @@ impl RunningImages {
     ) -> anyhow::Result<()> {
         if self.baseline != Baseline::Auto {
             let variant = options.variant();
-            let whole = self.translation.image(elf, variant, false, &Silent)?;
+            let whole = self.translation.baseline(elf, variant, &Silent)?;
             client.show_last(whole.image);
             return Ok(());
         }
