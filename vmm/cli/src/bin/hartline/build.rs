@@ -26,13 +26,13 @@ pub struct Arguments {
     variant: Variant,
 
     /// Make the baseline translator's code, which first runs use until LLVM's code exists
-    #[arg(long, hide = true, conflicts_with_all = ["disable", "ran"])]
+    #[arg(long, hide = true, conflicts_with_all = ["disable", "ran", "all"])]
     baseline: bool,
 
     /// Translate all functions with LLVM. Without it, LLVM translates the functions that earlier runs
     /// have executed, and those that a guess calls warm: three tenths of the code. The baseline
     /// translator makes the code of the others, and LLVM follows while a program runs
-    #[arg(long, conflicts_with_all = ["ran", "baseline"])]
+    #[arg(long, conflicts_with = "ran")]
     all: bool,
 
     /// Translate only functions that earlier runs of the program have translated (without
