@@ -143,7 +143,7 @@ def test_messages_of_other_forms() -> None:
 
 
 def test_terminal(api: Client, tools: str, unique: str) -> None:
-    script = "stty size; trap 'stty size' WINCH; echo on; while read line; do echo $line; done"
+    script = "stty size; trap 'stty size' WINCH; echo on; while :; do read line && echo $line; done"
     spec = Spec(
         tools,
         path="/bin/sh",

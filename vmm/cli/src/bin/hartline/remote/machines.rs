@@ -57,7 +57,7 @@ pub(super) struct What {
         value_name = "SNAPSHOT",
         conflicts_with_all = [
             "command", "path", "given", "files", "user", "workdir", "hostname", "read_only", "cpus",
-            "memory", "network", "tty",
+            "memory", "network",
         ]
     )]
     from: Option<String>,
@@ -205,7 +205,7 @@ pub struct Create {
     interactive: bool,
 
     /// Run the program on a terminal; with --interactive, the keys of attached clients are its input
-    #[arg(short, long)]
+    #[arg(conflicts_with = "from", short, long)]
     tty: bool,
 
     /// Make one machine only, however often the command is repeated with this key
