@@ -60,30 +60,12 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Kind, Spec};
+    use crate::store::testing;
     use tokio::sync::broadcast::error::TryRecvError;
 
     fn machine(tenant: &str) -> Machine {
-        let spec: Spec = serde_json::from_value(serde_json::json!({ "program": "a" })).unwrap();
-        Machine {
-            id: format!("machine of {tenant}"),
-            name: None,
-            tenant: tenant.to_owned(),
-            kind: Kind::Machine,
-            spec,
-            state: MachineState::Running,
-            process: None,
-            address: None,
-            processors: Vec::new(),
-            stopped: false,
-            killed: false,
-            restarts: 0,
-            result: None,
-            message: String::new(),
-            created_ms: 0,
-            started_ms: None,
-            ended_ms: None,
-        }
+        let id = format!("machine of {tenant}");
+        testing::machine(&id, tenant, serde_json::json!({ "program": "a" }))
     }
 
     #[test]

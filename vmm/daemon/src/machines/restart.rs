@@ -206,29 +206,15 @@ impl Machines {
 mod tests {
     use super::*;
     use crate::jailed::protocol::RunResult;
-    use crate::store::Kind;
+    use crate::store::testing;
 
     /// A machine with a policy, whose program ended with an exit code.
     fn machine(policy: &str, code: u8) -> Machine {
         let spec = serde_json::json!({ "program": "a", "restart": policy });
         Machine {
-            id: "1".to_owned(),
-            name: None,
-            tenant: "a".to_owned(),
-            kind: Kind::Machine,
-            spec: serde_json::from_value(spec).unwrap(),
-            state: MachineState::Running,
-            process: None,
-            address: None,
-            processors: Vec::new(),
-            stopped: false,
-            killed: false,
-            restarts: 0,
             result: Some(RunResult::not_run(code, "")),
-            message: String::new(),
-            created_ms: 0,
             started_ms: Some(0),
-            ended_ms: None,
+            ..testing::machine("1", "a", spec)
         }
     }
 

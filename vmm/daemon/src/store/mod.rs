@@ -11,6 +11,8 @@ mod snapshots;
 mod spec;
 mod storage;
 mod tenants;
+#[cfg(test)]
+pub(crate) mod testing;
 mod volumes;
 
 pub use ends::RESERVE;
