@@ -66,25 +66,37 @@ impl Translation {
         scope: Scope,
         progress: &dyn Progress,
     ) -> anyhow::Result<Translated> {
+        self.unless_cached(elf, variant, |key, options| {
+            if scope == Scope::Warm {
+                return self.warm(elf, (key, options), progress);
+            }
+            let mut translator = Translator::new(elf, options)?;
+            let mut made = made(&translator);
+            if scope == Scope::Ran {
+                translator.restrict(&self.ran(elf, variant));
+                made.functions = translator.flow().functions.len();
+            }
+            let linked = translator.translate(progress)?;
+            let text = translator.binary().text_range();
+            let image = image::build(key, variant, text, &linked)?;
+            translated(self.cache().store(key, &image)?, Some(made))
+        })
+    }
+
+    /// The image of a whole file from the cache, or else what `make` makes.
+    fn unless_cached(
+        &self,
+        elf: &[u8],
+        variant: u32,
+        make: impl FnOnce(&Key, &Options) -> anyhow::Result<Translated>,
+    ) -> anyhow::Result<Translated> {
         let options = self.options(variant);
         let key = options.key(elf);
         if let Some(file) = self.cache().lookup(&key) {
             return translated(file, None);
         }
         self.cache().prepare()?;
-        if scope == Scope::Warm {
-            return self.warm(elf, (&key, &options), progress);
-        }
-        let mut translator = Translator::new(elf, &options)?;
-        let mut made = made(&translator);
-        if scope == Scope::Ran {
-            translator.restrict(&self.ran(elf, variant));
-            made.functions = translator.flow().functions.len();
-        }
-        let linked = translator.translate(progress)?;
-        let text = translator.binary().text_range();
-        let image = image::build(&key, variant, text, &linked)?;
-        translated(self.cache().store(&key, &image)?, Some(made))
+        make(&key, &options)
     }
 
     /// The image of a whole file in a variant of the baseline translator.
@@ -97,23 +109,19 @@ impl Translation {
         variant: u32,
         progress: &dyn Progress,
     ) -> anyhow::Result<Translated> {
-        let options = self.options(variant);
-        let key = options.key(elf);
-        if let Some(file) = self.cache().lookup(&key) {
-            return translated(file, None);
-        }
-        self.cache().prepare()?;
-        let mut code = Baseline::new(elf, &options)?;
-        code.complete();
-        progress.advance(code.instructions(), code.instructions());
-        let linked = code.link()?;
-        let image = image::build(&key, variant, code.text(), &linked)?;
-        let made = Made {
-            functions: linked.functions.len(),
-            of: linked.functions.len(),
-            instructions: code.instructions(),
-        };
-        translated(self.cache().store(&key, &image)?, Some(made))
+        self.unless_cached(elf, variant, |key, options| {
+            let mut code = Baseline::new(elf, options)?;
+            code.complete();
+            progress.advance(code.instructions(), code.instructions());
+            let linked = code.link()?;
+            let image = image::build(key, variant, code.text(), &linked)?;
+            let made = Made {
+                functions: linked.functions.len(),
+                of: linked.functions.len(),
+                instructions: code.instructions(),
+            };
+            translated(self.cache().store(key, &image)?, Some(made))
+        })
     }
 
     /// The partial image with the warm functions of a file, beside an image of the whole file by the

@@ -111,11 +111,19 @@ impl Translation {
         &self.cache
     }
 
-    /// The normal image of a file if it is in the cache.
+    /// The normal image of a file if it is in the cache: the whole one, or the partial one.
     pub fn find(&self, elf: &[u8]) -> Option<CachedImage> {
         let key = self.options.key(elf);
-        let size = self.cache.lookup(&key)?.metadata().ok()?.len();
-        let path = self.cache.path(&key);
+        let whole = self
+            .cache
+            .lookup(&key)
+            .map(|file| (file, self.cache.path(&key)));
+        let partial = || {
+            let file = self.cache.lookup_partial(&key)?;
+            Some((file, self.cache.partial_path(&key)))
+        };
+        let (file, path) = whole.or_else(partial)?;
+        let size = file.metadata().ok()?.len();
         Some(CachedImage { path, size })
     }
 
