@@ -213,7 +213,7 @@ static void *runs(void *argument) {
         long value = ((Function *)shared_code)(1000) - 1000;
         int after = atomic_load(&generation);
         // The old code or the new code, but never older than what was published before.
-        bad += value < before - 1 || value > after + 1;
+        bad += value < before || value > after + 1;
         seen = before;
         if (++rounds % 64 == 0) {
             atomic_store(&ready, 1);

@@ -154,6 +154,10 @@ fn main() -> ExitCode {
     }
     suite.add_kvm("memory limit", memory_limit);
     suite.add_kvm("interpreter alone", interpreted);
+    suite.add_kvm(
+        "code made below interpreting vCPUs",
+        made_below_interpreters,
+    );
     suite.add_kvm("rounding modes are translated", || rounding(&[], &[]));
     suite.add_kvm("rounding modes are translated precisely", || {
         hartline::translate_precisely(&compile::programs(O2)?)?;
@@ -425,6 +429,17 @@ fn full_slot(cpus: &str) -> Result<()> {
                 format!("{}={chaos}, {arguments:?}: {message}", hartline::CHAOS)
             })?;
         }
+    }
+    Ok(())
+}
+
+/// A thread changes code that threads on other vCPUs interpret.
+fn made_below_interpreters() -> Result<()> {
+    let run = Run::new(&compile::programs(O2)?, ["jit"]);
+    let reference = run.reference()?;
+    for cpus in ["2", "4"] {
+        let outcome = run.hartline(&["--cpus", cpus, "--interpret"])?;
+        hartline_tests::compare::check_equal(&reference, &outcome)?;
     }
     Ok(())
 }

@@ -186,8 +186,9 @@ pub fn long() -> Result<()> {
     let service = peak(service)? - before;
     let right = client < MOST_MEMORY && service < MOST_MEMORY && !vmms.is_empty();
     check("memory", right, &(client, service))?;
-    // A VMM has the guest's 64 MiB too.
-    let right = vmms.iter().all(|&vmm| vmm < 3 * MOST_MEMORY);
+    // A VMM has the guest's 64 MiB too, and what it takes to translate the program meanwhile: `hartline
+    // run` needs 123 MiB for the same in its first run, 63 MiB in its second, and 62 MiB without input.
+    let right = vmms.iter().all(|&vmm| vmm << 10 < HUGE / 4);
     check("memory of the VMM", right, &vmms)
 }
 

@@ -143,7 +143,8 @@ def test_messages_of_other_forms() -> None:
 
 
 def test_terminal(api: Client, tools: str, unique: str) -> None:
-    script = "stty size; trap 'stty size' WINCH; echo on; while :; do read line && echo $line; done"
+    until_resized = "until test \"$(stty size)\" = '30 40'; do sleep 0.1; done"
+    script = f"stty size; echo on; {until_resized}; stty size; cat"
     spec = Spec(
         tools,
         path="/bin/sh",
