@@ -227,7 +227,7 @@ impl Programs {
         };
         // Translate now, so that no measured run does.
         let mut command = Command::new(&programs.hartline);
-        output(command.arg("build").arg(&programs.riscv64))?;
+        output(command.args(["build", "--all"]).arg(&programs.riscv64))?;
         Ok(programs)
     }
 

@@ -229,7 +229,9 @@ impl Program {
     fn translate(&self) -> anyhow::Result<()> {
         let mut command = Command::new(&self.hartline);
         run(
-            command.arg("build").arg(self.riscv64.join(NAME)),
+            command
+                .args(["build", "--all"])
+                .arg(self.riscv64.join(NAME)),
             Way::Hartline,
         )
         .map(drop)

@@ -122,7 +122,9 @@ fn measure(kind: Kind, arguments: &Arguments) -> anyhow::Result<Row> {
     if kind.options.is_some() {
         let mut build = Command::new(crate::beside("hartline")?);
         run(
-            build.arg("build").arg(program("riscv64", arguments)?),
+            build
+                .args(["build", "--all"])
+                .arg(program("riscv64", arguments)?),
             Way::Hartline,
         )?;
     }

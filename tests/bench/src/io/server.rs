@@ -87,7 +87,7 @@ impl Programs {
     /// Translates a program, so that the translation is not measured.
     fn translate(&self, name: &str) -> anyhow::Result<()> {
         let mut command = Command::new(&self.hartline);
-        command.args(["build", "--rootfs"]);
+        command.args(["build", "--all", "--rootfs"]);
         command.arg(self.root("riscv64", name));
         command.arg(format!("/usr/bin/{name}"));
         match command.stdin(Stdio::null()).stdout(Stdio::null()).status() {
