@@ -51,6 +51,8 @@ mod python_client;
 mod requests;
 #[path = "daemon/restarts.rs"]
 mod restarts;
+#[path = "daemon/run_resources.rs"]
+mod run_resources;
 #[path = "daemon/snapshot_faults.rs"]
 mod snapshot_faults;
 #[path = "daemon/snapshots.rs"]
@@ -86,6 +88,7 @@ const TESTS: &[(&str, Test)] = &[
     ("tenants that are deleted", tenants::deletion),
     ("machines", machines::machines),
     ("machines outlive it", machines::machines_outlive_it),
+    ("machines that are removed", run_resources::removed),
     ("restart policies", restarts::policies),
     ("restarts after failures", restarts::after_failures),
     ("idempotency", machines::idempotency),
@@ -152,6 +155,11 @@ const TESTS: &[(&str, Test)] = &[
     ("volumes", volumes::volumes),
     ("volumes of others", volumes::of_others),
     ("volumes: every operation", volumes::operations),
+    ("volumes of runs", run_resources::volumes),
+    (
+        "volumes of runs: command line",
+        run_resources::volumes_of_the_command,
+    ),
     ("networks", networks::networks),
     ("networks with IPv6", networks::ipv6),
     ("networks with exceptions", networks::exceptions),
@@ -159,6 +167,7 @@ const TESTS: &[(&str, Test)] = &[
     ("published ports", ports::published),
     ("ports that are refused", ports::refused),
     ("published ports: limits of connections", ports::limited),
+    ("published ports of runs", run_resources::ports),
     ("dedicated processors", kept::dedicated_processors),
     ("privileges", privileges::of_each_process),
     ("service killed", privileges::service_killed),

@@ -65,7 +65,7 @@ fn submit(daemon: &Daemon, options: &[&str], applet: &[&str], input: &Path) -> R
 }
 
 /// The tenant's runs that use resources.
-fn running(daemon: &Daemon) -> Result<u64> {
+pub(super) fn running(daemon: &Daemon) -> Result<u64> {
     let answer = daemon.request("GET", "/v1/tenants/default/usage", b"")?;
     let used = answer.expect(200)?.json();
     let mut entries = used.as_array().into_iter().flatten();

@@ -149,7 +149,7 @@ pub fn refused() -> Result<()> {
     }
     drop(taken);
     let ports = json!([{ "host": 30000, "guest": 1 }]);
-    for (path, code) in [("/v1/machines", "no-network"), ("/v1/runs", "no-ports")] {
+    for (path, code) in [("/v1/machines", "no-network"), ("/v1/runs", "no-network")] {
         let body = json!({ "program": program, "ports": ports }).to_string();
         let refused = daemon.request("POST", path, body.as_bytes())?;
         check(path, refused.text("code") == code, &refused)?;

@@ -156,12 +156,6 @@ pub fn volumes() -> Result<()> {
         let right = answer.status == status && answer.text("code") == code;
         check(&body["volumes"].to_string(), right, &answer)?;
     }
-    let refused = post(
-        &daemon,
-        "/v1/runs",
-        &with(json!([mount("data", "/x", true)])),
-    )?;
-    check("a run", refused.text("code") == "no-volumes", &refused)?;
     let used = daemon.request("DELETE", "/v1/volumes/data", b"")?;
     check(
         "deleted while used",

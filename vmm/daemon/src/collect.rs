@@ -1,7 +1,7 @@
 //! Garbage collection: deletes entries that have not been used for a long time.
 
 use super::library::Library;
-use super::machines::{MachineError, Machines};
+use super::machines::{KEEP_ENDED, MachineError, Machines};
 use super::network::Networks;
 use super::reload::Current;
 use super::store::{Kind, Store, now_ms};
@@ -80,8 +80,9 @@ impl Collector {
             now_ms().saturating_sub(keep)
         };
         let keep = [
-            (Kind::Run, config.keep_runs_s),
-            (Kind::Machine, config.keep_machines_s),
+            ((Kind::Run, false), config.keep_runs_s),
+            ((Kind::Machine, false), config.keep_machines_s),
+            ((Kind::Machine, true), KEEP_ENDED.as_secs()),
         ];
         let mut ended = 0;
         for (kind, keep) in keep {

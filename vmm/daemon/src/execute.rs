@@ -2,12 +2,13 @@
 
 use super::library::{Files, Library};
 use super::network::{Interface, Lease};
-use super::pool::Supply;
-use super::process::{Jailed, Line};
+use super::pool::{Pool, Supply};
+use super::process::{Jailed, Launcher, Line};
 use super::processors::Claim;
-use super::store::{Program, ProgramState, Spec, TerminalSize};
+use super::store::{Mount, Program, ProgramState, Spec, TerminalSize};
+use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::{
-    FromVmm, ImageAnswer, ImageName, LogJob, PROGRAM_PATH, RunJob, RunResult, UploadKind, VolumeJob,
+    FromVmm, ImageAnswer, ImageName, LogJob, PROGRAM_PATH, RunJob, RunResult, UploadKind,
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -170,9 +171,23 @@ impl Order {
         self.snapshot = Some(snapshot);
     }
 
-    /// Adds the volumes whose directories the VMM was started with.
-    pub fn attach(&mut self, volumes: Vec<VolumeJob>) {
+    /// Adds a tenant's volumes. Result: the source of the VMM, which is one that may use them.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub async fn supply<'a>(
+        &mut self,
+        tenant: &str,
+        mounts: &[Mount],
+        (pool, launcher, volumes): (&'a Pool, &'a Arc<Launcher>, &Volumes),
+    ) -> Result<Supply<'a>, VolumeError> {
+        if mounts.is_empty() {
+            return Ok(Supply::Pool(pool));
+        }
+        let attached = volumes.attach(tenant, mounts).await?;
+        let (shared, volumes) = attached.into_iter().unzip();
         self.job.volumes = volumes;
+        Ok(Supply::Started(launcher, shared))
     }
 
     /// Keeps the outputs in a [log](crate::log).

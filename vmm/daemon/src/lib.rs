@@ -146,6 +146,8 @@ pub struct Daemon {
     pub scheduler: Scheduler,
     /// VMMs that wait for a program.
     pub pool: Arc<Pool>,
+    /// Starts VMMs that may use volumes.
+    pub launcher: Arc<Launcher>,
     /// Machines.
     pub machines: Arc<Machines>,
     /// The volumes of machines.
@@ -298,6 +300,7 @@ impl Daemon {
             connections,
             scheduler,
             pool,
+            launcher,
             machines,
             volumes,
             snapshots,

@@ -290,7 +290,6 @@ impl From<MachineError> for Problem {
             MachineError::NoTerminal => Self::conflict("no-terminal", error),
             MachineError::NoInput => Self::conflict("not-interactive", error),
             MachineError::NoNetwork => Self::conflict("no-network", error),
-            MachineError::VolumeInUse(_) => Self::conflict("volume-in-use", error),
             MachineError::Processors(error) => error.into(),
             MachineError::Ports(error) => error.into(),
             MachineError::Refused(refused) => refused.into(),
@@ -326,6 +325,7 @@ impl From<VolumeError> for Problem {
     fn from(error: VolumeError) -> Self {
         match error {
             VolumeError::Exists => Self::conflict("volume-exists", error),
+            VolumeError::InUse(_) => Self::conflict("volume-in-use", error),
             VolumeError::Missing(_) => Self::not_found("volume"),
             VolumeError::Host(error) => error.into(),
             VolumeError::Store(error) => error.into(),

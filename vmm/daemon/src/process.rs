@@ -3,6 +3,7 @@
 
 use super::network::Lease;
 use super::violations::Violations;
+use super::volumes;
 use crate::spawner::{Process, Spawner};
 use hartline_jail::spawner::protocol::Start;
 use hartline_jail::{Channel, Violation};
@@ -58,6 +59,7 @@ impl Launcher {
             process: Some(Watched::new(process)?),
             line: Line::new(channel)?,
             lease: None,
+            volumes: None,
             violations: self.violations.clone(),
             runtime: Handle::current(),
         })
@@ -179,6 +181,7 @@ pub struct Jailed {
     process: Option<Watched>,
     line: Line,
     lease: Option<Arc<Lease>>,
+    volumes: Option<Arc<volumes::Claim>>,
     violations: Violations,
     runtime: Handle,
 }
@@ -275,6 +278,25 @@ impl Jailed {
         self.lease = Some(lease);
     }
 
+    /// Keeps volumes until the process has ended.
+    pub fn keep_volumes(&mut self, volumes: Arc<volumes::Claim>) {
+        self.volumes = Some(volumes);
+    }
+
+    /// Ends the process. When this returns, its volumes are free, if it has any; the process itself may
+    /// still be ending otherwise.
+    pub async fn end(mut self) {
+        let Some(volumes) = self.volumes.take() else {
+            return;
+        };
+        if let Some(Watched { process, end }) = self.process.take() {
+            // The spawner ends it.
+            drop(process);
+            let _ = end.readable().await;
+        }
+        drop(volumes);
+    }
+
     /// Releases the process, which from now on continues when this is dropped.
     #[must_use]
     pub fn release(mut self) -> Option<Released> {
@@ -290,16 +312,19 @@ impl Jailed {
 
 impl Drop for Jailed {
     fn drop(&mut self) {
-        let (Some(watched), Some(lease)) = (self.process.take(), self.lease.take()) else {
-            // The spawner ends the process, and frees its user when the process is gone.
+        let kept = (self.lease.take(), self.volumes.take());
+        let Some(Watched { process, end }) = self.process.take() else {
             return;
         };
-        let Watched { process, end } = watched;
+        // The spawner ends the process, and frees its user when the process is gone.
         drop(process);
-        // The address is free when the process is gone.
+        if let (None, None) = kept {
+            return;
+        }
+        // The address and the volumes are free when the process is gone.
         self.runtime.spawn(async move {
             let _ = end.readable().await;
-            drop(lease);
+            drop(kept);
         });
     }
 }

@@ -187,6 +187,7 @@ pub fn find_snapshot(
     spec.interactive = asked.interactive;
     spec.cpu_class = asked.cpu_class;
     spec.restart = asked.restart;
+    spec.auto_remove = asked.auto_remove;
     Ok(())
 }
 
@@ -196,7 +197,7 @@ pub fn find_snapshot(
 /// # Errors
 /// The reason why there are none.
 pub fn check_network(daemon: &Daemon, spec: &Spec) -> Result<(), Problem> {
-    daemon.machines.check_ports(spec)?;
+    daemon.machines.ports().check(spec)?;
     match spec.network {
         NetworkKind::None => Ok(()),
         NetworkKind::Tenant => {

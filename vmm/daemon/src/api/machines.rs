@@ -134,6 +134,9 @@ struct MachineOfSnapshot {
     /// Keep standard input open for clients that attach; otherwise it is empty.
     #[schema(required = false)]
     interactive: bool,
+    /// Delete the machine ten seconds after its end.
+    #[schema(required = false)]
+    auto_remove: bool,
 }
 
 /// A machine that starts a program, or continues a snapshot.

@@ -11,12 +11,13 @@ use super::outputs::{Output, Outputs as AnswerOutputs};
 use super::pages::{List, Listed, Which};
 use super::spec::check_spec;
 use super::stream;
+use super::volumes::check_mounts;
 use crate::Daemon;
 use crate::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree, why_it_died};
 use crate::jailed::protocol::{Exits, RunResult, Traffic};
 use crate::log::Reader;
 use crate::metrics::End;
-use crate::pool::Supply;
+use crate::ports;
 use crate::problem::Problem;
 use crate::process::Jailed;
 use crate::processors::Claim;
@@ -333,6 +334,7 @@ pub(super) fn prepare(
     check(request)?;
     find_snapshot(daemon, caller, (&mut request.spec, request.excess))?;
     let program = find_program(daemon, caller, &mut request.spec)?;
+    check_mounts(daemon, caller, &request.spec)?;
     check_network(daemon, &request.spec)?;
     Ok(program)
 }
@@ -348,17 +350,13 @@ fn check(request: &mut RunRequest) -> Result<(), Problem> {
         let detail = "a run has no terminal: make a machine";
         return Err(Problem::conflict("no-terminal", detail));
     }
-    if !request.spec.volumes.is_empty() {
-        let detail = "a run has no volumes: make a machine";
-        return Err(Problem::conflict("no-volumes", detail));
-    }
-    if !request.spec.ports.is_empty() {
-        let detail = "a run publishes no ports: make a machine";
-        return Err(Problem::conflict("no-ports", detail));
-    }
     if request.spec.restart != Restart::No {
         let detail = "a run is not restarted: make a machine";
         return Err(Problem::conflict("no-restart", detail));
+    }
+    if request.spec.auto_remove {
+        let detail = "a run that is kept is deleted by a request or by its age: make a machine";
+        return Err(Problem::conflict("no-auto-remove", detail));
     }
     if request.stdin.len() > MAX_INPUT {
         let rule = format!("must be at most {MAX_INPUT} bytes");
@@ -441,7 +439,7 @@ pub(super) struct Started {
     tenant: String,
     order: Order,
     vmm: Jailed,
-    held: (Permit, Claim),
+    held: (Permit, Claim, ports::Claim),
     /// The files of standard output and standard error, and of the result.
     pub(super) outputs: Outputs,
     /// Longest time to the end.
@@ -465,6 +463,12 @@ pub(super) async fn start(
     }
     let quota = daemon.store.tenant(&caller.tenant)?;
     let quota = quota.map(|tenant| tenant.quota).unwrap_or_default();
+    let mounts = &spec.volumes;
+    let volumes = match mounts.is_empty() {
+        true => None,
+        false => Some(Arc::new(daemon.volumes.claim(&caller.tenant, mounts)?)),
+    };
+    let mut ports = daemon.machines.ports().claim(&caller.tenant, spec)?;
     let claim = daemon.processors.claim_for(spec)?;
     order.pin(&claim);
     let asked = Instant::now();
@@ -478,22 +482,28 @@ pub(super) async fn start(
         let interface = tokio::task::block_in_place(attach)?;
         lease = Some(order.connect(interface, &mut outputs));
     }
+    let sources = (&*daemon.pool, &daemon.launcher, &*daemon.volumes);
+    let supply = order.supply(&caller.tenant, mounts, sources).await?;
     let prepare = |vmm: &mut Jailed| {
+        if let Some(volumes) = &volumes {
+            vmm.keep_volumes(Arc::clone(volumes));
+        }
         if let Some(lease) = &lease {
             vmm.keep(Arc::clone(lease));
         }
         tokio::task::block_in_place(|| vmm.limit(&caller.tenant, quota.weight, spec.memory))
     };
-    let vmm = order
-        .send_to_any(&Supply::Pool(&daemon.pool), &outputs, prepare)
-        .await?;
+    let vmm = order.send_to_any(&supply, &outputs, prepare).await?;
+    if let Some(lease) = &lease {
+        ports.serve(lease.address());
+    }
     let patience =
         Duration::from_millis(spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)) + VMM_PATIENCE;
     Ok(Started {
         tenant: caller.tenant.clone(),
         order,
         vmm,
-        held: (permit, claim),
+        held: (permit, claim, ports),
         outputs,
         patience,
         queued,
@@ -518,7 +528,7 @@ impl Started {
             tenant,
             order,
             vmm,
-            held: (permit, claim),
+            held: (permit, claim, ports),
             outputs,
             patience,
             queued,
@@ -537,8 +547,10 @@ impl Started {
             }
             _ => String::new(),
         };
-        // The process ends by itself; if it does not, dropping `vmm` ends it.
-        drop((vmm, claim));
+        // The process ends by itself; if it does not, this ends it. Clients that see the end of the run
+        // may use its volumes and ports.
+        vmm.end().await;
+        drop((claim, ports));
         let result = match result {
             Ok(Ok(result)) => result,
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {

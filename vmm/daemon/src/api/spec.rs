@@ -2,7 +2,7 @@
 
 use crate::ports::FIRST_PORT;
 use crate::problem::Problem;
-use crate::store::{NetworkKind, Port, Spec};
+use crate::store::{NetworkKind, Port, Restart, Spec};
 use hartline_jail::MAX_MESSAGE;
 use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
 use std::collections::BTreeMap;
@@ -91,6 +91,10 @@ pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
         }
     }
     check_ports(spec)?;
+    if spec.auto_remove && spec.restart != Restart::No {
+        let detail = "a machine that is restarted cannot be removed at its end (auto_remove)";
+        return Err(Problem::conflict("auto-remove-restart", detail));
+    }
     if spec.labels.len() > MAX_LABELS {
         return Err(Problem::field(
             "labels",
@@ -250,6 +254,11 @@ mod tests {
             assert!(read(&format!("\"{bad}\"")).is_err(), "{bad}");
         }
         assert!(read("1").is_err() && read("null").is_err());
+        for (policy, is_valid) in [("no", true), ("always", false), ("on-failure:1", false)] {
+            let mut spec = read(&format!("\"{policy}\"")).unwrap();
+            spec.auto_remove = true;
+            assert_eq!(check_spec(&spec).is_ok(), is_valid, "{policy}");
+        }
     }
 
     #[test]

@@ -13,10 +13,12 @@
 
 mod files;
 mod recover;
+mod remove;
 mod restart;
 mod run;
 
 pub use self::files::inodes;
+pub use self::remove::KEEP_ENDED;
 use self::restart::Kept;
 use super::events::Events;
 use super::library::Library;
@@ -29,7 +31,7 @@ use super::processors::{Claim, NotEnough, Processors};
 use super::reload::Current;
 use super::scheduler::{Permit, Refused, Scheduler, need};
 use super::snapshots::{SnapshotError, Snapshots};
-use super::store::{Machine, MachineState, Quota, Spec, Store, StoreError};
+use super::store::{Machine, MachineState, Quota, Store, StoreError};
 use super::volumes::{VolumeError, Volumes};
 use hartline_jail::spawner::protocol::Signal;
 use std::collections::HashMap;
@@ -67,10 +69,7 @@ pub enum MachineError {
     /// The machine's ports cannot be published.
     #[error(transparent)]
     Ports(#[from] PortError),
-    /// Another machine may change one of its volumes.
-    #[error("volume {0}: another active machine may write to it: attach it read-only")]
-    VolumeInUse(String),
-    /// An operation on the machine's volumes failed.
+    /// Its volumes cannot be used, or an operation them failed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// There is no snapshot of the machine.
@@ -176,7 +175,8 @@ impl Machines {
     /// # Errors
     /// [`MachineError`].
     pub fn admit(self: &Arc<Self>, machine: &Machine) -> Result<(), MachineError> {
-        let admitted = self.check_volumes(machine).and_then(|()| {
+        let volumes = self.volumes.check(machine).map_err(MachineError::from);
+        let admitted = volumes.and_then(|()| {
             let ports = self.ports.claim(&machine.tenant, &machine.spec)?;
             self.queue(machine.clone(), Kept::new(ports))
         });
@@ -186,20 +186,10 @@ impl Machines {
         admitted
     }
 
-    /// Checks that the operator allows the ports of a spec.
-    ///
-    /// # Errors
-    /// [`PortError`].
-    pub fn check_ports(&self, spec: &Spec) -> Result<(), PortError> {
-        self.ports.check(spec)
-    }
-
-    /// Checks that only this machine may change its volumes: its VMM counts their contents.
-    fn check_volumes(&self, machine: &Machine) -> Result<(), MachineError> {
-        match self.store.volume_in_use(machine)? {
-            Some(volume) => Err(MachineError::VolumeInUse(volume)),
-            None => Ok(()),
-        }
+    /// The published ports of machines and runs.
+    #[must_use]
+    pub fn ports(&self) -> &Ports {
+        &self.ports
     }
 
     /// Queues a machine in the state `Queued`, and runs it when its turn comes.

@@ -125,6 +125,9 @@ impl Machines {
                 self.restart_later(machine, kept);
             }
             // Its end was noted.
+            Ok(Some(machine)) if machine.spec.auto_remove && !machine.state.is_active() => {
+                self.remove_later(machine);
+            }
             Ok(Some(_)) => {}
             Ok(None) => drop(self.lock().remove(id)),
             Err(error) => {

@@ -5,7 +5,6 @@ use super::restart::Kept;
 use super::{Held, KILLED, MachineError, Machines, Task};
 use crate::execute::{Order, VMM_PATIENCE, why_it_died};
 use crate::jailed::protocol::RunResult;
-use crate::pool::Supply;
 use crate::process::{Jailed, Released, Watched};
 use crate::snapshots;
 use crate::store::{Machine, MachineState, NetworkKind, Storage, StoreError, now_ms};
@@ -68,7 +67,14 @@ impl Machines {
             }
         };
         machine.address = lease.as_ref().map(|lease| lease.address());
-        let supply = self.supply(&machine, &mut order).await?;
+        let mounts = &machine.spec.volumes;
+        let supply = order
+            .supply(
+                &machine.tenant,
+                mounts,
+                (&self.pool, &self.launcher, &self.volumes),
+            )
+            .await?;
         let weight = self.quota(&machine.tenant)?.weight;
         let prepare = |vmm: &mut Jailed| {
             let (tenant, memory) = (&machine.tenant, machine.spec.memory);
@@ -120,21 +126,6 @@ impl Machines {
             done = watch => done,
             never = serve_images => never,
         }
-    }
-
-    /// The source of a machine's VMM: one that may use volumes if the machine has any.
-    async fn supply(
-        &self,
-        machine: &Machine,
-        order: &mut Order,
-    ) -> Result<Supply<'_>, MachineError> {
-        if machine.spec.volumes.is_empty() {
-            return Ok(Supply::Pool(&self.pool));
-        }
-        let attached = self.volumes.attach(machine).await?;
-        let (shared, volumes) = attached.into_iter().unzip();
-        order.attach(volumes);
-        Ok(Supply::Started(&self.launcher, shared))
     }
 
     /// Notes the process of a machine, which can get signals from now on.

@@ -528,23 +528,24 @@ impl Store {
     }
 
     /// Machines of a kind that ended before a time (milliseconds since 1970), the oldest first, at
-    /// most `limit`.
+    /// most `limit`. If `auto_remove` is set, only those that are to be removed after their end.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn ended_machines(
         &self,
-        kind: Kind,
+        (kind, auto_remove): (Kind, bool),
         before_ms: i64,
         limit: u32,
     ) -> Result<Vec<Machine>, StoreError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
             "SELECT * FROM machine WHERE ended_ms < ? AND kind = ?
-             AND state IN ('exited', 'failed') ORDER BY ended_ms LIMIT ?",
+             AND state IN ('exited', 'failed') AND (NOT ? OR spec ->> '$.auto_remove')
+             ORDER BY ended_ms LIMIT ?",
         )?;
-        let machines =
-            statement.query_map(params![before_ms, kind.name(), limit], Machine::from_row)?;
+        let values = params![before_ms, kind.name(), auto_remove, limit];
+        let machines = statement.query_map(values, Machine::from_row)?;
         Ok(machines.collect::<Result<_, _>>()?)
     }
 

@@ -97,6 +97,10 @@ pub struct Spec {
     /// `xterm` unless it has another value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalSize>,
+    /// Delete the machine ten seconds after its end. Until then clients can read its exit code and
+    /// output. It needs the restart policy `no`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub auto_remove: bool,
 }
 
 /// The size of a terminal, characters.

@@ -1,7 +1,7 @@
 //! Volumes: directories that outlive machines.
 
 use super::storage::{self, Storage};
-use super::{Machine, Store, StoreError, now_ms};
+use super::{Store, StoreError, now_ms};
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 
@@ -112,7 +112,7 @@ impl Store {
         Ok(volumes.collect::<Result<_, _>>()?)
     }
 
-    /// Marks a volume that no machine uses as deleted. It takes the tenant's storage until it is
+    /// Marks a volume that no machine and no active run uses as deleted. It takes the tenant's storage until it is
     /// [forgotten](Self::forget_volume). Result: the volume, if it existed.
     ///
     /// # Errors
@@ -127,7 +127,9 @@ impl Store {
         let deleted = transaction.query_row(
             "DELETE FROM volume WHERE tenant = ? AND name = ? AND NOT EXISTS (
                  SELECT 1 FROM machine, json_each(machine.spec, '$.volumes') AS mount
-                 WHERE machine.tenant = volume.tenant AND mount.value ->> 'volume' = volume.name)
+                 WHERE machine.tenant = volume.tenant AND mount.value ->> 'volume' = volume.name
+                 AND (machine.kind = 'machine' OR machine.state IN
+                     ('created', 'queued', 'starting', 'running', 'paused', 'restarting')))
              RETURNING *",
             [tenant, name],
             Volume::from_row,
@@ -195,11 +197,17 @@ impl Store {
         Ok(statement.exists([id])?)
     }
 
-    /// A volume that a machine is to change and that another active machine may change.
+    /// The first of these volumes of a tenant that is to be changed and that an active machine or run may
+    /// change, other than the one with the id `but`.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn volume_in_use(&self, machine: &Machine) -> Result<Option<String>, StoreError> {
+    pub fn volume_in_use(
+        &self,
+        tenant: &str,
+        but: &str,
+        mounts: &[Mount],
+    ) -> Result<Option<String>, StoreError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
             "SELECT 1 FROM machine, json_each(machine.spec, '$.volumes') AS mount
@@ -208,8 +216,8 @@ impl Store {
                  ('queued', 'starting', 'running', 'paused', 'restarting')
              AND mount.value ->> 'volume' = ? AND NOT mount.value ->> 'read_only'",
         )?;
-        for mount in machine.spec.volumes.iter().filter(|mount| !mount.read_only) {
-            if statement.exists([&machine.tenant, &machine.id, &mount.volume])? {
+        for mount in mounts.iter().filter(|mount| !mount.read_only) {
+            if statement.exists([tenant, but, &mount.volume])? {
                 return Ok(Some(mount.volume.clone()));
             }
         }

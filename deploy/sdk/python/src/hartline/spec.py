@@ -68,7 +68,7 @@ class Spec:
     interactive: bool = False
     """Keep the standard input of a machine open for clients that attach."""
     volumes: Sequence[Mount] = ()
-    """Volumes of a machine, at most 8. Runs have none."""
+    """Volumes, at most 8."""
     cpu_class: str = "shared"
     """``shared`` or ``dedicated``: whether each vCPU has a CPU of the host for itself."""
     network: str = "none"
@@ -82,7 +82,7 @@ class Spec:
     read_only: bool = False
     """Mount the root file system read-only."""
     ports: Sequence[Port] = ()
-    """Published ports of a machine in the network of its tenant, at most 16."""
+    """Published ports of a machine or run in the network of its tenant, at most 16."""
     snapshot: str | None = None
     """The snapshot to continue: its id, a unique begin of the id, or its name."""
     restart: str = "no"
@@ -90,6 +90,8 @@ class Spec:
     terminal: Terminal | None = None
     """Run the program of a machine on a terminal of this size. Then all output is standard output,
     and the end of standard input is the character control-D (``b"\\x04"``)."""
+    auto_remove: bool = False
+    """Delete the machine ten seconds after its end. It needs the restart policy ``no``."""
 
     def __post_init__(self) -> None:
         if isinstance(self.args, str):
@@ -108,6 +110,7 @@ class Spec:
         interactive: bool = False,
         cpu_class: str = "shared",
         restart: str = "no",
+        auto_remove: bool = False,
     ) -> Spec:
         """Describe the continuation of a snapshot, with everything that may differ from it.
 
@@ -118,6 +121,7 @@ class Spec:
             interactive: Keep the standard input of a machine open for clients that attach.
             cpu_class: ``shared`` or ``dedicated``.
             restart: Restart policy of a machine.
+            auto_remove: Delete the machine ten seconds after its end.
 
         """
         return cls(
@@ -127,6 +131,7 @@ class Spec:
             interactive=interactive,
             cpu_class=cpu_class,
             restart=restart,
+            auto_remove=auto_remove,
         )
 
 

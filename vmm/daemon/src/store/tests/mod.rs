@@ -244,7 +244,10 @@ fn runs_are_no_machines_and_what_is_old_is_found() {
         (Kind::Run, 1000, vec![]),
         (Kind::Machine, 2000, vec!["m1"]),
     ] {
-        assert_eq!(ids(store.ended_machines(kind, before, 10).unwrap()), found);
+        assert_eq!(
+            ids(store.ended_machines((kind, false), before, 10).unwrap()),
+            found
+        );
     }
 }
 
@@ -311,7 +314,8 @@ fn volumes_belong_to_tenants_and_machines() {
         let Created::New(machine) = created else {
             panic!("not made");
         };
-        store.volume_in_use(&machine).unwrap()
+        let mounts = &machine.spec.volumes;
+        store.volume_in_use(DEFAULT_TENANT, id, mounts).unwrap()
     };
     assert_eq!(make("m1", false, MachineState::Created), None);
     assert_eq!(

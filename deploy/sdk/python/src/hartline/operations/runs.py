@@ -39,7 +39,7 @@ def run(
     has an idempotency key.
 
     Args:
-        spec: The program, or the snapshot. Runs have no volumes, ports and restart policy.
+        spec: The program, or the snapshot. Runs have no restart policy.
         stdin: Standard input, at most 128 KiB, UTF-8. :meth:`attached` has no such limit.
         patience: Seconds that the run may take until its end, waiting included, besides the
             client's time-out. The default is no limit; the spec's time limit applies.
@@ -69,7 +69,7 @@ def submit(
     """Start an asynchronous run. It outlives this client and the daemon.
 
     Args:
-        spec: The program, or the snapshot. Runs have no volumes, ports and restart policy.
+        spec: The program, or the snapshot. Runs have no restart policy.
         stdin: Standard input, at most 128 KiB, UTF-8.
         idempotency_key: A text of 1 to 255 bytes with which a repeated call makes no second run.
             The default is a new key for each call, so that the client can repeat it if the
@@ -165,7 +165,7 @@ def stream(spec: Spec, *, stdin: str | bytes = "") -> Streaming[Piece | RunOutco
     closed before its end, the daemon kills the program.
 
     Args:
-        spec: The program, or the snapshot. Runs have no volumes, ports and restart policy.
+        spec: The program, or the snapshot. Runs have no restart policy.
         stdin: Standard input, at most 128 KiB, UTF-8.
 
     Returns:
@@ -187,7 +187,7 @@ def attached(spec: Spec) -> Session[RunOutcome]:
     configuration is taken for disconnected.
 
     Args:
-        spec: The program, or the snapshot. Runs have no volumes, ports and restart policy.
+        spec: The program, or the snapshot. Runs have no restart policy.
 
     Returns:
         The run, a context manager. Its begin starts the program, and its end kills the program if

@@ -50,6 +50,15 @@ pub(super) struct What {
     #[arg(long, value_name = "NETWORK", value_parser = ["none", "tenant"])]
     network: Option<String>,
 
+    /// Volume, and its absolute path in the machine (repeatable)
+    #[arg(short = 'v', long = "volume", value_name = "NAME:PATH[:ro|:rw]", value_parser = mount)]
+    volumes: Vec<Value>,
+
+    /// Publish a TCP port of the machine on the host (repeatable); the machine is then in the network
+    /// of the tenant
+    #[arg(short, long = "publish", value_name = "[ADDRESS:]HOST:GUEST", value_parser = port)]
+    ports: Vec<Value>,
+
     /// Continue a snapshot, given by its id, the first digits of it, or its name, instead of starting
     /// a program. The program, its place and its memory are those of the snapshot
     #[arg(
@@ -57,7 +66,7 @@ pub(super) struct What {
         value_name = "SNAPSHOT",
         conflicts_with_all = [
             "command", "path", "given", "files", "user", "workdir", "hostname", "read_only", "cpus",
-            "memory", "network",
+            "memory", "network", "volumes", "ports",
         ]
     )]
     from: Option<String>,
@@ -90,7 +99,12 @@ impl What {
         }
         let (user, group) = self.place.user;
         let (program, arguments) = self.command.split_first().context("no program")?;
-        Ok(json!({
+        let network = match (&self.network, self.ports.is_empty()) {
+            (Some(network), _) => network,
+            (None, true) => "none",
+            (None, false) => "tenant",
+        };
+        let mut request = json!({
             "program": program,
             "path": self.path,
             "args": arguments,
@@ -101,9 +115,15 @@ impl What {
             "read_only": self.place.read_only,
             "cpus": self.cpus,
             "memory": self.memory,
-            "network": self.network.as_deref().unwrap_or("none"),
+            "network": network,
             "cpu_class": cpu_class,
-        }))
+        });
+        for (name, values) in [("volumes", &self.volumes), ("ports", &self.ports)] {
+            if !values.is_empty() {
+                request[name] = values.clone().into();
+            }
+        }
+        Ok(request)
     }
 }
 
@@ -183,18 +203,13 @@ pub struct Create {
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
 
-    /// Volume, and its absolute path in the machine (repeatable)
-    #[arg(short = 'v', long = "volume", value_name = "NAME:PATH[:ro|:rw]", value_parser = mount)]
-    volumes: Vec<Value>,
-
-    /// Publish a TCP port of the machine on the host (repeatable); the machine is then in the network
-    /// of the tenant
-    #[arg(short, long = "publish", value_name = "[ADDRESS:]HOST:GUEST", value_parser = port)]
-    ports: Vec<Value>,
-
     /// Restart the program when it has ended: no, on-failure, on-failure:TIMES or always
     #[arg(long, value_name = "POLICY", default_value = "no")]
     restart: String,
+
+    /// Delete the machine ten seconds after its end; until then its exit code and output can be read
+    #[arg(long, conflicts_with = "restart")]
+    rm: bool,
 
     /// Start the machine too
     #[arg(long)]
@@ -223,15 +238,9 @@ pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
         request["name"] = name.as_str().into();
     }
     request["labels"] = map(&arguments.labels);
-    if !arguments.volumes.is_empty() {
-        request["volumes"] = arguments.volumes.clone().into();
-    }
     request["restart"] = arguments.restart.as_str().into();
-    if !arguments.ports.is_empty() {
-        request["ports"] = arguments.ports.clone().into();
-    }
-    if !arguments.ports.is_empty() && arguments.what.network.is_none() {
-        request["network"] = "tenant".into();
+    if arguments.rm {
+        request["auto_remove"] = true.into();
     }
     request["start"] = arguments.start.into();
     request["interactive"] = arguments.interactive.into();

@@ -8,9 +8,13 @@
 //! empties a deleted volume. The database keeps a deleted volume until its directory is gone, so an
 //! interrupted or failed clean-up is repeated.
 
+mod claims;
+
+pub use self::claims::Claim;
+use self::claims::Claims;
 use super::auth::random_hex;
 use super::process::{Jailed, Launcher};
-use super::store::{DeletedVolume, Machine, Storage, Store, StoreError, Volume};
+use super::store::{DeletedVolume, Machine, Mount, Storage, Store, StoreError, Volume};
 use super::violations::reported_by;
 use crate::jailed::protocol::{FromVolumeWorker, Room, VolumeJob, VolumeTask};
 use hartline_jail::spawner::protocol::{ID_LENGTH, Start, VolumeMount, is_volume_id};
@@ -36,6 +40,9 @@ pub enum VolumeError {
     /// The tenant has a volume of this name.
     #[error("a volume of this name exists already")]
     Exists,
+    /// Another machine or run may change the volume.
+    #[error("volume {0}: another active machine or run may write to it: attach it read-only")]
+    InUse(String),
     /// The volume was deleted.
     #[error("there is no volume {0}")]
     Missing(String),
@@ -69,6 +76,8 @@ pub struct Volumes {
     directory: PathBuf,
     /// Deleted volumes that a task is cleaning up.
     cleaning: Mutex<BTreeSet<String>>,
+    /// The volumes of runs that the database does not know.
+    claims: Claims,
     /// Limits each tenant to one deleted volume that is emptied at a time.
     turns: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     /// Limits the number of volumes that are emptied at the same time.
@@ -84,6 +93,7 @@ impl Volumes {
             launcher,
             directory,
             cleaning: Mutex::default(),
+            claims: Claims::default(),
             turns: Mutex::default(),
             workers: Semaphore::new(EMPTYING),
         }
@@ -140,14 +150,52 @@ impl Volumes {
         Err(VolumeError::Exists)
     }
 
-    /// Deletes a volume that no machine uses. Result: whether there was one. Its files are gone
+    /// Checks that a machine may start that the database has noted as active: only one machine or run
+    /// at a time may change a volume, because its VMM counts the contents.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub fn check(&self, machine: &Machine) -> Result<(), VolumeError> {
+        let (tenant, mounts) = (&machine.tenant, &machine.spec.volumes);
+        let claims = self.claims.lock();
+        let in_use = match claims.in_use(tenant, mounts) {
+            None => self.store.volume_in_use(tenant, &machine.id, mounts)?,
+            in_use => in_use,
+        };
+        in_use.map_or(Ok(()), |volume| Err(VolumeError::InUse(volume)))
+    }
+
+    /// Claims the volumes of a run that the database does not know, by the same rule as for machines. A
+    /// machine that is queued meanwhile, or a deletion, finds the claim.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub fn claim(&self, tenant: &str, mounts: &[Mount]) -> Result<Claim, VolumeError> {
+        let claims = self.claims.lock();
+        let in_use = match claims.in_use(tenant, mounts) {
+            None => self.store.volume_in_use(tenant, "", mounts)?,
+            in_use => in_use,
+        };
+        match in_use {
+            Some(volume) => Err(VolumeError::InUse(volume)),
+            None => Ok(claims.add(tenant, mounts)),
+        }
+    }
+
+    /// Deletes a volume that no machine or run uses. Result: whether there was one. Its files are gone
     /// when this returns, or are deleted later and count for the tenant's storage until then.
     ///
     /// # Errors
     /// [`VolumeError`].
     pub async fn delete(self: &Arc<Self>, tenant: &str, name: &str) -> Result<bool, VolumeError> {
         // The transaction waits for the disk.
-        let delete = || self.store.delete_volume(tenant, name);
+        let delete = || {
+            let claims = self.claims.lock();
+            match claims.is_used(tenant, name) {
+                true => Ok(None),
+                false => self.store.delete_volume(tenant, name),
+            }
+        };
         let Some(volume) = tokio::task::block_in_place(delete)? else {
             return Ok(false);
         };
@@ -204,17 +252,18 @@ impl Volumes {
         Arc::clone(turn.or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 
-    /// Prepares the volumes of a machine for its VMM.
+    /// Prepares a tenant's volumes for a VMM.
     ///
     /// # Errors
     /// [`VolumeError`].
     pub async fn attach(
         &self,
-        machine: &Machine,
+        tenant: &str,
+        mounts: &[Mount],
     ) -> Result<Vec<(VolumeMount, VolumeJob)>, VolumeError> {
         let mut attached = Vec::new();
-        for mount in &machine.spec.volumes {
-            let volume = self.store.volume(&machine.tenant, &mount.volume)?;
+        for mount in mounts {
+            let volume = self.store.volume(tenant, &mount.volume)?;
             let volume = volume.ok_or_else(|| VolumeError::Missing(mount.volume.clone()))?;
             let limit = Room {
                 bytes: volume.size,
@@ -223,7 +272,7 @@ impl Volumes {
             let used = match mount.read_only {
                 // Nothing is added. Another machine may be changing the volume meanwhile.
                 true => limit,
-                false => self.measure((&machine.tenant, &volume.id)).await?,
+                false => self.measure((tenant, &volume.id)).await?,
             };
             let job = VolumeJob {
                 path: mount.path.clone(),
