@@ -53,6 +53,8 @@ mod requests;
 mod restarts;
 #[path = "daemon/run_resources.rs"]
 mod run_resources;
+#[path = "daemon/secrets.rs"]
+mod secrets;
 #[path = "daemon/snapshot_faults.rs"]
 mod snapshot_faults;
 #[path = "daemon/snapshots.rs"]
@@ -160,6 +162,9 @@ const TESTS: &[(&str, Test)] = &[
         "volumes of runs: command line",
         run_resources::volumes_of_the_command,
     ),
+    ("secrets", secrets::are_given),
+    ("secrets that are refused", secrets::refused),
+    ("secrets: command line", secrets::of_the_command_line),
     ("networks", networks::networks),
     ("networks with IPv6", networks::ipv6),
     ("networks with exceptions", networks::exceptions),

@@ -146,6 +146,10 @@ pub struct BootInfo {
     pub stack_limit: u64,
     /// Settings of chaos, and whether the runtime checks itself.
     pub chaos: chaos::Settings,
+    /// Number of secrets ([`crate::secret`]), which are the last bytes of [`Shared::arguments`].
+    pub secrets: u32,
+    /// Unused.
+    pub reserved: u32,
 }
 
 /// The sleep of an idle vCPU ([`crate::port::WAIT`]).
@@ -224,7 +228,8 @@ pub struct Shared {
     /// [`crate::layout::IMAGE_BASE`], or 0. A window never changes its file.
     pub windows: [u64; WINDOWS],
     /// NUL-terminated strings: the program's path as the guest sees it (AT_EXECFN), the host name and
-    /// the working directory (each empty for the default), then arguments, then environment.
+    /// the working directory (each empty for the default), then arguments, then environment; after
+    /// them the encoded secrets.
     pub arguments: [u8; ARGUMENTS_SIZE],
 }
 

@@ -34,6 +34,7 @@ pub mod paging;
 pub mod port;
 pub mod profile;
 pub mod report;
+pub mod secret;
 pub mod spawn;
 pub mod tree;
 pub mod virtio;

@@ -29,6 +29,7 @@ pub mod proc_text;
 pub mod pty;
 pub mod regular;
 mod resolver;
+mod secrets;
 pub mod signalfd;
 pub mod socket;
 mod sys_text;

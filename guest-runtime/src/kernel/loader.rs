@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use hartline_abi::boot::{BootInfo, FileEntry};
 use hartline_abi::elf::{ElfError, PROGRAM_HEADER_SIZE, Program, ProgramType, Segment};
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use hartline_abi::secret;
 use hartline_linux::auxvec::{
     AT_BASE, AT_EGID, AT_ENTRY, AT_EUID, AT_GID, AT_PHDR, AT_PHENT, AT_PHNUM, AT_SECURE, AT_UID,
 };
@@ -55,6 +56,9 @@ pub enum LoadError {
     /// Its working directory cannot be entered.
     #[error("the working directory cannot be entered: {0}")]
     Directory(Errno),
+    /// A secret cannot be written.
+    #[error("a secret cannot be written to /run/secrets: {0}")]
+    Secret(Errno),
     /// Not an ELF file that can be loaded.
     #[error("the program cannot be loaded: {0}")]
     Elf(#[from] ElfError),
@@ -139,12 +143,19 @@ pub fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
 struct Place {
     host_name: Vec<u8>,
     directory: Vec<u8>,
+    /// Names and contents of secrets.
+    secrets: Vec<(&'static [u8], &'static [u8])>,
 }
 
-/// Sets the host name, the working directory, and whether the root can be changed.
+/// Sets the host name, secrets, the working directory, and whether the root can be changed.
 fn settle(kernel: &mut Kernel, boot: &BootInfo, place: &Place) -> Result<(), LoadError> {
     if !place.host_name.is_empty() {
         kernel.names.node = String::from_utf8_lossy(&place.host_name).into_owned();
+    }
+    for (name, contents) in &place.secrets {
+        let (vfs, process) = kernel.file_state();
+        vfs.add_secret(process, name, contents)
+            .map_err(LoadError::Secret)?;
     }
     if !place.directory.is_empty() {
         enter(kernel, &place.directory).map_err(LoadError::Directory)?;
@@ -467,20 +478,16 @@ impl Strings {
         let bytes = bytes
             .get(..boot.arguments_length as usize)
             .ok_or(LoadError::Boot("length of the arguments"))?;
-        let mut strings = bytes.split_inclusive(|&byte| byte == 0).map(|string| {
-            let text = string.strip_suffix(&[0]);
-            text.map(<[u8]>::to_vec)
-                .ok_or(LoadError::Boot("an argument does not end"))
-        });
+        let mut rest = bytes;
         let mut next = || {
             let missing = LoadError::Boot("arguments are missing");
-            strings.next().unwrap_or(Err(missing))
+            let end = rest.iter().position(|&byte| byte == 0).ok_or(missing)?;
+            let string = rest[..end].to_vec();
+            rest = &rest[end + 1..];
+            Ok::<_, LoadError>(string)
         };
         let path = next()?;
-        let place = Place {
-            host_name: next()?,
-            directory: next()?,
-        };
+        let (host_name, directory) = (next()?, next()?);
         let strings = Strings {
             path,
             arguments: (0..boot.argument_count)
@@ -488,6 +495,13 @@ impl Strings {
                 .collect::<Result<_, _>>()?,
             environment: (0..boot.environment_count)
                 .map(|_| next())
+                .collect::<Result<_, _>>()?,
+        };
+        let place = Place {
+            host_name,
+            directory,
+            secrets: (0..boot.secrets)
+                .map(|_| secret::take(&mut rest).ok_or(LoadError::Boot("a secret is missing")))
                 .collect::<Result<_, _>>()?,
         };
         Ok((strings, place))

@@ -11,7 +11,9 @@ use hartline_abi::chaos::Settings;
 use hartline_abi::console::STREAMS;
 use hartline_abi::layout::SHARED_BASE;
 use hartline_abi::limits::MAX_DISKS;
+use hartline_abi::secret;
 use rustix::rand::{GetRandomFlags, getrandom};
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::mem::offset_of;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -66,13 +68,31 @@ pub struct Arguments {
     pub directory: Vec<u8>,
     /// Whether the root file system is mounted read-only.
     pub read_only: bool,
+    /// Secrets that the program finds in `/run/secrets`: their names, and their contents.
+    pub secrets: Vec<Secret>,
     /// Size of the terminal that the program has, lines and characters of a line; its bytes go through
     /// [`Spawner`](crate::spawn::Spawner). 0: it has the standard streams of this process.
     pub terminal: [u16; 2],
 }
 
+/// A secret. Its contents are not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its contents.
+    pub contents: Vec<u8>,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.escape_ascii();
+        write!(formatter, "Secret({name})")
+    }
+}
+
 impl Arguments {
-    /// All strings in the order of [`Shared::arguments`], each NUL-terminated.
+    /// All strings in the order of [`Shared::arguments`], each NUL-terminated, and the secrets.
     fn encode(&self) -> Result<Vec<u8>, Error> {
         let strings = || {
             [&self.path, &self.host_name, &self.directory]
@@ -80,7 +100,9 @@ impl Arguments {
                 .chain(&self.arguments)
                 .chain(&self.environment)
         };
-        let length: usize = strings().map(|s| s.len() + 1).sum();
+        let secrets = self.secrets.iter();
+        let secrets = secrets.map(|secret| secret.contents.len() + secret.name.len() + 8);
+        let length: usize = strings().map(|s| s.len() + 1).chain(secrets).sum();
         if length > ARGUMENTS_SIZE {
             return Err(Error::ArgumentsTooLong { length });
         }
@@ -91,6 +113,12 @@ impl Arguments {
             }
             bytes.extend_from_slice(string);
             bytes.push(0);
+        }
+        for Secret { name, contents } in &self.secrets {
+            let header = secret::header(name, contents);
+            bytes.extend(header.ok_or(Error::ArgumentsTooLong { length })?);
+            bytes.extend_from_slice(name);
+            bytes.extend_from_slice(contents);
         }
         Ok(bytes)
     }
@@ -154,6 +182,8 @@ pub fn write(
         disks: [DiskName::default(); MAX_DISKS],
         stack_limit: STACK_LIMIT,
         chaos,
+        secrets: number("secrets", arguments.secrets.len())?,
+        reserved: 0,
     };
     let addresses = &guest.placement.file_addresses;
     for ((entry, &address), file) in info.files.iter_mut().zip(addresses).zip(files) {

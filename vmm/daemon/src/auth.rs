@@ -83,23 +83,8 @@ impl Keys {
     /// # Errors
     /// [`AuthError::Secret`] or [`AuthError::Random`].
     pub fn open(path: &Path, per_second: u32) -> Result<Self, AuthError> {
-        let failed = |source| AuthError::Secret {
-            path: path.display().to_string(),
-            source,
-        };
-        let secret = match fs::read(path) {
-            Ok(bytes) => <[u8; 64]>::try_from(bytes)
-                .map_err(|_| failed(io::Error::other("is damaged: restore it from a backup")))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut secret = [0; 64];
-                getrandom::fill(&mut secret)?;
-                make_secret(path, &secret).map_err(failed)?;
-                secret
-            }
-            Err(error) => return Err(failed(error)),
-        };
         Ok(Self {
-            secret,
+            secret: secret_file(path)?,
             per_second: AtomicU32::new(per_second),
             used: Mutex::default(),
         })
@@ -182,6 +167,28 @@ impl Keys {
         }
         bucket.left -= 1.0;
         Ok(())
+    }
+}
+
+/// The random bytes in a file, which is made if it does not exist.
+///
+/// # Errors
+/// [`AuthError::Secret`] or [`AuthError::Random`].
+pub fn secret_file<const N: usize>(path: &Path) -> Result<[u8; N], AuthError> {
+    let failed = |source| AuthError::Secret {
+        path: path.display().to_string(),
+        source,
+    };
+    match fs::read(path) {
+        Ok(bytes) => <[u8; N]>::try_from(bytes)
+            .map_err(|_| failed(io::Error::other("is damaged: restore it from a copy"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut secret = [0; N];
+            getrandom::fill(&mut secret)?;
+            make_secret(path, &secret).map_err(failed)?;
+            Ok(secret)
+        }
+        Err(error) => Err(failed(error)),
     }
 }
 

@@ -5,6 +5,7 @@ use super::network::{Interface, Lease};
 use super::pool::{Pool, Supply};
 use super::process::{Jailed, Launcher, Line};
 use super::processors::Claim;
+use super::secrets::Opened;
 use super::store::{Mount, Program, ProgramState, Spec, TerminalSize};
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::{
@@ -13,6 +14,7 @@ use crate::jailed::protocol::{
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use hartline_jail::{Channel, Violation};
+use hartline_vmm::platform::memory_file;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
@@ -107,6 +109,8 @@ pub struct Order {
     files: Arc<Files>,
     /// Description and memory of the snapshot that the VM continues.
     snapshot: Option<[File; 2]>,
+    /// The program's secrets.
+    secrets: Option<File>,
 }
 
 impl Order {
@@ -149,6 +153,7 @@ impl Order {
             log: None,
             terminal: spec.terminal.map(TerminalSize::size),
             streams: false,
+            secrets: None,
         };
         let library = Arc::clone(library);
         Ok(Self {
@@ -156,6 +161,7 @@ impl Order {
             library,
             files,
             snapshot: None,
+            secrets: None,
         })
     }
 
@@ -169,6 +175,19 @@ impl Order {
     pub fn continue_from(&mut self, snapshot: [File; 2]) {
         self.job.from_snapshot = true;
         self.snapshot = Some(snapshot);
+    }
+
+    /// Gives secrets to the program.
+    ///
+    /// # Errors
+    /// Any I/O error of the host.
+    pub fn give(&mut self, secrets: &Opened) -> io::Result<()> {
+        if !secrets.is_empty() {
+            let text = serde_json::to_vec(secrets)?;
+            self.job.secrets = Some(text.len() as u64);
+            self.secrets = Some(memory_file(c"secrets", &text)?);
+        }
+        Ok(())
     }
 
     /// Adds a tenant's volumes. Result: the source of the VMM, which is one that may use them.
@@ -257,6 +276,7 @@ impl Order {
         let logs = outputs.log.iter().flatten();
         descriptors.extend(logs.flat_map(LogOutput::descriptors));
         descriptors.extend(outputs.requests.iter().flatten().map(AsFd::as_fd));
+        descriptors.extend(self.secrets.iter().map(AsFd::as_fd));
         descriptors.extend(self.files.images.iter().map(|(_, image)| image.as_fd()));
         let message = serde_json::to_vec(&self.job)?;
         vmm.send(&message, &descriptors).await

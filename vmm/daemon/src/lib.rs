@@ -51,6 +51,7 @@ pub mod process;
 pub mod processors;
 pub mod reload;
 pub mod scheduler;
+pub mod secrets;
 pub mod server;
 pub mod snapshots;
 pub mod spawner;
@@ -79,6 +80,7 @@ use process::Launcher;
 use processors::Processors;
 use reload::{Changes, Current, ReloadError};
 use scheduler::{Resources, Scheduler};
+use secrets::{SecretError, Secrets};
 use snapshots::{SnapshotError, Snapshots};
 use spawner::Spawner;
 use std::fs::File;
@@ -119,6 +121,9 @@ pub enum DaemonError {
     /// The volumes cannot be opened.
     #[error("volumes: {0}")]
     Volumes(#[from] VolumeError),
+    /// The key of the secrets cannot be used.
+    #[error("secrets: {0}")]
+    Secrets(#[from] SecretError),
     /// The snapshots cannot be opened.
     #[error("snapshots: {0}")]
     Snapshots(#[from] SnapshotError),
@@ -154,6 +159,8 @@ pub struct Daemon {
     pub volumes: Arc<Volumes>,
     /// The snapshots of machines.
     pub snapshots: Arc<Snapshots>,
+    /// The secrets of tenants.
+    pub secrets: Arc<Secrets>,
     /// The networks of tenants.
     pub networks: Arc<Networks>,
     /// Dedicated processors.
@@ -266,12 +273,14 @@ impl Daemon {
         let snapshots = data.join("snapshots");
         let snapshots = Snapshots::open(Arc::clone(&store), Arc::clone(&library), snapshots);
         let snapshots = Arc::new(snapshots?);
+        let secrets = Arc::new(Secrets::open(&data.join("secrets.key"))?);
         let machines = Machines::new(
             Arc::clone(&store),
             (
                 Arc::clone(&library),
                 Arc::clone(&volumes),
                 Arc::clone(&snapshots),
+                Arc::clone(&secrets),
             ),
             (scheduler.clone(), Arc::clone(&processors)),
             (Arc::clone(&pool), Arc::clone(&launcher)),
@@ -304,6 +313,7 @@ impl Daemon {
             machines,
             volumes,
             snapshots,
+            secrets,
             networks,
             processors,
             events,

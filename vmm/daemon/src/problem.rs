@@ -9,10 +9,11 @@ use super::network::NetworkError;
 use super::ports::PortError;
 use super::processors::NotEnough;
 use super::scheduler::Refused;
+use super::secrets::SecretError;
 use super::snapshots::SnapshotError;
 use super::store::StoreError;
 use super::volumes::VolumeError;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, JsonRejection, PathRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -294,6 +295,7 @@ impl From<MachineError> for Problem {
             MachineError::Ports(error) => error.into(),
             MachineError::Refused(refused) => refused.into(),
             MachineError::Volume(error) => error.into(),
+            MachineError::Secret(error) => error.into(),
             MachineError::Snapshot(error) => error.into(),
             MachineError::Host(error) => error.into(),
             MachineError::Store(error) => error.into(),
@@ -330,6 +332,21 @@ impl From<VolumeError> for Problem {
             VolumeError::Host(error) => error.into(),
             VolumeError::Store(error) => error.into(),
             VolumeError::Random(_) | VolumeError::Worker { .. } => Self::internal(error),
+        }
+    }
+}
+
+impl From<SecretError> for Problem {
+    fn from(error: SecretError) -> Self {
+        match error {
+            SecretError::Missing(_) => Self::not_found("secret"),
+            SecretError::NoText(_) | SecretError::TooLong | SecretError::Undecipherable(_) => {
+                Self::conflict("unusable-secret", error)
+            }
+            SecretError::Store(error) => error.into(),
+            SecretError::Key(_) | SecretError::Random(_) | SecretError::Cipher => {
+                Self::internal(error)
+            }
         }
     }
 }
@@ -427,6 +444,15 @@ impl From<JsonRejection> for Problem {
             }
             StatusCode::UNPROCESSABLE_ENTITY => Self::wrong_json(&detail),
             _ => Self::bad_request(detail),
+        }
+    }
+}
+
+impl From<BytesRejection> for Problem {
+    fn from(rejection: BytesRejection) -> Self {
+        match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Self::too_large(super::api::MAX_JSON as u64),
+            _ => Self::bad_request(rejection.body_text()),
         }
     }
 }

@@ -10,6 +10,7 @@ from hartline import (
     InvalidRequestError,
     Mount,
     NotFoundError,
+    SecretUse,
     Spec,
     WaitTimeoutError,
 )
@@ -82,6 +83,26 @@ def test_names_and_keys(api: Client, service: str, unique: str) -> None:
             api.machines.delete(name)
     with pytest.raises(NotFoundError):
         api.machines.get("a/b?c=d#e %41")
+
+
+def test_secrets(api: Client, service: str, unique: str) -> None:
+    assert api.secrets.put(unique, b"\0one\xff")
+    assert not api.secrets.put(unique, "two")
+    listed = [found for found in api.secrets.list(page_size=1) if found.name == unique]
+    assert [found.changed_ms >= found.created_ms for found in listed] == [True]
+    file = Spec(service, args=("get", f"/run/secrets/{unique}"), secrets=(SecretUse(unique),))
+    assert api.runs.run(file).stdout.data == b"two"
+    api.machines.create(Spec(service, secrets=(SecretUse(unique, env="KEY"),)), name=unique)
+    assert api.machines.get(unique).spec.secrets == (SecretUse(unique, env="KEY"),)
+    with pytest.raises(ConflictError) as used:
+        api.secrets.delete(unique)
+    assert used.value.code == "secret-in-use"
+    api.machines.delete(unique)
+    api.secrets.delete(unique)
+    with pytest.raises(NotFoundError):
+        api.secrets.delete(unique)
+    with pytest.raises(InvalidRequestError):
+        api.secrets.put(unique, b"")
 
 
 def test_volumes(api: Client, service: str, unique: str) -> None:

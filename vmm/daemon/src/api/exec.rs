@@ -6,6 +6,7 @@ use super::extract::{Json, Target};
 use super::lookup::find;
 use super::outputs::Output;
 use super::websocket::{UNLIMITED, discard, refuse, send_output};
+use crate::Daemon;
 use crate::connections::Room;
 use crate::exec::{self, Command, Control, Ended, Exec};
 use crate::execute::environment;
@@ -105,7 +106,7 @@ impl ExecRequest {
     ///
     /// # Errors
     /// A field is not valid.
-    fn command(self, machine: &Machine) -> Result<Command, Problem> {
+    fn command(self, daemon: &Daemon, machine: &Machine) -> Result<Command, Problem> {
         if self.command.first().is_none_or(String::is_empty) {
             return Err(Problem::field("command", "must name a program"));
         }
@@ -122,6 +123,11 @@ impl ExecRequest {
         super::spec::check_names(&self.env)?;
         let mut spec = machine.spec.clone();
         spec.user = self.user.or(spec.user);
+        // As the environment of the machine's program, except what the request says.
+        let secrets = daemon
+            .secrets
+            .of(&daemon.store, &machine.tenant, &spec.secrets)?;
+        spec.env.extend(secrets.into_variables());
         spec.env.extend(self.env);
         spec.terminal = self.terminal;
         Ok(Command {
@@ -136,7 +142,7 @@ impl ExecRequest {
 
 /// Starts a command in a machine of the caller.
 fn start(target: &Target, machine: &Machine, request: ExecRequest) -> Result<Exec, Problem> {
-    let command = request.command(machine)?;
+    let command = request.command(&target.daemon, machine)?;
     // The spawner is asked for a descriptor.
     let exec = tokio::task::block_in_place(|| target.daemon.machines.exec(machine, &command));
     exec.map_err(|error| match error {

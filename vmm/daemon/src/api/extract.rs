@@ -72,7 +72,7 @@ pub fn from_object<T: serde::de::DeserializeOwned>(
 }
 
 /// The fields of a request that a snapshot has, or cannot have: they describe the program.
-const OF_SNAPSHOT: [&str; 14] = [
+const OF_SNAPSHOT: [&str; 15] = [
     "program",
     "path",
     "args",
@@ -87,6 +87,7 @@ const OF_SNAPSHOT: [&str; 14] = [
     "read_only",
     "ports",
     "terminal",
+    "secrets",
 ];
 
 /// The name of a field that a request with a snapshot has, and must not have.

@@ -7,6 +7,7 @@ use super::lookup::{
     start_new, wait_for_end,
 };
 use super::pages::{List, Listed, Which};
+use super::secrets::find_uses;
 use super::spec::check_spec;
 use super::volumes::check_mounts;
 use crate::Daemon;
@@ -203,6 +204,7 @@ pub async fn create(
         Some(name) => json!([request.start, name]),
     };
     check_mounts(&daemon, &caller, &request.spec)?;
+    find_uses(&daemon, &caller, &request.spec.secrets)?;
     check_network(&daemon, &request.spec)?;
     path_in_tree(&request.spec, &program)?;
     let make = || -> Result<_, Problem> {

@@ -15,6 +15,7 @@ mod outputs;
 mod pages;
 mod programs;
 mod runs;
+mod secrets;
 mod snapshots;
 mod spec;
 mod stats;
@@ -92,6 +93,8 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(programs::get, programs::delete))
         .routes(routes!(volumes::list, volumes::create))
         .routes(routes!(volumes::get, volumes::delete))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::put, secrets::delete))
         .routes(routes!(snapshots::list))
         .routes(routes!(snapshots::get, snapshots::delete))
         .routes(routes!(machines::list, machines::create))

@@ -9,6 +9,7 @@ use super::lookup::{
 };
 use super::outputs::{Output, Outputs as AnswerOutputs};
 use super::pages::{List, Listed, Which};
+use super::secrets::find_uses;
 use super::spec::check_spec;
 use super::stream;
 use super::volumes::check_mounts;
@@ -335,6 +336,7 @@ pub(super) fn prepare(
     find_snapshot(daemon, caller, (&mut request.spec, request.excess))?;
     let program = find_program(daemon, caller, &mut request.spec)?;
     check_mounts(daemon, caller, &request.spec)?;
+    find_uses(daemon, caller, &request.spec.secrets)?;
     check_network(daemon, &request.spec)?;
     Ok(program)
 }
@@ -461,6 +463,11 @@ pub(super) async fn start(
         let files = daemon.snapshots.files(snapshot, order.files())?;
         order.continue_from(files);
     }
+    order.give(
+        &daemon
+            .secrets
+            .of(&daemon.store, &caller.tenant, &spec.secrets)?,
+    )?;
     let quota = daemon.store.tenant(&caller.tenant)?;
     let quota = quota.map(|tenant| tenant.quota).unwrap_or_default();
     let mounts = &spec.volumes;

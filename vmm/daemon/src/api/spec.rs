@@ -90,6 +90,7 @@ pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
             return Err(Problem::field("volumes", MOUNT_PATH));
         }
     }
+    super::secrets::check_uses(spec)?;
     check_ports(spec)?;
     if spec.auto_remove && spec.restart != Restart::No {
         let detail = "a machine that is restarted cannot be removed at its end (auto_remove)";

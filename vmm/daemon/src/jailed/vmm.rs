@@ -8,6 +8,7 @@ use super::protocol::{
 use super::snapshots::Snapshots;
 use super::spawn::Spawns;
 use crate::log::{Recorder, Writer};
+use crate::secrets::Opened;
 use hartline_abi::boot::NetSettings;
 use hartline_abi::image::variant;
 use hartline_devices::limiter::Limits;
@@ -38,7 +39,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,7 +118,8 @@ pub fn serve(
         None => None,
     };
     let tree = (given.tree, given.snapshot);
-    let parts = (tree, volumes, network, live, outputs, spawns);
+    let secrets = given.secrets;
+    let parts = (tree, volumes, network, live, outputs, spawns, secrets);
     let result = run(blank, &job, parts, images, threads)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
     // All of the output is in its files before the result is.
@@ -136,7 +138,7 @@ fn identity(tree: &TreeImage) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Tree, snapshot, network interface, images, log, and the channel for requests.
+/// Tree, snapshot, network interface, images, log, the channel for requests, and secrets.
 struct Given {
     tree: Arc<TreeImage>,
     /// Description and memory.
@@ -145,6 +147,7 @@ struct Given {
     images: HashMap<ImageName, ImageFile>,
     log: Option<(LogJob, [LogOutput; 2])>,
     requests: Option<Channel>,
+    secrets: Opened,
 }
 
 /// The pipe of an output, and the files of its log.
@@ -276,6 +279,16 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
         }
         false => None,
     };
+    let secrets = match job.secrets {
+        Some(length) => {
+            let file = File::from(descriptors.next().ok_or(JailedError::Descriptor)?);
+            let length = usize::try_from(length).map_err(io::Error::other)?;
+            let mut text = vec![0; length];
+            file.read_exact_at(&mut text, 0)?;
+            serde_json::from_slice(&text)?
+        }
+        None => Opened::default(),
+    };
     let mut images = HashMap::new();
     for (&inode, descriptor) in job.images.iter().zip(descriptors) {
         let name = ImageName {
@@ -291,6 +304,7 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
         images,
         log,
         requests,
+        secrets,
     };
     Ok((result, given))
 }
@@ -315,13 +329,14 @@ type Parts = (
     Arc<LiveCounters>,
     Option<[OwnedFd; 2]>,
     Option<Arc<Spawns>>,
+    Opened,
 );
 
 /// Runs the program. An error is a message for the program's owner.
 fn run(
     blank: Blank,
     job: &RunJob,
-    ((tree, snapshot), volumes, network, live, outputs, spawns): Parts,
+    ((tree, snapshot), volumes, network, live, outputs, spawns, secrets): Parts,
     images: Arc<FromDaemon>,
     threads: Arc<Placement>,
 ) -> Result<RunResult, String> {
@@ -336,16 +351,20 @@ fn run(
         inode: found.file.inode(),
         variant: variant::NORMAL,
     });
+    let mut environment = job.environment.clone();
+    secrets.extend(&mut environment);
+    let secrets = secrets.into_files().map_err(|error| error.to_string())?;
     let bytes = |strings: &[String]| strings.iter().map(|s| s.clone().into_bytes()).collect();
     let arguments = boot::Arguments {
         program: found.file.inode(),
         path: job.path.clone().into_bytes(),
         arguments: bytes(&job.arguments),
-        environment: bytes(&job.environment),
+        environment: bytes(&environment),
         user: job.user,
         host_name: job.host_name.clone().into_bytes(),
         directory: job.directory.clone().into_bytes(),
         read_only: job.read_only,
+        secrets,
         terminal: job
             .terminal
             .map_or([0; 2], |(rows, columns)| [rows, columns]),

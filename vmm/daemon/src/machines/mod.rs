@@ -30,6 +30,7 @@ use super::process::{Launcher, Watched};
 use super::processors::{Claim, NotEnough, Processors};
 use super::reload::Current;
 use super::scheduler::{Permit, Refused, Scheduler, need};
+use super::secrets::{SecretError, Secrets};
 use super::snapshots::{SnapshotError, Snapshots};
 use super::store::{Machine, MachineState, Quota, Store, StoreError};
 use super::volumes::{VolumeError, Volumes};
@@ -72,6 +73,9 @@ pub enum MachineError {
     /// Its volumes cannot be used, or an operation them failed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// Its secrets cannot be used.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// There is no snapshot of the machine.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
@@ -93,6 +97,7 @@ pub struct Machines {
     launcher: Arc<Launcher>,
     volumes: Arc<Volumes>,
     snapshots: Arc<Snapshots>,
+    secrets: Arc<Secrets>,
     networks: Arc<Networks>,
     processors: Arc<Processors>,
     ports: Ports,
@@ -129,7 +134,12 @@ impl Machines {
     /// The directory cannot be made.
     pub fn new(
         store: Arc<Store>,
-        (library, volumes, snapshots): (Arc<Library>, Arc<Volumes>, Arc<Snapshots>),
+        (library, volumes, snapshots, secrets): (
+            Arc<Library>,
+            Arc<Volumes>,
+            Arc<Snapshots>,
+            Arc<Secrets>,
+        ),
         (scheduler, processors): (Scheduler, Arc<Processors>),
         (pool, launcher): (Arc<Pool>, Arc<Launcher>),
         (networks, ports): (Arc<Networks>, Ports),
@@ -145,6 +155,7 @@ impl Machines {
             launcher,
             volumes,
             snapshots,
+            secrets,
             networks,
             processors,
             ports,

@@ -6,6 +6,7 @@ use super::{Held, KILLED, MachineError, Machines, Task};
 use crate::execute::{Order, VMM_PATIENCE, why_it_died};
 use crate::jailed::protocol::RunResult;
 use crate::process::{Jailed, Released, Watched};
+use crate::secrets::SecretError;
 use crate::snapshots;
 use crate::store::{Machine, MachineState, NetworkKind, Storage, StoreError, now_ms};
 use crate::violations::reported_by;
@@ -37,6 +38,14 @@ impl Machines {
                 Ok(files) => order.continue_from(files),
                 Err(error) => return self.fail(machine, error.to_string(), kept),
             }
+        }
+        match self
+            .secrets
+            .of(&self.store, &machine.tenant, &machine.spec.secrets)
+        {
+            Ok(secrets) => order.give(&secrets)?,
+            Err(SecretError::Store(error)) => return Err(error.into()),
+            Err(error) => return self.fail(machine, error.to_string(), kept),
         }
         order.take_requests(snapshots::check(&machine.spec).is_ok());
         order.pin(&held.processors);

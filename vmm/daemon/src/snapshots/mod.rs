@@ -111,6 +111,8 @@ pub fn check(spec: &Spec) -> Result<(), SnapshotError> {
         (spec.network != NetworkKind::None, "a network interface"),
         (!spec.volumes.is_empty(), "volumes"),
         (spec.terminal.is_some(), "a terminal"),
+        // Files of snapshots are not encrypted.
+        (!spec.secrets.is_empty(), "secrets"),
     ];
     match parts.into_iter().find(|(is_there, _)| *is_there) {
         Some((_, part)) => Err(SnapshotError::State(part)),

@@ -6,6 +6,7 @@ mod files;
 mod keys;
 mod machines;
 mod programs;
+mod secrets;
 mod snapshot;
 mod snapshots;
 mod spec;
@@ -20,9 +21,10 @@ pub use files::Contents;
 pub use keys::{ApiKey, NewKey, Scope};
 pub use machines::{Created, Kind, MAX_KEYS, Machine, MachineState, NewMachine};
 pub use programs::{Program, ProgramState};
+pub use secrets::StoredSecret;
 pub use snapshot::snapshot;
 pub use snapshots::{KeptSnapshot, NewSnapshot, Reserved};
-pub use spec::{CpuClass, NetworkKind, Port, Restart, Spec, TerminalSize, User};
+pub use spec::{CpuClass, NetworkKind, Port, Restart, SecretUse, Spec, TerminalSize, User};
 pub use storage::Storage;
 pub use tenants::{DEFAULT_TENANT, DeletedTenant, Quota, Tenant};
 pub use volumes::{DeletedVolume, Mount, Volume};
@@ -34,7 +36,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The migrations: the statements at an index update a database of that version to the next one.
-const MIGRATIONS: [&str; 14] = [
+const MIGRATIONS: [&str; 15] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -49,6 +51,7 @@ const MIGRATIONS: [&str; 14] = [
     include_str!("schema-12.sql"),
     include_str!("schema-13.sql"),
     include_str!("schema-14.sql"),
+    include_str!("schema-15.sql"),
 ];
 
 /// How long to wait for another program, for example a backup, that holds the database.

@@ -97,10 +97,44 @@ pub struct Spec {
     /// `xterm` unless it has another value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalSize>,
+    /// Secrets of the tenant that the program gets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 32)]
+    pub secrets: Vec<SecretUse>,
     /// Delete the machine ten seconds after its end. Until then clients can read its exit code and
     /// output. It needs the restart policy `no`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub auto_remove: bool,
+}
+
+/// A secret that a program gets: as a file, unless it gets the secret as an environment variable only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretUse {
+    /// Name of the secret.
+    #[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
+    pub secret: String,
+    /// Name of the file in `/run/secrets`, which only the program's user may read. The default is the
+    /// secret's name, or no file if there is an environment variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
+    pub file: Option<String>,
+    /// Name of the environment variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[^=\\x00]+$")]
+    pub env: Option<String>,
+}
+
+impl SecretUse {
+    /// The name of the file, if there is one.
+    #[must_use]
+    pub fn file_name(&self) -> Option<&str> {
+        match (&self.file, &self.env) {
+            (Some(name), _) => Some(name),
+            (None, Some(_)) => None,
+            (None, None) => Some(&self.secret),
+        }
+    }
 }
 
 /// The size of a terminal, characters.

@@ -37,12 +37,14 @@ const LOCK: &str = "lock";
 const EMPTY: &str = "empty";
 const VOLUMES: &str = "volumes";
 /// Names at the top that the service owns. Everything else there stays as it is.
-const OWN: [&str; 13] = [
+const OWN: [&str; 15] = [
     "hartline.db",
     "hartline.db-wal",
     "hartline.db-shm",
     "secret",
     "secret.new",
+    "secrets.key",
+    "secrets.new",
     "probe.json",
     "reserve",
     "uploads",

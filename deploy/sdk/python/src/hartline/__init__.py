@@ -51,6 +51,7 @@ from .models import (
     Run,
     RunEntry,
     RunOutcome,
+    Secret,
     Snapshot,
     Stats,
     Tenant,
@@ -62,7 +63,7 @@ from .models import (
 from .operations._ends import AUTO
 from .operations.files import FileType
 from .process import AsyncProcess, Process
-from .spec import Mount, Port, Spec, Terminal
+from .spec import Mount, Port, SecretUse, Spec, Terminal
 from .streams import AsyncEventStream, AsyncStream, EventStream, Stream
 
 __all__ = [
@@ -117,6 +118,8 @@ __all__ = [
     "RunEntry",
     "RunFailedError",
     "RunOutcome",
+    "Secret",
+    "SecretUse",
     "ServerError",
     "Snapshot",
     "Spec",

@@ -16,7 +16,18 @@ from .attached_run import AsyncAttachedRun
 from .attachment import AsyncAttachment
 from .models import ExecEnd, Machine, RunOutcome
 from .operations import attach as streams
-from .operations import events, keys, machines, programs, runs, snapshots, system, tenants, volumes
+from .operations import (
+    events,
+    keys,
+    machines,
+    programs,
+    runs,
+    secrets,
+    snapshots,
+    system,
+    tenants,
+    volumes,
+)
 from .operations import exec as commands
 from .operations import files as copies
 from .operations import logs as outputs
@@ -135,6 +146,14 @@ class AsyncVolumes(Group[AsyncLink]):
     delete = _call(volumes.delete)
 
 
+class AsyncSecrets(Group[AsyncLink]):
+    """Secrets of the tenant."""
+
+    put = _call(secrets.put)
+    list = _call(secrets.list_secrets)
+    delete = _call(secrets.delete)
+
+
 class AsyncTenants(Group[AsyncLink]):
     """Tenants and their quotas."""
 
@@ -193,6 +212,7 @@ class AsyncClient:
         self.machines = AsyncMachines(self._link)
         self.snapshots = AsyncSnapshots(self._link)
         self.volumes = AsyncVolumes(self._link)
+        self.secrets = AsyncSecrets(self._link)
         self.events = AsyncEvents(self._link)
         self.tenants = AsyncTenants(self._link)
         self.keys = AsyncKeys(self._link)

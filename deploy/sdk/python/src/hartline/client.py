@@ -16,7 +16,18 @@ from .attached_run import AttachedRun
 from .attachment import Attachment
 from .models import ExecEnd, Machine, RunOutcome
 from .operations import attach as streams
-from .operations import events, keys, machines, programs, runs, snapshots, system, tenants, volumes
+from .operations import (
+    events,
+    keys,
+    machines,
+    programs,
+    runs,
+    secrets,
+    snapshots,
+    system,
+    tenants,
+    volumes,
+)
 from .operations import exec as commands
 from .operations import files as copies
 from .operations import logs as outputs
@@ -129,6 +140,14 @@ class Volumes(Group[Link]):
     delete = _call(volumes.delete)
 
 
+class Secrets(Group[Link]):
+    """Secrets of the tenant."""
+
+    put = _call(secrets.put)
+    list = _call(secrets.list_secrets)
+    delete = _call(secrets.delete)
+
+
 class Tenants(Group[Link]):
     """Tenants and their quotas."""
 
@@ -161,7 +180,8 @@ class Client:
     """A connection to a daemon, for programs without an event loop.
 
     Threads may share it. It is a context manager, which closes its connections. The operations are
-    in the attributes ``programs``, ``runs``, ``machines``, ``snapshots``, ``volumes``, ``events``,
+    in the attributes ``programs``, ``runs``, ``machines``, ``snapshots``, ``volumes``,
+    ``secrets``, ``events``,
     ``tenants``, ``keys``, ``system``.
     """
 
@@ -202,6 +222,7 @@ class Client:
         self.machines = Machines(self._link)
         self.snapshots = Snapshots(self._link)
         self.volumes = Volumes(self._link)
+        self.secrets = Secrets(self._link)
         self.events = Events(self._link)
         self.tenants = Tenants(self._link)
         self.keys = Keys(self._link)

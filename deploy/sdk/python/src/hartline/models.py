@@ -394,6 +394,18 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret, without its contents."""
+
+    name: str
+    """Its name."""
+    created_ms: int
+    """Time of its creation."""
+    changed_ms: int
+    """Time of the last change."""
+
+
+@dataclass(frozen=True, slots=True)
 class Logs:
     """A part of an output of a machine or run."""
 

@@ -41,6 +41,19 @@ class Terminal:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretUse:
+    """A secret that a program gets: as a file, unless it gets an environment variable only."""
+
+    secret: str
+    """Name of the secret."""
+    file: str | None = None
+    """Name of the file in ``/run/secrets``. The default is the secret's name, or no file if there
+    is an environment variable."""
+    env: str | None = None
+    """Name of the environment variable."""
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """A program with its arguments and resources, or a snapshot to continue.
 
@@ -90,6 +103,8 @@ class Spec:
     terminal: Terminal | None = None
     """Run the program of a machine on a terminal of this size. Then all output is standard output,
     and the end of standard input is the character control-D (``b"\\x04"``)."""
+    secrets: Sequence[SecretUse] = ()
+    """Secrets of the tenant that the program gets, at most 32."""
     auto_remove: bool = False
     """Delete the machine ten seconds after its end. It needs the restart policy ``no``."""
 
@@ -97,7 +112,7 @@ class Spec:
         if isinstance(self.args, str):
             raise TypeError(f"args is the text {self.args!r}: it must be a sequence of texts")
         # Equal specs compare equal, whatever kind of sequence they were made of.
-        for name in ("args", "volumes", "ports"):
+        for name in ("args", "volumes", "ports", "secrets"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @classmethod
@@ -149,7 +164,7 @@ def to_json(spec: Spec) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Mount | Port | Terminal):
+    if isinstance(value, Mount | Port | SecretUse | Terminal):
         pairs = ((item.name, getattr(value, item.name)) for item in fields(value))
         return {name: part for name, part in pairs if part is not None}
     if isinstance(value, Mapping):

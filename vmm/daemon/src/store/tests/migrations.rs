@@ -21,6 +21,7 @@ const DUMPS: [&str; MIGRATIONS.len()] = [
     include_str!("version-12.sql"),
     include_str!("version-13.sql"),
     include_str!("version-14.sql"),
+    include_str!("version-15.sql"),
 ];
 
 /// Columns of existing tables that a version added: the version, the table, the column, and the

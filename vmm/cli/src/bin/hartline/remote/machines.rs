@@ -54,6 +54,14 @@ pub(super) struct What {
     #[arg(short = 'v', long = "volume", value_name = "NAME:PATH[:ro|:rw]", value_parser = mount)]
     volumes: Vec<Value>,
 
+    /// Secret that the program finds in /run/secrets, or in an environment variable (repeatable)
+    #[arg(
+        long = "secret",
+        value_name = "NAME[,type=env][,target=NAME]",
+        value_parser = super::secrets::used
+    )]
+    secrets: Vec<Value>,
+
     /// Publish a TCP port of the machine on the host (repeatable); the machine is then in the network
     /// of the tenant
     #[arg(short, long = "publish", value_name = "[ADDRESS:]HOST:GUEST", value_parser = port)]
@@ -66,7 +74,7 @@ pub(super) struct What {
         value_name = "SNAPSHOT",
         conflicts_with_all = [
             "command", "path", "given", "files", "user", "workdir", "hostname", "read_only", "cpus",
-            "memory", "network", "volumes", "ports",
+            "memory", "network", "volumes", "secrets", "ports",
         ]
     )]
     from: Option<String>,
@@ -118,7 +126,11 @@ impl What {
             "network": network,
             "cpu_class": cpu_class,
         });
-        for (name, values) in [("volumes", &self.volumes), ("ports", &self.ports)] {
+        for (name, values) in [
+            ("volumes", &self.volumes),
+            ("secrets", &self.secrets),
+            ("ports", &self.ports),
+        ] {
             if !values.is_empty() {
                 request[name] = values.clone().into();
             }

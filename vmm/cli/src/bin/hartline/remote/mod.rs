@@ -11,6 +11,7 @@ mod machines;
 mod programs;
 mod ps;
 mod runs;
+mod secrets;
 mod session;
 mod snapshots;
 mod table;
@@ -30,6 +31,7 @@ use machines::{Create, Named, create, kill, pause, resume, rm, start, stop, wait
 use programs::{Program, Programs, Push, list as programs, program, push};
 use ps::{Ps, ps, runs};
 use runs::{Submit, submit};
+use secrets::{Secret, Secrets, list as secrets, secret};
 use serde::Serialize;
 use serde_json::Value;
 use snapshots::{Snapshot, Snapshots, list as snapshots, snapshot};
@@ -94,6 +96,11 @@ pub enum Command {
     /// Create or delete volumes
     #[command(subcommand)]
     Volume(Volume),
+    /// List the tenant's secrets
+    Secrets(Secrets),
+    /// Set or delete secrets
+    #[command(subcommand)]
+    Secret(Secret),
     /// List the daemon's snapshots of machines
     Snapshots(Snapshots),
     /// Make or delete snapshots of machines
@@ -134,6 +141,8 @@ pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Tenants(arguments) => tenants(arguments),
         Command::Tenant(command) => tenant(command),
         Command::Volumes(arguments) => volumes(arguments),
+        Command::Secrets(arguments) => secrets(arguments),
+        Command::Secret(command) => secret(command),
         Command::Volume(command) => volume(command),
         Command::Snapshots(arguments) => snapshots(arguments),
         Command::Snapshot(command) => snapshot(command),

@@ -276,6 +276,7 @@ fn guest_arguments(arguments: &Arguments, guest: &Guest) -> anyhow::Result<boot:
         directory: bytes(&place.workdir),
         read_only: place.read_only,
         terminal: [0; 2],
+        secrets: Vec::new(),
     })
 }
 
