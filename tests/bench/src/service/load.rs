@@ -6,6 +6,9 @@ use hyper::Method;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
+/// Path of an uploaded program in its machine.
+const PROGRAM: &str = "/program";
+
 /// Makes runs one after another as one client. Result: the time of each, shortest first.
 ///
 /// # Errors
@@ -35,6 +38,27 @@ pub async fn parallel(
     let all = (0..clients).map(|_| runs(daemon, program, each));
     futures_util::future::try_join_all(all).await?;
     Ok(f64::from(each * clients) / start.elapsed().as_secs_f64())
+}
+
+/// Executes commands one after another in a running machine. Result: the time of each from the request
+/// to the whole answer, which comes after the first output; shortest first.
+///
+/// # Errors
+/// A command fails.
+pub async fn commands(daemon: &Daemon, machine: &str, count: u32) -> anyhow::Result<Vec<Duration>> {
+    let mut connection = daemon.connect().await?;
+    let request = json!({ "command": [PROGRAM] });
+    let path = format!("/v1/machines/{machine}/exec");
+    let mut times = Vec::new();
+    for _ in 0..count {
+        let start = Instant::now();
+        let ended: Value = connection.json(Method::POST, &path, Some(&request)).await?;
+        times.push(start.elapsed());
+        let code = ended.get("exit_code").and_then(Value::as_u64);
+        ensure!(code == Some(0), "the command did not succeed: {ended}");
+    }
+    times.sort_unstable();
+    Ok(times)
 }
 
 async fn runs(daemon: &Daemon, program: &str, count: u32) -> anyhow::Result<Vec<Duration>> {

@@ -10,7 +10,7 @@ mod results;
 use anyhow::{Context, ensure};
 use daemon::Daemon;
 use left::Left;
-use results::Results;
+use results::{Commands, Results};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,6 +29,10 @@ pub struct Arguments {
     /// Use this many clients at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
+
+    /// Measure this many commands in a running machine, one after another; 0: skip
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    commands: u32,
 
     /// Make this many runs between two counts of resources, to find leaks; 0: skip
     #[arg(long, value_name = "N", default_value_t = 5000)]
@@ -96,6 +100,12 @@ async fn measure_with(
     let per_second = load::parallel(daemon, &program, arguments.parallel, arguments.clients);
     let mut results = Results::new(&times, per_second.await?, arguments);
     progress(&results.speed());
+    if arguments.commands > 0 {
+        let machine = machines::start(daemon, &program, 1).await?;
+        let times = load::commands(daemon, &machine[0], arguments.commands).await?;
+        results.commands = Some(Commands::new(&times));
+        machines::end(daemon, &machine).await?;
+    }
     if arguments.runs > 0 {
         let before = daemon.settle(None).await?;
         progress(&format!("before {} runs: {before}", arguments.runs));

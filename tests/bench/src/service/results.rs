@@ -18,10 +18,34 @@ pub struct Results {
     clients: u32,
     sequential: u32,
     parallel: u32,
+    /// Commands in a running machine.
+    pub commands: Option<Commands>,
     /// Resources before and after many runs.
     left: Option<Runs>,
     pub idle: Option<Idle>,
     pub restart: Option<Restart>,
+}
+
+/// Times of commands in a running machine, from the request to the whole answer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Commands {
+    /// The number of commands, one after another.
+    count: usize,
+    /// Median, milliseconds.
+    p50_ms: f64,
+    /// 99th percentile, milliseconds.
+    p99_ms: f64,
+}
+
+impl Commands {
+    /// Makes the result from times, shortest first.
+    pub fn new(times: &[Duration]) -> Self {
+        Self {
+            count: times.len(),
+            p50_ms: percentile(times, 50),
+            p99_ms: percentile(times, 99),
+        }
+    }
 }
 
 /// Resources before and after runs.
@@ -44,6 +68,7 @@ impl Results {
             clients: arguments.clients,
             sequential: arguments.sequential,
             parallel: arguments.parallel,
+            commands: None,
             left: None,
             idle: None,
             restart: None,
@@ -86,6 +111,13 @@ impl Results {
 impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.speed())?;
+        if let Some(commands) = &self.commands {
+            writeln!(
+                f,
+                "{} commands in a running machine: p50 {:.1} ms, p99 {:.1} ms",
+                commands.count, commands.p50_ms, commands.p99_ms
+            )?;
+        }
         if let Some(left) = &self.left {
             writeln!(f, "before {} runs: {}", left.runs, left.before)?;
             writeln!(f, "after:{:>width$} {}", "", left.after, width = 9)?;
