@@ -56,6 +56,7 @@ pub mod server;
 pub mod snapshots;
 pub mod spawner;
 pub mod store;
+mod tcp;
 mod tls;
 pub mod usage;
 pub mod violations;

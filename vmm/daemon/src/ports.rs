@@ -8,6 +8,7 @@
 use super::ledger::{Claim as LedgerClaim, Exceeded, Ledger, Reservation, Resource};
 use super::reload::Current;
 use crate::store::{Port, Spec};
+use crate::tcp;
 use rustix::net::Shutdown;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -271,7 +272,7 @@ async fn pass(mut client: TcpStream, machine: SocketAddr, _held: Reservation) {
         return;
     };
     // Both ends report their errors to each other by closing the connection.
-    if client.set_nodelay(true).is_ok() && guest.set_nodelay(true).is_ok() {
+    if tcp::prepare(&client).is_ok() && guest.set_nodelay(true).is_ok() {
         let _ = copy_bidirectional_with_sizes(&mut client, &mut guest, BUFFER, BUFFER).await;
     }
 }

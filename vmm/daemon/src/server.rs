@@ -4,6 +4,7 @@ use super::Daemon;
 use super::api;
 use super::config::Config;
 use super::connections::{Connections, Room, Slot, Source};
+use super::tcp;
 use super::tls;
 use crate::spawner::Spawner;
 use axum::body::{Body, HttpBody};
@@ -223,7 +224,7 @@ impl Server {
     fn serve_tcp(&self, stream: TcpStream, source: Source) {
         let tls = self.certificates.acceptor();
         self.spawn(source, async move |client| {
-            if stream.set_nodelay(true).is_err() {
+            if tcp::prepare(&stream).is_err() {
                 // The client has disconnected.
                 return;
             }
