@@ -61,6 +61,8 @@ mod snapshot_faults;
 mod snapshots;
 #[path = "daemon/statistics.rs"]
 mod statistics;
+#[path = "daemon/stopped_files.rs"]
+mod stopped_files;
 #[path = "daemon/tenants.rs"]
 mod tenants;
 #[path = "daemon/terminals.rs"]
@@ -110,6 +112,10 @@ const TESTS: &[(&str, Test)] = &[
     ("copies of files", files::of_all_kinds),
     ("copies of large files", files::of_large_files),
     ("copies and limits", files::limits),
+    (
+        "copies and machines that do not run",
+        stopped_files::of_volumes,
+    ),
     ("ids of others", faults::ids_of_others),
     ("replayed keys", faults::replayed_keys),
     ("deleted while running", faults::deleted_while_running),

@@ -66,6 +66,9 @@ pub struct VsockSettings {
 /// Longest name of a disk, bytes.
 pub const DISK_NAME: usize = 32;
 
+/// The inode of a VM that has no program, and only serves requests of the host.
+pub const NO_PROGRAM: u32 = u32::MAX;
+
 /// Boot information. Written by the VMM before the vCPU starts.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -118,7 +121,8 @@ pub struct BootInfo {
     pub environment_count: u32,
     /// Bytes used in [`Shared::arguments`].
     pub arguments_length: u32,
-    /// The program's inode in the tree; 0: the guest looks the program up at its path.
+    /// The program's inode in the tree; 0: the guest looks the program up at its path;
+    /// [`NO_PROGRAM`]: the first process waits for ever.
     pub program: u32,
     /// Number of volumes ([`crate::volume`]).
     pub volumes: u32,

@@ -8,6 +8,7 @@ use crate::fs::walk::Options;
 use crate::kernel::Kernel;
 use crate::kernel::executable::{self, ElfFile};
 use crate::kernel::stack::{Auxiliary, InitialStack};
+use crate::kernel::waiting;
 use crate::mm::user;
 use crate::mm::{Backing, Label, MapLocation, MapRequest, MappedFile, Protection, VmFlags};
 use alloc::borrow::Cow;
@@ -15,7 +16,7 @@ use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
-use hartline_abi::boot::{BootInfo, FileEntry};
+use hartline_abi::boot::{BootInfo, FileEntry, NO_PROGRAM};
 use hartline_abi::elf::{ElfError, PROGRAM_HEADER_SIZE, Program, ProgramType, Segment};
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
 use hartline_abi::secret;
@@ -186,9 +187,12 @@ pub(crate) fn enter(kernel: &mut Kernel, path: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The first program: the inode of the tree that the VMM has found, or, if that is 0, the file at
+/// The first program: none, or the inode of the tree that the VMM has found, or, if that is 0, the file at
 /// `path`, which may be in a volume.
 fn first_program(kernel: &mut Kernel, inode: u32, path: &[u8]) -> Result<ElfFile, LoadError> {
+    if inode == NO_PROGRAM {
+        return Ok(waiting::file());
+    }
     if inode == 0 {
         let found = executable::open(kernel, AT_FDCWD, path);
         return found.map(|(_, file)| file).map_err(LoadError::File);

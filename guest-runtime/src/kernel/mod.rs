@@ -33,6 +33,7 @@ pub mod timers;
 mod trace;
 mod userfault;
 pub mod uts;
+mod waiting;
 mod watch;
 
 use crate::arch::host::Host;

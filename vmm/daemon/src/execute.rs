@@ -153,6 +153,7 @@ impl Order {
             log: None,
             terminal: spec.terminal.map(TerminalSize::size),
             streams: false,
+            holds: false,
             secrets: None,
         };
         let library = Arc::clone(library);
@@ -223,6 +224,12 @@ impl Order {
     pub fn take_requests(&mut self, snapshots: bool) {
         self.job.spawns = true;
         self.job.snapshots = snapshots;
+    }
+
+    /// Runs no program: the VM takes requests until it is ended.
+    pub fn hold(&mut self) {
+        self.job.holds = true;
+        self.job.spawns = true;
     }
 
     /// Keeps the program on its dedicated processors, if it has any.

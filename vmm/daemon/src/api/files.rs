@@ -1,4 +1,4 @@
-//! Copies of files from and to running machines, as tar files.
+//! Copies of files from and to machines, as tar files.
 //!
 //! The guest reads and writes the tar files ([`hartline_abi::copy`]), and the service passes the bytes
 //! on without reading them. It limits their number and the time that each side takes. A task of its
@@ -8,6 +8,7 @@ use super::Refused;
 use super::extract::{Query, Target};
 use super::lookup::find;
 use super::programs::discard;
+use super::stopped::Holder;
 use crate::config::Config;
 use crate::exec::{Control, Exec, Output};
 use crate::jailed::protocol::FromProcess;
@@ -129,13 +130,28 @@ impl Destination {
     }
 }
 
+/// A copy, and the VM that makes it if the machine does not run.
+struct Copy {
+    exec: Exec,
+    holder: Option<Holder>,
+}
+
 /// Starts a copy in a machine of the caller, which needs the same right as for commands.
-fn start(target: &Target, request: Request<'_>) -> Result<Exec, Problem> {
+async fn start(target: &Target, request: Request<'_>) -> Result<Copy, Problem> {
     target.caller.needs(Scope::Write)?;
     let machine = find(target, Kind::Machine)?;
+    if !machine.state.is_active() && !machine.spec.volumes.is_empty() {
+        let path = String::from_utf8_lossy(request.path);
+        let place = (&*path, request.direction != Direction::Write);
+        let holder = Holder::start(target, &machine, place).await?;
+        return Ok(Copy {
+            exec: Exec::copy(&holder.requests, request)?,
+            holder: Some(holder),
+        });
+    }
     // The spawner is asked for a descriptor.
     let copy = tokio::task::block_in_place(|| target.daemon.machines.copy(&machine, request));
-    copy.map_err(|error| match error {
+    let exec = copy.map_err(|error| match error {
         MachineError::State(state) => {
             let advice = match state {
                 MachineState::Paused => "resume it first",
@@ -145,7 +161,15 @@ fn start(target: &Target, request: Request<'_>) -> Result<Exec, Problem> {
             Problem::conflict("wrong-state", format!("{error}: {advice}"))
         }
         error => error.into(),
-    })
+    })?;
+    Ok(Copy { exec, holder: None })
+}
+
+/// Ends the VM of a copy, if there is one: then other machines may use the volumes.
+async fn release(holder: Option<Holder>) {
+    if let Some(holder) = holder {
+        holder.end().await;
+    }
 }
 
 /// The problem of a copy that did not succeed. `name` is the file, if there is one.
@@ -206,7 +230,7 @@ async fn end(
     }
 }
 
-/// Get the type of a file in a running machine
+/// Get the type of a file in a running machine, or in a volume of any machine
 #[utoipa::path(head, path = "/v1/machines/{id}/files", operation_id = "get_file_type",
     params(("id" = String, Path), Source),
     responses((status = 200, description = "The file exists", headers(("Hartline-File-Type" = String,
@@ -221,13 +245,15 @@ pub async fn stat(target: Target, Query(source): Query<Source>) -> Result<Respon
         entries: 0,
         path: source.path.as_bytes(),
     };
+    let Copy { exec, holder } = start(&target, request).await?;
     let Exec {
         outputs: [_, mut errors],
         control,
         ..
-    } = start(&target, request)?;
+    } = exec;
     let place = (source.path.as_str(), Direction::Stat);
     let ended = timeout(limits.patience, end(&control, &mut errors, place)).await;
+    release(holder).await;
     let kind = match ended.map_err(|_| limits.silence())?? {
         0o10 => "file",
         0o4 => "directory",
@@ -244,7 +270,7 @@ enum Part {
     End(Result<(), Problem>),
 }
 
-/// Copy files from a running machine
+/// Copy files from a running machine, or from a volume of any machine
 ///
 /// The answer is a tar file (GNU format) with the file, or with the directory and everything in it.
 /// The names begin with the last component of the path; if that is not a name, they begin with `./`.
@@ -264,13 +290,13 @@ pub async fn read(target: Target, Query(source): Query<Source>) -> Result<Respon
         entries: limits.files,
         path: source.path.as_bytes(),
     };
-    let exec = start(&target, request)?;
+    let copy = start(&target, request).await?;
     let (sender, mut receiver) = mpsc::channel(WAITING);
     tokio::spawn(async move {
         tokio::select! {
             // Nobody reads the answer any more.
             () = sender.closed() => {}
-            () = send(exec, source.path, limits, &sender) => {}
+            () = send(copy, source.path, limits, &sender) => {}
         }
     });
     match receiver.recv().await {
@@ -310,7 +336,8 @@ fn parts(first: Bytes, receiver: Receiver<Part>) -> impl Stream<Item = io::Resul
 }
 
 /// Sends the parts of an answer. A client that is too slow gets no end.
-async fn send(exec: Exec, path: String, limits: Limits, sender: &Sender<Part>) {
+async fn send(copy: Copy, path: String, limits: Limits, sender: &Sender<Part>) {
+    let Copy { exec, holder } = copy;
     let patience = limits.patience;
     let result = match timeout(limits.time, pass_on(exec, &path, limits, sender)).await {
         Ok(Some(result)) => result,
@@ -318,6 +345,7 @@ async fn send(exec: Exec, path: String, limits: Limits, sender: &Sender<Part>) {
         Ok(None) => return,
         Err(_) => Err(limits.too_long()),
     };
+    release(holder).await;
     let _ = timeout(patience, sender.send(Part::End(result))).await;
 }
 
@@ -357,7 +385,7 @@ async fn pass_on(
     }
 }
 
-/// Copy files to a running machine
+/// Copy files to a running machine, or to a volume of any machine
 ///
 /// The body is a tar file, which is unpacked below the directory. No member leaves the directory: it
 /// is the root of all paths and links in the tar file. Existing directories keep their owners,
@@ -382,10 +410,11 @@ pub async fn write(
         path: destination.path.as_bytes(),
     };
     let mut body = body.into_data_stream();
-    let copied = match start(&target, request) {
-        Ok(exec) => {
+    let copied = match start(&target, request).await {
+        Ok(Copy { exec, holder }) => {
             let copy = receive(exec, &destination.path, limits, &mut body);
             let copied = timeout(limits.time, copy).await;
+            release(holder).await;
             copied.unwrap_or_else(|_| Err(limits.too_long()))
         }
         Err(problem) => Err(problem),

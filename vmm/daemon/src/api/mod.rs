@@ -19,6 +19,7 @@ mod secrets;
 mod snapshots;
 mod spec;
 mod stats;
+mod stopped;
 mod stream;
 mod system;
 mod tenants;

@@ -37,6 +37,7 @@ use std::fs::File;
 use std::io::{self, Seek};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// Most bytes of standard input.
 const MAX_INPUT: usize = 128 << 10;
@@ -517,6 +518,22 @@ pub(super) async fn start(
     })
 }
 
+impl Started {
+    /// Serves a VM without a program until `stop` is closed. Then the VM is ended, and its volumes are
+    /// free.
+    pub(super) async fn hold(self, stop: oneshot::Receiver<()>) {
+        let serve = async {
+            self.order.taken(self.vmm.line()).await?;
+            self.order.result(self.vmm.line()).await
+        };
+        tokio::select! {
+            _ = serve => {}
+            _ = stop => {}
+        }
+        self.vmm.end().await;
+    }
+}
+
 /// A run that has ended.
 pub(super) struct Ended {
     pub(super) result: RunResult,
@@ -628,7 +645,10 @@ pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
 }
 
 /// Files in memory for a program's descriptors.
-fn make_outputs(input: &[u8]) -> io::Result<Outputs> {
+///
+/// # Errors
+/// Any I/O error of the host.
+pub(super) fn make_outputs(input: &[u8]) -> io::Result<Outputs> {
     let mut input = memory_file(c"stdin", input)?;
     input.rewind()?;
     let (output, error) = (memory_file(c"stdout", b"")?, memory_file(c"stderr", b"")?);

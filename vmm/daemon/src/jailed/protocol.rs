@@ -71,6 +71,8 @@ pub struct RunJob {
     pub terminal: Option<(u16, u16)>,
     /// The outputs are sockets, which take any number of bytes.
     pub streams: bool,
+    /// Run no program: the VM only takes requests until it is ended.
+    pub holds: bool,
     /// Length of the file with the program's [secrets](crate::secrets::Opened), if it has any, bytes.
     pub secrets: Option<u64>,
 }

@@ -9,7 +9,7 @@ use super::snapshots::Snapshots;
 use super::spawn::Spawns;
 use crate::log::{Recorder, Writer};
 use crate::secrets::Opened;
-use hartline_abi::boot::NetSettings;
+use hartline_abi::boot::{NO_PROGRAM, NetSettings};
 use hartline_abi::image::variant;
 use hartline_devices::limiter::Limits;
 use hartline_devices::net::{Batch, Tap};
@@ -341,14 +341,17 @@ fn run(
     threads: Arc<Placement>,
 ) -> Result<RunResult, String> {
     let path = Path::new(&job.path);
-    let found = program::from_tree(&tree, path, path);
-    let found = found.map_err(|error| error.to_string())?;
+    let found = match job.holds {
+        true => None,
+        false => Some(program::from_tree(&tree, path, path).map_err(|error| error.to_string())?),
+    };
+    let inode = (found.as_ref()).map_or(NO_PROGRAM, |found| found.file.inode());
     let snapshot = snapshot
         .map(|[description, memory]| Snapshot::of_files(&description, memory, Arc::clone(&tree)))
         .transpose()
         .map_err(|error| format!("the snapshot: {error}"))?;
     let program_image = images.take(ImageName {
-        inode: found.file.inode(),
+        inode,
         variant: variant::NORMAL,
     });
     let mut environment = job.environment.clone();
@@ -356,7 +359,7 @@ fn run(
     let secrets = secrets.into_files().map_err(|error| error.to_string())?;
     let bytes = |strings: &[String]| strings.iter().map(|s| s.clone().into_bytes()).collect();
     let arguments = boot::Arguments {
-        program: found.file.inode(),
+        program: inode,
         path: job.path.clone().into_bytes(),
         arguments: bytes(&job.arguments),
         environment: bytes(&environment),
@@ -406,7 +409,7 @@ fn run(
     let name = job.arguments.first().map_or("", String::as_str);
     let program = Program {
         name,
-        elf: &found.bytes,
+        elf: found.as_ref().map_or(&[], |found| &found.bytes),
         locate: &locate,
     };
     let verdict: report::Verdict = outcome.verdict(&program);

@@ -110,7 +110,7 @@ pub enum Command {
     Attach(Attach),
     /// Run a command in a running machine
     Exec(Exec),
-    /// Copy files between this machine and a running machine
+    /// Copy files between this computer and a running machine, or a volume of any machine
     Cp(Cp),
 }
 

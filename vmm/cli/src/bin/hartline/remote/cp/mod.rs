@@ -1,4 +1,4 @@
-//! `hartline cp`: copies of files between this machine and a running machine, with the rules of
+//! `hartline cp`: copies of files between this computer and a machine, with the rules of
 //! `docker cp` for targets.
 
 mod pack;
