@@ -77,9 +77,10 @@ fn interrupts(machine: &str) -> Result<()> {
 /// Tests the Debian package under systemd with cgroups that limit it. `make deb` has built the
 /// package.
 fn service() -> Result<()> {
-    const CASES: [&str; 9] = [
+    const CASES: [&str; 10] = [
         "installed",
         "run",
+        "volumes",
         "limits",
         "processes",
         "disk",
