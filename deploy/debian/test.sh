@@ -53,6 +53,7 @@ install /package.deb
 # Where systemd runs, the package does this itself.
 inside systemd-tmpfiles --create hartline.conf
 there /usr/bin/hartline /usr/sbin/hartlined $config $enabled /var/lib/hartline /run/hartline \
+    /usr/lib/systemd/system/hartlined-spawner.service /usr/lib/systemd/system/hartlined-spawner.socket \
     /usr/share/bash-completion/completions/hartline /usr/share/doc/hartline/copyright \
     /usr/share/man/man1/hartline-run.1.gz /usr/share/man/man5/hartlined.toml.5.gz \
     /usr/share/man/man8/hartlined.8.gz
@@ -63,7 +64,11 @@ inside hartline --version >/dev/null || fail "hartline does not start"
 inside hartlined --help >/dev/null || fail "hartlined does not start"
 inside bash -c '. /usr/share/bash-completion/completions/hartline; complete -p hartline' \
     >/dev/null || fail "no completions"
-inside systemd-analyze verify hartlined.service || fail "the unit is wrong"
+inside systemd-analyze verify hartlined.service hartlined-spawner.service hartlined-spawner.socket ||
+    fail "a unit is wrong"
+# The exposure of the process that clients reach, at most 3.0 of 10.
+inside systemd-analyze security --offline=yes --no-pager --threshold=30 \
+    /usr/lib/systemd/system/hartlined.service >"$work/log" || { cat "$work/log"; fail "the unit is too open"; }
 
 say "upgrade"
 echo 'pool = 7' >>"$chroot$config"
@@ -78,7 +83,8 @@ there /var/lib/hartline/kept $enabled
 say "remove"
 inside dpkg -r hartline >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -r"; }
 there $config /var/lib/hartline/kept
-gone /usr/bin/hartline /usr/sbin/hartlined /usr/lib/systemd/system/hartlined.service
+gone /usr/bin/hartline /usr/sbin/hartlined /usr/lib/systemd/system/hartlined.service \
+    /usr/lib/systemd/system/hartlined-spawner.service /usr/lib/systemd/system/hartlined-spawner.socket
 
 say "install again and purge"
 install /upgrade.deb

@@ -181,6 +181,7 @@ const TESTS: &[(&str, Test)] = &[
     ("published ports of runs", run_resources::ports),
     ("dedicated processors", kept::dedicated_processors),
     ("privileges", privileges::of_each_process),
+    ("wrong units", privileges::wrong_units),
     ("service killed", privileges::service_killed),
     ("spawner killed", privileges::spawner_killed),
     ("data that only root reaches", privileges::closed_directory),

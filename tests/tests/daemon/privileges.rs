@@ -2,11 +2,12 @@
 
 use super::{await_state, check, machine, run, start, start_with, state};
 use hartline_tests::daemon::{Daemon, until};
-use hartline_tests::{Result, compile};
+use hartline_tests::{Result, compile, hartline};
 use serde_json::json;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -52,6 +53,25 @@ impl Status {
     fn is_locked_in(&self) -> bool {
         self.field("Seccomp") == "2"
     }
+}
+
+/// The two processes as units of systemd refuse what a wrong unit would give them. (`make
+/// test-emulated` runs the right units.)
+pub fn wrong_units() -> Result<()> {
+    for (arguments, why) in [
+        (
+            &["service", "/there/is/none"][..],
+            "must have no privileges",
+        ),
+        (&["spawner"], "needs one socket"),
+    ] {
+        let mut command = Command::new(hartline::daemon()?);
+        let output = command.args(arguments).env_remove("LISTEN_PID").output()?;
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let right = output.status.code() == Some(125) && told.contains(why);
+        check(why, right, &(output.status, told))?;
+    }
+    Ok(())
 }
 
 /// Checks all processes while a run is in flight and uploads are prepared.

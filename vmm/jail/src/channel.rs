@@ -3,14 +3,17 @@
 use rustix::cmsg_space;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
+use rustix::net::sockopt::{socket_domain, socket_peercred, socket_type};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect,
+    recvmsg, sendmsg, socket_with, socketpair,
 };
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
 
 /// Longest message, bytes. With default socket buffers, the kernel takes such a message whole.
 pub const MAX_MESSAGE: usize = 128 << 10;
@@ -35,6 +38,37 @@ impl Channel {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (here, there) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
         Ok((Self(here), Self(there)))
+    }
+
+    /// Connects to the socket of a listener, of type `SOCK_SEQPACKET`.
+    ///
+    /// # Errors
+    /// Nothing listens at the path, the user may not connect to it, or any I/O error of the host.
+    pub fn connect(socket: &Path) -> io::Result<Self> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let channel = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        connect(&channel, &SocketAddrUnix::new(socket)?)?;
+        Ok(Self(channel))
+    }
+
+    /// Waits for the next connection to a listening socket of type `SOCK_SEQPACKET`.
+    ///
+    /// # Errors
+    /// The socket is of another kind, or any I/O error of the host.
+    pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Self> {
+        match (socket_domain(listener)?, socket_type(listener)?) {
+            (AddressFamily::UNIX, SocketType::SEQPACKET) => {}
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+        Ok(Self(accept_with(listener, SocketFlags::CLOEXEC)?))
+    }
+
+    /// The user of the process that has connected.
+    ///
+    /// # Errors
+    /// Any I/O error of the host.
+    pub fn peer_user(&self) -> io::Result<u32> {
+        Ok(socket_peercred(&self.0)?.uid.as_raw())
     }
 
     /// Makes sending and receiving fail with [`io::ErrorKind::WouldBlock`] instead of waiting.
@@ -140,6 +174,7 @@ impl From<OwnedFd> for Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{bind, listen};
     use std::fs::File;
     use std::io::{Read, Write};
 
@@ -184,6 +219,29 @@ mod tests {
                 assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
             }
         }
+    }
+
+    #[test]
+    fn a_listener_gets_connections_of_its_kind() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        assert!(Channel::connect(&path).is_err(), "nothing is there");
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let listener = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&listener, 1).unwrap();
+        let there = Channel::connect(&path).unwrap();
+        let here = Channel::accept(listener.as_fd()).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(here.peer_user().unwrap(), own);
+        here.send(b"first", &[listener.as_fd()]).unwrap();
+        let (message, descriptors) = there.receive().unwrap();
+        assert_eq!((message.as_slice(), descriptors.len()), (&b"first"[..], 1));
+
+        let other = directory.path().join("other");
+        let stream = std::os::unix::net::UnixListener::bind(&other).unwrap();
+        assert!(Channel::connect(&other).is_err(), "another type");
+        assert!(Channel::accept(stream.as_fd()).is_err(), "another type");
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! Drops the service's privileges before it reads anything.
+//! Makes sure that the service has no privileges before it reads anything.
 
 use super::reach::make_reachable;
 use super::service::CHANNEL_FD;
 use crate::{Channel, JailError, become_user, drop_capabilities, failed};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
-    DumpableBehavior, Signal, set_dumpable_behavior, set_parent_process_death_signal,
+    DumpableBehavior, Signal, getuid, set_dumpable_behavior, set_parent_process_death_signal,
 };
 use rustix::thread::{
-    CapabilitiesSecureBits, set_capabilities_secure_bits, set_name, set_no_new_privs,
+    CapabilitiesSecureBits, capabilities, set_capabilities_secure_bits, set_name, set_no_new_privs,
 };
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
@@ -25,9 +25,23 @@ const SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
 /// The reason why the service cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// The spawner did not start the process.
-    #[error("usage: service UID DATA, by hartlined only")]
+    /// Neither the spawner nor a service manager started the process.
+    #[error("usage: service UID DATA, by hartlined only; or service SOCKET, by a service manager")]
     Usage,
+    /// The service manager gave the process privileges.
+    #[error(
+        "the service must have no privileges: start it as a user other than root, without \
+         capabilities (systemd: User=, CapabilityBoundingSet=)"
+    )]
+    Privileged,
+    /// The spawner cannot be reached.
+    #[error("{}: cannot connect to the spawner: {source}", socket.display())]
+    Connect {
+        /// The spawner's socket.
+        socket: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
     /// The data directory cannot be made reachable.
     #[error("{}: cannot give the service access to the data directory: {source}", path.display())]
     Reach {
@@ -42,16 +56,22 @@ pub enum ConfineError {
 }
 
 /// Turns this process, which has one thread, into the service. `arguments` are its user and the
-/// data directory. Result: the channel to the spawner, and that directory.
+/// data directory if the spawner has started it, or the spawner's socket if a service manager has.
+/// Result: the channel to the spawner.
 ///
 /// # Errors
 /// [`ConfineError`]; some rights may be lost by then.
-pub fn enter(arguments: &[String]) -> Result<(Channel, PathBuf), ConfineError> {
-    let [uid, data] = arguments else {
-        return Err(ConfineError::Usage);
-    };
+pub fn enter(arguments: &[String]) -> Result<Channel, ConfineError> {
+    match arguments {
+        [uid, data] => confine(uid, Path::new(data)),
+        [socket] => connect(Path::new(socket)),
+        _ => Err(ConfineError::Usage),
+    }
+}
+
+/// Gives up root's rights. The process is a child of the spawner.
+fn confine(uid: &str, data: &Path) -> Result<Channel, ConfineError> {
     let uid: u32 = uid.parse().map_err(|_| ConfineError::Usage)?;
-    let data = Path::new(data);
     let channel = channel().ok_or(ConfineError::Usage)?;
     if uid == 0 {
         return Err(ConfineError::Usage);
@@ -65,15 +85,33 @@ pub fn enter(arguments: &[String]) -> Result<(Channel, PathBuf), ConfineError> {
     drop_capabilities()?;
     set_capabilities_secure_bits(SECURE_BITS).map_err(failed("PR_SET_SECUREBITS"))?;
     become_user(uid)?;
-    set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))?;
-    // Other processes of the same user must not read its memory, which contains keys.
-    let undumpable = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    undumpable.map_err(failed("PR_SET_DUMPABLE"))?;
+    seal()?;
     // After the change of the user, which would reset this signal. If the spawner has ended
     // already, the channel's end shows it.
     let ended = set_parent_process_death_signal(Some(Signal::KILL));
     ended.map_err(failed("PR_SET_PDEATHSIG"))?;
-    Ok((channel, data.to_path_buf()))
+    Ok(channel)
+}
+
+/// Connects to the spawner. A service manager has started this process without privileges.
+fn connect(socket: &Path) -> Result<Channel, ConfineError> {
+    let own = capabilities(None).map_err(failed("capget"))?;
+    if getuid().is_root() || !own.permitted.is_empty() {
+        return Err(ConfineError::Privileged);
+    }
+    seal()?;
+    Channel::connect(socket).map_err(|source| ConfineError::Connect {
+        socket: socket.to_path_buf(),
+        source,
+    })
+}
+
+/// Keeps this process from gaining privileges, and other processes from reading its memory.
+fn seal() -> Result<(), JailError> {
+    set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))?;
+    // Other processes of the same user must not read its memory, which contains keys.
+    let undumpable = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    undumpable.map_err(failed("PR_SET_DUMPABLE"))
 }
 
 /// The channel that the spawner put at its number; `None` if nothing is open there. The process

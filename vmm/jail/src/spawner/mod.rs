@@ -9,8 +9,9 @@
 //! cgroup      limits of processes                    listen      sockets for requests
 //! data        owners in the data directory
 //! ```
-//! The spawner is the process that `hartlined` was started as. It has no async runtime, no database
-//! and no HTTP, and reads nothing that a tenant made. It does not trust the service: a request
+//! The spawner is the process that `hartlined` was started as. If a service manager starts the two
+//! processes as two services, the other process connects to the spawner. The spawner has no async
+//! runtime, no database and no HTTP, and reads nothing that a tenant made. It does not trust the service: a request
 //! names a process by a number that the spawner chose, a volume by its id and a network by its
 //! index. Everything else is taken from the operator's configuration.
 
@@ -126,6 +127,17 @@ pub enum SpawnerError {
     /// The service was ended by a signal.
     #[error("the service was ended by signal {0}")]
     Killed(i32),
+    /// A process of another user has connected as the service.
+    #[error(
+        "user {peer} connected to the spawner's socket: first_uid and uids make {uid} the \
+         service's user. Give both units that user (systemd: User=, SocketUser=)"
+    )]
+    Stranger {
+        /// The user that has connected.
+        peer: u32,
+        /// The service's user.
+        uid: u32,
+    },
 }
 
 /// Adds the name of the failed operation to an error.

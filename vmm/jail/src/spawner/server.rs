@@ -38,8 +38,9 @@ const EVENTS: usize = 64;
 pub type Reload = Box<dyn Fn() -> Result<(Settings, String), String>>;
 
 /// Does the privileged work of `hartlined` until the service ends. `configuration` is for the
-/// service, which may ask for the result of `reload` later. Result: the service's exit code. Must
-/// run in the first thread of a single-threaded process.
+/// service, which may ask for the result of `reload` later. The spawner starts the service, unless
+/// the service has connected. Result: the service's exit code; 0 if it had connected. Must run in
+/// the first thread of a single-threaded process.
 ///
 /// # Errors
 /// [`SpawnerError`].
@@ -47,6 +48,7 @@ pub fn run(
     mut settings: Settings,
     configuration: String,
     reload: Reload,
+    connected: Option<Channel>,
 ) -> Result<u8, SpawnerError> {
     if !rustix::process::geteuid().is_root() {
         return Err(SpawnerError::NotRoot);
@@ -80,6 +82,7 @@ pub fn run(
     let tls = open_tls(&settings)?;
     let hello = Hello {
         configuration,
+        data: settings.data_dir.clone(),
         unenforced,
         no_cores: cores.as_ref().err().cloned(),
         networks: networks.as_ref().map(drop).map_err(Clone::clone),
@@ -89,7 +92,10 @@ pub fn run(
     descriptors.extend(tls.iter().flatten().map(AsFd::as_fd));
     // Before signals are blocked, and before this thread leaves the dedicated processors.
     let uid = settings.service();
-    let service = Service::start(uid, &settings.data_dir, &hello, &descriptors)?;
+    let service = match connected {
+        Some(channel) => Service::accept(channel, uid, &hello, &descriptors)?,
+        None => Service::start(uid, &settings.data_dir, &hello, &descriptors)?,
+    };
     affinity::run_on(&shared).map_err(host("processors"))?;
     let volumes = Arc::new(data.volumes);
     let starter = Starter {
@@ -211,12 +217,15 @@ impl Server {
             is_listening: false,
             service,
         };
-        for (fd, event) in [
-            (server.channel.as_fd(), CHANNEL),
-            (server.signals.as_fd(), SIGNALS),
+        let watched = [
+            (Some(server.channel.as_fd()), CHANNEL),
+            (Some(server.signals.as_fd()), SIGNALS),
             (server.service.descriptor(), SERVICE),
-        ] {
-            server.watch(fd, event).map_err(host("epoll"))?;
+        ];
+        for (fd, event) in watched {
+            if let Some(fd) = fd {
+                server.watch(fd, event).map_err(host("epoll"))?;
+            }
         }
         Ok(server)
     }
@@ -243,9 +252,21 @@ impl Server {
             };
             for event in events.iter().take(count) {
                 match event.data() {
-                    CHANNEL => self.answer_next(),
-                    SIGNALS => self.pass_signal(&self.signals).map_err(host("signals"))?,
-                    RELOADS => self.pass_signal(&self.reloads).map_err(host("signals"))?,
+                    CHANNEL => {
+                        if !self.answer_next() && !self.end_service() {
+                            return self.service.exit_code();
+                        }
+                    }
+                    SIGNALS => {
+                        let passed = self.pass_signal(&self.signals).map_err(host("signals"))?;
+                        if !passed {
+                            // The service ends when the channel is closed.
+                            return self.service.exit_code();
+                        }
+                    }
+                    RELOADS => {
+                        self.pass_signal(&self.reloads).map_err(host("signals"))?;
+                    }
                     SERVICE => return self.service.exit_code(),
                     process => {
                         if let Some(descriptor) = self.ending.remove(&process) {
@@ -258,12 +279,21 @@ impl Server {
         }
     }
 
-    /// Passes a signal to the service, which ends then, or asks for the configuration.
-    fn pass_signal(&self, signals: &SignalFd) -> io::Result<()> {
+    /// Passes a signal to the service, which ends then, or asks for the configuration. Result:
+    /// `false` if the spawner has not started the service.
+    fn pass_signal(&self, signals: &SignalFd) -> io::Result<bool> {
         match signals.next().and_then(Signal::from_named_raw) {
             Some(signal) => self.service.signal(signal),
-            None => Ok(()),
+            None => Ok(true),
         }
+    }
+
+    /// Ends a service that violates the protocol, or has ended already. Result: `false` if the
+    /// spawner has not started it: it ends when the channel is closed.
+    fn end_service(&self) -> bool {
+        self.forget(self.channel.as_fd());
+        // An error: the service has ended already.
+        self.service.signal(Signal::KILL).unwrap_or(true)
     }
 
     /// Opens the sockets. From now on the service handles the signal for a reload; one that is
@@ -291,16 +321,11 @@ impl Server {
         Ok((done, files))
     }
 
-    fn answer_next(&mut self) {
+    /// Does the next request. Result: `false` if the service has ended, or violates the protocol.
+    fn answer_next(&mut self) -> bool {
         let request = match self.channel.receive() {
             Ok((request, descriptors)) if !request.is_empty() && descriptors.is_empty() => request,
-            // The service has ended, or violates the protocol, in which case it is ended.
-            Ok(_) | Err(_) => {
-                self.forget(self.channel.as_fd());
-                // The service may have ended already.
-                let _ = self.service.signal(Signal::KILL);
-                return;
-            }
+            Ok(_) | Err(_) => return false,
         };
         let (number, answer) = match decode(&request) {
             Ok(request) => match check(&request.action, self.networks) {
@@ -313,6 +338,7 @@ impl Server {
         if let Some(answer) = answer {
             reply(&self.channel, number, answer);
         }
+        true
     }
 
     /// Does an action; `None`: another thread does it and answers.

@@ -1,4 +1,5 @@
-//! Starting the service: this program again, which drops all privileges.
+//! The connection to the service. The spawner starts the service, this program again, which drops
+//! all privileges; or a service manager has started it, with none, and it connects.
 
 use super::network::Unavailable;
 use super::{SpawnerError, Unenforced, host};
@@ -9,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
-/// The first argument of the service, before its user and the data directory.
+/// The first argument of the service. The spawner adds the service's user and the data directory; a
+/// service manager adds the path of the spawner's socket.
 pub const ARGUMENT: &str = "service";
 /// Descriptor of the service's end of the channel.
 pub(super) const CHANNEL_FD: RawFd = 3;
@@ -25,6 +27,8 @@ const WATCHDOG_PID: &str = "WATCHDOG_PID";
 pub struct Hello {
     /// The configuration, which the spawner does not read.
     pub configuration: String,
+    /// The data directory, an absolute path without symbolic links.
+    pub data: PathBuf,
     /// The reason why cgroups enforce no limits; `None` if they do.
     pub unenforced: Option<Unenforced>,
     /// The reason why tenants may share cores; `None` if they do not.
@@ -38,10 +42,17 @@ pub struct Hello {
 /// The running service.
 #[derive(Debug)]
 pub(super) struct Service {
-    process: process::Child,
-    child: Child,
+    /// The service's process; `None` if the spawner has not started it.
+    started: Option<Started>,
     /// The spawner's end of the channel.
     pub channel: Channel,
+}
+
+/// A child process of the spawner.
+#[derive(Debug)]
+struct Started {
+    process: process::Child,
+    child: Child,
 }
 
 impl Service {
@@ -57,11 +68,7 @@ impl Service {
     ) -> Result<Self, SpawnerError> {
         let start = || -> io::Result<Self> {
             let (channel, theirs) = Channel::pair()?;
-            let hello = serde_json::to_vec(hello)?;
-            channel.send(&hello, descriptors).map_err(|error| {
-                let text = format!("the configuration has {} bytes: {error}", hello.len());
-                io::Error::new(error.kind(), text)
-            })?;
+            greet(&channel, hello, descriptors)?;
             let mut command = Command::new("/proc/self/exe");
             command
                 .arg0("hartlined")
@@ -75,36 +82,70 @@ impl Service {
             let process = command.spawn()?;
             let pid = i32::try_from(process.id()).map_err(io::Error::other)?;
             let child = Child::find(pid)?.ok_or(io::ErrorKind::NotFound)?;
-            Ok(Self {
-                process,
-                child,
-                channel,
-            })
+            let started = Some(Started { process, child });
+            Ok(Self { started, channel })
         };
         start().map_err(host("the service"))
     }
 
-    /// A descriptor that is readable once the service has ended.
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.child.descriptor()
+    /// Accepts a connected process as the service, if it has the user `uid`.
+    ///
+    /// # Errors
+    /// [`SpawnerError::Stranger`], or any I/O error of the host.
+    pub(super) fn accept(
+        channel: Channel,
+        uid: u32,
+        hello: &Hello,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Self, SpawnerError> {
+        let peer = channel.peer_user().map_err(host("the service"))?;
+        if peer != uid {
+            return Err(SpawnerError::Stranger { peer, uid });
+        }
+        greet(&channel, hello, descriptors).map_err(host("the service"))?;
+        let started = None;
+        Ok(Self { started, channel })
     }
 
-    /// Sends a signal to the service.
-    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
-        self.child.signal(signal)
+    /// A descriptor that is readable once the service has ended; `None` if only its end of the
+    /// channel shows that.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let started = self.started.as_ref()?;
+        Some(started.child.descriptor())
     }
 
-    /// The service's exit code. It must have ended.
+    /// Sends a signal to the service. Result: whether it was sent: a service manager sends signals
+    /// to the service that it has started.
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<bool> {
+        match &self.started {
+            Some(started) => started.child.signal(signal).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// The service's exit code; 0 if the spawner has not started it. It must have ended.
     ///
     /// # Errors
     /// A signal has ended the service.
     pub(super) fn exit_code(&mut self) -> Result<u8, SpawnerError> {
-        let status = self.process.wait().map_err(host("the service"))?;
+        let Some(started) = &mut self.started else {
+            return Ok(0);
+        };
+        let status = started.process.wait().map_err(host("the service"))?;
         match (status.code(), status.signal()) {
             (Some(code), _) => Ok(u8::try_from(code).unwrap_or(u8::MAX)),
             (None, signal) => Err(SpawnerError::Killed(signal.unwrap_or(0))),
         }
     }
+}
+
+/// Sends the service its first message.
+fn greet(channel: &Channel, hello: &Hello, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let hello = serde_json::to_vec(hello)?;
+    channel.send(&hello, descriptors).map_err(|error| {
+        let text = format!("the configuration has {} bytes: {error}", hello.len());
+        io::Error::new(error.kind(), text)
+    })
 }
 
 /// Puts the channel at the service's number, closes all other descriptors except the standard ones,

@@ -1,5 +1,5 @@
 //! The daemon: the spawner, which is the started process, and the service, which the spawner
-//! starts.
+//! starts. As two services of systemd, systemd starts both.
 
 #![warn(
     clippy::borrow_as_ptr,
@@ -61,9 +61,12 @@ struct Arguments {
     listen: Option<SocketAddr>,
 }
 
-/// Work besides serving requests.
+/// Work besides serving requests, and the spawner as a separate service.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Do the privileged work for the next process that connects to the socket of systemd.socket(5)
+    /// as the service
+    Spawner,
     /// Write everything that the daemon keeps to a new tar file, while it runs or not
     Backup {
         /// The file
@@ -91,19 +94,30 @@ fn main() -> ExitCode {
         Some([first, rest @ ..]) if first == spawner::ARGUMENT => {
             // Before another thread starts.
             let confined = confine::enter(rest).map_err(Into::into);
-            confined.and_then(|(channel, data)| {
+            confined.and_then(|channel| {
                 service::start_log();
-                serve(channel, &data).map(|()| 0)
+                serve(channel).map(|()| 0)
             })
         }
         Some([first, from, to]) if first == backup::SNAPSHOT => snapshot(from, to),
         _ => {
             let arguments = Arguments::parse();
             match &arguments.command {
-                Some(command) => work(&arguments, command).map(|()| 0),
                 None => {
                     service::start_log();
-                    spawn(arguments)
+                    spawn(arguments, None)
+                }
+                Some(Command::Spawner) => {
+                    service::start_log();
+                    // Before the configuration is read: if that fails, the service ends too.
+                    service::connection().and_then(|channel| spawn(arguments, Some(channel)))
+                }
+                Some(Command::Backup { file }) => back_up(&arguments, file).map(|()| 0),
+                Some(Command::Restore { file }) => restore(&arguments, file).map(|()| 0),
+                Some(Command::Man { directory }) => {
+                    let written = man::write(directory, Arguments::command());
+                    let named = || directory.display().to_string();
+                    written.map(|()| 0).with_context(named)
                 }
             }
         }
@@ -119,34 +133,28 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(report::FAILURE)
 }
 
-/// Runs the spawner. Result: the service's exit code.
-fn spawn(arguments: Arguments) -> anyhow::Result<u8> {
+/// Runs the spawner, for a service that has connected, or one that the spawner starts. Result: the
+/// exit code of the service that the spawner has started.
+fn spawn(arguments: Arguments, connected: Option<Channel>) -> anyhow::Result<u8> {
     let (settings, configuration) = configured(&arguments)?;
     let reload = move || configured(&arguments).map_err(|error| format!("{error:#}"));
-    Ok(spawner::run(settings, configuration, Box::new(reload))?)
+    let reload = Box::new(reload);
+    Ok(spawner::run(settings, configuration, reload, connected)?)
 }
 
-/// Does other work than serving requests.
-fn work(arguments: &Arguments, command: &Command) -> anyhow::Result<()> {
-    match command {
-        Command::Backup { file } => {
-            let settings = of_root(arguments)?;
-            let summary = backup::write(&settings.data_dir, settings.service(), file)?;
-            tell(&summary, "saved to", file);
-        }
-        Command::Restore { file } => {
-            let settings = of_root(arguments)?;
-            tell(
-                &backup::restore(file, &settings.data_dir)?,
-                "restored from",
-                file,
-            );
-        }
-        Command::Man { directory } => {
-            let written = man::write(directory, Arguments::command());
-            written.with_context(|| directory.display().to_string())?;
-        }
-    }
+/// Makes a backup.
+fn back_up(arguments: &Arguments, file: &Path) -> anyhow::Result<()> {
+    let settings = of_root(arguments)?;
+    let summary = backup::write(&settings.data_dir, settings.service(), file)?;
+    tell(&summary, "saved to", file);
+    Ok(())
+}
+
+/// Makes a data directory of a backup.
+fn restore(arguments: &Arguments, file: &Path) -> anyhow::Result<()> {
+    let settings = of_root(arguments)?;
+    let summary = backup::restore(file, &settings.data_dir)?;
+    tell(&summary, "restored from", file);
     Ok(())
 }
 
@@ -195,13 +203,17 @@ fn configured(arguments: &Arguments) -> anyhow::Result<(Settings, String)> {
     Ok((config.for_spawner(), configuration))
 }
 
-/// Runs the service, with its data in `data`.
-fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
+/// Runs the service.
+fn serve(channel: Channel) -> anyhow::Result<()> {
     let (message, descriptors) = channel.receive().context("the spawner")?;
+    ensure!(
+        !message.is_empty(),
+        "the spawner has ended before it was ready: its own messages give the reason"
+    );
     let hello: Hello = serde_json::from_slice(&message).context("the spawner's first message")?;
     let mut config: Config =
         serde_json::from_str(&hello.configuration).context("the configuration")?;
-    config.data_dir = data.to_path_buf();
+    config.data_dir.clone_from(&hello.data);
     let (given, tls) = Given::new(hello, descriptors)?;
     let spawner = Arc::new(Spawner::connect(channel, spawner_ended)?);
     let runtime = tokio::runtime::Builder::new_multi_thread()

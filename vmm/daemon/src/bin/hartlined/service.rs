@@ -5,8 +5,10 @@ use crate::escape::Escaped;
 use anyhow::Context;
 use hartline_daemon::Daemon;
 use hartline_daemon::spawner::Spawner;
+use hartline_jail::Channel;
 use sd_notify::NotifyState;
 use std::future;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -43,6 +45,25 @@ fn is_journal() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     let error = std::fs::metadata("/proc/self/fd/2");
     error.is_ok_and(|error| stream == format!("{}:{}", error.dev(), error.ino()))
+}
+
+/// Waits for the connection of the service to the socket that systemd has passed to this process
+/// (sd_listen_fds(3)). Must run once.
+///
+/// # Errors
+/// systemd has not passed one socket, or has passed one of another type.
+pub fn connection() -> anyhow::Result<Channel> {
+    let mut passed = sd_notify::listen_fds().context("LISTEN_FDS")?;
+    let (Some(number), 0) = (passed.next(), passed.len()) else {
+        anyhow::bail!(
+            "the spawner needs one socket of systemd.socket(5), with ListenSequentialPacket="
+        );
+    };
+    // SAFETY: systemd has passed the descriptor to this process, where nothing else owns it: it is
+    // taken once.
+    let listener = unsafe { OwnedFd::from_raw_fd(number) };
+    // systemd keeps the socket, and starts the next spawner for the next connection.
+    Channel::accept(listener.as_fd()).context("the socket for the service")
 }
 
 /// Notifications that may wait for systemd, which may be busy; further ones are dropped.
