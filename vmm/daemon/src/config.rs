@@ -2,7 +2,7 @@
 
 use crate::log;
 use crate::ports::{FIRST_PORT, PortRange};
-use hartline_jail::spawner::{self, NetworkSettings, PREFIX, PREFIX6, TenantLimits};
+use hartline_jail::spawner::{self, NetworkSettings, PREFIX, PREFIX6, TenantLimits, defaults};
 use hartline_vmm::platform::CoreSchedulingMode;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -123,7 +123,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            data_dir: "/var/lib/hartline".into(),
+            data_dir: defaults::DATA_DIR.into(),
             socket: "/run/hartline/hartlined.sock".into(),
             listen: None,
             tls_certificate: None,
@@ -132,9 +132,9 @@ impl Default for Config {
             dedicated_cpus: Vec::new(),
             memory: None,
             pool: 4,
-            first_uid: 0x7000_0000,
-            uids: 4096,
-            max_upload: 4 << 30,
+            first_uid: defaults::FIRST_UID,
+            uids: defaults::UIDS,
+            max_upload: defaults::MAX_UPLOAD,
             idle_timeout_s: 30,
             copy_max_size: 16 << 30,
             copy_max_files: 1_000_000,

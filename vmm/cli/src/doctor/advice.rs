@@ -45,6 +45,10 @@ pub(super) fn advise(
     advice.extend(module_parameters(report, kind));
     advice.extend(memory(report));
     advice.extend(report.tuning.advise());
+    #[cfg(feature = "client")]
+    if let Some(installation) = &report.installation {
+        advice.extend(installation.advise());
+    }
     let missing = report
         .features
         .iter()

@@ -2,12 +2,16 @@
 
 mod advice;
 #[cfg(feature = "client")]
+mod installation;
+#[cfg(feature = "client")]
 mod service;
 mod system;
 mod text;
 mod tuning;
 
 pub use advice::Advice;
+#[cfg(feature = "client")]
+pub use installation::{Installation, Unit};
 #[cfg(feature = "client")]
 pub use service::Service;
 pub use system::Memory;
@@ -90,6 +94,10 @@ pub struct Report {
     #[cfg(feature = "client")]
     #[serde(flatten)]
     pub service: Service,
+    /// The installation of the daemon; absent if there is none, or if this is built without its
+    /// client.
+    #[cfg(feature = "client")]
+    pub installation: Option<Installation>,
     /// The reason why `hartlined` cannot keep tenants off each other's cores; absent if it can.
     pub core_scheduling: Option<String>,
     /// Instruction-set extensions that translated code may use, and the reasons against the others.
@@ -147,6 +155,8 @@ pub fn examine(device: &Path) -> Report {
         tuning: Tuning::detect(),
         #[cfg(feature = "client")]
         service: Service::detect(),
+        #[cfg(feature = "client")]
+        installation: Installation::detect(),
         core_scheduling: CoreScheduling::detect().err().map(|why| why.to_string()),
         features: Vec::new(),
         target_features: String::new(),

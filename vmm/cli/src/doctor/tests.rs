@@ -76,6 +76,8 @@ fn ideal() -> Report {
         },
         #[cfg(feature = "client")]
         service: Service::default(),
+        #[cfg(feature = "client")]
+        installation: None,
         core_scheduling: None,
         features: Vec::new(),
         target_features: String::new(),

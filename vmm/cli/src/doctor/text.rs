@@ -109,6 +109,14 @@ impl Report {
         {
             row(f, "limits of machines", &possible(&self.service.limits))?;
             row(f, "networks of tenants", &possible(&self.service.networks))?;
+            let installed = match &self.installation {
+                None => "not installed",
+                Some(installation) => match &installation.unit {
+                    None => "configured, no unit",
+                    Some(unit) => unit.active.as_str(),
+                },
+            };
+            row(f, "hartlined", installed)?;
         }
         row(f, "core scheduling", &possible(&self.core_scheduling))
     }

@@ -7,7 +7,7 @@
 //! volumes     directories of volumes                 confine     rights that the service drops
 //! network     networks of tenants                    reach       paths that the service may walk
 //! cgroup      limits of processes                    listen      sockets for requests
-//! data        owners in the data directory
+//! data        owners in the data directory    defaults    of the configuration
 //! ```
 //! The spawner is the process that `hartlined` was started as. If a service manager starts the two
 //! processes as two services, the other process connects to the spawner. The spawner has no async
@@ -18,6 +18,7 @@
 mod cgroup;
 pub mod confine;
 mod data;
+pub mod defaults;
 mod listen;
 mod network;
 mod processes;
