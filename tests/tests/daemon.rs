@@ -96,6 +96,10 @@ const TESTS: &[(&str, Test)] = &[
     ("restart policies", restarts::policies),
     ("restarts after failures", restarts::after_failures),
     ("idempotency", machines::idempotency),
+    (
+        "idempotency after a refusal",
+        machines::repeated_after_refusal,
+    ),
     ("what is left", machines::what_is_left),
     ("command line", commands::command_line),
     ("commands for machines", commands::for_machines),

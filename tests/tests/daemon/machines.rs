@@ -6,6 +6,7 @@ use hartline_tests::Result;
 use hartline_tests::daemon::{Daemon, until};
 use serde_json::json;
 use std::fs;
+use std::process::Command;
 
 pub fn machines() -> Result<()> {
     let (daemon, program) = start()?;
@@ -170,6 +171,39 @@ pub fn idempotency() -> Result<()> {
     let headers = [twice[0], twice[1], json];
     let refused = daemon.request_with("POST", "/v1/machines", &headers, body.as_bytes())?;
     check("two keys", refused.status == 400, &refused)
+}
+
+/// A run that was refused on a full disk, and could not be deleted there either, is started by the
+/// repeated request. It was acknowledged, and the next daemon deleted it.
+pub fn repeated_after_refusal() -> Result<()> {
+    let (mut daemon, program) = start()?;
+    let body = json!({ "program": program, "args": ["exit"], "wait": false }).to_string();
+    let make = |daemon: &Daemon| {
+        let json = ("Content-Type", "application/json");
+        let headers = [("Idempotency-Key", "one"), json];
+        daemon.request_with("POST", "/v1/runs", &headers, body.as_bytes())
+    };
+    let run = make(&daemon)?.expect(202)?.text("id");
+    let path = format!("/v1/runs/{run}");
+    await_state(&daemon, &path, "exited")?;
+    let database = daemon.data().join("hartline.db");
+    let change = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], 60); \
+        db.execute(\"UPDATE machine SET state = 'created', result = NULL, started_ms = NULL, \
+        ended_ms = NULL WHERE id = ?\", (sys.argv[2],)); db.commit()";
+    let mut python = Command::new("python3");
+    let changed = python
+        .args(["-c", change])
+        .arg(&database)
+        .arg(&run)
+        .status()?;
+    check("changed", changed.success(), &changed)?;
+    let again = make(&daemon)?.expect(202)?;
+    check("the same run", again.text("id") == run, &again)?;
+    await_state(&daemon, &path, "exited")?;
+    daemon.kill()?;
+    daemon.restart()?;
+    let kept = daemon.request("GET", &path, b"")?.expect(200)?;
+    check("kept", kept.text("state") == "exited", &kept)
 }
 
 /// The daemon's descriptors and children are the same before and after runs.

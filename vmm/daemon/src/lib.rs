@@ -50,6 +50,7 @@ pub mod problem;
 pub mod process;
 pub mod processors;
 pub mod reload;
+pub mod repeats;
 pub mod scheduler;
 pub mod secrets;
 pub mod server;
@@ -80,6 +81,7 @@ use ports::Ports;
 use process::Launcher;
 use processors::Processors;
 use reload::{Changes, Current, ReloadError};
+use repeats::Repeats;
 use scheduler::{Resources, Scheduler};
 use secrets::{SecretError, Secrets};
 use snapshots::{SnapshotError, Snapshots};
@@ -166,6 +168,8 @@ pub struct Daemon {
     pub networks: Arc<Networks>,
     /// Dedicated processors.
     pub processors: Arc<Processors>,
+    /// Requests with idempotency keys in progress.
+    pub repeats: Repeats,
     /// State changes of machines.
     pub events: Events,
     /// Metrics for Prometheus.
@@ -317,6 +321,7 @@ impl Daemon {
             secrets,
             networks,
             processors,
+            repeats: Repeats::default(),
             events,
             metrics,
             unenforced: host.unenforced,

@@ -226,6 +226,7 @@ pub async fn create(
             }
         }
     };
+    let _turn = daemon.repeats.enter(&caller.tenant, key).await;
     // The transaction waits for the disk.
     let (status, machine) = tokio::task::block_in_place(make)?;
     Ok((status, axum::Json(MachineView::new(&daemon, machine))))

@@ -297,9 +297,11 @@ pub async fn create(
     let key = idempotency_key(&headers)?;
     let answers_at_once = !request.wait || prefers_async(&headers);
     if answers_at_once || key.is_some() {
+        let turn = daemon.repeats.enter(&caller.tenant, key).await;
         // The transaction waits for the disk.
         let submit = || submit(&daemon, &caller, &request, &program, key);
         let run = tokio::task::block_in_place(submit)?;
+        drop(turn);
         return match answers_at_once {
             true => accepted(&daemon, run),
             false => {
@@ -389,7 +391,9 @@ fn submit(
     let kind = (Kind::Run, None, MachineState::Created);
     let input = (&request.stdin, request.stdin.len());
     let (run, is_new) = insert(daemon, caller, kind, &request.spec, input, key)?;
-    if !is_new {
+    // A run that is only created was refused, and could not be deleted: the disk was full. It is not
+    // acknowledged before it is queued, because the next daemon would delete it.
+    if !is_new && run.state != MachineState::Created {
         return Ok(run);
     }
     if let Err(error) = daemon
