@@ -75,9 +75,24 @@ amd64_packages=(
 )
 # Checks the metrics, alert rules and dashboard of the daemon.
 monitoring_packages=(prometheus promtool)
+# Opens the daemon's page: Chromium without a window, the libraries that it is linked with, and
+# fonts. base-files has the directories of a root file system, which this folder becomes.
+browser_packages=(
+    base-files chromium-headless-shell chromium-common
+    fontconfig-config fonts-dejavu-core fonts-dejavu-mono
+    libasound2t64 libasyncns0 libatk1.0-0t64 libatomic1 libatspi2.0-0t64 libblkid1 libbrotli1
+    libbz2-1.0 libc6 libcap2 libdav1d7 libdbus-1-3 libdouble-conversion3 libdrm2 libexpat1
+    libffi8 libflac14 libfontconfig1 libfreetype6 libgbm1 libgcc-s1 libglib2.0-0t64
+    libgraphite2-3 libharfbuzz-subset0 libharfbuzz0b libjpeg62-turbo liblcms2-2 libminizip1t64
+    libmount1 libmp3lame0 libmpg123-0t64 libnspr4 libnss3 libogg0 libopenh264-8 libopenjp2-7
+    libopus0 libpcre2-8-0 libpng16-16t64 libpulse0 libselinux1 libsndfile1 libsqlite3-0
+    libstdc++6 libsystemd0 libudev1 libvorbis0a libvorbisenc2 libx11-6 libx11-xcb1 libxau6
+    libxcb1 libxcomposite1 libxdamage1 libxdmcp6 libxext6 libxfixes3 libxi6 libxkbcommon0
+    libxnvctrl0 libxrandr2 libxrender1 libzstd1 zlib1g
+)
 if [ "${1:-}" = --packages ]; then
     echo "riscv64 ${riscv64_packages[*]}"
-    echo "amd64 ${amd64_packages[*]} ${monitoring_packages[*]}"
+    echo "amd64 ${amd64_packages[*]} ${monitoring_packages[*]} ${browser_packages[*]}"
     exit
 fi
 
@@ -148,6 +163,8 @@ if [ "${1:-}" = test ]; then
     "$here/fetch-debian.sh" amd64 "$root/.debian/amd64" "${amd64_packages[@]}"
     "$here/fetch-debian.sh" amd64 "$root/.debian/monitoring" "${monitoring_packages[@]}" ||
         echo "setup: without prometheus: the tests that need it are skipped"
+    "$here/fetch-debian.sh" amd64 "$root/.debian/browser" "${browser_packages[@]}" ||
+        echo "setup: without Chromium: the test that needs it is skipped"
 fi
 if [ "${1:-}" = emulated ]; then
     install_missing "$emulated_needs"

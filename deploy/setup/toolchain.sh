@@ -2,7 +2,7 @@
 # Unpack the build's own toolchain into .toolchain/: LLVM 22 as static archives and the
 # C and C++ libraries they were built against. The host programs link only against
 # these, statically, so that one binary runs on every x86-64 Linux and starts without a
-# dynamic loader.
+# dynamic loader. Also xterm.js, the terminal of the daemon's page.
 #
 #   toolchain.sh             fetch and unpack
 #   toolchain.sh --packages  print "ARCH PACKAGE..." of the packages, for update-lock.sh
@@ -11,6 +11,7 @@ packages=(
     base-files llvm-22-dev
     libc6-dev libc6 libstdc++-14-dev libgcc-14-dev linux-libc-dev
     zlib1g-dev libzstd-dev libffi-dev
+    libjs-xterm
 )
 if [ "${1:-}" = --packages ]; then
     echo "amd64 ${packages[*]}"
