@@ -15,6 +15,8 @@ mod exec;
 mod faults;
 #[path = "daemon/files.rs"]
 mod files;
+#[path = "daemon/history.rs"]
+mod history;
 #[path = "daemon/input.rs"]
 mod input;
 #[path = "daemon/kept.rs"]
@@ -132,6 +134,7 @@ const TESTS: &[(&str, Test)] = &[
     ("lists and events", lists::lists),
     ("short ids", lists::short_ids),
     ("metrics", monitoring::figures),
+    ("history", history::figures),
     ("metrics in rules and dashboard", monitoring::rules),
     ("names of machines", names::of_machines),
     ("names of programs", names::of_programs),
@@ -296,6 +299,15 @@ fn machine(daemon: &Daemon, program: &str, args: &[&str]) -> Result<String> {
         .request("POST", "/v1/machines", body.as_bytes())?
         .expect(201)?;
     Ok(format!("/v1/machines/{}", made.text("id")))
+}
+
+/// Makes a tenant, if there is none, and a key for it.
+fn key(daemon: &Daemon, tenant: &str, scope: &str) -> Result<String> {
+    let path = format!("/v1/tenants/{tenant}");
+    daemon.request("PUT", &path, b"{}")?.expect(200)?;
+    let body = json!({ "scope": scope, "label": "test" }).to_string();
+    let made = daemon.request("POST", &format!("{path}/keys"), body.as_bytes())?;
+    Ok(made.expect(201)?.text("key"))
 }
 
 fn state(daemon: &Daemon, machine: &str) -> Result<String> {

@@ -13,6 +13,7 @@
 //! processors    dedicated CPUs of machines        reload     changes of the configuration
 //! spawner       the connection to the spawner     jailed     the work of jailed processes
 //! ports         published ports of machines        metrics    figures for Prometheus
+//! history       figures of the last hour
 //! ```
 //! This is the service, a process without privileges. The [spawner](hartline_jail::spawner) does
 //! the privileged work. Jailed processes map guest memory and read uploads; the service does not.
@@ -35,6 +36,7 @@ pub mod connections;
 pub mod events;
 pub mod exec;
 pub mod execute;
+pub mod history;
 mod integer;
 pub mod jailed;
 pub mod ledger;
@@ -71,6 +73,7 @@ use events::Events;
 use hartline_jail::spawner::{Hello, Unavailable, Unenforced};
 use hartline_vmm::platform::{self, Kvm, NoCoreScheduling};
 use hartline_vmm::probe;
+use history::sampler::Sampler;
 use ledger::Ledger;
 use library::Library;
 use machines::{MachineError, Machines};
@@ -304,6 +307,8 @@ impl Daemon {
         library.resume()?;
         let parts = (&machines, &networks, &volumes);
         tokio::spawn(collect::write_ends(Arc::clone(&store)));
+        let sampler = Sampler::new(&store, &ledger, (&machines, &networks), &metrics);
+        tokio::spawn(sampler.run());
         tokio::spawn(Collector::new(current.clone(), &store, &library, parts).run());
         Ok(Arc::new(Self {
             current,

@@ -14,6 +14,7 @@ from hartline import (
     ConnectError,
     Exits,
     ForbiddenError,
+    Identity,
     Mount,
     NotFoundError,
     ServerError,
@@ -107,6 +108,26 @@ def test_daemon(connect: Connect, daemon: Daemon) -> None:
         connect(daemon.tls, key=daemon.make_key("write"), ca=daemon.ca).system.metrics()
     with pytest.raises(ConnectError):
         connect("unix:///nothing", retries=0).system.check_health()
+
+
+def test_identity_and_history(connect: Connect, daemon: Daemon, unique: str) -> None:
+    daemon.make_tenant(unique)
+    own = connect(daemon.tls, key=daemon.make_key("read", unique), ca=daemon.ca)
+    assert own.system.identity() == Identity(unique, "read")
+    root = connect(daemon.host)
+    assert root.system.identity().scope == "admin"
+    until(lambda: root.system.history() != [])
+    last = root.system.history()[-1]
+    assert last.span_ms > 0
+    assert last.requests > 0
+    assert root.system.history(after_ms=last.time_ms + 3_600_000) == []
+    until(lambda: sum(sample.requests for sample in own.system.history()) > 0)
+    (first, *_) = root.system.history(tenant=unique)
+    assert (first.running, first.memory, first.ended) == (0, 0, 0)
+    with pytest.raises(ForbiddenError):
+        own.system.history(tenant="default")
+    with pytest.raises(NotFoundError, match="no such tenant"):
+        root.system.history(tenant="unknown")
 
 
 def answered(kind: str, body: object) -> object:

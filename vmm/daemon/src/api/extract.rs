@@ -191,6 +191,7 @@ impl FromRequestParts<Arc<Daemon>> for Caller {
             }
             Some(_) => return Err(Problem::not_found("tenant")),
         };
+        daemon.metrics.history().count_request(&tenant);
         Ok(Self { tenant, scope })
     }
 }

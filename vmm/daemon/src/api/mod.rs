@@ -85,6 +85,8 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(system::ready))
         .routes(routes!(system::metrics))
         .routes(routes!(system::version))
+        .routes(routes!(system::identity))
+        .routes(routes!(system::history))
         .routes(routes!(system::events))
         .routes(routes!(runs::list, runs::create))
         .routes(routes!(attached_runs::open))

@@ -4,13 +4,11 @@ use super::Refused;
 use super::extract::Target;
 use super::lookup::find;
 use crate::jailed::protocol::{Exits, KvmReasons, Traffic};
+use crate::machines::usage;
 use crate::problem::Problem;
 use crate::store::Kind;
-use hartline_abi::layout::PAGE_SIZE;
-use hartline_jail::USER_HZ;
 use hartline_vmm::live::exits_per_operation;
 use serde::Serialize;
-use std::fs;
 
 /// Resources that a machine uses or used.
 #[derive(Debug, Default, Serialize, utoipa::ToSchema)]
@@ -89,16 +87,4 @@ pub async fn stats(target: Target) -> Result<axum::Json<Stats>, Problem> {
     }
     stats.divide();
     Ok(axum::Json(stats))
-}
-
-/// Processor time in milliseconds and resident memory in bytes of a process (proc(5)).
-fn usage(pid: i32) -> Option<(u64, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    let fields: Vec<u64> = fields
-        .split_whitespace()
-        .map(|field| field.parse().unwrap_or(0))
-        .collect();
-    let time = fields.get(11)? + fields.get(12)?;
-    Some((time * 1000 / USER_HZ, fields.get(21)? * PAGE_SIZE))
 }

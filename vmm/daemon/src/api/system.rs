@@ -1,9 +1,10 @@
-//! Health, version, metrics and events.
+//! Health, version, metrics, figures of the last hour and events.
 
 use super::Refused;
-use super::extract::Caller;
+use super::extract::{Caller, Query};
 use crate::Daemon;
 use crate::events::Event;
+use crate::history::Sample;
 use crate::metrics::{Disk, Scrape, TenantFigures};
 use crate::problem::Problem;
 use crate::store::{RESERVE, Scope, Tenant};
@@ -12,7 +13,7 @@ use axum::http::{StatusCode, header};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -127,6 +128,69 @@ pub async fn version() -> axum::Json<Version> {
         version: env!("CARGO_PKG_VERSION"),
         translator: hartline_aot::key::TRANSLATOR_VERSION,
     })
+}
+
+/// The owner of a key.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct Identity {
+    /// Name of the tenant.
+    tenant: String,
+    /// Rights of the key.
+    scope: Scope,
+}
+
+/// Get the tenant and the rights of the key that the request is made with
+#[utoipa::path(get, path = "/v1/identity", operation_id = "get_identity",
+    responses((status = 200, description = "The tenant and the rights", body = Identity), Refused))]
+pub async fn identity(caller: Caller) -> axum::Json<Identity> {
+    axum::Json(Identity {
+        tenant: caller.tenant,
+        scope: caller.scope,
+    })
+}
+
+/// The requested figures of the last hour.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct Since {
+    /// Only samples after this time, milliseconds since 1970.
+    #[serde(default)]
+    #[param(minimum = 0)]
+    after_ms: i64,
+    /// Only figures of this tenant. A key without the scope `admin` shows only its own tenant.
+    tenant: Option<String>,
+}
+
+/// Get figures of the last hour, one sample for each ten seconds
+///
+/// Without `tenant`, a key of the scope `admin` gets the sums of all tenants, and another key those of its
+/// own tenant. The samples are in the daemon's memory: they begin with its start.
+#[utoipa::path(get, path = "/v1/history", operation_id = "get_history", params(Since),
+    responses((status = 200, description = "The samples, the oldest first", body = [Sample]),
+    Refused))]
+pub async fn history(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Query(since): Query<Since>,
+) -> Result<axum::Json<Vec<Sample>>, Problem> {
+    if since.after_ms < 0 {
+        return Err(Problem::field("after_ms", "must not be negative"));
+    }
+    let own = caller.tenant.as_str();
+    let tenant = match since.tenant.as_deref() {
+        None if caller.needs(Scope::Admin).is_ok() => None,
+        None => Some(own),
+        Some(tenant) if tenant == own => Some(own),
+        Some(tenant) => {
+            caller.needs(Scope::Admin)?;
+            let found = daemon.store.tenant(tenant)?;
+            found.ok_or_else(|| Problem::not_found("tenant"))?;
+            Some(tenant)
+        }
+    };
+    let history = daemon.metrics.history();
+    Ok(axum::Json(history.samples(tenant, since.after_ms)))
 }
 
 /// Get metrics for Prometheus

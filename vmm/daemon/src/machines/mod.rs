@@ -12,12 +12,14 @@
 //! An asynchronous run is a machine that is shown as a run.
 
 mod files;
+mod processes;
 mod recover;
 mod remove;
 mod restart;
 mod run;
 
 pub use self::files::inodes;
+pub use self::processes::usage;
 pub use self::remove::KEEP_ENDED;
 use self::restart::Kept;
 use super::events::Events;

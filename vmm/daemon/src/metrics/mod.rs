@@ -12,6 +12,7 @@ mod scrape;
 
 pub use scrape::{Disk, Scrape, TenantFigures};
 
+use super::history::History;
 use super::violations::Violations;
 use crate::jailed::protocol::{Exits, RunResult};
 use crate::snapshots::SnapshotError;
@@ -113,6 +114,7 @@ pub struct Metrics {
     snapshots: Family<Outcome, Counter>,
     snapshot_times: Histogram,
     requests: Times<Request>,
+    history: History,
 }
 
 impl Metrics {
@@ -133,6 +135,7 @@ impl Metrics {
             snapshots: Family::default(),
             snapshot_times: Histogram::new(BUCKETS),
             requests: times(),
+            history: History::default(),
         };
         // Series that are there from the start show the first increase.
         for outcome in OUTCOMES {
@@ -186,6 +189,7 @@ impl Metrics {
             Kind::Machine => &self.machines,
         };
         ended.get_or_create(&Outcome { outcome }).inc();
+        self.history.count_end(end.tenant, outcome == OUTCOMES[0]);
         let tenant = end.tenant.to_owned();
         let of_tenant = TenantOutcome {
             tenant,
@@ -238,8 +242,15 @@ impl Metrics {
         self.restarts.inc();
     }
 
+    /// Figures of the last hour.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
     /// Forgets the figures of a deleted tenant.
     pub fn forget_tenant(&self, tenant: &str) {
+        self.history.forget(tenant);
         for (kind, outcome) in KINDS
             .iter()
             .flat_map(|kind| OUTCOMES.map(|o| (kind.name(), o)))

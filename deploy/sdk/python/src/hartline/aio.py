@@ -179,6 +179,8 @@ class AsyncSystem(Group[AsyncLink]):
     version = _call(system.version)
     check_health = _call(system.check_health)
     readiness = _call(system.readiness)
+    identity = _call(system.identity)
+    history = _call(system.history)
     metrics = _call(system.metrics)
 
 

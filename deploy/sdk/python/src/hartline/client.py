@@ -173,6 +173,8 @@ class System(Group[Link]):
     version = _call(system.version)
     check_health = _call(system.check_health)
     readiness = _call(system.readiness)
+    identity = _call(system.identity)
+    history = _call(system.history)
     metrics = _call(system.metrics)
 
 

@@ -52,6 +52,46 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """The owner of a key."""
+
+    tenant: str
+    """Name of the tenant."""
+    scope: str
+    """Rights of the key: ``read``, ``write`` or ``admin``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a tenant, or all tenants together, used in a time of about ten seconds."""
+
+    time_ms: int
+    """End of the time."""
+    span_ms: int
+    """Length of the time, milliseconds."""
+    running: int
+    """Machines and runs that run at the end of the time."""
+    memory: int
+    """Their memory, bytes."""
+    vcpus: int
+    """Their vCPUs on shared CPUs."""
+    cpu_ms: int
+    """CPU time that machines and asynchronous runs took, milliseconds. The time after the last
+    sample before a machine's end is not included."""
+    ended: int
+    """Ends of runs, and of programs of machines."""
+    unsuccessful: int
+    """Those with another exit code than 0, and those that were killed, timed out or failed."""
+    exits: int
+    """Exits that KVM counted, without those for interrupts of the host, of the machines and
+    asynchronous runs with operations."""
+    operations: int
+    """Their operations: packets that they received and sent, and requests to volumes."""
+    requests: int
+    """Requests to the API, with a valid key or of root."""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """An uploaded program, and the progress of its preparation."""
 
