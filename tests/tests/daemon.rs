@@ -69,6 +69,8 @@ mod stopped_files;
 mod tenants;
 #[path = "daemon/terminals.rs"]
 mod terminals;
+#[path = "daemon/ui.rs"]
+mod ui;
 #[path = "daemon/violations.rs"]
 mod violations;
 #[path = "daemon/volumes.rs"]
@@ -135,6 +137,7 @@ const TESTS: &[(&str, Test)] = &[
     ("short ids", lists::short_ids),
     ("metrics", monitoring::figures),
     ("history", history::figures),
+    ("page: keys of WebSockets", ui::keys),
     ("metrics in rules and dashboard", monitoring::rules),
     ("names of machines", names::of_machines),
     ("names of programs", names::of_programs),

@@ -22,6 +22,30 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Reads an answer whose connection has ended.
+    ///
+    /// # Errors
+    /// It is not one of HTTP.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        let end = end.ok_or_else(|| format!("no answer: {}", String::from_utf8_lossy(bytes)))?;
+        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        let body = &bytes[end + 4..];
+        let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
+        Ok(Self {
+            status: status.ok_or("no status")?,
+            body: match is_chunked {
+                true => unchunk(body),
+                false => body.to_vec(),
+            },
+            head,
+        })
+    }
+
     /// Returns the body as JSON; null if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
@@ -84,7 +108,7 @@ impl Client {
         let _ = stream.write_all(request);
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes)?;
-        parse(&bytes)
+        Answer::parse(&bytes)
     }
 
     /// Sends a request with JSON, and with an idempotency key if there is one.
@@ -114,26 +138,6 @@ pub(super) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
         request += &format!("{name}: {value}\r\n");
     }
     [request.as_bytes(), b"\r\n", body].concat()
-}
-
-fn parse(bytes: &[u8]) -> Result<Answer> {
-    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
-    let end = end.ok_or_else(|| format!("no answer: {}", String::from_utf8_lossy(bytes)))?;
-    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    let status = head
-        .split(' ')
-        .nth(1)
-        .and_then(|status| status.parse().ok());
-    let body = &bytes[end + 4..];
-    let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
-    Ok(Answer {
-        status: status.ok_or("no status")?,
-        body: match is_chunked {
-            true => unchunk(body),
-            false => body.to_vec(),
-        },
-        head,
-    })
 }
 
 /// Returns the contents of a chunked body, as far as it was received.

@@ -132,6 +132,15 @@ impl Problem {
         Self::new(status, "forbidden", "The API key may not do this", detail)
     }
 
+    /// A page of another site opens a WebSocket.
+    #[must_use]
+    pub fn foreign_origin() -> Self {
+        let detail = "the header Origin names another host than the header Host";
+        let status = StatusCode::FORBIDDEN;
+        let title = "Only pages of this server may do this";
+        Self::new(status, "foreign-origin", title, detail)
+    }
+
     /// The key is used too often.
     #[must_use]
     pub fn rate_limited(wait: Duration) -> Self {

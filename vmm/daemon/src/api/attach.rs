@@ -5,7 +5,7 @@ use super::exec::ExecMessage;
 use super::extract::{Query, Target};
 use super::logs::{LogReader, LogStream, Start};
 use super::lookup::find;
-use super::websocket::{Client, discard, refuse};
+use super::websocket::{Client, accept, discard, refuse};
 use crate::connections::Room;
 use crate::machines::MachineError;
 use crate::problem::Problem;
@@ -75,7 +75,7 @@ pub async fn attach(
     if !machine.state.is_active() && !attach.logs {
         return Err(MachineError::State(machine.state).into());
     }
-    let upgrade = upgrade.map_err(|error| Problem::upgrade_required(error.body_text()))?;
+    let upgrade = accept(upgrade, MAX_MESSAGE)?;
     let start = match attach.logs {
         true => Start::default(),
         false => Start::END,
@@ -90,7 +90,6 @@ pub async fn attach(
     };
     let [output, error] = outputs;
     let outputs = [open(output)?, open(error)?];
-    let upgrade = upgrade.max_message_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(async move |socket| {
         // The server does not need to know how a connection ends.
         let _ = serve(&target, (input, outputs), socket).await;

@@ -8,7 +8,7 @@ use super::attach::{MAX_MESSAGE, TAGS};
 use super::extract::Caller;
 use super::runs::{RunRequest, Started, outputs_of, prepare, start};
 use super::stream::Line;
-use super::websocket::{Client, discard, refuse, send_output};
+use super::websocket::{Client, accept, discard, refuse, send_output};
 use crate::Daemon;
 use crate::connections::Room;
 use crate::exec::Streams;
@@ -65,8 +65,7 @@ pub async fn open(
         let detail = "a run with a WebSocket is not kept: it has no idempotency key";
         return Err(Problem::bad_request(detail));
     }
-    let upgrade = upgrade.map_err(|error| Problem::upgrade_required(error.body_text()))?;
-    let upgrade = upgrade.max_message_size(super::MAX_JSON.max(MAX_MESSAGE));
+    let upgrade = accept(upgrade, super::MAX_JSON.max(MAX_MESSAGE))?;
     Ok(upgrade.on_upgrade(async move |socket| {
         let (sink, mut messages) = socket.split();
         let sink = Mutex::new(sink);

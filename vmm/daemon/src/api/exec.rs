@@ -5,7 +5,7 @@ use super::attach::{MAX_MESSAGE, TAGS};
 use super::extract::{Json, Target};
 use super::lookup::find;
 use super::outputs::Output;
-use super::websocket::{UNLIMITED, discard, refuse, send_output};
+use super::websocket::{UNLIMITED, accept, discard, refuse, send_output};
 use crate::Daemon;
 use crate::connections::Room;
 use crate::exec::{self, Command, Control, Ended, Exec};
@@ -228,8 +228,7 @@ pub async fn open(
 ) -> Result<Response, Problem> {
     target.caller.needs(Scope::Write)?;
     let machine = find(&target, Kind::Machine)?;
-    let upgrade = upgrade.map_err(|error| Problem::upgrade_required(error.body_text()))?;
-    let upgrade = upgrade.max_message_size(super::MAX_JSON.max(MAX_MESSAGE));
+    let upgrade = accept(upgrade, super::MAX_JSON.max(MAX_MESSAGE))?;
     Ok(upgrade.on_upgrade(async move |mut socket| {
         // The server does not need to know how a connection ends.
         let _ = match begin(&target, &machine, &mut socket).await {

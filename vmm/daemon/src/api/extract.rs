@@ -1,5 +1,6 @@
 //! Extractors of handlers: the caller, and checked parts of requests.
 
+use super::browser::Offered;
 use super::lookup::{Object, complete};
 use crate::Daemon;
 use crate::connections::Room;
@@ -166,10 +167,12 @@ impl FromRequestParts<Arc<Daemon>> for Caller {
             None => Ok(None),
             Some(value) => value.to_str().map(Some).map_err(Problem::bad_request),
         };
-        let (own, scope) = match text(AUTHORIZATION.as_str())? {
-            Some(value) => {
-                let shown = value.strip_prefix("Bearer ").unwrap_or_default().trim();
-                let key = daemon.keys.check(&daemon.store, shown)?;
+        let offered = Offered::read(&parts.headers)?;
+        let bearer = |value: &str| value.strip_prefix("Bearer ").unwrap_or_default().to_owned();
+        let shown = text(AUTHORIZATION.as_str())?.map(bearer).or(offered.key);
+        let (own, scope) = match shown {
+            Some(shown) => {
+                let key = daemon.keys.check(&daemon.store, shown.trim())?;
                 let key = key.ok_or_else(Problem::unauthorized)?;
                 let counted = daemon.keys.count(&key.id, Instant::now());
                 counted.map_err(Problem::rate_limited)?;
@@ -183,7 +186,7 @@ impl FromRequestParts<Arc<Daemon>> for Caller {
                 _ => return Err(Problem::unauthorized()),
             },
         };
-        let tenant = match text(TENANT)? {
+        let tenant = match text(TENANT)?.or(offered.tenant.as_deref()) {
             None => own,
             Some(name) if name == own => own,
             Some(name) if scope == Scope::Admin && daemon.store.tenant(name)?.is_some() => {

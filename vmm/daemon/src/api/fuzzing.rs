@@ -3,22 +3,23 @@
 //! Not an API: no documentation, no stability. It is built always, so that clippy and the compiler
 //! check it with the code that it calls.
 
+use super::browser::Offered;
 use super::extract::{Json, Query};
 use super::pages::{self, one_more};
 use super::spec::check_spec;
-use super::{attach, files, logs, machines, programs, runs, tenants, volumes};
+use super::{attach, files, logs, machines, programs, runs, system, tenants, volumes};
 use crate::problem::Problem;
 use crate::store::{Quota, Spec};
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{self, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
 
 /// Kinds of requests of [`read_request`].
-pub const REQUESTS: u8 = 16;
+pub const REQUESTS: u8 = 18;
 
 /// Reads a body or a query string of the request `kind`. Result: the spec in it, if it has one, or
 /// the status of a refused request; `None` if the server refuses the request earlier.
@@ -41,6 +42,8 @@ pub fn read_request(kind: u8, text: &[u8]) -> Option<Result<Option<Spec>, Status
         13 => body::<Spec>(text)?.and_then(checked),
         14 => query::<files::Source>(text)?.and_then(|source| source.check().map(|()| None)),
         15 => query::<files::Destination>(text)?.and_then(|to| to.check().map(|()| None)),
+        16 => query::<system::Since>(text)?.map(|_| None),
+        17 => upgrade(text)?.map(|_| None),
         _ => return None,
     };
     Some(read.map_err(|problem| problem.into_response().status()))
@@ -48,6 +51,17 @@ pub fn read_request(kind: u8, text: &[u8]) -> Option<Result<Option<Spec>, Status
 
 fn checked(spec: Spec) -> Result<Option<Spec>, Problem> {
     check_spec(&spec).map(|()| Some(spec))
+}
+
+/// Reads the headers of a request for a WebSocket: a line each for subprotocols, origin and host.
+fn upgrade(text: &[u8]) -> Option<Result<Offered, Problem>> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    let names = [header::SEC_WEBSOCKET_PROTOCOL, header::ORIGIN, header::HOST];
+    for (name, line) in names.into_iter().zip(text.split(|&byte| byte == b'\n')) {
+        headers.insert(name, HeaderValue::from_bytes(line).ok()?);
+    }
+    Some(Offered::read(&headers))
 }
 
 fn body<T: DeserializeOwned>(text: &[u8]) -> Option<Result<T, Problem>> {

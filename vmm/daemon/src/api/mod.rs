@@ -2,6 +2,7 @@
 
 mod attach;
 mod attached_runs;
+mod browser;
 mod exec;
 mod extract;
 mod files;

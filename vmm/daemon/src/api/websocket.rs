@@ -1,7 +1,10 @@
-//! WebSocket connections with the streams of a program: outputs, refusals and the end.
+//! WebSocket connections with the streams of a program: their begin, outputs, refusals and the end.
 
+use super::browser::PROTOCOL;
 use crate::exec::Output;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
+use crate::problem::Problem;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use bytes::Bytes;
 use futures_util::stream::SplitSink;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
@@ -22,6 +25,19 @@ const MAX_REASON: usize = 123;
 const TIME: Duration = Duration::from_secs(5);
 /// Most bytes that a client may still send.
 const MOST: usize = 64 << 20;
+
+/// Checks that a request is one for a WebSocket, whose messages have at most `longest` bytes.
+///
+/// # Errors
+/// It is another request.
+pub fn accept(
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    longest: usize,
+) -> Result<WebSocketUpgrade, Problem> {
+    let upgrade = upgrade.map_err(|error| Problem::upgrade_required(error.body_text()))?;
+    // Browsers give up a connection if the server selects none of the subprotocols that they offer.
+    Ok(upgrade.protocols([PROTOCOL]).max_message_size(longest))
+}
 
 /// Sends an output until its end. Each message begins with `tag`.
 ///

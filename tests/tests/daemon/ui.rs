@@ -1,0 +1,152 @@
+//! WebSockets of pages: their keys, and whose pages they are.
+
+use super::connections::address;
+use super::exec::push;
+use super::{await_state, check, key};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hartline_tests::Result;
+use hartline_tests::daemon::{Answer, Daemon};
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// A daemon for browsers, which use TCP.
+pub(super) const CONFIGURATION: &str = "pool = 2\nlisten = '127.0.0.1:0'";
+/// Begin of the subprotocol with a key.
+const KEY: &str = "base64url.bearer.authorization.hartline.";
+/// The head of the answer to a request for a WebSocket without the header `Authorization`.
+fn handshake(address: &str, path: &str, headers: &[(&str, &str)]) -> Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    let mut head = format!(
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    );
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    stream.write_all(format!("{head}\r\n").as_bytes())?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let mut answer = Vec::new();
+    let mut byte = [0];
+    while !answer.ends_with(b"\r\n\r\n") && stream.read(&mut byte)? > 0 {
+        answer.push(byte[0]);
+    }
+    Ok(String::from_utf8_lossy(&answer).to_lowercase())
+}
+
+/// A WebSocket may have its key among its subprotocols, and no page of another site may open one.
+pub fn keys() -> Result<()> {
+    let daemon = Daemon::start(CONFIGURATION)?;
+    push(&daemon)?;
+    let body = json!({ "program": "tools", "path": "/bin/sleep", "args": ["100000"], "name": "box",
+        "start": true });
+    daemon
+        .request("POST", "/v1/machines", body.to_string().as_bytes())?
+        .expect(201)?;
+    await_state(&daemon, "/v1/machines/box", "running")?;
+    let address = address(&daemon)?;
+    let (admin, write) = (
+        key(&daemon, "default", "admin")?,
+        key(&daemon, "default", "write")?,
+    );
+    let (read, other) = (
+        key(&daemon, "default", "read")?,
+        key(&daemon, "other", "write")?,
+    );
+    let operator = key(&daemon, "operator", "admin")?;
+    let encoded = |key: &str| format!("{KEY}{}", URL_SAFE_NO_PAD.encode(key));
+    let offer = |key: &str| format!("v1.hartline, {}", encoded(key));
+    let for_tenant = |key: &str| format!("{}, tenant.hartline.default", offer(key));
+    let own = format!("http://{address}");
+    let (attach, exec) = ("/v1/machines/box/attach?logs=true", "/v1/machines/box/exec");
+    let attached_run = "/v1/runs/attached";
+    let broken = format!("v1.hartline, {KEY}%%%");
+    let twice = format!("{}, {}", offer(&write), encoded(&read));
+    for (what, path, protocols, origin, status) in [
+        ("attach", attach, offer(&write), own.as_str(), 101),
+        ("exec", exec, offer(&write), &own, 101),
+        ("a run", attached_run, offer(&write), &own, 101),
+        ("reading", attach, offer(&read), &own, 101),
+        ("no page", attach, offer(&write), "", 101),
+        ("for a tenant", attach, for_tenant(&operator), &own, 101),
+        ("the own tenant", attach, for_tenant(&write), &own, 101),
+        ("another tenant's machine", attach, offer(&other), &own, 404),
+        ("for another tenant", attach, for_tenant(&other), &own, 404),
+        ("without the tenant", attach, offer(&operator), &own, 404),
+        ("too few rights", exec, offer(&read), &own, 403),
+        ("no key", attach, "v1.hartline".to_owned(), &own, 401),
+        ("a wrong key", attach, offer("hl_0_0"), &own, 401),
+        ("no base64", attach, broken, &own, 401),
+        ("two keys", attach, twice, &own, 400),
+        (
+            "another site",
+            attach,
+            offer(&write),
+            "http://evil.example",
+            403,
+        ),
+        (
+            "another site: exec",
+            exec,
+            offer(&admin),
+            "http://evil.example",
+            403,
+        ),
+        (
+            "another site: a run",
+            attached_run,
+            offer(&write),
+            "https://evil.example",
+            403,
+        ),
+        (
+            "another port",
+            attach,
+            offer(&write),
+            "http://127.0.0.1:1",
+            403,
+        ),
+        ("a page of a file", attach, offer(&write), "null", 403),
+    ] {
+        let mut headers = vec![("Sec-WebSocket-Protocol", protocols.as_str())];
+        if !origin.is_empty() {
+            headers.push(("Origin", origin));
+        }
+        let head = handshake(&address, path, &headers)?;
+        check(
+            what,
+            head.starts_with(&format!("http/1.1 {status} ")),
+            &head,
+        )?;
+        let selected = head.contains("\r\nsec-websocket-protocol: v1.hartline\r\n");
+        check(what, selected == (status == 101), &head)?;
+        check("the key is not repeated", !head.contains(KEY), &head)?;
+    }
+    // Programs need no subprotocol.
+    let bearer = format!("Bearer {write}");
+    let head = handshake(&address, attach, &[("Authorization", &bearer)])?;
+    let right = head.starts_with("http/1.1 101 ") && !head.contains("sec-websocket-protocol");
+    check("a program", right, &head)?;
+    // The header of a page that is no WebSocket gives no rights.
+    let mut stream = TcpStream::connect(&address)?;
+    let plain = format!(
+        "GET /v1/machines HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Sec-WebSocket-Protocol: {}\r\n\r\n",
+        offer(&write)
+    );
+    stream.write_all(plain.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    check(
+        "no WebSocket",
+        Answer::parse(&answer)?.status == 401,
+        &address,
+    )?;
+    let log = daemon.log();
+    let is_there = [&admin, &write, &read, &other, &operator]
+        .into_iter()
+        .any(|key| log.contains(key) || log.contains(&URL_SAFE_NO_PAD.encode(key)));
+    check("keys in the log", !is_there, &log)
+}
