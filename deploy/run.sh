@@ -91,6 +91,8 @@ The daemon goes on. To talk to it:
     curl -H "Authorization: Bearer \$HARTLINE_KEY" \$HARTLINE_HOST/v1/machines
     curl \$HARTLINE_HOST/openapi.json
 
+In a browser, with the key: $HARTLINE_HOST/ui/
+
 As root without a key, tenants and keys too:
 
     HARTLINE_HOST=unix://$socket

@@ -55,6 +55,7 @@ inside systemd-tmpfiles --create hartline.conf
 there /usr/bin/hartline /usr/sbin/hartlined $config $enabled /var/lib/hartline /run/hartline \
     /usr/lib/systemd/system/hartlined-spawner.service /usr/lib/systemd/system/hartlined-spawner.socket \
     /usr/share/bash-completion/completions/hartline /usr/share/doc/hartline/copyright \
+    /usr/share/doc/hartline/copyright.xterm.js \
     /usr/share/man/man1/hartline-run.1.gz /usr/share/man/man5/hartlined.toml.5.gz \
     /usr/share/man/man8/hartlined.8.gz
 [ "$(stat -c %a "$chroot/var/lib/hartline")" = 700 ] || fail "others may look at the data"

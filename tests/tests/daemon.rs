@@ -137,6 +137,7 @@ const TESTS: &[(&str, Test)] = &[
     ("short ids", lists::short_ids),
     ("metrics", monitoring::figures),
     ("history", history::figures),
+    ("page: its files", ui::files),
     ("page: keys of WebSockets", ui::keys),
     ("metrics in rules and dashboard", monitoring::rules),
     ("names of machines", names::of_machines),

@@ -33,6 +33,12 @@ pub(super) fn start() -> Result<Daemon> {
 
 /// Uploads a root file system with busybox, named `tools`.
 pub(super) fn push(daemon: &Daemon) -> Result<()> {
+    daemon.push("name=tools", &tools()?)?;
+    Ok(())
+}
+
+/// A root file system with busybox, as a tar file.
+pub(super) fn tools() -> Result<Vec<u8>> {
     let busybox = fs::read(paths::busybox())?;
     let links: Vec<String> = APPLETS.iter().map(|name| format!("bin/{name}")).collect();
     let mut members = vec![("bin/busybox", b'0', "", &busybox[..])];
@@ -43,8 +49,7 @@ pub(super) fn push(daemon: &Daemon) -> Result<()> {
     );
     members.push(("bin/text", b'0', "", b"not a program"));
     members.push(("tmp", b'5', "", b""));
-    daemon.push("name=tools", &tar(&members))?;
-    Ok(())
+    Ok(tar(&members))
 }
 
 /// Starts a machine that sleeps. Result: its path in the API.

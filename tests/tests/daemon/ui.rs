@@ -1,4 +1,4 @@
-//! WebSockets of pages: their keys, and whose pages they are.
+//! The page at `/ui/`: its files, and the keys of its WebSockets.
 
 use super::connections::address;
 use super::exec::push;
@@ -6,7 +6,7 @@ use super::{await_state, check, key};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hartline_tests::Result;
-use hartline_tests::daemon::{Answer, Daemon};
+use hartline_tests::daemon::{Answer, Daemon, until};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,6 +16,108 @@ use std::time::Duration;
 pub(super) const CONFIGURATION: &str = "pool = 2\nlisten = '127.0.0.1:0'";
 /// Begin of the subprotocol with a key.
 const KEY: &str = "base64url.bearer.authorization.hartline.";
+/// A header of an answer.
+fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+    answer.head.lines().find_map(|line| {
+        let (found, value) = line.split_once(": ")?;
+        found.eq_ignore_ascii_case(name).then_some(value)
+    })
+}
+
+/// The files are served without a key, with headers that confine the page.
+pub fn files() -> Result<()> {
+    let mut daemon = Daemon::start(CONFIGURATION)?;
+    let address = address(&daemon)?;
+    // Over TCP nobody has rights without a key.
+    let ask = |path: &str, more: &str| -> Result<Answer> {
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{more}\r\n");
+        let mut stream = TcpStream::connect(&address)?;
+        stream.write_all(head.as_bytes())?;
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes)?;
+        Answer::parse(&bytes)
+    };
+    check(
+        "no data without a key",
+        ask("/v1/machines", "")?.status == 401,
+        &address,
+    )?;
+    let redirect = ask("/ui", "")?;
+    let right = redirect.status == 308 && header(&redirect, "location") == Some("ui/");
+    check("/ui", right, &redirect.head)?;
+    for (path, kind) in [
+        ("/ui/", "text/html; charset=utf-8"),
+        ("/ui/index.html", "text/html; charset=utf-8"),
+        ("/ui/main.js", "text/javascript; charset=utf-8"),
+        ("/ui/style.css", "text/css; charset=utf-8"),
+        ("/ui/icon.svg", "image/svg+xml"),
+        ("/ui/xterm/xterm.js", "text/javascript; charset=utf-8"),
+        ("/ui/xterm/copyright.txt", "text/plain; charset=utf-8"),
+    ] {
+        let answer = ask(path, "")?.expect(200)?;
+        for (name, value) in [
+            ("content-type", kind),
+            ("x-content-type-options", "nosniff"),
+            ("referrer-policy", "no-referrer"),
+            ("cache-control", "no-cache"),
+        ] {
+            check(
+                &format!("{path}: {name}"),
+                header(&answer, name) == Some(value),
+                &answer.head,
+            )?;
+        }
+        let policy = header(&answer, "content-security-policy").unwrap_or_default();
+        let is_strict = policy
+            .starts_with("default-src 'none'; script-src 'self'; style-src 'self';")
+            && policy.contains("frame-ancestors 'none'")
+            && !policy.contains("unsafe");
+        check(path, is_strict, &policy)?;
+        let tag = header(&answer, "etag").unwrap_or_default();
+        let again = ask(path, &format!("If-None-Match: {tag}\r\n"))?;
+        let is_empty = again.status == 304 && again.body.is_empty();
+        check(&format!("{path}: its copy"), is_empty, &again.head)?;
+        let other = ask(path, "If-None-Match: \"0\"\r\n")?;
+        check(
+            &format!("{path}: another copy"),
+            other.status == 200,
+            &other.head,
+        )?;
+    }
+    let licence = ask("/ui/xterm/copyright.txt", "")?.body;
+    let text = String::from_utf8_lossy(&licence);
+    check(
+        "licence",
+        text.contains("Permission is hereby granted"),
+        &text,
+    )?;
+    for path in [
+        "/ui/nothing.js",
+        "/ui/../v1/machines",
+        "/ui/%2e%2e/main.js",
+        "/ui//main.js",
+    ] {
+        let answer = ask(path, "")?;
+        check(path, answer.status == 404, &answer)?;
+    }
+    let post = daemon.request("POST", "/ui/", b"")?;
+    check("another method", post.status == 405, &post)?;
+    // Switched off while the daemon runs, and from the start.
+    daemon.configure(&format!("{CONFIGURATION}\nui = false"))?;
+    daemon.hang_up();
+    let is_off = |daemon: &Daemon| {
+        let status = |path| daemon.request("GET", path, b"").map(|answer| answer.status);
+        ["/ui", "/ui/", "/ui/main.js"]
+            .iter()
+            .all(|path| status(path).is_ok_and(|s| s == 404))
+    };
+    until(|| is_off(&daemon))?;
+    daemon.kill()?;
+    daemon.restart()?;
+    check("off", is_off(&daemon), &daemon.log())
+}
+
 /// The head of the answer to a request for a WebSocket without the header `Authorization`.
 fn handshake(address: &str, path: &str, headers: &[(&str, &str)]) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;

@@ -74,6 +74,8 @@ pub struct Config {
     pub max_connections_per_tenant: usize,
     /// Whether `/readyz` and `/metrics` need no key.
     pub public_health: bool,
+    /// Whether there is a page at `/ui/`.
+    pub ui: bool,
     /// Whether to refuse to start if cgroup limits cannot be enforced.
     pub require_limits: bool,
     /// Whether processes of different tenants are kept off the same core.
@@ -152,6 +154,7 @@ impl Default for Config {
             max_connections_per_peer: 256,
             max_connections_per_tenant: 1024,
             public_health: false,
+            ui: true,
             require_limits: false,
             core_scheduling: CoreSchedulingMode::Auto,
             disk_bandwidth: None,

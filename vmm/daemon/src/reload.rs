@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// The settings that take effect without a restart. `tls_certificate` and `tls_key` do too, unless
 /// TLS is switched on or off.
-const CHANGEABLE: [&str; 29] = [
+const CHANGEABLE: [&str; 30] = [
     "tls_certificate",
     "tls_key",
     "cpu_overcommit",
@@ -30,6 +30,7 @@ const CHANGEABLE: [&str; 29] = [
     "max_connections_per_peer",
     "max_connections_per_tenant",
     "public_health",
+    "ui",
     "network_bandwidth",
     "network_packets",
     "publish_ports",

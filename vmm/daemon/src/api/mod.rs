@@ -24,6 +24,7 @@ mod stopped;
 mod stream;
 mod system;
 mod tenants;
+mod ui;
 mod volumes;
 mod websocket;
 
@@ -72,6 +73,7 @@ pub fn router(daemon: Arc<Daemon>) -> Router {
     };
     router
         .route("/openapi.json", axum::routing::get(describe))
+        .merge(ui::routes())
         .fallback(async || Problem::not_found("path"))
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .layer(DefaultBodyLimit::max(MAX_JSON))
