@@ -4,6 +4,7 @@
 //! The tests need the packages that `make test-setup` installs. Tests that run a VM are listed as
 //! skipped on a machine without `/dev/kvm`; with `HARTLINE_REQUIRE_KVM=1` they fail instead.
 
+pub mod browser;
 pub mod compare;
 pub mod compile;
 pub mod daemon;

@@ -42,6 +42,13 @@ pub fn busybox() -> PathBuf {
     debian_riscv64().join("usr/bin/busybox")
 }
 
+/// Debian's Chromium in a root file system of its own, if it was fetched.
+pub fn browser() -> Option<PathBuf> {
+    let root = repository().join(".debian/browser");
+    let program = root.join("usr/lib/chromium/chromium-headless-shell");
+    program.exists().then_some(root)
+}
+
 /// Debian's Prometheus, unpacked, if it was fetched.
 pub fn monitoring() -> Option<PathBuf> {
     let programs = repository().join(".debian/monitoring/usr/bin");

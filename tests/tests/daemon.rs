@@ -1,6 +1,8 @@
 //! hartlined: requests, tenants, machines that outlive the daemon, and failures. The daemon must be
 //! started by root, so other users list these tests as ignored.
 
+#[path = "daemon/browser.rs"]
+mod browser;
 #[path = "daemon/commands.rs"]
 mod commands;
 #[path = "daemon/connections.rs"]
@@ -259,6 +261,11 @@ fn main() -> ExitCode {
             Some(programs) => suite.add_root_kvm(name, move || test(&programs)),
             None => suite.add_unless(name, "skipped: Prometheus was not fetched", || Ok(())),
         }
+    }
+    let name = "page in a browser";
+    match paths::browser() {
+        Some(root) => suite.add_root_kvm(name, move || browser::page(&root)),
+        None => suite.add_unless(name, "skipped: Chromium was not fetched", || Ok(())),
     }
     suite.add(
         "Python client: types and style",
