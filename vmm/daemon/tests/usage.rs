@@ -34,13 +34,14 @@ fn mistakes_have_their_own_exit_code() {
 
 #[test]
 fn what_only_the_daemon_starts_is_refused() {
-    for role in ["jailed", "service"] {
+    let by_a_manager = "; or service SOCKET, by a service manager";
+    for (role, or) in [("jailed", ""), ("service", by_a_manager)] {
         let output = hartlined(&[role]);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(125));
         let usage = format!("hartlined: usage: {role} ");
         assert!(
-            message.starts_with(&usage) && message.ends_with(", by hartlined only\n"),
+            message.starts_with(&usage) && message.ends_with(&format!(", by hartlined only{or}\n")),
             "{message}"
         );
     }
