@@ -53,7 +53,7 @@ pub fn volumes() -> Result<()> {
     ends(&run(&["put", "/x/file", "four"], true), 30, "")?;
     ends(&run(&["fill", "/x/large"], false), 28, "")?;
 
-    // One writer at a time, whoever it is, and no deletion meanwhile.
+    // A volume has one writer at a time, a machine or a run, and is not deleted meanwhile.
     let refused = |path: &str, body: &Value| -> Result<bool> {
         let answer = post(&daemon, path, body)?;
         Ok(answer.text("code") == "volume-in-use")
