@@ -12,7 +12,7 @@ cd "$(dirname "$0")"
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(recovery translation baseline decoder image tree kept erofs archive nat
+[ ${#targets[@]} -gt 0 ] || targets=(recovery translation baseline decoder image tree kept erofs archive copy nat
     wire virtqueue racing tap mailbox volume protocol spawner snapshot)
 
 # The flags of cargo-fuzz, except those that need a nightly compiler. They are added to

@@ -4,6 +4,8 @@
 
 #![no_main]
 
+mod tarfile;
+
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use hartline_daemon::jailed::pack::pack;
@@ -15,6 +17,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tarfile::repair;
 
 /// Bits of the first byte of an input: repair the checksums of headers; compress the file; compress
 /// it in two parts; use the small limit.
@@ -30,7 +33,6 @@ const LONGEST: u64 = 16 << 20;
 /// The most memory that packing may take for an input of up to 64 KiB, bytes: a path of 4 KiB makes
 /// 2,000 directories.
 const MEMORY: usize = 64 << 20;
-const BLOCK: usize = 512;
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
@@ -91,26 +93,6 @@ fuzz_target!(|input: &[u8]| {
         Err(message) => assert!(!message.is_empty()),
     }
 });
-
-/// Repairs the checksums of headers, so that the members of an archive are reached.
-fn repair(archive: &mut [u8]) {
-    let mut at = 0;
-    while let Some(block) = archive.get_mut(at..).and_then(|rest| rest.get_mut(..BLOCK)) {
-        let mut header = tar::Header::new_old();
-        header.as_mut_bytes().copy_from_slice(block);
-        if block.iter().any(|&byte| byte != 0) {
-            header.set_cksum();
-            block.copy_from_slice(header.as_bytes());
-        }
-        let size = header.entry_size().unwrap_or(0);
-        let length = usize::try_from(size).unwrap_or(usize::MAX);
-        let length = length.checked_next_multiple_of(BLOCK);
-        let Some(next) = length.and_then(|length| (at + BLOCK).checked_add(length)) else {
-            return;
-        };
-        at = next;
-    }
-}
 
 /// Returns a gzip file with these contents, in one part or two.
 fn compress(contents: &[u8], in_parts: bool) -> io::Result<Vec<u8>> {

@@ -9,7 +9,8 @@
 //! ([`Task::start`](crate::kernel::task::Task)): until then it uses the address space of the first
 //! process, as after `vfork`.
 
-mod copy;
+#[doc(hidden)]
+pub mod copy;
 mod start;
 mod streams;
 

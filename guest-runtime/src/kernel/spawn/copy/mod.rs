@@ -5,6 +5,9 @@
 //! steps between which the program runs: a step ends when the host has no more bytes or takes no
 //! more, and after a slice of bytes. Then the host announces when the stream is ready.
 
+// Fuzz targets are other crates: they reach the unpacking by this module only.
+#[doc(hidden)]
+pub mod fuzzing;
 mod read;
 mod tar;
 mod write;

@@ -139,7 +139,7 @@ impl Writer {
     }
 
     /// Handles the end of the input.
-    fn end(&mut self, vfs: &mut Vfs, process: &Process) -> Result<(), Errno> {
+    pub(super) fn end(&mut self, vfs: &mut Vfs, process: &Process) -> Result<(), Errno> {
         let is_whole = match self.state {
             State::End => true,
             // Some programs leave the blocks of zeros at the end out.
@@ -162,7 +162,12 @@ impl Writer {
     }
 
     /// Takes all of these bytes.
-    fn take(&mut self, mut bytes: &[u8], vfs: &mut Vfs, process: &Process) -> Result<(), Errno> {
+    pub(super) fn take(
+        &mut self,
+        mut bytes: &[u8],
+        vfs: &mut Vfs,
+        process: &Process,
+    ) -> Result<(), Errno> {
         while !bytes.is_empty() {
             let rest = match &mut self.state {
                 State::End => return Ok(()),
