@@ -308,15 +308,26 @@ impl Daemon {
     /// # Errors
     /// The daemon refuses the program.
     pub fn push(&self, query: &str, bytes: &[u8]) -> Result<Value> {
+        self.push_until(query, bytes, &["packing", "translating"])
+    }
+
+    /// Uploads a program and waits until it can be run, translated or not. Tests that run little of a
+    /// large program end earlier than its translation.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_packed(&self, query: &str, bytes: &[u8]) -> Result<Value> {
+        self.push_until(query, bytes, &["packing"])
+    }
+
+    fn push_until(&self, query: &str, bytes: &[u8], busy: &[&str]) -> Result<Value> {
         let path = format!("/v1/programs?{query}");
         let mut program = self.request_with("POST", &path, &[], bytes)?;
         if program.status != 200 {
             program = program.expect(201)?;
         }
         let path = format!("/v1/programs/{}", program.text("id"));
-        let busy = |program: &Value| {
-            ["packing", "translating"].contains(&program["state"].as_str().unwrap_or_default())
-        };
+        let busy = |program: &Value| busy.contains(&program["state"].as_str().unwrap_or_default());
         let mut program = program.json();
         let start = Instant::now();
         while busy(&program) {

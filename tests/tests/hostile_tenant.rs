@@ -7,6 +7,8 @@
 
 #[path = "hostile_tenant/connections.rs"]
 mod connections;
+#[path = "hostile_tenant/copies.rs"]
+mod copies;
 #[path = "hostile_tenant/frames.rs"]
 mod frames;
 #[path = "hostile_tenant/ledger.rs"]
@@ -48,6 +50,7 @@ type Test = fn() -> Result<()>;
 const TESTS: &[&[(&str, Test)]] = &[
     neighbour::TESTS,
     connections::TESTS,
+    copies::TESTS,
     ledger::TESTS,
     links::TESTS,
     logs::TESTS,

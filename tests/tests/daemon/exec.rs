@@ -33,7 +33,7 @@ pub(super) fn start() -> Result<Daemon> {
 
 /// Uploads a root file system with busybox, named `tools`.
 pub(super) fn push(daemon: &Daemon) -> Result<()> {
-    daemon.push("name=tools", &tools()?)?;
+    daemon.push_packed("name=tools", &tools()?)?;
     Ok(())
 }
 

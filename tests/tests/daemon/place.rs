@@ -25,7 +25,7 @@ pub fn of_programs() -> Result<()> {
         ("tmp", b'5', "", b""),
         ("root", b'5', "", b""),
     ]);
-    daemon.push("name=tools", &archive)?;
+    daemon.push_packed("name=tools", &archive)?;
     let script = json!(["sh", "-c", SCRIPT]);
     let request = || json!({ "program": "tools", "path": "/bin/busybox", "args": script });
     let rows: [Row; 4] = [
@@ -103,7 +103,7 @@ pub fn in_volumes() -> Result<()> {
     let daemon = Daemon::start("pool = 1")?;
     let busybox = fs::read(paths::busybox())?;
     let archive = tar(&[("bin/busybox", b'0', "", &busybox)]);
-    daemon.push("name=tools", &archive)?;
+    daemon.push_packed("name=tools", &archive)?;
     let volume = json!({ "name": "data", "size": 4 << 20 }).to_string();
     daemon
         .request("POST", "/v1/volumes", volume.as_bytes())?

@@ -25,7 +25,7 @@ fn put(daemon: &Daemon, name: &str, contents: &[u8]) -> Result<Answer> {
 fn start() -> Result<Daemon> {
     let daemon = Daemon::start("pool = 1")?;
     let busybox = fs::read(paths::busybox())?;
-    daemon.push("name=tools", &tar(&[("bin/busybox", b'0', "", &busybox)]))?;
+    daemon.push_packed("name=tools", &tar(&[("bin/busybox", b'0', "", &busybox)]))?;
     Ok(daemon)
 }
 
@@ -229,6 +229,55 @@ pub fn refused() -> Result<()> {
         &json!([{ "secret": "token" }]),
     );
     prints(&daemon, &test, "new")
+}
+
+/// A root file system in which the directory of the files is none, or is a link.
+pub fn of_other_roots() -> Result<()> {
+    let daemon = start()?;
+    put(&daemon, "token", VALUE.as_bytes())?.expect(201)?;
+    let busybox = fs::read(paths::busybox())?;
+    let program = ("bin/busybox", b'0', "", &busybox[..]);
+    let cat = |program: &str| {
+        let secrets = json!([{ "secret": "token" }]);
+        let mut request = script("/bin/busybox cat /run/secrets/token", &secrets);
+        request["program"] = program.into();
+        post(&daemon, "/v1/runs", &request)
+    };
+    for (name, member) in [
+        ("file", ("run", b'0', "", &b"x"[..])),
+        ("file-below", ("run/secrets", b'0', "", b"x")),
+        ("link", ("run", b'2', "/etc", b"")),
+        ("link-below", ("run/secrets", b'2', "..", b"")),
+        (
+            "taken",
+            ("run/secrets/token", b'0', "", b"of the root file system"),
+        ),
+    ] {
+        daemon.push_packed(&format!("name={name}"), &tar(&[program, member]))?;
+        let outcome = cat(name)?.expect(200)?.json();
+        let told = outcome["message"].as_str().unwrap_or_default();
+        let is_right = outcome["exit_code"] == 125 && told.contains("secret");
+        check(name, is_right && outcome["stdout"]["text"] == "", &outcome)?;
+    }
+    // A tenant takes its secrets with it.
+    let other = [
+        ("Hartline-Tenant", "other"),
+        ("Content-Type", "application/octet-stream"),
+    ];
+    for _ in 0..2 {
+        daemon
+            .request("PUT", "/v1/tenants/other", b"{}")?
+            .expect(200)?;
+        let list = daemon.request_with("GET", "/v1/secrets", &other[..1], b"")?;
+        check("none", list.body == b"[]", &list)?;
+        daemon
+            .request_with("PUT", "/v1/secrets/token", &other, b"value")?
+            .expect(201)?;
+        daemon
+            .request("DELETE", "/v1/tenants/other", b"")?
+            .expect(204)?;
+    }
+    Ok(())
 }
 
 pub fn of_the_command_line() -> Result<()> {
