@@ -77,6 +77,8 @@ mod ui;
 mod violations;
 #[path = "daemon/volumes.rs"]
 mod volumes;
+#[path = "daemon/webhooks.rs"]
+mod webhooks;
 
 use hartline_tests::daemon::{Daemon, until};
 use hartline_tests::suite::Suite;
@@ -183,7 +185,15 @@ const TESTS: &[(&str, Test)] = &[
     ),
     ("secrets", secrets::are_given),
     ("secrets that are refused", secrets::refused),
+    (
+        "secrets of other root file systems",
+        secrets::of_other_roots,
+    ),
     ("secrets: command line", secrets::of_the_command_line),
+    ("webhooks", webhooks::tell_ends),
+    ("webhooks that wait", webhooks::wait_for_receivers),
+    ("webhooks that are refused", webhooks::refused),
+    ("webhooks over TLS", webhooks::over_tls),
     ("networks", networks::networks),
     ("networks with IPv6", networks::ipv6),
     ("networks with exceptions", networks::exceptions),

@@ -162,7 +162,7 @@ pub fn address(daemon: &Daemon) -> Result<String> {
 }
 
 /// Writes a certificate for a name, and its key, as files in a folder.
-fn certificate(folder: &Path, name: &str) -> Result<()> {
+pub(super) fn certificate(folder: &Path, name: &str) -> Result<()> {
     let made = rcgen::generate_simple_self_signed([name.to_owned()])?;
     fs::write(folder.join("certificate.pem"), made.cert.pem())?;
     fs::write(folder.join("key.pem"), made.signing_key.serialize_pem())?;

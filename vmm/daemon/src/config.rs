@@ -113,6 +113,10 @@ pub struct Config {
     pub publish_per_tenant: u32,
     /// Simultaneous connections to published ports; a quarter of them for one tenant.
     pub publish_connections: u32,
+    /// Whether the daemon sends webhooks.
+    pub webhooks: bool,
+    /// Networks that webhooks reach although they are not public, and without TLS.
+    pub webhook_networks: Vec<IpNet>,
     /// Processor time that a tenant's translations may use in an hour, seconds, summed over all
     /// processors; 0: no limit.
     pub translation_budget_s: u64,
@@ -172,6 +176,8 @@ impl Default for Config {
             publish_addresses: vec![Ipv4Addr::LOCALHOST.into()],
             publish_per_tenant: 64,
             publish_connections: 4096,
+            webhooks: false,
+            webhook_networks: Vec::new(),
             translation_budget_s: 3600,
             share_files: false,
             baseline: false,

@@ -13,7 +13,7 @@
 //! processors    dedicated CPUs of machines        reload     changes of the configuration
 //! spawner       the connection to the spawner     jailed     the work of jailed processes
 //! ports         published ports of machines        metrics    figures for Prometheus
-//! history       figures of the last hour
+//! history       figures of the last hour       webhooks  messages about ends of machines
 //! ```
 //! This is the service, a process without privileges. The [spawner](hartline_jail::spawner) does
 //! the privileged work. Jailed processes map guest memory and read uploads; the service does not.
@@ -64,6 +64,7 @@ mod tls;
 pub mod usage;
 pub mod violations;
 pub mod volumes;
+pub mod webhooks;
 
 use auth::{AuthError, Keys};
 use collect::Collector;
@@ -309,6 +310,8 @@ impl Daemon {
         tokio::spawn(collect::write_ends(Arc::clone(&store)));
         let sampler = Sampler::new(&store, &ledger, (&machines, &networks), &metrics);
         tokio::spawn(sampler.run());
+        let sender = webhooks::Sender::new(&store, &secrets, current.clone(), &metrics);
+        tokio::spawn(sender.run());
         tokio::spawn(Collector::new(current.clone(), &store, &library, parts).run());
         Ok(Arc::new(Self {
             current,

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// The settings that take effect without a restart. `tls_certificate` and `tls_key` do too, unless
 /// TLS is switched on or off.
-const CHANGEABLE: [&str; 30] = [
+const CHANGEABLE: [&str; 32] = [
     "tls_certificate",
     "tls_key",
     "cpu_overcommit",
@@ -37,6 +37,8 @@ const CHANGEABLE: [&str; 30] = [
     "publish_addresses",
     "publish_per_tenant",
     "publish_connections",
+    "webhooks",
+    "webhook_networks",
 ];
 
 /// The reason why a configuration does not take effect.

@@ -104,6 +104,21 @@ impl Secrets {
         Some(contents)
     }
 
+    /// The contents of a tenant's secret.
+    ///
+    /// # Errors
+    /// [`SecretError`].
+    pub fn read(
+        &self,
+        store: &Store,
+        (tenant, name): (&str, &str),
+    ) -> Result<Vec<u8>, SecretError> {
+        let sealed = store.sealed_secret(tenant, name)?;
+        let sealed = sealed.ok_or_else(|| SecretError::Missing(name.to_owned()))?;
+        let contents = self.open_sealed((tenant, name), &sealed);
+        contents.ok_or_else(|| SecretError::Undecipherable(name.to_owned()))
+    }
+
     /// The secrets that a machine or run of a tenant uses.
     ///
     /// # Errors
@@ -118,10 +133,7 @@ impl Secrets {
         let mut total = 0;
         for used in uses {
             let name = &used.secret;
-            let sealed = store.sealed_secret(tenant, name)?;
-            let sealed = sealed.ok_or_else(|| SecretError::Missing(name.clone()))?;
-            let contents = self.open_sealed((tenant, name), &sealed);
-            let contents = contents.ok_or_else(|| SecretError::Undecipherable(name.clone()))?;
+            let contents = self.read(store, (tenant, name))?;
             total += contents.len();
             if total > MAX_TOTAL {
                 return Err(SecretError::TooLong);

@@ -76,6 +76,8 @@ class Daemon:
             f"tls_key = '{key}'",
             f"first_uid = {FIRST_UID + next(NUMBERS) % 4 * UIDS}",
             f"uids = {UIDS}",
+            "webhooks = true",
+            "webhook_networks = ['127.0.0.0/8']",
             *settings,
         ]
         file = self.folder / "hartlined.toml"

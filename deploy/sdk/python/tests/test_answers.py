@@ -162,6 +162,7 @@ def test_both_clients_have_the_same_documented_operations() -> None:
         "machines": (client.Machines, aio.AsyncMachines),
         "snapshots": (client.Snapshots, aio.AsyncSnapshots),
         "volumes": (client.Volumes, aio.AsyncVolumes),
+        "deliveries": (client.Deliveries, aio.AsyncDeliveries),
         "secrets": (client.Secrets, aio.AsyncSecrets),
         "events": (client.Events, aio.AsyncEvents),
         "tenants": (client.Tenants, aio.AsyncTenants),

@@ -22,13 +22,15 @@ PRESENT = {
     "get_machine_stats", "get_metrics", "get_program", "get_readiness", "get_run", "get_run_logs",
     "get_snapshot", "get_tenant", "get_tenant_usage", "get_version", "get_volume", "kill_machine",
     "limit_machine_network", "list_keys", "list_machines", "list_programs", "list_runs",
-    "list_secrets", "list_snapshots", "list_tenants", "list_volumes", "pause_machine", "put_secret",
+    "list_deliveries", "list_secrets", "list_snapshots", "list_tenants", "list_volumes",
+    "pause_machine", "put_secret",
     "resume_machine", "set_tenant", "start_machine", "stop_machine", "upload_program",
     "wait_for_machine", "watch_events",
 }  # fmt: skip
 """Operations of the API that the clients have."""
 SCHEMAS: Mapping[str, Any] = {
     "ApiKey": models.ApiKey,
+    "Delivery": models.Delivery,
     "Event": models.MachineEvent,
     "ExecEnd": models.ExecEnd,
     "ExecResult": models.ExecResult,
@@ -57,6 +59,7 @@ SCHEMAS: Mapping[str, Any] = {
     "Use": models.Use,
     "Version": models.Version,
     "Volume": models.Volume,
+    "Webhook": spec.Webhook,
 }
 COMPLETE = {"NetworkLimits", "Quota"}
 """Schemas of requests too. Only in these can fields be missing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from hartline import (
@@ -13,6 +15,7 @@ from hartline import (
     SecretUse,
     Spec,
     WaitTimeoutError,
+    Webhook,
 )
 
 
@@ -103,6 +106,25 @@ def test_secrets(api: Client, service: str, unique: str) -> None:
         api.secrets.delete(unique)
     with pytest.raises(InvalidRequestError):
         api.secrets.put(unique, b"")
+
+
+def test_webhooks(api: Client, service: str, unique: str) -> None:
+    api.secrets.put(unique, b"key")
+    # Nothing listens there.
+    webhook = Webhook("http://127.0.0.1:1/ended", unique)
+    made = api.machines.create(
+        Spec(service, args=("exit",), webhook=webhook), name=unique, start=True
+    )
+    assert made.spec.webhook == webhook
+    waiting = [found for found in api.deliveries.list() if found.machine == made.id]
+    while not waiting or not waiting[0].attempts:
+        time.sleep(0.02)
+        waiting = [found for found in api.deliveries.list() if found.machine == made.id]
+    assert waiting[0].url == webhook.url
+    assert "Connection refused" in waiting[0].error
+    with pytest.raises(ConflictError) as refused:
+        api.runs.run(Spec(service, webhook=webhook))
+    assert refused.value.code == "no-webhook"
 
 
 def test_volumes(api: Client, service: str, unique: str) -> None:

@@ -8,6 +8,7 @@ use super::attach::{MAX_MESSAGE, TAGS};
 use super::extract::Caller;
 use super::runs::{RunRequest, Started, outputs_of, prepare, start};
 use super::stream::Line;
+use super::webhooks::refuse_unkept;
 use super::websocket::{Client, accept, discard, refuse, send_output};
 use crate::Daemon;
 use crate::connections::Room;
@@ -151,6 +152,7 @@ async fn begin(
     }
     let told = |problem: Problem| problem.told();
     let program = prepare(daemon, caller, &mut request).map_err(told)?;
+    refuse_unkept(&request.spec).map_err(told)?;
     let order = Order::new(&request.spec, &program, &daemon.library, false).await;
     let mut order = order.map_err(|error| error.to_string())?;
     order.stream();

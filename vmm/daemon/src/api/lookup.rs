@@ -188,6 +188,7 @@ pub fn find_snapshot(
     spec.cpu_class = asked.cpu_class;
     spec.restart = asked.restart;
     spec.auto_remove = asked.auto_remove;
+    spec.webhook = asked.webhook;
     Ok(())
 }
 

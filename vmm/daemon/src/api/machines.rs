@@ -10,12 +10,13 @@ use super::pages::{List, Listed, Which};
 use super::secrets::find_uses;
 use super::spec::check_spec;
 use super::volumes::check_mounts;
+use super::webhooks::check_sent;
 use crate::Daemon;
 use crate::execute::path_in_tree;
 use crate::integer;
 use crate::machines::{MachineError, Machines};
 use crate::problem::Problem;
-use crate::store::{Kind, Machine, MachineState, Scope, Spec};
+use crate::store::{Kind, Machine, MachineState, Scope, Spec, Webhook};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -138,6 +139,9 @@ struct MachineOfSnapshot {
     /// Delete the machine ten seconds after its end.
     #[schema(required = false)]
     auto_remove: bool,
+    /// The receiver of the message that the program of the machine has ended.
+    #[schema(required = false)]
+    webhook: Webhook,
 }
 
 /// A machine that starts a program, or continues a snapshot.
@@ -204,7 +208,8 @@ pub async fn create(
         Some(name) => json!([request.start, name]),
     };
     check_mounts(&daemon, &caller, &request.spec)?;
-    find_uses(&daemon, &caller, &request.spec.secrets)?;
+    find_uses(&daemon, &caller, &request.spec)?;
+    check_sent(&daemon, &request.spec)?;
     check_network(&daemon, &request.spec)?;
     path_in_tree(&request.spec, &program)?;
     let make = || -> Result<_, Problem> {

@@ -26,6 +26,7 @@ mod system;
 mod tenants;
 mod ui;
 mod volumes;
+mod webhooks;
 mod websocket;
 
 use super::Daemon;
@@ -101,6 +102,7 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(volumes::get, volumes::delete))
         .routes(routes!(secrets::list))
         .routes(routes!(secrets::put, secrets::delete))
+        .routes(routes!(webhooks::list))
         .routes(routes!(snapshots::list))
         .routes(routes!(snapshots::get, snapshots::delete))
         .routes(routes!(machines::list, machines::create))

@@ -13,6 +13,7 @@ use super::secrets::find_uses;
 use super::spec::check_spec;
 use super::stream;
 use super::volumes::check_mounts;
+use super::webhooks::{check_sent, refuse_unkept};
 use crate::Daemon;
 use crate::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree, why_it_died};
 use crate::jailed::protocol::{Exits, RunResult, Traffic};
@@ -23,7 +24,9 @@ use crate::problem::Problem;
 use crate::process::Jailed;
 use crate::processors::Claim;
 use crate::scheduler::{Permit, need};
-use crate::store::{Kind, Machine, MachineState, NetworkKind, Program, Restart, Scope, Spec};
+use crate::store::{
+    Kind, Machine, MachineState, NetworkKind, Program, Restart, Scope, Spec, Webhook,
+};
 use crate::violations::{reported_by, reported_in};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -88,6 +91,9 @@ struct RunOfSnapshot {
     /// Labels of the run.
     #[schema(required = false)]
     labels: BTreeMap<String, String>,
+    /// The receiver of the message that the run has ended. It must be one that is kept.
+    #[schema(required = false)]
+    webhook: Webhook,
 }
 
 /// A run that starts a program, or continues a snapshot.
@@ -310,6 +316,7 @@ pub async fn create(
             }
         };
     }
+    refuse_unkept(&request.spec)?;
     let outputs = make_outputs(request.stdin.as_bytes())?;
     let order = Order::new(&request.spec, &program, &daemon.library, false).await?;
     let started = start(&daemon, &caller, &request.spec, (order, outputs)).await?;
@@ -339,7 +346,8 @@ pub(super) fn prepare(
     find_snapshot(daemon, caller, (&mut request.spec, request.excess))?;
     let program = find_program(daemon, caller, &mut request.spec)?;
     check_mounts(daemon, caller, &request.spec)?;
-    find_uses(daemon, caller, &request.spec.secrets)?;
+    find_uses(daemon, caller, &request.spec)?;
+    check_sent(daemon, &request.spec)?;
     check_network(daemon, &request.spec)?;
     Ok(program)
 }

@@ -6,7 +6,7 @@ use super::pages::{List, Listed, Page};
 use crate::Daemon;
 use crate::problem::Problem;
 use crate::secrets::MAX_SECRET;
-use crate::store::{SecretUse, Spec, Store, StoredSecret};
+use crate::store::{Spec, Store, StoredSecret};
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
@@ -18,7 +18,7 @@ const MAX_SECRETS: u32 = 256;
 /// Most secrets of a machine or run.
 const MAX_USES: usize = 32;
 /// The rule for names of secrets, and of their files.
-const NAME: &str = "a secret's name has 1 to 63 letters, digits, underscores, dots and hyphens, and \
+pub(super) const NAME: &str = "a secret's name has 1 to 63 letters, digits, underscores, dots and hyphens, and \
     begins with a letter, a digit or an underscore";
 
 /// Checks everything of a spec's secrets that needs no database.
@@ -64,24 +64,22 @@ pub(super) fn check_uses(spec: &Spec) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Refuses secrets that the caller does not have.
+/// Refuses secrets that the caller does not have, for the program and for the webhook.
 ///
 /// # Errors
 /// [`Problem`] with the fault.
-pub(super) fn find_uses(
-    daemon: &Daemon,
-    caller: &Caller,
-    uses: &[SecretUse],
-) -> Result<(), Problem> {
-    for used in uses {
-        let found = daemon.store.sealed_secret(&caller.tenant, &used.secret)?;
+pub(super) fn find_uses(daemon: &Daemon, caller: &Caller, spec: &Spec) -> Result<(), Problem> {
+    let uses = spec.secrets.iter().map(|used| &used.secret);
+    let webhook = spec.webhook.iter().map(|webhook| &webhook.secret);
+    for name in uses.chain(webhook) {
+        let found = daemon.store.sealed_secret(&caller.tenant, name)?;
         found.ok_or_else(|| Problem::not_found("secret"))?;
     }
     Ok(())
 }
 
 /// Whether a secret may have this name.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     name.len() <= MAX_NAME
@@ -149,7 +147,7 @@ pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     match tokio::task::block_in_place(delete)? {
         true => Ok(StatusCode::NO_CONTENT),
         false => {
-            let detail = "machines have this secret: delete them first";
+            let detail = "machines or waiting webhooks have this secret: delete the machines first";
             Err(Problem::conflict("secret-in-use", detail))
         }
     }

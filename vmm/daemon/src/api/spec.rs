@@ -91,6 +91,9 @@ pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
         }
     }
     super::secrets::check_uses(spec)?;
+    spec.webhook
+        .as_ref()
+        .map_or(Ok(()), super::webhooks::check)?;
     check_ports(spec)?;
     if spec.auto_remove && spec.restart != Restart::No {
         let detail = "a machine that is restarted cannot be removed at its end (auto_remove)";

@@ -99,6 +99,7 @@ fn spec_of(machine: &Machine, is_read: bool, seconds: u64) -> Spec {
         terminal: None,
         secrets: Vec::new(),
         auto_remove: false,
+        webhook: None,
         ..machine.spec.clone()
     };
     // Others may write to a volume that is only read.

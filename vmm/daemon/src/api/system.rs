@@ -217,6 +217,7 @@ pub async fn metrics(
         ready: daemon.pool.ready(),
         disk: Disk::of(&daemon.config().data_dir),
         waiting_ends: daemon.store.waiting_ends(),
+        waiting_webhooks: daemon.store.waiting_deliveries()?,
         images: daemon.store.image_totals()?,
     };
     let text = daemon.metrics.text(now, tenants);

@@ -36,6 +36,8 @@ const BUCKETS: [f64; 16] = [
 const OUTCOMES: [&str; 5] = ["success", "nonzero", "timeout", "killed", "failure"];
 /// The outcomes of requests for snapshots of machines.
 const SNAPSHOTS: [&str; 4] = ["success", "refused", "timeout", "failure"];
+/// The outcomes of attempts to deliver webhooks.
+const WEBHOOKS: [&str; 2] = ["success", "failure"];
 /// The kinds of runs and machines.
 const KINDS: [Kind; 2] = [Kind::Run, Kind::Machine];
 
@@ -113,6 +115,8 @@ pub struct Metrics {
     kvm_exits: Counter,
     snapshots: Family<Outcome, Counter>,
     snapshot_times: Histogram,
+    webhooks: Family<Outcome, Counter>,
+    dropped_webhooks: Counter,
     requests: Times<Request>,
     history: History,
 }
@@ -134,6 +138,8 @@ impl Metrics {
             kvm_exits: Counter::default(),
             snapshots: Family::default(),
             snapshot_times: Histogram::new(BUCKETS),
+            webhooks: Family::default(),
+            dropped_webhooks: Counter::default(),
             requests: times(),
             history: History::default(),
         };
@@ -144,6 +150,9 @@ impl Metrics {
         }
         for outcome in SNAPSHOTS {
             metrics.snapshots.get_or_create_owned(&Outcome { outcome });
+        }
+        for outcome in WEBHOOKS {
+            metrics.webhooks.get_or_create_owned(&Outcome { outcome });
         }
         metrics.register(violations);
         metrics
@@ -175,6 +184,10 @@ impl Metrics {
         registry.register("snapshots", help, self.snapshots.clone());
         let help = "Time from requests for snapshots of machines to their completion";
         registry.register("snapshot_seconds", help, self.snapshot_times.clone());
+        let help = "Attempts to deliver webhooks, by outcome";
+        registry.register("webhook_attempts", help, self.webhooks.clone());
+        let help = "Webhooks that were given up after the last attempt";
+        registry.register("webhooks_dropped", help, self.dropped_webhooks.clone());
         let help = "Time from requests to the heads of their answers, by route and status";
         registry.register("http_request_seconds", help, self.requests.clone());
         let help = "Jailed processes killed for a forbidden system call, by filter";
@@ -235,6 +248,18 @@ impl Metrics {
         if made.is_ok() {
             self.snapshot_times.observe(time.as_secs_f64());
         }
+    }
+
+    /// Counts an attempt to deliver a webhook.
+    pub fn count_webhook(&self, is_delivered: bool) {
+        let [success, failure] = WEBHOOKS;
+        let outcome = if is_delivered { success } else { failure };
+        self.webhooks.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// Counts a webhook that was given up.
+    pub fn count_dropped_webhook(&self) {
+        self.dropped_webhooks.inc();
     }
 
     /// Counts the restart of a machine by its policy.

@@ -43,6 +43,8 @@ pub struct Scrape {
     pub disk: Option<Disk>,
     /// Ends of machines that wait for room on the disk.
     pub waiting_ends: usize,
+    /// Webhooks that wait for their receivers.
+    pub waiting_webhooks: u64,
     /// Number of translation images, and their bytes.
     pub images: (u64, u64),
 }
@@ -156,6 +158,7 @@ fn register(registry: &mut Registry, now: Scrape) {
         ready,
         disk,
         waiting_ends,
+        waiting_webhooks,
         images: (images, image_bytes),
     } = now;
     for (name, help, value) in [
@@ -186,6 +189,11 @@ fn register(registry: &mut Registry, now: Scrape) {
             "unwritten_ends",
             "Ends of machines and runs that wait for room on the disk",
             waiting_ends as u64,
+        ),
+        (
+            "webhooks_waiting",
+            "Webhooks that wait for their receivers",
+            waiting_webhooks,
         ),
         ("images", "Translation images, each tenant's", images),
         ("image_bytes", "Bytes of translation images", image_bytes),

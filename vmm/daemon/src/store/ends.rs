@@ -1,6 +1,7 @@
 //! Ends of machines on a full disk. A part of the disk is reserved for them. Ends that need more stay
 //! in memory, are shown from there, and are written as soon as there is room.
 
+use super::deliveries::{self, Added, MAX_DELIVERIES};
 use super::{Kind, Machine, MachineState, Store, StoreError, machines};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -217,8 +218,18 @@ impl Store {
         let transaction = connection.transaction()?;
         let change = "UPDATE machine SET outputs = ? WHERE id = ?";
         transaction.execute(change, rusqlite::params![outputs, machine.id])?;
+        let added = deliveries::add(&transaction, machine)?;
         machines::update(&transaction, machine)?;
-        Ok(transaction.commit()?)
+        transaction.commit()?;
+        match added {
+            Added::New => self.new_delivery.notify_one(),
+            Added::Dropped => {
+                let Machine { id, tenant, .. } = machine;
+                tracing::warn!(machine = %id, %tenant, "{MAX_DELIVERIES} webhooks wait: dropped");
+            }
+            Added::None => {}
+        }
+        Ok(())
     }
 
     fn write_stopped(&self, id: &str, force: bool) -> Result<(), StoreError> {

@@ -1,6 +1,7 @@
 //! The daemon's SQLite database. Every change is one transaction, which is on the disk before it is
 //! acknowledged.
 
+mod deliveries;
 mod ends;
 mod files;
 mod keys;
@@ -16,6 +17,7 @@ mod tenants;
 pub(crate) mod testing;
 mod volumes;
 
+pub use deliveries::{Delivery, MAX_DELIVERIES};
 pub use ends::RESERVE;
 pub use files::Contents;
 pub use keys::{ApiKey, NewKey, Scope};
@@ -24,7 +26,9 @@ pub use programs::{Program, ProgramState};
 pub use secrets::StoredSecret;
 pub use snapshot::snapshot;
 pub use snapshots::{KeptSnapshot, NewSnapshot, Reserved};
-pub use spec::{CpuClass, NetworkKind, Port, Restart, SecretUse, Spec, TerminalSize, User};
+pub use spec::{
+    CpuClass, NetworkKind, Port, Restart, SecretUse, Spec, TerminalSize, User, Webhook,
+};
 pub use storage::Storage;
 pub use tenants::{DEFAULT_TENANT, DeletedTenant, Quota, Tenant};
 pub use volumes::{DeletedVolume, Mount, Volume};
@@ -34,9 +38,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
 
 /// The migrations: the statements at an index update a database of that version to the next one.
-const MIGRATIONS: [&str; 15] = [
+const MIGRATIONS: [&str; 16] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -52,6 +57,7 @@ const MIGRATIONS: [&str; 15] = [
     include_str!("schema-13.sql"),
     include_str!("schema-14.sql"),
     include_str!("schema-15.sql"),
+    include_str!("schema-16.sql"),
 ];
 
 /// How long to wait for another program, for example a backup, that holds the database.
@@ -116,6 +122,7 @@ pub struct Store {
     connection: Mutex<Connection>,
     unwritten: Mutex<Unwritten>,
     reserve: Reserve,
+    new_delivery: Notify,
 }
 
 impl StoreError {
@@ -159,6 +166,7 @@ impl Store {
             connection: Mutex::new(connection),
             unwritten: Mutex::default(),
             reserve: Reserve::new(path.with_file_name("reserve")),
+            new_delivery: Notify::new(),
         };
         store.ensure_default_tenant()?;
         Ok(store)

@@ -90,17 +90,22 @@ impl Store {
         Ok(secrets.collect::<Result<_, _>>()?)
     }
 
-    /// Deletes a secret that no machine and no active run uses. Result: whether it was deleted.
+    /// Deletes a secret that no machine, no active run and no waiting webhook uses. Result: whether it
+    /// was deleted.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn delete_secret(&self, tenant: &str, name: &str) -> Result<bool, StoreError> {
         let deleted = self.connection().execute(
             "DELETE FROM secret WHERE tenant = ? AND name = ? AND NOT EXISTS (
-                 SELECT 1 FROM machine, json_each(machine.spec, '$.secrets') AS used
-                 WHERE machine.tenant = secret.tenant AND used.value ->> 'secret' = secret.name
+                 SELECT 1 FROM machine WHERE machine.tenant = secret.tenant
                  AND (machine.kind = 'machine' OR machine.state IN
-                     ('created', 'queued', 'starting', 'running', 'paused', 'restarting')))",
+                     ('created', 'queued', 'starting', 'running', 'paused', 'restarting'))
+                 AND (machine.spec ->> '$.webhook.secret' = secret.name OR EXISTS (
+                     SELECT 1 FROM json_each(machine.spec, '$.secrets') AS used
+                     WHERE used.value ->> 'secret' = secret.name)))
+             AND NOT EXISTS (SELECT 1 FROM delivery
+                 WHERE delivery.tenant = secret.tenant AND delivery.secret = secret.name)",
             [tenant, name],
         )?;
         Ok(deleted == 1)

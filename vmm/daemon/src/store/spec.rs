@@ -105,6 +105,23 @@ pub struct Spec {
     /// output. It needs the restart policy `no`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub auto_remove: bool,
+    /// The receiver of the message that the program of the machine, or the run, has ended. With a
+    /// restart policy, only the last end is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<Webhook>,
+}
+
+/// The receiver of a message about an end. The message is signed as Standard Webhooks says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Webhook {
+    /// Address of the receiver, which gets a POST request.
+    #[schema(format = "uri", pattern = "^https?://", max_length = 2048)]
+    pub url: String,
+    /// Name of the tenant's secret that signs. Its contents are the key, or `whsec_` and the key in
+    /// Base64.
+    #[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
+    pub secret: String,
 }
 
 /// A secret that a program gets: as a file, unless it gets the secret as an environment variable only.

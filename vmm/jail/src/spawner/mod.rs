@@ -29,7 +29,9 @@ mod service;
 mod volumes;
 
 pub use cgroup::{Unenforced, check_host};
-pub use network::{NetworkSettings, PREFIX, PREFIX6, Subnet, TenantLimits, Unavailable, lacking};
+pub use network::{
+    NetworkSettings, PREFIX, PREFIX6, Subnet, TenantLimits, Unavailable, is_public, lacking,
+};
 pub use server::{Reload, run};
 pub use service::{ARGUMENT, Hello};
 

@@ -33,6 +33,7 @@ from .errors import (
 )
 from .models import (
     ApiKey,
+    Delivery,
     ExecEnd,
     ExecResult,
     Exits,
@@ -65,7 +66,7 @@ from .models import (
 from .operations._ends import AUTO
 from .operations.files import FileType
 from .process import AsyncProcess, Process
-from .spec import Mount, Port, SecretUse, Spec, Terminal
+from .spec import Mount, Port, SecretUse, Spec, Terminal, Webhook
 from .streams import AsyncEventStream, AsyncStream, EventStream, Stream
 
 __all__ = [
@@ -88,6 +89,7 @@ __all__ = [
     "ConflictError",
     "ConnectError",
     "ConnectionLostError",
+    "Delivery",
     "EventStream",
     "ExecEnd",
     "ExecRefusedError",
@@ -139,4 +141,5 @@ __all__ = [
     "Version",
     "Volume",
     "WaitTimeoutError",
+    "Webhook",
 ]

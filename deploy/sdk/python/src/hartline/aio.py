@@ -17,6 +17,7 @@ from .attachment import AsyncAttachment
 from .models import ExecEnd, Machine, RunOutcome
 from .operations import attach as streams
 from .operations import (
+    deliveries,
     events,
     keys,
     machines,
@@ -146,6 +147,12 @@ class AsyncVolumes(Group[AsyncLink]):
     delete = _call(volumes.delete)
 
 
+class AsyncDeliveries(Group[AsyncLink]):
+    """Webhooks of the tenant that wait for their receivers."""
+
+    list = _call(deliveries.list_deliveries)
+
+
 class AsyncSecrets(Group[AsyncLink]):
     """Secrets of the tenant."""
 
@@ -215,6 +222,7 @@ class AsyncClient:
         self.snapshots = AsyncSnapshots(self._link)
         self.volumes = AsyncVolumes(self._link)
         self.secrets = AsyncSecrets(self._link)
+        self.deliveries = AsyncDeliveries(self._link)
         self.events = AsyncEvents(self._link)
         self.tenants = AsyncTenants(self._link)
         self.keys = AsyncKeys(self._link)

@@ -17,6 +17,7 @@ from .attachment import Attachment
 from .models import ExecEnd, Machine, RunOutcome
 from .operations import attach as streams
 from .operations import (
+    deliveries,
     events,
     keys,
     machines,
@@ -140,6 +141,12 @@ class Volumes(Group[Link]):
     delete = _call(volumes.delete)
 
 
+class Deliveries(Group[Link]):
+    """Webhooks of the tenant that wait for their receivers."""
+
+    list = _call(deliveries.list_deliveries)
+
+
 class Secrets(Group[Link]):
     """Secrets of the tenant."""
 
@@ -183,8 +190,7 @@ class Client:
 
     Threads may share it. It is a context manager, which closes its connections. The operations are
     in the attributes ``programs``, ``runs``, ``machines``, ``snapshots``, ``volumes``,
-    ``secrets``, ``events``,
-    ``tenants``, ``keys``, ``system``.
+    ``secrets``, ``deliveries``, ``events``, ``tenants``, ``keys``, ``system``.
     """
 
     def __init__(
@@ -225,6 +231,7 @@ class Client:
         self.snapshots = Snapshots(self._link)
         self.volumes = Volumes(self._link)
         self.secrets = Secrets(self._link)
+        self.deliveries = Deliveries(self._link)
         self.events = Events(self._link)
         self.tenants = Tenants(self._link)
         self.keys = Keys(self._link)

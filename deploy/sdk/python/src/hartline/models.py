@@ -446,6 +446,26 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True)
+class Delivery:
+    """A webhook that waits for its receiver."""
+
+    id: str
+    """Its id, which is the header ``webhook-id`` of each attempt."""
+    machine: str
+    """Id of the machine or run that has ended."""
+    url: str
+    """The address."""
+    attempts: int
+    """Number of failed attempts."""
+    error: str
+    """The fault of the last attempt; empty before the first one."""
+    created_ms: int
+    """Time of the machine's end, milliseconds since 1970."""
+    next_ms: int
+    """Time of the next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
 class Logs:
     """A part of an output of a machine or run."""
 

@@ -54,6 +54,16 @@ class SecretUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Webhook:
+    """The receiver of a signed message about the end of a machine or run."""
+
+    url: str
+    """Address of the receiver, which gets a POST request."""
+    secret: str
+    """Name of the tenant's secret that signs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """A program with its arguments and resources, or a snapshot to continue.
 
@@ -107,6 +117,8 @@ class Spec:
     """Secrets of the tenant that the program gets, at most 32."""
     auto_remove: bool = False
     """Delete the machine ten seconds after its end. It needs the restart policy ``no``."""
+    webhook: Webhook | None = None
+    """The receiver of the message that the machine or the asynchronous run has ended."""
 
     def __post_init__(self) -> None:
         if isinstance(self.args, str):
@@ -126,6 +138,7 @@ class Spec:
         cpu_class: str = "shared",
         restart: str = "no",
         auto_remove: bool = False,
+        webhook: Webhook | None = None,
     ) -> Spec:
         """Describe the continuation of a snapshot, with everything that may differ from it.
 
@@ -137,6 +150,7 @@ class Spec:
             cpu_class: ``shared`` or ``dedicated``.
             restart: Restart policy of a machine.
             auto_remove: Delete the machine ten seconds after its end.
+            webhook: The receiver of the message that the machine or run has ended.
 
         """
         return cls(
@@ -147,6 +161,7 @@ class Spec:
             cpu_class=cpu_class,
             restart=restart,
             auto_remove=auto_remove,
+            webhook=webhook,
         )
 
 
@@ -164,7 +179,7 @@ def to_json(spec: Spec) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Mount | Port | SecretUse | Terminal):
+    if isinstance(value, Mount | Port | SecretUse | Terminal | Webhook):
         pairs = ((item.name, getattr(value, item.name)) for item in fields(value))
         return {name: part for name, part in pairs if part is not None}
     if isinstance(value, Mapping):

@@ -22,6 +22,7 @@ const DUMPS: [&str; MIGRATIONS.len()] = [
     include_str!("version-13.sql"),
     include_str!("version-14.sql"),
     include_str!("version-15.sql"),
+    include_str!("version-16.sql"),
 ];
 
 /// Columns of existing tables that a version added: the version, the table, the column, and the
@@ -212,6 +213,8 @@ fn rows_of_all_versions_are_understood() {
         let names: Vec<_> = snapshots.iter().map(|kept| kept.name.as_deref()).collect();
         let expected: &[_] = if version < 14 { &[] } else { &[Some("warm")] };
         assert_eq!(names, expected, "version {version}");
+        let waiting = store.deliveries("acme", "", 10).unwrap();
+        assert_eq!(waiting.len(), usize::from(version >= 16));
         let used = store.storage_used("acme").unwrap();
         assert!(used.bytes >= 59_000, "version {version}: {used:?}");
 

@@ -13,9 +13,11 @@
 //! which would be lost with the mount namespace that a service manager gives the daemon.
 
 mod namespace;
+mod public;
 mod rules;
 mod subnet;
 
+pub use public::is_public;
 pub use rules::Limits as TenantLimits;
 pub use subnet::{PREFIX, PREFIX6, Subnet};
 

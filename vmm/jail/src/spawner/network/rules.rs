@@ -3,6 +3,7 @@
 //! Its chains match interfaces by a name prefix, so they also apply to networks that are made
 //! later. They are loaded in one transaction.
 
+use super::public::{NOT_PUBLIC, NOT_PUBLIC6};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Prefix of the names of the host's ends of tenants' networks.
@@ -10,14 +11,6 @@ pub const INTERFACE: &str = "hlt";
 
 /// Maximum number of counted tenants: more than have networks.
 const SETS: u32 = 65_535;
-
-/// Addresses that are not public (RFC 6890), multicast, and reserved ones.
-const NOT_PUBLIC: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, \
-    172.16.0.0/12, 192.0.0.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3";
-/// The IPv6 addresses that are not public: all that are not global unicast (2000::/3), and of those
-/// the ranges for IETF protocols, documentation, and 6to4, which leads to any IPv4 address.
-const NOT_PUBLIC6: &str =
-    "::/3, 4000::/2, 8000::/1, 2001::/23, 2001:db8::/32, 2002::/16, 3fff::/20";
 
 /// The table, for nft(8), which replaces an existing one. `range` and `range6` contain the networks
 /// of all tenants. Their machines reach the addresses in `allowed`, and, if `outbound`, public

@@ -223,6 +223,10 @@ pub struct Create {
     #[arg(long, conflicts_with = "restart")]
     rm: bool,
 
+    /// Tell this server when the program has ended, in a message that the secret signs
+    #[arg(long, value_name = "URL,secret=NAME", value_parser = super::webhooks::webhook)]
+    webhook: Option<Value>,
+
     /// Start the machine too
     #[arg(long)]
     start: bool,
@@ -253,6 +257,9 @@ pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     request["restart"] = arguments.restart.as_str().into();
     if arguments.rm {
         request["auto_remove"] = true.into();
+    }
+    if let Some(webhook) = &arguments.webhook {
+        request["webhook"] = webhook.clone();
     }
     request["start"] = arguments.start.into();
     request["interactive"] = arguments.interactive.into();

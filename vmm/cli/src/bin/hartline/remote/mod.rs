@@ -19,6 +19,7 @@ mod tenants;
 mod terminal;
 mod top;
 mod volumes;
+mod webhooks;
 
 use attach::{Attach, attach};
 use cp::{Cp, cp};
@@ -42,6 +43,7 @@ use std::process::ExitCode;
 use tenants::{Tenant, Tenants, list as tenants, tenant};
 use top::{Top, top};
 use volumes::{Volume, Volumes, list as volumes, volume};
+use webhooks::{Deliveries, list as deliveries};
 
 /// Most entries of one page of a list.
 const PAGE: usize = 1000;
@@ -101,6 +103,8 @@ pub enum Command {
     /// Set or delete secrets
     #[command(subcommand)]
     Secret(Secret),
+    /// List the webhooks that wait for their receivers
+    Deliveries(Deliveries),
     /// List the daemon's snapshots of machines
     Snapshots(Snapshots),
     /// Make or delete snapshots of machines
@@ -144,6 +148,7 @@ pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Secrets(arguments) => secrets(arguments),
         Command::Secret(command) => secret(command),
         Command::Volume(command) => volume(command),
+        Command::Deliveries(arguments) => deliveries(arguments),
         Command::Snapshots(arguments) => snapshots(arguments),
         Command::Snapshot(command) => snapshot(command),
         Command::Attach(arguments) => attach(arguments),
