@@ -25,7 +25,8 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Starts a daemon, and in it a machine named `box` that sleeps.
 pub(super) fn start() -> Result<Daemon> {
-    let daemon = Daemon::start("pool = 1")?;
+    // Some commands compute: the interpreter would take long.
+    let daemon = Daemon::start("pool = 1\nbaseline = true")?;
     push(&daemon)?;
     sleeper(&daemon, "box")?;
     Ok(daemon)

@@ -283,6 +283,23 @@ pub fn refused() -> Result<()> {
     other["webhook"] = json!({ "url": "https://example.org/" });
     let refused = post(&daemon, "/v1/machines", &other)?;
     check("unsigned", refused.status == 422, &refused)?;
+    // A start that is refused is told by the answer.
+    let tenant = "/v1/tenants/default";
+    daemon
+        .request("PUT", tenant, br#"{"max_machines": 0, "max_queued": 0}"#)?
+        .expect(200)?;
+    for path in ["/v1/runs", "/v1/machines"] {
+        let mut body = body.clone();
+        body["wait"] = false.into();
+        if path == "/v1/machines" {
+            body = request(&program, &["exit"], &receiver.url);
+            body["start"] = true.into();
+        }
+        refuse(&daemon, path, &body, "quota")?;
+    }
+    daemon.request("PUT", tenant, b"{}")?.expect(200)?;
+    let none = waiting(&daemon)?;
+    check("no message", none.is_empty(), &none)?;
     // The loopback interface is no receiver unless it is listed, by whatever name.
     let port = receiver.url.rsplit_once(':').ok_or("no port")?.1;
     for host in [

@@ -194,7 +194,10 @@ impl Machines {
             self.queue(machine.clone(), Kept::new(ports))
         });
         if let Err(error) = &admitted {
-            self.note_failure(machine.clone(), error.to_string(), &mut Kept::default())?;
+            let mut refused = machine.clone();
+            // The answer tells the client.
+            refused.spec.webhook = None;
+            self.note_failure(refused, error.to_string(), &mut Kept::default())?;
         }
         admitted
     }

@@ -506,7 +506,6 @@ impl Store {
             "DELETE FROM machine WHERE id = ? AND state IN ('created', 'exited', 'failed')",
             [id],
         )?;
-        transaction.execute("DELETE FROM delivery WHERE machine = ?", [id])?;
         transaction.execute(
             "DELETE FROM idempotency WHERE machine = ?1
              AND NOT EXISTS (SELECT 1 FROM machine WHERE id = ?1)",

@@ -18,4 +18,3 @@ CREATE TABLE delivery (
 ) STRICT;
 
 CREATE INDEX delivery_by_time ON delivery (tenant, next_ms);
-CREATE INDEX delivery_by_machine ON delivery (machine);

@@ -157,5 +157,4 @@ CREATE INDEX program_by_name ON program (tenant, name, named_ms);
 CREATE INDEX snapshot_by_tenant ON snapshot (tenant, id);
 CREATE UNIQUE INDEX snapshot_by_name ON snapshot (tenant, name) WHERE name IS NOT NULL;
 CREATE INDEX delivery_by_time ON delivery (tenant, next_ms);
-CREATE INDEX delivery_by_machine ON delivery (machine);
 PRAGMA user_version = 16;
