@@ -23,6 +23,8 @@ mod history;
 mod input;
 #[path = "daemon/kept.rs"]
 mod kept;
+#[path = "daemon/large_files.rs"]
+mod large_files;
 #[path = "daemon/lists.rs"]
 mod lists;
 #[path = "daemon/logs.rs"]
@@ -122,8 +124,8 @@ const TESTS: &[(&str, Test)] = &[
     ("logs before the start", logs::before_the_start),
     ("outputs of runs", logs::outputs_of_runs),
     ("copies of files", files::of_all_kinds),
-    ("copies of large files", files::of_large_files),
-    ("copies and limits", files::limits),
+    ("copies of large files", large_files::of_large_files),
+    ("copies and limits", large_files::limits),
     (
         "copies and machines that do not run",
         stopped_files::of_volumes,

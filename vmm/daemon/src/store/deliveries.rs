@@ -1,6 +1,7 @@
 //! Deliveries of webhooks. One is added in the transaction that notes the end of its machine, so that
 //! none is lost, and is there until its receiver has taken it.
 
+use super::state::has_ended;
 use super::{Kind, Machine, Store, StoreError, now_ms};
 use rusqlite::{Connection, Row, params};
 use serde::Serialize;
@@ -169,9 +170,12 @@ pub(super) fn add(connection: &Connection, machine: &Machine) -> Result<Added, S
     }
     let now = now_ms();
     let added = connection.execute(
-        "INSERT INTO delivery (id, tenant, machine, url, secret, body, created_ms, next_ms)
-         SELECT 'msg_' || lower(hex(randomblob(16))), tenant, id, ?2, ?3, ?4, ?5, ?5
-         FROM machine WHERE id = ?1 AND state NOT IN ('exited', 'failed')",
+        concat!(
+            "INSERT INTO delivery (id, tenant, machine, url, secret, body, created_ms, next_ms)
+             SELECT 'msg_' || lower(hex(randomblob(16))), tenant, id, ?2, ?3, ?4, ?5, ?5
+             FROM machine WHERE id = ?1 AND NOT ",
+            has_ended!("state")
+        ),
         params![machine.id, webhook.url, webhook.secret, body(machine), now],
     )?;
     Ok(match added {

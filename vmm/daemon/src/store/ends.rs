@@ -2,6 +2,7 @@
 //! in memory, are shown from there, and are written as soon as there is room.
 
 use super::deliveries::{self, Added, MAX_DELIVERIES};
+use super::state::is_active;
 use super::{Kind, Machine, MachineState, Store, StoreError, machines};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -234,8 +235,10 @@ impl Store {
 
     fn write_stopped(&self, id: &str, force: bool) -> Result<(), StoreError> {
         self.connection().execute(
-            "UPDATE machine SET stopped = 1, killed = killed OR ? WHERE id = ? AND state IN
-                 ('queued', 'starting', 'running', 'paused', 'restarting')",
+            concat!(
+                "UPDATE machine SET stopped = 1, killed = killed OR ? WHERE id = ? AND ",
+                is_active!("state")
+            ),
             rusqlite::params![force, id],
         )?;
         Ok(())

@@ -1,85 +1,16 @@
 //! Machines: programs that run, have run or will run, each in a VM.
 
+use super::state::{MachineState, has_ended, is_active};
 use super::storage::{self, Storage};
 use super::{Spec, Store, StoreError, json_column, now_ms, parse_column};
 use crate::jailed::protocol::RunResult;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
-use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
 /// Bytes of a machine in the database besides its spec.
 const ROW: u64 = 4096;
 /// Most idempotency keys of a tenant.
 pub const MAX_KEYS: u64 = 100_000;
-
-/// The state of a machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum MachineState {
-    /// Never started.
-    Created,
-    /// Waits for the scheduler.
-    Queued,
-    /// Its process receives the program.
-    Starting,
-    /// Runs.
-    Running,
-    /// Paused: it gets no CPU time.
-    Paused,
-    /// Waits for its next start, by its restart policy.
-    Restarting,
-    /// Has ended with an exit code.
-    Exited,
-    /// Could not run to its end; the message has the reason.
-    Failed,
-}
-
-impl MachineState {
-    const ALL: [Self; 8] = [
-        Self::Created,
-        Self::Queued,
-        Self::Starting,
-        Self::Running,
-        Self::Paused,
-        Self::Restarting,
-        Self::Exited,
-        Self::Failed,
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Queued => "queued",
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Restarting => "restarting",
-            Self::Exited => "exited",
-            Self::Failed => "failed",
-        }
-    }
-
-    fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.name() == name)
-    }
-
-    /// Whether its program has been started and has not ended.
-    #[must_use]
-    pub fn has_started(self) -> bool {
-        matches!(self, Self::Running | Self::Paused)
-    }
-
-    /// Whether the machine has a process, or will get one.
-    #[must_use]
-    pub fn is_active(self) -> bool {
-        match self {
-            Self::Queued | Self::Starting | Self::Running | Self::Paused | Self::Restarting => true,
-            Self::Created | Self::Exited | Self::Failed => false,
-        }
-    }
-}
 
 /// The type of a machine for its tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -404,10 +335,8 @@ impl Store {
     /// [`StoreError`].
     pub fn active_machines(&self) -> Result<Vec<Machine>, StoreError> {
         let connection = self.connection();
-        let mut statement = connection.prepare(
-            "SELECT * FROM machine WHERE state IN
-                 ('queued', 'starting', 'running', 'paused', 'restarting')",
-        )?;
+        let mut statement =
+            connection.prepare(concat!("SELECT * FROM machine WHERE ", is_active!("state")))?;
         let machines = statement.query_map([], Machine::from_row)?;
         Ok(machines.collect::<Result<_, _>>()?)
     }
@@ -430,10 +359,14 @@ impl Store {
         let queued = self
             .connection()
             .query_row(
-                "UPDATE machine SET state = 'queued', pid = NULL, pid_start = NULL,
-                     stopped = 0, killed = 0, restarts = 0,
-                     result = NULL, message = '', started_ms = NULL, ended_ms = NULL
-                 WHERE id = ? AND state IN ('created', 'exited', 'failed') RETURNING *",
+                concat!(
+                    "UPDATE machine SET state = 'queued', pid = NULL, pid_start = NULL,
+                         stopped = 0, killed = 0, restarts = 0,
+                         result = NULL, message = '', started_ms = NULL, ended_ms = NULL
+                     WHERE id = ? AND NOT ",
+                    is_active!("state"),
+                    " RETURNING *"
+                ),
                 [id],
                 Machine::from_row,
             )
@@ -488,7 +421,10 @@ impl Store {
     pub fn delete_machine(&self, id: &str) -> Result<bool, StoreError> {
         self.settle(id)?;
         let deleted = self.connection().execute(
-            "DELETE FROM machine WHERE id = ? AND state IN ('created', 'exited', 'failed')",
+            concat!(
+                "DELETE FROM machine WHERE id = ? AND NOT ",
+                is_active!("state")
+            ),
             [id],
         )?;
         Ok(deleted == 1)
@@ -503,7 +439,10 @@ impl Store {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
         transaction.execute(
-            "DELETE FROM machine WHERE id = ? AND state IN ('created', 'exited', 'failed')",
+            concat!(
+                "DELETE FROM machine WHERE id = ? AND NOT ",
+                is_active!("state")
+            ),
             [id],
         )?;
         transaction.execute(
@@ -539,11 +478,11 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<Machine>, StoreError> {
         let connection = self.connection();
-        let mut statement = connection.prepare_cached(
-            "SELECT * FROM machine WHERE ended_ms < ? AND kind = ?
-             AND state IN ('exited', 'failed') AND (NOT ? OR spec ->> '$.auto_remove')
-             ORDER BY ended_ms LIMIT ?",
-        )?;
+        let mut statement = connection.prepare_cached(concat!(
+            "SELECT * FROM machine WHERE ended_ms < ? AND kind = ? AND ",
+            has_ended!("state"),
+            " AND (NOT ? OR spec ->> '$.auto_remove') ORDER BY ended_ms LIMIT ?"
+        ))?;
         let values = params![before_ms, kind.name(), auto_remove, limit];
         let machines = statement.query_map(values, Machine::from_row)?;
         Ok(machines.collect::<Result<_, _>>()?)

@@ -11,6 +11,7 @@ mod secrets;
 mod snapshot;
 mod snapshots;
 mod spec;
+mod state;
 mod storage;
 mod tenants;
 #[cfg(test)]
@@ -21,7 +22,7 @@ pub use deliveries::{Delivery, MAX_DELIVERIES};
 pub use ends::RESERVE;
 pub use files::Contents;
 pub use keys::{ApiKey, NewKey, Scope};
-pub use machines::{Created, Kind, MAX_KEYS, Machine, MachineState, NewMachine};
+pub use machines::{Created, Kind, MAX_KEYS, Machine, NewMachine};
 pub use programs::{Program, ProgramState};
 pub use secrets::StoredSecret;
 pub use snapshot::snapshot;
@@ -29,6 +30,7 @@ pub use snapshots::{KeptSnapshot, NewSnapshot, Reserved};
 pub use spec::{
     CpuClass, NetworkKind, Port, Restart, SecretUse, Spec, TerminalSize, User, Webhook,
 };
+pub use state::MachineState;
 pub use storage::Storage;
 pub use tenants::{DEFAULT_TENANT, DeletedTenant, Quota, Tenant};
 pub use volumes::{DeletedVolume, Mount, Volume};

@@ -1,5 +1,6 @@
 //! Secrets, as they are stored: encrypted.
 
+use super::state::has_ended;
 use super::{Store, StoreError, now_ms};
 use rusqlite::{OptionalExtension, Row, TransactionBehavior, params};
 use serde::Serialize;
@@ -97,15 +98,18 @@ impl Store {
     /// [`StoreError`].
     pub fn delete_secret(&self, tenant: &str, name: &str) -> Result<bool, StoreError> {
         let deleted = self.connection().execute(
-            "DELETE FROM secret WHERE tenant = ? AND name = ? AND NOT EXISTS (
+            concat!(
+                "DELETE FROM secret WHERE tenant = ? AND name = ? AND NOT EXISTS (
                  SELECT 1 FROM machine WHERE machine.tenant = secret.tenant
-                 AND (machine.kind = 'machine' OR machine.state IN
-                     ('created', 'queued', 'starting', 'running', 'paused', 'restarting'))
+                 AND (machine.kind = 'machine' OR NOT ",
+                has_ended!("machine.state"),
+                ")
                  AND (machine.spec ->> '$.webhook.secret' = secret.name OR EXISTS (
                      SELECT 1 FROM json_each(machine.spec, '$.secrets') AS used
                      WHERE used.value ->> 'secret' = secret.name)))
              AND NOT EXISTS (SELECT 1 FROM delivery
-                 WHERE delivery.tenant = secret.tenant AND delivery.secret = secret.name)",
+                 WHERE delivery.tenant = secret.tenant AND delivery.secret = secret.name)"
+            ),
             [tenant, name],
         )?;
         Ok(deleted == 1)

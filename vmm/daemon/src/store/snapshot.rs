@@ -1,5 +1,6 @@
 //! Snapshots of the database for backups.
 
+use super::state::is_active;
 use super::{BUSY, StoreError, migrate, now_ms};
 use crate::backup::Objects;
 use rusqlite::{Connection, OpenFlags, params};
@@ -23,10 +24,12 @@ pub fn snapshot(from: &Path, to: &Path) -> Result<Objects, StoreError> {
     copy.pragma_update(None, "journal_mode", "DELETE")?;
     migrate(&mut copy, to)?;
     copy.execute(
-        "UPDATE machine SET message = 'it was ' || state || ' when the backup was made',
-             state = 'failed', pid = NULL, pid_start = NULL, result = NULL, ended_ms = ?
-         WHERE state IN
-                 ('queued', 'starting', 'running', 'paused', 'restarting')",
+        concat!(
+            "UPDATE machine SET message = 'it was ' || state || ' when the backup was made',
+                 state = 'failed', pid = NULL, pid_start = NULL, result = NULL, ended_ms = ?
+             WHERE ",
+            is_active!("state")
+        ),
         params![now_ms()],
     )?;
     copy.execute(

@@ -1,5 +1,6 @@
 //! Volumes: directories that outlive machines.
 
+use super::state::{has_ended, is_active};
 use super::storage::{self, Storage};
 use super::{Store, StoreError, now_ms};
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
@@ -125,12 +126,14 @@ impl Store {
         let mut connection = self.connection();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let deleted = transaction.query_row(
-            "DELETE FROM volume WHERE tenant = ? AND name = ? AND NOT EXISTS (
-                 SELECT 1 FROM machine, json_each(machine.spec, '$.volumes') AS mount
-                 WHERE machine.tenant = volume.tenant AND mount.value ->> 'volume' = volume.name
-                 AND (machine.kind = 'machine' OR machine.state IN
-                     ('created', 'queued', 'starting', 'running', 'paused', 'restarting')))
-             RETURNING *",
+            concat!(
+                "DELETE FROM volume WHERE tenant = ? AND name = ? AND NOT EXISTS (
+                     SELECT 1 FROM machine, json_each(machine.spec, '$.volumes') AS mount
+                     WHERE machine.tenant = volume.tenant AND mount.value ->> 'volume' = volume.name
+                     AND (machine.kind = 'machine' OR NOT ",
+                has_ended!("machine.state"),
+                ")) RETURNING *"
+            ),
             [tenant, name],
             Volume::from_row,
         );
@@ -209,13 +212,12 @@ impl Store {
         mounts: &[Mount],
     ) -> Result<Option<String>, StoreError> {
         let connection = self.connection();
-        let mut statement = connection.prepare_cached(
+        let mut statement = connection.prepare_cached(concat!(
             "SELECT 1 FROM machine, json_each(machine.spec, '$.volumes') AS mount
-             WHERE machine.tenant = ? AND machine.id <> ?
-             AND machine.state IN
-                 ('queued', 'starting', 'running', 'paused', 'restarting')
-             AND mount.value ->> 'volume' = ? AND NOT mount.value ->> 'read_only'",
-        )?;
+             WHERE machine.tenant = ? AND machine.id <> ? AND ",
+            is_active!("machine.state"),
+            " AND mount.value ->> 'volume' = ? AND NOT mount.value ->> 'read_only'"
+        ))?;
         for mount in mounts.iter().filter(|mount| !mount.read_only) {
             if statement.exists([tenant, but, &mount.volume])? {
                 return Ok(Some(mount.volume.clone()));
