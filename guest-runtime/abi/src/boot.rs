@@ -10,7 +10,7 @@ use crate::image::NEWER_WORDS;
 use crate::layout::IMAGE_WINDOWS;
 use crate::limits::{MAX_CPUS, MAX_DISKS};
 use crate::profile::Sample;
-use crate::report::ExitReport;
+use crate::report::{ExitReport, FileMappings};
 use crate::volume;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -200,6 +200,8 @@ pub struct Shared {
     pub boot: BootInfo,
     /// The end of the program.
     pub report: ExitReport,
+    /// The program's code, for the call stack in the report of a fault.
+    pub mappings: FileMappings,
     /// Signals from outside: bit n−1 is signal n. The VMM sets them, and then raises `poll_limit`
     /// of all harts through [`Shared::harts`].
     pub signals: AtomicU64,

@@ -39,6 +39,34 @@ pub enum Cause {
     StorePageFault = 15,
 }
 
+/// Most mappings in [`FileMappings`].
+pub const MAX_FILE_MAPPINGS: usize = 512;
+
+/// A range of the program's memory that shows executable contents of a file.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct FileMapping {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Offset of the first byte in the file.
+    pub offset: u64,
+    /// Inode of the file in the root file system tree.
+    pub inode: u64,
+}
+
+/// The code that the program had mapped at its end, for call stacks. The runtime fills it before the
+/// report of a [`ExitKind::Fault`], and of a signal with [`ExitReport::page_table`].
+#[repr(C)]
+#[derive(Debug, Clone)]
+pub struct FileMappings {
+    /// Number of valid entries.
+    pub count: u64,
+    /// The mappings, in the order of their addresses.
+    pub entries: [FileMapping; MAX_FILE_MAPPINGS],
+}
+
 /// The exit report.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -52,12 +80,17 @@ pub struct ExitReport {
     /// 1 if `pc` is exact; 0 if the fault was in translated code and `pc` is the address of its
     /// function: `host_pc` is the host instruction then.
     pub pc_exact: u32,
-    /// Guest pc.
+    /// Guest pc, for `Fault` and for signals with a page table.
     pub pc: u64,
     /// Faulting address, for `Fault`.
     pub address: u64,
     /// Host rip of a fault in translated code, otherwise 0.
     pub host_pc: u64,
+    /// Guest-physical address of the top-level page table of the program's memory, for `Fault` and
+    /// for signals that are errors of the program, otherwise 0.
+    pub page_table: u64,
+    /// Address of the code to which signal handlers return, if there is a page table.
+    pub trampoline: u64,
     /// Offset of `host_pc` in the image file, bytes.
     pub image_offset: u64,
     /// Guest-physical address of the image file.

@@ -8,7 +8,7 @@ use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, 
 use hartline_abi::hotness::Hotness;
 use hartline_abi::image::NewerImages;
 use hartline_abi::port;
-use hartline_abi::report::ExitReport;
+use hartline_abi::report::{ExitReport, FileMapping};
 use hartline_linux::errno::Errno;
 
 /// Leaves the VM through `port`; returns when the host has served the access.
@@ -177,6 +177,17 @@ impl Host {
         // SAFETY: the VMM reads the report only after the exit.
         unsafe {
             addr_of_mut!((*self.shared.as_ptr()).report).write_volatile(report.clone());
+        }
+    }
+
+    /// Writes the mappings that belong to the exit report; those beyond the limit are left out.
+    pub fn report_mappings(&self, mappings: impl Iterator<Item = FileMapping>) {
+        // SAFETY: the shared pages stay mapped, and the VMM reads the mappings only after the exit.
+        let list = unsafe { &mut *addr_of_mut!((*self.shared.as_ptr()).mappings) };
+        list.count = 0;
+        for (entry, mapping) in list.entries.iter_mut().zip(mappings) {
+            *entry = mapping;
+            list.count += 1;
         }
     }
 }

@@ -3,10 +3,12 @@
 use crate::convert::low_u32;
 use crate::exec::images::Location;
 use crate::kernel::Kernel;
+use crate::mm::Label;
 use alloc::boxed::Box;
 use hartline_abi::port;
 pub use hartline_abi::report::Cause;
-use hartline_abi::report::{ExitKind, ExitReport};
+use hartline_abi::report::{ExitKind, ExitReport, FileMapping};
+use hartline_linux::signal::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
 
 /// A fault of an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +58,8 @@ const NO_REPORT: ExitReport = ExitReport {
     pc: 0,
     address: 0,
     host_pc: 0,
+    page_table: 0,
+    trampoline: 0,
     image_offset: 0,
     image: 0,
     x: [0; 32],
@@ -86,6 +90,9 @@ pub fn report(kernel: &mut Kernel, end: &End) -> ExitReport {
         End::Signaled(signal) => {
             report.kind = ExitKind::Signaled as u32;
             report.code = u32::from(*signal);
+            if is_error(*signal) {
+                fill_location(&mut report, kernel);
+            }
         }
         End::Fault(fault) => fill_fault(&mut report, kernel, fault),
         End::OutOfMemory => {
@@ -121,13 +128,11 @@ fn fill_fault(report: &mut ExitReport, kernel: &mut Kernel, fault: &Fault) {
     report.code = u32::from(fault.signal);
     report.cause = fault.cause as u32;
     report.address = fault.address;
-    report.x = kernel.hart().x.get();
+    fill_location(report, kernel);
     match &fault.host {
-        None => {
-            report.pc = kernel.hart().pc.get();
-            report.pc_exact = 1;
-        }
+        None => {}
         Some(host) => {
+            (report.pc, report.pc_exact) = (0, 0);
             report.host_pc = host.pc;
             if let Some(location) = &host.location {
                 report.pc = location.function;
@@ -137,6 +142,35 @@ fn fill_fault(report: &mut ExitReport, kernel: &mut Kernel, fault: &Fault) {
             report.host_registers = host.registers;
         }
     }
+}
+
+/// Whether the default action of a signal is for errors of the program: Linux writes a core dump.
+fn is_error(signal: u8) -> bool {
+    matches!(
+        signal,
+        SIGILL | SIGTRAP | SIGABRT | SIGBUS | SIGFPE | SIGSEGV | SIGSYS
+    )
+}
+
+/// Fills in where the running task is, and what the VMM needs to find its callers.
+fn fill_location(report: &mut ExitReport, kernel: &mut Kernel) {
+    report.pc = kernel.hart().pc.get();
+    report.pc_exact = 1;
+    report.x = kernel.hart().x.get();
+    report.page_table = kernel.memory().table_address();
+    report.trampoline = kernel.process().signals.trampoline;
+    let code = kernel.memory().vmas().iter().filter_map(|(start, vma)| {
+        let Label::File(file) = &vma.label else {
+            return None;
+        };
+        vma.protection.executable().then_some(FileMapping {
+            start,
+            end: vma.end,
+            offset: file.offset,
+            inode: file.inode?.into(),
+        })
+    });
+    kernel.host.report_mappings(code);
 }
 
 /// Sets the message of a report, truncated to its buffer.

@@ -25,6 +25,7 @@ mod exits;
 pub mod fuzzing;
 mod idt;
 pub mod images;
+pub mod inspect;
 pub mod interrupts;
 mod kick;
 pub mod layout;

@@ -6,6 +6,7 @@ use crate::devices::{self, Attached, DeviceStatistics};
 use crate::exits::UserExits;
 use crate::idt::ShadowIdt;
 use crate::images::{ImageFile, ImageSource, Images};
+use crate::inspect::ProgramMemory;
 use crate::interrupts::{Lines, Mode};
 use crate::layout::{self, Contents, FileContents, FilePart, Guest, GuestFile};
 use crate::live::LiveCounters;
@@ -24,6 +25,7 @@ use hartline_abi::hart::Hart;
 use hartline_abi::image::variant;
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
 use hartline_abi::limits::MAX_CPUS;
+use hartline_abi::report::{FileMapping, FileMappings, MAX_FILE_MAPPINGS};
 use hartline_devices::console::Outputs;
 use hartline_devices::lateness;
 use hartline_devices::volume::{Copies, Owners, Server, Volume};
@@ -218,6 +220,25 @@ impl Outcome {
     #[must_use]
     pub fn verdict(&self, program: &Program<'_>) -> Verdict {
         judge(&self.end, program).with_device_errors(program.name, &self.device_errors)
+    }
+
+    /// The program's memory, with the page table of an exit report, which need not be valid.
+    #[must_use]
+    pub fn memory(&self, page_table: u64) -> ProgramMemory {
+        ProgramMemory::new(Arc::clone(&self.stack.ram), page_table)
+    }
+
+    /// The code that the program had mapped when it ended by a fault, as the guest reports it.
+    #[must_use]
+    pub fn mappings(&self) -> Vec<FileMapping> {
+        let at = |field: usize| (offset_of!(Shared, mappings) + field) as u64;
+        let count = self.shared.read_value::<u64>(at(0)).unwrap_or(0);
+        let entry = |index: usize| {
+            let offset = offset_of!(FileMappings, entries) + index * size_of::<FileMapping>();
+            self.shared.read_value::<FileMapping>(at(offset)).ok()
+        };
+        let count = usize::try_from(count).map_or(MAX_FILE_MAPPINGS, |n| n.min(MAX_FILE_MAPPINGS));
+        (0..count).filter_map(entry).collect()
     }
 
     /// The image windows that the guest reports as used: number, and guest-physical address of the

@@ -50,6 +50,9 @@ pub struct Program<'a> {
     /// Finds the guest's state at a fault in translated code. The report that it gets cannot be
     /// trusted.
     pub locate: &'a dyn Fn(&ExitReport) -> Option<Located>,
+    /// Describes the call stack of a report with a page table, from the pc and the registers, as lines.
+    /// The report cannot be trusted.
+    pub stack: &'a dyn Fn(&ExitReport, u64, &[Option<u64>; 32]) -> Vec<String>,
 }
 
 /// The end as shown to the user.
@@ -138,10 +141,13 @@ fn judge_report(report: &ExitReport, program: &Program<'_>) -> Verdict {
             code: report.code.to_le_bytes()[0],
             message: String::new(),
         },
-        // As a shell would say it, and for SIGPIPE not at all.
+        // As a shell would say it, and for SIGPIPE not at all. Errors of the program have a stack.
         SIGNALED => Verdict {
             code: signal_code(report.code),
-            message: String::new(),
+            message: match report.page_table {
+                0 => String::new(),
+                _ => signal(report, program),
+            },
         },
         FAULT => fail(signal_code(report.code), fault(report, program)),
         OUT_OF_MEMORY => fail(
@@ -185,6 +191,7 @@ fn signal_name(signal: u32) -> String {
         7 => "SIGBUS",
         8 => "SIGFPE",
         9 => "SIGKILL",
+        31 => "SIGSYS",
         11 => "SIGSEGV",
         13 => "SIGPIPE",
         14 => "SIGALRM",
@@ -215,7 +222,22 @@ fn cause_text(report: &ExitReport) -> String {
     }
 }
 
-/// The fault report: one line, then the registers.
+/// The report of a signal that is an error of the program: one line, then the call stack.
+fn signal(report: &ExitReport, program: &Program<'_>) -> String {
+    let pc = report.pc;
+    let mut text = format!(
+        "{}: {}, at pc {pc:#x}",
+        program.name,
+        signal_name(report.code)
+    );
+    for line in (program.stack)(report, pc, &report.x.map(Some)) {
+        text.push('\n');
+        text.push_str(&line);
+    }
+    text
+}
+
+/// The fault report: one line, then the registers and the call stack.
 fn fault(report: &ExitReport, program: &Program<'_>) -> String {
     let exact = report.pc_exact == 1;
     let located = if exact {
@@ -236,14 +258,14 @@ fn fault(report: &ExitReport, program: &Program<'_>) -> String {
         cause_text(report),
         symbol(program.elf, pc.wrapping_sub(bias)),
     );
+    let x = match &located {
+        Some(located) => located.x,
+        None => std::array::from_fn(|number| register(report, number)),
+    };
     for (row, names) in REGISTERS.chunks(4).enumerate() {
         text.push('\n');
         for (column, name) in names.iter().enumerate() {
-            let number = row * 4 + column;
-            let value = match &located {
-                Some(located) => located.x[number],
-                None => register(report, number),
-            };
+            let value = x[row * 4 + column];
             // A dash: translated code did not keep the register.
             let value = value.map_or("-".into(), |value| format!("{value:016x}"));
             // Writing to a String cannot fail.
@@ -252,6 +274,12 @@ fn fault(report: &ExitReport, program: &Program<'_>) -> String {
                 "{}{name:>4} {value:>16}",
                 if column == 0 { "" } else { "  " }
             );
+        }
+    }
+    if report.page_table != 0 {
+        for line in (program.stack)(report, pc, &x) {
+            text.push('\n');
+            text.push_str(&line);
         }
     }
     text
@@ -273,7 +301,11 @@ fn symbol(elf: &[u8], pc: u64) -> String {
     };
     let covering = |symbol: &object::Symbol<'_, '_>| {
         // A mapping symbol names the kind of code (RISC-V ELF psABI).
-        if symbol.name_bytes().is_ok_and(|name| name.starts_with(b"$")) {
+        if symbol
+            .name_bytes()
+            .is_ok_and(|name| name.is_empty() || name.starts_with(b"$"))
+            || symbol.kind() == object::SymbolKind::File
+        {
             return None;
         }
         pc.checked_sub(symbol.address())
@@ -323,6 +355,7 @@ mod tests {
             name: "prog",
             elf: &[],
             locate: &|_| None,
+            stack: &|_, pc, x| vec![format!("#0 {pc:#x} {:x?}", x[10])],
         };
         judge(&End::Report(report), &program)
     }
@@ -387,11 +420,25 @@ mod tests {
             name: "prog",
             elf: &[],
             locate: &locate,
+            stack: &|_, _, _| Vec::new(),
         };
         let text = judge(&End::Report(fault), &program).message;
         assert!(text.contains("at pc 0x10504"), "{text}");
         assert!(text.contains("  a0 0000000000000077"), "{text}");
         assert!(text.contains("  a1                -"), "{text}");
+    }
+
+    #[test]
+    fn errors_of_the_program_have_a_stack() {
+        let mut abort = report(ExitKind::Signaled as u32, 6);
+        assert_eq!(judged(abort.clone()).message, "");
+        (abort.page_table, abort.pc, abort.x[10]) = (0x1000, 0x10500, 7);
+        let text = judged(abort).message;
+        assert_eq!(text, "prog: SIGABRT, at pc 0x10500\n#0 0x10500 Some(7)");
+        let mut fault = report(ExitKind::Fault as u32, 11);
+        (fault.page_table, fault.pc, fault.pc_exact) = (0x1000, 0x10500, 0);
+        let text = judged(fault).message;
+        assert!(text.ends_with("\n#0 0x10500 None"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Structures that are read as bytes.
 
-use hartline_abi::report::ExitReport;
+use hartline_abi::report::{ExitReport, FileMapping};
 use hartline_abi::tree::{TreeEntry, TreeHeader, TreeInode};
 use std::mem::MaybeUninit;
 
@@ -33,6 +33,8 @@ unsafe impl Plain for u64 {}
 unsafe impl Plain for [u64; 6] {}
 // SAFETY: a structure of integers and arrays of them.
 unsafe impl Plain for ExitReport {}
+// SAFETY: a structure of integers.
+unsafe impl Plain for FileMapping {}
 // SAFETY: a structure of integers and an array of them.
 unsafe impl Plain for TreeHeader {}
 // SAFETY: a structure of integers.

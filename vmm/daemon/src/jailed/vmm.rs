@@ -411,6 +411,7 @@ fn run(
         name,
         elf: found.as_ref().map_or(&[], |found| &found.bytes),
         locate: &locate,
+        stack: &|_, _, _| Vec::new(),
     };
     let verdict: report::Verdict = outcome.verdict(&program);
     let exits = outcome.exits.iter().copied();

@@ -12,6 +12,7 @@
 mod ahead;
 mod bench;
 mod build;
+mod debug_dir;
 mod disasm;
 mod doctor;
 mod inspect;

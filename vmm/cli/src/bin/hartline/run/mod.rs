@@ -1,5 +1,6 @@
 //! `hartline run`: one program in one VM.
 
+mod backtrace;
 mod chaos;
 mod contents;
 mod guest;
@@ -178,6 +179,9 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         name: &name,
         elf: guest.elf(),
         locate: &locate,
+        stack: &|report, pc, x| {
+            backtrace::lines(&outcome, &guest.tree, &arguments.debug, report, pc, x)
+        },
     };
     let verdict = outcome.verdict(&program);
     if !verdict.message.is_empty() {

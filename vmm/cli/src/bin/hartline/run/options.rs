@@ -3,6 +3,7 @@
 use super::network::{self, Net};
 use super::snapshot;
 use super::vsock::{self, Vsock};
+use crate::debug_dir::DebugDirectories;
 use crate::place::{Environment, Place};
 use anyhow::{Context, anyhow, bail, ensure};
 use hartline_abi::boot::DISK_NAME;
@@ -159,6 +160,9 @@ pub struct Arguments {
         require_equals = true
     )]
     pub strace: Option<Option<PathBuf>>,
+
+    #[command(flatten)]
+    pub debug: DebugDirectories,
 
     /// Write a profile for speedscope or the Firefox Profiler
     #[arg(long, value_name = "FILE.json")]
