@@ -219,6 +219,27 @@ pub fn alone(name: &str, compiler: &str) -> Result<PathBuf> {
     })
 }
 
+/// Builds the program that crashes, with debug information and these flags.
+///
+/// # Errors
+/// The compiler is missing or refuses.
+pub fn crash(variant: Variant) -> Result<PathBuf> {
+    let output = paths::work().join("programs/crash").join(variant.name);
+    once(&output, || {
+        let mut command = Command::new(C);
+        command.args([
+            "-std=gnu17",
+            "-g",
+            "-pthread",
+            "-fstack-protector-strong",
+            "-w",
+        ]);
+        command.args(variant.flags);
+        let source = alone_sources().join("crash.c");
+        check(command.arg(source).arg("-o").arg(&output))
+    })
+}
+
 /// Builds the C++ program, statically linked and stripped.
 ///
 /// # Errors

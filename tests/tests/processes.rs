@@ -280,8 +280,8 @@ fn several(program: &str, options: &[&str]) -> Result<()> {
 fn every_program_is_used() -> Result<()> {
     let names = compile::alone_names()?;
     match names.iter().map(String::as_str).eq([
-        "clocks", "converge", "disk", "exec", "fuzzer", "limits", "ptys", "random", "snapshot",
-        "volumes", "vsock", "wire",
+        "clocks", "converge", "crash", "disk", "exec", "fuzzer", "limits", "ptys", "random",
+        "snapshot", "volumes", "vsock", "wire",
     ]) {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),

@@ -152,8 +152,9 @@ pub struct BootInfo {
     pub chaos: chaos::Settings,
     /// Number of secrets ([`crate::secret`]), which are the last bytes of [`Shared::arguments`].
     pub secrets: u32,
-    /// Unused.
-    pub reserved: u32,
+    /// 1: the host has a file for the core dump of the first process that a signal ends with one
+    /// ([`crate::call::Operation::Core`]).
+    pub core: u32,
 }
 
 /// The sleep of an idle vCPU ([`crate::port::WAIT`]).

@@ -82,6 +82,10 @@ pub enum Operation {
     /// `CLOCK_MONOTONIC`, ns. Errors are reported by the VMM; the program continues in any case. A VM
     /// that starts with this RAM starts at the ELF entry point too ([`crate::checkpoint`]).
     Checkpoint = 15,
+    /// Append the first `args[0]` bytes of `data`, at most [`CALL_DATA`], and then a hole of `args[1]`
+    /// bytes to the core dump. `-ENOSYS`: the host has no file for one. `-EFBIG`: it would become too
+    /// long. `-EIO`: it cannot be written; the VMM reports why.
+    Core = 16,
 }
 
 /// The longest code of [`Operation::Jit`], bytes.

@@ -22,6 +22,7 @@ pub mod auxvec;
 pub mod cacheflush;
 pub mod capability;
 pub mod close_range;
+pub mod elfcore;
 pub mod errno;
 pub mod errqueue;
 pub mod eventfd;

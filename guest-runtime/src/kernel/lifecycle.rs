@@ -279,8 +279,11 @@ impl Kernel {
     }
 
     /// Ends the running process, or the VM if it is the first process, and switches to another
-    /// task.
+    /// task. If other vCPUs run its threads and there is a core dump to write, the process ends later.
     pub(crate) fn end_process(&mut self, end: &End) {
+        if self.dump_core(end) {
+            return;
+        }
         let (pid, status) = (
             self.process().pid,
             match end {

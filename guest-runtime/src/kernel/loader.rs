@@ -559,6 +559,7 @@ fn fill_stack(
     let process = kernel.process_mut();
     process.arguments = built.arguments;
     process.environment = built.environment;
+    process.auxiliary = built.auxiliary;
     process.executable = strings.path;
     Ok(built.sp)
 }

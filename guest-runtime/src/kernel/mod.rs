@@ -6,6 +6,7 @@ mod caller;
 mod chaos;
 mod checkpoint;
 mod code;
+mod core_dump;
 pub mod current;
 mod devices;
 pub(crate) mod executable;
@@ -55,6 +56,7 @@ use crate::ipc::Ipc;
 use crate::kernel::aio::FiredPolls;
 use crate::kernel::call::Handlers;
 use crate::kernel::checkpoint::Checkpoint;
+use crate::kernel::core_dump::CoreFile;
 use crate::kernel::current::Current;
 use crate::kernel::exit::{Cause, End, Fault};
 use crate::kernel::futex::Futexes;
@@ -151,6 +153,8 @@ pub struct Kernel {
     pub control: Control,
     /// Whether system calls are traced (`--strace`).
     pub traces: bool,
+    /// The file for a core dump, if the host has one.
+    core: Option<CoreFile>,
     /// Whether system calls are traced, or filtered for any task (`seccomp`).
     pub(crate) watches: bool,
     /// Number of system calls so far.
@@ -239,6 +243,7 @@ impl Kernel {
             spawned: Spawned::new(host),
             control: Control::Continue,
             traces: boot.strace != 0,
+            core: CoreFile::of(host),
             watches: boot.strace != 0,
             syscalls: 0,
             missing: Vec::new(),
@@ -414,6 +419,9 @@ impl Kernel {
         self.poll_network();
         self.serve_disks();
         self.serve_host();
+        if let Some(end) = self.serve_dump() {
+            return Control::End(end);
+        }
         if self.process().state == State::Stopped {
             // A thread on another vCPU has stopped the process.
             self.suspend();
@@ -468,10 +476,14 @@ impl Kernel {
                 self.kick_self();
                 Control::Restart
             }
-            Delivery::Terminate(signal) => Control::End(match self.task_mut().fault.take() {
-                Some(fault) if fault.signal == signal => End::Fault(fault),
-                _ => End::Signaled(signal),
-            }),
+            Delivery::Terminate(info) => {
+                let signal = info.signal();
+                self.task_mut().fatal = Some(info);
+                Control::End(match self.task_mut().fault.take() {
+                    Some(fault) if fault.signal == signal => End::Fault(fault),
+                    _ => End::Signaled(signal),
+                })
+            }
         }
     }
 

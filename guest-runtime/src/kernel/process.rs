@@ -6,6 +6,7 @@ use crate::convert::low_u32;
 use crate::credentials::Credentials;
 use crate::file::description::MAX_FILES;
 use crate::fs;
+use crate::kernel::core_dump;
 use crate::kernel::signals::{ProcessSignals, SigInfo};
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
@@ -122,6 +123,10 @@ pub struct Process {
     pub arguments: core::ops::Range<u64>,
     /// Addresses of the environment strings, for `/proc`.
     pub environment: core::ops::Range<u64>,
+    /// Addresses of the auxiliary vector, for core dumps.
+    pub auxiliary: core::ops::Range<u64>,
+    /// The core dump that its threads are suspended for.
+    pub(crate) dump: Option<core_dump::Pending>,
     /// State of the process.
     pub state: State,
     /// Name of the first task when it ended.
@@ -210,6 +215,8 @@ impl Process {
             executable: Vec::new(),
             arguments: 0..0,
             environment: 0..0,
+            auxiliary: 0..0,
+            dump: None,
             state: State::Running,
             last_name: [0; 16],
             unreported: None,
@@ -277,6 +284,8 @@ impl Process {
             executable: self.executable.clone(),
             arguments: self.arguments.clone(),
             environment: self.environment.clone(),
+            auxiliary: self.auxiliary.clone(),
+            dump: None,
             state: State::Running,
             parent_death_signal: 0,
             is_subreaper: false,

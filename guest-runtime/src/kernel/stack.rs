@@ -37,6 +37,8 @@ pub struct InitialStack {
     pub arguments: Range<u64>,
     /// Addresses of the environment strings.
     pub environment: Range<u64>,
+    /// Addresses of the auxiliary vector.
+    pub auxiliary: Range<u64>,
 }
 
 impl InitialStack {
@@ -82,6 +84,7 @@ impl InitialStack {
             Auxiliary(AT_MINSIGSTKSZ, crate::kernel::signals::FRAME_SIZE),
         ];
         let end = [Auxiliary(AT_NULL, 0)];
+        let vector_start = words.len() as u64 * 8;
         for Auxiliary(kind, value) in vector.iter().chain(&common).chain(&end) {
             words.extend([*kind, *value]);
         }
@@ -98,6 +101,7 @@ impl InitialStack {
             bytes,
             arguments: strings_start..strings_start + environment_start,
             environment: strings_start + environment_start..strings_start + environment_end,
+            auxiliary: sp + vector_start..sp + words.len() as u64 * 8,
         }
     }
 }

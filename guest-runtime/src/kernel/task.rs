@@ -4,7 +4,7 @@ use crate::exec::interp::fcsr;
 use crate::kernel::exit::Fault;
 use crate::kernel::process::Process;
 use crate::kernel::sequences;
-use crate::kernel::signals::ThreadSignals;
+use crate::kernel::signals::{SigInfo, ThreadSignals};
 use crate::kernel::spawn::Start;
 use crate::kernel::table::Handle;
 use crate::seccomp::Seccomp;
@@ -90,10 +90,12 @@ pub struct Retry {
 pub struct Registers {
     /// `x0`–`x31`.
     pub x: [u64; 32],
-    f: [u64; 32],
+    /// `f0`–`f31`.
+    pub f: [u64; 32],
     /// Address at which the task continues.
     pub pc: u64,
-    fcsr: u32,
+    /// `fcsr`.
+    pub fcsr: u32,
 }
 
 impl Registers {
@@ -169,6 +171,8 @@ pub struct Task {
     pub sequences: Option<sequences::Registration>,
     /// The fault that ends the program when its signal is delivered.
     pub fault: Option<Fault>,
+    /// The signal that ends the program, for its core dump.
+    pub fatal: Option<SigInfo>,
     /// The system call at `pc` that is to be repeated.
     pub retry: Option<Retry>,
     /// The traced system call, while it is executed.
@@ -224,6 +228,7 @@ impl Task {
             robust_list: [0; 2],
             sequences: None,
             fault: None,
+            fatal: None,
             retry: None,
             trace: None,
             wait: None,

@@ -133,7 +133,7 @@ pub fn write(
     (guest, files): (&Guest, &[layout::GuestFile<'_>]),
     vcpu: &Vcpu,
     arguments: &Arguments,
-    (volumes, vectors, console, spawns): (usize, u32, [u32; STREAMS], bool),
+    (volumes, vectors, console, spawns, core): (usize, u32, [u32; STREAMS], bool, bool),
     (net, devices, chaos): (NetSettings, &Attached, Settings),
     (cpus, interpret_only, variant, strace, checkpoint): (u32, bool, u32, bool, u32),
     monotonic: Option<u64>,
@@ -183,7 +183,7 @@ pub fn write(
         stack_limit: STACK_LIMIT,
         chaos,
         secrets: number("secrets", arguments.secrets.len())?,
-        reserved: 0,
+        core: core.into(),
     };
     let addresses = &guest.placement.file_addresses;
     for ((entry, &address), file) in info.files.iter_mut().zip(addresses).zip(files) {

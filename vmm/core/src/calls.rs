@@ -2,6 +2,7 @@
 //! controls the arguments: each is read once and checked.
 
 use crate::control::{Control, Stop};
+use crate::core_dump::CoreDump;
 use crate::devices::Devices;
 use crate::idt::{GateError, ShadowIdt};
 use crate::images::{Answer, Images, JitError};
@@ -60,6 +61,7 @@ pub(crate) struct Calls {
     idt: ShadowIdt,
     spawner: Option<Arc<dyn Spawner>>,
     capture: Option<Capture>,
+    core: Option<Arc<CoreDump>>,
     terminal: Terminal,
 }
 
@@ -73,7 +75,11 @@ impl Calls {
         volumes: Arc<Volumes>,
         images: Images,
         (ram, idt): (Arc<Mapping>, ShadowIdt),
-        (spawner, capture): (Option<Arc<dyn Spawner>>, Option<Capture>),
+        (spawner, capture, core): (
+            Option<Arc<dyn Spawner>>,
+            Option<Capture>,
+            Option<Arc<CoreDump>>,
+        ),
     ) -> Self {
         Self {
             shared,
@@ -85,6 +91,7 @@ impl Calls {
             idt,
             spawner,
             capture,
+            core,
             terminal: Terminal::default(),
         }
     }
@@ -129,6 +136,7 @@ impl Calls {
         const JIT: u32 = Operation::Jit as u32;
         const SPAWN: u32 = Operation::Spawn as u32;
         const CHECKPOINT: u32 = Operation::Checkpoint as u32;
+        const CORE: u32 = Operation::Core as u32;
         match operation {
             READ => self.control.while_idle(cpu, || self.read(cpu, args)),
             WAIT => self.control.while_idle(cpu, || self.wait(cpu, args)),
@@ -175,6 +183,7 @@ impl Calls {
             JIT => self.jit(args),
             SPAWN => self.spawn(args),
             CHECKPOINT => Ok(self.checkpoint(args)),
+            CORE => self.core(args),
             _ => Ok(Err(libc::ENOSYS)),
         }
     }
@@ -356,6 +365,20 @@ impl Calls {
             true => Ok(0),
             false => Err(libc::EIO),
         }
+    }
+
+    /// [`Operation::Core`].
+    fn core(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        let Some(core) = &self.core else {
+            return Ok(Err(libc::ENOSYS));
+        };
+        let length = usize::try_from(args[0]).ok().filter(|&n| n <= CALL_DATA);
+        let Some(length) = length else {
+            return Ok(Err(libc::EINVAL));
+        };
+        let mut bytes = vec![0; length];
+        self.shared.read(DATA, &mut bytes)?;
+        Ok(core.append(&bytes, args[1]).map(|()| 0))
     }
 
     /// [`Operation::Registers`].

@@ -18,6 +18,7 @@ pub mod boot;
 mod calls;
 pub mod confine;
 mod control;
+pub mod core_dump;
 pub mod devices;
 mod exits;
 // Fuzz targets are other crates: they reach internal code through this module only.

@@ -2,6 +2,7 @@
 
 use crate::boot::{self, Arguments};
 use crate::confine::Confine;
+use crate::core_dump::CoreDump;
 use crate::devices::{self, Attached, DeviceStatistics};
 use crate::exits::UserExits;
 use crate::idt::ShadowIdt;
@@ -91,6 +92,9 @@ pub struct Settings<'a> {
     pub variant: u32,
     /// File for a trace of system calls; `None`: there is no trace.
     pub trace: Option<OwnedFd>,
+    /// File for the core dump of the first process that a signal ends with one; `None`: there is none.
+    /// Registers are exact with the [precise variant](hartline_abi::image::variant::PRECISE) only.
+    pub core: Option<Arc<CoreDump>>,
     /// Time limit of the VM.
     pub timeout: Option<Duration>,
     /// Whether KVM's counters are read at the end.
@@ -143,6 +147,7 @@ impl<'a> Settings<'a> {
             chaos: chaos::Settings::default(),
             variant: variant::NORMAL,
             trace: None,
+            core: None,
             timeout: None,
             count: false,
             statistics: None,
@@ -470,6 +475,7 @@ fn prepare<'a>(
             vectors,
             outputs.of_streams(),
             settings.spawner.is_some(),
+            settings.core.is_some(),
         ),
         (settings.net, &settings.devices, settings.chaos),
         (
@@ -521,6 +527,7 @@ fn prepare<'a>(
         confine: settings.confine,
         spawner: settings.spawner,
         capture,
+        core: settings.core,
     };
     Ok((running, stack))
 }

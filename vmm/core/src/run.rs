@@ -4,6 +4,7 @@
 use crate::calls::Calls;
 use crate::confine::{Confine, Thread, confine_to};
 use crate::control::{Control, Stop};
+use crate::core_dump::CoreDump;
 use crate::devices::{Attached, DeviceStatistics, Devices, memory_of};
 use crate::exits::UserExits;
 use crate::idt::ShadowIdt;
@@ -107,6 +108,8 @@ pub(crate) struct Running<'a> {
     pub spawner: Option<Arc<dyn Spawner>>,
     /// Writes snapshots at the guest's checkpoints.
     pub capture: Option<Capture>,
+    /// The file for a core dump.
+    pub core: Option<Arc<CoreDump>>,
 }
 
 /// Takes KVM's counters of all vCPUs together, and the statistics of the devices, of a running VM.
@@ -200,7 +203,7 @@ impl Running<'_> {
             Arc::clone(&volumes),
             self.images,
             (Arc::clone(&self.ram), self.idt),
-            (self.spawner.clone(), self.capture),
+            (self.spawner.clone(), self.capture, self.core),
         );
         if let Some(spawner) = self.spawner {
             spawner.connect(Arc::new(Interrupt::new(&reach, SPAWN_DEVICE, None)));

@@ -125,6 +125,10 @@ impl Kernel {
                     found = Some(tid);
                     break;
                 }
+                State::Stopped if self.writes_core(tid) => {
+                    found = Some(tid);
+                    break;
+                }
                 State::Stopped => {
                     self.scheduler.suspended.push(tid);
                     if let Some(task) = self.tasks.get_mut(tid) {
@@ -150,6 +154,16 @@ impl Kernel {
                 true => self.scheduler.ready.push_back(tid),
                 false => self.scheduler.suspended.push(tid),
             }
+        }
+    }
+
+    /// Makes a suspended task of a stopped process run next.
+    pub(in crate::kernel) fn resume_first(&mut self, tid: u32) {
+        let suspended = &mut self.scheduler.suspended;
+        let before = suspended.len();
+        suspended.retain(|&other| other != tid);
+        if suspended.len() < before {
+            self.scheduler.ready.push_front(tid);
         }
     }
 
@@ -194,6 +208,7 @@ impl Kernel {
         let Some(next) = self.current_of(tid) else {
             return;
         };
+        let dumped = self.process().dump.is_some().then(|| self.process().pid);
         self.account_time();
         self.interrupt_sequence();
         let registers = Registers::save(self.hart());
@@ -205,8 +220,11 @@ impl Kernel {
         let alone = self.is_alone() && !self.net.has_device() && !self.spawned.is_possible();
         self.streams.set_alone(alone);
         self.resume_sequence();
-        if self.signals().is_deliverable() {
+        if self.signals().is_deliverable() || self.process().dump.is_some() {
             kick::kick(self.kick());
+        }
+        if let Some(pid) = dumped {
+            self.wake_dump(pid);
         }
     }
 

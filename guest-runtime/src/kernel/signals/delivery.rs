@@ -8,6 +8,7 @@ use crate::mm::user;
 use core::mem::offset_of;
 use hartline_abi::hart::Hart;
 use hartline_linux::errno::Errno;
+use hartline_linux::siginfo::SI_KERNEL;
 use hartline_linux::signal::{
     MINSIGSTKSZ, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SIG_DFL, SIGSEGV, SS_AUTODISARM,
     SS_DISABLE, SS_ONSTACK, Sigaction, StackT,
@@ -22,7 +23,7 @@ pub enum Delivery {
     /// The frame of a handler was pushed: the program continues at `Hart::pc`.
     Handler,
     /// The signal ends the process.
-    Terminate(u8),
+    Terminate(SigInfo),
     /// The signal stops the process.
     Stop(u8),
 }
@@ -82,10 +83,10 @@ impl Signals<'_> {
             match self.process.disposition(signal) {
                 Disposition::Ignore => {}
                 Disposition::Stop => return Delivery::Stop(signal),
-                Disposition::Terminate => return Delivery::Terminate(signal),
+                Disposition::Terminate => return Delivery::Terminate(info),
                 Disposition::Handle(action) => {
                     if self.enter_handler(hart, memory, action, info).is_err() {
-                        return Delivery::Terminate(SIGSEGV);
+                        return Delivery::Terminate(SigInfo::sent(SIGSEGV, SI_KERNEL, 0, 0));
                     }
                     return Delivery::Handler;
                 }

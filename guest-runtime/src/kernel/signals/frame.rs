@@ -287,6 +287,12 @@ impl SigInfo {
         low_u8(sign_extended(self.0.si_signo))
     }
 
+    /// `si_code`.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        self.0.si_code
+    }
+
     /// Whether an instruction caused it.
     #[must_use]
     pub fn is_fault(&self) -> bool {

@@ -33,6 +33,7 @@ use hartline_devices::volume::Volume;
 use hartline_vmm::affinity;
 use hartline_vmm::boot;
 use hartline_vmm::confine::Confine;
+use hartline_vmm::core_dump::CoreDump;
 use hartline_vmm::devices::{Attached, Disk, DiskName};
 use hartline_vmm::images::ImageSource;
 use hartline_vmm::machine::{Blank, RUNTIME, Settings};
@@ -101,7 +102,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     };
     let variant = match &from {
         Some(snapshot) => snapshot.variant(),
-        None if arguments.precise => variant::PRECISE,
+        // The registers in a core dump are exact.
+        None if arguments.precise || arguments.core.is_some() => variant::PRECISE,
         None => variant::NORMAL,
     };
     // Before the VM starts, so that errors of the program are reported first.
@@ -124,8 +126,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     };
     let pin = arguments.pin.as_ref();
     let place = |pin: &Processors| Arc::new(Placement::begin(pin.0.clone(), None));
+    let ram = from.as_ref().map_or(arguments.memory, Snapshot::ram);
+    let core = arguments.core.as_ref().map(|path| core_dump(path, ram));
     let settings = Settings {
-        ram: from.as_ref().map_or(arguments.memory, Snapshot::ram),
+        ram,
         cpus: arguments.cpus,
         runtime: RUNTIME,
         tree: Some(&guest.tree),
@@ -141,6 +145,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         interpret_only: arguments.interpret,
         chaos,
         trace: open_trace(arguments)?,
+        core: core.clone(),
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
         statistics: arguments.stats.is_some().then_some(&stats::print_running),
@@ -187,6 +192,9 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     if !verdict.message.is_empty() {
         crate::say(&verdict.message);
     }
+    if let (Some(core), Some(path)) = (core, &arguments.core) {
+        report_core(&core, path, &name)?;
+    }
     if let Some(format) = arguments.stats {
         let run = stats::Run {
             outcome: &outcome,
@@ -214,6 +222,27 @@ fn name(arguments: &Arguments, from: Option<&Snapshot>) -> String {
         Some(snapshot) => snapshot.program().escape_debug().to_string(),
         None => arguments.program().display().to_string(),
     }
+}
+
+/// The core dump of `--core`: at most the RAM of the VM, and the contents of files that the program has
+/// mapped, in which it has changed pages.
+fn core_dump(path: &Path, ram: u64) -> Arc<CoreDump> {
+    const FILES: u64 = 1 << 30;
+    Arc::new(CoreDump::new(path.to_owned(), ram + FILES))
+}
+
+/// Says that there is a core dump.
+fn report_core(core: &CoreDump, path: &Path, name: &str) -> anyhow::Result<()> {
+    let length = core.finish();
+    let length = length.with_context(|| format!("--core {}", path.display()))?;
+    if let Some(length) = length {
+        crate::say(&format!(
+            "{name}: core dump of {} KiB in {}",
+            length >> 10,
+            path.display()
+        ));
+    }
+    Ok(())
 }
 
 /// Opens the file for the trace of `--strace`.

@@ -161,6 +161,10 @@ pub struct Arguments {
     )]
     pub strace: Option<Option<PathBuf>>,
 
+    /// Write a core dump to FILE if a signal such as SIGSEGV ends a process; implies --precise
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    pub core: Option<PathBuf>,
+
     #[command(flatten)]
     pub debug: DebugDirectories,
 

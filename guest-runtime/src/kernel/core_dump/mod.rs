@@ -1,0 +1,212 @@
+//! Core dumps: the memory and the threads of a process that a signal ends, as an ELF file for
+//! debuggers (core(5)).
+//!
+//! The threads stand still while the file is written. A thread that runs on another vCPU has its
+//! registers in host registers until its next safepoint, so the thread with the signal waits until the
+//! others have been suspended there.
+
+mod memory;
+mod notes;
+
+use crate::kernel::Kernel;
+use crate::kernel::exit::End;
+use crate::kernel::process::State;
+use crate::kernel::signals::SigInfo;
+use crate::kernel::task::Registers;
+use alloc::vec::Vec;
+use hartline_abi::call::{CALL_DATA, Operation};
+use hartline_linux::errno::Errno;
+use hartline_linux::signal::{
+    SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGQUIT, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ,
+};
+
+/// A core dump that waits for the other threads of its process.
+#[derive(Debug, Clone)]
+pub(crate) struct Pending {
+    /// The thread that got the signal.
+    pub tid: u32,
+    /// The end of the process.
+    pub end: End,
+}
+
+/// A thread in a core dump.
+struct Thread {
+    tid: u32,
+    registers: Registers,
+    /// Pending and blocked signals.
+    signals: [u64; 2],
+}
+
+/// Whether the default action of a signal is to write a core dump.
+fn is_dumped(signal: u8) -> bool {
+    matches!(
+        signal,
+        SIGQUIT
+            | SIGILL
+            | SIGTRAP
+            | SIGABRT
+            | SIGBUS
+            | SIGFPE
+            | SIGSEGV
+            | SIGSYS
+            | SIGXCPU
+            | SIGXFSZ
+    )
+}
+
+impl Kernel {
+    /// Writes the core dump of the running process if it ends by such a signal, and the host wants one.
+    /// Returns whether the end must wait for other threads: the process ends later, and another task
+    /// runs.
+    pub(super) fn dump_core(&mut self, end: &End) -> bool {
+        if self.core.is_none() {
+            return false;
+        }
+        let (signal, info) = match end {
+            // The registers are not known.
+            End::Fault(fault) if fault.host.is_some() => return false,
+            End::Fault(fault) => {
+                let info = SigInfo::fault(fault.signal, fault.code, fault.address);
+                (fault.signal, info)
+            }
+            End::Signaled(signal) => {
+                let sent = self.task().fatal.filter(|info| info.signal() == *signal);
+                let info = sent.unwrap_or(SigInfo::fault(*signal, 0, 0));
+                (*signal, info)
+            }
+            End::Exited(_) | End::OutOfMemory => return false,
+        };
+        if !is_dumped(signal) {
+            return false;
+        }
+        if self.process_runs_elsewhere() {
+            self.process_mut().dump = Some(Pending {
+                tid: self.task().tid,
+                end: end.clone(),
+            });
+            self.process_mut().state = State::Stopped;
+            self.ask_process();
+            self.suspend();
+            return true;
+        }
+        self.process_mut().dump = None;
+        // There is one file.
+        if let Some(core) = self.core.take() {
+            let threads = self.threads_of_core();
+            // The host reports its errors.
+            let _ = self.write_core(core, &info, &threads);
+        }
+        false
+    }
+
+    /// Whether this task was suspended for a core dump, or continues to write one: then the result is
+    /// the end of the process.
+    pub(super) fn serve_dump(&mut self) -> Option<End> {
+        let own = self.task().tid;
+        let pending = self.process().dump.as_ref()?;
+        (pending.tid == own).then(|| pending.end.clone())
+    }
+
+    /// Lets the thread of a core dump continue if no other vCPU runs a thread of the process.
+    pub(super) fn wake_dump(&mut self, pid: u32) {
+        let Some(process) = self.processes.get(pid) else {
+            return;
+        };
+        let Some(tid) = process.dump.as_ref().map(|pending| pending.tid) else {
+            return;
+        };
+        let runs = self
+            .cpus
+            .iter()
+            .any(|cpu| self.tasks[cpu.current.task].pid == pid);
+        if !runs {
+            self.resume_first(tid);
+        }
+    }
+
+    /// Whether a task writes the core dump of its process, which is stopped for it.
+    pub(super) fn writes_core(&self, tid: u32) -> bool {
+        let process = self
+            .tasks
+            .get(tid)
+            .map(|task| &self.processes[task.process]);
+        let pending = process.and_then(|process| process.dump.as_ref());
+        pending.is_some_and(|pending| pending.tid == tid)
+    }
+
+    /// Whether another vCPU runs a thread of the running process.
+    fn process_runs_elsewhere(&self) -> bool {
+        let process = self.current.process;
+        let mut others = self.cpus.iter().enumerate();
+        others.any(|(number, cpu)| number != self.cpu && cpu.current.process == process)
+    }
+
+    /// The threads of the running process, the running one first.
+    fn threads_of_core(&self) -> Vec<Thread> {
+        let own = self.task();
+        let process = self.process();
+        let thread = |task: &crate::kernel::task::Task, registers| Thread {
+            tid: task.tid,
+            registers,
+            signals: [
+                task.signals.pending() | process.signals.pending(),
+                task.signals.blocked(),
+            ],
+        };
+        let mut threads = Vec::from([thread(own, Registers::save(self.hart()))]);
+        let others = self
+            .tasks()
+            .filter(|task| task.pid == own.pid && task.tid != own.tid);
+        threads.extend(others.filter_map(|task| Some(thread(task, task.registers.clone()?))));
+        threads
+    }
+}
+
+/// The file of a core dump, which the host writes. Bytes collect in the buffer of host calls.
+#[derive(Debug)]
+pub(crate) struct CoreFile {
+    host: crate::arch::host::Host,
+    /// Bytes in the buffer.
+    used: usize,
+    /// Length of the hole after them.
+    hole: u64,
+}
+
+impl CoreFile {
+    /// The file that the host has for the first core dump, if it has one.
+    pub fn of(host: crate::arch::host::Host) -> Option<Self> {
+        (host.boot().core != 0).then_some(Self {
+            host,
+            used: 0,
+            hole: 0,
+        })
+    }
+
+    /// Appends bytes.
+    fn put(&mut self, bytes: crate::mm::UserSlice<'_>) -> Result<(), Errno> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if self.hole > 0 || self.used == CALL_DATA {
+                self.flush()?;
+            }
+            let count = rest.len().min(CALL_DATA - self.used);
+            let (part, after) = rest.split_at(count);
+            part.copy_to(&mut self.host.call_data()[self.used..self.used + count]);
+            self.used += count;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Appends zeros, which need no space.
+    fn skip(&mut self, length: u64) {
+        self.hole += length;
+    }
+
+    /// Hands the bytes and the hole to the host.
+    fn flush(&mut self) -> Result<(), Errno> {
+        let mut args = [self.used as u64, self.hole, 0, 0, 0, 0];
+        (self.used, self.hole) = (0, 0);
+        self.host.call(Operation::Core, &mut args).map(|_| ())
+    }
+}
