@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::analysis::{Conventions, Features, Liveness, Unit, needs_poll, whereabouts};
 use crate::cfg::{ControlFlow, Function, entered_at, find_searches, recover};
 use crate::codegen::Codegen;
+pub use crate::disasm::SourceLine;
 use crate::disasm::side_by_side;
 use crate::elf::{Binary, Constants};
 use crate::explain::{ExplainError, Explained, HostState, explain};
@@ -341,18 +342,20 @@ impl<'a> Translator<'a> {
         Ok(found)
     }
 
-    /// Shows RISC-V and x86-64 code side by side, of one function or of all.
+    /// Shows RISC-V and x86-64 code side by side, of one function or of all, and the source lines if
+    /// `source` finds them.
     ///
     /// # Errors
     /// There is no such function, or LLVM failed.
     pub fn disassemble(
         &self,
         symbol: Option<&str>,
+        source: Option<SourceLine<'_>>,
         mut output: impl FnMut(String),
     ) -> Result<(), LookError> {
         for function in self.select(symbol)? {
             let explained = explain(function, &self.unit)?;
-            output(side_by_side(function, &explained));
+            output(side_by_side(function, &explained, source));
         }
         Ok(())
     }

@@ -14,6 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Reads a file of the root file system, with debug information.
+pub fn read_file(tree: &Arc<TreeImage>, path: &Path) -> Option<Vec<u8>> {
+    let file = TreeFile::find(tree, path.as_os_str().as_bytes()).ok()??;
+    Some(file.bytes().ok()?.to_vec())
+}
+
 /// The call stack as lines for the fault report. Nothing in the report is trusted.
 pub fn lines(
     outcome: &Outcome,
@@ -23,10 +29,7 @@ pub fn lines(
     pc: u64,
     x: &Registers,
 ) -> Vec<String> {
-    let read = |path: &Path| {
-        let file = TreeFile::find(tree, path.as_os_str().as_bytes()).ok()??;
-        Some(file.bytes().ok()?.to_vec())
-    };
+    let read = |path: &Path| read_file(tree, path);
     let debug: DebugFiles<'_> = debug.files(Some(&read));
     let budget = Budget::new(Budget::REPORT);
     let mut inodes: Vec<u32> = Vec::new();

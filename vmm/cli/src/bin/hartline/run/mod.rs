@@ -174,7 +174,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     if let Some(images) = &images {
         images.finish();
     }
-    watch.finish(&outcome, &guest.tree, &name)?;
+    watch.finish(&outcome, &guest.tree, &name, &arguments.debug)?;
     let locate = |report: &ExitReport| {
         // The guest locates faults in precise code.
         let options = images.as_ref()?.translation().options(variant::NORMAL);

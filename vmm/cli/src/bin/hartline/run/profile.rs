@@ -3,6 +3,7 @@
 use super::ran::Ran;
 use hartline_abi::layout::{IMAGE_BASE, STACK_BASE};
 use hartline_abi::profile::Location;
+use hartline_debug::module::Line;
 use hartline_vmm::profile::Taken;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
@@ -40,31 +41,60 @@ impl Raw {
         Some(self.stack[index].1)
     }
 
-    /// Names of the functions, innermost first.
-    fn names(&self, ran: &mut Ran<'_>) -> Vec<String> {
-        let mut names = Vec::new();
+    /// The functions, innermost first.
+    fn frames(&self, ran: &mut Ran<'_>) -> Vec<Frame> {
+        let mut frames = Vec::new();
         if let Some((pc, file)) = self.leaf {
             let around = file.and_then(|(inode, offset)| {
                 let (_, entry) = ran.around(inode, offset)?;
-                Some(ran.name(inode, entry))
+                Some(Frame::of(ran, inode, entry))
             });
-            let name = around.unwrap_or_else(|| format!("{pc:#x}"));
-            names.push(match self.interpreted {
-                true => format!("{name} [interpreted]"),
-                false => name,
-            });
+            let mut frame = around.unwrap_or_else(|| Frame::named(format!("{pc:#x}")));
+            if self.interpreted {
+                frame.name.push_str(" [interpreted]");
+            }
+            frames.push(frame);
         }
         let mut at = 0;
         while let Some(frame) = self.word(at).and_then(|word| ran.frame(word)) {
             let function = frame.function;
-            names.extend(function.map(|(inode, entry)| ran.name(inode, entry)));
+            frames.extend(function.map(|(inode, entry)| Frame::of(ran, inode, entry)));
             let words = u32::try_from(frame.size / 8).unwrap_or(u32::MAX);
             at = at.saturating_add(words).saturating_add(1);
         }
         if self.cut {
-            names.push("[more callers]".to_owned());
+            frames.push(Frame::named("[more callers]".to_owned()));
         }
-        names
+        frames
+    }
+}
+
+/// A function in the profile, and the line at which it starts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Frame {
+    name: String,
+    line: Option<Line>,
+}
+
+impl Frame {
+    fn named(name: String) -> Self {
+        Self { name, line: None }
+    }
+
+    fn of(ran: &mut Ran<'_>, inode: u32, entry: u64) -> Self {
+        Self {
+            name: ran.name(inode, entry),
+            line: ran.line(inode, entry),
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        match &self.line {
+            Some(Line { file, number }) => {
+                json!({ "name": self.name, "file": file, "line": number })
+            }
+            None => json!({ "name": self.name }),
+        }
     }
 }
 
@@ -146,8 +176,8 @@ impl State {
     fn speedscope(&self, name: &str, ran: &mut Ran<'_>) -> serde_json::Value {
         let mut frames = Table::new();
         let mut stack = |raw: &Raw| -> Vec<usize> {
-            let names = raw.names(ran).into_iter().rev();
-            names.map(|name| frames.number(name)).collect()
+            let stack = raw.frames(ran).into_iter().rev();
+            stack.map(|frame| frames.number(frame)).collect()
         };
         let stacks: Vec<_> = self.samples.values().into_iter().map(&mut stack).collect();
         let samples: Vec<_> = self.times.iter().map(|&(n, _)| &stacks[n]).collect();
@@ -155,7 +185,7 @@ impl State {
         let weights: Vec<u64> = self.times.iter().map(|(_, t)| nanoseconds(t)).collect();
         let total: u64 = weights.iter().sum();
         let frames = frames.values();
-        let frames: Vec<_> = frames.iter().map(|name| json!({ "name": name })).collect();
+        let frames: Vec<_> = frames.iter().map(|frame| frame.json()).collect();
         json!({
             "$schema": "https://www.speedscope.app/file-format-schema.json",
             "name": name,

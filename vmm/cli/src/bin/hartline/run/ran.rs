@@ -5,16 +5,20 @@ use hartline_abi::image::FunctionEntry;
 use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE};
 use hartline_aot::image::Image;
 use hartline_aot::unwind::Unwinder;
+use hartline_debug::budget::Budget;
+use hartline_debug::find::DebugFiles;
+use hartline_debug::module::{Line, Module};
 use hartline_tree::TreeImage;
 use hartline_vmm::machine::Outcome;
 use hartline_vmm::program::{Bytes, TreeFile};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Contents of the files that [`Ran`] refers to.
 pub struct Files {
-    /// ELF files by inode.
-    elf: HashMap<u32, Bytes>,
+    /// ELF files by inode, with their paths.
+    elf: HashMap<u32, (PathBuf, Bytes)>,
     /// Window, inode of the ELF file, and bytes of images.
     images: Vec<(u64, u32, Vec<u8>)>,
 }
@@ -35,8 +39,9 @@ impl Files {
             }
         }
         let read = |inode| {
-            let bytes = TreeFile::new(Arc::clone(tree), inode).bytes();
-            Some((inode, bytes.ok()?))
+            let file = TreeFile::new(Arc::clone(tree), inode);
+            let path = file.path().unwrap_or_default();
+            Some((inode, (path, file.bytes().ok()?)))
         };
         Self {
             elf: inodes.into_iter().filter_map(read).collect(),
@@ -76,12 +81,16 @@ pub struct Frame {
 /// The code of a VM, translated and other.
 pub struct Ran<'a> {
     symbols: HashMap<u32, Symbols<'a>>,
+    /// Debug information of the files that have some.
+    modules: HashMap<u32, Module>,
+    /// Lines of functions that were looked up.
+    lines: HashMap<(u32, u64), Option<Line>>,
     images: Vec<Placed<'a>>,
 }
 
 impl<'a> Ran<'a> {
-    /// The code of these files.
-    pub fn new(files: &'a Files) -> Self {
+    /// The code of these files. With `debug`, their debug information is read as well.
+    pub fn new(files: &'a Files, debug: Option<&DebugFiles<'_>>) -> Self {
         let place = |(number, inode, bytes): &'a (u64, u32, Vec<u8>)| {
             let image = Image::open_in_memory(bytes).ok()?;
             let own = image.functions().filter(|f| !f.is_dispatched());
@@ -95,9 +104,16 @@ impl<'a> Ran<'a> {
             })
         };
         let elf = files.elf.iter();
+        let open = |(&inode, (path, elf)): (&u32, &(PathBuf, Bytes))| {
+            let budget = Budget::new(Budget::REPORT);
+            let module = Module::open(elf, path, debug?, &budget).ok()?;
+            Some((inode, module))
+        };
         Self {
+            modules: files.elf.iter().filter_map(open).collect(),
+            lines: HashMap::new(),
             symbols: elf
-                .map(|(&inode, elf)| (inode, Symbols::new(elf)))
+                .map(|(&inode, (_, elf))| (inode, Symbols::new(elf)))
                 .collect(),
             images: files.images.iter().filter_map(place).collect(),
         }
@@ -109,6 +125,17 @@ impl<'a> Ran<'a> {
             Some(symbols) => symbols.name(entry),
             None => format!("sub_{entry:x}"),
         }
+    }
+
+    /// The line at which the function of a file starts, if there is debug information.
+    pub fn line(&mut self, inode: u32, entry: u64) -> Option<Line> {
+        let known = self.lines.entry((inode, entry));
+        let line = known.or_insert_with(|| {
+            let budget = Budget::new(Budget::REPORT);
+            let locations = self.modules.get(&inode)?.locations(entry, &budget);
+            locations.into_iter().next_back()?.line
+        });
+        line.clone()
     }
 
     /// Link-time address of the location at an offset in a file, and of the function around it.

@@ -1,13 +1,16 @@
 //! The files that `--profile` and `--perf-map` write about a run.
 
 use super::Arguments;
+use super::backtrace::read_file;
 use super::perf_map;
 use super::profile::Recorder;
 use super::ran::{Files, Ran};
+use crate::debug_dir::DebugDirectories;
 use anyhow::Context;
 use hartline_tree::TreeImage;
 use hartline_vmm::machine::Outcome;
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The files to write, and their sources.
@@ -49,12 +52,17 @@ impl Watch {
         outcome: &Outcome,
         tree: &Arc<TreeImage>,
         program: &str,
+        debug: &DebugDirectories,
     ) -> anyhow::Result<()> {
         if self.profile.is_none() && self.perf_map.is_none() {
             return Ok(());
         }
         let files = Files::of(outcome, tree, self.recorder.inodes());
-        let mut ran = Ran::new(&files);
+        let read = |path: &Path| read_file(tree, path);
+        let debug = debug.files(Some(&read));
+        // The names of a perf map have no lines.
+        let debug = self.profile.is_some().then_some(&debug);
+        let mut ran = Ran::new(&files, debug);
         if let Some(file) = self.profile {
             let written = self.recorder.write(file, program, &mut ran);
             written.context("--profile")?;
