@@ -8,6 +8,7 @@ use gimli::{
     AttributeValue, EndianSlice, Evaluation, EvaluationResult, Expression, LittleEndian, Location,
     Reader as _, RelocateReader, Value,
 };
+use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpAccess, Register};
 use inkwell::context::Context;
 use object::read::RelocationMap;
 use object::read::elf::ElfFile64;
@@ -162,6 +163,50 @@ impl Explained {
             Ok(())
         })?;
         Ok(values)
+    }
+
+    /// The host registers that the function never changes, in the order of [`HostState::registers`]: none
+    /// if it calls anything.
+    #[must_use]
+    pub fn unchanged(&self) -> [bool; 16] {
+        const ORDER: [Register; 16] = [
+            Register::RAX,
+            Register::RCX,
+            Register::RDX,
+            Register::RBX,
+            Register::RSP,
+            Register::RBP,
+            Register::RSI,
+            Register::RDI,
+            Register::R8,
+            Register::R9,
+            Register::R10,
+            Register::R11,
+            Register::R12,
+            Register::R13,
+            Register::R14,
+            Register::R15,
+        ];
+        let mut unchanged = [true; 16];
+        let mut factory = InstructionInfoFactory::new();
+        for instruction in &mut Decoder::with_ip(64, &self.code, 0, DecoderOptions::NONE) {
+            let calls = matches!(
+                instruction.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            );
+            if calls || instruction.is_invalid() {
+                return [false; 16];
+            }
+            for used in factory.info(&instruction).used_registers() {
+                let is_read = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
+                let full = used.register().full_register();
+                let index = ORDER.iter().position(|&register| register == full);
+                if let Some(index) = index.filter(|_| !is_read) {
+                    unchanged[index] = false;
+                }
+            }
+        }
+        unchanged
     }
 
     fn read_rows(&self) -> Result<Vec<(u64, Option<u64>)>, ExplainError> {

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use std::num::NonZero;
 
 use hartline_abi::elf::ElfError;
+use hartline_abi::hart::PINNED_X;
 use hartline_abi::image::{FunctionEntry, RSEQ_SIG, variant};
+use hartline_isa::{Operation, XReg};
 use thiserror::Error;
 
 use crate::analysis::{Conventions, Features, Liveness, Unit, needs_poll, whereabouts};
@@ -174,6 +176,18 @@ fn without_bit_instructions(features: &str) -> String {
         .split(',')
         .filter(|name| !BIT_INSTRUCTIONS.contains(name));
     others.collect::<Vec<_>>().join(",")
+}
+
+/// Indexes in [`HostState::registers`] of the host registers of [`PINNED_X`].
+const PINNED_HOST: [usize; PINNED_X.len()] = [0, 1, 2, 7, 6, 8, 9, 12, 13, 14, 15];
+
+/// Whether a pinned register still has the value that the function received: neither the guest's code nor
+/// the host's changes it. LLVM does not say where such a register is.
+fn kept(function: &Function, explained: &Explained) -> impl Fn(u8, usize) -> bool + use<> {
+    let instructions = function.blocks.iter().flat_map(|block| &block.instructions);
+    let written = instructions.fold(0, |set, entry| set | entry.1.register_use().x_written);
+    let unchanged = explained.unchanged();
+    move |number, host| written >> number & 1 == 0 && unchanged[host]
 }
 
 impl<'a> Translator<'a> {
@@ -368,6 +382,38 @@ impl<'a> Translator<'a> {
         Ok(emit(&self.select(symbol)?, &self.unit, stage)?)
     }
 
+    /// Returns the link-time address after the guest's call whose host code returns `offset` bytes into
+    /// the code of an image's function. `None` if there is no such call.
+    ///
+    /// # Errors
+    /// LLVM failed.
+    pub fn return_address(
+        &self,
+        entry: &FunctionEntry,
+        offset: u64,
+    ) -> Result<Option<u64>, LookError> {
+        let Some(function) = self.entered(entry.address()) else {
+            return Ok(None);
+        };
+        let explained: Explained = explain(&function, &self.unit)?;
+        if explained.code.len() as u64 != u64::from(entry.host_length) {
+            return Ok(None);
+        }
+        let call = offset
+            .checked_sub(1)
+            .and_then(|at| explained.guest_address(at));
+        let mut instructions = function.blocks.iter().flat_map(|block| &block.instructions);
+        let found = call.and_then(|pc| instructions.find(|entry| entry.0 == pc));
+        Ok(
+            found.and_then(|(pc, instruction)| match instruction.operation() {
+                Operation::Jal { rd: XReg::RA, .. } | Operation::Jalr { rd: XReg::RA, .. } => {
+                    Some(pc + u64::from(instruction.length()))
+                }
+                _ => None,
+            }),
+        )
+    }
+
     /// Returns the guest's state at a fault `offset` bytes into the code of an image's function.
     /// `None` if the code differs from the code for this file.
     ///
@@ -396,6 +442,13 @@ impl<'a> Translator<'a> {
         }
         for number in registers.unknown.x_numbers() {
             x[number] = None;
+        }
+        let kept = kept(&function, &explained);
+        for (number, host) in PINNED_X.into_iter().zip(PINNED_HOST) {
+            let slot = &mut x[usize::from(number)];
+            if slot.is_none() && kept(number, host) {
+                *slot = state.registers.get(host).copied();
+            }
         }
         Ok(Some(GuestState { pc, x }))
     }

@@ -54,14 +54,23 @@ impl<'a> Unwinder<'a> {
         let size = *self
             .sizes
             .entry(function.host)
-            .or_insert_with(|| frame_size(code, &function));
+            .or_insert_with(|| frame_size(code, &function, None));
         Some((function, size?))
+    }
+
+    /// Returns the number of bytes between the stack pointer and the return address of the function
+    /// that is at the host offset `host`, before the instruction there.
+    #[must_use]
+    pub fn depth(&self, host: u64) -> Option<u64> {
+        let function = self.function_at(host)?;
+        frame_size(self.code, &function, Some(host - u64::from(function.host)))
     }
 }
 
 /// Computes the size in bytes of a function's frame below its return address, from its
-/// instructions. `None` if they change the stack pointer in an unknown way.
-fn frame_size(code: &[u8], function: &FunctionEntry) -> Option<u64> {
+/// instructions, or its size before the instruction at offset `until`. `None` if they change the stack
+/// pointer in an unknown way, or do not reach this instruction.
+fn frame_size(code: &[u8], function: &FunctionEntry, until: Option<u64>) -> Option<u64> {
     let (start, length) = (function.host as usize, function.host_length as usize);
     let code = code.get(start..start.checked_add(length)?)?;
     let mut largest = 0;
@@ -72,6 +81,9 @@ fn frame_size(code: &[u8], function: &FunctionEntry) -> Option<u64> {
             continue;
         };
         for instruction in &mut Decoder::with_ip(64, bytes, at, DecoderOptions::NONE) {
+            if until == Some(instruction.ip()) {
+                return u64::try_from(depth).ok();
+            }
             if instruction.is_invalid() || !seen.insert(instruction.ip()) {
                 break;
             }
@@ -91,7 +103,10 @@ fn frame_size(code: &[u8], function: &FunctionEntry) -> Option<u64> {
             }
         }
     }
-    u64::try_from(largest).ok()
+    match until {
+        None => u64::try_from(largest).ok(),
+        Some(_) => None,
+    }
 }
 
 /// Returns the number of bytes by which an instruction lowers the stack pointer. `None` if it is
@@ -133,7 +148,16 @@ mod tests {
             host: 0,
             host_length: code.len() as u32,
         };
-        frame_size(code, &function)
+        frame_size(code, &function, None)
+    }
+
+    fn depth(code: &[u8], until: u64) -> Option<u64> {
+        let function = FunctionEntry {
+            guest: 0,
+            host: 0,
+            host_length: code.len() as u32,
+        };
+        frame_size(code, &function, Some(until))
     }
 
     #[test]
@@ -149,6 +173,17 @@ mod tests {
         // A loop that pushes terminates; and rsp, -16 is not understood.
         assert_eq!(size(&[0x50, 0xeb, 0xfd]), Some(8));
         assert_eq!(size(&[0x48, 0x83, 0xe4, 0xf0, 0xc3]), None);
+        let depths = [
+            (0, Some(0)),
+            (1, Some(8)),
+            (5, Some(24)),
+            (9, Some(8)),
+            (10, Some(0)),
+            (2, None),
+        ];
+        for (until, expected) in depths {
+            assert_eq!(depth(&plain, until), expected, "{until}");
+        }
         // Not code.
         assert_eq!(size(&[0x06]), Some(0));
     }

@@ -5,11 +5,17 @@ use hartline_abi::report::ExitReport;
 use hartline_aot::explain::HostState;
 use hartline_aot::image::Image;
 use hartline_aot::translator::{Options, Translator};
+use hartline_aot::unwind::Unwinder;
 use hartline_tree::TreeImage;
 use hartline_vmm::machine::Outcome;
 use hartline_vmm::program::TreeFile;
 use hartline_vmm::report::Located;
 use std::sync::Arc;
+
+/// Number of `ra`.
+const RA: usize = 1;
+/// Index of rsp in the host registers.
+const RSP: usize = 4;
 
 /// Locates a fault in the code of an image that the VM used, which was made with `options` from a
 /// file in `tree`. Nothing in the report is trusted. `None` if the fault is elsewhere.
@@ -37,9 +43,44 @@ pub fn locate(
     };
     let found = translator.locate(&function, offset, &state).ok()??;
     let bias = report.pc.wrapping_sub(function.address());
+    let mut x = found.x;
+    if x[RA].is_none() {
+        let linked = return_address(&image, &translator, in_code, report, &read);
+        x[RA] = linked.map(|linked| linked.wrapping_add(bias));
+    }
     Some(Located {
         pc: found.pc.wrapping_add(bias),
         bias,
-        x: found.x,
+        x,
     })
+}
+
+/// The link-time address to which the function with the fault returns, if its caller is in the same
+/// image. A function that calls nothing has no register for this address, because its caller compares it
+/// with a constant. But the host's return address belongs to the same call.
+fn return_address(
+    image: &Image<'_>,
+    translator: &Translator<'_>,
+    in_code: u64,
+    report: &ExitReport,
+    read: &dyn Fn(u64) -> Option<u64>,
+) -> Option<u64> {
+    /// Most adapters between two functions.
+    const MOST_ADAPTERS: usize = 4;
+    let mut unwinder = Unwinder::new(image);
+    let code = report.host_pc.wrapping_sub(in_code);
+    let mut at = report.host_registers[RSP].checked_add(unwinder.depth(in_code)?)?;
+    for _ in 0..MOST_ADAPTERS {
+        let host = read(at)?.wrapping_sub(code);
+        let (caller, size) = unwinder.frame(host)?;
+        let mut functions = image.functions();
+        let is_adapter = caller.is_dispatched()
+            && functions.any(|own| !own.is_dispatched() && own.address() == caller.address());
+        if !is_adapter {
+            let offset = host.checked_sub(u64::from(caller.host))?;
+            return translator.return_address(&caller, offset).ok()?;
+        }
+        at = at.checked_add(size)?.checked_add(8)?;
+    }
+    None
 }
