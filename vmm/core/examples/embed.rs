@@ -40,8 +40,13 @@ pub fn run(words: &[String]) -> Result<u8, Box<dyn Error>> {
     };
     let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
     let outcome = Blank::new(kvm, settings.cpus, Mode::Safepoint)?.run(settings)?;
-    let (elf, locate) = (&found.bytes, &|_: &_| None);
-    let verdict = outcome.verdict(&Program { name, elf, locate });
+    let program = Program {
+        name,
+        elf: &found.bytes,
+        locate: &|_| None,
+        stack: &|_, _, _| Vec::new(),
+    };
+    let verdict = outcome.verdict(&program);
     eprint!("{}", verdict.message);
     Ok(verdict.code)
 }

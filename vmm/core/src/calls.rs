@@ -49,6 +49,13 @@ const INPUT: u64 = 1;
 /// A Linux error number; x86-64 and riscv64 use the same numbers.
 type Errno = i32;
 
+/// What some VMs have: a starter of processes, snapshots, and a file for a core dump.
+pub(crate) type Extensions = (
+    Option<Arc<dyn Spawner>>,
+    Option<Capture>,
+    Option<Arc<CoreDump>>,
+);
+
 /// Serves the calls of the vCPUs.
 #[derive(Debug)]
 pub(crate) struct Calls {
@@ -75,11 +82,7 @@ impl Calls {
         volumes: Arc<Volumes>,
         images: Images,
         (ram, idt): (Arc<Mapping>, ShadowIdt),
-        (spawner, capture, core): (
-            Option<Arc<dyn Spawner>>,
-            Option<Capture>,
-            Option<Arc<CoreDump>>,
-        ),
+        (spawner, capture, core): Extensions,
     ) -> Self {
         Self {
             shared,

@@ -41,6 +41,9 @@ pub struct Located {
     pub x: [Option<u64>; 32],
 }
 
+/// Describes the call stack of a report as lines, from the pc and the integer registers.
+pub type DescribeStack<'a> = &'a dyn Fn(&ExitReport, u64, &[Option<u64>; 32]) -> Vec<String>;
+
 /// The program's data for readable reports.
 pub struct Program<'a> {
     /// Its name, for messages.
@@ -50,9 +53,8 @@ pub struct Program<'a> {
     /// Finds the guest's state at a fault in translated code. The report that it gets cannot be
     /// trusted.
     pub locate: &'a dyn Fn(&ExitReport) -> Option<Located>,
-    /// Describes the call stack of a report with a page table, from the pc and the registers, as lines.
-    /// The report cannot be trusted.
-    pub stack: &'a dyn Fn(&ExitReport, u64, &[Option<u64>; 32]) -> Vec<String>,
+    /// Describes the call stack of a report with a page table. The report cannot be trusted.
+    pub stack: DescribeStack<'a>,
 }
 
 /// The end as shown to the user.

@@ -1,7 +1,7 @@
 //! The memory in a core dump, and the writing of the file.
 
 use super::{CoreFile, Thread, notes};
-use crate::convert::to_usize;
+use crate::convert::{low_u16, to_usize};
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
 use crate::mm::{AddressSpace, Backing, Label, Protection, UserSlice, Vma};
@@ -103,9 +103,9 @@ fn headers(segments: &[Segment], notes: u64) -> Vec<u8> {
         e_phoff: size_of::<Elf64Ehdr>() as u64,
         e_shoff: 0,
         e_flags: EF_RISCV_RVC | EF_RISCV_FLOAT_ABI_DOUBLE,
-        e_ehsize: size_of::<Elf64Ehdr>() as u16,
-        e_phentsize: size_of::<Elf64Phdr>() as u16,
-        e_phnum: crate::convert::low_u16(count),
+        e_ehsize: low_u16(size_of::<Elf64Ehdr>() as u64),
+        e_phentsize: low_u16(size_of::<Elf64Phdr>() as u64),
+        e_phnum: low_u16(count),
         e_shentsize: 0,
         e_shnum: 0,
         e_shstrndx: 0,

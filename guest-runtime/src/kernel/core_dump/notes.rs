@@ -1,7 +1,7 @@
 //! The notes of a core dump: registers of threads, the process, the signal, and the mapped files.
 
 use super::Thread;
-use crate::convert::to_usize;
+use crate::convert::{low_u32, to_usize};
 use crate::kernel::Kernel;
 use crate::kernel::process::Process;
 use crate::kernel::signals::SigInfo;
@@ -41,7 +41,7 @@ fn put(notes: &mut Vec<u8>, kind: u32, contents: &[u8]) {
     const NAME: &[u8; 8] = b"CORE\0\0\0\0";
     let header = Elf64Nhdr {
         n_namesz: 5,
-        n_descsz: crate::convert::low_u32(contents.len() as u64),
+        n_descsz: low_u32(contents.len() as u64),
         n_type: kind,
     };
     notes.extend_from_slice(header.as_bytes());
