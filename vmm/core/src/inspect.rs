@@ -82,11 +82,11 @@ mod tests {
             let bytes = value.to_le_bytes();
             ram.write(table * PAGE_SIZE + index * 8, &bytes).unwrap();
         };
-        let page = |number: u64| RAM_GPA + number * PAGE_SIZE | PRESENT;
+        let page = |number: u64| (RAM_GPA + number * PAGE_SIZE) | PRESENT;
         write(1, 0, page(2));
         write(2, 0, page(3));
         write(3, 0, page(4));
-        write(3, 1, RAM_GPA + HUGE_PAGE_SIZE | PRESENT | HUGE);
+        write(3, 1, (RAM_GPA + HUGE_PAGE_SIZE) | PRESENT | HUGE);
         write(3, 2, u64::MAX);
         write(3, 3, PRESENT);
         write(4, 16, page(5));
