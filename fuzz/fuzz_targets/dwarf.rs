@@ -45,7 +45,9 @@ fuzz_target!(|input: &[u8]| {
             STACK.. if address < STACK + 2 * length => (address - STACK) / 2,
             _ => return false,
         };
-        let part = input.get(offset as usize..).and_then(|rest| rest.get(..bytes.len()));
+        let part = input
+            .get(offset as usize..)
+            .and_then(|rest| rest.get(..bytes.len()));
         part.map(|part| bytes.copy_from_slice(part)).is_some()
     };
     let process = Process {
