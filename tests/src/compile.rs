@@ -199,7 +199,8 @@ pub fn alone_names() -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn alone_sources() -> PathBuf {
+/// The folder of the C programs that are built alone.
+pub fn alone_sources() -> PathBuf {
     Set::Programs.folder().join("alone")
 }
 

@@ -5,6 +5,7 @@
 mod stack;
 
 use hartline_tests::compile::{self, Variant, check};
+use hartline_tests::dynamic::Root;
 use hartline_tests::elf::{Elf, segment};
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::random::Random;
@@ -152,6 +153,8 @@ fn main() -> ExitCode {
         }
     }
     suite.add_kvm("crash: translated by LLVM", translated);
+    suite.add_kvm("crash: Debian's shared libraries", in_libraries);
+    suite.add("disassembly with source lines", source_lines);
     suite.add_kvm("core: registers and the signal", registers);
     suite.add_kvm("core: threads of one vCPU", || threads(1));
     suite.add_kvm("core: threads of three vCPUs", || threads(3));
@@ -227,6 +230,73 @@ fn translated() -> Result<()> {
         check_functions(&reported(&outcome.stderr_text()), functions)?;
     }
     Ok(())
+}
+
+/// Stacks through the C library of Debian, which has no debug information and no names of its own
+/// functions.
+fn in_libraries() -> Result<()> {
+    const DYNAMIC: Variant = Variant {
+        name: "dynamic",
+        flags: &["-O2"],
+    };
+    let root = Root::new("debugging", ["dash"].into_iter())?;
+    fs::copy(compile::crash(DYNAMIC)?, root.path().join("usr/bin/crash"))?;
+    for (how, functions) in [
+        (
+            "strlen",
+            &["strlen", "crash", "main", "__libc_start_main", "_start"][..],
+        ),
+        ("abort", &["gsignal", "abort", "crash", "main", "_start"]),
+        (
+            "qsort",
+            &["null_load", "compare", "qsort_r", "crash", "main"],
+        ),
+        (
+            "double-free-in-thread",
+            &["abort", "__libc_free", "corrupt"],
+        ),
+    ] {
+        let mut command = root.run("crash", &[how]).hartline_command(&[])?;
+        let text = process::run(&mut command, b"")?.stderr_text();
+        check_functions(&reported(&text), functions)?;
+        if !text.contains(" from /usr/lib/riscv64-linux-gnu/libc.so.6\n") {
+            return Err(format!("{how}: no library: {text}").into());
+        }
+    }
+    Ok(())
+}
+
+/// The line of the fault in a report is the one beside the instruction.
+fn source_lines() -> Result<()> {
+    let program = compile::crash(O2)?;
+    let mut command = hartline::command("disasm")?;
+    command
+        .arg("--source")
+        .arg(&program)
+        .arg("by_function_pointer");
+    let shown = process::run(&mut command, b"")?;
+    let source = fs::read_to_string(compile::alone_sources().join("crash.c"))?;
+    let lines: Vec<&str> = source.lines().collect();
+    let mut found = 0;
+    for row in shown.stdout_text().lines() {
+        let Some(rest) = row.strip_prefix("crash.c:") else {
+            continue;
+        };
+        let (number, rest) = rest.split_once(' ').ok_or(row)?;
+        let begin: String = rest.chars().take(10).collect();
+        let line = lines.get(number.parse::<usize>()? - 1).ok_or(row)?;
+        if !line
+            .trim()
+            .starts_with(begin.split('|').next().unwrap_or_default().trim())
+        {
+            return Err(format!("{row}, but the line is {line}").into());
+        }
+        found += usize::from(row.matches('|').count() == 2);
+    }
+    match found {
+        0 => Err(format!("{shown:?}").into()),
+        _ => Ok(()),
+    }
 }
 
 /// gdb sees the registers of the report, and the signal with its address.
