@@ -3,16 +3,18 @@
 use super::exec::{script, start};
 use super::files::{FILES, copied, cp, listing, prints, put, refused, text};
 use super::{await_state, check, tar};
-use hartline_tests::Result;
 use hartline_tests::daemon::{Daemon, until};
 use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, hartline, process};
 use serde_json::json;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Length of the large file, bytes.
 const LARGE: usize = 100 << 20;
@@ -163,6 +165,13 @@ pub fn limits() -> Result<()> {
     )?;
     let gone = daemon.request("HEAD", "/v1/machines/small/files?path=/tmp/long", b"")?;
     check("removed", gone.status == 404, &gone)?;
+    // The refusal arrives long before the end of the connection.
+    let late = Relay::start(&daemon)?;
+    let mut copy = hartline::command("cp")?;
+    copy.args(["--host", &late.host, text(&long)?, "small:/tmp/long"]);
+    let ended = process::run(&mut copy, b"")?;
+    let is_told = ended.stderr_text().contains("No space left on device");
+    check("an early answer", ended.code == 125 && is_told, &ended)?;
     daemon
         .request("POST", "/v1/machines/box/pause", b"")?
         .expect(200)?;
@@ -218,6 +227,44 @@ pub fn limits() -> Result<()> {
         answer.status == 413 && answer.text("code") == "copy-limit",
         &answer,
     )
+}
+
+/// A way to a daemon's socket that tells clients late that the daemon has closed a connection.
+struct Relay {
+    _folder: Scratch,
+    host: String,
+}
+
+impl Relay {
+    fn start(daemon: &Daemon) -> Result<Self> {
+        const LATE: Duration = Duration::from_secs(1);
+        let folder = Scratch::new()?;
+        let path = folder.path().join("relay");
+        let (listener, to) = (UnixListener::bind(&path)?, daemon.socket());
+        // Connections of a client that has ended have ended too.
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(daemon) = UnixStream::connect(&to) else {
+                    continue;
+                };
+                let (Ok(mut input), Ok(mut output)) = (client.try_clone(), daemon.try_clone())
+                else {
+                    continue;
+                };
+                thread::spawn(move || io::copy(&mut input, &mut output));
+                let (mut from, mut to) = (daemon, client);
+                thread::spawn(move || {
+                    let _ = io::copy(&mut from, &mut to);
+                    thread::sleep(LATE);
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        Ok(Self {
+            host: format!("unix://{}", path.display()),
+            _folder: folder,
+        })
+    }
 }
 
 /// Clients that go away, and a machine that ends: nothing is left in the guest and in the VMM.

@@ -287,12 +287,11 @@ impl Copy<'_> {
             name: target.name,
             follow,
         };
-        let packing = thread::spawn(move || pack.run(writer));
+        let packing = tokio::task::spawn_blocking(move || pack.run(writer));
         let sent = self.put(id, directory, body).await;
-        match packing
-            .join()
-            .map_err(|_| anyhow::anyhow!("packing was aborted"))?
-        {
+        // The task of the connection may still have the body after an early answer. It must run on, or
+        // the thread would wait for it for ever.
+        match packing.await.context("packing was aborted")? {
             Ok(left_out) => {
                 sent?;
                 ensure!(left_out == 0, "{left_out} sockets were left out");
