@@ -283,7 +283,7 @@ pub fn refused() -> Result<()> {
     other["webhook"] = json!({ "url": "https://example.org/" });
     let refused = post(&daemon, "/v1/machines", &other)?;
     check("unsigned", refused.status == 422, &refused)?;
-    // A start that is refused is told by the answer.
+    // The answer says that a start is refused, and no message does.
     let tenant = "/v1/tenants/default";
     daemon
         .request("PUT", tenant, br#"{"max_machines": 0, "max_queued": 0}"#)?

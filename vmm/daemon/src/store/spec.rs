@@ -106,7 +106,7 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub auto_remove: bool,
     /// The receiver of the message that the program of the machine, or the run, has ended. With a
-    /// restart policy, only the last end is told.
+    /// restart policy, there is a message for the last end only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
 }

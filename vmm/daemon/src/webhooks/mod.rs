@@ -34,7 +34,7 @@ const AT_ONCE: usize = 256;
 const AT_ONCE_OF_TENANT: usize = 4;
 /// The times between attempts, seconds: together a day.
 const DELAYS_S: [u32; 8] = [5, 30, 120, 600, 3600, 10_800, 28_800, 43_200];
-/// The time after which a failed statement is tried again.
+/// The wait between two attempts to write a result to the database.
 const STORE_AGAIN: Duration = Duration::from_secs(1);
 /// The longest sleep: after it, a change of the configuration counts.
 const MAX_SLEEP_MS: i64 = 60_000;
