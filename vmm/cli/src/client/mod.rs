@@ -3,6 +3,7 @@
 mod attach;
 mod connect;
 mod pages;
+mod patient;
 mod programs;
 mod streams;
 
@@ -18,6 +19,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use patient::Patient;
 use serde::de::DeserializeOwned;
 use std::error::Error;
 use std::io;
@@ -154,7 +156,7 @@ impl Connection {
     /// [`ClientError::Connect`] or [`ClientError::Http`].
     pub async fn open(target: &Target) -> Result<Self, ClientError> {
         let stream = connect::connect(target).await?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        let (sender, connection) = handshake(TokioIo::new(Patient::new(stream))).await?;
         tokio::spawn(connection);
         let key = target.key.clone();
         Ok(Self {
