@@ -264,7 +264,7 @@ const MONITORING: [MonitoringTest; 2] = [
 ];
 
 fn main() -> ExitCode {
-    let mut suite = Suite::new();
+    let mut suite = Suite::of_waiting_tests();
     for (name, test) in TESTS {
         suite.add_root_kvm(*name, test);
     }
