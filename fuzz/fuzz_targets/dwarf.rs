@@ -23,8 +23,10 @@ const LONGEST_LINE: usize = 16 << 10;
 
 fuzz_target!(|input: &[u8]| {
     let budget = Budget::new(STEPS);
-    let files = DebugFiles::default();
-    let open = || Module::open(input, Path::new("/program"), &files, &budget).ok();
+    let open = || {
+        let files = DebugFiles::default();
+        Module::open(input, Path::new("/program"), &files, &budget).ok()
+    };
     let Some(module) = open() else { return };
     let length = input.len() as u64;
     // Every address that may be in a small file, in steps that prefer none.

@@ -3,6 +3,8 @@
 
 #[path = "debugging/stack.rs"]
 mod stack;
+#[path = "debugging/traced.rs"]
+mod traced;
 
 use hartline_tests::compile::{self, Variant, check};
 use hartline_tests::dynamic::Root;
@@ -165,6 +167,18 @@ fn main() -> ExitCode {
     suite.add_kvm("debug files: by build id", by_build_id);
     suite.add_kvm("debug files: by link", by_link);
     suite.add_kvm("debug information that lies", lies);
+    for (name, variant) in [("O0", O0), ("O2", O2)] {
+        suite.add_kvm(
+            format!("trace: stacks of system calls ({name})"),
+            move || traced::stacks(variant),
+        );
+    }
+    suite.add_kvm("trace: stacks of threads and children", traced::tasks);
+    suite.add_kvm(
+        "trace: stacks in code that LLVM translated",
+        traced::translated,
+    );
+    suite.add_kvm("trace: stacks of damaged files", traced::damaged);
     suite.run()
 }
 

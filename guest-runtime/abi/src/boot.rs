@@ -66,6 +66,17 @@ pub struct VsockSettings {
 /// Longest name of a disk, bytes.
 pub const DISK_NAME: usize = 32;
 
+/// Values of [`BootInfo::strace`].
+pub mod strace {
+    /// System calls are not traced.
+    pub const OFF: u32 = 0;
+    /// System calls are traced.
+    pub const CALLS: u32 = 1;
+    /// System calls are traced with the call stack of each
+    /// ([`Operation::Stack`](crate::call::Operation::Stack)).
+    pub const STACKS: u32 = 2;
+}
+
 /// The inode of a VM that has no program, and only serves requests of the host.
 pub const NO_PROGRAM: u32 = u32::MAX;
 
@@ -102,7 +113,7 @@ pub struct BootInfo {
     pub seed: [u8; 64],
     /// 1: never enter translated code (`--interpret`, tests).
     pub interpret_only: u32,
-    /// 1: the runtime traces system calls (`--strace`).
+    /// Whether the runtime traces system calls (`--strace`): one of [`strace`].
     pub strace: u32,
     /// [Variant](crate::image::variant) of translations to start with.
     pub variant: u32,

@@ -56,8 +56,9 @@ pub struct FileMapping {
     pub inode: u64,
 }
 
-/// The code that the program had mapped at its end, for call stacks. The runtime fills it before the
-/// report of a [`ExitKind::Fault`], and of a signal with [`ExitReport::page_table`].
+/// The code that a program has mapped, for call stacks. The runtime fills it before the report of a
+/// [`ExitKind::Fault`], and of a signal with [`ExitReport::page_table`]; and before a request for a call
+/// stack ([`crate::call::Operation::Stack`]).
 #[repr(C)]
 #[derive(Debug, Clone)]
 pub struct FileMappings {

@@ -180,9 +180,10 @@ impl Host {
         }
     }
 
-    /// Writes the mappings that belong to the exit report; those beyond the limit are left out.
+    /// Writes the mappings that belong to the exit report, or to a request for a call stack; mappings
+    /// above the limit are left out.
     pub fn report_mappings(&self, mappings: impl Iterator<Item = FileMapping>) {
-        // SAFETY: the shared pages stay mapped, and the VMM reads the mappings only after the exit.
+        // SAFETY: the shared pages stay mapped, and the VMM reads the mappings only inside an exit.
         let list = unsafe { &mut *addr_of_mut!((*self.shared.as_ptr()).mappings) };
         list.count = 0;
         for (entry, mapping) in list.entries.iter_mut().zip(mappings) {

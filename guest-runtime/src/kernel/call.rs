@@ -17,7 +17,7 @@ pub type Handlers = [Option<Handler>; LIMIT];
 /// since programs repeat sequences.
 const SAMPLE: u64 = 31;
 /// Length of `ecall`, bytes.
-const ECALL_LENGTH: u64 = 4;
+pub(super) const ECALL_LENGTH: u64 = 4;
 /// Number of register a0 in the system call ABI.
 const A0: usize = 10;
 const A7: usize = 17;

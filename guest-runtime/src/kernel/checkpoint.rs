@@ -13,6 +13,7 @@ use crate::kernel::Kernel;
 use crate::kernel::random::Random;
 use crate::mm::Exhausted;
 use core::mem;
+use hartline_abi::boot::strace;
 use hartline_abi::call::Operation;
 use hartline_abi::checkpoint::{SIGNAL, trigger};
 use hartline_linux::errno::Errno;
@@ -136,8 +137,8 @@ impl Kernel {
         self.spawned.restart(self.host);
         self.checkpoint = Checkpoint::new(boot.checkpoint);
         self.interpret_only = boot.interpret_only != 0;
-        self.watches |= boot.strace != 0;
-        self.traces = boot.strace != 0;
+        self.watches |= boot.strace != strace::OFF;
+        self.traces = boot.strace;
         self.forget_host_memory();
         for space in self.spaces.iter_mut() {
             space

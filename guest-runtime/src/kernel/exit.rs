@@ -159,6 +159,11 @@ fn fill_location(report: &mut ExitReport, kernel: &mut Kernel) {
     report.x = kernel.hart().x.get();
     report.page_table = kernel.memory().table_address();
     report.trampoline = kernel.process().signals.trampoline;
+    report_code(kernel);
+}
+
+/// Writes the code that the running process has mapped, for the VMM.
+pub(super) fn report_code(kernel: &Kernel) {
     let code = kernel.memory().vmas().iter().filter_map(|(start, vma)| {
         let Label::File(file) = &vma.label else {
             return None;

@@ -11,6 +11,7 @@ use crate::kernel::task::{Event, Wait};
 use crate::mm::user;
 use crate::wait::{READABLE, Registration};
 use alloc::vec::Vec;
+use hartline_abi::boot::strace;
 use hartline_abi::call::Operation;
 use hartline_linux::resource::RLIMIT_SIGPENDING;
 use hartline_linux::siginfo::{SI_KERNEL, SI_USER};
@@ -293,7 +294,7 @@ impl Kernel {
                 End::OutOfMemory => Status::Signaled(SIGKILL),
             },
         );
-        if self.traces {
+        if self.traces != strace::OFF {
             self.trace_end(status);
         }
         if pid == FIRST {

@@ -78,6 +78,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use hartline_abi::boot::strace;
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart, Kick};
 use hartline_isa::Trap;
 use hartline_linux::siginfo::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SI_USER};
@@ -151,8 +152,8 @@ pub struct Kernel {
     pub(crate) spawned: Spawned,
     /// How the program continues after the current system call.
     pub control: Control,
-    /// Whether system calls are traced (`--strace`).
-    pub traces: bool,
+    /// Whether system calls are traced (`--strace`): one of [`hartline_abi::boot::strace`].
+    pub traces: u32,
     /// The file for a core dump, if the host has one.
     core: Option<CoreFile>,
     /// Whether system calls are traced, or filtered for any task (`seccomp`).
@@ -242,9 +243,9 @@ impl Kernel {
             starter,
             spawned: Spawned::new(host),
             control: Control::Continue,
-            traces: boot.strace != 0,
+            traces: boot.strace,
             core: CoreFile::of(host),
-            watches: boot.strace != 0,
+            watches: boot.strace != strace::OFF,
             syscalls: 0,
             missing: Vec::new(),
             interpreter_entries: 0,
@@ -444,7 +445,7 @@ impl Kernel {
 
     /// Delivers pending signals.
     fn deliver(&mut self) -> Control {
-        if self.traces
+        if self.traces != strace::OFF
             && let Some(info) = self.signals().next_info()
         {
             self.trace_signal(&info);

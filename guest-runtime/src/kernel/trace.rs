@@ -1,11 +1,15 @@
 //! The trace of system calls, signals and exits (`--strace`).
 
 use crate::kernel::Kernel;
+use crate::kernel::call::ECALL_LENGTH;
+use crate::kernel::exit::report_code;
 use crate::kernel::process::Status;
 use crate::kernel::signals::SigInfo;
 use crate::strace;
 use alloc::boxed::Box;
 use alloc::format;
+use hartline_abi::boot::strace::STACKS;
+use hartline_abi::call::{Operation, stack_request};
 use hartline_linux::errno::Errno;
 
 /// The stream on which the trace leaves the VM.
@@ -17,11 +21,13 @@ impl Kernel {
         if self.task().retry.is_some() {
             return;
         }
+        self.find_stack();
         let pending = strace::begin(self.memory_mut(), number, arguments);
         match pending.is_last() {
             true => {
                 let line = pending.line(self.memory_mut(), None);
                 self.trace_line(&line);
+                self.write_stack();
             }
             false => self.task_mut().trace = Some(Box::new(pending)),
         }
@@ -32,7 +38,41 @@ impl Kernel {
         if let Some(pending) = self.task_mut().trace.take() {
             let line = pending.line(self.memory_mut(), Some(result));
             self.trace_line(&line);
+            self.write_stack();
         }
+    }
+
+    /// Makes the VMM find the call stack of a call that begins: the call may change the registers and
+    /// the memory.
+    fn find_stack(&mut self) {
+        if self.traces != STACKS {
+            return;
+        }
+        report_code(self);
+        let mut host = self.host;
+        let (words, _) = host.call_data().as_chunks_mut::<8>();
+        for (word, x) in words.iter_mut().zip(self.hart().x.get()) {
+            *word = x.to_le_bytes();
+        }
+        let mut args = [
+            self.task().tid.into(),
+            stack_request::FIND,
+            self.hart().pc.get().wrapping_sub(ECALL_LENGTH),
+            self.memory().table_address(),
+            self.process().signals.trampoline,
+            0,
+        ];
+        // The trace lacks a stack that the VMM refuses to find.
+        let _ = host.call(Operation::Stack, &mut args);
+    }
+
+    /// Makes the VMM write the call stack below the line of its call.
+    fn write_stack(&mut self) {
+        if self.traces != STACKS {
+            return;
+        }
+        let mut args = [self.task().tid.into(), stack_request::WRITE, 0, 0, 0, 0];
+        let _ = self.host.call(Operation::Stack, &mut args);
     }
 
     /// Writes the line of a signal that is delivered.

@@ -5,6 +5,7 @@ use crate::kernel::exit::End;
 use crate::kernel::signals::SigInfo;
 use crate::kernel::{Control, Kernel};
 use crate::seccomp::{Seccomp, Verdict};
+use hartline_abi::boot::strace;
 use hartline_linux::audit::AUDIT_ARCH_RISCV64;
 use hartline_linux::errno::Errno;
 use hartline_linux::seccomp::SeccompData;
@@ -18,7 +19,7 @@ impl Kernel {
         if self.task().retry.is_some() {
             return None;
         }
-        if self.traces {
+        if self.traces != strace::OFF {
             self.trace_entry(number, arguments);
         }
         if matches!(self.task().seccomp, Seccomp::Disabled) {

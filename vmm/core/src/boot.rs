@@ -135,7 +135,7 @@ pub fn write(
     arguments: &Arguments,
     (volumes, vectors, console, spawns, core): (usize, u32, [u32; STREAMS], bool, bool),
     (net, devices, chaos): (NetSettings, &Attached, Settings),
-    (cpus, interpret_only, variant, strace, checkpoint): (u32, bool, u32, bool, u32),
+    (cpus, interpret_only, variant, strace, checkpoint): (u32, bool, u32, u32, u32),
     monotonic: Option<u64>,
 ) -> Result<GuestClock, Error> {
     let strings = arguments.encode()?;
@@ -162,7 +162,7 @@ pub fn write(
         seed: seed(chaos)?,
         interpret_only: interpret_only.into(),
         variant,
-        strace: strace.into(),
+        strace,
         uid: arguments.user.0,
         gid: arguments.user.1,
         terminals: terminals(),

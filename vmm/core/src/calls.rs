@@ -1,11 +1,13 @@
 //! Serving host calls ([`hartline_abi::call`]) on the thread of the calling vCPU. The guest
 //! controls the arguments: each is read once and checked.
 
+use crate::call_stacks::{CallStacks, CallingTask};
 use crate::control::{Control, Stop};
 use crate::core_dump::CoreDump;
 use crate::devices::Devices;
 use crate::idt::{GateError, ShadowIdt};
 use crate::images::{Answer, Images, JitError};
+use crate::inspect::{ProgramMemory, file_mappings};
 use crate::interrupts;
 use crate::platform::{self, Mapping};
 use crate::signals;
@@ -15,7 +17,7 @@ use crate::terminal::Terminal;
 use hartline_abi::boot::Shared;
 use hartline_abi::call::{
     CALL_DATA, HostCall, MAX_JIT_CODE, MAX_JIT_ENTRIES, MAX_REGISTER_ACCESSES, Operation,
-    RegisterAccess, jit_request,
+    RegisterAccess, jit_request, stack_request,
 };
 use hartline_abi::interrupt::TABLE_LENGTH;
 use hartline_abi::layout::{PAGE_SIZE, RAM_GPA};
@@ -49,11 +51,13 @@ const INPUT: u64 = 1;
 /// A Linux error number; x86-64 and riscv64 use the same numbers.
 type Errno = i32;
 
-/// What some VMs have: a starter of processes, snapshots, and a file for a core dump.
+/// What some VMs have: a starter of processes, snapshots, a file for a core dump, and call stacks in the
+/// trace of system calls.
 pub(crate) type Extensions = (
     Option<Arc<dyn Spawner>>,
     Option<Capture>,
     Option<Arc<CoreDump>>,
+    Option<Arc<dyn CallStacks>>,
 );
 
 /// Serves the calls of the vCPUs.
@@ -69,6 +73,7 @@ pub(crate) struct Calls {
     spawner: Option<Arc<dyn Spawner>>,
     capture: Option<Capture>,
     core: Option<Arc<CoreDump>>,
+    call_stacks: Option<Arc<dyn CallStacks>>,
     terminal: Terminal,
 }
 
@@ -82,7 +87,7 @@ impl Calls {
         volumes: Arc<Volumes>,
         images: Images,
         (ram, idt): (Arc<Mapping>, ShadowIdt),
-        (spawner, capture, core): Extensions,
+        (spawner, capture, core, call_stacks): Extensions,
     ) -> Self {
         Self {
             shared,
@@ -95,6 +100,7 @@ impl Calls {
             spawner,
             capture,
             core,
+            call_stacks,
             terminal: Terminal::default(),
         }
     }
@@ -140,6 +146,7 @@ impl Calls {
         const SPAWN: u32 = Operation::Spawn as u32;
         const CHECKPOINT: u32 = Operation::Checkpoint as u32;
         const CORE: u32 = Operation::Core as u32;
+        const STACK: u32 = Operation::Stack as u32;
         match operation {
             READ => self.control.while_idle(cpu, || self.read(cpu, args)),
             WAIT => self.control.while_idle(cpu, || self.wait(cpu, args)),
@@ -151,16 +158,7 @@ impl Calls {
                 self.terminal.while_stopped(signals::stop_process);
                 Ok(Ok(0))
             }
-            FLUSH => {
-                let stopped = || self.control.is_over();
-                // A broken queue ends the VM through the console's own thread.
-                Ok(self
-                    .devices
-                    .console()
-                    .flush(&stopped)
-                    .map(|()| 0)
-                    .map_err(|_| libc::EIO))
-            }
+            FLUSH => Ok(self.flush().map(|()| 0)),
             IOCTL => self.ioctl(args),
             STATUS => Ok(status(args)),
             IMAGE => self.image(cpu, args),
@@ -187,8 +185,17 @@ impl Calls {
             SPAWN => self.spawn(args),
             CHECKPOINT => Ok(self.checkpoint(args)),
             CORE => self.core(args),
+            STACK => self.stack(args),
             _ => Ok(Err(libc::ENOSYS)),
         }
+    }
+
+    /// [`Operation::Flush`].
+    fn flush(&self) -> Result<(), Errno> {
+        let stopped = || self.control.is_over();
+        // A broken queue ends the VM through the console's own thread.
+        let flushed = self.devices.console().flush(&stopped);
+        flushed.map_err(|_| libc::EIO)
     }
 
     fn read(&self, cpu: usize, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
@@ -382,6 +389,32 @@ impl Calls {
         let mut bytes = vec![0; length];
         self.shared.read(DATA, &mut bytes)?;
         Ok(core.append(&bytes, args[1]).map(|()| 0))
+    }
+
+    /// [`Operation::Stack`].
+    fn stack(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        let Some(stacks) = &self.call_stacks else {
+            return Ok(Err(libc::ENOSYS));
+        };
+        let [task, request, pc, page_table, trampoline, _] = *args;
+        match request {
+            stack_request::FIND => {
+                let from = CallingTask {
+                    pc,
+                    x: self.shared.read_value(DATA)?,
+                    trampoline,
+                    mappings: file_mappings(&self.shared),
+                    memory: ProgramMemory::new(Arc::clone(&self.ram), page_table),
+                };
+                stacks.find(task, &from);
+                Ok(Ok(0))
+            }
+            stack_request::WRITE => Ok(self.flush().map(|()| {
+                stacks.write(task);
+                0
+            })),
+            _ => Ok(Err(libc::EINVAL)),
+        }
     }
 
     /// [`Operation::Registers`].

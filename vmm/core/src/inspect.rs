@@ -1,10 +1,25 @@
-//! The memory of a program in a VM that has ended, through the page tables that its runtime left. Both
+//! The memory of a program in a VM that stands still or has ended, through the page tables that its runtime left. Both
 //! may have any contents.
 
 use crate::platform::Mapping;
+use hartline_abi::boot::Shared;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, RAM_GPA, USER_END};
 use hartline_abi::paging::{ADDRESS, HUGE, PRESENT};
+use hartline_abi::report::{FileMapping, FileMappings, MAX_FILE_MAPPINGS};
+use std::mem::offset_of;
 use std::sync::Arc;
+
+/// The code that a program has mapped, as the guest reports it in the shared pages.
+pub(crate) fn file_mappings(shared: &Mapping) -> Vec<FileMapping> {
+    let at = |field: usize| (offset_of!(Shared, mappings) + field) as u64;
+    let count = shared.read_value::<u64>(at(0)).unwrap_or(0);
+    let entry = |index: usize| {
+        let offset = offset_of!(FileMappings, entries) + index * size_of::<FileMapping>();
+        shared.read_value::<FileMapping>(at(offset)).ok()
+    };
+    let count = usize::try_from(count).map_or(MAX_FILE_MAPPINGS, |n| n.min(MAX_FILE_MAPPINGS));
+    (0..count).filter_map(entry).collect()
+}
 
 /// The memory of a program, as far as it is in RAM: pages that were never touched, and pages of files
 /// that no program has written, are not there.

@@ -15,6 +15,7 @@ pub mod affinity;
 pub mod allocator;
 pub mod background;
 pub mod boot;
+pub mod call_stacks;
 mod calls;
 pub mod confine;
 mod control;

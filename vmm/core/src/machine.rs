@@ -1,13 +1,14 @@
 //! One VM from its settings to its end.
 
 use crate::boot::{self, Arguments};
+use crate::call_stacks::CallStacks;
 use crate::confine::Confine;
 use crate::core_dump::CoreDump;
 use crate::devices::{self, Attached, DeviceStatistics};
 use crate::exits::UserExits;
 use crate::idt::ShadowIdt;
 use crate::images::{ImageFile, ImageSource, Images};
-use crate::inspect::ProgramMemory;
+use crate::inspect::{ProgramMemory, file_mappings};
 use crate::interrupts::{Lines, Mode};
 use crate::layout::{self, Contents, FileContents, FilePart, Guest, GuestFile};
 use crate::live::LiveCounters;
@@ -19,14 +20,14 @@ use crate::snapshot::{self, Capture, Due, Machine, Requests, Snapshot, Source};
 use crate::spawn::Spawner;
 use crate::supervisor;
 use crate::tree::TreeImage;
-use hartline_abi::boot::{NetSettings, Shared};
+use hartline_abi::boot::{NetSettings, Shared, strace};
 use hartline_abi::chaos;
 use hartline_abi::checkpoint::trigger;
 use hartline_abi::hart::Hart;
 use hartline_abi::image::variant;
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
 use hartline_abi::limits::MAX_CPUS;
-use hartline_abi::report::{FileMapping, FileMappings, MAX_FILE_MAPPINGS};
+use hartline_abi::report::FileMapping;
 use hartline_devices::console::Outputs;
 use hartline_devices::lateness;
 use hartline_devices::volume::{Copies, Owners, Server, Volume};
@@ -92,6 +93,8 @@ pub struct Settings<'a> {
     pub variant: u32,
     /// File for a trace of system calls; `None`: there is no trace.
     pub trace: Option<OwnedFd>,
+    /// Writes the call stack of each call in the trace; `None`: there are none.
+    pub call_stacks: Option<Arc<dyn CallStacks>>,
     /// File for the core dump of the first process that a signal ends with one; `None`: there is none.
     /// Registers are exact with the [precise variant](hartline_abi::image::variant::PRECISE) only.
     pub core: Option<Arc<CoreDump>>,
@@ -147,6 +150,7 @@ impl<'a> Settings<'a> {
             chaos: chaos::Settings::default(),
             variant: variant::NORMAL,
             trace: None,
+            call_stacks: None,
             core: None,
             timeout: None,
             count: false,
@@ -236,14 +240,7 @@ impl Outcome {
     /// The code that the program had mapped when it ended by a fault, as the guest reports it.
     #[must_use]
     pub fn mappings(&self) -> Vec<FileMapping> {
-        let at = |field: usize| (offset_of!(Shared, mappings) + field) as u64;
-        let count = self.shared.read_value::<u64>(at(0)).unwrap_or(0);
-        let entry = |index: usize| {
-            let offset = offset_of!(FileMappings, entries) + index * size_of::<FileMapping>();
-            self.shared.read_value::<FileMapping>(at(offset)).ok()
-        };
-        let count = usize::try_from(count).map_or(MAX_FILE_MAPPINGS, |n| n.min(MAX_FILE_MAPPINGS));
-        (0..count).filter_map(entry).collect()
+        file_mappings(&self.shared)
     }
 
     /// The image windows that the guest reports as used: number, and guest-physical address of the
@@ -452,7 +449,11 @@ fn prepare<'a>(
         0 => None,
         devices => Some(Lines::new(&vm, devices, settings.cpus)?),
     };
-    let is_traced = settings.trace.is_some();
+    let strace = match (&settings.trace, &settings.call_stacks) {
+        (None, _) => strace::OFF,
+        (Some(_), None) => strace::CALLS,
+        (Some(_), Some(_)) => strace::STACKS,
+    };
     let (due, trigger) = match (&settings.snapshot, &settings.snapshots) {
         (Some(request), _) => {
             let trigger = request.trigger.number();
@@ -482,7 +483,7 @@ fn prepare<'a>(
             settings.cpus,
             settings.interpret_only,
             settings.variant,
-            is_traced,
+            strace,
             trigger,
         ),
         settings.from.map(|from| from.machine().monotonic_ns),
@@ -528,6 +529,7 @@ fn prepare<'a>(
         spawner: settings.spawner,
         capture,
         core: settings.core,
+        call_stacks: settings.call_stacks,
     };
     Ok((running, stack))
 }

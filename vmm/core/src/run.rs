@@ -1,6 +1,7 @@
 //! Running a VM: the vCPU threads, and this thread, which waits for signals, the time limit and the
 //! end.
 
+use crate::call_stacks::CallStacks;
 use crate::calls::Calls;
 use crate::confine::{Confine, Thread, confine_to};
 use crate::control::{Control, Stop};
@@ -110,6 +111,8 @@ pub(crate) struct Running<'a> {
     pub capture: Option<Capture>,
     /// The file for a core dump.
     pub core: Option<Arc<CoreDump>>,
+    /// Writes the call stack of each call in a trace.
+    pub call_stacks: Option<Arc<dyn CallStacks>>,
 }
 
 /// Takes KVM's counters of all vCPUs together, and the statistics of the devices, of a running VM.
@@ -203,7 +206,12 @@ impl Running<'_> {
             Arc::clone(&volumes),
             self.images,
             (Arc::clone(&self.ram), self.idt),
-            (self.spawner.clone(), self.capture, self.core),
+            (
+                self.spawner.clone(),
+                self.capture,
+                self.core,
+                self.call_stacks,
+            ),
         );
         if let Some(spawner) = self.spawner {
             spawner.connect(Arc::new(Interrupt::new(&reach, SPAWN_DEVICE, None)));

@@ -1,6 +1,6 @@
 //! The limit on the work that debug information may cause.
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
 /// The debug information needs more work than allowed.
@@ -9,10 +9,10 @@ use thiserror::Error;
 pub struct Exhausted;
 
 /// An amount of work that is left, in steps. A step reads about one entry: a row of a line table, a
-/// debugging information entry, an attribute, or some bytes of a table.
+/// debugging information entry, an attribute, or some bytes of a table. One thread at a time uses it.
 #[derive(Debug)]
 pub struct Budget {
-    left: Cell<u64>,
+    left: AtomicU64,
 }
 
 impl Budget {
@@ -25,7 +25,7 @@ impl Budget {
     #[must_use]
     pub fn new(steps: u64) -> Self {
         Self {
-            left: Cell::new(steps),
+            left: AtomicU64::new(steps),
         }
     }
 
@@ -34,9 +34,15 @@ impl Budget {
     /// # Errors
     /// There are fewer. Then none are left.
     pub fn take(&self, steps: u64) -> Result<(), Exhausted> {
-        let left = self.left.get().checked_sub(steps);
-        self.left.set(left.unwrap_or(0));
+        let left = self.left.load(Ordering::Relaxed).checked_sub(steps);
+        self.left.store(left.unwrap_or(0), Ordering::Relaxed);
         left.map(|_| ()).ok_or(Exhausted)
+    }
+
+    /// Whether no steps are left.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
     }
 
     /// Takes the steps for reading `bytes` of a table.
@@ -57,8 +63,10 @@ mod tests {
         let budget = Budget::new(10);
         assert_eq!(budget.take(7), Ok(()));
         assert_eq!(budget.take_bytes(15), Ok(()));
+        assert!(!budget.is_exhausted());
         assert_eq!(budget.take(2), Err(Exhausted));
         assert_eq!(budget.take(1), Err(Exhausted));
         assert_eq!(budget.take(0), Ok(()));
+        assert!(budget.is_exhausted());
     }
 }

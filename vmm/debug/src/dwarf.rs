@@ -13,7 +13,7 @@ use gimli::{
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Most address ranges of units that are kept; the others are not found.
 const MOST_RANGES: usize = 1 << 20;
@@ -29,7 +29,7 @@ const LONGEST_PATH: usize = 4096;
 type Unit = gimli::Unit<Reader>;
 type Entry = DebuggingInformationEntry<Reader>;
 /// Units that were read, by their offset; `None` if one cannot be read.
-type Kept = RefCell<HashMap<usize, Option<Rc<Unit>>>>;
+type Kept = RefCell<HashMap<usize, Option<Arc<Unit>>>>;
 
 /// The debug information of a file.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Dwarf {
 
 /// A function that has the address: its entry, and where it was inlined.
 struct Found {
-    unit: Rc<Unit>,
+    unit: Arc<Unit>,
     entry: UnitOffset<usize>,
     /// File and line of the call, for an inlined function.
     call: Option<(u64, u64)>,
@@ -125,12 +125,12 @@ impl Dwarf {
     }
 
     /// The unit at an offset.
-    fn unit(&self, offset: usize, budget: &Budget) -> Option<Rc<Unit>> {
+    fn unit(&self, offset: usize, budget: &Budget) -> Option<Arc<Unit>> {
         kept(&self.units, &self.dwarf, offset, budget)
     }
 
     /// The functions of a unit that have the address, the outermost one first.
-    fn functions(&self, unit: &Rc<Unit>, address: u64, budget: &Budget) -> Vec<Found> {
+    fn functions(&self, unit: &Arc<Unit>, address: u64, budget: &Budget) -> Vec<Found> {
         let mut found: Vec<(isize, Found)> = Vec::new();
         let mut entries = unit.entries();
         while let Ok(Some(entry)) = entries.next_dfs() {
@@ -164,7 +164,7 @@ impl Dwarf {
             };
             let call = file.zip(number(gimli::DW_AT_call_line));
             let function = Found {
-                unit: Rc::clone(unit),
+                unit: Arc::clone(unit),
                 entry: entry.offset(),
                 call: call.filter(|_| is_inlined),
             };
@@ -237,9 +237,9 @@ impl Dwarf {
     }
 
     /// Name of the function of an entry, which may be in the entry that it refers to.
-    fn name(&self, unit: &Rc<Unit>, entry: UnitOffset<usize>, budget: &Budget) -> Option<String> {
+    fn name(&self, unit: &Arc<Unit>, entry: UnitOffset<usize>, budget: &Budget) -> Option<String> {
         let mut plain = None;
-        let mut at = (Rc::clone(unit), entry, false);
+        let mut at = (Arc::clone(unit), entry, false);
         for _ in 0..MOST_REFERENCES {
             let (unit, offset, is_shared) = &at;
             let dwarf = match is_shared {
@@ -262,7 +262,7 @@ impl Dwarf {
                 .attr_value(gimli::DW_AT_abstract_origin)
                 .or_else(|| entry.attr_value(gimli::DW_AT_specification));
             let next = match reference {
-                Some(AttributeValue::UnitRef(offset)) => (Rc::clone(unit), offset, *is_shared),
+                Some(AttributeValue::UnitRef(offset)) => (Arc::clone(unit), offset, *is_shared),
                 Some(AttributeValue::DebugInfoRef(offset)) => {
                     self.entry_at(offset, *is_shared, budget)?
                 }
@@ -282,7 +282,7 @@ impl Dwarf {
         offset: DebugInfoOffset<usize>,
         is_shared: bool,
         budget: &Budget,
-    ) -> Option<(Rc<Unit>, UnitOffset<usize>, bool)> {
+    ) -> Option<(Arc<Unit>, UnitOffset<usize>, bool)> {
         let (dwarf, units) = match is_shared {
             false => (&self.dwarf, &self.units),
             true => (self.dwarf.sup()?, &self.shared_units),
@@ -326,13 +326,13 @@ fn kept(
     dwarf: &gimli::Dwarf<Reader>,
     offset: usize,
     budget: &Budget,
-) -> Option<Rc<Unit>> {
+) -> Option<Arc<Unit>> {
     if let Some(unit) = units.borrow().get(&offset) {
         return unit.clone();
     }
     let header = dwarf.unit_header(DebugInfoOffset(offset)).ok();
     let unit = header.and_then(|header| read_unit(dwarf, header, budget));
-    let unit = unit.map(Rc::new);
+    let unit = unit.map(Arc::new);
     let mut units = units.borrow_mut();
     if units.len() == MOST_UNITS {
         units.clear();

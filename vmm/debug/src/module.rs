@@ -6,6 +6,8 @@ use crate::elf::{Elf, Error};
 use crate::find::DebugFiles;
 use crate::frames::Frames;
 use crate::symbols::Symbols;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::Path;
 
 /// A location in the source, or as much as is known of it.
@@ -28,6 +30,31 @@ pub struct Line {
     pub number: u64,
 }
 
+/// Most bytes of locations that are kept for the next lookup of the same address.
+const MOST_KNOWN: usize = 64 << 20;
+
+/// Locations that were looked up, by address.
+#[derive(Debug, Default)]
+struct Known {
+    locations: HashMap<u64, Vec<Location>>,
+    /// About their length, bytes.
+    length: usize,
+}
+
+impl Known {
+    fn keep(&mut self, address: u64, locations: &[Location]) {
+        let length = |location: &Location| {
+            let line = location.line.as_ref().map_or(0, |line| line.file.len());
+            size_of::<Location>() + line + location.function.as_ref().map_or(0, String::len)
+        };
+        let length = size_of::<u64>() + locations.iter().map(length).sum::<usize>();
+        if self.length + length <= MOST_KNOWN {
+            self.length += length;
+            self.locations.insert(address, locations.to_vec());
+        }
+    }
+}
+
 /// An ELF file with its debug information.
 #[derive(Debug)]
 pub struct Module {
@@ -37,6 +64,7 @@ pub struct Module {
     symbols: Symbols,
     dwarf: Option<Dwarf>,
     frames: Vec<Frames>,
+    known: RefCell<Known>,
 }
 
 impl Module {
@@ -76,6 +104,7 @@ impl Module {
             symbols: Symbols::new([Some(&elf), debug.as_ref()].into_iter().flatten()),
             dwarf,
             frames: own.into_iter().chain(other).collect(),
+            known: RefCell::default(),
         })
     }
 
@@ -114,6 +143,18 @@ impl Module {
     /// innermost, and last the one that the others were inlined into. There is at least one.
     #[must_use]
     pub fn locations(&self, address: u64, budget: &Budget) -> Vec<Location> {
+        if let Some(known) = self.known.borrow().locations.get(&address) {
+            return known.clone();
+        }
+        let found = self.look_up(address, budget);
+        // Without a budget, the result may lack parts.
+        if !budget.is_exhausted() {
+            self.known.borrow_mut().keep(address, &found);
+        }
+        found
+    }
+
+    fn look_up(&self, address: u64, budget: &Budget) -> Vec<Location> {
         let found = self
             .dwarf
             .as_ref()

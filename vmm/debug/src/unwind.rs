@@ -41,11 +41,11 @@ pub struct File<'a> {
 }
 
 /// A file that is opened when it is needed.
-type Opened<'a> = LazyCell<Option<Module>, Box<dyn FnOnce() -> Option<Module> + 'a>>;
+type Opened<'a> = LazyCell<Option<Module>, Box<dyn FnOnce() -> Option<Module> + Send + 'a>>;
 
 impl<'a> File<'a> {
     /// The file at `path`, which `open` opens when the first frame in it is found.
-    pub fn new(path: String, open: impl FnOnce() -> Option<Module> + 'a) -> Self {
+    pub fn new(path: String, open: impl FnOnce() -> Option<Module> + Send + 'a) -> Self {
         Self {
             path,
             module: LazyCell::new(Box::new(open)),

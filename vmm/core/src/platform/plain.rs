@@ -31,6 +31,8 @@ unsafe impl Plain for i64 {}
 unsafe impl Plain for u64 {}
 // SAFETY: an array of integers.
 unsafe impl Plain for [u64; 6] {}
+// SAFETY: an array of integers.
+unsafe impl Plain for [u64; 32] {}
 // SAFETY: a structure of integers and arrays of them.
 unsafe impl Plain for ExitReport {}
 // SAFETY: a structure of integers.

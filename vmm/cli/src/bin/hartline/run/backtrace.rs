@@ -1,14 +1,14 @@
-//! The call stack of a program that ended by a fault.
+//! Call stacks of a program, from what the guest reports about it. Nothing of that is trusted.
 
 use crate::debug_dir::DebugDirectories;
-use hartline_abi::report::ExitReport;
+use hartline_abi::report::FileMapping;
 use hartline_debug::budget::Budget;
 use hartline_debug::find::DebugFiles;
 use hartline_debug::frames::Registers;
 use hartline_debug::module::Module;
 use hartline_debug::unwind::{File, Mapping, Process};
 use hartline_tree::TreeImage;
-use hartline_vmm::machine::Outcome;
+use hartline_vmm::inspect::ProgramMemory;
 use hartline_vmm::program::TreeFile;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,52 +20,89 @@ pub fn read_file(tree: &Arc<TreeImage>, path: &Path) -> Option<Vec<u8>> {
     Some(file.bytes().ok()?.to_vec())
 }
 
-/// The call stack as lines for the fault report. Nothing in the report is trusted.
-pub fn lines(
-    outcome: &Outcome,
-    tree: &Arc<TreeImage>,
-    debug: &DebugDirectories,
-    report: &ExitReport,
-    pc: u64,
-    x: &Registers,
-) -> Vec<String> {
-    let read = |path: &Path| read_file(tree, path);
-    let debug: DebugFiles<'_> = debug.files(Some(&read));
-    let budget = Budget::new(Budget::REPORT);
-    let mut inodes: Vec<u32> = Vec::new();
-    let mut mappings = Vec::new();
-    for mapping in outcome.mappings() {
-        let Ok(inode) = u32::try_from(mapping.inode) else {
-            continue;
+/// Where a task of a program stands.
+pub struct Place<'a> {
+    /// Its pc.
+    pub pc: u64,
+    /// Its integer registers.
+    pub x: &'a Registers,
+    /// Address of the code to which its signal handlers return.
+    pub trampoline: u64,
+    /// The code that it has mapped.
+    pub mappings: &'a [FileMapping],
+    /// Its memory.
+    pub memory: &'a ProgramMemory,
+}
+
+/// Finds call stacks, and keeps the files that it opened for the next ones.
+pub struct Backtraces {
+    tree: Arc<TreeImage>,
+    debug: DebugDirectories,
+    /// The work that opening all files may cause.
+    opening: Arc<Budget>,
+    inodes: Vec<u32>,
+    files: Vec<File<'static>>,
+}
+
+impl Backtraces {
+    /// Call stacks through files of `tree`, with the debug information that they and `debug` have.
+    pub fn new(tree: &Arc<TreeImage>, debug: &DebugDirectories) -> Self {
+        Self {
+            tree: Arc::clone(tree),
+            debug: debug.clone(),
+            opening: Arc::new(Budget::new(Budget::REPORT)),
+            inodes: Vec::new(),
+            files: Vec::new(),
+        }
+    }
+
+    /// The call stack at a place as lines.
+    pub fn lines(&mut self, place: &Place<'_>, budget: &Budget) -> Vec<String> {
+        let mappings = place.mappings.iter();
+        let mappings: Vec<Mapping> = mappings
+            .filter_map(|mapping| self.mapping(mapping))
+            .collect();
+        let process = Process {
+            mappings: &mappings,
+            files: &self.files,
+            memory: &|address, bytes| place.memory.read(address, bytes),
+            trampoline: Some(place.trampoline),
         };
-        let known = inodes.iter().position(|&known| known == inode);
-        let file = known.unwrap_or_else(|| {
-            inodes.push(inode);
-            inodes.len() - 1
-        });
-        mappings.push(Mapping {
+        process.stack(place.pc, place.x, budget).lines()
+    }
+
+    fn mapping(&mut self, mapping: &FileMapping) -> Option<Mapping> {
+        /// Most files that are kept; code of other files has no names.
+        const MOST_FILES: usize = 4096;
+        let inode = u32::try_from(mapping.inode).ok()?;
+        let known = self.inodes.iter().position(|&known| known == inode);
+        let file = match known {
+            Some(file) => file,
+            None if self.files.len() < MOST_FILES => {
+                self.inodes.push(inode);
+                self.files.push(self.file(inode));
+                self.files.len() - 1
+            }
+            None => return None,
+        };
+        Some(Mapping {
             start: mapping.start,
             end: mapping.end,
             offset: mapping.offset,
             file,
-        });
+        })
     }
-    let open = |inode| {
-        let file = TreeFile::new(Arc::clone(tree), inode);
+
+    fn file(&self, inode: u32) -> File<'static> {
+        let file = TreeFile::new(Arc::clone(&self.tree), inode);
         let path = file.path().unwrap_or_default();
         let name = path.display().to_string().replace(char::is_control, "?");
-        let (debug, budget) = (&debug, &budget);
+        let (tree, debug) = (Arc::clone(&self.tree), self.debug.clone());
+        let opening = Arc::clone(&self.opening);
         File::new(name, move || {
-            Module::open(&file.bytes().ok()?, &path, debug, budget).ok()
+            let read = |path: &Path| read_file(&tree, path);
+            let debug: DebugFiles<'_> = debug.files(Some(&read));
+            Module::open(&file.bytes().ok()?, &path, &debug, &opening).ok()
         })
-    };
-    let files: Vec<File<'_>> = inodes.into_iter().map(open).collect();
-    let memory = outcome.memory(report.page_table);
-    let process = Process {
-        mappings: &mappings,
-        files: &files,
-        memory: &|address, bytes| memory.read(address, bytes),
-        trampoline: Some(report.trampoline),
-    };
-    process.stack(pc, x, &budget).lines()
+    }
 }

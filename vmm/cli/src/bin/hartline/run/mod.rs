@@ -1,6 +1,7 @@
 //! `hartline run`: one program in one VM.
 
 mod backtrace;
+mod call_stacks;
 mod chaos;
 mod contents;
 mod guest;
@@ -20,23 +21,29 @@ mod watch;
 
 pub use options::Arguments;
 
+use crate::debug_dir::DebugDirectories;
 use crate::translation::Translation;
 use anyhow::Context;
+use backtrace::{Backtraces, Place};
+use call_stacks::TracedStacks;
 use guest::Guest;
 use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
 use hartline_aot::technique::Technique;
 use hartline_cli::command_line::Mistake;
+use hartline_debug::budget::Budget;
+use hartline_debug::frames::Registers;
 use hartline_devices::block::Image;
 use hartline_devices::limiter::OwnLimits;
 use hartline_devices::volume::Volume;
 use hartline_vmm::affinity;
 use hartline_vmm::boot;
+use hartline_vmm::call_stacks::CallStacks;
 use hartline_vmm::confine::Confine;
 use hartline_vmm::core_dump::CoreDump;
 use hartline_vmm::devices::{Attached, Disk, DiskName};
 use hartline_vmm::images::ImageSource;
-use hartline_vmm::machine::{Blank, RUNTIME, Settings};
+use hartline_vmm::machine::{Blank, Outcome, RUNTIME, Settings};
 use hartline_vmm::placement::Placement;
 use hartline_vmm::profile::{Profile, Taken};
 use hartline_vmm::report::Program;
@@ -128,6 +135,11 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let place = |pin: &Processors| Arc::new(Placement::begin(pin.0.clone(), None));
     let ram = from.as_ref().map_or(arguments.memory, Snapshot::ram);
     let core = arguments.core.as_ref().map(|path| core_dump(path, ram));
+    let trace = open_trace(arguments)?;
+    let call_stacks = match &trace {
+        Some(trace) if arguments.stack_trace => Some(traced_stacks(trace, &guest, arguments)?),
+        _ => None,
+    };
     let settings = Settings {
         ram,
         cpus: arguments.cpus,
@@ -144,7 +156,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         net: net.unwrap_or_default(),
         interpret_only: arguments.interpret,
         chaos,
-        trace: open_trace(arguments)?,
+        trace,
+        call_stacks,
         core: core.clone(),
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
@@ -184,9 +197,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         name: &name,
         elf: guest.elf(),
         locate: &locate,
-        stack: &|report, pc, x| {
-            backtrace::lines(&outcome, &guest.tree, &arguments.debug, report, pc, x)
-        },
+        stack: &|report, pc, x| stack(&outcome, &guest, &arguments.debug, (report, pc, x)),
     };
     let verdict = outcome.verdict(&program);
     if !verdict.message.is_empty() {
@@ -257,6 +268,37 @@ fn open_trace(arguments: &Arguments) -> anyhow::Result<Option<OwnedFd>> {
     let name = file.as_deref().unwrap_or(Path::new("standard error"));
     let descriptor = descriptor.with_context(|| format!("--strace: {}", name.display()))?;
     Ok(Some(descriptor))
+}
+
+/// The call stacks of system calls, which go to the file of the trace.
+fn traced_stacks(
+    trace: &OwnedFd,
+    guest: &Guest,
+    arguments: &Arguments,
+) -> anyhow::Result<Arc<dyn CallStacks>> {
+    let file = trace.try_clone().context("--stack-trace")?.into();
+    Ok(Arc::new(TracedStacks::new(
+        file,
+        &guest.tree,
+        &arguments.debug,
+    )))
+}
+
+/// The call stack of a report as lines.
+fn stack(
+    outcome: &Outcome,
+    guest: &Guest,
+    debug: &DebugDirectories,
+    (report, pc, x): (&ExitReport, u64, &Registers),
+) -> Vec<String> {
+    let place = Place {
+        pc,
+        x,
+        trampoline: report.trampoline,
+        mappings: &outcome.mappings(),
+        memory: &outcome.memory(report.page_table),
+    };
+    Backtraces::new(&guest.tree, debug).lines(&place, &Budget::new(Budget::REPORT))
 }
 
 /// Opens the volumes.

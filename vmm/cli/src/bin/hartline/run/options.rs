@@ -161,6 +161,10 @@ pub struct Arguments {
     )]
     pub strace: Option<Option<PathBuf>>,
 
+    /// Print the call stack below each system call of --strace, with source lines
+    #[arg(short = 'k', long, requires = "strace")]
+    pub stack_trace: bool,
+
     /// Write a core dump to FILE if a signal such as SIGSEGV ends a process; implies --precise
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub core: Option<PathBuf>,
