@@ -18,6 +18,7 @@ pub mod limiter;
 pub mod net;
 pub(crate) mod poll;
 pub mod rng;
+pub mod timeline;
 pub mod virtio;
 pub mod volume;
 pub mod vsock;

@@ -3,6 +3,8 @@
 
 #[path = "debugging/stack.rs"]
 mod stack;
+#[path = "debugging/timeline.rs"]
+mod timeline;
 #[path = "debugging/traced.rs"]
 mod traced;
 
@@ -179,6 +181,11 @@ fn main() -> ExitCode {
         traced::translated,
     );
     suite.add_kvm("trace: stacks of damaged files", traced::damaged);
+    suite.add_kvm("time line: system calls, tasks and exits", timeline::calls);
+    suite.add_kvm("time line: signals", timeline::signals);
+    suite.add_kvm("time line: translations", timeline::translations);
+    suite.add_kvm("time line: packets and block requests", timeline::devices);
+    suite.add_kvm("time line: files that cannot be written", timeline::errors);
     suite.run()
 }
 

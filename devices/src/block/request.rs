@@ -2,6 +2,7 @@
 
 use super::backend::{Image, TryRead};
 use super::stats::Counters;
+use crate::timeline::{self, Event, Start};
 use crate::virtio::constant::byte;
 use crate::virtio::stats::count;
 use crate::virtio::{Buffers, DeviceError};
@@ -52,6 +53,8 @@ pub(super) struct Request {
     into: Buffers,
     /// The buffer of the status: one byte.
     status: Buffers,
+    /// Start and length of the data, if there is a time line.
+    began: Option<(Start, usize)>,
 }
 
 impl Request {
@@ -68,8 +71,10 @@ impl Request {
         let (into, status) = parts.ok_or(DeviceError::Buffer)?;
         let mut bytes = [0; BlockHeader::LENGTH];
         header.copy_from(&mut bytes);
+        let began = timeline::start();
         Ok(Self {
             header: BlockHeader::from_bytes(bytes),
+            began: began.map(|start| (start, data.length() + into.length())),
             data,
             into,
             status,
@@ -137,6 +142,14 @@ impl Request {
             }
         };
         self.status.copy_to(&[value]);
+        if let Some((start, length)) = self.began {
+            start.end(Event::Block {
+                kind: self.header.kind,
+                sector: self.header.sector,
+                length,
+                is_error: value != OK,
+            });
+        }
         u32::try_from(written).map_or(u32::MAX, |written| written.saturating_add(1))
     }
 

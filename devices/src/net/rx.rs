@@ -4,6 +4,7 @@ use super::backend::{Endpoint, is_disconnect};
 use super::rx_buffers::RxBuffers;
 use super::shared::Shared;
 use super::stats::Counters;
+use crate::timeline::{self, Event};
 use crate::virtio::stats::count;
 use crate::virtio::used_ring::UsedRing;
 use crate::virtio::{DeviceError, Memory, enable_notification};
@@ -77,6 +78,10 @@ impl Rx {
         shared.rx_limiter.take(length);
         count(&counters.received_packets, 1);
         count(&counters.received_bytes, bytes as u64);
+        timeline::instant(|| Event::Packet {
+            is_sent: false,
+            length: bytes,
+        });
         let chains = self.buffers.take(length);
         self.used
             .add_used(&mut self.queue, &shared.memory, chains)?;

@@ -3,6 +3,7 @@
 use super::backend::{Endpoint, is_disconnect};
 use super::shared::Shared;
 use super::stats::Counters;
+use crate::timeline::{self, Event};
 use crate::virtio::stats::count;
 use crate::virtio::used_ring::UsedRing;
 use crate::virtio::{Chain, DeviceError, Direction, Memory, enable_notification, next_chain};
@@ -84,6 +85,10 @@ fn write(batch: &[Chain], endpoint: &mut Endpoint, counters: &Counters) {
             Ok(()) => {
                 let length = whole[number].length - NetHeader::LENGTH;
                 count(&counters.sent_bytes, length as u64);
+                timeline::instant(|| Event::Packet {
+                    is_sent: true,
+                    length,
+                });
             }
             Err(error) => {
                 *is_disconnected |= is_disconnect(&error);

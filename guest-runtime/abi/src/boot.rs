@@ -75,6 +75,8 @@ pub mod strace {
     /// System calls are traced with the call stack of each
     /// ([`Operation::Stack`](crate::call::Operation::Stack)).
     pub const STACKS: u32 = 2;
+    /// The stream of traces has [records](crate::timeline) instead of lines.
+    pub const TIMELINE: u32 = 3;
 }
 
 /// The inode of a VM that has no program, and only serves requests of the host.

@@ -36,6 +36,7 @@ pub mod profile;
 pub mod report;
 pub mod secret;
 pub mod spawn;
+pub mod timeline;
 pub mod tree;
 pub mod virtio;
 pub mod volume;

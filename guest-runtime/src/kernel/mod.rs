@@ -30,6 +30,7 @@ pub mod spawn;
 pub mod stack;
 pub mod table;
 pub mod task;
+mod timeline;
 pub mod timers;
 mod trace;
 mod userfault;

@@ -8,17 +8,21 @@ use crate::kernel::signals::SigInfo;
 use crate::strace;
 use alloc::boxed::Box;
 use alloc::format;
-use hartline_abi::boot::strace::STACKS;
+use hartline_abi::boot::strace::{STACKS, TIMELINE};
 use hartline_abi::call::{Operation, stack_request};
 use hartline_linux::errno::Errno;
 
 /// The stream on which the trace leaves the VM.
-const STREAM: u32 = 3;
+pub(super) const STREAM: u32 = 3;
 
 impl Kernel {
     /// Records the start of a call.
     pub(super) fn trace_entry(&mut self, number: u64, arguments: &[u64; 6]) {
         if self.task().retry.is_some() {
+            return;
+        }
+        if self.traces == TIMELINE {
+            self.record_call(number, arguments);
             return;
         }
         self.find_stack();
@@ -35,7 +39,9 @@ impl Kernel {
 
     /// Writes the line of a call that returns.
     pub(super) fn trace_exit(&mut self, result: Result<u64, Errno>) {
-        if let Some(pending) = self.task_mut().trace.take() {
+        if self.traces == TIMELINE {
+            self.record_return(result);
+        } else if let Some(pending) = self.task_mut().trace.take() {
             let line = pending.line(self.memory_mut(), Some(result));
             self.trace_line(&line);
             self.write_stack();
@@ -77,12 +83,16 @@ impl Kernel {
 
     /// Writes the line of a signal that is delivered.
     pub(super) fn trace_signal(&mut self, info: &SigInfo) {
-        self.trace_line(&strace::signal(info.signal(), &info.describe()));
+        match self.traces {
+            TIMELINE => self.record_signal(info.signal()),
+            _ => self.trace_line(&strace::signal(info.signal(), &info.describe())),
+        }
     }
 
     /// Writes the line of the running process's end.
     pub(super) fn trace_end(&mut self, status: Status) {
         match status {
+            _ if self.traces == TIMELINE => self.record_end(),
             Status::Exited(status) => self.trace_line(&strace::exited(status)),
             Status::Signaled(signal) => self.trace_line(&strace::killed(signal)),
             Status::Stopped(_) | Status::Continued => {}

@@ -25,6 +25,7 @@ use hartline_abi::spawn::{Call, Event};
 use hartline_abi::volume::{Channel, SUBMITTED, Slot};
 use hartline_aot::baseline::JitCode;
 use hartline_devices::event::Event as Wake;
+use hartline_devices::timeline;
 use hartline_devices::volume::Volumes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fstat;
@@ -346,7 +347,15 @@ impl Calls {
             code: &code,
             entries: &entries.collect::<Vec<_>>(),
         };
-        let placed = match self.images.translate(&code, variant, reuses) {
+        let began = timeline::start();
+        let translated = self.images.translate(&code, variant, reuses);
+        if let Some(start) = began {
+            start.end(timeline::Event::Translation {
+                tier: "code made at run time",
+                instructions: None,
+            });
+        }
+        let placed = match translated {
             Ok(placed) => placed,
             Err(JitError::Off) => return Ok(Err(libc::ENOENT)),
             Err(JitError::Code) => return Ok(Err(libc::EINVAL)),

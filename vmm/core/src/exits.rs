@@ -27,8 +27,22 @@ impl ExitReason {
     /// Number of reasons.
     pub(crate) const COUNT: usize = Self::Device as usize + 1;
 
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Kick => "kick",
+            Self::Interruption => "interruption",
+            Self::Sleep => "sleep",
+            Self::Wake => "wake",
+            Self::Yield => "yield",
+            Self::Device => "device",
+        }
+    }
+
     /// The reason; `None` for an exit that ends the VM.
-    fn of(exit: &Exit) -> Option<Self> {
+    pub(crate) fn of(exit: &Exit) -> Option<Self> {
         Some(match exit {
             Exit::PortWrite(port::CALL) => Self::Call,
             Exit::PortWrite(port::VOLUME | port::TIMER) => Self::Kick,

@@ -93,6 +93,9 @@ pub struct Settings<'a> {
     pub variant: u32,
     /// File for a trace of system calls; `None`: there is no trace.
     pub trace: Option<OwnedFd>,
+    /// Whether the trace has [records](hartline_abi::timeline) of system calls and context switches
+    /// instead of lines.
+    pub timeline: bool,
     /// Writes the call stack of each call in the trace; `None`: there are none.
     pub call_stacks: Option<Arc<dyn CallStacks>>,
     /// File for the core dump of the first process that a signal ends with one; `None`: there is none.
@@ -150,6 +153,7 @@ impl<'a> Settings<'a> {
             chaos: chaos::Settings::default(),
             variant: variant::NORMAL,
             trace: None,
+            timeline: false,
             call_stacks: None,
             core: None,
             timeout: None,
@@ -451,6 +455,7 @@ fn prepare<'a>(
     };
     let strace = match (&settings.trace, &settings.call_stacks) {
         (None, _) => strace::OFF,
+        (Some(_), _) if settings.timeline => strace::TIMELINE,
         (Some(_), None) => strace::CALLS,
         (Some(_), Some(_)) => strace::STACKS,
     };

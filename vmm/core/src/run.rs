@@ -7,7 +7,7 @@ use crate::confine::{Confine, Thread, confine_to};
 use crate::control::{Control, Stop};
 use crate::core_dump::CoreDump;
 use crate::devices::{Attached, DeviceStatistics, Devices, memory_of};
-use crate::exits::UserExits;
+use crate::exits::{ExitReason, UserExits};
 use crate::idt::ShadowIdt;
 use crate::images::Images;
 use crate::interrupts::{Interrupt, Lines, Reach};
@@ -27,6 +27,7 @@ use hartline_abi::spawn::SPAWN_DEVICE;
 use hartline_abi::volume::VOLUME_DEVICE;
 use hartline_devices::console::{Console, Outputs};
 use hartline_devices::event::Event;
+use hartline_devices::timeline::{self, Start};
 use hartline_devices::virtio::Guest;
 use hartline_devices::volume::{Channel, Server, Volumes};
 use std::io;
@@ -405,6 +406,8 @@ impl Service<'_> {
             waits::wait_for_start(self.control, self.shared, cpu)?;
         }
         let mut is_reachable = false;
+        // The exit that is being served, if there is a time line.
+        let mut left: Option<(Start, &'static str)> = None;
         loop {
             if let Some(reason) = self.control.stopped() {
                 return Ok(Some(End::Stopped(reason)));
@@ -412,8 +415,12 @@ impl Service<'_> {
             if self.control.is_over() {
                 return Ok(None);
             }
+            if let Some((start, reason)) = left.take() {
+                start.end(timeline::Event::Exit { cpu, reason });
+            }
             let exit = vcpu.run(self.devices);
             if let Ok(exit) = &exit {
+                left = timeline::start().zip(ExitReason::of(exit).map(ExitReason::name));
                 exits.count(exit);
                 self.live.inspect(|live| live.set_exits(cpu, exits));
             }

@@ -214,6 +214,7 @@ impl Kernel {
         let registers = Registers::save(self.hart());
         self.task_mut().registers = Some(registers);
         self.run(next);
+        self.record_switch();
         if let Some(registers) = self.task_mut().registers.take() {
             registers.restore(self.hart());
         }

@@ -9,6 +9,7 @@ use hartline_aot::cache::Cache;
 use hartline_aot::image;
 use hartline_aot::key::Key;
 use hartline_aot::translator::Options;
+use hartline_devices::timeline;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -200,6 +201,8 @@ impl BaselineRun {
             wanted.sort_unstable();
             let is_first = earlier.is_none() && code.is_none();
             if (is_first || !wanted.is_empty()) && self.begins() {
+                let began = timeline::start();
+                let before = code.as_ref().map_or(0, Baseline::instructions);
                 let code = match &mut *code {
                     Some(code) => code,
                     none => none.insert(Baseline::new(job.elf, job.options)?),
@@ -216,6 +219,12 @@ impl BaselineRun {
                     if self.lock().stops {
                         return Ok(());
                     }
+                }
+                if let Some(start) = began {
+                    start.end(timeline::Event::Translation {
+                        tier: "baseline",
+                        instructions: Some(code.instructions() - before),
+                    });
                 }
             }
             if let Some(code) = &mut *code {

@@ -18,6 +18,7 @@ use hartline_aot::order::{Heat, Order, Size};
 use hartline_aot::pieces::{Piece, link_pieces};
 use hartline_aot::translate::TranslateError;
 use hartline_aot::translator::{Options, ReadError, Translator};
+use hartline_devices::timeline;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -216,7 +217,19 @@ impl Background {
                     // The hot code may have changed while other threads had the permits.
                     let batch = lock(order).next_batch(&guest.heats(), size);
                     let is_wanted = !batch.is_empty() && !self.lock().stop;
-                    is_wanted.then(|| (compiler.compile(&batch), batch))
+                    is_wanted.then(|| {
+                        let began = timeline::start();
+                        let piece = compiler.compile(&batch);
+                        if let Some(start) = began {
+                            let order = lock(order);
+                            let lengths = batch.iter().map(|&part| order.length(part));
+                            start.end(timeline::Event::Translation {
+                                tier: "LLVM",
+                                instructions: Some(lengths.sum()),
+                            });
+                        }
+                        (piece, batch)
+                    })
                 });
             }
             let is_idle = compiled.is_none();

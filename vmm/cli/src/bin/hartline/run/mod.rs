@@ -16,6 +16,7 @@ mod ran;
 mod snapshot;
 mod stats;
 mod symbols;
+mod timeline;
 mod vsock;
 mod watch;
 
@@ -59,6 +60,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
+use timeline::Timeline;
 use vsock::Vsock;
 use watch::Watch;
 
@@ -135,7 +137,12 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let place = |pin: &Processors| Arc::new(Placement::begin(pin.0.clone(), None));
     let ram = from.as_ref().map_or(arguments.memory, Snapshot::ram);
     let core = arguments.core.as_ref().map(|path| core_dump(path, ram));
-    let trace = open_trace(arguments)?;
+    let timeline = arguments.trace.as_deref().map(Timeline::begin);
+    let (timeline, records) = timeline.transpose()?.unzip();
+    let trace = match records {
+        Some(records) => Some(records),
+        None => open_trace(arguments)?,
+    };
     let call_stacks = match &trace {
         Some(trace) if arguments.stack_trace => Some(traced_stacks(trace, &guest, arguments)?),
         _ => None,
@@ -158,6 +165,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         chaos,
         trace,
         call_stacks,
+        timeline: timeline.is_some(),
         core: core.clone(),
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
@@ -186,6 +194,9 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     if let Some(images) = &images {
         images.finish();
+    }
+    if let Some(timeline) = timeline {
+        finish_timeline(timeline, arguments)?;
     }
     watch.finish(&outcome, &guest.tree, &name, &arguments.debug)?;
     let locate = |report: &ExitReport| {
@@ -268,6 +279,19 @@ fn open_trace(arguments: &Arguments) -> anyhow::Result<Option<OwnedFd>> {
     let name = file.as_deref().unwrap_or(Path::new("standard error"));
     let descriptor = descriptor.with_context(|| format!("--strace: {}", name.display()))?;
     Ok(Some(descriptor))
+}
+
+/// Completes the file of `--trace`.
+fn finish_timeline(timeline: Timeline, arguments: &Arguments) -> anyhow::Result<()> {
+    let path = arguments.trace.as_deref().unwrap_or(Path::new(""));
+    let name = || format!("--trace {}", path.display());
+    if !timeline.finish().with_context(name)? {
+        crate::say(&format!(
+            "{}: the file is full, later events are missing",
+            name()
+        ));
+    }
+    Ok(())
 }
 
 /// The call stacks of system calls, which go to the file of the trace.

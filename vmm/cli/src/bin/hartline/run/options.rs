@@ -165,6 +165,11 @@ pub struct Arguments {
     #[arg(short = 'k', long, requires = "strace")]
     pub stack_trace: bool,
 
+    /// Write a time line for Perfetto: system calls, context switches, exits, translations, packets and
+    /// block requests
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["strace", "from"])]
+    pub trace: Option<PathBuf>,
+
     /// Write a core dump to FILE if a signal such as SIGSEGV ends a process; implies --precise
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub core: Option<PathBuf>,
