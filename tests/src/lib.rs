@@ -17,6 +17,7 @@ pub mod packages;
 pub mod paths;
 pub mod pipelines;
 pub mod process;
+pub mod protobuf;
 pub mod random;
 pub mod reference;
 pub mod screen;

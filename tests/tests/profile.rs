@@ -3,16 +3,30 @@
 use hartline_tests::compare::Run;
 use hartline_tests::compile::{self, VARIANTS, Variant};
 use hartline_tests::process::{self, Outcome};
+use hartline_tests::protobuf::{fields, message, number, packed};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, hartline};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 const O2: Variant = VARIANTS[1];
 const STRIPPED: Variant = VARIANTS[2];
+/// With debug information.
+const DEBUG: Variant = Variant {
+    name: "O2-debug",
+    flags: &["-O2", "-static", "-g"],
+};
+/// Lines of `hotspots.c` in the stack of most samples, the outermost one first: the inlined function is
+/// the last one.
+const LINES: [(&str, u64); 4] = [
+    ("hotspots_main", 26),
+    ("rounds", 20),
+    ("three_quarters", 14),
+    ("work", 10),
+];
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();
@@ -20,6 +34,10 @@ fn main() -> ExitCode {
     suite.add_kvm("profile: first run", first_run);
     suite.add_kvm("profile: stripped program", stripped);
     suite.add_kvm("profile: interpreted", interpreted);
+    suite.add_kvm("profile: lines and inlined functions", || lines(&[]));
+    suite.add_kvm("profile: lines, interpreted", || lines(&["--interpret"]));
+    suite.add_kvm("profile: for pprof", pprof);
+    suite.add_kvm("profile: folded stacks", folded);
     suite.add_kvm("perf map: every function once", perf_map);
     suite.run()
 }
@@ -28,6 +46,8 @@ fn main() -> ExitCode {
 struct Profile {
     shares: HashMap<Vec<String>, f64>,
     samples: usize,
+    /// Functions with the lines that they have in the profile.
+    lines: BTreeSet<(String, String, u64)>,
 }
 
 /// Runs a program with `--profile` and reads the file, checking it against speedscope's schema.
@@ -73,7 +93,15 @@ fn profile_of(run: impl FnOnce(&str) -> Result<Outcome>) -> Result<Profile> {
     Ok(Profile {
         shares,
         samples: samples.len(),
+        lines: names.iter().filter_map(line).collect(),
     })
+}
+
+/// Function, file and line of a frame.
+fn line(frame: &Value) -> Option<(String, String, u64)> {
+    let file = frame["file"].as_str()?.rsplit('/').next()?;
+    let name = frame["name"].as_str()?;
+    Some((name.to_owned(), file.to_owned(), frame["line"].as_u64()?))
 }
 
 impl Profile {
@@ -164,6 +192,118 @@ fn interpreted() -> Result<()> {
     profile.has_samples(50)?;
     profile.check(&["three_quarters [interpreted]"], 0.75)?;
     profile.check(&["one_quarter [interpreted]"], 0.25)
+}
+
+/// Stacks of source functions, with the line of the call in each.
+fn lines(options: &[&str]) -> Result<()> {
+    let rounds = if options.is_empty() { "8000" } else { "100" };
+    let options = [options, &["--profile-lines"]].concat();
+    let profile = profile(&hotspots(DEBUG, rounds)?, &options)?;
+    profile.has_samples(50)?;
+    let last = match options.len() {
+        1 => "work",
+        _ => "work [interpreted]",
+    };
+    for (function, share) in [("three_quarters", 0.75), ("one_quarter", 0.25)] {
+        profile.check(&["hotspots_main", "rounds", function, last], share)?;
+    }
+    for (function, line) in LINES {
+        let is_it = |(name, file, number): &(String, String, u64)| {
+            let is_function = *name == function || function == "work" && name == last;
+            is_function && file == "hotspots.c" && *number == line
+        };
+        if !profile.lines.iter().any(is_it) {
+            return Err(format!("no {function}:{line}: {:?}", profile.lines).into());
+        }
+    }
+    Ok(())
+}
+
+/// Runs the program with a profile with lines in a file with this ending, and returns its contents.
+fn profile_file(ending: &str) -> Result<Vec<u8>> {
+    let folder = Scratch::new()?;
+    let file = folder.path().join(format!("profile{ending}"));
+    let options = ["--profile-lines", "--profile", &file.to_string_lossy()];
+    let outcome = hotspots(DEBUG, "8000")?.hartline(&options)?;
+    if outcome.code != 0 {
+        return Err(format!("{outcome:?}").into());
+    }
+    Ok(fs::read(&file)?)
+}
+
+/// pprof's message, by the field numbers of its definition.
+fn pprof() -> Result<()> {
+    let compressed = profile_file(".pb.gz")?;
+    let bytes = process::run(Command::new("gzip").arg("-dc"), &compressed)?.stdout;
+    let profile = fields(&bytes)?;
+    let all = |field: u64| {
+        let of_field = profile.iter().filter(move |f| f.0 == field);
+        of_field.map(|f| fields(f.2)).collect::<Result<Vec<_>>>()
+    };
+    let strings: Vec<String> = profile
+        .iter()
+        .filter(|f| f.0 == 6)
+        .map(|f| String::from_utf8_lossy(f.2).into_owned())
+        .collect();
+    let string = |index: Option<u64>| strings[index.unwrap_or(0) as usize].clone();
+    let types = all(1)?;
+    let types: Vec<_> = types
+        .iter()
+        .map(|t| [string(number(t, 1)), string(number(t, 2))])
+        .collect();
+    let expected = [["samples", "count"], ["cpu", "nanoseconds"]];
+    if !strings[0].is_empty() || types != expected {
+        return Err(format!("types {types:?}").into());
+    }
+    let mut functions = HashMap::new();
+    for function in all(5)? {
+        functions.insert(number(&function, 1), string(number(&function, 2)));
+    }
+    let mut locations = HashMap::new();
+    for location in all(4)? {
+        let line = fields(message(&location, 4).ok_or("no line")?)?;
+        let function = functions.get(&number(&line, 1)).ok_or("no function")?;
+        let named = (function.clone(), number(&line, 2).unwrap_or(0));
+        locations.insert(number(&location, 1).ok_or("no id")?, named);
+    }
+    let (mut time, mut total) = (0, 0);
+    for sample in all(2)? {
+        let value = packed(&sample, 2)?[1];
+        let mut stack = Vec::new();
+        // The innermost one is the first.
+        for id in packed(&sample, 1)?.iter().rev() {
+            stack.push(locations.get(id).ok_or("no location")?.clone());
+        }
+        total += value;
+        let is_it = LINES.iter().all(|&(function, line)| {
+            let mut lines = stack.iter().filter(|frame| frame.0 == function);
+            function == "work" || lines.any(|frame| frame.1 == line)
+        });
+        time += if is_it { value } else { 0 };
+    }
+    let share = time as f64 / total as f64;
+    match number(&profile, 10) == Some(total) && (share - 0.75).abs() < 0.1 {
+        true => Ok(()),
+        false => Err(format!("share {share}, total {total}: {locations:?}").into()),
+    }
+}
+
+fn folded() -> Result<()> {
+    let text = String::from_utf8(profile_file(".folded")?)?;
+    let (mut time, mut total) = (0, 0);
+    for line in text.lines() {
+        let (stack, number) = line.rsplit_once(' ').ok_or(line)?;
+        let number: u64 = number.parse()?;
+        total += number;
+        if stack.ends_with("hotspots_main;rounds;three_quarters;work") {
+            time += number;
+        }
+    }
+    let share = time as f64 / total as f64;
+    match (share - 0.75).abs() < 0.1 {
+        true => Ok(()),
+        false => Err(format!("share {share}: {text}").into()),
+    }
 }
 
 /// The perf map has `start length name` lines, sorted and without overlaps, and every function of

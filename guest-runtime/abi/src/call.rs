@@ -86,7 +86,8 @@ pub enum Operation {
     /// bytes to the core dump. `-ENOSYS`: the host has no file for one. `-EFBIG`: it would become too
     /// long. `-EIO`: it cannot be written; the VMM reports why.
     Core = 16,
-    /// Find or write the call stack of a task, for the trace ([`crate::boot::strace::STACKS`]). `args[0]`
+    /// Find or write the call stack of a task, for the trace ([`crate::boot::strace::STACKS`]) or for a
+    /// profile. `args[0]`
     /// is the task's number, `args[1]` one of [`stack_request`]. To find it, `args[2]` is the task's pc,
     /// `args[3]` the guest-physical address of the top-level page table of its memory, `args[4]` the
     /// address of the code to which its signal handlers return; [`crate::boot::Shared::mappings`] has its
@@ -101,6 +102,8 @@ pub mod stack_request {
     pub const FIND: u64 = 1;
     /// Write the kept call stack behind all earlier output.
     pub const WRITE: u64 = 2;
+    /// Find the call stack of the sample that is being taken ([`crate::profile::Sample::finds_stack`]).
+    pub const SAMPLE: u64 = 3;
 }
 
 /// The longest code of [`Operation::Jit`], bytes.

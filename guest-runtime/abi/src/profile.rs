@@ -31,6 +31,9 @@ pub struct Sample {
     pub request: AtomicU64,
     /// Number of the vCPU that takes the sample.
     pub cpu: AtomicU64,
+    /// Not 0: before the runtime stores `answer`, it makes the VMM find the call stack
+    /// ([`crate::call::stack_request::SAMPLE`]). Set by the VMM.
+    pub finds_stack: AtomicU64,
     /// Number of the sample in the mailbox. Stored last by the runtime.
     pub answer: AtomicU64,
     /// A [`Location`].

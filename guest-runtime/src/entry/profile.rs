@@ -18,7 +18,7 @@ pub type Frame = *const u64;
 /// [`Location::Interpreter`].
 pub(crate) unsafe fn answer(kernel: &mut Kernel, location: Location, frame: Frame) {
     let shared = kernel.host.shared().as_ptr();
-    // SAFETY: the shared pages stay mapped. The VMM writes only `request`, and reads the other
+    // SAFETY: the shared pages stay mapped. The VMM writes only what is atomic, and reads the other
     // fields only after the last store below.
     unsafe {
         let sample = addr_of_mut!((*shared).sample);
@@ -26,6 +26,9 @@ pub(crate) unsafe fn answer(kernel: &mut Kernel, location: Location, frame: Fram
         let own = (*sample).cpu.load(Ordering::Relaxed) == kernel.hart().id;
         if own && wanted != (*sample).answer.load(Ordering::Relaxed) {
             fill(kernel, sample, location, frame);
+            if (*sample).finds_stack.load(Ordering::Relaxed) != 0 {
+                kernel.sample_stack();
+            }
             (*sample).answer.store(wanted, Ordering::Release);
         }
     }

@@ -54,6 +54,17 @@ impl Kernel {
         if self.traces != STACKS {
             return;
         }
+        let pc = self.hart().pc.get().wrapping_sub(ECALL_LENGTH);
+        self.request_stack(stack_request::FIND, pc);
+    }
+
+    /// Makes the VMM find the call stack of the running task for a profile.
+    pub(crate) fn sample_stack(&mut self) {
+        let pc = self.hart().pc.get();
+        self.request_stack(stack_request::SAMPLE, pc);
+    }
+
+    fn request_stack(&mut self, request: u64, pc: u64) {
         report_code(self);
         let mut host = self.host;
         let (words, _) = host.call_data().as_chunks_mut::<8>();
@@ -62,13 +73,13 @@ impl Kernel {
         }
         let mut args = [
             self.task().tid.into(),
-            stack_request::FIND,
-            self.hart().pc.get().wrapping_sub(ECALL_LENGTH),
+            request,
+            pc,
             self.memory().table_address(),
             self.process().signals.trampoline,
             0,
         ];
-        // The trace lacks a stack that the VMM refuses to find.
+        // A stack that the VMM refuses to find is missing.
         let _ = host.call(Operation::Stack, &mut args);
     }
 

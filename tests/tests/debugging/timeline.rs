@@ -1,62 +1,15 @@
-//! The time line of a run (`--trace`), read by the specification of Protocol Buffers and the field
-//! numbers of Perfetto's messages.
+//! The time line of a run (`--trace`), read by the field numbers of Perfetto's messages.
 
 use super::{O2, SEGV};
 use hartline_tests::compile::{self, VARIANTS};
 use hartline_tests::dynamic::Root;
 use hartline_tests::process::{self, Outcome};
+use hartline_tests::protobuf::{Field, fields, message, number, text};
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, hartline, paths};
 use std::collections::HashMap;
 use std::fs;
 use std::process::Command;
-
-/// A field of a message: its number, and its value or bytes.
-type Field<'a> = (u64, u64, &'a [u8]);
-
-/// The fields of a message.
-fn fields(mut bytes: &[u8]) -> Result<Vec<Field<'_>>> {
-    fn varint(bytes: &mut &[u8]) -> Result<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let (&byte, rest) = bytes.split_first().ok_or("the message ends in a number")?;
-            *bytes = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err("a number of more than 64 bits".into())
-    }
-    let mut fields = Vec::new();
-    while !bytes.is_empty() {
-        let key = varint(&mut bytes)?;
-        let field = match key & 7 {
-            0 => (key >> 3, varint(&mut bytes)?, &bytes[..0]),
-            2 => {
-                let length = varint(&mut bytes)? as usize;
-                let (contents, rest) = bytes.split_at_checked(length).ok_or("a cut field")?;
-                bytes = rest;
-                (key >> 3, 0, contents)
-            }
-            kind => return Err(format!("wire type {kind}").into()),
-        };
-        fields.push(field);
-    }
-    Ok(fields)
-}
-
-fn number(fields: &[Field<'_>], field: u64) -> Option<u64> {
-    fields.iter().find(|f| f.0 == field).map(|f| f.1)
-}
-
-fn message<'a>(fields: &[Field<'a>], field: u64) -> Option<&'a [u8]> {
-    fields.iter().find(|f| f.0 == field).map(|f| f.2)
-}
-
-fn text(fields: &[Field<'_>], field: u64) -> String {
-    String::from_utf8_lossy(message(fields, field).unwrap_or_default()).into_owned()
-}
 
 /// A slice or an instant.
 #[derive(Debug, Clone)]

@@ -27,3 +27,9 @@ pub trait CallStacks: Debug + Send + Sync {
     /// Writes the stack that was kept for a task. All earlier output has been written.
     fn write(&self, task: u64);
 }
+
+/// Finds the call stacks of samples of a profile, on the thread of the vCPU, which waits.
+pub trait SampleStacks: Debug + Send + Sync {
+    /// Finds the call stack of the sample that [`crate::profile::Profile::recorder`] gets next.
+    fn sample(&self, from: &CallingTask);
+}

@@ -1,7 +1,7 @@
 //! Serving host calls ([`hartline_abi::call`]) on the thread of the calling vCPU. The guest
 //! controls the arguments: each is read once and checked.
 
-use crate::call_stacks::{CallStacks, CallingTask};
+use crate::call_stacks::{CallStacks, CallingTask, SampleStacks};
 use crate::control::{Control, Stop};
 use crate::core_dump::CoreDump;
 use crate::devices::Devices;
@@ -53,12 +53,13 @@ const INPUT: u64 = 1;
 type Errno = i32;
 
 /// What some VMs have: a starter of processes, snapshots, a file for a core dump, and call stacks in the
-/// trace of system calls.
+/// trace of system calls and in profiles.
 pub(crate) type Extensions = (
     Option<Arc<dyn Spawner>>,
     Option<Capture>,
     Option<Arc<CoreDump>>,
     Option<Arc<dyn CallStacks>>,
+    Option<Arc<dyn SampleStacks>>,
 );
 
 /// Serves the calls of the vCPUs.
@@ -75,6 +76,7 @@ pub(crate) struct Calls {
     capture: Option<Capture>,
     core: Option<Arc<CoreDump>>,
     call_stacks: Option<Arc<dyn CallStacks>>,
+    sample_stacks: Option<Arc<dyn SampleStacks>>,
     terminal: Terminal,
 }
 
@@ -88,7 +90,7 @@ impl Calls {
         volumes: Arc<Volumes>,
         images: Images,
         (ram, idt): (Arc<Mapping>, ShadowIdt),
-        (spawner, capture, core, call_stacks): Extensions,
+        (spawner, capture, core, call_stacks, sample_stacks): Extensions,
     ) -> Self {
         Self {
             shared,
@@ -102,6 +104,7 @@ impl Calls {
             capture,
             core,
             call_stacks,
+            sample_stacks,
             terminal: Terminal::default(),
         }
     }
@@ -402,28 +405,35 @@ impl Calls {
 
     /// [`Operation::Stack`].
     fn stack(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
-        let Some(stacks) = &self.call_stacks else {
-            return Ok(Err(libc::ENOSYS));
-        };
         let [task, request, pc, page_table, trampoline, _] = *args;
-        match request {
-            stack_request::FIND => {
-                let from = CallingTask {
-                    pc,
-                    x: self.shared.read_value(DATA)?,
-                    trampoline,
-                    mappings: file_mappings(&self.shared),
-                    memory: ProgramMemory::new(Arc::clone(&self.ram), page_table),
-                };
-                stacks.find(task, &from);
-                Ok(Ok(0))
+        let from = || {
+            Ok(CallingTask {
+                pc,
+                x: self.shared.read_value(DATA)?,
+                trampoline,
+                mappings: file_mappings(&self.shared),
+                memory: ProgramMemory::new(Arc::clone(&self.ram), page_table),
+            })
+        };
+        let done = match (request, &self.call_stacks, &self.sample_stacks) {
+            (stack_request::FIND, Some(stacks), _) => {
+                stacks.find(task, &from()?);
+                Ok(0)
             }
-            stack_request::WRITE => Ok(self.flush().map(|()| {
+            (stack_request::WRITE, Some(stacks), _) => self.flush().map(|()| {
                 stacks.write(task);
                 0
-            })),
-            _ => Ok(Err(libc::EINVAL)),
-        }
+            }),
+            (stack_request::SAMPLE, _, Some(stacks)) => {
+                stacks.sample(&from()?);
+                Ok(0)
+            }
+            (stack_request::FIND | stack_request::WRITE | stack_request::SAMPLE, ..) => {
+                Err(libc::ENOSYS)
+            }
+            _ => Err(libc::EINVAL),
+        };
+        Ok(done)
     }
 
     /// [`Operation::Registers`].

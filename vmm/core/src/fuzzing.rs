@@ -103,7 +103,7 @@ impl Mailbox {
                 Arc::clone(&volumes),
                 images,
                 (Arc::clone(&ram), idt),
-                (None, None, None, None),
+                (None, None, None, None, None),
             ),
             control,
             devices,

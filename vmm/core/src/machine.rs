@@ -1,7 +1,7 @@
 //! One VM from its settings to its end.
 
 use crate::boot::{self, Arguments};
-use crate::call_stacks::CallStacks;
+use crate::call_stacks::{CallStacks, SampleStacks};
 use crate::confine::Confine;
 use crate::core_dump::CoreDump;
 use crate::devices::{self, Attached, DeviceStatistics};
@@ -111,6 +111,8 @@ pub struct Settings<'a> {
     pub live: Option<Arc<LiveCounters>>,
     /// Profiling by samples of the program counter.
     pub profile: Option<Profile<'a>>,
+    /// Finds the call stack of each sample; `None`: samples have host stacks only.
+    pub sample_stacks: Option<Arc<dyn SampleStacks>>,
     /// Removes rights of the threads; `None`: they keep the rights of the process.
     pub confine: Option<Arc<dyn Confine>>,
     /// Standard output and standard error of the program; `None`: those of this process.
@@ -161,6 +163,7 @@ impl<'a> Settings<'a> {
             statistics: None,
             live: None,
             profile: None,
+            sample_stacks: None,
             confine: None,
             outputs: None,
             output_limit: u64::MAX,
@@ -535,6 +538,7 @@ fn prepare<'a>(
         capture,
         core: settings.core,
         call_stacks: settings.call_stacks,
+        sample_stacks: settings.sample_stacks,
     };
     Ok((running, stack))
 }

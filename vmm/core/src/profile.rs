@@ -109,17 +109,19 @@ impl Sampler<'_> {
     }
 }
 
-/// Takes samples while the vCPUs run. Their threads set these clocks when they start.
+/// Takes samples while the vCPUs run, with the call stack of each if `finds_stacks`. Their threads set these clocks when they start.
 ///
 /// # Errors
 /// The sampling thread cannot be started.
 pub(crate) fn start<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     profile: Profile<'scope>,
-    ram: &'scope Mapping,
-    shared: &'scope Mapping,
+    finds_stacks: bool,
+    (ram, shared): (&'scope Mapping, &'scope Mapping),
     clocks: &'scope [OnceLock<ThreadClock>],
 ) -> Result<Sampler<'scope>, platform::Error> {
+    let finds = shared.atomic_u64(SAMPLE + offset_of!(Sample, finds_stack) as u64)?;
+    finds.store(finds_stacks.into(), Ordering::Relaxed);
     let done = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&done);
     let thread = thread::Builder::new()

@@ -1,7 +1,7 @@
 //! Running a VM: the vCPU threads, and this thread, which waits for signals, the time limit and the
 //! end.
 
-use crate::call_stacks::CallStacks;
+use crate::call_stacks::{CallStacks, SampleStacks};
 use crate::calls::Calls;
 use crate::confine::{Confine, Thread, confine_to};
 use crate::control::{Control, Stop};
@@ -114,6 +114,8 @@ pub(crate) struct Running<'a> {
     pub core: Option<Arc<CoreDump>>,
     /// Writes the call stack of each call in a trace.
     pub call_stacks: Option<Arc<dyn CallStacks>>,
+    /// Finds the call stack of each sample of a profile.
+    pub sample_stacks: Option<Arc<dyn SampleStacks>>,
 }
 
 /// Takes KVM's counters of all vCPUs together, and the statistics of the devices, of a running VM.
@@ -212,6 +214,7 @@ impl Running<'_> {
                 self.capture,
                 self.core,
                 self.call_stacks,
+                self.sample_stacks.clone(),
             ),
         );
         if let Some(spawner) = self.spawner {
@@ -250,7 +253,9 @@ impl Running<'_> {
                 }
             }
             let sampler = self.profile.map(|profile| {
-                profile::start(scope, profile, &self.ram, &self.shared, &service.clocks)
+                let finds_stacks = self.sample_stacks.is_some();
+                let memory = (&*self.ram, &*self.shared);
+                profile::start(scope, profile, finds_stacks, memory, &service.clocks)
             });
             signals.watch(done.as_fd());
             let ended: (Vec<_>, Vec<_>) = threads.into_iter().map(joined).unzip();

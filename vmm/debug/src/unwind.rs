@@ -51,6 +51,12 @@ impl<'a> File<'a> {
             module: LazyCell::new(Box::new(open)),
         }
     }
+
+    /// Its debug information, if it is an ELF file.
+    #[must_use]
+    pub fn module(&self) -> Option<&Module> {
+        self.module.as_ref()
+    }
 }
 
 /// The memory of a program that stands still.
@@ -97,6 +103,15 @@ pub struct Frame {
     pub file: Option<String>,
 }
 
+/// An address of a call stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// The address in the program's memory.
+    pub pc: u64,
+    /// Index of the file, and the link-time address in it; `None` if it is not in a file.
+    pub place: Option<(usize, u64)>,
+}
+
 /// A call stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {
@@ -118,25 +133,62 @@ impl<'f> Process<'_, 'f> {
     #[must_use]
     pub fn stack(&self, pc: u64, x: &Registers, budget: &Budget) -> Stack {
         let mut frames: Vec<Frame> = Vec::new();
+        let incomplete = self.walk(pc, x, budget, |step| frames.push(self.frame(step, budget)));
+        Stack { frames, incomplete }
+    }
+
+    /// The addresses of the call stack of a thread with these registers, the innermost one first: of a
+    /// caller it is the call.
+    #[must_use]
+    pub fn addresses(&self, pc: u64, x: &Registers, budget: &Budget) -> Vec<Address> {
+        let mut addresses = Vec::new();
+        self.walk(pc, x, budget, |step| {
+            let address = lookup(&step);
+            let place = self.mapped(address).and_then(|mapping| {
+                let file = self.files.get(mapping.file)?;
+                let offset = mapping.offset.checked_add(address - mapping.start)?;
+                let module = file.module.as_ref()?;
+                Some((mapping.file, module.address(offset)?))
+            });
+            addresses.push(Address { pc: address, place });
+        });
+        addresses
+    }
+
+    /// Visits the frames of a call stack. The result is the reason why there are no more; `None` if the
+    /// last one has no caller.
+    fn walk(
+        &self,
+        pc: u64,
+        x: &Registers,
+        budget: &Budget,
+        mut visit: impl FnMut(Step),
+    ) -> Option<&'static str> {
+        let mut depth = 0;
         let mut next = Some(Step {
             pc,
             x: *x,
             source: Source::Interrupted,
         });
-        let mut incomplete = None;
         while let Some(step) = next.take() {
-            if frames.len() == MAX_DEPTH {
-                incomplete = Some("more callers");
-                break;
+            if depth == MAX_DEPTH {
+                return Some("more callers");
             }
+            depth += 1;
             let caller = self.caller(&step, budget);
-            frames.push(self.frame(step, budget));
+            visit(step);
             match caller {
                 Ok(caller) => next = caller,
-                Err(why) => incomplete = Some(why),
+                Err(why) => return Some(why),
             }
         }
-        Stack { frames, incomplete }
+        None
+    }
+
+    /// The mapping of a file at an address.
+    fn mapped(&self, address: u64) -> Option<&Mapping> {
+        let contains = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
+        self.mappings.iter().find(contains)
     }
 
     fn frame(&self, step: Step, budget: &Budget) -> Frame {
@@ -165,8 +217,7 @@ impl<'f> Process<'_, 'f> {
 
     /// The file that is mapped at an address, and the link-time address there.
     fn place(&self, address: u64) -> Option<(&File<'f>, u64)> {
-        let contains = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
-        let mapping = self.mappings.iter().find(contains)?;
+        let mapping = self.mapped(address)?;
         let file = self.files.get(mapping.file)?;
         let offset = mapping.offset.checked_add(address - mapping.start)?;
         let module = file.module.as_ref();

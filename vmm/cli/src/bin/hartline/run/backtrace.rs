@@ -5,8 +5,8 @@ use hartline_abi::report::FileMapping;
 use hartline_debug::budget::Budget;
 use hartline_debug::find::DebugFiles;
 use hartline_debug::frames::Registers;
-use hartline_debug::module::Module;
-use hartline_debug::unwind::{File, Mapping, Process};
+use hartline_debug::module::{Location, Module};
+use hartline_debug::unwind::{Address, File, Mapping, Process};
 use hartline_tree::TreeImage;
 use hartline_vmm::inspect::ProgramMemory;
 use hartline_vmm::program::TreeFile;
@@ -58,17 +58,48 @@ impl Backtraces {
 
     /// The call stack at a place as lines.
     pub fn lines(&mut self, place: &Place<'_>, budget: &Budget) -> Vec<String> {
+        self.with_process(place, |process| {
+            process.stack(place.pc, place.x, budget).lines()
+        })
+    }
+
+    /// The addresses of the call stack at a place, the innermost one first.
+    pub fn addresses(&mut self, place: &Place<'_>, budget: &Budget) -> Vec<Address> {
+        self.with_process(place, |process| {
+            process.addresses(place.pc, place.x, budget)
+        })
+    }
+
+    /// The locations of an address in the source, the innermost inlined function first. There are none
+    /// for an address outside of ELF files.
+    pub fn locations(&self, address: &Address, budget: &Budget) -> Vec<Location> {
+        let locations = address.place.and_then(|(file, linked)| {
+            let module = self.files.get(file)?.module()?;
+            Some(module.locations(linked, budget))
+        });
+        locations.unwrap_or_default()
+    }
+
+    /// The inode of a file of an [`Address`].
+    pub fn inode(&self, file: usize) -> Option<u32> {
+        self.inodes.get(file).copied()
+    }
+
+    fn with_process<T>(
+        &mut self,
+        place: &Place<'_>,
+        use_it: impl FnOnce(&Process<'_, 'static>) -> T,
+    ) -> T {
         let mappings = place.mappings.iter();
         let mappings: Vec<Mapping> = mappings
             .filter_map(|mapping| self.mapping(mapping))
             .collect();
-        let process = Process {
+        use_it(&Process {
             mappings: &mappings,
             files: &self.files,
             memory: &|address, bytes| place.memory.read(address, bytes),
             trampoline: Some(place.trampoline),
-        };
-        process.stack(place.pc, place.x, budget).lines()
+        })
     }
 
     fn mapping(&mut self, mapping: &FileMapping) -> Option<Mapping> {

@@ -39,7 +39,7 @@ use hartline_devices::limiter::OwnLimits;
 use hartline_devices::volume::Volume;
 use hartline_vmm::affinity;
 use hartline_vmm::boot;
-use hartline_vmm::call_stacks::CallStacks;
+use hartline_vmm::call_stacks::{CallStacks, SampleStacks};
 use hartline_vmm::confine::Confine;
 use hartline_vmm::core_dump::CoreDump;
 use hartline_vmm::devices::{Attached, Disk, DiskName};
@@ -125,7 +125,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
                 .with_context(|| name.clone())?,
         },
     };
-    let watch = Watch::new(arguments)?;
+    let watch = Watch::new(arguments, &guest.tree)?;
     let record = |taken: &Taken| watch.recorder.record(taken);
     let (network, net) = net.open(&arguments.ports)?.unzip();
     let devices = Attached {
@@ -176,6 +176,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             period: arguments.profile_period,
             recorder: &record,
         }),
+        sample_stacks: (watch.stacks.clone()).map(|stacks| stacks as Arc<dyn SampleStacks>),
         confine: pin.map(|pin| place(pin) as Arc<dyn Confine>),
         outputs: None,
         output_limit: u64::MAX,

@@ -177,9 +177,14 @@ pub struct Arguments {
     #[command(flatten)]
     pub debug: DebugDirectories,
 
-    /// Write a profile for speedscope or the Firefox Profiler
-    #[arg(long, value_name = "FILE.json")]
+    /// Write a profile: FILE.pb.gz or FILE.pprof for pprof, FILE.folded or FILE.txt for flame graphs, any
+    /// other for speedscope or the Firefox Profiler
+    #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
+
+    /// Show source lines and inlined functions in the profile; each sample takes longer
+    #[arg(long, requires = "profile")]
+    pub profile_lines: bool,
 
     /// CPU time between samples of the profile, in milliseconds
     #[arg(long, value_name = "MS", default_value = "1", value_parser = parse_period)]

@@ -127,6 +127,13 @@ impl<'a> Ran<'a> {
         }
     }
 
+    /// Name of the function of a file that contains a link-time address.
+    pub fn function(&self, inode: u32, address: u64) -> String {
+        let symbols = self.symbols.get(&inode);
+        let start = symbols.and_then(|symbols| symbols.containing(address));
+        self.name(inode, start.unwrap_or(address))
+    }
+
     /// The line at which the function of a file starts, if there is debug information.
     pub fn line(&mut self, inode: u32, entry: u64) -> Option<Line> {
         let known = self.lines.entry((inode, entry));

@@ -3,14 +3,14 @@
 use super::Arguments;
 use super::backtrace::read_file;
 use super::perf_map;
-use super::profile::Recorder;
+use super::profile::{Recorder, SampledStacks};
 use super::ran::{Files, Ran};
 use crate::debug_dir::DebugDirectories;
 use anyhow::Context;
 use hartline_tree::TreeImage;
 use hartline_vmm::machine::Outcome;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The files to write, and their sources.
@@ -18,7 +18,9 @@ pub struct Watch {
     /// Records samples.
     pub recorder: Recorder,
     /// File for the profile.
-    pub profile: Option<File>,
+    pub profile: Option<(File, PathBuf)>,
+    /// Finds the call stacks of samples.
+    pub stacks: Option<Arc<SampledStacks>>,
     perf_map: Option<File>,
 }
 
@@ -27,17 +29,23 @@ impl Watch {
     ///
     /// # Errors
     /// A file cannot be created.
-    pub fn new(arguments: &Arguments) -> anyhow::Result<Self> {
+    pub fn new(arguments: &Arguments, tree: &Arc<TreeImage>) -> anyhow::Result<Self> {
         let profile = match &arguments.profile {
-            Some(path) => Some(File::create(path).with_context(|| path.display().to_string())?),
+            Some(path) => {
+                let file = File::create(path).with_context(|| path.display().to_string())?;
+                Some((file, path.clone()))
+            }
             None => None,
         };
         let perf_map = match &arguments.perf_map {
             Some(path) => Some(perf_map::prepare(path.as_deref())?),
             None => None,
         };
+        let stacks = SampledStacks::new(tree, &arguments.debug);
+        let stacks = arguments.profile_lines.then(|| Arc::new(stacks));
         Ok(Self {
-            recorder: Recorder::new(),
+            recorder: Recorder::new(arguments.profile_period, stacks.clone()),
+            stacks,
             profile,
             perf_map,
         })
@@ -63,8 +71,8 @@ impl Watch {
         // The names of a perf map have no lines.
         let debug = self.profile.is_some().then_some(&debug);
         let mut ran = Ran::new(&files, debug);
-        if let Some(file) = self.profile {
-            let written = self.recorder.write(file, program, &mut ran);
+        if let Some((file, path)) = self.profile {
+            let written = self.recorder.write((file, &path), program, &mut ran);
             written.context("--profile")?;
         }
         match self.perf_map {
