@@ -19,6 +19,7 @@ pub mod arch;
 pub(crate) mod chaos;
 pub mod convert;
 pub mod credentials;
+pub mod debugger;
 pub mod drivers;
 pub mod entry;
 pub mod exec;

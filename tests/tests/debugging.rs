@@ -1,6 +1,8 @@
 //! Crashes: the call stack in the report, core dumps, and debug information in other files. The stack
 //! is compared with that of gdb, which reads the core dump.
 
+#[path = "debugging/live.rs"]
+mod live;
 #[path = "debugging/stack.rs"]
 mod stack;
 #[path = "debugging/timeline.rs"]
@@ -186,6 +188,7 @@ fn main() -> ExitCode {
     suite.add_kvm("time line: translations", timeline::translations);
     suite.add_kvm("time line: packets and block requests", timeline::devices);
     suite.add_kvm("time line: files that cannot be written", timeline::errors);
+    live::add(&mut suite);
     suite.run()
 }
 

@@ -168,6 +168,11 @@ pub struct BootInfo {
     /// 1: the host has a file for the core dump of the first process that a signal ends with one
     /// ([`crate::call::Operation::Core`]).
     pub core: u32,
+    /// 1: the first process waits for a debugger before its first instruction
+    /// ([`crate::spawn::Event::Debug`]).
+    pub debug: u32,
+    /// Unused.
+    pub reserved: u32,
 }
 
 /// The sleep of an idle vCPU ([`crate::port::WAIT`]).

@@ -9,7 +9,7 @@
 //! [`Call::Write`] takes its bytes from, and [`Call::Read`] returns its bytes in
 //! [`crate::call::HostCall::data`].
 //!
-//! Copies of files ([`crate::copy`]) use the same events, calls and streams.
+//! Copies of files ([`crate::copy`]) and debuggers use the same events, calls and streams.
 
 use crate::copy::MAX_REQUEST;
 
@@ -85,6 +85,14 @@ impl Call {
     }
 }
 
+/// Bits of [`Event::Debug`].
+pub mod debug {
+    /// If the connection breaks, the processes that are debugged stay stopped. Otherwise they go on.
+    pub const STOPS_WHEN_LOST: u64 = 1;
+    /// All bits.
+    pub const ALL: u64 = STOPS_WHEN_LOST;
+}
+
 /// The size of a terminal, characters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Window {
@@ -126,6 +134,14 @@ pub enum Event {
         /// Length of the request, bytes, at most [`MAX_REQUEST`].
         length: u64,
     },
+    /// A debugger has connected: it sends packets of GDB's remote serial protocol to
+    /// [`stream::INPUT`], and receives those of [`stream::OUTPUT`].
+    Debug {
+        /// Number of the connection, not used before by a process or a copy.
+        id: u64,
+        /// Bits of [`debug`].
+        flags: u64,
+    },
     /// A stream that returned `-EAGAIN`, or that the guest awaits, is ready.
     Ready {
         /// Number of the process.
@@ -158,6 +174,7 @@ impl Event {
             Self::Resize { id, window } => [3, id, window.encode(), 0, 0, 0],
             Self::HangUp { id } => [4, id, 0, 0, 0, 0],
             Self::Copy { id, length } => [5, id, length, 0, 0, 0],
+            Self::Debug { id, flags } => [6, id, flags, 0, 0, 0],
         }
     }
 
@@ -174,6 +191,7 @@ impl Event {
             }),
             4 => Some(Self::HangUp { id }),
             5 if value <= MAX_REQUEST as u64 => Some(Self::Copy { id, length: value }),
+            6 if value <= debug::ALL => Some(Self::Debug { id, flags: value }),
             _ => None,
         }
     }
@@ -272,6 +290,7 @@ mod tests {
             Event::Resize { id: 2, window },
             Event::HangUp { id: u64::MAX },
             Event::Copy { id: 3, length: 12 },
+            Event::Debug { id: 4, flags: 1 },
         ] {
             assert_eq!(Event::decode(event.encode()), Some(event));
         }
@@ -279,7 +298,8 @@ mod tests {
         let long_copy = [5, 1, MAX_REQUEST as u64 + 1, 0, 0, 0];
         for args in [
             [0; 6],
-            [6, 0, 0, 0, 0, 0],
+            [6, 0, 2, 0, 0, 0],
+            [7, 0, 0, 0, 0, 0],
             [2, 0, 4, 0, 0, 0],
             long,
             long_copy,

@@ -2,7 +2,7 @@
 //! (tens of them on paravirtual KVM).
 
 use core::ptr::{NonNull, addr_of, addr_of_mut};
-use core::sync::atomic::{Ordering, compiler_fence};
+use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use hartline_abi::boot::{BootInfo, Shared};
 use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, RegisterAccess};
 use hartline_abi::hotness::Hotness;
@@ -24,6 +24,15 @@ pub(crate) fn vm_exit(port: u16) {
 /// Yields to the host, so that it can run the vCPU that this one waits for.
 pub(crate) fn yield_processor() {
     vm_exit(port::YIELD);
+}
+
+/// Number of exits that the runtime has made.
+static EXITS: AtomicU64 = AtomicU64::new(0);
+
+/// Number of exits that the runtime has made so far.
+#[must_use]
+pub fn exits() -> u64 {
+    EXITS.load(Ordering::Relaxed)
 }
 
 /// The shared pages and the means to call their other side.
@@ -102,6 +111,7 @@ impl Host {
         compiler_fence(Ordering::SeqCst);
         (self.vm_exit)(port);
         compiler_fence(Ordering::SeqCst);
+        EXITS.fetch_add(1, Ordering::Relaxed);
     }
 
     fn mailbox(&self) -> *mut HostCall {

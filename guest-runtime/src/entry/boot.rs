@@ -142,6 +142,7 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
         };
         fail(kind, format_args!("{error}"));
     }
+    kernel.await_debugger();
     guard::set_kernel(kernel);
     let ram = frames.lock().ram();
     for (number, hart) in harts.iter().enumerate() {

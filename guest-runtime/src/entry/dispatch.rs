@@ -57,6 +57,10 @@ pub(crate) extern "C" fn base_loop() -> ! {
         }
         let control = kernel.resume();
         finish(&mut kernel, control);
+        if kernel.is_stepped() {
+            kernel = step(kernel);
+            continue;
+        }
         let left = match kernel.translated_entry() {
             Some(host) => Left::Tail(host),
             None => {
@@ -70,6 +74,37 @@ pub(crate) extern "C" fn base_loop() -> ! {
             kernel = unsafe { enter(kernel, host) };
         }
     }
+}
+
+/// Interprets one instruction of a task that a debugger steps.
+fn step(mut kernel: KernelGuard) -> KernelGuard {
+    if !kernel.fetch_allowed() {
+        kernel.fetch_fault();
+        return kernel;
+    }
+    let access = kernel.next_access();
+    let code = kernel.space().code();
+    kernel.interpreter().set_code(code);
+    let (hart, interpreter) = (kernel.hart(), kernel.interpreter_address());
+    // SAFETY: as in `interpret_one`.
+    let step = unsafe { CpuInterpreter::step(interpreter, hart) };
+    match step {
+        Step::Trap(trap) => {
+            let tid = kernel.task().tid;
+            let control = kernel.trap(trap);
+            let is_done = kernel.task().tid == tid && kernel.task().retry.is_none();
+            if trap == Trap::EnvironmentCall && is_done {
+                kernel.after_step(None);
+            }
+            finish(&mut kernel, control);
+        }
+        Step::Fence => {
+            kernel.fence_code();
+            kernel.after_step(access);
+        }
+        Step::Next | Step::Jump(_) => kernel.after_step(access),
+    }
+    kernel
 }
 
 /// Takes a task for this idle vCPU, or waits for a while.

@@ -57,7 +57,7 @@ impl Kernel {
             // Other vCPUs see a waiting task before its `ecall`.
             let hart = self.hart();
             hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
-            if !self.wait() {
+            if !self.wait() || core::mem::take(&mut self.task_mut().debug.moved) {
                 return Control::Restart;
             }
             let hart = self.hart();
@@ -77,6 +77,7 @@ impl Kernel {
         self.forget_disks(tid);
         if self.watches {
             self.trace_exit(result);
+            self.catch_return(number);
         }
         // Most calls leave `Continue`: then nothing is moved.
         if !matches!(self.control, Control::Continue) {

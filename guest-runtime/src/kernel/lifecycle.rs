@@ -131,6 +131,10 @@ impl Kernel {
             return;
         }
         let waits = task.wait.is_some();
+        if task.debug.held && (signal == SIGKILL || self.debugger.is_none()) {
+            let pid = task.pid;
+            self.release_hold(pid);
+        }
         self.ask_task(handle);
         if waits {
             self.wake(tid);
@@ -298,8 +302,10 @@ impl Kernel {
             self.trace_end(status);
         }
         if pid == FIRST {
+            self.tell_end(end);
             exit::end(self, end);
         }
+        self.note_end(status);
         let first = self.tasks.get(pid).map(|task| task.name);
         self.process_mut().last_name = first.unwrap_or(self.task().name);
         self.remove_other_threads();
@@ -400,6 +406,7 @@ impl Kernel {
     pub(crate) fn give_memory_back(&mut self) {
         if let Some(parent) = self.process_mut().vfork_parent.take() {
             self.wake(parent);
+            self.note_vfork_done(parent);
         }
     }
 

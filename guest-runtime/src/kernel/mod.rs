@@ -8,6 +8,7 @@ mod checkpoint;
 mod code;
 mod core_dump;
 pub mod current;
+pub(crate) mod debug;
 mod devices;
 pub(crate) mod executable;
 pub mod exit;
@@ -59,6 +60,7 @@ use crate::kernel::call::Handlers;
 use crate::kernel::checkpoint::Checkpoint;
 use crate::kernel::core_dump::CoreFile;
 use crate::kernel::current::Current;
+use crate::kernel::debug::Debugger;
 use crate::kernel::exit::{Cause, End, Fault};
 use crate::kernel::futex::Futexes;
 use crate::kernel::log::KernelLog;
@@ -151,6 +153,8 @@ pub struct Kernel {
     starter: Starter,
     /// Processes that the host has started.
     pub(crate) spawned: Spawned,
+    /// The debugger, while one is connected.
+    pub(crate) debugger: Option<Box<Debugger>>,
     /// How the program continues after the current system call.
     pub control: Control,
     /// Whether system calls are traced (`--strace`): one of [`hartline_abi::boot::strace`].
@@ -243,6 +247,7 @@ impl Kernel {
             handlers,
             starter,
             spawned: Spawned::new(host),
+            debugger: None,
             control: Control::Continue,
             traces: boot.strace,
             core: CoreFile::of(host),
@@ -282,6 +287,9 @@ impl Kernel {
     /// Sends the signal of a forbidden fetch at `Hart::pc`.
     pub(crate) fn fetch_fault(&mut self) {
         let pc = self.hart().pc.get();
+        if self.reached_breakpoint(pc) {
+            return;
+        }
         let why = self.memory().check(pc, Access::Execute);
         let (signal, code) = fault_signal(why.err().unwrap_or(mm::Fault::NotMapped));
         self.fault(Fault {
@@ -387,7 +395,17 @@ impl Kernel {
             return self.begin_program(start);
         }
         if self.task().retry.is_some() {
-            return self.system_call();
+            if self.is_held() {
+                self.suspend();
+                return Control::Restart;
+            }
+            let tid = self.task().tid;
+            let control = self.system_call();
+            let is_done = self.task().tid == tid && self.task().retry.is_none();
+            if is_done && self.is_stepped() {
+                self.after_step(None);
+            }
+            return control;
         }
         self.chaos.set_quiet(true);
         let control = self.serve_kick();
@@ -424,8 +442,8 @@ impl Kernel {
         if let Some(end) = self.serve_dump() {
             return Control::End(end);
         }
-        if self.process().state == State::Stopped {
-            // A thread on another vCPU has stopped the process.
+        if self.process().state == State::Stopped || self.is_held() {
+            // A thread on another vCPU has stopped the process, or a debugger has.
             self.suspend();
             return Control::Restart;
         }
@@ -446,6 +464,9 @@ impl Kernel {
 
     /// Delivers pending signals.
     fn deliver(&mut self) -> Control {
+        if self.intercept_signal() {
+            return Control::Restart;
+        }
         if self.traces != strace::OFF
             && let Some(info) = self.signals().next_info()
         {
@@ -473,6 +494,9 @@ impl Kernel {
             }
             Delivery::Handler => {
                 self.end_replay();
+                if self.task().debug.step.is_some() {
+                    self.after_step(None);
+                }
                 // One frame at a time: as on Linux, the next signal interrupts the handler at its
                 // first instruction.
                 self.kick_self();
@@ -494,6 +518,12 @@ impl Kernel {
         let pc = self.hart().pc.get();
         let (signal, cause, address) = match trap {
             Trap::EnvironmentCall => return self.system_call(),
+            Trap::Breakpoint if self.reached_breakpoint(pc) => {
+                return match self.serve_kick() {
+                    Control::Continue => Control::Restart,
+                    control => control,
+                };
+            }
             Trap::Breakpoint => (SIGTRAP, Cause::Breakpoint, pc),
             Trap::IllegalInstruction => (SIGILL, Cause::IllegalInstruction, pc),
             Trap::LoadMisaligned(address) => (SIGBUS, Cause::LoadMisaligned, address),

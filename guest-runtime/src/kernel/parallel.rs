@@ -155,6 +155,14 @@ impl Kernel {
         }
     }
 
+    /// As [`release_images`](Self::release_images), of another address space.
+    pub(super) fn release_images_of(&mut self, handle: Handle<Space>) {
+        let space = &mut self.spaces[handle];
+        if !is_awaited(&self.cpus, &space.memory) {
+            space.images.release();
+        }
+    }
+
     /// As [`release_images`](Self::release_images), for the images of all processes.
     pub(crate) fn release_all_images(&mut self) {
         for space in self.spaces.iter_mut() {
@@ -238,6 +246,7 @@ impl Kernel {
         self.poll_network();
         self.serve_disks();
         self.serve_host();
+        self.settle_stop(true);
         self.expire_timers();
         let next = self.take_ready();
         if let Some(next) = next {
@@ -347,6 +356,12 @@ impl Kernel {
     /// interrupted by an exception drops its frames at its next safepoint.
     pub(crate) fn stop_sharers(&mut self) {
         let table = self.memory().table_address();
+        stop_users(&mut self.cpus, table);
+    }
+
+    /// As [`stop_sharers`](Self::stop_sharers), for another address space.
+    pub(super) fn stop_users_of(&mut self, handle: Handle<Space>) {
+        let table = self.spaces[handle].memory.table_address();
         stop_users(&mut self.cpus, table);
     }
 

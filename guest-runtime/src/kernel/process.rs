@@ -125,6 +125,8 @@ pub struct Process {
     pub environment: core::ops::Range<u64>,
     /// Addresses of the auxiliary vector, for core dumps.
     pub auxiliary: core::ops::Range<u64>,
+    /// A debugger sees its threads stop.
+    pub(crate) debugged: bool,
     /// The core dump that its threads are suspended for.
     pub(crate) dump: Option<core_dump::Pending>,
     /// State of the process.
@@ -216,6 +218,7 @@ impl Process {
             arguments: 0..0,
             environment: 0..0,
             auxiliary: 0..0,
+            debugged: false,
             dump: None,
             state: State::Running,
             last_name: [0; 16],
@@ -285,6 +288,7 @@ impl Process {
             arguments: self.arguments.clone(),
             environment: self.environment.clone(),
             auxiliary: self.auxiliary.clone(),
+            debugged: false,
             dump: None,
             state: State::Running,
             parent_death_signal: 0,

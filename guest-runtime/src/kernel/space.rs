@@ -6,8 +6,10 @@ use crate::file::userfaultfd::UserFaultFd;
 use crate::kernel::Kernel;
 use crate::kernel::aio::Contexts;
 use crate::kernel::current::Current;
+use crate::kernel::debug::SpaceDebug;
 use crate::kernel::table::Handle;
 use crate::mm::AddressSpace;
+use alloc::boxed::Box;
 use alloc::rc::Weak;
 
 /// An address space with the code in it.
@@ -27,6 +29,8 @@ pub struct Space {
     pub identifiers: u64,
     /// Contexts of asynchronous I/O.
     pub aio: Contexts,
+    /// What a debugger has done to it.
+    pub(crate) debug: Option<Box<SpaceDebug>>,
     /// The open file through which the program handles page faults.
     pub user_faults: Weak<UserFaultFd>,
 }
@@ -43,6 +47,7 @@ impl Space {
             barriers: 0,
             identifiers: 0,
             aio: Contexts::default(),
+            debug: None,
             user_faults: Weak::new(),
         }
     }

@@ -1,6 +1,7 @@
 //! Tasks: the threads of all processes, and the state of each.
 
 use crate::exec::interp::fcsr;
+use crate::kernel::debug::Traced;
 use crate::kernel::exit::Fault;
 use crate::kernel::process::Process;
 use crate::kernel::sequences;
@@ -200,6 +201,8 @@ pub struct Task {
     pub memory_policy: MemoryPolicy,
     /// The system calls that it may make.
     pub seccomp: Seccomp,
+    /// What a debugger does with it.
+    pub(crate) debug: Traced,
     /// Registers while the task does not run.
     pub(crate) registers: Option<Registers>,
     /// Signal state of the thread.
@@ -242,9 +245,15 @@ impl Task {
             io_priority: 0,
             memory_policy: MemoryPolicy::default(),
             seccomp: Seccomp::Disabled,
+            debug: Traced::default(),
             registers: None,
             signals: ThreadSignals::default(),
         }
+    }
+
+    /// Makes a debugger hold the task too if it holds the one that made it.
+    pub fn inherit_hold(&mut self, is_held: bool) {
+        self.debug.hold(is_held);
     }
 
     /// Hands wake-ups that reached only this task to others, because this task will not use them.

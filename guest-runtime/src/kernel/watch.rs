@@ -1,6 +1,7 @@
 //! Looking at system calls before they are served: the trace, and the filters of `seccomp`.
 
 use crate::convert::low_u32;
+use crate::kernel::call::ECALL_LENGTH;
 use crate::kernel::exit::End;
 use crate::kernel::signals::SigInfo;
 use crate::kernel::{Control, Kernel};
@@ -18,6 +19,11 @@ impl Kernel {
     pub(super) fn watch(&mut self, number: u64, arguments: &[u64; 6]) -> Option<Control> {
         if self.task().retry.is_some() {
             return None;
+        }
+        if self.catch_call(number) {
+            let hart = self.hart();
+            hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
+            return Some(Control::Restart);
         }
         if self.traces != strace::OFF {
             self.trace_entry(number, arguments);

@@ -4,6 +4,7 @@
 mod advice;
 mod audit;
 mod disturb;
+mod force;
 mod fork;
 mod frames;
 pub mod heap;

@@ -271,7 +271,7 @@ impl AddressSpace {
     /// Fills pages of the range around the missing page at `address`. If the range covers the whole
     /// 2 MiB window, that is a huge page; otherwise all missing pages in the window, since a fault
     /// costs more than filling them.
-    fn populate(&mut self, address: u64) -> Result<(), Fault> {
+    pub(super) fn populate(&mut self, address: u64) -> Result<(), Fault> {
         let (start, vma) = self.vmas.find(address).ok_or(Fault::NotMapped)?;
         let end = vma.pages_end(start);
         if address >= end {

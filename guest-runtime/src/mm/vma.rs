@@ -412,6 +412,13 @@ impl VmaTree {
         self.tree.insert(address, tail);
     }
 
+    /// Changes the labels of the ranges that start in `range`.
+    pub(super) fn change_labels(&mut self, range: Range<u64>, change: impl Fn(&mut Label)) {
+        for (_, vma) in self.tree.range_mut(range) {
+            change(&mut vma.label);
+        }
+    }
+
     /// Unmaps `range`; returns the removed parts.
     pub fn remove(&mut self, range: Range<u64>) -> alloc::vec::Vec<(u64, Vma)> {
         self.split(range.start);

@@ -247,6 +247,9 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     {
         process.exit_waiters = exit_waiters;
     }
+    if !has(CLONE_THREAD) {
+        kernel.note_fork(tid, has(CLONE_VFORK));
+    }
     kernel.streams.set_alone(false);
     kernel.start_ticking();
     match has(CLONE_VFORK) && kernel.wait_for_vfork(tid) {
@@ -285,11 +288,12 @@ fn check_limit(kernel: &Kernel) -> Result<(), Errno> {
     }
 }
 
-fn make_thread(kernel: &mut Kernel, args: &CloneArgs, task: Task) -> Result<(), Errno> {
+fn make_thread(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result<(), Errno> {
     if args.flags & CLONE_CHILD_SETTID != 0 {
         user::write(kernel.memory_mut(), args.child_tid, &task.tid)?;
     }
     kernel.process_mut().threads += 1;
+    task.inherit_hold(kernel.is_held());
     let registry = &kernel.process().files.registry;
     registry.add_thread(task.pid, task.tid);
     kernel.add_task(task);
@@ -317,6 +321,7 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
         let images = kernel.space().images.fork();
         let mut space = Space::new(memory, images);
         space.barriers = kernel.space().barriers;
+        space.debug.clone_from(&kernel.space().debug);
         kernel.spaces.insert(space)
     };
     let has = |flag: u64| args.flags & flag != 0;

@@ -185,7 +185,10 @@ fn execute(
     io.vfs.unshare_files(process);
     io.close_on_exec(process);
     kernel.control = match loader::load_files(kernel, &file, interpreter.as_ref(), strings) {
-        Ok(()) => Control::Replaced,
+        Ok(()) => {
+            kernel.note_exec();
+            Control::Replaced
+        }
         // As on Linux, an error after the point of no return kills the process.
         Err(_) => Control::End(End::Signaled(SIGKILL)),
     };

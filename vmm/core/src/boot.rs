@@ -133,7 +133,13 @@ pub fn write(
     (guest, files): (&Guest, &[layout::GuestFile<'_>]),
     vcpu: &Vcpu,
     arguments: &Arguments,
-    (volumes, vectors, console, spawns, core): (usize, u32, [u32; STREAMS], bool, bool),
+    (volumes, vectors, console, spawns, (core, debug)): (
+        usize,
+        u32,
+        [u32; STREAMS],
+        bool,
+        (bool, bool),
+    ),
     (net, devices, chaos): (NetSettings, &Attached, Settings),
     (cpus, interpret_only, variant, strace, checkpoint): (u32, bool, u32, u32, u32),
     monotonic: Option<u64>,
@@ -184,6 +190,8 @@ pub fn write(
         chaos,
         secrets: number("secrets", arguments.secrets.len())?,
         core: core.into(),
+        debug: debug.into(),
+        reserved: 0,
     };
     let addresses = &guest.placement.file_addresses;
     for ((entry, &address), file) in info.files.iter_mut().zip(addresses).zip(files) {

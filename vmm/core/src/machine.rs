@@ -101,6 +101,9 @@ pub struct Settings<'a> {
     /// File for the core dump of the first process that a signal ends with one; `None`: there is none.
     /// Registers are exact with the [precise variant](hartline_abi::image::variant::PRECISE) only.
     pub core: Option<Arc<CoreDump>>,
+    /// The first process waits for a debugger before its first instruction
+    /// ([`hartline_abi::spawn::Event::Debug`]).
+    pub waits_for_debugger: bool,
     /// Time limit of the VM.
     pub timeout: Option<Duration>,
     /// Whether KVM's counters are read at the end.
@@ -158,6 +161,7 @@ impl<'a> Settings<'a> {
             timeline: false,
             call_stacks: None,
             core: None,
+            waits_for_debugger: false,
             timeout: None,
             count: false,
             statistics: None,
@@ -484,7 +488,7 @@ fn prepare<'a>(
             vectors,
             outputs.of_streams(),
             settings.spawner.is_some(),
-            settings.core.is_some(),
+            (settings.core.is_some(), settings.waits_for_debugger),
         ),
         (settings.net, &settings.devices, settings.chaos),
         (

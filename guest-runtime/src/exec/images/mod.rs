@@ -350,6 +350,13 @@ impl Images {
         self.forget_lookups();
     }
 
+    /// The images in use: the guest addresses of their text, their variants, and the numbers of their
+    /// entries.
+    pub(crate) fn list(&self) -> impl Iterator<Item = (Range<u64>, u32, usize)> {
+        let all = self.images.iter().chain(&self.jit);
+        all.map(|image| (image.text.clone(), image.variant(), image.entries().count()))
+    }
+
     /// Drops all images, which no vCPU executes: there is another VMM.
     pub(crate) fn forget(&mut self) {
         let (variant, generation) = (self.variant, self.generation);

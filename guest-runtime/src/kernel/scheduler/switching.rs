@@ -120,6 +120,7 @@ impl Kernel {
                 continue;
             };
             match self.processes[task.process].state {
+                State::Running if task.debug.held => self.scheduler.suspended.push(tid),
                 State::Running if task.affinity & own == 0 => elsewhere.push_back(tid),
                 State::Running => {
                     found = Some(tid);
@@ -157,6 +158,21 @@ impl Kernel {
         }
     }
 
+    /// Makes suspended tasks ready that neither their process's state nor a debugger stops any more.
+    pub(in crate::kernel) fn release_suspended(&mut self) {
+        for tid in mem::take(&mut self.scheduler.suspended) {
+            match self.tasks.get(tid).is_some_and(|task| task.debug.held) {
+                false => self.scheduler.ready.push_back(tid),
+                true => self.scheduler.suspended.push(tid),
+            }
+        }
+    }
+
+    /// Whether a task waits until its process continues, or a debugger lets it run.
+    pub(in crate::kernel) fn is_suspended(&self, tid: u32) -> bool {
+        self.scheduler.suspended.contains(&tid)
+    }
+
     /// Makes a suspended task of a stopped process run next.
     pub(in crate::kernel) fn resume_first(&mut self, tid: u32) {
         let suspended = &mut self.scheduler.suspended;
@@ -167,13 +183,17 @@ impl Kernel {
         }
     }
 
-    /// Stops the running process: its tasks wait for `SIGCONT`.
+    /// Stops the running task: it waits until its process continues by `SIGCONT`, or a debugger lets
+    /// it run.
     pub(crate) fn suspend(&mut self) {
         let tid = self.task().tid;
         self.scheduler.suspended.push(tid);
+        self.settle_stop(false);
         let next = self.next_task();
-        if next != tid {
-            self.switch_to(next);
+        match next == tid {
+            // Meanwhile a debugger may have sent it a signal.
+            true => self.kick_self(),
+            false => self.switch_to(next),
         }
     }
 
@@ -227,6 +247,7 @@ impl Kernel {
         if let Some(pid) = dumped {
             self.wake_dump(pid);
         }
+        self.settle_stop(false);
     }
 
     /// The handles of a task, its process and its address space.

@@ -320,6 +320,7 @@ impl Kernel {
         self.poll_network();
         self.poll_disks();
         self.serve_host();
+        self.settle_stop(true);
         if self.scheduler.has_ready() || self.await_device() {
             return;
         }

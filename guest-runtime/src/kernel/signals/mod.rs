@@ -133,6 +133,11 @@ impl ThreadSignals {
         set_of(&self.pending)
     }
 
+    /// Makes a signal the next one.
+    pub(crate) fn push_front(&mut self, info: SigInfo) {
+        self.pending.push_front(info);
+    }
+
     /// Drops the pending signals of `set`.
     pub fn drop_pending(&mut self, set: u64) {
         self.pending.retain(|info| bit(info.signal()) & set == 0);

@@ -66,7 +66,7 @@ struct HostProcess {
 /// The processes that the host has started.
 #[derive(Debug)]
 pub struct Spawned {
-    device: Option<SpawnDevice>,
+    pub(super) device: Option<SpawnDevice>,
     processes: Vec<HostProcess>,
     copies: Vec<Copy>,
     due: Rc<Due>,
@@ -179,6 +179,15 @@ impl Kernel {
                     self.begin_copy(id, length);
                     copies.push(id);
                 }
+                Event::Debug { id, flags } => match self.begin_session(id, flags) {
+                    Ok(()) => self.continue_session(id),
+                    Err(error) => {
+                        if let Some(device) = &self.spawned.device {
+                            device.report(id, Err(error));
+                        }
+                    }
+                },
+                Event::Ready { id, .. } if self.is_session(id) => self.continue_session(id),
                 Event::Ready { id, stream } => match self.host_process(id) {
                     Some(process) => {
                         process.streams.unblock(stream);
@@ -197,6 +206,7 @@ impl Kernel {
                 Event::HangUp { id } => {
                     self.hang_up(id);
                     self.cancel_copy(id);
+                    self.lose_session(id);
                 }
             }
         }

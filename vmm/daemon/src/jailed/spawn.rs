@@ -209,6 +209,7 @@ fn of_process(event: &Event) -> u64 {
     match *event {
         Event::Start { id, .. }
         | Event::Copy { id, .. }
+        | Event::Debug { id, .. }
         | Event::Ready { id, .. }
         | Event::Resize { id, .. }
         | Event::HangUp { id } => id,

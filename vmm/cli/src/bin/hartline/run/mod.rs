@@ -4,6 +4,7 @@ mod backtrace;
 mod call_stacks;
 mod chaos;
 mod contents;
+mod gdb;
 mod guest;
 mod images;
 mod kept_tree;
@@ -27,6 +28,7 @@ use crate::translation::Translation;
 use anyhow::Context;
 use backtrace::{Backtraces, Place};
 use call_stacks::TracedStacks;
+use gdb::GdbServer;
 use guest::Guest;
 use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
@@ -49,6 +51,7 @@ use hartline_vmm::placement::Placement;
 use hartline_vmm::profile::{Profile, Taken};
 use hartline_vmm::report::Program;
 use hartline_vmm::snapshot::Snapshot;
+use hartline_vmm::spawn::Spawner;
 use images::RunningImages;
 use options::{Baseline, Processors, StatsFormat};
 use std::fs::File;
@@ -112,7 +115,9 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let variant = match &from {
         Some(snapshot) => snapshot.variant(),
         // The registers in a core dump are exact.
-        None if arguments.precise || arguments.core.is_some() => variant::PRECISE,
+        None if arguments.precise || arguments.core.is_some() || arguments.gdb.is_some() => {
+            variant::PRECISE
+        }
         None => variant::NORMAL,
     };
     // Before the VM starts, so that errors of the program are reported first.
@@ -137,6 +142,9 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let place = |pin: &Processors| Arc::new(Placement::begin(pin.0.clone(), None));
     let ram = from.as_ref().map_or(arguments.memory, Snapshot::ram);
     let core = arguments.core.as_ref().map(|path| core_dump(path, ram));
+    let gdb = arguments.gdb.as_ref();
+    let gdb = gdb.map(|address| GdbServer::start(address, arguments.gdb_lost));
+    let (gdb, _socket) = gdb.transpose()?.unzip();
     let timeline = arguments.trace.as_deref().map(Timeline::begin);
     let (timeline, records) = timeline.transpose()?.unzip();
     let trace = match records {
@@ -167,6 +175,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         call_stacks,
         timeline: timeline.is_some(),
         core: core.clone(),
+        waits_for_debugger: gdb.is_some(),
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
         statistics: arguments.stats.is_some().then_some(&stats::print_running),
@@ -180,7 +189,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         confine: pin.map(|pin| place(pin) as Arc<dyn Confine>),
         outputs: None,
         output_limit: u64::MAX,
-        spawner: None,
+        spawner: gdb.map(|server| server as Arc<dyn Spawner>),
         snapshot: writing.as_ref().map(|writing| writing.request.clone()),
         snapshots: None,
         from: from.as_ref(),

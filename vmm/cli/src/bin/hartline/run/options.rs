@@ -1,5 +1,6 @@
 //! The command line of `hartline run`.
 
+use super::gdb::{Address, DEFAULT_ADDRESS, Lost};
 use super::network::{self, Net};
 use super::snapshot;
 use super::vsock::{self, Vsock};
@@ -173,6 +174,27 @@ pub struct Arguments {
     /// Write a core dump to FILE if a signal such as SIGSEGV ends a process; implies --precise
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub core: Option<PathBuf>,
+
+    /// Wait for a debugger (gdb-multiarch, "target remote") before the first instruction, at
+    /// ADDRESS:PORT or the socket PATH (127.0.0.1:1234). Implies --precise
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT|PATH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = DEFAULT_ADDRESS,
+        conflicts_with = "from"
+    )]
+    pub gdb: Option<Address>,
+
+    /// What happens if the debugger's connection breaks
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "continue",
+        requires = "gdb"
+    )]
+    pub gdb_lost: Lost,
 
     #[command(flatten)]
     pub debug: DebugDirectories,

@@ -1,0 +1,431 @@
+//! Breakpoints: `ebreak` instructions in the memory of a debugged process.
+//!
+//! The translations of a file are valid only while its code is mapped unchanged, so a file with a
+//! breakpoint is *detached* from them: its code becomes code that the program made, which runs in
+//! translations of the baseline translator ([`crate::exec::jit`]). When it has no breakpoints any more,
+//! and its memory has the contents of the file, the translations are used again.
+
+use super::memory;
+use crate::kernel::space::Space;
+use crate::kernel::table::Handle;
+use crate::kernel::{Control, Kernel};
+use crate::mm::{AddressSpace, Label};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+use hartline_abi::image::variant;
+use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use hartline_linux::errno::Errno;
+
+/// Most breakpoints of a process.
+const MAX_BREAKPOINTS: usize = 4096;
+/// Most hardware breakpoints, and most watchpoints, of a process.
+pub(super) const MAX_HARDWARE: usize = 16;
+
+const EBREAK: [u8; 4] = 0x0010_0073u32.to_le_bytes();
+const C_EBREAK: [u8; 2] = 0x9002u16.to_le_bytes();
+
+/// A breakpoint that the debugger wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wanted {
+    /// Length of the instruction, bytes: 2 or 4.
+    length: u64,
+    is_hardware: bool,
+}
+
+/// Code of a file that is detached from its translations.
+#[derive(Debug, Clone)]
+struct Detached {
+    inode: u32,
+    ranges: Vec<Range<u64>>,
+}
+
+/// What a debugger has done to an address space.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SpaceDebug {
+    wanted: BTreeMap<u64, Wanted>,
+    /// The breakpoints in memory, and the bytes that were there.
+    inserted: BTreeMap<u64, Vec<u8>>,
+    detached: Vec<Detached>,
+    pub(super) watches: Vec<super::step::Watch>,
+}
+
+impl SpaceDebug {
+    /// Puts the bytes that the program has in place of breakpoints into `bytes`, which are at
+    /// `address`.
+    pub(super) fn hide(&self, address: u64, bytes: &mut [u8]) {
+        for (&at, original) in &self.inserted {
+            for (offset, &byte) in (0..).zip(original) {
+                let index = (at + offset).checked_sub(address);
+                let index = index.and_then(|index| usize::try_from(index).ok());
+                if let Some(to) = index.and_then(|index| bytes.get_mut(index)) {
+                    *to = byte;
+                }
+            }
+        }
+    }
+
+    /// Notes that the debugger has written `bytes` at `address`: breakpoints stay there.
+    pub(super) fn note_write(&mut self, address: u64, bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
+        let mut again = Vec::new();
+        for (&at, original) in &mut self.inserted {
+            let length = original.len() as u64;
+            if at >= address + bytes.len() as u64 || at + length <= address {
+                continue;
+            }
+            for (offset, to) in (0..).zip(original.iter_mut()) {
+                let index = (at + offset).checked_sub(address);
+                let index = index.and_then(|index| usize::try_from(index).ok());
+                if let Some(&byte) = index.and_then(|index| bytes.get(index)) {
+                    *to = byte;
+                }
+            }
+            again.push((at, instruction(length).to_vec()));
+        }
+        again
+    }
+
+    fn is_empty(&self) -> bool {
+        self.wanted.is_empty()
+            && self.inserted.is_empty()
+            && self.detached.is_empty()
+            && self.watches.is_empty()
+    }
+}
+
+/// The breakpoint instruction of a length.
+fn instruction(length: u64) -> &'static [u8] {
+    match length {
+        2 => &C_EBREAK,
+        _ => &EBREAK,
+    }
+}
+
+impl Kernel {
+    /// Adds a breakpoint to the address space of a process.
+    ///
+    /// # Errors
+    /// `EFAULT`: nothing of the process alone is mapped there. `EINVAL`: odd, or a wrong length. `ENOSPC`: too many.
+    pub(super) fn add_breakpoint(
+        &mut self,
+        space: Handle<Space>,
+        address: u64,
+        length: u64,
+        is_hardware: bool,
+    ) -> Result<(), Errno> {
+        if !address.is_multiple_of(2) || !matches!(length, 2 | 4) {
+            return Err(Errno::EINVAL);
+        }
+        let space = &mut self.spaces[space];
+        // Not only code: a function that the debugger calls returns to a breakpoint on the stack.
+        let is_mapped = |at| {
+            let found = space.memory.vmas().find(at);
+            found.is_some_and(|(_, vma)| !vma.shared)
+        };
+        let Some(last) = address.checked_add(length - 1) else {
+            return Err(Errno::EFAULT);
+        };
+        if !is_mapped(address) || !is_mapped(last) {
+            return Err(Errno::EFAULT);
+        }
+        let wanted = &mut space.debug.get_or_insert_default().wanted;
+        let hardware = wanted.values().filter(|other| other.is_hardware).count();
+        let is_new = !wanted.contains_key(&address);
+        if is_new && (wanted.len() >= MAX_BREAKPOINTS || is_hardware && hardware >= MAX_HARDWARE) {
+            return Err(Errno::ENOSPC);
+        }
+        wanted.insert(
+            address,
+            Wanted {
+                length,
+                is_hardware,
+            },
+        );
+        Ok(())
+    }
+
+    /// Removes a breakpoint. It is no error if there is none.
+    pub(super) fn remove_breakpoint(&mut self, space: Handle<Space>, address: u64) {
+        if let Some(debug) = &mut self.spaces[space].debug {
+            debug.wanted.remove(&address);
+        }
+    }
+
+    /// Handles `ebreak` of the running task at `pc`, or a forbidden fetch there. Returns whether it is a breakpoint of the debugger,
+    /// at which the task has stopped.
+    pub(crate) fn reached_breakpoint(&mut self, pc: u64) -> bool {
+        let is_debugged = self.process().debugged;
+        let Some(debug) = &self.space().debug else {
+            return false;
+        };
+        if !debug.inserted.contains_key(&pc) {
+            return false;
+        }
+        let wanted = debug.wanted.get(&pc).copied();
+        match wanted {
+            Some(Wanted { is_hardware, .. }) if is_debugged => {
+                if !self.is_held() {
+                    self.debug_event_here(super::Reason::Breakpoint { is_hardware });
+                }
+                self.kick_self();
+            }
+            // Another process that uses the memory goes on.
+            _ => self.clean_space(self.current.space),
+        }
+        true
+    }
+
+    /// Makes memory have the breakpoints that the debugger wants, before debugged threads continue. If
+    /// they only take a step, files stay detached.
+    pub(super) fn sync_code(&mut self, steps_only: bool) {
+        for space in self.debugged_spaces() {
+            self.sync_space(space);
+            if !steps_only {
+                self.attach_files(space);
+            }
+        }
+    }
+
+    fn debugged_spaces(&self) -> Vec<Handle<Space>> {
+        let processes = self.processes();
+        let debugged = processes.filter(|process| process.debugged && !process.is_zombie());
+        let mut spaces: Vec<_> = debugged.map(|process| process.space).collect();
+        spaces.sort_unstable();
+        spaces.dedup();
+        spaces
+    }
+
+    fn sync_space(&mut self, handle: Handle<Space>) {
+        let Some(debug) = &self.spaces[handle].debug else {
+            return;
+        };
+        let (wanted, inserted) = (debug.wanted.clone(), debug.inserted.clone());
+        let is_same = |at: &u64, original: &Vec<u8>| {
+            let wanted = wanted.get(at);
+            wanted.is_some_and(|wanted| wanted.length == original.len() as u64)
+        };
+        for (&at, original) in &inserted {
+            if !is_same(&at, original) {
+                self.put_code(handle, at, original);
+                self.debug_of(handle).inserted.remove(&at);
+            }
+        }
+        for (&at, wanted) in &wanted {
+            if self.debug_of(handle).inserted.contains_key(&at) {
+                continue;
+            }
+            self.detach_file(handle, at);
+            let original = memory::read(&mut self.spaces[handle], at, wanted.length);
+            // The memory may be gone: then no thread comes there.
+            if original.len() as u64 == wanted.length
+                && self.put_code(handle, at, instruction(wanted.length))
+            {
+                self.debug_of(handle).inserted.insert(at, original);
+            }
+        }
+    }
+
+    fn debug_of(&mut self, space: Handle<Space>) -> &mut SpaceDebug {
+        self.spaces[space].debug.get_or_insert_default()
+    }
+
+    /// Writes code. Returns whether it was possible.
+    fn put_code(&mut self, space: Handle<Space>, address: u64, bytes: &[u8]) -> bool {
+        let done = self.spaces[space].memory.force(address, bytes);
+        self.forget_code_of(space, &(address..address + bytes.len() as u64));
+        done.is_ok()
+    }
+
+    /// As [`forget_code`](Kernel::forget_code), for an address space whose threads stand still.
+    pub(super) fn forget_code_of(&mut self, handle: Handle<Space>, range: &Range<u64>) {
+        let start = range.start & !(PAGE_SIZE - 1);
+        let pages = start..range.end.next_multiple_of(PAGE_SIZE);
+        self.stop_users_of(handle);
+        let space = &mut self.spaces[handle];
+        space.renew_code();
+        space.images.invalidate(&pages);
+        space.images.drop_jit();
+        self.jit.fence();
+        self.settle_images(handle);
+    }
+
+    /// Uses the changed images of an address space.
+    fn settle_images(&mut self, handle: Handle<Space>) {
+        self.release_images_of(handle);
+        if handle == self.current.space {
+            self.use_dispatch_cache();
+            self.forget_fetch();
+            self.control = Control::Restart;
+        }
+    }
+
+    /// Detaches the file whose code is at `address` from its translations.
+    fn detach_file(&mut self, handle: Handle<Space>, address: u64) {
+        let memory = &self.spaces[handle].memory;
+        let Some((start, vma)) = memory.vmas().find(address) else {
+            return;
+        };
+        let Label::File(file) = &vma.label else {
+            return;
+        };
+        let Some(inode) = file.inode else {
+            return;
+        };
+        let first = start.wrapping_sub(file.offset);
+        let ranges = code_of(memory, inode, first);
+        let (Some(low), Some(high)) = (ranges.first(), ranges.last()) else {
+            return;
+        };
+        let all = low.start..high.end;
+        let space = &mut self.spaces[handle];
+        space.memory.set_inode(&ranges, None);
+        self.debug_of(handle)
+            .detached
+            .push(Detached { inode, ranges });
+        self.forget_code_of(handle, &all);
+        self.use_made_code(handle);
+    }
+
+    /// Attaches files without breakpoints to their translations again.
+    fn attach_files(&mut self, handle: Handle<Space>) {
+        let Some(debug) = &mut self.spaces[handle].debug else {
+            return;
+        };
+        let in_use = |range: &Range<u64>| debug.inserted.range(range.clone()).next().is_some();
+        let is_free = |file: &mut Detached| !file.ranges.iter().any(in_use);
+        let free: Vec<Detached> = {
+            let mut detached = core::mem::take(&mut debug.detached);
+            let free = detached.extract_if(.., is_free).collect();
+            debug.detached = detached;
+            free
+        };
+        for file in free {
+            if self.is_unchanged(handle, &file) {
+                let space = &mut self.spaces[handle];
+                space.memory.set_inode(&file.ranges, Some(file.inode));
+                let (first, last) = (file.ranges.first(), file.ranges.last());
+                if let (Some(first), Some(last)) = (first, last) {
+                    self.forget_code_of(handle, &(first.start..last.end));
+                }
+                self.look_for_images(handle);
+            }
+        }
+        let debug = &mut self.spaces[handle].debug;
+        debug.take_if(|debug| debug.is_empty());
+    }
+
+    /// Whether memory has the contents of a detached file, and cannot be written.
+    fn is_unchanged(&mut self, handle: Handle<Space>, file: &Detached) -> bool {
+        let Some(bytes) = self.vfs.fs.origin_bytes(file.inode) else {
+            return false;
+        };
+        let space = &mut self.spaces[handle];
+        file.ranges.iter().all(|range| {
+            let vmas = space.memory.vmas().overlapping(range.clone());
+            let offsets = vmas.map(|(start, vma)| match &vma.label {
+                Label::File(mapped)
+                    if vma.protection.executable() && !vma.protection.writable() =>
+                {
+                    Some(mapped.offset.wrapping_sub(start).wrapping_add(range.start))
+                }
+                _ => None,
+            });
+            let offsets: Option<Vec<u64>> = offsets.collect();
+            let Some(&[offset]) = offsets.as_deref() else {
+                return false;
+            };
+            let from = usize::try_from(offset).unwrap_or(usize::MAX);
+            let expected = bytes.get(from..).unwrap_or_default();
+            memory::has(space, range.clone(), expected)
+        })
+    }
+
+    /// Removes all breakpoints and watchpoints from the memory of a process.
+    pub(super) fn remove_code(&mut self, pid: u32) {
+        if let Some(process) = self
+            .processes
+            .get(pid)
+            .filter(|process| !process.is_zombie())
+        {
+            self.clean_space(process.space);
+        }
+    }
+
+    fn clean_space(&mut self, handle: Handle<Space>) {
+        if let Some(debug) = &mut self.spaces[handle].debug {
+            debug.wanted.clear();
+            debug.watches.clear();
+            self.sync_space(handle);
+            self.attach_files(handle);
+        }
+    }
+
+    /// Gives a child that is not debugged its memory without breakpoints, unless it shares the memory
+    /// with its parent.
+    pub(super) fn leave_child(&mut self, child: u32) {
+        let space = self.processes.get(child).map(|process| process.space);
+        if let Some(space) = space
+            && space != self.current.space
+        {
+            self.clean_space(space);
+        }
+    }
+}
+
+/// The executable ranges of a file that is mapped with its first byte at `first`.
+fn code_of(memory: &AddressSpace, inode: u32, first: u64) -> Vec<Range<u64>> {
+    let all = memory.vmas().overlapping(0..USER_END);
+    all.filter(|(start, vma)| {
+        vma.protection.executable()
+            && matches!(&vma.label, Label::File(file)
+                if file.inode == Some(inode) && start.wrapping_sub(file.offset) == first)
+    })
+    .map(|(start, vma)| start..vma.end)
+    .collect()
+}
+
+impl Kernel {
+    /// Lets code of a detached file be translated as code that the program made.
+    fn use_made_code(&mut self, handle: Handle<Space>) {
+        if self.spaces[handle].images.variant == variant::NORMAL {
+            self.change_variant(handle, variant::UNTRUSTED_ABI);
+        }
+    }
+
+    /// Makes a process that is debugged from now on use code with exact registers at each fault.
+    pub(super) fn use_precise_code(&mut self, handle: Handle<Space>) {
+        let is_precise = (self.debugger.as_ref()).is_none_or(|debugger| debugger.is_precise);
+        if is_precise {
+            self.change_variant(handle, variant::PRECISE);
+        }
+    }
+
+    /// Makes an address space use another variant of translations.
+    pub(super) fn change_variant(&mut self, handle: Handle<Space>, wanted: u32) {
+        if self.spaces[handle].images.variant == wanted {
+            return;
+        }
+        self.stop_users_of(handle);
+        let images = &mut self.spaces[handle].images;
+        images.clear();
+        images.variant = wanted;
+        self.settle_images(handle);
+        self.look_for_images(handle);
+    }
+
+    /// Makes an address space use the translations of the files that are mapped in it.
+    fn look_for_images(&mut self, handle: Handle<Space>) {
+        match handle == self.current.space {
+            true => self.use_translations(0..USER_END),
+            // Used when it runs.
+            false => self.spaces[handle].images.generation = u64::MAX,
+        }
+    }
+
+    /// Removes all breakpoints, because the debugger is gone.
+    pub(super) fn sync_lost(&mut self) {
+        for space in self.debugged_spaces() {
+            self.clean_space(space);
+        }
+    }
+}

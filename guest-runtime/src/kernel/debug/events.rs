@@ -1,0 +1,468 @@
+//! What stops debugged threads, how they stop and continue, and the packets that tell of it.
+
+use super::{Call, Debugger, Phase, Traced};
+use crate::convert::low_u8;
+use crate::debugger::text::{Threads, hex};
+use crate::kernel::Kernel;
+use crate::kernel::exit::End;
+use crate::kernel::process::{FIRST, Status};
+use crate::kernel::signals::{SigInfo, bit};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem;
+use core::ops::Range;
+use hartline_linux::siginfo::SI_USER;
+use hartline_linux::signal::{SIGKILL, SIGTRAP};
+
+/// A stop, or the end of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub pid: u32,
+    pub tid: u32,
+    pub reason: Reason,
+}
+
+/// Why threads stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// A signal, which the thread has not received; 0: the debugger asked for the stop.
+    Signal(u8),
+    /// A breakpoint in memory, or one that the debugger calls a hardware breakpoint.
+    Breakpoint {
+        is_hardware: bool,
+    },
+    /// The end of a step.
+    Step,
+    /// A watchpoint of this kind, and the address that was accessed.
+    Watch(&'static str, u64),
+    Fork(u32),
+    Vfork(u32),
+    VforkDone,
+    /// The path of the new program.
+    Exec(Vec<u8>),
+    CallEntry(u64),
+    CallReturn(u64),
+    /// The process has ended.
+    Ended(Status),
+}
+
+/// What a thread does when it continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Action {
+    pub threads: Threads,
+    /// It receives this signal; 0: none.
+    pub signal: u8,
+    /// As [`Traced::step`].
+    pub step: Option<Range<u64>>,
+}
+
+impl Debugger {
+    /// The name of a thread in packets.
+    pub(super) fn name(&self, pid: u32, tid: u32) -> String {
+        match self.features.multiprocess {
+            true => format!("p{pid:x}.{tid:x}"),
+            false => format!("{tid:x}"),
+        }
+    }
+
+    /// The packet that tells of a stop ("Stop Reply Packets").
+    pub(super) fn stop_reply(&self, event: &Event) -> String {
+        let process = match self.features.multiprocess {
+            true => format!(";process:{:x}", event.pid),
+            false => String::new(),
+        };
+        let features = &self.features;
+        let (signal, what) = match &event.reason {
+            Reason::Ended(Status::Signaled(signal)) => return format!("X{signal:02x}{process}"),
+            Reason::Ended(Status::Exited(code)) => return format!("W{code:02x}{process}"),
+            Reason::Ended(_) => return format!("W00{process}"),
+            Reason::Signal(signal) => (*signal, String::new()),
+            Reason::Breakpoint { is_hardware: false } if features.swbreak => {
+                (SIGTRAP, "swbreak:;".into())
+            }
+            Reason::Breakpoint { is_hardware: true } if features.hwbreak => {
+                (SIGTRAP, "hwbreak:;".into())
+            }
+            Reason::Breakpoint { .. } | Reason::Step => (SIGTRAP, String::new()),
+            Reason::Watch(kind, address) => (SIGTRAP, format!("{kind}:{address:x};")),
+            Reason::Fork(child) => (SIGTRAP, format!("fork:{};", self.name(*child, *child))),
+            Reason::Vfork(child) => (SIGTRAP, format!("vfork:{};", self.name(*child, *child))),
+            Reason::VforkDone => (SIGTRAP, "vforkdone:;".into()),
+            Reason::Exec(path) => {
+                let path = String::from_utf8(hex(path)).unwrap_or_default();
+                (SIGTRAP, format!("exec:{path};"))
+            }
+            Reason::CallEntry(number) => (SIGTRAP, format!("syscall_entry:{number:x};")),
+            Reason::CallReturn(number) => (SIGTRAP, format!("syscall_return:{number:x};")),
+        };
+        let thread = self.name(event.pid, event.tid);
+        format!("T{:02x}{what}thread:{thread};", to_gdb(signal))
+    }
+}
+
+/// The debugger's number of a signal ("Signals", `gdb/signals.def`), which differs from Linux's.
+#[must_use]
+pub(super) fn to_gdb(signal: u8) -> u8 {
+    match signal {
+        7 => 10,
+        10 => 30,
+        12 => 31,
+        16 => 0x8f,
+        17 => 20,
+        18 => 19,
+        19 => 17,
+        20 => 18,
+        23 => 16,
+        29 => 23,
+        30 => 32,
+        31 => 12,
+        32 => 77,
+        33..=63 => signal - 33 + 45,
+        64 => 78,
+        signal => signal,
+    }
+}
+
+/// Linux's number of a signal of the debugger; `None` if Linux has no such signal.
+#[must_use]
+pub(super) fn from_gdb(number: u64) -> Option<u8> {
+    (0..=64).find(|&signal| u64::from(to_gdb(signal)) == number)
+}
+
+impl Kernel {
+    /// Stops all debugged threads because of what happened to one of them. It is told when all stand
+    /// still.
+    pub(super) fn debug_event(&mut self, (pid, tid): (u32, u32), reason: Reason) {
+        let event = Event { pid, tid, reason };
+        let Some(debugger) = &mut self.debugger else {
+            return;
+        };
+        debugger.events.push_back(event);
+        self.hold_debugged();
+    }
+
+    /// As [`debug_event`](Self::debug_event), of the running task.
+    pub(super) fn debug_event_here(&mut self, reason: Reason) {
+        let (pid, tid) = (self.task().pid, self.task().tid);
+        self.debug_event((pid, tid), reason);
+        self.kick_self();
+    }
+
+    /// Holds all debugged threads.
+    pub(super) fn hold_debugged(&mut self) {
+        for tid in self.debugged() {
+            let Some(handle) = self.tasks.handle(tid) else {
+                continue;
+            };
+            let debug = &mut self.tasks[handle].debug;
+            debug.held = true;
+            debug.step = None;
+            self.ask_task(handle);
+        }
+        if let Some(debugger) = &mut self.debugger
+            && debugger.phase == Phase::Running
+        {
+            debugger.phase = Phase::Stopping;
+        }
+    }
+
+    /// Tells the debugger of a stop when all debugged threads stand still. `is_idle`: this vCPU executes
+    /// no task, although it has one.
+    pub(crate) fn settle_stop(&mut self, is_idle: bool) {
+        let Some(debugger) = &self.debugger else {
+            return;
+        };
+        if debugger.phase != Phase::Stopping {
+            return;
+        }
+        let runs = |(number, cpu): (usize, &crate::kernel::parallel::CpuState)| {
+            let task = &self.tasks[cpu.current.task];
+            let stands = number == self.cpu && (is_idle || self.is_suspended(task.tid));
+            task.debug.held && !stands
+        };
+        if self.cpus.iter().enumerate().any(runs) {
+            return;
+        }
+        if let Some(debugger) = &mut self.debugger {
+            debugger.phase = Phase::Stopped;
+        }
+        self.tell_stop();
+    }
+
+    /// Tells the next stop, if the debugger waits for one.
+    pub(super) fn tell_stop(&mut self) {
+        let Some(debugger) = &mut self.debugger else {
+            return;
+        };
+        if debugger.phase != Phase::Stopped || !debugger.owes_stop {
+            return;
+        }
+        let Some(event) = debugger.events.pop_front() else {
+            return;
+        };
+        debugger.owes_stop = false;
+        debugger.thread = event.tid;
+        let reply = debugger.stop_reply(&event);
+        debugger.told = Some(event);
+        self.answer(reply.as_bytes());
+    }
+
+    /// Lets debugged threads continue. The first action for a thread counts; threads without one stay
+    /// held.
+    pub(super) fn debug_resume(&mut self, actions: &[Action]) {
+        let Some(debugger) = &mut self.debugger else {
+            return;
+        };
+        debugger.owes_stop = true;
+        if !debugger.events.is_empty() {
+            return self.tell_stop();
+        }
+        debugger.phase = Phase::Running;
+        let steps_only = actions.iter().all(|action| action.step.is_some());
+        self.sync_code(steps_only);
+        for tid in self.debugged() {
+            let Some(task) = self.tasks.get_mut(tid) else {
+                continue;
+            };
+            let action = actions
+                .iter()
+                .find(|action| action.threads.include(task.pid, tid));
+            let Some(action) = action else {
+                continue;
+            };
+            let Traced { info, .. } = mem::take(&mut task.debug);
+            task.debug.step.clone_from(&action.step);
+            let kept = info.filter(|info| info.signal() == action.signal);
+            if kept.is_none() {
+                task.fault = None;
+            }
+            if action.signal != 0 {
+                let info = kept.unwrap_or(SigInfo::sent(action.signal, SI_USER, 0, 0));
+                task.debug.passes = Some(action.signal);
+                task.signals.push_front(info);
+            }
+        }
+        self.release_suspended();
+    }
+
+    /// Stops a task with a signal that it is about to receive. Returns whether it must not receive it
+    /// now.
+    pub(crate) fn intercept_signal(&mut self) -> bool {
+        if !self.process().debugged {
+            return false;
+        }
+        if self.is_held() {
+            self.kick_self();
+            return true;
+        }
+        let Some(info) = self.signals().next_info() else {
+            return false;
+        };
+        let signal = info.signal();
+        let debug = &mut self.task_mut().debug;
+        if debug.passes.take_if(|passed| *passed == signal).is_some() {
+            return false;
+        }
+        let passed = self.debugger.as_ref().map(|debugger| debugger.passed);
+        if signal == SIGKILL || passed.is_none_or(|passed| passed & bit(signal) != 0) {
+            return false;
+        }
+        self.task_mut().debug.info = self.signals().take(bit(signal));
+        self.debug_event_here(Reason::Signal(signal));
+        true
+    }
+
+    /// Stops at the start of a system call that the debugger catches. Returns whether it did: then the
+    /// call begins again later.
+    pub(crate) fn catch_call(&mut self, number: u64) -> bool {
+        let Some(debugger) = &self.debugger else {
+            return false;
+        };
+        let is_caught = self.process().debugged && debugger.catches.include(number);
+        if !is_caught || mem::replace(&mut self.task_mut().debug.call, Call::Begun) == Call::Begun {
+            return false;
+        }
+        self.debug_event_here(Reason::CallEntry(number));
+        true
+    }
+
+    /// Stops at the end of a system call whose start was caught.
+    pub(crate) fn catch_return(&mut self, number: u64) {
+        let call = mem::take(&mut self.task_mut().debug.call);
+        if call == Call::Begun && self.process().debugged {
+            self.debug_event_here(Reason::CallReturn(number));
+        }
+    }
+
+    /// Notes that the running task has made a process, which shares its memory or has a copy.
+    pub(crate) fn note_fork(&mut self, child: u32, is_vfork: bool) {
+        if !self.process().debugged {
+            return;
+        }
+        let Some(debugger) = &self.debugger else {
+            return self.leave_child(child);
+        };
+        let features = debugger.features;
+        let (is_told, reason) = match is_vfork {
+            true => (features.vfork_events, Reason::Vfork(child)),
+            false => (features.fork_events, Reason::Fork(child)),
+        };
+        if !is_told {
+            return self.leave_child(child);
+        }
+        if let Some(process) = self.processes.get_mut(child) {
+            process.debugged = true;
+        }
+        self.debug_event_here(reason);
+    }
+
+    /// Notes that a process made by `vfork` no longer uses the memory of `parent`.
+    pub(crate) fn note_vfork_done(&mut self, parent: u32) {
+        let has_events =
+            (self.debugger.as_ref()).is_some_and(|debugger| debugger.features.vfork_events);
+        if has_events && self.is_debugged(parent) {
+            let pid = self.tasks.get(parent).map_or(parent, |task| task.pid);
+            self.debug_event((pid, parent), Reason::VforkDone);
+        }
+    }
+
+    /// Notes that the running process executes another program.
+    pub(crate) fn note_exec(&mut self) {
+        if !self.process().debugged {
+            return;
+        }
+        self.task_mut().debug = Traced::default();
+        let Some(debugger) = &self.debugger else {
+            return;
+        };
+        let reason = match debugger.features.exec_events {
+            true => Reason::Exec(self.process().executable.clone()),
+            false => Reason::Signal(SIGTRAP),
+        };
+        if debugger.is_precise {
+            self.use_precise_translations();
+        }
+        self.debug_event_here(reason);
+    }
+
+    /// Notes the end of the running process, if it is debugged.
+    pub(crate) fn note_end(&mut self, status: Status) {
+        if mem::take(&mut self.process_mut().debugged) {
+            let pid = self.process().pid;
+            self.debug_event((pid, pid), Reason::Ended(status));
+        }
+    }
+
+    /// Tells the debugger of the end of the VM.
+    pub(crate) fn tell_end(&mut self, end: &End) {
+        let status = match end {
+            End::Exited(code) => Status::Exited(*code),
+            End::Signaled(signal) => Status::Signaled(*signal),
+            End::Fault(fault) => Status::Signaled(fault.signal),
+            End::OutOfMemory => Status::Signaled(SIGKILL),
+        };
+        let Some(debugger) = &self.debugger else {
+            return;
+        };
+        if debugger.owes_stop {
+            let event = Event {
+                pid: FIRST,
+                tid: FIRST,
+                reason: Reason::Ended(status),
+            };
+            let reply = debugger.stop_reply(&event);
+            self.answer(reply.as_bytes());
+        }
+        self.end_session();
+    }
+
+    /// Stops debugging a process, which goes on.
+    pub(super) fn stop_debugging(&mut self, pid: u32) {
+        self.remove_code(pid);
+        let Some(process) = self.processes.get_mut(pid) else {
+            return;
+        };
+        process.debugged = false;
+        if let Some(debugger) = &mut self.debugger {
+            debugger.events.retain(|event| event.pid != pid);
+        }
+        for tid in self.threads(pid) {
+            if let Some(task) = self.tasks.get_mut(tid) {
+                let Traced { info, .. } = mem::take(&mut task.debug);
+                // The signal with which it stopped reaches it.
+                if let Some(info) = info {
+                    task.signals.push_front(info);
+                }
+            }
+        }
+        self.release_suspended();
+    }
+}
+
+/// Parses the actions of `vCont`.
+pub(super) fn actions(text: &[u8]) -> Option<Vec<Action>> {
+    use crate::debugger::text::{number, pair, split, threads};
+    let parts = text
+        .split(|&byte| byte == b';')
+        .filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            let (action, whose) = split(part, b':').unwrap_or((part, b"-1"));
+            let threads = threads(whose)?;
+            let (&kind, rest) = action.split_first()?;
+            let signal = match kind {
+                b'C' | b'S' => from_gdb(number(rest)?)?,
+                _ => 0,
+            };
+            let step = match kind {
+                b'c' | b'C' => None,
+                b's' | b'S' => Some(0..0),
+                b'r' => {
+                    let (start, end) = pair(rest, b',')?;
+                    Some(start..end)
+                }
+                _ => return None,
+            };
+            Some(Action {
+                threads,
+                signal: low_u8(signal.into()),
+                step,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_one_number_each() {
+        for signal in 0..=64 {
+            assert_eq!(from_gdb(to_gdb(signal).into()), Some(signal));
+        }
+        assert_eq!(from_gdb(7), None, "SIGEMT");
+        assert_eq!(from_gdb(150), None);
+    }
+
+    #[test]
+    fn actions_are_read_in_order() {
+        let all = actions(b";s:p1.2;C0b:p1.3;r10,20:4;c").unwrap();
+        let expected = [
+            (Threads::One(2), 0, Some(0..0)),
+            (Threads::One(3), 11, None),
+            (Threads::One(4), 0, Some(0x10..0x20)),
+            (Threads::All, 0, None),
+        ];
+        let expected = expected.map(|(threads, signal, step)| Action {
+            threads,
+            signal,
+            step,
+        });
+        assert_eq!(all, expected);
+        for bad in [&b";x"[..], b";C", b";Czz", b";r10", b";s:q"] {
+            assert_eq!(actions(bad), None, "{bad:?}");
+        }
+    }
+}
