@@ -13,7 +13,7 @@ seconds=${1:-60}
 shift || true
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=(recovery translation baseline decoder image dwarf tree kept erofs archive
-    copy nat wire virtqueue racing tap mailbox volume protocol spawner snapshot)
+    copy gdb nat wire virtqueue racing tap mailbox volume protocol spawner snapshot)
 
 # The flags of cargo-fuzz, except those that need a nightly compiler. They are added to
 # the flags of .cargo/config.toml and do not replace them.

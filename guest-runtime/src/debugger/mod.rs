@@ -6,5 +6,6 @@
 //! `qXfer:siginfo`, so the protocol is implemented here.
 
 pub mod packet;
+pub mod resume;
 pub mod target;
 pub mod text;

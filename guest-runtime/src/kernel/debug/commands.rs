@@ -1,8 +1,8 @@
 //! The packets of the debugger ("Packets", "General Query Packets").
 
-use super::events::{Action, actions, from_gdb};
 use super::{Catches, Event, Phase, Reason};
 use crate::debugger::packet::MAX_PACKET;
+use crate::debugger::resume::{Action, actions, from_gdb};
 use crate::debugger::target::{REGISTERS, length};
 use crate::debugger::text::{Threads, hex, number, pair, split, threads, unhex};
 use crate::kernel::Kernel;
