@@ -1,7 +1,8 @@
-//! What the debugger is told about the machine: its registers and its memory.
+//! The description of the machine for the debugger: its registers and its memory.
 
 use alloc::string::String;
 use core::fmt::Write;
+use hartline_isa::{FReg, XReg};
 
 /// Number of the program counter.
 pub const PC: usize = 32;
@@ -16,17 +17,13 @@ pub const FCSR: usize = 67;
 /// Number of registers.
 pub const REGISTERS: usize = 68;
 
-/// Names of `x0`–`x31` and `f0`–`f31` in the psABI, which the debugger expects.
-const X: [&str; 32] = [
-    "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "fp", "s1", "a0", "a1", "a2", "a3", "a4",
-    "a5", "a6", "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4",
-    "t5", "t6",
-];
-const F: [&str; 32] = [
-    "ft0", "ft1", "ft2", "ft3", "ft4", "ft5", "ft6", "ft7", "fs0", "fs1", "fa0", "fa1", "fa2",
-    "fa3", "fa4", "fa5", "fa6", "fa7", "fs2", "fs3", "fs4", "fs5", "fs6", "fs7", "fs8", "fs9",
-    "fs10", "fs11", "ft8", "ft9", "ft10", "ft11",
-];
+/// The name of an integer register, as the debugger's feature requires it: `fp` for `s0`.
+fn x_name(register: XReg) -> &'static str {
+    match register.abi_name() {
+        "s0" => "fp",
+        name => name,
+    }
+}
 
 /// Length of a register in packets, bytes.
 #[must_use]
@@ -52,7 +49,7 @@ pub fn description() -> String {
         _ => "int",
     };
     // Writing to a string does not fail.
-    for name in X {
+    for name in XReg::all().map(x_name) {
         let kind = kind(name);
         let _ = write!(
             text,
@@ -61,7 +58,7 @@ pub fn description() -> String {
     }
     text.push_str("<reg name=\"pc\" bitsize=\"64\" type=\"code_ptr\"/></feature>");
     text.push_str("<feature name=\"org.gnu.gdb.riscv.fpu\">");
-    for name in F {
+    for name in FReg::all().map(FReg::abi_name) {
         let _ = write!(
             text,
             "<reg name=\"{name}\" bitsize=\"64\" type=\"ieee_double\"/>"
@@ -105,7 +102,10 @@ mod tests {
     fn all_registers_are_described_once() {
         let text = description();
         assert_eq!(text.matches("<reg ").count(), REGISTERS);
-        for name in X.iter().chain(&F).chain(&["pc", "fflags", "frm", "fcsr"]) {
+        let names = XReg::all()
+            .map(x_name)
+            .chain(FReg::all().map(FReg::abi_name));
+        for name in names.chain(["pc", "fflags", "frm", "fcsr"]) {
             let found = text.matches(&alloc::format!("name=\"{name}\"")).count();
             assert_eq!(found, 1, "{name}");
         }

@@ -91,8 +91,8 @@ impl Debugger {
 }
 
 impl Kernel {
-    /// Stops all debugged threads because of what happened to one of them. It is told when all stand
-    /// still.
+    /// Stops all debugged threads, because of an event of one of them. The debugger is told of the event
+    /// when all stand still.
     pub(super) fn debug_event(&mut self, (pid, tid): (u32, u32), reason: Reason) {
         let event = Event { pid, tid, reason };
         let Some(debugger) = &mut self.debugger else {
