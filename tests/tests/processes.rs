@@ -237,6 +237,9 @@ fn main() -> ExitCode {
     suite.add_kvm("too many files", || {
         limits("inodes", "inodes many, No space", "64M")
     });
+    suite.add_kvm("too many files, two vCPUs", || {
+        limits_with("inodes", "inodes many, No space", &["64M", "--cpus", "2"])
+    });
     suite.add_kvm("too many open files", || {
         let text = "sockets many, Too many open files in system\nfiles many, Too many open files in system\nwent on\n";
         limits("files", text, "1G")
@@ -384,7 +387,13 @@ fn killed(what: &str, expected: &str, told: &str) -> Result<()> {
 
 /// Uses up the resource `what`; the program reports that it was refused and went on.
 fn limits(what: &str, expected: &str, memory: &str) -> Result<()> {
-    let outcome = alone("limits", &[what], &["--interpret", "--mem", memory])?;
+    limits_with(what, expected, &[memory])
+}
+
+/// As [`limits`]; the RAM may be followed by other options.
+fn limits_with(what: &str, expected: &str, memory: &[&str]) -> Result<()> {
+    let options = [&["--interpret", "--mem"], memory].concat();
+    let outcome = alone("limits", &[what], &options)?;
     let text = outcome.stdout_text();
     match outcome.code == 0 && text.starts_with(expected) && text.ends_with("went on\n") {
         true => Ok(()),

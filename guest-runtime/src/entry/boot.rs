@@ -36,6 +36,9 @@ use spin::Mutex;
 
 /// Fraction of RAM (1/n) for changed and new files, as the size limit of a tmpfs.
 const FILES_SHARE: u64 = 2;
+/// Fraction of the RAM that is free at the start (1/n) that files leave to the runtime and the
+/// processes: the runtime and a host stack for each vCPU take the greater part of a small RAM.
+const FREE_SHARE: u64 = 4;
 /// Stack size of the exception handler, bytes: the handler may grow the heap and write a report.
 const EXCEPTION_STACK_SIZE: usize = 64 << 10;
 
@@ -102,7 +105,7 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     let (memory, idle) = address_spaces(AddressSpace::new(table, frames, &PROCESSORS));
     // SAFETY: the VMM mapped the file as its entry says.
     let tree = unsafe { loader::file_bytes(&boot.files[0]) };
-    let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
+    let files = open_files(host, tree, files_limit(&frames.lock()));
     let kernel = Kernel::new(
         host,
         &harts,
@@ -187,6 +190,14 @@ fn address_spaces(boot: AddressSpace) -> (AddressSpace, AddressSpace) {
     };
     memory.load();
     (memory, boot)
+}
+
+/// Bytes of RAM that changed and new files may take. There is an error for the program when they are
+/// used up, and the VM must have RAM for going on.
+fn files_limit(frames: &Frames) -> u64 {
+    let length = frames.ram().length();
+    let free = length.saturating_sub(frames.used());
+    (length / FILES_SHARE).min(free - free / FREE_SHARE)
 }
 
 /// Mounts the root file system `tree`, or a minimal one. Changes take at most `limit` bytes of RAM.
