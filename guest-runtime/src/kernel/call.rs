@@ -60,6 +60,10 @@ impl Kernel {
             if !self.wait() || core::mem::take(&mut self.task_mut().debug.moved) {
                 return Control::Restart;
             }
+            // A debugger has changed code meanwhile: the host frames return to the old translation.
+            if matches!(self.control, Control::Restart) {
+                return Control::Restart;
+            }
             let hart = self.hart();
             hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
         };
