@@ -9,6 +9,8 @@ mod commands;
 mod connections;
 #[path = "daemon/damage.rs"]
 mod damage;
+#[path = "daemon/debugger.rs"]
+mod debugger;
 #[path = "daemon/described.rs"]
 mod described;
 #[path = "daemon/exec.rs"]
@@ -213,6 +215,9 @@ const TESTS: &[(&str, Test)] = &[
     ("data of an earlier version", privileges::earlier_version),
     ("attach", connections::attach),
     ("attach: early", connections::attach_early),
+    ("debugger: sessions", debugger::session),
+    ("debugger: vanishes", debugger::vanished),
+    ("debugger: refused", debugger::refused),
     ("exec", exec::commands),
     ("exec: refused requests", exec::refused),
     ("exec: command line", exec::command_line),

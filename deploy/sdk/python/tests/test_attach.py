@@ -17,6 +17,7 @@ from hartline import (
     HartlineError,
     NotFoundError,
     Piece,
+    Process,
     ProtocolError,
     Spec,
     Terminal,
@@ -165,3 +166,31 @@ def test_terminal(api: Client, tools: str, unique: str) -> None:
             seen += next(program).data
         program.write(b"\x04")
         assert program.wait().exit_code == 0
+
+
+def test_debug(api: Client, service: str, unique: str) -> None:
+    api.machines.create(Spec(service, args=("idle",)), name=unique, start=True)
+    until(lambda: api.machines.get(unique).state == "running")
+    with api.machines.debug(unique) as debugger:
+        debugger.write(b"$?#3f")
+        assert answer(debugger).startswith(b"T")
+        # There is one at a time.
+        with api.machines.debug(unique) as other:
+            assert list(other) == []
+            assert other.wait().message == "debugger: another one is connected"
+        debugger.write(b"+$D#44")
+        assert answer(debugger) == b"OK"
+    api.machines.kill(unique)
+    with pytest.raises(ConflictError) as state, api.machines.debug(unique):
+        pass
+    assert state.value.code == "wrong-state"
+    with pytest.raises(NotFoundError), api.machines.debug("nobody"):
+        pass
+
+
+def answer(debugger: Process) -> bytes:
+    """Return the next packet."""
+    received = b""
+    while not received[:-2].endswith(b"#"):
+        received += next(debugger).data
+    return received[received.index(b"$") + 1 : -3]

@@ -12,8 +12,8 @@ const HELP: &str = "\
 exits         exits of the VM that the runtime has made
 stats         counters of the run
 translations  the translated code that the process uses
-precise on    registers are exact at each fault (the default)
-precise off   code runs at full speed; registers at a fault may not be known
+precise on    registers are exact at each fault (the default of hartline run)
+precise off   code runs at full speed; registers at a fault may not be known (hartline attach)
 help          this list
 ";
 

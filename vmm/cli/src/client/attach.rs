@@ -59,6 +59,16 @@ impl Attached {
         Self::begin(target, &path, command).await
     }
 
+    /// Connects a debugger with a machine: input and output are GDB's remote serial protocol. `lost` is
+    /// what the program does when the connection breaks, as the API names it.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Problem`] if the daemon refuses.
+    pub async fn debug(target: &Target, machine: &str, lost: &str) -> Result<Self, ClientError> {
+        let machine = escape(machine);
+        Self::connect(target, &format!("/v1/machines/{machine}/debug?lost={lost}")).await
+    }
+
     /// Connects and sends the first message.
     async fn begin(
         target: &Target,

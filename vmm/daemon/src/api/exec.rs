@@ -266,7 +266,11 @@ async fn begin(
 }
 
 /// Serves one client until the command ends or the client disconnects.
-async fn serve(exec: Exec, has_terminal: bool, socket: WebSocket) -> Result<(), axum::Error> {
+pub(super) async fn serve(
+    exec: Exec,
+    has_terminal: bool,
+    socket: WebSocket,
+) -> Result<(), axum::Error> {
     let Exec {
         input,
         outputs: [output, error],

@@ -3,6 +3,7 @@
 mod attach;
 mod attached_runs;
 mod browser;
+mod debug;
 mod exec;
 mod extract;
 mod files;
@@ -118,6 +119,7 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(logs::logs))
         .routes(routes!(attach::attach))
         .routes(routes!(exec::run, exec::open))
+        .routes(routes!(debug::debug))
         .routes(routes!(files::stat, files::read, files::write))
         .routes(routes!(stats::stats))
         .routes(routes!(tenants::list))

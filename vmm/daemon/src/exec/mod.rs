@@ -1,10 +1,12 @@
-//! Processes in running machines (`hartline exec`), and copies of files (`hartline cp`): the daemon's end
-//! of their streams.
+//! Processes in running machines (`hartline exec`), copies of files (`hartline cp`) and debuggers
+//! (`hartline attach --gdb`): the daemon's end of their streams.
 //!
 //! The VMM gets the other ends ([`SpawnJob`]). A process is of interest as long as its [`Exec`]
 //! exists: dropping it closes the streams, and a terminal hangs up.
 
-use crate::jailed::protocol::{CopyJob, FromProcess, Request, SpawnJob, TerminalJob, ToProcess};
+use crate::jailed::protocol::{
+    CopyJob, DebugJob, DebuggerLost, FromProcess, Request, SpawnJob, TerminalJob, ToProcess,
+};
 use crate::process::Line;
 use hartline_abi::copy;
 use hartline_abi::spawn::{Header, MAX_PROGRAM, MAX_STRING, Window};
@@ -91,7 +93,7 @@ pub struct Ended {
     pub message: String,
 }
 
-/// A process in a machine, or a copy.
+/// A process in a machine, a copy, or a debugger.
 #[derive(Debug)]
 pub struct Exec {
     /// Standard input. Shutting it down, or dropping it, ends the input.
@@ -189,6 +191,15 @@ impl Exec {
         Self::request(requests, request, &program, String::new())
     }
 
+    /// Connects a debugger with the processes of such a VM. Must run inside a runtime.
+    ///
+    /// # Errors
+    /// Any I/O error of the host.
+    pub fn debug(requests: &Channel, debugger_lost: DebuggerLost) -> io::Result<Self> {
+        let request = |_| Request::Debug(DebugJob { debugger_lost });
+        Self::request(requests, request, &[], "debugger".to_owned())
+    }
+
     /// Sends a request, which gets the length of the program.
     fn request(
         requests: &Channel,
@@ -282,6 +293,8 @@ fn why_not(error: i32) -> (u8, String) {
         libc::ENOENT | libc::ENOTDIR => (NOT_FOUND, "not found".to_owned()),
         libc::EACCES => (NOT_EXECUTABLE, "permission denied".to_owned()),
         libc::ENOEXEC => (NOT_EXECUTABLE, "not an executable file".to_owned()),
+        // Of debuggers.
+        libc::EBUSY => (FAILURE, "another one is connected".to_owned()),
         error => (
             NOT_EXECUTABLE,
             io::Error::from_raw_os_error(error).to_string(),

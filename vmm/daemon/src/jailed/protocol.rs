@@ -95,6 +95,25 @@ pub struct CopyJob {
     pub copy: u64,
 }
 
+/// Request for a debugger's connection. The descriptors are as those of a process ([`SpawnJob`]); the
+/// debugger's end of GDB's remote serial protocol is standard input and output, and the file is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DebugJob {
+    /// What happens when the connection breaks. (The name tells the kind of a request.)
+    pub debugger_lost: DebuggerLost,
+}
+
+/// What a debugged program does when the debugger's connection breaks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DebuggerLost {
+    /// It goes on without breakpoints.
+    #[default]
+    Continue,
+    /// It stays stopped until a debugger connects again.
+    Stop,
+}
+
 /// Request for a snapshot of a running VM. Its descriptor is a stream socket for the
 /// [snapshot](hartline_vmm::snapshot::stream).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +140,8 @@ pub enum Request {
     Process(SpawnJob),
     /// Copy files.
     Copy(CopyJob),
+    /// Serve a debugger.
+    Debug(DebugJob),
     /// Make a snapshot.
     Snapshot(SnapshotJob),
     /// Change the size of the program's terminal.

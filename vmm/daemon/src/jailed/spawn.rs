@@ -1,14 +1,16 @@
 //! Processes in the VM of this VMM that the daemon requests ([`Request::Process`]), copies of files
-//! ([`Request::Copy`]), and the thread for all requests.
+//! ([`Request::Copy`]), debuggers ([`Request::Debug`]), and the thread for all requests.
 //!
 //! The vCPU threads read and write the sockets of a process themselves, and never wait. A socket that
 //! would block is *awaited*: the thread here polls it, and announces the event to the guest. Both
 //! steps are under one lock, and polling is by level, so no readiness is lost.
 
-use super::protocol::{CopyJob, FromProcess, Request, SpawnJob, TerminalJob, ToProcess};
+use super::protocol::{
+    CopyJob, DebugJob, DebuggerLost, FromProcess, Request, SpawnJob, TerminalJob, ToProcess,
+};
 use super::snapshots::Snapshots;
 use hartline_abi::copy::MAX_REQUEST;
-use hartline_abi::spawn::{Event, FIRST_PROCESS, MAX_PROGRAM, MAX_SPAWNED, Window, stream};
+use hartline_abi::spawn::{Event, FIRST_PROCESS, MAX_PROGRAM, MAX_SPAWNED, Window, debug, stream};
 use hartline_devices::event::Event as Wake;
 use hartline_devices::virtio::Guest;
 use hartline_jail::Channel;
@@ -110,7 +112,7 @@ impl State {
         process.streams.get_mut(number).ok_or(libc::EBADF)
     }
 
-    /// Adds what `event` makes with a new number, a process or a copy, or refuses it. `length` is the
+    /// Adds what `event` makes with a new number, a process, a copy or a debugger, or refuses it. `length` is the
     /// length of its program or request, of which there may be `most` bytes.
     fn add(
         &mut self,
@@ -158,7 +160,10 @@ impl State {
             _ => {
                 self.processes.remove(&id);
                 let is_start = |event: &Event| {
-                    let starts = matches!(event, Event::Start { .. } | Event::Copy { .. });
+                    let starts = matches!(
+                        event,
+                        Event::Start { .. } | Event::Copy { .. } | Event::Debug { .. }
+                    );
                     starts && of_process(event) == id
                 };
                 let is_known = !self.events.iter().any(is_start);
@@ -314,6 +319,14 @@ impl Spawns {
                             Ok(Request::Copy(CopyJob { copy: length })) => {
                                 let event = |id| Event::Copy { id, length };
                                 state.add((length, MAX_REQUEST), descriptors, event);
+                            }
+                            Ok(Request::Debug(DebugJob { debugger_lost })) => {
+                                let flags = match debugger_lost {
+                                    DebuggerLost::Continue => 0,
+                                    DebuggerLost::Stop => debug::STOPS_WHEN_LOST,
+                                };
+                                let event = |id| Event::Debug { id, flags };
+                                state.add((0, 0), descriptors, event);
                             }
                             Ok(Request::Terminal(TerminalJob { rows, columns })) => {
                                 if state.processes.contains_key(&FIRST_PROCESS) {

@@ -3,7 +3,7 @@
 use super::{MachineError, Machines};
 use crate::exec::{self, Command, Exec};
 use crate::execute::{LogOutput, Outputs};
-use crate::jailed::protocol::{LogJob, RunResult};
+use crate::jailed::protocol::{DebuggerLost, LogJob, RunResult};
 use crate::log::{self, Reader};
 use crate::spawner::Process;
 use crate::store::{KeptSnapshot, Machine, MachineState, NetworkKind};
@@ -198,6 +198,14 @@ impl Machines {
     /// [`MachineError`]: the machine does not run, or its VMM's version does not support this.
     pub fn exec(&self, machine: &Machine, command: &Command) -> Result<Exec, MachineError> {
         Ok(Exec::start(&self.requests(machine)?, command)?)
+    }
+
+    /// Connects a debugger with a running machine.
+    ///
+    /// # Errors
+    /// As [`exec`](Self::exec).
+    pub fn debug(&self, machine: &Machine, lost: DebuggerLost) -> Result<Exec, MachineError> {
+        Ok(Exec::debug(&self.requests(machine)?, lost)?)
     }
 
     /// Changes the size of the terminal of a running machine's program.

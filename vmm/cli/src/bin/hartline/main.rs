@@ -15,6 +15,7 @@ mod build;
 mod debug_dir;
 mod disasm;
 mod doctor;
+mod gdb_listener;
 mod inspect;
 mod man;
 mod meter;

@@ -1,9 +1,11 @@
-//! `hartline attach`: this terminal as the input and output of a machine.
+//! `hartline attach`: this terminal as the input and output of a machine, or a debugger.
 
 use super::Remote;
+use super::debugger::{self, Place};
 use super::detach::Detach;
 use super::session::{End, Session};
 use super::terminal::{Sizes, end_by, size};
+use crate::gdb_listener::{DEFAULT_ADDRESS, Lost};
 use hartline_cli::client::{self, Attached};
 use hyper::Method;
 use serde_json::Value;
@@ -28,6 +30,27 @@ pub struct Attach {
     #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q")]
     detach_keys: Detach,
 
+    /// Stop the machine's program for a debugger, which connects at ADDRESS:PORT or the socket PATH of
+    /// this computer (127.0.0.1:1234), or has started this command ("-")
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT|PATH|-",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = DEFAULT_ADDRESS,
+        conflicts_with_all = ["no_stdin", "logs", "detach_keys"]
+    )]
+    gdb: Option<Place>,
+
+    /// What happens if the debugger's connection breaks
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "continue",
+        requires = "gdb"
+    )]
+    gdb_lost: Lost,
+
     /// Id or name of a machine
     machine: String,
 }
@@ -41,7 +64,12 @@ pub fn attach(arguments: &Attach) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let ended = runtime.block_on(open(arguments));
+    let ended = runtime.block_on(async {
+        match &arguments.gdb {
+            Some(place) => debug(arguments, place).await,
+            None => open(arguments).await,
+        }
+    });
     // An abandoned read of the terminal must not keep this process alive.
     runtime.shutdown_background();
     match ended? {
@@ -57,13 +85,31 @@ pub fn attach(arguments: &Attach) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The machine, as the API describes it.
+async fn machine(arguments: &Attach) -> anyhow::Result<Value> {
+    let mut daemon = arguments.remote.connect().await?;
+    let path = format!("/v1/machines/{}", client::escape(&arguments.machine));
+    Ok(daemon.json(Method::GET, &path, None).await?)
+}
+
+/// Connects a debugger with a machine.
+async fn debug(arguments: &Attach, place: &Place) -> anyhow::Result<End> {
+    // Before a debugger is waited for.
+    let machine = machine(arguments).await?;
+    let state = super::table::text(&machine, "state");
+    anyhow::ensure!(
+        state == "running",
+        "{}: the machine is {state}; a debugger needs a running one",
+        arguments.machine
+    );
+    let target = arguments.remote.target();
+    debugger::debug(&target, &arguments.machine, place, arguments.gdb_lost).await
+}
+
 /// Connects to a machine, and passes its streams on.
 async fn open(arguments: &Attach) -> anyhow::Result<End> {
     let target = arguments.remote.target();
-    let mut daemon = arguments.remote.connect().await?;
-    let path = format!("/v1/machines/{}", client::escape(&arguments.machine));
-    let machine: Value = daemon.json(Method::GET, &path, None).await?;
-    drop(daemon);
+    let machine = machine(arguments).await?;
     let spec = machine.get("spec");
     let is_terminal = spec
         .and_then(|spec| spec.get("terminal"))

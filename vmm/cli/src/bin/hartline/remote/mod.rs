@@ -2,6 +2,7 @@
 
 mod attach;
 mod cp;
+mod debugger;
 mod detach;
 mod events;
 mod exec;
@@ -110,7 +111,7 @@ pub enum Command {
     /// Make or delete snapshots of machines
     #[command(subcommand)]
     Snapshot(Snapshot),
-    /// Attach to a machine's standard input and output
+    /// Attach to a machine's standard input and output, or a debugger to its processes
     Attach(Attach),
     /// Run a command in a running machine
     Exec(Exec),

@@ -15,11 +15,11 @@ const ENDS: [Number; 4] = [Number::HUP, Number::INT, Number::QUIT, Number::TERM]
 
 /// Signals that are waited for.
 #[derive(Debug)]
-struct Signals(Vec<(Number, Signal)>);
+pub struct Signals(Vec<(Number, Signal)>);
 
 impl Signals {
     /// From now on, these signals have no other effect on this process. Must run inside a runtime.
-    fn catch(numbers: &[Number]) -> io::Result<Self> {
+    pub fn catch(numbers: &[Number]) -> io::Result<Self> {
         let caught = numbers.iter().map(|&number| {
             let signal = signal(SignalKind::from_raw(number.as_raw()))?;
             Ok((number, signal))
@@ -28,7 +28,7 @@ impl Signals {
     }
 
     /// Waits for the next signal. A cancelled call has lost none.
-    async fn next(&mut self) -> Number {
+    pub async fn next(&mut self) -> Number {
         let next = std::future::poll_fn(|context| {
             for (number, signal) in &mut self.0 {
                 if signal.poll_recv(context).is_ready() {

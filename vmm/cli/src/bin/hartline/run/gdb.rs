@@ -1,6 +1,7 @@
 //! The socket of a debugger (`--gdb`). The guest serves GDB's remote serial protocol
 //! ([`hartline_abi::spawn::Event::Debug`]); here its bytes are moved.
 
+use crate::gdb_listener::{Address, Listener, Lost, SocketFile, waiting};
 use anyhow::Context;
 use hartline_abi::spawn::{Event, debug, stream};
 use hartline_devices::event::Event as Wake;
@@ -9,98 +10,9 @@ use hartline_vmm::spawn::{Ending, Errno, Spawner};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SendFlags};
 use std::collections::VecDeque;
-use std::fmt;
-use std::fs;
-use std::io;
-use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-
-/// The address of `--gdb` without one.
-pub const DEFAULT_ADDRESS: &str = "127.0.0.1:1234";
-
-/// Where a debugger connects.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// `HOST:PORT`.
-    Tcp(String),
-    /// The path of a socket.
-    Unix(PathBuf),
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.contains('/') {
-            return Ok(Self::Unix(text.into()));
-        }
-        match text.rsplit_once(':') {
-            // As for gdbserver, this machine is meant.
-            Some(("", port)) if port.parse::<u16>().is_ok() => {
-                Ok(Self::Tcp(format!("127.0.0.1:{port}")))
-            }
-            Some((_, port)) if port.parse::<u16>().is_ok() => Ok(Self::Tcp(text.into())),
-            _ => Err(format!(
-                "\"{text}\" is neither ADDRESS:PORT nor the path of a socket, which has a \"/\""
-            )),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => f.write_str(address),
-            Self::Unix(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
-
-/// What happens if the debugger's connection breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Lost {
-    /// The program goes on without breakpoints
-    Continue,
-    /// The program stays stopped until a debugger connects again
-    Stop,
-}
-
-#[derive(Debug)]
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-/// The file of a socket, which is removed when this is dropped.
-#[derive(Debug)]
-pub struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // It is no error if another process has removed it.
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-/// Listens at a path. The file that an earlier process left there is replaced.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    match UnixListener::bind(path) {
-        Err(error)
-            if error.kind() == io::ErrorKind::AddrInUse
-                && UnixStream::connect(path).is_err_and(refused) =>
-        {
-            fs::remove_file(path)?;
-            UnixListener::bind(path)
-        }
-        other => other,
-    }
-}
 
 /// A debugger.
 #[derive(Debug)]
@@ -137,28 +49,12 @@ impl GdbServer {
     /// The address cannot be used.
     pub fn start(address: &Address, lost: Lost) -> anyhow::Result<(Arc<Self>, Option<SocketFile>)> {
         let context = || format!("--gdb: {address}");
-        let (listener, shown) = match address {
-            Address::Tcp(text) => {
-                let listener = TcpListener::bind(text).with_context(context)?;
-                let shown = listener.local_addr().with_context(context)?.to_string();
-                listener.set_nonblocking(true).with_context(context)?;
-                (Listener::Tcp(listener), shown)
-            }
-            Address::Unix(path) => {
-                let listener = listen(path).with_context(context)?;
-                listener.set_nonblocking(true).with_context(context)?;
-                (Listener::Unix(listener), path.display().to_string())
-            }
-        };
-        let file = match address {
-            Address::Tcp(_) => None,
-            Address::Unix(path) => Some(SocketFile(path.clone())),
-        };
+        let (listener, shown, file) = Listener::open(address).with_context(context)?;
         let server = Arc::new(Self {
             listener,
             flags: match lost {
-                Lost::Continue => 0,
-                Lost::Stop => debug::STOPS_WHEN_LOST,
+                Lost::Continue => debug::PRECISE,
+                Lost::Stop => debug::PRECISE | debug::STOPS_WHEN_LOST,
             },
             guest: OnceLock::new(),
             changed: Wake::new().with_context(context)?,
@@ -169,9 +65,7 @@ impl GdbServer {
             .name("gdb".into())
             .spawn(move || served.run())
             .with_context(context)?;
-        crate::say(&format!(
-            "waiting for a debugger (gdb-multiarch -ex \"target remote {shown}\")"
-        ));
+        crate::say(&waiting(&shown));
         Ok((server, file))
     }
 
@@ -215,7 +109,7 @@ impl GdbServer {
     fn handle(&self, is_connected: bool, ready: PollFlags) -> bool {
         let mut state = self.lock();
         if !is_connected {
-            let Some(socket) = self.accept() else {
+            let Some(socket) = self.listener.accept() else {
                 return false;
             };
             state.last += 1;
@@ -250,21 +144,6 @@ impl GdbServer {
         true
     }
 
-    fn accept(&self) -> Option<OwnedFd> {
-        // An error concerns the peer, or passes.
-        let socket: OwnedFd = match &self.listener {
-            Listener::Tcp(listener) => {
-                let (socket, _) = listener.accept().ok()?;
-                // Packets are short, and each waits for its answer.
-                let _ = socket.set_nodelay(true);
-                socket.into()
-            }
-            Listener::Unix(listener) => listener.accept().ok()?.0.into(),
-        };
-        rustix::io::ioctl_fionbio(&socket, true).ok()?;
-        Some(socket)
-    }
-
     /// Uses the socket of a connection; if it would block, `flag` is awaited.
     fn with_socket(
         &self,
@@ -283,15 +162,6 @@ impl GdbServer {
             self.changed.signal();
         }
         done.map_err(rustix::io::Errno::raw_os_error)
-    }
-}
-
-impl Listener {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        match self {
-            Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener) => listener.as_fd(),
-        }
     }
 }
 
@@ -354,22 +224,5 @@ impl Spawner for GdbServer {
         drop(state);
         self.changed.signal();
         connection.map(drop).ok_or(libc::EBADF)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_sockets_or_paths() {
-        let tcp = |text: &str| Ok(Address::Tcp(text.into()));
-        assert_eq!(Address::from_str("1.2.3.4:5"), tcp("1.2.3.4:5"));
-        assert_eq!(Address::from_str(":5"), tcp("127.0.0.1:5"));
-        assert_eq!(Address::from_str("[::1]:5"), tcp("[::1]:5"));
-        assert_eq!(Address::from_str("./x"), Ok(Address::Unix("./x".into())));
-        for wrong in ["", "x", "1234", "host:", "host:99999"] {
-            assert!(Address::from_str(wrong).is_err(), "{wrong:?}");
-        }
     }
 }

@@ -1,10 +1,10 @@
 //! The command line of `hartline run`.
 
-use super::gdb::{Address, DEFAULT_ADDRESS, Lost};
 use super::network::{self, Net};
 use super::snapshot;
 use super::vsock::{self, Vsock};
 use crate::debug_dir::DebugDirectories;
+use crate::gdb_listener::{Address, DEFAULT_ADDRESS, Lost};
 use crate::place::{Environment, Place};
 use anyhow::{Context, anyhow, bail, ensure};
 use hartline_abi::boot::DISK_NAME;
