@@ -1,7 +1,7 @@
 //! Crashes: the call stack in the report, core dumps, and debug information in other files. The stack
 //! is compared with that of gdb, which reads the core dump.
 
-#[path = "debugging/live.rs"]
+#[path = "debugging/live/mod.rs"]
 mod live;
 #[path = "debugging/stack.rs"]
 mod stack;

@@ -1,0 +1,369 @@
+//! Sessions of gdb at a running program. Where qemu has the feature, its server answers the same
+//! session.
+
+use super::{OUTPUT, Program, Waiting, compile};
+use crate::{O0, O2, SEGV};
+use hartline_tests::Result;
+use hartline_tests::compile::Variant;
+use hartline_tests::dynamic::Root;
+use hartline_tests::process;
+use hartline_tests::suite::Suite;
+use hartline_tests::tree::Scratch;
+use std::fs;
+use std::process::Command;
+
+pub fn add(suite: &mut Suite) {
+    for (name, variant) in [("O0", O0), ("O2", O2)] {
+        suite.add_kvm(format!("gdb: session as with qemu ({name})"), move || {
+            as_with_qemu(variant)
+        });
+    }
+    suite.add_kvm("gdb: watchpoints", watchpoints);
+    suite.add_kvm("gdb: signals", signals);
+    suite.add_kvm("gdb: a crash", crash);
+    suite.add_kvm("gdb: threads of one vCPU", || threads(1));
+    suite.add_kvm("gdb: threads of three vCPUs", || threads(3));
+    suite.add_kvm("gdb: the parent after a fork", parent);
+    suite.add_kvm("gdb: the child and its next program", child);
+    suite.add_kvm("gdb: Debian's shared libraries", shared_libraries);
+    suite.add_kvm("gdb: debugger that detaches", detached);
+    suite.add_kvm("gdb: kill", killed);
+}
+
+const DYNAMIC: Variant = Variant {
+    name: "dynamic",
+    flags: &["-O2"],
+};
+
+impl Waiting {
+    /// What gdb prints for a session.
+    pub fn gdb(&self, commands: &[&str]) -> Result<String> {
+        let mut gdb = Command::new("gdb-multiarch");
+        gdb.args(["-nx", "-batch"]);
+        let target = format!("target remote {}", self.socket.display());
+        let settings = [
+            "set width 0",
+            "set pagination off",
+            "set confirm off",
+            "set print address off",
+            "set print thread-events off",
+            "set sysroot /usr/riscv64-linux-gnu",
+        ];
+        for command in settings.iter().chain([&target.as_str()]).chain(commands) {
+            gdb.args(["-ex", command]);
+        }
+        let outcome = process::run(gdb.arg(&self.program), b"")?;
+        Ok(outcome.stdout_text() + &outcome.stderr_text())
+    }
+}
+
+/// Checks that texts are in the output in this order.
+pub fn check_order(output: &str, texts: &[&str]) -> Result<()> {
+    let mut rest = output;
+    for &text in texts {
+        let Some((_, after)) = rest.split_once(text) else {
+            return Err(format!("no \"{text}\" in its place in:\n{output}").into());
+        };
+        rest = after;
+    }
+    Ok(())
+}
+
+/// gdb prints the same at Hartline's server and at qemu's.
+fn as_with_qemu(variant: Variant) -> Result<()> {
+    const SESSION: &[&str] = &[
+        "break add",
+        "continue",
+        "bt",
+        "info args",
+        "finish",
+        "step",
+        "next",
+        "next",
+        "delete",
+        "tbreak half",
+        "continue",
+        "info args",
+        "p $fa0",
+        "p/x $pc",
+        "stepi",
+        "stepi",
+        "p/x $pc",
+        "up",
+        "info locals",
+        "p *list",
+        "p *list->next",
+        "p counter",
+        "set var counter = 40",
+        "p/x $sp",
+        "info registers ra sp gp tp t0 s0 a0 a1 a7 fcsr",
+        "x/8i $pc",
+        "x/2s argv[0]",
+        "hbreak fflush",
+        "continue",
+        "p last_half",
+        "continue",
+    ];
+    let program = Program::build("session.c", variant)?;
+    let (own, theirs) = compare(&program, SESSION, 40)?;
+    own.end(40, OUTPUT)?;
+    theirs.end(40, OUTPUT)?;
+    Ok(())
+}
+
+/// Compares what gdb prints at Hartline's server and at qemu's: at least `least` lines, beside those
+/// that differ for a reason. Returns the two programs.
+fn compare(program: &Program, session: &[&str], least: usize) -> Result<(Waiting, Waiting)> {
+    let (own, theirs) = (program.start(&[], &[])?, program.start_qemu()?);
+    // Stacks have another place, and the program another path.
+    let plain = |text: String| -> Vec<String> {
+        let is_stable = |line: &&str| {
+            let names_stack = line.contains("0x3f") || line.contains("0x40008");
+            let is_of_server =
+                line.contains("exited") || line.contains("socket") || line.contains('"');
+            !is_of_server && !names_stack
+        };
+        text.lines().filter(is_stable).map(str::to_owned).collect()
+    };
+    let (answer, expected) = (plain(own.gdb(session)?), plain(theirs.gdb(session)?));
+    if answer != expected || answer.len() < least {
+        return Err(format!("own: {answer:#?}\nqemu's: {expected:#?}").into());
+    }
+    Ok((own, theirs))
+}
+
+fn watchpoints() -> Result<()> {
+    let program = Program::build("session.c", O2)?;
+    let waiting = program.start(&[], &[])?;
+    let shown = waiting.gdb(&[
+        "break main",
+        "continue",
+        "watch counter",
+        "continue",
+        "continue",
+        "delete 2",
+        "rwatch last_half",
+        "awatch counter",
+        "continue",
+        "delete",
+        "watch last_half",
+        "continue",
+        "delete",
+        "continue",
+    ])?;
+    check_order(
+        &shown,
+        &[
+            "Hardware watchpoint 2: counter",
+            "Old value = 0\nNew value = 1",
+            "Old value = 1\nNew value = 2",
+            "Hardware access (read/write) watchpoint 4: counter",
+            "Old value = 0\nNew value = 7.5",
+            "exited with code 05",
+        ],
+    )?;
+    waiting.end(5, OUTPUT)?;
+    Ok(())
+}
+
+fn signals() -> Result<()> {
+    let program = Program::build("session.c", O2)?;
+    for (how, code) in [("pass", 15), ("nopass", 5)] {
+        let waiting = program.start(&[], &["signal"])?;
+        let handle = format!("handle SIGUSR1 stop print {how}");
+        let shown = waiting.gdb(&[
+            &handle,
+            "continue",
+            "p $_siginfo.si_signo",
+            "bt 1",
+            "continue",
+        ])?;
+        let end = format!("exited with code 0{code:o}");
+        check_order(&shown, &["received signal SIGUSR1", "$1 = 10", &end])?;
+        waiting.end(code, OUTPUT)?;
+    }
+    Ok(())
+}
+
+fn crash() -> Result<()> {
+    let program = Program::build("session.c", O2)?;
+    let waiting = program.start(&[], &["crash"])?;
+    let shown = waiting.gdb(&[
+        "continue",
+        "p/x (long)$_siginfo._sifields._sigfault.si_addr",
+        "bt",
+        "p total",
+        "continue",
+    ])?;
+    check_order(
+        &shown,
+        &[
+            "received signal SIGSEGV",
+            "0x8",
+            "#0",
+            "main (argc=",
+            "Program terminated with signal SIGSEGV",
+        ],
+    )?;
+    waiting.end(128 + SEGV, OUTPUT)?;
+    Ok(())
+}
+
+fn threads(cpus: u32) -> Result<()> {
+    let program = Program::build("tasks.c", O0)?;
+    let cpus = format!("--cpus={cpus}");
+    let waiting = program.start(&[&cpus], &[])?;
+    let shown = waiting.gdb(&[
+        "break hit",
+        "continue",
+        "info threads",
+        "thread 2",
+        "up 0",
+        "p counts[1] > 0 || counts[1] == 0",
+        "set var $before = counts[1]",
+        "set scheduler-locking on",
+        "stepi",
+        "stepi",
+        "stepi",
+        "stepi",
+        "stepi",
+        "stepi",
+        "stepi",
+        "stepi",
+        "p counts[1] - $before < 3",
+        "set scheduler-locking off",
+        "thread 1",
+        "continue",
+        "p number",
+        "delete",
+        "continue",
+    ])?;
+    check_order(
+        &shown,
+        &[
+            "hit (number=",
+            "1) at",
+            "Thread 1.1",
+            "Thread 1.2",
+            "Thread 1.3",
+            "= 1",
+            "= 1",
+            "hit (number=",
+            "3) at",
+            "= 3",
+            "exited normally",
+        ],
+    )?;
+    waiting.end(0, "child 4\n")?;
+    Ok(())
+}
+
+/// The debugger stays with the parent. The child runs without its breakpoints.
+fn parent() -> Result<()> {
+    let program = Program::build("tasks.c", O2)?;
+    let waiting = program.start(&[], &[])?;
+    let shown = waiting.gdb(&["break hit", "continue", "continue", "continue"])?;
+    check_order(
+        &shown,
+        &[
+            "hit (number=",
+            "1) at",
+            "Detaching after fork",
+            "hit (number=",
+            "3) at",
+            "exited normally",
+        ],
+    )?;
+    waiting.end(0, "child 4\n")?;
+    Ok(())
+}
+
+/// The debugger follows the child into its next program. The parent runs without its breakpoints.
+fn child() -> Result<()> {
+    let program = Program::build("tasks.c", O2)?;
+    let waiting = program.start(&[], &[])?;
+    let shown = waiting.gdb(&[
+        "set follow-fork-mode child",
+        "break hit",
+        "continue",
+        "continue",
+        "continue",
+        "continue",
+    ])?;
+    check_order(
+        &shown,
+        &[
+            "hit (number=",
+            "1) at",
+            "Detaching after fork from parent",
+            "hit (number=",
+            "2) at",
+            "is executing new program",
+            "hit (number=",
+            "9) at",
+            "exited with code 04",
+        ],
+    )?;
+    waiting.end(0, "child 4\n")?;
+    Ok(())
+}
+
+/// Breakpoints in the C library of Debian, which gdb reads from the VM.
+fn shared_libraries() -> Result<()> {
+    let root = Root::new("debugging-live", ["dash"].into_iter())?;
+    let folder = Scratch::new()?;
+    let program = compile(folder.path(), "session.c", DYNAMIC)?;
+    fs::copy(&program, root.path().join("usr/bin/session"))?;
+    let socket = folder.path().join("hartline.socket");
+    let gdb = format!("--gdb={}", socket.display());
+    let command = root.run("session", &[]).hartline_command(&[&gdb])?;
+    let waiting = Waiting::start(command, socket, &program)?;
+    let shown = waiting.gdb(&[
+        "set sysroot target:",
+        "break main",
+        "continue",
+        "info sharedlibrary",
+        "break malloc",
+        "continue",
+        "bt 2",
+        "finish",
+        "delete",
+        "info auxv",
+        "monitor translations",
+        "monitor stats",
+        "continue",
+    ])?;
+    check_order(
+        &shown,
+        &[
+            "Breakpoint 1, main",
+            "/lib/ld-linux-riscv64-lp64d.so.1",
+            "libc.so.6",
+            "malloc",
+            "#1",
+            "main",
+            "AT_PHDR",
+            "exited with code 05",
+        ],
+    )?;
+    check_order(&shown, &["system calls", "instructions interpreted"])?;
+    waiting.end(5, OUTPUT)?;
+    Ok(())
+}
+
+fn detached() -> Result<()> {
+    let program = Program::build("session.c", O2)?;
+    let waiting = program.start(&[], &[])?;
+    let shown = waiting.gdb(&["break add", "continue", "detach"])?;
+    check_order(&shown, &["Breakpoint 1, add", "detached"])?;
+    waiting.end(5, OUTPUT)?;
+    Ok(())
+}
+
+fn killed() -> Result<()> {
+    let program = Program::build("session.c", O2)?;
+    let waiting = program.start(&[], &[])?;
+    waiting.gdb(&["break add", "continue", "kill"])?;
+    waiting.end(137, "")?;
+    Ok(())
+}
