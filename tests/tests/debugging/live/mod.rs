@@ -9,6 +9,7 @@ use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, hartline, paths};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -86,8 +87,12 @@ fn compile(folder: &Path, source: &str, variant: Variant) -> Result<PathBuf> {
         .join("tests/programs/debugged")
         .join(source);
     let output = folder.join(source.file_stem().ok_or("no name")?);
-    let mut command = Command::new("riscv64-linux-gnu-gcc");
-    command.args(["-std=gnu17", "-g", "-pthread"]);
+    let (compiler, standard) = match source.extension() == Some(OsStr::new("cc")) {
+        true => ("riscv64-linux-gnu-g++", "-std=gnu++20"),
+        false => ("riscv64-linux-gnu-gcc", "-std=gnu17"),
+    };
+    let mut command = Command::new(compiler);
+    command.args([standard, "-g", "-pthread"]);
     command.arg(&source).args(variant.flags);
     check(command.arg("-o").arg(&output))?;
     Ok(output)

@@ -3,12 +3,12 @@
 
 use super::{OUTPUT, Program, Waiting, compile};
 use crate::{O0, O2, SEGV};
-use hartline_tests::Result;
 use hartline_tests::compile::Variant;
 use hartline_tests::dynamic::Root;
 use hartline_tests::process;
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, paths};
 use std::fs;
 use std::process::Command;
 
@@ -16,6 +16,11 @@ pub fn add(suite: &mut Suite) {
     for (name, variant) in [("O0", O0), ("O2", O2)] {
         suite.add_kvm(format!("gdb: session as with qemu ({name})"), move || {
             as_with_qemu(variant)
+        });
+    }
+    for (name, variant) in [("O0", O0), ("O2", O2)] {
+        suite.add_kvm(format!("gdb: C++ as with qemu ({name})"), move || {
+            objects_as_with_qemu(variant)
         });
     }
     suite.add_kvm("gdb: watchpoints", watchpoints);
@@ -111,16 +116,31 @@ fn as_with_qemu(variant: Variant) -> Result<()> {
     Ok(())
 }
 
+/// As [`as_with_qemu`], for classes, templates, inlined functions and exceptions of C++.
+fn objects_as_with_qemu(variant: Variant) -> Result<()> {
+    let program = Program::build("objects.cc", variant)?;
+    let session = paths::repository().join("tests/programs/debugged/objects.gdb");
+    let session = fs::read_to_string(session)?;
+    let session: Vec<&str> = session.lines().collect();
+    let (own, theirs) = compare(&program, &session, 100)?;
+    let output = "9 2.5 92 39 7\n";
+    own.end(7, output)?;
+    theirs.end(7, output)?;
+    Ok(())
+}
+
 /// Compares what gdb prints at Hartline's server and at qemu's: at least `least` lines, beside those
 /// that differ for a reason. Returns the two programs.
 fn compare(program: &Program, session: &[&str], least: usize) -> Result<(Waiting, Waiting)> {
     let (own, theirs) = (program.start(&[], &[])?, program.start_qemu()?);
-    // Stacks have another place, and the program another path.
+    // Stacks and the heap have another place, and the program another path.
     let plain = |text: String| -> Vec<String> {
         let is_stable = |line: &&str| {
             let names_stack = line.contains("0x3f") || line.contains("0x40008");
-            let is_of_server =
-                line.contains("exited") || line.contains("socket") || line.contains('"');
+            let is_of_server = line.contains("subobject @")
+                || line.contains("exited")
+                || line.contains("socket")
+                || line.contains('"');
             !is_of_server && !names_stack
         };
         text.lines().filter(is_stable).map(str::to_owned).collect()
