@@ -124,6 +124,23 @@ impl Arguments {
     }
 }
 
+/// What the host does for the guest beside the files and the devices.
+#[derive(Debug, Clone, Copy)]
+pub struct Services {
+    /// Number of volumes.
+    pub volumes: usize,
+    /// Number of interrupt vectors.
+    pub vectors: u32,
+    /// The kinds of the standard streams.
+    pub console: [u32; STREAMS],
+    /// It starts processes in the VM.
+    pub spawns: bool,
+    /// It has a file for a core dump.
+    pub core: bool,
+    /// A debugger controls the first process.
+    pub debug: bool,
+}
+
 /// Fills the shared pages. `monotonic` is the time at which the guest's `CLOCK_MONOTONIC` starts, ns;
 /// `None`: the host's. Result: the clock of the guest.
 ///
@@ -133,13 +150,7 @@ pub fn write(
     (guest, files): (&Guest, &[layout::GuestFile<'_>]),
     vcpu: &Vcpu,
     arguments: &Arguments,
-    (volumes, vectors, console, spawns, (core, debug)): (
-        usize,
-        u32,
-        [u32; STREAMS],
-        bool,
-        (bool, bool),
-    ),
+    services: Services,
     (net, devices, chaos): (NetSettings, &Attached, Settings),
     (cpus, interpret_only, variant, strace, checkpoint): (u32, bool, u32, u32, u32),
     monotonic: Option<u64>,
@@ -172,15 +183,15 @@ pub fn write(
         uid: arguments.user.0,
         gid: arguments.user.1,
         terminals: terminals(),
-        console,
+        console: services.console,
         argument_count: number("arguments", arguments.arguments.len())?,
         environment_count: number("environment variables", arguments.environment.len())?,
         arguments_length: number("bytes of arguments", strings.len())?,
         program: arguments.program,
-        volumes: number("volumes", volumes)?,
+        volumes: number("volumes", services.volumes)?,
         read_only: arguments.read_only.into(),
-        vectors,
-        spawns: spawns.into(),
+        vectors: services.vectors,
+        spawns: services.spawns.into(),
         terminal: arguments.terminal.map(u32::from),
         checkpoint,
         net,
@@ -189,8 +200,8 @@ pub fn write(
         stack_limit: STACK_LIMIT,
         chaos,
         secrets: number("secrets", arguments.secrets.len())?,
-        core: core.into(),
-        debug: debug.into(),
+        core: services.core.into(),
+        debug: services.debug.into(),
         reserved: 0,
     };
     let addresses = &guest.placement.file_addresses;

@@ -1,6 +1,6 @@
 //! One VM from its settings to its end.
 
-use crate::boot::{self, Arguments};
+use crate::boot::{self, Arguments, Services};
 use crate::call_stacks::{CallStacks, SampleStacks};
 use crate::confine::Confine;
 use crate::core_dump::CoreDump;
@@ -483,13 +483,14 @@ fn prepare<'a>(
         (&guest, contents.files),
         first,
         settings.arguments,
-        (
-            settings.volumes.len(),
+        Services {
+            volumes: settings.volumes.len(),
             vectors,
-            outputs.of_streams(),
-            settings.spawner.is_some(),
-            (settings.core.is_some(), settings.waits_for_debugger),
-        ),
+            console: outputs.of_streams(),
+            spawns: settings.spawner.is_some(),
+            core: settings.core.is_some(),
+            debug: settings.waits_for_debugger,
+        },
         (settings.net, &settings.devices, settings.chaos),
         (
             settings.cpus,

@@ -18,7 +18,7 @@ use hartline_linux::siginfo::SI_USER;
 use hartline_linux::signal::SIGKILL;
 
 /// An answer to a packet; `None`: the answer follows later.
-type Answer = Option<Vec<u8>>;
+pub(super) type Answer = Option<Vec<u8>>;
 
 fn ok() -> Answer {
     Some(b"OK".to_vec())
@@ -29,13 +29,14 @@ fn unknown() -> Answer {
     Some(Vec::new())
 }
 
-fn failed(error: Errno) -> Answer {
-    let number = error.as_result().wrapping_neg() & 0xff;
+pub(super) fn failed(error: Errno) -> Answer {
+    // The protocol does not say what its numbers mean; those of two digits are Linux's.
+    let number = error.number() & 0xff;
     Some(format!("E{number:02x}").into_bytes())
 }
 
 /// The answer to a packet with wrong contents.
-fn wrong() -> Answer {
+pub(super) fn wrong() -> Answer {
     failed(Errno::EINVAL)
 }
 
@@ -119,12 +120,8 @@ impl Kernel {
         if debugger.phase == Phase::Stopped && debugger.events.is_empty() && !debugger.owes_stop {
             return;
         }
-        let thread = debugger.thread;
-        let chosen = match self.is_debugged(thread) {
-            true => Some(thread),
-            false => self.debugged().first().copied(),
-        };
-        if let Some(tid) = chosen
+        let chosen = self.chosen_thread();
+        if let Some(tid) = chosen.or_else(|| self.debugged().first().copied())
             && let Some(pid) = self.tasks.get(tid).map(|task| task.pid)
         {
             self.debug_event((pid, tid), Reason::Signal(signal));
@@ -142,8 +139,7 @@ impl Kernel {
         self.hold_debugged();
         self.use_precise_code(space);
         self.update_watches();
-        let is_held = |task: &crate::kernel::task::Task| task.pid == pid;
-        if self.tasks().any(is_held) && self.task().pid == pid {
+        if self.task().pid == pid {
             self.kick_self();
         }
     }
@@ -265,11 +261,7 @@ impl Kernel {
         });
         match chosen {
             None => failed(Errno::ESRCH),
-            Some(_)
-                if wanted == Threads::All && self.is_debugged(self.debugger.as_ref()?.thread) =>
-            {
-                ok()
-            }
+            Some(_) if wanted == Threads::All && self.chosen_thread().is_some() => ok(),
             Some(tid) => {
                 self.debugger.as_mut()?.thread = tid;
                 ok()

@@ -22,17 +22,6 @@ use hartline_linux::stat::{S_IFMT, S_IFREG};
 /// Most files that are open.
 const MAX_FILES: usize = 64;
 
-/// Error numbers of the protocol ("Errno Values").
-mod errno {
-    pub const ENOENT: u32 = 2;
-    pub const EBADF: u32 = 9;
-    pub const EACCES: u32 = 13;
-    pub const EINVAL: u32 = 22;
-    pub const EMFILE: u32 = 24;
-    pub const EROFS: u32 = 30;
-    pub const EUNKNOWN: u32 = 9999;
-}
-
 /// The files that the debugger has opened.
 #[derive(Debug, Default)]
 pub(super) struct Files {
@@ -47,17 +36,31 @@ impl Files {
     }
 }
 
-fn error(number: u32) -> Vec<u8> {
+/// The answer with an error ("Errno Values"): the protocol has some of Linux's numbers.
+fn error(error: Errno) -> Vec<u8> {
+    const UNKNOWN: u16 = 9999;
+    let number = match error {
+        Errno::EPERM
+        | Errno::ENOENT
+        | Errno::EINTR
+        | Errno::EBADF
+        | Errno::EACCES
+        | Errno::EFAULT
+        | Errno::EBUSY
+        | Errno::EEXIST
+        | Errno::ENODEV
+        | Errno::ENOTDIR
+        | Errno::EISDIR
+        | Errno::EINVAL
+        | Errno::ENFILE
+        | Errno::EMFILE
+        | Errno::EFBIG
+        | Errno::ENOSPC
+        | Errno::ESPIPE
+        | Errno::EROFS => error.number(),
+        _ => UNKNOWN,
+    };
     format!("F-1,{number:x}").into_bytes()
-}
-
-fn of_linux(error: Errno) -> u32 {
-    match error {
-        Errno::ENOENT => errno::ENOENT,
-        Errno::EACCES => errno::EACCES,
-        Errno::EINVAL => errno::EINVAL,
-        _ => errno::EUNKNOWN,
-    }
 }
 
 /// `struct stat` of the protocol: 64 bytes, big-endian.
@@ -93,21 +96,21 @@ impl Kernel {
             (b"close", [fd]) => self.close_for_debugger(fd),
             (b"pread", [fd, count, offset]) => self.read_for_debugger(fd, count, offset),
             (b"fstat", [fd]) => self.file_of_debugger(fd).and_then(|ino| {
-                let mode = self.vfs.fs.inode(ino).map_err(of_linux)?.mode;
-                let size = self.vfs.fs.size(ino).map_err(of_linux)?;
+                let mode = self.vfs.fs.inode(ino)?.mode;
+                let size = self.vfs.fs.size(ino)?;
                 Ok(attached(&status(size, mode)))
             }),
             (b"readlink", [path]) => self.link_for_debugger(path),
-            (b"pwrite" | b"unlink", _) => Err(errno::EROFS),
-            (b"open" | b"close" | b"pread" | b"fstat" | b"readlink", _) => Err(errno::EINVAL),
+            (b"pwrite" | b"unlink", _) => Err(Errno::EROFS),
+            (b"open" | b"close" | b"pread" | b"fstat" | b"readlink", _) => Err(Errno::EINVAL),
             _ => return Vec::new(),
         };
         result.unwrap_or_else(error)
     }
 
-    fn resolve_for_debugger(&mut self, path: &[u8], follow: bool) -> Result<Ino, u32> {
-        let path = unhex(path).ok_or(errno::EINVAL)?;
-        let first = self.processes.get(FIRST).ok_or(errno::ENOENT)?;
+    fn resolve_for_debugger(&mut self, path: &[u8], follow: bool) -> Result<Ino, Errno> {
+        let path = unhex(path).ok_or(Errno::EINVAL)?;
+        let first = self.processes.get(FIRST).ok_or(Errno::ENOENT)?;
         let registry = first.files.registry.clone();
         let process = Process {
             registry,
@@ -119,22 +122,20 @@ impl Kernel {
         };
         let resolved = self.vfs.resolve(&process, AT_FDCWD, &path, options);
         process.inodes().for_each(|ino| self.vfs.fs.release(ino));
-        resolved
-            .and_then(|resolved| resolved.target.ok_or(Errno::ENOENT))
-            .map_err(of_linux)
+        resolved.and_then(|resolved| resolved.target.ok_or(Errno::ENOENT))
     }
 
-    fn open_for_debugger(&mut self, path: &[u8], flags: &[u8]) -> Result<Vec<u8>, u32> {
+    fn open_for_debugger(&mut self, path: &[u8], flags: &[u8]) -> Result<Vec<u8>, Errno> {
         // Flags for reading are 0.
-        if number(flags).ok_or(errno::EINVAL)? & 3 != 0 {
-            return Err(errno::EROFS);
+        if number(flags).ok_or(Errno::EINVAL)? & 3 != 0 {
+            return Err(Errno::EROFS);
         }
         let ino = self.resolve_for_debugger(path, true)?;
-        let inode = self.vfs.fs.inode(ino).map_err(of_linux)?;
+        let inode = self.vfs.fs.inode(ino)?;
         if inode.mode & S_IFMT != S_IFREG || proc::Node::from_ino(ino).is_some() {
-            return Err(errno::EACCES);
+            return Err(Errno::EACCES);
         }
-        let debugger = self.debugger.as_mut().ok_or(errno::EINVAL)?;
+        let debugger = self.debugger.as_mut().ok_or(Errno::EINVAL)?;
         let open = &mut debugger.files.open;
         let fd = match open.iter().position(Option::is_none) {
             Some(fd) => fd,
@@ -142,21 +143,21 @@ impl Kernel {
                 open.push(None);
                 open.len() - 1
             }
-            None => return Err(errno::EMFILE),
+            None => return Err(Errno::EMFILE),
         };
         open[fd] = Some(ino);
         self.vfs.fs.retain(ino);
         Ok(format!("F{fd:x}").into_bytes())
     }
 
-    fn file_of_debugger(&mut self, fd: &[u8]) -> Result<Ino, u32> {
+    fn file_of_debugger(&mut self, fd: &[u8]) -> Result<Ino, Errno> {
         let fd = number(fd).and_then(|fd| usize::try_from(fd).ok());
         let open = self.debugger.as_ref().map(|debugger| &debugger.files.open);
         let found = open.zip(fd).and_then(|(open, fd)| *open.get(fd)?);
-        found.ok_or(errno::EBADF)
+        found.ok_or(Errno::EBADF)
     }
 
-    fn close_for_debugger(&mut self, fd: &[u8]) -> Result<Vec<u8>, u32> {
+    fn close_for_debugger(&mut self, fd: &[u8]) -> Result<Vec<u8>, Errno> {
         let ino = self.file_of_debugger(fd)?;
         let fd = number(fd).and_then(|fd| usize::try_from(fd).ok());
         if let Some((debugger, fd)) = self.debugger.as_mut().zip(fd) {
@@ -171,21 +172,21 @@ impl Kernel {
         fd: &[u8],
         count: &[u8],
         offset: &[u8],
-    ) -> Result<Vec<u8>, u32> {
+    ) -> Result<Vec<u8>, Errno> {
         /// Escaping at most doubles the bytes; the rest is for the number.
         const MOST: usize = MAX_PACKET / 2 - 32;
         let ino = self.file_of_debugger(fd)?;
-        let count = number(count).ok_or(errno::EINVAL)?;
-        let offset = number(offset).ok_or(errno::EINVAL)?;
+        let count = number(count).ok_or(Errno::EINVAL)?;
+        let offset = number(offset).ok_or(Errno::EINVAL)?;
         let mut bytes = vec![0; usize::try_from(count).unwrap_or(MOST).min(MOST)];
         let to = UserSliceMut::from(&mut bytes[..]);
-        let done = self.vfs.fs.read(ino, offset, to).map_err(of_linux)?;
+        let done = self.vfs.fs.read(ino, offset, to)?;
         Ok(attached(&bytes[..done.min(bytes.len())]))
     }
 
-    fn link_for_debugger(&mut self, path: &[u8]) -> Result<Vec<u8>, u32> {
+    fn link_for_debugger(&mut self, path: &[u8]) -> Result<Vec<u8>, Errno> {
         let ino = self.resolve_for_debugger(path, false)?;
-        let target = self.vfs.fs.link_target(ino).map_err(of_linux)?;
+        let target = self.vfs.fs.link_target(ino)?;
         Ok(attached(&target))
     }
 }

@@ -1,10 +1,10 @@
 //! Commands of the user for the server (`monitor` in gdb).
 
+use super::commands::{Answer, wrong};
 use crate::debugger::text::{hex, unhex};
 use crate::kernel::Kernel;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt::Write;
 use hartline_abi::image::variant;
 
@@ -19,9 +19,9 @@ help          this list
 
 impl Kernel {
     /// Serves `qRcmd`.
-    pub(super) fn monitor(&mut self, digits: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn monitor(&mut self, digits: &[u8]) -> Answer {
         let Some(command) = unhex(digits) else {
-            return Some(b"E16".to_vec());
+            return wrong();
         };
         let text = match command.trim_ascii() {
             b"help" | b"" => HELP.into(),

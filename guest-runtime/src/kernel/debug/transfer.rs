@@ -1,5 +1,6 @@
 //! Objects that the debugger reads (`qXfer`).
 
+use super::commands::{Answer, failed, wrong};
 use super::memory;
 use super::session::part;
 use crate::debugger::target;
@@ -7,11 +8,13 @@ use crate::debugger::text::{pair, split};
 use crate::kernel::Kernel;
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
+use hartline_abi::elf::kind;
 use hartline_abi::layout::USER_END;
+use hartline_linux::auxvec::{AT_PHDR, AT_PHNUM};
+use hartline_linux::elfcore::Elf64Phdr;
 use hartline_linux::errno::Errno;
 use zerocopy::IntoBytes;
 
@@ -22,34 +25,25 @@ const MAX_PATH: u64 = 4096;
 /// Most entries of a table in memory that are looked at.
 const MAX_ENTRIES: u64 = 256;
 
-/// Words of the auxiliary vector, program headers, dynamic section and `struct link_map` (elf(5),
-/// link.h).
-mod elf {
-    pub const AT_PHDR: u64 = 3;
-    pub const AT_PHNUM: u64 = 5;
-    pub const PHENT: u64 = 56;
-    pub const PT_DYNAMIC: u32 = 2;
-    pub const PT_PHDR: u32 = 6;
-    pub const DT_DEBUG: u64 = 21;
-    /// Offset of `r_map` in `struct r_debug`.
-    pub const R_MAP: u64 = 8;
-}
+/// `d_tag` of the entry with the address of `struct r_debug` (`elf.h`).
+const DT_DEBUG: u64 = 21;
+/// Offset of `r_map` in `struct r_debug` (`link.h`).
+const R_MAP: u64 = 8;
 
 impl Kernel {
     /// Serves `OBJECT:read:ANNEX:OFFSET,LENGTH`.
-    pub(super) fn transfer(&mut self, request: &[u8]) -> Option<Vec<u8>> {
-        let failed = || Some(format!("E{:02x}", 22).into_bytes());
+    pub(super) fn transfer(&mut self, request: &[u8]) -> Answer {
         let Some((object, rest)) = split(request, b':') else {
-            return failed();
+            return wrong();
         };
         let Some(rest) = rest.strip_prefix(b"read:") else {
             return Some(Vec::new());
         };
         let Some((annex, range)) = split(rest, b':') else {
-            return failed();
+            return wrong();
         };
         let Some((offset, length)) = pair(range, b',') else {
-            return failed();
+            return wrong();
         };
         let bytes = match object {
             b"features" if annex == b"target.xml" => Ok(target::description().into_bytes()),
@@ -62,13 +56,10 @@ impl Kernel {
             b"features" => Err(Errno::ENOENT),
             _ => return Some(Vec::new()),
         };
-        Some(match bytes {
-            Ok(bytes) => part(&bytes, offset, length),
-            Err(error) => {
-                let number = error.as_result().wrapping_neg() & 0xff;
-                format!("E{number:02x}").into_bytes()
-            }
-        })
+        match bytes {
+            Ok(bytes) => Some(part(&bytes, offset, length)),
+            Err(error) => failed(error),
+        }
     }
 
     fn auxiliary_vector(&mut self) -> Result<Vec<u8>, Errno> {
@@ -180,17 +171,17 @@ impl Kernel {
                 .find(|&(key, _)| key == wanted)
                 .map(|(_, value)| value)
         };
-        let headers = entry(elf::AT_PHDR)?;
-        let count = entry(elf::AT_PHNUM)?.min(MAX_ENTRIES);
+        let headers = entry(AT_PHDR)?;
+        let count = entry(AT_PHNUM)?.min(MAX_ENTRIES);
         let space = &mut self.spaces[handle];
         let (mut bias, mut dynamic) = (0, None);
         for number in 0..count {
-            let at = headers.wrapping_add(number * elf::PHENT);
+            let at = headers.wrapping_add(number * size_of::<Elf64Phdr>() as u64);
             // p_type and p_flags, p_offset, p_vaddr, p_paddr.
-            let [kind, _, address, _] = words(space, at)?;
-            match crate::convert::low_u32(kind) {
-                elf::PT_PHDR => bias = headers.wrapping_sub(address),
-                elf::PT_DYNAMIC => dynamic = Some(address),
+            let [word, _, address, _] = words(space, at)?;
+            match crate::convert::low_u32(word) {
+                kind::PHDR => bias = headers.wrapping_sub(address),
+                kind::DYNAMIC => dynamic = Some(address),
                 _ => {}
             }
         }
@@ -199,8 +190,8 @@ impl Kernel {
             let [key, value] = words(space, at)?;
             match key {
                 0 => return None,
-                elf::DT_DEBUG => {
-                    let [first] = words(space, value.wrapping_add(elf::R_MAP))?;
+                DT_DEBUG => {
+                    let [first] = words(space, value.wrapping_add(R_MAP))?;
                     return Some(first);
                 }
                 _ => at = at.wrapping_add(16),
