@@ -131,8 +131,9 @@ impl Kernel {
             return;
         }
         let waits = task.wait.is_some();
-        if task.debug.held && (signal == SIGKILL || self.debugger.is_none()) {
-            let pid = task.pid;
+        let pid = task.pid;
+        let ends = signal == SIGKILL && !self.is_kept_from_kill(pid);
+        if task.debug.held && (ends || self.debugger.is_none()) {
             self.release_hold(pid);
         }
         self.ask_task(handle);

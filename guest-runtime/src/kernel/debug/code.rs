@@ -6,6 +6,7 @@
 //! and its memory has the contents of the file, the translations are used again.
 
 use super::memory;
+use crate::convert::to_usize;
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
 use crate::kernel::{Control, Kernel};
@@ -34,7 +35,7 @@ struct Wanted {
 }
 
 /// Code of a file that is detached from its translations.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Detached {
     inode: u32,
     ranges: Vec<Range<u64>>,
@@ -54,35 +55,48 @@ impl SpaceDebug {
     /// Puts the bytes that the program has in place of breakpoints into `bytes`, which are at
     /// `address`.
     pub(super) fn hide(&self, address: u64, bytes: &mut [u8]) {
-        for (&at, original) in &self.inserted {
-            for (offset, &byte) in (0..).zip(original) {
-                let index = (at + offset).checked_sub(address);
-                let index = index.and_then(|index| usize::try_from(index).ok());
-                if let Some(to) = index.and_then(|index| bytes.get_mut(index)) {
-                    *to = byte;
-                }
+        // From the last one: one that begins in the middle of another is put in order first.
+        for (&at, original) in self.inserted.iter().rev() {
+            let Some((to, from)) = common((address, bytes.len()), (at, original.len())) else {
+                continue;
+            };
+            // The program may have mapped other memory there.
+            if is_part(&bytes[to.clone()], from.start, original.len() as u64) {
+                bytes[to].copy_from_slice(&original[from]);
             }
         }
     }
 
-    /// Notes that the debugger has written `bytes` at `address`: breakpoints stay there.
+    /// Notes that the debugger has written `bytes` at `address`: breakpoints stay there. Returns what is
+    /// to be written again for that, and where.
     pub(super) fn note_write(&mut self, address: u64, bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let mut again = Vec::new();
         for (&at, original) in &mut self.inserted {
-            let length = original.len() as u64;
-            if at >= address + bytes.len() as u64 || at + length <= address {
+            let Some((from, to)) = common((address, bytes.len()), (at, original.len())) else {
                 continue;
-            }
-            for (offset, to) in (0..).zip(original.iter_mut()) {
-                let index = (at + offset).checked_sub(address);
-                let index = index.and_then(|index| usize::try_from(index).ok());
-                if let Some(&byte) = index.and_then(|index| bytes.get(index)) {
-                    *to = byte;
-                }
-            }
-            again.push((at, instruction(length).to_vec()));
+            };
+            original[to.clone()].copy_from_slice(&bytes[from]);
+            let start = at + to.start as u64;
+            again.push((start, instruction(original.len() as u64)[to].to_vec()));
         }
         again
+    }
+
+    /// Takes out the breakpoint at `at`, and those that begin in the middle of one that is taken out: they
+    /// are inserted again later. Returns what is to be written for that, in order, and where.
+    fn take_out(&mut self, at: u64) -> Vec<(u64, Vec<u8>)> {
+        let mut taken = Vec::new();
+        let mut next = at;
+        while let Some(original) = self.inserted.remove(&next) {
+            let is_long = original.len() > C_EBREAK.len();
+            taken.push((next, original));
+            if !is_long {
+                break;
+            }
+            next += C_EBREAK.len() as u64;
+        }
+        taken.reverse();
+        taken
     }
 
     fn is_empty(&self) -> bool {
@@ -91,6 +105,26 @@ impl SpaceDebug {
             && self.detached.is_empty()
             && self.watches.is_empty()
     }
+}
+
+/// The bytes that two pieces of memory have in common, which are given by address and length: their
+/// indices in each.
+fn common(one: (u64, usize), other: (u64, usize)) -> Option<(Range<usize>, Range<usize>)> {
+    let end = |(address, length): (u64, usize)| address.saturating_add(length as u64);
+    let start = one.0.max(other.0);
+    let length = end(one).min(end(other)).checked_sub(start)?;
+    let indices = |address: u64| {
+        let first = to_usize(start - address);
+        first..first + to_usize(length)
+    };
+    (length > 0).then(|| (indices(one.0), indices(other.0)))
+}
+
+/// Whether bytes may be those of a breakpoint's instruction of a length from index `from` on. Only its
+/// first two bytes tell: behind them another breakpoint may begin.
+fn is_part(bytes: &[u8], from: usize, length: u64) -> bool {
+    let count = C_EBREAK.len().saturating_sub(from).min(bytes.len());
+    bytes[..count] == instruction(length)[from..from + count]
 }
 
 /// The breakpoint instruction of a length.
@@ -195,7 +229,31 @@ impl Kernel {
         spaces
     }
 
+    /// Forgets breakpoints whose instructions are not in memory any more, because the program has
+    /// unmapped the memory, or mapped other memory there.
+    fn forget_lost(&mut self, handle: Handle<Space>) {
+        let space = &mut self.spaces[handle];
+        let Some(debug) = &mut space.debug else {
+            return;
+        };
+        let mut inserted = core::mem::take(&mut debug.inserted);
+        inserted.retain(|&at, original| {
+            let length = original.len() as u64;
+            let bytes = memory::stored(space, at, length);
+            bytes.len() as u64 == length && is_part(&bytes, 0, length)
+        });
+        self.debug_of(handle).inserted = inserted;
+    }
+
+    /// Looks at the memory of debugged processes, which stand still now.
+    pub(super) fn note_stop(&mut self) {
+        for space in self.debugged_spaces() {
+            self.forget_lost(space);
+        }
+    }
+
     fn sync_space(&mut self, handle: Handle<Space>) {
+        self.forget_lost(handle);
         let Some(debug) = &self.spaces[handle].debug else {
             return;
         };
@@ -206,8 +264,7 @@ impl Kernel {
         };
         for (&at, original) in &inserted {
             if !is_same(&at, original) {
-                self.put_code(handle, at, original);
-                self.debug_of(handle).inserted.remove(&at);
+                self.take_out(handle, at);
             }
         }
         for (&at, wanted) in &wanted {
@@ -215,6 +272,9 @@ impl Kernel {
                 continue;
             }
             self.detach_file(handle, at);
+            if wanted.length > C_EBREAK.len() as u64 {
+                self.take_out(handle, at + C_EBREAK.len() as u64);
+            }
             let original = memory::read(&mut self.spaces[handle], at, wanted.length);
             // The memory may be gone: then no thread comes there.
             if original.len() as u64 == wanted.length
@@ -222,6 +282,12 @@ impl Kernel {
             {
                 self.debug_of(handle).inserted.insert(at, original);
             }
+        }
+    }
+
+    fn take_out(&mut self, handle: Handle<Space>, at: u64) {
+        for (at, original) in self.debug_of(handle).take_out(at) {
+            self.put_code(handle, at, &original);
         }
     }
 
@@ -279,9 +345,12 @@ impl Kernel {
         let all = low.start..high.end;
         let space = &mut self.spaces[handle];
         space.memory.set_inode(&ranges, None);
-        self.debug_of(handle)
-            .detached
-            .push(Detached { inode, ranges });
+        let file = Detached { inode, ranges };
+        let detached = &mut self.debug_of(handle).detached;
+        // It is there already if the program has mapped the file anew.
+        if !detached.contains(&file) {
+            detached.push(file);
+        }
         self.forget_code_of(handle, &all);
         self.use_made_code(handle);
     }
@@ -427,5 +496,114 @@ impl Kernel {
         for space in self.debugged_spaces() {
             self.clean_space(space);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 0x1000;
+    const LENGTH: u64 = 48;
+
+    /// Memory with breakpoints, and what the program has there.
+    struct Memory {
+        debug: SpaceDebug,
+        stored: Vec<u8>,
+        own: Vec<u8>,
+    }
+
+    impl Memory {
+        fn put(&mut self, at: u64, bytes: &[u8]) {
+            let first = to_usize(at - BASE);
+            self.stored[first..first + bytes.len()].copy_from_slice(bytes);
+        }
+
+        /// Inserts a breakpoint as [`Kernel::sync_space`] does.
+        fn insert(&mut self, at: u64, length: u64) {
+            self.remove(at);
+            if length > 2 {
+                self.remove(at + 2);
+            }
+            let original = self.read(at, length);
+            self.put(at, instruction(length));
+            self.debug.inserted.insert(at, original);
+        }
+
+        fn remove(&mut self, at: u64) {
+            for (at, original) in self.debug.take_out(at) {
+                self.put(at, &original);
+            }
+        }
+
+        fn write(&mut self, at: u64, bytes: &[u8]) {
+            let first = to_usize(at - BASE);
+            self.own[first..first + bytes.len()].copy_from_slice(bytes);
+            self.put(at, bytes);
+            for (at, instruction) in self.debug.note_write(at, bytes) {
+                self.put(at, &instruction);
+            }
+        }
+
+        fn read(&self, at: u64, length: u64) -> Vec<u8> {
+            let first = to_usize(at - BASE);
+            let mut bytes = self.stored[first..first + to_usize(length)].to_vec();
+            self.debug.hide(at, &mut bytes);
+            bytes
+        }
+    }
+
+    /// Whatever breakpoints there are, also overlapping ones, the debugger reads what it has written.
+    #[test]
+    fn breakpoints_are_hidden_from_the_debugger() {
+        let mut state = 1u64;
+        let mut below = |limit: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 33) % limit
+        };
+        for _ in 0..2000 {
+            let own: Vec<u8> = (0..LENGTH).map(|_| below(256).to_le_bytes()[0]).collect();
+            let mut memory = Memory {
+                debug: SpaceDebug::default(),
+                stored: own.clone(),
+                own,
+            };
+            for _ in 0..20 {
+                let at = below(LENGTH / 2) * 2;
+                let length = 1 + below(8.min(LENGTH - at));
+                match below(4) {
+                    0 if at + 4 <= LENGTH => memory.insert(BASE + at, 2 + 2 * below(2)),
+                    1 => {
+                        let bytes: Vec<u8> =
+                            (0..length).map(|_| below(256).to_le_bytes()[0]).collect();
+                        memory.write(BASE + at, &bytes);
+                    }
+                    2 => memory.remove(BASE + at),
+                    _ => {}
+                }
+                let first = to_usize(at);
+                let expected = &memory.own[first..first + to_usize(length)];
+                assert_eq!(memory.read(BASE + at, length), expected);
+                assert_eq!(memory.read(BASE, LENGTH), memory.own);
+            }
+            while let Some((&at, _)) = memory.debug.inserted.first_key_value() {
+                memory.remove(at);
+            }
+            assert_eq!(memory.stored, memory.own);
+        }
+    }
+
+    #[test]
+    fn other_memory_is_shown_as_it_is() {
+        let mut debug = SpaceDebug::default();
+        debug.inserted.insert(BASE, [1, 2, 3, 4].to_vec());
+        let mut other = [5, 6, 7, 8];
+        debug.hide(BASE, &mut other);
+        assert_eq!(other, [5, 6, 7, 8]);
+        let mut own = EBREAK;
+        debug.hide(BASE, &mut own);
+        assert_eq!(own, [1, 2, 3, 4]);
+        debug.hide(u64::MAX - 1, &mut own);
+        debug.hide(0, &mut own);
     }
 }

@@ -11,7 +11,6 @@ use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
 use alloc::collections::BTreeSet;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 use hartline_linux::errno::Errno;
 use hartline_linux::siginfo::SI_USER;
@@ -102,7 +101,15 @@ impl Kernel {
     fn tell_again(&mut self) -> Answer {
         let debugger = self.debugger.as_mut()?;
         if let (Phase::Stopped, Some(told)) = (debugger.phase, debugger.told.clone()) {
-            return Some(debugger.stop_reply(&told).into_bytes());
+            // Another process may have killed the stopped one.
+            let is_end =
+                |event: &Event| event.pid == told.pid && matches!(event.reason, Reason::Ended(_));
+            if !debugger.events.iter().any(is_end) {
+                return Some(debugger.stop_reply(&told).into_bytes());
+            }
+            debugger.owes_stop = true;
+            self.tell_stop();
+            return None;
         }
         debugger.owes_stop = true;
         self.interrupt_debugged();
@@ -117,7 +124,11 @@ impl Kernel {
             return;
         };
         let signal = if debugger.told.is_some() { SIGINT } else { 0 };
-        if debugger.phase == Phase::Stopped && debugger.events.is_empty() && !debugger.owes_stop {
+        // One stop at a time, however often the debugger asks.
+        if !debugger.events.is_empty() {
+            return self.tell_stop();
+        }
+        if debugger.phase == Phase::Stopped && !debugger.owes_stop {
             return;
         }
         let chosen = self.chosen_thread();
@@ -425,19 +436,8 @@ impl Kernel {
                 let pid = self.tasks.get(tid).map_or(tid, |task| task.pid);
                 Some(format!("QC{}", debugger.name(pid, tid)).into_bytes())
             }
-            b"fThreadInfo" => {
-                let debugger = self.debugger.as_ref()?;
-                let names = self.debugged().into_iter().filter_map(|tid| {
-                    let pid = self.tasks.get(tid)?.pid;
-                    Some(debugger.name(pid, tid))
-                });
-                let names: Vec<String> = names.collect();
-                let mut answer = format!("m{}", names.join(","));
-                // More threads do not fit, which are thousands.
-                answer.truncate(MAX_PACKET);
-                Some(answer.into_bytes())
-            }
-            b"sThreadInfo" => Some(b"l".to_vec()),
+            b"fThreadInfo" => self.list_threads(0),
+            b"sThreadInfo" => self.list_threads(self.debugger.as_ref()?.listed),
             b"ThreadExtraInfo" => self.thread_name(arguments),
             b"Attached" => {
                 let waits = self.host.boot().debug != 0;
@@ -448,6 +448,30 @@ impl Kernel {
             b"Rcmd" => self.monitor(arguments),
             _ => unknown(),
         }
+    }
+
+    /// The threads with numbers above `last`, as many as fit into a packet; `l`: there are none.
+    fn list_threads(&mut self, last: u32) -> Answer {
+        let mut threads = self.debugged();
+        threads.retain(|&tid| tid > last);
+        threads.sort_unstable();
+        let debugger = self.debugger.as_mut()?;
+        let mut answer = Vec::new();
+        for tid in threads {
+            let pid = self.tasks.get(tid).map_or(tid, |task| task.pid);
+            let name = debugger.name(pid, tid);
+            if answer.len() + 1 + name.len() > MAX_PACKET {
+                break;
+            }
+            answer.push(if answer.is_empty() { b'm' } else { b',' });
+            answer.extend_from_slice(name.as_bytes());
+            debugger.listed = tid;
+        }
+        Some(if answer.is_empty() {
+            b"l".to_vec()
+        } else {
+            answer
+        })
     }
 
     fn supported(&mut self, features: &[u8]) -> Answer {
@@ -510,6 +534,10 @@ impl Kernel {
             b"CatchSyscalls" => match catches(value) {
                 Some(catches) => {
                     debugger.catches = catches;
+                    // Calls that have begun are caught anew if the debugger wants that later.
+                    if matches!(debugger.catches, Catches::None) {
+                        self.forget_calls();
+                    }
                     self.update_watches();
                     ok()
                 }

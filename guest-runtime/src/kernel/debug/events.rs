@@ -63,7 +63,9 @@ impl Debugger {
         };
         let features = &self.features;
         let (signal, what) = match &event.reason {
-            Reason::Ended(Status::Signaled(signal)) => return format!("X{signal:02x}{process}"),
+            Reason::Ended(Status::Signaled(signal)) => {
+                return format!("X{signal:02x}{process}");
+            }
             Reason::Ended(Status::Exited(code)) => return format!("W{code:02x}{process}"),
             Reason::Ended(_) => return format!("W00{process}"),
             Reason::Signal(signal) => (*signal, String::new()),
@@ -147,6 +149,7 @@ impl Kernel {
         if let Some(debugger) = &mut self.debugger {
             debugger.phase = Phase::Stopped;
         }
+        self.note_stop();
         self.tell_stop();
     }
 
@@ -191,8 +194,11 @@ impl Kernel {
             let Some(action) = action else {
                 continue;
             };
-            let Traced { info, .. } = mem::take(&mut task.debug);
-            task.debug.step.clone_from(&action.step);
+            let debug = &mut task.debug;
+            debug.held = false;
+            debug.passes = None;
+            debug.step.clone_from(&action.step);
+            let info = debug.info.take();
             let kept = info.filter(|info| info.signal() == action.signal);
             if kept.is_none() {
                 task.fault = None;
@@ -245,6 +251,13 @@ impl Kernel {
         }
         self.debug_event_here(Reason::CallEntry(number));
         true
+    }
+
+    /// Forgets the calls whose starts were caught: their ends are not.
+    pub(super) fn forget_calls(&mut self) {
+        for task in self.tasks.iter_mut() {
+            task.debug.call = Call::Outside;
+        }
     }
 
     /// Stops at the end of a system call whose start was caught.

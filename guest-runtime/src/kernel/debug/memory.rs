@@ -12,6 +12,15 @@ use hartline_linux::errno::Errno;
 
 /// The bytes that the program has at `address`, up to the first that is not mapped.
 pub(super) fn read(space: &mut Space, address: u64, length: u64) -> Vec<u8> {
+    let mut bytes = stored(space, address, length);
+    if let Some(debug) = &space.debug {
+        debug.hide(address, &mut bytes);
+    }
+    bytes
+}
+
+/// As [`read`], with the instructions of breakpoints.
+pub(super) fn stored(space: &mut Space, address: u64, length: u64) -> Vec<u8> {
     let Some(end) = address.checked_add(length) else {
         return Vec::new();
     };
@@ -26,9 +35,6 @@ pub(super) fn read(space: &mut Space, address: u64, length: u64) -> Vec<u8> {
             break;
         }
         at = stop;
-    }
-    if let Some(debug) = &space.debug {
-        debug.hide(address, &mut bytes);
     }
     bytes
 }

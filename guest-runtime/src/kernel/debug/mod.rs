@@ -18,10 +18,12 @@ mod step;
 mod transfer;
 
 use crate::kernel::Kernel;
-use crate::kernel::signals::SigInfo;
+use crate::kernel::process::FIRST;
+use crate::kernel::signals::{SigInfo, bit};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::Range;
+use hartline_linux::signal::SIGKILL;
 
 pub(crate) use code::SpaceDebug;
 pub(crate) use events::{Event, Reason};
@@ -115,6 +117,8 @@ pub(crate) struct Debugger {
     features: Features,
     /// The thread whose registers and memory packets are about.
     thread: u32,
+    /// The last thread that `qfThreadInfo` or `qsThreadInfo` has listed.
+    listed: u32,
     /// Signals that threads receive without a stop.
     passed: u64,
     catches: Catches,
@@ -155,6 +159,21 @@ impl Kernel {
     fn is_debugged(&self, tid: u32) -> bool {
         let task = self.program_task(tid);
         task.is_some_and(|task| self.processes[task.process].debugged)
+    }
+
+    /// Whether a stopped process has a `SIGKILL` that waits until the debugger knows.
+    fn is_killed(&self, pid: u32) -> bool {
+        let process = self.processes.get(pid);
+        let shared = process.map_or(0, |process| process.signals.pending());
+        let own = self.tasks().filter(|task| task.pid == pid);
+        own.fold(shared, |set, task| set | task.signals.pending()) & bit(SIGKILL) != 0
+    }
+
+    /// Whether `SIGKILL` does not end a held task now. The end of the first process ends the VM, so it
+    /// ends when the debugger continues it: the debugger then receives the stop reply.
+    pub(crate) fn is_kept_from_kill(&self, pid: u32) -> bool {
+        let is_stopped = |debugger: &Debugger| debugger.phase == Phase::Stopped;
+        pid == FIRST && self.debugger.as_deref().is_some_and(is_stopped)
     }
 
     /// Lets the tasks of a process run that were held, because they are to end.

@@ -55,6 +55,7 @@ impl Kernel {
             owes_stop: false,
             features: Features::default(),
             thread: FIRST,
+            listed: 0,
             passed: 0,
             catches: Catches::default(),
             files: Files::default(),
@@ -115,11 +116,11 @@ impl Kernel {
         match input {
             Input::Packet(contents) => {
                 if link.acknowledges {
-                    link.output.push_back(b'+');
+                    link.acknowledge(b'+');
                 }
                 self.command(&contents);
             }
-            Input::Damaged if link.acknowledges => link.output.push_back(b'-'),
+            Input::Damaged if link.acknowledges => link.acknowledge(b'-'),
             Input::Damaged => self.answer(b"E01"),
             Input::Interrupt => self.interrupt_debugged(),
             Input::Again => {
@@ -165,6 +166,9 @@ impl Kernel {
             self.hold_debugged();
             self.sync_lost();
             self.end_session();
+            if self.is_killed(FIRST) {
+                self.release_hold(FIRST);
+            }
         } else {
             self.detach_all();
             self.end_session();
@@ -195,6 +199,12 @@ impl Kernel {
 }
 
 impl Link {
+    fn acknowledge(&mut self, mark: u8) {
+        if self.output.len() < MAX_OUTPUT {
+            self.output.push_back(mark);
+        }
+    }
+
     fn put(&mut self, contents: &[u8]) {
         let mut bytes = Vec::new();
         packet::put(&mut bytes, contents);

@@ -1,5 +1,6 @@
 //! Programs that a debugger controls (`hartline run --gdb`): their build, their start and their end.
 
+mod changes;
 mod lost;
 mod packets;
 mod sessions;
@@ -11,7 +12,7 @@ use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, hartline, paths};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longest wait for a socket or an answer. It is reached only if the test fails.
@@ -24,6 +25,7 @@ pub fn add(suite: &mut Suite) {
     sessions::add(suite);
     packets::add(suite);
     lost::add(suite);
+    changes::add(suite);
 }
 
 /// A program of `tests/programs/debugged`, in a folder that is removed at the end.
@@ -82,7 +84,7 @@ impl Program {
 }
 
 /// Builds the program of a source file in a folder.
-fn compile(folder: &Path, source: &str, variant: Variant) -> Result<PathBuf> {
+pub fn compile(folder: &Path, source: &str, variant: Variant) -> Result<PathBuf> {
     let source = paths::repository()
         .join("tests/programs/debugged")
         .join(source);
@@ -126,6 +128,17 @@ impl Waiting {
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(waiting)
+    }
+
+    /// The process of the VM.
+    fn id(&self) -> Result<u32> {
+        Ok(self.child.as_ref().ok_or("no child")?.id())
+    }
+
+    /// The program's output, as far as nothing has read it.
+    fn output(&mut self) -> Result<&mut ChildStdout> {
+        let child = self.child.as_mut().ok_or("no child")?;
+        Ok(child.stdout.as_mut().ok_or("no output")?)
     }
 
     /// Waits for the program's end, and checks its exit code and its output.

@@ -77,6 +77,15 @@ impl Raw {
         self.receive()
     }
 
+    /// Checks the start of an answer.
+    pub fn expect(&mut self, contents: &str, start: &str) -> Result<String> {
+        let answer = self.ask(contents)?;
+        match answer.starts_with(start) {
+            true => Ok(answer),
+            false => Err(format!("{contents}: {answer}, not {start}").into()),
+        }
+    }
+
     /// The value of a register of the chosen thread.
     pub fn register(&mut self, number: u32) -> Result<u64> {
         let digits = self.ask(&format!("p{number:x}"))?;
@@ -86,6 +95,22 @@ impl Raw {
     /// The program counter of the chosen thread.
     pub fn pc(&mut self) -> Result<u64> {
         self.register(32)
+    }
+
+    /// Continues up to a breakpoint.
+    pub fn run_to(&mut self, address: u64) -> Result<()> {
+        let stopped = self.ask("vCont;c")?;
+        match self.pc()? {
+            pc if pc == address && stopped.starts_with("T05") => Ok(()),
+            pc => Err(format!("{stopped} at {pc:#x}, not {address:#x}").into()),
+        }
+    }
+
+    /// Steps over a breakpoint, as debuggers do.
+    pub fn step_over(&mut self, breakpoint: &str) -> Result<()> {
+        self.expect(&format!("z{breakpoint}"), "OK")?;
+        self.expect("vCont;s", "T05")?;
+        self.expect(&format!("Z{breakpoint}"), "OK").map(drop)
     }
 }
 
