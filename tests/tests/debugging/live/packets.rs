@@ -14,6 +14,7 @@ pub fn add(suite: &mut Suite) {
     suite.add_kvm("gdb: step into a signal handler", step_into_handler);
     suite.add_kvm("gdb: interruption and calls of functions", interruption);
     suite.add_kvm("gdb: malformed packets", malformed);
+    suite.add_kvm("gdb: random packets", random_packets);
     suite.add_kvm("gdb: wrong breakpoints", wrong_breakpoints);
     suite.add_kvm("gdb: wrong addresses", wrong_addresses);
 }
@@ -252,6 +253,101 @@ fn malformed() -> Result<()> {
     }
     drop(raw);
     waiting.end(5, OUTPUT)?;
+    Ok(())
+}
+
+/// Pieces of which random packets are made: commands, and what follows them.
+const COMMANDS: &[&str] = &[
+    "m",
+    "M",
+    "X",
+    "Z",
+    "z",
+    "g",
+    "G",
+    "p",
+    "P",
+    "Hg",
+    "T",
+    "?",
+    "vFile:open:",
+    "vFile:pread:",
+    "vFile:close:",
+    "vFile:fstat:",
+    "vFile:readlink:",
+    "vFile:setfs:",
+    "vCont?",
+    "qXfer:auxv:read::",
+    "qXfer:threads:read::",
+    "qXfer:siginfo:read::",
+    "qXfer:exec-file:read:",
+    "qXfer:libraries-svr4:read::",
+    "qXfer:features:read:target.xml:",
+    "qXfer:memory-map:read::",
+    "qRcmd,",
+    "qfThreadInfo",
+    "qsThreadInfo",
+    "qThreadExtraInfo,",
+    "qC",
+    "qAttached",
+    "qSupported:",
+    "QPassSignals:",
+    "QCatchSyscalls:",
+    "QProgramSignals:",
+];
+const SEPARATORS: &[&str] = &[",", ":", ";", "=", ""];
+
+/// Memory, registers, breakpoints, objects, files and commands of the user are asked for with random
+/// arguments, of which many are valid. Each packet has one answer; then the program runs.
+fn random_packets() -> Result<()> {
+    let program = Program::build("session.c", O2)?;
+    let waiting = program.start(&[], &[])?;
+    let mut raw = waiting.connect()?;
+    raw.expect("?", "T00")?;
+    let seed = random::seed();
+    let mut random = Random::new(seed);
+    let values = [
+        0,
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+        64,
+        0x4000,
+        raw.pc()?,
+        raw.pc()? + 2,
+        raw.register(2)?,
+        program.address_of("add")?,
+        u64::MAX,
+        u64::MAX - 1,
+        1 << 38,
+    ];
+    for number in 0..5000 {
+        let mut packet = String::from(COMMANDS[random.below(COMMANDS.len() as u64) as usize]);
+        for _ in 0..random.below(4) {
+            let value = values[random.below(values.len() as u64) as usize];
+            match random.below(8) {
+                // A path, or a command of the user.
+                0 => packet += "2f62696e2f7368",
+                1 => packet += "7374617473",
+                2 => packet += &"5a".repeat(random.below(300) as usize),
+                3 => packet += &format!("p{:x}.{:x}", value & 3, value & 3),
+                _ => packet += &format!("{value:x}"),
+            }
+            packet += SEPARATORS[random.below(SEPARATORS.len() as u64) as usize];
+        }
+        // An answer does not come if the server is gone.
+        raw.ask(&packet).map_err(|error| {
+            format!(
+                "seed {seed}, packet {number}: {packet}: {:?}",
+                error.message()
+            )
+        })?;
+    }
+    raw.send("k")?;
+    waiting.end(137, "")?;
     Ok(())
 }
 
