@@ -204,7 +204,7 @@ const LOCKS: &str = "locks hold within the VM, also those of files of volumes";
 const RWF: &str = "no flags but `RWF_HIPRI`, `RWF_DSYNC`, `RWF_SYNC`";
 const COPIES: &str = "copies the bytes";
 const IDENTITY: &str = "threads share credentials: a call changes those of the whole process";
-const WAIT_NOTE: &str = "`rusage` has times only; no core dumps, so `WCOREDUMP` does not hold; `__WCLONE` and `__WNOTHREAD` have no effect";
+const WAIT_NOTE: &str = "`rusage` has times only; `__WCLONE` and `__WNOTHREAD` have no effect";
 const EXEC_NOTE: &str =
     "file capabilities have no effect; set-user-ID and set-group-ID have none in volumes";
 const CLOCKS: &str = "no clocks of devices; `CLOCK_TAI` is `CLOCK_REALTIME`";
@@ -212,7 +212,7 @@ const POLICY: &str = "stored, without effect: all tasks are scheduled alike; no 
 const IO_PRIORITY: &str = "stored, without effect: requests are served in their order";
 const SYSTEM_TIME: &str = "system time is an estimate from every seventh system call";
 const NO_DEADLINE: &str = "no `SCHED_DEADLINE`";
-const LIMITS: &str = "`RLIMIT_CORE` (there are no core dumps), `RLIMIT_RSS`, `RLIMIT_LOCKS` and `RLIMIT_RTTIME` are stored without effect; `RLIMIT_CPU` is enforced at a tick of 10 ms; at most 4096 signals are queued";
+const LIMITS: &str = "`RLIMIT_RSS`, `RLIMIT_LOCKS` and `RLIMIT_RTTIME` are stored without effect; `RLIMIT_CPU` is enforced at a tick of 10 ms; at most 4096 signals are queued";
 const EPERM: &str = "always `EPERM`";
 
 calls! {

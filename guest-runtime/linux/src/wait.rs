@@ -1,6 +1,9 @@
 //! `linux/wait.h`.
 #![allow(missing_docs, reason = "the names are Linux's")]
 
+/// The bit of a status that says that there is a core dump (`bits/waitstatus.h` of glibc).
+pub const WCOREFLAG: u32 = 0x80;
+
 // Options of `wait4` and `waitid`.
 pub const WNOHANG: u64 = 1;
 pub const WUNTRACED: u64 = 2;

@@ -3,12 +3,13 @@
 use crate::convert::low_u32;
 use crate::exec::images::Location;
 use crate::kernel::Kernel;
+use crate::kernel::process::Status;
 use crate::mm::Label;
 use alloc::boxed::Box;
 use hartline_abi::port;
 pub use hartline_abi::report::Cause;
 use hartline_abi::report::{ExitKind, ExitReport, FileMapping};
-use hartline_linux::signal::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+use hartline_linux::signal::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGSYS, SIGTRAP};
 
 /// A fault of an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +48,20 @@ pub enum End {
     Fault(Fault),
     /// RAM is used up.
     OutOfMemory,
+}
+
+impl End {
+    /// The status for the parent of the process.
+    #[must_use]
+    pub fn status(&self, has_core: bool) -> Status {
+        let signal = match self {
+            Self::Exited(code) => return Status::Exited(*code),
+            Self::Signaled(signal) => *signal,
+            Self::Fault(fault) => fault.signal,
+            Self::OutOfMemory => SIGKILL,
+        };
+        Status::Signaled { signal, has_core }
+    }
 }
 
 /// An empty report.

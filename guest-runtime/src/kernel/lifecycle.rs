@@ -287,18 +287,10 @@ impl Kernel {
     /// Ends the running process, or the VM if it is the first process, and switches to another
     /// task. If other vCPUs run its threads and there is a core dump to write, the process ends later.
     pub(crate) fn end_process(&mut self, end: &End) {
-        if self.dump_core(end) {
+        let Some(has_core) = self.dump_core(end) else {
             return;
-        }
-        let (pid, status) = (
-            self.process().pid,
-            match end {
-                End::Exited(status) => Status::Exited(*status),
-                End::Signaled(signal) => Status::Signaled(*signal),
-                End::Fault(fault) => Status::Signaled(fault.signal),
-                End::OutOfMemory => Status::Signaled(SIGKILL),
-            },
-        );
+        };
+        let (pid, status) = (self.process().pid, end.status(has_core));
         if self.traces != strace::OFF {
             self.trace_end(status);
         }

@@ -58,7 +58,7 @@ use crate::ipc::Ipc;
 use crate::kernel::aio::FiredPolls;
 use crate::kernel::call::Handlers;
 use crate::kernel::checkpoint::Checkpoint;
-use crate::kernel::core_dump::CoreFile;
+use crate::kernel::core_dump::HostFile;
 use crate::kernel::current::Current;
 use crate::kernel::debug::Debugger;
 use crate::kernel::exit::{Cause, End, Fault};
@@ -160,7 +160,7 @@ pub struct Kernel {
     /// Whether system calls are traced (`--strace`): one of [`hartline_abi::boot::strace`].
     pub traces: u32,
     /// The file for a core dump, if the host has one.
-    core: Option<CoreFile>,
+    core: Option<HostFile>,
     /// Whether system calls are traced, or filtered for any task (`seccomp`).
     pub(crate) watches: bool,
     /// Number of system calls so far.
@@ -250,7 +250,7 @@ impl Kernel {
             debugger: None,
             control: Control::Continue,
             traces: boot.strace,
-            core: CoreFile::of(host),
+            core: HostFile::of(host),
             watches: boot.strace != strace::OFF,
             syscalls: 0,
             missing: Vec::new(),

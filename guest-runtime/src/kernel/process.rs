@@ -23,8 +23,9 @@ use hartline_linux::resource::{
     Rlimit64,
 };
 use hartline_linux::sched::SCHED_IDLE;
-use hartline_linux::siginfo::{CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED};
+use hartline_linux::siginfo::{CLD_CONTINUED, CLD_DUMPED, CLD_EXITED, CLD_KILLED, CLD_STOPPED};
 use hartline_linux::signal::SIGCONT;
+use hartline_linux::wait::WCOREFLAG;
 
 /// Number of the process of the idle tasks ([`crate::kernel::parallel`]), which programs cannot see.
 pub(crate) const IDLE: u32 = 0;
@@ -40,8 +41,13 @@ const NO_PARENT: u32 = 0;
 pub enum Status {
     /// `exit_group` with this status.
     Exited(u8),
-    /// Killed by this signal.
-    Signaled(u8),
+    /// Killed by a signal.
+    Signaled {
+        /// The signal.
+        signal: u8,
+        /// The process has left a core dump.
+        has_core: bool,
+    },
     /// Stopped by this signal.
     Stopped(u8),
     /// Continued after a stop.
@@ -54,7 +60,9 @@ impl Status {
     pub fn encoded(self) -> u32 {
         match self {
             Status::Exited(code) => u32::from(code) << 8,
-            Status::Signaled(signal) => u32::from(signal),
+            Status::Signaled { signal, has_core } => {
+                u32::from(signal) | if has_core { WCOREFLAG } else { 0 }
+            }
             Status::Stopped(signal) => u32::from(signal) << 8 | 0x7f,
             Status::Continued => 0xffff,
         }
@@ -65,7 +73,10 @@ impl Status {
     pub fn info(self, pid: u32, uid: u32) -> SigInfo {
         let (code, status) = match self {
             Status::Exited(code) => (CLD_EXITED, i32::from(code)),
-            Status::Signaled(signal) => (CLD_KILLED, i32::from(signal)),
+            Status::Signaled { signal, has_core } => {
+                let code = if has_core { CLD_DUMPED } else { CLD_KILLED };
+                (code, i32::from(signal))
+            }
             Status::Stopped(signal) => (CLD_STOPPED, i32::from(signal)),
             Status::Continued => {
                 let signal = SIGCONT;

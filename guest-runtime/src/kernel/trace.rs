@@ -105,7 +105,9 @@ impl Kernel {
         match status {
             _ if self.traces == TIMELINE => self.record_end(),
             Status::Exited(status) => self.trace_line(&strace::exited(status)),
-            Status::Signaled(signal) => self.trace_line(&strace::killed(signal)),
+            Status::Signaled { signal, has_core } => {
+                self.trace_line(&strace::killed(signal, has_core));
+            }
             Status::Stopped(_) | Status::Continued => {}
         }
     }

@@ -123,8 +123,12 @@ pub(crate) fn exited(status: u8) -> String {
 }
 
 /// The line of a process's end by a signal.
-pub(crate) fn killed(signal: u8) -> String {
-    format!("+++ killed by {} +++", flags::signal(u64::from(signal)))
+pub(crate) fn killed(signal: u8, has_core: bool) -> String {
+    let core = if has_core { " (core dumped)" } else { "" };
+    format!(
+        "+++ killed by {}{core} +++",
+        flags::signal(u64::from(signal))
+    )
 }
 
 /// Formats argument `n`, which is of this kind.

@@ -187,6 +187,7 @@ fn execute(
     kernel.control = match loader::load_files(kernel, &file, interpreter.as_ref(), strings) {
         Ok(()) => {
             kernel.note_exec();
+            kernel.prepare_core(kernel.process().pid);
             Control::Replaced
         }
         // As on Linux, an error after the point of no return kills the process.

@@ -25,8 +25,8 @@ use hartline_linux::prctl::{
     PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_TIMERSLACK,
 };
 use hartline_linux::resource::{
-    PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_CPU, RLIMIT_NOFILE, RUSAGE_CHILDREN, RUSAGE_SELF,
-    RUSAGE_THREAD, Rlimit64, Rusage, Timeval,
+    PRIO_PGRP, PRIO_PROCESS, PRIO_USER, RLIMIT_CORE, RLIMIT_CPU, RLIMIT_NOFILE, RUSAGE_CHILDREN,
+    RUSAGE_SELF, RUSAGE_THREAD, Rlimit64, Rusage, Timeval,
 };
 use hartline_linux::sched::{
     SCHED_BATCH, SCHED_FIFO, SCHED_IDLE, SCHED_OTHER, SCHED_RESET_ON_FORK, SCHED_RR,
@@ -392,10 +392,13 @@ fn prlimit64(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         }
         let process = find_process(kernel, pid)?;
         process.set_limit(index, wanted);
-        let (space, limits) = (process.space, process.memory_limits());
+        let (pid, space, limits) = (process.pid, process.space, process.memory_limits());
         // The address space of a zombie is gone.
         if !process.is_zombie() {
             kernel.spaces[space].memory.set_limits(limits);
+        }
+        if index == RLIMIT_CORE {
+            kernel.prepare_core(pid);
         }
     }
     if old != 0 {

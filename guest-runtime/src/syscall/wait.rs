@@ -47,7 +47,7 @@ fn reportable(child: &Process, options: u64) -> Option<Status> {
         _ => child.unreported?,
     };
     let wanted = match status {
-        Status::Exited(_) | Status::Signaled(_) => options & WEXITED,
+        Status::Exited(_) | Status::Signaled { .. } => options & WEXITED,
         Status::Stopped(_) => options & WSTOPPED,
         Status::Continued => options & WCONTINUED,
     };
@@ -87,7 +87,7 @@ fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>
 
 /// Marks a status change as reported: it is not found again.
 fn take(kernel: &mut Kernel, found: Found) {
-    if matches!(found.status, Status::Exited(_) | Status::Signaled(_)) {
+    if matches!(found.status, Status::Exited(_) | Status::Signaled { .. }) {
         kernel.reap(found.pid);
         let process = kernel.process_mut();
         process.children_time += found.cpu_time;

@@ -1,6 +1,6 @@
-//! The memory in a core dump, and the writing of the file.
+//! The memory in a core dump, and the order of the file.
 
-use super::{CoreFile, Thread, notes};
+use super::{Output, Thread, notes};
 use crate::convert::{low_u16, to_usize};
 use crate::kernel::Kernel;
 use crate::kernel::signals::SigInfo;
@@ -26,18 +26,17 @@ struct Segment {
     length: u64,
 }
 
+/// The contents of a core dump beside memory, and which memory follows.
+pub(super) struct Contents {
+    /// The headers and the notes.
+    start: Vec<u8>,
+    segments: Vec<Segment>,
+}
+
 impl Kernel {
-    /// Writes the core dump of the running process.
-    ///
-    /// # Errors
-    /// The host cannot write the file, or it becomes too long.
-    pub(super) fn write_core(
-        &self,
-        mut core: CoreFile,
-        info: &SigInfo,
-        threads: &[Thread],
-    ) -> Result<(), Errno> {
-        let notes = notes::notes(self, info, threads);
+    /// The contents of the core dump of the running process.
+    pub(super) fn contents_of_core(&self, info: &SigInfo, threads: &[Thread]) -> Contents {
+        let mut notes = notes::notes(self, info, threads);
         let memory = self.memory();
         let ranges = memory.vmas().iter().take(MOST_RANGES);
         let segments: Vec<Segment> = ranges
@@ -47,20 +46,30 @@ impl Kernel {
                 length: dumped(memory, start, vma),
             })
             .collect();
-        let headers = headers(&segments, notes.len() as u64);
-        let end = (headers.len() + notes.len()) as u64;
-        core.put(headers.as_slice().into())?;
-        core.put(notes.as_slice().into())?;
-        core.skip(end.next_multiple_of(PAGE_SIZE) - end);
-        for segment in segments {
+        let mut start = headers(&segments, notes.len() as u64);
+        start.append(&mut notes);
+        Contents { start, segments }
+    }
+}
+
+impl Contents {
+    /// Writes a core dump of `memory`.
+    ///
+    /// # Errors
+    /// The file cannot be written, or it becomes too long: it ends early then.
+    pub fn write(&self, core: &mut dyn Output, memory: &AddressSpace) -> Result<(), Errno> {
+        let end = self.start.len() as u64;
+        core.put(self.start.as_slice().into())?;
+        core.skip(end.next_multiple_of(PAGE_SIZE) - end)?;
+        for segment in &self.segments {
             let end = segment.range.start + segment.length;
             let mut at = segment.range.start;
             while at < end {
-                put_page(&mut core, memory, at)?;
+                put_page(core, memory, at)?;
                 at += PAGE_SIZE;
             }
         }
-        core.flush()
+        Ok(())
     }
 }
 
@@ -146,7 +155,7 @@ fn headers(segments: &[Segment], notes: u64) -> Vec<u8> {
 }
 
 /// Appends the page at an address: from RAM, or of a file that is shown there, or a hole.
-fn put_page(core: &mut CoreFile, memory: &AddressSpace, at: u64) -> Result<(), Errno> {
+fn put_page(core: &mut dyn Output, memory: &AddressSpace, at: u64) -> Result<(), Errno> {
     if let Some(offset) = memory.ram_offset(at) {
         let ram = memory.frames().lock().ram();
         // SAFETY: the frame of a mapped page, which stays mapped while the address space is borrowed.
@@ -154,8 +163,7 @@ fn put_page(core: &mut CoreFile, memory: &AddressSpace, at: u64) -> Result<(), E
         return core.put(page);
     }
     let Some((start, vma)) = memory.vmas().find(at) else {
-        core.skip(PAGE_SIZE);
-        return Ok(());
+        return core.skip(PAGE_SIZE);
     };
     let bytes = match &vma.backing {
         Backing::File(bytes) => bytes.get(to_usize(at - start)..).unwrap_or(&[]),
@@ -163,6 +171,5 @@ fn put_page(core: &mut CoreFile, memory: &AddressSpace, at: u64) -> Result<(), E
     };
     let bytes = &bytes[..bytes.len().min(to_usize(PAGE_SIZE))];
     core.put(bytes.into())?;
-    core.skip(PAGE_SIZE - bytes.len() as u64);
-    Ok(())
+    core.skip(PAGE_SIZE - bytes.len() as u64)
 }

@@ -5,16 +5,20 @@
 //! registers in host registers until its next safepoint, so the thread with the signal waits until the
 //! others have been suspended there.
 
+mod guest_file;
+mod host_file;
 mod memory;
 mod notes;
+
+pub(crate) use host_file::HostFile;
 
 use crate::kernel::Kernel;
 use crate::kernel::exit::End;
 use crate::kernel::process::State;
 use crate::kernel::signals::SigInfo;
 use crate::kernel::task::Registers;
+use crate::mm::UserSlice;
 use alloc::vec::Vec;
-use hartline_abi::call::{CALL_DATA, Operation};
 use hartline_linux::errno::Errno;
 use hartline_linux::signal::{
     SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGQUIT, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ,
@@ -37,6 +41,16 @@ struct Thread {
     signals: [u64; 2],
 }
 
+/// A file that a core dump is written to.
+trait Output {
+    /// Appends bytes.
+    fn put(&mut self, bytes: UserSlice<'_>) -> Result<(), Errno>;
+    /// Appends zeros, which need no space.
+    fn skip(&mut self, length: u64) -> Result<(), Errno>;
+    /// Writes what has collected.
+    fn finish(&mut self) -> Result<(), Errno>;
+}
+
 /// Whether the default action of a signal is to write a core dump.
 fn is_dumped(signal: u8) -> bool {
     matches!(
@@ -55,16 +69,17 @@ fn is_dumped(signal: u8) -> bool {
 }
 
 impl Kernel {
-    /// Writes the core dump of the running process if it ends by such a signal, and the host wants one.
-    /// Returns whether the end must wait for other threads: the process ends later, and another task
-    /// runs.
-    pub(super) fn dump_core(&mut self, end: &End) -> bool {
-        if self.core.is_none() {
-            return false;
+    /// Writes the core dump of the running process if it ends by such a signal, and the host or the
+    /// process itself wants one. Returns whether the process has left one in a file of its own, or
+    /// `None`: the end must wait for other threads, and another task runs.
+    pub(super) fn dump_core(&mut self, end: &End) -> Option<bool> {
+        let limit = self.core_limit();
+        if self.core.is_none() && limit.is_none() {
+            return Some(false);
         }
         let (signal, info) = match end {
             // The registers are not known.
-            End::Fault(fault) if fault.host.is_some() => return false,
+            End::Fault(fault) if fault.host.is_some() => return Some(false),
             End::Fault(fault) => {
                 let info = SigInfo::fault(fault.signal, fault.code, fault.address);
                 (fault.signal, info)
@@ -74,10 +89,10 @@ impl Kernel {
                 let info = sent.unwrap_or(SigInfo::fault(*signal, 0, 0));
                 (*signal, info)
             }
-            End::Exited(_) | End::OutOfMemory => return false,
+            End::Exited(_) | End::OutOfMemory => return Some(false),
         };
         if !is_dumped(signal) {
-            return false;
+            return Some(false);
         }
         if self.process_runs_elsewhere() {
             self.process_mut().dump = Some(Pending {
@@ -87,16 +102,17 @@ impl Kernel {
             self.process_mut().state = State::Stopped;
             self.ask_process();
             self.suspend();
-            return true;
+            return None;
         }
         self.process_mut().dump = None;
-        // There is one file.
-        if let Some(core) = self.core.take() {
-            let threads = self.threads_of_core();
+        let contents = self.contents_of_core(&info, &self.threads_of_core());
+        // The host has one file.
+        if let Some(mut core) = self.core.take() {
+            let done = contents.write(&mut core, self.memory());
             // The host reports its errors.
-            let _ = self.write_core(core, &info, &threads);
+            let _ = done.and_then(|()| core.finish());
         }
-        false
+        Some(limit.is_some_and(|limit| self.leave_core(&contents, limit)))
     }
 
     /// Whether this task was suspended for a core dump, or continues to write one: then the result is
@@ -159,54 +175,5 @@ impl Kernel {
             .filter(|task| task.pid == own.pid && task.tid != own.tid);
         threads.extend(others.filter_map(|task| Some(thread(task, task.registers.clone()?))));
         threads
-    }
-}
-
-/// The file of a core dump, which the host writes. Bytes collect in the buffer of host calls.
-#[derive(Debug)]
-pub(crate) struct CoreFile {
-    host: crate::arch::host::Host,
-    /// Bytes in the buffer.
-    used: usize,
-    /// Length of the hole after them.
-    hole: u64,
-}
-
-impl CoreFile {
-    /// The file that the host has for the first core dump, if it has one.
-    pub fn of(host: crate::arch::host::Host) -> Option<Self> {
-        (host.boot().core != 0).then_some(Self {
-            host,
-            used: 0,
-            hole: 0,
-        })
-    }
-
-    /// Appends bytes.
-    fn put(&mut self, bytes: crate::mm::UserSlice<'_>) -> Result<(), Errno> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            if self.hole > 0 || self.used == CALL_DATA {
-                self.flush()?;
-            }
-            let count = rest.len().min(CALL_DATA - self.used);
-            let (part, after) = rest.split_at(count);
-            part.copy_to(&mut self.host.call_data()[self.used..self.used + count]);
-            self.used += count;
-            rest = after;
-        }
-        Ok(())
-    }
-
-    /// Appends zeros, which need no space.
-    fn skip(&mut self, length: u64) {
-        self.hole += length;
-    }
-
-    /// Hands the bytes and the hole to the host.
-    fn flush(&mut self) -> Result<(), Errno> {
-        let mut args = [self.used as u64, self.hole, 0, 0, 0, 0];
-        (self.used, self.hole) = (0, 0);
-        self.host.call(Operation::Core, &mut args).map(|_| ())
     }
 }

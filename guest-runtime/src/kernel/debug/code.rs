@@ -470,7 +470,7 @@ impl Kernel {
     }
 
     /// Makes an address space use another variant of translations.
-    pub(super) fn change_variant(&mut self, handle: Handle<Space>, wanted: u32) {
+    pub(in crate::kernel) fn change_variant(&mut self, handle: Handle<Space>, wanted: u32) {
         if self.spaces[handle].images.variant == wanted {
             return;
         }

@@ -63,7 +63,7 @@ impl Debugger {
         };
         let features = &self.features;
         let (signal, what) = match &event.reason {
-            Reason::Ended(Status::Signaled(signal)) => {
+            Reason::Ended(Status::Signaled { signal, .. }) => {
                 return format!("X{signal:02x}{process}");
             }
             Reason::Ended(Status::Exited(code)) => return format!("W{code:02x}{process}"),
@@ -329,12 +329,6 @@ impl Kernel {
 
     /// Tells the debugger of the end of the VM.
     pub(crate) fn tell_end(&mut self, end: &End) {
-        let status = match end {
-            End::Exited(code) => Status::Exited(*code),
-            End::Signaled(signal) => Status::Signaled(*signal),
-            End::Fault(fault) => Status::Signaled(fault.signal),
-            End::OutOfMemory => Status::Signaled(SIGKILL),
-        };
         let Some(debugger) = &self.debugger else {
             return;
         };
@@ -342,7 +336,7 @@ impl Kernel {
             let event = Event {
                 pid: FIRST,
                 tid: FIRST,
-                reason: Reason::Ended(status),
+                reason: Reason::Ended(end.status(false)),
             };
             let reply = debugger.stop_reply(&event);
             self.answer(reply.as_bytes());

@@ -106,7 +106,7 @@ impl Spawned {
     pub fn note_end(&mut self, pid: u32, status: Status) {
         let code = match status {
             Status::Exited(code) => code,
-            Status::Signaled(signal) => 128 | signal,
+            Status::Signaled { signal, .. } => 128 | signal,
             Status::Stopped(_) | Status::Continued => return,
         };
         self.set_end(pid, Ok(code));
