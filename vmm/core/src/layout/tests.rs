@@ -115,6 +115,23 @@ fn contents_lie_where_the_tables_say_and_below_ram_free() {
     assert_eq!(guest.placement.ram_free % HUGE_PAGE_SIZE, 0);
 }
 
+/// Each VM has a page of 2 MiB for the code; another one would cost each VM as much memory.
+#[test]
+fn code_of_the_runtime_fits_into_one_large_page() {
+    use object::elf::{FileHeader64, PF_X, PT_LOAD};
+    use object::read::elf::{FileHeader, ProgramHeader};
+    let elf = crate::machine::RUNTIME;
+    let header = FileHeader64::<object::LittleEndian>::parse(elf).unwrap();
+    let endian = object::LittleEndian;
+    let segments = header.program_headers(endian, elf).unwrap();
+    let code = segments.iter().filter(|segment| {
+        segment.p_type(endian) == PT_LOAD && segment.p_flags(endian) & PF_X == PF_X
+    });
+    let sizes: Vec<u64> = code.map(|segment| segment.p_memsz(endian)).collect();
+    assert_eq!(sizes.len(), 1);
+    assert!(sizes[0] <= HUGE_PAGE_SIZE, "{:#x}", sizes[0]);
+}
+
 #[test]
 fn what_the_vmm_owns_is_in_read_only_slots() {
     let large = memory(b"");
