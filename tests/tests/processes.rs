@@ -214,6 +214,13 @@ fn main() -> ExitCode {
     }
     suite.add_kvm("execve", execve);
     suite.add_kvm("pseudo-terminals", || as_on_this_machine("ptys", &[]));
+    for (name, options) in [
+        ("ptrace", &[][..]),
+        ("ptrace, several vCPUs", &["--cpus", "3"]),
+        ("ptrace, interpreted", &["--interpret"]),
+    ] {
+        suite.add_kvm(name, || ptrace(options));
+    }
     suite.add_kvm("clocks", || as_on_this_machine("clocks", &[]));
     suite.add_kvm("--cpus 2: clocks", || {
         as_on_this_machine("clocks", &["--cpus", "2"])
@@ -283,8 +290,8 @@ fn several(program: &str, options: &[&str]) -> Result<()> {
 fn every_program_is_used() -> Result<()> {
     let names = compile::alone_names()?;
     match names.iter().map(String::as_str).eq([
-        "clocks", "converge", "crash", "disk", "exec", "fuzzer", "limits", "ptys", "random",
-        "snapshot", "volumes", "vsock", "wire",
+        "clocks", "converge", "crash", "disk", "exec", "fuzzer", "limits", "ptrace", "ptys",
+        "random", "snapshot", "volumes", "vsock", "wire",
     ]) {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),
@@ -359,6 +366,19 @@ fn as_on_this_machine(name: &str, options: &[&str]) -> Result<()> {
     let native = compile::alone(name, "cc")?;
     let expected = process::run(&mut process::with_default_signals(native), b"")?;
     check_equal(&expected, &alone(name, &[], options)?)
+}
+
+/// Traces processes. The reference has no `ptrace`, so the program itself knows each status.
+fn ptrace(options: &[&str]) -> Result<()> {
+    const EXPECTED: &str = "memory and registers\nsystem calls\nsignals\nbreakpoint and step\n\
+        events of processes\nseize a task that waits\nseize a task that computes\n\
+        killed in a system call\ntracer ends\ntracer ends and kills\n";
+    let outcome = alone("ptrace", &[], options)?;
+    let (output, errors) = (outcome.stdout_text(), outcome.stderr_text());
+    match output == EXPECTED && outcome.code == 0 {
+        true => Ok(()),
+        false => Err(format!("exit code {}, {output}{errors}", outcome.code).into()),
+    }
 }
 
 /// Runs a program of `tests/programs/alone` in a separate root directory.

@@ -59,6 +59,7 @@ pub mod netlink;
 pub mod openat2;
 pub mod poll;
 pub mod prctl;
+pub mod ptrace;
 pub mod random;
 pub mod resource;
 pub mod rseq;

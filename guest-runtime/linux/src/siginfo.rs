@@ -20,6 +20,7 @@ pub const SEGV_ACCERR: i32 = 2;
 pub const BUS_ADRALN: i32 = 1;
 pub const BUS_ADRERR: i32 = 2;
 pub const TRAP_BRKPT: i32 = 1;
+pub const TRAP_TRACE: i32 = 2;
 
 // Code of `SIGSYS`.
 pub const SYS_SECCOMP: i32 = 1;
@@ -28,6 +29,7 @@ pub const SYS_SECCOMP: i32 = 1;
 pub const CLD_EXITED: i32 = 1;
 pub const CLD_KILLED: i32 = 2;
 pub const CLD_DUMPED: i32 = 3;
+pub const CLD_TRAPPED: i32 = 4;
 pub const CLD_STOPPED: i32 = 5;
 pub const CLD_CONTINUED: i32 = 6;
 

@@ -354,7 +354,8 @@ calls! {
         Partial(CLOCKS);
     116 syslog(Int, OutBytes, Int):
         Partial("the log has the message of the start only");
-    117 ptrace(Int, Int, Pointer, Pointer): Missing;
+    117 ptrace(Int, Int, Pointer, Pointer):
+        Partial("no `PTRACE_LISTEN`, `PTRACE_PEEKSIGINFO`, vector registers and events of `seccomp`");
     118 sched_setparam(Int, Pointer): Partial(POLICY);
     119 sched_setscheduler(Int, Int, Pointer): Partial(POLICY);
     120 sched_getscheduler(Int): Supported;

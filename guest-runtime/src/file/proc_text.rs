@@ -29,10 +29,12 @@ pub const FRACTION: u32 = 11;
 pub struct TaskFacts {
     /// Number of the task.
     pub tid: u32,
-    /// `R`, `S`, `T` or `Z`.
+    /// `R`, `S`, `T`, `t` or `Z`.
     pub state: char,
     /// Number of the parent process.
     pub parent: u32,
+    /// Number of the process that traces it; 0: none.
+    pub tracer: u32,
     /// Process group.
     pub group: u32,
     /// Session.
@@ -390,6 +392,7 @@ fn state_name(state: char) -> &'static str {
     match state {
         'R' => "running",
         'T' => "stopped",
+        't' => "tracing stop",
         'Z' => "zombie",
         _ => "sleeping",
     }
@@ -415,6 +418,7 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
         tid,
         state,
         parent,
+        tracer,
         threads,
         ..
     } = task;
@@ -427,7 +431,7 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
     let (user, group) = (identifiers(cred.user), identifiers(cred.group));
     let mut rest = format!(
         "\nUmask:\t{umask:04o}\nState:\t{state} ({})\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\n\
-         PPid:\t{parent}\nTracerPid:\t0\nUid:{user}\n\
+         PPid:\t{parent}\nTracerPid:\t{tracer}\nUid:{user}\n\
          Gid:{group}\nFDSize:\t{slots}\nGroups:\t{groups} \n",
         state_name(state)
     );

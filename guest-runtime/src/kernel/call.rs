@@ -17,7 +17,7 @@ pub type Handlers = [Option<Handler>; LIMIT];
 /// since programs repeat sequences.
 const SAMPLE: u64 = 31;
 /// Length of `ecall`, bytes.
-pub(super) const ECALL_LENGTH: u64 = 4;
+pub(in crate::kernel) const ECALL_LENGTH: u64 = 4;
 /// Number of register a0 in the system call ABI.
 const A0: usize = 10;
 const A7: usize = 17;
@@ -82,6 +82,7 @@ impl Kernel {
         if self.watches {
             self.trace_exit(result);
             self.catch_return(number);
+            self.stop_at_return();
         }
         // Most calls leave `Continue`: then nothing is moved.
         if !matches!(self.control, Control::Continue) {

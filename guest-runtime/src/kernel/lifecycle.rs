@@ -136,6 +136,9 @@ impl Kernel {
         if task.debug.held && (ends || self.debugger.is_none()) {
             self.release_hold(pid);
         }
+        if signal == SIGKILL {
+            self.forget_stop(tid);
+        }
         self.ask_task(handle);
         if waits {
             self.wake(tid);
@@ -244,7 +247,10 @@ impl Kernel {
         }
         self.process_mut().state = State::Stopped;
         let pid = self.process().pid;
-        self.tell_parent(pid, Status::Stopped(signal));
+        self.stop_tracees_of_group(signal);
+        if !self.is_traced_by_parent() {
+            self.tell_parent(pid, Status::Stopped(signal));
+        }
         self.ask_process();
         for tid in self.threads(pid) {
             // A wake-up for one task must not reach a stopped one: it repeats its call later.
@@ -257,7 +263,7 @@ impl Kernel {
     }
 
     /// Reports a state change of a process to its parent.
-    fn tell_parent(&mut self, pid: u32, status: Status) {
+    pub(super) fn tell_parent(&mut self, pid: u32, status: Status) {
         let Some(process) = self.processes.get_mut(pid) else {
             return;
         };
@@ -299,6 +305,7 @@ impl Kernel {
             exit::end(self, end);
         }
         self.note_end(status);
+        self.end_tracing(status, true);
         let first = self.tasks.get(pid).map(|task| task.name);
         self.process_mut().last_name = first.unwrap_or(self.task().name);
         self.remove_other_threads();
@@ -400,6 +407,7 @@ impl Kernel {
         if let Some(parent) = self.process_mut().vfork_parent.take() {
             self.wake(parent);
             self.note_vfork_done(parent);
+            self.stop_after_vfork(parent);
         }
     }
 
@@ -415,7 +423,8 @@ impl Kernel {
     }
 
     /// Ends the running thread, which is not the last of its process.
-    pub(crate) fn end_thread(&mut self) {
+    pub(crate) fn end_thread(&mut self, status: Status) {
+        self.end_tracing(status, false);
         self.end_task_memory();
         let tid = self.task().tid;
         futex::forget(self, tid);

@@ -22,6 +22,7 @@ pub mod log;
 pub(crate) mod oom;
 pub(crate) mod parallel;
 pub mod process;
+pub(crate) mod ptrace;
 pub mod random;
 pub mod scheduler;
 pub mod sequences;
@@ -65,7 +66,7 @@ use crate::kernel::exit::{Cause, End, Fault};
 use crate::kernel::futex::Futexes;
 use crate::kernel::log::KernelLog;
 use crate::kernel::parallel::CpuState;
-use crate::kernel::process::{FIRST, Process, State};
+use crate::kernel::process::{FIRST, Process};
 use crate::kernel::random::Random;
 use crate::kernel::scheduler::Scheduler;
 use crate::kernel::signals::{Delivery, SigInfo, Signals};
@@ -155,6 +156,8 @@ pub struct Kernel {
     pub(crate) spawned: Spawned,
     /// The debugger, while one is connected.
     pub(crate) debugger: Option<Box<Debugger>>,
+    /// Processes that trace others have begun to do so, and ends they have not waited for.
+    pub(crate) tracing: ptrace::Tracing,
     /// How the program continues after the current system call.
     pub control: Control,
     /// Whether system calls are traced (`--strace`): one of [`hartline_abi::boot::strace`].
@@ -248,6 +251,7 @@ impl Kernel {
             starter,
             spawned: Spawned::new(host),
             debugger: None,
+            tracing: ptrace::Tracing::default(),
             control: Control::Continue,
             traces: boot.strace,
             core: HostFile::of(host),
@@ -394,6 +398,9 @@ impl Kernel {
         if let Some(start) = self.task_mut().start.take() {
             return self.begin_program(start);
         }
+        if let Some(control) = self.resume_traced_call() {
+            return control;
+        }
         if self.task().retry.is_some() {
             if self.is_held() {
                 self.suspend();
@@ -442,7 +449,8 @@ impl Kernel {
         if let Some(end) = self.serve_dump() {
             return Control::End(end);
         }
-        if self.process().state == State::Stopped || self.is_held() {
+        self.enter_wanted_stop();
+        if self.must_stand(self.task()) {
             // A thread on another vCPU has stopped the process, or a debugger has.
             self.suspend();
             return Control::Restart;
@@ -464,7 +472,7 @@ impl Kernel {
 
     /// Delivers pending signals.
     fn deliver(&mut self) -> Control {
-        if self.intercept_signal() {
+        if self.intercept_signal() || self.stop_with_signal() {
             return Control::Restart;
         }
         if self.traces != strace::OFF
@@ -502,6 +510,7 @@ impl Kernel {
                 self.kick_self();
                 Control::Restart
             }
+            Delivery::Terminate(info) if self.stop_at_end_by(info) => Control::Restart,
             Delivery::Terminate(info) => {
                 let signal = info.signal();
                 self.task_mut().fatal = Some(info);

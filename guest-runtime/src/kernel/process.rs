@@ -23,7 +23,9 @@ use hartline_linux::resource::{
     Rlimit64,
 };
 use hartline_linux::sched::SCHED_IDLE;
-use hartline_linux::siginfo::{CLD_CONTINUED, CLD_DUMPED, CLD_EXITED, CLD_KILLED, CLD_STOPPED};
+use hartline_linux::siginfo::{
+    CLD_CONTINUED, CLD_DUMPED, CLD_EXITED, CLD_KILLED, CLD_STOPPED, CLD_TRAPPED,
+};
 use hartline_linux::signal::SIGCONT;
 use hartline_linux::wait::WCOREFLAG;
 
@@ -50,6 +52,8 @@ pub enum Status {
     },
     /// Stopped by this signal.
     Stopped(u8),
+    /// A task that is traced stopped: the signal, and the event from bit 8 on.
+    Trapped(u32),
     /// Continued after a stop.
     Continued,
 }
@@ -64,6 +68,7 @@ impl Status {
                 u32::from(signal) | if has_core { WCOREFLAG } else { 0 }
             }
             Status::Stopped(signal) => u32::from(signal) << 8 | 0x7f,
+            Status::Trapped(code) => code << 8 | 0x7f,
             Status::Continued => 0xffff,
         }
     }
@@ -78,6 +83,7 @@ impl Status {
                 (code, i32::from(signal))
             }
             Status::Stopped(signal) => (CLD_STOPPED, i32::from(signal)),
+            Status::Trapped(code) => (CLD_TRAPPED, code.cast_signed()),
             Status::Continued => {
                 let signal = SIGCONT;
                 (CLD_CONTINUED, i32::from(signal))

@@ -4,6 +4,7 @@ use crate::exec::interp::fcsr;
 use crate::kernel::debug::Traced;
 use crate::kernel::exit::Fault;
 use crate::kernel::process::Process;
+use crate::kernel::ptrace::Tracee;
 use crate::kernel::sequences;
 use crate::kernel::signals::{SigInfo, ThreadSignals};
 use crate::kernel::spawn::Start;
@@ -203,6 +204,8 @@ pub struct Task {
     pub seccomp: Seccomp,
     /// What a debugger does with it.
     pub(crate) debug: Traced,
+    /// The state of a task that another one traces (`ptrace`).
+    pub(crate) tracee: Option<Box<Tracee>>,
     /// Registers while the task does not run.
     pub(crate) registers: Option<Registers>,
     /// Signal state of the thread.
@@ -246,6 +249,7 @@ impl Task {
             memory_policy: MemoryPolicy::default(),
             seccomp: Seccomp::Disabled,
             debug: Traced::default(),
+            tracee: None,
             registers: None,
             signals: ThreadSignals::default(),
         }
@@ -254,6 +258,12 @@ impl Task {
     /// Makes a debugger hold the task too if it holds the one that made it.
     pub fn inherit_hold(&mut self, is_held: bool) {
         self.debug.hold(is_held);
+    }
+
+    /// Whether a debugger outside of the VM or the tracer holds the task.
+    pub(crate) fn is_held(&self) -> bool {
+        let is_stopped = |tracee: &Tracee| tracee.is_stopped();
+        self.debug.is_held() || self.tracee.as_deref().is_some_and(is_stopped)
     }
 
     /// Hands wake-ups that reached only this task to others, because this task will not use them.

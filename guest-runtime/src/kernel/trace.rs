@@ -108,7 +108,7 @@ impl Kernel {
             Status::Signaled { signal, has_core } => {
                 self.trace_line(&strace::killed(signal, has_core));
             }
-            Status::Stopped(_) | Status::Continued => {}
+            Status::Stopped(_) | Status::Trapped(_) | Status::Continued => {}
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::convert::low_u32;
 use crate::kernel::call::ECALL_LENGTH;
 use crate::kernel::exit::End;
+use crate::kernel::process::Status;
 use crate::kernel::signals::SigInfo;
 use crate::kernel::{Control, Kernel};
 use crate::seccomp::{Seccomp, Verdict};
@@ -17,6 +18,9 @@ impl Kernel {
     /// served.
     #[cold]
     pub(super) fn watch(&mut self, number: u64, arguments: &[u64; 6]) -> Option<Control> {
+        if self.stop_at_call(number) {
+            return Some(Control::Restart);
+        }
         if self.task().retry.is_some() {
             return None;
         }
@@ -55,7 +59,10 @@ impl Kernel {
                 self.after_call()
             }
             Verdict::KillThread { .. } if self.process().threads > 1 => {
-                self.end_thread();
+                self.end_thread(Status::Signaled {
+                    signal: SIGSYS,
+                    has_core: false,
+                });
                 self.serve_wakeups();
                 Control::Restart
             }

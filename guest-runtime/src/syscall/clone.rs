@@ -250,6 +250,7 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     if !has(CLONE_THREAD) {
         kernel.note_fork(tid, has(CLONE_VFORK));
     }
+    kernel.stop_after_clone(tid, args);
     kernel.streams.set_alone(false);
     kernel.start_ticking();
     match has(CLONE_VFORK) && kernel.wait_for_vfork(tid) {

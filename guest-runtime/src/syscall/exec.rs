@@ -188,6 +188,7 @@ fn execute(
         Ok(()) => {
             kernel.note_exec();
             kernel.prepare_core(kernel.process().pid);
+            kernel.stop_after_exec();
             Control::Replaced
         }
         // As on Linux, an error after the point of no return kills the process.

@@ -9,6 +9,7 @@ use crate::fs::types::Ino;
 use crate::ipc::{Ipc, Table};
 use crate::kernel::Kernel;
 use crate::kernel::process::{Process, State};
+use crate::kernel::ptrace::Tracee;
 use crate::kernel::task::Task;
 use crate::kernel::timers::CpuClock;
 use crate::kernel::uts::UtsNames;
@@ -270,6 +271,7 @@ fn task_facts(
 ) -> TaskFacts {
     let state = match (process.state, task) {
         (State::Zombie(_), _) | (_, None) => 'Z',
+        (_, Some(task)) if task.tracee.as_deref().is_some_and(Tracee::is_stopped) => 't',
         (State::Stopped, _) => 'T',
         (State::Running, Some(task)) if task.wait.is_some() => 'S',
         (State::Running, Some(_)) => 'R',
@@ -291,6 +293,7 @@ fn task_facts(
         tid,
         state,
         parent: process.parent,
+        tracer: (task.and_then(|task| task.tracee.as_deref())).map_or(0, Tracee::process),
         group: process.group,
         session: process.session,
         foreground: match process.terminal_session() {

@@ -34,6 +34,7 @@ mod notify;
 mod other_process;
 mod poll;
 mod process_strings;
+mod ptrace;
 mod random;
 mod scheduling;
 mod seccomp;
@@ -92,6 +93,7 @@ const AREAS: &[&[Entry]] = &[
     notify::CALLS,
     other_process::CALLS,
     poll::CALLS,
+    ptrace::CALLS,
     random::CALLS,
     scheduling::CALLS,
     seccomp::CALLS,

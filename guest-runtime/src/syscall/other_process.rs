@@ -30,7 +30,7 @@ pub const CALLS: &[Entry] = &[
 const PIECE: u64 = 64 << 10;
 
 /// Returns the process of a task that the running process may inspect, as `ptrace(2)` describes.
-fn inspected(kernel: &mut Kernel, tid: u64) -> Result<Handle<Process>, Errno> {
+pub(super) fn inspected(kernel: &mut Kernel, tid: u64) -> Result<Handle<Process>, Errno> {
     let tid = find_task(kernel, tid)?;
     let process = kernel.tasks.get(tid).ok_or(Errno::ESRCH)?.process;
     let (own, target) = (kernel.process(), &kernel.processes[process]);

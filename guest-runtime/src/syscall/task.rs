@@ -5,7 +5,7 @@ use crate::arch::clock;
 use crate::arch::cpus;
 use crate::convert::{low_i32, low_u8, low_u32, sign_extended};
 use crate::kernel::exit::End;
-use crate::kernel::process::Process;
+use crate::kernel::process::{Process, Status};
 use crate::kernel::task::{Policy, Task};
 use crate::kernel::timers::CpuClock;
 use crate::kernel::{Control, Kernel};
@@ -72,7 +72,7 @@ fn exit(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if kernel.process().threads == 1 {
         return exit_group(kernel, arguments);
     }
-    kernel.end_thread();
+    kernel.end_thread(Status::Exited(low_u8(arguments[0])));
     kernel.control = Control::Replaced;
     Ok(0)
 }

@@ -28,12 +28,24 @@ enum Which {
     Group(u32),
 }
 
+/// Whose status change is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Child,
+    /// A task that the running process traces and that has stopped.
+    Tracee,
+    /// One that has ended.
+    EndedTracee,
+}
+
 /// A child with a status change to report.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     pid: u32,
     uid: u32,
     status: Status,
+    /// Whose change it is.
+    source: Source,
     /// The CPU time of the child and of its own children, ns.
     cpu_time: u64,
     /// The part of it that is system time, ns.
@@ -48,6 +60,7 @@ fn reportable(child: &Process, options: u64) -> Option<Status> {
     };
     let wanted = match status {
         Status::Exited(_) | Status::Signaled { .. } => options & WEXITED,
+        Status::Trapped(_) => WSTOPPED,
         Status::Stopped(_) => options & WSTOPPED,
         Status::Continued => options & WCONTINUED,
     };
@@ -65,18 +78,29 @@ fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>
                 Which::Group(group) => child.group == group,
             }
     };
+    let tracee = find_tracee(kernel, which, options);
+    if let Some(Some(found)) = tracee {
+        return Ok(Some(found));
+    }
     let mut children = kernel.processes().filter(is_asked_for);
     let report = |child: &Process| {
+        if kernel.is_awaited_by_tracer(child.pid) {
+            return None;
+        }
         Some(Found {
             pid: child.pid,
             uid: child.uid(),
             status: reportable(child, options)?,
+            source: Source::Child,
             cpu_time: child.cpu_time + child.children_time,
             system_time: child.system_time + child.children_system_time,
         })
     };
-    let first = children.next().ok_or(Errno::ECHILD)?;
-    let found = report(first).or_else(|| children.find_map(report));
+    let first = children.next();
+    if first.is_none() && tracee.is_none() {
+        return Err(Errno::ECHILD);
+    }
+    let found = first.and_then(report).or_else(|| children.find_map(report));
     drop(children);
     match found {
         Some(found) => Ok(Some(found)),
@@ -85,9 +109,75 @@ fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>
     }
 }
 
+/// Finds a status change of a task that the running process traces; `None` if it traces none of those.
+/// It need not ask for stops of these (ptrace(2), "Stopped states").
+fn find_tracee(kernel: &Kernel, which: Which, options: u64) -> Option<Option<Found>> {
+    if !kernel.tracing.has_begun {
+        return None;
+    }
+    let own = kernel.process().pid;
+    let is_asked_for = |tid: u32, group: u32| match which {
+        Which::Any => true,
+        Which::Process(pid) => tid == pid,
+        Which::Group(wanted) => group == wanted,
+    };
+    let found = |tid, uid, status, source| Found {
+        pid: tid,
+        uid,
+        status,
+        source,
+        cpu_time: 0,
+        system_time: 0,
+    };
+    let mut are_any = false;
+    let mut ended = kernel.tracing.ended.iter();
+    let ended = ended.find(|end| end.tracer == own && is_asked_for(end.tid, end.group));
+    if let Some(end) = ended {
+        are_any = true;
+        if options & WEXITED != 0 {
+            return Some(Some(found(
+                end.tid,
+                end.uid,
+                end.status,
+                Source::EndedTracee,
+            )));
+        }
+    }
+    for task in kernel.tasks() {
+        let process = &kernel.processes[task.process];
+        let Some(tracee) = task.tracee.as_deref() else {
+            continue;
+        };
+        if tracee.process() != own || !is_asked_for(task.tid, process.group) {
+            continue;
+        }
+        are_any = true;
+        if let Some(stop) = tracee.stop.filter(|stop| stop.is_new) {
+            let status = Status::Trapped(stop.code);
+            return Some(Some(found(task.tid, process.uid(), status, Source::Tracee)));
+        }
+    }
+    are_any.then_some(None)
+}
+
 /// Marks a status change as reported: it is not found again.
 fn take(kernel: &mut Kernel, found: Found) {
-    if matches!(found.status, Status::Exited(_) | Status::Signaled { .. }) {
+    if found.source == Source::Tracee {
+        let task = kernel.tasks.get_mut(found.pid);
+        let tracee = task.and_then(|task| task.tracee.as_deref_mut());
+        if let Some(stop) = tracee.and_then(|tracee| tracee.stop.as_mut()) {
+            stop.is_new = false;
+        }
+    } else if found.source == Source::EndedTracee {
+        let own = kernel.process().pid;
+        let ended = &mut kernel.tracing.ended;
+        let index = ended
+            .iter()
+            .position(|end| (end.tracer, end.tid) == (own, found.pid));
+        if let Some(end) = index.map(|index| ended.remove(index)) {
+            kernel.hand_to_parent(end);
+        }
+    } else if matches!(found.status, Status::Exited(_) | Status::Signaled { .. }) {
         kernel.reap(found.pid);
         let process = kernel.process_mut();
         process.children_time += found.cpu_time;

@@ -185,6 +185,23 @@ impl Kernel {
         }
     }
 
+    /// Writes memory of a stopped task for its tracer. Code of a file is detached from its translations.
+    ///
+    /// # Errors
+    /// As `debug_write`.
+    pub(crate) fn write_memory_of(
+        &mut self,
+        handle: Handle<Space>,
+        address: u64,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
+        let found = self.spaces[handle].memory.vmas().find(address);
+        if found.is_some_and(|(_, vma)| vma.protection.executable()) {
+            self.detach_file(handle, address);
+        }
+        self.debug_write(handle, address, bytes)
+    }
+
     /// Handles `ebreak` of the running task at `pc`, or a forbidden fetch there. Returns whether it is a breakpoint of the debugger,
     /// at which the task has stopped.
     pub(crate) fn reached_breakpoint(&mut self, pc: u64) -> bool {
@@ -462,7 +479,7 @@ impl Kernel {
     }
 
     /// Makes a process that is debugged from now on use code with exact registers at each fault.
-    pub(super) fn use_precise_code(&mut self, handle: Handle<Space>) {
+    pub(in crate::kernel) fn use_precise_code(&mut self, handle: Handle<Space>) {
         let is_precise = (self.debugger.as_ref()).is_none_or(|debugger| debugger.is_precise);
         if is_precise {
             self.change_variant(handle, variant::PRECISE);

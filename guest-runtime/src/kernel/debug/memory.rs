@@ -86,6 +86,17 @@ pub(super) fn has(space: &mut Space, range: Range<u64>, expected: &[u8]) -> bool
 }
 
 impl Kernel {
+    /// The bytes that a program has at `address`, up to the first that is not mapped, whatever their
+    /// permissions are.
+    pub(crate) fn read_memory_of(
+        &mut self,
+        handle: Handle<Space>,
+        address: u64,
+        length: u64,
+    ) -> Vec<u8> {
+        read(&mut self.spaces[handle], address, length)
+    }
+
     /// Writes memory for the debugger.
     ///
     /// # Errors

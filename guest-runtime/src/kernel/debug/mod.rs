@@ -46,6 +46,16 @@ pub struct Traced {
 }
 
 impl Traced {
+    /// Whether the task must not run.
+    pub(super) fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Makes the task execute one instruction and stop.
+    pub(super) fn step_once(&mut self, steps: bool) {
+        self.step = steps.then_some(0..0);
+    }
+
     /// Holds the task, or lets it run.
     pub(super) fn hold(&mut self, held: bool) {
         self.held = held;
@@ -130,10 +140,10 @@ pub(crate) struct Debugger {
 }
 
 impl Kernel {
-    /// Whether a debugger holds the running task.
+    /// Whether a debugger or a tracer holds the running task.
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
-        self.task().debug.held
+        self.task().is_held()
     }
 
     /// Holds the first process until a debugger continues it, if the VMM wants that.

@@ -55,7 +55,7 @@ impl Kernel {
     }
 
     /// The registers of a thread that stands still.
-    pub(super) fn stopped_registers(&self, tid: u32) -> Option<Registers> {
+    pub(crate) fn stopped_registers(&self, tid: u32) -> Option<Registers> {
         match self.is_in_hart(tid) {
             true => Some(Registers::save(self.hart())),
             false => self.program_task(tid)?.registers.clone(),
@@ -67,7 +67,7 @@ impl Kernel {
     ///
     /// # Errors
     /// `ESRCH`.
-    pub(super) fn set_stopped_registers(
+    pub(crate) fn set_stopped_registers(
         &mut self,
         tid: u32,
         registers: Registers,

@@ -61,7 +61,7 @@ impl Kernel {
     /// Whether the running task executes one instruction at a time.
     #[inline]
     pub(crate) fn is_stepped(&self) -> bool {
-        self.debugger.is_some() && self.is_stepped_now()
+        (self.debugger.is_some() || self.tracing.has_begun) && self.is_stepped_now()
     }
 
     fn is_stepped_now(&self) -> bool {
@@ -162,7 +162,9 @@ impl Kernel {
         let ends = step.as_ref().is_some_and(|range| !range.contains(&pc));
         if ends {
             *step = None;
-            self.debug_event_here(Reason::Step);
+            if !self.stop_after_step() {
+                self.debug_event_here(Reason::Step);
+            }
         }
     }
 
@@ -191,7 +193,7 @@ impl Kernel {
     }
 
     /// Makes system calls be looked at if something needs that.
-    pub(super) fn update_watches(&mut self) {
+    pub(in crate::kernel) fn update_watches(&mut self) {
         let catches = self
             .debugger
             .as_ref()
@@ -199,6 +201,9 @@ impl Kernel {
         let filters = self
             .tasks()
             .any(|task| !matches!(task.seccomp, crate::seccomp::Seccomp::Disabled));
-        self.watches = self.traces != strace::OFF || catches || filters;
+        self.watches = self.traces != strace::OFF
+            || catches
+            || filters
+            || self.tasks().any(|task| task.tracee.is_some());
     }
 }

@@ -7,7 +7,7 @@ use crate::arch::kick;
 use crate::kernel::Kernel;
 use crate::kernel::current::Current;
 use crate::kernel::process::State;
-use crate::kernel::task::Registers;
+use crate::kernel::task::{Registers, Task};
 use alloc::collections::VecDeque;
 use core::mem;
 
@@ -120,13 +120,13 @@ impl Kernel {
                 continue;
             };
             match self.processes[task.process].state {
-                State::Running if task.debug.held => self.scheduler.suspended.push(tid),
+                State::Running if task.is_held() => self.scheduler.suspended.push(tid),
                 State::Running if task.affinity & own == 0 => elsewhere.push_back(tid),
                 State::Running => {
                     found = Some(tid);
                     break;
                 }
-                State::Stopped if self.writes_core(tid) => {
+                State::Stopped if self.writes_core(tid) || !self.must_stand(task) => {
                     found = Some(tid);
                     break;
                 }
@@ -161,7 +161,7 @@ impl Kernel {
     /// Makes suspended tasks ready that neither their process's state nor a debugger stops any more.
     pub(in crate::kernel) fn release_suspended(&mut self) {
         for tid in mem::take(&mut self.scheduler.suspended) {
-            match self.tasks.get(tid).is_some_and(|task| task.debug.held) {
+            match self.tasks.get(tid).is_some_and(Task::is_held) {
                 false => self.scheduler.ready.push_back(tid),
                 true => self.scheduler.suspended.push(tid),
             }

@@ -84,6 +84,8 @@ pub struct ThreadSignals {
     /// While `rt_sigtimedwait` waits, the mask that it will restore; otherwise empty. An ignored
     /// signal of this mask is not dropped.
     real_blocked: u64,
+    /// A tracer sees signals that are ignored, too.
+    is_traced: bool,
     /// Alternate stack.
     stack: StackT,
 }
@@ -95,6 +97,7 @@ impl Default for ThreadSignals {
             pending: VecDeque::new(),
             saved: None,
             real_blocked: 0,
+            is_traced: false,
             stack: NO_STACK,
         }
     }
@@ -124,13 +127,21 @@ impl ThreadSignals {
     /// after `rt_sigtimedwait`.
     #[must_use]
     pub fn kept(&self) -> u64 {
-        self.blocked | self.real_blocked
+        match self.is_traced {
+            true => u64::MAX,
+            false => self.blocked | self.real_blocked,
+        }
     }
 
     /// The pending signals of the thread alone.
     #[must_use]
     pub fn pending(&self) -> u64 {
         set_of(&self.pending)
+    }
+
+    /// Keeps signals that are ignored, for a tracer, or drops them again.
+    pub(crate) fn set_traced(&mut self, is_traced: bool) {
+        self.is_traced = is_traced;
     }
 
     /// Makes a signal the next one.

@@ -107,7 +107,7 @@ impl Spawned {
         let code = match status {
             Status::Exited(code) => code,
             Status::Signaled { signal, .. } => 128 | signal,
-            Status::Stopped(_) | Status::Continued => return,
+            Status::Stopped(_) | Status::Trapped(_) | Status::Continued => return,
         };
         self.set_end(pid, Ok(code));
     }

@@ -1,0 +1,314 @@
+//! Tracing of other tasks: `ptrace`.
+
+use super::Entry;
+use super::other_process::inspected;
+use super::task::find_task;
+use crate::convert::{low_i32, low_u32};
+use crate::kernel::Kernel;
+use crate::kernel::ptrace::{Kind, Mode, Stop, Tracee};
+use crate::kernel::signals::{SigInfo, check_number};
+use crate::kernel::space::Space;
+use crate::kernel::table::Handle;
+use crate::kernel::task::Registers;
+use crate::mm::user;
+use alloc::vec::Vec;
+use hartline_linux::audit::AUDIT_ARCH_RISCV64;
+use hartline_linux::elfcore::{NT_PRFPREG, NT_PRSTATUS};
+use hartline_linux::errno::Errno;
+use hartline_linux::ptrace::*;
+use hartline_linux::signal::SIGKILL;
+use hartline_linux::syscall::nr;
+use hartline_linux::uio::Iovec;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[(nr::ptrace, ptrace)];
+
+/// Supported options.
+const OPTIONS: u64 = PTRACE_O_TRACESYSGOOD
+    | PTRACE_O_TRACEFORK
+    | PTRACE_O_TRACEVFORK
+    | PTRACE_O_TRACECLONE
+    | PTRACE_O_TRACEEXEC
+    | PTRACE_O_TRACEVFORKDONE
+    | PTRACE_O_TRACEEXIT
+    | PTRACE_O_EXITKILL;
+
+/// Most bytes of a register set: `struct __riscv_d_ext_state`.
+const MAX_SET: usize = 33 * 8;
+const A0: usize = 10;
+const A7: usize = 17;
+const SP: usize = 2;
+
+fn ptrace(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let [request, tid, address, data, ..] = *arguments;
+    match request {
+        PTRACE_TRACEME => return trace_me(kernel),
+        PTRACE_ATTACH => return attach(kernel, tid, None),
+        PTRACE_SEIZE => {
+            if address != 0 || data & !OPTIONS != 0 {
+                return Err(Errno::EIO);
+            }
+            return attach(kernel, tid, Some(data));
+        }
+        _ => {}
+    }
+    let tid = find_tracee(kernel, tid)?;
+    match request {
+        PTRACE_KILL => {
+            let info = SigInfo::sent(SIGKILL, hartline_linux::siginfo::SI_KERNEL, 0, 0);
+            kernel.signal_thread(tid, info);
+            return Ok(0);
+        }
+        PTRACE_INTERRUPT => {
+            if !tracee(kernel, tid)?.is_seized {
+                return Err(Errno::EIO);
+            }
+            kernel.interrupt_tracee(tid);
+            return Ok(0);
+        }
+        _ => {}
+    }
+    let stop = tracee(kernel, tid)?.stop.ok_or(Errno::ESRCH)?;
+    match request {
+        PTRACE_CONT | PTRACE_SYSCALL | PTRACE_SINGLESTEP | PTRACE_DETACH => {
+            let signal = match data {
+                0 => 0,
+                signal => check_number(signal).map_err(|_| Errno::EIO)?,
+            };
+            match request {
+                PTRACE_DETACH => kernel.detach_tracee(tid, signal),
+                PTRACE_SYSCALL => kernel.continue_tracee(tid, Mode::SystemCall, signal),
+                PTRACE_SINGLESTEP => kernel.continue_tracee(tid, Mode::Step, signal),
+                _ => kernel.continue_tracee(tid, Mode::Continue, signal),
+            }
+            Ok(0)
+        }
+        PTRACE_PEEKTEXT | PTRACE_PEEKDATA => {
+            let space = space_of(kernel, tid)?;
+            let bytes = kernel.read_memory_of(space, address, 8);
+            let word: [u8; 8] = bytes.try_into().map_err(|_| Errno::EIO)?;
+            user::write(kernel.memory_mut(), data, &word)?;
+            Ok(0)
+        }
+        PTRACE_POKETEXT | PTRACE_POKEDATA => {
+            let space = space_of(kernel, tid)?;
+            let written = kernel.write_memory_of(space, address, &data.to_le_bytes());
+            written.map(|()| 0).map_err(|_| Errno::EIO)
+        }
+        PTRACE_SETOPTIONS => {
+            if data & !OPTIONS != 0 {
+                return Err(Errno::EINVAL);
+            }
+            change(kernel, tid, |tracee| tracee.options = data)
+        }
+        PTRACE_GETEVENTMSG => {
+            let message = tracee(kernel, tid)?.message;
+            user::write(kernel.memory_mut(), data, &message)?;
+            Ok(0)
+        }
+        PTRACE_GETSIGINFO => {
+            // Only group-stops of tasks that were attached have none (ptrace(2), "Group-stop").
+            if stop.kind == Kind::Group && !tracee(kernel, tid)?.is_seized {
+                return Err(Errno::EINVAL);
+            }
+            user::write(kernel.memory_mut(), data, &stop.info)?;
+            Ok(0)
+        }
+        PTRACE_SETSIGINFO => {
+            let info: SigInfo = user::read(kernel.memory_mut(), data)?;
+            change(kernel, tid, |tracee| {
+                if let Some(stop) = &mut tracee.stop {
+                    stop.info = info;
+                }
+            })
+        }
+        PTRACE_GETSIGMASK | PTRACE_SETSIGMASK => signal_mask(kernel, tid, arguments),
+        PTRACE_GETREGSET => get_set(kernel, tid, (address, data)),
+        PTRACE_SETREGSET => set_set(kernel, tid, (address, data)),
+        PTRACE_GET_SYSCALL_INFO => call_info(kernel, tid, stop, (address, data)),
+        _ => Err(Errno::EIO),
+    }
+}
+
+/// Makes the parent trace the running task.
+fn trace_me(kernel: &mut Kernel) -> Result<u64, Errno> {
+    let (tid, parent) = (kernel.task().tid, kernel.process().parent);
+    // The first process has no parent that could trace it.
+    if kernel.program_task(parent).is_none()
+        || kernel.processes.get(parent).is_none()
+        || parent == 0
+    {
+        return Err(Errno::EPERM);
+    }
+    kernel.begin_tracing(tid, (parent, parent), None)?;
+    Ok(0)
+}
+
+/// `PTRACE_ATTACH`, and `PTRACE_SEIZE` with options.
+fn attach(kernel: &mut Kernel, tid: u64, seized: Option<u64>) -> Result<u64, Errno> {
+    let tid = positive(kernel, tid)?;
+    let process = inspected(kernel, tid.into())?;
+    let tracer = (kernel.task().tid, kernel.task().pid);
+    let target = &kernel.processes[process];
+    if target.pid == tracer.1 || target.is_zombie() {
+        return Err(Errno::EPERM);
+    }
+    kernel.begin_tracing(tid, tracer, seized)?;
+    if seized.is_none() {
+        kernel.stop_attached(tid);
+    }
+    Ok(0)
+}
+
+/// The number of a task; unlike elsewhere, 0 is not the caller.
+fn positive(kernel: &mut Kernel, tid: u64) -> Result<u32, Errno> {
+    match low_i32(tid) {
+        ..=0 => Err(Errno::ESRCH),
+        _ => find_task(kernel, tid),
+    }
+}
+
+/// Finds a task that the running one traces.
+fn find_tracee(kernel: &mut Kernel, tid: u64) -> Result<u32, Errno> {
+    let tid = positive(kernel, tid)?;
+    let own = kernel.task().tid;
+    match tracee(kernel, tid)?.tracer_task() == own {
+        true => Ok(tid),
+        false => Err(Errno::ESRCH),
+    }
+}
+
+fn tracee(kernel: &Kernel, tid: u32) -> Result<&Tracee, Errno> {
+    let task = kernel.program_task(tid);
+    task.and_then(|task| task.tracee.as_deref())
+        .ok_or(Errno::ESRCH)
+}
+
+fn change(kernel: &mut Kernel, tid: u32, change: impl FnOnce(&mut Tracee)) -> Result<u64, Errno> {
+    let task = kernel.tasks.get_mut(tid).ok_or(Errno::ESRCH)?;
+    change(task.tracee.as_deref_mut().ok_or(Errno::ESRCH)?);
+    Ok(0)
+}
+
+fn space_of(kernel: &Kernel, tid: u32) -> Result<Handle<Space>, Errno> {
+    let task = kernel.program_task(tid).ok_or(Errno::ESRCH)?;
+    Ok(kernel.processes[task.process].space)
+}
+
+/// `PTRACE_GETSIGMASK` and `PTRACE_SETSIGMASK`: the address is the size of the mask.
+fn signal_mask(kernel: &mut Kernel, tid: u32, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let [request, _, size, data, ..] = *arguments;
+    if size != 8 {
+        return Err(Errno::EINVAL);
+    }
+    if request == PTRACE_GETSIGMASK {
+        let task = kernel.program_task(tid).ok_or(Errno::ESRCH)?;
+        let mask = task.signals.blocked();
+        user::write(kernel.memory_mut(), data, &mask)?;
+    } else {
+        let mask = user::read(kernel.memory_mut(), data)?;
+        let task = kernel.tasks.get_mut(tid).ok_or(Errno::ESRCH)?;
+        task.signals.set_blocked(mask);
+    }
+    Ok(0)
+}
+
+/// The words of a register set: `struct user_regs_struct` or `struct __riscv_d_ext_state`.
+fn words(registers: &Registers, set: u64) -> Result<Vec<u64>, Errno> {
+    match u32::try_from(set) {
+        Ok(NT_PRSTATUS) => {
+            let mut words = registers.x.to_vec();
+            words[0] = registers.pc;
+            Ok(words)
+        }
+        Ok(NT_PRFPREG) => {
+            let mut words = registers.f.to_vec();
+            words.push(registers.fcsr.into());
+            Ok(words)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The vector of a request for a register set, whose length is a multiple of a register's.
+fn vector(kernel: &mut Kernel, address: u64) -> Result<Iovec, Errno> {
+    let vector: Iovec = user::read(kernel.memory_mut(), address)?;
+    match vector.iov_len.is_multiple_of(8) {
+        true => Ok(vector),
+        false => Err(Errno::EINVAL),
+    }
+}
+
+fn get_set(kernel: &mut Kernel, tid: u32, (set, address): (u64, u64)) -> Result<u64, Errno> {
+    let mut vector = vector(kernel, address)?;
+    let registers = kernel.stopped_registers(tid).ok_or(Errno::ESRCH)?;
+    let words = words(&registers, set)?;
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let length = usize::try_from(vector.iov_len).map_or(MAX_SET, |length| length.min(MAX_SET));
+    let bytes = &bytes[..bytes.len().min(length)];
+    user::write_bytes(kernel.memory_mut(), vector.iov_base, bytes)?;
+    vector.iov_len = bytes.len() as u64;
+    user::write(kernel.memory_mut(), address, &vector)?;
+    Ok(0)
+}
+
+fn set_set(kernel: &mut Kernel, tid: u32, (set, address): (u64, u64)) -> Result<u64, Errno> {
+    let mut vector = vector(kernel, address)?;
+    let mut registers = kernel.stopped_registers(tid).ok_or(Errno::ESRCH)?;
+    let mut words = words(&registers, set)?;
+    let length = vector.iov_len.min(words.len() as u64 * 8);
+    let bytes = user::slice(kernel.memory_mut(), vector.iov_base, length)?.to_vec();
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    if set == u64::from(NT_PRSTATUS) {
+        registers.pc = words[0] & !1;
+        registers.x[1..].copy_from_slice(&words[1..]);
+    } else {
+        registers.f.copy_from_slice(&words[..32]);
+        registers.fcsr = low_u32(words[32]) & 0xff;
+    }
+    kernel.set_stopped_registers(tid, registers)?;
+    vector.iov_len = length;
+    user::write(kernel.memory_mut(), address, &vector)?;
+    Ok(0)
+}
+
+/// `PTRACE_GET_SYSCALL_INFO`: the result is the number of bytes that there are, of which `size` are
+/// written.
+fn call_info(
+    kernel: &mut Kernel,
+    tid: u32,
+    stop: Stop,
+    (size, address): (u64, u64),
+) -> Result<u64, Errno> {
+    let registers = kernel.stopped_registers(tid).ok_or(Errno::ESRCH)?;
+    let x = registers.x;
+    let mut data = [0; 8];
+    let (op, length) = match stop.kind {
+        Kind::Entry => {
+            data[0] = x[A7];
+            data[1..7].copy_from_slice(&x[A0..A0 + 6]);
+            data[1] = tracee(kernel, tid)?.first_argument().unwrap_or(x[A0]);
+            (PTRACE_SYSCALL_INFO_ENTRY, 80)
+        }
+        Kind::Return => {
+            data[0] = x[A0];
+            data[1] = u64::from(Errno::check(x[A0].cast_signed()).is_err());
+            (PTRACE_SYSCALL_INFO_EXIT, 33)
+        }
+        _ => (PTRACE_SYSCALL_INFO_NONE, 24),
+    };
+    let info = PtraceSyscallInfo {
+        op,
+        pad: [0; 3],
+        arch: AUDIT_ARCH_RISCV64,
+        instruction_pointer: registers.pc,
+        stack_pointer: x[SP],
+        data,
+    };
+    let bytes = zerocopy::IntoBytes::as_bytes(&info);
+    let count = usize::try_from(size).map_or(length, |size| size.min(length));
+    user::write_bytes(kernel.memory_mut(), address, &bytes[..count])?;
+    Ok(length as u64)
+}

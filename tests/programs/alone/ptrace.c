@@ -1,0 +1,360 @@
+// A tracer and its tracees: each request and each stop, with the wait status that ptrace(2) defines.
+// A line that begins with "wrong" is a difference.
+#define _GNU_SOURCE
+#include <elf.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// <linux/ptrace.h>, which conflicts with <sys/ptrace.h>.
+struct call_info {
+    uint8_t op, pad[3];
+    uint32_t arch;
+    uint64_t pc, sp, data[8];
+};
+#define GET_SYSCALL_INFO 0x420e
+
+enum { PC, A0 = 10, A7 = 17 };
+static int failures;
+static volatile long word = 0x1122334455667788;
+
+static void check(const char *what, long got, long expected) {
+    if (got == expected) return;
+    failures++;
+    printf("wrong: %s: %#lx, not %#lx\n", what, got, expected);
+    fflush(stdout);
+}
+
+static void fails(const char *what, long result, int error) {
+    check(what, result, -1);
+    check(what, errno, error);
+}
+
+static void stopped(const char *what, pid_t pid, int code) {
+    int status = 0;
+    check(what, waitpid(pid, &status, __WALL), pid);
+    check(what, status, code << 8 | 0x7f);
+}
+
+static void ended(const char *what, pid_t pid, int expected) {
+    int status = 0;
+    check(what, waitpid(pid, &status, __WALL), pid);
+    check(what, status, expected);
+}
+
+static long request(int what, pid_t pid, long address, long data) {
+    return syscall(SYS_ptrace, what, pid, address, data);
+}
+
+static void get(pid_t pid, unsigned long registers[32]) {
+    struct iovec vector = {registers, 32 * 8};
+    check("GETREGSET", request(PTRACE_GETREGSET, pid, NT_PRSTATUS, (long)&vector), 0);
+    check("length of registers", vector.iov_len, 32 * 8);
+}
+
+static void set(pid_t pid, unsigned long registers[32]) {
+    struct iovec vector = {registers, 32 * 8};
+    check("SETREGSET", request(PTRACE_SETREGSET, pid, NT_PRSTATUS, (long)&vector), 0);
+}
+
+// A child that lets its parent trace it, stops, and goes on with `body`.
+static pid_t child(void (*body)(void)) {
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        request(PTRACE_TRACEME, 0, 0, 0);
+        raise(SIGSTOP);
+        body();
+        _exit(7);
+    }
+    // "Signal-delivery-stop".
+    stopped("first stop", pid, SIGSTOP);
+    return pid;
+}
+
+static void nothing(void) {}
+
+static void memory(void) {
+    pid_t pid = child(nothing);
+    long value = 0;
+    check("PEEKDATA", request(PTRACE_PEEKDATA, pid, (long)&word, (long)&value), 0);
+    check("word", value, 0x1122334455667788);
+    check("POKEDATA", request(PTRACE_POKEDATA, pid, (long)&word, 42), 0);
+    check("PEEKTEXT", request(PTRACE_PEEKTEXT, pid, (long)&word, (long)&value), 0);
+    check("new word", value, 42);
+    check("own word", word, 0x1122334455667788);
+    fails("no memory", request(PTRACE_PEEKDATA, pid, 8, (long)&value), EIO);
+    fails("poke nowhere", request(PTRACE_POKEDATA, pid, 8, 1), EIO);
+    fails("bad result", request(PTRACE_PEEKDATA, pid, (long)&word, 8), EFAULT);
+    fails("unknown request", request(0x7777, pid, 0, 0), EIO);
+    fails("unknown set", request(PTRACE_GETREGSET, pid, 0x999, (long)&value), EINVAL);
+    fails("bad options", request(PTRACE_SETOPTIONS, pid, 0, 1 << 30), EINVAL);
+    fails("bad signal", request(PTRACE_CONT, pid, 0, 999), EIO);
+    fails("second tracer", request(PTRACE_ATTACH, pid, 0, 0), EPERM);
+    fails("not seized", request(PTRACE_INTERRUPT, pid, 0, 0), EIO);
+    fails("oneself", request(PTRACE_ATTACH, getpid(), 0, 0), EPERM);
+    fails("nobody", request(PTRACE_ATTACH, 99999, 0, 0), ESRCH);
+    fails("not a tracee", request(PTRACE_CONT, 1, 0, 0), ESRCH);
+    unsigned long floats[33];
+    struct iovec vector = {floats, sizeof floats};
+    check("GETREGSET of floats", request(PTRACE_GETREGSET, pid, NT_PRFPREG, (long)&vector), 0);
+    check("length of floats", vector.iov_len, 33 * 8);
+    siginfo_t info;
+    check("GETSIGINFO", request(PTRACE_GETSIGINFO, pid, 0, (long)&info), 0);
+    check("si_signo", info.si_signo, SIGSTOP);
+    check("si_code", info.si_code, SI_TKILL);
+    uint64_t mask = 0;
+    check("GETSIGMASK", request(PTRACE_GETSIGMASK, pid, 8, (long)&mask), 0);
+    check("mask", mask, 0);
+    char path[64], line[128];
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    FILE *file = fopen(path, "r");
+    long tracer = -1;
+    char state = 0;
+    while (file && fgets(line, sizeof line, file)) {
+        sscanf(line, "TracerPid: %ld", &tracer);
+        sscanf(line, "State: %c", &state);
+    }
+    if (file) {
+        fclose(file);
+        check("TracerPid", tracer, getpid());
+        check("State", state, 't');
+    }
+    check("CONT", request(PTRACE_CONT, pid, 0, 0), 0);
+    fails("not stopped, or ended", request(PTRACE_GETEVENTMSG, pid, 0, (long)&value), ESRCH);
+    ended("exit", pid, 7 << 8);
+    puts("memory and registers");
+}
+
+static void calls(void) {
+    syscall(SYS_getpriority, 11, 22);
+    _exit(syscall(SYS_getpriority, 1, 2) == 77 ? 3 : 4);
+}
+
+// Entry and exit stops; a changed call and a changed result ("Syscall-stops").
+static void system_calls(void) {
+    enum { TRAP = SIGTRAP | 0x80 };
+    pid_t pid = child(calls);
+    unsigned long registers[32];
+    struct call_info info;
+    check("SETOPTIONS", request(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACESYSGOOD), 0);
+    // raise() goes on with rt_sigprocmask on some systems: up to the first getpriority.
+    do {
+        request(PTRACE_SYSCALL, pid, 0, 0);
+        stopped("stop at a call", pid, TRAP);
+        request(GET_SYSCALL_INFO, pid, sizeof info, (long)&info);
+    } while (info.op != 1 || info.data[0] != SYS_getpriority);
+    check("first argument", info.data[1], 11);
+    check("second argument", info.data[2], 22);
+    get(pid, registers);
+    check("a0 at the entry", registers[A0], -ENOSYS);
+    check("a7", registers[A7], SYS_getpriority);
+    check("pc", registers[PC], info.pc);
+    request(PTRACE_SYSCALL, pid, 0, 0);
+    stopped("exit stop", pid, TRAP);
+    check("size", request(GET_SYSCALL_INFO, pid, sizeof info, (long)&info), 33);
+    check("exit", info.op, 2);
+    check("result", info.data[0], -EINVAL);
+    check("is error", info.data[1] & 0xff, 1);
+    request(PTRACE_SYSCALL, pid, 0, 0);
+    stopped("second entry", pid, TRAP);
+    // The call is skipped: its result is what the tracer leaves in a0.
+    get(pid, registers);
+    registers[A7] = -1;
+    registers[A0] = 5;
+    set(pid, registers);
+    request(PTRACE_SYSCALL, pid, 0, 0);
+    stopped("second exit", pid, TRAP);
+    get(pid, registers);
+    check("a0 of a skipped call", registers[A0], 5);
+    registers[A0] = 77;
+    set(pid, registers);
+    request(PTRACE_CONT, pid, 0, 0);
+    ended("changed result", pid, 3 << 8);
+    puts("system calls");
+}
+
+static volatile int handled;
+static void handle(int signal) { handled = signal; }
+
+static void signals_body(void) {
+    signal(SIGUSR1, handle);
+    signal(SIGUSR2, handle);
+    raise(SIGUSR1);
+    if (handled) _exit(1);
+    raise(SIGUSR1);
+    if (handled != SIGUSR2) _exit(2);
+    raise(SIGCHLD);
+    raise(SIGTERM);
+    _exit(3);
+}
+
+static void deliveries(void) {
+    pid_t pid = child(signals_body);
+    request(PTRACE_CONT, pid, 0, 0);
+    stopped("a signal", pid, SIGUSR1);
+    request(PTRACE_CONT, pid, 0, 0);
+    stopped("the next", pid, SIGUSR1);
+    request(PTRACE_CONT, pid, 0, SIGUSR2);
+    // An ignored signal is seen, too.
+    stopped("ignored", pid, SIGCHLD);
+    request(PTRACE_CONT, pid, 0, SIGCHLD);
+    stopped("to end by", pid, SIGTERM);
+    request(PTRACE_CONT, pid, 0, SIGTERM);
+    ended("signal", pid, SIGTERM);
+    puts("signals");
+}
+
+__attribute__((noinline)) static void target(void) { __asm__ volatile("nop; nop"); }
+static void call_target(void) {
+    target();
+    _exit(9);
+}
+
+static void steps(void) {
+    pid_t pid = child(call_target);
+    unsigned long registers[32];
+    long code = 0, address = (long)target & -8;
+    request(PTRACE_PEEKTEXT, pid, address, (long)&code);
+    int shift = ((long)target & 7) * 8;
+    // c.ebreak
+    long with = (code & ~(0xffffL << shift)) | 0x9002L << shift;
+    check("breakpoint", request(PTRACE_POKETEXT, pid, address, with), 0);
+    request(PTRACE_CONT, pid, 0, 0);
+    stopped("breakpoint", pid, SIGTRAP);
+    get(pid, registers);
+    check("pc of the breakpoint", registers[PC], (long)target);
+    siginfo_t info;
+    request(PTRACE_GETSIGINFO, pid, 0, (long)&info);
+    check("TRAP_BRKPT", info.si_code, TRAP_BRKPT);
+    request(PTRACE_POKETEXT, pid, address, code);
+    check("SINGLESTEP", request(PTRACE_SINGLESTEP, pid, 0, 0), 0);
+    stopped("step", pid, SIGTRAP);
+    get(pid, registers);
+    check("pc after the step", registers[PC] > (unsigned long)target && registers[PC] <= (unsigned long)target + 4, 1);
+    request(PTRACE_CONT, pid, 0, 0);
+    ended("after steps", pid, 9 << 8);
+    puts("breakpoint and step");
+}
+
+static void forks(void) {
+    pid_t pid = fork();
+    if (pid == 0) _exit(5);
+    int status;
+    waitpid(pid, &status, 0);
+    pid = vfork();
+    if (pid == 0) _exit(6);
+    waitpid(pid, &status, 0);
+    _exit(WEXITSTATUS(status));
+}
+
+static void events(void) {
+    pid_t pid = child(forks);
+    unsigned long made = 0;
+    request(PTRACE_SETOPTIONS, pid, 0,
+            PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEVFORKDONE | PTRACE_O_TRACEEXIT);
+    request(PTRACE_CONT, pid, 0, 0);
+    stopped("fork", pid, SIGTRAP | PTRACE_EVENT_FORK << 8);
+    request(PTRACE_GETEVENTMSG, pid, 0, (long)&made);
+    stopped("child of fork", made, SIGSTOP);
+    request(PTRACE_CONT, made, 0, 0);
+    stopped("exit of the child", made, SIGTRAP | PTRACE_EVENT_EXIT << 8);
+    unsigned long code = 0;
+    request(PTRACE_GETEVENTMSG, made, 0, (long)&code);
+    check("code", code, 5 << 8);
+    request(PTRACE_CONT, made, 0, 0);
+    ended("child of fork", made, 5 << 8);
+    request(PTRACE_CONT, pid, 0, 0);
+    // SIGCHLD of the child, after this process has waited for it.
+    stopped("SIGCHLD", pid, SIGCHLD);
+    request(PTRACE_CONT, pid, 0, SIGCHLD);
+    stopped("vfork", pid, SIGTRAP | PTRACE_EVENT_VFORK << 8);
+    request(PTRACE_GETEVENTMSG, pid, 0, (long)&made);
+    stopped("child of vfork", made, SIGSTOP);
+    request(PTRACE_CONT, pid, 0, 0);
+    check("DETACH", request(PTRACE_DETACH, made, 0, 0), 0);
+    stopped("end of vfork", pid, SIGTRAP | PTRACE_EVENT_VFORK_DONE << 8);
+    request(PTRACE_CONT, pid, 0, 0);
+    stopped("SIGCHLD again", pid, SIGCHLD);
+    request(PTRACE_CONT, pid, 0, 0);
+    stopped("exit", pid, SIGTRAP | PTRACE_EVENT_EXIT << 8);
+    request(PTRACE_CONT, pid, 0, 0);
+    ended("parent", pid, 6 << 8);
+    puts("events of processes");
+}
+
+// PTRACE_SEIZE does not stop; PTRACE_INTERRUPT does, whether the task waits or computes.
+static void seize(int computes) {
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        while (computes) {}
+        for (;;) pause();
+    }
+    check("SEIZE", request(PTRACE_SEIZE, pid, 0, PTRACE_O_EXITKILL), 0);
+    check("INTERRUPT", request(PTRACE_INTERRUPT, pid, 0, 0), 0);
+    stopped("interrupt", pid, SIGTRAP | 128 << 8);
+    request(PTRACE_CONT, pid, 0, 0);
+    check("INTERRUPT", request(PTRACE_INTERRUPT, pid, 0, 0), 0);
+    stopped("interrupt again", pid, SIGTRAP | 128 << 8);
+    check("DETACH", request(PTRACE_DETACH, pid, 0, 0), 0);
+    check("ATTACH", request(PTRACE_ATTACH, pid, 0, 0), 0);
+    stopped("attach", pid, SIGSTOP);
+    kill(pid, SIGKILL);
+    ended("killed in a stop", pid, SIGKILL);
+    puts(computes ? "seize a task that computes" : "seize a task that waits");
+}
+
+static void killed_in_call(void) {
+    pid_t pid = child(calls);
+    request(PTRACE_SYSCALL, pid, 0, 0);
+    stopped("entry", pid, SIGTRAP);
+    kill(pid, SIGKILL);
+    ended("killed at the entry", pid, SIGKILL);
+    puts("killed in a system call");
+}
+
+// The end of a tracer lets its tracee go on, or kills it (PTRACE_O_EXITKILL).
+static void tracer_ends(long options) {
+    fflush(stdout);
+    pid_t tracee = fork();
+    if (tracee == 0) {
+        for (;;) pause();
+    }
+    pid_t tracer = fork();
+    if (tracer == 0) {
+        if (request(PTRACE_SEIZE, tracee, 0, options)) _exit(1);
+        if (request(PTRACE_INTERRUPT, tracee, 0, 0)) _exit(2);
+        int status;
+        if (waitpid(tracee, &status, __WALL) != tracee) _exit(3);
+        _exit(0);
+    }
+    ended("tracer", tracer, 0);
+    if (!options) kill(tracee, SIGTERM);
+    ended("tracee", tracee, options ? SIGKILL : SIGTERM);
+    puts(options ? "tracer ends and kills" : "tracer ends");
+}
+
+int main(void) {
+    memory();
+    system_calls();
+    deliveries();
+    steps();
+    events();
+    seize(0);
+    seize(1);
+    killed_in_call();
+    tracer_ends(0);
+    tracer_ends(PTRACE_O_EXITKILL);
+    return failures != 0;
+}
