@@ -221,6 +221,13 @@ fn main() -> ExitCode {
     ] {
         suite.add_kvm(name, || ptrace(options));
     }
+    for (name, options) in [
+        ("strace", &[][..]),
+        ("strace, several vCPUs", &["--cpus", "3"]),
+        ("strace, interpreted", &["--interpret"]),
+    ] {
+        suite.add_kvm(name, || strace(options));
+    }
     suite.add_kvm("clocks", || as_on_this_machine("clocks", &[]));
     suite.add_kvm("--cpus 2: clocks", || {
         as_on_this_machine("clocks", &["--cpus", "2"])
@@ -378,6 +385,36 @@ fn ptrace(options: &[&str]) -> Result<()> {
     match output == EXPECTED && outcome.code == 0 {
         true => Ok(()),
         false => Err(format!("exit code {}, {output}{errors}", outcome.code).into()),
+    }
+}
+
+/// Debian's `strace` in the VM shows the calls of a shell and its children.
+fn strace(options: &[&str]) -> Result<()> {
+    const CALLS: &str = "exit_group(0) = ?\nwrite(1, \"one\\n\", 4) = 4\nwrite(1, \"two\\n\", 4) = 4\n\
+        exit_group(3) = ?\nwrite(1, \"3\\n\", 2) = 2\nexit_group(0) = ?\n";
+    let name = format!("strace{}", options.concat());
+    let root = Root::new(&name, ["dash", "sleep", "strace"].into_iter())?;
+    let script = "/usr/bin/sleep 0; echo one; (echo two; exit 3); echo $?";
+    let traced = "-f -qq -e trace=write,exit_group -e signal=none /usr/bin/dash -c";
+    let arguments: Vec<&str> = traced.split(' ').chain([script]).collect();
+    let run = root.run("strace", &arguments);
+    let outcome = process::run(&mut run.hartline_command(options)?, b"")?;
+    // Each line without the number of its process, the padding, and calls that strace has no name for.
+    let errors = outcome.stderr_text();
+    let calls = errors.lines().filter(|line| !line.contains("syscall_0x"));
+    let calls: String = calls
+        .map(|line| {
+            let call = match line.strip_prefix("[pid") {
+                Some(rest) => rest.split_once("] ").map_or(rest, |(_, call)| call),
+                None => line,
+            };
+            let words: Vec<&str> = call.split_whitespace().collect();
+            words.join(" ") + "\n"
+        })
+        .collect();
+    match calls == CALLS && outcome.stdout_text() == "one\ntwo\n3\n" && outcome.code == 0 {
+        true => Ok(()),
+        false => Err(format!("exit code {}, {errors}", outcome.code).into()),
     }
 }
 
