@@ -228,6 +228,9 @@ fn main() -> ExitCode {
     ] {
         suite.add_kvm(name, || strace(options));
     }
+    for cpus in ["1", "3"] {
+        suite.add_kvm(format!("{cpus} vCPUs: many tracees"), move || tracees(cpus));
+    }
     suite.add_kvm("clocks", || as_on_this_machine("clocks", &[]));
     suite.add_kvm("--cpus 2: clocks", || {
         as_on_this_machine("clocks", &["--cpus", "2"])
@@ -298,7 +301,7 @@ fn every_program_is_used() -> Result<()> {
     let names = compile::alone_names()?;
     match names.iter().map(String::as_str).eq([
         "clocks", "converge", "crash", "disk", "exec", "fuzzer", "limits", "ptrace", "ptys",
-        "random", "snapshot", "volumes", "vsock", "wire",
+        "random", "snapshot", "tracees", "volumes", "vsock", "wire",
     ]) {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),
@@ -386,6 +389,19 @@ fn ptrace(options: &[&str]) -> Result<()> {
         true => Ok(()),
         false => Err(format!("exit code {}, {output}{errors}", outcome.code).into()),
     }
+}
+
+/// Traces many processes at once, and makes random requests.
+fn tracees(cpus: &str) -> Result<()> {
+    for seed in ["1", "2", "3"] {
+        let outcome = alone("tracees", &[seed], &["--cpus", cpus])?;
+        let (output, errors) = (outcome.stdout_text(), outcome.stderr_text());
+        if output != "1000 tracees, 0 wrong\nrandom requests\n" || outcome.code != 0 {
+            let code = outcome.code;
+            return Err(format!("seed {seed}: exit code {code}, {output}{errors}").into());
+        }
+    }
+    Ok(())
 }
 
 /// Debian's `strace` in the VM shows the calls of a shell and its children.
