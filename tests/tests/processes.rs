@@ -380,7 +380,7 @@ fn as_on_this_machine(name: &str, options: &[&str]) -> Result<()> {
 
 /// Traces processes. The reference has no `ptrace`, so the program itself knows each status.
 fn ptrace(options: &[&str]) -> Result<()> {
-    const EXPECTED: &str = "memory and registers\nsystem calls\nsignals\nbreakpoint and step\n\
+    const EXPECTED: &str = "privileges\nmemory and registers\nsystem calls\nsignals\nbreakpoint and step\n\
         events of processes\nseize a task that waits\nseize a task that computes\n\
         killed in a system call\ntracer ends\ntracer ends and kills\n";
     let outcome = alone("ptrace", &[], options)?;

@@ -153,6 +153,13 @@ impl Credentials {
         is_like && dumpable || self.has(CAP_SYS_PTRACE)
     }
 
+    /// Whether a task with `child`'s credentials may make its parent with these the tracer
+    /// (`PTRACE_TRACEME`).
+    #[must_use]
+    pub fn may_be_asked_to_trace(&self, child: &Credentials) -> bool {
+        self.permitted.contains(child.permitted) || self.has(CAP_SYS_PTRACE)
+    }
+
     /// Whether a task with these credentials may see and change the limits of one with `target`'s
     /// (`prlimit(2)`).
     #[must_use]

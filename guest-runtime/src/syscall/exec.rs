@@ -232,7 +232,7 @@ fn set_id(kernel: &Kernel, ino: Ino) -> Result<SetId, Errno> {
     /// `S_ISGID` has another meaning in a file that its group cannot execute.
     const SET_GROUP: u32 = S_ISGID | 0o010;
     let process = kernel.process();
-    let is_refused = kernel.vfs.fs.has_mount_flag(ino, MS_NOSUID);
+    let is_refused = kernel.vfs.fs.has_mount_flag(ino, MS_NOSUID) || kernel.is_traced_by_user();
     if process.no_new_privileges || is_volume(ino) || is_refused {
         return Ok(SetId::default());
     }

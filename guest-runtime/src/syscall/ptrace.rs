@@ -140,6 +140,11 @@ fn trace_me(kernel: &mut Kernel) -> Result<u64, Errno> {
     {
         return Err(Errno::EPERM);
     }
+    let (own, tracer) = (kernel.process().credentials(), kernel.processes.get(parent));
+    // It would control a task with more rights than it has.
+    if !tracer.is_some_and(|tracer| tracer.credentials().may_be_asked_to_trace(own)) {
+        return Err(Errno::EPERM);
+    }
     kernel.begin_tracing(tid, (parent, parent), None)?;
     Ok(0)
 }

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -345,7 +348,55 @@ static void tracer_ends(long options) {
     puts(options ? "tracer ends and kills" : "tracer ends");
 }
 
-int main(void) {
+// A program of root with set-user-ID.
+#define PRIVILEGED "/scratch/privileged"
+
+// Executes it as another user, maybe traced. Returns its exit code.
+static int execute(uid_t tracer, int is_traced, char *what) {
+    pid_t middle = fork();
+    if (middle == 0) {
+        if (tracer != 0 && setuid(tracer) != 0) abort();
+        pid_t pid = fork();
+        if (pid == 0) {
+            if (tracer == 0 && setuid(1000) != 0) abort();
+            if (is_traced && request(PTRACE_TRACEME, 0, 0, 0) != 0) abort();
+            execl(PRIVILEGED, "privileged", what, NULL);
+            abort();
+        }
+        int status = 0;
+        while (waitpid(pid, &status, 0) == pid && WIFSTOPPED(status)) request(PTRACE_CONT, pid, 0, 0);
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    }
+    int status = 0;
+    waitpid(middle, &status, 0);
+    return status >> 8;
+}
+
+// execve(2): set-user-ID has no effect for a tracee whose tracer has not the rights. capabilities(7):
+// a tracer needs those of its tracee, or CAP_SYS_PTRACE.
+static void privileges(void) {
+    int from = open("/proc/self/exe", O_RDONLY), to = open(PRIVILEGED, O_CREAT | O_WRONLY, 0755);
+    struct stat status;
+    if (from < 0 || to < 0 || fstat(from, &status) != 0) abort();
+    for (long left = status.st_size, done; left > 0; left -= done)
+        if ((done = sendfile(to, from, NULL, left)) <= 0) abort();
+    if (fchmod(to, 04755) != 0 || close(to) != 0) abort();
+    check("set-user-ID", execute(1000, 0, "user"), 7);
+    check("set-user-ID under a user's tracer", execute(1000, 1, "user"), 8);
+    check("set-user-ID under a tracer of root", execute(0, 1, "user"), 7);
+    check("a parent with fewer rights", execute(1000, 0, "trace"), 7);
+    puts("privileges");
+}
+
+static int as_privileged(const char *what) {
+    if (!strcmp(what, "user")) return geteuid() == 0 ? 7 : 8;
+    return request(PTRACE_TRACEME, 0, 0, 0) == -1 && errno == EPERM ? 7 : 8;
+}
+
+int main(int count, char **arguments) {
+    if (count > 1) return as_privileged(arguments[1]);
+    privileges();
+    fflush(stdout);
     memory();
     system_calls();
     deliveries();

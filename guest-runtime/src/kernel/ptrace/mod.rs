@@ -11,6 +11,7 @@ use crate::kernel::signals::{SigInfo, UNBLOCKABLE, bit};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use hartline_linux::capability::CAP_SYS_PTRACE;
 use hartline_linux::errno::Errno;
 use hartline_linux::ptrace::{PTRACE_EVENT_STOP, PTRACE_O_EXITKILL};
 use hartline_linux::siginfo::{SI_KERNEL, SI_USER};
@@ -194,6 +195,16 @@ impl Kernel {
         self.update_watches();
         self.use_precise_code(space);
         Ok(())
+    }
+
+    /// Whether the running task has a tracer that must not control a program with more rights
+    /// (execve(2)).
+    pub(crate) fn is_traced_by_user(&self) -> bool {
+        let tracee = self.task().tracee.as_deref();
+        tracee.is_some_and(|tracee| {
+            let tracer = self.processes.get(tracee.process());
+            tracer.is_none_or(|tracer| !tracer.has(CAP_SYS_PTRACE))
+        })
     }
 
     /// Attaches to a task with a stop (`PTRACE_ATTACH`).
