@@ -222,6 +222,14 @@ fn main() -> ExitCode {
         suite.add_kvm(name, || ptrace(options));
     }
     for (name, options) in [
+        ("waits for input", &[][..]),
+        ("waits for input, two vCPUs", &["--cpus", "2"]),
+        ("waits for input, several vCPUs", &["--cpus", "3"]),
+        ("waits for input, interpreted", &["--interpret"]),
+    ] {
+        suite.add_kvm(name, || input(options));
+    }
+    for (name, options) in [
         ("strace", &[][..]),
         ("strace, several vCPUs", &["--cpus", "3"]),
         ("strace, interpreted", &["--interpret"]),
@@ -300,8 +308,8 @@ fn several(program: &str, options: &[&str]) -> Result<()> {
 fn every_program_is_used() -> Result<()> {
     let names = compile::alone_names()?;
     match names.iter().map(String::as_str).eq([
-        "clocks", "converge", "crash", "disk", "exec", "fuzzer", "limits", "ptrace", "ptys",
-        "random", "snapshot", "tracees", "volumes", "vsock", "wire",
+        "clocks", "converge", "crash", "disk", "exec", "fuzzer", "input", "limits", "ptrace",
+        "ptys", "random", "snapshot", "tracees", "volumes", "vsock", "wire",
     ]) {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),
@@ -402,6 +410,19 @@ fn tracees(cpus: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Waits for standard input with `poll` and its relatives, as the reference does.
+fn input(options: &[&str]) -> Result<()> {
+    const INPUT: &[u8] = b"abcde";
+    let program = compile::alone("input", "riscv64-linux-gnu-gcc")?;
+    let run = Run::new(&program, [""; 0]);
+    let outcome = process::run(&mut run.hartline_command(options)?, INPUT)?;
+    let expected = process::run(Command::new("qemu-riscv64").arg(&program), INPUT)?;
+    match outcome.stdout == expected.stdout && outcome.code == 0 {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
 }
 
 /// Debian's `strace` in the VM shows the calls of a shell and its children.

@@ -293,8 +293,10 @@ impl Kernel {
         self.cpus[self.cpu].activity = Activity::Busy;
         let wait = wait_of(self.host, self.cpu);
         wait.wake.store(0, Ordering::SeqCst);
+        // The host is asked again, so that those who are woken find it: another vCPU may have read it
+        // meanwhile.
         if wait.ready.swap(0, Ordering::SeqCst) != 0 {
-            self.input_came();
+            self.poll_input();
         }
     }
 

@@ -297,7 +297,7 @@ impl Kernel {
     }
 
     /// Checks without blocking whether standard input that a task waits for has arrived.
-    pub(super) fn poll_input(&mut self) {
+    pub(in crate::kernel) fn poll_input(&mut self) {
         if self.wants_input() && self.streams.poll_input() {
             self.input_came();
         }
