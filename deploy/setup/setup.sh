@@ -57,7 +57,7 @@ riscv64_packages=(
     busybox-static libc6 coreutils dash libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0
     libcap2 libssl3t64 zlib1g libzstd1
     xz-utils liblzma5 bzip2 libbz2-1.0 gzip bc libreadline8t64 libtinfo6
-    strace sqlite3 libsqlite3-0 lua5.4 perl-base libcrypt1
+    gdbserver strace sqlite3 libsqlite3-0 lua5.4 perl-base libcrypt1
     bash redis-server redis-tools memcached netperf nginx openssl
     liblzf1 libjemalloc2 liblua5.1-0 lua-cjson lua-bitop libsystemd0 libatomic1
     procps libproc2-0 ncurses-base

@@ -1,6 +1,8 @@
 //! Crashes: the call stack in the report, core dumps, and debug information in other files. The stack
 //! is compared with that of gdb, which reads the core dump.
 
+#[path = "debugging/inside.rs"]
+mod inside;
 #[path = "debugging/limit.rs"]
 mod limit;
 #[path = "debugging/live/mod.rs"]
@@ -190,6 +192,7 @@ fn main() -> ExitCode {
     suite.add_kvm("time line: translations", timeline::translations);
     suite.add_kvm("time line: packets and block requests", timeline::devices);
     suite.add_kvm("time line: files that cannot be written", timeline::errors);
+    inside::add(&mut suite);
     limit::add(&mut suite);
     live::add(&mut suite);
     suite.run()

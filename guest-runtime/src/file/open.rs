@@ -225,7 +225,9 @@ impl Io<'_> {
                 true if node.text() == Some(Text::OomScoreAdj) => {
                     Rc::new(ProcText::of_oom_score(subject.oom_score))
                 }
-                true if flags & O_ACCMODE != O_RDONLY && node.text() != Some(Text::Comm) => {
+                true if flags & O_ACCMODE != O_RDONLY
+                    && !matches!(node.text(), Some(Text::Comm | Text::Mem)) =>
+                {
                     return Err(Errno::EACCES);
                 }
                 true => Rc::new(ProcText::default()),

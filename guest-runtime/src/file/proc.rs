@@ -17,7 +17,7 @@ use hartline_linux::errno::Errno;
 #[derive(Debug, Default)]
 pub struct ProcText {
     text: RefCell<Vec<u8>>,
-    /// Position of the text in the file; 0 except in `pagemap`.
+    /// Position of the text in the file; 0 except in `pagemap` and `mem`.
     start: Cell<u64>,
     /// What a write to `oom_score_adj` sets.
     oom_score: Option<Rc<Cell<OomScore>>>,

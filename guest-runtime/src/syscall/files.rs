@@ -1,6 +1,7 @@
 //! Helpers that several of the file system calls use.
 
 use super::files_proc::{page_map, proc_text};
+use super::memory_file;
 use crate::convert::{low_i32, low_u32};
 use crate::credentials::Credentials;
 use crate::drivers::streams::Streams;
@@ -267,10 +268,11 @@ pub(super) fn refresh_text(
     let Some(text) = object.downcast::<ProcText>() else {
         return Ok(());
     };
-    if Node::from_ino(ino).and_then(Node::text) == Some(Text::PageMap) {
-        text.set(page_map(kernel, ino, at)?, at);
-    } else if at == 0 || text.is_empty() {
-        text.set(proc_text(kernel, ino)?, 0);
+    match Node::from_ino(ino).and_then(Node::text) {
+        Some(Text::PageMap) => text.set(page_map(kernel, ino, at)?, at),
+        Some(Text::Mem) => text.set(memory_file::read(kernel, ino, at)?, at),
+        _ if at == 0 || text.is_empty() => text.set(proc_text(kernel, ino)?, 0),
+        _ => {}
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files::{read_into, refresh_text, within_file_limit, write_file, write_from};
+use super::memory_file;
 use super::poll::is_readable;
 use super::socket_io::{read_socket, write_socket};
 use crate::convert::{low_u32, to_usize};
@@ -188,6 +189,11 @@ fn write_at(
     let mode = kernel.vfs.files.get(id)?.mode;
     if mode.has(Mode::TERMINAL) {
         object(kernel, id)?.check_output(kernel)?;
+    }
+    if mode.has(Mode::TEXT)
+        && let Some(ino) = memory_file::of(kernel, id)
+    {
+        return memory_file::write(kernel, (id, ino), offset, (address, count));
     }
     let count = count.min(MAX_RW_COUNT as u64);
     let count = within_file_limit(kernel, id, offset, count, before)?;

@@ -27,6 +27,7 @@ mod ipc;
 mod leases;
 mod log;
 mod memory;
+mod memory_file;
 mod mempolicy;
 mod mount;
 mod mqueue;

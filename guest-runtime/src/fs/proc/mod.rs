@@ -400,6 +400,7 @@ impl Node {
                 ),
             ) => (S_IFDIR | 0o555, 2, 0),
             (_, Some(Kind::Text(Text::Environ | Text::PageMap))) => (S_IFREG | 0o400, 1, 0),
+            (_, Some(Kind::Text(Text::Mem))) => (S_IFREG | 0o600, 1, 0),
             (_, Some(Kind::Text(Text::OomScoreAdj | Text::Comm))) => (S_IFREG | 0o644, 1, 0),
             (_, Some(Kind::Text(_) | Kind::Constant(_)) | None) => (S_IFREG | 0o444, 1, 0),
             (_, Some(_)) => (S_IFLNK | 0o777, 1, 0),

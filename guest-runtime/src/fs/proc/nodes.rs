@@ -14,6 +14,8 @@ pub enum Text {
     Comm,
     Children,
     PageMap,
+    /// Memory, not text.
+    Mem,
     Limits,
     Mounts,
     MountInfo,

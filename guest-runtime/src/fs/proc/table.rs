@@ -69,6 +69,7 @@ pub(super) const NODES: &[Row] = &[
     (PID, b"comm", Kind::Text(Text::Comm)),
     (PID, b"children", Kind::Text(Text::Children)),
     (PID, b"pagemap", Kind::Text(Text::PageMap)),
+    (PID, b"mem", Kind::Text(Text::Mem)),
     (PID, b"limits", Kind::Text(Text::Limits)),
     (PID, b"mounts", Kind::Text(Text::Mounts)),
     (PID, b"mountinfo", Kind::Text(Text::MountInfo)),
