@@ -292,7 +292,10 @@ mod tests {
             Event::Resize { id: 2, window },
             Event::HangUp { id: u64::MAX },
             Event::Copy { id: 3, length: 12 },
-            Event::Debug { id: 4, flags: 1 },
+            Event::Debug {
+                id: 4,
+                flags: debug::ALL,
+            },
         ] {
             assert_eq!(Event::decode(event.encode()), Some(event));
         }
@@ -300,7 +303,7 @@ mod tests {
         let long_copy = [5, 1, MAX_REQUEST as u64 + 1, 0, 0, 0];
         for args in [
             [0; 6],
-            [6, 0, 2, 0, 0, 0],
+            [6, 0, debug::ALL + 1, 0, 0, 0],
             [7, 0, 0, 0, 0, 0],
             [2, 0, 4, 0, 0, 0],
             long,
