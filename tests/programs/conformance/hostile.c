@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -29,6 +30,7 @@ enum {
     BAD = 8,       // An unmapped address.
     FD = 9999,     // Not a descriptor.
     FLAGS = 1 << 29,
+    NOBODY = 1 << 30, // Not a task.
     HERE = AT_FDCWD,
 };
 
@@ -369,6 +371,12 @@ static const struct {
     {SYS_unshare, EINVAL, {1}},
     {SYS_setns, EBADF, {FD, 0}},
     {SYS_setns, EINVAL, {FILE_, 0}},
+    {SYS_ptrace, ESRCH, {PTRACE_CONT, NOBODY, 0, 0}},
+    {SYS_ptrace, ESRCH, {PTRACE_PEEKDATA, NOBODY, BAD, BAD}},
+    {SYS_ptrace, ESRCH, {PTRACE_ATTACH, NOBODY, 0, 0}},
+    {SYS_ptrace, ESRCH, {PTRACE_SEIZE, NOBODY, 0, 0}},
+    {SYS_ptrace, EIO, {PTRACE_SEIZE, 1, BAD, 0}},
+    {SYS_ptrace, ESRCH, {FLAGS, NOBODY, 0, 0}},
     {SYS_process_vm_readv, EINVAL, {1, ZEROS, 0, ZEROS, 0, FLAGS}},
     {SYS_process_vm_readv, EINVAL, {1, ZEROS, 1 << 20, ZEROS, 0, 0}},
     {SYS_process_vm_readv, EFAULT, {1, BAD, 1, ZEROS, 0, 0}},
