@@ -181,6 +181,7 @@ def test_debug(api: Client, service: str, unique: str) -> None:
         debugger.write(b"+$D#44")
         assert answer(debugger) == b"OK"
     api.machines.kill(unique)
+    until(lambda: api.machines.get(unique).state == "exited")
     with pytest.raises(ConflictError) as state, api.machines.debug(unique):
         pass
     assert state.value.code == "wrong-state"

@@ -15,7 +15,8 @@ from hartline import models, spec
 PRESENT = {
     "attach_to_machine", "copy_from_machine", "copy_to_machine",
     "create_attached_run", "create_key", "create_machine", "create_run", "create_snapshot",
-    "create_volume", "debug_machine", "delete_key", "delete_machine", "delete_program", "delete_run",
+    "create_volume", "debug_machine", "delete_key", "delete_machine", "delete_program",
+    "delete_run",
     "delete_secret", "delete_snapshot", "delete_tenant", "delete_volume", "exec_in_machine",
     "exec_in_machine_interactively",
     "get_file_type", "get_health", "get_history", "get_identity", "get_machine", "get_machine_logs",
