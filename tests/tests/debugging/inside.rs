@@ -88,14 +88,9 @@ const CHILD: Session = (
 pub fn add(suite: &mut Suite) {
     // docs/support.md has what is wrong with threads on several vCPUs.
     for (name, source, commands, cpus) in [
-        ("session", "session.c", SESSION, &["1", "3"][..]),
+        ("session", "session.c", SESSION, &["1"][..]),
         ("threads and a parent", "tasks.c", PARENT, &["1"]),
-        (
-            "a child and its next program",
-            "tasks.c",
-            CHILD,
-            &["1", "3"],
-        ),
+        ("a child and its next program", "tasks.c", CHILD, &["1"]),
     ] {
         for &cpus in cpus {
             let row = format!("gdbserver in a VM of {cpus} vCPUs: {name}");
