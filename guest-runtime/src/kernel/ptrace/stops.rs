@@ -80,6 +80,18 @@ impl Kernel {
         }
     }
 
+    /// Stops a task that has left its vCPU before it has seen that another one has asked for it: it waits in
+    /// a system call, or is ready.
+    pub(in crate::kernel) fn stop_left(&mut self, tid: u32) {
+        if !self.tracing.has_begun {
+            return;
+        }
+        let tracee = self.tracee_mut(tid);
+        if let Some(stop) = tracee.and_then(|tracee| tracee.wanted.take()) {
+            self.stop_tracee(tid, stop);
+        }
+    }
+
     /// Stops the running task with a signal that it is about to receive. Returns whether it must not
     /// receive it now.
     pub(in crate::kernel) fn stop_with_signal(&mut self) -> bool {

@@ -228,6 +228,7 @@ impl Kernel {
         let Some(next) = self.current_of(tid) else {
             return;
         };
+        let before = self.task().tid;
         let dumped = self.process().dump.is_some().then(|| self.process().pid);
         self.account_time();
         self.interrupt_sequence();
@@ -247,6 +248,7 @@ impl Kernel {
         if let Some(pid) = dumped {
             self.wake_dump(pid);
         }
+        self.stop_left(before);
         self.settle_stop(false);
     }
 
