@@ -494,9 +494,13 @@ impl Kernel {
                 Control::Restart
             }
             Delivery::Nothing => Control::Continue,
+            // There may be more signals, or another task.
+            Delivery::Ignored => {
+                self.kick_self();
+                Control::Restart
+            }
             Delivery::Stop(signal) => {
                 self.stop_process(signal);
-                // There may be more signals, or another task.
                 self.kick_self();
                 Control::Restart
             }

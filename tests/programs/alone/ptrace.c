@@ -211,7 +211,14 @@ static void deliveries(void) {
     request(PTRACE_CONT, pid, 0, SIGUSR2);
     // An ignored signal is seen, too.
     stopped("ignored", pid, SIGCHLD);
+    // The one behind it is not delivered with it, which would stop the group.
+    syscall(SYS_tkill, pid, SIGSTOP);
     request(PTRACE_CONT, pid, 0, SIGCHLD);
+    stopped("behind an ignored one", pid, SIGSTOP);
+    siginfo_t info;
+    check("no group-stop", request(PTRACE_GETSIGINFO, pid, 0, (long)&info), 0);
+    check("its sender", info.si_code, SI_TKILL);
+    request(PTRACE_CONT, pid, 0, 0);
     stopped("to end by", pid, SIGTERM);
     request(PTRACE_CONT, pid, 0, SIGTERM);
     ended("signal", pid, SIGTERM);

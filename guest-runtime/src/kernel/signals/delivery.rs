@@ -20,6 +20,8 @@ use hartline_linux::ucontext::RtSigframe;
 pub enum Delivery {
     /// No signal was delivered.
     Nothing,
+    /// The signal has no effect. There may be more.
+    Ignored,
     /// The frame of a handler was pushed: the program continues at `Hart::pc`.
     Handler,
     /// The signal ends the process.
@@ -74,25 +76,23 @@ impl Signals<'_> {
         pending.find(|info| info.signal() == signal).copied()
     }
 
-    /// Delivers a pending signal, if there is one that is not blocked.
+    /// Delivers one pending signal, if there is one that is not blocked: a tracer sees each before it is
+    /// delivered.
     pub fn deliver(&mut self, hart: &Hart, memory: &mut AddressSpace) -> Delivery {
-        while let Some(signal) = self.next_deliverable() {
-            let Some(info) = self.take(bit(signal)) else {
-                return Delivery::Nothing;
-            };
-            match self.process.disposition(signal) {
-                Disposition::Ignore => {}
-                Disposition::Stop => return Delivery::Stop(signal),
-                Disposition::Terminate => return Delivery::Terminate(info),
-                Disposition::Handle(action) => {
-                    if self.enter_handler(hart, memory, action, info).is_err() {
-                        return Delivery::Terminate(SigInfo::sent(SIGSEGV, SI_KERNEL, 0, 0));
-                    }
-                    return Delivery::Handler;
-                }
-            }
+        let next = self.next_deliverable();
+        let Some((signal, info)) = next.and_then(|signal| Some((signal, self.take(bit(signal))?)))
+        else {
+            return Delivery::Nothing;
+        };
+        match self.process.disposition(signal) {
+            Disposition::Ignore => Delivery::Ignored,
+            Disposition::Stop => Delivery::Stop(signal),
+            Disposition::Terminate => Delivery::Terminate(info),
+            Disposition::Handle(action) => match self.enter_handler(hart, memory, action, info) {
+                Ok(()) => Delivery::Handler,
+                Err(_) => Delivery::Terminate(SigInfo::sent(SIGSEGV, SI_KERNEL, 0, 0)),
+            },
         }
-        Delivery::Nothing
     }
 
     /// Pushes the frame of a handler, and enters the handler.
