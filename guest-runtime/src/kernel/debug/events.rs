@@ -93,8 +93,8 @@ impl Debugger {
 }
 
 impl Kernel {
-    /// Stops all debugged threads, because of an event of one of them. The debugger is told of the event
-    /// when all stand still.
+    /// Stops all debugged threads after an event of one thread. The debugger learns of the event when all
+    /// threads stand still.
     pub(super) fn debug_event(&mut self, (pid, tid): (u32, u32), reason: Reason) {
         let event = Event { pid, tid, reason };
         let Some(debugger) = &mut self.debugger else {

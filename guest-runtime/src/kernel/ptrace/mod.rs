@@ -317,8 +317,8 @@ impl Kernel {
         self.release_suspended();
     }
 
-    /// Notes that the running task ends, and its process with it if `is_last`: its tracer is told, and
-    /// its own tracees go on or are killed.
+    /// Ends all tracing by and of the running task, which ends; `is_last`: its process ends too. Its tracer
+    /// can wait for the end. Its own tracees continue, or are killed by `PTRACE_O_EXITKILL`.
     pub(super) fn end_tracing(&mut self, status: Status, is_last: bool) {
         if !self.tracing.has_begun {
             return;

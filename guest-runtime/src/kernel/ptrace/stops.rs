@@ -1,4 +1,4 @@
-//! What stops a traced task, and how its tracer is told.
+//! The stops of traced tasks, and their reports to tracers.
 
 use super::{Call, Kind, Mode, Stop, Tracee};
 use crate::convert::low_u8;
