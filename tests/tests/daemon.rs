@@ -220,6 +220,7 @@ const TESTS: &[(&str, Test)] = &[
     ("debugger: refused", debugger::refused),
     ("exec", exec::commands),
     ("exec: refused requests", exec::refused),
+    ("exec: while the machine ends", exec::while_it_ends),
     ("exec: command line", exec::command_line),
     ("exec: input that is not read", exec::unread_input),
     ("exec: several at once", exec::at_once),

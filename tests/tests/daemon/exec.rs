@@ -189,6 +189,31 @@ pub fn refused() -> Result<()> {
     check("its message", right, &told)
 }
 
+/// Commands for a machine that is about to end: each has run, or is refused.
+pub fn while_it_ends() -> Result<()> {
+    let daemon = start()?;
+    let request = json!({ "command": ["id"] }).to_string();
+    for _ in 0..10 {
+        daemon
+            .request("POST", "/v1/machines/box/kill", b"")?
+            .expect(200)?;
+        loop {
+            let answer = daemon.request("POST", "/v1/machines/box/exec", request.as_bytes())?;
+            match answer.status {
+                200 => {}
+                409 => break,
+                _ => return Err(format!("{answer:?}, {}", daemon.log()).into()),
+            }
+        }
+        await_state(&daemon, "/v1/machines/box", "exited")?;
+        daemon
+            .request("POST", "/v1/machines/box/start", b"")?
+            .expect(200)?;
+        await_state(&daemon, "/v1/machines/box", "running")?;
+    }
+    Ok(())
+}
+
 /// `hartline exec`: input to its end, exit codes, and much output in both directions.
 pub fn command_line() -> Result<()> {
     let daemon = start()?;

@@ -5,6 +5,7 @@ use hartline_jail::spawner::protocol::{
 };
 use hartline_jail::{Channel, Child};
 use hartline_vmm::platform::CounterFile;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -335,6 +336,15 @@ impl Process {
     /// The process is gone.
     pub fn processor_time(&self) -> io::Result<Duration> {
         self.child.processor_time()
+    }
+
+    /// Whether the process has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let descriptor = self.descriptor();
+        let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
+        // Without memory it is not known.
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// A descriptor that is readable once the process has ended.

@@ -234,7 +234,15 @@ impl Machines {
             _ => None,
         };
         let process = process.ok_or(MachineError::State(machine.state))?;
-        Ok(process.process().requests()?)
+        let process = process.process();
+        process.requests().map_err(|error| {
+            // A process that is ending has no descriptors any more; older kernels say so with EBADF.
+            match error.raw_os_error() == Some(libc::ESRCH) || process.has_ended() {
+                // The machine's state says so soon.
+                true => MachineError::State(MachineState::Exited),
+                false => error.into(),
+            }
+        })
     }
 
     /// Makes a snapshot of a running machine, which goes on.
