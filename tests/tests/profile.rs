@@ -1,4 +1,7 @@
-//! Profiles of running programs: `--profile` and `--perf-map`.
+//! Profiles of running programs: `--profile`, `--perf-map` and `--jitdump`.
+
+#[path = "profile/jitdump.rs"]
+mod jitdump;
 
 use hartline_tests::compare::Run;
 use hartline_tests::compile::{self, VARIANTS, Variant};
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     suite.add_kvm("profile: for pprof", pprof);
     suite.add_kvm("profile: folded stacks", folded);
     suite.add_kvm("perf map: every function once", perf_map);
+    suite.add_kvm("jitdump: functions and lines", jitdump::functions);
     suite.run()
 }
 

@@ -7,6 +7,7 @@ mod contents;
 mod gdb;
 mod guest;
 mod images;
+mod jitdump;
 mod kept_tree;
 mod locate;
 mod network;

@@ -149,6 +149,17 @@ pub struct Arguments {
     )]
     pub perf_map: Option<Option<PathBuf>>,
 
+    /// Write the code of all functions for perf inject --jit, with source lines: DIR/jit-PID.dump
+    /// (default: the current directory)
+    #[arg(
+        long,
+        value_name = "DIR",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "."
+    )]
+    pub jitdump: Option<PathBuf>,
+
     /// Check the runtime's data structures, and translated code against the interpreter; slow
     #[arg(long, hide = true)]
     pub check: bool,

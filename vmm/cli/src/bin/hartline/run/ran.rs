@@ -1,7 +1,7 @@
 //! The code that ran in a VM, as known after the VM's end: names for locations in it.
 
 use super::symbols::Symbols;
-use hartline_abi::image::FunctionEntry;
+use hartline_abi::image::{AccessEntry, FunctionEntry};
 use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE};
 use hartline_aot::image::Image;
 use hartline_aot::unwind::Unwinder;
@@ -76,6 +76,19 @@ pub struct Frame {
     pub function: Option<(u32, u64)>,
     /// Bytes below its own return address.
     pub size: u64,
+}
+
+/// The code of a translated function.
+pub struct Code<'a> {
+    /// Its address in the VM.
+    pub start: u64,
+    pub bytes: &'a [u8],
+    pub name: String,
+    /// Inode of the file that it was made from.
+    pub inode: u32,
+    /// Addresses of host instructions, ascending, with the link-time addresses of their guest
+    /// instructions: the first one, and those that the baseline translator has noted.
+    pub places: Vec<(u64, u64)>,
 }
 
 /// The code of a VM, translated and other.
@@ -174,13 +187,48 @@ impl<'a> Ran<'a> {
         self.images.iter().flat_map(|placed| {
             placed.image.functions().map(|function| {
                 let start = placed.address + u64::from(function.host);
-                let name = self.name(placed.inode, function.address());
-                let name = match placed.is_adapter(&function) {
-                    true => format!("{name} [adapter]"),
-                    false => name,
-                };
+                let name = self.name_in(placed, &function);
                 (start, u64::from(function.host_length), name)
             })
         })
+    }
+
+    /// All translated functions, with their code.
+    pub fn code(&self) -> impl Iterator<Item = Code<'a>> {
+        self.images.iter().flat_map(move |placed| {
+            let code = placed.image.code();
+            let accesses: Vec<AccessEntry> = placed.image.accesses().collect();
+            placed.image.functions().filter_map(move |function| {
+                let start = usize::try_from(function.host).ok()?;
+                let end = start.checked_add(usize::try_from(function.host_length).ok()?)?;
+                let first = accesses.partition_point(|access| access.host < function.host);
+                let text = placed.image.header().text_start;
+                let within = accesses[first..].iter();
+                let within = within.take_while(|access| (access.host as usize) < end);
+                let place = |access: &AccessEntry| {
+                    let guest = text.wrapping_add(access.guest.into());
+                    (placed.address + u64::from(access.host), guest)
+                };
+                let entry = (
+                    placed.address + u64::from(function.host),
+                    function.address(),
+                );
+                Some(Code {
+                    start: entry.0,
+                    bytes: code.get(start..end)?,
+                    name: self.name_in(placed, &function),
+                    inode: placed.inode,
+                    places: std::iter::once(entry).chain(within.map(place)).collect(),
+                })
+            })
+        })
+    }
+
+    fn name_in(&self, placed: &Placed<'_>, function: &FunctionEntry) -> String {
+        let name = self.name(placed.inode, function.address());
+        match placed.is_adapter(function) {
+            true => format!("{name} [adapter]"),
+            false => name,
+        }
     }
 }

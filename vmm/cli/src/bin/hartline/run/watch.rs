@@ -1,7 +1,8 @@
-//! The files that `--profile` and `--perf-map` write about a run.
+//! The files that `--profile`, `--perf-map` and `--jitdump` write about a run.
 
 use super::Arguments;
 use super::backtrace::read_file;
+use super::jitdump::JitDump;
 use super::perf_map;
 use super::profile::{Recorder, SampledStacks};
 use super::ran::{Files, Ran};
@@ -22,6 +23,7 @@ pub struct Watch {
     /// Finds the call stacks of samples.
     pub stacks: Option<Arc<SampledStacks>>,
     perf_map: Option<File>,
+    jitdump: Option<JitDump>,
 }
 
 impl Watch {
@@ -41,6 +43,8 @@ impl Watch {
             Some(path) => Some(perf_map::prepare(path.as_deref())?),
             None => None,
         };
+        let jitdump = arguments.jitdump.as_deref().map(JitDump::create);
+        let jitdump = jitdump.transpose()?;
         let stacks = SampledStacks::new(tree, &arguments.debug);
         let stacks = arguments.profile_lines.then(|| Arc::new(stacks));
         Ok(Self {
@@ -48,6 +52,7 @@ impl Watch {
             stacks,
             profile,
             perf_map,
+            jitdump,
         })
     }
 
@@ -62,21 +67,25 @@ impl Watch {
         program: &str,
         debug: &DebugDirectories,
     ) -> anyhow::Result<()> {
-        if self.profile.is_none() && self.perf_map.is_none() {
+        let has_lines = self.profile.is_some() || self.jitdump.is_some();
+        if !has_lines && self.perf_map.is_none() {
             return Ok(());
         }
         let files = Files::of(outcome, tree, self.recorder.inodes());
         let read = |path: &Path| read_file(tree, path);
         let debug = debug.files(Some(&read));
         // The names of a perf map have no lines.
-        let debug = self.profile.is_some().then_some(&debug);
+        let debug = has_lines.then_some(&debug);
         let mut ran = Ran::new(&files, debug);
         if let Some((file, path)) = self.profile {
             let written = self.recorder.write((file, &path), program, &mut ran);
             written.context("--profile")?;
         }
-        match self.perf_map {
-            Some(file) => perf_map::write(file, &ran),
+        if let Some(file) = self.perf_map {
+            perf_map::write(file, &ran)?;
+        }
+        match self.jitdump {
+            Some(file) => file.write(&mut ran),
             None => Ok(()),
         }
     }
