@@ -7,6 +7,8 @@ mod browser;
 mod commands;
 #[path = "daemon/connections.rs"]
 mod connections;
+#[path = "daemon/core_dumps.rs"]
+mod core_dumps;
 #[path = "daemon/damage.rs"]
 mod damage;
 #[path = "daemon/debugger.rs"]
@@ -215,6 +217,9 @@ const TESTS: &[(&str, Test)] = &[
     ("data of an earlier version", privileges::earlier_version),
     ("attach", connections::attach),
     ("attach: early", connections::attach_early),
+    ("core dumps", core_dumps::kept),
+    ("core dumps: limits", core_dumps::limits),
+    ("core dumps: refused", core_dumps::refused),
     ("debugger: sessions", debugger::session),
     ("debugger: vanishes", debugger::vanished),
     ("debugger: refused", debugger::refused),

@@ -1,7 +1,7 @@
 //! The file for a core dump, which the guest fills through host calls.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -9,9 +9,12 @@ use std::sync::{Mutex, PoisonError};
 /// The file for the core dump of the first process that a signal ends with one.
 #[derive(Debug)]
 pub struct CoreDump {
-    path: PathBuf,
+    /// Where the file is made; `None`: it is there.
+    path: Option<PathBuf>,
     /// Most bytes that the guest may write, without holes.
     limit: u64,
+    /// Longest file, with its holes, bytes.
+    longest: u64,
     state: Mutex<State>,
 }
 
@@ -20,7 +23,7 @@ const LONGEST: u64 = 1 << 39;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Made by the first bytes.
+    /// If it is not there, the first bytes make it.
     file: Option<File>,
     written: u64,
     length: u64,
@@ -33,9 +36,24 @@ impl CoreDump {
     #[must_use]
     pub fn new(path: PathBuf, limit: u64) -> Self {
         Self {
-            path,
+            path: Some(path),
             limit,
+            longest: LONGEST,
             state: Mutex::default(),
+        }
+    }
+
+    /// A core dump in an empty file, which has at most `limit` bytes, holes included.
+    #[must_use]
+    pub fn of_file(file: File, limit: u64) -> Self {
+        Self {
+            path: None,
+            limit,
+            longest: limit,
+            state: Mutex::new(State {
+                file: Some(file),
+                ..State::default()
+            }),
         }
     }
 
@@ -53,7 +71,7 @@ impl CoreDump {
             .length
             .saturating_add(bytes.len() as u64)
             .saturating_add(hole);
-        if written > self.limit || length > LONGEST {
+        if written > self.limit || length > self.longest {
             state.error = Some(io::ErrorKind::FileTooLarge.into());
             return Err(libc::EFBIG);
         }
@@ -66,33 +84,50 @@ impl CoreDump {
     }
 
     fn write(&self, state: &mut State, bytes: &[u8], hole: u64) -> io::Result<()> {
-        let file = match &mut state.file {
-            Some(file) => file,
-            none => {
+        let file = match (&mut state.file, &self.path) {
+            (Some(file), _) => file,
+            (none, Some(path)) => {
                 let mut options = OpenOptions::new();
                 // The program's memory may have secrets.
                 options.write(true).create(true).truncate(true).mode(0o600);
-                none.insert(options.open(&self.path)?)
+                none.insert(options.open(path)?)
             }
+            (None, None) => return Err(io::ErrorKind::NotFound.into()),
         };
         file.write_all(bytes)?;
         if hole > 0 {
-            file.set_len(state.length)?;
-            io::Seek::seek(file, io::SeekFrom::Start(state.length))?;
+            let end = SeekFrom::Start(state.length);
+            file.seek(end)?;
         }
         Ok(())
     }
 
-    /// The length of the file, once the VM has ended; `None` if there was no core dump.
+    /// Completes the file, once the VM has ended. Result: its length, bytes; `None` if there was no core
+    /// dump.
     ///
     /// # Errors
-    /// The file could not be written completely.
+    /// The file could not be written completely: it has the begin of the core dump.
     pub fn finish(&self) -> io::Result<Option<u64>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match state.error.take() {
-            Some(error) => Err(error),
-            None => Ok(state.file.is_some().then_some(state.length)),
+        if let Some(error) = state.error.take() {
+            return Err(error);
         }
+        match &state.file {
+            Some(file) if state.length > 0 => {
+                // A hole may be at the end.
+                file.set_len(state.length)?;
+                Ok(Some(state.length))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The length of the file as it is, bytes; 0: there is none, or it cannot be asked.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let metadata = state.file.as_ref().and_then(|file| file.metadata().ok());
+        metadata.map_or(0, |metadata| metadata.len())
     }
 }
 
@@ -124,5 +159,21 @@ mod tests {
         let core = CoreDump::new("/nowhere/core".into(), 10);
         assert_eq!(core.append(b"a", 0), Err(libc::EIO));
         assert!(core.finish().is_err());
+    }
+
+    #[test]
+    fn a_given_file_has_holes_within_the_limit() {
+        let file = tempfile::tempfile().unwrap();
+        let core = CoreDump::of_file(file.try_clone().unwrap(), 20);
+        assert_eq!(core.finish().unwrap(), None);
+        core.append(b"abcd", 4).unwrap();
+        core.append(b"ef", 10).unwrap();
+        assert_eq!(core.finish().unwrap(), Some(20));
+        assert_eq!(file.metadata().unwrap().len(), 20);
+        assert_eq!(core.append(b"", 1), Err(libc::EFBIG));
+        assert!(core.finish().is_err());
+        let mut read = [0; 12];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut read, 0).unwrap();
+        assert_eq!(&read, b"abcd\0\0\0\0ef\0\0");
     }
 }

@@ -55,6 +55,8 @@ pub struct Outputs {
     pub error: File,
     /// File for the VMM's [`RunResult`].
     pub result: File,
+    /// File for a core dump, if there may be one.
+    pub core: Option<File>,
     /// The other end of standard input, if standard input is to stay open.
     pub keep_input: Option<OwnedFd>,
     /// Both ends of the channel for requests of processes in the VM, the VMM's own first, if it takes
@@ -154,6 +156,7 @@ impl Order {
             terminal: spec.terminal.map(TerminalSize::size),
             streams: false,
             holds: false,
+            core_limit: spec.core_limit,
             secrets: None,
         };
         let library = Arc::clone(library);
@@ -201,7 +204,8 @@ impl Order {
         mounts: &[Mount],
         (pool, launcher, volumes): (&'a Pool, &'a Arc<Launcher>, &Volumes),
     ) -> Result<Supply<'a>, VolumeError> {
-        if mounts.is_empty() {
+        // VMMs of the pool cannot write files that are longer than a log's.
+        if mounts.is_empty() && self.job.core_limit.is_none() {
             return Ok(Supply::Pool(pool));
         }
         let attached = volumes.attach(tenant, mounts).await?;
@@ -278,6 +282,7 @@ impl Order {
             self.files.tree.as_fd(),
         ];
         descriptors.extend(self.snapshot.iter().flatten().map(AsFd::as_fd));
+        descriptors.extend(outputs.core.iter().map(AsFd::as_fd));
         descriptors.extend(outputs.keep_input.iter().map(AsFd::as_fd));
         descriptors.extend(outputs.tap.iter().map(AsFd::as_fd));
         let logs = outputs.log.iter().flatten();

@@ -45,8 +45,8 @@ const VMM: Limits = Limits {
     file_length: MAX_OUTPUT,
 };
 
-/// Limits of a VMM that has volumes. What those may hold is looked after where they are
-/// served, and the program's output where that is written.
+/// Limits of a VMM that has volumes, or leaves a core dump. What those may hold is looked after where
+/// they are served or written, and the program's output where that is written.
 const VMM_WITH_VOLUMES: Limits = Limits {
     descriptors: 16 << 10,
     file_length: libc::RLIM_INFINITY,

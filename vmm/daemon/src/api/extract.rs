@@ -73,7 +73,7 @@ pub fn from_object<T: serde::de::DeserializeOwned>(
 }
 
 /// The fields of a request that a snapshot has, or cannot have: they describe the program.
-const OF_SNAPSHOT: [&str; 15] = [
+const OF_SNAPSHOT: [&str; 16] = [
     "program",
     "path",
     "args",
@@ -89,6 +89,7 @@ const OF_SNAPSHOT: [&str; 15] = [
     "ports",
     "terminal",
     "secrets",
+    "core_limit",
 ];
 
 /// The name of a field that a request with a snapshot has, and must not have.

@@ -251,7 +251,7 @@ pub fn insert(
         state,
         idempotency: key.map(|key| (key, &hash[..])),
         input: input as u64,
-        inodes: inodes(daemon.machines.log_job()),
+        inodes: inodes(daemon.machines.log_job(), spec),
     };
     match daemon.store.create_machine(&new)? {
         Created::New(machine) => Ok((machine, true)),

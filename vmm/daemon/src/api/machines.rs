@@ -14,6 +14,7 @@ use super::webhooks::check_sent;
 use crate::Daemon;
 use crate::execute::path_in_tree;
 use crate::integer;
+use crate::jailed::protocol::CoreFile;
 use crate::machines::{MachineError, Machines};
 use crate::problem::Problem;
 use crate::store::{Kind, Machine, MachineState, Scope, Spec, Webhook};
@@ -48,6 +49,9 @@ pub struct MachineView {
     address6: Option<Ipv6Addr>,
     /// The error that ended it; empty if there was none.
     message: String,
+    /// The core dump of its last end, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    core: Option<CoreFile>,
     /// Time at which it was made, milliseconds since 1970.
     created_ms: i64,
     /// Time of its last start.
@@ -67,7 +71,8 @@ impl MachineView {
             state: machine.state,
             address,
             address6: address.and_then(|address| daemon.networks.second(&machine.tenant, address)),
-            exit_code: machine.result.map(|result| result.code),
+            exit_code: machine.result.as_ref().map(|result| result.code),
+            core: machine.result.and_then(|result| result.core),
             restarts: machine.restarts,
             message: machine.message,
             created_ms: machine.created_ms,

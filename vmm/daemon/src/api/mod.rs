@@ -3,6 +3,7 @@
 mod attach;
 mod attached_runs;
 mod browser;
+mod core;
 mod debug;
 mod exec;
 mod extract;
@@ -119,6 +120,7 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(logs::logs))
         .routes(routes!(attach::attach))
         .routes(routes!(exec::run, exec::open))
+        .routes(routes!(core::core))
         .routes(routes!(debug::debug))
         .routes(routes!(files::stat, files::read, files::write))
         .routes(routes!(stats::stats))

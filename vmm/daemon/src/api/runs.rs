@@ -367,6 +367,10 @@ fn check(request: &mut RunRequest) -> Result<(), Problem> {
         let detail = "a run is not restarted: make a machine";
         return Err(Problem::conflict("no-restart", detail));
     }
+    if request.spec.core_limit.is_some() {
+        let detail = "a run keeps no core dump: make a machine";
+        return Err(Problem::conflict("no-core-dump", detail));
+    }
     if request.spec.auto_remove {
         let detail = "a run that is kept is deleted by a request or by its age: make a machine";
         return Err(Problem::conflict("no-auto-remove", detail));
@@ -673,6 +677,7 @@ pub(super) fn make_outputs(input: &[u8]) -> io::Result<Outputs> {
 /// Any I/O error of the host.
 pub(super) fn outputs_of([input, output, error]: [File; 3]) -> io::Result<Outputs> {
     Ok(Outputs {
+        core: None,
         input,
         output,
         error,

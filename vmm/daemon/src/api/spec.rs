@@ -15,6 +15,8 @@ const MAX_VOLUMES: usize = 8;
 const MAX_PORTS: usize = 16;
 /// Longest path of a volume in a machine, bytes.
 const MAX_MOUNT_PATH: usize = 1024;
+/// The limits of core dumps, bytes.
+const CORE_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 40;
 /// Longest path of a directory, bytes.
 const MAX_PATH: usize = 4095;
 /// The rule for host names.
@@ -47,6 +49,17 @@ pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
     {
         let rule = format!("must be from 1 to {MAX_TIMEOUT_MS}");
         return Err(Problem::field("timeout_ms", rule));
+    }
+    if !spec
+        .core_limit
+        .is_none_or(|limit| CORE_LIMITS.contains(&limit))
+    {
+        let rule = format!(
+            "must be from {} to {} bytes",
+            CORE_LIMITS.start(),
+            CORE_LIMITS.end()
+        );
+        return Err(Problem::field("core_limit", rule));
     }
     let path = spec.path.iter().map(|path| ("path", path));
     let args = spec.args.iter().map(|argument| ("args", argument));
@@ -208,6 +221,8 @@ mod tests {
             r#""workdir": "/""#,
             r#""hostname": "a""#,
             r#""hostname": "web-1.example""#,
+            r#""core_limit": 1048576"#,
+            r#""core_limit": 1099511627776"#,
         ] {
             assert!(spec(good), "{good}");
         }
@@ -226,6 +241,9 @@ mod tests {
             r#""hostname": "-a""#,
             r#""hostname": "a b""#,
             r#""read_only": 1"#,
+            r#""core_limit": 1048575"#,
+            r#""core_limit": 1099511627777"#,
+            r#""core_limit": -1"#,
         ] {
             assert!(!spec(bad), "{bad}");
         }

@@ -100,6 +100,7 @@ fn spec_of(machine: &Machine, is_read: bool, seconds: u64) -> Spec {
         secrets: Vec::new(),
         auto_remove: false,
         webhook: None,
+        core_limit: None,
         ..machine.spec.clone()
     };
     // Others may write to a volume that is only read.

@@ -16,7 +16,7 @@ pub const MTU: u16 = 1500;
 
 /// Job for a VMM. Its descriptors are, in this order: standard input, output and error of the
 /// program; the file for the [`RunResult`]; the tree; description and memory of the snapshot, if the VM
-/// continues one; the other end of standard input, if
+/// continues one; the file for the core dump, if there may be one; the other end of standard input, if
 /// interactive; the TAP interface, if there is a network; with a log, for standard output and then
 /// for standard error, both ends of a pipe and the files after the first; both ends of the channel for
 /// requests, the VMM's own first, if it takes any; the translation images, as in `images`.
@@ -73,6 +73,8 @@ pub struct RunJob {
     pub streams: bool,
     /// Run no program: the VM only takes requests until it is ended.
     pub holds: bool,
+    /// Longest core dump, bytes, if the machine may leave one.
+    pub core_limit: Option<u64>,
     /// Length of the file with the program's [secrets](crate::secrets::Opened), if it has any, bytes.
     pub secrets: Option<u64>,
 }
@@ -293,6 +295,19 @@ pub struct RunResult {
     /// Traffic of the program's network interface, if it had one.
     #[serde(default)]
     pub network: Option<Traffic>,
+    /// The core dump, if there was one.
+    #[serde(default)]
+    pub core: Option<CoreFile>,
+}
+
+/// A core dump in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct CoreFile {
+    /// Length of the file, bytes.
+    pub bytes: u64,
+    /// The reason why the file has only the begin of the core dump; empty if it is complete.
+    #[serde(default)]
+    pub error: String,
 }
 
 /// Traffic of a network interface.
@@ -395,6 +410,7 @@ impl RunResult {
             kvm_reasons: None,
             volume_requests: 0,
             network: None,
+            core: None,
         }
     }
 }

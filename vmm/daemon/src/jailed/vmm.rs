@@ -3,7 +3,7 @@
 use super::JailedError;
 use super::images::FromDaemon;
 use super::protocol::{
-    FromVmm, ImageName, KvmReasons, LogJob, MTU, NetworkJob, RunJob, RunResult, Traffic,
+    CoreFile, FromVmm, ImageName, KvmReasons, LogJob, MTU, NetworkJob, RunJob, RunResult, Traffic,
 };
 use super::snapshots::Snapshots;
 use super::spawn::Spawns;
@@ -22,6 +22,7 @@ use hartline_vmm::SignalSet;
 use hartline_vmm::UserExits;
 use hartline_vmm::boot;
 use hartline_vmm::confine::{Confine, Thread};
+use hartline_vmm::core_dump::CoreDump;
 use hartline_vmm::devices::{Attached, Network};
 use hartline_vmm::images::ImageFile;
 use hartline_vmm::interrupts::Mode;
@@ -118,10 +119,21 @@ pub fn serve(
         None => None,
     };
     let tree = (given.tree, given.snapshot);
+    let core = given.core;
     let secrets = given.secrets;
-    let parts = (tree, volumes, network, live, outputs, spawns, secrets);
-    let result = run(blank, &job, parts, images, threads)
+    let parts = (
+        tree,
+        volumes,
+        network,
+        live,
+        outputs,
+        spawns,
+        secrets,
+        core.clone(),
+    );
+    let mut result = run(blank, &job, parts, images, threads)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
+    result.core = core.and_then(|core| core_file(&core));
     // All of the output is in its files before the result is.
     if let Some(recorder) = recorder {
         recorder.finish();
@@ -132,17 +144,27 @@ pub fn serve(
     Ok(())
 }
 
+/// Completes the file of a core dump, if there is one.
+fn core_file(core: &CoreDump) -> Option<CoreFile> {
+    let (bytes, error) = match core.finish() {
+        Ok(bytes) => (bytes?, String::new()),
+        Err(error) => (core.length(), error.to_string()),
+    };
+    Some(CoreFile { bytes, error })
+}
+
 /// Device and inode of a tree.
 fn identity(tree: &TreeImage) -> io::Result<(u64, u64)> {
     let metadata = tree.file()?.metadata()?;
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Tree, snapshot, network interface, images, log, the channel for requests, and secrets.
+/// Tree, snapshot, core dump, network interface, images, log, the channel for requests, and secrets.
 struct Given {
     tree: Arc<TreeImage>,
     /// Description and memory.
     snapshot: Option<[File; 2]>,
+    core: Option<Arc<CoreDump>>,
     tap: Option<File>,
     images: HashMap<ImageName, ImageFile>,
     log: Option<(LogJob, [LogOutput; 2])>,
@@ -162,9 +184,10 @@ fn record(
 ) -> Result<([OwnedFd; 2], Recorder), JailedError> {
     // A compromised VMM must not write longer files, except to its volumes.
     if job.volumes.is_empty() {
+        let longest = Some(log.size.max(job.core_limit.unwrap_or(0)));
         let limit = Rlimit {
-            current: Some(log.size),
-            maximum: Some(log.size),
+            current: longest,
+            maximum: longest,
         };
         setrlimit(Resource::Fsize, limit).map_err(io::Error::from)?;
     }
@@ -244,6 +267,13 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
         }
         false => None,
     };
+    let core = match job.core_limit {
+        Some(limit) => {
+            let file = file().ok_or(JailedError::Descriptor)?;
+            Some(Arc::new(CoreDump::of_file(file, limit)))
+        }
+        None => None,
+    };
     if job.interactive {
         put(descriptors.next(), INPUT_FD)?;
     }
@@ -300,6 +330,7 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
     let given = Given {
         tree: Arc::new(TreeImage::new(tree)?),
         snapshot,
+        core,
         tap,
         images,
         log,
@@ -321,7 +352,8 @@ fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
 }
 
 /// The tree and the snapshot, the volumes, the network interface, the VM's counters, the program's
-/// outputs, if they are not this process's own, and what starts processes in the VM.
+/// outputs, if they are not this process's own, what starts processes in the VM, the program's secrets,
+/// and the file for a core dump.
 type Parts = (
     (Arc<TreeImage>, Option<[File; 2]>),
     Vec<Volume>,
@@ -330,13 +362,14 @@ type Parts = (
     Option<[OwnedFd; 2]>,
     Option<Arc<Spawns>>,
     Opened,
+    Option<Arc<CoreDump>>,
 );
 
 /// Runs the program. An error is a message for the program's owner.
 fn run(
     blank: Blank,
     job: &RunJob,
-    ((tree, snapshot), volumes, network, live, outputs, spawns, secrets): Parts,
+    ((tree, snapshot), volumes, network, live, outputs, spawns, secrets, core): Parts,
     images: Arc<FromDaemon>,
     threads: Arc<Placement>,
 ) -> Result<RunResult, String> {
@@ -350,10 +383,12 @@ fn run(
         .map(|[description, memory]| Snapshot::of_files(&description, memory, Arc::clone(&tree)))
         .transpose()
         .map_err(|error| format!("the snapshot: {error}"))?;
-    let program_image = images.take(ImageName {
-        inode,
-        variant: variant::NORMAL,
-    });
+    let variant = match &core {
+        // The registers in a core dump are exact.
+        Some(_) => variant::PRECISE,
+        None => (snapshot.as_ref()).map_or(variant::NORMAL, Snapshot::variant),
+    };
+    let program_image = images.take(ImageName { inode, variant });
     let mut environment = job.environment.clone();
     secrets.extend(&mut environment);
     let secrets = secrets.into_files().map_err(|error| error.to_string())?;
@@ -399,7 +434,8 @@ fn run(
             .filter(|spawns| spawns.takes_snapshots())
             .map(|spawns| spawns as Arc<dyn Requests>),
         spawner: spawns.map(|spawns| spawns as Arc<dyn Spawner>),
-        variant: (snapshot.as_ref()).map_or(variant::NORMAL, Snapshot::variant),
+        variant,
+        core,
         from: snapshot.as_ref(),
         ..Settings::new(&arguments)
     };
@@ -428,5 +464,6 @@ fn run(
         kvm_reasons: vcpus.map(KvmReasons::from),
         volume_requests: outcome.volume_requests,
         network: outcome.devices.net().map(Traffic::from),
+        core: None,
     })
 }

@@ -6,7 +6,7 @@ use crate::execute::{LogOutput, Outputs};
 use crate::jailed::protocol::{DebuggerLost, LogJob, RunResult};
 use crate::log::{self, Reader};
 use crate::spawner::Process;
-use crate::store::{KeptSnapshot, Machine, MachineState, NetworkKind};
+use crate::store::{KeptSnapshot, Machine, MachineState, NetworkKind, Spec};
 use crate::violations::reported_in;
 use hartline_abi::copy::Request;
 use hartline_abi::spawn::Window;
@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub(super) enum NoResult {
 const INPUT: &str = "stdin";
 /// Name of the file with the result.
 const RESULT: &str = "result";
+/// Names of the files with core dumps: the one that is kept, and the one that the VMM may write.
+const CORES: [&str; 2] = ["core", "core.new"];
 /// Bytes of the disk that are reserved for a result: a disk that becomes full must not lose it.
 const RESULT_ROOM: u64 = 8 << 10;
 /// Names of the outputs' first files.
@@ -51,15 +54,17 @@ const OUTPUTS: [&str; 2] = ["stdout", "stderr"];
 /// Files of a machine besides those of its outputs: its directory, its input, and its result.
 const OTHER_FILES: u32 = 3;
 
-/// Most bytes of the outputs and the result, by the limit of a VMM's files.
-pub(super) fn max_outputs(log: LogJob) -> u64 {
-    u64::from(2 * log.files + 1) * log.size
+/// Most bytes of the outputs and the result, by the limit of a VMM's files, and of a new core dump.
+pub(super) fn max_outputs(log: LogJob, spec: &Spec) -> u64 {
+    let outputs = u64::from(2 * log.files + 1) * log.size;
+    outputs.saturating_add(spec.core_limit.unwrap_or(0))
 }
 
 /// Number of inodes of a machine.
 #[must_use]
-pub fn inodes(log: LogJob) -> u64 {
-    (OTHER_FILES + 2 * log.files).into()
+pub fn inodes(log: LogJob, spec: &Spec) -> u64 {
+    let cores = spec.core_limit.map_or(0, |_| CORES.len() as u64);
+    u64::from(OTHER_FILES + 2 * log.files) + cores
 }
 
 /// Deletes a file, if it is there.
@@ -154,6 +159,13 @@ impl Machines {
             Ok(()) | Err(Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error.into()),
         }
+        let core = match machine.spec.core_limit {
+            Some(_) => {
+                remove(&directory.join(CORES[1]))?;
+                Some(File::create_new(directory.join(CORES[1]))?)
+            }
+            None => None,
+        };
         let (requests, other) = Channel::pair()?;
         requests.set_nonblocking()?;
         // Requests of a client must not wait for a VMM that does not take them.
@@ -164,6 +176,7 @@ impl Machines {
             output,
             error,
             result,
+            core,
             keep_input,
             requests: Some([requests, other]),
             tap: None,
@@ -320,12 +333,40 @@ impl Machines {
         }
     }
 
-    /// Bytes of the outputs and the result of a machine. The result counts twice, because the
-    /// database has it too.
+    /// Keeps the core dump of a machine that has ended, if it has left one, in place of an earlier one.
+    pub(super) fn keep_core(&self, id: &str) -> io::Result<()> {
+        let [kept, new] = CORES.map(|name| self.file(id, name));
+        match fs::metadata(&new) {
+            Ok(file) if file.len() > 0 => fs::rename(new, kept),
+            Ok(_) => remove(&new),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The core dump that a machine has left; `None`: there is none.
+    ///
+    /// # Errors
+    /// Any I/O error of the host.
+    pub fn core(&self, id: &str) -> io::Result<Option<File>> {
+        match File::open(self.file(id, CORES[0])) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            file => file.map(Some),
+        }
+    }
+
+    /// Bytes of the core dumps of a machine, without holes.
+    pub(super) fn cores(&self, id: &str) -> u64 {
+        let used = |name| fs::metadata(self.file(id, name)).map_or(0, |file| file.blocks() * 512);
+        CORES.map(used).iter().sum()
+    }
+
+    /// Bytes of the outputs, the core dumps and the result of a machine. The result counts twice,
+    /// because the database has it too.
     pub(super) fn outputs(&self, id: &str) -> u64 {
         let length = |path| fs::metadata(path).map_or(0, |file| file.len());
         let outputs = self.output_files(id).map(length);
-        let outputs = outputs.fold(0, u64::saturating_add);
+        let outputs = outputs.fold(self.cores(id), u64::saturating_add);
         outputs.saturating_add(length(self.file(id, RESULT)).saturating_mul(2))
     }
 

@@ -52,8 +52,8 @@ impl Machines {
         let log = self.log_job();
         order.keep_log(log);
         let most = Storage {
-            bytes: max_outputs(log),
-            inodes: inodes(log),
+            bytes: max_outputs(log, &machine.spec).saturating_add(self.cores(&machine.id)),
+            inodes: inodes(log, &machine.spec),
         };
         let counted = tokio::task::block_in_place(|| self.store.reserve_outputs(&machine, most));
         match counted {
@@ -237,6 +237,7 @@ impl Machines {
             Ok(result) => {
                 machine.message.clone_from(&result.message);
                 machine.result = Some(result);
+                self.keep_core(&machine.id)?;
             }
             Err(_) if machine.killed => return self.end_killed(machine, kept),
             // The daemon ended during the start: as far as is known, nothing was run.

@@ -109,6 +109,16 @@ pub struct Spec {
     /// restart policy, there is a message for the last end only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
+    /// Longest core dump, bytes: when a signal such as SIGSEGV ends a process of the machine, the first
+    /// core dump is kept with the machine. The program then runs with exact registers at every access
+    /// to memory, which makes it slower. Without a limit there is no core dump.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "integer::optional"
+    )]
+    #[schema(minimum = 1048576, maximum = 1099511627776i64)]
+    pub core_limit: Option<u64>,
 }
 
 /// The receiver of a message about an end. The message is signed as Standard Webhooks says.

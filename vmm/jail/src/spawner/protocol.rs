@@ -141,7 +141,7 @@ pub enum Action {
 pub enum Start {
     /// A VMM.
     Vmm,
-    /// A VMM that may use volumes.
+    /// A VMM that may use volumes, or leave a core dump.
     VmmWithVolumes(Vec<VolumeMount>),
     /// A worker.
     Worker {
@@ -351,7 +351,7 @@ pub(super) fn check(action: &Action, networks: u32) -> Result<(), Refused> {
         Action::Start(Start::Worker { tenant }) => check_tenant(tenant),
         Action::Start(Start::VmmWithVolumes(volumes)) => {
             let count = volumes.len();
-            in_range("volumes", count, count > 0 && count <= MAX_VOLUMES)?;
+            in_range("volumes", count, count <= MAX_VOLUMES)?;
             volumes.iter().try_for_each(|volume| check_id(&volume.id))
         }
         Action::Start(Start::VolumeWorker { tenant, volume }) => {
@@ -569,7 +569,6 @@ mod tests {
             (counters(i32::MAX), "descriptor"),
             (Action::MakeNetwork { index: 256 }, "network"),
             (Action::Interface { index: u32::MAX }, "network"),
-            (Action::Start(Start::VmmWithVolumes(Vec::new())), "volumes"),
         ] {
             let error = checked(wrong).unwrap_err();
             let is_right = matches!(&error, Refused::Value { name, .. } if name == expected);

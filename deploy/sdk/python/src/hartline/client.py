@@ -16,6 +16,7 @@ from .attached_run import AttachedRun
 from .attachment import Attachment
 from .models import ExecEnd, Machine, RunOutcome
 from .operations import attach as streams
+from .operations import core as cores
 from .operations import debug as debugging
 from .operations import (
     deliveries,
@@ -111,6 +112,7 @@ class Machines(Group[Link]):
     exec_stream = _exec(commands.stream)
     attach = _attach(streams.attach)
     debug = _exec(debugging.debug)
+    core = _stream(cores.core)
     file_type = _call(copies.file_type)
     copy_from = _copy(copies.copy_from)
     copy_to = _call(copies.copy_to)

@@ -286,6 +286,16 @@ class RunEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class CoreFile:
+    """The core dump of a machine."""
+
+    bytes: int
+    """Length of the file, bytes."""
+    error: str = ""
+    """The reason why the file has only the begin of the core dump; empty if it is complete."""
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """A machine."""
 
@@ -314,6 +324,8 @@ class Machine:
     """Time of its last start."""
     ended_ms: int | None
     """Time of its last end."""
+    core: CoreFile | None = None
+    """The core dump of its last end, if there was one."""
 
     @property
     def is_active(self) -> bool:

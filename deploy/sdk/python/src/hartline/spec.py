@@ -119,6 +119,9 @@ class Spec:
     """Delete the machine ten seconds after its end. It needs the restart policy ``no``."""
     webhook: Webhook | None = None
     """The receiver of the message that the machine or the asynchronous run has ended."""
+    core_limit: int | None = None
+    """Longest core dump of a machine, bytes. With it, the program runs with exact registers, which
+    makes it slower."""
 
     def __post_init__(self) -> None:
         if isinstance(self.args, str):

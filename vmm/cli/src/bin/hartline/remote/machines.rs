@@ -227,6 +227,11 @@ pub struct Create {
     #[arg(long, value_name = "URL,secret=NAME", value_parser = super::webhooks::webhook)]
     webhook: Option<Value>,
 
+    /// Keep a core dump of at most SIZE when a signal such as SIGSEGV ends a process (hartline core);
+    /// the program runs with exact registers, which makes it slower
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "from")]
+    core_limit: Option<u64>,
+
     /// Start the machine too
     #[arg(long)]
     start: bool,
@@ -260,6 +265,9 @@ pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     if let Some(webhook) = &arguments.webhook {
         request["webhook"] = webhook.clone();
+    }
+    if let Some(limit) = arguments.core_limit {
+        request["core_limit"] = limit.into();
     }
     request["start"] = arguments.start.into();
     request["interactive"] = arguments.interactive.into();

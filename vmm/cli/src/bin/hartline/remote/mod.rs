@@ -1,6 +1,7 @@
 //! Commands that talk to the daemon.
 
 mod attach;
+mod core;
 mod cp;
 mod debugger;
 mod detach;
@@ -22,6 +23,7 @@ mod top;
 mod volumes;
 mod webhooks;
 
+use self::core::{Core, core};
 use attach::{Attach, attach};
 use cp::{Cp, cp};
 use events::{Events, events};
@@ -115,6 +117,8 @@ pub enum Command {
     Attach(Attach),
     /// Run a command in a running machine
     Exec(Exec),
+    /// Copy the core dump of a machine to a file
+    Core(Core),
     /// Copy files between this computer and a running machine, or a volume of any machine
     Cp(Cp),
 }
@@ -154,6 +158,7 @@ pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Snapshot(command) => snapshot(command),
         Command::Attach(arguments) => attach(arguments),
         Command::Exec(arguments) => exec(arguments),
+        Command::Core(arguments) => core(arguments),
         Command::Cp(arguments) => cp(arguments),
     }
 }
