@@ -218,6 +218,7 @@ const TESTS: &[(&str, Test)] = &[
     ("attach", connections::attach),
     ("attach: early", connections::attach_early),
     ("core dumps", core_dumps::kept),
+    ("core dumps: of snapshots", core_dumps::continued),
     ("core dumps: limits", core_dumps::limits),
     ("core dumps: refused", core_dumps::refused),
     ("debugger: sessions", debugger::session),

@@ -1,6 +1,7 @@
-// Fills memory, which a core dump has, and ends by a null pointer, a signal or itself.
-// Usage: crash MIB null|SIGNAL|end
+// Fills memory, which a core dump has, and ends by a null pointer (after SIGTERM: wait), a signal or
+// itself. Usage: crash MIB null|wait|SIGNAL|end
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,17 @@ int main(int count, char **arguments) {
         memcpy(memory + at, &at, 8);
     }
     __asm__ volatile("" ::"r"(memory) : "memory");
-    if (!strcmp(arguments[2], "null")) {
+    if (!strcmp(arguments[2], "wait")) {
+        sigset_t set;
+        int signal;
+        sigemptyset(&set);
+        sigaddset(&set, SIGTERM);
+        sigprocmask(SIG_BLOCK, &set, NULL);
+        puts("waits");
+        fflush(stdout);
+        sigwait(&set, &signal);
+        inner(0, 2);
+    } else if (!strcmp(arguments[2], "null")) {
         inner(0, 2);
     } else if (strcmp(arguments[2], "end")) {
         raise(atoi(arguments[2]));

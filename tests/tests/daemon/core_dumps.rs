@@ -1,7 +1,7 @@
 //! Core dumps of machines: `hartline create --core-limit`, and `hartline core`.
 
-use super::check;
 use super::commands::client;
+use super::{await_state, check};
 use hartline_tests::daemon::{Daemon, until};
 use hartline_tests::process;
 use hartline_tests::tree::Scratch;
@@ -55,6 +55,12 @@ impl Crashes {
         let path = format!("/v1/machines/{name}");
         let start = format!("{path}/start");
         self.daemon.request("POST", &start, b"")?.expect(200)?;
+        self.end(name, state)
+    }
+
+    /// Waits for the end of a machine, and expects this state. Result: the machine.
+    fn end(&self, name: &str, state: &str) -> Result<Value> {
+        let path = format!("/v1/machines/{name}");
         let has_ended =
             |machine: &Value| matches!(machine["state"].as_str(), Some("exited" | "failed"));
         let machine = || -> Result<Value> { Ok(self.daemon.request("GET", &path, b"")?.json()) };
@@ -136,6 +142,38 @@ pub fn kept() -> Result<()> {
     let rm = client(&crashes.daemon, &["rm", "one"], "")?;
     let is_gone = crashes.files(&id).is_empty();
     check("deleted", rm.status.success() && is_gone, &rm)
+}
+
+/// A machine that continues a snapshot of a machine with a limit leaves a core dump too.
+pub fn continued() -> Result<()> {
+    let crashes = Crashes::start(Daemon::start("pool = 1\nbaseline = true")?)?;
+    crashes.create("one", ["1", "wait"], Some(64 * MIB))?;
+    let command = |arguments: &[&str]| -> Result<()> {
+        let output = client(&crashes.daemon, arguments, "")?;
+        check("the command", output.status.success(), &output)
+    };
+    command(&["start", "one"])?;
+    let waits = || {
+        let logs = client(&crashes.daemon, &["logs", "one"], "");
+        logs.is_ok_and(|logs| logs.stdout.starts_with(b"waits"))
+    };
+    until(waits)?;
+    command(&["snapshot", "create", "--name", "waiting", "one"])?;
+    command(&["create", "--start", "--name", "two", "--from", "waiting"])?;
+    await_state(&crashes.daemon, "/v1/machines/two", "running")?;
+    for name in ["one", "two"] {
+        command(&["stop", name])?;
+        let machine = crashes.end(name, "exited")?;
+        check("a core dump", machine["core"]["error"] == "", &machine)?;
+        let stack = crashes.stack(&crashes.core(name)?.0)?;
+        check("its stack", stack.contains("in inner (place=0x0"), &stack)?;
+    }
+    let body = json!({ "snapshot": "waiting", "core_limit": MIB }).to_string();
+    let answer = crashes
+        .daemon
+        .request("POST", "/v1/machines", body.as_bytes())?;
+    let right = answer.text("detail").contains("core_limit cannot be given");
+    check("a limit with a snapshot", right, &answer)
 }
 
 /// Machines without a core dump, and core dumps that end early.
