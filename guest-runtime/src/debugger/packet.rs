@@ -22,6 +22,8 @@ pub enum Input {
     Damaged,
     /// A request to stop the program.
     Interrupt,
+    /// The debugger has received the last packet.
+    Received,
     /// The debugger did not receive the last packet well: send it again.
     Again,
 }
@@ -87,8 +89,9 @@ impl Packets {
         match byte {
             b'$' => self.begin(),
             INTERRUPT => return Some(Input::Interrupt),
+            b'+' => return Some(Input::Received),
             b'-' => return Some(Input::Again),
-            // `+`, or bytes of a packet whose start was lost.
+            // Bytes of a packet whose start was lost.
             _ => {}
         }
         None
@@ -159,6 +162,7 @@ mod tests {
         put(&mut bytes, b"");
         bytes.push(b'-');
         let expected = [
+            Input::Received,
             Input::Packet(contents),
             Input::Interrupt,
             Input::Packet(Vec::new()),

@@ -29,6 +29,9 @@ pub(super) struct Link {
     last: Vec<u8>,
     /// Packets are acknowledged.
     pub acknowledges: bool,
+    /// The debugger's last packet, until it has acknowledged the answer. A debugger that has waited for
+    /// some seconds sends it again.
+    unanswered: Option<Vec<u8>>,
 }
 
 impl Kernel {
@@ -48,6 +51,7 @@ impl Kernel {
                 output: VecDeque::new(),
                 last: Vec::new(),
                 acknowledges: true,
+                unanswered: None,
             },
             phase: Phase::Running,
             events: VecDeque::new(),
@@ -117,9 +121,15 @@ impl Kernel {
             Input::Packet(contents) => {
                 if link.acknowledges {
                     link.acknowledge(b'+');
+                    // A second answer would be taken for that of the next packet.
+                    if link.unanswered.as_ref() == Some(&contents) {
+                        return;
+                    }
+                    link.unanswered = Some(contents.clone());
                 }
                 self.command(&contents);
             }
+            Input::Received => link.unanswered = None,
             Input::Damaged if link.acknowledges => link.acknowledge(b'-'),
             Input::Damaged => self.answer(b"E01"),
             Input::Interrupt => self.interrupt_debugged(),

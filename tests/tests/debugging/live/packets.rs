@@ -14,6 +14,7 @@ pub fn add(suite: &mut Suite) {
     suite.add_kvm("gdb: step into a signal handler", step_into_handler);
     suite.add_kvm("gdb: interruption and calls of functions", interruption);
     suite.add_kvm("gdb: malformed packets", malformed);
+    suite.add_kvm("gdb: repeated packets", repeated);
     suite.add_kvm("gdb: random packets", random_packets);
     suite.add_kvm("gdb: wrong breakpoints", wrong_breakpoints);
     suite.add_kvm("gdb: wrong addresses", wrong_addresses);
@@ -296,6 +297,28 @@ const COMMANDS: &[&str] = &[
     "QProgramSignals:",
 ];
 const SEPARATORS: &[&str] = &[",", ":", ";", "=", ""];
+
+/// A packet that the debugger repeats before it has acknowledged the answer has one answer.
+fn repeated() -> Result<()> {
+    let program = Program::build("session.c", O2)?;
+    let waiting = program.start(&[], &[])?;
+    let mut raw = waiting.connect()?;
+    // gdb sends a packet again if the first answer takes more than two seconds.
+    for _ in 0..3 {
+        raw.send("qSupported:swbreak+")?;
+    }
+    let answers = [raw.receive()?, raw.ask("vMustReplyEmpty")?, raw.ask("?")?];
+    let [features, nothing, stop] = &answers;
+    if !features.starts_with("PacketSize=") || !nothing.is_empty() || !stop.starts_with('T') {
+        return Err(format!("{answers:?}").into());
+    }
+    // After the acknowledgement, the same packet is another one.
+    let again = [raw.ask("?")?, raw.ask("?")?];
+    match again.iter().all(|again| again == stop) {
+        true => Ok(()),
+        false => Err(format!("{again:?} after {stop}").into()),
+    }
+}
 
 /// Memory, registers, breakpoints, objects, files and commands of the user are asked for with random
 /// arguments, of which many are valid. Each packet has one answer; then the program runs.
