@@ -26,6 +26,8 @@ const PARTIAL: &str = "partial";
 const ADDITION: &str = "addition";
 /// End of the names of [`pieces`] files, from which partial images are linked.
 const PIECES: &str = "pieces";
+/// The limit of the [`pieces`] files that no partial image needs, bytes.
+const MAX_PIECES: u64 = 1 << 30;
 /// A younger temporary file may not be locked yet.
 const MIN_LEFTOVER_AGE: Duration = Duration::from_secs(60);
 
@@ -147,18 +149,61 @@ impl Cache {
         pieces.unwrap_or_default()
     }
 
-    /// Stores a partial image and its pieces, replaces earlier ones, and opens the image.
+    /// The [`pieces`] files, the last used first.
+    #[must_use]
+    pub fn pieces_files(&self) -> Vec<PathBuf> {
+        let mut files = self.dated_pieces();
+        files.sort_by_key(|file| std::cmp::Reverse(file.0));
+        files.into_iter().map(|(_, _, path)| path).collect()
+    }
+
+    /// The times of last use, lengths and paths of the [`pieces`] files.
+    fn dated_pieces(&self) -> Vec<(SystemTime, u64, PathBuf)> {
+        let entries = fs::read_dir(&self.directory);
+        let entries = entries.into_iter().flatten().flatten();
+        let dated = entries.filter_map(|entry| {
+            let path = entry.path();
+            let is_one = path.extension().is_some_and(|end| end == PIECES);
+            let metadata = entry.metadata().ok()?;
+            let is_one = is_one && metadata.is_file();
+            is_one.then_some((metadata.modified().ok()?, metadata.len(), path))
+        });
+        dated.collect()
+    }
+
+    /// Removes the least recently used [`pieces`] files that no partial image needs, until the others
+    /// have at most `limit` bytes. The file of `key` stays.
+    fn evict_pieces(&self, key: &Key, limit: u64) {
+        let kept = self.entry(key, PIECES);
+        let mut files = self.dated_pieces();
+        files.retain(|(_, _, path)| !path.with_extension(PARTIAL).exists());
+        files.sort_by_key(|file| file.0);
+        let mut total: u64 = files.iter().map(|file| file.1).sum();
+        for (_, length, path) in files {
+            if total <= limit {
+                break;
+            }
+            // Another process may already have removed the file.
+            if path != kept && fs::remove_file(&path).is_ok() {
+                total -= length;
+            }
+        }
+    }
+
+    /// Stores a partial image and its pieces, replaces earlier ones, and opens the image. `scope` is the
+    /// scope of the pieces' options ([`Options::scope`](crate::translator::Options::scope)).
     ///
     /// # Errors
     /// As [`store`](Self::store).
     pub fn store_partial(
         &self,
         key: &Key,
+        scope: &Key,
         image: &[u8],
         pieces: &[Piece],
     ) -> Result<File, CacheError> {
         // The pieces are stored first: without them a later run would lose functions of the image.
-        self.put(key, PIECES, &pieces::to_bytes(key, pieces))?;
+        self.put(key, PIECES, &pieces::to_bytes(key, scope, pieces))?;
         self.put(key, PARTIAL, image)
     }
 
@@ -226,6 +271,24 @@ impl Cache {
             // The files are useless from now on, but harmless.
             let _ = fs::remove_file(self.entry(key, extension));
         }
+        Ok(file)
+    }
+
+    /// Stores an image file as [`store`](Self::store) does, and its pieces for other files with equal
+    /// functions.
+    ///
+    /// # Errors
+    /// As [`store`](Self::store).
+    pub fn store_with_pieces(
+        &self,
+        key: &Key,
+        scope: &Key,
+        image: &[u8],
+        pieces: &[Piece],
+    ) -> Result<File, CacheError> {
+        let file = self.store(key, image)?;
+        self.put(key, PIECES, &pieces::to_bytes(key, scope, pieces))?;
+        self.evict_pieces(key, MAX_PIECES);
         Ok(file)
     }
 
@@ -386,11 +449,11 @@ mod tests {
         let (image, piece) = (sample(&key), |n| Piece {
             functions: vec![n],
             resume: Vec::new(),
-            object: vec![1; 9],
+            objects: Vec::new(),
         });
         for count in 1..3 {
             let pieces: Vec<Piece> = (0..count).map(piece).collect();
-            cache.store_partial(&key, &image, &pieces).unwrap();
+            cache.store_partial(&key, &key, &image, &pieces).unwrap();
             assert_eq!(contents(cache.lookup_partial(&key).unwrap()), image);
             assert_eq!(cache.pieces(&key), pieces);
         }
@@ -407,6 +470,34 @@ mod tests {
         cache.store(&key, &image).unwrap();
         assert!(cache.lookup_partial(&key).is_none());
         assert_eq!(names(&cache).len(), 1);
+    }
+
+    #[test]
+    fn the_least_recently_used_pieces_are_removed() {
+        let (_directory, cache, key) = cache();
+        let keys: Vec<Key> = (0..5).map(|n| Key::new(&[n], "", "")).collect();
+        let path = |number: usize| cache.entry(&keys[number], PIECES);
+        for (age, key) in keys.iter().enumerate().rev() {
+            let image = sample(key);
+            match age {
+                // The oldest one belongs to a partial image.
+                4 => cache.store_partial(key, key, &image, &[]).unwrap(),
+                _ => cache.store_with_pieces(key, key, &image, &[]).unwrap(),
+            };
+            let time = SystemTime::now() - Duration::from_secs(10 * age as u64);
+            File::open(path(age)).unwrap().set_modified(time).unwrap();
+        }
+        let newest: Vec<PathBuf> = (0..5).map(path).collect();
+        assert_eq!(cache.pieces_files(), newest);
+        let length = fs::metadata(path(0)).unwrap().len();
+        cache.evict_pieces(&key, 4 * length);
+        assert_eq!(cache.pieces_files().len(), 5);
+        cache.evict_pieces(&key, 2 * length);
+        assert_eq!(cache.pieces_files(), [path(0), path(1), path(4)]);
+        // The file that was just written stays, and images stay.
+        cache.evict_pieces(&keys[1], 0);
+        assert_eq!(cache.pieces_files(), [path(1), path(4)]);
+        assert!(keys[..4].iter().all(|key| cache.lookup(key).is_some()));
     }
 
     #[test]

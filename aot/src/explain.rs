@@ -3,6 +3,7 @@
 //! of the guest's registers at a fault.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use gimli::{
     AttributeValue, EndianSlice, Evaluation, EvaluationResult, Expression, LittleEndian, Location,
@@ -17,8 +18,10 @@ use thiserror::Error;
 
 use crate::analysis::Unit;
 use crate::cfg::Function;
+use crate::code_object::{CodeObject, Names};
 use crate::codegen::{Codegen, CodegenError};
-use crate::lift::{Debug, Ir, guest_address, host_name, lift};
+use crate::lift::{Debug, Ir, Naming, guest_address, host_name, lift};
+use crate::link::LinkError;
 
 /// An explanation failed.
 #[derive(Debug, Error)]
@@ -29,6 +32,9 @@ pub enum ExplainError {
     /// The generated object file is not readable.
     #[error("generated object file: {0}")]
     Object(#[from] object::Error),
+    /// The object file has symbols that the linker of images does not know.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// The debug information in the object file is not readable.
     #[error("generated debug information: {0}")]
     Dwarf(#[from] gimli::Error),
@@ -84,22 +90,18 @@ impl gimli::read::Relocate for &Relocations {
 /// # Errors
 /// LLVM failed, or its output is not readable.
 pub fn explain(function: &Function, unit: &Unit) -> Result<Explained, ExplainError> {
-    let context = Context::create();
-    let ir = Ir::new(&context, "guest");
-    let codegen = Codegen::new(unit.features.llvm(), &unit.disabled)?;
-    codegen.prepare(&ir.module);
+    let naming = Naming::for_linker(unit.position_independent);
+    let mut compiled = Compiled::new(function, unit, naming)?;
+    if compiled.object.check(&unit.text).is_err() {
+        compiled = Compiled::new(function, unit, Naming::for_linker(false))?;
+    }
+    let (start, code) = function_code(&compiled, &unit.text)?;
     let base = function
         .blocks
         .first()
         .map_or(function.entry, |block| block.start);
-    let debug = Debug::new(&ir, base);
-    lift(&ir, unit, function, Some(&debug));
-    debug.finish();
-    codegen.optimise(&ir.module)?;
-    let object = codegen.object(&ir.module)?;
-    let (start, code) = function_code(&object, &host_name(unit, function.entry))?;
     let mut explained = Explained {
-        object,
+        object: compiled.object.bytes,
         base,
         start,
         code,
@@ -109,17 +111,54 @@ pub fn explain(function: &Function, unit: &Unit) -> Result<Explained, ExplainErr
     Ok(explained)
 }
 
-/// Returns the section offset and the bytes of the function `name`.
-fn function_code(object: &[u8], name: &str) -> Result<(u64, Vec<u8>), ExplainError> {
-    let file: ElfFile64<'_> = ElfFile64::parse(object)?;
-    let missing = || ExplainError::Missing(name.to_owned());
-    let symbol = file.symbol_by_name(name).ok_or_else(missing)?;
+/// A function compiled with debug information.
+struct Compiled {
+    name: String,
+    object: CodeObject,
+}
+
+impl Compiled {
+    fn new(function: &Function, unit: &Unit, naming: Naming) -> Result<Self, CodegenError> {
+        let context = Context::create();
+        let ir = Ir::new(&context, naming);
+        let codegen = Codegen::new(unit.features.llvm(), &unit.disabled)?;
+        codegen.prepare(&ir.module);
+        let base = function.blocks.first().map(|block| block.start);
+        let debug = Debug::new(&ir, base.unwrap_or(function.entry));
+        lift(&ir, unit, function, Some(&debug));
+        debug.finish();
+        codegen.optimise(&ir.module)?;
+        Ok(Self {
+            name: host_name(&ir, unit, function.entry),
+            object: CodeObject {
+                key: None,
+                addresses: ir.addresses(),
+                bytes: codegen.object(&ir.module)?,
+            },
+        })
+    }
+}
+
+/// Returns the section offset and the bytes of a function; numbers that the linker of images writes are
+/// in them.
+fn function_code(compiled: &Compiled, text: &Range<u64>) -> Result<(u64, Vec<u8>), ExplainError> {
+    let file: ElfFile64<'_> = ElfFile64::parse(&compiled.object.bytes[..])?;
+    let missing = || ExplainError::Missing(compiled.name.clone());
+    let symbol = file.symbol_by_name(&compiled.name).ok_or_else(missing)?;
     let index = symbol.section_index().ok_or_else(missing)?;
     let section = file.section_by_index(index)?;
-    let bytes = section
-        .data_range(symbol.address(), symbol.size())?
-        .ok_or_else(missing)?;
-    Ok((symbol.address(), bytes.to_vec()))
+    let mut bytes = section.data()?.to_vec();
+    let addresses = &compiled.object.addresses;
+    for (at, relocation) in section.relocations() {
+        Names { addresses, text }.apply(&file, &relocation, &mut bytes, at)?;
+    }
+    let start = usize::try_from(symbol.address()).ok();
+    let size = usize::try_from(symbol.size()).ok();
+    let code = start.zip(size).and_then(|(start, size)| {
+        let end = start.checked_add(size)?;
+        bytes.get(start..end)
+    });
+    Ok((symbol.address(), code.ok_or_else(missing)?.to_vec()))
 }
 
 impl Explained {

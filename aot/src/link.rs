@@ -15,7 +15,8 @@ use object::{
 };
 use thiserror::Error;
 
-use crate::lift::{HostFunction, Service, function_name, symbol};
+use crate::code_object::{CodeObject, ImageFunction, Names};
+use crate::lift::{Service, symbol};
 use crate::table::table_length;
 
 /// The `ret` before the first function ([`symbol::RETURN`]), so that no function is at offset 0.
@@ -31,8 +32,10 @@ pub(crate) const START_LENGTH: usize = RETURN_LENGTH + Service::ALL.len() * SERV
 const STUB_LENGTH: usize = 32;
 /// The space for the stub of a function that is not in the image, bytes.
 const AWAY_LENGTH: usize = 48;
-/// Alignment of sections; LLVM aligns functions to 16 bytes.
+/// Alignment of the first function and of the stubs; LLVM aligns functions to 16 bytes.
 const ALIGNMENT: u64 = 64;
+/// The largest alignment of a section, bytes.
+pub(crate) const MAX_ALIGNMENT: u64 = 4096;
 
 /// LLVM produced something that this linker does not handle: a bug in the
 /// translator.
@@ -123,6 +126,14 @@ type Location = (Part, u64);
 struct Input<'a> {
     file: ElfFile64<'a>,
     locations: HashMap<SectionIndex, Location>,
+    names: Names<'a>,
+}
+
+/// The locations of symbols in an image.
+#[derive(Default)]
+struct Symbols {
+    functions: HashMap<ImageFunction, u64>,
+    others: HashMap<&'static str, u64>,
 }
 
 /// An entry in the middle of a function ([`crate::analysis::resume_points`]).
@@ -141,20 +152,20 @@ pub struct ResumePoint {
 /// # Errors
 /// The objects have unsupported contents, or are too large.
 pub fn link(
-    objects: &[&[u8]],
+    objects: &[&CodeObject],
     resume: &[ResumePoint],
     text: &Range<u64>,
 ) -> Result<Linked, LinkError> {
     let mut linked = Linked {
-        code: vec![0xcc; START_LENGTH],
+        code: vec![0xcc; START_LENGTH.next_multiple_of(ALIGNMENT as usize)],
         data: Vec::new(),
         functions: Vec::new(),
         accesses: Vec::new(),
         alignment: PAGE_SIZE,
     };
     let mut inputs = Vec::with_capacity(objects.len());
-    for bytes in objects {
-        inputs.push(add_input(bytes, &mut linked)?);
+    for object in objects {
+        inputs.push(add_input(object, text, &mut linked)?);
     }
     let (defined, missing) = function_symbols(&inputs)?;
     let mut resume = resume.to_vec();
@@ -187,12 +198,13 @@ pub fn link(
             PAGE_SIZE + layout.code + at as u64,
         )?;
         linked.code[at..at + code.len()].copy_from_slice(&code);
-        symbols.insert(function_name(guest), layout.code + at as u64);
+        let function = ImageFunction { guest, own: false };
+        symbols.functions.insert(function, layout.code + at as u64);
     }
     put_services(&mut linked.code, PAGE_SIZE + layout.code)?;
     for service in Service::ALL {
         let at = service_offset(service) as u64;
-        symbols.insert(service.symbol().to_owned(), layout.code + at);
+        symbols.others.insert(service.symbol(), layout.code + at);
     }
     for input in &inputs {
         relocate(input, &layout, &symbols, &mut linked)?;
@@ -225,13 +237,15 @@ pub(crate) fn service_offset(service: Service) -> usize {
 /// defines.
 fn function_symbols(inputs: &[Input<'_>]) -> Result<(BTreeSet<u64>, BTreeSet<u64>), LinkError> {
     let (mut defined, mut called) = (BTreeSet::new(), BTreeSet::new());
-    for symbol in inputs.iter().flat_map(|input| input.file.symbols()) {
-        let function = HostFunction::of_symbol(symbol.name()?);
-        if let Some(HostFunction { guest, own: false }) = function {
-            match symbol.is_definition() {
-                true => defined.insert(guest),
-                false => called.insert(guest),
-            };
+    for input in inputs {
+        for symbol in input.file.symbols() {
+            let function = input.names.function(symbol.name()?)?;
+            if let Some(ImageFunction { guest, own: false }) = function {
+                match symbol.is_definition() {
+                    true => defined.insert(guest),
+                    false => called.insert(guest),
+                };
+            }
         }
     }
     let missing = &called - &defined;
@@ -300,8 +314,12 @@ fn store_to_hart(offset: u64, value: i32) -> Vec<u8> {
 }
 
 /// Copies the allocated sections of an object file into the image's parts.
-fn add_input<'a>(bytes: &'a [u8], linked: &mut Linked) -> Result<Input<'a>, LinkError> {
-    let file = ElfFile64::parse(bytes)?;
+fn add_input<'a>(
+    object: &'a CodeObject,
+    text: &'a Range<u64>,
+    linked: &mut Linked,
+) -> Result<Input<'a>, LinkError> {
+    let file = ElfFile64::parse(&object.bytes[..])?;
     let mut locations = HashMap::new();
     for section in file.sections() {
         let part = match section.kind() {
@@ -318,12 +336,17 @@ fn add_input<'a>(bytes: &'a [u8], linked: &mut Linked) -> Result<Input<'a>, Link
             Part::Code => (&mut linked.code, 0xcc),
             Part::Data => (&mut linked.data, 0),
         };
-        let start = (bytes.len() as u64).next_multiple_of(section.align().max(ALIGNMENT));
+        let start = (bytes.len() as u64).next_multiple_of(section.align().clamp(1, MAX_ALIGNMENT));
         bytes.resize(start as usize, filler);
         bytes.extend_from_slice(section.data()?);
         locations.insert(section.index(), (part, start));
     }
-    Ok(Input { file, locations })
+    let addresses = &object.addresses;
+    Ok(Input {
+        file,
+        locations,
+        names: Names { addresses, text },
+    })
 }
 
 /// Adds the image offsets of the global symbols: functions, and the symbols of [`symbol`].
@@ -331,14 +354,17 @@ fn define(
     inputs: &[Input<'_>],
     layout: &Layout,
     linked: &mut Linked,
-) -> Result<HashMap<String, u64>, LinkError> {
-    let mut symbols = HashMap::from([
-        (symbol::TABLE.to_owned(), layout.table),
-        (symbol::CODE.to_owned(), layout.code),
-        (symbol::RETURN.to_owned(), layout.code),
-        // The data page is one page before the file.
-        (symbol::DATA.to_owned(), PAGE_SIZE.wrapping_neg()),
-    ]);
+) -> Result<Symbols, LinkError> {
+    let mut symbols = Symbols {
+        functions: HashMap::new(),
+        others: HashMap::from([
+            (symbol::TABLE, layout.table),
+            (symbol::CODE, layout.code),
+            (symbol::RETURN, layout.code),
+            // The data page is one page before the file.
+            (symbol::DATA, PAGE_SIZE.wrapping_neg()),
+        ]),
+    };
     for input in inputs {
         for defined in input.file.symbols().filter(ObjectSymbol::is_definition) {
             let Some(location) = defined
@@ -347,22 +373,19 @@ fn define(
             else {
                 continue;
             };
-            let name = defined.name()?;
-            let Some(function) = HostFunction::of_symbol(name) else {
+            let Some(function) = input.names.function(defined.name()?)? else {
                 continue;
             };
             let own = u64::from(function.own) * OWN_CONVENTION;
-            let offset = location.1 + defined.address();
+            let offset = location.1.saturating_add(defined.address());
             linked.functions.push(FunctionEntry {
                 guest: function.guest | own,
                 host: u32::try_from(offset).map_err(|_| LinkError::TooLarge(offset))?,
                 host_length: u32::try_from(defined.size())
                     .map_err(|_| LinkError::TooLarge(defined.size()))?,
             });
-            symbols.insert(
-                name.to_owned(),
-                address(*location, layout) + defined.address(),
-            );
+            let address = address(*location, layout).wrapping_add(defined.address());
+            symbols.functions.insert(function, address);
         }
     }
     Ok(symbols)
@@ -379,7 +402,7 @@ fn address((part, offset): Location, layout: &Layout) -> u64 {
 fn relocate(
     input: &Input<'_>,
     layout: &Layout,
-    symbols: &HashMap<String, u64>,
+    symbols: &Symbols,
     linked: &mut Linked,
 ) -> Result<(), LinkError> {
     for section in input.file.sections() {
@@ -387,16 +410,19 @@ fn relocate(
             continue;
         };
         for (offset, relocation) in section.relocations() {
-            let target = resolve(input, layout, symbols, &relocation)?;
-            let at = start + offset;
-            let from = address((part, at), layout);
-            let value = target
-                .wrapping_add_signed(relocation.addend())
-                .wrapping_sub(from);
+            let at = start.saturating_add(offset);
             let bytes = match part {
                 Part::Code => &mut linked.code,
                 Part::Data => &mut linked.data,
             };
+            if input.names.apply(&input.file, &relocation, bytes, at)? {
+                continue;
+            }
+            let target = resolve(input, layout, symbols, &relocation)?;
+            let from = address((part, at), layout);
+            let value = target
+                .wrapping_add_signed(relocation.addend())
+                .wrapping_sub(from);
             apply(bytes, at, value, &relocation)?;
         }
     }
@@ -407,7 +433,7 @@ fn relocate(
 fn resolve(
     input: &Input<'_>,
     layout: &Layout,
-    symbols: &HashMap<String, u64>,
+    symbols: &Symbols,
     relocation: &Relocation,
 ) -> Result<u64, LinkError> {
     let RelocationTarget::Symbol(index) = relocation.target() else {
@@ -416,12 +442,14 @@ fn resolve(
     let target = input.file.symbol_by_index(index)?;
     let location = target.section_index().and_then(|i| input.locations.get(&i));
     if let Some(&location) = location {
-        return Ok(address(location, layout) + target.address());
+        return Ok(address(location, layout).wrapping_add(target.address()));
     }
     let name = target.name()?;
-    let function = HostFunction::of_symbol(name).map(HostFunction::name);
-    symbols
-        .get(function.as_deref().unwrap_or(name))
+    let location = match input.names.function(name)? {
+        Some(function) => symbols.functions.get(&function),
+        None => symbols.others.get(name),
+    };
+    location
         .copied()
         .ok_or_else(|| LinkError::Undefined(name.to_owned()))
 }
@@ -437,13 +465,13 @@ fn apply(bytes: &mut [u8], at: u64, value: u64, relocation: &Relocation) -> Resu
             let displacement =
                 i32::try_from(value as i64).map_err(|_| LinkError::TooLarge(value))?;
             let field = bytes
-                .get_mut(at..at + 4)
+                .get_mut(at..at.saturating_add(4))
                 .ok_or(LinkError::Relocation(r_type.0))?;
             field.copy_from_slice(&displacement.to_le_bytes());
         }
         elf::R_X86_64_PC64 => {
             let field = bytes
-                .get_mut(at..at + 8)
+                .get_mut(at..at.saturating_add(8))
                 .ok_or(LinkError::Relocation(r_type.0))?;
             field.copy_from_slice(&value.to_le_bytes());
         }

@@ -309,7 +309,7 @@ mod tests {
         Piece {
             functions: functions.to_vec(),
             resume: Vec::new(),
-            object: Vec::new(),
+            objects: Vec::new(),
         }
     }
 

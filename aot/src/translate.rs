@@ -12,15 +12,17 @@ use thiserror::Error;
 
 use crate::analysis::{Unit, resume_points};
 use crate::cfg::Function;
+use crate::code_object::CodeObject;
 use crate::codegen::{Codegen, CodegenError};
+use crate::function_store::FunctionStore;
 use crate::layout;
-use crate::lift::{Ir, lift, lift_adapter};
+use crate::lift::{Ir, Naming, lift, lift_adapter};
 use crate::link::{LinkError, ResumePoint};
 use crate::pieces::Piece;
 use crate::technique::Technique;
 
-/// The number of instructions that are compiled together: enough to spread the cost of a module,
-/// few enough to balance the threads and show progress.
+/// The number of instructions that a thread compiles before it takes others: few enough to balance the
+/// threads and show progress.
 const BATCH_INSTRUCTIONS: usize = 4000;
 
 /// Translation failed; the input is not the cause.
@@ -48,7 +50,7 @@ impl Progress for Silent {
     fn advance(&self, _done: usize, _total: usize) {}
 }
 
-/// Compiles functions, sorted by entry. Their order in an image (`layout`) does not depend on the
+/// Compiles functions that are not in `store`, sorted by entry. Their order in an image (`layout`) does not depend on the
 /// number of threads.
 ///
 /// # Errors
@@ -57,6 +59,7 @@ pub fn translate(
     functions: &[Function],
     unit: &Unit,
     threads: Option<NonZero<usize>>,
+    store: Option<&FunctionStore>,
     progress: &dyn Progress,
 ) -> Result<Vec<Piece>, CodegenError> {
     let functions: Vec<&Function> = match unit.disabled.allows(Technique::FunctionOrder) {
@@ -78,6 +81,7 @@ pub fn translate(
         batches: &batches,
         schedule: &schedule,
         unit,
+        store,
         progress,
         total,
         next: AtomicUsize::new(0),
@@ -106,7 +110,7 @@ pub fn translate(
     Ok(pieces.into_iter().flatten().collect())
 }
 
-/// Returns the ranges of functions that are compiled together.
+/// Returns the ranges of functions that one thread compiles.
 fn batches(functions: &[&Function]) -> Vec<Range<usize>> {
     let mut batches = Vec::new();
     let mut start = 0;
@@ -144,6 +148,7 @@ struct Job<'a> {
     /// Indices of the batches, in the order in which they are compiled.
     schedule: &'a [usize],
     unit: &'a Unit,
+    store: Option<&'a FunctionStore>,
     progress: &'a dyn Progress,
     total: usize,
     next: AtomicUsize,
@@ -173,7 +178,7 @@ impl Job<'_> {
                 return Ok(());
             }
             let functions = &self.functions[batch.clone()];
-            let piece = compile(&codegen, self.unit, functions)?;
+            let piece = compile(&codegen, self.unit, functions, self.store)?;
             if let Ok(mut pieces) = self.pieces.lock() {
                 pieces[index] = Some(piece);
             }
@@ -184,7 +189,7 @@ impl Job<'_> {
     }
 }
 
-/// Compiles functions as one module.
+/// Compiles functions that are not in `store`.
 ///
 /// # Errors
 /// LLVM failed.
@@ -192,12 +197,11 @@ pub fn compile(
     codegen: &Codegen,
     unit: &Unit,
     functions: &[&Function],
+    store: Option<&FunctionStore>,
 ) -> Result<Piece, CodegenError> {
-    let context = Context::create();
-    let ir = Ir::new(&context, "guest");
-    codegen.prepare(&ir.module);
-    lift_all(&ir, unit, functions);
-    codegen.optimise(&ir.module)?;
+    let objects = functions
+        .iter()
+        .map(|function| object(codegen, unit, function, store));
     let resume = functions.iter().flat_map(|function| {
         let point = |guest| ResumePoint {
             guest,
@@ -208,16 +212,65 @@ pub fn compile(
     Ok(Piece {
         functions: functions.iter().map(|function| function.entry).collect(),
         resume: resume.collect(),
-        object: codegen.object(&ir.module)?,
+        objects: objects.collect::<Result<_, _>>()?,
     })
 }
 
-fn lift_all(ir: &Ir<'_>, unit: &Unit, functions: &[&Function]) {
-    for function in functions {
-        lift(ir, unit, function, None);
-        if unit.conventions.is_own(function.entry) {
-            lift_adapter(ir, unit, function.entry);
+/// Returns the code of a function: from `store`, or compiled as one module.
+fn object(
+    codegen: &Codegen,
+    unit: &Unit,
+    function: &Function,
+    store: Option<&FunctionStore>,
+) -> Result<CodeObject, CodegenError> {
+    let context = Context::create();
+    let ir = Ir::new(&context, Naming::for_linker(unit.position_independent));
+    codegen.prepare(&ir.module);
+    lift_with_adapter(&ir, unit, function);
+    let mut object = CodeObject {
+        key: store.map(|store| store.key(ir.module.write_bitcode_to_memory().as_slice())),
+        addresses: ir.addresses(),
+        bytes: Vec::new(),
+    };
+    if let (Some(store), Some(key)) = (store, &object.key)
+        && let Some(bytes) = store.find(key)
+    {
+        object.bytes = bytes;
+        if object.check(&unit.text).is_ok() {
+            store.count(function.instruction_count());
+            return Ok(object);
         }
+    }
+    codegen.optimise(&ir.module)?;
+    object.bytes = codegen.object(&ir.module)?;
+    match object.check(&unit.text) {
+        Ok(()) => Ok(object),
+        Err(_) => object_with_constants(codegen, unit, function),
+    }
+}
+
+/// Compiles a function that names an address in a place that has no room for a symbol.
+fn object_with_constants(
+    codegen: &Codegen,
+    unit: &Unit,
+    function: &Function,
+) -> Result<CodeObject, CodegenError> {
+    let context = Context::create();
+    let ir = Ir::new(&context, Naming::for_linker(false));
+    codegen.prepare(&ir.module);
+    lift_with_adapter(&ir, unit, function);
+    codegen.optimise(&ir.module)?;
+    Ok(CodeObject {
+        key: None,
+        addresses: ir.addresses(),
+        bytes: codegen.object(&ir.module)?,
+    })
+}
+
+fn lift_with_adapter(ir: &Ir<'_>, unit: &Unit, function: &Function) {
+    lift(ir, unit, function, None);
+    if unit.conventions.is_own(function.entry) {
+        lift_adapter(ir, unit, function.entry);
     }
 }
 
@@ -238,10 +291,12 @@ pub enum Stage {
 /// LLVM failed.
 pub fn emit(functions: &[&Function], unit: &Unit, stage: Stage) -> Result<String, TranslateError> {
     let context = Context::create();
-    let ir = Ir::new(&context, "guest");
+    let ir = Ir::new(&context, Naming::for_readers(unit.position_independent));
     let codegen = Codegen::new(unit.features.llvm(), &unit.disabled)?;
     codegen.prepare(&ir.module);
-    lift_all(&ir, unit, functions);
+    for function in functions {
+        lift_with_adapter(&ir, unit, function);
+    }
     if stage == Stage::Ir {
         return Ok(ir.module.print_to_string().to_string());
     }

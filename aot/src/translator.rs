@@ -17,6 +17,7 @@ pub use crate::disasm::SourceLine;
 use crate::disasm::side_by_side;
 use crate::elf::{Binary, Constants};
 use crate::explain::{ExplainError, Explained, HostState, explain};
+use crate::function_store::FunctionStore;
 use crate::key::Key;
 use crate::link::Linked;
 use crate::order::Part;
@@ -95,6 +96,12 @@ impl Options {
         Key::of_digest(content, &self.features, &self.text())
     }
 
+    /// Returns the key of everything but the code that the machine code of a function depends on.
+    #[must_use]
+    pub fn scope(&self) -> Key {
+        self.key(&[])
+    }
+
     /// Returns the options that affect the code, in the form that [`Key`] takes.
     fn text(&self) -> String {
         match self.baseline {
@@ -132,6 +139,7 @@ pub struct Compiler<'a> {
     translator: &'a Translator<'a>,
     unit: Unit,
     codegen: Codegen,
+    store: Option<&'a FunctionStore>,
 }
 
 impl Compiler<'_> {
@@ -145,7 +153,7 @@ impl Compiler<'_> {
             .filter_map(|&part| self.translator.function(part))
             .collect();
         let functions: Vec<&Function> = functions.iter().map(AsRef::as_ref).collect();
-        Ok(compile(&self.codegen, &self.unit, &functions)?)
+        Ok(compile(&self.codegen, &self.unit, &functions, self.store)?)
     }
 }
 
@@ -305,24 +313,33 @@ impl<'a> Translator<'a> {
     /// # Errors
     /// LLVM failed.
     pub fn translate(&self, progress: &dyn Progress) -> Result<Linked, TranslateError> {
-        Ok(link_pieces(&self.pieces(progress)?, &self.unit.text)?)
+        Ok(link_pieces(&self.pieces(None, progress)?, &self.unit.text)?)
     }
 
-    /// Compiles all functions, without linking them.
+    /// Compiles all functions that are not in `store`, without linking them.
     ///
     /// # Errors
     /// LLVM failed.
-    pub fn pieces(&self, progress: &dyn Progress) -> Result<Vec<Piece>, TranslateError> {
-        let pieces = translate(&self.flow.functions, &self.unit, self.threads, progress)?;
+    pub fn pieces(
+        &self,
+        store: Option<&FunctionStore>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Piece>, TranslateError> {
+        let functions = &self.flow.functions;
+        let pieces = translate(functions, &self.unit, self.threads, store, progress)?;
         Ok(pieces)
     }
 
     /// Creates a compiler for some functions at a time, for the calling thread. Callers may be
-    /// translated without their callees, so no function has a nonstandard convention.
+    /// translated without their callees, so no function has a nonstandard convention. Functions in
+    /// `store` are not compiled.
     ///
     /// # Errors
     /// LLVM does not know the target.
-    pub fn compiler(&self) -> Result<Compiler<'_>, TranslateError> {
+    pub fn compiler<'b>(
+        &'b self,
+        store: Option<&'b FunctionStore>,
+    ) -> Result<Compiler<'b>, TranslateError> {
         let codegen = Codegen::new(self.unit.features.llvm(), &self.unit.disabled)?;
         Ok(Compiler {
             translator: self,
@@ -331,6 +348,7 @@ impl<'a> Translator<'a> {
                 ..self.unit.clone()
             },
             codegen,
+            store,
         })
     }
 

@@ -7,7 +7,7 @@ use hartline_aot::analysis::{Conventions, Features, Liveness, Unit};
 use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use hartline_aot::codegen::Codegen;
 use hartline_aot::elf::Constants;
-use hartline_aot::lift::{Ir, lift};
+use hartline_aot::lift::{Ir, Naming, lift};
 use hartline_aot::technique::Disabled;
 use hartline_aot::translate::{Stage, emit};
 use hartline_isa::{Flow, Instruction, decode};
@@ -82,7 +82,7 @@ const CURRENT: &str = "+popcnt,+lzcnt,+bmi,+bmi2,+sse4.2,+avx,+avx2,+fma,+pclmul
 fn check(unit: &Unit) {
     let codegen = Codegen::new(unit.features.llvm(), &unit.disabled).expect("x86-64 is there");
     let context = Context::create();
-    let ir = Ir::new(&context, "test");
+    let ir = Ir::new(&context, Naming::for_readers(unit.position_independent));
     codegen.prepare(&ir.module);
     for (index, chunk) in straight_line(4000).chunks(20).enumerate() {
         lift(
@@ -178,7 +178,7 @@ fn precise_code_has_checkpoints() {
     };
     let text = |unit: &Unit| {
         let context = Context::create();
-        let ir = Ir::new(&context, "test");
+        let ir = Ir::new(&context, Naming::for_readers(unit.position_independent));
         let codegen = Codegen::new("", &unit.disabled).expect("x86-64 is there");
         codegen.prepare(&ir.module);
         lift(&ir, unit, &function(BASE, &instructions), None);

@@ -18,7 +18,7 @@ fn busybox() -> Vec<u8> {
 fn pieces_link_with_what_is_there() {
     let elf = busybox();
     let translator = Translator::new(&elf, &Options::default()).unwrap();
-    let compiler = translator.compiler().unwrap();
+    let compiler = translator.compiler(None).unwrap();
     let key = Key::new(&elf, "", "");
     let text = translator.binary().text_range();
     let entries: Vec<u64> = translator

@@ -10,7 +10,7 @@ mod program;
 use hartline_aot::codegen::Codegen;
 use hartline_aot::image::{Image, build};
 use hartline_aot::key::Key;
-use hartline_aot::lift::{Ir, lift};
+use hartline_aot::lift::{Ir, Naming, lift};
 use hartline_aot::translate::Silent;
 use hartline_aot::translator::{Options, Translator};
 use hartline_isa::decode;
@@ -60,7 +60,7 @@ fn verify(translator: &Translator<'_>) {
     let unit = translator.unit();
     let codegen = Codegen::new(unit.features.llvm(), &unit.disabled).expect("x86-64 is there");
     let context = Context::create();
-    let ir = Ir::new(&context, "fuzz");
+    let ir = Ir::new(&context, Naming::for_readers(unit.position_independent));
     codegen.prepare(&ir.module);
     for function in &translator.flow().functions {
         lift(&ir, unit, function, None);

@@ -339,7 +339,7 @@ impl Place {
         // Only what `build` makes is in the cache.
         command.env(BASELINE, "off");
         if subcommand == "build" {
-            // One image and nothing else.
+            // One image, without the baseline translator's.
             command.arg("--all");
         }
         Ok(command)
@@ -349,10 +349,16 @@ impl Place {
         process::run(self.command(subcommand)?.arg(self.program()), b"")
     }
 
-    /// Returns the files in the cache, except records about this host and about checked files.
+    /// Returns the files in the cache, except records about this host and about checked files, and the
+    /// code of the functions in an image.
     fn cached(&self) -> Result<Vec<PathBuf>> {
         let mut found = files(&self.cache())?;
         found.retain(|path| *path != self.cache().join("probe.json") && *path != self.known());
+        let of_image = |path: &PathBuf| {
+            let is_code = path.extension().is_some_and(|end| end == "pieces");
+            is_code && path.with_extension("img").exists()
+        };
+        found.retain(|path| !of_image(path));
         Ok(found)
     }
 

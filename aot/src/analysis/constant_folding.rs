@@ -32,19 +32,24 @@ type State = [Option<Known>; 32];
 pub struct ConstantLoads {
     /// By block and address of the load. Zero-extended.
     loads: HashMap<(u64, u64), u64>,
+    /// The known values at the start of each reachable block.
+    starts: BTreeMap<u64, State>,
 }
 
 impl ConstantLoads {
     /// Analyses a function.
     #[must_use]
     pub fn of(function: &Function, unit: &Unit) -> Self {
-        let mut constant = Self::default();
+        let mut constant = Self {
+            loads: HashMap::new(),
+            starts: starts(function, unit),
+        };
         if unit.constants.is_empty() {
             return constant;
         }
-        let starts = starts(function, unit);
         for block in &function.blocks {
-            let mut state = starts.get(&block.start).copied().unwrap_or_default();
+            let start = constant.starts.get(&block.start);
+            let mut state = start.copied().unwrap_or_default();
             for (pc, instruction) in &block.instructions {
                 if let Some(number) = number(instruction, &state, unit) {
                     constant.loads.insert((block.start, *pc), number);
@@ -53,6 +58,14 @@ impl ConstantLoads {
             }
         }
         constant
+    }
+
+    /// Returns the link-time addresses that the integer registers hold at the start of a block, plus the
+    /// load bias.
+    #[must_use]
+    pub fn addresses_at(&self, block: u64) -> [Option<u64>; 32] {
+        let state = self.starts.get(&block).copied().unwrap_or_default();
+        state.map(|known| known.filter(|known| known.biased).map(|known| known.value))
     }
 
     /// Returns the bytes that the load at `pc` in a block produces, zero-extended.

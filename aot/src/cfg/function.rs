@@ -1,5 +1,7 @@
 //! A recovered function: basic blocks and their terminators.
 
+use std::ops::Range;
+
 use hartline_isa::{Instruction, XReg};
 
 /// The kind of successor an [`Edge`] leads to.
@@ -201,6 +203,20 @@ impl Function {
             .iter()
             .map(|block| block.instructions.len())
             .sum()
+    }
+
+    /// The addresses from its first instruction to the end of its last one, which may be a return
+    /// address.
+    #[must_use]
+    pub fn extent(&self) -> Range<u64> {
+        let starts = self.blocks.iter().map(|block| block.start);
+        let ends = self.blocks.iter().filter_map(|block| {
+            let (pc, instruction) = block.instructions.last()?;
+            Some(pc.saturating_add(instruction.length().into()))
+        });
+        let start = starts.min().unwrap_or(self.entry);
+        let end = ends.max().unwrap_or(self.entry);
+        start..end.max(start).saturating_add(1)
     }
 }
 

@@ -6,7 +6,7 @@ use inkwell::IntPredicate;
 use inkwell::values::FunctionValue;
 
 use super::guest_registers::x_offset;
-use super::ir::{Ir, Likely, Memory, Signature, function_name};
+use super::ir::{HostFunction, Ir, Likely, Memory, Signature};
 use crate::analysis::{Convention, Unit};
 use crate::technique::Technique;
 
@@ -14,7 +14,8 @@ use crate::technique::Technique;
 /// with a nonstandard convention.
 pub fn lift_adapter(ir: &Ir<'_>, unit: &Unit, entry: u64) {
     let convention = unit.conventions.of_callee(entry);
-    let name = function_name(entry);
+    let number = ir.function_number(entry);
+    let name = HostFunction { number, own: false }.name();
     let adapter = ir.define(&name, Signature::Integer, unit.features.llvm());
     ir.position(ir.block(adapter, "entry"));
     let slots = || convention.slots().zip(PINNED_X).enumerate();

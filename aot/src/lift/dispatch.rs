@@ -35,10 +35,11 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
         let [hit, miss, found] = ["hit", "miss", "found"].map(|name| self.new_block(name));
         let text = &self.unit.text;
-        let site = site_offset(self.instruction.pc, text.end - text.start);
+        let pc = self.instruction.pc;
+        let site = ir.site(pc, site_offset(pc, text.end - text.start));
         let cache = ir.load_hart(offset::DISPATCH_CACHE);
         let word = |offset: u64| {
-            let distance = ir.constant(site + offset);
+            let distance = site.const_add(ir.constant(offset));
             let address = ir.built(ir.builder().build_int_add(cache, distance, ""));
             ir.load_int(64, ir.guest_pointer(address), Memory::Hart)
         };
@@ -52,7 +53,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
         ir.position(miss);
         ir.store_hart(offset::PC, target);
-        ir.store_hart(offset::SITE, ir.constant(site));
+        ir.store_hart(offset::SITE, site);
         let service = ir.load_hart(offset::FN_DISPATCH_SITE);
         ir.jump(found);
 

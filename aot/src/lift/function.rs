@@ -20,9 +20,10 @@ use crate::technique::Technique;
 
 /// Returns the name of the host function with the code of the guest function at `entry`.
 #[must_use]
-pub fn host_name(unit: &Unit, entry: u64) -> String {
+pub fn host_name(ir: &Ir<'_>, unit: &Unit, entry: u64) -> String {
     let own = unit.conventions.is_own(entry);
-    HostFunction { guest: entry, own }.name()
+    let number = ir.function_number(entry);
+    HostFunction { number, own }.name()
 }
 
 /// Adds the translation of `function` to the module of `ir`, with debug information if requested.
@@ -37,7 +38,8 @@ pub fn lift<'ctx>(
         false => Signature::Full,
     };
     ir.set_precise(unit.precise);
-    let name = host_name(unit, function.entry);
+    ir.start_function(function.entry, function.extent());
+    let name = host_name(ir, unit, function.entry);
     let host = ir.define(&name, signature, unit.features.llvm());
     let debug = debug.map(|debug| debug.function(host));
     let entry = ir.block(host, "entry");
@@ -164,6 +166,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             slots: Some(HartSlots::for_loads(self.ir, flow.loaded_in(block))),
             dirty: flow.dirty_in(block.start),
             resident: flow.resident_in(block.start),
+            links: self.links_at(block.start),
             ..BlockState::default()
         };
         let live = flow.live_after_each(block);
@@ -183,6 +186,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
                 live_after: live[index + 1],
                 constant: self.function.constant_loads.get(block.start, pc),
                 loaded: None,
+                link: None,
+                written_link: None,
+                bases: [None; 2],
                 flag_neutral: since == Some(1),
             };
             self.save_indexes();
@@ -212,6 +218,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             }
             self.execute_combining(instruction);
         }
+        self.note_links(written);
         if !leaves_code {
             let block = &mut self.block;
             block.dirty = block.dirty.union(written.intersection(tracked(self.unit)));

@@ -81,6 +81,8 @@ pub(super) struct BlockState<'ctx> {
     /// Loads of this block that may be combined.
     pub(super) combiner: LoadCombiner<IntValue<'ctx>>,
     pub(super) control: Control<'ctx>,
+    /// Link-time addresses that registers hold, plus the load bias.
+    pub(super) links: [Option<u64>; 32],
 }
 
 impl BlockState<'_> {
@@ -93,6 +95,7 @@ impl BlockState<'_> {
         self.singles = [None; 32];
         self.rounds_to_nearest = false;
         self.combiner = LoadCombiner::default();
+        self.links = [None; 32];
     }
 }
 
@@ -108,6 +111,12 @@ pub(super) struct InstructionState<'ctx> {
     pub(super) constant: Option<u64>,
     /// The integer that it loaded.
     pub(super) loaded: Option<IntValue<'ctx>>,
+    /// The run-time address that it computed, and its link-time address.
+    pub(super) link: Option<(IntValue<'ctx>, u64)>,
+    /// The register that it sets to a link-time address.
+    pub(super) written_link: Option<(usize, u64)>,
+    /// The integers that it read last that are run-time addresses, with their link-time addresses.
+    pub(super) bases: [Option<(IntValue<'ctx>, u64)>; 2],
     /// It leaves the exception flags as they are.
     pub(super) flag_neutral: bool,
 }
@@ -143,7 +152,11 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     /// Returns the run-time address of the guest's link-time address `link`.
     pub(super) fn guest_address(&self, link: u64) -> IntValue<'ctx> {
-        let constant = self.ir.constant(link);
+        self.biased(self.ir.link_address(link))
+    }
+
+    /// Adds the load bias to a link-time address.
+    pub(super) fn biased(&self, constant: IntValue<'ctx>) -> IntValue<'ctx> {
         if !self.unit.position_independent {
             return constant;
         }
@@ -155,6 +168,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     /// Stores the guest pc for a [`Service`](super::Service).
     pub(super) fn store_pc(&self, link: u64) {
-        self.ir.store_hart(offset::PC, self.ir.constant(link));
+        self.ir.store_hart(offset::PC, self.ir.link_address(link));
     }
 }

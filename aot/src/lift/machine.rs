@@ -23,18 +23,26 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
     }
 
     fn pc_relative(&mut self, offset: i64) -> IntValue<'ctx> {
-        self.guest_address(self.instruction.pc.wrapping_add_signed(offset))
+        let link = self.instruction.pc.wrapping_add_signed(offset);
+        let address = self.guest_address(link);
+        self.note_address(address, link);
+        address
     }
 
     fn read_x(&mut self, register: XReg) -> IntValue<'ctx> {
         match register.index() {
             0 => self.ir.constant(0),
-            number => self.registers.x(self.ir, number),
+            number => {
+                let value = self.registers.x(self.ir, number);
+                self.note_base(number, value);
+                value
+            }
         }
     }
 
     fn write_x(&mut self, register: XReg, value: IntValue<'ctx>) {
         if register != XReg::ZERO {
+            self.note_written(register.index(), value);
             let value = self.written(value);
             self.registers.set_x(self.ir, register.index(), value);
         }
@@ -59,7 +67,10 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         let ir = self.ir;
         let builder = ir.builder();
         match op {
-            BinOp::Add => ir.built(builder.build_int_add(a, b, "")),
+            BinOp::Add => match self.sum_of_link(a, b) {
+                Some(link) => self.guest_address(link),
+                None => ir.built(builder.build_int_add(a, b, "")),
+            },
             BinOp::Sub => ir.built(builder.build_int_sub(a, b, "")),
             BinOp::And => ir.built(builder.build_and(a, b, "")),
             BinOp::Or => ir.built(builder.build_or(a, b, "")),

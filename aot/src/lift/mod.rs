@@ -20,6 +20,7 @@ mod host_blocks;
 mod integer;
 mod ir;
 mod lifter;
+mod links;
 mod machine;
 mod memory;
 mod precise;
@@ -36,7 +37,7 @@ pub use adapter::lift_adapter;
 pub use debug::Debug;
 pub(crate) use debug::guest_address;
 pub use function::{host_name, lift};
-pub use ir::{HostFunction, Ir, function_name};
+pub use ir::{HostFunction, Ir, Naming, Value};
 pub use service::Service;
 
 /// Symbols that the linker of images defines.

@@ -80,8 +80,8 @@ impl Lifter<'_, '_> {
 
     fn store_location(&self, link: u64, flags: u32) {
         // The text is at most `MAX_TEXT` long.
-        let location = link.wrapping_sub(self.unit.text.start) as u32 | flags;
-        let location = self.ir.int_of(32).const_int(location.into(), false);
+        let distance = link.wrapping_sub(self.unit.text.start) as u32;
+        let location = self.ir.fault_place(link, distance, flags);
         self.ir.store_hart(offset::FAULT_PLACE, location);
     }
 }

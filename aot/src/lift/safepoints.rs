@@ -57,6 +57,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let excluded = self.registers.convention().excluded();
         self.registers.load(ir, excluded);
         self.call_service(Service::Resume);
+        let start = self.function.guest.entry;
         let mut cases = Vec::with_capacity(points.len());
         for pc in points {
             let block = self.new_block("resume");
@@ -64,12 +65,14 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.checkpoint_at(pc);
             self.registers.load(ir, self.function.flow.resident_in(pc));
             ir.jump(self.host_block(pc));
-            cases.push((ir.constant(pc), block));
+            cases.push((ir.constant(pc.wrapping_sub(start)), block));
         }
         ir.position(inside);
         // The target comes only from the image's own code, so it is always valid.
         let first = cases.pop().map_or(entry, |(_, block)| block);
-        ir.built(ir.builder().build_switch(target, first, &cases));
+        let entry_address = ir.link_address(start);
+        let distance = ir.built(ir.builder().build_int_sub(target, entry_address, ""));
+        ir.built(ir.builder().build_switch(distance, first, &cases));
         ir.position(entry);
     }
 

@@ -170,10 +170,14 @@ impl<'ctx> Lifter<'_, 'ctx> {
         if table.certain {
             return;
         }
-        let start = self.unit.text.start;
-        let distances = table.targets.iter().map(|edge| edge.target - start);
+        let start = self.function.guest.entry;
+        // The text is at most `MAX_TEXT` long.
+        let distances = table
+            .targets
+            .iter()
+            .map(|edge| edge.target.wrapping_sub(start));
         let distances = ir.word_array(distances.map(|distance| distance as u32));
-        let expected = ir.zero_extend(ir.element(distances, number), 64);
+        let expected = ir.sign_extend(ir.element(distances, number), 64);
         let start = self.guest_address(start);
         let distance = ir.built(ir.builder().build_int_sub(target, start, ""));
         go_on(ir.compare(IntPredicate::EQ, distance, expected));
@@ -190,7 +194,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         block
     }
 
-    /// Switches on the link-time address of the target.
+    /// Switches on the target's distance from the function's entry.
     fn switch_on_address<'e>(
         &self,
         table: &'e JumpTable,
@@ -200,8 +204,13 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let values = table
             .targets
             .iter()
-            .map(|edge| self.ir.constant(edge.target));
-        self.switch(self.link_address(target), values, &table.targets, other)
+            .map(|edge| edge.target.wrapping_sub(self.function.guest.entry))
+            .map(|distance| self.ir.constant(distance));
+        let start = self.guest_address(self.function.guest.entry);
+        let distance = self
+            .ir
+            .built(self.ir.builder().build_int_sub(target, start, ""));
+        self.switch(distance, values, &table.targets, other)
     }
 
     /// Branches to the target at the position of `value` in `values`, otherwise to `other`. Returns
@@ -219,15 +228,5 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let ir = self.ir;
         ir.built(ir.builder().build_switch(value, other, &cases));
         pending
-    }
-
-    /// Returns the link-time address of the run-time address `target`.
-    fn link_address(&self, target: IntValue<'ctx>) -> IntValue<'ctx> {
-        if !self.unit.position_independent {
-            return target;
-        }
-        let zero = self.guest_address(0);
-        self.ir
-            .built(self.ir.builder().build_int_sub(target, zero, ""))
     }
 }

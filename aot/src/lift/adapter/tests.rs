@@ -6,12 +6,12 @@ use super::*;
 use crate::analysis::testing::{CALLEE, CALLER, calls_callee, file, saves_s2};
 use crate::cfg::ControlFlow;
 use crate::codegen::Codegen;
-use crate::lift::lift;
+use crate::lift::{Naming, lift};
 
 /// Machine code of `function`, and of its adapter if it has one.
 fn assembly(flow: &ControlFlow, unit: &Unit, entry: u64) -> String {
     let context = Context::create();
-    let ir = Ir::new(&context, "test");
+    let ir = Ir::new(&context, Naming::for_readers(unit.position_independent));
     let codegen = Codegen::new("", &unit.disabled).unwrap();
     codegen.prepare(&ir.module);
     lift(&ir, unit, flow.function(entry).unwrap(), None);

@@ -44,12 +44,14 @@ impl<'ctx> Ir<'ctx> {
     /// linker of images resolves the name. No function of the module has this name, so signatures
     /// need not agree.
     pub fn callee(&self, guest: u64, signature: Signature) -> PointerValue<'ctx> {
-        self.declared(&format!("{}_{guest:x}", signature.prefix()), signature)
+        let number = self.function_number(guest);
+        self.declared(&format!("{}_{number:x}", signature.prefix()), signature)
     }
 
     /// Returns the host function for a call in the function's nonstandard convention.
     pub fn own_callee(&self, guest: u64, signature: Signature) -> PointerValue<'ctx> {
-        self.declared(&format!("o{}_{guest:x}", signature.prefix()), signature)
+        let number = self.function_number(guest);
+        self.declared(&format!("o{}_{number:x}", signature.prefix()), signature)
     }
 
     fn declared(&self, name: &str, signature: Signature) -> PointerValue<'ctx> {
@@ -180,43 +182,34 @@ impl<'ctx> Ir<'ctx> {
     }
 }
 
-/// Returns the name of the host function of the guest function at link-time address `guest`.
-pub fn function_name(guest: u64) -> String {
-    format!("f_{guest:x}")
-}
-
-/// Returns the name of the host function with a nonstandard convention. Any code can call the
-/// function named by [`function_name`] instead.
-pub fn own_function_name(guest: u64) -> String {
-    format!("of_{guest:x}")
-}
-
 /// The host function that a symbol names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostFunction {
-    /// Link-time address of the guest function.
-    pub guest: u64,
-    /// Whether it is the function with a nonstandard convention.
+    /// The number that stands for the guest function ([`Ir::function_number`]).
+    pub number: u64,
+    /// Whether it is the function with a nonstandard convention. Any code can call the other one.
     pub own: bool,
 }
 
 impl HostFunction {
-    /// Parses a name made by [`function_name`], [`Ir::callee`] or [`Ir::own_callee`].
+    /// Parses a name made by [`name`](Self::name), [`Ir::callee`] or [`Ir::own_callee`].
+    #[must_use]
     pub fn of_symbol(name: &str) -> Option<Self> {
         let (kind, digits) = name.split_once('_')?;
-        let guest = u64::from_str_radix(digits, 16).ok()?;
+        let number = u64::from_str_radix(digits, 16).ok()?;
         match kind {
-            "f" | "i" | "w" => Some(Self { guest, own: false }),
-            "of" | "oi" | "ow" => Some(Self { guest, own: true }),
+            "f" | "i" | "w" => Some(Self { number, own: false }),
+            "of" | "oi" | "ow" => Some(Self { number, own: true }),
             _ => None,
         }
     }
 
     /// Returns the name of its definition.
+    #[must_use]
     pub fn name(self) -> String {
         match self.own {
-            true => own_function_name(self.guest),
-            false => function_name(self.guest),
+            true => format!("of_{:x}", self.number),
+            false => format!("f_{:x}", self.number),
         }
     }
 }

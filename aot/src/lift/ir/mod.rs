@@ -2,20 +2,24 @@
 //! building operations that lifting uses.
 
 mod access;
+mod addresses;
 mod calls;
 
 pub use access::Memory;
-pub use calls::{HostFunction, Signature, function_name};
+pub use addresses::{Naming, Value};
+pub use calls::{HostFunction, Signature};
 
 use access::access_tags;
+use addresses::Addresses;
 use hartline_abi::hart::{PINNED_F, PINNED_X};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use inkwell::AddressSpace;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::basic_block::BasicBlock;
 use inkwell::builder::{Builder, BuilderError};
 use inkwell::context::Context;
+use inkwell::llvm_sys::core::LLVMContextSetDiscardValueNames;
 use inkwell::module::{Linkage, Module};
 use inkwell::types::{
     BasicType, BasicTypeEnum, FloatType, FunctionType, IntType, PointerType, StructType,
@@ -69,6 +73,7 @@ pub struct Ir<'ctx> {
     stack_pointer: MetadataValue<'ctx>,
     strict: Attribute,
     precise: Cell<bool>,
+    addresses: RefCell<Addresses>,
 }
 
 /// Metadata kind numbers.
@@ -76,6 +81,7 @@ struct Kinds {
     tbaa: u32,
     prof: u32,
     invariant: u32,
+    absolute: u32,
 }
 
 /// Unwraps the value of an operation that fails only if the builder has no position, which [`Ir`]
@@ -85,8 +91,13 @@ fn built<T>(result: Result<T, BuilderError>) -> T {
 }
 
 impl<'ctx> Ir<'ctx> {
-    /// Creates an empty module.
-    pub fn new(context: &'ctx Context, name: &str) -> Self {
+    /// Creates an empty module whose symbols are named like this.
+    pub fn new(context: &'ctx Context, naming: Naming) -> Self {
+        if !naming.readable {
+            // The names of blocks and values do not affect the code, but are part of the bitcode.
+            // SAFETY: the context is live.
+            unsafe { LLVMContextSetDiscardValueNames(context.raw(), 1) };
+        }
         let int = context.i64_type();
         let double = context.f64_type();
         let mut fields: Vec<BasicTypeEnum> = vec![int.into(); PINNED_X.len()];
@@ -100,7 +111,7 @@ impl<'ctx> Ir<'ctx> {
         ];
         Self {
             context,
-            module: context.create_module(name),
+            module: context.create_module("guest"),
             builder: context.create_builder(),
             int,
             double,
@@ -113,6 +124,7 @@ impl<'ctx> Ir<'ctx> {
                 tbaa: context.get_kind_id("tbaa"),
                 prof: context.get_kind_id("prof"),
                 invariant: context.get_kind_id("invariant.load"),
+                absolute: context.get_kind_id("absolute_symbol"),
             },
             tags: access_tags(context),
             weights: [(1 << 20, 1), (1, 1 << 20), (16, 1), (1, 16)]
@@ -121,6 +133,7 @@ impl<'ctx> Ir<'ctx> {
             stack_pointer: context.metadata_node(&[context.metadata_string("rsp").into()]),
             strict: context.create_enum_attribute(Attribute::get_named_enum_kind_id("strictfp"), 0),
             precise: Cell::new(false),
+            addresses: RefCell::new(Addresses::new(naming)),
         }
     }
 

@@ -11,6 +11,7 @@ mod tests;
 use hartline_abi::elf;
 use hartline_aot::cache::{Cache, CacheError};
 use hartline_aot::elf::Binary;
+use hartline_aot::function_store::FunctionStore;
 use hartline_aot::image::{self, ImageError};
 use hartline_aot::key::Key;
 use hartline_aot::link::LinkError;
@@ -164,6 +165,7 @@ impl Background {
             Translator::new(job.elf, job.options)
         })?;
         let before = job.cache.pieces(&job.key);
+        let known = FunctionStore::open(job.cache, job.options);
         let order = Mutex::new(Order::new(translator.flow(), &before));
         {
             let mut state = self.lock();
@@ -174,7 +176,7 @@ impl Background {
             state.pieces = before;
         }
         let worker = |size| {
-            let result = self.work(job, guest, &translator, &order, size);
+            let result = self.work(job, guest, (&translator, &known), &order, size);
             if result.is_err() {
                 self.stop();
             }
@@ -201,11 +203,11 @@ impl Background {
         &self,
         job: &Job<'_>,
         guest: &dyn Guest,
-        translator: &Translator<'_>,
+        (translator, known): (&Translator<'_>, &FunctionStore),
         order: &Mutex<Order<'_>>,
         size: Size,
     ) -> Result<(), BackgroundError> {
-        let compiler = translator.compiler()?;
+        let compiler = translator.compiler(Some(known))?;
         let text = translator.binary().text_range();
         let score = || lock(order).score(&guest.heats(), size);
         let mut pause = Pause::default();
@@ -348,5 +350,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn store(job: &Job<'_>, text: &Range<u64>, pieces: &[Piece]) -> Result<File, BackgroundError> {
     let linked = link_pieces(pieces, text)?;
     let image = image::build(&job.key, job.options.variant(), text.clone(), &linked)?;
-    Ok(job.cache.store_partial(&job.key, &image, pieces)?)
+    Ok(job
+        .cache
+        .store_partial(&job.key, &job.options.scope(), &image, pieces)?)
 }

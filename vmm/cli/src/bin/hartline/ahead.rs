@@ -5,6 +5,7 @@ use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_aot::analysis::guess;
 use hartline_aot::baseline::Baseline;
+use hartline_aot::function_store::{FunctionStore, Reused};
 use hartline_aot::image::{self, Image};
 use hartline_aot::key::Key;
 use hartline_aot::pieces::{Piece, link_pieces};
@@ -46,6 +47,8 @@ pub struct Translated {
 pub struct Made {
     /// Functions that LLVM translated, or, for its variants, the baseline translator.
     pub functions: usize,
+    /// Those of them whose code was in the cache, for another file or an earlier run.
+    pub reused: Reused,
     /// Functions of the file.
     pub of: usize,
     /// Instructions of the file.
@@ -76,10 +79,17 @@ impl Translation {
                 translator.restrict(&self.ran(elf, variant));
                 made.functions = translator.flow().functions.len();
             }
-            let linked = translator.translate(progress)?;
+            let store = FunctionStore::open(self.cache(), options);
+            let pieces = translator.pieces(Some(&store), progress)?;
+            made.reused = store.reused();
             let text = translator.binary().text_range();
+            let linked = link_pieces(&pieces, &text)?;
             let image = image::build(key, variant, text, &linked)?;
-            translated(self.cache().store(key, &image)?, Some(made))
+            let scope = options.scope();
+            let file = self
+                .cache()
+                .store_with_pieces(key, &scope, &image, &pieces)?;
+            translated(file, Some(made))
         })
     }
 
@@ -117,6 +127,7 @@ impl Translation {
             let image = image::build(key, variant, code.text(), &linked)?;
             let made = Made {
                 functions: linked.functions.len(),
+                reused: Reused::default(),
                 of: linked.functions.len(),
                 instructions: code.instructions(),
             };
@@ -155,11 +166,14 @@ impl Translation {
         {
             return translated(file, None);
         }
-        pieces.extend(translator.pieces(progress)?);
+        let store = FunctionStore::open(self.cache(), options);
+        pieces.extend(translator.pieces(Some(&store), progress)?);
+        made.reused = store.reused();
         let text = translator.binary().text_range();
         let linked = link_pieces(&pieces, &text)?;
         let image = image::build(key, variant, text, &linked)?;
-        let file = self.cache().store_partial(key, &image, &pieces)?;
+        let scope = options.scope();
+        let file = self.cache().store_partial(key, &scope, &image, &pieces)?;
         translated(file, Some(made))
     }
 
@@ -198,6 +212,7 @@ fn made(translator: &Translator<'_>) -> Made {
     let functions = &translator.flow().functions;
     Made {
         functions: functions.len(),
+        reused: Reused::default(),
         of: functions.len(),
         instructions: functions.iter().map(|f| f.instruction_count()).sum(),
     }

@@ -133,6 +133,7 @@ impl Builder {
             None => format!("{name}: already translated, image of {megabytes:.1} MB"),
             Some(Made {
                 functions,
+                reused,
                 of,
                 instructions,
             }) => {
@@ -140,6 +141,13 @@ impl Builder {
                 let functions = match functions == of {
                     true => format!("{functions} functions"),
                     false => format!("{functions} of {of} functions by LLVM"),
+                };
+                let functions = match reused.functions {
+                    0 => functions,
+                    count => format!(
+                        "{functions}, {count} of them reused ({} instructions)",
+                        reused.instructions
+                    ),
                 };
                 format!(
                     "{name}: {functions}, {instructions} instructions in {seconds:.2} s \
