@@ -12,7 +12,7 @@ cd "$(dirname "$0")"
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(recovery translation baseline decoder image dwarf tree kept erofs archive
+[ ${#targets[@]} -gt 0 ] || targets=(recovery translation baseline decoder image pieces dwarf tree kept erofs archive
     copy gdb nat wire virtqueue racing tap mailbox volume protocol spawner snapshot)
 
 # The flags of cargo-fuzz, except those that need a nightly compiler. They are added to
@@ -33,7 +33,7 @@ cargo build --release --locked --target-dir "$target_dir" \
 fuzz() {
     local target=$1 longest=65536 log=work/$1.log
     case $target in
-    decoder | baseline | image | kept | nat | wire | virtqueue | racing | tap | mailbox | volume | protocol | spawner | snapshot) longest=4096 ;;
+    decoder | baseline | image | pieces | kept | nat | wire | virtqueue | racing | tap | mailbox | volume | protocol | spawner | snapshot) longest=4096 ;;
     translation) longest=401 ;;
     esac
     # The target's images become memory of a VM.
