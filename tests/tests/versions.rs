@@ -6,6 +6,7 @@ use hartline_tests::compile::check;
 use hartline_tests::dynamic::Root;
 use hartline_tests::process::Outcome;
 use hartline_tests::suite::Suite;
+use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, hartline, paths, process};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,24 +45,24 @@ struct Built {
 /// A root directory with both versions, and an empty cache.
 struct Versions {
     root: Root,
-    cache: PathBuf,
+    place: Scratch,
 }
 
 impl Versions {
     fn new() -> Result<Self> {
         let root = Root::new("versions-root", std::iter::once("true"))?;
-        let cache = root.path().with_extension("cache");
-        if cache.exists() {
-            fs::remove_dir_all(&cache)?;
-        }
-        fs::create_dir_all(&cache)?;
-        let versions = Self { root, cache };
-        let work = versions.cache.with_extension("objects");
+        let place = Scratch::new()?;
+        let versions = Self { root, place };
+        let work = versions.place.path().join("objects");
         fs::create_dir_all(&work)?;
         for (name, number) in [("old", OLD), ("new", NEW)] {
             link(&work, number, &versions.program(name))?;
         }
         Ok(versions)
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.place.path().join("cache")
     }
 
     fn program(&self, name: &str) -> PathBuf {
@@ -70,7 +71,7 @@ impl Versions {
 
     fn build(&self, name: &str, options: &[&str]) -> Result<Built> {
         let mut build = hartline::command("build")?;
-        build.env("HARTLINE_CACHE", &self.cache).arg("--all");
+        build.env("HARTLINE_CACHE", self.cache()).arg("--all");
         build.args(options).arg(self.program(name));
         let outcome = process::run(&mut build, b"")?;
         if outcome.code != 0 {
@@ -141,7 +142,7 @@ fn reuse() -> Result<()> {
     for program in PROGRAMS {
         let run = versions.root.run("new", &[program]);
         let mut command = run.hartline_command(&[])?;
-        command.env("HARTLINE_CACHE", &versions.cache);
+        command.env("HARTLINE_CACHE", versions.cache());
         let outcome = process::run(&mut command, b"")?;
         let expected = run.reference()?;
         if expected.code != 0 || expected.stdout.is_empty() {
