@@ -6,7 +6,7 @@
 //! instructions, constants folded from read-only data, the conventions of callees and the results of
 //! all analyses.
 //!
-//! The store consists of the files of [`pieces`](crate::pieces) in the cache directory.
+//! The store consists of the files of [`pieces`] in the cache directory.
 
 use crate::cache::Cache;
 use crate::key::Key;
