@@ -389,7 +389,7 @@ fn as_on_this_machine(name: &str, options: &[&str]) -> Result<()> {
 /// Traces processes. The reference has no `ptrace`, so the program itself knows each status.
 fn ptrace(options: &[&str]) -> Result<()> {
     const EXPECTED: &str = "privileges\nmemory and registers\nsystem calls\nsignals\nbreakpoint and step\n\
-        events of processes\nseize a task that waits\nseize a task that computes\n\
+        events of processes\nseize a task that waits\nseize a task that computes\nlistens\npending signals\n\
         killed in a system call\ntracer ends\ntracer ends and kills\n";
     let outcome = alone("ptrace", &[], options)?;
     let (output, errors) = (outcome.stdout_text(), outcome.stderr_text());

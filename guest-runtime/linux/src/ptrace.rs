@@ -1,7 +1,7 @@
 //! `linux/ptrace.h`.
 #![allow(missing_docs, reason = "the names are Linux's")]
 
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 // Requests.
 pub const PTRACE_TRACEME: u64 = 0;
@@ -23,9 +23,14 @@ pub const PTRACE_GETREGSET: u64 = 0x4204;
 pub const PTRACE_SETREGSET: u64 = 0x4205;
 pub const PTRACE_SEIZE: u64 = 0x4206;
 pub const PTRACE_INTERRUPT: u64 = 0x4207;
+pub const PTRACE_LISTEN: u64 = 0x4208;
+pub const PTRACE_PEEKSIGINFO: u64 = 0x4209;
 pub const PTRACE_GETSIGMASK: u64 = 0x420a;
 pub const PTRACE_SETSIGMASK: u64 = 0x420b;
 pub const PTRACE_GET_SYSCALL_INFO: u64 = 0x420e;
+
+/// The signals of the process in [`PtracePeeksiginfoArgs::flags`].
+pub const PTRACE_PEEKSIGINFO_SHARED: u32 = 1;
 
 // Options. That of an event has the event's number as its bit.
 pub const PTRACE_O_TRACESYSGOOD: u64 = 1;
@@ -50,6 +55,15 @@ pub const PTRACE_EVENT_STOP: u32 = 128;
 pub const PTRACE_SYSCALL_INFO_NONE: u8 = 0;
 pub const PTRACE_SYSCALL_INFO_ENTRY: u8 = 1;
 pub const PTRACE_SYSCALL_INFO_EXIT: u8 = 2;
+
+/// `struct ptrace_peeksiginfo_args`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct PtracePeeksiginfoArgs {
+    pub off: u64,
+    pub flags: u32,
+    pub nr: i32,
+}
 
 /// `struct ptrace_syscall_info`. `data` is a union: for an entry the number and the arguments, for an
 /// exit the result and whether it is an error.

@@ -355,7 +355,7 @@ calls! {
     116 syslog(Int, OutBytes, Int):
         Partial("the log has the message of the start only");
     117 ptrace(Int, Int, Pointer, Pointer):
-        Partial("no `PTRACE_LISTEN`, `PTRACE_PEEKSIGINFO`, vector registers and events of `seccomp`");
+        Partial("no vector registers and events of `seccomp`");
     118 sched_setparam(Int, Pointer): Partial(POLICY);
     119 sched_setscheduler(Int, Int, Pointer): Partial(POLICY);
     120 sched_getscheduler(Int): Supported;

@@ -165,6 +165,7 @@ impl Kernel {
             process.state = State::Running;
             if signal == SIGCONT {
                 self.tell_parent(pid, Status::Continued);
+                self.stop_listeners(pid);
             }
             self.resume_tasks(pid);
         }

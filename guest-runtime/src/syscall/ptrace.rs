@@ -3,7 +3,7 @@
 use super::Entry;
 use super::other_process::inspected;
 use super::task::find_task;
-use crate::convert::{low_i32, low_u32};
+use crate::convert::{low_i32, low_u32, to_usize};
 use crate::kernel::Kernel;
 use crate::kernel::ptrace::{Kind, Mode, Stop, Tracee};
 use crate::kernel::signals::{SigInfo, check_number};
@@ -68,7 +68,8 @@ fn ptrace(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         }
         _ => {}
     }
-    let stop = tracee(kernel, tid)?.stop.ok_or(Errno::ESRCH)?;
+    let stop = tracee(kernel, tid)?;
+    let stop = stop.stop.filter(|_| !stop.listens).ok_or(Errno::ESRCH)?;
     match request {
         PTRACE_CONT | PTRACE_SYSCALL | PTRACE_SINGLESTEP | PTRACE_DETACH => {
             let signal = match data {
@@ -83,6 +84,14 @@ fn ptrace(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             }
             Ok(0)
         }
+        PTRACE_LISTEN => {
+            let is_event = stop.code >> 8 == PTRACE_EVENT_STOP;
+            if !is_event || !tracee(kernel, tid)?.is_seized {
+                return Err(Errno::EIO);
+            }
+            change(kernel, tid, |tracee| tracee.listens = true)
+        }
+        PTRACE_PEEKSIGINFO => pending_signals(kernel, tid, (address, data)),
         PTRACE_PEEKTEXT | PTRACE_PEEKDATA => {
             let space = space_of(kernel, tid)?;
             let bytes = kernel.read_memory_of(space, address, 8);
@@ -128,6 +137,33 @@ fn ptrace(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         PTRACE_GET_SYSCALL_INFO => call_info(kernel, tid, stop, (address, data)),
         _ => Err(Errno::EIO),
     }
+}
+
+/// Copies pending signals of a tracee, or of its process. Result: their number.
+fn pending_signals(
+    kernel: &mut Kernel,
+    tid: u32,
+    (arguments, to): (u64, u64),
+) -> Result<u64, Errno> {
+    let arguments: PtracePeeksiginfoArgs = user::read(kernel.memory_mut(), arguments)?;
+    let is_shared = arguments.flags == PTRACE_PEEKSIGINFO_SHARED;
+    if !is_shared && arguments.flags != 0 || arguments.nr < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let task = kernel.tasks.get(tid).ok_or(Errno::ESRCH)?;
+    let queue = match is_shared {
+        true => kernel.processes[task.process].signals.queue(),
+        false => task.signals.queue(),
+    };
+    let count = usize::try_from(arguments.nr).unwrap_or(0);
+    let signals: Vec<SigInfo> = (queue.iter().skip(to_usize(arguments.off)))
+        .take(count)
+        .copied()
+        .collect();
+    for (info, place) in signals.iter().zip((to..).step_by(size_of::<SigInfo>())) {
+        user::write(kernel.memory_mut(), place, info)?;
+    }
+    Ok(signals.len() as u64)
 }
 
 /// Makes the parent trace the running task.

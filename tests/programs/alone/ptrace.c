@@ -325,6 +325,82 @@ static void seize(int computes) {
     puts(computes ? "seize a task that computes" : "seize a task that waits");
 }
 
+// A task in a group-stop that listens: SIGCONT and PTRACE_INTERRUPT stop it again, other requests fail.
+static void listens(void) {
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (;;) pause();
+    }
+    int status;
+    check("SEIZE", request(PTRACE_SEIZE, pid, 0, PTRACE_O_EXITKILL), 0);
+    fails("runs", request(PTRACE_LISTEN, pid, 0, 0), ESRCH);
+    kill(pid, SIGSTOP);
+    stopped("SIGSTOP", pid, SIGSTOP);
+    fails("no group-stop", request(PTRACE_LISTEN, pid, 0, 0), EIO);
+    request(PTRACE_CONT, pid, 0, SIGSTOP);
+    stopped("group-stop", pid, SIGSTOP | 128 << 8);
+    check("LISTEN", request(PTRACE_LISTEN, pid, 0, 0), 0);
+    fails("listens", request(PTRACE_CONT, pid, 0, 0), ESRCH);
+    fails("listens", request(PTRACE_LISTEN, pid, 0, 0), ESRCH);
+    fails("listens", request(PTRACE_DETACH, pid, 0, 0), ESRCH);
+    usleep(20000);
+    check("nothing new", waitpid(pid, &status, __WALL | WNOHANG), 0);
+    check("INTERRUPT", request(PTRACE_INTERRUPT, pid, 0, 0), 0);
+    stopped("interrupted", pid, SIGSTOP | 128 << 8);
+    check("LISTEN", request(PTRACE_LISTEN, pid, 0, 0), 0);
+    kill(pid, SIGCONT);
+    stopped("continues", pid, SIGTRAP | 128 << 8);
+    request(PTRACE_CONT, pid, 0, 0);
+    stopped("SIGCONT", pid, SIGCONT);
+    request(PTRACE_CONT, pid, 0, SIGSTOP);
+    stopped("group-stop again", pid, SIGSTOP | 128 << 8);
+    check("LISTEN", request(PTRACE_LISTEN, pid, 0, 0), 0);
+    kill(pid, SIGKILL);
+    ended("killed while it listens", pid, SIGKILL);
+    puts("listens");
+}
+
+static void with_pending(void) {
+    sigset_t set;
+    sigfillset(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    for (int i = 0; i < 3; i++) sigqueue(getpid(), SIGRTMIN + i, (union sigval){.sival_int = 40 + i});
+    syscall(SYS_tgkill, getpid(), getpid(), SIGUSR2);
+    raise(SIGSTOP);
+    for (;;) pause();
+}
+
+// Pending signals of a task, and of its process.
+static void peeks(void) {
+    struct { uint64_t off; uint32_t flags; int32_t nr; } what = {0, 0, 8};
+    siginfo_t found[8];
+    pid_t pid = child(with_pending);
+    request(PTRACE_CONT, pid, 0, 0);
+    stopped("it has signals", pid, SIGSTOP);
+    check("one of the task", request(0x4209, pid, (long)&what, (long)found), 1);
+    check("SIGUSR2", found[0].si_signo, SIGUSR2);
+    what.flags = 1;
+    check("of the process", request(0x4209, pid, (long)&what, (long)found), 3);
+    check("the third", found[2].si_value.sival_int, 42);
+    what.off = 1;
+    what.nr = 1;
+    check("the second", request(0x4209, pid, (long)&what, (long)found), 1);
+    check("the second", found[0].si_signo, SIGRTMIN + 1);
+    what.off = -1;
+    check("beyond", request(0x4209, pid, (long)&what, (long)found), 0);
+    what.nr = -1;
+    fails("negative", request(0x4209, pid, (long)&what, (long)found), EINVAL);
+    what.nr = 1;
+    what.flags = 2;
+    fails("unknown flag", request(0x4209, pid, (long)&what, (long)found), EINVAL);
+    what = (typeof(what)){0, 1, 1};
+    fails("no place", request(0x4209, pid, (long)&what, 8), EFAULT);
+    kill(pid, SIGKILL);
+    ended("killed", pid, SIGKILL);
+    puts("pending signals");
+}
+
 static void killed_in_call(void) {
     pid_t pid = child(calls);
     request(PTRACE_SYSCALL, pid, 0, 0);
@@ -411,6 +487,8 @@ int main(int count, char **arguments) {
     events();
     seize(0);
     seize(1);
+    listens();
+    peeks();
     killed_in_call();
     tracer_ends(0);
     tracer_ends(PTRACE_O_EXITKILL);

@@ -88,6 +88,9 @@ pub(crate) struct Tracee {
     pub is_seized: bool,
     pub options: u64,
     pub stop: Option<Stop>,
+    /// It stays in its stop, which the tracer does not use any more, until something happens
+    /// (`PTRACE_LISTEN`).
+    pub listens: bool,
     /// Stops that follow at once.
     next: VecDeque<Stop>,
     /// A stop at the next safepoint.
@@ -108,6 +111,7 @@ impl Tracee {
             is_seized,
             options,
             stop: None,
+            listens: false,
             next: VecDeque::new(),
             wanted: None,
             mode: Mode::Continue,
@@ -219,9 +223,15 @@ impl Kernel {
             return;
         };
         let runs = self.cpus.iter().any(|cpu| cpu.current.task == handle);
-        let Some(tracee) = self.tracee_mut(tid).filter(|tracee| !tracee.is_stopped()) else {
+        let Some(tracee) = self.tracee_mut(tid) else {
             return;
         };
+        if tracee.listens {
+            return self.stop_listening(tid, false);
+        }
+        if tracee.is_stopped() {
+            return;
+        }
         match runs {
             true => {
                 tracee.wanted = Some(stop);

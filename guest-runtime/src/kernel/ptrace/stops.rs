@@ -145,6 +145,33 @@ impl Kernel {
         }
     }
 
+    /// Stops a task again that listens, because its tracer interrupts it (the same stop) or its process
+    /// continues.
+    pub(super) fn stop_listening(&mut self, tid: u32, continues: bool) {
+        if let Some(tracee) = self.tracee_mut(tid)
+            && core::mem::take(&mut tracee.listens)
+            && let Some(last) = tracee.stop.take()
+        {
+            let stop = match continues {
+                true => Stop::of_event(PTRACE_EVENT_STOP, 0),
+                false => Stop {
+                    is_new: true,
+                    ..last
+                },
+            };
+            self.stop_tracee(tid, stop);
+        }
+    }
+
+    /// Stops the threads of a process again that listen: the process continues.
+    pub(in crate::kernel) fn stop_listeners(&mut self, pid: u32) {
+        if self.tracing.has_begun {
+            for tid in self.threads(pid) {
+                self.stop_listening(tid, true);
+            }
+        }
+    }
+
     /// Whether the parent of the running process traces the running task.
     pub(in crate::kernel) fn is_traced_by_parent(&self) -> bool {
         let tracee = self.task().tracee.as_deref();
@@ -155,6 +182,7 @@ impl Kernel {
     pub(in crate::kernel) fn forget_stop(&mut self, tid: u32) {
         if let Some(tracee) = self.tracee_mut(tid) {
             tracee.wanted = None;
+            tracee.listens = false;
             tracee.next.clear();
             if tracee.stop.take().is_some() {
                 self.release_suspended();

@@ -139,6 +139,11 @@ impl ThreadSignals {
         set_of(&self.pending)
     }
 
+    /// The pending signals of the thread alone, the oldest first.
+    pub fn queue(&self) -> &VecDeque<SigInfo> {
+        &self.pending
+    }
+
     /// Keeps signals that are ignored, for a tracer, or drops them again.
     pub(crate) fn set_traced(&mut self, is_traced: bool) {
         self.is_traced = is_traced;
@@ -267,6 +272,11 @@ impl ProcessSignals {
     #[must_use]
     pub fn pending(&self) -> u64 {
         set_of(&self.pending)
+    }
+
+    /// The pending signals of the process as a whole, the oldest first.
+    pub fn queue(&self) -> &VecDeque<SigInfo> {
+        &self.pending
     }
 
     /// Number of pending signals of the process as a whole.
