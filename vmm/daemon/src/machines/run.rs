@@ -237,7 +237,10 @@ impl Machines {
             Ok(result) => {
                 machine.message.clone_from(&result.message);
                 machine.result = Some(result);
-                self.keep_core(&machine.id)?;
+                // The end of the machine is noted in any case.
+                if let Err(error) = self.keep_core(&machine.id) {
+                    tracing::error!(machine = %machine.id, "its core dump is lost: {error}");
+                }
             }
             Err(_) if machine.killed => return self.end_killed(machine, kept),
             // The daemon ended during the start: as far as is known, nothing was run.
