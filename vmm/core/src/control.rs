@@ -5,6 +5,7 @@ use crate::platform::{self, Kicker};
 use hartline_abi::handshake;
 use hartline_devices::event::Event;
 use hartline_devices::virtio::DeviceError;
+use std::ops::BitOr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -37,7 +38,8 @@ pub struct Control {
     vcpus: Vec<(Arc<Kicker>, Event)>,
     /// Whether the guest has requested ticks.
     ticking: AtomicBool,
-    /// Waiting vCPUs, a bit for each.
+    /// Waiting vCPUs, a bit for each. All but the first wait from the beginning, before their threads
+    /// run: an interrupt must not count on a vCPU that was never started.
     sleepers: AtomicU64,
     /// vCPUs that can take an interrupt vector while they do not wait.
     reachable: AtomicU64,
@@ -66,11 +68,11 @@ impl Control {
         Ok(Self {
             stop: OnceLock::new(),
             ended: AtomicBool::new(false),
+            sleepers: AtomicU64::new((1..cpus).map(bit).fold(0, BitOr::bitor)),
             vcpus: (0..cpus.max(1))
                 .map(|_| Ok((Arc::default(), event()?)))
                 .collect::<Result<_, platform::Error>>()?,
             ticking: AtomicBool::new(false),
-            sleepers: AtomicU64::new(0),
             // The first vCPU sets up its hart before a device is started.
             reachable: AtomicU64::new(1),
             interrupted: AtomicU64::new(0),

@@ -269,6 +269,12 @@ mod tests {
             times: Arc::new(Times::new(Arc::clone(&shared), clock)),
         };
         let interrupt = Interrupt::new(&reach, 3, None);
+        control.while_idle(0, || interrupt.raise());
+        assert!(
+            control.of_cpu(0).1.take() > 0,
+            "the other thread has not begun"
+        );
+        control.while_idle(1, || ());
         interrupt.raise();
         assert!(control.of_cpu(0).1.take() == 0, "nobody sleeps");
         assert!(is_pending(&control, &shared, 1).unwrap());
@@ -286,6 +292,7 @@ mod tests {
         assert_eq!(control.interrupt_target(), 0);
         control.while_idle(0, || {
             assert_eq!(control.interrupt_target(), 0, "the others have not run yet");
+            control.while_idle(2, || ());
             control.make_reachable(2);
             assert_eq!(control.interrupt_target(), 2);
             control.interrupt(2);
