@@ -68,6 +68,17 @@ riscv64_packages=(
     jq libjq1 libonig5 libmpfr6 libsigsegv2
     bsdutils bsdextrautils util-linux libsmartcols1 libmount1 libblkid1 libuuid1 libudev1
 )
+# A root file system in which gdb runs, and traces other programs of the VM.
+gdb_packages=(
+    gdb libatomic1 libbabeltrace1 libbrotli1 libbz2-1.0 libc6 libcom-err2 libcurl3t64-gnutls
+    libdebuginfod1t64 libdw1t64 libelf1t64 libexpat1 libffi8 libgcc-s1 libglib2.0-0t64 libgmp10
+    libgnutls30t64 libgssapi-krb5-2 libhogweed6t64 libidn2-0 libjson-c5 libk5crypto3 libkeyutils1
+    libkrb5-3 libkrb5support0 libldap2 liblzma5 libmpfr6 libncursesw6 libnettle8t64 libnghttp2-14
+    libnghttp3-9 libngtcp2-16 libngtcp2-crypto-gnutls8 libp11-kit0 libpcre2-8-0 libpsl5t64
+    libpython3.13 libpython3.13-minimal libpython3.13-stdlib libreadline8t64 librtmp1 libsasl2-2
+    libsource-highlight4t64 libssh2-1t64 libssl3t64 libstdc++6 libtasn1-6 libtinfo6 libunistring5
+    libuuid1 libxxhash0 libzstd1 zlib1g
+)
 # Natively for comparison, qemu-riscv64, and a kernel for nested machines.
 amd64_packages=(
     busybox-static qemu-user linux-image-cloud-amd64/depends
@@ -92,7 +103,7 @@ browser_packages=(
     libxnvctrl0 libxrandr2 libxrender1 libzstd1 zlib1g
 )
 if [ "${1:-}" = --packages ]; then
-    echo "riscv64 ${riscv64_packages[*]}"
+    echo "riscv64 ${riscv64_packages[*]} ${gdb_packages[*]}"
     echo "amd64 ${amd64_packages[*]} ${monitoring_packages[*]} ${browser_packages[*]}"
     exit
 fi
@@ -161,6 +172,7 @@ if [ "${1:-}" = test ]; then
     retry "$here/schemathesis.sh"
     retry "$here/python-sdk.sh"
     "$here/fetch-debian.sh" riscv64 "$root/.debian/riscv64" "${riscv64_packages[@]}"
+    "$here/fetch-debian.sh" riscv64 "$root/.debian/gdb" "${gdb_packages[@]}"
     "$here/fetch-debian.sh" amd64 "$root/.debian/amd64" "${amd64_packages[@]}"
     "$here/fetch-debian.sh" amd64 "$root/.debian/monitoring" "${monitoring_packages[@]}" ||
         echo "setup: without prometheus: the tests that need it are skipped"

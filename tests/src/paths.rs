@@ -32,6 +32,11 @@ pub fn debian_riscv64() -> PathBuf {
     repository().join(".debian/riscv64")
 }
 
+/// Debian's gdb for riscv64 with all that it needs, unpacked.
+pub fn debian_gdb() -> PathBuf {
+    repository().join(".debian/gdb")
+}
+
 /// Debian's amd64 packages, unpacked.
 pub fn debian_amd64() -> PathBuf {
     repository().join(".debian/amd64")

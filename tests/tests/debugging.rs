@@ -7,6 +7,8 @@ mod inside;
 mod limit;
 #[path = "debugging/live/mod.rs"]
 mod live;
+#[path = "debugging/native.rs"]
+mod native;
 #[path = "debugging/stack.rs"]
 mod stack;
 #[path = "debugging/timeline.rs"]
@@ -193,6 +195,7 @@ fn main() -> ExitCode {
     suite.add_kvm("time line: packets and block requests", timeline::devices);
     suite.add_kvm("time line: files that cannot be written", timeline::errors);
     inside::add(&mut suite);
+    native::add(&mut suite);
     limit::add(&mut suite);
     live::add(&mut suite);
     suite.run()

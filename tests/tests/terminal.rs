@@ -6,6 +6,7 @@ use hartline_tests::dynamic::Root;
 use hartline_tests::process;
 use hartline_tests::suite::Suite;
 use hartline_tests::{Result, hartline};
+use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         raw("", b"\x1aq", "<1a>", 7)
     });
     suite.add_kvm("job control in Debian's bash", bash);
+    suite.add_kvm("control-C in Debian's gdb", gdb);
     suite.run()
 }
 
@@ -224,6 +226,33 @@ fn bash() -> Result<()> {
         session.interrupt_prompt("prompt> ")?;
     }
     session.finish(b"exit 42\n", 42)?;
+    Ok(())
+}
+
+/// In gdb in the VM, control-C stops the program that it runs.
+fn gdb() -> Result<()> {
+    let root = Root::with_gdb("terminal-gdb")?;
+    let compiled = compile::programs(O2)?;
+    fs::copy(compiled, root.path().join("usr/bin/programs"))?;
+    let binary = hartline::binary()?.display().to_string();
+    let script = format!(
+        "exec {binary} run --timeout 600 --mem 1G --rootfs {} /usr/bin/gdb -nx -q \
+         -ex 'set startup-with-shell off' --args /usr/bin/programs terminal wait",
+        root.path().display()
+    );
+    let mut session = Session::start_until(&mut on_terminal(&script)?, "(gdb) ")?;
+    for (keys, wanted) in [
+        ("run\n", "ready"),
+        ("\x03", "Program received signal SIGINT"),
+        ("", "(gdb) "),
+        ("continue\n", "Continuing."),
+        ("a\n", "line"),
+        ("\x04", "exited with code 010]"),
+        ("", "(gdb) "),
+    ] {
+        session.type_until(keys, wanted)?;
+    }
+    session.finish(b"quit 3\n", 3)?;
     Ok(())
 }
 

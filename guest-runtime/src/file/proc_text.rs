@@ -107,6 +107,8 @@ pub trait System {
     fn arguments(&self) -> Vec<u8>;
     /// The program's environment strings, each with its NUL.
     fn environment(&self) -> Vec<u8>;
+    /// The auxiliary vector that the program received, with its `AT_NULL`.
+    fn auxiliary_vector(&self) -> Vec<u8>;
     /// The name of the process (`PR_GET_NAME`), at most 15 bytes.
     fn name(&self) -> Vec<u8>;
     /// Appends the lines of `maps`, with the details of `smaps` if `details` is set.
@@ -172,6 +174,7 @@ pub fn contents(
     match text {
         Text::Cmdline => return Ok(system.arguments()),
         Text::Environ => return Ok(system.environment()),
+        Text::Auxv => return Ok(system.auxiliary_vector()),
         Text::Comm => return Ok([system.name().as_slice(), b"\n"].concat()),
         Text::Maps | Text::Smaps => system.maps(&mut out, text == Text::Smaps),
         Text::Stat => return Ok(process_stat(process, system)),

@@ -67,6 +67,10 @@ impl System for View<'_> {
         self.bytes(&self.process.environment)
     }
 
+    fn auxiliary_vector(&self) -> Vec<u8> {
+        self.bytes(&self.process.auxiliary)
+    }
+
     fn name(&self) -> Vec<u8> {
         let end = self.name.iter().position(|&byte| byte == 0);
         self.name[..end.unwrap_or(self.name.len())].to_vec()

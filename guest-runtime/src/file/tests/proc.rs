@@ -61,6 +61,10 @@ impl System for Facts {
         b"A=b\0".to_vec()
     }
 
+    fn auxiliary_vector(&self) -> Vec<u8> {
+        vec![0; 16]
+    }
+
     fn name(&self) -> Vec<u8> {
         b"prog".to_vec()
     }
@@ -122,6 +126,7 @@ fn texts() {
     let mut is = |path: &str, expected: &str| assert_eq!(text(&mut m, path).unwrap(), expected);
     is("/proc/self/cmdline", "prog\0arg\0");
     is("/proc/1/environ", "A=b\0");
+    is("/proc/1/auxv", &"\0".repeat(16));
     is("/proc/self/maps", "map\n");
     is("/proc/self/comm", "prog\n");
     is("/proc/uptime", "12.34 14.68\n");

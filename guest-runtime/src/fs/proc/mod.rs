@@ -399,7 +399,9 @@ impl Node {
                     | Kind::TaskDirectory,
                 ),
             ) => (S_IFDIR | 0o555, 2, 0),
-            (_, Some(Kind::Text(Text::Environ | Text::PageMap))) => (S_IFREG | 0o400, 1, 0),
+            (_, Some(Kind::Text(Text::Environ | Text::Auxv | Text::PageMap))) => {
+                (S_IFREG | 0o400, 1, 0)
+            }
             (_, Some(Kind::Text(Text::Mem))) => (S_IFREG | 0o600, 1, 0),
             (_, Some(Kind::Text(Text::OomScoreAdj | Text::Comm))) => (S_IFREG | 0o644, 1, 0),
             (_, Some(Kind::Text(_) | Kind::Constant(_)) | None) => (S_IFREG | 0o444, 1, 0),

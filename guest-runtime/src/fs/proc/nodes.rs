@@ -6,6 +6,7 @@
 pub enum Text {
     Cmdline,
     Environ,
+    Auxv,
     Maps,
     Smaps,
     Stat,

@@ -61,6 +61,7 @@ pub(super) const NODES: &[Row] = &[
     (PID, b"root", Kind::RootDirectory),
     (PID, b"cmdline", Kind::Text(Text::Cmdline)),
     (PID, b"environ", Kind::Text(Text::Environ)),
+    (PID, b"auxv", Kind::Text(Text::Auxv)),
     (PID, b"maps", Kind::Text(Text::Maps)),
     (PID, b"smaps", Kind::Text(Text::Smaps)),
     (PID, b"stat", Kind::Text(Text::Stat)),
