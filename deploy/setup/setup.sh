@@ -34,6 +34,7 @@ gdb-multiarch:gdb-multiarch
 gpg:gpg
 gpg-agent:gpg-agent
 ip:iproute2
+lldb-19:lldb-19
 mkfs.erofs:erofs-utils
 nft:nftables
 openssl:openssl

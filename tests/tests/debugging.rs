@@ -168,6 +168,7 @@ fn main() -> ExitCode {
     suite.add_kvm("crash: Debian's shared libraries", in_libraries);
     suite.add("disassembly with source lines", source_lines);
     suite.add_kvm("core: registers and the signal", registers);
+    suite.add_kvm("core: lldb shows the same stack", lldb);
     suite.add_kvm("core: threads of one vCPU", || threads(1));
     suite.add_kvm("core: threads of three vCPUs", || threads(3));
     suite.add_kvm("core: a child", child);
@@ -223,6 +224,22 @@ fn crash(variant: Variant, &(how, signal, functions): &Row) -> Result<()> {
     check_alike(&own, &theirs)
 }
 
+/// lldb opens a core dump and shows the reported call stack. It finds no way through `abort`, `exit`
+/// and signal frames, so these are not among the kinds.
+fn lldb() -> Result<()> {
+    let program = compile::crash(O0)?;
+    let folder = Scratch::new()?;
+    let core = folder.path().join("core");
+    for how in ["load", "nested", "qsort", "longjmp", "read-only"] {
+        let outcome = run(&program, &["--core", &core.to_string_lossy()], how)?;
+        let own = reported(&outcome.stderr_text());
+        let theirs = stack::lldb(&program, &core)?;
+        check_functions(&theirs, &["crash", "main", "_start"])?;
+        check_alike(&own, &theirs)?;
+    }
+    Ok(())
+}
+
 /// Checks that these functions are in the stack in this order.
 fn check_functions(stack: &[Frame], functions: &[&str]) -> Result<()> {
     let mut frames = stack.iter();
@@ -246,7 +263,7 @@ fn check_alike(own: &[Frame], theirs: &[Frame]) -> Result<()> {
     let is_whole = rest.iter().all(|frame| frame.pc == Some(0));
     match !own.is_empty() && !theirs.is_empty() && !differs && is_whole {
         true => Ok(()),
-        false => Err(format!("own: {own:#?}\ngdb: {theirs:#?}").into()),
+        false => Err(format!("own: {own:#?}\nthe debugger's: {theirs:#?}").into()),
     }
 }
 

@@ -116,3 +116,31 @@ pub fn gdb(program: &Path, core: &Path, command: &str) -> Result<Vec<Frame>> {
     let frames: Option<Vec<Frame>> = frames.collect();
     frames.ok_or_else(|| text.into())
 }
+
+/// The frames that lldb prints for the thread that crashed. It has no mark for signal frames.
+pub fn lldb(program: &Path, core: &Path) -> Result<Vec<Frame>> {
+    let mut lldb = Command::new("lldb-19");
+    lldb.args(["--no-lldbinit", "--batch"]);
+    lldb.arg("--core").arg(core).arg(program);
+    let outcome = process::run(lldb.args(["-o", "bt"]), b"")?;
+    let text = outcome.stdout_text();
+    let lines = text.lines().filter_map(|line| line.split_once("frame #"));
+    let frames = lines.map(|(_, line)| {
+        let (pc, rest) = line.split_once(": ")?.1.split_once(' ')?;
+        let (_, rest) = rest.split_once('`')?;
+        let rest = rest.split_once("[inlined] ").map_or(rest, |(_, rest)| rest);
+        let name = rest.split(['(', ' ']).next()?;
+        // FILE:LINE:COLUMN
+        let place = rest.rsplit_once(" at ").map(|(_, place)| place);
+        let place = place.and_then(|place| place.rsplit_once(':'));
+        let line = place.and_then(|(place, _)| line_of(place));
+        Some(Frame {
+            function: name.to_owned(),
+            // An inlined function has the address of its first instruction.
+            pc: hexadecimal(pc).filter(|_| line.is_none()),
+            line,
+        })
+    });
+    let frames: Option<Vec<Frame>> = frames.collect();
+    frames.ok_or_else(|| format!("{outcome:?}").into())
+}
