@@ -2,6 +2,9 @@
 //! that execute others under Hartline and on this machine, and scripts for Debian's
 //! riscv64 busybox and its amd64 one.
 
+#[path = "processes/tracing.rs"]
+mod tracing;
+
 use hartline_tests::compare::{Run, check_equal};
 use hartline_tests::compile::{self, Set, VARIANTS};
 use hartline_tests::dynamic::Root;
@@ -215,13 +218,6 @@ fn main() -> ExitCode {
     suite.add_kvm("execve", execve);
     suite.add_kvm("pseudo-terminals", || as_on_this_machine("ptys", &[]));
     for (name, options) in [
-        ("ptrace", &[][..]),
-        ("ptrace, several vCPUs", &["--cpus", "3"]),
-        ("ptrace, interpreted", &["--interpret"]),
-    ] {
-        suite.add_kvm(name, || ptrace(options));
-    }
-    for (name, options) in [
         ("waits for input", &[][..]),
         ("waits for input, two vCPUs", &["--cpus", "2"]),
         ("waits for input, several vCPUs", &["--cpus", "3"]),
@@ -229,16 +225,7 @@ fn main() -> ExitCode {
     ] {
         suite.add_kvm(name, || input(options));
     }
-    for (name, options) in [
-        ("strace", &[][..]),
-        ("strace, several vCPUs", &["--cpus", "3"]),
-        ("strace, interpreted", &["--interpret"]),
-    ] {
-        suite.add_kvm(name, || strace(options));
-    }
-    for cpus in ["1", "3"] {
-        suite.add_kvm(format!("{cpus} vCPUs: many tracees"), move || tracees(cpus));
-    }
+    tracing::add(&mut suite);
     suite.add_kvm("clocks", || as_on_this_machine("clocks", &[]));
     suite.add_kvm("--cpus 2: clocks", || {
         as_on_this_machine("clocks", &["--cpus", "2"])
@@ -386,32 +373,6 @@ fn as_on_this_machine(name: &str, options: &[&str]) -> Result<()> {
     check_equal(&expected, &alone(name, &[], options)?)
 }
 
-/// Traces processes. The reference has no `ptrace`, so the program itself knows each status.
-fn ptrace(options: &[&str]) -> Result<()> {
-    const EXPECTED: &str = "privileges\nmemory and registers\nsystem calls\nsignals\nbreakpoint and step\n\
-        events of processes\nseize a task that waits\nseize a task that computes\nlistens\npending signals\n\
-        killed in a system call\ntracer ends\ntracer ends and kills\n";
-    let outcome = alone("ptrace", &[], options)?;
-    let (output, errors) = (outcome.stdout_text(), outcome.stderr_text());
-    match output == EXPECTED && outcome.code == 0 {
-        true => Ok(()),
-        false => Err(format!("exit code {}, {output}{errors}", outcome.code).into()),
-    }
-}
-
-/// Traces many processes at once, and makes random requests.
-fn tracees(cpus: &str) -> Result<()> {
-    for seed in ["1", "2", "3"] {
-        let outcome = alone("tracees", &[seed], &["--cpus", cpus])?;
-        let (output, errors) = (outcome.stdout_text(), outcome.stderr_text());
-        if output != "1000 tracees, 0 wrong\nrandom requests\n" || outcome.code != 0 {
-            let code = outcome.code;
-            return Err(format!("seed {seed}: exit code {code}, {output}{errors}").into());
-        }
-    }
-    Ok(())
-}
-
 /// Waits for standard input with `poll` and its relatives, as the reference does.
 fn input(options: &[&str]) -> Result<()> {
     const INPUT: &[u8] = b"abcde";
@@ -422,36 +383,6 @@ fn input(options: &[&str]) -> Result<()> {
     match outcome.stdout == expected.stdout && outcome.code == 0 {
         true => Ok(()),
         false => Err(format!("{outcome:?}").into()),
-    }
-}
-
-/// Debian's `strace` in the VM shows the calls of a shell and its children.
-fn strace(options: &[&str]) -> Result<()> {
-    const CALLS: &str = "exit_group(0) = ?\nwrite(1, \"one\\n\", 4) = 4\nwrite(1, \"two\\n\", 4) = 4\n\
-        exit_group(3) = ?\nwrite(1, \"3\\n\", 2) = 2\nexit_group(0) = ?\n";
-    let name = format!("strace{}", options.concat());
-    let root = Root::new(&name, ["dash", "sleep", "strace"].into_iter())?;
-    let script = "/usr/bin/sleep 0; echo one; (echo two; exit 3); echo $?";
-    let traced = "-f -qq -e trace=write,exit_group -e signal=none /usr/bin/dash -c";
-    let arguments: Vec<&str> = traced.split(' ').chain([script]).collect();
-    let run = root.run("strace", &arguments);
-    let outcome = process::run(&mut run.hartline_command(options)?, b"")?;
-    // Each line without the number of its process, the padding, and calls that strace has no name for.
-    let errors = outcome.stderr_text();
-    let calls = errors.lines().filter(|line| !line.contains("syscall_0x"));
-    let calls: String = calls
-        .map(|line| {
-            let call = match line.strip_prefix("[pid") {
-                Some(rest) => rest.split_once("] ").map_or(rest, |(_, call)| call),
-                None => line,
-            };
-            let words: Vec<&str> = call.split_whitespace().collect();
-            words.join(" ") + "\n"
-        })
-        .collect();
-    match calls == CALLS && outcome.stdout_text() == "one\ntwo\n3\n" && outcome.code == 0 {
-        true => Ok(()),
-        false => Err(format!("exit code {}, {errors}", outcome.code).into()),
     }
 }
 

@@ -40,6 +40,7 @@ pub const PTRACE_O_TRACECLONE: u64 = 1 << PTRACE_EVENT_CLONE;
 pub const PTRACE_O_TRACEEXEC: u64 = 1 << PTRACE_EVENT_EXEC;
 pub const PTRACE_O_TRACEVFORKDONE: u64 = 1 << PTRACE_EVENT_VFORK_DONE;
 pub const PTRACE_O_TRACEEXIT: u64 = 1 << PTRACE_EVENT_EXIT;
+pub const PTRACE_O_TRACESECCOMP: u64 = 1 << PTRACE_EVENT_SECCOMP;
 pub const PTRACE_O_EXITKILL: u64 = 1 << 20;
 
 // Events.
@@ -49,12 +50,14 @@ pub const PTRACE_EVENT_CLONE: u32 = 3;
 pub const PTRACE_EVENT_EXEC: u32 = 4;
 pub const PTRACE_EVENT_VFORK_DONE: u32 = 5;
 pub const PTRACE_EVENT_EXIT: u32 = 6;
+pub const PTRACE_EVENT_SECCOMP: u32 = 7;
 pub const PTRACE_EVENT_STOP: u32 = 128;
 
 // Kinds of [`PtraceSyscallInfo`].
 pub const PTRACE_SYSCALL_INFO_NONE: u8 = 0;
 pub const PTRACE_SYSCALL_INFO_ENTRY: u8 = 1;
 pub const PTRACE_SYSCALL_INFO_EXIT: u8 = 2;
+pub const PTRACE_SYSCALL_INFO_SECCOMP: u8 = 3;
 
 /// `struct ptrace_peeksiginfo_args`.
 #[repr(C)]
@@ -66,7 +69,7 @@ pub struct PtracePeeksiginfoArgs {
 }
 
 /// `struct ptrace_syscall_info`. `data` is a union: for an entry the number and the arguments, for an
-/// exit the result and whether it is an error.
+/// exit the result and whether it is an error, for `seccomp` number, arguments and the filter's data.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoBytes, Immutable)]
 pub struct PtraceSyscallInfo {

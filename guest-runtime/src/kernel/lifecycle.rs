@@ -13,6 +13,7 @@ use crate::wait::{READABLE, Registration};
 use alloc::vec::Vec;
 use hartline_abi::boot::strace;
 use hartline_abi::call::Operation;
+use hartline_linux::errno::Errno;
 use hartline_linux::resource::RLIMIT_SIGPENDING;
 use hartline_linux::siginfo::{SI_KERNEL, SI_USER};
 use hartline_linux::signal::{
@@ -158,6 +159,9 @@ impl Kernel {
         if !matches!(signal, SIGCONT | SIGKILL) {
             return;
         }
+        if signal == SIGCONT {
+            self.stop_with_continuation(pid);
+        }
         let Some(process) = self.processes.get_mut(pid) else {
             return;
         };
@@ -165,7 +169,6 @@ impl Kernel {
             process.state = State::Running;
             if signal == SIGCONT {
                 self.tell_parent(pid, Status::Continued);
-                self.stop_listeners(pid);
             }
             self.resume_tasks(pid);
         }
@@ -450,6 +453,7 @@ impl Kernel {
     /// Ends all threads of the running process except the running one, which becomes its first
     /// thread; for `execve`.
     pub(crate) fn end_other_threads(&mut self) {
+        self.end_tracing_of_others();
         self.remove_other_threads();
         let process = self.process_mut();
         process.threads = 1;
@@ -461,14 +465,17 @@ impl Kernel {
         }
     }
 
-    /// Makes a task wait for the end of a `vfork`.
-    pub(crate) fn wait_for_vfork(&mut self, child: u32) -> bool {
+    /// Makes the running task wait until its child by `vfork` has released the memory.
+    ///
+    /// # Errors
+    /// `ERESTARTSYS`: it waits. `EINTR`: it is killed.
+    pub(crate) fn wait_for_vfork(&mut self, child: u32) -> Result<(), Errno> {
         let tid = self.task().tid;
         let process = self.processes.get_mut(child);
         let waits = process.is_some_and(|process| process.vfork_parent == Some(tid));
-        if waits {
-            self.block_uninterrupted(Wait::for_event(Event::Vfork), u64::from(child));
+        match waits {
+            true => Err(self.block_killable(Wait::for_event(Event::Vfork), child.into())),
+            false => Ok(()),
         }
-        waits
     }
 }

@@ -202,6 +202,8 @@ pub struct Task {
     pub memory_policy: MemoryPolicy,
     /// The system calls that it may make.
     pub seccomp: Seccomp,
+    /// The tracer that a filter has asked lets the current call be served.
+    pub is_call_allowed: bool,
     /// What a debugger does with it.
     pub(crate) debug: Traced,
     /// The state of a task that another one traces (`ptrace`).
@@ -248,6 +250,7 @@ impl Task {
             io_priority: 0,
             memory_policy: MemoryPolicy::default(),
             seccomp: Seccomp::Disabled,
+            is_call_allowed: false,
             debug: Traced::default(),
             tracee: None,
             registers: None,

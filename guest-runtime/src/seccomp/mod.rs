@@ -31,6 +31,8 @@ pub enum Verdict {
     Fail(u16),
     /// It causes `SIGSYS` with this data.
     Trap(u16),
+    /// Its tracer is asked, with this data. Without one that wants it, it fails with `ENOSYS`.
+    Trace(u16),
     /// Its thread ends, as by a signal: `SIGKILL` in strict mode, otherwise `SIGSYS`.
     KillThread {
         /// Whether the mode is the strict one.
@@ -171,8 +173,9 @@ impl Seccomp {
             SECCOMP_RET_ALLOW | SECCOMP_RET_LOG => Verdict::Allow,
             SECCOMP_RET_ERRNO => Verdict::Fail(data.min(MAX_ERRNO)),
             SECCOMP_RET_TRAP => Verdict::Trap(data),
-            // There is neither a tracer nor a supervisor.
-            SECCOMP_RET_TRACE | SECCOMP_RET_USER_NOTIF => Verdict::Fail(Errno::ENOSYS.number()),
+            SECCOMP_RET_TRACE => Verdict::Trace(data),
+            // There is no supervisor.
+            SECCOMP_RET_USER_NOTIF => Verdict::Fail(Errno::ENOSYS.number()),
             SECCOMP_RET_KILL_THREAD => Verdict::KillThread { strict: false },
             _ => Verdict::KillProcess,
         }
@@ -227,7 +230,7 @@ mod tests {
         assert_eq!(of(&[errno(3), errno(4)]), Verdict::Fail(4));
         assert_eq!(of(&[errno(0xffff)]), Verdict::Fail(4095));
         assert_eq!(of(&[errno(3), SECCOMP_RET_TRAP | 9]), Verdict::Trap(9));
-        assert_eq!(of(&[SECCOMP_RET_TRACE]), Verdict::Fail(38));
+        assert_eq!(of(&[SECCOMP_RET_TRACE | 3]), Verdict::Trace(3));
         let thread = Verdict::KillThread { strict: false };
         assert_eq!(of(&[0, SECCOMP_RET_TRAP]), thread);
         assert_eq!(of(&[0, SECCOMP_RET_KILL_PROCESS]), Verdict::KillProcess);

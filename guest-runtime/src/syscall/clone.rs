@@ -187,10 +187,7 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     if kernel.task().retry.is_some() {
         // An earlier try of this `vfork` created the child.
         let child = kernel.progress();
-        return match kernel.wait_for_vfork(low_u32(child)) {
-            true => Err(Errno::ERESTARTSYS),
-            false => Ok(child),
-        };
+        return kernel.wait_for_vfork(low_u32(child)).map(|()| child);
     }
     check(args)?;
     if args.flags & CLONE_PARENT != 0 && kernel.process().pid == FIRST {
@@ -253,10 +250,10 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     kernel.stop_after_clone(tid, args);
     kernel.streams.set_alone(false);
     kernel.start_ticking();
-    match has(CLONE_VFORK) && kernel.wait_for_vfork(tid) {
-        true => Err(Errno::ERESTARTSYS),
-        false => Ok(u64::from(tid)),
+    if has(CLONE_VFORK) {
+        kernel.wait_for_vfork(tid)?;
     }
+    Ok(tid.into())
 }
 
 /// Opens a descriptor for the process `pid`, which is not created yet, and will wake `waiters` when

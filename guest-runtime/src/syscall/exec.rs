@@ -13,6 +13,7 @@ use crate::kernel::exit::End;
 use crate::kernel::loader::{self, InterpreterError, LoadError, Strings};
 use crate::kernel::space::Space;
 use crate::kernel::spawn::Start;
+use crate::kernel::task::{Event, Wait};
 use crate::kernel::{Control, Kernel};
 use crate::mm::user;
 use alloc::vec::Vec;
@@ -38,6 +39,28 @@ const FIRST_LINE: usize = 256;
 const MAX_NESTING: usize = 4;
 
 fn execve(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    repeat(kernel, |kernel| execve_once(kernel, arguments))
+}
+
+fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    repeat(kernel, |kernel| execveat_once(kernel, arguments))
+}
+
+/// Serves a call that executes a program, maybe again. As on Linux, an error after it has ended the other
+/// threads kills the process.
+fn repeat(
+    kernel: &mut Kernel,
+    serve: impl FnOnce(&mut Kernel) -> Result<u64, Errno>,
+) -> Result<u64, Errno> {
+    let is_alone = kernel.progress() != 0;
+    let result = serve(kernel);
+    if is_alone && result.is_err_and(|error| error != Errno::ERESTARTSYS) {
+        kernel.control = Control::End(End::Signaled(SIGKILL));
+    }
+    result
+}
+
+fn execve_once(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [path, argv, envp, ..] = *arguments;
     let path = read_path(kernel, path)?;
     let strings = strings(kernel, path, argv, envp)?;
@@ -45,7 +68,7 @@ fn execve(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     execute(kernel, ino, file, strings)
 }
 
-fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+fn execveat_once(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [dirfd, path, argv, envp, flags, _] = *arguments;
     let flags = low_u32(flags);
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
@@ -171,7 +194,16 @@ fn execute(
         .after_execve(set_id(kernel, ino)?);
     let memory = kernel.memory().sibling().map_err(|_| Errno::ENOMEM)?;
     // The old program cannot be resumed from here on.
+    // The call is repeated while it waits below.
+    let former = match kernel.progress() {
+        0 => kernel.task().tid.into(),
+        former => former,
+    };
     kernel.end_other_threads();
+    if kernel.has_awaited_threads() {
+        // As on Linux. Like a wait for children, it ends when a tracer has waited for a thread.
+        return Err(kernel.block_killable(Wait::for_event(Event::Child), former));
+    }
     let images = Images::new(kernel.host.boot().variant);
     let space = Space::new(memory, images);
     let space = kernel.spaces.insert(space);
@@ -188,7 +220,7 @@ fn execute(
         Ok(()) => {
             kernel.note_exec();
             kernel.prepare_core(kernel.process().pid);
-            kernel.stop_after_exec();
+            kernel.stop_after_exec(former);
             Control::Replaced
         }
         // As on Linux, an error after the point of no return kills the process.

@@ -31,6 +31,7 @@ const OPTIONS: u64 = PTRACE_O_TRACESYSGOOD
     | PTRACE_O_TRACEEXEC
     | PTRACE_O_TRACEVFORKDONE
     | PTRACE_O_TRACEEXIT
+    | PTRACE_O_TRACESECCOMP
     | PTRACE_O_EXITKILL;
 
 /// Most bytes of a register set: `struct __riscv_d_ext_state`.
@@ -89,7 +90,8 @@ fn ptrace(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             if !is_event || !tracee(kernel, tid)?.is_seized {
                 return Err(Errno::EIO);
             }
-            change(kernel, tid, |tracee| tracee.listens = true)
+            kernel.listen(tid);
+            Ok(0)
         }
         PTRACE_PEEKSIGINFO => pending_signals(kernel, tid, (address, data)),
         PTRACE_PEEKTEXT | PTRACE_PEEKDATA => {
@@ -326,12 +328,17 @@ fn call_info(
     let registers = kernel.stopped_registers(tid).ok_or(Errno::ESRCH)?;
     let x = registers.x;
     let mut data = [0; 8];
+    let is_seccomp = stop.kind == Kind::Event && stop.code >> 8 == PTRACE_EVENT_SECCOMP;
     let (op, length) = match stop.kind {
-        Kind::Entry => {
+        _ if is_seccomp || stop.kind == Kind::Entry => {
             data[0] = x[A7];
             data[1..7].copy_from_slice(&x[A0..A0 + 6]);
             data[1] = tracee(kernel, tid)?.first_argument().unwrap_or(x[A0]);
-            (PTRACE_SYSCALL_INFO_ENTRY, 80)
+            data[7] = stop.message;
+            match is_seccomp {
+                true => (PTRACE_SYSCALL_INFO_SECCOMP, 84),
+                false => (PTRACE_SYSCALL_INFO_ENTRY, 80),
+            }
         }
         Kind::Return => {
             data[0] = x[A0];

@@ -55,6 +55,21 @@ static void waiting(void) {
     child = vfork();
     if (child == 0) _exit(4);
     GIVES(status_of(child), 4 << 8);
+    // A parent that waits for its child by vfork can be killed.
+    int ready[2], go[2];
+    char byte;
+    CHECK(pipe(ready) == 0 && pipe(go) == 0);
+    child = CHILD({
+        if (vfork() == 0) _exit(write(ready[1], "r", 1) != 1 || read(go[0], &byte, 1) != 1);
+        _exit(1);
+    });
+    GIVES(read(ready[0], &byte, 1), 1);
+    GIVES(kill(child, SIGKILL), 0);
+    GIVES(status_of(child), SIGKILL);
+    GIVES(write(go[1], "g", 1), 1);
+    // The orphan is a child of the first process.
+    if (getpid() == 1) CHECK(wait(&status) > 0 && status == 0);
+    for (int i = 0; i < 2; i++) CHECK(close(ready[i]) == 0 && close(go[i]) == 0);
 }
 
 static void families(void) {

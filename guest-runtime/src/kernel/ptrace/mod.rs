@@ -8,6 +8,7 @@ mod stops;
 use crate::kernel::Kernel;
 use crate::kernel::process::Status;
 use crate::kernel::signals::{SigInfo, UNBLOCKABLE, bit};
+use crate::kernel::task::Task;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -35,6 +36,8 @@ pub(crate) struct Ended {
     pub uid: u32,
     pub group: u32,
     pub status: Status,
+    /// The process that executes a program, and waits for its thread to be waited for.
+    executing: Option<u32>,
 }
 
 /// A stop of a tracee.
@@ -76,6 +79,8 @@ enum Call {
     Outside,
     /// It has stopped at the start; its first argument.
     Begun(u64),
+    /// It has stopped because a filter of `seccomp` asks the tracer; its first argument.
+    Asked(u64),
     Served,
 }
 
@@ -140,9 +145,14 @@ impl Tracee {
     /// The first argument of the call at whose start it stands.
     pub fn first_argument(&self) -> Option<u64> {
         match self.call {
-            Call::Begun(argument) => Some(argument),
+            Call::Begun(argument) | Call::Asked(argument) => Some(argument),
             _ => None,
         }
+    }
+
+    /// Whether it stands because a filter asks its tracer.
+    fn was_asked(&self) -> bool {
+        matches!(self.call, Call::Asked(_))
     }
 
     fn has(&self, option: u64) -> bool {
@@ -169,6 +179,11 @@ impl Stop {
 
     fn of_event(event: u32, message: u64) -> Stop {
         Stop::new(Kind::Event, event << 8 | u32::from(SIGTRAP), message)
+    }
+
+    /// Whether it tells that the process continues, or was interrupted.
+    fn is_continuation(&self) -> bool {
+        self.kind == Kind::Event && self.code >> 8 == PTRACE_EVENT_STOP
     }
 }
 
@@ -218,27 +233,40 @@ impl Kernel {
 
     /// Stops a task without a signal (`PTRACE_INTERRUPT`).
     pub(crate) fn interrupt_tracee(&mut self, tid: u32) {
-        let stop = Stop::of_event(PTRACE_EVENT_STOP, 0);
+        match self.tracee_mut(tid) {
+            Some(tracee) if tracee.listens => self.stop_listening(tid, false),
+            Some(tracee) if !tracee.is_stopped() => {
+                self.stop_soon(tid, Stop::of_event(PTRACE_EVENT_STOP, 0));
+            }
+            _ => {}
+        }
+    }
+
+    /// Stops a tracee that has not stopped, at its next safepoint.
+    fn stop_soon(&mut self, tid: u32, stop: Stop) {
         let Some(handle) = self.tasks.handle(tid) else {
             return;
         };
         let runs = self.cpus.iter().any(|cpu| cpu.current.task == handle);
-        let Some(tracee) = self.tracee_mut(tid) else {
-            return;
-        };
-        if tracee.listens {
-            return self.stop_listening(tid, false);
-        }
-        if tracee.is_stopped() {
-            return;
-        }
-        match runs {
-            true => {
+        match (runs, self.tracee_mut(tid)) {
+            (true, Some(tracee)) => {
                 tracee.wanted = Some(stop);
                 self.ask_task(handle);
             }
             // It waits, or is ready: its registers are in RAM.
-            false => self.stop_tracee(tid, stop),
+            _ => self.stop_tracee(tid, stop),
+        }
+    }
+
+    /// Lets a tracee listen in its stop. If its process has continued meanwhile, it stops again at once.
+    pub(crate) fn listen(&mut self, tid: u32) {
+        if let Some(tracee) = self.tracee_mut(tid) {
+            tracee.listens = true;
+            let before = tracee.next.len();
+            tracee.next.retain(|stop| !stop.is_continuation());
+            if tracee.next.len() < before {
+                self.stop_listening(tid, true);
+            }
         }
     }
 
@@ -311,6 +339,7 @@ impl Kernel {
         };
         // A call at whose start it stands begins again.
         let argument = task.tracee.as_deref().and_then(Tracee::first_argument);
+        task.is_call_allowed = task.tracee.as_deref().is_some_and(Tracee::was_asked);
         task.tracee = None;
         task.signals.set_traced(false);
         task.debug.step_once(false);
@@ -334,51 +363,16 @@ impl Kernel {
             return;
         }
         let (tid, pid, parent) = (self.task().tid, self.task().pid, self.process().parent);
-        let (uid, group) = (self.process().uid(), self.process().group);
-        let ends = |task: &crate::kernel::task::Task| match is_last {
-            true => task.pid == pid,
-            false => task.tid == tid,
-        };
-        let ended: Vec<Ended> = (self.tasks().filter(|task| ends(task)))
-            .filter_map(|task| {
-                let tracer = task.tracee.as_deref()?.process();
-                // The first thread of a process ends with the process, for which a parent waits.
-                let is_told = match task.tid == pid {
-                    true => is_last && tracer != parent,
-                    false => true,
-                };
-                is_told.then_some(Ended {
-                    tracer,
-                    tid: task.tid,
-                    uid,
-                    group,
-                    status,
-                })
-            })
-            .collect();
-        for end in ended {
-            self.tracing.ended.push(end);
-            self.tell_tracer(end.tracer, end.status.info(end.tid, uid));
-        }
-        let is_of_tracer = |tracee: &Tracee| match is_last {
-            true => tracee.tracer.1 == pid,
-            false => tracee.tracer.0 == tid,
-        };
-        let tracees: Vec<(u32, bool)> = (self.tasks())
-            .filter_map(|task| {
-                let tracee = task
-                    .tracee
-                    .as_deref()
-                    .filter(|tracee| is_of_tracer(tracee))?;
-                Some((task.tid, tracee.has(PTRACE_O_EXITKILL)))
-            })
-            .collect();
-        for (tracee, is_killed) in tracees {
-            self.detach_tracee(tracee, 0);
-            if is_killed {
-                self.signal_thread(tracee, SigInfo::sent(SIGKILL, SI_KERNEL, 0, 0));
-            }
-        }
+        self.tell_ends(status, None, |task, tracer| match is_last {
+            // A parent waits for the process.
+            true => task.pid == pid && (task.tid != pid || tracer != parent),
+            // The first thread of a process ends with the process.
+            false => task.tid == tid && task.tid != pid,
+        });
+        self.leave_tracees(|tracer| match is_last {
+            true => tracer.1 == pid,
+            false => tracer.0 == tid,
+        });
         if is_last {
             let (own, others) = self
                 .tracing
@@ -393,8 +387,81 @@ impl Kernel {
         }
     }
 
-    /// Tells the parent of a process of its end, for which the tracer has waited.
+    /// Ends all tracing by and of the other threads of the running process, which end because the running
+    /// task executes a program, and gets the number of the process.
+    pub(super) fn end_tracing_of_others(&mut self) {
+        if !self.tracing.has_begun {
+            return;
+        }
+        let (own, pid) = (self.task().tid, self.task().pid);
+        self.tell_ends(Status::Exited(0), Some(pid), |task, _| {
+            task.pid == pid && task.tid != own && task.tid != pid
+        });
+        self.leave_tracees(|tracer| tracer.1 == pid && tracer.0 != own);
+        let tracees = self
+            .tasks
+            .iter_mut()
+            .filter_map(|task| task.tracee.as_deref_mut());
+        for tracee in tracees.filter(|tracee| tracee.tracer.0 == own) {
+            tracee.tracer.0 = pid;
+        }
+    }
+
+    /// Tells the tracers of the tracees that `ends` selects, by task and tracer's process, of their end.
+    fn tell_ends(
+        &mut self,
+        status: Status,
+        executing: Option<u32>,
+        ends: impl Fn(&Task, u32) -> bool,
+    ) {
+        let (uid, group) = (self.process().uid(), self.process().group);
+        let ended = self.tasks().filter_map(|task| {
+            let tracer = task.tracee.as_deref()?.process();
+            ends(task, tracer).then_some(Ended {
+                tracer,
+                tid: task.tid,
+                uid,
+                group,
+                status,
+                executing,
+            })
+        });
+        for end in ended.collect::<Vec<_>>() {
+            self.tracing.ended.push(end);
+            self.tell_tracer(end.tracer, end.status.info(end.tid, uid));
+        }
+    }
+
+    /// Ends the tracing by tracers that `ends` selects, by task and process. Their tracees continue, or are
+    /// killed by `PTRACE_O_EXITKILL`.
+    fn leave_tracees(&mut self, ends: impl Fn((u32, u32)) -> bool) {
+        let tracees = self.tasks().filter_map(|task| {
+            let tracee = task.tracee.as_deref();
+            let tracee = tracee.filter(|tracee| ends(tracee.tracer))?;
+            Some((task.tid, tracee.has(PTRACE_O_EXITKILL)))
+        });
+        for (tracee, is_killed) in tracees.collect::<Vec<_>>() {
+            self.detach_tracee(tracee, 0);
+            if is_killed {
+                self.signal_thread(tracee, SigInfo::sent(SIGKILL, SI_KERNEL, 0, 0));
+            }
+        }
+    }
+
+    /// Whether tracers have yet to wait for threads of the running process that its execution of a program
+    /// has ended.
+    pub(crate) fn has_awaited_threads(&self) -> bool {
+        let pid = self.task().pid;
+        let mut ended = self.tracing.ended.iter();
+        ended.any(|end| end.executing == Some(pid))
+    }
+
+    /// Tells the parent of a process of its end, or the process that executes a program of the end of its
+    /// thread, for which the tracer has waited.
     pub(crate) fn hand_to_parent(&mut self, end: Ended) {
+        if let Some(pid) = end.executing {
+            self.wake_parent(pid);
+        }
         let is_zombie = self
             .processes
             .get(end.tid)

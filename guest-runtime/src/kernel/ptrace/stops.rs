@@ -10,9 +10,10 @@ use crate::kernel::{Control, Kernel};
 use alloc::boxed::Box;
 use hartline_linux::errno::Errno;
 use hartline_linux::ptrace::{
-    PTRACE_EVENT_CLONE, PTRACE_EVENT_EXEC, PTRACE_EVENT_EXIT, PTRACE_EVENT_FORK, PTRACE_EVENT_STOP,
-    PTRACE_EVENT_VFORK, PTRACE_EVENT_VFORK_DONE, PTRACE_O_TRACEEXEC, PTRACE_O_TRACEEXIT,
-    PTRACE_O_TRACESYSGOOD, PTRACE_O_TRACEVFORKDONE,
+    PTRACE_EVENT_CLONE, PTRACE_EVENT_EXEC, PTRACE_EVENT_EXIT, PTRACE_EVENT_FORK,
+    PTRACE_EVENT_SECCOMP, PTRACE_EVENT_STOP, PTRACE_EVENT_VFORK, PTRACE_EVENT_VFORK_DONE,
+    PTRACE_O_TRACEEXEC, PTRACE_O_TRACEEXIT, PTRACE_O_TRACESECCOMP, PTRACE_O_TRACESYSGOOD,
+    PTRACE_O_TRACEVFORKDONE,
 };
 use hartline_linux::sched::{CLONE_PTRACE, CLONE_UNTRACED, CLONE_VFORK, CloneArgs};
 use hartline_linux::siginfo::{SI_USER, TRAP_TRACE};
@@ -134,13 +135,10 @@ impl Kernel {
             let stop = Stop::new(Kind::Group, event | u32::from(signal), 0);
             if tid == own {
                 self.stop_here(stop);
-            } else if !tracee.is_stopped() {
-                let handle = self.tasks.handle(tid);
-                let runs = self.cpus.iter().any(|cpu| Some(cpu.current.task) == handle);
-                match (runs, self.tracee_mut(tid)) {
-                    (true, Some(tracee)) => tracee.wanted = Some(stop),
-                    _ => self.stop_tracee(tid, stop),
-                }
+            } else if tracee.is_stopped() {
+                tracee.next.push_back(stop);
+            } else {
+                self.stop_soon(tid, stop);
             }
         }
     }
@@ -163,11 +161,29 @@ impl Kernel {
         }
     }
 
-    /// Stops the threads of a process again that listen: the process continues.
-    pub(in crate::kernel) fn stop_listeners(&mut self, pid: u32) {
-        if self.tracing.has_begun {
-            for tid in self.threads(pid) {
-                self.stop_listening(tid, true);
+    /// Stops the threads of a process that were seized, because it receives `SIGCONT`, whatever it does: those
+    /// that listen stop again.
+    pub(in crate::kernel) fn stop_with_continuation(&mut self, pid: u32) {
+        if !self.tracing.has_begun {
+            return;
+        }
+        for tid in self.threads(pid) {
+            let stop = Stop::of_event(PTRACE_EVENT_STOP, 0);
+            if let Some(tracee) = self.tracee_mut(tid) {
+                tracee.next.retain(|stop| stop.kind != Kind::Group);
+                tracee.wanted.take_if(|stop| stop.kind == Kind::Group);
+            }
+            match self.tracee_mut(tid) {
+                Some(tracee) if !tracee.is_seized => {}
+                Some(tracee) if tracee.listens => self.stop_listening(tid, true),
+                Some(tracee) if tracee.is_stopped() => {
+                    if !tracee.next.iter().any(Stop::is_continuation) {
+                        tracee.next.push_back(stop);
+                    }
+                }
+                Some(tracee) if tracee.wanted.is_some() => {}
+                Some(_) => self.stop_soon(tid, stop),
+                None => {}
             }
         }
     }
@@ -202,29 +218,50 @@ impl Kernel {
 
     /// Stops at the start of a system call, behind its `ecall`. Returns whether it did: then the call
     /// begins when the task continues.
-    pub(in crate::kernel) fn stop_at_call(&mut self, number: u64) -> bool {
-        let Some(tracee) = self.task().tracee.as_deref() else {
-            return false;
-        };
-        if tracee.call != Call::Outside {
+    pub(in crate::kernel) fn stop_at_call(&mut self) -> bool {
+        let tracee = self.task().tracee.as_deref();
+        if tracee.is_none_or(|tracee| tracee.call != Call::Outside) {
             return false;
         }
-        if let Some(stop) = self.stop_of_call(Kind::Entry) {
-            let hart = self.hart();
-            let call = Call::Begun(hart.x(A0));
-            // As on Linux, the result before the call is served.
-            hart.set_x(A0, Errno::ENOSYS.as_result());
-            if let Some(tracee) = self.task_mut().tracee.as_deref_mut() {
-                tracee.call = call;
-            }
-            self.stop_here(stop);
-            return true;
+        let stop = self.stop_of_call(Kind::Entry);
+        if let Some(stop) = stop {
+            self.stop_in_call(Call::Begun, stop);
         }
-        self.stops_at_exit(number)
+        stop.is_some()
+    }
+
+    /// Stops a call because a filter asks the tracer, if the tracer wants that. Returns whether it did:
+    /// then the call begins again when the task continues.
+    pub(in crate::kernel) fn stop_for_filter(&mut self, data: u16) -> bool {
+        let tracee = self.task().tracee.as_deref();
+        let is_wanted = tracee.is_some_and(|tracee| tracee.has(PTRACE_O_TRACESECCOMP));
+        if is_wanted {
+            let stop = Stop::of_event(PTRACE_EVENT_SECCOMP, data.into());
+            self.stop_in_call(Call::Asked, stop);
+        }
+        is_wanted
+    }
+
+    /// Stops a call before it is served.
+    fn stop_in_call(&mut self, call: fn(u64) -> Call, stop: Stop) {
+        let hart = self.hart();
+        let call = call(hart.x(A0));
+        // As on Linux, the result before the call is served.
+        hart.set_x(A0, Errno::ENOSYS.as_result());
+        if let Some(tracee) = self.task_mut().tracee.as_deref_mut() {
+            tracee.call = call;
+        }
+        self.stop_here(stop);
+    }
+
+    /// Whether the tracer was told that the running task is to end.
+    pub(in crate::kernel) fn has_told_end(&self) -> bool {
+        let tracee = self.task().tracee.as_deref();
+        tracee.is_some_and(|tracee| tracee.ends)
     }
 
     /// Stops before a task ends by itself, if its tracer wants that. The call begins again.
-    fn stops_at_exit(&mut self, number: u64) -> bool {
+    pub(in crate::kernel) fn stops_at_exit(&mut self, number: u64) -> bool {
         let hart = self.hart();
         let Some(tracee) = self.task_mut().tracee.as_deref_mut() else {
             return false;
@@ -266,7 +303,9 @@ impl Kernel {
         }
         let is_killed = self.signals().pending() & bit(SIGKILL) != 0;
         let number = self.hart().x(A7);
-        if let Some(tracee) = self.task_mut().tracee.as_deref_mut() {
+        let task = self.task_mut();
+        if let Some(tracee) = task.tracee.as_deref_mut() {
+            task.is_call_allowed = tracee.was_asked();
             tracee.call = Call::Served;
         }
         if is_killed {
@@ -275,7 +314,9 @@ impl Kernel {
         }
         if number >= LIMIT as u64 {
             // The tracer has replaced the call: `a0` has its result.
-            self.task_mut().retry = None;
+            let task = self.task_mut();
+            task.is_call_allowed = false;
+            task.retry = None;
             self.stop_at_return();
             self.kick_self();
             return None;
@@ -283,21 +324,7 @@ impl Kernel {
         let hart = self.hart();
         hart.set_x(A0, argument);
         hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
-        if self.stops_at_exit_again(number) {
-            return Some(Control::Restart);
-        }
         Some(self.system_call())
-    }
-
-    /// As `stops_at_exit`, of a call whose start was told.
-    fn stops_at_exit_again(&mut self, number: u64) -> bool {
-        let hart = self.hart();
-        hart.pc.set(hart.pc.get().wrapping_add(ECALL_LENGTH));
-        let stops = self.stops_at_exit(number);
-        if !stops {
-            hart.pc.set(hart.pc.get().wrapping_sub(ECALL_LENGTH));
-        }
-        stops
     }
 
     /// Stops at the end of a system call.
@@ -373,15 +400,15 @@ impl Kernel {
         }
     }
 
-    /// Stops the running task, which executes another program.
-    pub(crate) fn stop_after_exec(&mut self) {
+    /// Stops the running task, which executes another program and had the number `former`.
+    pub(crate) fn stop_after_exec(&mut self, former: u64) {
         let tid = self.task().tid;
         let Some(tracee) = self.task_mut().tracee.as_deref_mut() else {
             return;
         };
         let is_in_call = core::mem::replace(&mut tracee.call, Call::Outside) == Call::Served;
         if tracee.has(PTRACE_O_TRACEEXEC) {
-            self.stop_here(Stop::of_event(PTRACE_EVENT_EXEC, tid.into()));
+            self.stop_here(Stop::of_event(PTRACE_EVENT_EXEC, former));
         } else if !tracee.is_seized {
             self.signal_thread(tid, SigInfo::sent(SIGTRAP, SI_USER, 0, 0));
         }

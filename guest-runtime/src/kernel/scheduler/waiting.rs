@@ -5,6 +5,7 @@ use super::disks::WATCH as DISK_WATCH;
 use crate::arch::clock;
 use crate::drivers::streams::INPUT_READY;
 use crate::kernel::Kernel;
+use crate::kernel::signals::bit;
 use crate::kernel::task::{Event, Retry, Wait};
 use crate::net::vsock::Vsock;
 use crate::net::wire::Wire;
@@ -15,6 +16,7 @@ use alloc::vec::Vec;
 use core::mem;
 use hartline_abi::call::Operation;
 use hartline_linux::errno::Errno;
+use hartline_linux::signal::SIGKILL;
 
 impl Kernel {
     /// The time at which the current call, with a timeout of `timeout_ns` (`u64::MAX`: none), gives
@@ -49,6 +51,14 @@ impl Kernel {
         match self.interrupted() {
             true => Errno::EINTR,
             false => self.block_uninterrupted(wait, progress),
+        }
+    }
+
+    /// As [`block`](Self::block), but only `SIGKILL` interrupts.
+    pub fn block_killable(&mut self, wait: Wait, progress: u64) -> Errno {
+        match self.signals().pending() & bit(SIGKILL) {
+            0 => self.block_uninterrupted(wait, progress),
+            _ => Errno::EINTR,
         }
     }
 
