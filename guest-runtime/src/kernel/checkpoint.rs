@@ -10,12 +10,14 @@ use crate::drivers::vectors;
 use crate::exec::interp::fcsr;
 use crate::exec::jit::Jit;
 use crate::kernel::Kernel;
+use crate::kernel::core_dump::HostFile;
 use crate::kernel::random::Random;
 use crate::mm::Exhausted;
 use core::mem;
 use hartline_abi::boot::strace;
 use hartline_abi::call::Operation;
 use hartline_abi::checkpoint::{SIGNAL, trigger};
+use hartline_abi::image::variant;
 use hartline_linux::errno::Errno;
 use hartline_linux::syscall::nr;
 
@@ -140,11 +142,16 @@ impl Kernel {
         self.watches |= boot.strace != strace::OFF;
         self.traces = boot.strace;
         self.forget_host_memory();
+        self.core = HostFile::of(self.host);
         for space in self.spaces.iter_mut() {
             space
                 .memory
                 .wipe_on_fork()
                 .map_err(|Exhausted| Errno::ENOMEM)?;
+            if self.core.is_some() {
+                // No task has host frames.
+                space.images.variant = variant::PRECISE;
+            }
         }
         if self.scheduler.take_ticking() {
             self.start_ticking();

@@ -272,6 +272,14 @@ static int large(size_t megabytes) {
     return 0;
 }
 
+__attribute__((noinline)) static int falls(volatile int *where) { return *where; }
+
+static int crash(void) {
+    char byte;
+    CHECK(read(0, &byte, 1) == 1);
+    return falls((int *)8) + byte;
+}
+
 int main(int count, char **arguments) {
     const char *part = count > 1 ? arguments[1] : "";
     if (strcmp(part, "everything") == 0)
@@ -284,6 +292,8 @@ int main(int count, char **arguments) {
         return server(1);
     if (strcmp(part, "numbers") == 0)
         return numbers();
+    if (strcmp(part, "crash") == 0)
+        return crash();
     if (strcmp(part, "large") == 0)
         return large(strtoul(arguments[2], NULL, 10));
     return 2;

@@ -114,11 +114,11 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         }
     };
     let variant = match &from {
-        Some(snapshot) => snapshot.variant(),
         // The registers in a core dump are exact.
-        None if arguments.precise || arguments.core.is_some() || arguments.gdb.is_some() => {
+        _ if arguments.precise || arguments.core.is_some() || arguments.gdb.is_some() => {
             variant::PRECISE
         }
+        Some(snapshot) => snapshot.variant(),
         None => variant::NORMAL,
     };
     // Before the VM starts, so that errors of the program are reported first.

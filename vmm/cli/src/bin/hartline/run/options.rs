@@ -183,7 +183,7 @@ pub struct Arguments {
     pub trace: Option<PathBuf>,
 
     /// Write a core dump to FILE if a signal such as SIGSEGV ends a process; implies --precise
-    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    #[arg(long, value_name = "FILE")]
     pub core: Option<PathBuf>,
 
     /// Wait for a debugger (gdb-multiarch, "target remote") before the first instruction, at
