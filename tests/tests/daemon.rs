@@ -65,6 +65,8 @@ mod restarts;
 mod run_resources;
 #[path = "daemon/secrets.rs"]
 mod secrets;
+#[path = "daemon/snapshot_events.rs"]
+mod snapshot_events;
 #[path = "daemon/snapshot_faults.rs"]
 mod snapshot_faults;
 #[path = "daemon/snapshots.rs"]
@@ -175,6 +177,8 @@ const TESTS: &[(&str, Test)] = &[
     ("snapshots that are continued", snapshots::continued),
     ("snapshots: late translations", snapshots::late_translations),
     ("snapshots: commands", snapshots::commands),
+    ("snapshots: events", snapshot_events::events),
+    ("snapshots: restore times", snapshot_events::restores),
     ("snapshots: no answer", snapshot_faults::unanswered),
     ("snapshots: full disk", snapshot_faults::full_disk),
     (

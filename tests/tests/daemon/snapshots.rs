@@ -23,13 +23,28 @@ pub(super) fn start(configuration: &str) -> Result<Daemon> {
 }
 
 pub(super) fn push(daemon: &Daemon) -> Result<()> {
+    daemon.push("name=tools", &tools()?)?;
+    Ok(())
+}
+
+/// Uploads the program of another tenant, which may still be translated then.
+pub(super) fn push_for(daemon: &Daemon, tenant: &str) -> Result<()> {
+    let tenant = [("Hartline-Tenant", tenant)];
+    let path = "/v1/programs?name=tools";
+    daemon
+        .request_with("POST", path, &tenant, &tools()?)?
+        .expect(201)?;
+    Ok(())
+}
+
+/// A root file system with busybox.
+fn tools() -> Result<Vec<u8>> {
     let busybox = fs::read(paths::busybox())?;
     let links = ["bin/sh", "bin/sleep", "bin/cat"];
     let mut members = vec![("bin/busybox", b'0', "", &busybox[..])];
     members.extend(links.map(|path| (path, b'2', "busybox", &b""[..])));
     members.push(("tmp", b'5', "", b""));
-    daemon.push("name=tools", &tar(&members))?;
-    Ok(())
+    Ok(tar(&members))
 }
 
 /// The specification of a machine that runs a script.

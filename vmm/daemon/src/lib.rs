@@ -280,7 +280,8 @@ impl Daemon {
         let networks = Networks::open(Arc::clone(&store), spawner, &config, host.networks);
         let networks = Arc::new(networks);
         let snapshots = data.join("snapshots");
-        let snapshots = Snapshots::open(Arc::clone(&store), Arc::clone(&library), snapshots);
+        let parts = (Arc::clone(&store), Arc::clone(&library));
+        let snapshots = Snapshots::open(parts.0, parts.1, snapshots, events.clone());
         let snapshots = Arc::new(snapshots?);
         let secrets = Arc::new(Secrets::open(&data.join("secrets.key"))?);
         let machines = Machines::new(

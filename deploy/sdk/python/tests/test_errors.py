@@ -23,6 +23,7 @@ from hartline import (
     Missed,
     NotFoundError,
     RequestTimeoutError,
+    SnapshotEvent,
     Spec,
     TooManyRequestsError,
 )
@@ -237,7 +238,7 @@ def test_daemon_that_goes_away(
         daemon.close()
 
 
-def _is_of(event: MachineEvent | Missed, machine: str) -> bool:
+def _is_of(event: MachineEvent | SnapshotEvent | Missed, machine: str) -> bool:
     return isinstance(event, MachineEvent) and event.machine == machine
 
 

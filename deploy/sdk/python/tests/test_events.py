@@ -23,6 +23,7 @@ from hartline import (
     ProtocolError,
     RequestTimeoutError,
     ServerError,
+    SnapshotEvent,
     Spec,
     TransportError,
 )
@@ -186,7 +187,7 @@ def test_outages() -> None:
         outage.pause_after(AuthenticationError(401, "", ""))
 
 
-def decoded(*parts: bytes) -> list[MachineEvent | Missed]:
+def decoded(*parts: bytes) -> list[MachineEvent | SnapshotEvent | Missed]:
     decoder = operations.follow().streaming.decoder()
     return [item for part in parts for item in decoder.feed(part)]
 
@@ -197,6 +198,9 @@ def test_decoding() -> None:
     expected = [RUNNING, RUNNING, Missed(12)]
     assert decoded(whole) == expected
     assert decoded(*(bytes([byte]) for byte in whole)) == expected
+    snapshot = b'{"snapshot":"cd","name":null,"machine":"ab","state":"failed","reason":"x","time_ms":5}'
+    failed = SnapshotEvent("cd", None, "ab", "failed", "x", 5)
+    assert decoded(b"event: snapshot\ndata: " + snapshot + b"\n\n") == [failed]
     # The data may be in several lines.
     assert decoded(EVENT.replace(b",", b",\ndata: ")) == [RUNNING]
 

@@ -302,7 +302,7 @@ pub async fn wait_for_end(target: &Target, kind: Kind, seconds: u64) -> Result<(
             while events
                 .recv()
                 .await
-                .is_ok_and(|event| event.machine != target.id)
+                .is_ok_and(|event| !event.is_of_machine(&target.id))
             {}
         }
     };

@@ -113,7 +113,7 @@ fn find(target: &Target) -> Result<KeptSnapshot, Problem> {
 pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     let snapshot = find(&target)?;
     let snapshots = &target.daemon.snapshots;
-    let delete = || snapshots.delete(&snapshot.tenant, &snapshot.id);
+    let delete = || snapshots.delete(&snapshot);
     match tokio::task::block_in_place(delete)? {
         true => Ok(StatusCode::NO_CONTENT),
         false => {

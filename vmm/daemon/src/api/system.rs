@@ -247,9 +247,9 @@ fn figures(daemon: &Daemon) -> Result<Vec<TenantFigures>, Problem> {
     daemon.store.tenants()?.into_iter().map(figures).collect()
 }
 
-/// Follow the state changes of machines
+/// Follow the state changes of machines and snapshots
 ///
-/// A stream of server-sent events named `machine`. If the reader is too slow, an event named
+/// A stream of server-sent events named `machine` and `snapshot`. If the reader is too slow, an event named
 /// `missed` has the number of lost events.
 #[utoipa::path(get, path = "/v1/events", operation_id = "watch_events",
     responses((status = 200, description = "The events, as they happen",
@@ -269,7 +269,7 @@ pub async fn events(
         let event = match receiver.recv().await {
             // An event always serializes to JSON.
             Ok(happened) => event
-                .event("machine")
+                .event(happened.name())
                 .json_data(happened)
                 .unwrap_or_default(),
             Err(RecvError::Lagged(count)) => event.event("missed").data(count.to_string()),

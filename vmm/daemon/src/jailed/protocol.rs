@@ -282,6 +282,10 @@ pub struct RunResult {
     pub boot_us: u64,
     /// Microseconds from the entry to the program's end.
     pub run_us: u64,
+    /// Microseconds from the opening of the program's snapshot until its guest was entered; 0: the
+    /// program continues no snapshot, or its guest was not entered.
+    #[serde(default)]
+    pub restore_us: u64,
     /// Exits of its vCPUs to the VMM.
     pub exits: Exits,
     /// Exits that KVM counted, if KVM counts them.
@@ -405,6 +409,7 @@ impl RunResult {
             message: message.into(),
             boot_us: 0,
             run_us: 0,
+            restore_us: 0,
             exits: Exits::default(),
             kvm_exits: None,
             kvm_reasons: None,

@@ -43,7 +43,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The time for which host and guest busy-poll the rings of a network interface before they sleep.
 const POLLING: Duration = Duration::from_micros(200);
@@ -379,6 +379,7 @@ fn run(
         false => Some(program::from_tree(&tree, path, path).map_err(|error| error.to_string())?),
     };
     let inode = (found.as_ref()).map_or(NO_PROGRAM, |found| found.file.inode());
+    let begun = Instant::now();
     let snapshot = snapshot
         .map(|[description, memory]| Snapshot::of_files(&description, memory, Arc::clone(&tree)))
         .transpose()
@@ -439,6 +440,7 @@ fn run(
         from: snapshot.as_ref(),
         ..Settings::new(&arguments)
     };
+    let prepared = begun.elapsed();
     let outcome = blank.run(settings).map_err(|error| error.to_string())?;
     // For translated code the guest knows the location, and no registers.
     let locate = |_: &_| None;
@@ -459,6 +461,10 @@ fn run(
         message: verdict.message,
         boot_us: micros(outcome.boot_time),
         run_us: micros(outcome.run_time),
+        restore_us: match job.from_snapshot {
+            true => micros(prepared + outcome.boot_time),
+            false => 0,
+        },
         exits: exits.into(),
         kvm_exits: vcpus.map(|vcpus| vcpus.get("exits")),
         kvm_reasons: vcpus.map(KvmReasons::from),

@@ -110,6 +110,7 @@ pub struct Metrics {
     of_tenants: Family<TenantOutcome, Counter>,
     queued: Times<OfKind>,
     boots: Times<OfKind>,
+    restores: Times<OfKind>,
     programs: Times<OfKind>,
     exits: Family<Reason, Counter>,
     kvm_exits: Counter,
@@ -133,6 +134,7 @@ impl Metrics {
             of_tenants: Family::default(),
             queued: times(),
             boots: times(),
+            restores: times(),
             programs: times(),
             exits: Family::default(),
             kvm_exits: Counter::default(),
@@ -174,6 +176,8 @@ impl Metrics {
         registry.register("queue_seconds", help, self.queued.clone());
         let help = "Time from the scheduler's permit to the start of the program";
         registry.register("boot_seconds", help, self.boots.clone());
+        let help = "Time from the opening of a program's snapshot until its guest was entered";
+        registry.register("restore_seconds", help, self.restores.clone());
         let help = "Time that programs ran";
         registry.register("program_seconds", help, self.programs.clone());
         let help = "Exits of ended VMs to the VMM, by reason";
@@ -216,9 +220,10 @@ impl Metrics {
         let seconds = |us| Duration::from_micros(us).as_secs_f64();
         for (times, us) in [
             (&self.boots, result.boot_us),
+            (&self.restores, result.restore_us),
             (&self.programs, result.run_us),
         ] {
-            // A program that was not started took no time.
+            // A program that was not started, or continues no snapshot, took no time.
             if us > 0 {
                 times.get_or_create(&OfKind { kind }).observe(seconds(us));
             }

@@ -16,11 +16,12 @@
 mod receive;
 
 use super::auth::random_hex;
+use super::events::{Events, SnapshotEvent, SnapshotState};
 use super::library::{Files, Library};
 use super::spawner::Process;
 use super::store::{
     CpuClass, KeptSnapshot, Machine, NetworkKind, NewSnapshot, Reserved, Restart, Spec, Store,
-    StoreError,
+    StoreError, now_ms,
 };
 use crate::execute::NotRunnable;
 use crate::jailed::protocol::{Request, SnapshotJob};
@@ -99,6 +100,21 @@ impl SnapshotError {
                 | Self::Store(StoreError::Quota { .. })
         )
     }
+
+    /// The reason for the tenant. Faults of the host are in the daemon's log only.
+    fn for_tenant(&self) -> String {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        match self {
+            Self::Host(error) if matches!(error.kind(), StorageFull | QuotaExceeded) => {
+                "the disk is full".to_owned()
+            }
+            Self::Store(error) if error.is_full() => "the disk is full".to_owned(),
+            Self::Host(_) | Self::Store(_) | Self::Random(_) | Self::Invalid => {
+                "the daemon failed: its log has the reason".to_owned()
+            }
+            error => error.to_string(),
+        }
+    }
 }
 
 /// The device of a machine that a snapshot cannot have, if there is one.
@@ -132,6 +148,7 @@ pub struct Snapshots {
     store: Arc<Store>,
     library: Arc<Library>,
     directory: PathBuf,
+    events: Events,
     /// Machines of which a snapshot is being made.
     busy: Mutex<BTreeSet<String>>,
 }
@@ -146,6 +163,7 @@ impl Snapshots {
         store: Arc<Store>,
         library: Arc<Library>,
         directory: PathBuf,
+        events: Events,
     ) -> Result<Self, SnapshotError> {
         let made = DirBuilder::new()
             .recursive(true)
@@ -169,6 +187,7 @@ impl Snapshots {
             store,
             library,
             directory,
+            events,
             busy: Mutex::default(),
         })
     }
@@ -218,6 +237,15 @@ impl Snapshots {
             Reserved::NameInUse => return Err(SnapshotError::NameInUse),
             Reserved::NoProgram => return Err(SnapshotError::NoProgram),
         }
+        let new = KeptSnapshot {
+            id: id.clone(),
+            tenant: machine.tenant.clone(),
+            name: name.map(str::to_owned),
+            machine: machine.id.clone(),
+            spec: spec.clone(),
+            size: 0,
+            created_ms: now_ms(),
+        };
         let made = self.write(&id, machine, requests).and_then(|received| {
             let completed = self.store.complete_snapshot(&id, received.size)?;
             // Only this task deletes it before.
@@ -233,6 +261,11 @@ impl Snapshots {
                 machine.id
             );
         }
+        let (state, reason) = match &made {
+            Ok(_) => (SnapshotState::Created, None),
+            Err(error) => (SnapshotState::Failed, Some(error.for_tenant())),
+        };
+        self.publish(&new, state, reason);
         made
     }
 
@@ -296,12 +329,19 @@ impl Snapshots {
     ///
     /// # Errors
     /// [`SnapshotError`].
-    pub fn delete(&self, tenant: &str, id: &str) -> Result<bool, SnapshotError> {
+    pub fn delete(&self, snapshot: &KeptSnapshot) -> Result<bool, SnapshotError> {
+        let (tenant, id) = (&snapshot.tenant, &snapshot.id);
         let deleted = self.store.delete_snapshot(tenant, id)?;
         if deleted {
+            self.publish(snapshot, SnapshotState::Deleted, None);
             self.remove_files(id)?;
         }
         Ok(deleted)
+    }
+
+    fn publish(&self, snapshot: &KeptSnapshot, state: SnapshotState, reason: Option<String>) {
+        let event = SnapshotEvent::new(snapshot, state, reason);
+        self.events.publish_snapshot(&snapshot.tenant, event);
     }
 
     fn remove_files(&self, id: &str) -> io::Result<()> {

@@ -403,6 +403,24 @@ class MachineEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotEvent:
+    """A snapshot has a new state."""
+
+    snapshot: str
+    """Id of the snapshot."""
+    name: str | None
+    """Its name, if it has one."""
+    machine: str
+    """Id of the machine that it was made of, which may be gone."""
+    state: str
+    """``created``, ``failed`` (it could not be made) or ``deleted``."""
+    reason: str | None
+    """Why it failed, or why the daemon deleted it without a request."""
+    time_ms: int
+    """Time of the change."""
+
+
+@dataclass(frozen=True, slots=True)
 class Missed:
     """Events were lost. The states of machines may be other ones than the events tell."""
 

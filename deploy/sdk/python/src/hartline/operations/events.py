@@ -1,4 +1,4 @@
-"""State changes of machines, as server-sent events."""
+"""State changes of machines and snapshots, as server-sent events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from .._decode import decode
 from .._plans import Following, Streaming, get, parse
 from ..errors import ConnectionLostError, ProtocolError
-from ..models import MachineEvent, Missed
+from ..models import MachineEvent, Missed, SnapshotEvent
 
 HEARTBEAT = 15.0
 """Seconds after which the daemon sends a comment if there is no event."""
@@ -16,10 +16,10 @@ LONGEST = 64 << 10
 """Most bytes of a line, and of an event's data. The daemon's events have about 100 bytes."""
 
 
-def follow(*, reconnect_for: float = 60.0) -> Following[MachineEvent | Missed]:
-    """Follow the state changes of all machines of the tenant.
+def follow(*, reconnect_for: float = 60.0) -> Following[MachineEvent | SnapshotEvent | Missed]:
+    """Follow the state changes of all machines, runs and snapshots of the tenant.
 
-    A deletion has no event.
+    The deletion of a snapshot has an event, the deletion of a machine has none.
     The events begin when the connection is open, which the stream's ``with`` waits for. A list of
     the machines that is requested after that misses nothing::
 
@@ -28,7 +28,7 @@ def follow(*, reconnect_for: float = 60.0) -> Following[MachineEvent | Missed]:
             for event in events:
                 if isinstance(event, MachineEvent):
                     states[event.machine] = event.state
-                else:
+                elif isinstance(event, Missed):
                     states = {machine.id: machine.state for machine in client.machines.list()}
 
     The daemon keeps no events, and they have no ids. So all events are lost that happen while there
@@ -66,7 +66,7 @@ class _Events:
         self._name = b""
         self._data: bytes | None = None
 
-    def feed(self, data: bytes) -> Iterator[MachineEvent | Missed]:
+    def feed(self, data: bytes) -> Iterator[MachineEvent | SnapshotEvent | Missed]:
         *lines, self._rest = (self._rest + data).split(b"\n")
         _check_length(self._rest)
         for line in lines:
@@ -74,10 +74,10 @@ class _Events:
             if item is not None:
                 yield item
 
-    def finish(self) -> Iterator[MachineEvent | Missed]:
+    def finish(self) -> Iterator[MachineEvent | SnapshotEvent | Missed]:
         raise ConnectionLostError("the daemon ended the events")
 
-    def _take(self, line: bytes) -> MachineEvent | Missed | None:
+    def _take(self, line: bytes) -> MachineEvent | SnapshotEvent | Missed | None:
         """Return the event that ends with a line, if one does."""
         if not line:
             name, data = self._name, self._data
@@ -94,9 +94,11 @@ class _Events:
         return None
 
 
-def _item(name: bytes, data: bytes) -> MachineEvent | Missed | None:
+def _item(name: bytes, data: bytes) -> MachineEvent | SnapshotEvent | Missed | None:
     if name == b"machine":
         return decode(MachineEvent, parse(data), "MachineEvent")
+    if name == b"snapshot":
+        return decode(SnapshotEvent, parse(data), "SnapshotEvent")
     if name == b"missed":
         if re.fullmatch(rb"[0-9]{1,20}", data) is None:
             raise ProtocolError(f"the daemon's number of lost events is {data[:80]!r}")

@@ -1,4 +1,4 @@
-//! `hartline events`: state changes of machines and runs, as they happen.
+//! `hartline events`: state changes of machines, runs and snapshots, as they happen.
 
 use super::{Remote, done, table, wait};
 use serde_json::Value;
@@ -53,7 +53,15 @@ pub fn events(arguments: &Events) -> anyhow::Result<ExitCode> {
 fn line(event: &Value) -> String {
     let text = |field| table::text(event, field);
     let time = event.get("time_ms").and_then(Value::as_i64).unwrap_or(0);
-    format!("{} {} {}", stamp(time), text("machine"), text("state"))
+    let what = match event.get("snapshot") {
+        None => text("machine"),
+        Some(_) => format!("snapshot {}", text("snapshot")),
+    };
+    let reason = match text("reason") {
+        reason if reason.is_empty() => reason,
+        reason => format!(": {reason}"),
+    };
+    format!("{} {what} {}{reason}", stamp(time), text("state"))
 }
 
 /// A time in milliseconds since 1970, as RFC 3339 writes it.
@@ -76,6 +84,10 @@ mod tests {
         let event =
             json!({ "machine": "ab", "state": "running", "time_ms": 1_769_860_800_007_i64 });
         assert_eq!(line(&event), "2026-01-31T12:00:00.007Z ab running");
+        let event = json!({ "snapshot": "cd", "name": "warm", "machine": "ab", "state": "failed",
+            "reason": "the disk\nis full", "time_ms": 1_769_860_800_007_i64 });
+        let expected = "2026-01-31T12:00:00.007Z snapshot cd failed: the disk\\nis full";
+        assert_eq!(line(&event), expected);
         assert_eq!(stamp(i64::MAX), "1970-01-01T00:00:00.000Z");
     }
 }
