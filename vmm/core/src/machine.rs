@@ -16,7 +16,7 @@ use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
 use crate::report::{Program, Verdict, judge};
 use crate::run::{End, Ended, Running, TakeStatistics};
-use crate::snapshot::{self, Capture, Due, Machine, Requests, Snapshot, Source};
+use crate::snapshot::{self, Capture, Due, Machine, Requests, Single, Snapshot, Source};
 use crate::spawn::Spawner;
 use crate::supervisor;
 use crate::tree::TreeImage;
@@ -469,7 +469,7 @@ fn prepare<'a>(
     let (due, trigger) = match (&settings.snapshot, &settings.snapshots) {
         (Some(request), _) => {
             let trigger = request.trigger.number();
-            (Some(Due::Once(Some(request.clone()))), trigger)
+            (Some(Due::Once(Single::new(request.clone()))), trigger)
         }
         (None, Some(requests)) => (Some(Due::Requested(Arc::clone(requests))), trigger::SIGNAL),
         (None, None) => (None, trigger::NONE),

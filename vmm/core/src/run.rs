@@ -15,7 +15,7 @@ use crate::live::LiveCounters;
 use crate::platform::{self, CounterFile, Counters, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
-use crate::snapshot::{Capture, Checkpoint, Due};
+use crate::snapshot::{Capture, Checkpoint, Due, Then};
 use crate::spawn::Spawner;
 use crate::timers::{self, GuestClock, Times};
 use crate::waits;
@@ -181,6 +181,19 @@ impl Running<'_> {
             Arc::clone(&reach.times),
             (report_statistics.as_ref()).map(|report| report as &dyn Fn()),
         );
+        let limited = self.capture.as_ref().and_then(Capture::limited);
+        let limited = limited.map(|(snapshot, within)| {
+            let control = Arc::clone(&control);
+            let give_up = move || {
+                if snapshot.give_up() == Some(Then::End) {
+                    control.stop(Stop::Snapshot { is_written: false });
+                }
+            };
+            (within, give_up)
+        });
+        if let Some((within, give_up)) = &limited {
+            signals.call_after(*within, give_up);
+        }
         let confine = self.confine;
         let volumes = Arc::<Volumes>::default();
         let volume_requests = Arc::<AtomicU64>::default();

@@ -102,6 +102,8 @@ pub struct Signals<'a> {
     times: Arc<Times>,
     /// Reports statistics.
     statistics: Option<&'a dyn Fn()>,
+    /// Is called once, at a time.
+    later: Option<(Instant, &'a dyn Fn())>,
 }
 
 impl<'a> Signals<'a> {
@@ -126,7 +128,14 @@ impl<'a> Signals<'a> {
             last_interrupt: None,
             times,
             statistics,
+            later: None,
         }
+    }
+
+    /// Calls `call` once while the VM is watched, after a time from now.
+    pub fn call_after(&mut self, time: Duration, call: &'a dyn Fn()) {
+        // A time that the clock does not reach does not come.
+        self.later = Instant::now().checked_add(time).map(|at| (at, call));
     }
 
     /// Returns when `done` is readable.
@@ -151,6 +160,9 @@ impl<'a> Signals<'a> {
             if let Some((_, reason)) = self.deadline.take_if(|(at, _)| *at <= Instant::now()) {
                 self.control.stop(reason);
             }
+            if let Some((_, call)) = self.later.take_if(|(at, _)| *at <= Instant::now()) {
+                call();
+            }
         }
     }
 
@@ -162,8 +174,11 @@ impl<'a> Signals<'a> {
             PollFd::new(&self.set.0, PollFlags::IN),
             PollFd::new(busy, PollFlags::IN),
         ];
-        let deadline = (self.deadline).map(|(at, _)| at.saturating_duration_since(Instant::now()));
-        wait_for(&mut polls, time.into_iter().chain(deadline).min());
+        let deadline = self.deadline.map(|(at, _)| at);
+        let later = self.later.map(|(at, _)| at);
+        let next = deadline.into_iter().chain(later).min();
+        let next = next.map(|at| at.saturating_duration_since(Instant::now()));
+        wait_for(&mut polls, time.into_iter().chain(next).min());
         let [ended, signalled, is_busy] = polls.map(|entry| !entry.revents().is_empty());
         if is_busy {
             // Emptied; the caller checks the conditions next.

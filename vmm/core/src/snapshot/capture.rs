@@ -1,7 +1,7 @@
 //! Writing a snapshot: into a directory beside its place, which is renamed when it is complete.
 
 use super::config::{self, Base, Config, Digest, Machine, Part, Tree, VERSION};
-use super::{BASE, CONFIG, Error, MEMORY, Requests, TREE, Trigger, stream};
+use super::{BASE, CONFIG, Error, MEMORY, Requests, Single, TREE, Trigger, stream};
 use crate::platform::Mapping;
 use crate::tree::{self, TreeImage};
 use hartline_abi::ABI_VERSION;
@@ -52,9 +52,11 @@ pub struct Request {
     pub directory: PathBuf,
     /// When it is written.
     pub trigger: Trigger,
+    /// The time from the start of the VM after which it is given up.
+    pub within: Option<Duration>,
     /// What happens then.
     pub then: Then,
-    /// Receives the result. If the program ends before, it is not called.
+    /// Receives the result; [`Error::Late`]: the snapshot was given up. If the program ends before, it is not called.
     pub report: Report,
 }
 
@@ -63,6 +65,7 @@ impl fmt::Debug for Request {
         f.debug_struct("Request")
             .field("directory", &self.directory)
             .field("trigger", &self.trigger)
+            .field("within", &self.within)
             .field("then", &self.then)
             .finish_non_exhaustive()
     }
@@ -115,8 +118,8 @@ pub(crate) struct Capture {
 /// When snapshots are written, and where to.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// One, in a directory; `None`: it was written, or could not be.
-    Once(Option<Request>),
+    /// One, in a directory.
+    Once(Single),
     /// One for each request.
     Requested(Arc<dyn Requests>),
 }
@@ -125,10 +128,16 @@ impl Capture {
     /// Whether a signal to this process requests the snapshot.
     pub fn is_by_signal(&self) -> bool {
         match &self.due {
-            Due::Once(request) => request
-                .as_ref()
-                .is_some_and(|request| request.trigger == Trigger::Signal),
+            Due::Once(single) => single.trigger() == Some(Trigger::Signal),
             Due::Requested(_) => false,
+        }
+    }
+
+    /// The snapshot that is given up after a time.
+    pub fn limited(&self) -> Option<(Single, Duration)> {
+        match &self.due {
+            Due::Once(single) => Some((single.clone(), single.within()?)),
+            Due::Requested(_) => None,
         }
     }
 
@@ -136,8 +145,8 @@ impl Capture {
     /// vCPU runs. Result: whether it was written, and what happens then.
     pub fn write(&mut self, monotonic_ns: u64) -> Option<(bool, Then)> {
         match &mut self.due {
-            Due::Once(request) => {
-                let request = request.take()?;
+            Due::Once(single) => {
+                let request = single.take()?;
                 let start = Instant::now();
                 let written = self.source.write(monotonic_ns, &request.directory);
                 let summary = written.map(|memory| Summary {

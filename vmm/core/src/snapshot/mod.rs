@@ -8,6 +8,7 @@ mod capture;
 mod config;
 mod open;
 mod requests;
+mod single;
 pub mod stream;
 mod verified;
 
@@ -17,11 +18,13 @@ pub(crate) use config::{Config, Machine};
 pub use config::{ConfigError, VERSION};
 pub use open::Snapshot;
 pub use requests::{Checkpoint, Requests};
+pub(crate) use single::Single;
 
 use crate::platform;
 use hartline_abi::checkpoint::trigger;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Name of the description in the directory.
 const CONFIG: &str = "config.json";
@@ -119,6 +122,14 @@ pub enum Error {
     NoTree {
         /// The directory.
         path: PathBuf,
+    },
+    /// The time limit of the snapshot is over, and its trigger was not reached.
+    #[error("{path}: not written: its time did not come within {} s", .within.as_secs_f64())]
+    Late {
+        /// Path of the snapshot.
+        path: PathBuf,
+        /// The limit.
+        within: Duration,
     },
     /// The VM has state outside RAM, or more than one vCPU.
     #[error("a snapshot cannot contain {0}")]

@@ -517,7 +517,7 @@ fn parse_period(text: &str) -> anyhow::Result<Duration> {
     Ok(Duration::from_secs_f64(milliseconds / 1000.0))
 }
 
-fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
+pub(super) fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
     let seconds: f64 = text.parse().context("not a number of seconds")?;
     let duration = Duration::try_from_secs_f64(seconds)
         .ok()

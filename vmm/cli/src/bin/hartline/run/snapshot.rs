@@ -1,14 +1,16 @@
 //! Snapshots of `hartline run`: written at a checkpoint, and continued with `--from`.
 
 use super::Guest;
-use anyhow::Context;
+use super::options::parse_seconds;
+use anyhow::{Context, anyhow};
 use hartline_aot::cache::Cache;
 use hartline_vmm::boot;
 use hartline_vmm::program::{Program, TreeFile};
-use hartline_vmm::snapshot::{Request, Snapshot, Then, Trigger};
-use std::path::PathBuf;
+use hartline_vmm::snapshot::{Error, Request, Snapshot, Summary, Then, Trigger};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// File of the cache directory that remembers snapshots whose checksums were right.
 const TABLE: &str = "snapshots";
@@ -33,6 +35,16 @@ pub struct Options {
     /// End the VM after its snapshot, with exit code 0
     #[arg(long = "snapshot-end", requires = "directory")]
     end: bool,
+
+    /// Give the snapshot up if its time has not come after so many seconds. The program then goes on
+    /// without it, or with --snapshot-end the VM ends with exit code 125
+    #[arg(
+        long = "snapshot-within",
+        value_name = "SECONDS",
+        value_parser = parse_seconds,
+        requires = "directory"
+    )]
+    within: Option<Duration>,
 
     /// Continue the program of a snapshot in a new VM, with new standard streams, instead of starting a
     /// program. Memory, files, tasks and timers are those of the snapshot
@@ -67,13 +79,15 @@ impl At {
         }
     }
 
-    /// What did not happen if there is no snapshot.
-    fn missed(self) -> &'static str {
-        match self {
-            Self::Stdin => "read standard input",
-            Self::Listen => "waited in accept, epoll_wait, poll or select",
-            Self::Signal => "hartline received SIGUSR2",
-        }
+    /// What did not happen if there is no snapshot. `program` is the program's name in the sentence,
+    /// and `has` is a word between subject and verb, with a space.
+    fn missed(self, program: &str, has: &str) -> String {
+        let (subject, verb) = match self {
+            Self::Stdin => (program, "read standard input"),
+            Self::Listen => (program, "waited in accept, epoll_wait, poll or select"),
+            Self::Signal => ("hartline", "received SIGUSR2"),
+        };
+        format!("{subject} {has}{verb}")
     }
 }
 
@@ -91,12 +105,11 @@ impl Options {
         let request = Request {
             directory: directory.clone(),
             trigger: at.trigger(),
+            within: self.within,
             then: if self.end { Then::End } else { Then::Continue },
             report: Arc::new(move |written| {
                 reported.store(true, Ordering::Relaxed);
-                if let Err(error) = written {
-                    crate::say(&format!("--snapshot: {error}"));
-                }
+                report(written, at);
             }),
         };
         request.check().context("--snapshot")?;
@@ -123,6 +136,27 @@ impl Options {
     }
 }
 
+/// Says why a snapshot was not written.
+fn report(written: &Result<Summary, Error>, at: At) {
+    match written {
+        Ok(_) => {}
+        Err(Error::Late { path, within }) => {
+            let within = within.as_secs_f64();
+            let missed = at.missed("the program", "has not ");
+            crate::say(&not_written(
+                path,
+                &format!("within {within} s {missed} (--snapshot-within)"),
+            ));
+        }
+        Err(error) => crate::say(&format!("--snapshot: {error}")),
+    }
+}
+
+/// The message for a snapshot whose time has not come.
+fn not_written(directory: &Path, why: &str) -> String {
+    format!("--snapshot {}: not written: {why}", directory.display())
+}
+
 /// A snapshot to write.
 pub struct Writing {
     pub request: Request,
@@ -137,15 +171,11 @@ impl Writing {
     /// # Errors
     /// There is no snapshot.
     pub fn finish(&self) -> anyhow::Result<()> {
-        let directory = self.request.directory.display();
-        let what = self.at.missed();
-        match self.is_reported.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => anyhow::bail!(
-                "--snapshot {directory}: not written: the program ended before {}{what}",
-                if self.at == At::Signal { "" } else { "it " }
-            ),
+        if self.is_reported.load(Ordering::Relaxed) {
+            return Ok(());
         }
+        let why = format!("the program ended before {}", self.at.missed("it", ""));
+        Err(anyhow!(not_written(&self.request.directory, &why)))
     }
 }
 
