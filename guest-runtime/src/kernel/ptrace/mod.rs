@@ -150,6 +150,13 @@ impl Tracee {
         }
     }
 
+    /// Adds the stop that tells that its process continues, once, behind the one in which it stands.
+    fn continue_later(&mut self, stop: Stop) {
+        if !self.next.iter().any(Stop::is_continuation) {
+            self.next.push_back(stop);
+        }
+    }
+
     /// Whether it stands because a filter asks its tracer.
     fn was_asked(&self) -> bool {
         matches!(self.call, Call::Asked(_))

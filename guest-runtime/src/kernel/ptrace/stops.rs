@@ -176,11 +176,7 @@ impl Kernel {
             match self.tracee_mut(tid) {
                 Some(tracee) if !tracee.is_seized => {}
                 Some(tracee) if tracee.listens => self.stop_listening(tid, true),
-                Some(tracee) if tracee.is_stopped() => {
-                    if !tracee.next.iter().any(Stop::is_continuation) {
-                        tracee.next.push_back(stop);
-                    }
-                }
+                Some(tracee) if tracee.is_stopped() => tracee.continue_later(stop),
                 Some(tracee) if tracee.wanted.is_some() => {}
                 Some(_) => self.stop_soon(tid, stop),
                 None => {}
