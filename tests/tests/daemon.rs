@@ -65,6 +65,8 @@ mod restarts;
 mod run_resources;
 #[path = "daemon/secrets.rs"]
 mod secrets;
+#[path = "daemon/snapshot_age.rs"]
+mod snapshot_age;
 #[path = "daemon/snapshot_events.rs"]
 mod snapshot_events;
 #[path = "daemon/snapshot_faults.rs"]
@@ -179,6 +181,7 @@ const TESTS: &[(&str, Test)] = &[
     ("snapshots: commands", snapshots::commands),
     ("snapshots: events", snapshot_events::events),
     ("snapshots: restore times", snapshot_events::restores),
+    ("snapshots: age", snapshot_age::collected),
     ("snapshots: no answer", snapshot_faults::unanswered),
     ("snapshots: full disk", snapshot_faults::full_disk),
     (

@@ -4,6 +4,7 @@ use super::library::Library;
 use super::machines::{KEEP_ENDED, MachineError, Machines};
 use super::network::Networks;
 use super::reload::Current;
+use super::snapshots::Snapshots;
 use super::store::{Kind, Store, now_ms};
 use super::volumes::Volumes;
 use std::io;
@@ -39,6 +40,7 @@ pub struct Collector {
     machines: Arc<Machines>,
     networks: Arc<Networks>,
     volumes: Arc<Volumes>,
+    snapshots: Arc<Snapshots>,
     config: Current,
 }
 
@@ -49,7 +51,12 @@ impl Collector {
         config: Current,
         store: &Arc<Store>,
         library: &Arc<Library>,
-        (machines, networks, volumes): (&Arc<Machines>, &Arc<Networks>, &Arc<Volumes>),
+        (machines, networks, volumes, snapshots): (
+            &Arc<Machines>,
+            &Arc<Networks>,
+            &Arc<Volumes>,
+            &Arc<Snapshots>,
+        ),
     ) -> Self {
         Self {
             store: Arc::clone(store),
@@ -57,6 +64,7 @@ impl Collector {
             machines: Arc::clone(machines),
             networks: Arc::clone(networks),
             volumes: Arc::clone(volumes),
+            snapshots: Arc::clone(snapshots),
             config,
         }
     }
@@ -95,6 +103,11 @@ impl Collector {
                 }
             }
         }
+        // Before the programs, which snapshots keep.
+        let snapshots = match config.keep_snapshots_s {
+            Some(keep_s) => self.snapshots.collect(Duration::from_secs(keep_s), BATCH)?,
+            None => 0,
+        };
         let mut programs = 0;
         for program in self
             .store
@@ -108,8 +121,14 @@ impl Collector {
         let images = self.library.shrink_images(config.max_images);
         let images = images.map_err(io::Error::other)?;
         self.library.retry()?;
-        if ended + programs + images > 0 {
-            tracing::info!(ended, programs, images, "deleted by garbage collection");
+        if ended + snapshots + programs + images > 0 {
+            tracing::info!(
+                ended,
+                snapshots,
+                programs,
+                images,
+                "deleted by garbage collection"
+            );
         }
         Ok(())
     }

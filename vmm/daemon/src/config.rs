@@ -57,6 +57,9 @@ pub struct Config {
     pub keep_machines_s: u64,
     /// Seconds that programs without machines are kept after their upload or last use.
     pub keep_programs_s: u64,
+    /// Seconds that snapshots without machines are kept after they were made or last used; without it,
+    /// they are kept until a client deletes them.
+    pub keep_snapshots_s: Option<u64>,
     /// Longest file of a machine's log, bytes.
     pub log_max_size: u64,
     /// Files of each output of a machine; when all are full, the oldest is emptied.
@@ -150,6 +153,7 @@ impl Default for Config {
             keep_runs_s: 86_400,
             keep_machines_s: 2_592_000,
             keep_programs_s: 7_776_000,
+            keep_snapshots_s: None,
             log_max_size: 4 << 20,
             log_max_files: 4,
             max_images: 32 << 30,
@@ -308,6 +312,12 @@ impl Config {
         if self.collect_every_s == 0 {
             return wrong("collect_every_s", "must be at least 1");
         }
+        if self.keep_snapshots_s == Some(0) {
+            return wrong(
+                "keep_snapshots_s",
+                "must be at least 1; without it, snapshots are kept",
+            );
+        }
         if self
             .network_range
             .is_some_and(|range| range.prefix_len() > PREFIX || range.trunc() != range)
@@ -400,6 +410,7 @@ mod tests {
         assert!(config.tls_certificate.take().is_some() && config.tls_key.take().is_some());
         assert!(config.disk_bandwidth.take().is_some() && config.network_range.take().is_some());
         assert!(config.network_range6.take().is_some() && config.publish_ports.take().is_some());
+        assert!(config.keep_snapshots_s.take().is_some());
         let limits = [&mut config.network_bandwidth, &mut config.network_packets];
         assert!(limits.into_iter().all(|limit| limit.take().is_some()));
         assert_eq!(config, Config::default());

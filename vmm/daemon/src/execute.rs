@@ -6,6 +6,7 @@ use super::pool::{Pool, Supply};
 use super::process::{Jailed, Launcher, Line};
 use super::processors::Claim;
 use super::secrets::Opened;
+use super::snapshots::Holder;
 use super::store::{Mount, Program, ProgramState, Spec, TerminalSize};
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::{
@@ -110,7 +111,7 @@ pub struct Order {
     library: Arc<Library>,
     files: Arc<Files>,
     /// Description and memory of the snapshot that the VM continues.
-    snapshot: Option<[File; 2]>,
+    snapshot: Option<([File; 2], Holder)>,
     /// The program's secrets.
     secrets: Option<File>,
 }
@@ -175,8 +176,9 @@ impl Order {
         &self.files
     }
 
-    /// Continues a snapshot of a VM of the same program, with these files: description and memory.
-    pub fn continue_from(&mut self, snapshot: [File; 2]) {
+    /// Continues a snapshot of a VM of the same program, with these files: description and memory. The
+    /// holder is kept as long as this.
+    pub fn continue_from(&mut self, snapshot: ([File; 2], Holder)) {
         self.job.from_snapshot = true;
         self.snapshot = Some(snapshot);
     }
@@ -281,7 +283,8 @@ impl Order {
             outputs.result.as_fd(),
             self.files.tree.as_fd(),
         ];
-        descriptors.extend(self.snapshot.iter().flatten().map(AsFd::as_fd));
+        let snapshot = self.snapshot.iter().flat_map(|(files, _)| files);
+        descriptors.extend(snapshot.map(AsFd::as_fd));
         descriptors.extend(outputs.core.iter().map(AsFd::as_fd));
         descriptors.extend(outputs.keep_input.iter().map(AsFd::as_fd));
         descriptors.extend(outputs.tap.iter().map(AsFd::as_fd));

@@ -307,7 +307,7 @@ impl Daemon {
         pool.fill(&launcher);
         volumes.resume();
         library.resume()?;
-        let parts = (&machines, &networks, &volumes);
+        let parts = (&machines, &networks, &volumes, &snapshots);
         tokio::spawn(collect::write_ends(Arc::clone(&store)));
         let sampler = Sampler::new(&store, &ledger, (&machines, &networks), &metrics);
         tokio::spawn(sampler.run());

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// The settings that take effect without a restart. `tls_certificate` and `tls_key` do too, unless
 /// TLS is switched on or off.
-const CHANGEABLE: [&str; 32] = [
+const CHANGEABLE: [&str; 33] = [
     "tls_certificate",
     "tls_key",
     "cpu_overcommit",
@@ -22,6 +22,7 @@ const CHANGEABLE: [&str; 32] = [
     "keep_runs_s",
     "keep_machines_s",
     "keep_programs_s",
+    "keep_snapshots_s",
     "max_images",
     "log_max_size",
     "log_max_files",

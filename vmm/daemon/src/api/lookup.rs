@@ -180,6 +180,7 @@ pub fn find_snapshot(
     let found = daemon.store.snapshot(&id)?;
     let own = found.filter(|snapshot| snapshot.tenant == caller.tenant);
     let snapshot = own.ok_or_else(|| Problem::not_found("snapshot"))?;
+    tokio::task::block_in_place(|| daemon.snapshots.note_use(&id))?;
     let asked = std::mem::replace(spec, snapshot.spec);
     spec.snapshot = Some(id);
     spec.timeout_ms = asked.timeout_ms;

@@ -14,6 +14,7 @@
 //! number shows whether a VM has the same tree.
 
 mod receive;
+mod uses;
 
 use super::auth::random_hex;
 use super::events::{Events, SnapshotEvent, SnapshotState};
@@ -35,6 +36,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+pub use uses::Holder;
+use uses::Uses;
 
 /// How long the guest may take to its next safepoint.
 const SAFEPOINT: Duration = Duration::from_secs(20);
@@ -149,6 +152,7 @@ pub struct Snapshots {
     library: Arc<Library>,
     directory: PathBuf,
     events: Events,
+    uses: Uses,
     /// Machines of which a snapshot is being made.
     busy: Mutex<BTreeSet<String>>,
 }
@@ -188,6 +192,7 @@ impl Snapshots {
             library,
             directory,
             events,
+            uses: Uses::default(),
             busy: Mutex::default(),
         })
     }
@@ -303,12 +308,31 @@ impl Snapshots {
         Ok(received)
     }
 
-    /// The files of a snapshot for a VMM: description and memory. `files` are those of the library
+    /// Notes that a snapshot is being used: it is not deleted for its age soon.
+    ///
+    /// # Errors
+    /// The database failed. A full disk is no error: a run from a snapshot needs no room.
+    pub fn note_use(&self, id: &str) -> Result<(), StoreError> {
+        if !self.uses.is_to_be_noted(id) {
+            return Ok(());
+        }
+        match self.store.use_snapshot(id) {
+            Err(error) if error.is_full() => {
+                tracing::warn!("snapshot {id}: its use is not noted: {error}");
+                Ok(())
+            }
+            noted => noted,
+        }
+    }
+
+    /// The files of a snapshot for a VMM: description and memory. As long as the caller has the holder,
+    /// the snapshot is not deleted for its age. `files` are those of the library
     /// for the snapshot's program.
     ///
     /// # Errors
     /// [`NotRunnable`]: the snapshot is gone, or the program's tree is another one now.
-    pub fn files(&self, id: &str, files: &Files) -> Result<[File; 2], NotRunnable> {
+    pub fn files(&self, id: &str, files: &Files) -> Result<([File; 2], Holder), NotRunnable> {
+        let holder = self.uses.hold(id);
         let directory = self.directory.join(id);
         let open = |name| File::open(directory.join(name));
         let failed = |error: io::Error| match error.kind() {
@@ -321,7 +345,8 @@ impl Snapshots {
             let why = "its program was packed again since the snapshot: make another snapshot";
             return Err(NotRunnable::Failed(why.to_owned()));
         }
-        Ok([open(CONFIG).map_err(failed)?, open(MEMORY).map_err(failed)?])
+        let files = [open(CONFIG).map_err(failed)?, open(MEMORY).map_err(failed)?];
+        Ok((files, holder))
     }
 
     /// Deletes a snapshot that no machine continues. VMs that have its files open keep them. Result:
@@ -331,12 +356,41 @@ impl Snapshots {
     /// [`SnapshotError`].
     pub fn delete(&self, snapshot: &KeptSnapshot) -> Result<bool, SnapshotError> {
         let (tenant, id) = (&snapshot.tenant, &snapshot.id);
-        let deleted = self.store.delete_snapshot(tenant, id)?;
+        let deleted = self.store.delete_snapshot(tenant, id, i64::MAX)?;
         if deleted {
             self.publish(snapshot, SnapshotState::Deleted, None);
             self.remove_files(id)?;
         }
         Ok(deleted)
+    }
+
+    /// Deletes snapshots that no VM continues, and that were neither made nor used for `keep`, at most
+    /// `limit`. Result: their number.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub fn collect(&self, keep: Duration, limit: u32) -> Result<usize, SnapshotError> {
+        self.uses.tidy();
+        let keep_ms = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        let before_ms = now_ms().saturating_sub(keep_ms);
+        let mut collected = 0;
+        for snapshot in self.store.unused_snapshots(before_ms, limit)? {
+            let KeptSnapshot { tenant, id, .. } = &snapshot;
+            let delete = || self.store.delete_snapshot(tenant, id, before_ms);
+            match self.uses.unless_held(id, delete).transpose()? {
+                Some(true) => {
+                    collected += 1;
+                    let reason = format!("not used for {} s", keep.as_secs());
+                    self.publish(&snapshot, SnapshotState::Deleted, Some(reason));
+                    self.remove_files(id)?;
+                }
+                // It was used, or deleted, meanwhile.
+                Some(false) => {}
+                // A run that is not kept. The next collection does not find the snapshot, but others.
+                None => self.store.use_snapshot(id)?,
+            }
+        }
+        Ok(collected)
     }
 
     fn publish(&self, snapshot: &KeptSnapshot, state: SnapshotState, reason: Option<String>) {

@@ -43,7 +43,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
 /// The migrations: the statements at an index update a database of that version to the next one.
-const MIGRATIONS: [&str; 16] = [
+const MIGRATIONS: [&str; 17] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -60,6 +60,7 @@ const MIGRATIONS: [&str; 16] = [
     include_str!("schema-14.sql"),
     include_str!("schema-15.sql"),
     include_str!("schema-16.sql"),
+    include_str!("schema-17.sql"),
 ];
 
 /// How long to wait for another program, for example a backup, that holds the database.

@@ -186,15 +186,53 @@ impl Store {
         Ok(id.optional()?)
     }
 
-    /// Deletes a complete snapshot that no machine continues. Result: whether there was one.
+    /// Records that a snapshot is being used.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn delete_snapshot(&self, tenant: &str, id: &str) -> Result<bool, StoreError> {
+    pub fn use_snapshot(&self, id: &str) -> Result<(), StoreError> {
+        let used = "UPDATE snapshot SET used_ms = ? WHERE id = ?";
+        self.connection().execute(used, params![now_ms(), id])?;
+        Ok(())
+    }
+
+    /// Complete snapshots that no machine continues, and that were neither made nor used since a time
+    /// (milliseconds since 1970), those that were not used the longest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn unused_snapshots(
+        &self,
+        before_ms: i64,
+        limit: u32,
+    ) -> Result<Vec<KeptSnapshot>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT * FROM snapshot WHERE complete AND max(created_ms, used_ms) < ?
+             AND NOT EXISTS (SELECT 1 FROM machine WHERE machine.tenant = snapshot.tenant
+                 AND machine.spec ->> 'snapshot' = snapshot.id)
+             ORDER BY max(created_ms, used_ms) LIMIT ?",
+        )?;
+        let found = statement.query_map(params![before_ms, limit], KeptSnapshot::from_row)?;
+        Ok(found.collect::<Result<_, _>>()?)
+    }
+
+    /// Deletes a complete snapshot that no machine continues, and that was neither made nor used since a
+    /// time (milliseconds since 1970). Result: whether there was one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn delete_snapshot(
+        &self,
+        tenant: &str,
+        id: &str,
+        before_ms: i64,
+    ) -> Result<bool, StoreError> {
         let deleted = self.connection().execute(
-            "DELETE FROM snapshot WHERE tenant = ?1 AND id = ?2 AND complete AND NOT EXISTS (
+            "DELETE FROM snapshot WHERE tenant = ?1 AND id = ?2 AND complete
+             AND max(created_ms, used_ms) < ?3 AND NOT EXISTS (
                  SELECT 1 FROM machine WHERE tenant = ?1 AND spec ->> 'snapshot' = ?2)",
-            [tenant, id],
+            params![tenant, id, before_ms],
         )?;
         Ok(deleted == 1)
     }

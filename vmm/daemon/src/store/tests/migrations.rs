@@ -23,11 +23,12 @@ const DUMPS: [&str; MIGRATIONS.len()] = [
     include_str!("version-14.sql"),
     include_str!("version-15.sql"),
     include_str!("version-16.sql"),
+    include_str!("version-17.sql"),
 ];
 
 /// Columns of existing tables that a version added: the version, the table, the column, and the
 /// value in rows of earlier versions.
-const ADDED: [(usize, &str, &str, &str); 17] = [
+const ADDED: [(usize, &str, &str, &str); 18] = [
     (2, "machine", "kind", "'machine'"),
     (2, "program", "used_ms", "0"),
     (4, "tenant", "network", "NULL"),
@@ -45,6 +46,7 @@ const ADDED: [(usize, &str, &str, &str); 17] = [
     (11, "program", "named_ms", "created_ms"),
     (12, "machine", "stopped", "0"),
     (12, "machine", "restarts", "0"),
+    (17, "snapshot", "used_ms", "0"),
 ];
 
 /// Makes a database from a dump.
