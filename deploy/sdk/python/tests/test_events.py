@@ -198,7 +198,8 @@ def test_decoding() -> None:
     expected = [RUNNING, RUNNING, Missed(12)]
     assert decoded(whole) == expected
     assert decoded(*(bytes([byte]) for byte in whole)) == expected
-    snapshot = b'{"snapshot":"cd","name":null,"machine":"ab","state":"failed","reason":"x","time_ms":5}'
+    snapshot = b'{"snapshot":"cd","name":null,"machine":"ab",'
+    snapshot += b'"state":"failed","reason":"x","time_ms":5}'
     failed = SnapshotEvent("cd", None, "ab", "failed", "x", 5)
     assert decoded(b"event: snapshot\ndata: " + snapshot + b"\n\n") == [failed]
     # The data may be in several lines.
