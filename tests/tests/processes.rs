@@ -296,7 +296,7 @@ fn every_program_is_used() -> Result<()> {
     let names = compile::alone_names()?;
     match names.iter().map(String::as_str).eq([
         "clocks", "converge", "crash", "disk", "exec", "fuzzer", "input", "limits", "ptrace",
-        "ptys", "random", "snapshot", "tracees", "volumes", "vsock", "wire",
+        "ptys", "random", "snapshot", "tracees", "tracers", "volumes", "vsock", "wire",
     ]) {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),
