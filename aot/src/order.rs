@@ -201,7 +201,7 @@ impl<'a> Order<'a> {
     fn candidates(&mut self, heats: &[Heat], size: Size) -> Vec<Candidate> {
         let mut waiting: HashMap<usize, u64> = HashMap::new();
         let mut candidates = Vec::new();
-        for heat in heats {
+        for heat in &merged(heats) {
             let owners = self.owners(heat.pc);
             let mut all_shown = true;
             for &(_, owner) in &self.blocks[owners.clone()] {
@@ -269,6 +269,21 @@ impl<'a> Order<'a> {
             false => 0..0,
         }
     }
+}
+
+/// The execution counts by address. Processes that map the file at different addresses count the same code
+/// apart.
+fn merged(heats: &[Heat]) -> Vec<Heat> {
+    let mut merged = heats.to_vec();
+    merged.sort_unstable_by_key(|heat| heat.pc);
+    merged.dedup_by(|heat, first| {
+        let is_same = heat.pc == first.pc;
+        if is_same {
+            first.count = first.count.saturating_add(heat.count);
+        }
+        is_same
+    });
+    merged
 }
 
 #[cfg(test)]
@@ -411,6 +426,24 @@ mod tests {
         let enough = [heat(inner, count / 2 + 300)];
         assert_eq!(order.next_batch(&enough, Size::Small), [part]);
         assert_eq!(order.score(&heats(9999), Size::Small), None);
+    }
+
+    /// Each compiled function goes into the image, which has a function once.
+    #[test]
+    fn counts_of_one_address_select_it_once() {
+        let flow = flow(&[100]);
+        let mut order = Order::new(&flow, &[piece(&[0x1_0000])]);
+        let inner = 0x1_0020;
+        let heats = |count| [heat(inner, 10), heat(0x1_0000, 1), heat(inner, count)];
+        assert_eq!(order.score(&heats(5000), Size::Small), None);
+        // Different counts of one address are no executions.
+        assert_eq!(order.score(&heats(5000), Size::Small), None);
+        let part = Part {
+            function: 0,
+            inside: Some(inner),
+        };
+        assert_eq!(order.next_batch(&heats(6000), Size::Small), [part]);
+        assert!(order.next_batch(&heats(9999), Size::Small).is_empty());
     }
 
     #[test]

@@ -17,7 +17,6 @@ use crate::code_object::CodeObject;
 use crate::key::Key;
 use crate::link::{LinkError, Linked, ResumePoint, link};
 use sha2::{Digest, Sha256};
-use std::collections::HashSet;
 use std::ops::Range;
 
 /// The first bytes of a file of pieces.
@@ -50,14 +49,7 @@ pub struct Piece {
 /// # Errors
 /// The objects have unsupported contents, or are too large.
 pub fn link_pieces(pieces: &[Piece], text: &Range<u64>) -> Result<Linked, LinkError> {
-    // Parts that begin inside a function may have functions in common: the first one counts.
-    let mut defined = HashSet::new();
-    let objects = pieces.iter().flat_map(|piece| &piece.objects);
-    let is_new = |object: &&CodeObject| {
-        let entry = object.addresses.first();
-        entry.is_none_or(|&entry| defined.insert(entry))
-    };
-    let objects: Vec<&CodeObject> = objects.filter(is_new).collect();
+    let objects: Vec<&CodeObject> = pieces.iter().flat_map(|piece| &piece.objects).collect();
     // A resume point that several functions share enters the first of them.
     let mut points: Vec<ResumePoint> = pieces.iter().flat_map(|p| &p.resume).copied().collect();
     points.sort_unstable_by_key(|point| (point.guest, point.function));
