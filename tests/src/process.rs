@@ -79,6 +79,18 @@ pub fn places(process: u32) -> Result<Vec<(String, String)>> {
     threads.filter_map(status).map(place).collect()
 }
 
+/// Checks that texts are in the output in this order.
+pub fn check_order(output: &str, texts: &[&str]) -> Result<()> {
+    let mut rest = output;
+    for &text in texts {
+        let Some((_, after)) = rest.split_once(text) else {
+            return Err(format!("no \"{text}\" in its place in:\n{output}").into());
+        };
+        rest = after;
+    }
+    Ok(())
+}
+
 /// Returns the exit code as a shell shows it.
 pub fn shell_code(status: ExitStatus) -> i32 {
     status

@@ -140,13 +140,7 @@ fn session(
     }
     let outcome = process::run(gdb.arg(&program), b"")?;
     let text = outcome.stdout_text() + &outcome.stderr_text();
-    let mut rest = text.as_str();
-    for line in wanted {
-        let (_, after) = rest
-            .split_once(line)
-            .ok_or_else(|| format!("no {line:?}: {text}"))?;
-        rest = after;
-    }
+    process::check_order(&text, wanted)?;
     let printed = fs::read_to_string(&errors)?;
     match printed.contains(output) {
         true => Ok(()),

@@ -1,12 +1,12 @@
 //! Memory, processes and threads that change while a debugger looks at them, and system calls.
 
 use super::packets::Raw;
-use super::sessions::check_order;
 use super::{OUTPUT, Program, Waiting, compile};
 use crate::O2;
 use hartline_tests::Result;
 use hartline_tests::compile::Variant;
 use hartline_tests::dynamic::Root;
+use hartline_tests::process::check_order;
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
 use std::fs;

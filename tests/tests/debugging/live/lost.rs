@@ -1,9 +1,9 @@
 //! Debuggers that vanish, or do not listen: the program goes on, or waits for the next debugger.
 
-use super::sessions::check_order;
 use super::{OUTPUT, Program, Waiting};
 use crate::O2;
 use hartline_tests::Result;
+use hartline_tests::process::check_order;
 use hartline_tests::suite::Suite;
 use std::fs;
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! Packets of debuggers at a running program, as no gdb sends them.
 
-use super::sessions::check_order;
 use super::{OUTPUT, PATIENCE, Program, Waiting};
 use crate::O2;
+use hartline_tests::process::check_order;
 use hartline_tests::random::{self, Random};
 use hartline_tests::suite::Suite;
 use hartline_tests::{Result, hartline, process};

@@ -5,7 +5,7 @@ use super::{OUTPUT, Program, Waiting, compile};
 use crate::{O0, O2, SEGV};
 use hartline_tests::compile::Variant;
 use hartline_tests::dynamic::Root;
-use hartline_tests::process;
+use hartline_tests::process::{self, check_order};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, paths};
@@ -60,18 +60,6 @@ impl Waiting {
         let outcome = process::run(gdb.arg(&self.program), b"")?;
         Ok(outcome.stdout_text() + &outcome.stderr_text())
     }
-}
-
-/// Checks that texts are in the output in this order.
-pub fn check_order(output: &str, texts: &[&str]) -> Result<()> {
-    let mut rest = output;
-    for &text in texts {
-        let Some((_, after)) = rest.split_once(text) else {
-            return Err(format!("no \"{text}\" in its place in:\n{output}").into());
-        };
-        rest = after;
-    }
-    Ok(())
 }
 
 /// gdb prints the same at Hartline's server and at qemu's.
