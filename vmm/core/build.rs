@@ -19,7 +19,9 @@ const SOURCES: [&str; 6] = [
 ];
 /// Linked at `hartline_abi::layout::RUNTIME_BASE`, each segment at the start of 2 MiB pages of its own:
 /// every VM takes as few of them as possible. Position-independent code, because that is above 4 GiB.
-const FLAGS: [&str; 11] = [
+/// Equal functions, such as those of collections whose elements have the same layout, are linked once: nothing
+/// compares their addresses.
+const FLAGS: [&str; 12] = [
     "-Crelocation-model=pic",
     "-Clink-arg=-nostartfiles",
     "-Clink-arg=-nostdlib",
@@ -31,6 +33,7 @@ const FLAGS: [&str; 11] = [
     "-Clink-arg=-Wl,-z,norelro",
     "-Clink-arg=-Wl,--build-id=none",
     "-Clink-arg=-Wl,--strip-debug",
+    "-Clink-arg=-Wl,--icf=all",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
