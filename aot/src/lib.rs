@@ -11,6 +11,7 @@ pub mod elf;
 pub mod explain;
 pub mod function_store;
 pub mod image;
+pub mod jit;
 pub mod key;
 mod layout;
 pub mod lift;

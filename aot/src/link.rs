@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use hartline_abi::hart::offset;
 use hartline_abi::image::{AccessEntry, FunctionEntry, HEADER_SIZE, OWN_CONVENTION};
+use hartline_abi::jit;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use object::elf;
 use object::read::elf::ElfFile64;
@@ -50,6 +51,9 @@ pub enum LinkError {
     /// A symbol without a definition.
     #[error("generated code refers to `{0}`, which is not defined")]
     Undefined(String),
+    /// A section that must be aligned more than its destination is.
+    #[error("generated data must be aligned to {0} bytes")]
+    Alignment(u64),
     /// Code or data larger than 32-bit offsets can address.
     #[error("translation of {0} bytes is larger than an image can be")]
     TooLarge(u64),
@@ -70,7 +74,23 @@ pub struct Linked {
     pub alignment: u64,
 }
 
-/// File offsets of the parts of an image.
+/// What linked code becomes a part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// An image file.
+    Image,
+    /// A [translation](hartline_abi::jit) of code that a program made.
+    Jit,
+}
+
+impl Destination {
+    /// The offset of the constants, for code of `code_length` bytes in a [translation](hartline_abi::jit).
+    pub(crate) fn data_offset(code_length: u64) -> u64 {
+        (jit::CODE_OFFSET + code_length).next_multiple_of(jit::ALIGNMENT)
+    }
+}
+
+/// Offsets of the parts of an image in its file, or in a translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Dispatch table.
@@ -81,6 +101,8 @@ pub struct Layout {
     pub data: u64,
     /// Function array.
     pub functions: u64,
+    /// The bias. In an image it is on the data page, one page before the file.
+    pub bias: u64,
 }
 
 impl Layout {
@@ -108,7 +130,25 @@ impl Layout {
             code,
             data,
             functions,
+            bias: PAGE_SIZE.wrapping_neg(),
         }
+    }
+
+    /// Computes the layout of a [translation](hartline_abi::jit), which has no table.
+    fn of_jit(code_length: u64, data_length: u64) -> Self {
+        let data = Destination::data_offset(code_length);
+        Self {
+            table: 0,
+            code: jit::CODE_OFFSET,
+            data,
+            functions: (data + data_length).next_multiple_of(8),
+            bias: 0,
+        }
+    }
+
+    /// The distance from the bias to the code at an offset, bytes.
+    fn after_bias(&self, offset: u64) -> u64 {
+        self.code.wrapping_sub(self.bias).wrapping_add(offset)
     }
 }
 
@@ -151,10 +191,11 @@ pub struct ResumePoint {
 ///
 /// # Errors
 /// The objects have unsupported contents, or are too large.
-pub fn link(
+pub(crate) fn link(
     objects: &[&CodeObject],
     resume: &[ResumePoint],
     text: &Range<u64>,
+    destination: Destination,
 ) -> Result<Linked, LinkError> {
     let mut linked = Linked {
         code: vec![0xcc; START_LENGTH.next_multiple_of(ALIGNMENT as usize)],
@@ -167,22 +208,27 @@ pub fn link(
     for object in objects {
         inputs.push(add_input(object, text, &mut linked)?);
     }
+    if destination == Destination::Jit {
+        check_alignment(&inputs)?;
+    }
     let (defined, missing) = function_symbols(&inputs)?;
     let mut resume = resume.to_vec();
     resume.retain(|point| defined.contains(&point.function) && !defined.contains(&point.guest));
     let mut entries = defined;
     entries.extend(resume.iter().map(|point| point.guest));
-    let offsets = entries.iter().map(|guest| guest.wrapping_sub(text.start));
     let stubs = linked.code.len().next_multiple_of(ALIGNMENT as usize);
     let away = stubs + resume.len() * STUB_LENGTH;
     linked.code.resize(away + missing.len() * AWAY_LENGTH, 0xcc);
     linked.alignment = Layout::alignment(linked.code.len());
-    let layout = Layout::new(
-        table_length(text.end.saturating_sub(text.start), offsets),
-        linked.code.len() as u64,
-        linked.data.len() as u64,
-        linked.alignment,
-    );
+    let (code_length, data_length) = (linked.code.len() as u64, linked.data.len() as u64);
+    let layout = match destination {
+        Destination::Image => {
+            let offsets = entries.iter().map(|guest| guest.wrapping_sub(text.start));
+            let table = table_length(text.end.saturating_sub(text.start), offsets);
+            Layout::new(table, code_length, data_length, linked.alignment)
+        }
+        Destination::Jit => Layout::of_jit(code_length, data_length),
+    };
     let end = layout.functions;
     if end > u64::from(u32::MAX) / 2 {
         return Err(LinkError::TooLarge(end));
@@ -192,16 +238,12 @@ pub fn link(
         let at = away + index * AWAY_LENGTH;
         let mut code = vec![0x49, 0xbb]; // mov r11, guest
         code.extend(guest.to_le_bytes());
-        leave(
-            &mut code,
-            Service::Dispatch,
-            PAGE_SIZE + layout.code + at as u64,
-        )?;
+        leave(&mut code, Service::Dispatch, layout.after_bias(at as u64))?;
         linked.code[at..at + code.len()].copy_from_slice(&code);
         let function = ImageFunction { guest, own: false };
         symbols.functions.insert(function, layout.code + at as u64);
     }
-    put_services(&mut linked.code, PAGE_SIZE + layout.code)?;
+    put_services(&mut linked.code, layout.after_bias(0))?;
     for service in Service::ALL {
         let at = service_offset(service) as u64;
         symbols.others.insert(service.symbol(), layout.code + at);
@@ -231,6 +273,19 @@ pub(crate) fn put_services(code: &mut [u8], start: u64) -> Result<(), LinkError>
 pub(crate) fn service_offset(service: Service) -> usize {
     let before = Service::ALL.iter().take_while(|&&other| other != service);
     RETURN_LENGTH + before.count() * SERVICE_LENGTH
+}
+
+/// Checks that no section must be aligned more than a [translation](hartline_abi::jit) is.
+fn check_alignment(inputs: &[Input<'_>]) -> Result<(), LinkError> {
+    let sections = inputs.iter().flat_map(|input| {
+        let sections = input.file.sections();
+        sections.filter(|section| input.locations.contains_key(&section.index()))
+    });
+    let most = sections.map(|section| section.align()).max().unwrap_or(1);
+    match most <= jit::ALIGNMENT {
+        true => Ok(()),
+        false => Err(LinkError::Alignment(most)),
+    }
 }
 
 /// Returns the guest functions that the objects define, and the called functions that no object
@@ -264,8 +319,7 @@ fn leave(code: &mut Vec<u8>, service: Service, here: u64) -> Result<(), LinkErro
     Ok(())
 }
 
-/// Appends `add r11, [rip + bias]` to the stub `code`, `here` bytes after the bias. In an image file
-/// the bias is at the start of the data page, one page before the file.
+/// Appends `add r11, [rip + bias]` to the stub `code`, `here` bytes after the bias ([`Layout::bias`]).
 pub(crate) fn add_bias(code: &mut Vec<u8>, here: u64) -> Result<(), LinkError> {
     code.extend([0x4c, 0x03, 0x1d]);
     let next = here + code.len() as u64 + 4;
@@ -361,8 +415,7 @@ fn define(
             (symbol::TABLE, layout.table),
             (symbol::CODE, layout.code),
             (symbol::RETURN, layout.code),
-            // The data page is one page before the file.
-            (symbol::DATA, PAGE_SIZE.wrapping_neg()),
+            (symbol::DATA, layout.bias),
         ]),
     };
     for input in inputs {

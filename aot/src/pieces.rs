@@ -15,7 +15,7 @@
 
 use crate::code_object::CodeObject;
 use crate::key::Key;
-use crate::link::{LinkError, Linked, ResumePoint, link};
+use crate::link::{Destination, LinkError, Linked, ResumePoint, link};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
@@ -49,12 +49,21 @@ pub struct Piece {
 /// # Errors
 /// The objects have unsupported contents, or are too large.
 pub fn link_pieces(pieces: &[Piece], text: &Range<u64>) -> Result<Linked, LinkError> {
+    link_pieces_at(pieces, text, Destination::Image)
+}
+
+/// As [`link_pieces`], for this destination.
+pub(crate) fn link_pieces_at(
+    pieces: &[Piece],
+    text: &Range<u64>,
+    destination: Destination,
+) -> Result<Linked, LinkError> {
     let objects: Vec<&CodeObject> = pieces.iter().flat_map(|piece| &piece.objects).collect();
     // A resume point that several functions share enters the first of them.
     let mut points: Vec<ResumePoint> = pieces.iter().flat_map(|p| &p.resume).copied().collect();
     points.sort_unstable_by_key(|point| (point.guest, point.function));
     points.dedup_by_key(|point| point.guest);
-    link(&objects, &points, text)
+    link(&objects, &points, text, destination)
 }
 
 /// Encodes `pieces` as a file. `scope` is the key of everything but the code that the keys of the

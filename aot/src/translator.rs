@@ -54,6 +54,9 @@ pub struct Options {
     /// Whether to generate the variant for programs with code of their own making, whose calls and
     /// returns may not keep to the psABI. The precise variant does not rely on it in any case.
     pub untrusted_abi: bool,
+    /// Whether functions with loops keep the pinned registers that they only pass on in memory. No image is
+    /// made so: the cache does not know this option.
+    pub parks_registers: bool,
     /// Whether the baseline translator makes the code ([`crate::baseline`]). It has no techniques.
     pub baseline: bool,
 }
@@ -204,7 +207,14 @@ impl<'a> Translator<'a> {
     /// # Errors
     /// The file is not a RISC-V program, or has too much code.
     pub fn new(elf: &'a [u8], options: &Options) -> Result<Self, ReadError> {
-        let binary = Binary::parse(elf)?;
+        Self::of(Binary::parse(elf)?, options)
+    }
+
+    /// As [`new`](Self::new), for a file that was read.
+    ///
+    /// # Errors
+    /// The file has too much code.
+    pub(crate) fn of(binary: Binary<'a>, options: &Options) -> Result<Self, ReadError> {
         let text = binary.text_range();
         let span = text.end.saturating_sub(text.start);
         if span > MAX_TEXT {
@@ -250,6 +260,7 @@ impl<'a> Translator<'a> {
             disabled,
             features,
             precise: options.precise,
+            parks_registers: options.parks_registers,
             has_sequences,
             constants,
         };

@@ -23,6 +23,7 @@ fn unit(features: &str, position_independent: bool) -> Unit {
         polling: HashSet::from([BASE]),
         features: Features::new(features),
         precise: false,
+        parks_registers: false,
         has_sequences: false,
         conventions: Conventions::default(),
         disabled: Disabled::default(),

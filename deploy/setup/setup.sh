@@ -30,6 +30,7 @@ riscv64-linux-gnu-objdump:binutils-riscv64-linux-gnu
 /usr/riscv64-linux-gnu/lib/libc.a:libc6-dev-riscv64-cross
 bzip2:bzip2
 cpio:cpio
+dwz:dwz
 gdb-multiarch:gdb-multiarch
 gpg:gpg
 gpg-agent:gpg-agent

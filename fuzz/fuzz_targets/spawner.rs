@@ -27,7 +27,8 @@ fn check(action: &Action) {
     match action {
         Action::Start(Start::Vmm) => {}
         Action::Start(Start::VmmWithVolumes(volumes)) => {
-            assert!((1..=MAX_VOLUMES).contains(&volumes.len()));
+            // There are none if the VMM may only leave a core dump.
+            assert!(volumes.len() <= MAX_VOLUMES);
             assert!(volumes.iter().all(|volume| is_volume_id(&volume.id)));
         }
         Action::Start(Start::Worker { tenant }) => check_tenant(tenant),

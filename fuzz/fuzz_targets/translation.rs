@@ -9,6 +9,7 @@ mod program;
 
 use hartline_aot::codegen::Codegen;
 use hartline_aot::image::{Image, build};
+use hartline_aot::jit::{JitCode, JitTranslation, optimise_jit};
 use hartline_aot::key::Key;
 use hartline_aot::lift::{Ir, Naming, lift};
 use hartline_aot::translate::Silent;
@@ -52,8 +53,28 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     )
     .expect("an image");
     Image::open(&image).expect("a good image");
+    check_jit(code, &options);
     Corpus::Keep
 });
+
+/// Translates the bytes as code that a program made, with entries at both ends and in the middle.
+fn check_jit(code: &[u8], options: &Options) {
+    const START: u64 = 0x3f_1234_5678;
+    // Code consists of whole halfwords.
+    let code = &code[..code.len() & !1];
+    let entries = [0, code.len() as u64 / 4 * 2, code.len() as u64 - 2];
+    let code = JitCode {
+        start: START,
+        code,
+        entries: &entries.map(|at| START + at),
+    };
+    let options = Options {
+        untrusted_abi: true,
+        ..options.clone()
+    };
+    let JitTranslation { bytes, layout } = optimise_jit(&code, &options).expect("translates");
+    assert_eq!(layout.length(), Some(bytes.len() as u64));
+}
 
 /// Checks with LLVM's verifier all functions before they are optimised.
 fn verify(translator: &Translator<'_>) {

@@ -62,6 +62,8 @@ impl Receive for In {
     fn rest(&mut self) -> bool {
         self.is_pending()
     }
+
+    unsafe fn free(&mut self) {}
 }
 
 /// Discards what is sent.
@@ -87,6 +89,8 @@ impl Transmit for Out {
     fn want_room(&mut self) -> bool {
         true
     }
+
+    unsafe fn free(&mut self) {}
 }
 
 fn open(net: &mut Network, kind: Type, port: u16) -> Option<SocketId> {

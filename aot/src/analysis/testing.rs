@@ -44,6 +44,7 @@ pub(crate) fn function(blocks: Vec<Block>, precise: bool) -> (Function, Unit) {
         conventions: Conventions::default(),
         disabled: Disabled::default(),
         precise,
+        parks_registers: false,
         has_sequences: false,
         constants: Constants::default(),
     };
@@ -121,6 +122,7 @@ pub(crate) fn file(functions: Vec<Function>, exposed: &[u64]) -> (ControlFlow, U
         features,
         disabled: Disabled::default(),
         precise: false,
+        parks_registers: false,
         has_sequences: false,
         constants: Constants::default(),
     };

@@ -27,6 +27,8 @@ pub struct Unit {
     /// Whether the kernel may make the program continue elsewhere at a poll: the file has
     /// restartable sequences, which are aborted there. The code there may read any register.
     pub has_sequences: bool,
+    /// Whether functions with loops keep the pinned registers that they only pass on in memory.
+    pub parks_registers: bool,
     /// Techniques not to use.
     pub disabled: Disabled,
     /// Registers that functions need from each other.

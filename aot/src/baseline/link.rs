@@ -13,27 +13,18 @@ use hartline_baseline::{Relocation, Target, Translation};
 
 use crate::lift::Service;
 use crate::link::{
-    Layout, LinkError, Linked, START_LENGTH, add_bias, put_services, service_offset,
+    Destination, Layout, LinkError, Linked, START_LENGTH, add_bias, put_services, service_offset,
 };
 use crate::table::table_length;
 
 /// Alignment of a translation in the image.
 const ALIGNMENT: usize = 64;
 
-/// The place of the linked code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In an image file.
-    Image,
-    /// At [`CODE_OFFSET`] in a [translation](hartline_abi::jit).
-    Jit,
-}
-
 /// Links translations of the guest code `text`, in the order of their addresses.
 pub(super) fn link(
     translations: &[&Translation],
     text: &Range<u64>,
-    place: Place,
+    destination: Destination,
 ) -> Result<Linked, LinkError> {
     let mut code = vec![0xcc; START_LENGTH];
     let mut starts = Vec::with_capacity(translations.len());
@@ -67,13 +58,13 @@ pub(super) fn link(
     let text_length = text.end - text.start;
     // The other parts come after the code.
     let alignment = Layout::alignment(code.len());
-    let after_bias = match place {
-        Place::Image => {
+    let after_bias = match destination {
+        Destination::Image => {
             let table = table_length(text_length, offsets);
             // The data page is one page before the file.
             PAGE_SIZE + Layout::new(table, 0, 0, alignment).code
         }
-        Place::Jit => CODE_OFFSET,
+        Destination::Jit => CODE_OFFSET,
     };
     put_services(&mut code, after_bias)?;
     let mut linker = Linker {

@@ -21,12 +21,11 @@ use std::ops::Range;
 use hartline_baseline::{Features, Region, Translation, translate};
 
 use crate::elf::Binary;
-use crate::link::{LinkError, Linked};
+use crate::link::{Destination, LinkError, Linked};
 use crate::translator::{MAX_TEXT, Options, ReadError};
-use link::Place;
 use parts::{divide, function_end};
 
-pub use jit::{JitCode, JitTranslation, translate_jit};
+pub use jit::translate_jit;
 
 /// The largest host code of one file, bytes.
 pub const MAX_CODE: usize = 192 << 20;
@@ -251,7 +250,7 @@ impl<'a> Baseline<'a> {
     /// # Errors
     /// The code is too large for an image.
     pub fn link(&self) -> Result<Linked, LinkError> {
-        link::link(&self.translations(), &self.text(), Place::Image)
+        link::link(&self.translations(), &self.text(), Destination::Image)
     }
 
     /// Links the code of the parts that were translated since the last call. Also returns the range
@@ -273,7 +272,7 @@ impl<'a> Baseline<'a> {
             return Ok(None);
         };
         Ok(Some((
-            link::link(&translations, &text, Place::Image)?,
+            link::link(&translations, &text, Destination::Image)?,
             text,
         )))
     }

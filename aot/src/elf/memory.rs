@@ -42,6 +42,12 @@ impl<'a> Memory<'a> {
         }
     }
 
+    /// Treats all contents as data that the program may change at any time.
+    pub(super) fn forget_constants(&mut self) {
+        self.constant.clear();
+        self.constants = OnceLock::new();
+    }
+
     pub(super) fn set_relocations(&mut self, mut relative: Vec<(u64, u64)>, mut other: Vec<u64>) {
         relative.sort_unstable();
         other.sort_unstable();

@@ -7,6 +7,7 @@
 mod constants;
 mod dynamic;
 mod memory;
+pub(crate) mod raw;
 mod sections;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -93,6 +94,13 @@ impl<'a> Binary<'a> {
         binary.functions = function_ranges(&binary.text, unwind, &binary.symbols);
         binary.find_entries(dynamic.entries);
         Ok(binary)
+    }
+
+    /// The same file, of whose contents none is constant: the program may change them at any time.
+    #[must_use]
+    pub(crate) fn without_constants(mut self) -> Self {
+        self.memory.forget_constants();
+        self
     }
 
     /// The checked file.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use hartline_abi::hart::{PINNED_F, PINNED_X};
 use hartline_isa::{Instruction, Operation, RegisterOp};
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::FunctionValue;
@@ -12,10 +13,10 @@ use super::host_blocks::HostBlocks;
 use super::ir::{HostFunction, Ir, Signature};
 use super::lifter::{BlockState, FunctionState, InstructionState, Lifter};
 use crate::analysis::{
-    Before, ConstantLoads, Features, RegisterFlow, Unit, before_each, needs_poll, saves_flags,
-    tracked, unpinned, uses,
+    Before, ConstantLoads, Features, RegisterFlow, RegisterSet, Unit, before_each, needs_poll,
+    saves_flags, tracked, unpinned, uses,
 };
-use crate::cfg::{Block, Function, Terminator};
+use crate::cfg::{Block, EdgeKind, Function, Terminator};
 use crate::technique::Technique;
 
 /// Returns the name of the host function with the code of the guest function at `entry`.
@@ -53,6 +54,10 @@ pub fn lift<'ctx>(
         signature,
         unit.conventions.of_callee(function.entry),
         !unit.disabled.allows(Technique::StaleRegisters),
+        match unit.parks_registers && !unit.conventions.is_own(function.entry) {
+            true => parked(function, signature),
+            false => RegisterSet::default(),
+        },
     );
     let mut lifter = Lifter {
         ir,
@@ -225,5 +230,43 @@ impl<'ctx> Lifter<'_, 'ctx> {
             block.resident = block.resident.union(written.intersection(unpinned()));
             self.checkpoint_after(instruction);
         }
+    }
+}
+
+/// The pinned registers that a function with a loop only passes on, if there are too few host registers for
+/// them beside those that it computes with. LLVM would keep them in host registers, because each exit of the
+/// function needs them there, and spill in the loop what the loop computes.
+fn parked(function: &Function, signature: Signature) -> RegisterSet {
+    /// Host registers for 64-bit integers, without those for addresses and intermediate results.
+    const INTEGERS: u32 = 12;
+    /// As [`INTEGERS`], for floating point.
+    const FLOATS: u32 = 14;
+    let blocks = &function.blocks;
+    let mut edges = blocks.iter().flat_map(|block| block.terminator.edges());
+    if !edges.any(|edge| edge.kind == EdgeKind::Back) {
+        return RegisterSet::default();
+    }
+    let instructions = blocks.iter().flat_map(|block| &block.instructions);
+    let used = instructions.fold(RegisterSet::default(), |used, entry| {
+        let uses = entry.1.register_use();
+        RegisterSet {
+            x: used.x | uses.x_read | uses.x_written,
+            f: used.f | uses.f_read | uses.f_written,
+        }
+    });
+    let set = |numbers: &[u8]| numbers.iter().fold(0u32, |set, &n| set | 1 << n);
+    let only_passed = |pinned: u32, used: u32, room: u32| {
+        let passed = pinned & !used;
+        match (passed | used).count_ones() > room {
+            true => passed,
+            false => 0,
+        }
+    };
+    RegisterSet {
+        x: only_passed(set(&PINNED_X), used.x, INTEGERS),
+        f: match signature {
+            Signature::Integer => 0,
+            Signature::Full => only_passed(set(&PINNED_F), used.f, FLOATS),
+        },
     }
 }

@@ -19,6 +19,8 @@ pub struct GuestRegisters<'ctx> {
     convention: Convention,
     /// Whether dead registers hold [`DEAD`].
     marks_dead: bool,
+    /// Pinned registers that stay in memory: the function only passes them on.
+    parked: RegisterSet,
 }
 
 /// Offset of `xn` in the `Hart` structure.
@@ -40,6 +42,7 @@ impl<'ctx> GuestRegisters<'ctx> {
         signature: Signature,
         convention: Convention,
         marks_dead: bool,
+        parked: RegisterSet,
     ) -> Self {
         let registers = Self {
             x: std::array::from_fn(|n| ir.variable(ir.int, &format!("x{n}"))),
@@ -47,11 +50,12 @@ impl<'ctx> GuestRegisters<'ctx> {
             signature,
             convention,
             marks_dead,
+            parked,
         };
-        registers.forget(ir, RegisterSet::ALL);
+        registers.forget(ir, RegisterSet::ALL.difference(parked));
         let variables = registers.pinned(&convention);
-        for (variable, value) in variables.zip(function.get_param_iter()) {
-            ir.set(variable, value);
+        for ((variable, is_parked), value) in variables.zip(function.get_param_iter()) {
+            ir.set_in(variable, value, is_parked);
         }
         registers
     }
@@ -71,11 +75,33 @@ impl<'ctx> GuestRegisters<'ctx> {
         self.convention
     }
 
-    /// Variables of the registers of a convention, in the order of parameters and results.
-    fn pinned(&self, convention: &Convention) -> impl Iterator<Item = PointerValue<'ctx>> {
-        let x = convention.slots().map(|n| self.x[n]);
-        let floats = self.pinned_floats();
-        x.chain(floats.iter().map(|&n| self.f[usize::from(n)]))
+    /// Variables of the registers of a convention, in the order of parameters and results, and whether each
+    /// is parked.
+    fn pinned(&self, convention: &Convention) -> impl Iterator<Item = (PointerValue<'ctx>, bool)> {
+        let is_in = |set: u32, n: usize| set >> n & 1 == 1;
+        let x = convention
+            .slots()
+            .map(move |n| (self.x[n], is_in(self.parked.x, n)));
+        let floats = self.pinned_floats().iter().map(|&n| usize::from(n));
+        x.chain(floats.map(move |n| (self.f[n], is_in(self.parked.f, n))))
+    }
+
+    fn read_x(&self, ir: &Ir<'ctx>, n: usize) -> IntValue<'ctx> {
+        ir.get_in(ir.int.into(), self.x[n], self.parked.x >> n & 1 == 1)
+            .into_int_value()
+    }
+
+    fn read_f(&self, ir: &Ir<'ctx>, n: usize) -> FloatValue<'ctx> {
+        ir.get_in(ir.double.into(), self.f[n], self.parked.f >> n & 1 == 1)
+            .into_float_value()
+    }
+
+    fn write_x(&self, ir: &Ir<'ctx>, n: usize, value: IntValue<'ctx>) {
+        ir.set_in(self.x[n], value, self.parked.x >> n & 1 == 1);
+    }
+
+    fn write_f(&self, ir: &Ir<'ctx>, n: usize, value: FloatValue<'ctx>) {
+        ir.set_in(self.f[n], value, self.parked.f >> n & 1 == 1);
     }
 
     fn pinned_floats(&self) -> &'static [u8] {
@@ -87,22 +113,22 @@ impl<'ctx> GuestRegisters<'ctx> {
 
     /// Value of `xn`, `n` not 0.
     pub fn x(&self, ir: &Ir<'ctx>, number: usize) -> IntValue<'ctx> {
-        ir.get(self.x[number])
+        self.read_x(ir, number)
     }
 
     /// Sets `xn`, `n` not 0.
     pub fn set_x(&self, ir: &Ir<'ctx>, number: usize, value: IntValue<'ctx>) {
-        ir.set(self.x[number], value);
+        self.write_x(ir, number, value);
     }
 
     /// Value of `fn`.
     pub fn f(&self, ir: &Ir<'ctx>, number: usize) -> FloatValue<'ctx> {
-        ir.get_double(self.f[number])
+        self.read_f(ir, number)
     }
 
     /// Sets `fn`.
     pub fn set_f(&self, ir: &Ir<'ctx>, number: usize, value: FloatValue<'ctx>) {
-        ir.set(self.f[number], value);
+        self.write_f(ir, number, value);
     }
 
     /// The pinned registers.
@@ -127,13 +153,13 @@ impl<'ctx> GuestRegisters<'ctx> {
         let integers = convention.slots().map(|n| match needed.x >> n & 1 {
             0 if self.marks_dead => ir.constant(DEAD).into(),
             0 => ir.int.get_undef().into(),
-            _ => ir.get(self.x[n]).into(),
+            _ => self.read_x(ir, n).into(),
         });
         let floats = self.pinned_floats().iter();
         let floats = floats.map(|&n| match needed.f >> n & 1 {
             0 if self.marks_dead => self.dead_float(ir).into(),
             0 => ir.double.get_undef().into(),
-            _ => ir.get_double(self.f[usize::from(n)]).into(),
+            _ => self.read_f(ir, usize::from(n)).into(),
         });
         integers.chain(floats).collect()
     }
@@ -153,9 +179,9 @@ impl<'ctx> GuestRegisters<'ctx> {
     /// Sets the pinned registers from a state returned by a function of `convention`. Registers of
     /// its excluded set are dead.
     pub fn set_pinned(&self, ir: &Ir<'ctx>, state: StructValue<'ctx>, convention: &Convention) {
-        self.forget(ir, self.pinned_set());
-        for (index, variable) in self.pinned(convention).enumerate() {
-            ir.set(variable, ir.extract(state, index));
+        self.forget(ir, self.pinned_set().difference(self.parked));
+        for (index, (variable, is_parked)) in self.pinned(convention).enumerate() {
+            ir.set_in(variable, ir.extract(state, index), is_parked);
         }
     }
 
@@ -167,10 +193,10 @@ impl<'ctx> GuestRegisters<'ctx> {
             false => (ir.constant(0), ir.double.const_zero()),
         };
         for n in set.x_numbers() {
-            ir.set(self.x[n], x);
+            self.write_x(ir, n, x);
         }
         for n in set.f_numbers() {
-            ir.set(self.f[n], f);
+            self.write_f(ir, n, f);
         }
     }
 
@@ -201,11 +227,11 @@ impl<'ctx> GuestRegisters<'ctx> {
     pub fn load_from(&self, ir: &Ir<'ctx>, set: RegisterSet, slots: &HartSlots<'ctx>) {
         for n in set.x_numbers() {
             let value = ir.load_int(64, slots.at(ir, x_offset(n)), Memory::Hart);
-            ir.set(self.x[n], value);
+            self.write_x(ir, n, value);
         }
         for n in set.f_numbers() {
             let value = ir.load(ir.double, slots.at(ir, f_offset(n)), Memory::Hart);
-            ir.set(self.f[n], value);
+            self.write_f(ir, n, value.into_float_value());
         }
     }
 
@@ -221,10 +247,10 @@ impl<'ctx> GuestRegisters<'ctx> {
 
     fn store_to(&self, ir: &Ir<'ctx>, set: RegisterSet, slots: &HartSlots<'ctx>) {
         for n in set.x_numbers() {
-            ir.store(slots.at(ir, x_offset(n)), ir.get(self.x[n]), Memory::Hart);
+            ir.store(slots.at(ir, x_offset(n)), self.read_x(ir, n), Memory::Hart);
         }
         for n in set.f_numbers() {
-            let value = ir.get_double(self.f[n]);
+            let value = self.read_f(ir, n);
             ir.store(slots.at(ir, f_offset(n)), value, Memory::Hart);
         }
     }

@@ -50,6 +50,7 @@ pub fn translated(
         conventions: Conventions::default(),
         disabled: Disabled::new(disabled),
         precise,
+        parks_registers: false,
         has_sequences: false,
         constants: Constants::default(),
     };

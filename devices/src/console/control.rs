@@ -11,7 +11,7 @@ use crate::virtio::{
 };
 use hartline_abi::console::{Control, event};
 use std::collections::VecDeque;
-use virtio_queue::Queue;
+use virtio_queue::{Queue, QueueState};
 
 /// Most messages of the driver per notification: as many as a driver can have in the ring.
 const BATCH: u16 = MAX_QUEUE_SIZE;
@@ -36,6 +36,12 @@ impl Controls {
             tx,
             pending: VecDeque::new(),
         }
+    }
+
+    /// The states of the RX and the TX control queue. `None`: there are pending messages.
+    pub fn queue_states(&self) -> Option<[QueueState; 2]> {
+        let is_idle = self.pending.is_empty();
+        is_idle.then(|| [self.rx.state(), self.tx.state()])
     }
 
     /// Reports to the driver that the host's end of a port is closed.

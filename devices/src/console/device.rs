@@ -9,18 +9,21 @@ use super::stats::Counters;
 use super::worker::Worker;
 use crate::virtio::kick::Kick;
 use crate::virtio::stats::count;
-use crate::virtio::{ActivateError, Device, DeviceError, Guest, Memory, ThreadInit, feature_bit};
+use crate::virtio::{
+    ActivateError, Device, DeviceError, Guest, MAX_QUEUE_SIZE, Memory, ThreadInit, feature_bit,
+};
 use hartline_abi::console::{
     CONTROL_RECEIVE, CONTROL_TRANSMIT, ConsoleConfig, console_feature, queues, receive_queue,
     transmit_queue,
 };
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use virtio_bindings::virtio_config::VIRTIO_F_IN_ORDER;
 use virtio_bindings::virtio_ids::VIRTIO_ID_CONSOLE;
-use virtio_queue::Queue;
+use virtio_queue::{Queue, QueueState, QueueT};
 
 const NAME: &str = "virtio-console";
 /// Interval at which [`Console::flush`] asks whether to give up.
@@ -56,6 +59,7 @@ impl Console {
             flush_requests: 0,
             flushed: 0,
             stop: false,
+            broken: None,
             ended: None,
         };
         let shared = Arc::new(Shared {
@@ -99,6 +103,22 @@ impl Console {
         Arc::clone(&self.shared.counters)
     }
 
+    /// Whether all bytes that the guest has sent so far are written. Another thread may send more.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let state = self.shared.lock();
+        let memory = self.shared.memory.map();
+        let is_empty = |queue: &Queue| {
+            let available = queue.avail_idx(memory, Ordering::Acquire);
+            let states = [queue.next_avail(), queue.next_used()];
+            available.is_ok_and(|available| states == [available.0; 2])
+        };
+        match &state.queues {
+            Some(queues) => queues.tx.iter().all(is_empty),
+            None => state.broken.is_none(),
+        }
+    }
+
     /// Waits until all bytes that the guest has sent so far are written. `give_up` is asked at
     /// intervals whether to stop waiting.
     ///
@@ -112,6 +132,9 @@ impl Console {
         loop {
             if let Some(result) = state.ended {
                 return result;
+            }
+            if let Some(error) = state.broken {
+                return Err(error);
             }
             if state.flushed >= request || give_up() {
                 return Ok(());
@@ -223,9 +246,31 @@ impl Device for ConsoleDevice {
             controls: Controls::new(control_rx, control_tx),
             tx: tx.collect::<Result<_, _>>()?,
         };
-        self.shared.lock().queues = Some(queues);
+        let mut state = self.shared.lock();
+        (state.queues, state.broken) = (Some(queues), None);
+        drop(state);
         self.shared.kick.notify();
         Ok(())
+    }
+
+    fn queue_states(&self) -> Option<Vec<QueueState>> {
+        let state = self.shared.lock();
+        let queues = state.queues.as_ref()?;
+        let [receive, transmit] = queues.controls.queue_states()?;
+        // Receive queues, which the device does not use, stay as they are at first.
+        let unused = Queue::new(MAX_QUEUE_SIZE).ok()?.state();
+        let mut states = vec![unused; self.queues()];
+        let mut set = |queue: u16, state| {
+            if let Some(place) = states.get_mut(usize::from(queue)) {
+                *place = state;
+            }
+        };
+        set(CONTROL_RECEIVE, receive);
+        set(CONTROL_TRANSMIT, transmit);
+        for (port, queue) in self.shared.port_numbers().zip(&queues.tx) {
+            set(transmit_queue(port), queue.state());
+        }
+        Some(states)
     }
 
     fn notify(&self, queue: u32) {
@@ -238,7 +283,7 @@ impl Device for ConsoleDevice {
         }
         let mut state = self.shared.lock();
         if let Err(error) = self.shared.serve_controls(&mut state) {
-            state.queues = None;
+            (state.queues, state.broken) = (None, Some(error));
             drop(state);
             self.shared.guest.fail(error);
         }

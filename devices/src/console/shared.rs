@@ -38,6 +38,8 @@ pub(super) struct State {
     pub flushed: u64,
     /// The VM has ended: the thread writes the remaining bytes and ends.
     pub stop: bool,
+    /// The guest broke a queue since the device was activated.
+    pub broken: Option<DeviceError>,
     /// The result of the thread after its end.
     pub ended: Option<Result<(), DeviceError>>,
 }

@@ -60,15 +60,29 @@ impl Worker {
         Self { shared, outputs }
     }
 
-    /// Writes the guest's bytes until the VM has ended, or the guest breaks a queue.
+    /// Writes the guest's bytes until the VM has ended. If the guest breaks a queue, no bytes come until the
+    /// device is activated again.
     pub fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         let _ending = Ending(&shared);
-        let result = worker::run(&mut self, &shared.kick, POLLING).and_then(|()| self.drain());
-        shared.lock().ended = Some(result);
-        if let Err(error) = result {
-            shared.lock().queues = None;
-            shared.guest.fail(error);
+        loop {
+            let result = worker::run(&mut self, &shared.kick, POLLING).and_then(|()| self.drain());
+            let mut state = shared.lock();
+            if let Err(error) = result {
+                (state.queues, state.broken) = (None, Some(error));
+            }
+            if state.stop {
+                state.ended = Some(state.broken.map_or(Ok(()), Err));
+            }
+            let has_ended = state.ended.is_some();
+            drop(state);
+            if let Err(error) = result {
+                shared.changed.notify_all();
+                shared.guest.fail(error);
+            }
+            if has_ended {
+                return;
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use crate::virtio::{
 use hartline_abi::virtio::RNG_REQUESTS;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use virtio_bindings::virtio_ids::VIRTIO_ID_RNG;
-use virtio_queue::Queue;
+use virtio_queue::{Queue, QueueState};
 
 const NAME: &str = "virtio-rng";
 
@@ -104,6 +104,11 @@ impl Device for Rng {
         })?;
         *self.requests() = Some(queue);
         Ok(())
+    }
+
+    fn queue_states(&self) -> Option<Vec<QueueState>> {
+        let requests = self.requests();
+        requests.as_ref().map(|queue| vec![queue.state()])
     }
 
     fn notify(&self, _: u32) {

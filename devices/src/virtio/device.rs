@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
-use virtio_queue::Queue;
+use virtio_queue::{Queue, QueueState};
 
 /// Largest number of entries of a queue.
 pub const MAX_QUEUE_SIZE: u16 = 256;
@@ -147,6 +147,12 @@ pub trait Device: Send + Debug {
     /// # Errors
     /// [`ActivateError`]: the device cannot start with these features or queues.
     fn activate(&mut self, features: u64, queues: Vec<Queue>) -> Result<(), ActivateError>;
+
+    /// The queues as [`activate`](Self::activate) takes them, with the positions in their rings. `None`: the device
+    /// is not active, or it has other state too.
+    fn queue_states(&self) -> Option<Vec<QueueState>> {
+        None
+    }
 
     /// Handles a notification of the driver: a queue has available buffers.
     fn notify(&self, queue: u32);

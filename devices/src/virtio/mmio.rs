@@ -8,13 +8,21 @@ use virtio_bindings::virtio_config::{
 };
 use virtio_bindings::virtio_mmio::*;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
-use virtio_queue::{Queue, QueueT};
+use virtio_queue::{Queue, QueueState, QueueT};
 
 /// Value of `VIRTIO_MMIO_VENDOR_ID`: "HART".
 const VENDOR: u32 = 0x5452_4148;
 /// The features of the transport itself.
 const TRANSPORT_FEATURES: u64 =
     feature_bit(VIRTIO_F_VERSION_1) | feature_bit(VIRTIO_RING_F_EVENT_IDX);
+
+/// The state of an active device.
+#[derive(Debug, Clone)]
+pub struct Saved {
+    status: u32,
+    driver_features: u64,
+    queues: Vec<QueueState>,
+}
 
 /// The registers of one device.
 #[derive(Debug)]
@@ -60,6 +68,35 @@ impl Transport {
             .filter_map(|_| Queue::new(MAX_QUEUE_SIZE).ok())
             .collect();
         self.activate_error = None;
+    }
+
+    /// The state of the device. `None`: the driver has not started it, or its state cannot be saved.
+    #[must_use]
+    pub fn save(&self) -> Option<Saved> {
+        Some(Saved {
+            status: self.status,
+            driver_features: self.driver_features,
+            queues: self.device.queue_states()?,
+        })
+    }
+
+    /// Puts the device into a state of [`save`](Self::save); `None`: resets it. The rings in the guest's memory are as
+    /// they were then. Requests in progress are completed or dropped when this returns.
+    ///
+    /// # Errors
+    /// [`ActivateError`]: the device is reset then.
+    pub fn restore(&mut self, saved: Option<&Saved>) -> Result<(), ActivateError> {
+        self.reset();
+        let Some(saved) = saved else { return Ok(()) };
+        let queues = saved
+            .queues
+            .iter()
+            .filter_map(|&state| Queue::try_from(state).ok());
+        self.device
+            .activate(saved.driver_features, queues.collect())?;
+        self.queues.clear();
+        (self.status, self.driver_features) = (saved.status, saved.driver_features);
+        Ok(())
     }
 
     /// Takes the reason why the device was not activated when the driver last set `DRIVER_OK`. `None`

@@ -5,6 +5,7 @@
 use crate::call::HostCall;
 use crate::chaos;
 use crate::console;
+use crate::exports;
 use crate::hotness::Hotness;
 use crate::image::NEWER_WORDS;
 use crate::layout::IMAGE_WINDOWS;
@@ -171,8 +172,8 @@ pub struct BootInfo {
     /// 1: the first process waits for a debugger before its first instruction
     /// ([`crate::spawn::Event::Debug`]).
     pub debug: u32,
-    /// Unused.
-    pub reserved: u32,
+    /// 1: the host calls functions of the program, and has functions for it ([`crate::exports`]).
+    pub exports: u32,
 }
 
 /// The sleep of an idle vCPU ([`crate::port::WAIT`]).
@@ -211,6 +212,15 @@ pub struct NextTime {
 )]
 const WINDOWS: usize = IMAGE_WINDOWS as usize;
 
+/// Bits of [`Shared::images`].
+pub mod news {
+    /// There are newer images: [`Shared::image_news`](super::Shared::image_news) says of which files.
+    pub const IMAGES: u64 = 1;
+    /// LLVM has translated code that the program made
+    /// ([`jit_request::TAKE`](crate::call::jit_request::TAKE)).
+    pub const JIT: u64 = 2;
+}
+
 /// The shared pages.
 #[repr(C, align(4096))]
 #[derive(Debug)]
@@ -224,7 +234,7 @@ pub struct Shared {
     /// Signals from outside: bit n−1 is signal n. The VMM sets them, and then raises `poll_limit`
     /// of all harts through [`Shared::harts`].
     pub signals: AtomicU64,
-    /// Not 0: there are newer translation images than the runtime has received. Set by the VMM like
+    /// Bits of [`news`]: there are newer translations than the runtime has received. Set by the VMM like
     /// `signals`.
     pub images: AtomicU64,
     /// [`crate::image::NewerImages`]; set before `images`, and cleared by the runtime.
@@ -245,6 +255,8 @@ pub struct Shared {
     pub call: HostCall,
     /// Files of the host.
     pub volumes: volume::Channel,
+    /// Calls between the host and functions of the program.
+    pub exports: exports::Channel,
     /// Counters of interpreted code.
     pub hotness: Hotness,
     /// Samples of the profiler.

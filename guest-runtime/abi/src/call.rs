@@ -66,8 +66,8 @@ pub enum Operation {
     /// Translate code that the program made at run time. `args[0]` is its guest address, even;
     /// `args[1]` its length in bytes, at most [`MAX_JIT_CODE`]; `args[2]` the number of entries, at
     /// most [`MAX_JIT_ENTRIES`]; `args[3]` a [variant](crate::image::variant) of the baseline translator's
-    /// code; `args[4]` bits of [`jit_request`]. In `data` are the code, and at [`MAX_JIT_CODE`] the
-    /// entries: offsets in the code (`u32`).
+    /// code; `args[4]` bits of [`jit_request`], which has other kinds of requests. In `data` are the code,
+    /// and at [`MAX_JIT_CODE`] the entries: offsets in the code (`u32`).
     /// Results in `args`: the guest-physical address of a read-only slot of
     /// [`JIT_LENGTH`](crate::layout::JIT_LENGTH) bytes; the offset of the [translation](crate::jit) in it;
     /// the length of the host code, bytes; the number of functions; and the number of accesses. A
@@ -80,7 +80,9 @@ pub enum Operation {
     /// Write a snapshot: all state of the VM is in private RAM. Every task has its registers in RAM,
     /// the vCPU uses the boot page table and runs no task. `args[0]` is the time of
     /// `CLOCK_MONOTONIC`, ns. Errors are reported by the VMM; the program continues in any case. A VM
-    /// that starts with this RAM starts at the ELF entry point too ([`crate::checkpoint`]).
+    /// that starts with this RAM starts at the ELF entry point too ([`crate::checkpoint`]). A VM can also be
+    /// reset to the state of this call: it then returns again, with 1 in `args[1]`, and
+    /// [`crate::checkpoint::SEED`] new random bytes in `data`. Otherwise `args[1]` is 0.
     Checkpoint = 15,
     /// Append the first `args[0]` bytes of `data`, at most [`CALL_DATA`], and then a hole of `args[1]`
     /// bytes to the core dump. `-ENOSYS`: the host has no file for one. `-EFBIG`: it would become too
@@ -94,6 +96,16 @@ pub enum Operation {
     /// code, and `data` its integer registers (`u64`). `-ENOSYS`: the host shows no stacks. `-EINVAL`: the
     /// request is not valid.
     Stack = 17,
+    /// Fill RAM with bytes of the root file system tree. `args[0]` is their address in the mapping of the tree
+    /// ([`crate::boot::BootInfo::files`]), `args[1]` the guest-physical address in private RAM, `args[2]` the
+    /// length in bytes, at most [`HUGE_PAGE_SIZE`](crate::layout::HUGE_PAGE_SIZE). `-ENOENT`: the tree is in
+    /// memory with large pages, which the guest copies faster itself. `-EINVAL`: the arguments are not valid.
+    /// `-EIO`: the host cannot read the bytes; RAM has some of them.
+    ReadTree = 18,
+    /// Call a function of the host ([`crate::exports`]). `data` has its name, of `args[0]` bytes, and its input, of
+    /// `args[1]` bytes. Result: the length of the output, which is in `data`. `-ENOENT`: there is no such
+    /// function. `-EINVAL`: a length is too large. Or a negated error of the function.
+    HostFunction = 19,
 }
 
 /// Requests of [`Operation::Stack`].
@@ -118,6 +130,14 @@ const _: () = assert!(MAX_JIT_CODE + 4 * MAX_JIT_ENTRIES <= CALL_DATA);
 pub mod jit_request {
     /// No vCPU uses an earlier translation any more: the slot is filled from its start again.
     pub const REUSE: u64 = 1;
+    /// LLVM translates the code, of a variant of its own, after the call. The result is the number of the
+    /// request. [`Shared::images`](crate::boot::Shared::images) announces the translation. `-EAGAIN`: too
+    /// many translations were requested and not taken. `-ENOENT`: LLVM does not translate such code here.
+    pub const OPTIMISE: u64 = 2;
+    /// Place the oldest of LLVM's translations in the slot. The results are as for other requests, and the
+    /// number of the request in `args[5]`. Translations come in the order of their requests, but LLVM may
+    /// fail for some. `-EAGAIN`: there is none.
+    pub const TAKE: u64 = 4;
 }
 
 /// Bits of the answer to [`Operation::Image`].

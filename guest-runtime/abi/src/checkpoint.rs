@@ -3,7 +3,8 @@
 //!
 //! A VM that starts with the RAM of a snapshot gets new shared pages and new devices. Its first vCPU
 //! starts at the runtime's ELF entry point with the boot page table, as at the first start. The
-//! runtime finds its own state in RAM, so it continues there.
+//! runtime finds its own state in RAM, so it continues there. If it has a network device then, it ends
+//! all connections over it, and starts the network device of the new VM.
 
 /// Values of [`BootInfo::checkpoint`](crate::boot::BootInfo::checkpoint).
 pub mod trigger {
@@ -16,7 +17,12 @@ pub mod trigger {
     pub const LISTEN: u32 = 2;
     /// At each [`SIGNAL`](super::SIGNAL) from outside.
     pub const SIGNAL: u32 = 3;
+    /// When a task waits for a call of the host for the first time ([`crate::exports::operation::SERVE`]).
+    pub const CALL: u32 = 4;
 }
+
+/// Random bytes for a VM that is reset to a checkpoint.
+pub const SEED: usize = 32;
 
 /// The signal that requests a checkpoint if [`trigger::SIGNAL`] is set: `SIGUSR2`. The program does
 /// not receive it then.

@@ -22,6 +22,7 @@ pub mod console;
 pub mod copy;
 pub mod dispatch;
 pub mod elf;
+pub mod exports;
 pub mod handshake;
 pub mod hart;
 pub mod hotness;
@@ -44,4 +45,4 @@ pub mod vsock;
 
 /// Version of everything in this crate. A runtime and a VMM work together, and a cached translation
 /// image is usable, only if their versions are equal.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;

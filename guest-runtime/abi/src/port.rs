@@ -21,6 +21,9 @@ pub const WAKE: u16 = 0x516;
 pub const YIELD: u16 = 0x517;
 /// The VMM must read [`crate::boot::NextTime`] now.
 pub const TIMER: u16 = 0x518;
+/// There is a reply in [`crate::exports::Channel`], written only if a thread of the VMM waits for it
+/// ([`crate::exports::Channel::host_waits`]).
+pub const REPLY: u16 = 0x519;
 /// Last allowed port.
 pub const LAST: u16 = 0x51f;
 /// An interrupt or exception by an unassigned vector. Written at CPL 0 only, so it is outside the

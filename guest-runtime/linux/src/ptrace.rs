@@ -27,7 +27,10 @@ pub const PTRACE_LISTEN: u64 = 0x4208;
 pub const PTRACE_PEEKSIGINFO: u64 = 0x4209;
 pub const PTRACE_GETSIGMASK: u64 = 0x420a;
 pub const PTRACE_SETSIGMASK: u64 = 0x420b;
+pub const PTRACE_SECCOMP_GET_FILTER: u64 = 0x420c;
 pub const PTRACE_GET_SYSCALL_INFO: u64 = 0x420e;
+pub const PTRACE_GET_RSEQ_CONFIGURATION: u64 = 0x420f;
+pub const PTRACE_SET_SYSCALL_INFO: u64 = 0x4212;
 
 /// The signals of the process in [`PtracePeeksiginfoArgs::flags`].
 pub const PTRACE_PEEKSIGINFO_SHARED: u32 = 1;
@@ -53,6 +56,10 @@ pub const PTRACE_EVENT_EXIT: u32 = 6;
 pub const PTRACE_EVENT_SECCOMP: u32 = 7;
 pub const PTRACE_EVENT_STOP: u32 = 128;
 
+// Messages of stops at system calls.
+pub const PTRACE_EVENTMSG_SYSCALL_ENTRY: u64 = 1;
+pub const PTRACE_EVENTMSG_SYSCALL_EXIT: u64 = 2;
+
 // Kinds of [`PtraceSyscallInfo`].
 pub const PTRACE_SYSCALL_INFO_NONE: u8 = 0;
 pub const PTRACE_SYSCALL_INFO_ENTRY: u8 = 1;
@@ -71,10 +78,11 @@ pub struct PtracePeeksiginfoArgs {
 /// `struct ptrace_syscall_info`. `data` is a union: for an entry the number and the arguments, for an
 /// exit the result and whether it is an error, for `seccomp` number, arguments and the filter's data.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoBytes, Immutable)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct PtraceSyscallInfo {
     pub op: u8,
-    pub pad: [u8; 3],
+    pub reserved: u8,
+    pub flags: u16,
     pub arch: u32,
     pub instruction_pointer: u64,
     pub stack_pointer: u64,
@@ -82,3 +90,16 @@ pub struct PtraceSyscallInfo {
 }
 
 const _: () = assert!(size_of::<PtraceSyscallInfo>() == 88);
+
+/// `struct ptrace_rseq_configuration`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, IntoBytes, Immutable)]
+pub struct PtraceRseqConfiguration {
+    pub rseq_abi_pointer: u64,
+    pub rseq_abi_size: u32,
+    pub signature: u32,
+    pub flags: u32,
+    pub pad: u32,
+}
+
+const _: () = assert!(size_of::<PtraceRseqConfiguration>() == 24);

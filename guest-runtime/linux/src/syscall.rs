@@ -355,7 +355,7 @@ calls! {
     116 syslog(Int, OutBytes, Int):
         Partial("the log has the message of the start only");
     117 ptrace(Int, Int, Pointer, Pointer):
-        Partial("no `PTRACE_SECCOMP_GET_FILTER` and `PTRACE_GET_RSEQ_CONFIGURATION`");
+        Partial("no `PTRACE_SECCOMP_GET_METADATA`, no dispatch of system calls");
     118 sched_setparam(Int, Pointer): Partial(POLICY);
     119 sched_setscheduler(Int, Int, Pointer): Partial(POLICY);
     120 sched_getscheduler(Int): Supported;

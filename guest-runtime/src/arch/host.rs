@@ -59,12 +59,12 @@ impl Host {
         unsafe { &*addr_of!((*self.shared.as_ptr()).boot) }
     }
 
-    /// Whether the host has newer translation images than it has announced before.
+    /// Takes the host's [news](hartline_abi::boot::news) of translations.
     #[must_use]
-    pub fn has_new_images(&self) -> bool {
+    pub fn take_news(&self) -> u64 {
         // SAFETY: a field of the live structure that is only accessed atomically.
         let word = unsafe { &*addr_of!((*self.shared.as_ptr()).images) };
-        word.swap(0, Ordering::SeqCst) != 0
+        word.swap(0, Ordering::SeqCst)
     }
 
     /// Takes the news of translation images ([`hartline_abi::image::NewerImages`]).

@@ -3,6 +3,7 @@
 
 pub mod block;
 pub mod console;
+pub(crate) mod exports;
 pub(crate) mod interrupt;
 mod mmio;
 pub mod net;
@@ -10,6 +11,7 @@ mod queue;
 pub mod rng;
 pub mod spawn;
 pub mod streams;
+pub mod tree_reader;
 pub mod vectors;
 pub mod volume;
 pub mod vsock;

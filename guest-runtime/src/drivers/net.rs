@@ -56,13 +56,15 @@ pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartE
         device.set_queue(net_transmit(pair), transmit);
         transmit.want_no_interrupt();
     }
-    let mut control = Queue::with_buffers(PARTS.next_power_of_two(), 1, COMMAND);
-    if features & CONTROL_QUEUE != 0 {
+    let mut control = (features & CONTROL_QUEUE != 0).then(|| {
+        let control = Queue::with_buffers(PARTS.next_power_of_two(), 1, COMMAND);
         device.set_queue(net_control(pairs), &control);
         control.want_no_interrupt();
-    }
+        control
+    });
     let registers = Rc::new(device.finish(&[])?);
-    let used = match pairs > 1 && set_pairs(&registers, &mut control, pairs) {
+    let control = control.as_mut().filter(|_| pairs > 1);
+    let used = match control.is_some_and(|control| set_pairs(&registers, control, pairs)) {
         true => pairs,
         false => 1,
     };
@@ -160,5 +162,16 @@ impl Transmit for Transmitter {
             came |= queue.want_interrupt();
         }
         came
+    }
+
+    unsafe fn free(&mut self) {
+        for queue in &self.queues {
+            // SAFETY: the device is gone, and this is the only owner of the queues.
+            unsafe { queue.free_rings() };
+        }
+        if let Some(first) = self.queues.first() {
+            // SAFETY: as above; all queues share these buffers.
+            unsafe { first.free_buffers() };
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::convert::{low_u16, low_u32, to_usize};
 use crate::mm::{UserSlice, UserSliceMut};
-use alloc::alloc::{alloc_zeroed, handle_alloc_error};
+use alloc::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU16, Ordering};
@@ -55,11 +55,17 @@ pub(super) struct Queue {
     next_used: u16,
 }
 
-/// Allocates zeroed private RAM that is never freed.
-fn allocate(length: usize) -> NonNull<u8> {
+/// The layout of `length` bytes for a device.
+fn layout(length: usize) -> Layout {
     let Ok(layout) = Layout::from_size_align(length, to_usize(PAGE_SIZE)) else {
         unreachable!("a constant size")
     };
+    layout
+}
+
+/// Allocates zeroed private RAM. It is never freed by itself: the device accesses it.
+fn allocate(length: usize) -> NonNull<u8> {
+    let layout = layout(length);
     // SAFETY: the length is not 0.
     let memory = unsafe { alloc_zeroed(layout) };
     NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
@@ -109,6 +115,26 @@ impl Queue {
             next_used: 0,
             ..*self
         }
+    }
+
+    /// Frees the rings.
+    ///
+    /// # Safety
+    /// The device is gone, and this queue is not used any more.
+    pub unsafe fn free_rings(&self) {
+        // SAFETY: allocated with this layout, and nothing accesses the memory any more.
+        unsafe { dealloc(self.memory.as_ptr(), layout(RINGS)) };
+    }
+
+    /// Frees the buffers.
+    ///
+    /// # Safety
+    /// The device is gone, and neither this queue nor one that [shares](Self::sharing) the buffers is
+    /// used any more.
+    pub unsafe fn free_buffers(&self) {
+        let length = usize::from(self.buffer_count) * self.buffer_length;
+        // SAFETY: as in `free_rings`.
+        unsafe { dealloc(self.buffers.as_ptr(), layout(length)) };
     }
 
     pub fn size(&self) -> u16 {

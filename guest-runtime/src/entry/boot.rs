@@ -5,6 +5,7 @@ use crate::arch::cpus::{self, PROCESSORS};
 use crate::arch::host::{Host, VmExit, vm_exit};
 use crate::convert::to_usize;
 use crate::credentials::Credentials;
+use crate::drivers::tree_reader::TreeReader;
 use crate::drivers::vectors;
 use crate::entry::{dispatch, exception, guard, thunks};
 use crate::exec::interp::fcsr;
@@ -105,6 +106,8 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     let (memory, idle) = address_spaces(AddressSpace::new(table, frames, &PROCESSORS));
     // SAFETY: the VMM mapped the file as its entry says.
     let tree = unsafe { loader::file_bytes(&boot.files[0]) };
+    let reader = TreeReader::leaked(host, &boot.files[0]);
+    frames.lock().set_file_reader(reader);
     let files = open_files(host, tree, files_limit(&frames.lock()));
     let kernel = Kernel::new(
         host,
@@ -177,6 +180,9 @@ unsafe fn start_again(shared: NonNull<Shared>) -> ! {
     if let Err(error) = kernel.continue_elsewhere() {
         let message = format_args!("the VM of the snapshot cannot continue: {error}");
         fail(ExitKind::RuntimeError, message);
+    }
+    if let Err(error) = kernel.restart_network() {
+        fail(ExitKind::RuntimeError, format_args!("network: {error}"));
     }
     // SAFETY: GS base is the hart, the frames of `start` own nothing, and there is one vCPU.
     unsafe { thunks::restart() }

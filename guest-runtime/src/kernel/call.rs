@@ -4,6 +4,7 @@ use crate::arch::clock;
 use crate::kernel::timers::CpuClock;
 use crate::kernel::{Control, Kernel};
 use hartline_abi::chaos::Kind;
+use hartline_abi::exports;
 use hartline_linux::errno::Errno;
 use hartline_linux::syscall::{LIMIT, Restart, find, nr};
 
@@ -167,6 +168,7 @@ impl Kernel {
                 false => handler(self, arguments),
                 true => self.serve_timed(*handler, arguments),
             },
+            _ if number == exports::NUMBER => self.exports_call(arguments),
             _ => {
                 self.count_missing(number);
                 Err(Errno::ENOSYS)

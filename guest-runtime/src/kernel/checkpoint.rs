@@ -6,6 +6,8 @@
 
 use crate::arch::clock;
 use crate::arch::cpus;
+use crate::drivers::StartError;
+use crate::drivers::tree_reader::TreeReader;
 use crate::drivers::vectors;
 use crate::exec::interp::fcsr;
 use crate::exec::jit::Jit;
@@ -16,7 +18,7 @@ use crate::mm::Exhausted;
 use core::mem;
 use hartline_abi::boot::strace;
 use hartline_abi::call::Operation;
-use hartline_abi::checkpoint::{SIGNAL, trigger};
+use hartline_abi::checkpoint::{SEED, SIGNAL, trigger};
 use hartline_abi::image::variant;
 use hartline_linux::errno::Errno;
 use hartline_linux::syscall::nr;
@@ -54,6 +56,15 @@ impl Checkpoint {
     /// Makes the checkpoint due, unless there was one.
     fn reach(&mut self) {
         self.is_due |= !core::mem::replace(&mut self.is_reached, true);
+    }
+
+    /// Whether the checkpoint is due now because a task waits for a call of the host for the first time.
+    pub fn reach_call(&mut self) -> bool {
+        let reached = self.trigger == trigger::CALL && !self.is_reached;
+        if reached {
+            self.reach();
+        }
+        reached
     }
 
     /// Whether a signal from outside is for the checkpoint, which is due then, and not for the program.
@@ -118,9 +129,26 @@ impl Kernel {
             let _ = self.streams.flush();
             let mut args = [clock::monotonic(), 0, 0, 0, 0, 0];
             let _ = self.host.call(Operation::Checkpoint, &mut args);
+            if args[1] != 0 {
+                self.begin_again();
+            }
         }
         let next = self.next_task();
         self.switch_to(next);
+    }
+
+    /// Continues after the VM was reset to the checkpoint: nothing secret may be as it was before. Devices,
+    /// translations and the clock are those of the checkpoint.
+    fn begin_again(&mut self) {
+        let mut seed = [0; SEED];
+        seed.copy_from_slice(&self.host.call_data()[..SEED]);
+        self.random.replace_seed(seed);
+        for space in self.spaces.iter_mut() {
+            // Without RAM for it, the ranges would not have been at the checkpoint.
+            let _ = space.memory.wipe_on_fork();
+        }
+        self.announce_time();
+        self.kick_self();
     }
 
     /// Continues in another VM, which has the RAM of a checkpoint, new shared pages and new devices.
@@ -137,6 +165,7 @@ impl Kernel {
         self.random = Random::new(seed, Some(self.host));
         self.streams.restart();
         self.spawned.restart(self.host);
+        self.exports.restart(self.host);
         self.checkpoint = Checkpoint::new(boot.checkpoint);
         self.interpret_only = boot.interpret_only != 0;
         self.watches |= boot.strace != strace::OFF;
@@ -148,7 +177,7 @@ impl Kernel {
                 .memory
                 .wipe_on_fork()
                 .map_err(|Exhausted| Errno::ENOMEM)?;
-            if self.core.is_some() {
+            if self.core.is_some() || boot.debug != 0 {
                 // No task has host frames.
                 space.images.variant = variant::PRECISE;
             }
@@ -156,13 +185,33 @@ impl Kernel {
         if self.scheduler.take_ticking() {
             self.start_ticking();
         }
+        self.await_debugger();
         self.timers.forget_announced();
         self.announce_time();
         vectors::request(self.host)
     }
 
-    /// Forgets the translations, which are in memory of the VMM that this VM does not have.
+    /// Starts over with the network device of this VM, in the place of the one before the checkpoint.
+    /// Without one before, it does nothing.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub(crate) fn restart_network(&mut self) -> Result<(), StartError> {
+        // SAFETY: the device belonged to the VM before the checkpoint, and cannot access this VM's RAM.
+        let Some(lost) = (unsafe { self.net.lose_wire() }) else {
+            return Ok(());
+        };
+        self.start_network()?;
+        self.net.move_sockets(&lost);
+        self.serve_wakeups();
+        Ok(())
+    }
+
+    /// Forgets the translations, which are in memory of the VMM that this VM does not have, and which parts of
+    /// files it has accessed.
     fn forget_host_memory(&mut self) {
+        let reader = TreeReader::leaked(self.host, &self.host.boot().files[0]);
+        self.memory().frames().lock().set_file_reader(reader);
         self.translations.forget();
         self.jit = Jit::new(self.host.boot().ram_length);
         for space in self.spaces.iter_mut() {

@@ -308,7 +308,14 @@ impl Kernel {
         }
         let images = &mut self.space_mut().images;
         if images.lookup(pc).is_some() && !images.has_optimised(pc) {
-            let variant = images.variant;
+            self.count_sample(pc);
+        }
+    }
+
+    /// Counts a sample at `pc` in the baseline translator's code.
+    fn count_sample(&mut self, pc: u64) {
+        if !self.sample_jit(pc) {
+            let variant = self.space().images.variant;
             self.hotness.count_sample(pc, variant);
         }
     }
@@ -318,13 +325,13 @@ impl Kernel {
     pub(crate) fn sample_loop(&mut self, caller: u64) -> bool {
         let pc = self.hart().pc.get();
         let images = &mut self.space_mut().images;
-        let (variant, is_baseline) = (images.variant, images.is_baseline(caller));
+        let is_baseline = images.is_baseline(caller);
         let is_optimised = is_baseline && images.has_optimised(pc);
         if self.chaos.is_on() || !is_baseline {
             return false;
         }
         if !is_optimised {
-            self.hotness.count_sample(pc, variant);
+            self.count_sample(pc);
         }
         is_optimised
     }

@@ -1,8 +1,10 @@
 //! Code that the running process made ([`crate::exec::jit`]).
 
 use crate::exec::images::Image;
+use crate::exec::jit::Sampled;
 use crate::exec::translations;
 use crate::kernel::{Control, Kernel};
+use core::ops::Range;
 use hartline_abi::chaos::Kind;
 use hartline_abi::image::variant;
 
@@ -24,19 +26,9 @@ impl Kernel {
 
     #[cold]
     fn find_jit(&mut self, pc: u64) -> Option<u64> {
+        let mapped = self.made_around(pc)?;
         let space = &mut self.spaces[self.current.space];
-        let (start, vma) = space.memory.vmas().find(pc)?;
-        let is_made = vma.protection.executable() && vma.protection.readable();
-        // The normal variant does not work with code that may not keep to the psABI.
-        if !is_made
-            || translations::inode(vma).is_some()
-            || space.images.variant == variant::NORMAL
-            || self.shadow.is_some()
-        {
-            return None;
-        }
-        let mapped = start..vma.end;
-        let name = (pc, variant::baseline_of(space.images.variant));
+        let name = (pc, space.images.variant);
         let known = self.jit.known(&mut space.memory, name, &mapped);
         let image = match known {
             Some(image) => image,
@@ -49,6 +41,61 @@ impl Kernel {
         let entry = images.lookup_jump(pc, cpu);
         self.use_dispatch_cache();
         entry
+    }
+
+    /// The executable memory around `pc` that shows no file, if code there may be translated.
+    fn made_around(&self, pc: u64) -> Option<Range<u64>> {
+        let space = &self.spaces[self.current.space];
+        let (start, vma) = space.memory.vmas().find(pc)?;
+        let is_made = vma.protection.executable()
+            && vma.protection.readable()
+            && translations::inode(vma).is_none();
+        // The normal variant does not work with code that may not keep to the psABI.
+        let is_usable = space.images.variant != variant::NORMAL && self.shadow.is_none();
+        (is_made && is_usable).then_some(start..vma.end)
+    }
+
+    /// Counts a sample at `pc` in the baseline translator's code, and requests LLVM's translation if it is
+    /// hot. Returns whether the program made the code.
+    pub(crate) fn sample_jit(&mut self, pc: u64) -> bool {
+        let Some(mapped) = self.made_around(pc) else {
+            return false;
+        };
+        let space = &mut self.spaces[self.current];
+        let name = (pc, space.images.variant);
+        match self.jit.sample(self.host, &mut space.memory, name, &mapped) {
+            Sampled::Counted => {}
+            Sampled::Busy => self.take_optimised(),
+            Sampled::Known(image) => self.replace_jit(image),
+        }
+        true
+    }
+
+    /// Uses LLVM's translation of code for which the process uses the baseline translator's.
+    fn replace_jit(&mut self, image: Image) {
+        self.stop_sharers();
+        let images = &mut self.space_mut().images;
+        images.add_jit(image);
+        images.forget_lookups();
+        self.use_dispatch_cache();
+    }
+
+    /// Uses LLVM's translations of code that the program made, which have come.
+    pub(crate) fn take_optimised(&mut self) {
+        if self.jit.is_draining() {
+            self.release_all_images();
+        }
+        while let Some(image) = {
+            let memory = &mut self.spaces[self.current].memory;
+            self.jit.take(self.host, memory)
+        } {
+            if image.variant() == self.space().images.variant {
+                self.replace_jit(image);
+            }
+        }
+        if self.jit.is_full() {
+            self.kick_self();
+        }
     }
 
     /// Translates the function at a guest address, for a variant, in executable memory up to `end`.
@@ -64,6 +111,11 @@ impl Kernel {
         if self.jit.is_full() {
             // Translations are dropped where no host frame is needed.
             self.kick_self();
+        }
+        if image.is_some() && self.chaos.does_dear(Kind::Images) {
+            // There are no samples with chaos. A refusal changes nothing.
+            let memory = &mut self.spaces[self.current].memory;
+            let _ = self.jit.optimise(self.host, memory, name, end);
         }
         image
     }

@@ -12,6 +12,7 @@ pub(crate) mod debug;
 mod devices;
 pub(crate) mod executable;
 pub mod exit;
+mod exports;
 pub(crate) mod file_signals;
 pub mod futex;
 mod jit;
@@ -63,6 +64,7 @@ use crate::kernel::core_dump::HostFile;
 use crate::kernel::current::Current;
 use crate::kernel::debug::Debugger;
 use crate::kernel::exit::{Cause, End, Fault};
+use crate::kernel::exports::Exports;
 use crate::kernel::futex::Futexes;
 use crate::kernel::log::KernelLog;
 use crate::kernel::parallel::CpuState;
@@ -82,7 +84,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use hartline_abi::boot::strace;
+use hartline_abi::boot::{news, strace};
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart, Kick};
 use hartline_isa::Trap;
 use hartline_linux::siginfo::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SI_USER};
@@ -154,6 +156,8 @@ pub struct Kernel {
     starter: Starter,
     /// Processes that the host has started.
     pub(crate) spawned: Spawned,
+    /// Calls between the host and the program.
+    exports: Exports,
     /// The debugger, while one is connected.
     pub(crate) debugger: Option<Box<Debugger>>,
     /// Processes that trace others have begun to do so, and ends they have not waited for.
@@ -250,6 +254,7 @@ impl Kernel {
             handlers,
             starter,
             spawned: Spawned::new(host),
+            exports: Exports::new(host),
             debugger: None,
             tracing: ptrace::Tracing::default(),
             control: Control::Continue,
@@ -435,8 +440,12 @@ impl Kernel {
     fn serve_kick_now(&mut self) -> Control {
         kick::clear_kick(self.hart);
         self.arm_safepoints();
-        if self.host.has_new_images() {
+        let news = self.host.take_news();
+        if news & news::IMAGES != 0 {
             self.renew_translations();
+        }
+        if news & news::JIT != 0 {
+            self.take_optimised();
         }
         self.absorb_signals();
         if self.checkpoint.is_due() {
@@ -446,6 +455,7 @@ impl Kernel {
         self.poll_network();
         self.serve_disks();
         self.serve_host();
+        self.wake_for_call();
         if let Some(end) = self.serve_dump() {
             return Control::End(end);
         }

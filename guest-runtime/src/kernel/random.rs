@@ -59,6 +59,11 @@ impl Random {
         }
     }
 
+    /// Replaces the whole state by one from a secret seed.
+    pub fn replace_seed(&mut self, seed: [u8; STATE]) {
+        self.generator = ChaCha20Rng::from_seed(seed);
+    }
+
     /// Fills memory with random bytes.
     pub fn fill(&mut self, to: &mut [u8]) {
         if clock::since_boot() >= self.due {

@@ -38,6 +38,11 @@ pub struct Registration {
 }
 
 impl Registration {
+    /// Address and length of the `struct rseq`, and the signature.
+    pub(crate) fn settings(&self) -> ((u64, u32), u32) {
+        (self.area, self.signature)
+    }
+
     /// The registration that a process made by `fork` inherits.
     #[must_use]
     pub fn inherited(self) -> Self {

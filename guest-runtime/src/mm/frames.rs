@@ -5,6 +5,7 @@
 //! never touched, so host memory is used only for what the guest needs. A bit per frame tells
 //! whether it must be cleared before it is allocated again.
 
+use super::file_pages::{FilePages, FileReader};
 use crate::convert::{low_u32, to_usize};
 use core::ptr::NonNull;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
@@ -112,6 +113,7 @@ pub struct Frames {
     peak: u64,
     /// Whether stores to free frames are detected.
     checks: bool,
+    files: FilePages,
 }
 
 impl Frames {
@@ -142,6 +144,7 @@ impl Frames {
             reserved,
             peak: 0,
             checks: false,
+            files: FilePages::new(),
         };
         frames.free_chunks = chunk_of(ram.length) - frames.fresh;
         for index in 0..frames.fresh {
@@ -174,6 +177,16 @@ impl Frames {
     #[must_use]
     pub fn ram(&self) -> Ram {
         self.ram
+    }
+
+    /// Copies from files go through this reader from now on, if it has them.
+    pub fn set_file_reader(&mut self, reader: &'static dyn FileReader) {
+        self.files = FilePages::with(reader);
+    }
+
+    /// Copies bytes of a file to `offset`, in frames that the caller has just allocated.
+    pub(super) fn copy_file(&mut self, from: &'static [u8], offset: u64) {
+        self.files.copy(self.ram, from, offset);
     }
 
     /// Bytes in use.

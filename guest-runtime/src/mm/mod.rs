@@ -4,6 +4,7 @@
 mod advice;
 mod audit;
 mod disturb;
+mod file_pages;
 mod force;
 mod fork;
 mod frames;
@@ -20,6 +21,7 @@ mod user_slice;
 mod userfault;
 mod vma;
 
+pub use file_pages::FileReader;
 pub use frames::{Chunk, Frames, Ram, chunk_table_size, share_table_size};
 pub use limits::Limits;
 pub use lock::Populate;

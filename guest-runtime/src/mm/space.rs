@@ -269,8 +269,8 @@ impl AddressSpace {
     }
 
     /// Fills pages of the range around the missing page at `address`. If the range covers the whole
-    /// 2 MiB window, that is a huge page; otherwise all missing pages in the window, since a fault
-    /// costs more than filling them.
+    /// 2 MiB window and RAM has a huge frame, that is a huge page; otherwise all missing pages in the
+    /// window, since a fault costs more than filling them.
     pub(super) fn populate(&mut self, address: u64) -> Result<(), Fault> {
         let (start, vma) = self.vmas.find(address).ok_or(Fault::NotMapped)?;
         let end = vma.pages_end(start);
@@ -283,27 +283,40 @@ impl AddressSpace {
         let part = start.max(window)..end.min(window + HUGE_PAGE_SIZE);
         let whole = part == (window..window + HUGE_PAGE_SIZE);
         if whole
-            && matches!(vma.backing, Backing::Zero)
             && self.table.window(window) == Window::Empty
             && let Some(frame) = frames.allocate_huge()
         {
+            if let Some(bytes) = file_bytes(vma, start, &part) {
+                frames.copy_file(bytes, frame);
+            }
             let leaf = Leaf::new(frame, vma.protection);
             return Ok(self.table.map_huge(&mut frames, window, leaf)?);
         }
         let table = self.table.small_table(&mut frames, address)?;
+        // The requested page first: it is filled, and the others are optional.
         let page = address & !(PAGE_SIZE - 1);
-        let leaf = fresh_page(&mut frames, page, start, vma).ok_or(Exhausted)?;
-        self.table.set_small(table, page, Some(leaf));
-        for page in pages_in(part) {
-            if self.table.small(table, page).is_some() {
+        let frame = frames.allocate_small().ok_or(Exhausted)?;
+        let mut run = Run::new(page, frame);
+        // Other vCPUs use this table: it gets no frame that is not filled.
+        let show = |frames: &mut Frames, run: &Run, map: &mut PageTable| {
+            run.copy(frames, vma, start);
+            for (page, frame) in run.frames() {
+                map.set_small(table, page, Some(Leaf::new(frame, vma.protection)));
+            }
+        };
+        for other in pages_in(part) {
+            if other == page || self.table.small(table, other).is_some() {
                 continue;
             }
-            // The requested page is filled; the others are optional.
-            let Some(leaf) = fresh_page(&mut frames, page, start, vma) else {
+            let Some(frame) = frames.allocate_small() else {
                 break;
             };
-            self.table.set_small(table, page, Some(leaf));
+            if !run.extend(other, frame) {
+                show(&mut frames, &run, &mut self.table);
+                run = Run::new(other, frame);
+            }
         }
+        show(&mut frames, &run, &mut self.table);
         Ok(())
     }
 
@@ -534,20 +547,52 @@ fn is_lowered(old: Leaf, new: Leaf) -> bool {
     old.is_present() && (!new.is_present() || old.is_writable() && !new.is_writable())
 }
 
-/// Allocates a frame with the initial contents of the page at `page` of `vma`, which starts at
-/// `start`.
-fn fresh_page(frames: &mut Frames, page: u64, start: u64, vma: &Vma) -> Option<Leaf> {
-    let frame = frames.allocate_small()?;
-    if let Backing::File(bytes) = vma.backing
-        && let Some(rest) = bytes.get(to_usize(page - start)..)
-    {
-        let length = rest.len().min(to_usize(PAGE_SIZE));
-        // SAFETY: the frame is a whole page, just allocated, so nothing else accesses it.
-        unsafe {
-            core::ptr::copy_nonoverlapping(rest.as_ptr(), frames.ram().pointer(frame), length);
+/// The bytes of the file that `range` shows, a part of the range `vma`, which starts at `start`; `None`: it shows
+/// zeros only.
+fn file_bytes(vma: &Vma, start: u64, range: &Range<u64>) -> Option<&'static [u8]> {
+    let Backing::File(bytes) = vma.backing else {
+        return None;
+    };
+    let end = to_usize(range.end - start).min(bytes.len());
+    bytes.get(to_usize(range.start - start)..end)
+}
+
+/// Adjacent new pages in adjacent frames.
+#[derive(Debug)]
+struct Run {
+    /// Addresses of the pages.
+    pages: Range<u64>,
+    /// Offset of the first frame.
+    frame: u64,
+}
+
+impl Run {
+    /// A page.
+    fn new(page: u64, frame: u64) -> Self {
+        Self {
+            pages: page..page + PAGE_SIZE,
+            frame,
         }
     }
-    Some(Leaf::new(frame, vma.protection))
+
+    /// Adds a page, if it is the next one in both.
+    fn extend(&mut self, page: u64, frame: u64) -> bool {
+        let is_next = page == self.pages.end && frame == self.frame + (page - self.pages.start);
+        self.pages.end += if is_next { PAGE_SIZE } else { 0 };
+        is_next
+    }
+
+    /// The pages and their frames.
+    fn frames(&self) -> impl Iterator<Item = (u64, u64)> {
+        pages_in(self.pages.clone()).zip((self.frame..).step_by(to_usize(PAGE_SIZE)))
+    }
+
+    /// Fills the frames with the file's bytes, if the range `vma`, which starts at `start`, has a file.
+    fn copy(&self, frames: &mut Frames, vma: &Vma, start: u64) {
+        if let Some(bytes) = file_bytes(vma, start, &self.pages) {
+            frames.copy_file(bytes, self.frame);
+        }
+    }
 }
 
 #[cfg(test)]

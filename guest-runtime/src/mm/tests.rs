@@ -1,12 +1,13 @@
 //! The address space, with page tables in the test's own memory.
 
 use super::super::frames::tests::test_frames;
-use super::super::{Label, MapLocation, MapRequest, VmFlags};
+use super::super::{FileReader, Label, MapLocation, MapRequest, VmFlags};
 use super::*;
 use hartline_abi::layout::USER_MIN;
 use hartline_linux::errno::Errno;
 use hartline_linux::mman::MADV_DONTNEED;
 use std::cell::Cell;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A single CPU: loading a table counts as a flush.
 static PROCESSORS: Processors = Processors {
@@ -162,6 +163,140 @@ fn file_pages_show_the_file_and_then_zeros() {
     space.advise(0x20_0000, 0x1000, MADV_DONTNEED).unwrap();
     space.handle_fault(0x20_0000, Access::Read).unwrap();
     assert_eq!(byte(&space, 0x20_0000), 7);
+}
+
+/// A mapping of `length` bytes of a file of bytes 7, at 2 MiB.
+fn map_file(space: &mut AddressSpace, length: u64) -> u64 {
+    let at = HUGE_PAGE_SIZE;
+    let mut wanted = request(MapLocation::Fixed(at), length, RW);
+    wanted.backing = Backing::File(Box::leak(vec![7; to_usize(length)].into_boxed_slice()));
+    space.map(wanted).unwrap();
+    at
+}
+
+#[test]
+fn whole_windows_of_files_are_huge_pages_of_their_own() {
+    let mut space = space(8);
+    let at = map_file(&mut space, HUGE_PAGE_SIZE + 5000);
+    space.handle_fault(at + 0x5000, Access::Read).unwrap();
+    assert!(matches!(space.table.window(at), Window::Huge(_)));
+    space
+        .handle_fault(at + HUGE_PAGE_SIZE, Access::Read)
+        .unwrap();
+    let rest = space.table.window(at + HUGE_PAGE_SIZE);
+    assert!(!matches!(rest, Window::Huge(_) | Window::Empty));
+    let last = at + HUGE_PAGE_SIZE - 1;
+    space.fill(last, b"xy").unwrap();
+    let seen = [at, last, last + 1, last + 2, last + 5000, last + 5001];
+    let seen = seen.map(|address| byte(&space, address));
+    assert_eq!(seen, [7, b'x', b'y', 7, 7, 0]);
+    // Stores are private, and lost when the page is discarded.
+    space.advise(last - 0xfff, 0x1000, MADV_DONTNEED).unwrap();
+    space.handle_fault(last, Access::Read).unwrap();
+    assert_eq!(byte(&space, last), 7);
+}
+
+#[test]
+fn files_are_copied_in_small_pages_if_ram_has_no_huge_frame() {
+    let mut space = space(1);
+    let at = map_file(&mut space, HUGE_PAGE_SIZE);
+    space.handle_fault(at + 0x7000, Access::Read).unwrap();
+    assert!(!matches!(space.table.window(at), Window::Huge(_)));
+    // The requested page, and those from the start for which there was room.
+    assert_eq!(byte(&space, at + 0x7123), 7);
+    assert_eq!(byte(&space, at), 7);
+    assert!(!space.is_resident(at + HUGE_PAGE_SIZE - 1));
+}
+
+/// Fills RAM with bytes that the file does not have.
+#[derive(Debug)]
+struct Reader {
+    ram: AtomicPtr<u8>,
+    lengths: std::sync::Mutex<Vec<u64>>,
+    refuses: bool,
+}
+
+impl FileReader for Reader {
+    fn read(&self, _: u64, to: u64, length: u64) -> bool {
+        self.lengths.lock().unwrap().push(length);
+        let ram = self.ram.load(Ordering::Relaxed);
+        // SAFETY: the range is in the test's RAM, and nothing else accesses it.
+        unsafe { ram.add(to_usize(to)).write_bytes(b'r', to_usize(length)) };
+        !self.refuses
+    }
+}
+
+/// Makes a reader copy for the address space.
+fn set_reader(space: &AddressSpace, refuses: bool) -> &'static Reader {
+    let mut frames = space.frames.lock();
+    let reader = Box::leak(Box::new(Reader {
+        ram: AtomicPtr::new(frames.ram().pointer(0)),
+        lengths: std::sync::Mutex::default(),
+        refuses,
+    }));
+    frames.set_file_reader(reader);
+    reader
+}
+
+#[test]
+fn a_reader_fills_long_parts_of_files_until_they_are_often_copied() {
+    let mut space = space(8);
+    let reader = set_reader(&space, false);
+    let length = 64 * PAGE_SIZE;
+    let at = map_file(&mut space, length);
+    let mut first = |address| {
+        space.advise(at, length, MADV_DONTNEED).unwrap();
+        space.handle_fault(address, Access::Read).unwrap();
+        byte(&space, at + length - 1)
+    };
+    let seen: Vec<u8> = (0..30).map(|_| first(at)).collect();
+    assert_eq!(seen[..24], [b'r'; 24]);
+    assert_eq!(seen[24..], [7; 6]);
+    assert_eq!(*reader.lengths.lock().unwrap(), [length; 24]);
+}
+
+#[test]
+fn a_reader_fills_the_pages_around_the_requested_one() {
+    let mut space = space(8);
+    let reader = set_reader(&space, false);
+    let length = 64 * PAGE_SIZE - 100;
+    let at = map_file(&mut space, length);
+    let page = |number: u64| at + number * PAGE_SIZE;
+    space.handle_fault(page(20), Access::Read).unwrap();
+    assert_eq!(
+        *reader.lengths.lock().unwrap(),
+        [20 * PAGE_SIZE, 43 * PAGE_SIZE - 100]
+    );
+    let seen = [
+        page(0),
+        page(19),
+        page(20),
+        page(21),
+        at + length - 1,
+        at + length,
+    ];
+    let seen = seen.map(|address| byte(&space, address));
+    assert_eq!(seen, [b'r', b'r', 7, b'r', b'r', 0]);
+    // Few pages are copied without the reader.
+    space.advise(page(9), 3 * PAGE_SIZE, MADV_DONTNEED).unwrap();
+    space.handle_fault(page(10), Access::Read).unwrap();
+    assert_eq!(
+        [page(9), page(10), page(11)].map(|address| byte(&space, address)),
+        [7; 3]
+    );
+    assert_eq!(reader.lengths.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn what_a_reader_refuses_is_copied() {
+    let mut space = space(8);
+    set_reader(&space, true);
+    let at = map_file(&mut space, 2 * HUGE_PAGE_SIZE);
+    space.handle_fault(at, Access::Read).unwrap();
+    assert_eq!(
+        [at, at + HUGE_PAGE_SIZE - 1].map(|address| byte(&space, address)),
+        [7; 2]
+    );
 }
 
 #[test]

@@ -274,20 +274,29 @@ impl Network {
             });
         };
         let accepted = listener.accepted.pop_front();
-        let waiting = match accepted {
-            Some(_) => listener.waiting.pop_front(),
-            None => None,
-        };
-        if let Some(waiting) = waiting {
-            let cred = self.get(waiting).map_or(NOBODY, |s| s.credentials);
-            if self.join(waiting, id, cred).is_err() {
-                self.refuse(waiting);
-            }
+        if accepted.is_some() {
+            self.let_in(id);
         }
         match accepted {
             Some(accepted) => Ok(accepted),
             None if closed => Err(Errno::EINVAL),
             None => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// Puts the first socket that waits for room in a backlog there: one has become free.
+    #[inline(never)]
+    pub(super) fn let_in(&mut self, id: SocketId) {
+        if let Ok(Socket {
+            state: State::Listening(listener),
+            ..
+        }) = self.get_mut(id)
+            && let Some(waiting) = listener.waiting.pop_front()
+        {
+            let cred = self.get(waiting).map_or(NOBODY, |s| s.credentials);
+            if self.join(waiting, id, cred).is_err() {
+                self.refuse(waiting);
+            }
         }
     }
 

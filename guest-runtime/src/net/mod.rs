@@ -11,6 +11,7 @@ pub mod errors;
 pub mod groups;
 mod icmp;
 pub mod interfaces;
+mod moved;
 pub mod netlink;
 pub mod options;
 mod ports;

@@ -168,6 +168,8 @@ pub struct Socket {
 
 impl Socket {
     /// Returns a socket that is neither bound nor connected.
+    // Much code, in many places.
+    #[inline(never)]
     #[must_use]
     pub fn new(family: Family, kind: Type, credentials: Ucred) -> Socket {
         Socket {

@@ -114,6 +114,19 @@ impl Seccomp {
         }
     }
 
+    /// The program of a filter; the one that was installed first has the index 0.
+    ///
+    /// # Errors
+    /// `EINVAL` without filters; `ENOENT` if there are not so many.
+    pub fn program(&self, index: u64) -> Result<&Program, Errno> {
+        let Self::Filtered(newest) = self else {
+            return Err(Errno::EINVAL);
+        };
+        let mut filters = core::iter::successors(Some(newest), |filter| filter.previous.as_ref());
+        let filter = filters.find(|filter| u64::from(filter.depth - 1) == index);
+        filter.map(|filter| &filter.program).ok_or(Errno::ENOENT)
+    }
+
     /// Adds a filter.
     ///
     /// # Errors
@@ -200,7 +213,7 @@ mod tests {
             jf: 0,
             k: result,
         };
-        Program::check(&alloc::vec![instruction; length]).unwrap()
+        Program::check(alloc::vec![instruction; length]).unwrap()
     }
 
     fn stack(results: &[u32]) -> Seccomp {
@@ -245,6 +258,21 @@ mod tests {
         assert_eq!(verdict(&Seccomp::Strict, nr::exit_group), killed);
         let refused = Seccomp::Strict.with_filter(returns(0, 1));
         assert_eq!(refused.err(), Some(Errno::EINVAL));
+    }
+
+    #[test]
+    fn programs_are_found_from_the_oldest() {
+        let state = stack(&[SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP]);
+        let result = |index| {
+            state
+                .program(index)
+                .map(|program| program.instructions()[0].k)
+        };
+        assert_eq!(result(0), Ok(SECCOMP_RET_ALLOW));
+        assert_eq!(result(1), Ok(SECCOMP_RET_TRAP));
+        assert_eq!(result(2), Err(Errno::ENOENT));
+        assert_eq!(result(u64::MAX), Err(Errno::ENOENT));
+        assert_eq!(Seccomp::Strict.program(0).err(), Some(Errno::EINVAL));
     }
 
     #[test]

@@ -142,7 +142,11 @@ fn decode(SockFilter { code, jt, jf, k }: SockFilter) -> Option<Instruction> {
 
 /// A checked program.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Program(Vec<Instruction>);
+pub struct Program {
+    code: Vec<Instruction>,
+    /// As it was installed, for `PTRACE_SECCOMP_GET_FILTER`.
+    original: Vec<SockFilter>,
+}
 
 impl Program {
     /// Checks a program.
@@ -150,23 +154,31 @@ impl Program {
     /// # Errors
     /// `EINVAL` unless every path ends with a return, loads of scratch memory follow stores, and
     /// a filter may contain all instructions; `ENOMEM`.
-    pub fn check(filter: &[SockFilter]) -> Result<Self, Errno> {
+    pub fn check(filter: Vec<SockFilter>) -> Result<Self, Errno> {
         if filter.is_empty() || filter.len() > BPF_MAXINSNS {
             return Err(Errno::EINVAL);
         }
-        let mut program = Vec::new();
-        let room = program.try_reserve_exact(filter.len());
+        let mut code = Vec::new();
+        let room = code.try_reserve_exact(filter.len());
         room.map_err(|_| Errno::ENOMEM)?;
-        for &instruction in filter {
-            program.push(decode(instruction).ok_or(Errno::EINVAL)?);
+        for &instruction in &filter {
+            code.push(decode(instruction).ok_or(Errno::EINVAL)?);
         }
-        check_paths(&program)?;
-        Ok(Self(program))
+        check_paths(&code)?;
+        Ok(Self {
+            code,
+            original: filter,
+        })
+    }
+
+    /// The instructions, as they were installed.
+    pub fn instructions(&self) -> &[SockFilter] {
+        &self.original
     }
 
     /// Number of instructions.
     pub fn length(&self) -> usize {
-        self.0.len()
+        self.code.len()
     }
 
     /// Executes the program; returns its result.
@@ -174,7 +186,7 @@ impl Program {
         let (mut a, mut x) = (0_u32, 0_u32);
         let mut memory = [0_u32; BPF_MEMWORDS];
         let mut at = 0;
-        while let Some(&instruction) = self.0.get(at) {
+        while let Some(&instruction) = self.code.get(at) {
             at += 1;
             let value = |source, memory: &[u32; BPF_MEMWORDS]| match source {
                 Source::Constant(value) => value,
@@ -299,7 +311,7 @@ mod tests {
 
     fn run(program: &[SockFilter]) -> u32 {
         let data = core::array::from_fn(|n| 100 + low_u32(n as u64));
-        Program::check(program).unwrap().run(&data)
+        Program::check(program.to_vec()).unwrap().run(&data)
     }
 
     /// The result of `A = 12; X = k; A = A op X`, and that with the constant.
@@ -389,11 +401,15 @@ mod tests {
     #[test]
     fn bad_programs_are_refused() {
         let refused = |program: &[SockFilter]| {
-            assert_eq!(Program::check(program), Err(Errno::EINVAL), "{program:?}");
+            assert_eq!(
+                Program::check(program.to_vec()),
+                Err(Errno::EINVAL),
+                "{program:?}"
+            );
         };
         refused(&[]);
         refused(&[RETURN; BPF_MAXINSNS + 1]);
-        Program::check(&[RETURN; BPF_MAXINSNS]).unwrap();
+        Program::check(alloc::vec![RETURN; BPF_MAXINSNS]).unwrap();
         let last = [
             statement(BPF_LD | BPF_IMM, 0),
             branch(BPF_JMP | BPF_JEQ, 0, 0, 0),
@@ -438,9 +454,9 @@ mod tests {
         let load = statement(BPF_LD | BPF_MEM, 3);
         let one_path = branch(BPF_JMP | BPF_JEQ, 0, 1, 0);
         refused(&[one_path, store, load, RETURN_A]);
-        Program::check(&[store, one_path, load, load, RETURN_A]).unwrap();
+        Program::check(alloc::vec![store, one_path, load, load, RETURN_A]).unwrap();
         // Code that no path reaches may load any cell.
         let skip = statement(BPF_JMP | BPF_JA, 1);
-        Program::check(&[skip, load, RETURN]).unwrap();
+        Program::check(alloc::vec![skip, load, RETURN]).unwrap();
     }
 }

@@ -13,12 +13,15 @@ use crate::kernel::task::Registers;
 use crate::mm::user;
 use alloc::vec::Vec;
 use hartline_linux::audit::AUDIT_ARCH_RISCV64;
+use hartline_linux::capability::CAP_SYS_ADMIN;
 use hartline_linux::elfcore::{NT_PRFPREG, NT_PRSTATUS};
 use hartline_linux::errno::Errno;
 use hartline_linux::ptrace::*;
+use hartline_linux::seccomp::SECCOMP_MODE_DISABLED;
 use hartline_linux::signal::SIGKILL;
 use hartline_linux::syscall::nr;
 use hartline_linux::uio::Iovec;
+use zerocopy::IntoBytes;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[(nr::ptrace, ptrace)];
@@ -137,6 +140,9 @@ fn ptrace(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         PTRACE_GETREGSET => get_set(kernel, tid, (address, data)),
         PTRACE_SETREGSET => set_set(kernel, tid, (address, data)),
         PTRACE_GET_SYSCALL_INFO => call_info(kernel, tid, stop, (address, data)),
+        PTRACE_SET_SYSCALL_INFO => set_call_info(kernel, tid, stop, (address, data)),
+        PTRACE_SECCOMP_GET_FILTER => filter(kernel, tid, (address, data)),
+        PTRACE_GET_RSEQ_CONFIGURATION => sequences(kernel, tid, (address, data)),
         _ => Err(Errno::EIO),
     }
 }
@@ -317,46 +323,111 @@ fn set_set(kernel: &mut Kernel, tid: u32, (set, address): (u64, u64)) -> Result<
     Ok(0)
 }
 
-/// `PTRACE_GET_SYSCALL_INFO`: the result is the number of bytes that there are, of which `size` are
-/// written.
-fn call_info(
+/// Writes as much of `bytes` as the tracer has room for. Result: the number of bytes that there are.
+fn write_part(
     kernel: &mut Kernel,
-    tid: u32,
-    stop: Stop,
+    bytes: &[u8],
     (size, address): (u64, u64),
 ) -> Result<u64, Errno> {
+    let count = usize::try_from(size).map_or(bytes.len(), |size| size.min(bytes.len()));
+    user::write_bytes(kernel.memory_mut(), address, &bytes[..count])?;
+    Ok(bytes.len() as u64)
+}
+
+/// `PTRACE_GET_SYSCALL_INFO`.
+fn call_info(kernel: &mut Kernel, tid: u32, stop: Stop, room: (u64, u64)) -> Result<u64, Errno> {
     let registers = kernel.stopped_registers(tid).ok_or(Errno::ESRCH)?;
     let x = registers.x;
     let mut data = [0; 8];
-    let is_seccomp = stop.kind == Kind::Event && stop.code >> 8 == PTRACE_EVENT_SECCOMP;
-    let (op, length) = match stop.kind {
-        _ if is_seccomp || stop.kind == Kind::Entry => {
-            data[0] = x[A7];
+    let op = stop.call_kind();
+    let length = match op {
+        PTRACE_SYSCALL_INFO_ENTRY | PTRACE_SYSCALL_INFO_SECCOMP => {
+            data[0] = i64::from(low_i32(x[A7])).cast_unsigned();
             data[1..7].copy_from_slice(&x[A0..A0 + 6]);
             data[1] = tracee(kernel, tid)?.first_argument().unwrap_or(x[A0]);
             data[7] = stop.message;
-            match is_seccomp {
-                true => (PTRACE_SYSCALL_INFO_SECCOMP, 84),
-                false => (PTRACE_SYSCALL_INFO_ENTRY, 80),
+            match op {
+                PTRACE_SYSCALL_INFO_SECCOMP => 84,
+                _ => 80,
             }
         }
-        Kind::Return => {
+        PTRACE_SYSCALL_INFO_EXIT => {
             data[0] = x[A0];
             data[1] = u64::from(Errno::check(x[A0].cast_signed()).is_err());
-            (PTRACE_SYSCALL_INFO_EXIT, 33)
+            33
         }
-        _ => (PTRACE_SYSCALL_INFO_NONE, 24),
+        _ => 24,
     };
     let info = PtraceSyscallInfo {
         op,
-        pad: [0; 3],
+        reserved: 0,
+        flags: 0,
         arch: AUDIT_ARCH_RISCV64,
         instruction_pointer: registers.pc,
         stack_pointer: x[SP],
         data,
     };
-    let bytes = zerocopy::IntoBytes::as_bytes(&info);
-    let count = usize::try_from(size).map_or(length, |size| size.min(length));
-    user::write_bytes(kernel.memory_mut(), address, &bytes[..count])?;
-    Ok(length as u64)
+    write_part(kernel, &info.as_bytes()[..length], room)
+}
+
+/// `PTRACE_SET_SYSCALL_INFO`: changes the call at whose start the tracee stands, or its result.
+fn set_call_info(
+    kernel: &mut Kernel,
+    tid: u32,
+    stop: Stop,
+    (size, address): (u64, u64),
+) -> Result<u64, Errno> {
+    if size < size_of::<PtraceSyscallInfo>() as u64 {
+        return Err(Errno::EINVAL);
+    }
+    let info: PtraceSyscallInfo = user::read(kernel.memory_mut(), address)?;
+    let is_known = info.flags == 0 && info.reserved == 0 && info.op == stop.call_kind();
+    if !is_known || info.op == PTRACE_SYSCALL_INFO_NONE {
+        return Err(Errno::EINVAL);
+    }
+    let mut registers = kernel.stopped_registers(tid).ok_or(Errno::ESRCH)?;
+    let [number, first, others @ ..] = info.data;
+    if info.op == PTRACE_SYSCALL_INFO_EXIT {
+        registers.x[A0] = number;
+    } else {
+        if i64::from(low_i32(number)).cast_unsigned() != number {
+            return Err(Errno::ERANGE);
+        }
+        registers.x[A7] = number;
+        // Of a call that is left out, `a0` keeps the result.
+        if number != u64::MAX {
+            registers.x[A0 + 1..A0 + 6].copy_from_slice(&others[..5]);
+            change(kernel, tid, |tracee| tracee.set_first_argument(first))?;
+        }
+    }
+    kernel.set_stopped_registers(tid, registers).map(|()| 0)
+}
+
+/// `PTRACE_SECCOMP_GET_FILTER`: copies the program of a filter. Result: the number of its instructions.
+fn filter(kernel: &mut Kernel, tid: u32, (index, address): (u64, u64)) -> Result<u64, Errno> {
+    let is_filtered = kernel.task().seccomp.mode() != SECCOMP_MODE_DISABLED;
+    if is_filtered || !kernel.process().has(CAP_SYS_ADMIN) {
+        return Err(Errno::EACCES);
+    }
+    let task = kernel.program_task(tid).ok_or(Errno::ESRCH)?;
+    let filters = task.seccomp.clone();
+    let program = filters.program(index)?.instructions();
+    if address != 0 {
+        user::write_bytes(kernel.memory_mut(), address, program.as_bytes())?;
+    }
+    Ok(program.len() as u64)
+}
+
+/// `PTRACE_GET_RSEQ_CONFIGURATION`.
+fn sequences(kernel: &mut Kernel, tid: u32, room: (u64, u64)) -> Result<u64, Errno> {
+    let task = kernel.program_task(tid).ok_or(Errno::ESRCH)?;
+    let settings = task.sequences.map(|registration| registration.settings());
+    let ((pointer, size), signature) = settings.unwrap_or_default();
+    let configuration = PtraceRseqConfiguration {
+        rseq_abi_pointer: pointer,
+        rseq_abi_size: size,
+        signature,
+        ..PtraceRseqConfiguration::default()
+    };
+    write_part(kernel, configuration.as_bytes(), room)
 }

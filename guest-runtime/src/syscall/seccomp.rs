@@ -86,7 +86,7 @@ fn read_program(kernel: &mut Kernel, address: u64) -> Result<Program, Errno> {
         return Err(Errno::EACCES);
     }
     let filter: Vec<SockFilter> = user::read_array(kernel.memory_mut(), filter, len.into())?;
-    Program::check(&filter)
+    Program::check(filter)
 }
 
 /// Adds a filter to the running task, or with `SECCOMP_FILTER_FLAG_TSYNC` to all threads. Returns

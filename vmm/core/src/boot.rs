@@ -139,6 +139,8 @@ pub struct Services {
     pub core: bool,
     /// A debugger controls the first process.
     pub debug: bool,
+    /// It calls functions of the program.
+    pub exports: bool,
 }
 
 /// Fills the shared pages. `monotonic` is the time at which the guest's `CLOCK_MONOTONIC` starts, ns;
@@ -182,7 +184,7 @@ pub fn write(
         strace,
         uid: arguments.user.0,
         gid: arguments.user.1,
-        terminals: terminals(),
+        terminals: if services.exports { 0 } else { terminals() },
         console: services.console,
         argument_count: number("arguments", arguments.arguments.len())?,
         environment_count: number("environment variables", arguments.environment.len())?,
@@ -202,7 +204,7 @@ pub fn write(
         secrets: number("secrets", arguments.secrets.len())?,
         core: services.core.into(),
         debug: services.debug.into(),
-        reserved: 0,
+        exports: services.exports.into(),
     };
     let addresses = &guest.placement.file_addresses;
     for ((entry, &address), file) in info.files.iter_mut().zip(addresses).zip(files) {

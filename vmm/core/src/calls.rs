@@ -5,6 +5,7 @@ use crate::call_stacks::{CallStacks, CallingTask, SampleStacks};
 use crate::control::{Control, Stop};
 use crate::core_dump::CoreDump;
 use crate::devices::Devices;
+use crate::exports::Exports;
 use crate::idt::{GateError, ShadowIdt};
 use crate::images::{Answer, Images, JitError};
 use crate::inspect::{ProgramMemory, file_mappings};
@@ -14,16 +15,18 @@ use crate::signals;
 use crate::snapshot::{Capture, Then};
 use crate::spawn::{Ending, Spawner};
 use crate::terminal::Terminal;
+use crate::tree_reads::TreeReads;
 use hartline_abi::boot::Shared;
 use hartline_abi::call::{
     CALL_DATA, HostCall, MAX_JIT_CODE, MAX_JIT_ENTRIES, MAX_REGISTER_ACCESSES, Operation,
     RegisterAccess, jit_request, stack_request,
 };
+use hartline_abi::exports::{MAX_DATA, MAX_NAME};
 use hartline_abi::interrupt::TABLE_LENGTH;
 use hartline_abi::layout::{PAGE_SIZE, RAM_GPA};
 use hartline_abi::spawn::{Call, Event};
 use hartline_abi::volume::{Channel, SUBMITTED, Slot};
-use hartline_aot::baseline::JitCode;
+use hartline_aot::jit::JitCode;
 use hartline_devices::event::Event as Wake;
 use hartline_devices::timeline;
 use hartline_devices::volume::Volumes;
@@ -46,21 +49,32 @@ const VOLUME_STATE: u64 =
     (offset_of!(Shared, volumes) + offset_of!(Channel, slots) + offset_of!(Slot, state)) as u64;
 const SIGNALS: u64 = offset_of!(Shared, signals) as u64;
 
+/// Largest Linux error number.
+const MAX_ERRNO: i32 = 4095;
 /// Bit of the set of [`Operation::Wait`]: standard input is readable.
 const INPUT: u64 = 1;
 
 /// A Linux error number; x86-64 and riscv64 use the same numbers.
 type Errno = i32;
 
-/// What some VMs have: a starter of processes, snapshots, a file for a core dump, and call stacks in the
-/// trace of system calls and in profiles.
-pub(crate) type Extensions = (
-    Option<Arc<dyn Spawner>>,
-    Option<Capture>,
-    Option<Arc<CoreDump>>,
-    Option<Arc<dyn CallStacks>>,
-    Option<Arc<dyn SampleStacks>>,
-);
+/// What some VMs have.
+#[derive(Debug, Default)]
+pub(crate) struct Extensions {
+    /// Starts processes.
+    pub spawner: Option<Arc<dyn Spawner>>,
+    /// Writes snapshots.
+    pub capture: Option<Capture>,
+    /// The file for a core dump.
+    pub core: Option<Arc<CoreDump>>,
+    /// Finds call stacks for the trace of system calls.
+    pub call_stacks: Option<Arc<dyn CallStacks>>,
+    /// Finds call stacks for profiles.
+    pub sample_stacks: Option<Arc<dyn SampleStacks>>,
+    /// Reads a root file system tree that has a slot.
+    pub tree: Option<TreeReads>,
+    /// Calls between this process and the program.
+    pub exports: Option<Exports>,
+}
 
 /// Serves the calls of the vCPUs.
 #[derive(Debug)]
@@ -72,11 +86,7 @@ pub(crate) struct Calls {
     images: Images,
     ram: Arc<Mapping>,
     idt: ShadowIdt,
-    spawner: Option<Arc<dyn Spawner>>,
-    capture: Option<Capture>,
-    core: Option<Arc<CoreDump>>,
-    call_stacks: Option<Arc<dyn CallStacks>>,
-    sample_stacks: Option<Arc<dyn SampleStacks>>,
+    extensions: Extensions,
     terminal: Terminal,
 }
 
@@ -90,7 +100,7 @@ impl Calls {
         volumes: Arc<Volumes>,
         images: Images,
         (ram, idt): (Arc<Mapping>, ShadowIdt),
-        (spawner, capture, core, call_stacks, sample_stacks): Extensions,
+        extensions: Extensions,
     ) -> Self {
         Self {
             shared,
@@ -100,11 +110,7 @@ impl Calls {
             images,
             ram,
             idt,
-            spawner,
-            capture,
-            core,
-            call_stacks,
-            sample_stacks,
+            extensions,
             terminal: Terminal::default(),
         }
     }
@@ -112,6 +118,11 @@ impl Calls {
     /// The images that the guest has requested.
     pub fn into_images(self) -> Images {
         self.images
+    }
+
+    /// As [`into_images`](Self::into_images), while the VM runs.
+    pub fn images_mut(&mut self) -> &mut Images {
+        &mut self.images
     }
 
     /// Serves the call of vCPU `cpu` in the mailbox. A call that the end of the VM interrupts
@@ -151,6 +162,8 @@ impl Calls {
         const CHECKPOINT: u32 = Operation::Checkpoint as u32;
         const CORE: u32 = Operation::Core as u32;
         const STACK: u32 = Operation::Stack as u32;
+        const READ_TREE: u32 = Operation::ReadTree as u32;
+        const HOST_FUNCTION: u32 = Operation::HostFunction as u32;
         match operation {
             READ => self.control.while_idle(cpu, || self.read(cpu, args)),
             WAIT => self.control.while_idle(cpu, || self.wait(cpu, args)),
@@ -187,16 +200,22 @@ impl Calls {
             REGISTERS => self.registers(args),
             JIT => self.jit(args),
             SPAWN => self.spawn(args),
-            CHECKPOINT => Ok(self.checkpoint(args)),
+            CHECKPOINT => {
+                let result = self.checkpoint(args);
+                args[1] = 0;
+                Ok(result)
+            }
             CORE => self.core(args),
             STACK => self.stack(args),
+            READ_TREE => Ok(self.read_tree(args)),
+            HOST_FUNCTION => self.host_function(args),
             _ => Ok(Err(libc::ENOSYS)),
         }
     }
 
     /// [`Operation::Flush`].
     fn flush(&self) -> Result<(), Errno> {
-        let stopped = || self.control.is_over();
+        let stopped = || self.control.is_over() || self.control.is_resetting();
         // A broken queue ends the VM through the console's own thread.
         let flushed = self.devices.console().flush(&stopped);
         flushed.map_err(|_| libc::EIO)
@@ -205,6 +224,9 @@ impl Calls {
     fn read(&self, cpu: usize, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
         if args[0] != 0 {
             return Ok(Err(libc::EBADF));
+        }
+        if !self.control.has_input() {
+            return Ok(Ok(0));
         }
         let length = usize::try_from(args[1]).map_or(CALL_DATA, |length| length.min(CALL_DATA));
         loop {
@@ -241,6 +263,10 @@ impl Calls {
         deadline: Option<Instant>,
     ) -> Result<Result<i64, Errno>, platform::Error> {
         let (_, wake) = self.control.of_cpu(cpu);
+        if set & INPUT != 0 && !self.control.has_input() {
+            // Its end can be read.
+            return Ok(Ok(INPUT.cast_signed()));
+        }
         loop {
             // Checked after this vCPU is counted as waiting, so that no interrupt is missed.
             if interrupts && interrupts::is_pending(&self.control, &self.shared, cpu)? {
@@ -267,7 +293,7 @@ impl Calls {
     /// Whether a waiting call must end: the program got a signal, or the VM ends.
     fn interrupted(&self) -> Result<bool, platform::Error> {
         let signals = self.shared.atomic_u64(SIGNALS)?.load(Ordering::SeqCst);
-        Ok(signals != 0 || self.control.is_over())
+        Ok(signals != 0 || self.control.is_over() || self.control.is_resetting())
     }
 
     /// [`Operation::Image`].
@@ -322,48 +348,39 @@ impl Calls {
 
     /// [`Operation::Jit`].
     fn jit(&mut self, args: &mut [u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
-        let [start, length, count, variant, flags, _] = *args;
-        let length = usize::try_from(length).ok().filter(|&n| n <= MAX_JIT_CODE);
-        let count = usize::try_from(count)
-            .ok()
-            .filter(|&n| n <= MAX_JIT_ENTRIES);
-        let (Some(length), Some(count), Ok(variant)) = (length, count, u32::try_from(variant))
-        else {
-            return Ok(Err(libc::EINVAL));
-        };
-        if flags & !jit_request::REUSE != 0 {
-            return Ok(Err(libc::EINVAL));
-        }
+        const KINDS: u64 = jit_request::OPTIMISE | jit_request::TAKE;
+        let flags = args[4];
         let reuses = flags & jit_request::REUSE != 0;
-        // Copies, which the guest cannot change meanwhile.
-        let mut code = vec![0; length];
-        let mut offsets = vec![0; 4 * count];
-        self.shared.read(DATA, &mut code)?;
-        self.shared.read(DATA + MAX_JIT_CODE as u64, &mut offsets)?;
-        let (offsets, _) = offsets.as_chunks::<4>();
-        let entries = offsets.iter().map(|&offset| {
-            let offset = u32::from_le_bytes(offset);
-            start.saturating_add(offset.into())
-        });
-        let code = JitCode {
-            start,
-            code: &code,
-            entries: &entries.collect::<Vec<_>>(),
+        let placed = match (flags & KINDS, flags & !KINDS) {
+            (0, 0 | jit_request::REUSE) => {
+                let began = timeline::start();
+                let placed = self.with_jit_code(args, |images, code, variant| {
+                    images.translate(code, variant, reuses)
+                });
+                if let Some(start) = began {
+                    start.end(timeline::Event::Translation {
+                        tier: "code made at run time",
+                        instructions: None,
+                    });
+                }
+                placed
+            }
+            (jit_request::TAKE, 0 | jit_request::REUSE) => {
+                let taken = self.images.take_optimised(reuses);
+                taken.map(|(placed, ticket)| {
+                    args[5] = ticket;
+                    placed
+                })
+            }
+            (jit_request::OPTIMISE, 0) => {
+                let ticket = self.with_jit_code(args, Images::optimise);
+                return ticket.map_or_else(refused, |ticket| Ok(Ok(ticket.cast_signed())));
+            }
+            _ => return Ok(Err(libc::EINVAL)),
         };
-        let began = timeline::start();
-        let translated = self.images.translate(&code, variant, reuses);
-        if let Some(start) = began {
-            start.end(timeline::Event::Translation {
-                tier: "code made at run time",
-                instructions: None,
-            });
-        }
-        let placed = match translated {
+        let placed = match placed {
             Ok(placed) => placed,
-            Err(JitError::Off) => return Ok(Err(libc::ENOENT)),
-            Err(JitError::Code) => return Ok(Err(libc::EINVAL)),
-            Err(JitError::Full) => return Ok(Err(libc::ENOSPC)),
-            Err(JitError::Platform(error)) => return Err(error),
+            Err(error) => return refused(error),
         };
         let layout = placed.layout;
         args[..5].copy_from_slice(&[
@@ -376,9 +393,46 @@ impl Calls {
         Ok(Ok(0))
     }
 
+    /// Does `work` with the code, and its variant, in a request of [`Operation::Jit`].
+    fn with_jit_code<T>(
+        &mut self,
+        args: &[u64; 6],
+        work: impl FnOnce(&mut Images, &JitCode<'_>, u32) -> Result<T, JitError>,
+    ) -> Result<T, JitError> {
+        let [start, length, count, variant, ..] = *args;
+        let length = usize::try_from(length).ok().filter(|&n| n <= MAX_JIT_CODE);
+        let count = usize::try_from(count).ok();
+        let count = count.filter(|&n| n <= MAX_JIT_ENTRIES);
+        let (Some(length), Some(count), Ok(variant)) = (length, count, u32::try_from(variant))
+        else {
+            return Err(JitError::Code);
+        };
+        // Copies, which the guest cannot change meanwhile.
+        let mut code = vec![0; length];
+        let mut offsets = vec![0; 4 * count];
+        self.shared.read(DATA, &mut code)?;
+        self.shared.read(DATA + MAX_JIT_CODE as u64, &mut offsets)?;
+        let (offsets, _) = offsets.as_chunks::<4>();
+        let entries = offsets.iter().map(|&offset| {
+            let offset = u32::from_le_bytes(offset);
+            start.saturating_add(offset.into())
+        });
+        let entries: Vec<u64> = entries.collect();
+        let code = JitCode {
+            start,
+            code: &code,
+            entries: &entries,
+        };
+        work(&mut self.images, &code, variant)
+    }
+
     /// [`Operation::Checkpoint`]. There may be more checkpoints than snapshots.
     fn checkpoint(&mut self, args: &[u64; 6]) -> Result<i64, Errno> {
-        let capture = self.capture.as_mut().ok_or(libc::ENOSYS)?;
+        if let Some(exports) = &self.extensions.exports {
+            exports.note_checkpoint();
+            return Ok(0);
+        }
+        let capture = self.extensions.capture.as_mut().ok_or(libc::ENOSYS)?;
         let (is_written, then) = capture.write(args[0]).ok_or(libc::ENOSYS)?;
         if then == Then::End {
             self.control.stop(Stop::Snapshot { is_written });
@@ -389,9 +443,38 @@ impl Calls {
         }
     }
 
+    /// [`Operation::ReadTree`].
+    fn read_tree(&self, args: &[u64; 6]) -> Result<i64, Errno> {
+        let tree = self.extensions.tree.as_ref().ok_or(libc::ENOENT)?;
+        let [from, to, length, ..] = *args;
+        tree.read(&self.ram, from, to, length).map(|()| 0)
+    }
+
+    /// [`Operation::HostFunction`].
+    fn host_function(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        let Some(exports) = &self.extensions.exports else {
+            return Ok(Err(libc::ENOENT));
+        };
+        let lengths = (usize::try_from(args[0]), usize::try_from(args[1]));
+        let (Ok(name @ 0..=MAX_NAME), Ok(input @ 0..=MAX_DATA)) = lengths else {
+            return Ok(Err(libc::EINVAL));
+        };
+        // A copy, which the guest cannot change meanwhile.
+        let mut bytes = vec![0; name + input];
+        self.shared.read(DATA, &mut bytes)?;
+        let (name, input) = bytes.split_at(name);
+        Ok(match exports.call_host(name, input) {
+            Ok(output) => {
+                self.shared.write(DATA, &output)?;
+                i64::try_from(output.len()).map_err(|_| libc::E2BIG)
+            }
+            Err(errno) => Err(errno.clamp(1, MAX_ERRNO)),
+        })
+    }
+
     /// [`Operation::Core`].
     fn core(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
-        let Some(core) = &self.core else {
+        let Some(core) = &self.extensions.core else {
             return Ok(Err(libc::ENOSYS));
         };
         let length = usize::try_from(args[0]).ok().filter(|&n| n <= CALL_DATA);
@@ -415,7 +498,11 @@ impl Calls {
                 memory: ProgramMemory::new(Arc::clone(&self.ram), page_table),
             })
         };
-        let done = match (request, &self.call_stacks, &self.sample_stacks) {
+        let done = match (
+            request,
+            &self.extensions.call_stacks,
+            &self.extensions.sample_stacks,
+        ) {
             (stack_request::FIND, Some(stacks), _) => {
                 stacks.find(task, &from()?);
                 Ok(0)
@@ -456,7 +543,7 @@ impl Calls {
 
     /// [`Operation::Spawn`].
     fn spawn(&self, args: &mut [u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
-        let Some(spawner) = &self.spawner else {
+        let Some(spawner) = &self.extensions.spawner else {
             return Ok(Err(libc::ENOSYS));
         };
         let [call, id, stream, value, ..] = *args;
@@ -525,6 +612,17 @@ fn standard_descriptor(number: u64) -> Option<BorrowedFd<'static>> {
         1 => Some(stdout()),
         2 => Some(stderr()),
         _ => None,
+    }
+}
+
+/// The answer to a request of [`Operation::Jit`] that failed.
+fn refused(error: JitError) -> Result<Result<i64, Errno>, platform::Error> {
+    match error {
+        JitError::Off => Ok(Err(libc::ENOENT)),
+        JitError::Code => Ok(Err(libc::EINVAL)),
+        JitError::Busy => Ok(Err(libc::EAGAIN)),
+        JitError::Full => Ok(Err(libc::ENOSPC)),
+        JitError::Platform(error) => Err(error),
     }
 }
 

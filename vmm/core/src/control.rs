@@ -7,7 +7,7 @@ use hartline_devices::event::Event;
 use hartline_devices::virtio::DeviceError;
 use std::ops::BitOr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The reason why a VM was stopped from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum Stop {
     Device(DeviceError),
     /// The guest requested an interrupt gate that it may not have.
     Gate(GateError),
+    /// The owner of a VM that is called does not need it any more.
+    Closed,
     /// The VM was to end after its snapshot.
     Snapshot {
         /// Whether the snapshot was written.
@@ -32,7 +34,11 @@ pub enum Stop {
 /// Interrupts the vCPU threads, in the guest or in waiting host calls.
 #[derive(Debug)]
 pub struct Control {
-    stop: OnceLock<Stop>,
+    stop: Mutex<Option<Stop>>,
+    /// The first vCPU must reset the VM, or end.
+    resets: AtomicBool,
+    /// The standard input of this process is not the program's, which has none.
+    has_no_input: AtomicBool,
     /// The guest has ended by itself.
     ended: AtomicBool,
     vcpus: Vec<(Arc<Kicker>, Event)>,
@@ -66,7 +72,9 @@ impl Control {
             })
         };
         Ok(Self {
-            stop: OnceLock::new(),
+            stop: Mutex::default(),
+            resets: AtomicBool::new(false),
+            has_no_input: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             sleepers: AtomicU64::new((1..cpus).map(bit).fold(0, BitOr::bitor)),
             vcpus: (0..cpus.max(1))
@@ -84,9 +92,46 @@ impl Control {
 
     /// Requests the end of the vCPU threads. The first reason counts.
     pub fn stop(&self, reason: Stop) {
-        // A second reason changes nothing.
-        let _ = self.stop.set(reason);
+        self.lock().get_or_insert(reason);
         self.take_back();
+    }
+
+    /// Forgets that the VM was stopped for something that the guest did: it was reset.
+    pub fn forget_failure(&self) {
+        let mut stop = self.lock();
+        stop.take_if(|stop| matches!(stop, Stop::Device(_) | Stop::Gate(_)));
+    }
+
+    /// The program's standard input is empty from the beginning.
+    pub fn close_input(&self) {
+        self.has_no_input.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the standard input of this process is the program's.
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        !self.has_no_input.load(Ordering::Relaxed)
+    }
+
+    /// Makes the first vCPU leave the guest, and any wait, for a reset.
+    pub fn request_reset(&self) {
+        self.resets.store(true, Ordering::SeqCst);
+        self.take_back();
+    }
+
+    /// Whether a reset was requested, and not taken.
+    #[must_use]
+    pub fn is_resetting(&self) -> bool {
+        self.resets.load(Ordering::SeqCst)
+    }
+
+    /// Takes the request for a reset.
+    pub fn take_reset(&self) -> bool {
+        self.is_resetting() && self.resets.swap(false, Ordering::SeqCst)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Stop>> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that one vCPU saw the end of the guest: the other threads must end too.
@@ -230,7 +275,7 @@ impl Control {
     /// Whether and why the VM was stopped from outside.
     #[must_use]
     pub fn stopped(&self) -> Option<Stop> {
-        self.stop.get().copied()
+        *self.lock()
     }
 
     /// Number of vCPUs.

@@ -13,7 +13,7 @@ use hartline_devices::console::{self, Console, Outputs};
 use hartline_devices::limiter::Limits;
 use hartline_devices::net::{self, Backend, Net};
 use hartline_devices::rng::{self, Rng};
-use hartline_devices::virtio::mmio::Transport;
+use hartline_devices::virtio::mmio::{Saved, Transport};
 use hartline_devices::virtio::{ActivateError, Device, DeviceError, Guest, Memory, ThreadInit};
 use hartline_devices::vsock::{self, Vsock};
 use std::io;
@@ -171,6 +171,10 @@ pub(crate) struct Devices {
     vsock: Option<Arc<vsock::Counters>>,
 }
 
+/// The states of the devices of a VM.
+#[derive(Debug)]
+pub(crate) struct SavedDevices(Vec<Option<Saved>>);
+
 /// A device in its place.
 #[derive(Debug)]
 struct Slot {
@@ -300,6 +304,22 @@ impl Devices {
     pub fn stop(&self) {
         self.console.stop();
         self.reset();
+    }
+
+    /// The states of the devices that the driver has started.
+    pub fn save(&self) -> SavedDevices {
+        let states = self.slots.iter().map(|slot| slot.lock().save());
+        SavedDevices(states.collect())
+    }
+
+    /// Puts the devices, which are reset, into the states of [`save`](Self::save). The guest's memory is as it
+    /// was then.
+    ///
+    /// # Errors
+    /// A device cannot start.
+    pub fn restore(&self, saved: &SavedDevices) -> Result<(), ActivateError> {
+        let mut states = self.slots.iter().zip(&saved.0);
+        states.try_for_each(|(slot, state)| slot.lock().restore(state.as_ref()))
     }
 
     /// Resets all devices, as the guest can.

@@ -2,7 +2,7 @@
 //! items. Not an API: no documentation, no stability. It is always built, so that clippy and the
 //! compiler check it together with the code that it calls.
 
-use crate::calls::Calls;
+use crate::calls::{Calls, Extensions};
 use crate::control::Control;
 use crate::devices::{Attached, Devices, interrupting};
 use crate::idt::{self, ShadowIdt};
@@ -13,10 +13,11 @@ use crate::run::start_volumes;
 use crate::snapshot::Config;
 use crate::timers::{GuestClock, Times};
 use crate::tree::{TreeBuilder, TreeImage};
+use crate::tree_reads::TreeReads;
 use hartline_abi::boot::Shared;
 use hartline_abi::call::HostCall;
 use hartline_abi::interrupt::TABLE_LENGTH;
-use hartline_abi::layout::{FILE_GPA, FILE_GPA_END, PAGE_SIZE};
+use hartline_abi::layout::{FILE_BASE, FILE_GPA, FILE_GPA_END, PAGE_SIZE};
 use hartline_abi::virtio::FIRST_DISK;
 use hartline_abi::volume::VOLUME_DEVICE;
 use hartline_aot::translator::Options;
@@ -88,7 +89,8 @@ impl Mailbox {
             FILE_GPA,
         );
         let tree = tree().map_err(|error| host("tree")(io::Error::other(error)))?;
-        images.set_source(Arc::new(tree), Arc::new(Source));
+        let tree = Arc::new(tree);
+        images.set_source(Arc::clone(&tree), Arc::new(Source));
         let server = Server::new(Vec::new(), Arc::default());
         let guest = Arc::new(Interrupt::new(&reach, VOLUME_DEVICE, None));
         let server = start_volumes(&shared, &volumes, server, guest, None, || ())?;
@@ -103,7 +105,10 @@ impl Mailbox {
                 Arc::clone(&volumes),
                 images,
                 (Arc::clone(&ram), idt),
-                (None, None, None, None, None),
+                Extensions {
+                    tree: Some(TreeReads::new(tree, FILE_BASE)),
+                    ..Extensions::default()
+                },
             ),
             control,
             devices,

@@ -22,6 +22,7 @@ mod control;
 pub mod core_dump;
 pub mod devices;
 mod exits;
+pub mod exports;
 // Fuzz targets are other crates: they reach internal code through this module only.
 #[doc(hidden)]
 pub mod fuzzing;
@@ -48,6 +49,7 @@ pub mod spawn;
 mod supervisor;
 mod terminal;
 mod timers;
+mod tree_reads;
 pub mod validated;
 mod waits;
 

@@ -6,6 +6,7 @@ use crate::confine::Confine;
 use crate::core_dump::CoreDump;
 use crate::devices::{self, Attached, DeviceStatistics};
 use crate::exits::UserExits;
+use crate::exports::Exports;
 use crate::idt::ShadowIdt;
 use crate::images::{ImageFile, ImageSource, Images};
 use crate::inspect::{ProgramMemory, file_mappings};
@@ -20,6 +21,7 @@ use crate::snapshot::{self, Capture, Due, Machine, Requests, Single, Snapshot, S
 use crate::spawn::Spawner;
 use crate::supervisor;
 use crate::tree::TreeImage;
+use crate::tree_reads::TreeReads;
 use hartline_abi::boot::{NetSettings, Shared, strace};
 use hartline_abi::chaos;
 use hartline_abi::checkpoint::trigger;
@@ -125,13 +127,17 @@ pub struct Settings<'a> {
     pub output_limit: u64,
     /// Starts processes in the running VM; `None`: nobody does.
     pub spawner: Option<Arc<dyn Spawner>>,
-    /// A snapshot to write. It needs one vCPU, and no other devices than every VM has.
+    /// A snapshot to write. It needs one vCPU, and no other devices than every VM has and a network
+    /// interface.
     pub snapshot: Option<snapshot::Request>,
     /// Takes requests for snapshots while the VM runs; `None`: nobody makes any. It needs what a
     /// snapshot needs, and excludes `snapshot`.
     pub snapshots: Option<Arc<dyn Requests>>,
-    /// The snapshot that the VM continues, with the RAM, the tree and the vCPU that it had; `None`: a
-    /// program starts.
+    /// Calls between this process and the program, and resets. It needs what a snapshot needs and no network
+    /// interface, and excludes `snapshot`, `snapshots` and `spawner`. The program has no standard input.
+    pub exports: Option<Exports>,
+    /// The snapshot that the VM continues, with the RAM, the tree and the vCPU that it had, and another
+    /// network interface if it had one; `None`: a program starts.
     pub from: Option<&'a Snapshot>,
 }
 
@@ -174,34 +180,50 @@ impl<'a> Settings<'a> {
             spawner: None,
             snapshot: None,
             snapshots: None,
+            exports: None,
             from: None,
         }
     }
 
-    /// Fails if a snapshot is written or continued and the VM has state outside RAM.
+    /// Fails if a snapshot is written or continued and the VM has state outside RAM. A network interface
+    /// is none: the guest ends the connections over it ([`hartline_abi::checkpoint`]).
     fn check_snapshot(&self) -> Result<(), snapshot::Error> {
-        if self.snapshot.is_none() && self.snapshots.is_none() && self.from.is_none() {
+        let exports = self.exports.is_some();
+        if !exports && self.snapshot.is_none() && self.snapshots.is_none() && self.from.is_none() {
             return Ok(());
         }
         let parts = [
             (self.cpus != 1, "more than one vCPU"),
-            (self.devices.network.is_some(), "a network interface"),
+            // A reset does not put its backend back.
+            (
+                exports && self.devices.network.is_some(),
+                "a network interface",
+            ),
             (!self.devices.disks.is_empty(), "block devices"),
             (self.devices.sockets.is_some(), "a vsock device"),
             (!self.volumes.is_empty(), "volumes"),
             // With requests, `Requests::take` looks whether there are such processes.
             (
-                self.snapshot.is_some() && self.spawner.is_some(),
+                (self.snapshot.is_some() || exports) && self.spawner.is_some(),
                 "processes of the host",
+            ),
+            (
+                exports && (self.snapshot.is_some() || self.snapshots.is_some()),
+                "calls of the host",
             ),
             (
                 self.chaos != chaos::Settings::default(),
                 "a seeded schedule or checks",
             ),
         ];
-        match parts.into_iter().find(|(is_there, _)| *is_there) {
-            Some((_, part)) => Err(snapshot::Error::State(part)),
-            None => Ok(()),
+        if let Some((_, part)) = parts.into_iter().find(|(is_there, _)| *is_there) {
+            return Err(snapshot::Error::State(part));
+        }
+        match self.from.map(Snapshot::has_network) {
+            Some(had) if had != self.devices.network.is_some() => {
+                Err(snapshot::Error::Network { had })
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -420,6 +442,10 @@ fn prepare<'a>(
     let tree = tree.transpose()?;
     let numbers = settings.devices.numbers();
     settings.check_snapshot()?;
+    if settings.exports.is_some() && mode.has_vectors() {
+        // The state of the local APICs is not reset.
+        return Err(snapshot::Error::State("interrupts by vectors").into());
+    }
     let contents = Contents {
         ram: settings.ram,
         cpus: settings.cpus.into(),
@@ -472,12 +498,14 @@ fn prepare<'a>(
             (Some(Due::Once(Single::new(request.clone()))), trigger)
         }
         (None, Some(requests)) => (Some(Due::Requested(Arc::clone(requests))), trigger::SIGNAL),
+        (None, None) if settings.exports.is_some() => (None, trigger::CALL),
         (None, None) => (None, trigger::NONE),
     };
     let capture = due.map(|due| Capture {
         source: source(&settings, &guest),
         due,
     });
+    let tree_reads = tree_reads(&settings, &guest);
     let outputs = outputs(settings.outputs, settings.trace)?;
     let clock = boot::write(
         (&guest, contents.files),
@@ -490,6 +518,7 @@ fn prepare<'a>(
             spawns: settings.spawner.is_some(),
             core: settings.core.is_some(),
             debug: settings.waits_for_debugger,
+            exports: settings.exports.is_some(),
         },
         (settings.net, &settings.devices, settings.chaos),
         (
@@ -542,6 +571,8 @@ fn prepare<'a>(
         spawner: settings.spawner,
         capture,
         core: settings.core,
+        tree: tree_reads,
+        exports: settings.exports,
         call_stacks: settings.call_stacks,
         sample_stacks: settings.sample_stacks,
     };
@@ -567,6 +598,7 @@ fn source(settings: &Settings<'_>, guest: &Guest) -> Source {
             variant: settings.variant,
             monotonic_ns: 0,
             terminals: boot::terminals(),
+            network: settings.devices.network.is_some(),
         },
         ram: Arc::clone(&guest.ram),
         tree: settings.tree.map(|tree| {
@@ -574,6 +606,14 @@ fn source(settings: &Settings<'_>, guest: &Guest) -> Source {
             (Arc::clone(tree), slots)
         }),
     }
+}
+
+/// Reads the tree, if it has a slot with pages of a file.
+fn tree_reads(settings: &Settings<'_>, guest: &Guest) -> Option<TreeReads> {
+    let has_slot = !guest.placement.file_slots.is_empty();
+    let tree = settings.tree.filter(|_| has_slot)?;
+    let address = *guest.placement.file_addresses.first()?;
+    Some(TreeReads::new(Arc::clone(tree), address))
 }
 
 /// The tree as memory for the guest, if it is in memory.

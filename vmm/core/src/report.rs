@@ -113,6 +113,10 @@ pub fn judge(end: &End, program: &Program<'_>) -> Verdict {
             FAILURE,
             format!("{}: the VM was ended: {error}", program.name),
         ),
+        End::Stopped(Stop::Closed) => Verdict {
+            code: 0,
+            message: String::new(),
+        },
         // The request's receiver knows the reason of a failure.
         End::Stopped(Stop::Snapshot { is_written }) => Verdict {
             code: if *is_written { 0 } else { FAILURE },

@@ -2,12 +2,13 @@
 //! end.
 
 use crate::call_stacks::{CallStacks, SampleStacks};
-use crate::calls::Calls;
+use crate::calls::{Calls, Extensions};
 use crate::confine::{Confine, Thread, confine_to};
 use crate::control::{Control, Stop};
 use crate::core_dump::CoreDump;
 use crate::devices::{Attached, DeviceStatistics, Devices, memory_of};
 use crate::exits::{ExitReason, UserExits};
+use crate::exports::{Exports, Over, Parts, VcpuSide};
 use crate::idt::ShadowIdt;
 use crate::images::Images;
 use crate::interrupts::{Interrupt, Lines, Reach};
@@ -18,6 +19,7 @@ use crate::signals::{SignalSet, Signals};
 use crate::snapshot::{Capture, Checkpoint, Due, Then};
 use crate::spawn::Spawner;
 use crate::timers::{self, GuestClock, Times};
+use crate::tree_reads::TreeReads;
 use crate::waits;
 use hartline_abi::boot::Shared;
 use hartline_abi::layout::SHARED_GPA;
@@ -112,6 +114,10 @@ pub(crate) struct Running<'a> {
     pub capture: Option<Capture>,
     /// The file for a core dump.
     pub core: Option<Arc<CoreDump>>,
+    /// Reads a root file system tree that has a slot.
+    pub tree: Option<TreeReads>,
+    /// Calls between this process and the program.
+    pub exports: Option<Exports>,
     /// Writes the call stack of each call in a trace.
     pub call_stacks: Option<Arc<dyn CallStacks>>,
     /// Finds the call stack of each sample of a profile.
@@ -128,6 +134,7 @@ impl Running<'_> {
     /// # Errors
     /// Only for failures of the host before the VM starts.
     pub fn run(mut self) -> Result<Ended, platform::Error> {
+        let _over = self.exports.as_ref().map(Over::new);
         let failed = |request| move |source| platform::Error::Request { request, source };
         let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
         let control = Arc::new(Control::new(self.vcpus.len())?);
@@ -222,18 +229,26 @@ impl Running<'_> {
             Arc::clone(&volumes),
             self.images,
             (Arc::clone(&self.ram), self.idt),
-            (
-                self.spawner.clone(),
-                self.capture,
-                self.core,
-                self.call_stacks,
-                self.sample_stacks.clone(),
-            ),
+            Extensions {
+                spawner: self.spawner.clone(),
+                capture: self.capture,
+                core: self.core,
+                call_stacks: self.call_stacks,
+                sample_stacks: self.sample_stacks.clone(),
+                tree: self.tree,
+                exports: self.exports.clone(),
+            },
         );
         if let Some(spawner) = self.spawner {
             spawner.connect(Arc::new(Interrupt::new(&reach, SPAWN_DEVICE, None)));
         }
+        if let Some(exports) = &self.exports {
+            exports.connect(&reach)?;
+            control.close_input();
+        }
         let service = Service {
+            exports: self.exports,
+            ram: &self.ram,
             calls: Mutex::new(calls),
             control: &control,
             volumes: &volumes,
@@ -377,7 +392,9 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
 
 /// The state that the vCPU threads serve the guest with.
 struct Service<'a> {
+    exports: Option<Exports>,
     calls: Mutex<Calls>,
+    ram: &'a Mapping,
     control: &'a Control,
     volumes: &'a Volumes,
     devices: &'a Devices,
@@ -393,10 +410,61 @@ impl Service<'_> {
     /// A vCPU thread.
     fn run_to_end(&self, cpu: usize, vcpu: &mut Vcpu) -> UserExits {
         let mut exits = UserExits::default();
-        if let Some(end) = self.run_vcpu(cpu, vcpu, &mut exits).transpose() {
+        let mut side = self.exports.clone().map(VcpuSide::new);
+        let end = match self.begin(cpu, vcpu) {
+            Ok(()) => self.run_and_reset(cpu, vcpu, (&mut exits, side.as_mut())),
+            Err(error) => Some(Err(error)),
+        };
+        if let Some(end) = end {
             self.end_with(end);
         }
         exits
+    }
+
+    /// Prepares the thread of a vCPU.
+    fn begin(&self, cpu: usize, vcpu: &mut Vcpu) -> Result<(), platform::Error> {
+        let (kicker, _) = self.control.of_cpu(cpu);
+        vcpu.attach(Arc::clone(kicker))?;
+        timers::sleep_precisely();
+        if let Some(clock) = self.clocks.get(cpu) {
+            // Set once, here.
+            let _ = clock.set(profile::ThreadClock::of_this_thread()?);
+        }
+        match cpu {
+            0 => Ok(()),
+            _ => waits::wait_for_start(self.control, self.shared, cpu),
+        }
+    }
+
+    /// Runs a vCPU to its end, and again after resets.
+    fn run_and_reset(
+        &self,
+        cpu: usize,
+        vcpu: &mut Vcpu,
+        (exits, mut side): (&mut UserExits, Option<&mut VcpuSide>),
+    ) -> Option<Result<End, platform::Error>> {
+        loop {
+            let end = self.run_vcpu(cpu, vcpu, exits, side.as_deref_mut());
+            match (end.transpose(), side.as_deref_mut()) {
+                (Some(Ok(end)), Some(side)) => {
+                    if let Some(end) = side.after_end(end, vcpu, self.parts()) {
+                        return Some(Ok(end));
+                    }
+                }
+                (end, _) => return end,
+            }
+        }
+    }
+
+    /// What a reset needs.
+    fn parts(&self) -> Parts<'_> {
+        Parts {
+            ram: self.ram,
+            shared: self.shared,
+            devices: self.devices,
+            control: self.control,
+            calls: &self.calls,
+        }
     }
 
     /// Ends the VM: the first reason counts.
@@ -412,17 +480,8 @@ impl Service<'_> {
         cpu: usize,
         vcpu: &mut Vcpu,
         exits: &mut UserExits,
+        mut side: Option<&mut VcpuSide>,
     ) -> Result<Option<End>, platform::Error> {
-        let (kicker, _) = self.control.of_cpu(cpu);
-        vcpu.attach(Arc::clone(kicker))?;
-        timers::sleep_precisely();
-        if let Some(clock) = self.clocks.get(cpu) {
-            // Set once, here.
-            let _ = clock.set(profile::ThreadClock::of_this_thread()?);
-        }
-        if cpu != 0 {
-            waits::wait_for_start(self.control, self.shared, cpu)?;
-        }
         let mut is_reachable = false;
         // The exit that is being served, if there is a time line.
         let mut left: Option<(Start, &'static str)> = None;
@@ -432,6 +491,12 @@ impl Service<'_> {
             }
             if self.control.is_over() {
                 return Ok(None);
+            }
+            if let Some(side) = side.as_deref_mut()
+                && self.control.take_reset()
+                && !side.reset_if_due(vcpu, self.parts())
+            {
+                return Ok(Some(End::Stopped(Stop::Closed)));
             }
             if let Some((start, reason)) = left.take() {
                 start.end(timeline::Event::Exit { cpu, reason });
@@ -457,11 +522,18 @@ impl Service<'_> {
                     // The guest makes one call at a time; a guest that does not harms only itself.
                     let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
                     calls.serve(cpu)?;
+                    drop(calls);
+                    if let Some(side) = side.as_deref_mut() {
+                        side.after_call(vcpu, self.parts())?;
+                    }
                 }
                 // Not an ioeventfd: on Linux 6.18 a VM that ever had one takes 16 ms
                 // longer to destroy, which is more than a short program's whole run.
                 Ok(Exit::PortWrite(port::VOLUME)) => self.volumes.notify(),
                 Ok(Exit::PortWrite(port::WAIT)) => waits::sleep(self.control, self.shared, cpu)?,
+                Ok(Exit::PortWrite(port::REPLY)) => {
+                    self.exports.iter().for_each(Exports::note_reply);
+                }
                 Ok(Exit::PortWrite(port::TIMER)) => self.control.look(),
                 Ok(Exit::PortWrite(port::WAKE)) => waits::wake(self.control, self.shared)?,
                 // Not `sched_yield`: on a busy host that costs a whole time slice.

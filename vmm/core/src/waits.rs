@@ -41,6 +41,8 @@ pub(crate) fn sleep(
         // Checked after this vCPU is counted as waiting, so that no interrupt is missed.
         match interrupts::is_pending(control, shared, cpu)? {
             true => Ok([false; 2]),
+            false if input && !control.has_input() => Ok([true, false]),
+            false if control.is_resetting() => Ok([false; 2]),
             false => Ok(poll_readable(input, event, time)),
         }
     })?;

@@ -183,6 +183,11 @@ impl Order {
         self.snapshot = Some(snapshot);
     }
 
+    /// Sets the program's time limit, milliseconds.
+    pub fn set_time_limit(&mut self, limit_ms: u64) {
+        self.job.timeout_ms = Some(limit_ms);
+    }
+
     /// Gives secrets to the program.
     ///
     /// # Errors

@@ -69,9 +69,15 @@ impl Pool {
     /// The daemon is being stopped.
     pub async fn take(&self) -> io::Result<Jailed> {
         let stopped = || io::Error::other("no VMMs are started any more");
-        let (request, vmm) = oneshot::channel();
-        self.requests.send(request).map_err(|_| stopped())?;
-        vmm.await.map_err(|_| stopped())
+        loop {
+            let (request, vmm) = oneshot::channel();
+            self.requests.send(request).map_err(|_| stopped())?;
+            let vmm = vmm.await.map_err(|_| stopped())?;
+            // The task that keeps it may not have seen yet that it has died.
+            if !vmm.has_ended() {
+                return Ok(vmm);
+            }
+        }
     }
 
     /// The number of ready VMMs.

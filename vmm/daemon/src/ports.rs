@@ -3,7 +3,8 @@
 //!
 //! The service, which has no privileges, listens on the host and copies the bytes. The operator
 //! says which ports and addresses may be published. A machine claims its ports when it is queued, so
-//! a port that is in use refuses the start. Clients that connect before the machine runs wait.
+//! a port that is in use refuses the start. Clients that connect before the machine runs wait, and so do
+//! those that connect while it is suspended: the kernel keeps their connections until the machine goes on.
 
 use super::ledger::{Claim as LedgerClaim, Exceeded, Ledger, Reservation, Resource};
 use super::reload::Current;
@@ -18,7 +19,9 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::copy_bidirectional_with_sizes;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 /// The first port that a process without privileges may listen on.
@@ -29,6 +32,8 @@ const SHARE: u64 = 4;
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// The pause after a connection could not be accepted, and between two attempts to listen.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Most connections that are closed at once because their machine cannot go on: more than wait at a port.
+const MOST_CLOSED: usize = 4096;
 /// Bytes that are copied at a time, in each direction of a connection.
 const BUFFER: usize = 16 << 10;
 
@@ -171,6 +176,7 @@ impl Ports {
                 ledger: self.ledger.clone(),
             },
             listening,
+            gate: Gate::default(),
             tasks: Vec::new(),
             _reservation: reservation,
         }
@@ -232,13 +238,15 @@ impl Listening {
         Ok(self.socket.get_or_init(|| socket))
     }
 
-    /// Passes connections on to a machine, until this is dropped.
-    async fn serve(self: Arc<Self>, machine: Ipv4Addr, room: Room) {
+    /// The open socket, as soon as the port is free.
+    async fn socket(&self) -> AsyncFd<std::net::TcpListener> {
         let mut is_logged = false;
-        let listener = loop {
+        loop {
             let socket = self.listen().and_then(std::net::TcpListener::try_clone);
-            match socket.and_then(TcpListener::from_std) {
-                Ok(listener) => break listener,
+            // SAFETY: nothing replaces or closes the duplicate while its owner is registered.
+            let register = |socket| unsafe { AsyncFd::register(socket) }.map_err(io::Error::from);
+            match socket.and_then(register) {
+                Ok(socket) => return socket,
                 Err(error) if !is_logged => {
                     tracing::warn!("port {} waits: {error}", self.host);
                     is_logged = true;
@@ -246,14 +254,19 @@ impl Listening {
                 Err(_) => {}
             }
             tokio::time::sleep(PAUSE).await;
-        };
+        }
+    }
+
+    /// Passes connections on to a machine while the gate is open, until this is dropped.
+    async fn serve(self: Arc<Self>, machine: Ipv4Addr, (room, gate): (Room, Gate)) {
+        let socket = self.socket().await;
         let machine = SocketAddr::new(machine.into(), self.guest);
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
-                accepted = listener.accept() => match (accepted, room.take()) {
-                    (Ok((client, _)), Some(held)) => {
-                        connections.spawn(pass(client, machine, held));
+                accepted = gate.accept(&socket) => match (accepted, room.take()) {
+                    (Ok((client, entering)), Some(held)) => {
+                        connections.spawn(pass(client, machine, (held, entering)));
                     }
                     // Above the limit the connection is closed.
                     (Ok(_), None) => {}
@@ -263,11 +276,114 @@ impl Listening {
             }
         }
     }
+
+    /// Returns when a client waits.
+    async fn client(self: Arc<Self>) {
+        let socket = self.socket().await;
+        // There is an error only while the service ends.
+        if socket.readable().await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Closes the connections of the clients that wait.
+    fn close_clients(&self) {
+        if let Some(socket) = self.socket.get() {
+            let closed = (0..MOST_CLOSED).map_while(|_| socket.accept().ok());
+            closed.for_each(drop);
+        }
+    }
+}
+
+/// Decides whether connections are accepted. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Gate(watch::Sender<Passage>);
+
+/// What is at a gate.
+#[derive(Debug, Default)]
+struct Passage {
+    /// Number of those that hold the gate: if there is one, clients wait.
+    holders: usize,
+    /// Number of accepted connections that the machine has not taken.
+    entering: usize,
+}
+
+impl Gate {
+    /// Lets clients wait until the result is dropped. When this returns, the machine has taken all
+    /// connections that were accepted before, or they have ended.
+    pub async fn hold(&self) -> Held {
+        self.0.send_modify(|passage| passage.holders += 1);
+        let held = Held(self.clone());
+        let mut passage = self.0.subscribe();
+        // The sender is in `held`.
+        let _ = passage.wait_for(|passage| passage.entering == 0).await;
+        held
+    }
+
+    /// Accepts a connection as soon as nobody holds the gate.
+    ///
+    /// # Errors
+    /// The host has no descriptors left.
+    async fn accept(
+        &self,
+        socket: &AsyncFd<std::net::TcpListener>,
+    ) -> io::Result<(TcpStream, Entering)> {
+        loop {
+            let mut ready = socket.readable().await?;
+            let mut passage = self.0.subscribe();
+            // The sender is in `self`.
+            let _ = passage.wait_for(|passage| passage.holders == 0).await;
+            let mut accepted = None;
+            self.0.send_if_modified(|passage| {
+                if passage.holders == 0 {
+                    // The socket does not block.
+                    accepted = Some(ready.try_io(|socket| socket.get_ref().accept()));
+                    passage.entering += usize::from(matches!(accepted, Some(Ok(Ok(_)))));
+                }
+                false
+            });
+            match accepted {
+                Some(Ok(Ok((client, _)))) => {
+                    let entering = Entering(self.clone());
+                    client.set_nonblocking(true)?;
+                    return Ok((TcpStream::from_std(client)?, entering));
+                }
+                Some(Ok(Err(error))) => return Err(error),
+                // The client has gone, or the gate was held again.
+                Some(Err(_)) | None => {}
+            }
+        }
+    }
+}
+
+/// Holds a gate.
+#[derive(Debug)]
+pub struct Held(Gate);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|passage| passage.holders -= 1);
+    }
+}
+
+/// An accepted connection that the machine has not taken.
+#[derive(Debug)]
+struct Entering(Gate);
+
+impl Drop for Entering {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|passage| passage.entering -= 1);
+    }
 }
 
 /// Copies the bytes of a connection in both directions to its end.
-async fn pass(mut client: TcpStream, machine: SocketAddr, _held: Reservation) {
+async fn pass(
+    mut client: TcpStream,
+    machine: SocketAddr,
+    (_held, entering): (Reservation, Entering),
+) {
     let connected = tokio::time::timeout(CONNECT_TIME, TcpStream::connect(machine)).await;
+    drop(entering);
     let Ok(Ok(mut guest)) = connected else {
         return;
     };
@@ -312,6 +428,8 @@ pub fn tenant_connections(most: u64) -> u64 {
 pub struct Claim {
     room: Room,
     listening: Vec<Arc<Listening>>,
+    /// The gate of all ports, while connections are passed on.
+    gate: Gate,
     tasks: Vec<AbortHandle>,
     _reservation: Option<Reservation>,
 }
@@ -319,10 +437,41 @@ pub struct Claim {
 impl Claim {
     /// Passes connections on to the machine with this address from now on. Must run inside a runtime.
     pub fn serve(&mut self, machine: Ipv4Addr) {
+        self.gate = Gate::default();
         for listening in &self.listening {
-            let serve = Arc::clone(listening).serve(machine, self.room.clone());
+            let by = (self.room.clone(), self.gate.clone());
+            let serve = Arc::clone(listening).serve(machine, by);
             self.tasks.push(tokio::spawn(serve).abort_handle());
         }
+    }
+
+    /// The gate of the ports that are [served](Self::serve).
+    #[must_use]
+    pub fn gate(&self) -> Gate {
+        self.gate.clone()
+    }
+
+    /// Whether there is no port.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.listening.is_empty()
+    }
+
+    /// Returns when a client waits at a port that is not served.
+    pub fn client(&self) -> impl Future<Output = ()> + Send + use<> {
+        let listening = self.listening.iter().cloned();
+        let clients: JoinSet<()> = listening.map(Listening::client).collect();
+        async move {
+            let mut clients = clients;
+            clients.join_next().await;
+        }
+    }
+
+    /// Closes the connections of clients that wait at ports that are not served.
+    pub fn close_clients(&self) {
+        self.listening
+            .iter()
+            .for_each(|listening| listening.close_clients());
     }
 
     /// Ends the connections. The ports stay claimed.
@@ -388,6 +537,40 @@ mod tests {
             }
         });
         port
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn clients_wait_while_a_gate_is_held() {
+        let (ports, first, ledger) = ports("");
+        let mut claim = ports.claim("a", &spec(&[first], echo())).unwrap();
+        claim.serve(Ipv4Addr::LOCALHOST);
+        let held = claim.gate().hold().await;
+        let mut client = Stream::connect(("127.0.0.1", first)).unwrap();
+        client.write_all(b"hello").unwrap();
+        let time = Some(Duration::from_millis(200));
+        client.set_read_timeout(time).unwrap();
+        let mut bytes = [0; 5];
+        let waits = client.read_exact(&mut bytes).unwrap_err();
+        assert_eq!(waits.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(ledger.used("a", Resource::PortConnections), 0);
+        // The machine goes: another one takes the client, and nothing is lost.
+        claim.pause();
+        tokio::time::timeout(Duration::from_secs(60), claim.client())
+            .await
+            .unwrap();
+        claim.serve(Ipv4Addr::LOCALHOST);
+        drop(held);
+        client
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        client.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, *b"hello");
+        // Its connection has been taken, so a holder does not wait for it.
+        drop(claim.gate().hold().await);
+        claim.pause();
+        let mut late = Stream::connect(("127.0.0.1", first)).unwrap();
+        claim.close_clients();
+        assert_eq!(late.read(&mut bytes).unwrap(), 0);
     }
 
     #[test]

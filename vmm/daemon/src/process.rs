@@ -211,6 +211,12 @@ impl Jailed {
         }
     }
 
+    /// Whether the process has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.known().is_ok_and(Process::has_ended)
+    }
+
     /// Whether the kernel has killed the process because of its memory limit.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {

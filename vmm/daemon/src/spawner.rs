@@ -416,6 +416,14 @@ impl Process {
         Ok(self.duplicate(Part::Input)?.into())
     }
 
+    /// A VMM's own end of its program's standard input, which has what the program has not read.
+    ///
+    /// # Errors
+    /// The input is no socket, or any I/O error of the host.
+    pub fn own_input(&self) -> io::Result<UnixStream> {
+        Ok(self.duplicate(Part::OwnInput)?.into())
+    }
+
     /// The channel for requests of processes in a VMM's VM.
     ///
     /// # Errors

@@ -5,23 +5,25 @@ import { ask } from "./dialog.js";
 import { session } from "./session.js";
 
 const RESTING = ["created", "exited", "failed"];
+/** Its memory is on the disk. */
+const SUSPENDED = "suspended";
 const ACTIVE = ["queued", "starting", "running", "paused", "restarting"];
 
 /** All actions: the states that allow one, and the question before it, if there is one. */
 const ACTIONS = [
-  { label: "Start", states: RESTING, path: "start" },
+  { label: "Start", states: [...RESTING, SUSPENDED], path: "start" },
   { label: "Stop", states: ACTIVE, path: "stop" },
   { label: "Pause", states: ["running"], path: "pause" },
   { label: "Resume", states: ["paused"], path: "resume" },
   {
     label: "Kill",
-    states: ACTIVE,
+    states: [...ACTIVE, SUSPENDED],
     path: "kill",
     question: (name) => `Kill ${name}? Its program ends at once and cannot save anything.`,
   },
   {
     label: "Delete",
-    states: RESTING,
+    states: [...RESTING, SUSPENDED],
     path: null,
     question: (name) => `Delete ${name} with its output?`,
   },

@@ -14,6 +14,7 @@ const STATES = [
   "running",
   "paused",
   "restarting",
+  "suspended",
   "exited",
   "failed",
 ];

@@ -118,12 +118,12 @@ impl<'a> Elf<'a> {
         })
     }
 
-    /// The build id of the file with debug information that several files share
+    /// Path and build id of the file with debug information that several files share
     /// (`.gnu_debugaltlink`, as dwz(1) makes it).
     #[must_use]
-    pub fn alternative(&self) -> Option<&'a [u8]> {
-        let (_, id) = self.file.gnu_debugaltlink().ok()??;
-        (2..=MAX_BUILD_ID).contains(&id.len()).then_some(id)
+    pub fn alternative(&self) -> Option<(&'a [u8], &'a [u8])> {
+        let (path, id) = self.file.gnu_debugaltlink().ok()??;
+        (2..=MAX_BUILD_ID).contains(&id.len()).then_some((path, id))
     }
 
     /// Start, size and name of the functions, in no order.

@@ -5,12 +5,14 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Longest file with debug information, bytes.
 pub const MAX_FILE: u64 = 2 << 30;
 /// The directory of debug files in a root file system (gdb's `debug-file-directory`).
 const GLOBAL: &str = "/usr/lib/debug";
+/// The folder in it for files that dwz(1) has made.
+const SHARED: &str = ".dwz";
 
 /// Reads a file of the program's root file system.
 pub type ReadFile<'a> = &'a dyn Fn(&Path) -> Option<Vec<u8>>;
@@ -41,9 +43,33 @@ impl DebugFiles<'_> {
         by_id.or_else(|| self.by_link(&elf.debug_link()?, path, elf.build_id()))
     }
 
-    /// The file with this build id.
+    /// The file with the debug information that `elf` shares with others. Build ids are compared.
     #[must_use]
-    pub fn by_build_id(&self, id: &[u8]) -> Option<Vec<u8>> {
+    pub fn shared_by(&self, elf: &Elf<'_>) -> Option<Vec<u8>> {
+        let (path, id) = elf.alternative()?;
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        self.by_build_id(id).or_else(|| self.by_path(path, id))
+    }
+
+    /// The file at a path of the root file system, or at the part of the path from the directory
+    /// [`SHARED`] on in a directory of debug files.
+    fn by_path(&self, path: &Path, id: &[u8]) -> Option<Vec<u8>> {
+        let absolute = self.root.filter(|_| path.is_absolute());
+        let absolute = absolute.and_then(|read| read(path));
+        let parts = path.components();
+        let below: PathBuf = parts
+            .skip_while(|part| part.as_os_str() != SHARED)
+            .collect();
+        // It must not lead out of the directory.
+        let is_below = |part| matches!(part, Component::Normal(_));
+        let is_inside = below.starts_with(SHARED) && below.components().all(is_below);
+        let found = is_inside.then(|| self.in_directories(&below));
+        let mut found = absolute.into_iter().chain(found.into_iter().flatten());
+        found.find(|bytes| has_build_id(bytes, id))
+    }
+
+    /// The file with this build id.
+    fn by_build_id(&self, id: &[u8]) -> Option<Vec<u8>> {
         let (first, rest) = id.split_first()?;
         let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
         let name = format!(".build-id/{first:02x}/{rest}.debug");

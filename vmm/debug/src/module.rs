@@ -86,7 +86,7 @@ impl Module {
         };
         let debug = separate.as_deref().and_then(|bytes| Elf::parse(bytes).ok());
         let lines = debug.as_ref().unwrap_or(&elf);
-        let shared = lines.alternative().and_then(|id| files.by_build_id(id));
+        let shared = files.shared_by(lines);
         let shared = shared.as_deref().and_then(|bytes| Elf::parse(bytes).ok());
         let dwarf = lines
             .has_lines()

@@ -207,6 +207,33 @@ impl<'ctx> Ir<'ctx> {
         built(self.builder.build_store(variable, value));
     }
 
+    /// Reads a variable, which stays in memory if it is parked.
+    pub fn get_in(
+        &self,
+        r#type: BasicTypeEnum<'ctx>,
+        variable: PointerValue<'ctx>,
+        is_parked: bool,
+    ) -> BasicValueEnum<'ctx> {
+        let value = built(self.builder.build_load(r#type, variable, ""));
+        if is_parked && let Some(load) = value.as_instruction_value() {
+            let _ = load.set_volatile(true);
+        }
+        value
+    }
+
+    /// Writes a variable, which stays in memory if it is parked.
+    pub fn set_in(
+        &self,
+        variable: PointerValue<'ctx>,
+        value: impl BasicValue<'ctx>,
+        is_parked: bool,
+    ) {
+        let store = built(self.builder.build_store(variable, value));
+        if is_parked {
+            let _ = store.set_volatile(true);
+        }
+    }
+
     /// An integer type.
     pub fn int_of(&self, bits: u32) -> IntType<'ctx> {
         match bits {

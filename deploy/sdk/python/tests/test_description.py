@@ -26,7 +26,8 @@ PRESENT = {
     "limit_machine_network", "list_keys", "list_machines", "list_programs", "list_runs",
     "list_deliveries", "list_secrets", "list_snapshots", "list_tenants", "list_volumes",
     "pause_machine", "put_secret",
-    "resume_machine", "set_tenant", "start_machine", "stop_machine", "upload_program",
+    "resume_machine", "set_tenant", "start_machine", "stop_machine", "suspend_machine",
+    "upload_program",
     "wait_for_machine", "watch_events",
 }  # fmt: skip
 """Operations of the API that the clients have."""

@@ -38,6 +38,12 @@ def test_life_of_a_machine(api: Client, service: str, unique: str) -> None:
         api.machines.pause(unique)
     assert paused.value.code == "wrong-state"
     assert api.machines.resume(unique).state == "running"
+    assert api.machines.suspend(unique).state == "suspended"
+    with pytest.raises(WaitTimeoutError, match=f"machine {unique} is suspended"):
+        api.machines.wait(unique, timeout=0.2)
+    assert api.machines.start(unique).is_active
+    while api.machines.get(unique).state != "running":
+        pass
     with pytest.raises(ConflictError):
         api.machines.delete(unique)
     api.machines.stop(unique)

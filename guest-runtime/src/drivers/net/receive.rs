@@ -108,6 +108,16 @@ impl Receive for Receiver {
         }
         more
     }
+
+    unsafe fn free(&mut self) {
+        for ring in &self.rings {
+            // SAFETY: the device is gone, and this is the only owner of the queues.
+            unsafe {
+                ring.queue.free_rings();
+                ring.queue.free_buffers();
+            }
+        }
+    }
 }
 
 /// An RX queue and the packet that was taken from it.

@@ -188,7 +188,8 @@ impl Image {
         })
     }
 
-    fn is_baseline(&self) -> bool {
+    /// Whether the code is the baseline translator's.
+    pub(crate) fn is_baseline(&self) -> bool {
         variant::is_baseline(self.origin.variant)
     }
 
@@ -262,8 +263,10 @@ pub struct Images {
     retired: Vec<Image>,
     /// Images of code that the process made ([`crate::exec::jit`]).
     jit: Vec<Image>,
-    /// The host functions for the guest addresses of their entries; the newest image counts.
+    /// The host functions for the guest addresses of their entries, in the baseline translator's code and
+    /// in LLVM's; the newest image counts.
     jit_entries: BTreeMap<u64, u64>,
+    jit_optimised: BTreeMap<u64, u64>,
     /// Dropped images whose code another vCPU was executing: it continues there up to its next
     /// safepoint.
     left: Vec<Image>,
@@ -327,14 +330,30 @@ impl Images {
         }
     }
 
-    /// Adds an image of code that the process made.
+    /// Adds an image of code that the process made. The dispatch caches may keep entries of worse code until
+    /// [`forget_lookups`](Self::forget_lookups).
     pub(crate) fn add_jit(&mut self, image: Image) {
         count_added();
-        self.jit_entries.extend(image.entries());
+        self.enter_jit(&image);
         self.jit.push(image);
         if Rc::strong_count(&self.caches) > 1 {
             self.caches = Rc::default();
         }
+    }
+
+    fn enter_jit(&mut self, image: &Image) {
+        let entries = match image.is_baseline() {
+            true => &mut self.jit_entries,
+            false => &mut self.jit_optimised,
+        };
+        entries.extend(image.entries());
+    }
+
+    /// The host function of code that the process made, in a tier or any.
+    fn jit_entry(&self, pc: u64, allows: impl Fn(bool) -> bool) -> Option<u64> {
+        let tiers = [(false, &self.jit_optimised), (true, &self.jit_entries)];
+        let mut allowed = tiers.iter().filter(|(is_baseline, _)| allows(*is_baseline));
+        allowed.find_map(|(_, entries)| entries.get(&pc).copied())
     }
 
     /// Whether there are images of code that the process made.
@@ -347,6 +366,7 @@ impl Images {
     pub(crate) fn drop_jit(&mut self) {
         self.left.append(&mut self.jit);
         self.jit_entries.clear();
+        self.jit_optimised.clear();
         self.forget_lookups();
     }
 
@@ -425,37 +445,35 @@ impl Images {
         }
         let mut candidates = self.candidates.iter();
         let found = candidates.find_map(|&index| self.images[index].lookup(pc));
-        found.or_else(|| self.jit_entries.get(&pc).copied())
+        found.or_else(|| self.jit_entry(pc, |_| true))
     }
 
     /// As [`lookup`](Self::lookup), in code up to a tier.
     #[must_use]
     pub fn lookup_within(&mut self, pc: u64, tier: Tier) -> Option<u64> {
-        let is_allowed = |image: &Image| match tier {
+        self.lookup_if(pc, |is_baseline| match tier {
             Tier::Interpreter => false,
-            Tier::Baseline => image.is_baseline(),
+            Tier::Baseline => is_baseline,
             Tier::Optimised => true,
-        };
-        self.lookup_if(pc, is_allowed)
+        })
     }
 
     /// Whether LLVM's code has an entry for the guest address `pc`.
     #[must_use]
     pub fn has_optimised(&mut self, pc: u64) -> bool {
-        self.lookup_if(pc, |image| !image.is_baseline()).is_some()
+        self.lookup_if(pc, |is_baseline| !is_baseline).is_some()
     }
 
-    fn lookup_if(&mut self, pc: u64, is_allowed: impl Fn(&Image) -> bool) -> Option<u64> {
+    /// The host function for `pc` in images that `allows` accepts, by whether they are the baseline
+    /// translator's.
+    fn lookup_if(&mut self, pc: u64, allows: impl Fn(bool) -> bool) -> Option<u64> {
         if !self.near.contains(&pc) {
             self.approach(pc);
         }
         let images = self.candidates.iter().map(|&index| &self.images[index]);
-        let mut allowed = images.filter(|image| is_allowed(image));
+        let mut allowed = images.filter(|image| allows(image.is_baseline()));
         let found = allowed.find_map(|image| image.lookup(pc));
-        found.or_else(|| {
-            let allows = self.jit.first().is_some_and(is_allowed);
-            self.jit_entries.get(&pc).copied().filter(|_| allows)
-        })
+        found.or_else(|| self.jit_entry(pc, &allows))
     }
 
     /// As [`lookup`](Self::lookup), for a jump that is likely to be repeated on vCPU `cpu`.
@@ -484,7 +502,8 @@ impl Images {
         }
     }
 
-    fn forget_lookups(&mut self) {
+    /// Forgets all lookups. No other vCPU may be executing code of the process.
+    pub(crate) fn forget_lookups(&mut self) {
         self.near = 0..0;
         self.candidates.clear();
         match Rc::get_mut(&mut self.caches) {
@@ -570,8 +589,10 @@ impl Images {
         let is_less = self.jit.len() != jit;
         if is_less {
             self.jit_entries.clear();
-            let entries = self.jit.iter().flat_map(Image::entries);
-            self.jit_entries.extend(entries);
+            self.jit_optimised.clear();
+            let kept = core::mem::take(&mut self.jit);
+            kept.iter().for_each(|image| self.enter_jit(image));
+            self.jit = kept;
         }
         let changed = is_less || self.images.len() != before;
         if changed {

@@ -15,9 +15,10 @@
 
 mod extent;
 mod heat;
+mod optimiser;
 
 use crate::arch::host::Host;
-use crate::convert::to_usize;
+use crate::convert::{low_u32, to_usize};
 use crate::exec::images::{Image, Origin};
 use crate::exec::windows::Lease;
 use crate::mm::{AddressSpace, Exhausted, user};
@@ -28,12 +29,15 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use extent::{Extent, extent};
 use hartline_abi::call::{MAX_JIT_CODE, Operation, jit_request};
+use hartline_abi::image::variant;
 use hartline_abi::jit::{ALIGNMENT, Layout};
 use hartline_abi::layout::{HUGE_PAGE_SIZE, JIT_BASE, JIT_LENGTH, PAGE_SIZE};
 use hartline_linux::errno::Errno;
 use heat::Heat;
+use optimiser::Optimiser;
 
 pub(crate) use heat::MOST as MOST_WORK;
+pub(crate) use optimiser::Sampled;
 
 /// The inode of images of code that is in no file.
 pub(crate) const NO_INODE: u32 = u32::MAX;
@@ -79,6 +83,7 @@ pub(crate) struct Jit {
     /// The translations with an entry at an address, oldest first.
     entries: BTreeMap<u64, Vec<Rc<Part>>>,
     heat: Heat,
+    optimiser: Optimiser,
     /// Number of times that translations were dropped.
     fences: u32,
     /// Bytes that all records may use.
@@ -101,6 +106,7 @@ impl Jit {
         Self {
             entries: BTreeMap::new(),
             heat: Heat::default(),
+            optimiser: Optimiser::default(),
             fences: 0,
             budget,
             left: budget,
@@ -125,7 +131,7 @@ impl Jit {
     }
 
     /// Returns the newest translation with an entry at `pc` whose code is in `memory` unchanged, in
-    /// executable memory `mapped`.
+    /// executable memory `mapped`, for a process that uses `variant`.
     pub fn known(
         &self,
         memory: &mut AddressSpace,
@@ -136,7 +142,9 @@ impl Jit {
         let mut parts = versions.iter().rev();
         let part = parts.find(|part| {
             let is_mapped = mapped.start <= part.range.start && part.range.end <= mapped.end;
-            is_mapped && part.image.variant() == variant && part.is_unchanged(memory)
+            let is_of_variant =
+                [variant, variant::baseline_of(variant)].contains(&part.image.variant());
+            is_mapped && is_of_variant && is_unchanged(memory, part.range.start, &part.code)
         })?;
         Some(part.image.clone())
     }
@@ -167,6 +175,7 @@ impl Jit {
     /// Drops the records of all translations, which no process uses any more.
     pub fn drain(&mut self) {
         self.entries.clear();
+        self.optimiser.forget();
         self.left = self.budget;
         self.is_fresh = true;
         self.room = Room::Draining;
@@ -194,17 +203,14 @@ impl Jit {
         (pc, variant): (u64, u32),
         end: u64,
     ) -> Option<Image> {
-        let flags = match self.room {
-            Room::Some => 0,
-            Room::Draining if !self.lease.is_held_elsewhere() => jit_request::REUSE,
-            Room::Full | Room::Draining | Room::Never => return None,
-        };
-        let code = function_at(memory, pc, end).ok()?;
+        let flags = self.flags()?;
+        let code = function_at(memory, pc, end, LONGEST).ok()?;
         if self.left < cost(&code) {
             self.fill();
             return None;
         }
-        let placed = match request(host, pc, &code, (variant, flags)) {
+        let variant = variant::baseline_of(variant);
+        let placed = match Placed::request(host, (pc, &code), (variant, flags)) {
             Ok(placed) => placed,
             Err(error) => {
                 match error {
@@ -221,6 +227,15 @@ impl Jit {
         let image = placed.image(range.clone(), variant, self.lease.clone())?;
         self.keep(range, code.into(), image.clone());
         Some(image)
+    }
+
+    /// The flags of a request to place a translation in the slot; `None`: there is no room.
+    fn flags(&self) -> Option<u64> {
+        match self.room {
+            Room::Some => Some(0),
+            Room::Draining if !self.lease.is_held_elsewhere() => Some(jit_request::REUSE),
+            Room::Full | Room::Draining | Room::Never => None,
+        }
     }
 
     fn keep(&mut self, range: Range<u64>, code: Box<[u8]>, image: Image) {
@@ -247,13 +262,10 @@ impl Jit {
     }
 }
 
-impl Part {
-    /// Whether `memory` has the code that was translated.
-    fn is_unchanged(&self, memory: &mut AddressSpace) -> bool {
-        let length = self.code.len() as u64;
-        let bytes = user::slice(memory, self.range.start, length);
-        bytes.is_ok_and(|bytes| bytes.to_vec() == *self.code)
-    }
+/// Whether `memory` has `code` at `start`.
+fn is_unchanged(memory: &mut AddressSpace, start: u64, code: &[u8]) -> bool {
+    let bytes = user::slice(memory, start, code.len() as u64);
+    bytes.is_ok_and(|bytes| bytes.to_vec() == *code)
 }
 
 /// Bytes that the record of a translation of `code` uses.
@@ -280,6 +292,39 @@ struct Placed {
 }
 
 impl Placed {
+    /// Asks the VMM for the baseline translator's translation of code that is at an address, for a variant,
+    /// with bits of [`jit_request`].
+    fn request(
+        host: Host,
+        code: (u64, &[u8]),
+        (variant, flags): (u32, u64),
+    ) -> Result<Self, Errno> {
+        let mut args = jit_arguments(host, code, &[0], (variant, flags));
+        Ok(Self::by_call(host, &mut args)?.0)
+    }
+
+    /// Makes a call that places a translation. Also returns the last result.
+    fn by_call(host: Host, args: &mut [u64; 6]) -> Result<(Self, u64), Errno> {
+        host.call(Operation::Jit, args)?;
+        let [slot, offset, code, functions, accesses, last] = *args;
+        let layout = Layout {
+            code,
+            functions,
+            accesses,
+        };
+        let length = layout.length().ok_or(Errno::ENOENT)?;
+        let end = offset.checked_add(length);
+        let is_inside =
+            offset.is_multiple_of(ALIGNMENT) && end.is_some_and(|end| end <= JIT_LENGTH);
+        let placed = Self {
+            slot,
+            offset,
+            length,
+            layout,
+        };
+        is_inside.then_some((placed, last)).ok_or(Errno::ENOENT)
+    }
+
     /// The image of code in `range`; `None` if it is not usable. `lease` is a copy of the slot's.
     fn image(&self, range: Range<u64>, variant: u32, lease: Lease) -> Option<Image> {
         let start = JIT_BASE + self.offset;
@@ -291,52 +336,40 @@ impl Placed {
         let origin = Origin {
             inode: NO_INODE,
             variant,
-            bias: 0,
+            bias: u64::from_le_bytes(*bytes.first_chunk()?),
             gpa: self.slot + self.offset,
         };
         Image::of_jit(bytes, self.layout, origin, range, lease)
     }
 }
 
-/// Asks the VMM for the translation of code, for a variant, with bits of [`jit_request`].
-fn request(
+/// The arguments of a request about code at an address, with these entries as offsets, for a variant, with
+/// bits of [`jit_request`].
+fn jit_arguments(
     mut host: Host,
-    pc: u64,
-    code: &[u8],
+    (start, code): (u64, &[u8]),
+    entries: &[u64],
     (variant, flags): (u32, u64),
-) -> Result<Placed, Errno> {
+) -> [u64; 6] {
     let data = host.call_data();
     data[..code.len()].copy_from_slice(code);
-    // One entry, at the start.
-    data[MAX_JIT_CODE..MAX_JIT_CODE + 4].fill(0);
-    let mut args = [pc, code.len() as u64, 1, variant.into(), flags, 0];
-    host.call(Operation::Jit, &mut args)?;
-    let [slot, offset, code, functions, accesses, _] = args;
-    let layout = Layout {
-        code,
-        functions,
-        accesses,
-    };
-    let length = layout.length().ok_or(Errno::ENOENT)?;
-    let is_inside = offset.is_multiple_of(ALIGNMENT)
-        && offset
-            .checked_add(length)
-            .is_some_and(|end| end <= JIT_LENGTH);
-    match is_inside {
-        true => Ok(Placed {
-            slot,
-            offset,
-            length,
-            layout,
-        }),
-        false => Err(Errno::ENOENT),
+    let places = data[MAX_JIT_CODE..].as_chunks_mut().0;
+    for (place, &entry) in places.iter_mut().zip(entries) {
+        *place = low_u32(entry).to_le_bytes();
     }
+    let (length, count) = (code.len() as u64, entries.len() as u64);
+    [start, length, count, variant.into(), flags, 0]
 }
 
-/// The bytes of the function that starts at `pc`, which are below `end`. Pages after its end are not
-/// touched.
-fn function_at(memory: &mut AddressSpace, pc: u64, end: u64) -> Result<Vec<u8>, Errno> {
-    let last = end.min(pc + LONGEST);
+/// The bytes of the function that starts at `pc`, at most `longest`, which are below `end`. Pages after its
+/// end are not touched.
+fn function_at(
+    memory: &mut AddressSpace,
+    pc: u64,
+    end: u64,
+    longest: u64,
+) -> Result<Vec<u8>, Errno> {
+    let last = end.min(pc + longest);
     let mut code = Vec::new();
     let mut to = pc;
     loop {

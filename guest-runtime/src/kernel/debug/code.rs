@@ -1,9 +1,9 @@
 //! Breakpoints: `ebreak` instructions in the memory of a debugged process.
 //!
 //! The translations of a file are valid only while its code is mapped unchanged, so a file with a
-//! breakpoint is *detached* from them: its code becomes code that the program made, which runs in
-//! translations of the baseline translator ([`crate::exec::jit`]). When it has no breakpoints any more,
-//! and its memory has the contents of the file, the translations are used again.
+//! breakpoint is *detached* from them: its code becomes code that the program made
+//! ([`crate::exec::jit`]). When it has no breakpoints any more, and its memory has the contents of the
+//! file, the translations are used again.
 
 use super::memory;
 use crate::convert::to_usize;

@@ -148,9 +148,11 @@ impl Kernel {
 
     /// Holds the first process until a debugger continues it, if the VMM wants that.
     pub(crate) fn await_debugger(&mut self) {
-        if self.host.boot().debug != 0 {
-            self.process_mut().debugged = true;
-            self.task_mut().debug.held = true;
+        if self.host.boot().debug != 0
+            && let Some(process) = self.processes.get_mut(FIRST)
+        {
+            process.debugged = true;
+            self.hold_debugged();
             self.kick_self();
         }
     }

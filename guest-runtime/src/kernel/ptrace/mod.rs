@@ -14,7 +14,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use hartline_linux::capability::CAP_SYS_PTRACE;
 use hartline_linux::errno::Errno;
-use hartline_linux::ptrace::{PTRACE_EVENT_STOP, PTRACE_O_EXITKILL};
+use hartline_linux::ptrace::{
+    PTRACE_EVENT_SECCOMP, PTRACE_EVENT_STOP, PTRACE_O_EXITKILL, PTRACE_SYSCALL_INFO_ENTRY,
+    PTRACE_SYSCALL_INFO_EXIT, PTRACE_SYSCALL_INFO_NONE, PTRACE_SYSCALL_INFO_SECCOMP,
+};
 use hartline_linux::siginfo::{SI_KERNEL, SI_USER};
 use hartline_linux::signal::{SIGKILL, SIGSTOP, SIGTRAP};
 
@@ -150,6 +153,13 @@ impl Tracee {
         }
     }
 
+    /// Replaces the first argument of the call at whose start it stands.
+    pub fn set_first_argument(&mut self, value: u64) {
+        if let Call::Begun(argument) | Call::Asked(argument) = &mut self.call {
+            *argument = value;
+        }
+    }
+
     /// Adds the stop that tells that its process continues, once, behind the one in which it stands.
     fn continue_later(&mut self, stop: Stop) {
         if !self.next.iter().any(Stop::is_continuation) {
@@ -186,6 +196,18 @@ impl Stop {
 
     fn of_event(event: u32, message: u64) -> Stop {
         Stop::new(Kind::Event, event << 8 | u32::from(SIGTRAP), message)
+    }
+
+    /// The kind of [`PtraceSyscallInfo`](hartline_linux::ptrace::PtraceSyscallInfo). Stops at calls have one
+    /// with `PTRACE_O_TRACESYSGOOD` only.
+    pub fn call_kind(&self) -> u8 {
+        let is_marked = self.code & stops::SYSTEM_CALL != 0;
+        match self.kind {
+            Kind::Entry if is_marked => PTRACE_SYSCALL_INFO_ENTRY,
+            Kind::Return if is_marked => PTRACE_SYSCALL_INFO_EXIT,
+            Kind::Event if self.code >> 8 == PTRACE_EVENT_SECCOMP => PTRACE_SYSCALL_INFO_SECCOMP,
+            _ => PTRACE_SYSCALL_INFO_NONE,
+        }
     }
 
     /// Whether it tells that the process continues, or was interrupted.

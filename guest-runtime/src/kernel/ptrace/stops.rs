@@ -12,8 +12,8 @@ use hartline_linux::errno::Errno;
 use hartline_linux::ptrace::{
     PTRACE_EVENT_CLONE, PTRACE_EVENT_EXEC, PTRACE_EVENT_EXIT, PTRACE_EVENT_FORK,
     PTRACE_EVENT_SECCOMP, PTRACE_EVENT_STOP, PTRACE_EVENT_VFORK, PTRACE_EVENT_VFORK_DONE,
-    PTRACE_O_TRACEEXEC, PTRACE_O_TRACEEXIT, PTRACE_O_TRACESECCOMP, PTRACE_O_TRACESYSGOOD,
-    PTRACE_O_TRACEVFORKDONE,
+    PTRACE_EVENTMSG_SYSCALL_ENTRY, PTRACE_EVENTMSG_SYSCALL_EXIT, PTRACE_O_TRACEEXEC,
+    PTRACE_O_TRACEEXIT, PTRACE_O_TRACESECCOMP, PTRACE_O_TRACESYSGOOD, PTRACE_O_TRACEVFORKDONE,
 };
 use hartline_linux::sched::{CLONE_PTRACE, CLONE_UNTRACED, CLONE_VFORK, CloneArgs};
 use hartline_linux::siginfo::{SI_USER, TRAP_TRACE};
@@ -21,7 +21,7 @@ use hartline_linux::signal::{SIGCHLD, SIGKILL, SIGSTOP, SIGTRAP};
 use hartline_linux::syscall::{LIMIT, nr};
 
 /// The bit in the signal of a stop at a system call (`PTRACE_O_TRACESYSGOOD`).
-const SYSTEM_CALL: u32 = 0x80;
+pub(super) const SYSTEM_CALL: u32 = 0x80;
 const A0: usize = 10;
 const A7: usize = 17;
 
@@ -41,9 +41,7 @@ impl Kernel {
             tracee.next.push_back(stop);
             return;
         }
-        if stop.kind == Kind::Event {
-            tracee.message = stop.message;
-        }
+        tracee.message = stop.message;
         tracee.stop = Some(stop);
         let tracer = tracee.tracer.1;
         let Some(handle) = self.tasks.handle(tid) else {
@@ -208,7 +206,11 @@ impl Kernel {
             true => SYSTEM_CALL,
             false => 0,
         };
-        let stop = Stop::new(kind, u32::from(SIGTRAP) | mark, 0);
+        let message = match kind {
+            Kind::Entry => PTRACE_EVENTMSG_SYSCALL_ENTRY,
+            _ => PTRACE_EVENTMSG_SYSCALL_EXIT,
+        };
+        let stop = Stop::new(kind, u32::from(SIGTRAP) | mark, message);
         (tracee.mode == Mode::SystemCall).then_some(stop)
     }
 

@@ -5,6 +5,7 @@ use super::disks::WATCH as DISK_WATCH;
 use crate::arch::clock;
 use crate::drivers::streams::INPUT_READY;
 use crate::kernel::Kernel;
+use crate::kernel::exports::WATCH as CALL_WATCH;
 use crate::kernel::signals::bit;
 use crate::kernel::task::{Event, Retry, Wait};
 use crate::net::vsock::Vsock;
@@ -330,6 +331,7 @@ impl Kernel {
         self.poll_network();
         self.poll_disks();
         self.serve_host();
+        self.wake_for_call();
         self.settle_stop(true);
         if self.scheduler.has_ready() || self.await_device() {
             return;
@@ -363,8 +365,8 @@ impl Kernel {
         if self.chaos.ends_wait() {
             return false;
         }
-        let (net, disks) = (&self.net, &self.disks);
-        let (has_device, are_busy) = (net.has_device(), disks.are_busy());
+        let (net, disks, exports) = (&self.net, &self.disks, &self.exports);
+        let (has_device, are_busy) = (net.has_device() || exports.are_possible(), disks.are_busy());
         let longest = match are_busy {
             true => self.scheduler.watching.max(DISK_WATCH),
             false => self.scheduler.watching,
@@ -375,7 +377,7 @@ impl Kernel {
         let limit = self.first_time().unwrap_or(NEVER);
         let end = limit.min(clock::monotonic() + longest);
         while !net.is_pending() {
-            if disks.is_pending() {
+            if disks.is_pending() || exports.is_pending() {
                 return true;
             }
             if clock::monotonic() >= end {
@@ -393,11 +395,16 @@ impl Kernel {
     /// Longest polling time of devices, ns.
     pub(crate) fn most_watching(&self) -> u64 {
         let boot = self.host.boot();
-        boot.net.polling_ns.max(boot.vsock.polling_ns)
+        let calls = if boot.exports != 0 { CALL_WATCH } else { 0 };
+        (boot.net.polling_ns.max(boot.vsock.polling_ns)).max(calls)
     }
 
     /// Shortest polling time of devices, ns.
     pub(super) fn least_watching(&self) -> u64 {
-        SPIN.min(self.most_watching())
+        match self.exports.are_possible() {
+            // A shorter time would stay short: who waits for a sleeping vCPU calls late.
+            true => CALL_WATCH,
+            false => SPIN.min(self.most_watching()),
+        }
     }
 }

@@ -65,6 +65,12 @@ pub trait Receive: Debug {
 
     /// Ends a batch: the next packet is to interrupt. Returns whether one has arrived meanwhile.
     fn rest(&mut self) -> bool;
+
+    /// Frees the memory that the device accesses.
+    ///
+    /// # Safety
+    /// The device is gone, and this is only dropped from now on.
+    unsafe fn free(&mut self);
 }
 
 /// The sink of sent packets.
@@ -84,6 +90,12 @@ pub trait Transmit: Debug {
 
     /// Asks for an interrupt when a buffer is free. Returns whether one is free meanwhile.
     fn want_room(&mut self) -> bool;
+
+    /// Frees the memory that the device accesses.
+    ///
+    /// # Safety
+    /// The device is gone, and this is only dropped from now on.
+    unsafe fn free(&mut self);
 }
 
 /// The capabilities of an interface.

@@ -123,6 +123,18 @@ impl Wire {
         }
     }
 
+    /// Frees the memory that the device accesses.
+    ///
+    /// # Safety
+    /// The device is gone, and this is only dropped from now on.
+    pub(super) unsafe fn free(&mut self) {
+        // SAFETY: as this function's.
+        unsafe {
+            self.receive.free();
+            self.stack.transmit.free();
+        }
+    }
+
     /// Whether the interface has this address.
     #[must_use]
     pub fn has_address(&self, ip: IpAddr) -> bool {

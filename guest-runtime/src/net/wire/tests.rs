@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod icmp;
+mod moved;
 mod pipe;
 mod segments;
 

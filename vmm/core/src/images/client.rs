@@ -4,7 +4,7 @@ use super::ImageFile;
 use crate::control::Control;
 use crate::kick;
 use crate::platform::Mapping;
-use hartline_abi::boot::Shared;
+use hartline_abi::boot::{Shared, news};
 use hartline_abi::hart::Pending;
 use hartline_abi::hotness::{self, Hot, Hotness, SLOTS};
 use hartline_abi::image::{newer_bit, variant};
@@ -156,7 +156,7 @@ impl Client {
             word.fetch_or(bit, Ordering::SeqCst);
         }
         if let Ok(word) = self.shared.atomic_u64(offset_of!(Shared, images) as u64) {
-            word.store(1, Ordering::SeqCst);
+            word.fetch_or(news::IMAGES, Ordering::SeqCst);
             kick::all(&self.shared, &self.ram, Pending::Image);
         }
     }
@@ -239,6 +239,26 @@ impl Client {
         let mut state = self.lock();
         state.awaited = false;
         let number = (!state.images.is_empty()).then_some(state.number);
+        drop(state);
+        if let Some(number) = number {
+            self.notify(number);
+        }
+    }
+
+    /// Ends a request with an answer that is not from here.
+    pub(super) fn end(&self) {
+        self.lock().awaited = false;
+    }
+
+    /// Whether there are images that the guest has not received.
+    pub(super) fn has_images(&self) -> bool {
+        !self.lock().images.is_empty()
+    }
+
+    /// Notifies the guest again if there are images that it has not received, or if `always` is set.
+    pub(super) fn announce_again(&self, always: bool) {
+        let state = self.lock();
+        let number = (always || !state.images.is_empty()).then_some(state.number);
         drop(state);
         if let Some(number) = number {
             self.notify(number);

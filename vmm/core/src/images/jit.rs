@@ -13,7 +13,8 @@ use super::slots::Slots;
 use crate::platform::{self, Mapping, Vm};
 use hartline_abi::jit::{ALIGNMENT, Layout};
 use hartline_abi::layout::JIT_LENGTH;
-use hartline_aot::baseline::{JitCode, JitTranslation, translate_jit};
+use hartline_aot::baseline::translate_jit;
+use hartline_aot::jit::{JitCode, JitTranslation};
 use hartline_aot::translator::Options;
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub(super) struct JitSlot {
     gpa: u64,
     /// Bytes in use.
     used: u64,
+    /// Earlier translations were overwritten since the mark.
+    is_reused: bool,
 }
 
 /// Code was not translated.
@@ -35,6 +38,9 @@ pub(crate) enum JitError {
     /// The addresses of the code are not valid.
     #[error("the code has no valid addresses")]
     Code,
+    /// There is nothing to take, or the guest has requested too much.
+    #[error("no translation now")]
+    Busy,
     /// The slot is full.
     #[error("the slot for translations is full")]
     Full,
@@ -67,7 +73,18 @@ impl JitSlot {
             memory,
             gpa,
             used: 0,
+            is_reused: false,
         }))
+    }
+
+    /// Marks the present contents.
+    pub fn mark(&mut self) {
+        self.is_reused = false;
+    }
+
+    /// Whether the contents at the mark are still there.
+    pub fn is_kept(&self) -> bool {
+        !self.is_reused
     }
 
     /// Translates code and appends the result, or, if the guest `reuses` the slot, stores it at the
@@ -82,6 +99,19 @@ impl JitSlot {
         reuses: bool,
     ) -> Result<Placed, JitError> {
         let translation = translate_jit(code, options).ok_or(JitError::Code)?;
+        self.place(&translation, reuses)
+    }
+
+    /// Appends a translation, or, if the guest `reuses` the slot, stores it at the slot's start. An error
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// [`JitError::Full`], [`JitError::Platform`].
+    pub fn place(
+        &mut self,
+        translation: &JitTranslation,
+        reuses: bool,
+    ) -> Result<Placed, JitError> {
         let JitTranslation { bytes, layout } = translation;
         let offset = match reuses {
             true => 0,
@@ -91,12 +121,13 @@ impl JitSlot {
         if end > JIT_LENGTH {
             return Err(JitError::Full);
         }
-        self.memory.write(offset, &bytes)?;
+        self.is_reused |= reuses;
+        self.memory.write(offset, bytes)?;
         self.used = end.next_multiple_of(ALIGNMENT);
         Ok(Placed {
             gpa: self.gpa,
             offset,
-            layout,
+            layout: *layout,
         })
     }
 }
@@ -111,6 +142,7 @@ mod tests {
             memory: Arc::new(Mapping::anonymous("test", JIT_LENGTH).unwrap()),
             gpa: 0x1000_0000,
             used: 0,
+            is_reused: false,
         }
     }
 

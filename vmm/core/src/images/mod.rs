@@ -5,6 +5,7 @@
 mod client;
 mod code;
 mod jit;
+mod optimiser;
 mod slots;
 
 pub use client::Client;
@@ -12,7 +13,10 @@ use client::Cooling;
 pub use code::CodeFile;
 pub(crate) use jit::JitError;
 use jit::JitSlot;
+use optimiser::Optimiser;
 use slots::Slots;
+
+use crate::background::PrioritySemaphore;
 
 use crate::control::Control;
 use crate::platform::{self, Mapping, Vm};
@@ -20,7 +24,8 @@ use crate::program::TreeFile;
 use crate::tree::TreeImage;
 use hartline_abi::call::{COPY_INODES, image_answer};
 use hartline_abi::image::variant;
-use hartline_aot::baseline::JitCode;
+use hartline_abi::layout::RAM_GPA;
+use hartline_aot::jit::JitCode;
 use hartline_aot::translator::Options;
 use hartline_devices::volume::Copies;
 use std::collections::HashMap;
@@ -83,6 +88,11 @@ pub trait ImageSource: Debug + Send + Sync {
 
     /// The options for code that the program makes at run time; `None`: it is interpreted.
     fn jit_options(&self) -> Option<Options>;
+
+    /// The permits for LLVM's translations of such code; `None`: LLVM does not translate it.
+    fn jit_compilers(&self) -> Option<&PrioritySemaphore> {
+        None
+    }
 }
 
 /// Inode of the file and variant of an image.
@@ -106,6 +116,10 @@ struct Served {
     /// The newest image in the guest's memory: index into [`Images::placed`]; and whether it adds
     /// to the earlier ones.
     newest: Option<(usize, bool)>,
+    /// The images that the guest has received since [`Images::mark`], in order.
+    received: Vec<(usize, bool)>,
+    /// The first ones of them that the guest knows, after [`Images::rewind`].
+    known: usize,
 }
 
 /// An answer to the guest.
@@ -145,6 +159,8 @@ pub struct Images {
     placed: Vec<Placed>,
     /// Translations of code that the program made; `None`: there are none yet.
     jit: Option<JitSlot>,
+    /// LLVM's translations of it; `None`: none were requested yet.
+    optimiser: Option<Optimiser>,
     /// The guest-physical memory of images and copies.
     slots: Slots,
 }
@@ -165,6 +181,7 @@ impl Images {
             cooling: Arc::default(),
             placed: Vec::new(),
             jit: None,
+            optimiser: None,
             slots: Slots::new(next),
         }
     }
@@ -222,12 +239,32 @@ impl Images {
         };
         client.begin(number);
         client.add_bias(bias);
+        if let Some(served) = self.served.get_mut(&name)
+            && let Some(&(index, adds)) = served.received.get(served.known)
+            && let Some(placed) = self.placed.get(index)
+        {
+            // The guest has forgotten it.
+            served.known += 1;
+            let is_followed = served.known < served.received.len() || client.has_images();
+            let flags = image_answer::GROWS
+                | if is_followed {
+                    image_answer::IS_FOLLOWED
+                } else {
+                    0
+                }
+                | if adds { image_answer::ADDS } else { 0 };
+            let (gpa, length) = (placed.gpa, placed.image.length);
+            client.end();
+            return Ok(Answer::At { gpa, length, flags });
+        }
         let notification = client.take();
         if let Some(provided) = notification.image
             && let Some(index) = self.map_image(inode, provided.image)?
             && let Some(served) = self.served.get_mut(&name)
         {
             served.newest = Some((index, provided.adds));
+            served.received.push((index, provided.adds));
+            served.known = served.received.len();
         }
         let newest = self.served.get(&name).and_then(|served| served.newest);
         let newest = newest.and_then(|(index, adds)| Some((self.placed.get(index)?, adds)));
@@ -244,6 +281,59 @@ impl Images {
             None if notification.answered => Answer::NotYet,
             None => Answer::Unknown,
         })
+    }
+
+    /// Marks the present state for [`rewind`](Self::rewind).
+    pub(crate) fn mark(&mut self) {
+        for served in self.served.values_mut() {
+            served.received.clear();
+            served.known = 0;
+        }
+        if let Some(jit) = &mut self.jit {
+            jit.mark();
+        }
+    }
+
+    /// Whether the guest can go back to the state at [`mark`](Self::mark): the memory that it knew then has
+    /// the same contents.
+    pub(crate) fn can_rewind(&self) -> bool {
+        self.jit.as_ref().is_none_or(JitSlot::is_kept)
+    }
+
+    /// Goes back to the state at [`mark`](Self::mark): the guest has forgotten the images that it has received since.
+    /// [`announce_again`](Self::announce_again) announces them.
+    pub(crate) fn rewind(&mut self) {
+        for served in self.served.values_mut() {
+            served.known = 0;
+        }
+    }
+
+    /// Announces all images that the guest does not know.
+    pub(crate) fn announce_again(&self) {
+        for served in self.served.values() {
+            let is_unknown = served.known < served.received.len();
+            served.client.announce_again(is_unknown);
+        }
+    }
+
+    /// Makes KVM forget what it knows of page tables in RAM, if it has its own copies of them.
+    ///
+    /// # Errors
+    /// KVM refuses.
+    pub(crate) fn forget_page_tables(&self) -> Result<(), platform::Error> {
+        self.vm.renew_slot(RAM_GPA)
+    }
+
+    /// Adds a slot that the guest can only read, if KVM has shadows of page tables. Result: as
+    /// [`Slots::add_slot`].
+    ///
+    /// # Errors
+    /// KVM refuses the memory.
+    pub(crate) fn add_writer_slot(
+        &mut self,
+        memory: Arc<Mapping>,
+    ) -> Result<Option<u64>, platform::Error> {
+        self.slots.add_slot(&mut self.vm, memory)
     }
 
     /// Ends a request that has no answer yet.
@@ -270,14 +360,54 @@ impl Images {
         let options = self.source.as_ref().and_then(|(_, s)| s.jit_options());
         let options = options.filter(|_| variant::is_baseline(variant));
         let options = options.ok_or(JitError::Off)?;
-        let slot = match &mut self.jit {
+        let slot = self.jit_slot()?;
+        slot.translate(code, &options.for_variant(variant), reuses)
+    }
+
+    fn jit_slot(&mut self) -> Result<&mut JitSlot, JitError> {
+        Ok(match &mut self.jit {
             Some(slot) => slot,
             none => {
                 let slot = JitSlot::add(&mut self.vm, &mut self.slots)?;
                 none.insert(slot.ok_or(JitError::Full)?)
             }
+        })
+    }
+
+    /// Requests a translation by LLVM of code that the program made, for a [variant] of LLVM's code. Result:
+    /// the number of the request.
+    ///
+    /// # Errors
+    /// [`JitError`].
+    pub(crate) fn optimise(&mut self, code: &JitCode<'_>, variant: u32) -> Result<u64, JitError> {
+        let source = self.source.as_ref().map(|(_, source)| source);
+        let source = source.filter(|source| source.jit_compilers().is_some());
+        let is_untrusting = matches!(variant, variant::PRECISE | variant::UNTRUSTED_ABI);
+        let source = source.filter(|_| is_untrusting);
+        let source = source.ok_or(JitError::Off)?;
+        let options = source.jit_options().ok_or(JitError::Off)?;
+        let optimiser = match &mut self.optimiser {
+            Some(optimiser) => optimiser,
+            none => {
+                let (ram, shared) = (Arc::clone(&self.ram), Arc::clone(&self.shared));
+                let optimiser = Optimiser::start(Arc::clone(source), ram, shared);
+                none.insert(optimiser.map_err(|_| JitError::Off)?)
+            }
         };
-        slot.translate(code, &options.for_variant(variant), reuses)
+        let ticket = optimiser.request(code, options.for_variant(variant));
+        ticket.map_err(|optimiser::Busy| JitError::Busy)
+    }
+
+    /// Places the oldest of LLVM's translations in the slot. If the guest `reuses` the slot, it has no
+    /// earlier translations any more. Also returns the number of its request.
+    ///
+    /// # Errors
+    /// [`JitError`].
+    pub(crate) fn take_optimised(&mut self, reuses: bool) -> Result<(jit::Placed, u64), JitError> {
+        let optimiser = self.optimiser.as_ref().ok_or(JitError::Busy)?;
+        let optimised = optimiser.take().ok_or(JitError::Busy)?;
+        let placed = self.jit_slot()?.place(&optimised.translation, reuses)?;
+        Ok((placed, optimised.ticket))
     }
 
     fn client(&self) -> Client {
@@ -290,6 +420,8 @@ impl Images {
         let served = Served {
             client: Arc::clone(&client),
             newest: None,
+            received: Vec::new(),
+            known: 0,
         };
         self.served.insert(name, served);
         client

@@ -12,10 +12,11 @@ use std::any::Any;
 use std::fs::File;
 use std::io;
 use std::mem::size_of;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vm_memory::{
     AtomicInteger, MmapRegion, ReadVolatile, VolatileMemory, VolatileMemoryError, VolatileSlice,
 };
@@ -33,7 +34,7 @@ pub struct Mapping {
     /// Keeps the memory of `region` mapped.
     owner: Owner,
     /// Whether a part of it shows a file ([`overlay`](Self::overlay)).
-    is_overlaid: bool,
+    is_overlaid: AtomicBool,
 }
 
 /// The owner of the memory of a mapping.
@@ -115,7 +116,7 @@ impl Mapping {
         Ok(Self {
             region: region.map_err(failed(what, length as u64))?,
             owner: Owner::Other { _keeps: owner },
-            is_overlaid: false,
+            is_overlaid: AtomicBool::new(false),
         })
     }
 
@@ -157,7 +158,7 @@ impl Mapping {
             owner: Owner::Reservation {
                 _unmaps: reservation,
             },
-            is_overlaid: false,
+            is_overlaid: AtomicBool::new(false),
         })
     }
 
@@ -195,12 +196,54 @@ impl Mapping {
     /// [`Error::Bounds`] if it does not fit, is misaligned, or this memory is read-only;
     /// [`Error::Memory`] if the host refuses.
     pub fn overlay(
-        &mut self,
+        &self,
         what: &'static str,
         offset: u64,
         (file, from): (&File, u64),
         length: u64,
     ) -> Result<(), Error> {
+        let (at, size) = self.own_blocks(offset, length)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the range is inside this mapping, whose address space belongs to its reservation.
+        // Its contents may change at any time, so no reference to them exists.
+        let mapped = unsafe { mmap(at.cast(), size, protection, flags, file, from) };
+        let mapped = mapped.map(drop).map_err(io::Error::from);
+        self.is_overlaid.store(true, Ordering::Relaxed);
+        mapped.map_err(failed(what, length))
+    }
+
+    /// Replaces a range of the memory, whose ends are multiples of 2 MiB, by zeros in small pages, which are
+    /// allocated when they are written.
+    ///
+    /// # Errors
+    /// As [`overlay`](Self::overlay).
+    pub fn replace(&self, what: &'static str, range: Range<u64>) -> Result<(), Error> {
+        let length = range.end.saturating_sub(range.start);
+        let (at, size) = self.own_blocks(range.start, length)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: as in `overlay`.
+        let mapped = unsafe { mmap_anonymous(at.cast(), size, protection, flags) };
+        mapped.map_err(|error| failed(what, length)(error.into()))?;
+        // SAFETY: advice for the mapping above changes no contents. Without it, pages are only larger.
+        let _ = unsafe { madvise(at.cast(), size, Advice::LinuxNoHugepage) };
+        Ok(())
+    }
+
+    /// Drops what was written since the memory was mapped.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the host refuses.
+    pub fn drop_written(&self, what: &'static str) -> Result<(), Error> {
+        let (at, size) = self.own_blocks(0, self.length())?;
+        // SAFETY: the range is this mapping's own, and no reference to its contents exists.
+        let dropped = unsafe { madvise(at.cast(), size, Advice::LinuxDontNeed) };
+        dropped.map_err(|error| failed(what, self.length())(error.into()))
+    }
+
+    /// Start and size of a part of this writable memory, in whole blocks of 2 MiB, that may be mapped anew.
+    fn own_blocks(&self, offset: u64, length: u64) -> Result<(*mut u8, usize), Error> {
         let outside = || self.out_of_bounds(offset, usize::try_from(length).unwrap_or(usize::MAX));
         let size = usize::try_from(length).map_err(|_| outside())?;
         let start = start_of(self.region.size(), offset, size).ok_or_else(outside)?;
@@ -209,21 +252,38 @@ impl Mapping {
         if size == 0 || !is_aligned || !is_own || !self.writable() {
             return Err(outside());
         }
-        let at = self.base().as_ptr().wrapping_add(start);
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: the range is inside this mapping, whose address space belongs to its reservation.
-        // Its contents may change at any time, so no reference to them exists.
-        let mapped = unsafe { mmap(at.cast(), size, protection, flags, file, from) };
-        let mapped = mapped.map(drop).map_err(io::Error::from);
-        self.is_overlaid = true;
-        mapped.map_err(failed(what, length))
+        Ok((self.base().as_ptr().wrapping_add(start), size))
+    }
+
+    /// Writes zeros to a range.
+    ///
+    /// # Errors
+    /// [`Error::Bounds`].
+    pub fn clear(&self, range: Range<u64>) -> Result<(), Error> {
+        let length = range.end.saturating_sub(range.start);
+        let size = usize::try_from(length).unwrap_or(usize::MAX);
+        let target = self.slice_mut(range.start, size)?.ptr_guard_mut();
+        // SAFETY: the range is inside this writable mapping, which stays mapped as long as `self`. No reference
+        // to it exists; other writers, the guest too, may be overwritten.
+        unsafe { ptr::write_bytes(target.as_ptr(), 0, target.len()) };
+        Ok(())
+    }
+
+    /// Copies `length` bytes at `offset` of another mapping to the same offset of this one.
+    ///
+    /// # Errors
+    /// [`Error::Bounds`].
+    pub fn copy_from(&self, from: &Self, offset: u64, length: u64) -> Result<(), Error> {
+        let size = usize::try_from(length).unwrap_or(usize::MAX);
+        let source = from.slice(offset, size)?;
+        source.copy_to_volatile_slice(self.slice_mut(offset, size)?);
+        Ok(())
     }
 
     /// Whether pages that were never touched may have other contents than zeros: those of a file.
     #[must_use]
     pub fn is_overlaid(&self) -> bool {
-        self.is_overlaid
+        self.is_overlaid.load(Ordering::Relaxed)
     }
 
     /// Length, bytes, a multiple of 4 KiB.

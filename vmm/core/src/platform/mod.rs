@@ -6,9 +6,11 @@ mod interrupts;
 mod kick;
 mod memory;
 mod msrs;
+mod pagemap;
 mod plain;
 mod stats;
 mod vcpu;
+mod vcpu_state;
 mod vm;
 
 pub use core_scheduling::{
@@ -17,9 +19,11 @@ pub use core_scheduling::{
 pub use interrupts::Message;
 pub use kick::Kicker;
 pub use memory::{Mapping, memory_file};
+pub(crate) use pagemap::Pagemap;
 pub use plain::Plain;
 pub use stats::{CounterFile, Counters};
 pub use vcpu::{Exit, Mmio, UserEntry, Vcpu, VmFailure};
+pub(crate) use vcpu_state::VcpuState;
 pub use vm::{Access, Kvm, Vm};
 
 use std::io;

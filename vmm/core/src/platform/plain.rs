@@ -33,6 +33,10 @@ unsafe impl Plain for u64 {}
 unsafe impl Plain for [u64; 6] {}
 // SAFETY: an array of integers.
 unsafe impl Plain for [u64; 32] {}
+// SAFETY: an array of integers.
+unsafe impl Plain for [u64; 512] {}
+// SAFETY: an integer.
+unsafe impl Plain for u32 {}
 // SAFETY: a structure of integers and arrays of them.
 unsafe impl Plain for ExitReport {}
 // SAFETY: a structure of integers.

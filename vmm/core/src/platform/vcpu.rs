@@ -4,7 +4,7 @@ use super::cpuid::{self, XCR0_WANTED};
 use super::interrupts::APIC_BASE_X2APIC;
 use super::{Error, Kicker, Kvm, Vm};
 use crate::supervisor;
-use hartline_abi::layout::{USER_CS, USER_SS};
+use hartline_abi::layout::{KERNEL_CS, KERNEL_SS, USER_CS, USER_SS};
 use hartline_abi::port;
 use kvm_bindings::{
     CpuId, KVM_CAP_ENFORCE_PV_FEATURE_CPUID, Msrs, kvm_enable_cap, kvm_msr_entry, kvm_regs,
@@ -180,6 +180,11 @@ impl Vcpu {
         })
     }
 
+    /// Whether the guest's processor has XSAVE.
+    pub(super) fn has_xsave(&self) -> bool {
+        self.xcr0.is_some()
+    }
+
     /// Sets the vCPU up to start at CPL 3.
     ///
     /// # Errors
@@ -219,6 +224,49 @@ impl Vcpu {
             rsp: entry.rsp,
             rdi: entry.rdi,
             rflags: RFLAGS,
+            ..Default::default()
+        };
+        self.fd
+            .set_regs(&registers)
+            .map_err(Error::request("KVM_SET_REGS"))
+    }
+
+    /// Sets the vCPU up to run code at CPL 0, with a page table of the VMM: `rcx`, `rsi` and `rdx` are the
+    /// arguments. There is no stack, and interrupts are masked.
+    ///
+    /// # Errors
+    /// [`Error::Request`].
+    pub(crate) fn start_at_cpl_0(
+        &self,
+        rip: u64,
+        page_table: u64,
+        [rcx, rsi, rdx]: [u64; 3],
+    ) -> Result<(), Error> {
+        let mut sregs = self
+            .fd
+            .get_sregs()
+            .map_err(Error::request("KVM_GET_SREGS"))?;
+        let supervisor = |selector, type_| kvm_segment {
+            dpl: 0,
+            ..segment(selector, type_)
+        };
+        sregs.cs = kvm_segment {
+            l: 1,
+            db: 0,
+            ..supervisor(KERNEL_CS, 11)
+        };
+        sregs.ss = supervisor(KERNEL_SS, 3);
+        (sregs.cr0, sregs.efer) = (CR0, EFER);
+        sregs.cr3 = page_table;
+        self.fd
+            .set_sregs(&sregs)
+            .map_err(Error::request("KVM_SET_SREGS"))?;
+        let registers = kvm_regs {
+            rip,
+            rcx,
+            rsi,
+            rdx,
+            rflags: 2,
             ..Default::default()
         };
         self.fd
@@ -275,7 +323,7 @@ impl Vcpu {
         Ok(())
     }
 
-    fn immediate_exit(&mut self) -> NonNull<u8> {
+    pub(super) fn immediate_exit(&mut self) -> NonNull<u8> {
         NonNull::from(&mut self.fd.get_kvm_run().immediate_exit)
     }
 

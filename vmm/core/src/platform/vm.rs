@@ -1,7 +1,10 @@
 //! The KVM device and a VM with its memory slots.
 
 use super::{Error, Mapping};
-use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY, kvm_userspace_memory_region};
+use kvm_bindings::{
+    CpuId, KVM_CAP_PRE_FAULT_MEMORY, KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY,
+    kvm_userspace_memory_region,
+};
 use kvm_ioctls::{Cap, VmFd};
 use std::ffi::CString;
 use std::io;
@@ -162,6 +165,45 @@ impl Vm {
     #[cfg(test)]
     pub fn slots(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Whether the processor walks the guest's page tables itself (EPT, NPT). Otherwise KVM has shadows of
+    /// them. Also `false` before Linux 6.10, which does not tell.
+    #[must_use]
+    pub fn has_nested_paging(&self) -> bool {
+        self.fd.check_extension_raw(KVM_CAP_PRE_FAULT_MEMORY.into()) > 0
+    }
+
+    /// Makes KVM forget what it knows of the guest's page tables in the slot at `gpa`, and of the pages
+    /// there: the slot is removed and added again. No vCPU runs.
+    ///
+    /// # Errors
+    /// [`Error::Request`]: KVM refuses, or there is no such slot.
+    pub fn renew_slot(&self, gpa: u64) -> Result<(), Error> {
+        let request = "KVM_SET_USER_MEMORY_REGION";
+        let at = self.slots.iter().position(|(start, _)| *start == gpa);
+        let found = at.and_then(|at| Some((u32::try_from(at).ok()?, &self.slots[at].1)));
+        let (slot, memory) = found.ok_or_else(|| Error::Request {
+            request,
+            source: io::Error::from_raw_os_error(libc::ENOENT),
+        })?;
+        let region = |memory_size| kvm_userspace_memory_region {
+            slot,
+            flags: if memory.writable() {
+                0
+            } else {
+                KVM_MEM_READONLY
+            },
+            guest_phys_addr: gpa,
+            memory_size,
+            userspace_addr: memory.base().as_ptr().expose_provenance() as u64,
+        };
+        for size in [0, memory.length()] {
+            // SAFETY: as in `add_slot`; without memory, the slot is removed.
+            let set = unsafe { self.fd.set_user_memory_region(region(size)) };
+            set.map_err(Error::request(request))?;
+        }
+        Ok(())
     }
 
     /// Makes `memory` the guest-physical memory from `gpa`.

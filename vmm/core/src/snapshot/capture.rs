@@ -157,9 +157,14 @@ impl Capture {
                 Some((summary.is_ok(), request.then))
             }
             Due::Requested(requests) => {
-                let to = requests.take()?;
-                let is_written = stream::write(&self.source, monotonic_ns, to);
-                Some((is_written, Then::Continue))
+                let (to, then) = requests.take()?;
+                Some(match then {
+                    Then::Continue => {
+                        let is_written = stream::write(&self.source, monotonic_ns, to);
+                        (is_written, then)
+                    }
+                    Then::End => self.source.send_and_end(monotonic_ns, to, &**requests),
+                })
             }
         }
     }
@@ -180,6 +185,24 @@ impl Source {
         })?;
         partial.complete(path)?;
         Ok(length)
+    }
+
+    /// Sends a snapshot after which the VM ends, if the receiver then has all of it. Result: whether it
+    /// was sent, and what happens then.
+    fn send_and_end(
+        &self,
+        monotonic_ns: u64,
+        mut to: File,
+        requests: &dyn Requests,
+    ) -> (bool, Then) {
+        let is_sent = stream::write_noting(self, monotonic_ns, &mut to, || requests.note_end());
+        if is_sent && requests.is_to_end(&mut to) {
+            return (true, Then::End);
+        }
+        match requests.forget_end() {
+            Ok(()) => (is_sent, Then::Continue),
+            Err(_) => (is_sent, Then::End),
+        }
     }
 
     /// The description.
@@ -500,7 +523,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8 << 20).unwrap();
         file.write_all_at(b"contents", 6 << 20).unwrap();
-        let mut memory = Mapping::anonymous("test", 8 << 20).unwrap();
+        let memory = Mapping::anonymous("test", 8 << 20).unwrap();
         let part = (&file, 4 << 20);
         memory.overlay("test", 4 << 20, part, 4 << 20).unwrap();
         assert!(Touched::of(&memory).is_any(6 << 20));

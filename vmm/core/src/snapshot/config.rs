@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 
 /// Version of the format. A snapshot of another version is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Longest description, bytes.
 pub(super) const MAX_LENGTH: u64 = 64 << 20;
 /// Longest name of a program, bytes.
@@ -133,6 +133,8 @@ pub(crate) struct Machine {
     pub monotonic_ns: u64,
     /// Bit n: standard stream n is a terminal.
     pub terminals: u32,
+    /// Whether the VM has a network interface.
+    pub network: bool,
 }
 
 /// A part of a file.

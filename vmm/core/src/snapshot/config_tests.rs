@@ -29,6 +29,7 @@ fn config() -> Config {
             variant: variant::NORMAL,
             monotonic_ns: 7,
             terminals: 3,
+            network: true,
         },
         memory: vec![part(0, 8192), part(12288, 4096), part(62 << 20, 2 << 20)],
         tree: Some(Tree {

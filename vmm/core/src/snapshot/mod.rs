@@ -45,6 +45,8 @@ pub enum Trigger {
     Listen,
     /// At the first `SIGUSR2` that this process receives.
     Signal,
+    /// When a task waits for a call of the host for the first time ([`crate::exports`]).
+    Call,
 }
 
 impl Trigger {
@@ -54,6 +56,7 @@ impl Trigger {
             Self::Stdin => trigger::STDIN,
             Self::Listen => trigger::LISTEN,
             Self::Signal => trigger::SIGNAL,
+            Self::Call => trigger::CALL,
         }
     }
 }
@@ -134,6 +137,15 @@ pub enum Error {
     /// The VM has state outside RAM, or more than one vCPU.
     #[error("a snapshot cannot contain {0}")]
     State(&'static str),
+    /// The VM has a network interface, and the snapshot's VM had none, or the other way round.
+    #[error("the snapshot has {}", match .had {
+        true => "a network interface, and the VM has none",
+        false => "no network interface, and the VM has one",
+    })]
+    Network {
+        /// Whether the snapshot's VM had one.
+        had: bool,
+    },
     /// The program has a terminal where there was none, or the other way round.
     #[error(
         "{stream} {is} a terminal, but {was} one when the snapshot was written: {}",

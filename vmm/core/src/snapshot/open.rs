@@ -194,6 +194,12 @@ impl Snapshot {
         self.config.machine.ram
     }
 
+    /// Whether the VM has a network interface. A VM that continues the snapshot needs one too.
+    #[must_use]
+    pub fn has_network(&self) -> bool {
+        self.config.machine.network
+    }
+
     /// [Variant](hartline_abi::image::variant) of translations at the start of the program.
     #[must_use]
     pub fn variant(&self) -> u32 {
@@ -235,7 +241,7 @@ impl Snapshot {
     /// [`Error`].
     pub(crate) fn load(&self) -> Result<Arc<Mapping>, Error> {
         let path = self.directory.join(MEMORY);
-        let mut ram = Mapping::anonymous(RAM, self.config.machine.ram)?;
+        let ram = Mapping::anonymous(RAM, self.config.machine.ram)?;
         let parts = &self.config.memory;
         if self.is_verified && parts.iter().map(|part| part.length).sum::<u64>() > MOST_READ {
             for (offset, length) in blocks(parts) {

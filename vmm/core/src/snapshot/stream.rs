@@ -9,7 +9,9 @@
 //! | 2 | length of RAM | `config.json`; the snapshot is complete |
 //! | 3 | 0 | the reason why there is no snapshot |
 //!
-//! The third number is the length of the data. After a record of kind 2 or 3 nothing follows.
+//! The third number is the length of the data. After a record of kind 2 or 3 nothing follows. If the VM
+//! is to end with the snapshot, it then waits for the byte [`END`] from the receiver, which has the whole
+//! snapshot on the disk. At the end of the stream without this byte, the guest goes on.
 
 use super::capture::{BLOCK, Source};
 use super::config::{MAX_LENGTH, Tree};
@@ -21,6 +23,9 @@ use std::path::Path;
 
 /// Longest reason, bytes.
 const MAX_REASON: usize = 1024;
+
+/// The receiver's answer to a whole snapshot: the VM ends.
+pub const END: u8 = 1;
 
 /// Kinds of records.
 mod kind {
@@ -77,15 +82,30 @@ pub fn refuse(to: &mut impl Write, reason: &str) -> io::Result<()> {
 /// Writes a snapshot at a time of the guest's `CLOCK_MONOTONIC`, ns, or why there is none. No vCPU
 /// runs. Result: whether it was written.
 pub(crate) fn write(source: &Source, monotonic_ns: u64, mut to: File) -> bool {
-    let written = write_all(source, monotonic_ns, &mut to);
+    write_noting(source, monotonic_ns, &mut to, || Ok(()))
+}
+
+/// As [`write`]; calls `note` before the last record. If `note` fails, there is no snapshot.
+pub(super) fn write_noting(
+    source: &Source,
+    monotonic_ns: u64,
+    to: &mut File,
+    note: impl FnOnce() -> io::Result<()>,
+) -> bool {
+    let written = write_all(source, monotonic_ns, to, note);
     if let Err(error) = &written {
         // The receiver sees the end of the stream otherwise.
-        let _ = refuse(&mut to, &error.to_string());
+        let _ = refuse(to, &error.to_string());
     }
     written.is_ok()
 }
 
-fn write_all(source: &Source, monotonic_ns: u64, to: &mut File) -> Result<(), Error> {
+fn write_all(
+    source: &Source,
+    monotonic_ns: u64,
+    to: &mut File,
+    note: impl FnOnce() -> io::Result<()>,
+) -> Result<(), Error> {
     let stream = Path::new(MEMORY);
     let tree = source.tree.as_ref().map(|(tree, [gpa, _])| {
         let kept = Tree {
@@ -104,8 +124,11 @@ fn write_all(source: &Source, monotonic_ns: u64, to: &mut File) -> Result<(), Er
     let memory = memory.map_err(Error::file(stream, "send"))?;
     let config = source.config(monotonic_ns, memory, tree);
     let json = serde_json::to_vec(&config).map_err(io::Error::other);
-    json.and_then(|json| put(to, kind::CONFIG, source.ram.length(), &json))
-        .map_err(Error::file(stream, "send"))
+    json.and_then(|json| {
+        note()?;
+        put(to, kind::CONFIG, source.ram.length(), &json)
+    })
+    .map_err(Error::file(stream, "send"))
 }
 
 /// Reads the next record.

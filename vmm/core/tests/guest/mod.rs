@@ -75,6 +75,7 @@ use hartline_devices::limiter::OwnLimits;
 use hartline_devices::net::Tap;
 use hartline_vmm::boot::Arguments;
 use hartline_vmm::devices::{Attached, Network};
+use hartline_vmm::exports::Exports;
 use hartline_vmm::interrupts::Mode;
 use hartline_vmm::machine::{Blank, Outcome, Settings};
 use std::fs::OpenOptions;
@@ -111,6 +112,8 @@ pub struct Guest {
     pub mode: Mode,
     /// Whether the guest has a network device.
     pub has_network: bool,
+    /// Calls and resets.
+    pub exports: Option<Exports>,
 }
 
 impl Guest {
@@ -122,6 +125,7 @@ impl Guest {
             timeout: Some(Duration::from_secs(100)),
             mode: Mode::Safepoint,
             has_network: false,
+            exports: None,
         }
     }
 }
@@ -144,6 +148,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         interpret_only: true,
         timeout: guest.timeout,
         count: true,
+        exports: guest.exports.clone(),
         ..Settings::new(&arguments)
     };
     let machine = Blank::begin(settings.cpus, guest.mode).expect("a thread");

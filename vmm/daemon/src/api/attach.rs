@@ -4,7 +4,7 @@ use super::Refused;
 use super::exec::ExecMessage;
 use super::extract::{Query, Target};
 use super::logs::{LogReader, LogStream, Start};
-use super::lookup::find;
+use super::lookup::{find, find_awake};
 use super::websocket::{Client, accept, discard, refuse};
 use crate::connections::Room;
 use crate::machines::MachineError;
@@ -72,7 +72,7 @@ pub async fn attach(
         true => Some(input_of(&target).await?),
         false => None,
     };
-    if !machine.state.is_active() && !attach.logs {
+    if !machine.state.goes_on() && !attach.logs {
         return Err(MachineError::State(machine.state).into());
     }
     let upgrade = accept(upgrade, MAX_MESSAGE)?;
@@ -97,8 +97,9 @@ pub async fn attach(
     }))
 }
 
-/// Standard input of a machine, which may be about to start.
+/// Standard input of a machine, which may be about to start. A suspended one is started.
 async fn input_of(target: &Target) -> Result<StdUnixStream, Problem> {
+    find_awake(target).await?;
     let asked = Instant::now();
     loop {
         let machine = find(target, Kind::Machine)?;
@@ -147,11 +148,12 @@ async fn serve(
             if !has_input {
                 return refuse(&mut *sink.lock().await, NO_INPUT).await;
             }
-            if let Some(stream) = &mut input
-                && write_input(stream, &bytes).await.is_err()
+            let mut left = &bytes[..];
+            while let Some(stream) = &mut input
+                && write_input(stream, &mut left).await.is_err()
             {
-                // The program has ended, or will: the outputs show it.
-                input = None;
+                // If the program has ended, or will, the outputs show it.
+                input = reopened(target).await;
             }
         }
         Ok(())
@@ -162,6 +164,24 @@ async fn serve(
     };
     discard(&mut messages).await;
     done
+}
+
+/// Standard input of a machine whose earlier one is closed: it was suspended, and goes on. `None`: it has
+/// ended, or does not go on in time.
+async fn reopened(target: &Target) -> Option<UnixStream> {
+    let asked = Instant::now();
+    while asked.elapsed() < PATIENCE {
+        let machine = find_awake(target).await.ok()?;
+        if !machine.state.goes_on() {
+            return None;
+        }
+        // Until its end is noted, its process has no descriptors.
+        match target.daemon.machines.input(&machine) {
+            Ok(input) => return UnixStream::from_std(input).ok(),
+            Err(_) => tokio::time::sleep(RETRY).await,
+        }
+    }
+    None
 }
 
 /// Changes the size of the program's terminal. An error is the reason for the client.
@@ -192,11 +212,16 @@ async fn send_output(mut reader: LogReader, tag: u8, sink: &Client) -> Result<()
     Ok(())
 }
 
-/// Writes to a program's standard input. No bytes close it, also for other clients.
-async fn write_input(stream: &mut UnixStream, bytes: &[u8]) -> io::Result<()> {
-    match bytes {
+/// Writes to a program's standard input, and removes what was written from `bytes`. No bytes close it,
+/// also for other clients.
+async fn write_input(stream: &mut UnixStream, bytes: &mut &[u8]) -> io::Result<()> {
+    if bytes.is_empty() {
         // The VMM keeps its end open, so closing this one would not end the program's input.
-        [] => stream.shutdown().await,
-        bytes => stream.write_all(bytes).await,
+        return stream.shutdown().await;
     }
+    while !bytes.is_empty() {
+        let written = stream.write(bytes).await?;
+        *bytes = &bytes[written..];
+    }
+    Ok(())
 }

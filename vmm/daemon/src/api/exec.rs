@@ -3,7 +3,7 @@
 use super::Refused;
 use super::attach::{MAX_MESSAGE, TAGS};
 use super::extract::{Json, Target};
-use super::lookup::find;
+use super::lookup::find_awake;
 use super::outputs::Output;
 use super::websocket::{UNLIMITED, accept, discard, refuse, send_output};
 use crate::Daemon;
@@ -11,7 +11,7 @@ use crate::connections::Room;
 use crate::exec::{self, Command, Control, Ended, Exec};
 use crate::execute::environment;
 use crate::problem::Problem;
-use crate::store::{Kind, Machine, Scope, TerminalSize, User};
+use crate::store::{Machine, Scope, TerminalSize, User};
 use axum::Extension;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -155,7 +155,7 @@ fn start(target: &Target, machine: &Machine, request: ExecRequest) -> Result<Exe
     })
 }
 
-/// Run a command in a running machine
+/// Run a command in a running machine, or in a suspended one, which then goes on
 ///
 /// Answers when the command has ended. If the client disconnects before, the command's streams close,
 /// and its terminal hangs up.
@@ -167,7 +167,7 @@ pub async fn run(
     Json(mut request): Json<ExecRequest>,
 ) -> Result<axum::Json<ExecResult>, Problem> {
     target.caller.needs(Scope::Write)?;
-    let machine = find(&target, Kind::Machine)?;
+    let machine = find_awake(&target).await?;
     let stdin = std::mem::take(&mut request.stdin);
     let Exec {
         mut input,
@@ -227,7 +227,7 @@ pub async fn open(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
     target.caller.needs(Scope::Write)?;
-    let machine = find(&target, Kind::Machine)?;
+    let machine = find_awake(&target).await?;
     let upgrade = accept(upgrade, super::MAX_JSON.max(MAX_MESSAGE))?;
     Ok(upgrade.on_upgrade(async move |mut socket| {
         // The server does not need to know how a connection ends.

@@ -73,7 +73,7 @@ pub fn from_object<T: serde::de::DeserializeOwned>(
 }
 
 /// The fields of a request that a snapshot has, or cannot have: they describe the program.
-const OF_SNAPSHOT: [&str; 16] = [
+const OF_SNAPSHOT: [&str; 15] = [
     "program",
     "path",
     "args",
@@ -86,7 +86,6 @@ const OF_SNAPSHOT: [&str; 16] = [
     "workdir",
     "hostname",
     "read_only",
-    "ports",
     "terminal",
     "secrets",
     "core_limit",

@@ -6,7 +6,7 @@
 
 use super::Refused;
 use super::extract::{Query, Target};
-use super::lookup::find;
+use super::lookup::find_awake;
 use super::programs::discard;
 use super::stopped::Holder;
 use crate::config::Config;
@@ -15,7 +15,7 @@ use crate::jailed::protocol::FromProcess;
 use crate::machines::MachineError;
 use crate::printable::printable;
 use crate::problem::Problem;
-use crate::store::{Kind, MachineState, Scope};
+use crate::store::{MachineState, Scope};
 use axum::body::{Body, BodyDataStream};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -139,7 +139,7 @@ struct Copy {
 /// Starts a copy in a machine of the caller, which needs the same right as for commands.
 async fn start(target: &Target, request: Request<'_>) -> Result<Copy, Problem> {
     target.caller.needs(Scope::Write)?;
-    let machine = find(target, Kind::Machine)?;
+    let machine = find_awake(target).await?;
     if !machine.state.is_active() && !machine.spec.volumes.is_empty() {
         let path = String::from_utf8_lossy(request.path);
         let place = (&*path, request.direction != Direction::Write);

@@ -312,7 +312,7 @@ impl LogReader {
         };
         let started = self.started.or(machine.started_ms);
         self.started = started;
-        machine.state.is_active() && (machine.started_ms == started)
+        machine.state.goes_on() && (machine.started_ms == started)
     }
 }
 

@@ -2,18 +2,19 @@
 //! their end.
 
 use super::extract::{Caller, Excess, Target};
+use super::spec::check_publisher;
 use crate::Daemon;
 use crate::auth::random_hex;
-use crate::machines::inodes;
+use crate::machines::{MachineError, inodes};
 use crate::network::NetworkError;
 use crate::problem::Problem;
 use crate::store::{
-    Created, Kind, MAX_KEYS, Machine, MachineState, NetworkKind, NewMachine, Program, Spec,
+    Created, Kind, MAX_KEYS, Machine, MachineState, NetworkKind, NewMachine, Program, Scope, Spec,
 };
 use axum::http::HeaderMap;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const MAX_IDEMPOTENCY_KEY: usize = 255;
@@ -34,6 +35,47 @@ pub fn find(target: &Target, kind: Kind) -> Result<Machine, Problem> {
             Kind::Run => "run",
         })
     })
+}
+
+/// How long to wait until a suspended machine goes on.
+const RESUMED: Duration = Duration::from_secs(30);
+/// Period of the checks whether it does.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Finds the caller's machine. If it is suspended, it is started, and found when it runs.
+///
+/// # Errors
+/// The caller has none of this id, it cannot be started, or the database failed.
+pub async fn find_awake(target: &Target) -> Result<Machine, Problem> {
+    let machine = find(target, Kind::Machine)?;
+    if machine.state != MachineState::Suspended {
+        return Ok(machine);
+    }
+    target.caller.needs(Scope::Write)?;
+    // The transaction waits for the disk.
+    match tokio::task::block_in_place(|| target.daemon.machines.start(&machine)) {
+        // Another request has started it.
+        Ok(_) | Err(MachineError::State(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let asked = Instant::now();
+    loop {
+        let machine = find(target, Kind::Machine)?;
+        match machine.state {
+            // Without the snapshot, its guest has been entered.
+            _ if machine.state.is_active()
+                && machine.suspended.is_some()
+                && asked.elapsed() < RESUMED =>
+            {
+                tokio::time::sleep(LOOK).await;
+            }
+            MachineState::Suspended => {
+                let detail = format!("the machine stays suspended: {}", machine.message);
+                return Err(Problem::conflict("wrong-state", detail));
+            }
+            _ => return Ok(machine),
+        }
+    }
 }
 
 /// The id of the caller's object with this name, or the only one whose id begins with this text. If
@@ -161,7 +203,7 @@ pub fn find_program(daemon: &Daemon, caller: &Caller, spec: &mut Spec) -> Result
 }
 
 /// Finds the caller's snapshot that a spec names, if it names one. The spec then has its whole id, and
-/// its program with its place and memory. `excess` is a field that the request has too, and must not.
+/// its program with its place, memory and kind of network. `excess` is a field that the request has too, and must not.
 ///
 /// # Errors
 /// The caller has no such snapshot, there is such a field, or the database failed.
@@ -187,18 +229,21 @@ pub fn find_snapshot(
     spec.labels = asked.labels;
     spec.interactive = asked.interactive;
     spec.cpu_class = asked.cpu_class;
+    spec.ports = asked.ports;
     spec.restart = asked.restart;
     spec.auto_remove = asked.auto_remove;
+    spec.idle_timeout_s = asked.idle_timeout_s;
     spec.webhook = asked.webhook;
     Ok(())
 }
 
-/// Refuses a spec with a network if networks are not available, and ports that the operator does not
-/// allow.
+/// Refuses a spec with a network if networks are not available, ports without a network, and ports that
+/// the operator does not allow.
 ///
 /// # Errors
 /// The reason why there are none.
 pub fn check_network(daemon: &Daemon, spec: &Spec) -> Result<(), Problem> {
+    check_publisher(spec)?;
     daemon.machines.ports().check(spec)?;
     match spec.network {
         NetworkKind::None => Ok(()),
@@ -298,7 +343,7 @@ pub async fn wait_for_end(target: &Target, kind: Kind, seconds: u64) -> Result<(
     // Subscribes before the first check, so that no event is missed.
     let mut events = target.daemon.events.subscribe(&target.caller.tenant);
     let ended = async {
-        while find(target, kind).is_ok_and(|machine| machine.state.is_active()) {
+        while find(target, kind).is_ok_and(|machine| machine.state.goes_on()) {
             // An event of this machine, or a gap in the events.
             while events
                 .recv()

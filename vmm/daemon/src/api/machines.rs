@@ -17,7 +17,7 @@ use crate::integer;
 use crate::jailed::protocol::CoreFile;
 use crate::machines::{MachineError, Machines};
 use crate::problem::Problem;
-use crate::store::{Kind, Machine, MachineState, Scope, Spec, Webhook};
+use crate::store::{Kind, Machine, MachineState, Port, Scope, Spec, Webhook};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -141,9 +141,16 @@ struct MachineOfSnapshot {
     /// Keep standard input open for clients that attach; otherwise it is empty.
     #[schema(required = false)]
     interactive: bool,
+    /// TCP ports of the host whose connections lead to ports of the machine, if the snapshot's machine
+    /// was in the network of its tenant.
+    #[schema(required = false, max_items = 16)]
+    ports: Vec<Port>,
     /// Delete the machine ten seconds after its end.
     #[schema(required = false)]
     auto_remove: bool,
+    /// Suspend the machine when it has been idle for so many seconds.
+    #[schema(required = false, minimum = 1, maximum = 2592000)]
+    idle_timeout_s: u64,
     /// The receiver of the message that the program of the machine has ended.
     #[schema(required = false)]
     webhook: Webhook,
@@ -255,7 +262,7 @@ fn show(target: &Target) -> Answer {
     Ok(axum::Json(MachineView::new(&target.daemon, machine)))
 }
 
-/// Delete a machine that is not running, with its output
+/// Delete a machine that is not running, with its output, and with its memory if it is suspended
 #[utoipa::path(delete, path = "/v1/machines/{id}",
     operation_id = "delete_machine", params(("id" = String, Path)),
     responses((status = 204, description = "The machine is deleted"), Refused))]
@@ -276,7 +283,7 @@ fn act(
     show(target)
 }
 
-/// Start a machine, or restart one that has ended
+/// Start a machine, or restart one that has ended; a suspended one goes on where it stopped
 #[utoipa::path(post, path = "/v1/machines/{id}/start",
     operation_id = "start_machine", params(("id" = String, Path)),
     responses((status = 200, description = "The machine", body = MachineView), Refused))]
@@ -320,6 +327,20 @@ pub async fn resume(target: Target) -> Answer {
     act(&target, |machines, machine| {
         machines.set_paused(machine, false)
     })
+}
+
+/// Suspend a running machine: its memory is on the disk until it is started, and then goes on
+///
+/// Answers when it is suspended. If it cannot be, it goes on.
+#[utoipa::path(post, path = "/v1/machines/{id}/suspend",
+    operation_id = "suspend_machine", params(("id" = String, Path)),
+    responses((status = 200, description = "The machine", body = MachineView), Refused,
+    (status = "5XX", description = "The disk is full, or the daemon has failed", body = Problem,
+        content_type = "application/problem+json")))]
+pub async fn suspend(target: Target) -> Answer {
+    let machine = find(&target, Kind::Machine)?;
+    target.daemon.machines.suspend(&machine).await?;
+    show(&target)
 }
 
 /// Limits of a network interface in each direction; 0: none.

@@ -114,6 +114,7 @@ fn routes() -> (Router<Arc<Daemon>>, utoipa::openapi::OpenApi) {
         .routes(routes!(machines::kill))
         .routes(routes!(machines::pause))
         .routes(routes!(machines::resume))
+        .routes(routes!(machines::suspend))
         .routes(routes!(machines::wait))
         .routes(routes!(machines::limit_network))
         .routes(routes!(snapshots::create))

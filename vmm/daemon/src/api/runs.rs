@@ -25,7 +25,7 @@ use crate::process::Jailed;
 use crate::processors::Claim;
 use crate::scheduler::{Permit, need};
 use crate::store::{
-    Kind, Machine, MachineState, NetworkKind, Program, Restart, Scope, Spec, Webhook,
+    Kind, Machine, MachineState, NetworkKind, Port, Program, Restart, Scope, Spec, Webhook,
 };
 use crate::violations::{reported_by, reported_in};
 use axum::extract::State;
@@ -91,6 +91,10 @@ struct RunOfSnapshot {
     /// Labels of the run.
     #[schema(required = false)]
     labels: BTreeMap<String, String>,
+    /// TCP ports of the host whose connections lead to ports of the run, if the snapshot's machine was
+    /// in the network of its tenant.
+    #[schema(required = false, max_items = 16)]
+    ports: Vec<Port>,
     /// The receiver of the message that the run has ended. It must be one that is kept.
     #[schema(required = false)]
     webhook: Webhook,
@@ -374,6 +378,10 @@ fn check(request: &mut RunRequest) -> Result<(), Problem> {
     if request.spec.auto_remove {
         let detail = "a run that is kept is deleted by a request or by its age: make a machine";
         return Err(Problem::conflict("no-auto-remove", detail));
+    }
+    if request.spec.idle_timeout_s.is_some() {
+        let detail = "a run is not suspended: make a machine";
+        return Err(Problem::conflict("no-suspension", detail));
     }
     if request.stdin.len() > MAX_INPUT {
         let rule = format!("must be at most {MAX_INPUT} bytes");

@@ -2,12 +2,14 @@
 
 use crate::ports::FIRST_PORT;
 use crate::problem::Problem;
+use crate::snapshots;
 use crate::store::{NetworkKind, Port, Restart, Spec};
 use hartline_jail::MAX_MESSAGE;
 use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
 use std::collections::BTreeMap;
 
 const MAX_TIMEOUT_MS: u64 = 30 * 24 * 3600 * 1000;
+const MAX_IDLE_S: u64 = MAX_TIMEOUT_MS / 1000;
 /// Longest arguments and environment together, bytes: one message takes both to the VMM.
 const MAX_STRINGS: usize = MAX_MESSAGE / 4;
 const MAX_LABELS: usize = 64;
@@ -49,6 +51,16 @@ pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
     {
         let rule = format!("must be from 1 to {MAX_TIMEOUT_MS}");
         return Err(Problem::field("timeout_ms", rule));
+    }
+    if !spec
+        .idle_timeout_s
+        .is_none_or(|s| (1..=MAX_IDLE_S).contains(&s))
+    {
+        let rule = format!("must be from 1 to {MAX_IDLE_S}");
+        return Err(Problem::field("idle_timeout_s", rule));
+    }
+    if spec.idle_timeout_s.is_some() {
+        snapshots::check(spec)?;
     }
     if !spec
         .core_limit
@@ -127,9 +139,8 @@ fn check_ports(spec: &Spec) -> Result<(), Problem> {
     if spec.ports.len() > MAX_PORTS {
         return wrong(format!("may be {MAX_PORTS} at most"));
     }
-    if !spec.ports.is_empty() && spec.network == NetworkKind::None {
-        let detail = "a machine with published ports must be in the network of its tenant";
-        return Err(Problem::conflict("no-network", detail));
+    if spec.snapshot.is_none() {
+        check_publisher(spec)?;
     }
     for (index, port) in spec.ports.iter().enumerate() {
         if port.host < FIRST_PORT || port.guest == 0 {
@@ -144,6 +155,21 @@ fn check_ports(spec: &Spec) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// Refuses published ports of a machine without a network. The network of one that continues a snapshot is
+/// known when the snapshot is.
+///
+/// # Errors
+/// There are ports, and no network.
+pub(super) fn check_publisher(spec: &Spec) -> Result<(), Problem> {
+    match spec.ports.is_empty() || spec.network != NetworkKind::None {
+        true => Ok(()),
+        false => {
+            let detail = "a machine with published ports must be in the network of its tenant";
+            Err(Problem::conflict("no-network", detail))
+        }
+    }
 }
 
 /// Whether a program may start in this directory, if it exists.
@@ -314,7 +340,10 @@ mod tests {
             assert!(!spec(bad), "{bad}");
         }
         let text = r#"{"program": "a", "ports": [{"host": 2000, "guest": 1}]}"#;
-        assert!(check_spec(&serde_json::from_str(text).unwrap()).is_err());
+        let mut spec: Spec = serde_json::from_str(text).unwrap();
+        assert!(check_spec(&spec).is_err());
+        spec.snapshot = Some("warm".to_owned());
+        assert!(check_spec(&spec).is_ok() && check_publisher(&spec).is_err());
     }
 
     #[test]

@@ -99,6 +99,7 @@ fn spec_of(machine: &Machine, is_read: bool, seconds: u64) -> Spec {
         terminal: None,
         secrets: Vec::new(),
         auto_remove: false,
+        idle_timeout_s: None,
         webhook: None,
         core_limit: None,
         ..machine.spec.clone()

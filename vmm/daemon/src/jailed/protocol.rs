@@ -124,6 +124,19 @@ pub struct SnapshotJob {
     pub tree: (u64, u64),
 }
 
+/// Request for a snapshot of a running VM, which ends then if the daemon says so
+/// ([`END`](hartline_vmm::snapshot::stream::END)). The descriptor is as for a [`SnapshotJob`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuspendJob {
+    /// Device and inode of the tree. (The name tells the kind of a request: a VMM that does not know it
+    /// makes no snapshot.)
+    pub suspend_with: (u64, u64),
+}
+
+/// Contents of the result's file while the VM does not run because its snapshot is complete: it goes on
+/// only after it has overwritten this with spaces.
+pub const SUSPENDED: &[u8] = b"suspended";
+
 /// Request to change the size of the terminal of the VM's program. There are no descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalJob {
@@ -146,6 +159,8 @@ pub enum Request {
     Debug(DebugJob),
     /// Make a snapshot.
     Snapshot(SnapshotJob),
+    /// Make a snapshot, and end.
+    Suspend(SuspendJob),
     /// Change the size of the program's terminal.
     Terminal(TerminalJob),
 }
@@ -401,6 +416,12 @@ impl From<&Counters> for KvmReasons {
 }
 
 impl RunResult {
+    /// Whether the VM's guest was entered.
+    #[must_use]
+    pub fn has_run(&self) -> bool {
+        self.exits.calls > 0
+    }
+
     /// The result of a program that its VMM did not run to its end.
     #[must_use]
     pub fn not_run(code: u8, message: impl Into<String>) -> Self {

@@ -6,7 +6,8 @@
 //! steps are under one lock, and polling is by level, so no readiness is lost.
 
 use super::protocol::{
-    CopyJob, DebugJob, DebuggerLost, FromProcess, Request, SpawnJob, TerminalJob, ToProcess,
+    CopyJob, DebugJob, DebuggerLost, FromProcess, Request, SnapshotJob, SpawnJob, SuspendJob,
+    TerminalJob, ToProcess,
 };
 use super::snapshots::Snapshots;
 use hartline_abi::copy::MAX_REQUEST;
@@ -15,7 +16,7 @@ use hartline_devices::event::Event as Wake;
 use hartline_devices::virtio::Guest;
 use hartline_jail::Channel;
 use hartline_vmm::confine::{Confine, Thread};
-use hartline_vmm::snapshot::{Checkpoint, Requests};
+use hartline_vmm::snapshot::{Checkpoint, Requests, Then};
 use hartline_vmm::spawn::{Ending, Errno, Spawner};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{read, write};
@@ -259,6 +260,11 @@ impl Spawns {
         Ok(spawns)
     }
 
+    /// Whether the VM has ended because the daemon has its snapshot.
+    pub fn is_suspended(&self) -> bool {
+        self.snapshots.is_suspended()
+    }
+
     /// Whether the VM makes snapshots.
     pub fn takes_snapshots(&self) -> bool {
         self.snapshots.are_possible()
@@ -333,7 +339,12 @@ impl Spawns {
                                     state.resize(FIRST_PROCESS, Window { rows, columns });
                                 }
                             }
-                            Ok(Request::Snapshot(job)) => self.snapshots.request(job, descriptors),
+                            Ok(Request::Snapshot(SnapshotJob { tree })) => {
+                                self.snapshots.request((tree, Then::Continue), descriptors);
+                            }
+                            Ok(Request::Suspend(SuspendJob { suspend_with: tree })) => {
+                                self.snapshots.request((tree, Then::End), descriptors);
+                            }
                             // Of a newer daemon, which sees that the descriptors are closed.
                             Err(_) => {}
                         }
@@ -372,7 +383,19 @@ impl Requests for Spawns {
         self.snapshots.connect(checkpoint);
     }
 
-    fn take(&self) -> Option<File> {
+    fn note_end(&self) -> io::Result<()> {
+        self.snapshots.note_end()
+    }
+
+    fn is_to_end(&self, receiver: &mut File) -> bool {
+        self.snapshots.is_to_end(receiver)
+    }
+
+    fn forget_end(&self) -> io::Result<()> {
+        self.snapshots.forget_end()
+    }
+
+    fn take(&self) -> Option<(File, Then)> {
         let state = self.lock();
         let is_busy = !state.processes.is_empty() || !state.events.is_empty();
         // Writing a refusal may wait.

@@ -121,6 +121,7 @@ pub fn serve(
     let tree = (given.tree, given.snapshot);
     let core = given.core;
     let secrets = given.secrets;
+    let requested = spawns.clone();
     let parts = (
         tree,
         volumes,
@@ -137,6 +138,10 @@ pub fn serve(
     // All of the output is in its files before the result is.
     if let Some(recorder) = recorder {
         recorder.finish();
+    }
+    if requested.is_some_and(|spawns| spawns.is_suspended()) {
+        // The file says so.
+        return Ok(());
     }
     result_file.write_all(&serde_json::to_vec(&result)?)?;
     // The daemon may be gone; the result is in the file.
@@ -192,8 +197,10 @@ fn record(
         setrlimit(Resource::Fsize, limit).map_err(io::Error::from)?;
     }
     let [output, error] = outputs;
-    let writer = |(reader, pipe, files)| (pipe, (reader, Writer::new(files, log.size)));
-    let ((output, stdout), (error, stderr)) = (writer(output), writer(error));
+    let writer = |(reader, pipe, files)| -> io::Result<_> {
+        Ok((pipe, (reader, Writer::continued(files, log.size)?)))
+    };
+    let ((output, stdout), (error, stderr)) = (writer(output)?, writer(error)?);
     let threads = Arc::clone(threads);
     let confine = move || threads.confine(Thread::Console);
     let recorder = Recorder::start([stdout, stderr], confine)?;

@@ -94,6 +94,37 @@ impl Records {
         })
     }
 
+    /// Where a writer goes on after the last record: the index of its file, the file's number, the
+    /// offset in it, and the position in the output. `None`: no file was written.
+    ///
+    /// # Errors
+    /// Any I/O error of the host.
+    pub fn tail(&mut self) -> io::Result<Option<(usize, u64, u64, u64)>> {
+        let mut last: Option<Place> = None;
+        for start in self.starts()?.into_iter().rev() {
+            // A file without records is the last one at most.
+            let (mut position, end) = (None, last);
+            (self.at, self.end) = (start, end);
+            while let Some(head) = self.head()? {
+                self.at.offset += RECORD + u64::from(head.length);
+                position = Some(head.end());
+            }
+            let Place { number, offset } = *last.get_or_insert(self.at);
+            if let Some(position) = position {
+                let numbers = self.files.iter().map(number_of);
+                let numbers = numbers.collect::<io::Result<Vec<_>>>()?;
+                let index = numbers.iter().position(|found| *found == Some(number));
+                return Ok(index.map(|index| (index, number, offset, position)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The files.
+    pub fn into_files(self) -> Vec<File> {
+        self.files
+    }
+
     /// The next record, which the reader goes to; `None`: there is none yet.
     ///
     /// # Errors

@@ -282,6 +282,41 @@ fn a_thread_records_what_comes_through_pipes() {
     }
 }
 
+/// Another writer goes on where one has stopped, in any file, also after a record that is not complete.
+#[test]
+fn logs_are_continued() {
+    let limit = HEADER + 3 * (RECORD + 8);
+    for lines in 0..12_u64 {
+        let mut log = Log::new(3, limit);
+        let mut all = String::new();
+        for number in 0..20_u64 {
+            if number == lines {
+                let open = |index| {
+                    let mut options = File::options();
+                    let path = path(log.directory.path(), NAME, index);
+                    options.read(true).write(true).open(path).unwrap()
+                };
+                let mut files: Vec<File> = (0..3).map(open).collect();
+                if lines % 2 == 1 {
+                    let current = usize::try_from((lines - 1) / 3 % 3).unwrap();
+                    let end = files[current].metadata().unwrap().len();
+                    std::os::unix::fs::FileExt::write_all_at(&files[current], b"torn", end)
+                        .unwrap();
+                }
+                log.writer = Writer::continued(std::mem::take(&mut files), limit).unwrap();
+            }
+            let line = format!("{number:07}\n");
+            log.writer.write(number, line.as_bytes());
+            all.push_str(&line);
+            let kept = log.text(|_| ());
+            assert!(all.ends_with(&kept), "{lines} {number}: {kept:?}");
+            assert!(kept.len() >= all.len().min(2 * 24 + 8), "{lines} {number}");
+            let lost = (all.len() - kept.len()) as u64;
+            assert_eq!(log.reader().position().unwrap(), Some(lost));
+        }
+    }
+}
+
 #[test]
 fn times_are_read_and_written() {
     assert_eq!(stamp(0), "1970-01-01T00:00:00.000000000Z");

@@ -1,5 +1,6 @@
 //! Writes logs, in the VMM.
 
+use super::records::Records;
 use super::{HEADER, Head, MAGIC, MAX_BYTES, RECORD, now};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use std::fs::File;
@@ -36,6 +37,23 @@ impl Writer {
             position: 0,
             buffer: Vec::new(),
         }
+    }
+
+    /// A writer of files that may have records: it goes on after the last one. The files can be read too.
+    ///
+    /// # Errors
+    /// Any I/O error of the host.
+    pub fn continued(files: Vec<File>, limit: u64) -> io::Result<Self> {
+        let mut records = Records::new(files);
+        let tail = records.tail()?;
+        let mut writer = Self::new(records.into_files(), limit);
+        if let Some((current, number, length, position)) = tail {
+            (writer.current, writer.number) = (current, number);
+            (writer.length, writer.position) = (length, position);
+            // What a killed writer left of a record, which readers do not read either.
+            writer.cut()?;
+        }
+        Ok(writer)
     }
 
     /// Writes bytes with the time of their arrival. Bytes for which the disk has no room are dropped:

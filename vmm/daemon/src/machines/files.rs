@@ -3,7 +3,7 @@
 use super::{MachineError, Machines};
 use crate::exec::{self, Command, Exec};
 use crate::execute::{LogOutput, Outputs};
-use crate::jailed::protocol::{DebuggerLost, LogJob, RunResult};
+use crate::jailed::protocol::{DebuggerLost, LogJob, RunResult, SUSPENDED};
 use crate::log::{self, Reader};
 use crate::spawner::Process;
 use crate::store::{KeptSnapshot, Machine, MachineState, NetworkKind, Spec};
@@ -17,6 +17,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -33,6 +34,9 @@ pub(super) enum NoResult {
     /// The VMM has written nothing.
     #[error("no result")]
     Missing,
+    /// The VMM holds its guest, whose snapshot is complete, or has ended so.
+    #[error("no result: the machine was being suspended")]
+    Suspended,
     /// The file is longer than an honest VMM's result.
     #[error("an invalid result: it is longer than {MAX_RESULT} bytes")]
     Long,
@@ -43,6 +47,9 @@ pub(super) enum NoResult {
 
 /// Name of the file with standard input.
 const INPUT: &str = "stdin";
+/// Name of the file with what a suspended program has not read of its standard input: a byte that says
+/// whether the input is closed then, and the input.
+const UNREAD: &str = "unread";
 /// Name of the file with the result.
 const RESULT: &str = "result";
 /// Names of the files with core dumps: the one that is kept, and the one that the VMM may write.
@@ -128,13 +135,21 @@ impl Machines {
             .flat_map(move |index| OUTPUTS.map(|name| log::path(&directory, name, index)))
     }
 
-    /// Makes the files of a machine whose outputs have been removed.
+    /// Makes the files of a machine whose outputs have been removed. The outputs of a suspended machine
+    /// are kept.
     pub(super) fn make_files(&self, machine: &Machine, log: LogJob) -> io::Result<Outputs> {
         let directory = self.directory.join(&machine.id);
         fs::create_dir_all(&directory)?;
         let make = |name| File::create(directory.join(name));
+        let goes_on = machine.suspended.is_some();
         let output = |name| -> io::Result<(File, LogOutput)> {
-            let make = |index| File::create_new(log::path(&directory, name, index));
+            // The VMM reads where the output goes on.
+            let make = |index| {
+                let mut options = File::options();
+                let options = options.read(true).write(true).create(true);
+                let path = log::path(&directory, name, index);
+                options.truncate(!goes_on).open(path)
+            };
             let files = (1..log.files).map(make).collect::<io::Result<_>>()?;
             let pipe = io::pipe()?;
             Ok((make(0)?, LogOutput { pipe, files }))
@@ -142,6 +157,9 @@ impl Machines {
         let (input, keep_input) = match machine.spec.interactive {
             true => {
                 let (input, other) = UnixStream::pair()?;
+                if goes_on {
+                    self.give_unread(&machine.id, &other)?;
+                }
                 // A virtual CPU that moves bytes to a terminal must not wait.
                 input.set_nonblocking(machine.spec.terminal.is_some())?;
                 (File::from(OwnedFd::from(input)), Some(other.into()))
@@ -182,6 +200,51 @@ impl Machines {
             tap: None,
             log: Some([stdout, stderr]),
         })
+    }
+
+    /// Keeps what the program of a machine that is being suspended has not read of its standard input,
+    /// whose ends these are, the program's own first. Nobody can write there any more.
+    pub(super) fn keep_unread(
+        &self,
+        id: &str,
+        // The process is gone, and this is not closed: so the input has not ended with it.
+        [mut input, _other]: [UnixStream; 2],
+    ) -> io::Result<()> {
+        input.set_nonblocking(true)?;
+        let mut unread = vec![0];
+        let is_closed = match input.read_to_end(&mut unread) {
+            Ok(_) => true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(error) => return Err(error),
+        };
+        unread[0] = is_closed.into();
+        // What came before is still read; later writers get an error.
+        input.shutdown(Shutdown::Read)?;
+        input.read_to_end(&mut unread)?;
+        let mut file = File::create(self.file(id, UNREAD))?;
+        file.write_all(&unread)?;
+        file.sync_all()
+    }
+
+    /// Writes to the standard input of a machine that goes on what it has not read.
+    fn give_unread(&self, id: &str, mut input: &UnixStream) -> io::Result<()> {
+        let unread = match fs::read(self.file(id, UNREAD)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            unread => unread?,
+        };
+        let (is_closed, unread) = unread.split_first().unwrap_or((&0, &[]));
+        // It was in such a socket.
+        input.set_nonblocking(true)?;
+        input.write_all(unread)?;
+        match is_closed {
+            0 => Ok(()),
+            _ => input.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// Deletes the input that a suspended machine has not read.
+    pub(super) fn remove_unread(&self, id: &str) -> io::Result<()> {
+        remove(&self.file(id, UNREAD))
     }
 
     /// The other end of the standard input of a running machine. The VMM keeps it open, so that it
@@ -327,8 +390,10 @@ impl Machines {
         let read = file.take(MAX_RESULT + 1).read_to_end(&mut bytes);
         read.map_err(missing)?;
         match bytes.len() as u64 {
-            0 => Err(NoResult::Missing),
-            1..=MAX_RESULT => Ok(serde_json::from_slice(&bytes)?),
+            _ if bytes == SUSPENDED => Err(NoResult::Suspended),
+            // A VMM that has been about to end overwrote its note with spaces.
+            _ if bytes.iter().all(|byte| *byte == b' ') => Err(NoResult::Missing),
+            0..=MAX_RESULT => Ok(serde_json::from_slice(&bytes)?),
             _ => Err(NoResult::Long),
         }
     }
@@ -367,6 +432,7 @@ impl Machines {
         let length = |path| fs::metadata(path).map_or(0, |file| file.len());
         let outputs = self.output_files(id).map(length);
         let outputs = outputs.fold(self.cores(id), u64::saturating_add);
+        let outputs = outputs.saturating_add(length(self.file(id, UNREAD)));
         outputs.saturating_add(length(self.file(id, RESULT)).saturating_mul(2))
     }
 

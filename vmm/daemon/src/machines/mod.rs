@@ -11,13 +11,16 @@
 //! ```
 //! An asynchronous run is a machine that is shown as a run.
 
+mod asleep;
 mod files;
 mod processes;
 mod recover;
 mod remove;
 mod restart;
 mod run;
+mod suspend;
 
+use self::asleep::Asleep;
 pub use self::files::inodes;
 pub use self::processes::usage;
 pub use self::remove::KEEP_ENDED;
@@ -27,7 +30,7 @@ use super::library::Library;
 use super::metrics::Metrics;
 use super::network::{Lease, Networks};
 use super::pool::Pool;
-use super::ports::{PortError, Ports};
+use super::ports::{self, Gate, PortError, Ports};
 use super::process::{Launcher, Watched};
 use super::processors::{Claim, NotEnough, Processors};
 use super::reload::Current;
@@ -40,6 +43,7 @@ use hartline_jail::spawner::protocol::Signal;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -109,6 +113,8 @@ pub struct Machines {
     directory: PathBuf,
     /// Handles to the tasks of machines that are queued or running.
     tasks: Mutex<HashMap<String, Task>>,
+    /// Suspended machines with published ports.
+    asleep: Asleep,
 }
 
 /// The resources that a machine holds until its program has ended.
@@ -127,6 +133,12 @@ struct Task {
     process: Option<Arc<Watched>>,
     /// Sender that takes the machine out of the queue.
     cancel: Option<oneshot::Sender<()>>,
+    /// The gate of its published ports, while they are served.
+    gate: Option<Gate>,
+    /// Its clients wait, because the machine is being suspended.
+    held: Option<ports::Held>,
+    /// Both ends of standard input while the machine is being suspended, the program's own first.
+    unread: Option<[UnixStream; 2]>,
 }
 
 impl Machines {
@@ -166,15 +178,21 @@ impl Machines {
             metrics,
             directory,
             tasks: Mutex::default(),
+            asleep: Asleep::default(),
         })
     }
 
-    /// Starts a machine that is not active. The machine is queued when this returns.
+    /// Starts a machine that is not active. A suspended one goes on where it stopped; if it is refused, it
+    /// stays suspended. The machine is queued when this returns.
     ///
     /// # Errors
     /// [`MachineError`].
     pub fn start(self: &Arc<Self>, machine: &Machine) -> Result<Machine, MachineError> {
-        let Some(machine) = self.store.queue_machine(&machine.id)? else {
+        let queued = match machine.state {
+            MachineState::Suspended => self.store.queue_suspended(&machine.id)?,
+            _ => self.store.queue_machine(&machine.id)?,
+        };
+        let Some(machine) = queued else {
             return Err(MachineError::State(machine.state));
         };
         self.events.publish(&machine);
@@ -188,16 +206,24 @@ impl Machines {
     /// # Errors
     /// [`MachineError`].
     pub fn admit(self: &Arc<Self>, machine: &Machine) -> Result<(), MachineError> {
+        // A suspended machine has its ports.
+        let mut kept = self
+            .asleep
+            .wake(&machine.id)
+            .map_or_else(Kept::default, Kept::new);
         let volumes = self.volumes.check(machine).map_err(MachineError::from);
         let admitted = volumes.and_then(|()| {
-            let ports = self.ports.claim(&machine.tenant, &machine.spec)?;
-            self.queue(machine.clone(), Kept::new(ports))
+            if kept.ports.is_none() {
+                kept = Kept::new(self.ports.claim(&machine.tenant, &machine.spec)?);
+            }
+            self.queue(machine.clone(), &mut kept)
         });
         if let Err(error) = &admitted {
             let mut refused = machine.clone();
             // The answer tells the client.
             refused.spec.webhook = None;
-            self.note_failure(refused, error.to_string(), &mut Kept::default())?;
+            self.note_failure(refused, error.to_string(), &mut kept)?;
+            self.await_clients(&machine.id, true);
         }
         admitted
     }
@@ -208,8 +234,9 @@ impl Machines {
         &self.ports
     }
 
-    /// Queues a machine in the state `Queued`, and runs it when its turn comes.
-    fn queue(self: &Arc<Self>, mut machine: Machine, mut kept: Kept) -> Result<(), MachineError> {
+    /// Queues a machine in the state `Queued`, and runs it when its turn comes. After an error it has not
+    /// taken `kept`.
+    fn queue(self: &Arc<Self>, mut machine: Machine, kept: &mut Kept) -> Result<(), MachineError> {
         // It may have been starting when an earlier daemon ended.
         machine.state = MachineState::Queued;
         let quota = self.quota(&machine.tenant)?;
@@ -218,15 +245,19 @@ impl Machines {
         let turn = self
             .scheduler
             .queue(&machine.tenant, quota, need(&machine.spec))?;
-        // A client that has started the machine must not read what it printed before.
-        self.remove_outputs(&machine.id)?;
+        // A client that has started the machine must not read what it printed before. The output of a
+        // suspended machine goes on.
+        if machine.suspended.is_none() {
+            self.remove_outputs(&machine.id)?;
+        }
         let (cancel, cancelled) = oneshot::channel();
         let task = Task {
-            process: None,
             cancel: Some(cancel),
+            ..Task::default()
         };
         self.lock().insert(machine.id.clone(), task);
         let machines = Arc::clone(self);
+        let mut kept = std::mem::take(kept);
         let asked = Instant::now();
         tokio::spawn(async move {
             let id = machine.id.clone();
@@ -271,7 +302,7 @@ impl Machines {
     }
 
     /// Sends the program `SIGTERM`. If the program has not ended two seconds later, it is killed. A
-    /// queued machine is taken out of the queue. The machine is not restarted.
+    /// queued machine is taken out of the queue, and a suspended one ends. The machine is not restarted.
     ///
     /// # Errors
     /// [`MachineError`]: the machine is not active.
@@ -289,6 +320,9 @@ impl Machines {
     }
 
     fn end(&self, machine: &Machine, signal: Signal) -> Result<(), MachineError> {
+        if machine.state == MachineState::Suspended {
+            return self.end_suspended(machine);
+        }
         let mut tasks = self.lock();
         let task = tasks.get_mut(&machine.id);
         let Some(task) = task.filter(|_| machine.state.is_active()) else {
@@ -355,6 +389,8 @@ impl Machines {
         if !self.store.delete_machine(&machine.id)? {
             return Err(MachineError::State(machine.state));
         }
+        drop(self.asleep.wake(&machine.id));
+        self.discard_suspension(machine);
         self.remove_files(&machine.id)
     }
 

@@ -7,10 +7,12 @@ use crate::process::Watched;
 use crate::scheduler::need;
 use crate::spawner::Process;
 use crate::store::{Machine, MachineState};
+use hartline_jail::spawner::protocol::Signal;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A process that was found again, and its address.
 type Found = (Arc<Watched>, Option<Arc<Lease>>);
@@ -21,6 +23,7 @@ impl Machines {
     /// # Errors
     /// The database failed, or a process cannot be examined.
     pub fn recover(self: &Arc<Self>) -> Result<(), MachineError> {
+        let suspended = self.store.suspended_with_ports()?;
         let mut active = self.store.active_machines()?;
         // Running machines first: no other machine may get their resources.
         active.sort_by_key(|machine| machine.process.is_none());
@@ -59,10 +62,15 @@ impl Machines {
                 // Its cgroup is gone, and with it the out-of-memory flag.
                 None => {
                     let (id, violation) = (machine.id.clone(), self.reported(&machine.id));
-                    self.finish(machine, (false, violation), &mut kept)?;
+                    self.finish(machine, (false, violation), true, &mut kept)?;
                     self.settle(&id, kept);
                 }
             }
+        }
+        for machine in suspended {
+            let ports = self.ports.adopt(&machine.tenant, &machine.spec);
+            self.asleep.put(&machine.id, ports);
+            self.await_clients(&machine.id, false);
         }
         // The requests of these runs were not answered.
         for id in self.store.unstarted_runs()? {
@@ -115,7 +123,6 @@ impl Machines {
         mut kept: Kept,
     ) -> Result<(), MachineError> {
         let is_starting = machine.state == MachineState::Starting;
-        // A VMM that has not taken its order ends soon, because the daemon that sent it has ended.
         if is_starting && self.has_taken(process.process(), &machine.id) {
             machine.state = MachineState::Running;
             self.change(&machine)?;
@@ -124,10 +131,17 @@ impl Machines {
         self.note_process(&machine.id, &process);
         tokio::spawn(async move {
             let id = machine.id.clone();
-            let done = machines.watch(machine, process, held, &mut kept).await;
+            let watched = Arc::clone(&process);
+            let done = match machines.await_taken(&mut machine, &process).await {
+                Ok(()) => machines.watch(machine, process, held, &mut kept).await,
+                Err(error) => Err(error),
+            };
             match done.and_then(|()| Ok(machines.store.machine(&id)?)) {
-                // Its process ended before it got its program.
-                Ok(Some(machine)) if machine.state == MachineState::Queued => {
+                // Its process ended before it got its program. If its end was noted instead, a client
+                // has started it again, and another task has it.
+                Ok(Some(machine))
+                    if machine.state == MachineState::Queued && machines.has(&id, &watched) =>
+                {
                     machines.queue_again(machine, kept);
                 }
                 Ok(_) => machines.settle(&id, kept),
@@ -135,6 +149,48 @@ impl Machines {
             }
         });
         Ok(())
+    }
+
+    /// Waits until a VMM that was starting has taken its order. One that has not ends soon, because the
+    /// daemon that sent the order has ended.
+    async fn await_taken(
+        &self,
+        machine: &mut Machine,
+        process: &Watched,
+    ) -> Result<(), MachineError> {
+        /// Period of the checks.
+        const LOOK: Duration = Duration::from_millis(20);
+        if machine.state != MachineState::Starting {
+            return Ok(());
+        }
+        let has_taken = || self.has_taken(process.process(), &machine.id);
+        let taken = async {
+            while !tokio::task::block_in_place(has_taken) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let is_taken = tokio::select! {
+            () = process.ended() => false,
+            () = taken => true,
+        };
+        if !is_taken {
+            return Ok(());
+        }
+        machine.state = MachineState::Running;
+        let noted = self.change(machine);
+        if noted.is_err() {
+            // The next daemon would start the machine a second time.
+            process.process().signal(Signal::Kill)?;
+            process.ended().await;
+        }
+        noted
+    }
+
+    /// Whether a process is that of a machine's present task.
+    fn has(&self, id: &str, process: &Arc<Watched>) -> bool {
+        let tasks = self.lock();
+        let present = tasks.get(id).and_then(|task| task.process.as_ref());
+        present.is_some_and(|present| Arc::ptr_eq(present, process))
     }
 
     /// Whether a VMM has taken its order: it then writes to the machine's output.

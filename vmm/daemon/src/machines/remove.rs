@@ -22,7 +22,7 @@ impl Machines {
                 let Some(now) = machines.store.machine(&ended.id)? else {
                     return Ok(());
                 };
-                match !now.state.is_active() && now.ended_ms == ended.ended_ms {
+                match now.state.has_ended() && now.ended_ms == ended.ended_ms {
                     true => machines.delete(&now),
                     false => Ok(()),
                 }

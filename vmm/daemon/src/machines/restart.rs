@@ -64,13 +64,22 @@ fn is_restarted(machine: &Machine, end: MachineState) -> bool {
 }
 
 impl Machines {
-    /// Notes the end of a machine in a state, or that it is to be restarted.
+    /// Notes the end of a machine in a state, or that it is to be restarted. A suspended machine that could
+    /// not be started stays suspended.
     pub(super) fn conclude(
         &self,
         mut machine: Machine,
         end: MachineState,
         kept: &mut Kept,
     ) -> Result<(), MachineError> {
+        if end == MachineState::Failed
+            && machine.suspended.is_some()
+            && !machine.state.has_started()
+        {
+            // It could not be started.
+            let message = std::mem::take(&mut machine.message);
+            return self.stay_suspended(machine, message, kept);
+        }
         let ended = now_ms();
         self.metrics.count_end(End {
             tenant: &machine.tenant,
@@ -95,7 +104,7 @@ impl Machines {
             if let Some(ports) = &mut kept.ports {
                 ports.pause();
             }
-            match self.change(&machine) {
+            match (self.forget_suspension(&machine)).and_then(|()| self.change(&machine)) {
                 // The end is noted on a full disk too.
                 Err(MachineError::Store(error)) if error.is_full() => {
                     tracing::warn!(machine = %machine.id, "it is not restarted: {error}");
@@ -106,12 +115,15 @@ impl Machines {
         }
         // Clients that see the end may start another machine with the ports.
         kept.ports = None;
-        self.end_task(&machine)
+        drop(self.asleep.wake(&machine.id));
+        self.end_task(&machine)?;
+        self.discard_suspension(&machine);
+        Ok(())
     }
 
     /// Notes the end of a machine, whose task is over. Clients that see the end may start the machine
     /// again, which makes another task.
-    fn end_task(&self, machine: &Machine) -> Result<(), MachineError> {
+    pub(super) fn end_task(&self, machine: &Machine) -> Result<(), MachineError> {
         let mut tasks = self.lock();
         self.change(machine)?;
         tasks.remove(&machine.id);
@@ -124,8 +136,11 @@ impl Machines {
             Ok(Some(machine)) if machine.state == MachineState::Restarting => {
                 self.restart_later(machine, kept);
             }
+            Ok(Some(machine)) if machine.state == MachineState::Suspended => {
+                self.await_clients(id, !machine.message.is_empty());
+            }
             // Its end was noted.
-            Ok(Some(machine)) if machine.spec.auto_remove && !machine.state.is_active() => {
+            Ok(Some(machine)) if machine.spec.auto_remove && machine.state.has_ended() => {
                 self.remove_later(machine);
             }
             Ok(Some(_)) => {}
@@ -140,8 +155,8 @@ impl Machines {
     fn restart_later(self: &Arc<Self>, machine: Machine, mut kept: Kept) {
         let (cancel, cancelled) = oneshot::channel();
         let task = Task {
-            process: None,
             cancel: Some(cancel),
+            ..Task::default()
         };
         self.lock().insert(machine.id.clone(), task);
         let pause = kept.pause;
@@ -175,19 +190,14 @@ impl Machines {
     }
 
     /// Queues a machine that was queued before. A failure is noted as if its program had ended.
-    pub(super) fn queue_again(self: &Arc<Self>, machine: Machine, kept: Kept) {
-        let pause = kept.pause;
-        match self.queue(machine.clone(), kept) {
+    pub(super) fn queue_again(self: &Arc<Self>, machine: Machine, mut kept: Kept) {
+        match self.queue(machine.clone(), &mut kept) {
             Ok(()) => {}
             // The next daemon finds it queued.
             Err(MachineError::Refused(Refused::Draining)) => {
                 self.lock().remove(&machine.id);
             }
-            Err(error) => {
-                let ports = self.ports.adopt(&machine.tenant, &machine.spec);
-                let ports = Some(ports);
-                self.give_up(&machine.id, &error, Kept { ports, pause });
-            }
+            Err(error) => self.give_up(&machine.id, &error, kept),
         }
     }
 

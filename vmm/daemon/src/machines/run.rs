@@ -2,6 +2,7 @@
 
 use super::files::{NoResult, inodes, max_outputs};
 use super::restart::Kept;
+use super::suspend::has_entered;
 use super::{Held, KILLED, MachineError, Machines, Task};
 use crate::execute::{Order, VMM_PATIENCE, why_it_died};
 use crate::jailed::protocol::RunResult;
@@ -13,7 +14,7 @@ use crate::violations::reported_by;
 use hartline_jail::Violation;
 use hartline_jail::spawner::protocol::Signal;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 impl Machines {
@@ -33,7 +34,8 @@ impl Machines {
             Ok(order) => order,
             Err(error) => return self.fail(machine, error.to_string(), kept),
         };
-        if let Some(snapshot) = &machine.spec.snapshot {
+        let suspended = machine.suspended.as_ref();
+        if let Some(snapshot) = suspended.or(machine.spec.snapshot.as_ref()) {
             match self.snapshots.files(snapshot, order.files()) {
                 Ok(files) => order.continue_from(files),
                 Err(error) => return self.fail(machine, error.to_string(), kept),
@@ -46,6 +48,10 @@ impl Machines {
             Ok(secrets) => order.give(&secrets)?,
             Err(SecretError::Store(error)) => return Err(error.into()),
             Err(error) => return self.fail(machine, error.to_string(), kept),
+        }
+        if let Some(limit) = machine.spec.timeout_ms {
+            let ran = u64::try_from(machine.ran_ms).unwrap_or(0);
+            order.set_time_limit(limit.saturating_sub(ran).max(1));
         }
         order.take_requests(snapshots::check(&machine.spec).is_ok());
         order.pin(&held.processors);
@@ -93,7 +99,10 @@ impl Machines {
             }
             machine.process = Some(vmm.identity()?);
             machine.state = MachineState::Starting;
-            machine.started_ms = Some(now_ms());
+            machine.entered_ms = Some(now_ms());
+            if machine.suspended.is_none() {
+                machine.started_ms = machine.entered_ms;
+            }
             self.change(&machine)
         };
         let vmm = order.send_to_any(&supply, &outputs, prepare).await?;
@@ -141,7 +150,7 @@ impl Machines {
     pub(super) fn note_process(&self, id: &str, process: &Arc<Watched>) {
         let task = Task {
             process: Some(Arc::clone(process)),
-            cancel: None,
+            ..Task::default()
         };
         self.lock().insert(id.to_owned(), task);
     }
@@ -176,8 +185,9 @@ impl Machines {
         held: Held,
         kept: &mut Kept,
     ) -> Result<(), MachineError> {
-        if let (Some(ports), Some(lease)) = (&mut kept.ports, &held.lease) {
-            ports.serve(lease.address());
+        let lease = held.lease.as_deref();
+        if machine.suspended.is_none() {
+            self.serve_ports(&machine.id, kept, lease);
         }
         // A client may have requested the end before there was a process.
         if self
@@ -187,9 +197,12 @@ impl Machines {
         {
             process.process().signal(Signal::Kill)?;
         }
+        let counters = OnceLock::new();
         let hung = tokio::select! {
             () = process.ended() => false,
             hung = self.hang(&machine) => hung?,
+            never = self.forget_when_resumed(&machine, &process, &counters, (kept, lease)) => never,
+            never = self.suspend_when_idle(&machine, &process) => never,
         };
         if hung {
             process.process().signal(Signal::Kill)?;
@@ -198,11 +211,12 @@ impl Machines {
         let out_of_memory = process.process().is_out_of_memory();
         let violation = self.violation(&machine.id, process.process(), None);
         drop(held);
+        let has_entered = counters.get().is_none_or(has_entered);
         match self.store.machine(&machine.id)? {
             Some(now) if hung && !now.killed && self.read_result(&now.id).is_err() => {
                 self.fail(now, "the VMM did not answer and was ended".to_owned(), kept)
             }
-            Some(now) => self.finish(now, (out_of_memory, violation), kept),
+            Some(now) => self.finish(now, (out_of_memory, violation), has_entered, kept),
             None => Ok(()),
         }
     }
@@ -210,10 +224,12 @@ impl Machines {
     /// Returns when a machine with a time limit should have ended long ago. A paused machine cannot
     /// end.
     async fn hang(&self, machine: &Machine) -> Result<bool, MachineError> {
-        let (Some(limit), Some(started)) = (machine.spec.timeout_ms, machine.started_ms) else {
+        let entered = machine.entered_ms.or(machine.started_ms);
+        let (Some(limit), Some(entered)) = (machine.spec.timeout_ms, entered) else {
             return std::future::pending().await;
         };
-        let since = Duration::from_millis(u64::try_from(now_ms() - started).unwrap_or(0));
+        let ran = machine.ran_ms + now_ms() - entered;
+        let since = Duration::from_millis(u64::try_from(ran).unwrap_or(0));
         let limit = Duration::from_millis(limit) + VMM_PATIENCE;
         tokio::time::sleep(limit.saturating_sub(since)).await;
         loop {
@@ -226,14 +242,20 @@ impl Machines {
     }
 
     /// Notes the end of a machine whose process is gone: with the result, or without one because of
-    /// the memory limit, a violation or something else.
+    /// the memory limit, a violation or something else. `has_entered` says whether its guest has run: a
+    /// suspended machine stays suspended if not.
     pub(super) fn finish(
         &self,
         mut machine: Machine,
         (out_of_memory, violation): (bool, Option<Violation>),
+        has_entered: bool,
         kept: &mut Kept,
     ) -> Result<(), MachineError> {
+        let is_suspended = machine.suspended.is_some();
         match self.read_result(&machine.id) {
+            Ok(result) if is_suspended && !result.has_run() && !machine.stopped => {
+                return self.stay_suspended(machine, result.message, kept);
+            }
             Ok(result) => {
                 machine.message.clone_from(&result.message);
                 machine.result = Some(result);
@@ -249,7 +271,14 @@ impl Machines {
                 machine.process = None;
                 return self.change(&machine);
             }
-            Err(NoResult::Missing) => {
+            Err(NoResult::Suspended) if is_suspended => {
+                return self.finish_suspension(machine, kept);
+            }
+            Err(_) if is_suspended && !has_entered && !machine.stopped => {
+                let message = why_it_died(out_of_memory, violation);
+                return self.stay_suspended(machine, message, kept);
+            }
+            Err(NoResult::Missing | NoResult::Suspended) => {
                 return self.fail(machine, why_it_died(out_of_memory, violation), kept);
             }
             // The report of a violation is in the file too.

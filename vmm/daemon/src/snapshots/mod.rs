@@ -14,6 +14,7 @@
 //! number shows whether a VM has the same tree.
 
 mod receive;
+mod suspend;
 mod uses;
 
 use super::auth::random_hex;
@@ -21,8 +22,8 @@ use super::events::{Events, SnapshotEvent, SnapshotState};
 use super::library::{Files, Library};
 use super::spawner::Process;
 use super::store::{
-    CpuClass, KeptSnapshot, Machine, NetworkKind, NewSnapshot, Reserved, Restart, Spec, Store,
-    StoreError, now_ms,
+    CpuClass, KeptSnapshot, Machine, NewSnapshot, Reserved, Restart, Spec, Store, StoreError,
+    now_ms,
 };
 use crate::execute::NotRunnable;
 use crate::jailed::protocol::{Request, SnapshotJob};
@@ -127,7 +128,6 @@ impl SnapshotError {
 pub fn check(spec: &Spec) -> Result<(), SnapshotError> {
     let parts = [
         (spec.cpus != 1, "more than one vCPU"),
-        (spec.network != NetworkKind::None, "a network interface"),
         (!spec.volumes.is_empty(), "volumes"),
         (spec.terminal.is_some(), "a terminal"),
         // Files of snapshots are not encrypted.
@@ -178,7 +178,7 @@ impl Snapshots {
         for entry in fs::read_dir(&directory)? {
             let entry = entry?;
             let id = entry.file_name().to_string_lossy().into_owned();
-            if store.snapshot(&id)?.is_none() {
+            if !store.has_snapshot(&id)? {
                 let path = entry.path();
                 // What is left only takes room: the service must start nevertheless.
                 match fs::remove_dir_all(&path) {
@@ -236,12 +236,9 @@ impl Snapshots {
             machine: &machine.id,
             spec,
             most,
+            suspends: false,
         });
-        match reserved? {
-            Reserved::Done => {}
-            Reserved::NameInUse => return Err(SnapshotError::NameInUse),
-            Reserved::NoProgram => return Err(SnapshotError::NoProgram),
-        }
+        done(reserved?)?;
         let new = KeptSnapshot {
             id: id.clone(),
             tenant: machine.tenant.clone(),
@@ -251,7 +248,10 @@ impl Snapshots {
             size: 0,
             created_ms: now_ms(),
         };
-        let made = self.write(&id, machine, requests).and_then(|received| {
+        let written = self.write(&id, machine, requests, |tree| {
+            Request::Snapshot(SnapshotJob { tree })
+        });
+        let made = written.and_then(|(received, _)| {
             let completed = self.store.complete_snapshot(&id, received.size)?;
             // Only this task deletes it before.
             completed.ok_or(SnapshotError::NoProgram)
@@ -280,13 +280,15 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Writes the files of a snapshot. They are on the disk when this returns.
+    /// Writes the files of a snapshot, which `request` requests for a tree. They are on the disk when
+    /// this returns. Result: also the socket to the VMM.
     fn write(
         &self,
         id: &str,
         machine: &Machine,
         requests: &hartline_jail::Channel,
-    ) -> Result<Received, SnapshotError> {
+        request: impl FnOnce((u64, u64)) -> Request,
+    ) -> Result<(Received, UnixStream), SnapshotError> {
         let directory = self.directory.join(id);
         DirBuilder::new().mode(0o700).create(&directory)?;
         let tree = self
@@ -297,15 +299,14 @@ impl Snapshots {
         let (own, other) = UnixStream::pair()?;
         // The vCPU of the machine must not wait for ever.
         other.set_write_timeout(Some(STALL))?;
-        let request = Request::Snapshot(SnapshotJob { tree });
-        let message = serde_json::to_vec(&request).map_err(io::Error::from)?;
+        let message = serde_json::to_vec(&request(tree)).map_err(io::Error::from)?;
         let sent = requests.send(&message, &[other.as_fd()]);
         sent.map_err(|_| SnapshotError::Gone)?;
         drop(other);
-        let received = receive(own, &directory, machine.spec.memory)?;
+        let received = receive(own.try_clone()?, &directory, machine.spec.memory)?;
         File::open(&directory)?.sync_all()?;
         File::open(&self.directory)?.sync_all()?;
-        Ok(received)
+        Ok((received, own))
     }
 
     /// Notes that a snapshot is being used: it is not deleted for its age soon.
@@ -410,6 +411,15 @@ impl Snapshots {
     }
 }
 
+/// The result of a reservation, as an error if there is none.
+fn done(reserved: Reserved) -> Result<(), SnapshotError> {
+    match reserved {
+        Reserved::Done => Ok(()),
+        Reserved::NameInUse => Err(SnapshotError::NameInUse),
+        Reserved::NoProgram => Err(SnapshotError::NoProgram),
+    }
+}
+
 /// Device and inode of a file.
 fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
@@ -422,8 +432,10 @@ fn kept_spec(spec: &Spec) -> Spec {
         labels: BTreeMap::new(),
         interactive: false,
         cpu_class: CpuClass::default(),
+        ports: Vec::new(),
         restart: Restart::No,
         snapshot: None,
+        idle_timeout_s: None,
         ..spec.clone()
     }
 }

@@ -3,7 +3,7 @@
 
 use super::deliveries::{self, Added, MAX_DELIVERIES};
 use super::state::is_active;
-use super::{Kind, Machine, MachineState, Store, StoreError, machines};
+use super::{Kind, Machine, MachineState, Store, StoreError, machines, suspended};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +71,8 @@ pub(super) struct Unwritten {
 }
 
 impl Store {
-    /// Notes the end of a machine, whose outputs have `outputs` bytes. On a full disk the end is
+    /// Notes the end of a machine, or that it is suspended, and that its outputs have `outputs` bytes.
+    /// On a full disk the end is
     /// kept in memory, for [`write_ends`](Self::write_ends).
     ///
     /// # Errors
@@ -219,7 +220,13 @@ impl Store {
         let transaction = connection.transaction()?;
         let change = "UPDATE machine SET outputs = ? WHERE id = ?";
         transaction.execute(change, rusqlite::params![outputs, machine.id])?;
-        let added = deliveries::add(&transaction, machine)?;
+        let added = match machine.state.has_ended() {
+            true => {
+                suspended::forget(&transaction, &machine.id)?;
+                deliveries::add(&transaction, machine)?
+            }
+            false => Added::None,
+        };
         machines::update(&transaction, machine)?;
         transaction.commit()?;
         match added {

@@ -2,6 +2,7 @@
 
 use super::state::{MachineState, has_ended, is_active};
 use super::storage::{self, Storage};
+use super::suspended;
 use super::{Spec, Store, StoreError, json_column, now_ms, parse_column};
 use crate::jailed::protocol::RunResult;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
@@ -75,10 +76,16 @@ pub struct Machine {
     pub started_ms: Option<i64>,
     /// Time of the last end.
     pub ended_ms: Option<i64>,
+    /// The snapshot that the machine continues at its next start, or that it is being suspended with.
+    pub suspended: Option<String>,
+    /// Milliseconds that the program ran before the machine was last suspended.
+    pub ran_ms: i64,
+    /// Time at which the last process was started: after a suspension, a later one than `started_ms`.
+    pub entered_ms: Option<i64>,
 }
 
 impl Machine {
-    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+    pub(super) fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
         let pid: Option<i32> = row.get("pid")?;
         let start: Option<u64> = row.get("pid_start")?;
         let result: Option<String> = row.get("result")?;
@@ -104,6 +111,9 @@ impl Machine {
             created_ms: row.get("created_ms")?,
             started_ms: row.get("started_ms")?,
             ended_ms: row.get("ended_ms")?,
+            suspended: row.get("suspended")?,
+            ran_ms: row.get("ran_ms")?,
+            entered_ms: row.get("entered_ms")?,
         })
     }
 }
@@ -341,7 +351,7 @@ impl Store {
         Ok(machines.collect::<Result<_, _>>()?)
     }
 
-    /// Updates a machine, except for the flags `stopped` and `killed` and the restarts. A deleted machine stays deleted.
+    /// Updates a machine, except for the flags `stopped` and `killed`, the restarts and the snapshot. A deleted machine stays deleted.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -349,7 +359,7 @@ impl Store {
         update(&self.connection(), machine)
     }
 
-    /// Queues a machine that is not active, and clears the results of its last run. `None`: it is
+    /// Queues a machine that is neither active nor suspended, and clears the results of its last run. `None`: it is
     /// active, or gone.
     ///
     /// # Errors
@@ -362,8 +372,9 @@ impl Store {
                 concat!(
                     "UPDATE machine SET state = 'queued', pid = NULL, pid_start = NULL,
                          stopped = 0, killed = 0, restarts = 0,
-                         result = NULL, message = '', started_ms = NULL, ended_ms = NULL
-                     WHERE id = ? AND NOT ",
+                         result = NULL, message = '', started_ms = NULL, ended_ms = NULL,
+                         ran_ms = 0, entered_ms = NULL
+                     WHERE id = ? AND state <> 'suspended' AND NOT ",
                     is_active!("state"),
                     " RETURNING *"
                 ),
@@ -387,7 +398,8 @@ impl Store {
             .connection()
             .query_row(
                 "UPDATE machine SET state = 'queued', restarts = restarts + 1, result = NULL,
-                     message = '', started_ms = NULL, ended_ms = NULL
+                     message = '', started_ms = NULL, ended_ms = NULL,
+                     ran_ms = 0, entered_ms = NULL
                  WHERE id = ? AND state = 'restarting' AND stopped = 0 RETURNING *",
                 [id],
                 Machine::from_row,
@@ -407,6 +419,7 @@ impl Store {
         from: MachineState,
         to: MachineState,
     ) -> Result<bool, StoreError> {
+        self.settle(id)?;
         let changed = self.connection().execute(
             "UPDATE machine SET state = ? WHERE id = ? AND state = ?",
             params![to.name(), id, from.name()],
@@ -414,19 +427,26 @@ impl Store {
         Ok(changed == 1)
     }
 
-    /// Deletes a machine that is not active. Result: whether there was one.
+    /// Deletes a machine that is not active, with its snapshot if it is suspended. Result: whether there
+    /// was one.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn delete_machine(&self, id: &str) -> Result<bool, StoreError> {
         self.settle(id)?;
-        let deleted = self.connection().execute(
+        let mut connection = self.connection();
+        let transaction = connection.transaction()?;
+        let deleted = transaction.execute(
             concat!(
                 "DELETE FROM machine WHERE id = ? AND NOT ",
                 is_active!("state")
             ),
             [id],
         )?;
+        if deleted == 1 {
+            suspended::forget(&transaction, id)?;
+        }
+        transaction.commit()?;
         Ok(deleted == 1)
     }
 
@@ -516,12 +536,13 @@ impl Store {
     }
 }
 
-/// Updates a machine, except for the flags `stopped` and `killed` and the restarts.
+/// Updates a machine, except for the flags `stopped` and `killed`, the restarts and the snapshot.
 pub(super) fn update(connection: &Connection, machine: &Machine) -> Result<(), StoreError> {
     let result = machine.result.as_ref().map(serde_json::to_string);
     let mut statement = connection.prepare_cached(
         "UPDATE machine SET state = ?, pid = ?, pid_start = ?, address = ?, processors = ?,
-             result = ?, message = ?, started_ms = ?, ended_ms = ? WHERE id = ?",
+             result = ?, message = ?, started_ms = ?, ended_ms = ?, ran_ms = ?, entered_ms = ?
+             WHERE id = ?",
     )?;
     statement.execute(params![
         machine.state.name(),
@@ -533,6 +554,8 @@ pub(super) fn update(connection: &Connection, machine: &Machine) -> Result<(), S
         machine.message,
         machine.started_ms,
         machine.ended_ms,
+        machine.ran_ms,
+        machine.entered_ms,
         machine.id
     ])?;
     Ok(())

@@ -13,6 +13,7 @@ mod snapshots;
 mod spec;
 mod state;
 mod storage;
+mod suspended;
 mod tenants;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -43,7 +44,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
 /// The migrations: the statements at an index update a database of that version to the next one.
-const MIGRATIONS: [&str; 17] = [
+const MIGRATIONS: [&str; 18] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -61,6 +62,7 @@ const MIGRATIONS: [&str; 17] = [
     include_str!("schema-15.sql"),
     include_str!("schema-16.sql"),
     include_str!("schema-17.sql"),
+    include_str!("schema-18.sql"),
 ];
 
 /// How long to wait for another program, for example a backup, that holds the database.

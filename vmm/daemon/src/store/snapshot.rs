@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
 
 /// Writes a snapshot of a database, which may be in use, to a new file. In the snapshot nothing is
-/// active: machines and runs that were have failed, and programs are to be prepared again. There are no
+/// active or suspended: machines and runs that were have failed, and programs are to be prepared again. There are no
 /// snapshots of machines in it, whose files are not in backups.
 ///
 /// # Errors
@@ -26,8 +26,9 @@ pub fn snapshot(from: &Path, to: &Path) -> Result<Objects, StoreError> {
     copy.execute(
         concat!(
             "UPDATE machine SET message = 'it was ' || state || ' when the backup was made',
-                 state = 'failed', pid = NULL, pid_start = NULL, result = NULL, ended_ms = ?
-             WHERE ",
+                 state = 'failed', pid = NULL, pid_start = NULL, result = NULL, ended_ms = ?,
+                 suspended = NULL
+             WHERE state = 'suspended' OR ",
             is_active!("state")
         ),
         params![now_ms()],

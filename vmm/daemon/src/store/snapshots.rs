@@ -27,7 +27,7 @@ pub struct KeptSnapshot {
 }
 
 impl KeptSnapshot {
-    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+    pub(super) fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             id: row.get("id")?,
             tenant: row.get("tenant")?,
@@ -55,6 +55,8 @@ pub struct NewSnapshot<'a> {
     pub spec: &'a Spec,
     /// Most bytes of its files.
     pub most: u64,
+    /// Whether its machine is to be suspended with it.
+    pub suspends: bool,
 }
 
 /// The result of a reservation.
@@ -95,8 +97,8 @@ impl Store {
         };
         storage::check(&transaction, new.tenant, wanted)?;
         transaction.execute(
-            "INSERT INTO snapshot (id, tenant, name, machine, spec, size, created_ms)
-             VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO snapshot (id, tenant, name, machine, spec, size, created_ms, suspends)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             params![
                 new.id,
                 new.tenant,
@@ -104,7 +106,8 @@ impl Store {
                 new.machine,
                 spec,
                 new.most,
-                now_ms()
+                now_ms(),
+                new.suspends
             ],
         )?;
         transaction.commit()?;
@@ -129,14 +132,25 @@ impl Store {
         Ok(completed.optional()?)
     }
 
-    /// A complete snapshot.
+    /// Whether there is a complete snapshot, also one that a machine is suspended with.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn has_snapshot(&self, id: &str) -> Result<bool, StoreError> {
+        let connection = self.connection();
+        let mut statement =
+            connection.prepare_cached("SELECT 1 FROM snapshot WHERE id = ? AND complete")?;
+        Ok(statement.exists([id])?)
+    }
+
+    /// A complete snapshot that a tenant has made.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn snapshot(&self, id: &str) -> Result<Option<KeptSnapshot>, StoreError> {
         let connection = self.connection();
-        let mut statement =
-            connection.prepare_cached("SELECT * FROM snapshot WHERE id = ? AND complete")?;
+        let mut statement = connection
+            .prepare_cached("SELECT * FROM snapshot WHERE id = ? AND complete AND NOT suspends")?;
         let found = statement.query_row([id], KeptSnapshot::from_row);
         Ok(found.optional()?)
     }
@@ -153,7 +167,8 @@ impl Store {
     ) -> Result<Vec<KeptSnapshot>, StoreError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
-            "SELECT * FROM snapshot WHERE tenant = ? AND id > ? AND complete ORDER BY id LIMIT ?",
+            "SELECT * FROM snapshot WHERE tenant = ? AND id > ? AND complete AND NOT suspends
+             ORDER BY id LIMIT ?",
         )?;
         let found = statement.query_map(params![tenant, after, limit], KeptSnapshot::from_row)?;
         Ok(found.collect::<Result<_, _>>()?)
@@ -168,6 +183,7 @@ impl Store {
         // No digit comes after f.
         let mut statement = connection.prepare_cached(
             "SELECT id FROM snapshot WHERE tenant = ?1 AND id >= ?2 AND id < ?2 || 'g' AND complete
+             AND NOT suspends
              ORDER BY id LIMIT 2",
         )?;
         let ids = statement.query_map([tenant, begin], |row| row.get(0))?;
@@ -208,7 +224,7 @@ impl Store {
     ) -> Result<Vec<KeptSnapshot>, StoreError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
-            "SELECT * FROM snapshot WHERE complete AND max(created_ms, used_ms) < ?
+            "SELECT * FROM snapshot WHERE complete AND NOT suspends AND max(created_ms, used_ms) < ?
              AND NOT EXISTS (SELECT 1 FROM machine WHERE machine.tenant = snapshot.tenant
                  AND machine.spec ->> 'snapshot' = snapshot.id)
              ORDER BY max(created_ms, used_ms) LIMIT ?",
@@ -229,7 +245,7 @@ impl Store {
         before_ms: i64,
     ) -> Result<bool, StoreError> {
         let deleted = self.connection().execute(
-            "DELETE FROM snapshot WHERE tenant = ?1 AND id = ?2 AND complete
+            "DELETE FROM snapshot WHERE tenant = ?1 AND id = ?2 AND complete AND NOT suspends
              AND max(created_ms, used_ms) < ?3 AND NOT EXISTS (
                  SELECT 1 FROM machine WHERE tenant = ?1 AND spec ->> 'snapshot' = ?2)",
             params![tenant, id, before_ms],
@@ -257,7 +273,7 @@ impl Store {
         Ok(())
     }
 
-    /// Number of complete snapshots of each tenant, and their bytes.
+    /// Number of complete snapshots that each tenant has made, and their bytes.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -269,7 +285,8 @@ impl Store {
 
 fn totals(connection: &Connection) -> rusqlite::Result<Vec<(String, u64, u64)>> {
     let mut statement = connection.prepare_cached(
-        "SELECT tenant, count(*), sum(size) FROM snapshot WHERE complete GROUP BY tenant",
+        "SELECT tenant, count(*), sum(size) FROM snapshot WHERE complete AND NOT suspends
+         GROUP BY tenant",
     )?;
     let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     found.collect()

@@ -82,7 +82,7 @@ pub struct Spec {
     #[schema(max_items = 16)]
     pub ports: Vec<Port>,
     /// Id of the snapshot that the machine continues, a unique begin of it, or the snapshot's name. The
-    /// program, its place and its memory are those of the snapshot.
+    /// program, its place, its memory and its network are those of the snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 63)]
     pub snapshot: Option<String>,
@@ -105,6 +105,16 @@ pub struct Spec {
     /// output. It needs the restart policy `no`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub auto_remove: bool,
+    /// Suspend the machine when it has been idle for so many seconds: no task of it could run, and it
+    /// had no input. It goes on when it is started, or gets input, a command or a connection to a
+    /// published port. A machine that cannot have a snapshot cannot be suspended.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "integer::optional"
+    )]
+    #[schema(minimum = 1, maximum = 2592000)]
+    pub idle_timeout_s: Option<u64>,
     /// The receiver of the message that the program of the machine, or the run, has ended. With a
     /// restart policy, there is a message for the last end only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

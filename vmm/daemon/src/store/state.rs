@@ -12,8 +12,8 @@ macro_rules! is_active {
     };
 }
 
-/// The condition that a column has the state of a machine that has run, or could not run, and is not
-/// active.
+/// The condition that a column has the state of a machine that [has
+/// ended](MachineState::has_ended).
 macro_rules! has_ended {
     ($column:literal) => {
         concat!($column, " IN ('exited', 'failed')")
@@ -38,6 +38,8 @@ pub enum MachineState {
     Paused,
     /// Waits for its next start, by its restart policy.
     Restarting,
+    /// Its memory is on the disk. It has no process, and goes on where it stopped when it is started.
+    Suspended,
     /// Has ended with an exit code.
     Exited,
     /// Could not run to its end; the message has the reason.
@@ -45,13 +47,14 @@ pub enum MachineState {
 }
 
 impl MachineState {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Created,
         Self::Queued,
         Self::Starting,
         Self::Running,
         Self::Paused,
         Self::Restarting,
+        Self::Suspended,
         Self::Exited,
         Self::Failed,
     ];
@@ -66,6 +69,7 @@ impl MachineState {
             Self::Running => "running",
             Self::Paused => "paused",
             Self::Restarting => "restarting",
+            Self::Suspended => "suspended",
             Self::Exited => "exited",
             Self::Failed => "failed",
         }
@@ -86,8 +90,20 @@ impl MachineState {
     pub fn is_active(self) -> bool {
         match self {
             Self::Queued | Self::Starting | Self::Running | Self::Paused | Self::Restarting => true,
-            Self::Created | Self::Exited | Self::Failed => false,
+            Self::Created | Self::Suspended | Self::Exited | Self::Failed => false,
         }
+    }
+
+    /// Whether a program that was started has not ended for good: the machine is active or suspended.
+    #[must_use]
+    pub fn goes_on(self) -> bool {
+        self.is_active() || self == Self::Suspended
+    }
+
+    /// Whether the machine has run, or could not run, and is neither active nor suspended.
+    #[must_use]
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Exited | Self::Failed)
     }
 }
 
@@ -107,8 +123,13 @@ mod tests {
         };
         for state in MachineState::ALL {
             assert_eq!(holds(is_active!("state"), state), state.is_active());
-            let has_ended = !state.is_active() && state != MachineState::Created;
-            assert_eq!(holds(has_ended!("state"), state), has_ended);
+            assert_eq!(holds(has_ended!("state"), state), state.has_ended());
+            let is_one = [
+                state == MachineState::Created,
+                state.goes_on(),
+                state.has_ended(),
+            ];
+            assert_eq!(is_one.iter().filter(|is| **is).count(), 1);
         }
     }
 }

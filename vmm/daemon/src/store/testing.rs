@@ -25,5 +25,8 @@ pub(crate) fn machine(id: &str, tenant: &str, spec: serde_json::Value) -> Machin
         created_ms: 0,
         started_ms: None,
         ended_ms: None,
+        suspended: None,
+        ran_ms: 0,
+        entered_ms: None,
     }
 }

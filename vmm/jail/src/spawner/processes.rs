@@ -23,6 +23,8 @@ const LAST_BREATH: Duration = Duration::from_secs(5);
 const OOM_FIRST: &str = "1000";
 /// Standard output of a VMM's program.
 const OUTPUT_FD: i32 = 1;
+/// Number of the descriptor of standard input.
+const OWN_INPUT_FD: i32 = 0;
 
 /// An answer, with the descriptors that go with it.
 pub(super) type Answer = Result<(Done, Vec<OwnedFd>), Refused>;
@@ -296,6 +298,7 @@ impl Processes {
         let child = &self.get(process)?.child;
         let duplicate: OwnedFd = match part {
             Part::Input => child.take_socket(INPUT_FD)?.into(),
+            Part::OwnInput => child.take_socket(OWN_INPUT_FD)?.into(),
             Part::Requests => child.take_channel(REQUESTS_FD)?.into(),
             Part::Output => child.take_file(OUTPUT_FD)?.into(),
             Part::Counters => child.take_file(COUNTERS_FD)?.into(),

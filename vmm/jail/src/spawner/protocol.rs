@@ -141,7 +141,7 @@ pub enum Action {
 pub enum Start {
     /// A VMM.
     Vmm,
-    /// A VMM that may use volumes, or leave a core dump.
+    /// A VMM that may use these volumes, or leave a core dump. Without volumes, it may do the latter only.
     VmmWithVolumes(Vec<VolumeMount>),
     /// A worker.
     Worker {
@@ -197,6 +197,8 @@ pub enum Signal {
 pub enum Part {
     /// The other end of the program's standard input: a stream socket.
     Input,
+    /// The program's own end of its standard input: a stream socket, if it is kept open.
+    OwnInput,
     /// The channel for requests of processes in the VM: a socket for messages.
     Requests,
     /// The program's standard output: a regular file.
@@ -577,6 +579,7 @@ mod tests {
         let many = vec![mount("0123456789abcdef0123456789abcdef"); MAX_VOLUMES + 1];
         let error = checked(Action::Start(Start::VmmWithVolumes(many))).unwrap_err();
         assert_eq!(error.to_string(), "volumes 9: is out of range");
+        assert!(checked(Action::Start(Start::VmmWithVolumes(Vec::new()))).is_ok());
     }
 
     #[test]

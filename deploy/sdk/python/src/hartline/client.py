@@ -103,6 +103,7 @@ class Machines(Group[Link]):
     kill = _call(machines.kill)
     pause = _call(machines.pause)
     resume = _call(machines.resume)
+    suspend = _call(machines.suspend)
     wait = _call(machines.wait)
     stats = _call(machines.stats)
     limit_network = _call(machines.limit_network)

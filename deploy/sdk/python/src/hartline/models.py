@@ -306,8 +306,8 @@ class Machine:
     spec: Spec
     """The program, its arguments and its limits."""
     state: str
-    """``created``, ``queued``, ``starting``, ``running``, ``paused``, ``restarting``, ``exited`` or
-    ``failed``."""
+    """``created``, ``queued``, ``starting``, ``running``, ``paused``, ``restarting``,
+    ``suspended``, ``exited`` or ``failed``."""
     exit_code: int | None
     """Exit code of its program."""
     restarts: int

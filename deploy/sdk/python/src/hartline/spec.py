@@ -117,6 +117,9 @@ class Spec:
     """Secrets of the tenant that the program gets, at most 32."""
     auto_remove: bool = False
     """Delete the machine ten seconds after its end. It needs the restart policy ``no``."""
+    idle_timeout_s: int | None = None
+    """Suspend the machine when it has been idle for so many seconds. It goes on when it is started,
+    or gets input, a command or a connection to a published port."""
     webhook: Webhook | None = None
     """The receiver of the message that the machine or the asynchronous run has ended."""
     core_limit: int | None = None
@@ -139,8 +142,10 @@ class Spec:
         labels: Mapping[str, str] | None = None,
         interactive: bool = False,
         cpu_class: str = "shared",
+        ports: Sequence[Port] = (),
         restart: str = "no",
         auto_remove: bool = False,
+        idle_timeout_s: int | None = None,
         webhook: Webhook | None = None,
     ) -> Spec:
         """Describe the continuation of a snapshot, with everything that may differ from it.
@@ -151,8 +156,10 @@ class Spec:
             labels: Labels of the run or machine.
             interactive: Keep the standard input of a machine open for clients that attach.
             cpu_class: ``shared`` or ``dedicated``.
+            ports: Published ports, if the snapshot's machine was in the network of its tenant.
             restart: Restart policy of a machine.
             auto_remove: Delete the machine ten seconds after its end.
+            idle_timeout_s: Suspend the machine when it has been idle for so many seconds.
             webhook: The receiver of the message that the machine or run has ended.
 
         """
@@ -162,8 +169,10 @@ class Spec:
             labels=labels or {},
             interactive=interactive,
             cpu_class=cpu_class,
+            ports=ports,
             restart=restart,
             auto_remove=auto_remove,
+            idle_timeout_s=idle_timeout_s,
             webhook=webhook,
         )
 

@@ -80,6 +80,8 @@ impl Receive for In {
     fn rest(&mut self) -> bool {
         self.is_pending()
     }
+
+    unsafe fn free(&mut self) {}
 }
 
 /// Most packets in the TX queue.
@@ -127,6 +129,8 @@ impl Transmit for Out {
     fn want_room(&mut self) -> bool {
         self.has_room()
     }
+
+    unsafe fn free(&mut self) {}
 }
 
 fn internet_checksum(bytes: &[u8]) -> u16 {

@@ -24,11 +24,12 @@ const DUMPS: [&str; MIGRATIONS.len()] = [
     include_str!("version-15.sql"),
     include_str!("version-16.sql"),
     include_str!("version-17.sql"),
+    include_str!("version-18.sql"),
 ];
 
 /// Columns of existing tables that a version added: the version, the table, the column, and the
 /// value in rows of earlier versions.
-const ADDED: [(usize, &str, &str, &str); 18] = [
+const ADDED: [(usize, &str, &str, &str); 22] = [
     (2, "machine", "kind", "'machine'"),
     (2, "program", "used_ms", "0"),
     (4, "tenant", "network", "NULL"),
@@ -47,6 +48,10 @@ const ADDED: [(usize, &str, &str, &str); 18] = [
     (12, "machine", "stopped", "0"),
     (12, "machine", "restarts", "0"),
     (17, "snapshot", "used_ms", "0"),
+    (18, "snapshot", "suspends", "0"),
+    (18, "machine", "suspended", "NULL"),
+    (18, "machine", "ran_ms", "0"),
+    (18, "machine", "entered_ms", "NULL"),
 ];
 
 /// Makes a database from a dump.
@@ -215,6 +220,17 @@ fn rows_of_all_versions_are_understood() {
         let names: Vec<_> = snapshots.iter().map(|kept| kept.name.as_deref()).collect();
         let expected: &[_] = if version < 14 { &[] } else { &[Some("warm")] };
         assert_eq!(names, expected, "version {version}");
+        if version >= 18 {
+            let suspended = machine("m5");
+            assert_eq!(suspended.state, MachineState::Suspended);
+            let id = "7".repeat(32);
+            assert_eq!(suspended.suspended.as_ref(), Some(&id));
+            assert_eq!(
+                (suspended.ran_ms, suspended.spec.idle_timeout_s),
+                (5000, Some(60))
+            );
+            assert!(store.has_snapshot(&id).unwrap() && store.snapshot(&id).unwrap().is_none());
+        }
         let waiting = store.deliveries("acme", "", 10).unwrap();
         assert_eq!(waiting.len(), usize::from(version >= 16));
         let used = store.storage_used("acme").unwrap();

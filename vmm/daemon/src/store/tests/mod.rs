@@ -3,6 +3,7 @@ mod migrations;
 mod names;
 mod programs;
 mod storage;
+mod suspended;
 mod tenants;
 
 use super::*;

@@ -57,7 +57,7 @@ def wait_for_end(kind: type[Ending], path: str, what: str, timeout: float | None
         left = LONGEST_WAIT if deadline is None else max(0.0, deadline - time.monotonic())
         seconds = min(LONGEST_WAIT, math.ceil(left))
         found = result(kind, (yield get(query(path, seconds=seconds), delay=seconds)))
-        if not found.is_active:
+        if not found.is_active and found.state != "suspended":
             return found
         if deadline is not None and time.monotonic() >= deadline:
             raise WaitTimeoutError(f"{what} is {found.state} after {timeout} s")

@@ -190,8 +190,26 @@ def resume(machine: str) -> Plan[Machine]:
     return _act(machine, "resume")
 
 
+def suspend(machine: str) -> Plan[Machine]:
+    """Suspend a running machine: its memory is on the disk until it is started, and then goes on.
+
+    Args:
+        machine: Its id, a unique begin of the id, or its name.
+
+    Raises:
+        NotFoundError: The tenant has no such machine.
+        ConflictError: The machine does not run (``wrong-state``), or cannot be suspended. It goes
+            on.
+        HartlineError: There is no answer, or another error.
+
+    """
+    return _act(machine, "suspend")
+
+
 def wait(machine: str, *, timeout: float | None = None) -> Plan[Machine]:
-    """Wait until a machine has ended. A machine that waits for a restart has not ended.
+    """Wait until a machine has ended.
+
+    A machine that waits for a restart, or is suspended, has not ended.
 
     A machine that was never started is returned at once.
 

@@ -13,7 +13,7 @@ the time to write the machine's memory to the disk."""
 def create(machine: str, *, name: str | None = None) -> Plan[Snapshot]:
     """Make a snapshot of a running machine, which goes on.
 
-    The machine has one vCPU, no volumes and no network, and no commands run in it.
+    The machine has one vCPU and no volumes, and no commands run in it.
 
     Args:
         machine: Its id, a unique begin of the id, or its name.

@@ -1,5 +1,5 @@
 //! `hartline create`, and the commands that name machines: `start`, `stop`, `kill`, `pause`, `resume`,
-//! `wait` and `rm`.
+//! `suspend`, `wait` and `rm`.
 
 use super::terminal::size_json;
 use super::{Remote, done, table, wait};
@@ -68,13 +68,13 @@ pub(super) struct What {
     ports: Vec<Value>,
 
     /// Continue a snapshot, given by its id, the first digits of it, or its name, instead of starting
-    /// a program. The program, its place and its memory are those of the snapshot
+    /// a program. The program, its place, its memory and its network are those of the snapshot
     #[arg(
         long,
         value_name = "SNAPSHOT",
         conflicts_with_all = [
             "command", "path", "given", "files", "user", "workdir", "hostname", "read_only", "cpus",
-            "memory", "network", "volumes", "secrets", "ports",
+            "memory", "network", "volumes", "secrets",
         ]
     )]
     from: Option<String>,
@@ -103,7 +103,11 @@ impl What {
             "shared"
         };
         if let Some(snapshot) = &self.from {
-            return Ok(json!({ "snapshot": snapshot, "cpu_class": cpu_class }));
+            let mut request = json!({ "snapshot": snapshot, "cpu_class": cpu_class });
+            if !self.ports.is_empty() {
+                request["ports"] = self.ports.clone().into();
+            }
+            return Ok(request);
         }
         let (user, group) = self.place.user;
         let (program, arguments) = self.command.split_first().context("no program")?;
@@ -223,6 +227,11 @@ pub struct Create {
     #[arg(long, conflicts_with = "restart")]
     rm: bool,
 
+    /// Suspend the machine when it has been idle for so many seconds; it goes on when it is started, or
+    /// gets input, a command or a connection to a published port
+    #[arg(long, value_name = "SECONDS")]
+    idle_timeout: Option<u64>,
+
     /// Tell this server when the program has ended, in a message that the secret signs
     #[arg(long, value_name = "URL,secret=NAME", value_parser = super::webhooks::webhook)]
     webhook: Option<Value>,
@@ -262,6 +271,9 @@ pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     request["restart"] = arguments.restart.as_str().into();
     if arguments.rm {
         request["auto_remove"] = true.into();
+    }
+    if let Some(seconds) = arguments.idle_timeout {
+        request["idle_timeout_s"] = seconds.into();
     }
     if let Some(webhook) = &arguments.webhook {
         request["webhook"] = webhook.clone();
@@ -336,6 +348,14 @@ pub fn pause(arguments: &Named) -> anyhow::Result<ExitCode> {
 /// The daemon refuses for one of them.
 pub fn resume(arguments: &Named) -> anyhow::Result<ExitCode> {
     each(arguments, &Method::POST, "/resume")
+}
+
+/// Suspends running machines.
+///
+/// # Errors
+/// The daemon refuses for one of them.
+pub fn suspend(arguments: &Named) -> anyhow::Result<ExitCode> {
+    each(arguments, &Method::POST, "/suspend")
 }
 
 /// Deletes machines.

@@ -31,7 +31,7 @@ use exec::{Exec, exec};
 use hartline_cli::client::{self, ClientError, Connection, Host, Target};
 use keys::{Key, key};
 use logs::{Logs, logs};
-use machines::{Create, Named, create, kill, pause, resume, rm, start, stop, wait_for};
+use machines::{Create, Named, create, kill, pause, resume, rm, start, stop, suspend, wait_for};
 use programs::{Program, Programs, Push, list as programs, program, push};
 use ps::{Ps, ps, runs};
 use runs::{Submit, submit};
@@ -67,7 +67,7 @@ pub enum Command {
     Runs(Ps),
     /// Create a machine
     Create(Box<Create>),
-    /// Start machines
+    /// Start machines; suspended ones go on where they stopped
     Start(Named),
     /// Stop machines: ask their programs to end
     Stop(Named),
@@ -77,6 +77,8 @@ pub enum Command {
     Pause(Named),
     /// Resume paused machines
     Resume(Named),
+    /// Suspend machines: their memory is on the disk until start lets them go on
+    Suspend(Named),
     /// Wait until machines have ended, and print their exit codes
     Wait(Named),
     /// Delete machines that have ended
@@ -140,6 +142,7 @@ pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Kill(arguments) => kill(arguments),
         Command::Pause(arguments) => pause(arguments),
         Command::Resume(arguments) => resume(arguments),
+        Command::Suspend(arguments) => suspend(arguments),
         Command::Wait(arguments) => wait_for(arguments),
         Command::Rm(arguments) => rm(arguments),
         Command::Logs(arguments) => logs(arguments),

@@ -161,12 +161,12 @@ const PROGRAM: Column = Column {
 };
 const ARGUMENTS: Column = Column {
     heading: "ARGUMENTS",
-    width: Some(16),
+    width: Some(15),
     cell: arguments,
 };
 const STATE: Column = Column {
     heading: "STATE",
-    width: Some(8),
+    width: Some(9),
     cell: |entry| table::text(entry, "state"),
 };
 const ADDRESS: Column = Column {

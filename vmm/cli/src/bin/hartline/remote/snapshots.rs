@@ -35,7 +35,7 @@ pub fn list(arguments: &Snapshots) -> anyhow::Result<ExitCode> {
 /// Subcommands of `hartline snapshot`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Snapshot {
-    /// Make a snapshot of a running machine, which goes on. It has one vCPU, no volumes and no network
+    /// Make a snapshot of a running machine, which goes on. It has one vCPU and no volumes
     Create {
         #[command(flatten)]
         remote: Remote,

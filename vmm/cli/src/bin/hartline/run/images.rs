@@ -332,4 +332,8 @@ impl ImageSource for RunningImages {
         let variant = variant::NORMAL | variant::BASELINE;
         (self.baseline != Baseline::Off).then(|| self.translation.options(variant))
     }
+
+    fn jit_compilers(&self) -> Option<&PrioritySemaphore> {
+        (self.baseline == Baseline::Auto).then_some(&self.compilers)
+    }
 }

@@ -2,6 +2,7 @@
 
 mod backtrace;
 mod call_stacks;
+mod calls;
 mod chaos;
 mod contents;
 mod gdb;
@@ -29,6 +30,7 @@ use crate::translation::Translation;
 use anyhow::Context;
 use backtrace::{Backtraces, Place};
 use call_stacks::TracedStacks;
+use calls::Calls;
 use gdb::GdbServer;
 use guest::Guest;
 use hartline_abi::image::variant;
@@ -54,6 +56,7 @@ use hartline_vmm::report::Program;
 use hartline_vmm::snapshot::Snapshot;
 use hartline_vmm::spawn::Spawner;
 use images::RunningImages;
+use network::Net;
 use options::{Baseline, Processors, StatsFormat};
 use std::fs::File;
 use std::io;
@@ -75,9 +78,15 @@ use watch::Watch;
 pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let start = Instant::now();
     arguments.check()?;
-    let net = arguments.net.with_forwards(&arguments.ports);
-    let net = net.map_err(Mistake::from)?;
-    let machine = Blank::begin(arguments.cpus, arguments.interrupt_mode()?)?;
+    let from = arguments.snapshots.open()?;
+    let net = match &from {
+        Some(snapshot) => Net::of_snapshot(snapshot.has_network(), &arguments.ports)?,
+        None => arguments
+            .net
+            .with_forwards(&arguments.ports)
+            .map_err(Mistake::from)?,
+    };
+    let machine = Blank::begin(arguments.cpus, arguments.interrupt_mode(&net)?)?;
     let mut chaos = chaos::from_environment()?;
     chaos.check |= u32::from(arguments.check);
     let mut disabled = arguments.disable.clone();
@@ -88,8 +97,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     // The first run on a host tries the processor's features, while this thread reads files.
     let translation = (!arguments.interpret)
         .then(|| thread::spawn(move || Translation::for_this_host(&disabled)));
-    let from = arguments.snapshots.open()?;
-    let writing = arguments.snapshots.writing()?;
+    let writing = arguments.snapshots.writing(&net)?;
     let guest = match &from {
         Some(snapshot) => snapshot::guest(snapshot)?,
         None => Guest::load(arguments, &net)?,
@@ -132,6 +140,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         },
     };
     let watch = Watch::new(arguments, &guest.tree)?;
+    let calls = arguments.calls.begin()?;
     let record = |taken: &Taken| watch.recorder.record(taken);
     let (network, net) = net.open(&arguments.ports)?.unzip();
     let devices = Attached {
@@ -193,6 +202,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         spawner: gdb.map(|server| server as Arc<dyn Spawner>),
         snapshot: writing.as_ref().map(|writing| writing.request.clone()),
         snapshots: None,
+        exports: calls.as_ref().map(Calls::exports),
         from: from.as_ref(),
     };
     let machine = machine
@@ -246,6 +256,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         }
     }
     writing.map_or(Ok(()), |writing| writing.finish())?;
+    calls.map_or(Ok(()), |calls| calls.finish(&outcome.end))?;
     Ok(verdict.code)
 }
 

@@ -259,6 +259,22 @@ impl Net {
         }
     }
 
+    /// The network of a VM that continues a snapshot, whose VM has a user-mode network or none, with these
+    /// ports forwarded.
+    ///
+    /// # Errors
+    /// It has none, and there are ports.
+    pub fn of_snapshot(has_network: bool, forwards: &[Forward]) -> anyhow::Result<Net> {
+        ensure!(
+            has_network || forwards.is_empty(),
+            "-p: the snapshot has no network: write it with --net user"
+        );
+        Ok(match has_network {
+            true => Self::User(Pace::default()),
+            false => Self::None,
+        })
+    }
+
     /// Refuses more queues than the VM has vCPUs: no vCPU would fill them.
     ///
     /// # Errors
@@ -416,5 +432,9 @@ mod tests {
         assert!(matches!(user, Net::User(_)));
         assert_eq!(Net::None.with_forwards(&[]).unwrap(), Net::None);
         assert!(parse("tap:t").unwrap().with_forwards(&forward).is_err());
+        let continued = |has_network| Net::of_snapshot(has_network, &forward);
+        assert_eq!(continued(true).unwrap(), Net::User(Pace::default()));
+        assert!(continued(false).is_err());
+        assert_eq!(Net::of_snapshot(false, &[]).unwrap(), Net::None);
     }
 }

@@ -1,5 +1,6 @@
 //! The command line of `hartline run`.
 
+use super::calls;
 use super::network::{self, Net};
 use super::snapshot;
 use super::vsock::{self, Vsock};
@@ -117,6 +118,9 @@ pub struct Arguments {
     #[command(flatten)]
     pub snapshots: snapshot::Options,
 
+    #[command(flatten)]
+    pub calls: calls::Options,
+
     /// Translate without a technique, to measure its effect (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub disable: Vec<Technique>,
@@ -186,15 +190,16 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub core: Option<PathBuf>,
 
-    /// Wait for a debugger (gdb-multiarch, "target remote") before the first instruction, at
-    /// ADDRESS:PORT or the socket PATH (127.0.0.1:1234). Implies --precise
+    /// Wait for a debugger (gdb-multiarch, "target remote") before the first instruction, or with
+    /// --from before the program continues, at ADDRESS:PORT or the socket PATH (127.0.0.1:1234).
+    /// Implies --precise
     #[arg(
         long,
         value_name = "ADDRESS:PORT|PATH",
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = DEFAULT_ADDRESS,
-        conflicts_with = "from"
+        conflicts_with = "directory"
     )]
     pub gdb: Option<Address>,
 
@@ -359,7 +364,7 @@ impl Arguments {
             !self.tty || io::stdin().is_terminal(),
             "--tty: standard input is not a terminal"
         );
-        self.interrupt_mode()?;
+        self.interrupt_mode(&self.net)?;
         if let Some(pin) = &self.pin {
             check_processors(&pin.0, self.cpus).with_context(|| format!("--pin {pin}"))?;
         }
@@ -387,13 +392,13 @@ impl Arguments {
         Ok(())
     }
 
-    /// The interrupt mode of devices.
+    /// The interrupt mode of devices, of which `net` is one.
     ///
     /// # Errors
     /// This host does not support the mode.
-    pub fn interrupt_mode(&self) -> anyhow::Result<Mode> {
+    pub fn interrupt_mode(&self, net: &Net) -> anyhow::Result<Mode> {
         let mode = match self.interrupts {
-            Interrupts::Auto if self.net == Net::None && self.vsock.is_none() => Mode::Safepoint,
+            Interrupts::Auto if *net == Net::None && self.vsock.is_none() => Mode::Safepoint,
             Interrupts::Auto => Mode::best(),
             Interrupts::Safepoint => Mode::Safepoint,
             Interrupts::Posted => Mode::Posted,

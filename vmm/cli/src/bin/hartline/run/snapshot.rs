@@ -1,6 +1,7 @@
 //! Snapshots of `hartline run`: written at a checkpoint, and continued with `--from`.
 
 use super::Guest;
+use super::network::Net;
 use super::options::parse_seconds;
 use anyhow::{Context, anyhow};
 use hartline_aot::cache::Cache;
@@ -19,7 +20,7 @@ const TABLE: &str = "snapshots";
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Write a snapshot of the VM to the new directory DIR once, when --snapshot-at says; the program
-    /// then goes on. The VM must have one vCPU, and no network, volumes, disks or vsock
+    /// then goes on. The VM must have one vCPU, and no TAP interface, volumes, disks or vsock
     #[arg(long = "snapshot", value_name = "DIR", requires = "at")]
     directory: Option<PathBuf>,
 
@@ -47,13 +48,14 @@ pub struct Options {
     within: Option<Duration>,
 
     /// Continue the program of a snapshot in a new VM, with new standard streams, instead of starting a
-    /// program. Memory, files, tasks and timers are those of the snapshot
+    /// program. Memory, files, tasks and timers are those of the snapshot. If its VM has --net user, the
+    /// new one has it too, with its own ports (-p)
     #[arg(
         long,
         value_name = "DIR",
         conflicts_with_all = [
             "command", "rootfs", "volumes", "given", "files", "user", "workdir", "hostname",
-            "read_only", "memory", "cpus", "net", "ports", "vsock", "precise", "check",
+            "read_only", "memory", "cpus", "net", "vsock", "precise", "check",
         ]
     )]
     pub from: Option<PathBuf>,
@@ -68,6 +70,8 @@ pub enum At {
     Listen,
     /// When hartline receives SIGUSR2; the program does not receive it
     Signal,
+    /// When the program first waits for a call of the host (hartline_serve of hartline.h)
+    Call,
 }
 
 impl At {
@@ -76,6 +80,7 @@ impl At {
             Self::Stdin => Trigger::Stdin,
             Self::Listen => Trigger::Listen,
             Self::Signal => Trigger::Signal,
+            Self::Call => Trigger::Call,
         }
     }
 
@@ -86,20 +91,24 @@ impl At {
             Self::Stdin => (program, "read standard input"),
             Self::Listen => (program, "waited in accept, epoll_wait, poll or select"),
             Self::Signal => ("hartline", "received SIGUSR2"),
+            Self::Call => (program, "waited for a call"),
         };
         format!("{subject} {has}{verb}")
     }
 }
 
 impl Options {
-    /// The snapshot to write, if there is one.
+    /// The snapshot to write, if there is one, of a VM with this network.
     ///
     /// # Errors
-    /// It cannot be written there.
-    pub fn writing(&self) -> anyhow::Result<Option<Writing>> {
+    /// It cannot be written there, or the VM has an interface of the host.
+    pub fn writing(&self, net: &Net) -> anyhow::Result<Option<Writing>> {
         let (Some(directory), Some(at)) = (&self.directory, self.at) else {
             return Ok(None);
         };
+        if matches!(net, Net::Tap(_)) {
+            return Err(Error::State("a TAP interface").into());
+        }
         let is_reported = Arc::new(AtomicBool::new(false));
         let reported = Arc::clone(&is_reported);
         let request = Request {

@@ -1,0 +1,239 @@
+//! Calls between this process and a program in a VM, and resets of the VM
+//! ([`hartline_abi::exports`], docs/sandbox.md).
+//!
+//! The program waits for calls with the functions of `hartline.h`. When it does so for the first time,
+//! the VM's state becomes the template, to which the VM can be [reset](Exports::reset) as often as needed.
+
+mod channel;
+mod sandbox;
+mod state;
+mod tables;
+mod template;
+mod vcpu;
+mod writer;
+
+pub use sandbox::{Sandbox, StartError};
+pub use state::{CallError, Function, ResetError};
+use template::Template;
+pub use vcpu::Reset;
+pub(crate) use vcpu::{Parts, VcpuSide};
+
+use crate::control::Control;
+use crate::interrupts::{Interrupt, Reach};
+use crate::platform::{self, Mapping};
+use channel::Channel;
+use hartline_abi::exports::{EXPORTS_DEVICE, MAX_DATA, MAX_NAME};
+use state::{Phase, Shared};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The longest time for which a caller polls for the reply before it sleeps.
+const POLLING: Duration = Duration::from_micros(200);
+
+/// The calls of one VM: one at a time. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Exports(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    shared: Shared,
+    /// Held for a whole call or reset.
+    turn: Mutex<()>,
+}
+
+/// The VM's side, once it has one.
+#[derive(Debug)]
+struct Connected {
+    channel: Channel,
+    interrupt: Interrupt,
+    control: Arc<Control>,
+}
+
+impl Exports {
+    /// Calls for a VM that does not run yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives the program a function of this process, in place of an earlier one with this name. It gets the
+    /// input, and returns the output, of at most [`MAX_DATA`] bytes, or a Linux error number. The thread of
+    /// the vCPU calls it: the program waits meanwhile.
+    pub fn register(
+        &self,
+        name: &str,
+        function: impl Fn(&[u8]) -> Result<Vec<u8>, i32> + Send + Sync + 'static,
+    ) {
+        self.0.shared.register(name, Arc::new(function));
+    }
+
+    /// Waits until the program waits for its first call.
+    ///
+    /// # Errors
+    /// [`CallError::Late`] after `limit`; [`CallError::Ended`].
+    pub fn wait_until_ready(&self, limit: Option<Duration>) -> Result<(), CallError> {
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        self.0.shared.wait_until_ready(deadline)
+    }
+
+    /// Calls function `name` of the program. Result: its output.
+    ///
+    /// # Errors
+    /// [`CallError`]. After every error but [`CallError::Function`], [`CallError::Name`] and
+    /// [`CallError::Length`] the program's state is not known: only a [reset](Self::reset) helps.
+    pub fn call(
+        &self,
+        name: &str,
+        input: &[u8],
+        limit: Option<Duration>,
+    ) -> Result<Vec<u8>, CallError> {
+        if name.is_empty() || name.len() > MAX_NAME {
+            return Err(CallError::Name(name.into()));
+        }
+        if input.len() > MAX_DATA {
+            return Err(CallError::Length(input.len()));
+        }
+        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let connected = self.0.shared.begin_call(deadline)?;
+        connected.channel.write(name.as_bytes(), input)?;
+        connected.interrupt.raise();
+        let replied = self.await_reply(&connected, deadline);
+        match replied {
+            Ok(()) => {
+                let (status, output) = connected.channel.read()?;
+                match status {
+                    0.. => Ok(output),
+                    // The guest may have written any number.
+                    error => Err(CallError::Function(
+                        i32::try_from(error.unsigned_abs()).unwrap_or(libc::EIO),
+                    )),
+                }
+            }
+            Err(error) => {
+                self.0.shared.poison();
+                Err(error)
+            }
+        }
+    }
+
+    /// Polls for the reply, and then sleeps.
+    fn await_reply(
+        &self,
+        connected: &Connected,
+        deadline: Option<Instant>,
+    ) -> Result<(), CallError> {
+        let channel = &connected.channel;
+        let polls_until = Instant::now() + POLLING;
+        loop {
+            for _ in 0..64 {
+                if channel.is_replied() {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            if Instant::now() >= polls_until {
+                break;
+            }
+        }
+        self.0.shared.sleep_until(deadline, &|| {
+            channel.begin_sleep();
+            channel.is_replied()
+        })
+    }
+
+    /// Puts the VM back into the state in which the program waited for its first call: memory, processor and
+    /// devices. Nothing in the guest is asked or trusted. After it, calls find nothing of what earlier calls
+    /// left. It also ends a call that takes too long, and helps after a crash or the end of the program.
+    ///
+    /// # Errors
+    /// [`ResetError`]: the VM cannot be used any more.
+    pub fn reset(&self) -> Result<Reset, ResetError> {
+        self.reset_with(false)
+    }
+
+    fn reset_with(&self, compares: bool) -> Result<Reset, ResetError> {
+        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let connected = self.0.shared.begin_reset(compares)?;
+        connected.control.request_reset();
+        self.0.shared.await_reset()
+    }
+
+    /// [Resets](Self::reset) the VM and compares all of RAM with the template before the VM runs again, which
+    /// takes long. Result: also the offset in RAM of the first page that differs, if there is one.
+    ///
+    /// # Errors
+    /// [`ResetError`].
+    pub fn reset_and_compare(&self) -> Result<(Reset, Option<u64>), ResetError> {
+        let reset = self.reset_with(true)?;
+        Ok((reset, reset.difference))
+    }
+
+    /// Ends the VM. Calls fail from now on.
+    pub fn end(&self) {
+        self.0.shared.close();
+    }
+
+    /// Connects the calls with a VM, before it runs.
+    ///
+    /// # Errors
+    /// The shared pages have no room for the channel: a bug.
+    pub(crate) fn connect(&self, reach: &Reach) -> Result<(), platform::Error> {
+        let connected = Connected {
+            channel: Channel::new(Arc::clone(&reach.shared))?,
+            interrupt: Interrupt::new(reach, EXPORTS_DEVICE, None),
+            control: Arc::clone(&reach.control),
+        };
+        self.0.shared.connect(Arc::new(connected));
+        Ok(())
+    }
+
+    /// The channel, once there is a VM.
+    fn channel(&self) -> Option<Channel> {
+        let connected = self.0.shared.connected()?;
+        Some(connected.channel.clone())
+    }
+
+    /// Calls a function of this process for the guest, which passed its name and input.
+    ///
+    /// # Errors
+    /// A Linux error number.
+    pub(crate) fn call_host(&self, name: &[u8], input: &[u8]) -> Result<Vec<u8>, i32> {
+        let function = self.0.shared.function(name).ok_or(libc::ENOENT)?;
+        let output = function(input)?;
+        match output.len() <= MAX_DATA {
+            true => Ok(output),
+            false => Err(libc::E2BIG),
+        }
+    }
+
+    /// The guest has made a checkpoint: the vCPU's thread takes the template next.
+    pub(crate) fn note_checkpoint(&self) {
+        self.0.shared.set_capture_due();
+    }
+
+    /// The guest has replied, and a caller sleeps.
+    pub(crate) fn note_reply(&self) {
+        self.0.shared.wake();
+    }
+}
+
+/// Tells callers when a VM has ended for good, also after a panic.
+#[derive(Debug)]
+pub(crate) struct Over(Exports);
+
+impl Over {
+    /// For the VM of these calls.
+    pub fn new(exports: &Exports) -> Self {
+        Self(exports.clone())
+    }
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.0.shared.set_phase(Phase::Over);
+    }
+}
+
+/// The shared pages of a VM.
+type Pages = Arc<Mapping>;
