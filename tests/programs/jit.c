@@ -14,33 +14,12 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { ZERO, RA, SP, T0 = 5, A0 = 10, A1, A2 };
-enum { PAGE = 4096, CALLS = 1000, MANY_CALLS = 4000 };
+#include "include/assembler.h"
+
+enum { CALLS = 1000, MANY_CALLS = 4000 };
 
 typedef long Function(long);
 typedef long Caller(long, Function *);
-
-// An assembler: each function returns an instruction.
-static uint32_t addi(int rd, int rs, int value) {
-    return 0x13 | rd << 7 | rs << 15 | (uint32_t)value << 20;
-}
-static uint32_t load(int rd, int rs, int at) {
-    return 0x3003 | rd << 7 | rs << 15 | (uint32_t)at << 20;
-}
-static uint32_t store(int rt, int rs, int at) {
-    return 0x3023 | (at & 31) << 7 | rs << 15 | rt << 20 | (uint32_t)(at >> 5) << 25;
-}
-static uint32_t jalr(int rd, int rs) { return 0x67 | rd << 7 | rs << 15; }
-static uint32_t bnez(int rs, int back) {
-    uint32_t to = (uint32_t)back;
-    return 0x1063 | rs << 15 | (to >> 11 & 1) << 7 | (to >> 1 & 15) << 8 | (to >> 5 & 63) << 25 |
-           (to >> 12 & 1) << 31;
-}
-static const uint32_t RET = 0x8067, FENCE_I = 0x100f;
-
-static void publish(void *code, size_t length) {
-    __builtin___clear_cache((char *)code, (char *)code + length);
-}
 
 // `a0 + value`
 static void make_adder(uint32_t *code, int value) {
@@ -57,17 +36,6 @@ static void make_loop(uint32_t *code, int step) {
     code[4] = bnez(A1, -8);
     code[5] = RET;
 }
-
-static uint32_t *map(int protection) {
-    void *at = mmap(NULL, 16 * PAGE, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) {
-        perror("mmap");
-        exit(1);
-    }
-    return at;
-}
-
-enum { RW = PROT_READ | PROT_WRITE, RX = PROT_READ | PROT_EXEC, RWX = RW | PROT_EXEC };
 
 // A function of its own: when host frames are dropped, execution leaves the interpreter at its entry.
 static __attribute__((noinline)) long calls(const uint32_t *code, int count) {

@@ -216,6 +216,9 @@ pub fn alone(name: &str, compiler: &str) -> Result<PathBuf> {
         let source = alone_sources().join(format!("{name}.c"));
         let mut command = Command::new(compiler);
         command.args(["-std=gnu17", "-O2", "-static", "-pthread"]);
+        command
+            .arg("-I")
+            .arg(paths::repository().join("guest-runtime/sdk"));
         check(command.arg(source).arg("-o").arg(&output))
     })
 }
@@ -239,6 +242,23 @@ pub fn crash(variant: Variant) -> Result<PathBuf> {
         let source = alone_sources().join("crash.c");
         check(command.arg(source).arg("-o").arg(&output))
     })
+}
+
+/// Builds a program of `tests/programs/debugged`, in C or C++, with debug information, in a folder.
+///
+/// # Errors
+/// The compiler is missing or refuses.
+pub fn debugged(folder: &Path, source: &str, variant: Variant) -> Result<PathBuf> {
+    let output = folder.join(stem(source));
+    let (name, standard) = match source.ends_with(".cc") {
+        true => (CPP, "-std=gnu++20"),
+        false => (C, "-std=gnu17"),
+    };
+    let mut command = Command::new(name);
+    command.args([standard, "-g", "-pthread"]);
+    command.arg(Set::Programs.folder().join("debugged").join(source));
+    check(command.args(variant.flags).arg("-o").arg(&output))?;
+    Ok(output)
 }
 
 /// Builds the C++ program, statically linked and stripped.

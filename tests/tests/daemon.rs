@@ -11,6 +11,8 @@ mod connections;
 mod core_dumps;
 #[path = "daemon/damage.rs"]
 mod damage;
+#[path = "daemon/debugged.rs"]
+mod debugged;
 #[path = "daemon/debugger.rs"]
 mod debugger;
 #[path = "daemon/described.rs"]
@@ -43,6 +45,8 @@ mod made_code;
 mod monitoring;
 #[path = "daemon/names.rs"]
 mod names;
+#[path = "daemon/network_snapshots.rs"]
+mod network_snapshots;
 #[path = "daemon/networks.rs"]
 mod networks;
 #[path = "daemon/operating.rs"]
@@ -77,6 +81,10 @@ mod snapshots;
 mod statistics;
 #[path = "daemon/stopped_files.rs"]
 mod stopped_files;
+#[path = "daemon/suspended.rs"]
+mod suspended;
+#[path = "daemon/suspended_faults.rs"]
+mod suspended_faults;
 #[path = "daemon/tenants.rs"]
 mod tenants;
 #[path = "daemon/terminals.rs"]
@@ -182,6 +190,38 @@ const TESTS: &[(&str, Test)] = &[
     ("snapshots: events", snapshot_events::events),
     ("snapshots: restore times", snapshot_events::restores),
     ("snapshots: age", snapshot_age::collected),
+    ("suspended machines", suspended::goes_on),
+    ("suspended machines: shown", suspended::is_shown),
+    ("suspended machines: ends", suspended::ends),
+    ("suspended machines: time limit", suspended::time_limit),
+    ("suspended machines: refusals", suspended::refusals),
+    ("suspended machines: idle", suspended::idle),
+    ("suspended machines: input", suspended::unread_input),
+    ("suspended machines: commands", suspended::commands),
+    (
+        "suspended machines: killed daemon",
+        suspended_faults::killed_daemon,
+    ),
+    (
+        "suspended machines: killed at the start",
+        suspended_faults::killed_at_the_start,
+    ),
+    (
+        "suspended machines: failed starts",
+        suspended_faults::failed_starts,
+    ),
+    ("suspended machines: full disk", suspended_faults::full_disk),
+    ("snapshots: network", network_snapshots::continued),
+    ("suspended machines: ports", network_snapshots::clients),
+    (
+        "suspended machines: ports of a killed daemon",
+        network_snapshots::killed_daemon,
+    ),
+    (
+        "suspended machines: ports, failed starts",
+        network_snapshots::failed_starts,
+    ),
+    ("suspended machines: idle ports", network_snapshots::idle),
     ("snapshots: no answer", snapshot_faults::unanswered),
     ("snapshots: full disk", snapshot_faults::full_disk),
     (

@@ -9,6 +9,8 @@ mod limit;
 mod live;
 #[path = "debugging/native.rs"]
 mod native;
+#[path = "debugging/shared.rs"]
+mod shared;
 #[path = "debugging/stack.rs"]
 mod stack;
 #[path = "debugging/timeline.rs"]
@@ -197,6 +199,7 @@ fn main() -> ExitCode {
     suite.add_kvm("time line: files that cannot be written", timeline::errors);
     inside::add(&mut suite);
     native::add(&mut suite);
+    shared::add(&mut suite);
     limit::add(&mut suite);
     live::add(&mut suite);
     suite.run()

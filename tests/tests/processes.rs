@@ -11,7 +11,7 @@ use hartline_tests::dynamic::Root;
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::{self, Scratch};
-use hartline_tests::{Result, hartline, paths};
+use hartline_tests::{Result, hartline, paths, reference};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::symlink;
@@ -295,8 +295,26 @@ fn several(program: &str, options: &[&str]) -> Result<()> {
 fn every_program_is_used() -> Result<()> {
     let names = compile::alone_names()?;
     match names.iter().map(String::as_str).eq([
-        "clocks", "converge", "crash", "disk", "exec", "fuzzer", "input", "limits", "ptrace",
-        "ptys", "random", "snapshot", "tracees", "tracers", "volumes", "vsock", "wire",
+        "calls",
+        "clocks",
+        "converge",
+        "crash",
+        "disk",
+        "exec",
+        "fuzzer",
+        "input",
+        "limits",
+        "moved",
+        "ptrace",
+        "ptys",
+        "random",
+        "snapshot",
+        "traced_calls",
+        "tracees",
+        "tracers",
+        "volumes",
+        "vsock",
+        "wire",
     ]) {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),
@@ -379,7 +397,7 @@ fn input(options: &[&str]) -> Result<()> {
     let program = compile::alone("input", "riscv64-linux-gnu-gcc")?;
     let run = Run::new(&program, [""; 0]);
     let outcome = process::run(&mut run.hartline_command(options)?, INPUT)?;
-    let expected = process::run(Command::new("qemu-riscv64").arg(&program), INPUT)?;
+    let expected = process::run(&mut reference::command(&program)?, INPUT)?;
     match outcome.stdout == expected.stdout && outcome.code == 0 {
         true => Ok(()),
         false => Err(format!("{outcome:?}").into()),

@@ -1,7 +1,7 @@
 //! The C and C++ programs of `tests/programs` under Hartline and the reference:
 //! same output, same exit code, in every build variant.
 
-use hartline_tests::compare::Run;
+use hartline_tests::compare::{Run, check_equal};
 use hartline_tests::compile::{self, Set, VARIANTS, Variant};
 use hartline_tests::process::{self, shell_code};
 use hartline_tests::suite::Suite;
@@ -168,6 +168,18 @@ fn main() -> ExitCode {
         || rounding(&[], &["--baseline", "only"]),
     );
     suite.add_kvm("code made at run time is translated", made_code);
+    for cpus in ["1", "2"] {
+        suite.add_kvm(
+            format!("hot code made at run time is translated by LLVM, --cpus {cpus}"),
+            move || hot_code(cpus),
+        );
+    }
+    for (form, cpus) in [("directory", "1"), ("EROFS image", "1"), ("directory", "2")] {
+        suite.add_kvm(
+            format!("private mappings of a large file, {form}, --cpus {cpus}"),
+            move || mapped_file(form == "EROFS image", cpus),
+        );
+    }
     suite.add_kvm(
         "code in a page that is mapped twice",
         code_with_two_mappings,
@@ -196,6 +208,9 @@ fn every_program_is_used() -> Result<()> {
         "spin",
         "terminal",
         "hotspots",
+        // The rows of hot code and of mappings of a file.
+        "hot",
+        "mapped",
         // tests/processes.rs
         "processes",
         "threads",
@@ -368,6 +383,62 @@ fn made_code() -> Result<()> {
     hartline::check_interpreted(&outcome, 500_000)
 }
 
+/// LLVM translates loops of made code while they run, and its code gives the same results: with patches, on
+/// several threads, and with all registers at faults.
+fn hot_code(cpus: &str) -> Result<()> {
+    /// Loops before and after the program handles faults, and with several steps.
+    const LEAST: usize = 6;
+    let run = Run::new(&compile::programs(O2)?, ["hot"]);
+    let folder = Scratch::new()?;
+    let trace = folder.path().join("trace");
+    let option = format!("--trace={}", trace.display());
+    let outcome = run.hartline(&["--cpus", cpus, &option])?;
+    check_equal(&run.reference()?, &outcome)?;
+    let wanted = b"LLVM, code made at run time";
+    let trace = fs::read(&trace)?;
+    let found = trace.windows(wanted.len()).filter(|name| name == wanted);
+    let found = found.count();
+    match found >= LEAST {
+        true => Ok(()),
+        false => Err(format!("LLVM has translated {found} pieces").into()),
+    }
+}
+
+/// Files of a tree that is too large to be copied into RAM: the host reads the pages of mappings.
+fn mapped_file(is_image: bool, cpus: &str) -> Result<()> {
+    /// More than the host copies when a VM starts, bytes.
+    const LONG: u64 = 66 << 20;
+    let program = compile::programs(O2)?;
+    let folder = Scratch::new()?;
+    let root = folder.path().join("root");
+    fs::create_dir_all(root.join("bin"))?;
+    fs::copy(&program, root.join("bin/programs"))?;
+    let words = (0..LONG / 8 + 77).map(|word: u64| word.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let file = root.join("large");
+    fs::write(&file, words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())?;
+    let mut from = root.clone();
+    if is_image {
+        from = folder.path().join("root.erofs");
+        let mut make = Command::new("mkfs.erofs");
+        compile::check(make.arg("--quiet").arg(&from).arg(&root))?;
+    }
+    let seed = random::seed().to_string();
+    let host = file.to_string_lossy();
+    let reference = Run::new(&program, ["mapped", &host, "150", &seed]).reference()?;
+    let run = Run::new(&program, ["mapped", "/large", "150", &seed]);
+    let run = run.in_root(&from, "/bin/programs");
+    for chaos in [None, Some(&seed)] {
+        let mut command = run.hartline_command(&["--cpus", cpus])?;
+        command.envs(chaos.map(|chaos| (hartline::CHAOS, chaos)));
+        let outcome = process::run(&mut command, b"")?;
+        check_equal(&reference, &outcome).map_err(|error| {
+            let message = error.message().unwrap_or_default();
+            format!("seed {seed}, chaos {chaos:?}: {message}")
+        })?;
+    }
+    Ok(())
+}
+
 /// Translated code rounds in all modes, converts values out of range and classifies values itself.
 fn rounding(arguments: &[&str], options: &[&str]) -> Result<()> {
     let arguments = ["rounding", "3000"].iter().chain(arguments);
@@ -395,7 +466,7 @@ fn code_with_two_mappings() -> Result<()> {
 fn discarded_code() -> Result<()> {
     let run = Run::new(&compile::programs(O2)?, ["jit", "many", "200"]);
     let outcome = run.hartline(&["--mem", "64M"])?;
-    hartline_tests::compare::check_equal(&run.reference()?, &outcome)
+    check_equal(&run.reference()?, &outcome)
 }
 
 /// Records of translations use a part of RAM. When that is full, all translations are dropped, and
@@ -412,19 +483,20 @@ fn too_much_code() -> Result<()> {
 }
 
 /// All translations of made code are dropped at times that seeds determine, while other vCPUs execute
-/// them.
+/// them. LLVM translates pieces that seeds determine.
 fn full_slot(cpus: &str) -> Result<()> {
     const SEEDS: u64 = 4;
     let start = random::seed() / 1000 % 1_000_000;
     let program = compile::programs(O2)?;
-    for arguments in [&["jit"][..], &["jit", "many", "40"]] {
+    for arguments in [&["jit"][..], &["jit", "many", "40"], &["hot", "12"]] {
         let run = Run::new(&program, arguments.iter().copied());
         let reference = run.reference()?;
         for seed in start..start + SEEDS {
-            let chaos = format!("{seed},slot");
+            let kinds = ["slot", "slot,images"][usize::from(seed % 2 == 1)];
+            let chaos = format!("{seed},{kinds}");
             let mut command = run.hartline_command(&["--cpus", cpus])?;
             let outcome = process::run(command.env(hartline::CHAOS, &chaos), b"")?;
-            hartline_tests::compare::check_equal(&reference, &outcome).map_err(|error| {
+            check_equal(&reference, &outcome).map_err(|error| {
                 let message = error.message().unwrap_or_default();
                 format!("{}={chaos}, {arguments:?}: {message}", hartline::CHAOS)
             })?;
@@ -439,7 +511,7 @@ fn made_below_interpreters() -> Result<()> {
     let reference = run.reference()?;
     for cpus in ["2", "4"] {
         let outcome = run.hartline(&["--cpus", cpus, "--interpret"])?;
-        hartline_tests::compare::check_equal(&reference, &outcome)?;
+        check_equal(&reference, &outcome)?;
     }
     Ok(())
 }
@@ -456,7 +528,7 @@ fn interpreted() -> Result<()> {
         &["fault", "illegal"],
     ] {
         let run = Run::new(&program, arguments.iter().copied());
-        hartline_tests::compare::check_equal(&run.reference()?, &run.interpreted()?)
+        check_equal(&run.reference()?, &run.interpreted()?)
             .map_err(|error| format!("{arguments:?}: {}", error.message().unwrap_or_default()))?;
     }
     Ok(())

@@ -3,8 +3,12 @@
 
 #[path = "snapshot/damaged.rs"]
 mod damaged;
+#[path = "snapshot/debugger.rs"]
+mod debugger;
 #[path = "snapshot/interrupted.rs"]
 mod interrupted;
+#[path = "snapshot/network.rs"]
+mod network;
 
 use hartline_tests::compare::Run;
 use hartline_tests::dynamic::Root;
@@ -42,6 +46,12 @@ fn main() -> ExitCode {
     suite.add_kvm("at epoll_wait", || listening("epoll"));
     suite.add_kvm("a snapshot of a program from a snapshot", again);
     suite.add_kvm("a core dump of a program from a snapshot", core_dump);
+    suite.add_kvm("a debugger of a program from a snapshot", debugger::of_read);
+    suite.add_kvm("a debugger of threads that wait", debugger::of_threads);
+    suite.add_kvm(
+        "a debugger of a program that computes",
+        debugger::of_computing,
+    );
     suite.add_kvm("random numbers and the boot id are new", numbers);
     suite.add_kvm("two VMs at once", at_once);
     suite.add_kvm("many megabytes", large);
@@ -56,6 +66,11 @@ fn main() -> ExitCode {
     suite.add_kvm("damaged after it was checked", damaged::later);
     suite.add_kvm("killed while it is written", interrupted::killed);
     suite.add_root_kvm("no room on the disk", interrupted::full);
+    suite.add_root_kvm("a network: two VMs go on", network::goes_on);
+    suite.add_root_kvm("a network: the program itself", network::original);
+    suite.add_root_kvm("a network: many snapshots", network::again);
+    suite.add_root_kvm("a network: many clients", network::clients_at_once);
+    suite.add_root_kvm("a network: what is refused", network::refused);
     suite.run()
 }
 
@@ -423,9 +438,8 @@ fn refused() -> Result<()> {
     let volume = format!("{folder}:/volume");
     let disk = format!("{}:/dev/vda", disk.display());
     let vsock = format!("cid=77,socket={folder}/socket");
-    let options: [(&[&str], &str); 5] = [
+    let options: [(&[&str], &str); 4] = [
         (&["--cpus", "2"], "more than one vCPU"),
-        (&["--net", "user"], "a network interface"),
         (&["--volume", &volume], "volumes"),
         (&["--volume", &disk], "block devices"),
         (&["--vsock", &vsock], "a vsock device"),
@@ -448,7 +462,15 @@ fn refused() -> Result<()> {
     // Mistakes of the command line.
     place.write("one", &["numbers"])?;
     let one = place.path("one").display().to_string();
-    let mistakes: [&[&str]; 7] = [
+    let mistakes: [&[&str]; 8] = [
+        &[
+            "--gdb",
+            "--snapshot",
+            "x",
+            "--snapshot-at",
+            "stdin",
+            "/bin/true",
+        ],
         &["--from", &one, "/bin/true"],
         &["--from", &one, "--mem", "1G"],
         &["--from", &one, "--rootfs", "/"],

@@ -126,7 +126,7 @@ pub fn attach_early() -> Result<()> {
 
 /// Kinds of messages of a WebSocket (RFC 6455, section 5.2).
 pub const TEXT: u8 = 1;
-const BINARY: u8 = 2;
+pub const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
 
 /// Opens a WebSocket, and sends messages of less than 126 bytes. Result: the rest of the connection.

@@ -1,42 +1,23 @@
 //! Core dumps of machines: `hartline create --core-limit`, and `hartline core`.
 
 use super::commands::client;
+use super::debugged::Debugged;
 use super::{await_state, check};
+use hartline_tests::Result;
 use hartline_tests::daemon::{Daemon, until};
-use hartline_tests::process;
-use hartline_tests::tree::Scratch;
-use hartline_tests::{Result, compile, paths};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const MIB: u64 = 1 << 20;
 
-/// A daemon with the program `crash`.
-struct Crashes {
-    daemon: Daemon,
-    folder: Scratch,
-    program: PathBuf,
+fn start(daemon: Daemon) -> Result<Debugged> {
+    Debugged::start(daemon, "crash", &["-O1", "-static"])
 }
 
-impl Crashes {
-    fn start(daemon: Daemon) -> Result<Self> {
-        let folder = Scratch::new()?;
-        let program = folder.path().join("crash");
-        let source = paths::repository().join("tests/programs/debugged/crash.c");
-        let mut compiler = Command::new("riscv64-linux-gnu-gcc");
-        compiler.args(["-g", "-O1", "-static"]).arg(source);
-        compile::check(compiler.arg("-o").arg(&program))?;
-        daemon.push_packed("name=crash", &fs::read(&program)?)?;
-        Ok(Self {
-            daemon,
-            folder,
-            program,
-        })
-    }
-
+/// A daemon with the program `crash`.
+impl Debugged {
     /// Makes a machine with these arguments of the program, and this limit.
     fn create(&self, name: &str, args: [&str; 2], limit: Option<u64>) -> Result<()> {
         let mut body = json!({ "program": "crash", "name": name, "args": args });
@@ -89,24 +70,28 @@ impl Crashes {
 
     /// The stack that gdb shows of a core dump.
     fn stack(&self, core: &Path) -> Result<String> {
-        let mut gdb = Command::new("gdb-multiarch");
-        gdb.args(["-nx", "-batch", "-ex", "set width 0", "-ex", "backtrace"]);
-        gdb.args(["-ex", "info registers pc"]);
-        let outcome = process::run(gdb.arg(&self.program).arg(core), b"")?;
-        Ok(outcome.stdout_text() + &outcome.stderr_text())
+        self.gdb(Some(core), &["backtrace", "info registers pc"])
     }
 }
 
 /// A machine that crashes leaves a core dump, which later starts without a crash do not change, and
 /// later crashes do. It goes with the machine.
 pub fn kept() -> Result<()> {
-    let crashes = Crashes::start(Daemon::start("pool = 1\nbaseline = true")?)?;
+    let crashes = start(Daemon::start("pool = 1\nbaseline = true")?)?;
     crashes.create("one", ["3", "null"], Some(64 * MIB))?;
     let machine = crashes.run("one", "exited")?;
     let id = machine["id"].as_str().unwrap_or_default().to_owned();
     let bytes = machine["core"]["bytes"].as_u64().unwrap_or(0);
     let right = machine["exit_code"] == 139 && bytes > 3 * MIB && machine["core"]["error"] == "";
     check("the machine's end", right, &machine)?;
+    // The location and the registers; the stack is in the core dump.
+    let message = machine["message"].as_str().unwrap_or_default();
+    let right = message.contains(": SIGSEGV: ") && message.contains(" <inner+0x");
+    check(
+        "the message",
+        right && message.contains("zero 0000"),
+        &machine,
+    )?;
     let answer = crashes
         .daemon
         .request("GET", "/v1/machines/one/core", b"")?;
@@ -146,7 +131,7 @@ pub fn kept() -> Result<()> {
 
 /// A machine that continues a snapshot of a machine with a limit leaves a core dump too.
 pub fn continued() -> Result<()> {
-    let crashes = Crashes::start(Daemon::start("pool = 1\nbaseline = true")?)?;
+    let crashes = start(Daemon::start("pool = 1\nbaseline = true")?)?;
     crashes.create("one", ["1", "wait"], Some(64 * MIB))?;
     let command = |arguments: &[&str]| -> Result<()> {
         let output = client(&crashes.daemon, arguments, "")?;
@@ -178,7 +163,7 @@ pub fn continued() -> Result<()> {
 
 /// Machines without a core dump, and core dumps that end early.
 pub fn limits() -> Result<()> {
-    let crashes = Crashes::start(Daemon::start_on_disk(
+    let crashes = start(Daemon::start_on_disk(
         "pool = 1\nbaseline = true",
         512 << 20,
     )?)?;
@@ -229,7 +214,7 @@ pub fn limits() -> Result<()> {
 
 /// What is refused: other tenants, keys that only read, runs, wrong limits, a limit beyond the quota.
 pub fn refused() -> Result<()> {
-    let crashes = Crashes::start(Daemon::start("pool = 1\nbaseline = true")?)?;
+    let crashes = start(Daemon::start("pool = 1\nbaseline = true")?)?;
     let daemon = &crashes.daemon;
     crashes.create("one", ["1", "null"], Some(64 * MIB))?;
     crashes.run("one", "exited")?;

@@ -1,16 +1,15 @@
 //! Debuggers of running machines: `hartline attach --gdb` and its requests.
 
 use super::commands::client;
+use super::debugged::Debugged;
 use super::{await_state, check};
 use hartline_tests::daemon::{Daemon, until};
 use hartline_tests::process;
-use hartline_tests::tree::Scratch;
-use hartline_tests::{Result, compile, hartline, paths};
+use hartline_tests::{Result, hartline};
 use serde_json::json;
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -19,43 +18,26 @@ use std::time::Duration;
 const MACHINE: &str = "/v1/machines/ticks";
 
 /// A daemon with a machine `ticks`, whose program prints numbers.
-struct Ticks {
-    daemon: Daemon,
-    folder: Scratch,
-    program: PathBuf,
-}
+struct Ticks(Debugged);
 
 impl Ticks {
     fn start() -> Result<Self> {
         let daemon = Daemon::start("pool = 1\nbaseline = true")?;
-        let folder = Scratch::new()?;
-        let program = folder.path().join("ticks");
-        let source = paths::repository().join("tests/programs/debugged/ticks.c");
-        let mut compiler = Command::new("riscv64-linux-gnu-gcc");
-        compiler.args(["-g", "-O0", "-static"]).arg(source);
-        compile::check(compiler.arg("-o").arg(&program))?;
-        daemon.push("name=ticks", &fs::read(&program)?)?;
+        let debugged = Debugged::start(daemon, "ticks", &["-O0", "-static"])?;
         let body = json!({ "program": "ticks", "name": "ticks", "start": true }).to_string();
-        daemon
+        debugged
+            .daemon
             .request("POST", "/v1/machines", body.as_bytes())?
             .expect(201)?;
-        await_state(&daemon, MACHINE, "running")?;
-        let ticks = Self {
-            daemon,
-            folder,
-            program,
-        };
+        await_state(&debugged.daemon, MACHINE, "running")?;
+        let ticks = Self(debugged);
         ticks.await_more()?;
         Ok(ticks)
     }
 
-    fn host(&self) -> String {
-        format!("unix://{}", self.daemon.socket().display())
-    }
-
     /// The numbers that the program has printed.
     fn count(&self) -> Result<usize> {
-        let logs = client(&self.daemon, &["logs", "ticks"], "")?;
+        let logs = client(&self.0.daemon, &["logs", "ticks"], "")?;
         Ok(logs.stdout.iter().filter(|&&byte| byte == b'\n').count())
     }
 
@@ -79,14 +61,14 @@ impl Ticks {
 
     /// Starts `hartline attach --gdb` with a socket of this name and these options.
     fn attach(&self, name: &str, options: &[&str]) -> Result<Attached> {
-        let socket = self.folder.path().join(name);
+        let socket = self.0.folder.path().join(name);
         let mut command = Command::new(hartline::binary()?);
         command
             .arg("attach")
             .arg(format!("--gdb={}", socket.display()))
             .args(options)
             .arg("ticks")
-            .env("HARTLINE_HOST", self.host())
+            .env("HARTLINE_HOST", self.0.host())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -105,7 +87,9 @@ impl Ticks {
 
     /// What gdb prints for a session with a target.
     fn gdb(&self, target: &str, commands: &[&str]) -> Result<String> {
-        gdb(&self.program, &self.host(), target, commands)
+        let target = format!("target remote {target}");
+        let first = ["set confirm off", "set print address off", &target];
+        self.0.gdb(None, &[&first[..], commands].concat())
     }
 }
 
@@ -162,18 +146,6 @@ fn ask(stream: &mut UnixStream, contents: &str) -> Result<String> {
     Ok(packet[..packet.len() - 3].to_owned())
 }
 
-fn gdb(program: &Path, host: &str, target: &str, commands: &[&str]) -> Result<String> {
-    let target = format!("target remote {target}");
-    let settings = ["set width 0", "set confirm off", "set print address off"];
-    let mut gdb = Command::new("gdb-multiarch");
-    gdb.args(["-nx", "-batch"]).env("HARTLINE_HOST", host);
-    for command in settings.iter().chain([&target.as_str()]).chain(commands) {
-        gdb.args(["-ex", command]);
-    }
-    let outcome = process::run(gdb.arg(program), b"")?;
-    Ok(outcome.stdout_text() + &outcome.stderr_text())
-}
-
 /// Commands of a session, whose output [`check_session`] knows. The program runs on afterwards.
 const SESSION: [&str; 7] = [
     "break tick",
@@ -217,8 +189,8 @@ pub fn session() -> Result<()> {
     ticks.await_more()?;
     let text = ticks.gdb(&target, &["monitor stats", "kill"])?;
     check("counters", text.contains("system calls"), &text)?;
-    await_state(&ticks.daemon, MACHINE, "exited")?;
-    let machine = ticks.daemon.request("GET", MACHINE, b"")?;
+    await_state(&ticks.0.daemon, MACHINE, "exited")?;
+    let machine = ticks.0.daemon.request("GET", MACHINE, b"")?;
     check("killed", machine.json()["exit_code"] == 137, &machine)
 }
 
@@ -247,7 +219,7 @@ pub fn vanished() -> Result<()> {
 /// Debuggers that are refused. The one that is there already is not disturbed.
 pub fn refused() -> Result<()> {
     let ticks = Ticks::start()?;
-    let daemon = &ticks.daemon;
+    let daemon = &ticks.0.daemon;
     daemon
         .request("PUT", "/v1/tenants/other", b"{}")?
         .expect(200)?;
@@ -284,7 +256,7 @@ pub fn refused() -> Result<()> {
         let mut command = Command::new(hartline::binary()?);
         command
             .args(["attach", "--gdb=-", machine])
-            .env("HARTLINE_HOST", ticks.host())
+            .env("HARTLINE_HOST", ticks.0.host())
             .env("HARTLINE_KEY", key);
         let outcome = process::run(&mut command, b"$?#3f")?;
         let message = outcome.stderr_text();

@@ -173,6 +173,7 @@ pub fn ids_of_others() -> Result<()> {
         ("POST", "/stop"),
         ("POST", "/kill"),
         ("POST", "/pause"),
+        ("POST", "/suspend"),
         ("POST", "/resume"),
         ("GET", "/wait?seconds=0"),
         ("GET", "/logs"),

@@ -35,7 +35,7 @@ impl Events {
     }
 
     /// The next event: its name and its data.
-    fn next(&mut self) -> Result<(String, Value)> {
+    pub(super) fn next(&mut self) -> Result<(String, Value)> {
         let mut name = String::new();
         loop {
             let mut line = String::new();

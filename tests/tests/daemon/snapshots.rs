@@ -11,7 +11,7 @@ use std::thread;
 
 const MEMORY: u64 = 64 << 20;
 /// A script that counts.
-const COUNT: &str = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.02; done";
+pub(super) const COUNT: &str = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.02; done";
 /// A script that prepares something and reads a line.
 const READ: &str =
     "x=42; echo file > /tmp/f; echo ready; read line; echo \"$x $line $(cat /tmp/f)\"";
@@ -48,17 +48,17 @@ fn tools() -> Result<Vec<u8>> {
 }
 
 /// The specification of a machine that runs a script.
-fn script(name: &str, text: &str) -> Value {
+pub(super) fn script(name: &str, text: &str) -> Value {
     json!({ "program": "tools", "path": "/bin/sh", "args": ["-c", text], "name": name,
         "memory": MEMORY, "start": true })
 }
 
-fn post(daemon: &Daemon, path: &str, body: &Value) -> Result<Answer> {
+pub(super) fn post(daemon: &Daemon, path: &str, body: &Value) -> Result<Answer> {
     daemon.request("POST", path, body.to_string().as_bytes())
 }
 
 /// Makes a machine that runs. Result: its path in the API.
-fn machine(daemon: &Daemon, spec: &Value) -> Result<String> {
+pub(super) fn machine(daemon: &Daemon, spec: &Value) -> Result<String> {
     let made = post(daemon, "/v1/machines", spec)?.expect(201)?;
     let path = format!("/v1/machines/{}", made.text("id"));
     await_state(daemon, &path, "running")?;
@@ -73,7 +73,7 @@ pub(super) fn counter(daemon: &Daemon, name: &str) -> Result<String> {
 }
 
 /// Makes a machine that has prepared something and reads standard input.
-fn reader(daemon: &Daemon, name: &str) -> Result<String> {
+pub(super) fn reader(daemon: &Daemon, name: &str) -> Result<String> {
     let mut spec = script(name, READ);
     spec["interactive"] = true.into();
     let path = machine(daemon, &spec)?;
@@ -81,7 +81,7 @@ fn reader(daemon: &Daemon, name: &str) -> Result<String> {
     Ok(path)
 }
 
-fn log(daemon: &Daemon, machine: &str) -> Result<String> {
+pub(super) fn log(daemon: &Daemon, machine: &str) -> Result<String> {
     let log = daemon.request("GET", &format!("{machine}/logs"), b"")?;
     Ok(String::from_utf8_lossy(&log.expect(200)?.body).into_owned())
 }

@@ -1,12 +1,12 @@
 //! Debuggers in the VM: Debian's gdbserver, which controls other programs there with `ptrace`. gdb, on
 //! the host, starts the VM and uses its standard streams as the connection.
 
-use super::{O0, live};
-use hartline_tests::Result;
+use super::O0;
 use hartline_tests::dynamic::Root;
 use hartline_tests::process;
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, compile};
 use std::fs;
 use std::process::Command;
 
@@ -114,7 +114,7 @@ fn session(
         &format!("gdbserver-{cpus}-{}", name.replace(' ', "-")),
         ["gdbserver"].into_iter(),
     )?;
-    let program = live::compile(&root.path().join("usr/bin"), source, O0)?;
+    let program = compile::debugged(&root.path().join("usr/bin"), source, O0)?;
     let inside = program.strip_prefix(root.path())?;
     let inside = format!("/{}", inside.display());
     let vm = root

@@ -1,8 +1,7 @@
 //! Debian's gdb in the VM, which controls other programs there with `ptrace`.
 
-use super::live;
 use hartline_tests::Result;
-use hartline_tests::compile::Variant;
+use hartline_tests::compile::{self, Variant};
 use hartline_tests::dynamic::Root;
 use hartline_tests::process;
 use hartline_tests::suite::Suite;
@@ -106,7 +105,7 @@ pub fn add(suite: &mut Suite) {
 
 fn run(name: &str, source: &str, cpus: &str, (commands, wanted): Session) -> Result<()> {
     let root = Root::with_gdb(&format!("gdb-{cpus}-{}", name.replace(' ', "-")))?;
-    let program = live::compile(&root.path().join("usr/bin"), source, PIE)?;
+    let program = compile::debugged(&root.path().join("usr/bin"), source, PIE)?;
     let inside = format!("/{}", program.strip_prefix(root.path())?.display());
     // There is no shell.
     let first = ["set startup-with-shell off", "set width 0"];
@@ -124,7 +123,7 @@ fn run(name: &str, source: &str, cpus: &str, (commands, wanted): Session) -> Res
 /// gdb stops a process that computes, looks at its memory, and writes a core dump, which it can read.
 fn attach() -> Result<()> {
     let root = Root::with_gdb("gdb-attach")?;
-    live::compile(&root.path().join("usr/bin"), "attached.c", PIE)?;
+    compile::debugged(&root.path().join("usr/bin"), "attached.c", PIE)?;
     let mut arguments = Vec::new();
     for command in [
         "info inferiors",

@@ -1,7 +1,7 @@
 //! Processes that trace others with `ptrace`, and Debian's strace. The reference has no `ptrace`, so programs
 //! themselves know each status.
 
-use super::alone;
+use super::{alone, as_on_this_machine};
 use hartline_tests::Result;
 use hartline_tests::dynamic::Root;
 use hartline_tests::process;
@@ -28,7 +28,13 @@ pub fn add(suite: &mut Suite) {
         suite.add_kvm(format!("ptrace of threads{way}"), || {
             says("tracers", TRACERS, options)
         });
+        suite.add_kvm(format!("ptrace of calls and filters{way}"), || {
+            as_on_this_machine("traced_calls", options)
+        });
         suite.add_kvm(format!("strace{way}"), || strace(&[], options));
+        suite.add_kvm(format!("strace of a program that is stopped{way}"), || {
+            strace_of_stops(options)
+        });
         suite.add_kvm(format!("strace --seccomp-bpf{way}"), || {
             strace(&["--seccomp-bpf"], options)
         });
@@ -92,5 +98,33 @@ fn strace(how: &[&str], options: &[&str]) -> Result<()> {
     match calls == CALLS && outcome.stdout_text() == "one\ntwo\n3\n" && outcome.code == 0 {
         true => Ok(()),
         false => Err(format!("exit code {}, {errors}", outcome.code).into()),
+    }
+}
+
+/// Debian's `strace` in the VM follows a program that is stopped and continues: the lines of Linux. The shell
+/// continues the program when its own wait has shown that the program has stopped: an earlier `SIGCONT` would
+/// end the stop before it begins.
+fn strace_of_stops(options: &[&str]) -> Result<()> {
+    const SIGNALS: &str = "SIGSTOP {si_signo=SIGSTOP, si_code=SI_USER\nstopped by SIGSTOP ---\n\
+        SIGCONT {si_signo=SIGCONT, si_code=SI_USER\n";
+    const SCRIPT: &str = "set -m; bash -c 'kill -STOP $$; echo on'; echo stopped $?; \
+        fg %1 >/dev/null; echo $?";
+    let root = Root::new(
+        &format!("strace-stops{}", options.concat()),
+        ["bash", "strace"].into_iter(),
+    )?;
+    let traced = "-f -qq -e trace=none -e signal=SIGSTOP,SIGCONT /usr/bin/bash -c";
+    let arguments: Vec<&str> = traced.split(' ').chain([SCRIPT]).collect();
+    let run = root.run("strace", &arguments);
+    let outcome = process::run(&mut run.hartline_command(options)?, b"")?;
+    let errors = outcome.stderr_text();
+    // Without the numbers of processes, and the shell's message about the job.
+    let lines = errors.lines().filter_map(|line| line.split_once("--- "));
+    let signals = lines.map(|(_, what)| what.split(", si_pid").next().unwrap_or_default());
+    let signals: String = signals.map(|signal| format!("{signal}\n")).collect();
+    let output = outcome.stdout_text();
+    match signals == SIGNALS && output == "stopped 147\non\n0\n" && outcome.code == 0 {
+        true => Ok(()),
+        false => Err(format!("exit code {}, {output}{errors}", outcome.code).into()),
     }
 }

@@ -55,8 +55,8 @@ pub fn description() -> Result<()> {
     };
     change(
         "/version",
-        json!(2),
-        "format version 2: this program reads version 1",
+        json!(1),
+        "format version 1: this program reads version 2",
     )?;
     change("/abi", json!(1), "written by another version of hartline")?;
     change(
@@ -88,6 +88,11 @@ pub fn description() -> Result<()> {
         "/machine/terminals",
         json!(1),
         "standard input is not a terminal, but was one",
+    )?;
+    change(
+        "/machine/network",
+        json!(1),
+        "not the description of a snapshot",
     )?;
     change(
         "/memory/0/length",

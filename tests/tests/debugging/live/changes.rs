@@ -1,10 +1,10 @@
 //! Memory, processes and threads that change while a debugger looks at them, and system calls.
 
 use super::packets::Raw;
-use super::{OUTPUT, Program, Waiting, compile};
+use super::{OUTPUT, Program, Waiting};
 use crate::O2;
 use hartline_tests::Result;
-use hartline_tests::compile::Variant;
+use hartline_tests::compile::{self, Variant};
 use hartline_tests::dynamic::Root;
 use hartline_tests::process::check_order;
 use hartline_tests::suite::Suite;
@@ -89,7 +89,7 @@ impl Plugins {
         };
         let root = Root::new(root, ["dash"].into_iter())?;
         let folder = Scratch::new()?;
-        let library = compile(folder.path(), "plugin.c", LIBRARY)?;
+        let library = compile::debugged(folder.path(), "plugin.c", LIBRARY)?;
         fs::copy(library, root.path().join("usr/lib/plugin.so"))?;
         let program = Program::build("plugins.c", FIXED)?;
         fs::copy(&program.path, root.path().join("usr/bin/plugins"))?;

@@ -5,12 +5,11 @@ mod lost;
 mod packets;
 mod sessions;
 
-use hartline_tests::compile::{Variant, check};
+use hartline_tests::compile::{self, Variant};
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
-use hartline_tests::{Result, hartline, paths};
-use std::ffi::OsStr;
+use hartline_tests::{Result, hartline, reference};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -38,7 +37,7 @@ impl Program {
     /// Builds the program of a source file.
     fn build(source: &str, variant: Variant) -> Result<Self> {
         let folder = Scratch::new()?;
-        let path = compile(folder.path(), source, variant)?;
+        let path = compile::debugged(folder.path(), source, variant)?;
         Ok(Self { folder, path })
     }
 
@@ -58,8 +57,9 @@ impl Program {
     /// Starts it at qemu's server.
     fn start_qemu(&self) -> Result<Waiting> {
         let socket = self.socket("qemu");
-        let mut command = Command::new("qemu-riscv64");
-        command.env_clear().arg("-g").arg(&socket).arg(&self.path);
+        let mut command = Command::new(reference::binary()?);
+        command.env_clear().args(["-cpu", reference::CPU, "-g"]);
+        command.arg(&socket).arg(&self.path);
         Waiting::start(command, socket, &self.path)
     }
 
@@ -81,23 +81,6 @@ impl Program {
         });
         Ok(found.ok_or("no such function")??)
     }
-}
-
-/// Builds the program of a source file in a folder.
-pub fn compile(folder: &Path, source: &str, variant: Variant) -> Result<PathBuf> {
-    let source = paths::repository()
-        .join("tests/programs/debugged")
-        .join(source);
-    let output = folder.join(source.file_stem().ok_or("no name")?);
-    let (compiler, standard) = match source.extension() == Some(OsStr::new("cc")) {
-        true => ("riscv64-linux-gnu-g++", "-std=gnu++20"),
-        false => ("riscv64-linux-gnu-gcc", "-std=gnu17"),
-    };
-    let mut command = Command::new(compiler);
-    command.args([standard, "-g", "-pthread"]);
-    command.arg(&source).args(variant.flags);
-    check(command.arg("-o").arg(&output))?;
-    Ok(output)
 }
 
 /// A program that waits for a debugger. It is killed when this is dropped.
