@@ -35,6 +35,21 @@ pub fn call_each(
     function: &str,
     inputs: &[String],
 ) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
+    let sandbox = start(name)?;
+    // For programs that call it.
+    sandbox
+        .exports()
+        .register("upper", |input| Ok(input.to_ascii_uppercase()));
+    let mut outputs = Vec::new();
+    for input in inputs {
+        outputs.push(sandbox.call(function, input.as_bytes(), Some(LIMIT))?);
+        sandbox.reset()?;
+    }
+    Ok(outputs)
+}
+
+/// Starts the program.
+pub fn start(name: &str) -> Result<Sandbox, Box<dyn Error>> {
     let mut builder = TreeBuilder::in_memory()?;
     builder.add_minimal()?;
     builder.add_file(Path::new(name), "/program")?;
@@ -46,17 +61,8 @@ pub fn call_each(
         arguments: vec![name.into()],
         ..Arguments::default()
     };
-    let sandbox = Sandbox::start(Some(LIMIT), move |exports| run(exports, &tree, &arguments))?;
-    // For programs that call it.
-    sandbox
-        .exports()
-        .register("upper", |input| Ok(input.to_ascii_uppercase()));
-    let mut outputs = Vec::new();
-    for input in inputs {
-        outputs.push(sandbox.call(function, input.as_bytes(), Some(LIMIT))?);
-        sandbox.reset()?;
-    }
-    Ok(outputs)
+    let run = move |exports| run(exports, &tree, &arguments);
+    Ok(Sandbox::start(Some(LIMIT), run)?)
 }
 
 /// The VM, on the sandbox's thread.

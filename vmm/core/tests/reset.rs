@@ -5,6 +5,7 @@ mod code;
 mod guest;
 
 use guest::{Guest, kvm_available, run_guest};
+use hartline_abi::exports::MAX_DATA;
 use hartline_vmm::exports::{CallError, Exports, ResetError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -87,4 +88,43 @@ fn registers_are_put_back() {
 #[test]
 fn a_guest_that_has_seized_cpl_0_is_reset() {
     destroy("cpl0", true);
+}
+
+/// A guest that writes anything to the channel of calls at any time.
+#[test]
+fn a_guest_that_lies_in_the_channel_is_reset() {
+    let name = "channel";
+    if !kvm_available(name) {
+        return;
+    }
+    let exports = Exports::new();
+    let guest = Guest {
+        exports: Some(exports.clone()),
+        timeout: None,
+        ..code::guest(name)
+    };
+    let vm = thread::spawn(move || run_guest(&guest));
+    exports.wait_until_ready(Some(PATIENCE)).unwrap();
+    let (mut replies, mut errors) = (0, 0);
+    let longest = [b'x'; MAX_DATA];
+    for round in 0..100 {
+        let input = [&longest[..], b"", b"input"][round % 3];
+        match exports.call("anything", input, Some(Duration::from_millis(20))) {
+            Ok(output) => {
+                assert!(output.len() <= MAX_DATA, "{round}");
+                replies += 1;
+            }
+            Err(CallError::Function(_)) => errors += 1,
+            Err(CallError::Late) => {}
+            Err(error) => panic!("{round}: {error}"),
+        }
+        let (_, difference) = exports.reset_and_compare().unwrap();
+        assert_eq!(difference, None, "{round}: RAM differs");
+        // The generation is right again, whatever the guest has written there.
+        assert_eq!(end_of(&exports), "it has ended with code 1", "{round}");
+        exports.reset().unwrap();
+    }
+    assert!(replies > 0 && errors > 0, "{replies}, {errors}");
+    exports.end();
+    vm.join().unwrap();
 }

@@ -24,7 +24,7 @@ use crate::platform::{self, Mapping};
 use channel::Channel;
 use hartline_abi::exports::{EXPORTS_DEVICE, MAX_DATA, MAX_NAME};
 use state::{Phase, Shared};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest time for which a caller polls for the reply before it sleeps.
@@ -58,7 +58,8 @@ impl Exports {
 
     /// Gives the program a function of this process, in place of an earlier one with this name. It gets the
     /// input, and returns the output, of at most [`MAX_DATA`] bytes, or a Linux error number. The thread of
-    /// the vCPU calls it: the program waits meanwhile.
+    /// the vCPU calls it: the program waits meanwhile, and the VM is not reset and does not end before it has
+    /// returned. It cannot call the program.
     pub fn register(
         &self,
         name: &str,
@@ -79,8 +80,8 @@ impl Exports {
     /// Calls function `name` of the program. Result: its output.
     ///
     /// # Errors
-    /// [`CallError`]. After every error but [`CallError::Function`], [`CallError::Name`] and
-    /// [`CallError::Length`] the program's state is not known: only a [reset](Self::reset) helps.
+    /// [`CallError`]. After every error but [`CallError::Function`], [`CallError::Name`],
+    /// [`CallError::Length`] and [`CallError::Nested`] the program's state is not known: only a [reset](Self::reset) helps.
     pub fn call(
         &self,
         name: &str,
@@ -93,7 +94,7 @@ impl Exports {
         if input.len() > MAX_DATA {
             return Err(CallError::Length(input.len()));
         }
-        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn().ok_or(CallError::Nested)?;
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let connected = self.0.shared.begin_call(deadline)?;
         connected.channel.write(name.as_bytes(), input)?;
@@ -114,6 +115,15 @@ impl Exports {
                 self.0.shared.poison();
                 Err(error)
             }
+        }
+    }
+
+    /// Waits until no other call or reset is made. `None`: the program has called this thread, and would wait for
+    /// ever.
+    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.0.shared.is_serving() {
+            true => None,
+            false => Some(self.0.turn.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 
@@ -153,7 +163,7 @@ impl Exports {
     }
 
     fn reset_with(&self, compares: bool) -> Result<Reset, ResetError> {
-        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn().ok_or(ResetError::Nested)?;
         let connected = self.0.shared.begin_reset(compares)?;
         connected.control.request_reset();
         self.0.shared.await_reset()
@@ -199,7 +209,8 @@ impl Exports {
     /// # Errors
     /// A Linux error number.
     pub(crate) fn call_host(&self, name: &[u8], input: &[u8]) -> Result<Vec<u8>, i32> {
-        let function = self.0.shared.function(name).ok_or(libc::ENOENT)?;
+        let begun = self.0.shared.begin_function(name);
+        let (function, _serving) = begun.ok_or(libc::ENOENT)?;
         let output = function(input)?;
         match output.len() <= MAX_DATA {
             true => Ok(output),

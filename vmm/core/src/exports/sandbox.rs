@@ -5,7 +5,7 @@ use crate::machine::{self, Outcome};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A program in a VM that is called, and reset. It ends when it is dropped.
+/// A program in a VM that is called, and reset. It [ends](Self::end) when it is dropped.
 #[derive(Debug)]
 pub struct Sandbox {
     exports: Exports,
@@ -99,7 +99,8 @@ impl Sandbox {
         self.exports.reset()
     }
 
-    /// Ends the VM. Result: how it ended; `None`: it was ended before.
+    /// Ends the VM, and waits until it has ended: a function of this process that the program has called must return
+    /// before. Result: how it ended; `None`: it was ended before.
     ///
     /// # Errors
     /// [`StartError::Machine`]: the VM had not started.

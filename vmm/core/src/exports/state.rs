@@ -6,13 +6,17 @@ use crate::platform;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 /// A function of this process for the program.
 pub type Function = Arc<dyn Fn(&[u8]) -> Result<Vec<u8>, i32> + Send + Sync>;
 
-/// Interval at which a VM that waits for a reset asks whether it was stopped.
+/// Interval at which a thread looks for what nobody tells it.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// The time that a reset waits for a function of this process.
+const FUNCTION_TIME: Duration = Duration::from_secs(10);
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +40,9 @@ pub enum CallError {
     /// An earlier call failed: the VM must be reset.
     #[error("an earlier call has failed: the VM must be reset first")]
     Poisoned,
+    /// A function of this process, which the program has called, calls the program.
+    #[error("a function that the program has called cannot call the program")]
+    Nested,
     /// The VM is lost.
     #[error(transparent)]
     Platform(#[from] platform::Error),
@@ -47,6 +54,13 @@ pub enum ResetError {
     /// The program has never waited for a call, so there is no state to go back to.
     #[error("the program has not waited for a call yet")]
     NotReady,
+    /// A function of this process, which the program has called, resets the VM.
+    #[error("a function that the program has called cannot reset the VM")]
+    Nested,
+    /// A function of this process, which the program has called, has not returned for 10 s. The VM is reset
+    /// when it does.
+    #[error("a function that the program has called has not returned")]
+    Waiting,
     /// The VM has ended.
     #[error("the VM has ended: {0}")]
     Ended(String),
@@ -78,6 +92,8 @@ struct State {
     phase: Phase,
     connected: Option<Arc<Connected>>,
     functions: HashMap<Vec<u8>, Function>,
+    /// The thread that executes one of them.
+    serving: Option<ThreadId>,
     /// How the guest ended.
     end: String,
     /// The result of the last reset.
@@ -93,6 +109,15 @@ impl fmt::Debug for State {
         f.debug_struct("State")
             .field("phase", &self.phase)
             .finish_non_exhaustive()
+    }
+}
+
+/// A function of this process is executed until this is dropped, also in a panic.
+pub(super) struct Serving<'a>(&'a Shared);
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.0.lock().serving = None;
     }
 }
 
@@ -136,8 +161,17 @@ impl Shared {
         state.functions.insert(name.as_bytes().to_vec(), function);
     }
 
-    pub fn function(&self, name: &[u8]) -> Option<Function> {
-        self.lock().functions.get(name).map(Arc::clone)
+    /// A function of this process, and a note that this thread executes it.
+    pub fn begin_function(&self, name: &[u8]) -> Option<(Function, Serving<'_>)> {
+        let mut state = self.lock();
+        let function = state.functions.get(name).map(Arc::clone)?;
+        state.serving = Some(thread::current().id());
+        Some((function, Serving(self)))
+    }
+
+    /// Whether this thread executes a function for the program.
+    pub fn is_serving(&self) -> bool {
+        self.lock().serving == Some(thread::current().id())
     }
 
     pub fn connect(&self, connected: Arc<Connected>) {
@@ -244,7 +278,8 @@ impl Shared {
 
     /// Waits for the end of the reset.
     pub fn await_reset(&self) -> Result<Reset, ResetError> {
-        let polls_until = Instant::now() + POLLING;
+        let begin = Instant::now();
+        let polls_until = begin + POLLING;
         let mut state = self.lock();
         while state.reset.is_none() && state.phase != Phase::Over && Instant::now() < polls_until {
             drop(state);
@@ -258,7 +293,10 @@ impl Shared {
             if state.phase == Phase::Over {
                 return Err(ResetError::Ended(state.end.clone()));
             }
-            state = self.wait(state, None).0;
+            if state.serving.is_some() && begin.elapsed() >= FUNCTION_TIME {
+                return Err(ResetError::Waiting);
+            }
+            state = self.wait(state, Instant::now().checked_add(LOOK)).0;
         }
     }
 

@@ -4,13 +4,13 @@
 use crate::guest::{Guest, blob, common};
 use hartline_abi::boot::{BootInfo, Shared};
 use hartline_abi::call::{HostCall, Operation};
-use hartline_abi::exports::Channel;
+use hartline_abi::exports::{Channel, state};
 use hartline_abi::layout::{PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, SHARED_BASE, SUPERVISOR_BASE};
 use hartline_abi::paging::{ACCESSED, DIRTY, PRESENT, USER, WRITABLE};
 use hartline_abi::port;
 use hartline_abi::report::{ExitKind, ExitReport};
 use std::arch::global_asm;
-use std::mem::offset_of;
+use std::mem::{offset_of, size_of};
 
 /// RAM of the guests, bytes ([`crate::guest::run_guest`]).
 const RAM: u64 = 64 << 20;
@@ -161,6 +161,42 @@ global_asm!(
     "2: xor r8d, r8d",
     "xor r9d, r9d",
     "jmp reset_compare",
+    // Random words in the channel of calls, and replies that nobody asked for.
+    ".globl reset_channel",
+    "reset_channel:",
+    "call reset_checkpoint",
+    "jz 2f",
+    "rdtsc",
+    "lea r14, [rax * 8 + 1]",
+    "3: mov rdi, {channel}",
+    "mov ecx, {channel_words}",
+    // xorshift64
+    "4: mov rax, r14",
+    "shl rax, 13",
+    "xor r14, rax",
+    "mov rax, r14",
+    "shr rax, 7",
+    "xor r14, rax",
+    "mov rax, r14",
+    "shl rax, 17",
+    "xor r14, rax",
+    "mov [rdi], r14",
+    "add rdi, 8",
+    "dec ecx",
+    "jnz 4b",
+    "mov rdi, {channel}",
+    "mov dword ptr [rdi], {replied}",
+    // Callers that sleep wake, and have time to see it.
+    "mov dx, {reply}",
+    "out dx, eax",
+    "mov ecx, 20000",
+    "5: pause",
+    "dec ecx",
+    "jnz 5b",
+    "jmp 3b",
+    "2: xor r8d, r8d",
+    "xor r9d, r9d",
+    "jmp reset_compare",
     "reset_code_end:",
     ".popsection",
     shared = const SHARED_BASE,
@@ -185,6 +221,10 @@ global_asm!(
     start = const PHYSMAP_BASE,
     last = const PHYSMAP_BASE + RAM - 8,
     words = const RAM / 8,
+    channel = const SHARED_BASE + offset_of!(Shared, exports) as u64,
+    channel_words = const size_of::<Channel>() / 8,
+    replied = const state::REPLIED,
+    reply = const port::REPLY,
 );
 
 blob! {
@@ -194,6 +234,7 @@ blob! {
     "upwards" => reset_upwards,
     "registers" => reset_registers,
     "cpl0" => reset_cpl0,
+    "channel" => reset_channel,
 }
 
 /// One of these guests.
