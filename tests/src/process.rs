@@ -79,6 +79,13 @@ pub fn places(process: u32) -> Result<Vec<(String, String)>> {
     threads.filter_map(status).map(place).collect()
 }
 
+/// Sends a signal to a process of this test, or of its daemon.
+pub fn signal(pid: u32, signal: i32) {
+    // SAFETY: no memory is involved. Only the parent reaps the process, so its number is not used again
+    // before the parent has seen its end.
+    unsafe { libc::kill(pid.cast_signed(), signal) };
+}
+
 /// Checks that texts are in the output in this order.
 pub fn check_order(output: &str, texts: &[&str]) -> Result<()> {
     let mut rest = output;

@@ -95,6 +95,8 @@ mod ui;
 mod violations;
 #[path = "daemon/volumes.rs"]
 mod volumes;
+#[path = "daemon/wakeups.rs"]
+mod wakeups;
 #[path = "daemon/webhooks.rs"]
 mod webhooks;
 
@@ -142,6 +144,7 @@ const TESTS: &[(&str, Test)] = &[
     ("copies of files", files::of_all_kinds),
     ("copies of large files", large_files::of_large_files),
     ("copies and limits", large_files::limits),
+    ("copies on a busy host", wakeups::of_a_sleeping_machine),
     (
         "copies and machines that do not run",
         stopped_files::of_volumes,

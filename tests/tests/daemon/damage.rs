@@ -3,6 +3,7 @@
 use super::kept::{location, submit};
 use super::{await_state, check, machine, push, run, start, state};
 use hartline_tests::daemon::{Answer, Daemon, Disk, until};
+use hartline_tests::process::signal;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, compile, paths};
 use serde_json::{Value, json};
@@ -181,12 +182,6 @@ pub fn long_translation() -> Result<()> {
         outcome["stdout"]["text"] == "interpreted\n",
         &outcome,
     )
-}
-
-fn signal(pid: u32, signal: i32) {
-    // SAFETY: no memory is involved. Only the daemon reaps this process, so its id is not reused
-    // before the daemon has seen its end.
-    unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
 pub fn crash() -> Result<()> {

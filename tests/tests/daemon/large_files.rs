@@ -4,8 +4,9 @@ use super::exec::{script, start};
 use super::files::{FILES, copied, cp, listing, prints, put, refused, text};
 use super::{await_state, check, tar};
 use hartline_tests::daemon::{Daemon, until};
+use hartline_tests::process::{self, signal};
 use hartline_tests::tree::Scratch;
-use hartline_tests::{Result, hartline, process};
+use hartline_tests::{Result, hartline};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -267,6 +268,47 @@ impl Relay {
     }
 }
 
+/// The daemon and the VMM do not run for longer than either may be silent, as when the host is
+/// suspended: that is no silence of the client or the machine.
+fn stopped(daemon: &Daemon) -> Result<()> {
+    let both = [daemon.jailed(), vec![daemon.service()?]].concat();
+    let stop = || {
+        // What was sent has come by then.
+        thread::sleep(Duration::from_millis(500));
+        both.iter().for_each(|&pid| signal(pid, libc::SIGSTOP));
+        thread::sleep(Duration::from_secs(5));
+        both.iter().for_each(|&pid| signal(pid, libc::SIGCONT));
+    };
+    let archive = tar(&[("stopped", b'0', "", &[1; 100_000])]);
+    let length = archive.len();
+    let mut stream = daemon.connect()?;
+    write!(
+        stream,
+        "PUT {FILES}?path=/tmp HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+    )?;
+    stream.write_all(&archive[..50_000])?;
+    stop();
+    stream.write_all(&archive[50_000..])?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    check(
+        "stopped in an upload",
+        answer.starts_with("HTTP/1.1 204"),
+        &answer,
+    )?;
+    let mut stream = daemon.connect()?;
+    write!(
+        stream,
+        "GET {FILES}?path=/tmp/big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )?;
+    stream.read_exact(&mut [0; 1000])?;
+    stop();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest)?;
+    let is_whole = rest.ends_with(b"0\r\n\r\n") && rest.len() > 100 << 20;
+    check("stopped in a download", is_whole, &rest.len())
+}
+
 /// Clients that go away, and a machine that ends: nothing is left in the guest and in the VMM.
 fn interrupted(mut daemon: Daemon) -> Result<()> {
     prints(
@@ -336,6 +378,7 @@ fn interrupted(mut daemon: Daemon) -> Result<()> {
     resume.expect(200)?;
     await_state(&daemon, "/v1/machines/box", "running")?;
     copied(&daemon, &["box:/tmp/big", text(&target)?])?;
+    stopped(&daemon)?;
     // A daemon that was started later copies too.
     daemon.kill()?;
     daemon.restart()?;

@@ -6,6 +6,7 @@ use super::snapshots::{
 use super::{check, run};
 use hartline_tests::Result;
 use hartline_tests::daemon::Daemon;
+use hartline_tests::process::signal;
 use serde_json::json;
 use std::fs;
 use std::io::Write;
@@ -81,11 +82,6 @@ pub fn unanswered() -> Result<()> {
 /// The id of a machine with a path in the API.
 fn id_of(machine: &str) -> &str {
     machine.rsplit('/').next().unwrap_or_default()
-}
-
-fn signal(pid: u32, signal: i32) {
-    // SAFETY: the call has no memory effects; the process is one of this test's daemon.
-    unsafe { libc::kill(pid.cast_signed(), signal) };
 }
 
 /// A full disk is an error, and the machine goes on.

@@ -45,6 +45,7 @@ pub mod log;
 pub mod machines;
 pub mod metrics;
 pub mod network;
+pub mod patience;
 pub mod pool;
 pub mod ports;
 pub mod printable;

@@ -3,6 +3,7 @@
 use super::process::{Jailed, Launcher};
 use super::violations::reported_by;
 use crate::jailed::protocol::FromVmm;
+use crate::patience::within;
 use hartline_jail::spawner::protocol::{Start, VolumeMount};
 use std::io;
 use std::sync::Arc;
@@ -191,7 +192,7 @@ impl Supply<'_> {
 
 /// Starts a VMM and waits until it is ready.
 async fn start(launcher: &Arc<Launcher>, order: Start) -> io::Result<Jailed> {
-    let started = tokio::time::timeout(PATIENCE, start_unbounded(launcher, order));
+    let started = within(PATIENCE, start_unbounded(launcher, order));
     let late = || io::Error::other(format!("it was not ready in {PATIENCE:?} and was ended"));
     started.await.map_err(|_| late())?
 }

@@ -14,6 +14,7 @@ use crate::Daemon;
 use crate::connections::Room;
 use crate::exec::Streams;
 use crate::execute::{Order, Outputs};
+use crate::patience::within;
 use crate::problem::Problem;
 use crate::store::Scope;
 use axum::Extension;
@@ -34,7 +35,6 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 
 /// Longest time between two pings.
 const PING: Duration = Duration::from_secs(5);
@@ -93,7 +93,7 @@ async fn serve(
     let alive = ping(sink, patience);
     tokio::pin!(alive);
     let run = async {
-        let first = timeout(patience, messages.next()).await;
+        let first = within(patience, messages.next()).await;
         let Ok(Some(Ok(Message::Text(text)))) = first else {
             return Some(Err("the first message must be a run, as text".to_owned()));
         };
@@ -190,7 +190,7 @@ async fn take_input(
 ) -> Option<String> {
     let mut input = Some(input);
     loop {
-        let Ok(message) = timeout(patience, messages.next()).await else {
+        let Ok(message) = within(patience, messages.next()).await else {
             let seconds = patience.as_secs();
             return Some(format!(
                 "no message came for {seconds} s: the run was ended"

@@ -10,6 +10,7 @@ use crate::Daemon;
 use crate::connections::Room;
 use crate::exec::{self, Command, Control, Ended, Exec};
 use crate::execute::environment;
+use crate::patience::within;
 use crate::problem::Problem;
 use crate::store::{Machine, Scope, TerminalSize, User};
 use axum::Extension;
@@ -250,7 +251,7 @@ async fn begin(
     machine: &Machine,
     socket: &mut WebSocket,
 ) -> Result<(Exec, bool), String> {
-    let first = tokio::time::timeout(PATIENCE, socket.recv()).await;
+    let first = within(PATIENCE, socket.recv()).await;
     let Ok(Some(Ok(Message::Text(text)))) = first else {
         return Err("the first message must be a command, as text".to_owned());
     };

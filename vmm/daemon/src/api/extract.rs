@@ -4,6 +4,7 @@ use super::browser::Offered;
 use super::lookup::{Object, complete};
 use crate::Daemon;
 use crate::connections::Room;
+use crate::patience::within;
 use crate::problem::Problem;
 use crate::server::Peer;
 use crate::store::{DEFAULT_TENANT, Scope, Spec};
@@ -48,7 +49,7 @@ impl<T: serde::de::DeserializeOwned> Json<T> {
 fn patient(body: Body, patience: Duration) -> impl Stream<Item = Result<Bytes, axum::Error>> {
     let pieces = body.into_data_stream();
     stream::try_unfold(pieces, move |mut pieces| async move {
-        let piece = tokio::time::timeout(patience, pieces.next()).await;
+        let piece = within(patience, pieces.next()).await;
         let late = |_| axum::Error::new(format!("no byte came for {} s", patience.as_secs()));
         let piece = piece.map_err(late)?.transpose()?;
         Ok(piece.map(|piece| (piece, pieces)))

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::exec::{Control, Exec, Output};
 use crate::jailed::protocol::FromProcess;
 use crate::machines::MachineError;
+use crate::patience::{pass, within};
 use crate::printable::printable;
 use crate::problem::Problem;
 use crate::store::{MachineState, Scope};
@@ -28,7 +29,6 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::time::timeout;
 
 /// The media type of the tar files.
 const TAR: &str = "application/x-tar";
@@ -71,7 +71,10 @@ pub struct Destination {
 /// The limits of a copy.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
+    /// Bytes that may follow.
     bytes: u64,
+    /// Bytes that came.
+    copied: u64,
     files: u64,
     /// Longest wait for each side.
     patience: Duration,
@@ -82,6 +85,7 @@ impl Limits {
     fn of(config: &Config) -> Self {
         Self {
             bytes: config.copy_max_size,
+            copied: 0,
             files: config.copy_max_files,
             patience: Duration::from_secs(config.idle_timeout_s),
             time: Duration::from_secs(config.copy_timeout_s),
@@ -91,13 +95,15 @@ impl Limits {
     /// Counts bytes.
     fn count(&mut self, bytes: usize) -> Result<(), Problem> {
         let left = self.bytes.checked_sub(bytes as u64);
+        self.copied += bytes as u64;
         self.bytes = left.ok_or_else(|| Problem::copy_limit("bytes: see copy_max_size"))?;
         Ok(())
     }
 
     /// The machine has been silent for too long.
     fn silence(&self) -> Problem {
-        let detail = format!("the machine was silent for {} s", self.patience.as_secs());
+        let (seconds, bytes) = (self.patience.as_secs(), self.copied);
+        let detail = format!("the machine was silent for {seconds} s, after {bytes} bytes");
         Problem::conflict("copy-timeout", detail)
     }
 
@@ -252,7 +258,7 @@ pub async fn stat(target: Target, Query(source): Query<Source>) -> Result<Respon
         ..
     } = exec;
     let place = (source.path.as_str(), Direction::Stat);
-    let ended = timeout(limits.patience, end(&control, &mut errors, place)).await;
+    let ended = within(limits.patience, end(&control, &mut errors, place)).await;
     release(holder).await;
     let kind = match ended.map_err(|_| limits.silence())?? {
         0o10 => "file",
@@ -339,14 +345,14 @@ fn parts(first: Bytes, receiver: Receiver<Part>) -> impl Stream<Item = io::Resul
 async fn send(copy: Copy, path: String, limits: Limits, sender: &Sender<Part>) {
     let Copy { exec, holder } = copy;
     let patience = limits.patience;
-    let result = match timeout(limits.time, pass_on(exec, &path, limits, sender)).await {
+    let result = match within(limits.time, pass_on(exec, &path, limits, sender)).await {
         Ok(Some(result)) => result,
         // The client is too slow, or has gone.
         Ok(None) => return,
         Err(_) => Err(limits.too_long()),
     };
     release(holder).await;
-    let _ = timeout(patience, sender.send(Part::End(result))).await;
+    let _ = within(patience, sender.send(Part::End(result))).await;
 }
 
 /// Passes bytes on to the end of the copy; `None` if the client does not take them.
@@ -363,7 +369,7 @@ async fn pass_on(
     } = exec;
     let bytes = async {
         loop {
-            let bytes = match timeout(limits.patience, output.next()).await {
+            let bytes = match within(limits.patience, output.next()).await {
                 Err(_) => return Err(Some(limits.silence())),
                 Ok(bytes) => bytes.map_err(|error| Some(error.into()))?,
             };
@@ -371,7 +377,7 @@ async fn pass_on(
                 return Ok(());
             }
             limits.count(bytes.len()).map_err(Some)?;
-            let sent = timeout(limits.patience, sender.send(Part::Bytes(bytes.into()))).await;
+            let sent = within(limits.patience, sender.send(Part::Bytes(bytes.into()))).await;
             sent.ok().and_then(Result::ok).ok_or(None)?;
         }
     };
@@ -413,7 +419,7 @@ pub async fn write(
     let copied = match start(&target, request).await {
         Ok(Copy { exec, holder }) => {
             let copy = receive(exec, &destination.path, limits, &mut body);
-            let copied = timeout(limits.time, copy).await;
+            let copied = within(limits.time, copy).await;
             release(holder).await;
             copied.unwrap_or_else(|_| Err(limits.too_long()))
         }
@@ -438,6 +444,8 @@ async fn receive(
         control,
     } = exec;
     tokio::select! {
+        // An end that is known counts more than a time that has passed.
+        biased;
         ended = end(&control, &mut errors, (path, Direction::Write)) => ended.map(drop),
         problem = feed(input, limits, body) => Err(problem),
     }
@@ -447,7 +455,7 @@ async fn receive(
 async fn feed(mut input: UnixStream, mut limits: Limits, body: &mut BodyDataStream) -> Problem {
     let patience = limits.patience;
     loop {
-        let chunk = match timeout(patience, body.next()).await {
+        let chunk = match within(patience, body.next()).await {
             Ok(None) => break,
             Ok(Some(Ok(chunk))) => chunk,
             Ok(Some(Err(error))) => return Problem::bad_request(format!("the body: {error}")),
@@ -459,7 +467,7 @@ async fn feed(mut input: UnixStream, mut limits: Limits, body: &mut BodyDataStre
         if let Err(problem) = limits.count(chunk.len()) {
             return problem;
         }
-        match timeout(patience, input.write_all(&chunk)).await {
+        match within(patience, input.write_all(&chunk)).await {
             Ok(Ok(())) => {}
             // The copy has ended, and the reason follows.
             Ok(Err(_)) => break,
@@ -468,7 +476,7 @@ async fn feed(mut input: UnixStream, mut limits: Limits, body: &mut BodyDataStre
     }
     // If this fails, the copy has ended too.
     let _ = input.shutdown().await;
-    tokio::time::sleep(patience).await;
+    pass(patience).await;
     limits.silence()
 }
 

@@ -7,6 +7,7 @@ use crate::Daemon;
 use crate::auth::{hex, random_hex};
 use crate::jailed::protocol::UploadKind;
 use crate::library::Incoming;
+use crate::patience::within;
 use crate::problem::Problem;
 use crate::store::{Program, ProgramState, Scope, Store};
 use axum::body::{Body, BodyDataStream};
@@ -220,7 +221,7 @@ async fn receive(
     let mut file = File::create_new(path).await?;
     let (mut hash, mut size, mut start) = (Sha256::new(), 0, Vec::new());
     loop {
-        let chunk = tokio::time::timeout(patience, body.next()).await;
+        let chunk = within(patience, body.next()).await;
         let chunk = chunk.map_err(|_| {
             Problem::bad_request(format!("no byte came for {} s", patience.as_secs()))
         })?;

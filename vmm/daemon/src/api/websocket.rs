@@ -2,6 +2,7 @@
 
 use super::browser::PROTOCOL;
 use crate::exec::Output;
+use crate::patience::within;
 use crate::problem::Problem;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
@@ -56,7 +57,7 @@ pub async fn send_output(
         }
         let message = Bytes::from([&[tag], &bytes[..]].concat());
         let send = async { sink.lock().await.send(Message::Binary(message)).await };
-        let sent = timeout(patience, send).await;
+        let sent = within(patience, send).await;
         sent.map_err(|_| axum::Error::new(io::Error::from(io::ErrorKind::TimedOut)))??;
     }
 }

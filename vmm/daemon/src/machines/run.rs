@@ -6,6 +6,7 @@ use super::suspend::has_entered;
 use super::{Held, KILLED, MachineError, Machines, Task};
 use crate::execute::{Order, VMM_PATIENCE, why_it_died};
 use crate::jailed::protocol::RunResult;
+use crate::patience::within;
 use crate::process::{Jailed, Released, Watched};
 use crate::secrets::SecretError;
 use crate::snapshots;
@@ -120,7 +121,7 @@ impl Machines {
         self.note_process(&machine.id, &process);
         // Not running before the VMM reports it: until then the VMM may end with this daemon. The
         // next daemon restarts a machine that it finds starting.
-        let taken = tokio::time::timeout(VMM_PATIENCE, order.taken(&line)).await;
+        let taken = within(VMM_PATIENCE, order.taken(&line)).await;
         if let Err(error) = taken.map_err(io::Error::from).flatten() {
             return self
                 .end_unstarted(&machine.id, (&process, &error), kept)

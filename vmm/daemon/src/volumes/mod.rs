@@ -17,6 +17,7 @@ use super::process::{Jailed, Launcher};
 use super::store::{DeletedVolume, Machine, Mount, Storage, Store, StoreError, Volume};
 use super::violations::reported_by;
 use crate::jailed::protocol::{FromVolumeWorker, Room, VolumeJob, VolumeTask};
+use crate::patience::within;
 use hartline_jail::spawner::protocol::{ID_LENGTH, Start, VolumeMount, is_volume_id};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -329,7 +330,7 @@ impl Volumes {
             Ok(serde_json::from_slice(&answer)?)
         };
         // Dropping the conversation ends the worker.
-        let answer = tokio::time::timeout(WORK_TIME, conversation).await;
+        let answer = within(WORK_TIME, conversation).await;
         match answer {
             Err(_) => Err(failed(id, what, &format!("not done in {WORK_TIME:?}"))),
             Ok(Ok(FromVolumeWorker::Failed { message })) => Err(failed(id, what, &message)),
