@@ -87,6 +87,9 @@ bench: build-bench bench-programs ## Compare with native code and qemu-riscv64
 bench-io: build-bench bench-programs ## The same for servers and their network (as root)
 	$(RELEASE)/hartline bench io --programs target/bench-programs
 
+bench-snapshot: build-bench bench-programs ## Measure programs that go on from snapshots, and calls and resets
+	$(RELEASE)/hartline bench snapshot --programs target/bench-programs
+
 bench-jit: build-bench test-setup ## The same for programs that make code at run time: node, java and luajit
 	tests/bench/build.sh target/bench-programs jit
 	$(RELEASE)/hartline bench jit --programs target/bench-programs

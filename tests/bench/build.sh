@@ -5,7 +5,7 @@
 #   build.sh --packages
 #   build.sh --jit-packages
 #
-# PART is one of kernels, threads, syscalls, disk, secp256k1, busybox, debian, network, service and
+# PART is one of kernels, threads, syscalls, disk, snapshot, secp256k1, busybox, debian, network, service and
 # jit; without any, all of them but jit. --packages prints "ARCH PACKAGE..." of everything
 # that fetch-debian.sh fetches here by debian.lock, for update-lock.sh; --jit-packages what
 # the part jit needs, for jit.lock.
@@ -66,7 +66,7 @@ if [ "${1:-}" = --jit-packages ]; then
 fi
 
 if [ $# -lt 1 ]; then
-    echo "usage: $0 OUT [kernels|threads|syscalls|disk|secp256k1|busybox|debian|network|service|jit]..." >&2
+    echo "usage: $0 OUT [kernels|threads|syscalls|disk|snapshot|secp256k1|busybox|debian|network|service|jit]..." >&2
     exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -167,6 +167,10 @@ make_syscalls() {
 
 make_disk() {
     compile disk "$here/disk.c" -pthread
+}
+
+make_snapshot() {
+    compile snapshot -I"$root/guest-runtime/sdk" "$here/snapshot.c" -pthread
 }
 
 make_secp256k1() {
@@ -376,11 +380,11 @@ compress() {
 "$fetch" amd64 "$root/.debian/amd64" qemu-user
 place "$root/.debian/amd64/usr/bin/qemu-riscv64" "$out/qemu-riscv64"
 if [ $# -eq 0 ]; then
-    set -- kernels threads syscalls disk secp256k1 busybox debian network service
+    set -- kernels threads syscalls disk snapshot secp256k1 busybox debian network service
 fi
 for part in "$@"; do
     case $part in
-    kernels | threads | syscalls | disk | secp256k1 | busybox | debian | network | service | jit) make_$part ;;
+    kernels | threads | syscalls | disk | snapshot | secp256k1 | busybox | debian | network | service | jit) make_$part ;;
     *)
         echo "$0: $part: no such part" >&2
         exit 2

@@ -8,9 +8,11 @@ mod compute;
 mod disk;
 mod io;
 mod jit;
+mod memory;
 mod programs;
 mod results;
 mod service;
+mod snapshot;
 mod suite;
 mod syscalls;
 mod threads;
@@ -50,6 +52,8 @@ enum Benchmark {
     Io(io::Arguments),
     /// Compare disks: a native program and a VM read 4 KiB at random offsets
     Disk(disk::Arguments),
+    /// Measure programs that go on from a snapshot, and calls and resets of a program
+    Snapshot(snapshot::Arguments),
     /// Measure the daemon: times of runs, leaked resources, idle machines and restart (as root)
     Service(service::Arguments),
 }
@@ -82,6 +86,7 @@ fn measure(benchmark: &Benchmark) -> anyhow::Result<ExitCode> {
         Benchmark::Threads(arguments) => threads::main(arguments),
         Benchmark::Io(arguments) => io::main(arguments),
         Benchmark::Disk(arguments) => disk::main(arguments),
+        Benchmark::Snapshot(arguments) => snapshot::main(arguments),
         Benchmark::Service(arguments) => service::main(arguments),
     }
 }

@@ -52,7 +52,7 @@ pub enum Failure {
 }
 
 /// The directory made by `tests/bench/build.sh`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Programs {
     directory: PathBuf,
     hartline: PathBuf,
@@ -107,11 +107,8 @@ impl Programs {
     /// Returns the same programs with the translations in `cache`.
     pub fn with_cache(&self, cache: &Path) -> Self {
         Self {
-            directory: self.directory.clone(),
-            hartline: self.hartline.clone(),
-            options: self.options.clone(),
             cache: Some(cache.to_owned()),
-            all: self.all,
+            ..self.clone()
         }
     }
 
@@ -123,8 +120,16 @@ impl Programs {
         }
     }
 
+    /// Returns the same programs, which `hartline run` runs with these options.
+    pub fn with_options(&self, options: Vec<String>) -> Self {
+        Self {
+            options,
+            ..self.clone()
+        }
+    }
+
     /// Returns a `hartline` command with the cache.
-    fn hartline(&self, subcommand: &str) -> Command {
+    pub fn hartline(&self, subcommand: &str) -> Command {
         let mut command = Command::new(&self.hartline);
         command.arg(subcommand).args(&self.options);
         if let Some(cache) = &self.cache {

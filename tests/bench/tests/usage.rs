@@ -10,7 +10,9 @@ fn help_lists_the_benchmarks() {
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("Usage: hartline bench"));
-    for name in ["compute", "ablation", "syscalls", "io", "disk", "service"] {
+    for name in [
+        "compute", "ablation", "syscalls", "io", "disk", "snapshot", "service",
+    ] {
         assert!(text.contains(&format!("\n  {name} ")), "{name}: {text}");
     }
 }

@@ -1,0 +1,189 @@
+//! The results of `hartline bench snapshot`, as JSON and as text.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// All results.
+#[derive(Debug, Default, Serialize)]
+pub struct Results {
+    pub starts: Vec<StartRow>,
+    pub rates: Option<Rates>,
+    pub calls: Vec<CallRow>,
+    /// Load average of the machine over the minute before the start, if known.
+    pub load_average: Option<f64>,
+}
+
+/// Percentiles. The field that has them names the unit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+}
+
+impl Percentiles {
+    /// Of at least one value.
+    pub fn of(values: &[f64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len().saturating_sub(1);
+        let at = |percent: usize| sorted.get(last * percent / 100).copied().unwrap_or(0.0);
+        Self {
+            p50: at(50),
+            p90: at(90),
+            p99: at(99),
+        }
+    }
+}
+
+impl fmt::Display for Percentiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>9.2} {:>9.2} {:>9.2}", self.p50, self.p90, self.p99)
+    }
+}
+
+/// Times from the start of a process to the first byte of its output.
+#[derive(Debug, Serialize)]
+pub struct StartRow {
+    pub name: &'static str,
+    pub native_ms: Percentiles,
+    /// A new run.
+    pub run_ms: Percentiles,
+    /// A program that goes on from a snapshot.
+    pub clone_ms: Percentiles,
+    /// The longest median of a clone that is allowed.
+    pub limit_ms: Option<f64>,
+    /// Memory of the process of a clone that has answered, beyond what its guest touched, MiB.
+    pub own_mib: f64,
+    /// What its guest touched, MiB.
+    pub guest_mib: f64,
+}
+
+/// Processes per second, from start to end, two at a time.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Rates {
+    pub native_per_s: f64,
+    pub run_per_s: f64,
+    pub clone_per_s: f64,
+}
+
+/// Times of calls or resets.
+#[derive(Debug, Serialize)]
+pub struct CallRow {
+    pub name: &'static str,
+    /// The same in a native program, the mean: by a thread, or in a new process for each call.
+    pub native_us: f64,
+    pub hartline_us: Percentiles,
+    /// The longest median that is allowed.
+    pub limit_us: f64,
+    /// Pages of 4 KiB that a reset puts back.
+    pub pages: Option<u64>,
+    /// Whether page tables of the guest had changed.
+    pub tables_changed: Option<bool>,
+}
+
+impl fmt::Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let title = "to the first output, ms";
+        writeln!(f, "{title:<31} {:>9} {:>9} {:>9}", "p50", "p90", "p99")?;
+        for row in &self.starts {
+            writeln!(f, "{:<20} native     {}", row.name, row.native_ms)?;
+            writeln!(f, "{:<20} run        {}", "", row.run_ms)?;
+            let limit = row.limit_ms.map(|limit| format!("  (p50 limit {limit})"));
+            let limit = limit.unwrap_or_default();
+            writeln!(f, "{:<20} clone      {}{limit}", "", row.clone_ms)?;
+            writeln!(
+                f,
+                "{:<20} {:.1} MiB beside {:.1} MiB that the guest of a clone touched",
+                "", row.own_mib, row.guest_mib
+            )?;
+        }
+        if let Some(rates) = &self.rates {
+            writeln!(
+                f,
+                "two at a time, per second: native {:.0}, runs {:.0}, clones {:.0}",
+                rates.native_per_s, rates.run_per_s, rates.clone_per_s
+            )?;
+        }
+        writeln!(
+            f,
+            "{:<31} {:>9} {:>9} {:>9} {:>9} {:>6} {:>6}",
+            "calls, µs", "p50", "p90", "p99", "native", "limit", "pages"
+        )?;
+        for row in &self.calls {
+            let pages = row.pages.map(|pages| pages.to_string()).unwrap_or_default();
+            writeln!(
+                f,
+                "{:<31} {} {:>9.2} {:>6} {pages:>6}",
+                row.name, row.hartline_us, row.native_us, row.limit_us
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values() {
+        let values: Vec<f64> = (1..=101).rev().map(f64::from).collect();
+        let Percentiles { p50, p90, p99 } = Percentiles::of(&values);
+        assert_eq!([p50, p90, p99], [51.0, 91.0, 100.0]);
+        assert_eq!(Percentiles::of(&[2.0]).p99, 2.0);
+    }
+
+    #[test]
+    fn the_table_and_json_have_all_figures() {
+        let some = Percentiles {
+            p50: 1.25,
+            p90: 2.5,
+            p99: 3.75,
+        };
+        let results = Results {
+            starts: vec![StartRow {
+                name: "x",
+                native_ms: some,
+                run_ms: some,
+                clone_ms: some,
+                limit_ms: Some(3.0),
+                own_mib: 1.5,
+                guest_mib: 8.0,
+            }],
+            rates: Some(Rates {
+                native_per_s: 100.0,
+                run_per_s: 50.0,
+                clone_per_s: 75.0,
+            }),
+            calls: vec![CallRow {
+                name: "y",
+                native_us: 0.5,
+                hartline_us: some,
+                limit_us: 5.0,
+                pages: Some(12),
+                tables_changed: Some(false),
+            }],
+            load_average: None,
+        };
+        let table = results.to_string();
+        for part in [
+            "1.25",
+            "2.50",
+            "3.75",
+            "limit 3",
+            "1.5 MiB",
+            "8.0 MiB",
+            "clones 75",
+            "0.50",
+            " 5 ",
+            " 12\n",
+        ] {
+            assert!(table.contains(part), "{part}: {table}");
+        }
+        let json = serde_json::to_value(&results).unwrap();
+        assert_eq!(json["starts"][0]["clone_ms"]["p90"], 2.5);
+        assert_eq!(json["rates"]["clone_per_s"], 75.0);
+        assert_eq!(json["calls"][0]["hartline_us"]["p99"], 3.75);
+    }
+}
