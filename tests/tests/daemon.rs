@@ -190,6 +190,7 @@ const TESTS: &[(&str, Test)] = &[
     ("snapshots that are continued", snapshots::continued),
     ("snapshots: late translations", snapshots::late_translations),
     ("snapshots: commands", snapshots::commands),
+    ("snapshots: much memory", snapshots::of_much_memory),
     ("snapshots: events", snapshot_events::events),
     ("snapshots: restore times", snapshot_events::restores),
     ("snapshots: age", snapshot_age::collected),

@@ -10,7 +10,7 @@ use hartline_tests::process::signal;
 use serde_json::json;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::thread;
 use std::time::Duration;
 
@@ -197,6 +197,30 @@ pub fn left_and_damaged() -> Result<()> {
         check(name, told && !message.is_empty(), &(damage, &outcome))?;
         fs::write(&path, &right)?;
     }
-    let outcome = run(&daemon, &json!({ "snapshot": "whole", "timeout_ms": 1000 }))?;
-    check("whole again", outcome["exit_code"] == 124, &outcome)
+    let ask = || run(&daemon, &json!({ "snapshot": "whole", "timeout_ms": 1000 }));
+    let outcome = ask()?;
+    check("whole again", outcome["exit_code"] == 124, &outcome)?;
+    // Damage is found also after checksums were right: the first run here checks them, the second need not.
+    let path = directory.join("memory");
+    let right = fs::read(&path)?;
+    let at = right.iter().position(|byte| *byte > b'0').ok_or("empty")?;
+    for settled in [false, true] {
+        let settle = Duration::from_millis(2100);
+        thread::sleep(settle);
+        for _ in 0..2 {
+            let outcome = ask()?;
+            check("checked before", outcome["exit_code"] == 124, &outcome)?;
+        }
+        let memory = fs::File::options().write(true).open(&path)?;
+        memory.write_all_at(&[right[at] ^ 1], at as u64)?;
+        if settled {
+            thread::sleep(settle);
+        }
+        let outcome = ask()?;
+        let message = outcome["message"].as_str().unwrap_or_default();
+        let told = outcome["exit_code"] == 125 && message.contains("damaged");
+        check("damaged after a check", told, &(settled, &outcome))?;
+        memory.write_all_at(&right[at..=at], at as u64)?;
+    }
+    Ok(())
 }

@@ -52,12 +52,12 @@ pub fn of_a_sleeping_machine() -> Result<()> {
     };
     let _busy = Busy::start(BUSY)?;
     let longest = thread::scope(|scope| -> Result<Vec<Duration>> {
-        let serve = |client| serve(&daemon, client, rounds).map_err(|error| error.to_string());
-        let clients = (0..CLIENTS).map(|client| scope.spawn(move || serve(client)));
+        let daemon = &daemon;
+        let clients = (0..CLIENTS).map(|client| scope.spawn(move || serve(daemon, client, rounds)));
         let clients: Vec<_> = clients.collect();
         let results = clients.into_iter().map(|client| client.join());
         results
-            .map(|result| Ok(result.map_err(|_| "a panic")??))
+            .map(|result| result.map_err(|_| "a panic")?)
             .collect()
     })?;
     if rounds > ROUNDS {
@@ -76,7 +76,7 @@ fn serve(daemon: &Daemon, client: usize, rounds: usize) -> Result<Duration> {
             let started = Instant::now();
             let result = work();
             longest = longest.max(started.elapsed());
-            result.map_err(|error| format!("client {client}, round {round}: {error}").into())
+            result.map_err(|error| format!("client {client}, round {round}: {error:?}").into())
         };
         timed(&|| {
             let archive = tar(&[(&name, b'0', "", contents.as_bytes())]);

@@ -6,7 +6,7 @@ use super::pool::{Pool, Supply};
 use super::process::{Jailed, Launcher, Line};
 use super::processors::Claim;
 use super::secrets::Opened;
-use super::snapshots::Holder;
+use super::snapshots;
 use super::store::{Mount, Program, ProgramState, Spec, TerminalSize};
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::{
@@ -111,7 +111,7 @@ pub struct Order {
     library: Arc<Library>,
     files: Arc<Files>,
     /// Description and memory of the snapshot that the VM continues.
-    snapshot: Option<([File; 2], Holder)>,
+    snapshot: Option<snapshots::Opened>,
     /// The program's secrets.
     secrets: Option<File>,
 }
@@ -150,6 +150,7 @@ impl Order {
             spawns: false,
             snapshots: false,
             from_snapshot: false,
+            snapshot_checked: false,
             volumes: Vec::new(),
             network: None,
             processors: Vec::new(),
@@ -176,11 +177,18 @@ impl Order {
         &self.files
     }
 
-    /// Continues a snapshot of a VM of the same program, with these files: description and memory. The
-    /// holder is kept as long as this.
-    pub fn continue_from(&mut self, snapshot: ([File; 2], Holder)) {
+    /// Continues a snapshot of a VM of the same program.
+    pub fn continue_from(&mut self, snapshot: snapshots::Opened) {
         self.job.from_snapshot = true;
+        self.job.snapshot_checked = snapshot.check.is_done();
         self.snapshot = Some(snapshot);
+    }
+
+    /// Notes the result of the program: if it has gone on from a snapshot, the checksums were right.
+    pub fn note(&self, result: &RunResult) {
+        if let Some(snapshot) = self.snapshot.as_ref().filter(|_| result.restore_us > 0) {
+            snapshot.check.note_right();
+        }
     }
 
     /// Sets the program's time limit, milliseconds.
@@ -288,7 +296,7 @@ impl Order {
             outputs.result.as_fd(),
             self.files.tree.as_fd(),
         ];
-        let snapshot = self.snapshot.iter().flat_map(|(files, _)| files);
+        let snapshot = self.snapshot.iter().flat_map(|snapshot| &snapshot.files);
         descriptors.extend(snapshot.map(AsFd::as_fd));
         descriptors.extend(outputs.core.iter().map(AsFd::as_fd));
         descriptors.extend(outputs.keep_input.iter().map(AsFd::as_fd));

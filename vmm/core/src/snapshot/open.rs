@@ -135,11 +135,15 @@ impl Snapshot {
         })
     }
 
-    /// A snapshot of these files, whose tree is not in it: `tree` is the one that the VM had.
+    /// A snapshot of these files, whose tree is not in it: `tree` is the one that the VM had. Its memory is not
+    /// checked if `is_verified` says that the checksums were right and the files have not changed since.
     ///
     /// # Errors
     /// [`Error`].
-    pub fn of_files(description: &File, memory: File, tree: Arc<TreeImage>) -> Result<Self, Error> {
+    pub fn of_files(
+        (description, memory, is_verified): (&File, File, bool),
+        tree: Arc<TreeImage>,
+    ) -> Result<Self, Error> {
         let config = read_config(Path::new(CONFIG), description)?;
         check_length(Path::new(MEMORY), &memory, config.machine.ram)?;
         let (path, found) = (Path::new(TREE), tree.length());
@@ -158,7 +162,7 @@ impl Snapshot {
             memory,
             tree: Some(tree),
             record: None,
-            is_verified: false,
+            is_verified,
             files: Vec::new(),
             table: None,
         })

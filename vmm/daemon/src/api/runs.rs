@@ -600,7 +600,10 @@ impl Started {
         vmm.end().await;
         drop((claim, ports));
         let result = match result {
-            Ok(Ok(result)) => result,
+            Ok(Ok(result)) => {
+                order.note(&result);
+                result
+            }
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 RunResult::not_run(FAILURE, died)
             }

@@ -55,6 +55,9 @@ pub struct RunJob {
     pub snapshots: bool,
     /// Continue a snapshot of a VM with the same tree, instead of starting the program.
     pub from_snapshot: bool,
+    /// The snapshot's checksums were right in an earlier VM, and its files have not changed since.
+    #[serde(default)]
+    pub snapshot_checked: bool,
     /// Whether the VM continues when the daemon ends.
     pub outlives_daemon: bool,
     /// Its volumes, in the order of the directories that the VMM was started with.

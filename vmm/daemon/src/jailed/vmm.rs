@@ -388,7 +388,10 @@ fn run(
     let inode = (found.as_ref()).map_or(NO_PROGRAM, |found| found.file.inode());
     let begun = Instant::now();
     let snapshot = snapshot
-        .map(|[description, memory]| Snapshot::of_files(&description, memory, Arc::clone(&tree)))
+        .map(|[description, memory]| {
+            let files = (&description, memory, job.snapshot_checked);
+            Snapshot::of_files(files, Arc::clone(&tree))
+        })
         .transpose()
         .map_err(|error| format!("the snapshot: {error}"))?;
     let variant = match &core {

@@ -13,6 +13,7 @@
 //! The tree is that of the program, which cannot be deleted meanwhile. The link keeps its inode: the
 //! number shows whether a VM has the same tree.
 
+mod checked;
 mod receive;
 mod suspend;
 mod uses;
@@ -27,6 +28,7 @@ use super::store::{
 };
 use crate::execute::NotRunnable;
 use crate::jailed::protocol::{Request, SnapshotJob};
+use checked::{Check, Checked};
 use receive::{Received, receive};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
@@ -37,7 +39,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-pub use uses::Holder;
+use uses::Holder;
 use uses::Uses;
 
 /// How long the guest may take to its next safepoint.
@@ -145,6 +147,16 @@ fn most(memory: u64) -> u64 {
     memory.saturating_add(memory / 64).saturating_add(4 << 20)
 }
 
+/// The open files of a snapshot that a VM continues. The snapshot is not deleted for its age meanwhile.
+#[derive(Debug)]
+pub struct Opened {
+    /// Description and memory.
+    pub files: [File; 2],
+    /// Whether their checksums were right before.
+    pub check: Check,
+    _holder: Holder,
+}
+
 /// All snapshots.
 #[derive(Debug)]
 pub struct Snapshots {
@@ -153,6 +165,7 @@ pub struct Snapshots {
     directory: PathBuf,
     events: Events,
     uses: Uses,
+    checked: Checked,
     /// Machines of which a snapshot is being made.
     busy: Mutex<BTreeSet<String>>,
 }
@@ -193,6 +206,7 @@ impl Snapshots {
             directory,
             events,
             uses: Uses::default(),
+            checked: Checked::default(),
             busy: Mutex::default(),
         })
     }
@@ -326,13 +340,11 @@ impl Snapshots {
         }
     }
 
-    /// The files of a snapshot for a VMM: description and memory. As long as the caller has the holder,
-    /// the snapshot is not deleted for its age. `files` are those of the library
-    /// for the snapshot's program.
+    /// The files of a snapshot for a VMM. `files` are those of the library for the snapshot's program.
     ///
     /// # Errors
     /// [`NotRunnable`]: the snapshot is gone, or the program's tree is another one now.
-    pub fn files(&self, id: &str, files: &Files) -> Result<([File; 2], Holder), NotRunnable> {
+    pub fn files(&self, id: &str, files: &Files) -> Result<Opened, NotRunnable> {
         let holder = self.uses.hold(id);
         let directory = self.directory.join(id);
         let open = |name| File::open(directory.join(name));
@@ -347,7 +359,11 @@ impl Snapshots {
             return Err(NotRunnable::Failed(why.to_owned()));
         }
         let files = [open(CONFIG).map_err(failed)?, open(MEMORY).map_err(failed)?];
-        Ok((files, holder))
+        Ok(Opened {
+            check: self.checked.look(id, &files),
+            files,
+            _holder: holder,
+        })
     }
 
     /// Deletes a snapshot that no machine continues. VMs that have its files open keep them. Result:
@@ -400,6 +416,7 @@ impl Snapshots {
     }
 
     fn remove_files(&self, id: &str) -> io::Result<()> {
+        self.checked.forget(id);
         match fs::remove_dir_all(self.directory.join(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
