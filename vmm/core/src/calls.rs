@@ -171,6 +171,10 @@ impl Calls {
                 self.control.start_ticking();
                 Ok(Ok(0))
             }
+            // The guest must not stop or change what is not its own.
+            STOP if self.control.shares_process() => Ok(Ok(0)),
+            IOCTL if self.control.shares_process() => Ok(Err(libc::ENOTTY)),
+            STATUS if self.control.shares_process() => Ok(Err(libc::EBADF)),
             STOP => {
                 self.terminal.while_stopped(signals::stop_process);
                 Ok(Ok(0))

@@ -39,6 +39,8 @@ pub struct Control {
     resets: AtomicBool,
     /// The standard input of this process is not the program's, which has none.
     has_no_input: AtomicBool,
+    /// This process has other work: its standard streams are not the program's.
+    shares_process: AtomicBool,
     /// The guest has ended by itself.
     ended: AtomicBool,
     vcpus: Vec<(Arc<Kicker>, Event)>,
@@ -75,6 +77,7 @@ impl Control {
             stop: Mutex::default(),
             resets: AtomicBool::new(false),
             has_no_input: AtomicBool::new(false),
+            shares_process: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             sleepers: AtomicU64::new((1..cpus).map(bit).fold(0, BitOr::bitor)),
             vcpus: (0..cpus.max(1))
@@ -111,6 +114,18 @@ impl Control {
     #[must_use]
     pub fn has_input(&self) -> bool {
         !self.has_no_input.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the guest from the standard streams of this process, and from stopping it.
+    pub fn share_process(&self) {
+        self.close_input();
+        self.shares_process.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`share_process`](Self::share_process) was called.
+    #[must_use]
+    pub fn shares_process(&self) -> bool {
+        self.shares_process.load(Ordering::Relaxed)
     }
 
     /// Makes the first vCPU leave the guest, and any wait, for a reset.

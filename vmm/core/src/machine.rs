@@ -136,6 +136,10 @@ pub struct Settings<'a> {
     /// Calls between this process and the program, and resets. It needs what a snapshot needs and no network
     /// interface, and excludes `snapshot`, `snapshots` and `spawner`. The program has no standard input.
     pub exports: Option<Exports>,
+    /// Whether this process has other work, as a host that embeds VMs has: signals to it are not the VM's, no
+    /// standard stream of it is the program's, and threads of the VM run no handlers of its signals. Without
+    /// `outputs`, output is discarded.
+    pub shares_process: bool,
     /// The snapshot that the VM continues, with the RAM, the tree and the vCPU that it had, and another
     /// network interface if it had one; `None`: a program starts.
     pub from: Option<&'a Snapshot>,
@@ -181,6 +185,7 @@ impl<'a> Settings<'a> {
             snapshot: None,
             snapshots: None,
             exports: None,
+            shares_process: false,
             from: None,
         }
     }
@@ -506,7 +511,11 @@ fn prepare<'a>(
         due,
     });
     let tree_reads = tree_reads(&settings, &guest);
-    let outputs = outputs(settings.outputs, settings.trace)?;
+    let given = match settings.outputs {
+        None if settings.shares_process => Some([null()?, null()?]),
+        given => given,
+    };
+    let outputs = outputs(given, settings.trace)?;
     let clock = boot::write(
         (&guest, contents.files),
         first,
@@ -573,6 +582,7 @@ fn prepare<'a>(
         core: settings.core,
         tree: tree_reads,
         exports: settings.exports,
+        shares_process: settings.shares_process,
         call_stacks: settings.call_stacks,
         sample_stacks: settings.sample_stacks,
     };
@@ -669,6 +679,11 @@ fn standard_output(descriptor: BorrowedFd<'_>) -> Result<OwnedFd, platform::Erro
     if let Ok(duplicate) = fcntl_dupfd_cloexec(descriptor, 3) {
         return Ok(duplicate);
     }
+    null()
+}
+
+/// Discards output.
+fn null() -> Result<OwnedFd, platform::Error> {
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
     null.map(Into::into)
         .map_err(|source| platform::Error::Request {

@@ -118,6 +118,8 @@ pub(crate) struct Running<'a> {
     pub tree: Option<TreeReads>,
     /// Calls between this process and the program.
     pub exports: Option<Exports>,
+    /// As [`Settings::shares_process`](crate::machine::Settings::shares_process).
+    pub shares_process: bool,
     /// Writes the call stack of each call in a trace.
     pub call_stacks: Option<Arc<dyn CallStacks>>,
     /// Finds the call stack of each sample of a profile.
@@ -141,8 +143,14 @@ impl Running<'_> {
         let done = Event::new().map_err(failed("eventfd"))?;
         // Before any thread starts, because all threads must have them blocked.
         let by_signal = self.capture.as_ref().is_some_and(Capture::is_by_signal);
-        let set =
-            SignalSet::block(self.statistics.is_some(), by_signal).map_err(failed("signalfd"))?;
+        let set = match self.shares_process {
+            true => SignalSet::leave(platform::kick_signal()?),
+            false => SignalSet::block(self.statistics.is_some(), by_signal),
+        };
+        let set = set.map_err(failed("signalfd"))?;
+        if self.shares_process {
+            control.share_process();
+        }
         let reach = Reach {
             ram: Arc::clone(&self.ram),
             shared: Arc::clone(&self.shared),

@@ -33,6 +33,16 @@ const PASSED: [i32; 6] = [
     libc::SIGTSTP,
     libc::SIGWINCH,
 ];
+/// Signals that an instruction of a thread causes. Blocking them would only hide the handlers of the process.
+const SYNCHRONOUS: [i32; 7] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+    libc::SIGABRT,
+];
 /// The time that the program has to end after `SIGTERM`.
 const TERM_GRACE: Duration = Duration::from_secs(2);
 /// Two `SIGINT` within this time end the VM, even if the program catches them, unless the program
@@ -56,6 +66,24 @@ impl SignalSet {
         let passed = PASSED.into_iter().chain(statistics).chain(snapshot);
         let passed: Vec<_> = passed.filter(|&signal| !ignored(signal)).collect();
         Ok(Self(SignalFd::block(&passed)?))
+    }
+
+    /// Takes no signal. Threads that are started from now on, and this one, run no handlers of this process:
+    /// all signals but `kick` and those that an instruction causes are blocked.
+    ///
+    /// # Errors
+    /// As [`block`](Self::block).
+    pub fn leave(kick: i32) -> io::Result<Self> {
+        let taken = SignalFd::block(&[])?;
+        let mut set = sigset(&[])?;
+        // SAFETY: the call initialises the local set.
+        unsafe { libc::sigfillset(&raw mut set) };
+        for signal in SYNCHRONOUS.into_iter().chain([kick]) {
+            // SAFETY: the set is initialised. An unknown number is refused.
+            unsafe { libc::sigdelset(&raw mut set, signal) };
+        }
+        change_mask(libc::SIG_SETMASK, &set)?;
+        Ok(Self(taken))
     }
 }
 
@@ -353,6 +381,27 @@ mod tests {
             Some(Stop::Signal(libc::SIGINT)),
             "not taken"
         );
+    }
+
+    #[test]
+    fn a_shared_process_keeps_its_signals() {
+        let before = change_mask(libc::SIG_BLOCK, &sigset(&[]).unwrap()).unwrap();
+        let is_blocked = |set: &libc::sigset_t, signal| {
+            // SAFETY: the set is one that the C library made.
+            unsafe { libc::sigismember(std::ptr::from_ref(set), signal) == 1 }
+        };
+        let set = SignalSet::leave(libc::SIGURG).unwrap();
+        let during = change_mask(libc::SIG_BLOCK, &sigset(&[]).unwrap()).unwrap();
+        assert!(is_blocked(&during, libc::SIGINT) && is_blocked(&during, libc::SIGPROF));
+        assert!(!is_blocked(&during, libc::SIGSEGV) && !is_blocked(&during, libc::SIGURG));
+        // SAFETY: the handle belongs to the calling thread, which blocks the signal.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGWINCH) };
+        assert_eq!(set.0.next(), None, "not taken");
+        drop(set);
+        let after = change_mask(libc::SIG_BLOCK, &sigset(&[]).unwrap()).unwrap();
+        for signal in 1..32 {
+            assert_eq!(is_blocked(&before, signal), is_blocked(&after, signal));
+        }
     }
 
     #[test]

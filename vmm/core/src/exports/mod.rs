@@ -24,6 +24,7 @@ use crate::platform::{self, Mapping};
 use channel::Channel;
 use hartline_abi::exports::{EXPORTS_DEVICE, MAX_DATA, MAX_NAME};
 use state::{Phase, Shared};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,7 @@ impl Exports {
     /// Gives the program a function of this process, in place of an earlier one with this name. It gets the
     /// input, and returns the output, of at most [`MAX_DATA`] bytes, or a Linux error number. The thread of
     /// the vCPU calls it: the program waits meanwhile, and the VM is not reset and does not end before it has
-    /// returned. It cannot call the program.
+    /// returned. It cannot call the program. If it panics, it fails with `EIO`.
     pub fn register(
         &self,
         name: &str,
@@ -198,6 +199,12 @@ impl Exports {
         Ok(())
     }
 
+    /// Whether this thread executes a function of this process that the program has called.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.0.shared.is_serving()
+    }
+
     /// The channel, once there is a VM.
     fn channel(&self) -> Option<Channel> {
         let connected = self.0.shared.connected()?;
@@ -211,7 +218,9 @@ impl Exports {
     pub(crate) fn call_host(&self, name: &[u8], input: &[u8]) -> Result<Vec<u8>, i32> {
         let begun = self.0.shared.begin_function(name);
         let (function, _serving) = begun.ok_or(libc::ENOENT)?;
-        let output = function(input)?;
+        // What a panic leaves half done belongs to the function.
+        let result = catch_unwind(AssertUnwindSafe(|| function(input)));
+        let output = result.unwrap_or(Err(libc::EIO))?;
         match output.len() <= MAX_DATA {
             true => Ok(output),
             false => Err(libc::E2BIG),

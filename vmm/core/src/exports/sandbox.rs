@@ -100,12 +100,17 @@ impl Sandbox {
     }
 
     /// Ends the VM, and waits until it has ended: a function of this process that the program has called must return
-    /// before. Result: how it ended; `None`: it was ended before.
+    /// before. If that function itself ends the VM, this does not wait. Result: how it ended; `None`: it was ended before, or
+    /// is not waited for.
     ///
     /// # Errors
     /// [`StartError::Machine`]: the VM had not started.
     pub fn end(&mut self) -> Result<Option<Outcome>, StartError> {
         self.exports.end();
+        if self.exports.is_serving() {
+            // The thread of the VM waits for this one.
+            self.thread = None;
+        }
         match self.thread.take().map(JoinHandle::join) {
             None => Ok(None),
             Some(Ok(outcome)) => Ok(Some(outcome?)),

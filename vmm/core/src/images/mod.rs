@@ -86,6 +86,12 @@ pub trait ImageSource: Debug + Send + Sync {
     /// the VM runs; the end of the VM does not wait for it.
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client);
 
+    /// Whether threads that translate may give the C library's allocator settings for the whole process
+    /// ([`allocator`](crate::allocator)).
+    fn tunes_allocator(&self) -> bool {
+        true
+    }
+
     /// The options for code that the program makes at run time; `None`: it is interpreted.
     fn jit_options(&self) -> Option<Options>;
 

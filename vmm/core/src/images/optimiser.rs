@@ -85,7 +85,9 @@ impl Optimiser {
         let queue = Arc::<Queue>::default();
         let for_thread = Arc::clone(&queue);
         let work = move || {
-            allocator::prepare_thread();
+            if source.tunes_allocator() {
+                allocator::prepare_thread();
+            }
             step_back();
             for_thread.work(&*source, || announce(&ram, &shared));
         };

@@ -2,9 +2,10 @@
 
 use super::Error;
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use vmm_sys_util::signal::{SIGRTMIN, register_signal_handler};
 
 /// Forces `KVM_RUN` of one vCPU thread to return, even if the thread is just about to call it.
@@ -20,6 +21,7 @@ pub struct Kicker {
 #[derive(Debug)]
 struct Target {
     thread: libc::pthread_t,
+    signal: i32,
     immediate_exit: NonNull<u8>,
 }
 
@@ -27,9 +29,37 @@ struct Target {
 // valid while the target is registered.
 unsafe impl Send for Target {}
 
-/// The signal that interrupts `KVM_RUN`. Its handler does nothing.
-fn kick_signal() -> i32 {
-    SIGRTMIN()
+/// The signal that interrupts `KVM_RUN`: the first real-time signal with the default action when the first VM
+/// starts. Its handler, which stays, does nothing.
+///
+/// # Errors
+/// All real-time signals have handlers, or are ignored.
+pub(crate) fn kick_signal() -> Result<i32, Error> {
+    static SIGNAL: OnceLock<Result<i32, i32>> = OnceLock::new();
+    let signal = SIGNAL.get_or_init(|| {
+        let mut signals = SIGRTMIN()..=libc::SIGRTMAX();
+        let signal = signals.find(|&signal| has_default_action(signal));
+        let signal = signal.ok_or(libc::EBUSY)?;
+        match register_signal_handler(signal, ignore) {
+            Ok(()) => Ok(signal),
+            Err(error) => Err(error.errno()),
+        }
+    });
+    signal.map_err(|errno| Error::Request {
+        request: "handler of the kick signal",
+        source: io::Error::from_raw_os_error(errno),
+    })
+}
+
+/// Whether neither this process nor its parent has chosen another action for a signal.
+fn has_default_action(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: no new action is passed, so nothing changes. The kernel writes the present one to the local
+    // structure, which is a valid one before: zeros are no flags and an empty mask.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_DFL
+    }
 }
 
 extern "C" fn ignore(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
@@ -38,17 +68,12 @@ impl Kicker {
     /// Makes the calling thread the target; `immediate_exit` is the byte in its
     /// vCPU's `kvm_run`, which must stay mapped until [`Kicker::unregister`].
     pub(super) fn register(&self, immediate_exit: NonNull<u8>) -> Result<(), Error> {
-        static HANDLER: Once = Once::new();
-        let mut result = Ok(());
-        HANDLER.call_once(|| result = register_signal_handler(kick_signal(), ignore));
-        result.map_err(|e| Error::Request {
-            request: "handler of the kick signal",
-            source: io::Error::from_raw_os_error(e.errno()),
-        })?;
+        let signal = kick_signal()?;
         // SAFETY: the calling thread was made by the C library, which knows it.
         let thread = unsafe { libc::pthread_self() };
         *self.lock() = Some(Target {
             thread,
+            signal,
             immediate_exit,
         });
         Ok(())
@@ -67,7 +92,7 @@ impl Kicker {
             let byte = unsafe { AtomicU8::from_ptr(target.immediate_exit.as_ptr()) };
             byte.store(1, Ordering::SeqCst);
             // SAFETY: the thread unregisters before it ends, so the handle is valid.
-            unsafe { libc::pthread_kill(target.thread, kick_signal()) };
+            unsafe { libc::pthread_kill(target.thread, target.signal) };
         }
     }
 

@@ -18,6 +18,7 @@ pub use core_scheduling::{
 };
 pub use interrupts::Message;
 pub use kick::Kicker;
+pub(crate) use kick::kick_signal;
 pub use memory::{Mapping, memory_file};
 pub(crate) use pagemap::Pagemap;
 pub use plain::Plain;
