@@ -1,11 +1,12 @@
 //! `hartline build`: translates programs ahead of time, into the cache.
 
-use crate::ahead::{Made, Scope};
 use crate::meter::Meter;
-use crate::translation::{Translation, Variant};
+use crate::variant::Variant;
 use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_aot::technique::Technique;
+use hartline_embed::ahead::{Made, Scope};
+use hartline_embed::translation::Translation;
 use hartline_tree::TreeBuilder;
 use hartline_vmm::{libraries, program};
 use std::collections::HashSet;

@@ -1,7 +1,7 @@
 //! `hartline disasm`: the code of a program before, during and after translation.
 
 use crate::debug_dir::DebugDirectories;
-use crate::translation::{Translation, Variant};
+use crate::variant::Variant;
 use anyhow::Context;
 use hartline_aot::technique::Technique;
 use hartline_aot::translate::Stage;
@@ -9,6 +9,7 @@ use hartline_aot::translator::{SourceLine, Translator};
 use hartline_debug::budget::Budget;
 use hartline_debug::find;
 use hartline_debug::module::Module;
+use hartline_embed::translation::Translation;
 use hartline_vmm::program;
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,12 +1,12 @@
 //! `hartline inspect`: the properties of an ELF file, and the part of it that can be translated.
 
-use crate::translation::{CachedImage, Translation};
 use anyhow::Context;
 use hartline_abi::elf::{Program, ProgramType, kind};
 use hartline_abi::image::variant;
 use hartline_aot::analysis::ConstantLoads;
 use hartline_aot::elf::Binary;
 use hartline_aot::translator::Translator;
+use hartline_embed::translation::{CachedImage, Translation};
 use hartline_vmm::program;
 use serde::Serialize;
 use std::fmt;

@@ -9,7 +9,6 @@
     clippy::ptr_cast_constness
 )]
 
-mod ahead;
 mod bench;
 mod build;
 mod debug_dir;
@@ -24,7 +23,7 @@ mod place;
 #[cfg(feature = "client")]
 mod remote;
 mod run;
-mod translation;
+mod variant;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};

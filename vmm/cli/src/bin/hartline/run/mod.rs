@@ -4,10 +4,8 @@ mod backtrace;
 mod call_stacks;
 mod calls;
 mod chaos;
-mod contents;
 mod gdb;
 mod guest;
-mod images;
 mod jitdump;
 mod kept_tree;
 mod locate;
@@ -26,7 +24,6 @@ mod watch;
 pub use options::Arguments;
 
 use crate::debug_dir::DebugDirectories;
-use crate::translation::Translation;
 use anyhow::Context;
 use backtrace::{Backtraces, Place};
 use call_stacks::TracedStacks;
@@ -42,6 +39,8 @@ use hartline_debug::frames::Registers;
 use hartline_devices::block::Image;
 use hartline_devices::limiter::OwnLimits;
 use hartline_devices::volume::Volume;
+use hartline_embed::images::{Baseline, Making, Report, RunningImages};
+use hartline_embed::translation::Translation;
 use hartline_vmm::affinity;
 use hartline_vmm::boot;
 use hartline_vmm::call_stacks::{CallStacks, SampleStacks};
@@ -55,9 +54,8 @@ use hartline_vmm::profile::{Profile, Taken};
 use hartline_vmm::report::Program;
 use hartline_vmm::snapshot::Snapshot;
 use hartline_vmm::spawn::Spawner;
-use images::RunningImages;
 use network::Net;
-use options::{Baseline, Processors, StatsFormat};
+use options::{Processors, StatsFormat};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -112,12 +110,18 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             // The processors of vCPUs are not used for translating.
             let elsewhere = arguments.pin.as_ref().map(|_| affinity::of_this_thread());
             let elsewhere = elsewhere.transpose().context("--pin: sched_getaffinity")?;
-            let baseline = match arguments.baseline {
+            let baseline = match arguments.baseline.into() {
                 // Whether there is code must not depend on time.
                 Baseline::Auto if chaos.kinds != 0 => Baseline::Whole,
                 baseline => baseline,
             };
-            let images = RunningImages::new(translation, elsewhere, baseline);
+            let making = Making {
+                processors: elsewhere,
+                baseline,
+                tunes_allocator: true,
+                report: Arc::new(StandardError),
+            };
+            let images = RunningImages::new(Arc::new(translation), making);
             Some(Arc::new(images))
         }
     };
@@ -203,6 +207,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         snapshot: writing.as_ref().map(|writing| writing.request.clone()),
         snapshots: None,
         exports: calls.as_ref().map(Calls::exports),
+        shares_process: false,
         from: from.as_ref(),
     };
     let machine = machine
@@ -258,6 +263,16 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     writing.map_or(Ok(()), |writing| writing.finish())?;
     calls.map_or(Ok(()), |calls| calls.finish(&outcome.end))?;
     Ok(verdict.code)
+}
+
+/// Prints what cannot be translated.
+#[derive(Debug)]
+struct StandardError;
+
+impl Report for StandardError {
+    fn is_interpreted(&self, message: &str) {
+        crate::say(message);
+    }
 }
 
 /// Name of the program in messages.

@@ -14,6 +14,7 @@ use hartline_abi::volume::MAX_VOLUMES;
 use hartline_aot::technique::Technique;
 use hartline_cli::command_line::Mistake;
 use hartline_devices::net::user::Forward;
+use hartline_embed::images;
 use hartline_vmm::affinity;
 use hartline_vmm::interrupts::Mode;
 use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
@@ -342,6 +343,17 @@ pub enum Baseline {
     Whole,
     /// Whole files; LLVM translates nothing
     Only,
+}
+
+impl From<Baseline> for images::Baseline {
+    fn from(baseline: Baseline) -> Self {
+        match baseline {
+            Baseline::Off => Self::Off,
+            Baseline::Auto => Self::Auto,
+            Baseline::Whole => Self::Whole,
+            Baseline::Only => Self::Only,
+        }
+    }
 }
 
 /// Values of `--stats`.

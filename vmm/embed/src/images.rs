@@ -1,7 +1,8 @@
 //! Translation images for a running program: from the cache, or made while it runs.
 
-use super::contents::Contents;
-use super::options::Baseline;
+use crate::contents::Contents;
+use crate::error::Error;
+use crate::serving::Serving;
 use crate::translation::{Before, Translation};
 use hartline_abi::elf;
 use hartline_abi::hotness::SAMPLE;
@@ -19,20 +20,56 @@ use hartline_vmm::background::{
 use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
 use hartline_vmm::program::{Bytes, Program};
 use hartline_vmm::tree::Stamp;
+use std::fmt::Debug;
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The code that the baseline translator makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Baseline {
+    /// None.
+    Off,
+    /// Code that a program reaches before LLVM has translated it.
+    #[default]
+    Auto,
+    /// Whole files, also if LLVM has translated them, before they are executed.
+    Whole,
+    /// Whole files; LLVM translates nothing.
+    Only,
+}
+
+/// How the images of a run are made.
+#[derive(Debug, Clone)]
+pub struct Making {
+    /// Processors to translate on; `None`: the processors of the requesting thread.
+    pub processors: Option<Vec<u32>>,
+    /// The baseline translator's part.
+    pub baseline: Baseline,
+    /// Whether the C library's allocator gets [settings](hartline_vmm::allocator) for the whole process, which
+    /// make translating faster.
+    pub tunes_allocator: bool,
+    /// Hears of files that cannot be translated.
+    pub report: Arc<dyn Report>,
+}
+
+/// Hears of files that cannot be translated.
+pub trait Report: Debug + Send + Sync {
+    /// The code of a file is interpreted. The message names the file and the reason.
+    fn is_interpreted(&self, message: &str);
+}
 
 /// Serves the images of one run.
 #[derive(Debug)]
 pub struct RunningImages {
-    translation: Translation,
+    translation: Arc<Translation>,
     compilers: PrioritySemaphore,
-    /// Processors to translate on; `None`: the processors of the requesting thread.
-    processors: Option<Vec<u32>>,
-    baseline: Baseline,
+    making: Making,
     contents: Contents,
     files: Mutex<Vec<Arc<Growing>>>,
     baselines: Mutex<Vec<Arc<BaselineRun>>>,
+    /// The program has ended: no thread begins to translate.
+    is_over: AtomicBool,
 }
 
 /// A file that is translated while the program runs.
@@ -74,20 +111,22 @@ impl Guest for Show<'_> {
 }
 
 impl RunningImages {
-    /// Images by `translation`, made on these processors if there are any.
-    pub fn new(translation: Translation, processors: Option<Vec<u32>>, baseline: Baseline) -> Self {
+    /// Images by `translation`.
+    #[must_use]
+    pub fn new(translation: Arc<Translation>, making: Making) -> Self {
         Self {
             translation,
             compilers: PrioritySemaphore::new(),
-            processors,
-            baseline,
+            making,
             contents: Contents::default(),
             files: Mutex::default(),
             baselines: Mutex::default(),
+            is_over: AtomicBool::new(false),
         }
     }
 
     /// The settings of the translation.
+    #[must_use]
     pub fn translation(&self) -> &Translation {
         &self.translation
     }
@@ -97,8 +136,8 @@ impl RunningImages {
     ///
     /// # Errors
     /// The file is no riscv64 program, has too much code, or the cache cannot be written.
-    pub fn of_program(&self, program: &Program, variant: u32) -> anyhow::Result<Option<ImageFile>> {
-        if self.baseline == Baseline::Only {
+    pub fn of_program(&self, program: &Program, variant: u32) -> Result<Option<ImageFile>, Error> {
+        if self.making.baseline == Baseline::Only {
             return Ok(None);
         }
         let stamp = program.file.stamp();
@@ -123,6 +162,7 @@ impl RunningImages {
 
     /// Number of functions that were translated while the program ran; `None` if there was nothing
     /// to translate.
+    #[must_use]
     pub fn functions(&self) -> Option<usize> {
         let files = self.files();
         let counts = files.iter().map(|file| file.background.functions());
@@ -131,6 +171,8 @@ impl RunningImages {
 
     /// Ends translation after the program's end. Finished translations are kept for the next run.
     pub fn finish(&self) {
+        // A thread that begins puts its work into a list, and looks then.
+        self.is_over.store(true, Ordering::SeqCst);
         let files = self.files().clone();
         for file in &files {
             file.background.stop();
@@ -151,7 +193,7 @@ impl RunningImages {
             key: file.key,
             cache: self.translation.cache(),
             compilers: &self.compilers,
-            least: match self.baseline {
+            least: match self.making.baseline {
                 Baseline::Auto => patience(file.elf.len()),
                 _ => 1,
             },
@@ -165,8 +207,8 @@ impl RunningImages {
     /// Whether the [variant] is made: the guest may request any number.
     fn makes(&self, variant: u32) -> bool {
         let is_made = match variant::is_baseline(variant) {
-            true => self.baseline != Baseline::Off,
-            false => self.baseline != Baseline::Only,
+            true => self.making.baseline != Baseline::Off,
+            false => self.making.baseline != Baseline::Only,
         };
         is_made && variant::ALL.contains(&variant)
     }
@@ -178,8 +220,8 @@ impl RunningImages {
         (key, options, stamp): (Key, &Options, Option<&Stamp>),
         told: Option<Before>,
         client: &Client,
-    ) -> anyhow::Result<()> {
-        if self.baseline != Baseline::Auto {
+    ) -> Result<(), Error> {
+        if self.making.baseline != Baseline::Auto {
             let variant = options.variant();
             let whole = self.translation.baseline(elf, variant, &Silent)?;
             client.show_last(whole.image);
@@ -190,13 +232,16 @@ impl RunningImages {
             Some(before) => before,
             None => self.translation.partial(&key, options, stamp)?,
         };
-        let earlier = Earlier::of(&before.0)?;
+        let earlier = Earlier::of(&before.0).map_err(Error::Open)?;
         if !is_told {
             tell(client, before);
         }
         let run = Arc::<BaselineRun>::default();
         lock(&self.baselines).push(Arc::clone(&run));
-        if let Some(processors) = &self.processors {
+        if self.is_over.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        if let Some(processors) = &self.making.processors {
             // Translating on this thread's processors is only slower.
             let _ = affinity::run_on(processors);
         }
@@ -220,7 +265,7 @@ impl RunningImages {
         elf: Arc<Bytes>,
         (key, options, stamp): (Key, Options, Option<&Stamp>),
         client: &Client,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), Error> {
         self.translation.cache().prepare()?;
         if !client.is_answered() {
             tell(client, self.translation.partial(&key, &options, stamp)?);
@@ -232,13 +277,16 @@ impl RunningImages {
             background: Background::new(),
         });
         self.files().push(Arc::clone(&file));
-        if let Some(processors) = &self.processors {
+        if self.is_over.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        if let Some(processors) = &self.making.processors {
             // Translating on this thread's processors is only slower.
             let _ = affinity::run_on(processors);
         }
         step_back();
         let variant = file.options.variant();
-        let least = match self.baseline {
+        let least = match self.making.baseline {
             Baseline::Auto => SAMPLE / 2,
             _ => 1,
         };
@@ -287,7 +335,7 @@ impl ImageSource for RunningImages {
 
     fn begin(&self, file: &CodeFile, variant: u32, client: &Client) {
         let options = self.translation.options(variant);
-        let grows = !options.baseline || self.baseline == Baseline::Auto;
+        let grows = !options.baseline || self.making.baseline == Baseline::Auto;
         let known = (grows && self.makes(variant))
             .then(|| self.translation.known_partial(file.stamp(), &options));
         if let Some(before) = known.flatten() {
@@ -299,7 +347,10 @@ impl ImageSource for RunningImages {
         if !self.makes(variant) {
             return;
         }
-        allocator::prepare_thread();
+        let _serving = Serving::begin();
+        if self.making.tunes_allocator {
+            allocator::prepare_thread();
+        }
         let (options, stamp) = (self.translation.options(variant), file.stamp());
         let before = match client.is_answered() {
             true => self.translation.known_partial(stamp, &options),
@@ -322,18 +373,23 @@ impl ImageSource for RunningImages {
                 };
                 if let Err(error) = grown {
                     let name = file.name().escape_debug().to_string();
-                    crate::say(&format!("{name}: {error}: code is interpreted"));
+                    let message = format!("{name}: {error}: code is interpreted");
+                    self.making.report.is_interpreted(&message);
                 }
             }
         }
     }
 
+    fn tunes_allocator(&self) -> bool {
+        self.making.tunes_allocator
+    }
+
     fn jit_options(&self) -> Option<Options> {
         let variant = variant::NORMAL | variant::BASELINE;
-        (self.baseline != Baseline::Off).then(|| self.translation.options(variant))
+        (self.making.baseline != Baseline::Off).then(|| self.translation.options(variant))
     }
 
     fn jit_compilers(&self) -> Option<&PrioritySemaphore> {
-        (self.baseline == Baseline::Auto).then_some(&self.compilers)
+        (self.making.baseline == Baseline::Auto).then_some(&self.compilers)
     }
 }

@@ -1,8 +1,6 @@
 //! Translation images for this host: from the cache, or translated into it.
 
-use anyhow::Context;
-use clap::Args;
-use hartline_abi::image::variant;
+use crate::error::Error;
 use hartline_aot::cache::Cache;
 use hartline_aot::key::Key;
 use hartline_aot::technique::{Disabled, Technique};
@@ -14,30 +12,6 @@ use hartline_vmm::probe;
 use hartline_vmm::validated::{Extent, Known, ValidatedImages};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-
-/// The variant of a file's code that a command makes or shows.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct Variant {
-    /// The precise variant, for programs that handle SIGSEGV or SIGBUS
-    #[arg(long, conflicts_with = "untrusted_abi")]
-    precise: bool,
-
-    /// The variant for programs that make code at run time: it does not rely on the psABI's calling
-    /// convention
-    #[arg(long)]
-    untrusted_abi: bool,
-}
-
-impl Variant {
-    /// The [variant].
-    pub fn number(self) -> u32 {
-        match (self.precise, self.untrusted_abi) {
-            (true, _) => variant::PRECISE,
-            (false, true) => variant::UNTRUSTED_ABI,
-            (false, false) => variant::NORMAL,
-        }
-    }
-}
 
 /// The user's cache, and the settings of translation for this host.
 #[derive(Debug)]
@@ -66,8 +40,15 @@ impl Translation {
     ///
     /// # Errors
     /// No environment variable names the cache directory, or KVM cannot be used.
-    pub fn for_this_host(disabled: &[Technique]) -> anyhow::Result<Self> {
-        let cache = Cache::from_environment()?;
+    pub fn for_this_host(disabled: &[Technique]) -> Result<Self, Error> {
+        Self::in_cache(Cache::from_environment()?, disabled)
+    }
+
+    /// As [`for_this_host`](Self::for_this_host), in a given cache.
+    ///
+    /// # Errors
+    /// KVM cannot be used.
+    pub fn in_cache(cache: Cache, disabled: &[Technique]) -> Result<Self, Error> {
         let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
         let features = probe::cached(&kvm, cache.directory())?.llvm_string();
         Ok(Self::new(cache, features, disabled))
@@ -78,7 +59,7 @@ impl Translation {
     ///
     /// # Errors
     /// No environment variable names the cache directory.
-    pub fn for_looking(disabled: &[Technique]) -> anyhow::Result<Self> {
+    pub fn for_looking(disabled: &[Technique]) -> Result<Self, Error> {
         Self::for_this_host(disabled).or_else(|_| {
             Ok(Self::new(
                 Cache::from_environment()?,
@@ -102,16 +83,19 @@ impl Translation {
     }
 
     /// The options for a [variant].
+    #[must_use]
     pub fn options(&self, variant: u32) -> Options {
         self.options.for_variant(variant)
     }
 
     /// The cache of images.
+    #[must_use]
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
 
     /// The normal image of a file if it is in the cache: the whole one, or the partial one.
+    #[must_use]
     pub fn find(&self, elf: &[u8]) -> Option<CachedImage> {
         let key = self.options.key(elf);
         let whole = self
@@ -129,6 +113,7 @@ impl Translation {
 
     /// The opened image of a whole file, if the validated-image cache has it for the host file with
     /// `stamp`.
+    #[must_use]
     pub fn validated(&self, stamp: Option<&Stamp>, variant: u32) -> Option<ImageFile> {
         let known = self.known(stamp, &self.options(variant), Extent::Whole)?;
         ImageFile::open(known.image?).ok()
@@ -151,6 +136,7 @@ impl Translation {
     }
 
     /// What is known of the partial image of a file without reading the file; `None`: nothing.
+    #[must_use]
     pub fn known_partial(&self, stamp: Option<&Stamp>, options: &Options) -> Option<Before> {
         let Known { key, image } = self.known(stamp, options, Extent::Partial)?;
         // There may be images that nobody has checked yet.
@@ -168,6 +154,7 @@ impl Translation {
     }
 
     /// The key of the images of a file: from the validated-image cache, or of the bytes.
+    #[must_use]
     pub fn key(&self, stamp: Option<&Stamp>, options: &Options, elf: &[u8]) -> Key {
         match self.known(stamp, options, Extent::Partial) {
             Some(known) => known.key,
@@ -185,7 +172,7 @@ impl Translation {
         key: &Key,
         options: &Options,
         stamp: Option<&Stamp>,
-    ) -> anyhow::Result<Before> {
+    ) -> Result<Before, Error> {
         let image = self.cache.lookup_partial(key);
         self.remember((stamp, options, Extent::Partial), key, image.as_ref());
         let addition = self.cache.lookup_addition(key);
@@ -193,8 +180,8 @@ impl Translation {
             self.remember((stamp, options, Extent::Addition), key, addition.as_ref());
         }
         let files = image.into_iter().chain(addition);
-        let images = files.map(|file| ImageFile::open(file).context("partial image in the cache"));
-        Ok(Before(images.collect::<anyhow::Result<_>>()?))
+        let images = files.map(|file| ImageFile::open(file).map_err(Error::Open));
+        Ok(Before(images.collect::<Result<_, _>>()?))
     }
 
     /// The image of a whole file, opened and checked, if the cache has one. `stamp` is the stamp of
@@ -207,12 +194,12 @@ impl Translation {
         key: &Key,
         options: &Options,
         stamp: Option<&Stamp>,
-    ) -> anyhow::Result<Option<ImageFile>> {
+    ) -> Result<Option<ImageFile>, Error> {
         let Some(image) = self.cache.lookup(key) else {
             return Ok(None);
         };
         self.remember((stamp, options, Extent::Whole), key, Some(&image));
-        let image = ImageFile::open(image).context("image in the cache")?;
+        let image = ImageFile::open(image).map_err(Error::Open)?;
         Ok(Some(image))
     }
 }

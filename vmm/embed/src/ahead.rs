@@ -1,7 +1,7 @@
 //! Translation ahead of time: makes images of files before a program runs.
 
+use crate::error::Error;
 use crate::translation::Translation;
-use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_aot::analysis::guess;
 use hartline_aot::baseline::Baseline;
@@ -68,7 +68,7 @@ impl Translation {
         variant: u32,
         scope: Scope,
         progress: &dyn Progress,
-    ) -> anyhow::Result<Translated> {
+    ) -> Result<Translated, Error> {
         self.unless_cached(elf, variant, |key, options| {
             if scope == Scope::Warm {
                 return self.warm(elf, (key, options), progress);
@@ -98,8 +98,8 @@ impl Translation {
         &self,
         elf: &[u8],
         variant: u32,
-        make: impl FnOnce(&Key, &Options) -> anyhow::Result<Translated>,
-    ) -> anyhow::Result<Translated> {
+        make: impl FnOnce(&Key, &Options) -> Result<Translated, Error>,
+    ) -> Result<Translated, Error> {
         let options = self.options(variant);
         let key = options.key(elf);
         if let Some(file) = self.cache().lookup(&key) {
@@ -118,7 +118,7 @@ impl Translation {
         elf: &[u8],
         variant: u32,
         progress: &dyn Progress,
-    ) -> anyhow::Result<Translated> {
+    ) -> Result<Translated, Error> {
         self.unless_cached(elf, variant, |key, options| {
             let mut code = Baseline::new(elf, options)?;
             code.complete();
@@ -142,7 +142,7 @@ impl Translation {
         elf: &[u8],
         (key, options): (&Key, &Options),
         progress: &dyn Progress,
-    ) -> anyhow::Result<Translated> {
+    ) -> Result<Translated, Error> {
         let variant = options.variant();
         let executed = self.executed(elf, variant::baseline_of(variant));
         self.baseline(
@@ -200,9 +200,9 @@ impl Translation {
 }
 
 /// Opens an image.
-fn translated(file: File, made: Option<Made>) -> anyhow::Result<Translated> {
+fn translated(file: File, made: Option<Made>) -> Result<Translated, Error> {
     Ok(Translated {
-        image: ImageFile::open(file).context("image in the cache")?,
+        image: ImageFile::open(file).map_err(Error::Open)?,
         made,
     })
 }
