@@ -1,5 +1,8 @@
 //! Calls of functions that a program exports, and resets of its VM (`hartline run --calls`).
 
+#[path = "sandbox/hosts.rs"]
+mod hosts;
+
 use hartline_tests::compare::Run;
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
@@ -31,6 +34,9 @@ fn main() -> ExitCode {
     suite.add_kvm("without calls, and elsewhere", alone);
     suite.add_kvm("ended from outside", ended);
     suite.add_kvm("mistakes", mistakes);
+    suite.add_kvm("a host in C", hosts::in_c);
+    suite.add_kvm("a host in C that ends early", hosts::ends_early);
+    suite.add_kvm("the example in C", hosts::example);
     suite.run()
 }
 

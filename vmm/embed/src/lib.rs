@@ -37,6 +37,7 @@ pub mod translation;
 
 pub use error::Error;
 pub use forks::forks;
+pub use hartline_abi::exports::{MAX_DATA, MAX_NAME};
 pub use hartline_vmm::exports::{CallError, Exports, Reset, ResetError};
 pub use program::{LoadError, Options, Outputs, Program};
 pub use sandbox::{Sandbox, StartError};

@@ -1,0 +1,148 @@
+//! Hosts in C and Python: `vmm/embed-c` and `deploy/sdk/python-host`.
+
+use super::program;
+use hartline_tests::process::{self, Outcome};
+use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, hartline, paths};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// The first build of the library compiles its dependencies with other flags than those of the workspace.
+const DEADLINE: Duration = Duration::from_secs(1800);
+/// The variable with a folder that has the library already.
+const NAMED: &str = "HARTLINE_LIBRARY";
+
+/// Returns the folder with `libhartline.so` and its header, built from this checkout.
+pub fn library() -> Result<&'static Path> {
+    static FOLDER: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    let build = || {
+        if let Some(named) = std::env::var_os(NAMED) {
+            return Ok(named.into());
+        }
+        let folder = paths::target().join("libhartline");
+        let mut build = Command::new(paths::repository().join("vmm/embed-c/build.sh"));
+        build.arg(&folder).env("CARGO_TARGET_DIR", paths::target());
+        succeed(&mut build).map_err(|error| error.to_string())?;
+        Ok(folder)
+    };
+    let folder = FOLDER.get_or_init(build).as_deref();
+    folder.map_err(|error| error.as_str().into())
+}
+
+/// Runs a command, which must succeed.
+pub fn succeed(command: &mut Command) -> Result<Outcome> {
+    let outcome = process::run_for(command, b"", DEADLINE)?;
+    match outcome.code {
+        0 => Ok(outcome),
+        code => {
+            let name = Path::new(command.get_program()).display();
+            let (output, errors) = (outcome.stdout_text(), outcome.stderr_text());
+            Err(format!("{name}: exit code {code}\n{output}{errors}").into())
+        }
+    }
+}
+
+/// Compiles a C host.
+fn compile(source: &str, folder: &Path) -> Result<PathBuf> {
+    let (library, host) = (library()?, folder.join("host"));
+    let mut path = OsStr::new("-Wl,-rpath,").to_owned();
+    path.push(library);
+    let mut command = Command::new("cc");
+    command.args(["-std=c17", "-O2", "-Wall", "-Wextra", "-Werror"]);
+    command.arg("-Wno-unused-parameter").arg("-I").arg(library);
+    command.arg(paths::repository().join(source));
+    command.arg("-L").arg(library).arg(path);
+    succeed(command.args(["-lhartline", "-lpthread", "-o"]).arg(&host))?;
+    Ok(host)
+}
+
+/// The files in a cache, with those of the validated-image cache, which looks do not change.
+fn files(cache: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut files = BTreeSet::new();
+    for entry in fs::read_dir(cache)? {
+        files.insert(entry?.path());
+    }
+    files.remove(&cache.join("validated"));
+    Ok(files)
+}
+
+/// Everything that the header says.
+pub fn in_c() -> Result<()> {
+    let folder = Scratch::new()?;
+    let host = compile("tests/hosts/sandbox.c", folder.path())?;
+    let cache = folder.path().join("cache");
+    let outcome = succeed(Command::new(&host).arg(program()?).arg(&cache))?;
+    if outcome.stdout_text() != "passed\n" {
+        return Err(format!("{outcome:?}").into());
+    }
+    // Nothing of the process but its result is the host's to see.
+    match outcome.stderr_text().as_str() {
+        "" => Ok(()),
+        text => Err(text.into()),
+    }
+}
+
+/// The end of a host while the library translates for it is not an end by a signal.
+pub fn ends_early() -> Result<()> {
+    let folder = Scratch::new()?;
+    let host = compile("tests/hosts/sandbox.c", folder.path())?;
+    for round in 0..5 {
+        let cache = folder.path().join(format!("cache{round}"));
+        let mut command = Command::new(&host);
+        succeed(command.arg(program()?).arg(cache).arg("exit"))?;
+    }
+    Ok(())
+}
+
+/// The example, with the translations of `hartline build`.
+pub fn example() -> Result<()> {
+    let folder = Scratch::new()?;
+    let host = compile("vmm/embed-c/examples/sandbox.c", folder.path())?;
+    let (program, cache) = (program()?, hartline::cache()?);
+    let run = |words: &[&str]| {
+        let mut command = Command::new(&host);
+        command.arg(&program).args(words);
+        process::run(command.env("HARTLINE_CACHE", &cache), b"")
+    };
+    let before = files(&cache)?;
+    let outcome = run(&["echo", "text", "2000"])?;
+    let text = outcome.stdout_text();
+    let lines: Vec<&str> = text.lines().collect();
+    let [first, reset, calls, resets] = &lines[..] else {
+        return Err(format!("{outcome:?}").into());
+    };
+    let is_right = *first == "text"
+        && reset.starts_with("reset: ")
+        && calls.starts_with("call: p50 ")
+        && resets.starts_with("call and reset: p50 ");
+    if outcome.code != 0 || outcome.stderr_text() != "ready\n" || !is_right {
+        return Err(format!("{outcome:?}").into());
+    }
+    eprintln!("{calls}\n{resets}");
+    let new: Vec<PathBuf> = files(&cache)?.difference(&before).cloned().collect();
+    let new: Vec<&PathBuf> = (new.iter()).filter(|file| is_of(file, &before)).collect();
+    if !new.is_empty() {
+        return Err(format!("translated again: {new:?}").into());
+    }
+    let outcome = run(&["host", "ab"])?;
+    let expected = "the program called this process 1 times\n";
+    if !outcome.stdout_text().starts_with("abab\n") || !outcome.stdout_text().ends_with(expected) {
+        return Err(format!("{outcome:?}").into());
+    }
+    let outcome = run(&["fail", ""])?;
+    let error = "sandbox: error 6: the function failed: Numerical argument out of domain";
+    match outcome.code == 1 && outcome.stderr_text().contains(error) {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
+}
+
+/// Whether a file belongs to an image that was there before. Other tests may translate meanwhile.
+fn is_of(file: &Path, before: &BTreeSet<PathBuf>) -> bool {
+    before.iter().any(|other| other.file_stem() == file.file_stem())
+}

@@ -1,0 +1,236 @@
+//! The functions of the header.
+
+use crate::failure::{Failure, Status, guard};
+use crate::options::{RawOptions, limit};
+use crate::{RawReset, border, handles, options};
+use hartline_embed::{MAX_DATA, Program, Sandbox};
+use std::ffi::{c_char, c_void};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// `hartline_host_function` of the header.
+pub type HostFunction = unsafe extern "C" fn(
+    user: *mut c_void,
+    input: *const c_void,
+    length: usize,
+    output: *mut c_void,
+    room: usize,
+) -> i64;
+
+/// `hartline_create` of the header.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hartline_create(
+    path: *const c_char,
+    raw: *const RawOptions,
+    sandbox: *mut u64,
+) -> i32 {
+    guard(|| {
+        let place = border::place(sandbox, "the place for the sandbox")?;
+        // SAFETY: it can be written, as the caller promises. 0 is no sandbox.
+        unsafe { place.write(0) };
+        // SAFETY: as the caller promises.
+        let path = unsafe { border::text(path, "the program's path") }?;
+        // SAFETY: as the caller promises.
+        let options = unsafe { options::read(raw) }?;
+        let handle = handles::add(Program::load(Path::new(path), options)?);
+        // SAFETY: as above.
+        unsafe { place.write(handle) };
+        Ok(())
+    })
+}
+
+/// The caller's pointer of a host function.
+struct User(*mut c_void);
+
+// SAFETY: this library only passes the pointer on. The header demands that it may be used by any thread.
+unsafe impl Send for User {}
+// SAFETY: as above.
+unsafe impl Sync for User {}
+
+impl User {
+    /// Calls the function of the caller with a buffer for its output.
+    fn call(
+        &self,
+        function: HostFunction,
+        input: &[u8],
+        buffer: &mut [u8],
+    ) -> Result<Vec<u8>, i32> {
+        // SAFETY: input and buffer have these lengths and outlive the call. The caller of `hartline_register` promises
+        // the rest.
+        let result = unsafe {
+            function(
+                self.0,
+                input.as_ptr().cast(),
+                input.len(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+            )
+        };
+        match usize::try_from(result) {
+            Ok(length) => buffer.get(..length).map(<[u8]>::to_vec).ok_or(libc::EIO),
+            Err(_) => Err(i32::try_from(result.unsigned_abs()).unwrap_or(libc::EIO)),
+        }
+    }
+}
+
+/// `hartline_register` of the header.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hartline_register(
+    sandbox: u64,
+    name: *const c_char,
+    function: Option<HostFunction>,
+    user: *mut c_void,
+) -> i32 {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let name = unsafe { border::name(name) }?;
+        let function = function.ok_or_else(|| Failure::argument("the function: NULL"))?;
+        let entry = handles::find(sandbox)?;
+        let user = User(user);
+        let buffer = Mutex::new(Vec::new());
+        entry.exports.register(name, move |input| {
+            let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
+            buffer.resize(MAX_DATA, 0);
+            user.call(function, input, &mut buffer)
+        });
+        Ok(())
+    })
+}
+
+/// `hartline_start` of the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn hartline_start(sandbox: u64) -> i32 {
+    guard(|| {
+        let entry = handles::find(sandbox)?;
+        let program = entry.program.lock();
+        let program = program.unwrap_or_else(PoisonError::into_inner).take();
+        let program =
+            program.ok_or_else(|| Failure::new(Status::State, "the sandbox was started before"))?;
+        let started = Sandbox::start_with(&program, entry.exports.clone())?;
+        // Nobody else has the program, so nobody else sets it.
+        let _ = entry.sandbox.set(started);
+        Ok(())
+    })
+}
+
+/// `hartline_call` of the header.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hartline_call(
+    sandbox: u64,
+    name: *const c_char,
+    input: *const c_void,
+    length: usize,
+    output: *mut c_void,
+    room: usize,
+    output_length: *mut usize,
+    limit_ms: u64,
+) -> i32 {
+    guard(|| {
+        let place = border::place(output_length, "the place for the output's length")?;
+        // SAFETY: it can be written, as the caller promises.
+        unsafe { place.write(0) };
+        // SAFETY: as the caller promises.
+        let name = unsafe { border::name(name) }?;
+        // SAFETY: as the caller promises.
+        let input = unsafe { border::input(input, length) }?;
+        if output.is_null() && room > 0 {
+            return Err(Failure::argument("the output: NULL"));
+        }
+        if limit_ms == 0 {
+            let text = "the limit: 0 ms: must be at least 1, or HARTLINE_NO_LIMIT";
+            return Err(Failure::argument(text));
+        }
+        let entry = handles::find(sandbox)?;
+        let result = entry.started()?.call(name, input, limit(limit_ms))?;
+        // SAFETY: as above.
+        unsafe { place.write(result.len()) };
+        if result.len() > room {
+            let text = format!("the output has {} bytes, and room for {room}", result.len());
+            return Err(Failure::new(Status::Room, text));
+        }
+        // SAFETY: `room` bytes can be written there, as the caller promises, if there are any. The bytes are this
+        // function's own, so they do not overlap.
+        unsafe { output.cast::<u8>().copy_from(result.as_ptr(), result.len()) };
+        Ok(())
+    })
+}
+
+/// `hartline_reset` of the header.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hartline_reset(sandbox: u64, result: *mut RawReset) -> i32 {
+    guard(|| {
+        if !result.is_aligned() {
+            return Err(Failure::argument("the place for the result: not aligned"));
+        }
+        let entry = handles::find(sandbox)?;
+        let reset = entry.started()?.reset()?;
+        if !result.is_null() {
+            let reset = RawReset {
+                pages: reset.pages,
+                time_ns: u64::try_from(reset.time.as_nanos()).unwrap_or(u64::MAX),
+                tables_changed: reset.tables_changed.into(),
+                reserved: 0,
+            };
+            // SAFETY: it can be written, as the caller promises.
+            unsafe { result.write(reset) };
+        }
+        Ok(())
+    })
+}
+
+/// `hartline_warnings` of the header.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hartline_warnings(
+    sandbox: u64,
+    text: *mut c_char,
+    room: usize,
+    length: *mut usize,
+) -> i32 {
+    guard(|| {
+        let place = border::place(length, "the place for the length")?;
+        // SAFETY: it can be written, as the caller promises.
+        unsafe { place.write(0) };
+        if text.is_null() && room > 0 {
+            return Err(Failure::argument("the text: NULL"));
+        }
+        let entry = handles::find(sandbox)?;
+        let lines = entry.started()?.warnings().join("\n");
+        // SAFETY: as above.
+        unsafe { place.write(lines.len()) };
+        if lines.len() > room {
+            let error = format!("the text has {} bytes, and room for {room}", lines.len());
+            return Err(Failure::new(Status::Room, error));
+        }
+        // SAFETY: `room` bytes can be written there, as the caller promises, if there are any. The bytes are this
+        // function's own, so they do not overlap.
+        unsafe { text.cast::<u8>().copy_from(lines.as_ptr(), lines.len()) };
+        Ok(())
+    })
+}
+
+/// `hartline_end` of the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn hartline_end(sandbox: u64) -> i32 {
+    guard(|| {
+        let entry = handles::take(sandbox)?;
+        // Also one that is being started.
+        entry.exports.end();
+        entry.sandbox.get().inspect(|sandbox| sandbox.end());
+        Ok(())
+    })
+}
