@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetch what the tests of the Python client need into .venv-sdk, at the versions
+# Fetch what the tests of the Python packages need into .venv-sdk, at the versions
 # and with the hashes of deploy/sdk/python/tests/requirements.txt: a Python
 # environment with the tools that build and check the package, and wheels, from
 # which the tests make new environments without a network.

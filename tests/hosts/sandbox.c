@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "hartline_host.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -19,6 +20,8 @@ enum { LIMIT = 60000 };
 static const char *program;
 static struct hartline_options options = HARTLINE_OPTIONS;
 static char output[HARTLINE_HOST_MAX_DATA];
+// The descriptors of the process that has started this one.
+static int inherited[1024];
 static size_t length;
 
 #define CHECK(condition)                                                                                        \
@@ -278,6 +281,45 @@ static void test_fork(void) {
     CHECK(hartline_end(sandbox) == HARTLINE_OK);
 }
 
+// The number of entries of a folder in /proc/self, without those of this look.
+static int entries(const char *folder) {
+    int number = 0;
+    DIR *open = opendir(folder);
+    CHECK(open != NULL);
+    for (struct dirent *entry; (entry = readdir(open)) != NULL;)
+        number += entry->d_name[0] != '.';
+    CHECK(closedir(open) == 0);
+    return number;
+}
+
+// Nothing of ended sandboxes stays, and a program that this process executes inherits nothing.
+static void test_resources(void) {
+    // The first one leaves what all share.
+    CHECK(hartline_end(started()) == HARTLINE_OK);
+    int threads = 1, descriptors = 0;
+    for (int patience = 0; (threads = entries("/proc/self/task")) > 1 && patience < 6000; patience++)
+        usleep(10000);
+    CHECK(threads == 1);
+    descriptors = entries("/proc/self/fd");
+    for (int round = 0; round < 5; round++) {
+        hartline_sandbox sandbox = started();
+        CHECK(count(sandbox) == 1 && entries("/proc/self/task") > 1);
+        for (int number = 0; number < 1024; number++) {
+            int flags = fcntl(number, F_GETFD);
+            CHECK(flags == -1 || (flags & FD_CLOEXEC) || inherited[number]);
+        }
+        CHECK(hartline_end(sandbox) == HARTLINE_OK);
+    }
+    for (int patience = 0; patience < 6000; patience++) {
+        if (entries("/proc/self/task") == 1 && entries("/proc/self/fd") <= descriptors)
+            return;
+        usleep(10000);
+    }
+    fprintf(stderr, "%d threads, %d descriptors, before %d\n", entries("/proc/self/task"), entries("/proc/self/fd"),
+            descriptors);
+    exit(1);
+}
+
 // A program that gets arguments and environment, and its output.
 static void test_streams(void) {
     char text[64] = {0};
@@ -314,8 +356,12 @@ int main(int argc, char **argv) {
     // Another part of the process uses this signal.
     struct sigaction action = {.sa_handler = note};
     CHECK(sigaction(SIGRTMIN, &action, NULL) == 0);
+    for (int number = 0; number < 1024; number++)
+        inherited[number] = fcntl(number, F_GETFD) != -1;
     // No standard stream is needed.
     CHECK(close(0) == 0);
+    inherited[0] = 0;
+    test_resources();
     test_mistakes();
     test_calls();
     test_failures();

@@ -18,6 +18,7 @@ pub mod paths;
 pub mod pipelines;
 pub mod process;
 pub mod protobuf;
+pub mod python;
 pub mod random;
 pub mod reference;
 pub mod screen;

@@ -79,6 +79,22 @@ pub fn places(process: u32) -> Result<Vec<(String, String)>> {
     threads.filter_map(status).map(place).collect()
 }
 
+/// Runs a command, which must succeed, for at most `deadline`.
+///
+/// # Errors
+/// It fails; the message has its output.
+pub fn succeed(command: &mut Command, deadline: Duration) -> Result<Outcome> {
+    let outcome = run_for(command, b"", deadline)?;
+    let name = Path::new(command.get_program()).display();
+    match outcome.code {
+        0 => Ok(outcome),
+        code => {
+            let (output, errors) = (outcome.stdout_text(), outcome.stderr_text());
+            Err(format!("{name}: exit code {code}\n{output}{errors}").into())
+        }
+    }
+}
+
 /// Sends a signal to a process of this test, or of its daemon.
 pub fn signal(pid: u32, signal: i32) {
     // SAFETY: no memory is involved. Only the parent reaps the process, so its number is not used again

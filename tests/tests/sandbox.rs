@@ -37,6 +37,11 @@ fn main() -> ExitCode {
     suite.add_kvm("a host in C", hosts::in_c);
     suite.add_kvm("a host in C that ends early", hosts::ends_early);
     suite.add_kvm("the example in C", hosts::example);
+    suite.add_kvm("a host in Python", hosts::in_python);
+    suite.add(
+        "types and style of the Python package",
+        hosts::types_and_style,
+    );
     suite.run()
 }
 
