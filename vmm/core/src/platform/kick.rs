@@ -29,16 +29,16 @@ struct Target {
 // valid while the target is registered.
 unsafe impl Send for Target {}
 
-/// The signal that interrupts `KVM_RUN`: the first real-time signal with the default action when the first VM
-/// starts. Its handler, which stays, does nothing.
+/// The signal that interrupts `KVM_RUN`: the first real-time signal without a handler when the first VM starts. In
+/// the commands and in jails it is `SIGRTMIN`. Its own handler, which stays, does nothing.
 ///
 /// # Errors
-/// All real-time signals have handlers, or are ignored.
+/// All real-time signals have handlers.
 pub(crate) fn kick_signal() -> Result<i32, Error> {
     static SIGNAL: OnceLock<Result<i32, i32>> = OnceLock::new();
     let signal = SIGNAL.get_or_init(|| {
         let mut signals = SIGRTMIN()..=libc::SIGRTMAX();
-        let signal = signals.find(|&signal| has_default_action(signal));
+        let signal = signals.find(|&signal| !has_handler(signal));
         let signal = signal.ok_or(libc::EBUSY)?;
         match register_signal_handler(signal, ignore) {
             Ok(()) => Ok(signal),
@@ -51,14 +51,14 @@ pub(crate) fn kick_signal() -> Result<i32, Error> {
     })
 }
 
-/// Whether neither this process nor its parent has chosen another action for a signal.
-fn has_default_action(signal: i32) -> bool {
+/// Whether a signal has a handler. An ignored one has none: the handler that does nothing is the same.
+fn has_handler(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: no new action is passed, so nothing changes. The kernel writes the present one to the local
     // structure, which is a valid one before: zeros are no flags and an empty mask.
     unsafe {
-        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
-            && action.assume_init().sa_sigaction == libc::SIG_DFL
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) != 0
+            || ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.assume_init().sa_sigaction)
     }
 }
 
