@@ -6,6 +6,7 @@
  *
  * With a number of calls it also prints how long they took. The program can call a function "twice" of this process.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "hartline_host.h"
 
 #include <errno.h>

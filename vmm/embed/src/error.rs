@@ -13,31 +13,29 @@ use std::io;
 /// Why a program cannot be translated, or an image cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no cache, or it cannot be written.
+    /// Translating failed, before the program or while it runs.
     #[error(transparent)]
-    Cache(#[from] CacheError),
+    Translation(#[from] BackgroundError),
     /// KVM cannot be used.
     #[error(transparent)]
     Platform(#[from] platform::Error),
     /// The features of the processor cannot be found.
     #[error(transparent)]
     Probe(#[from] ProbeError),
-    /// The file is no riscv64 program.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// LLVM failed.
-    #[error(transparent)]
-    Translate(#[from] TranslateError),
-    /// The linker failed.
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    /// The parts of an image do not fit.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-    /// Translating while the program runs failed.
-    #[error(transparent)]
-    Background(#[from] BackgroundError),
     /// An image in the cache cannot be read.
     #[error("image in the cache: {0}")]
     Open(#[source] io::Error),
 }
+
+/// The errors of the steps of a translation.
+macro_rules! steps {
+    ($($step:ty)*) => {$(
+        impl From<$step> for Error {
+            fn from(error: $step) -> Self {
+                Self::Translation(error.into())
+            }
+        }
+    )*};
+}
+
+steps!(CacheError ImageError LinkError ReadError TranslateError);
