@@ -40,7 +40,7 @@ pub struct RawOptions {
     pub output: i32,
     /// The descriptor for its standard error, or -1.
     pub error: i32,
-    /// [`INTERPRET`] and [`TUNE_ALLOCATOR`].
+    /// `HARTLINE_INTERPRET` and `HARTLINE_TUNE_ALLOCATOR` of the header.
     pub flags: u32,
     /// 0.
     pub reserved: u32,
