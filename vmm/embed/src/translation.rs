@@ -82,7 +82,7 @@ impl Translation {
         }
     }
 
-    /// The options for a [variant].
+    /// The options for a [variant](hartline_abi::image::variant).
     #[must_use]
     pub fn options(&self, variant: u32) -> Options {
         self.options.for_variant(variant)
