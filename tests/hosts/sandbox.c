@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -335,6 +336,12 @@ static void test_streams(void) {
     for (ssize_t got; (got = read(pipes[0], text + all, sizeof text - 1 - all)) > 0;)
         all += (size_t)got;
     CHECK(strcmp(text, "ready\ntext\n") == 0 && close(pipes[0]) == 0);
+    // The program sees no stream of this process, but devices that are like /dev/null.
+    sandbox = started();
+    uint64_t kinds, device = S_IFCHR;
+    CHECK(call(sandbox, "streams", "") == HARTLINE_OK && length == sizeof kinds);
+    memcpy(&kinds, output, sizeof kinds);
+    CHECK(kinds == (device << 32 | device << 16 | device) && hartline_end(sandbox) == HARTLINE_OK);
 }
 
 // The host ends while code is being translated, without a word to the library.

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 enum { PAGE = 4096 };
@@ -108,6 +109,21 @@ static long say(const void *input, size_t length, void *output, size_t room) {
     return 0;
 }
 
+// The kinds of the standard streams, and whether one is a terminal, or can be read.
+static long streams(const void *input, size_t length, void *output, size_t room) {
+    uint64_t kinds = 0;
+    char byte;
+    for (int stream = 0; stream < 3; stream++) {
+        struct stat status;
+        if (fstat(stream, &status) != 0)
+            return -errno;
+        kinds = kinds << 16 | (status.st_mode & S_IFMT);
+        if (isatty(stream))
+            return -ENOTTY;
+    }
+    return read(0, &byte, 1) == 0 ? put(output, kinds) : -EIO;
+}
+
 // A child, whose page tables are others, and a file.
 static long change(const void *input, size_t length, void *output, size_t room) {
     int status;
@@ -145,6 +161,7 @@ int main(int argc, char **argv) {
     hartline_export("chance", chance);
     hartline_export("say", say);
     hartline_export("change", change);
+    hartline_export("streams", streams);
     puts("ready");
     fflush(stdout);
     hartline_serve();
