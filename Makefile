@@ -13,7 +13,7 @@ SOAK_SECONDS ?= 1800
 SEEDS ?= 100
 MODELS := cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/models
 
-.PHONY: help setup test-setup update-lock build library build-bench run test test-long test-packages test-suites test-emulated models stress stress-busy soak chaos fuzz bench-programs bench bench-io bench-jit bench-service deb test-deb fmt lint doc clean
+.PHONY: help setup test-setup update-lock build library build-bench run test test-long test-packages test-suites test-emulated models stress stress-busy soak chaos fuzz bench-programs bench bench-io bench-snapshot bench-jit bench-service deb test-deb fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
