@@ -90,8 +90,8 @@ impl Harm {
         let block = vec![0; 1 << 16];
         while file.write_all(&block).is_ok() {}
         thread::sleep(Duration::from_millis(100 + self.random.below(1000)));
-        // The room is free again when the last reference is gone.
-        drop(file);
+        // A child of this process that has not begun its program yet may have it open too.
+        file.set_len(0)?;
         fs::remove_file(&path)?;
         self.full.push((start, now()));
         Ok(())

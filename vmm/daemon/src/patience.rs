@@ -59,8 +59,9 @@ mod tests {
 
     #[test]
     fn a_limit_passes() {
-        assert_eq!(run(within(LIMIT, sleep(LIMIT / 2))), Ok(()));
-        assert_eq!(run(within(LIMIT, sleep(100 * LIMIT))), Err(Elapsed));
+        let wait = |time| run(async move { within(LIMIT, sleep(time)).await });
+        assert_eq!(wait(LIMIT / 2), Ok(()));
+        assert_eq!(wait(100 * LIMIT), Err(Elapsed));
     }
 
     #[test]
