@@ -137,7 +137,8 @@ thread_local! {
 
 /// Does the work of a function of this library. Result: its status, for the caller.
 pub fn guard(work: impl FnOnce() -> Result<(), Failure>) -> i32 {
-    // What a panic leaves half done is not used again: locks are taken over by their next user, who sees whole values.
+    // Nothing uses what a panic left half done: values behind locks change in one step, so the next user of a lock finds
+    // a whole one.
     let result = catch_unwind(AssertUnwindSafe(work));
     let failure = match result {
         Ok(Ok(())) => return Status::Ok as i32,

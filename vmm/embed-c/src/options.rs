@@ -116,7 +116,7 @@ pub unsafe fn read(raw: *const RawOptions) -> Result<Options, Failure> {
     options.tunes_allocator = raw.flags & TUNE_ALLOCATOR != 0;
     options.outputs = match (raw.output, raw.error) {
         (-1, -1) => Outputs::Discard,
-        // SAFETY: the descriptors are the caller's, who keeps them open during this call.
+        // SAFETY: the caller keeps its descriptors open during this call.
         (output, error) => Outputs::Files(unsafe { [descriptor(output)?, descriptor(error)?] }),
     };
     Ok(options)
