@@ -117,17 +117,33 @@ fn end(client: &Client, path: &str, expected: &Expected, harm: &Harm) -> Result<
         () if has_code && was_full && is_part(&output, &expected.output) => End::NoRoom,
         () if message.contains(KILLED) => End::Killed,
         () if was_full && FULL.iter().any(|part| message.contains(part)) => End::NoRoom,
+        // What tells most comes first: the list of failures of CI has the begin of each.
         () => End::Wrong(format!(
-            "{path}: {} bytes and {} expected, {} bytes found, which end with {:?}: {}",
-            expected.output.len(),
+            "{path}: {} {} {message:?}, {} expected; output {}; {}",
+            shown["state"],
+            result["exit_code"],
             expected.code,
-            output.len(),
-            output
-                .get(output.len().saturating_sub(20)..)
-                .unwrap_or_default(),
-            without_output(shown),
+            difference(&output, &expected.output),
+            without_output(shown.clone()),
         )),
     })
+}
+
+/// Where an output is another than the expected one.
+fn difference(output: &str, expected: &str) -> String {
+    let same = output.bytes().zip(expected.bytes());
+    let at = same.take_while(|(one, other)| one == other).count();
+    let rest = |text: &str| -> String { text.chars().skip(at).take(20).collect() };
+    match output == expected {
+        true => "right".to_owned(),
+        false => format!(
+            "of {} bytes, {} expected, from byte {at} on {:?}, {:?} expected",
+            output.len(),
+            expected.len(),
+            rest(output),
+            rest(expected)
+        ),
+    }
 }
 
 /// Whether an output is the expected one without some pieces.

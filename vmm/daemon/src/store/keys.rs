@@ -1,6 +1,6 @@
 //! API keys.
 
-use super::{Store, StoreError, now_ms, parse_column};
+use super::{Store, StoreError, change_one, now_ms, parse_column};
 use rusqlite::{OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
@@ -84,7 +84,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn add_key(&self, new: NewKey<'_>) -> Result<ApiKey, StoreError> {
-        let key = self.connection().query_row(
+        let key = change_one(
+            &mut self.connection(),
             "INSERT INTO key (id, tenant, scope, hash, label, created_ms)
              VALUES (?, ?, ?, ?, ?, ?) RETURNING *",
             params![
@@ -97,7 +98,7 @@ impl Store {
             ],
             ApiKey::from_row,
         )?;
-        Ok(key)
+        Ok(key.ok_or(rusqlite::Error::QueryReturnedNoRows)?)
     }
 
     /// A key and the keyed hash of its secret.

@@ -3,7 +3,7 @@
 use super::state::{MachineState, has_ended, is_active};
 use super::storage::{self, Storage};
 use super::suspended;
-use super::{Spec, Store, StoreError, json_column, now_ms, parse_column};
+use super::{Spec, Store, StoreError, change_one, json_column, now_ms, parse_column};
 use crate::jailed::protocol::RunResult;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use std::net::Ipv4Addr;
@@ -366,23 +366,21 @@ impl Store {
     /// [`StoreError`].
     pub fn queue_machine(&self, id: &str) -> Result<Option<Machine>, StoreError> {
         self.settle(id)?;
-        let queued = self
-            .connection()
-            .query_row(
-                concat!(
-                    "UPDATE machine SET state = 'queued', pid = NULL, pid_start = NULL,
-                         stopped = 0, killed = 0, restarts = 0,
-                         result = NULL, message = '', started_ms = NULL, ended_ms = NULL,
-                         ran_ms = 0, entered_ms = NULL
-                     WHERE id = ? AND state <> 'suspended' AND NOT ",
-                    is_active!("state"),
-                    " RETURNING *"
-                ),
-                [id],
-                Machine::from_row,
-            )
-            .optional()?;
-        Ok(queued)
+        let queued = change_one(
+            &mut self.connection(),
+            concat!(
+                "UPDATE machine SET state = 'queued', pid = NULL, pid_start = NULL,
+                     stopped = 0, killed = 0, restarts = 0,
+                     result = NULL, message = '', started_ms = NULL, ended_ms = NULL,
+                     ran_ms = 0, entered_ms = NULL
+                 WHERE id = ? AND state <> 'suspended' AND NOT ",
+                is_active!("state"),
+                " RETURNING *"
+            ),
+            [id],
+            Machine::from_row,
+        );
+        Ok(queued?)
     }
 
     /// Queues a machine that waits for its restart, and clears the results of its last run. `None`: it
@@ -394,18 +392,16 @@ impl Store {
         if self.is_stopped(id) {
             return Ok(None);
         }
-        let queued = self
-            .connection()
-            .query_row(
-                "UPDATE machine SET state = 'queued', restarts = restarts + 1, result = NULL,
-                     message = '', started_ms = NULL, ended_ms = NULL,
-                     ran_ms = 0, entered_ms = NULL
-                 WHERE id = ? AND state = 'restarting' AND stopped = 0 RETURNING *",
-                [id],
-                Machine::from_row,
-            )
-            .optional()?;
-        Ok(queued)
+        let queued = change_one(
+            &mut self.connection(),
+            "UPDATE machine SET state = 'queued', restarts = restarts + 1, result = NULL,
+                 message = '', started_ms = NULL, ended_ms = NULL,
+                 ran_ms = 0, entered_ms = NULL
+             WHERE id = ? AND state = 'restarting' AND stopped = 0 RETURNING *",
+            [id],
+            Machine::from_row,
+        );
+        Ok(queued?)
     }
 
     /// Changes the state of a machine from `from` to `to`. Result: whether it was in the state

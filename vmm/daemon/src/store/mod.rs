@@ -37,7 +37,7 @@ pub use tenants::{DEFAULT_TENANT, DeletedTenant, Quota, Tenant};
 pub use volumes::{DeletedVolume, Mount, Volume};
 
 use ends::{Reserve, Unwritten};
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -211,6 +211,26 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
         transaction.commit()?;
     }
     Ok(())
+}
+
+/// Executes a statement that changes rows, and reads the first of those that it returns; `None`: it has changed
+/// none. The change is on the disk when this returns.
+///
+/// Without a transaction SQLite would commit when the statement is reset, and rusqlite does not report errors of
+/// that: a change that the disk has no room for would seem to be made.
+///
+/// # Errors
+/// SQLite's errors, and those of `read`.
+fn change_one<T>(
+    connection: &mut Connection,
+    statement: &str,
+    values: impl rusqlite::Params,
+    read: impl FnOnce(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Option<T>> {
+    let transaction = connection.transaction()?;
+    let changed = transaction.query_row(statement, values, read).optional()?;
+    transaction.commit()?;
+    Ok(changed)
 }
 
 /// Milliseconds since 1970.

@@ -1,7 +1,7 @@
 //! Snapshots of machines.
 
 use super::storage::{self, Storage};
-use super::{Spec, Store, StoreError, json_column, now_ms};
+use super::{Spec, Store, StoreError, change_one, json_column, now_ms};
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 
 /// Inodes of a snapshot: its directory, and two files. The tree is a link to the program's.
@@ -124,12 +124,13 @@ impl Store {
         id: &str,
         size: u64,
     ) -> Result<Option<KeptSnapshot>, StoreError> {
-        let completed = self.connection().query_row(
+        let completed = change_one(
+            &mut self.connection(),
             "UPDATE snapshot SET size = ?, complete = 1, created_ms = ? WHERE id = ? RETURNING *",
             params![size, now_ms(), id],
             KeptSnapshot::from_row,
         );
-        Ok(completed.optional()?)
+        Ok(completed?)
     }
 
     /// Whether there is a complete snapshot, also one that a machine is suspended with.

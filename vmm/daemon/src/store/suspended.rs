@@ -2,7 +2,7 @@
 //! the machine, or when the machine runs again.
 
 use super::snapshots::KeptSnapshot;
-use super::{Machine, Store, StoreError, now_ms};
+use super::{Machine, Store, StoreError, change_one, now_ms};
 use rusqlite::{Connection, OptionalExtension, params};
 
 impl Store {
@@ -46,14 +46,15 @@ impl Store {
     /// [`StoreError`].
     pub fn queue_suspended(&self, id: &str) -> Result<Option<Machine>, StoreError> {
         self.settle(id)?;
-        let queued = self.connection().query_row(
+        let queued = change_one(
+            &mut self.connection(),
             "UPDATE machine SET state = 'queued', pid = NULL, pid_start = NULL, stopped = 0,
                  killed = 0, message = '', ended_ms = NULL
              WHERE id = ? AND state = 'suspended' RETURNING *",
             [id],
             Machine::from_row,
         );
-        Ok(queued.optional()?)
+        Ok(queued?)
     }
 
     /// Suspended machines with published ports.

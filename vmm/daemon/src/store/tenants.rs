@@ -1,6 +1,6 @@
 //! Tenants and their quotas.
 
-use super::{Store, StoreError, now_ms};
+use super::{Store, StoreError, change_one, now_ms};
 use crate::integer;
 use rusqlite::{OptionalExtension, Row, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
@@ -105,7 +105,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn put_tenant(&self, name: &str, quota: &Quota) -> Result<Tenant, StoreError> {
-        let tenant = self.connection().query_row(
+        let tenant = change_one(
+            &mut self.connection(),
             "INSERT INTO tenant (name, weight, max_machines, max_memory, max_queued,
                  max_storage, max_inodes, created_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
              ON CONFLICT (name) DO UPDATE SET weight = excluded.weight,
@@ -125,7 +126,7 @@ impl Store {
             ],
             Tenant::from_row,
         )?;
-        Ok(tenant)
+        Ok(tenant.ok_or(rusqlite::Error::QueryReturnedNoRows)?)
     }
 
     /// Deletes a tenant without machines, runs, programs, volumes and snapshots, with its keys.
@@ -171,7 +172,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; also if there is no such tenant.
     pub fn network(&self, name: &str) -> Result<u32, StoreError> {
-        let number = self.connection().query_row(
+        let number = change_one(
+            &mut self.connection(),
             "UPDATE tenant SET network = coalesce(network, (
                  SELECT min(number) FROM (
                      SELECT 0 AS number UNION SELECT network + 1 FROM tenant)
@@ -181,7 +183,7 @@ impl Store {
             [name],
             |row| row.get(0),
         )?;
-        Ok(number)
+        Ok(number.ok_or(rusqlite::Error::QueryReturnedNoRows)?)
     }
 
     /// All tenants by name.

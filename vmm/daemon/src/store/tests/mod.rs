@@ -157,6 +157,70 @@ fn ends_that_the_disk_has_no_room_for_are_kept() {
     assert!(store.delete_machine("m1").unwrap());
 }
 
+/// A change that cannot be written is an error, also if the statement itself succeeds: on a full disk the commit
+/// fails.
+#[test]
+fn a_commit_that_fails_is_an_error() {
+    let (_directory, path, store) = store();
+    let states = [
+        MachineState::Created,
+        MachineState::Restarting,
+        MachineState::Suspended,
+    ];
+    for (id, state) in ["created", "restarting", "suspended"].iter().zip(states) {
+        let made = store.create_machine(&new(id, &spec(), state));
+        assert!(matches!(made.unwrap(), Created::New(_)));
+    }
+    store.add_program(&program(DEFAULT_TENANT)).unwrap();
+    let reserved = store.reserve_snapshot(NewSnapshot {
+        id: "s",
+        tenant: DEFAULT_TENANT,
+        name: None,
+        machine: "created",
+        spec: &spec(),
+        most: 1 << 20,
+        suspends: false,
+    });
+    assert_eq!(reserved.unwrap(), Reserved::Done);
+    // SQLite checks these keys at the commit.
+    let failing = ["machine", "snapshot", "tenant", "key"].map(|table| {
+        ["INSERT", "UPDATE"].map(|change| {
+            format!(
+                "CREATE TRIGGER fail_{table}_{change} AFTER {change} ON {table}
+                 BEGIN INSERT INTO other VALUES (1); END;"
+            )
+        })
+    });
+    let tables = "CREATE TABLE one (id INTEGER PRIMARY KEY);
+         CREATE TABLE other (one REFERENCES one DEFERRABLE INITIALLY DEFERRED);";
+    let statements = format!("{tables}{}", failing.concat().concat());
+    store.connection().execute_batch(&statements).unwrap();
+    let key = NewKey {
+        id: "k",
+        tenant: DEFAULT_TENANT,
+        scope: Scope::Read,
+        hash: &[1; 32],
+        label: "",
+    };
+    for (what, done) in [
+        ("start", store.queue_machine("created").map(drop)),
+        ("restart", store.requeue_machine("restarting").map(drop)),
+        ("resume", store.queue_suspended("suspended").map(drop)),
+        ("snapshot", store.complete_snapshot("s", 1).map(drop)),
+        ("key", store.add_key(key).map(drop)),
+        ("tenant", store.put_tenant("t", &Quota::default()).map(drop)),
+        ("network", store.network(DEFAULT_TENANT).map(drop)),
+    ] {
+        assert!(done.is_err(), "{what}");
+    }
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    for (id, state) in ["created", "restarting", "suspended"].iter().zip(states) {
+        assert_eq!(store.machine(id).unwrap().unwrap().state, state);
+    }
+    assert!(store.tenant("t").unwrap().is_none() && !store.has_snapshot("s").unwrap());
+}
+
 #[test]
 fn idempotency_keys_make_one_machine() {
     let (_directory, _path, store) = store();
