@@ -106,6 +106,16 @@ pub fn raise<W: Word<Value = u64>>(pending: &W, what: u64, sleepers: &W) -> u64 
     sleepers.load(Ordering::SeqCst)
 }
 
+/// Clears the bits `what` in `pending`. Returns whether one of them was set: the caller must then do the work of all
+/// that has [raised](raise) them so far. One operation looks and clears: an interrupt between a look and a later
+/// clearing would be lost.
+#[inline]
+pub fn take<W: Word<Value = u64>>(pending: &W, what: u64) -> bool {
+    // Mostly there is nothing to clear, and the line of the cache stays shared.
+    pending.load(Ordering::Relaxed) & what != 0
+        && pending.fetch_and(!what, Ordering::SeqCst) & what != 0
+}
+
 /// Properties of all indices. Kani proves them; a test tries distances around the limits of the
 /// numbers.
 #[cfg(any(test, kani))]

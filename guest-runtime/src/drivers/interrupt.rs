@@ -2,7 +2,8 @@
 
 use crate::arch::host::Host;
 use core::ptr::addr_of;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
+use hartline_abi::handshake;
 
 /// The interrupt bit of one device.
 #[derive(Debug)]
@@ -25,16 +26,12 @@ impl Interrupt {
     /// Clears the bit. Returns whether it was set.
     #[inline]
     pub fn take(&self) -> bool {
-        let is_set = self.word.load(Ordering::Relaxed) & self.bit != 0;
-        self.acknowledge();
-        is_set
+        handshake::take(self.word, self.bit)
     }
 
-    /// Clears the bit. Call it before processing the used ring.
+    /// Clears the bit. Call it before processing the used ring, whatever the bit was.
     #[inline]
     pub fn acknowledge(&self) {
-        if self.word.load(Ordering::Relaxed) & self.bit != 0 {
-            self.word.fetch_and(!self.bit, Ordering::SeqCst);
-        }
+        self.take();
     }
 }

@@ -1,7 +1,7 @@
 //! No interleaving loses a wake-up. The handshakes are the code that runtime and VMM use; the code
 //! around them is minimal.
 
-use hartline_abi::handshake::{Word, ask, begin_sleep, end_sleep, publish, raise};
+use hartline_abi::handshake::{Word, ask, begin_sleep, end_sleep, publish, raise, take};
 use hartline_models::{Event, Shipped, Unfenced};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU16, AtomicU64};
@@ -122,13 +122,13 @@ impl<W: Word<Value = u64>> Vm<W> {
     }
 }
 
+/// A guest takes an interrupt before it sleeps, or after it has been woken.
 fn halt<W: Word<Value = u64> + Send + Sync + 'static>(word: fn(u64) -> W) {
     model(move || {
         let vm = Arc::new(Vm::new(word));
         let device = Arc::clone(&vm);
         let thread = thread::spawn(move || device.interrupt(1));
-        // The guest takes the interrupt before it sleeps, or after it has been woken.
-        while vm.pending.fetch_and(!2, Ordering::SeqCst) & 2 == 0 {
+        while !take(&vm.pending, 2) {
             vm.sleep(1, 2);
         }
         thread.join().expect("no panic");
@@ -146,6 +146,38 @@ fn without_the_fence_an_interrupt_is_lost() {
     halt(|value| Unfenced(AtomicU64::new(value)));
 }
 
+/// An interrupt is taken once, whether it comes before or after the first look.
+fn looks<W: Word<Value = u64> + Send + Sync + 'static>(
+    word: fn(u64) -> W,
+    take: fn(&W, u64) -> bool,
+) {
+    model(move || {
+        let vm = Arc::new(Vm::new(word));
+        let device = Arc::clone(&vm);
+        let thread = thread::spawn(move || device.interrupt(1));
+        let first = take(&vm.pending, 2);
+        thread.join().expect("no panic");
+        assert!(first ^ take(&vm.pending, 2), "the interrupt is lost");
+    });
+}
+
+#[test]
+fn an_interrupt_is_taken_once() {
+    looks(|value| Shipped(AtomicU64::new(value)), take);
+}
+
+/// What comes between the look and the clearing is cleared, and nobody has seen it.
+#[test]
+#[should_panic = "the interrupt is lost"]
+fn looking_first_and_clearing_then_loses_an_interrupt() {
+    let take = |pending: &Shipped<AtomicU64>, what: u64| {
+        let is_set = pending.load(Ordering::Relaxed) & what != 0;
+        pending.fetch_and(!what, Ordering::SeqCst);
+        is_set
+    };
+    looks(|value| Shipped(AtomicU64::new(value)), take);
+}
+
 /// One of two vCPUs sees the interrupt at a safepoint, or the first one is woken.
 #[test]
 fn an_interrupt_finds_a_vcpu_that_runs_or_wakes_one() {
@@ -160,7 +192,7 @@ fn an_interrupt_finds_a_vcpu_that_runs_or_wakes_one() {
                 return;
             }
             // The second vCPU takes the interrupt.
-            second.pending.fetch_and(!1, Ordering::SeqCst);
+            take(&second.pending, 1);
             end_sleep(&second.sleepers, 2);
             second.wake[0].signal();
         });
@@ -187,7 +219,7 @@ fn a_packet_arrives() {
         });
         loop {
             // Acknowledge the interrupt before the ring is read.
-            vm.pending.fetch_and(!1, Ordering::SeqCst);
+            take(&vm.pending, 1);
             if ring.index.load(Ordering::Acquire) == 1 {
                 break;
             }

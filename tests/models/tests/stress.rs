@@ -1,7 +1,7 @@
 //! The handshakes between real threads with random delays, for `HARTLINE_STRESS_SECONDS` (default
 //! 10). A lost wake-up stops both threads for ever, and the test times out.
 
-use hartline_abi::handshake::{ask, begin_sleep, end_sleep, publish, raise};
+use hartline_abi::handshake::{ask, begin_sleep, end_sleep, publish, raise, take};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -152,7 +152,7 @@ fn halt() -> (u64, u64) {
             let mut random = Random(0xdead_beef);
             while !stop.load(Ordering::SeqCst) {
                 random.delay();
-                if pending.fetch_and(!1, Ordering::SeqCst) & 1 != 0 {
+                if take(&pending, 1) {
                     device.signal();
                     continue;
                 }
