@@ -5,6 +5,7 @@ use super::{FilterError, Filters, Limits, Role};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -15,6 +16,7 @@ use rustix::process::{
     Gid, Resource, Rlimit, Signal, Uid, chdir, pivot_root, set_parent_process_death_signal,
     setrlimit, umask,
 };
+use rustix::stdio::{dup2_stdin, stdin, stdout};
 use rustix::system::sethostname;
 use rustix::thread::{
     CapabilitySet, clear_ambient_capability_set, remove_capability_from_bounding_set,
@@ -61,6 +63,9 @@ pub enum JailError {
     /// User 0 is not allowed in a jail.
     #[error("a jailed process may not have user 0")]
     Root,
+    /// The process that started this one has ended.
+    #[error("hartlined has ended meanwhile")]
+    Orphan,
     /// Landlock refused its rules.
     #[error("Landlock: {0}")]
     Landlock(#[from] landlock::RulesetError),
@@ -69,8 +74,8 @@ pub enum JailError {
     Filter(#[from] FilterError),
 }
 
-/// Moves the calling process into its jail permanently. The process must have one thread, be in
-/// its own mount, PID and network namespaces, and have the capabilities `CAP_SYS_ADMIN`,
+/// Moves the calling process into its jail permanently. The process must be one that
+/// [`spawn`](super::spawn()) has started. It must have one thread, be in its own mount, PID and network namespaces, and have the capabilities `CAP_SYS_ADMIN`,
 /// `CAP_SETPCAP`, `CAP_SETUID` and `CAP_SETGID`. Result, if the process has volumes: the directory
 /// of its descriptors (`/proc/self/fd`). No path leads to that directory, and it has no parent.
 ///
@@ -92,10 +97,24 @@ pub fn enter(jail: &Jail) -> Result<Option<OwnedFd>, JailError> {
     // daemon resets it later.
     let ended = set_parent_process_death_signal(Some(Signal::KILL));
     ended.map_err(failed("PR_SET_PDEATHSIG"))?;
+    check_parent()?;
     restrict_paths(&jail.volumes)?;
     report_violations()?;
     Filters.confine_process(jail.role)?;
     Ok(descriptors)
+}
+
+/// Fails if the parent has ended already: then its end sends no signal. Standard input, which refers to the parent
+/// until now, becomes what standard output is.
+fn check_parent() -> Result<(), JailError> {
+    let input = stdin();
+    let mut parent = [PollFd::new(&input, PollFlags::IN)];
+    let ended = poll(&mut parent, Some(&Timespec::default())).map_err(failed("poll"))?;
+    dup2_stdin(stdout()).map_err(failed("dup2"))?;
+    match ended {
+        0 => Ok(()),
+        _ => Err(JailError::Orphan),
+    }
 }
 
 /// Replaces the host's files by an empty, read-only root directory. Result, if there are volumes:

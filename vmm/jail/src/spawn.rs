@@ -9,8 +9,8 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{
-    Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitId, WaitIdOptions, pidfd_getfd, pidfd_open,
-    pidfd_send_signal, waitid,
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_getfd,
+    pidfd_open, pidfd_send_signal, waitid,
 };
 use std::ffi::CString;
 use std::fs::File;
@@ -249,7 +249,8 @@ impl Drop for Child {
 }
 
 /// Starts `program` (an open executable file) as a jailed process. `root` is an empty directory
-/// that becomes its root directory, `uid` its user and group. It gets one end of a channel as
+/// that becomes its root directory, `uid` its user and group. Until it is in its jail, its standard input refers to this
+/// process. It gets one end of a channel as
 /// [`CHANNEL_FD`], `device` as [`DEVICE_FD`] and `volumes`, directories, from [`VOLUME_FD`] on. The
 /// other end of the channel is the result. Standard error stays this process's: errors of locking
 /// itself in appear there.
@@ -276,6 +277,7 @@ pub fn spawn(
     let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
     pointers.push(std::ptr::null());
     let null = File::options().read(true).write(true).open("/dev/null")?;
+    let parent = pidfd_open(getpid(), PidfdFlags::empty())?;
     let (here, there) = Channel::pair()?;
     // Above all numbers that the child's own descriptors are put at.
     let end = RawFd::try_from(volumes.len()).map_err(io::Error::other)? + VOLUME_FD;
@@ -284,6 +286,7 @@ pub fn spawn(
     let passed = Passed {
         program: above(program.as_fd())?,
         null: above(null.as_fd())?,
+        parent: above(parent.as_fd())?,
         channel: above(there.as_fd())?,
         device: device.map(above).transpose()?,
         volumes: volumes.collect::<io::Result<Vec<_>>>()?,
@@ -302,6 +305,8 @@ pub fn spawn(
 struct Passed {
     program: OwnedFd,
     null: OwnedFd,
+    /// Refers to this process.
+    parent: OwnedFd,
     channel: OwnedFd,
     device: Option<OwnedFd>,
     volumes: Vec<OwnedFd>,
@@ -322,9 +327,8 @@ unsafe fn execute(passed: &Passed, arguments: &[*const libc::c_char]) -> ! {
     // `arguments` and `environment` are lists as execve(2) reads them, alive until it replaces the
     // process.
     unsafe {
-        for standard in 0..2 {
-            libc::dup2(passed.null.as_raw_fd(), standard);
-        }
+        libc::dup2(passed.parent.as_raw_fd(), libc::STDIN_FILENO);
+        libc::dup2(passed.null.as_raw_fd(), libc::STDOUT_FILENO);
         libc::dup2(passed.channel.as_raw_fd(), CHANNEL_FD);
         match &passed.device {
             Some(device) => libc::dup2(device.as_raw_fd(), DEVICE_FD),

@@ -12,13 +12,15 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, chown};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::Duration;
 
 const UID: u32 = 0x7000_0123;
 /// Mode of files that the jailed process makes.
 const MODE: Mode = Mode::from_raw_mode(0o666);
+/// Makes this program [start a jailed process and end](start_and_end).
+const STARTER: &str = "start-and-end";
 /// The maximum time for a process to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -28,6 +30,9 @@ fn main() -> ExitCode {
         && jailed == "jailed"
     {
         return inside(role, root, uid);
+    }
+    if arguments.get(1).is_some_and(|mode| mode == STARTER) {
+        return start_and_end();
     }
     let is_root = rustix::process::geteuid().is_root();
     let trial = |name: &str, test: fn() -> Result<(), Failed>| {
@@ -39,6 +44,7 @@ fn main() -> ExitCode {
         trial("a worker does its work only", || works(Role::Worker)),
         trial("a worker stays in a volume", || works(Role::VolumeWorker)),
         trial("it ends with its starter", ends_with_starter),
+        trial("it does nothing without its starter", needs_starter),
         trial("user 0 is refused", refuses_root),
     ];
     for kind in Kind::ALL {
@@ -196,6 +202,47 @@ fn ends_with_starter() -> Result<(), Failed> {
     match child.wait(PATIENCE) {
         true => Ok(()),
         false => Err("it goes on without anybody".into()),
+    }
+}
+
+/// A starter that ends before the process is in its jail: nobody sends it the parent-death signal then.
+fn needs_starter() -> Result<(), Failed> {
+    for _ in 0..20 {
+        let directory = tempfile::tempdir()?;
+        let (here, there) = Channel::pair()?;
+        let mut starter = Command::new("/proc/self/exe");
+        starter.arg(STARTER).env("TMPDIR", directory.path());
+        let status = starter
+            .stdin(there.as_fd().try_clone_to_owned()?)
+            .status()?;
+        let (_, descriptors) = here.receive()?;
+        let [channel] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| "no channel")?;
+        let reports = reports(&Channel::from(channel))?;
+        // If the signal came in time, there may be nothing but the report before the jail.
+        let is_right =
+            |report: &String| report == "root is empty" || report.contains("hartlined has ended");
+        if !status.success() || !reports.iter().all(is_right) {
+            return Err(format!("{status}: {reports:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Starts a jailed process, gives it work, passes its channel on, and ends at once.
+fn start_and_end() -> ExitCode {
+    let start = || -> io::Result<()> {
+        let to = Channel::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let (directories, child, channel) = start(Role::Worker, UID + 2)?;
+        std::mem::forget((directories, child));
+        channel.send(b"work", &[])?;
+        to.send(b"channel", &[channel.as_fd()])
+    };
+    match start() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
