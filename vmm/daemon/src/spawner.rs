@@ -23,7 +23,8 @@ use tokio::sync::oneshot;
 type Answer = Result<(Done, Vec<OwnedFd>), Refused>;
 /// The callback for an answer.
 type Waiter = Box<dyn FnOnce(Answer) + Send>;
-type Waiting = Arc<Mutex<HashMap<u64, Waiter>>>;
+/// The callbacks by the numbers of their requests; `None`: there will be no more answers.
+type Waiting = Arc<Mutex<Option<HashMap<u64, Waiter>>>>;
 
 /// The connection to the spawner.
 pub struct Spawner {
@@ -40,18 +41,21 @@ impl std::fmt::Debug for Spawner {
 
 impl Spawner {
     /// Connects to the spawner at the other end of a channel. `ended` runs when the spawner has
-    /// ended.
+    /// ended, before anybody who waits for an answer learns of that. The service ends itself there: an error
+    /// would be noted as the end of a machine that the next daemon finds running.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub fn connect(channel: Channel, ended: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         use std::os::fd::AsFd;
-        let waiting = Waiting::default();
+        let waiting = Waiting::new(Mutex::new(Some(HashMap::new())));
         let answers = Channel::from(channel.as_fd().try_clone_to_owned()?);
         let others = Arc::clone(&waiting);
         let read = move || {
             hand_out(&answers, &others);
             ended();
+            // Dropping the callbacks reports that there will be no answer.
+            drop(lock(&others).take());
         };
         thread::Builder::new().name("spawner".into()).spawn(read)?;
         Ok(Self {
@@ -68,12 +72,21 @@ impl Spawner {
         if message.len() > MAX_REQUEST {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        lock(&self.waiting).insert(number, waiter);
-        let sent = self.channel.send(&message, &[]);
-        if sent.is_err() {
-            lock(&self.waiting).remove(&number);
+        let mut waiting = lock(&self.waiting);
+        waiting
+            .as_mut()
+            .ok_or_else(disconnected)?
+            .insert(number, waiter);
+        drop(waiting);
+        match self.channel.send(&message, &[]) {
+            // The thread that reads sees that too, and reports it.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) => {
+                forget(&self.waiting, number);
+                Err(error)
+            }
+            Ok(()) => Ok(()),
         }
-        sent
     }
 
     /// Sends a request and blocks until the answer. The runtime moves other tasks to another
@@ -293,14 +306,16 @@ fn hand_out(channel: &Channel, waiting: &Waiting) {
                 continue;
             }
         };
-        let waiter = lock(waiting).remove(&number);
-        match waiter {
+        match forget(waiting, number) {
             Some(waiter) => waiter(result.map(|done| (done, descriptors))),
             None => tracing::error!("an answer of the spawner to no request: {result:?}"),
         }
     }
-    // Dropping the callbacks reports that there will be no answer.
-    lock(waiting).clear();
+}
+
+/// Takes the callback of a request, if it has not been called.
+fn forget(waiting: &Waiting, number: u64) -> Option<Waiter> {
+    lock(waiting).as_mut()?.remove(&number)
 }
 
 /// A jailed process. When this is dropped, the spawner forgets the process. It ends the process
@@ -496,4 +511,42 @@ fn disconnected() -> io::Error {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// Nobody acts on an error of a spawner that has ended before the service has ended itself.
+    #[test]
+    fn the_end_of_the_spawner_is_handled_before_it_is_an_error() {
+        let (channel, other) = Channel::pair().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (noted, seen) = (Arc::clone(&is_over), Arc::clone(&is_over));
+        let ended = move || {
+            // What waits has time to go wrong.
+            thread::sleep(Duration::from_millis(200));
+            noted.store(true, Ordering::SeqCst);
+        };
+        let spawner = Spawner::connect(channel, ended).unwrap();
+        thread::scope(|scope| {
+            // One asks before the end, and others while it is handled: sending fails then.
+            let ask = || {
+                assert!(spawner.ask_blocking(Action::LoadRules).is_err());
+                assert!(seen.load(Ordering::SeqCst), "too early");
+            };
+            let first = scope.spawn(ask);
+            let (message, _) = other.receive().unwrap();
+            assert!(!message.is_empty());
+            drop(other);
+            for _ in 0..3 {
+                scope.spawn(ask);
+                thread::sleep(Duration::from_millis(20));
+            }
+            first.join().unwrap();
+        });
+        // Later requests fail at once.
+        assert!(spawner.ask_blocking(Action::LoadRules).is_err());
+    }
 }
