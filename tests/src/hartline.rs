@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The variable with the path of the command under test; `hartlined` and `hartline-bench` are in
 /// the same directory. `make test` sets it: `cargo build -p hartline` resolves other features of
 /// dependencies than a build of the workspace, and would compile nearly everything once more.
-const NAMED: &str = "HARTLINE";
+pub const NAMED: &str = "HARTLINE";
 
 /// Returns the release binary, built from this checkout; if it is up to date, `cargo` does nothing.
 /// `HARTLINE` names another binary.

@@ -1,38 +1,37 @@
 #!/usr/bin/env bash
 # Build the shared library for C hosts.
 #
-#   build.sh OUT
+#   build.sh OUT [ARCHIVE]
 #
 # OUT gets libhartline.so.VERSION, the links libhartline.so.0 and libhartline.so, and the header. The library needs
 # the C library of this machine or a newer one (2.36 or later), libgcc_s, and nothing else: LLVM and the C++ library are
-# in it.
+# in it. ARCHIVE is the static library of hartline-embed-c, which is built if it is not given.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
-target=x86_64-unknown-linux-gnu
+archive=${2:-}
 toolchain=$root/.toolchain/usr/lib
-built=${CARGO_TARGET_DIR:-$root/target}/shared
 
-# Only these of the toolchain's libraries: the C library is the machine's.
-archives=$built/archives
-mkdir -p "$archives"
-ln -sf "$toolchain/gcc/x86_64-linux-gnu/14/libstdc++.a" "$archives/"
-ln -sf "$toolchain/x86_64-linux-gnu"/{libz.a,libzstd.a} "$archives/"
-ln -sf "$toolchain/x86_64-linux-gnu/libffi_pic.a" "$archives/libffi.a"
+if [ -z "$archive" ]; then
+    cargo build --manifest-path "$here/Cargo.toml" --quiet --release --locked --lib
+    archive=${CARGO_TARGET_DIR:-$root/target}/x86_64-unknown-linux-gnu/release/libhartline_host.a
+fi
 
-cd "$root"
-# In place of the flags in .cargo/config.toml, which are for statically linked programs.
-export RUSTFLAGS="-Crelocation-model=pic -Clink-arg=-fuse-ld=lld -Lnative=$archives"
-cargo rustc --quiet --release --locked --target "$target" --target-dir "$built" -p hartline-embed-c \
-    --features shared-library --crate-type cdylib -- \
-    -Clink-arg=-Wl,-soname,libhartline.so.0 -Clink-arg=-Wl,-z,nodelete -Clink-arg=-Wl,-z,defs \
-    -Clink-arg=-Wl,--wrap=__cxa_atexit
-
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml" | head -1)
 file=$out/libhartline.so.$version
-strip --strip-unneeded -o "$file.new" "$built/$target/release/libhartline_host.so"
+# Only the functions of the header are exported.
+functions=$(grep -oE '\bhartline_[a-z_]+\(' "$here/hartline_host.h" | tr '(' ';' | sort -u)
+printf '{ global: %s local: *; };\n' "$functions" >"$out/exports.map"
+# Only these of the toolchain's libraries: the C library is the machine's.
+cc -shared -fuse-ld=lld -o "$file.new" -Wl,-soname,libhartline.so.0 -Wl,--version-script,"$out/exports.map" \
+    -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now -Wl,--gc-sections -Wl,--strip-all -Wl,--wrap=__cxa_atexit \
+    "$here/shared_library.S" -Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
+    -Wl,--start-group "$toolchain"/llvm-22/lib/libLLVM*.a -Wl,--end-group \
+    "$toolchain/gcc/x86_64-linux-gnu/14/libstdc++.a" "$toolchain"/x86_64-linux-gnu/{libz.a,libzstd.a,libffi_pic.a} \
+    -lpthread -ldl -lm
+rm "$out/exports.map"
 mv "$file.new" "$file"
 ln -sf "libhartline.so.$version" "$out/libhartline.so.0"
 ln -sf libhartline.so.0 "$out/libhartline.so"

@@ -5,7 +5,9 @@ use hartline_tests::process::{self, Outcome};
 use hartline_tests::python::Package;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, hartline, paths};
+use libtest_mimic::Failed;
 use serde_json::Value;
+use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The first build of the library compiles its dependencies with other flags than those of the workspace.
+/// Alone, these tests build the library and all that it depends on.
 const DEADLINE: Duration = Duration::from_secs(1800);
 const PACKAGE: Package = Package("deploy/sdk/python-host");
 
@@ -23,18 +25,39 @@ const NAMED: &str = "HARTLINE_LIBRARY";
 /// Returns the folder with `libhartline.so` and its header, built from this checkout.
 pub fn library() -> Result<&'static Path> {
     static FOLDER: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
-    let build = || {
-        if let Some(named) = std::env::var_os(NAMED) {
-            return Ok(named.into());
-        }
-        let folder = paths::target().join("libhartline");
-        let mut build = Command::new(paths::repository().join("vmm/embed-c/build.sh"));
-        build.arg(&folder).env("CARGO_TARGET_DIR", paths::target());
-        succeed(&mut build).map_err(|error| error.message().unwrap_or_default().to_owned())?;
-        Ok(folder)
-    };
-    let folder = FOLDER.get_or_init(build).as_deref();
+    let message = |error: Failed| error.message().unwrap_or_default().to_owned();
+    let folder = FOLDER.get_or_init(|| build().map_err(message)).as_deref();
     folder.map_err(|error| error.as_str().into())
+}
+
+fn build() -> Result<PathBuf> {
+    if let Some(named) = env::var_os(NAMED) {
+        return Ok(named.into());
+    }
+    let folder = paths::target().join("libhartline");
+    let mut build = Command::new(paths::repository().join("vmm/embed-c/build.sh"));
+    build.arg(&folder).env("CARGO_TARGET_DIR", paths::target());
+    if env::var_os(hartline::NAMED).is_some() {
+        // All was built together. Alone, the archive would be built anew: its dependencies then have fewer features.
+        build.args(archive()?);
+    }
+    succeed(&mut build)?;
+    Ok(folder)
+}
+
+/// The newest archive of `hartline-embed-c` among what was built together with this program.
+fn archive() -> Result<Option<PathBuf>> {
+    let this = env::current_exe()?;
+    let folder = this.parent().ok_or("a program has a folder")?;
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("libhartline_host-") && name.ends_with(".a") {
+            found.push((fs::metadata(&path)?.modified()?, path));
+        }
+    }
+    Ok(found.into_iter().max().map(|(_, path)| path))
 }
 
 fn succeed(command: &mut Command) -> Result<Outcome> {

@@ -17,8 +17,6 @@ mod failure;
 mod functions;
 mod handles;
 mod options;
-#[cfg(feature = "shared-library")]
-mod shared_library;
 
 pub use failure::{Status, hartline_last_errno, hartline_last_error};
 pub use functions::{
