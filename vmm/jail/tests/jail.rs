@@ -217,7 +217,10 @@ fn needs_starter() -> Result<(), Failed> {
             .status()?;
         let (_, descriptors) = here.receive()?;
         let [channel] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| "no channel")?;
-        let reports = reports(&Channel::from(channel))?;
+        let channel = Channel::from(channel);
+        // It may have ended already.
+        let _ = channel.send(b"work", &[]);
+        let reports = reports(&channel)?;
         // If the signal came in time, there may be nothing but the report before the jail.
         let is_right =
             |report: &String| report == "root is empty" || report.contains("hartlined has ended");
@@ -228,13 +231,12 @@ fn needs_starter() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Starts a jailed process, gives it work, passes its channel on, and ends at once.
+/// Starts a jailed process, passes its channel on, and ends at once.
 fn start_and_end() -> ExitCode {
     let start = || -> io::Result<()> {
         let to = Channel::from(io::stdin().as_fd().try_clone_to_owned()?);
         let (directories, child, channel) = start(Role::Worker, UID + 2)?;
         std::mem::forget((directories, child));
-        channel.send(b"work", &[])?;
         to.send(b"channel", &[channel.as_fd()])
     };
     match start() {
