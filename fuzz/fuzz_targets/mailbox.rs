@@ -7,6 +7,7 @@
 
 use hartline_abi::boot::Shared;
 use hartline_abi::call::{CALL_DATA, MAX_REGISTER_ACCESSES, Operation};
+use hartline_abi::exports::Channel;
 use hartline_abi::interrupt::{Gate, MAX_DEVICES, TABLE_LENGTH};
 use hartline_abi::layout::{DEVICE_GPA, RAM_GPA};
 use hartline_vmm::fuzzing::Mailbox;
@@ -16,16 +17,17 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Steps of an input besides calls: write the guest's RAM, write the pages shared with the VMM, and
-/// write a whole table of interrupt gates.
+/// Steps of an input besides calls: write the guest's RAM, write the pages shared with the VMM,
+/// write a whole table of interrupt gates, and be called by the host while the pages are written.
 const RAM: u8 = 0xf0;
 const SHARED: u8 = 0xf1;
 const TABLE: u8 = 0xf2;
+const CALLED: u8 = 0xf3;
 
 /// Arguments that bytes from [`FIRST_ODD`] on stand for. The byte 255 stands for the eight bytes
 /// that follow.
 const FIRST_ODD: u8 = 0xd0;
-const ODD: [u64; 22] = [
+const ODD: [u64; 25] = [
     u64::MAX,
     u64::MAX - 1,
     1 << 63,
@@ -49,6 +51,9 @@ const ODD: [u64; 22] = [
     0x5413,
     offset_of!(Shared, harts) as u64,
     offset_of!(Shared, volumes) as u64,
+    offset_of!(Shared, exports) as u64,
+    offset_of!(Shared, exports) as u64 + offset_of!(Channel, status) as u64,
+    offset_of!(Shared, exports) as u64 + offset_of!(Channel, length) as u64,
 ];
 
 /// The rest of an input.
@@ -129,6 +134,14 @@ fn step(mailbox: &mut Mailbox, input: &mut Input<'_>) {
             mailbox.write_shared(at, input.bytes());
         }
         TABLE => mailbox.write_ram(0, &table(input.bytes())),
+        CALLED => {
+            let (name, argument) = (input.bytes(), input.bytes());
+            let (at, reply) = (input.argument(), input.bytes());
+            let called = mailbox.call_program((name, argument), |mailbox| {
+                mailbox.write_shared(at, reply);
+            });
+            called.expect("the VMM made a mistake");
+        }
         number => {
             let operation = match number {
                 u8::MAX => u32::MAX,

@@ -5,6 +5,7 @@
 use crate::calls::{Calls, Extensions};
 use crate::control::Control;
 use crate::devices::{Attached, Devices, interrupting};
+use crate::exports::Exports;
 use crate::idt::{self, ShadowIdt};
 use crate::images::{Client, CodeFile, ImageFile, ImageSource, Images};
 use crate::interrupts::{Interrupt, Reach};
@@ -16,6 +17,7 @@ use crate::tree::{TreeBuilder, TreeImage};
 use crate::tree_reads::TreeReads;
 use hartline_abi::boot::Shared;
 use hartline_abi::call::HostCall;
+use hartline_abi::exports::{MAX_DATA, MAX_NAME};
 use hartline_abi::interrupt::TABLE_LENGTH;
 use hartline_abi::layout::{FILE_BASE, FILE_GPA, FILE_GPA_END, PAGE_SIZE};
 use hartline_abi::virtio::FIRST_DISK;
@@ -46,6 +48,7 @@ pub struct Mailbox {
     calls: Calls,
     control: Arc<Control>,
     devices: Arc<Devices>,
+    exports: Exports,
     volumes: Arc<Volumes>,
     server: Option<JoinHandle<()>>,
     ram: Arc<Mapping>,
@@ -97,6 +100,8 @@ impl Mailbox {
         // The vectors of a disk: the table does not need the disk itself.
         let vectors = interrupting(1 << FIRST_DISK);
         let idt = ShadowIdt::new(Arc::clone(&supervisor), 0, vectors);
+        let exports = functions();
+        exports.connect(&reach)?;
         Ok(Self {
             calls: Calls::new(
                 Arc::clone(&shared),
@@ -107,11 +112,13 @@ impl Mailbox {
                 (Arc::clone(&ram), idt),
                 Extensions {
                     tree: Some(TreeReads::new(tree, FILE_BASE)),
+                    exports: Some(exports.clone()),
                     ..Extensions::default()
                 },
             ),
             control,
             devices,
+            exports,
             volumes,
             server: Some(server),
             ram,
@@ -166,6 +173,33 @@ impl Mailbox {
         Ok(())
     }
 
+    /// Calls a function of the program, and takes the reply that the guest has written by then, if there is one.
+    ///
+    /// # Errors
+    /// A bug of the VMM.
+    ///
+    /// # Panics
+    /// The output is longer than it may be.
+    pub fn call_program(
+        &self,
+        (name, input): (&[u8], &[u8]),
+        guest: impl FnOnce(&Self),
+    ) -> Result<(), Error> {
+        let Some(channel) = self.exports.channel() else {
+            return Ok(());
+        };
+        let name = &name[..name.len().min(MAX_NAME)];
+        let input = &input[..input.len().min(MAX_DATA)];
+        channel.write(name, input)?;
+        guest(self);
+        channel.begin_sleep();
+        if channel.is_replied() {
+            let (_, output) = channel.read()?;
+            assert!(output.len() <= MAX_DATA, "{} bytes", output.len());
+        }
+        Ok(())
+    }
+
     /// Resets the devices and clears the guest's memory. Result: whether the VM can be used for
     /// another guest: it was not stopped, and its memory has not grown.
     #[must_use]
@@ -192,6 +226,16 @@ impl Drop for Mailbox {
             server.join().expect("the thread of the volumes panicked");
         }
     }
+}
+
+/// Functions of the host that a guest may call: one that succeeds, and one for each way to fail.
+fn functions() -> Exports {
+    let exports = Exports::new();
+    exports.register("echo", |input| Ok(input.to_vec()));
+    exports.register("long", |_| Ok(vec![0; MAX_DATA + 1]));
+    exports.register("least", |_| Err(i32::MIN));
+    exports.register("none", |_| Err(0));
+    exports
 }
 
 fn host(request: &'static str) -> impl Fn(io::Error) -> Error {

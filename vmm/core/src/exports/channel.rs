@@ -19,7 +19,7 @@ const DATA: u64 = CHANNEL + offset_of!(exports::Channel, data) as u64;
 
 /// The host's side.
 #[derive(Debug, Clone)]
-pub(super) struct Channel(Pages);
+pub(crate) struct Channel(Pages);
 
 impl Channel {
     /// The channel in the shared pages.

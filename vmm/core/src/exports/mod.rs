@@ -21,7 +21,7 @@ pub(crate) use vcpu::{Parts, VcpuSide};
 use crate::control::Control;
 use crate::interrupts::{Interrupt, Reach};
 use crate::platform::{self, Mapping};
-use channel::Channel;
+pub(crate) use channel::Channel;
 use hartline_abi::exports::{EXPORTS_DEVICE, MAX_DATA, MAX_NAME};
 use state::{Phase, Shared};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -206,7 +206,7 @@ impl Exports {
     }
 
     /// The channel, once there is a VM.
-    fn channel(&self) -> Option<Channel> {
+    pub(crate) fn channel(&self) -> Option<Channel> {
         let connected = self.0.shared.connected()?;
         Some(connected.channel.clone())
     }
