@@ -6,7 +6,8 @@
 use super::Refused;
 use super::attach::{MAX_MESSAGE, TAGS};
 use super::extract::Caller;
-use super::runs::{RunRequest, Started, outputs_of, prepare, start};
+use super::runs::{RunRequest, prepare};
+use super::started::{Started, outputs_of, start};
 use super::stream::Line;
 use super::webhooks::refuse_unkept;
 use super::websocket::{Client, accept, discard, refuse, send_output};

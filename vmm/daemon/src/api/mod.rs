@@ -21,6 +21,7 @@ mod runs;
 mod secrets;
 mod snapshots;
 mod spec;
+mod started;
 mod stats;
 mod stopped;
 mod stream;

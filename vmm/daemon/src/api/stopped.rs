@@ -2,7 +2,7 @@
 //! and volumes, and without a program, makes the copy; the volumes are in use meanwhile.
 
 use super::extract::Target;
-use super::runs::{Started, make_outputs, start};
+use super::started::{Started, make_outputs, start};
 use crate::execute::Order;
 use crate::problem::Problem;
 use crate::store::{CpuClass, Machine, Mount, NetworkKind, Restart, Spec};

@@ -1,7 +1,8 @@
 //! Answers of runs whose outputs are streamed: lines of JSON.
 
 use super::outputs::Output;
-use super::runs::{Ended, RunOutcome, Started};
+use super::runs::RunOutcome;
+use super::started::{Ended, Started};
 use crate::Daemon;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
