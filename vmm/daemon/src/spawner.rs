@@ -55,7 +55,8 @@ impl Spawner {
             hand_out(&answers, &others);
             ended();
             // Dropping the callbacks reports that there will be no answer.
-            drop(lock(&others).take());
+            let unanswered = lock(&others).take();
+            drop(unanswered);
         };
         thread::Builder::new().name("spawner".into()).spawn(read)?;
         Ok(Self {
