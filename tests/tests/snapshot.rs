@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         "a debugger of a program that computes",
         debugger::of_computing,
     );
+    suite.add_kvm("a debugger that does not come", debugger::of_nobody);
     suite.add_kvm("random numbers and the boot id are new", numbers);
     suite.add_kvm("two VMs at once", at_once);
     suite.add_kvm("many megabytes", large);

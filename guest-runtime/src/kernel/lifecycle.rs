@@ -134,7 +134,7 @@ impl Kernel {
         let waits = task.wait.is_some();
         let pid = task.pid;
         let ends = signal == SIGKILL && !self.is_kept_from_kill(pid);
-        if task.debug.held && (ends || self.debugger.is_none()) {
+        if task.debug.held && ends {
             self.release_hold(pid);
         }
         if signal == SIGKILL {

@@ -376,6 +376,11 @@ impl Kernel {
                 self.kick_self();
                 continue;
             }
+            // The user may end a program that waits for a debugger. Its own signals, such as those of timers and
+            // children, wait too.
+            if self.debugger.is_none() && signal != SIGWINCH {
+                self.release_hold(FIRST);
+            }
             let info = SigInfo::sent(signal, SI_USER, 0, 0);
             match signal {
                 SIGINT | SIGQUIT | SIGTSTP | SIGWINCH => {

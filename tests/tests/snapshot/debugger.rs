@@ -6,6 +6,8 @@ use hartline_tests::Result;
 use hartline_tests::process::{self, Outcome};
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 /// Continues the snapshot `one` with this input and gdb, which executes these commands. Result: what gdb has
 /// printed, and the end of the program.
@@ -98,6 +100,30 @@ pub fn of_threads() -> Result<()> {
     let commands = ["thread 2", "print $pc == 0", "continue"];
     let wanted = ["Switching to thread 2", "$1 = 0", "exited with code 05]"];
     check(&session(&place, INPUT, &commands)?, &wanted, end)
+}
+
+/// Signals of the program itself, such as that of its child's end, do not end the wait for a debugger. One of the user
+/// ends the program.
+pub fn of_nobody() -> Result<()> {
+    let place = Place::new()?;
+    place.write("one", &["everything"])?;
+    let socket = place.path("gdb.socket");
+    let option = format!("--gdb={}", socket.display());
+    let mut command = from(&place.path("one"), &[&option])?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().ok_or("no input")?;
+    stdin.write_all(b"5 more\n")?;
+    until("a socket", || socket.exists())?;
+    thread::sleep(Duration::from_secs(2));
+    let early = child.try_wait()?;
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+    let ended = child.wait_with_output()?;
+    match early.is_none() && process::shell_code(ended.status) == 128 + libc::SIGTERM {
+        true => Ok(()),
+        false => Err(format!("{early:?}, {ended:?}").into()),
+    }
 }
 
 /// The registers of a program that was computing are exact.
