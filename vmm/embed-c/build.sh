@@ -15,7 +15,8 @@ archive=${2:-}
 toolchain=$root/.toolchain/usr/lib
 
 if [ -z "$archive" ]; then
-    cargo build --manifest-path "$here/Cargo.toml" --quiet --release --locked --lib
+    # Cargo reads the flags in .cargo/config.toml only from here.
+    (cd "$root" && cargo build --quiet --release --locked --lib -p hartline-embed-c)
     archive=${CARGO_TARGET_DIR:-$root/target}/x86_64-unknown-linux-gnu/release/libhartline_host.a
 fi
 

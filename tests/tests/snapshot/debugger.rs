@@ -5,13 +5,13 @@ use super::{Place, Running, from, until};
 use hartline_tests::Result;
 use hartline_tests::process::{self, Outcome};
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Continues the snapshot `one` with this input and gdb, which executes these commands. Result: what gdb has
-/// printed, and the end of the program.
-fn session(place: &Place, input: &str, commands: &[&str]) -> Result<(String, Outcome)> {
+/// Continues the snapshot `one` with this input. Result: the command, which waits for a debugger, and its socket.
+fn waiting(place: &Place, input: &str) -> Result<(Child, PathBuf)> {
     let socket = place.path("gdb.socket");
     let option = format!("--gdb={}", socket.display());
     let mut command = from(&place.path("one"), &[&option])?;
@@ -21,6 +21,13 @@ fn session(place: &Place, input: &str, commands: &[&str]) -> Result<(String, Out
     stdin.write_all(input.as_bytes())?;
     drop(stdin);
     until("a socket", || socket.exists())?;
+    Ok((child, socket))
+}
+
+/// Continues the snapshot `one` with this input and gdb, which executes these commands. Result: what gdb has
+/// printed, and the end of the program.
+fn session(place: &Place, input: &str, commands: &[&str]) -> Result<(String, Outcome)> {
+    let (child, socket) = waiting(place, input)?;
     let mut gdb = Command::new("gdb-multiarch");
     let target = format!("target remote {}", socket.display());
     gdb.args(["-nx", "-batch"]);
@@ -107,14 +114,7 @@ pub fn of_threads() -> Result<()> {
 pub fn of_nobody() -> Result<()> {
     let place = Place::new()?;
     place.write("one", &["everything"])?;
-    let socket = place.path("gdb.socket");
-    let option = format!("--gdb={}", socket.display());
-    let mut command = from(&place.path("one"), &[&option])?;
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.stderr(Stdio::piped()).spawn()?;
-    let mut stdin = child.stdin.take().ok_or("no input")?;
-    stdin.write_all(b"5 more\n")?;
-    until("a socket", || socket.exists())?;
+    let (mut child, _) = waiting(&place, "5 more\n")?;
     thread::sleep(Duration::from_secs(2));
     let early = child.try_wait()?;
     // SAFETY: no memory is involved.

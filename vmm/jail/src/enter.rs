@@ -75,8 +75,9 @@ pub enum JailError {
 }
 
 /// Moves the calling process into its jail permanently. The process must be one that
-/// [`spawn`](super::spawn()) has started. It must have one thread, be in its own mount, PID and network namespaces, and have the capabilities `CAP_SYS_ADMIN`,
-/// `CAP_SETPCAP`, `CAP_SETUID` and `CAP_SETGID`. Result, if the process has volumes: the directory
+/// [`spawn`](super::spawn()) has started. It must have one thread, be in its own mount, PID and
+/// network namespaces, and have the capabilities `CAP_SYS_ADMIN`, `CAP_SETPCAP`, `CAP_SETUID` and
+/// `CAP_SETGID`. Result, if the process has volumes: the directory
 /// of its descriptors (`/proc/self/fd`). No path leads to that directory, and it has no parent.
 ///
 /// # Errors

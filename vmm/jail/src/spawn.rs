@@ -249,9 +249,8 @@ impl Drop for Child {
 }
 
 /// Starts `program` (an open executable file) as a jailed process. `root` is an empty directory
-/// that becomes its root directory, `uid` its user and group. Until it is in its jail, its standard input refers to this
-/// process. It gets one end of a channel as
-/// [`CHANNEL_FD`], `device` as [`DEVICE_FD`] and `volumes`, directories, from [`VOLUME_FD`] on. The
+/// that becomes its root directory, `uid` its user and group. Until it is in its jail, its standard
+/// input refers to this process. It gets one end of a channel as [`CHANNEL_FD`], `device` as [`DEVICE_FD`] and `volumes`, directories, from [`VOLUME_FD`] on. The
 /// other end of the channel is the result. Standard error stays this process's: errors of locking
 /// itself in appear there.
 ///
