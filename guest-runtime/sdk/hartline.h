@@ -65,12 +65,21 @@ static size_t hartline_export_count;
 static unsigned char hartline_call_buffer[HARTLINE_MAX_NAME + HARTLINE_MAX_DATA];
 static unsigned char hartline_output_buffer[HARTLINE_MAX_DATA];
 
-/* Exports a function. The name must stay where it is. Result: 0, or -1 with errno set. */
+/*
+ * Exports a function. The name must stay where it is. Result: 0, or -1 with errno set: EINVAL (the name is empty or
+ * too long), EEXIST (there is a function of this name already) or ENOSPC (there are HARTLINE_MAX_EXPORTS already).
+ */
 static inline int hartline_export(const char *name, hartline_function function) {
     size_t length = strlen(name);
     if (length == 0 || length > HARTLINE_MAX_NAME) {
         errno = EINVAL;
         return -1;
+    }
+    for (size_t i = 0; i < hartline_export_count; i++) {
+        if (strcmp(hartline_exports[i].name, name) == 0) {
+            errno = EEXIST;
+            return -1;
+        }
     }
     if (hartline_export_count == HARTLINE_MAX_EXPORTS) {
         errno = ENOSPC;
@@ -135,7 +144,10 @@ static inline long hartline_call_host(const char *name, const void *input, size_
     return syscall(HARTLINE_NUMBER, HARTLINE_CALL_HOST, &request);
 }
 
-/* A number that changes with each reset, and is 0 where there are none. */
+/*
+ * A number that changes with each reset, and that is another one in each VM that continues a snapshot: compare it to know whether
+ * something must be made anew. 0: this is not Hartline.
+ */
 static inline uint64_t hartline_generation(void) {
     long generation = syscall(HARTLINE_NUMBER, HARTLINE_GENERATION);
     return generation < 0 ? 0 : (uint64_t)generation;

@@ -13,17 +13,22 @@ pub mod trigger {
     /// Before the first read of standard input.
     pub const STDIN: u32 = 1;
     /// When no task can run for the first time while a task waits in `accept`, `epoll_wait`, `poll`
-    /// or `select`.
+    /// or `select`, and not only for answers of other hosts.
     pub const LISTEN: u32 = 2;
     /// At each [`SIGNAL`](super::SIGNAL) from outside.
     pub const SIGNAL: u32 = 3;
     /// When a task waits for a call of the host for the first time ([`crate::exports::operation::SERVE`]).
     pub const CALL: u32 = 4;
+    /// After each [`SIGNAL`](super::SIGNAL) from outside, when no task can run while a task waits as for
+    /// [`LISTEN`].
+    pub const IDLE: u32 = 5;
+    /// When a VM with the RAM of a snapshot is ready to go on, before any task runs.
+    pub const RESTORED: u32 = 6;
 }
 
 /// Random bytes for a VM that is reset to a checkpoint.
 pub const SEED: usize = 32;
 
-/// The signal that requests a checkpoint if [`trigger::SIGNAL`] is set: `SIGUSR2`. The program does
-/// not receive it then.
+/// The signal that requests a checkpoint if [`trigger::SIGNAL`] or [`trigger::IDLE`] is set: `SIGUSR2`. The
+/// program does not receive it then.
 pub const SIGNAL: u8 = 12;

@@ -97,7 +97,7 @@ impl Channel {
         }
     }
 
-    /// The number that is another one in each VM that continues from the same state.
+    /// The host's number for the time since the last reset.
     pub fn generation(&self) -> u64 {
         // SAFETY: as in `state`.
         unsafe { (*addr_of!((*self.shared).generation)).load(Ordering::SeqCst) }

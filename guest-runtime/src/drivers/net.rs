@@ -117,17 +117,29 @@ pub struct Transmitter {
     free: Vec<u16>,
 }
 
+impl Transmitter {
+    /// Takes the buffers that the device does not need any more.
+    fn take_back(&mut self) {
+        for queue in &mut self.queues {
+            while let Some((number, _)) = queue.take() {
+                self.free.push(number);
+            }
+            queue.want_no_interrupt();
+        }
+    }
+}
+
 impl Transmit for Transmitter {
     fn has_room(&mut self) -> bool {
         if self.free.is_empty() {
-            for queue in &mut self.queues {
-                while let Some((number, _)) = queue.take() {
-                    self.free.push(number);
-                }
-                queue.want_no_interrupt();
-            }
+            self.take_back();
         }
         !self.free.is_empty()
+    }
+
+    fn is_idle(&mut self) -> bool {
+        self.take_back();
+        self.free.len() == BUFFERS.into()
     }
 
     fn buffer(&mut self, length: usize) -> Option<&mut [u8]> {

@@ -184,6 +184,9 @@ unsafe fn start_again(shared: NonNull<Shared>) -> ! {
     if let Err(error) = kernel.restart_network() {
         fail(ExitKind::RuntimeError, format_args!("network: {error}"));
     }
+    if let Err(error) = loader::give_arguments(&mut kernel) {
+        fail(ExitKind::NotLoaded, format_args!("{error}"));
+    }
     // SAFETY: GS base is the hart, the frames of `start` own nothing, and there is one vCPU.
     unsafe { thunks::restart() }
 }

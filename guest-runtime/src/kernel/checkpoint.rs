@@ -31,7 +31,7 @@ const A7: usize = 17;
 pub(crate) struct Checkpoint {
     /// One of [`trigger`].
     trigger: u32,
-    /// The trigger was reached: only signals make more than one checkpoint.
+    /// The trigger was reached. Only a signal makes another checkpoint.
     is_reached: bool,
     /// The checkpoint must be made before a task runs.
     is_due: bool,
@@ -42,8 +42,8 @@ impl Checkpoint {
     pub const fn new(trigger: u32) -> Self {
         Self {
             trigger,
-            is_reached: false,
-            is_due: false,
+            is_reached: trigger == trigger::IDLE,
+            is_due: trigger == trigger::RESTORED,
         }
     }
 
@@ -67,11 +67,15 @@ impl Checkpoint {
         reached
     }
 
-    /// Whether a signal from outside is for the checkpoint, which is due then, and not for the program.
+    /// Whether a signal from outside is for the checkpoint, which is due then or when no task can run, and not
+    /// for the program.
     pub fn takes(&mut self, signal: u8) -> bool {
-        let is_request = self.trigger == trigger::SIGNAL && signal == SIGNAL;
-        self.is_due |= is_request;
-        is_request
+        match self.trigger {
+            trigger::SIGNAL if signal == SIGNAL => self.is_due = true,
+            trigger::IDLE if signal == SIGNAL => self.is_reached = false,
+            _ => return false,
+        }
+        true
     }
 }
 
@@ -92,15 +96,19 @@ impl Kernel {
             is_reached,
             ..
         } = self.checkpoint;
-        let reached = trigger == trigger::LISTEN && !is_reached && self.is_listening();
+        let is_when_idle = matches!(trigger, trigger::LISTEN | trigger::IDLE);
+        let reached = is_when_idle && !is_reached && self.is_listening();
         if reached {
             self.checkpoint.reach();
         }
         reached
     }
 
-    /// Whether a task waits for a connection, or for events of several files.
+    /// Whether a task waits for a connection, or for events of several files that are not answers of other hosts.
     fn is_listening(&self) -> bool {
+        if self.net.awaits_answers() {
+            return false;
+        }
         let running = self.task().tid;
         self.tasks().filter(|task| task.wait.is_some()).any(|task| {
             let call = match &task.registers {

@@ -6,11 +6,22 @@ use crate::exec::interp::stretch::{CpuInterpreter, Limits, is_usual_mode};
 use crate::exec::jit::MOST_WORK;
 use crate::exec::translations::{self, Found, Surroundings};
 use crate::kernel::{Control, Kernel};
-use crate::mm::Label;
+use crate::mm::{Label, Vma};
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::image::variant;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
+
+/// Whether a mapping may have code that does not keep to the psABI: it is neither a file's nor the signal
+/// trampoline, or it can be written.
+pub(in crate::kernel) fn has_foreign_code(vma: &Vma) -> bool {
+    let is_known = match &vma.label {
+        Label::File(_) => !vma.shared,
+        Label::Trampoline => true,
+        Label::None | Label::Heap | Label::Stack => false,
+    };
+    vma.protection.executable() && (!is_known || vma.protection.writable())
+}
 
 impl Kernel {
     /// Whether translated code may run: MXCSR must have its rounding mode, and it has neither RMM
@@ -218,10 +229,7 @@ impl Kernel {
     /// translated code without the psABI's conventions.
     pub fn admit_code(&mut self, range: Range<u64>) {
         let mut overlapping = self.memory().vmas().overlapping(range.clone());
-        let foreign = overlapping.any(|(_, vma)| {
-            let of_file = matches!(&vma.label, Label::File(_)) && !vma.shared;
-            vma.protection.executable() && (!of_file || vma.protection.writable())
-        });
+        let foreign = overlapping.any(|(_, vma)| has_foreign_code(vma));
         drop(overlapping);
         if foreign {
             self.distrust_abi();

@@ -1,5 +1,7 @@
 //! The end of the program: the report for the VMM.
 
+use crate::arch::clock;
+use crate::arch::host::yield_processor;
 use crate::convert::low_u32;
 use crate::exec::images::Location;
 use crate::kernel::Kernel;
@@ -63,6 +65,9 @@ impl End {
         Status::Signaled { signal, has_core }
     }
 }
+
+/// Longest wait for other hosts at the end, and for the address of one that gets a datagram, ns.
+const PATIENCE: [u64; 2] = [10_000_000_000, 1_000_000_000];
 
 /// An empty report.
 const NO_REPORT: ExitReport = ExitReport {
@@ -242,8 +247,30 @@ pub fn end(kernel: &mut Kernel, end: &End) -> ! {
     let report = report(kernel, end);
     let host = kernel.host;
     host.report(&report);
+    if *end != End::OutOfMemory {
+        deliver(kernel);
+    }
     loop {
         host.ring(port::EXIT);
+    }
+}
+
+/// Closes all sockets, and waits until other hosts have what the programs have sent. On Linux, the kernel goes on
+/// with this after the end of a program. A signal from outside ends the wait.
+fn deliver(kernel: &mut Kernel) {
+    if !kernel.net.has_device() {
+        return;
+    }
+    kernel.net.close_all();
+    let begin = clock::monotonic();
+    loop {
+        kernel.poll_network();
+        let time = clock::monotonic() - begin;
+        let is_delivered = kernel.net.is_delivered(time < PATIENCE[1]);
+        if is_delivered || kernel.has_signals() || time >= PATIENCE[0] {
+            return;
+        }
+        yield_processor();
     }
 }
 

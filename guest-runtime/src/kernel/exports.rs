@@ -78,10 +78,7 @@ impl Kernel {
             operation::INFO => Ok(VERSION),
             operation::SERVE => self.serve_calls(address),
             operation::CALL_HOST => self.call_host(address),
-            operation::GENERATION => {
-                let channel = self.exports.channel.as_ref();
-                Ok(channel.map_or(0, Channel::generation))
-            }
+            operation::GENERATION => Ok(self.generation()),
             _ => Err(Errno::EINVAL),
         }
     }
@@ -93,6 +90,16 @@ impl Kernel {
             self.exports.wake();
             self.serve_wakeups();
         }
+    }
+
+    /// [`operation::GENERATION`]: positive, also as a result of a system call.
+    fn generation(&self) -> u64 {
+        let number = match &self.exports.channel {
+            Some(channel) => channel.generation(),
+            // The part of the seed that shows in `boot_id`: each VM has its own.
+            None => u64::from_le_bytes(core::array::from_fn(|n| self.host.boot().seed[n])),
+        };
+        (number >> 1).max(1)
     }
 
     /// [`operation::SERVE`].

@@ -6,7 +6,6 @@ use crate::exec::translations;
 use crate::kernel::{Control, Kernel};
 use core::ops::Range;
 use hartline_abi::chaos::Kind;
-use hartline_abi::image::variant;
 
 impl Kernel {
     /// The host function for `Hart::pc`, where no image has an entry, if the program made the code
@@ -26,9 +25,9 @@ impl Kernel {
 
     #[cold]
     fn find_jit(&mut self, pc: u64) -> Option<u64> {
-        let mapped = self.made_around(pc)?;
+        let (mapped, variant) = self.made_around(pc)?;
         let space = &mut self.spaces[self.current.space];
-        let name = (pc, space.images.variant);
+        let name = (pc, variant);
         let known = self.jit.known(&mut space.memory, name, &mapped);
         let image = match known {
             Some(image) => image,
@@ -43,26 +42,26 @@ impl Kernel {
         entry
     }
 
-    /// The executable memory around `pc` that shows no file, if code there may be translated.
-    fn made_around(&self, pc: u64) -> Option<Range<u64>> {
+    /// The executable memory around `pc` that shows no file, and the variant of its translations, if code
+    /// there may be translated.
+    fn made_around(&self, pc: u64) -> Option<(Range<u64>, u32)> {
         let space = &self.spaces[self.current.space];
         let (start, vma) = space.memory.vmas().find(pc)?;
         let is_made = vma.protection.executable()
             && vma.protection.readable()
             && translations::inode(vma).is_none();
-        // The normal variant does not work with code that may not keep to the psABI.
-        let is_usable = space.images.variant != variant::NORMAL && self.shadow.is_none();
-        (is_made && is_usable).then_some(start..vma.end)
+        let variant = space.made_variant().filter(|_| self.shadow.is_none())?;
+        is_made.then_some((start..vma.end, variant))
     }
 
     /// Counts a sample at `pc` in the baseline translator's code, and requests LLVM's translation if it is
     /// hot. Returns whether the program made the code.
     pub(crate) fn sample_jit(&mut self, pc: u64) -> bool {
-        let Some(mapped) = self.made_around(pc) else {
+        let Some((mapped, variant)) = self.made_around(pc) else {
             return false;
         };
         let space = &mut self.spaces[self.current];
-        let name = (pc, space.images.variant);
+        let name = (pc, variant);
         match self.jit.sample(self.host, &mut space.memory, name, &mapped) {
             Sampled::Counted => {}
             Sampled::Busy => self.take_optimised(),
@@ -89,7 +88,7 @@ impl Kernel {
             let memory = &mut self.spaces[self.current].memory;
             self.jit.take(self.host, memory)
         } {
-            if image.variant() == self.space().images.variant {
+            if self.space().made_variant() == Some(image.variant()) {
                 self.replace_jit(image);
             }
         }

@@ -60,6 +60,9 @@ pub enum LoadError {
     /// A secret cannot be written.
     #[error("a secret cannot be written to /run/secrets: {0}")]
     Secret(Errno),
+    /// The arguments for a program of a snapshot cannot be written.
+    #[error("the arguments cannot be written to /run/hartline/arguments: {0}")]
+    GivenArguments(Errno),
     /// Not an ELF file that can be loaded.
     #[error("the program cannot be loaded: {0}")]
     Elf(#[from] ElfError),
@@ -510,6 +513,20 @@ impl Strings {
         };
         Ok((strings, place))
     }
+}
+
+/// Writes the arguments of a VM that continues a snapshot to `/run/hartline/arguments`.
+///
+/// # Errors
+/// The boot information is wrong, or the file cannot be written.
+pub fn give_arguments(kernel: &mut Kernel) -> Result<(), LoadError> {
+    let (strings, _) = Strings::take(kernel, kernel.host.boot())?;
+    let arguments = strings.arguments.iter();
+    let contents: Vec<u8> =
+        (arguments.flat_map(|argument| argument.iter().copied().chain([0]))).collect();
+    let (vfs, process) = kernel.file_state();
+    vfs.set_arguments(process, &contents)
+        .map_err(LoadError::GivenArguments)
 }
 
 /// Writes the initial stack; returns the stack pointer.

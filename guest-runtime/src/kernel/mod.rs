@@ -362,6 +362,14 @@ impl Kernel {
         kick::is_kicked(self.kick())
     }
 
+    /// Whether the host has signals for the program, other than a new size of its terminal.
+    pub(super) fn has_signals(&self) -> bool {
+        let shared = self.host.shared().as_ptr();
+        // SAFETY: the shared pages stay mapped; the word is atomic.
+        let signals = unsafe { (*shared).signals.load(Ordering::SeqCst) };
+        signals & !(1 << (SIGWINCH - 1)) != 0
+    }
+
     /// Takes the signals of the host: signals of the terminal are for its foreground process group,
     /// others for the first process.
     pub(crate) fn absorb_signals(&mut self) {

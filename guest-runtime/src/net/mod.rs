@@ -7,6 +7,7 @@
 pub mod address;
 mod connection;
 pub mod datagram;
+mod ending;
 pub mod errors;
 pub mod groups;
 mod icmp;

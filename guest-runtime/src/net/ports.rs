@@ -2,7 +2,7 @@
 
 use super::Network;
 use super::address::Address;
-use super::socket::{Ports, Socket, SocketId};
+use super::socket::{Ports, Socket, SocketId, State};
 use crate::convert::low_u16;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -24,6 +24,23 @@ impl Network {
     pub(super) fn at_port(&self, ports: Ports, port: u16) -> &[SocketId] {
         let table = &self.ports[ports as usize];
         table.get(&port).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether programs only wait for answers of other hosts, such as a name server: no socket listens, and there is one
+    /// of a client.
+    pub fn awaits_answers(&self) -> bool {
+        let is_client = |socket: &Socket| match (&socket.state, &socket.local, &socket.remote) {
+            (State::Asking, ..) => true,
+            (State::Connected, _, Address::Inet(remote)) => {
+                socket.peer.is_none() && !remote.ip().is_loopback()
+            }
+            // Some resolvers do not connect their socket.
+            (State::Idle, Address::Inet(local), _) => EPHEMERAL.contains(&local.port()),
+            _ => false,
+        };
+        let mut sockets = self.sockets.values();
+        sockets.clone().any(is_client)
+            && !sockets.any(|socket| matches!(socket.state, State::Listening(_)))
     }
 
     /// Binds an internet socket to an address and port; port 0 asks for a free one. Ports below

@@ -106,3 +106,30 @@ fn a_full_receiver_takes_no_more_of_a_stream() {
     assert_eq!(net.receive(b, 10, false).unwrap().bytes, [7; 10]);
     assert_eq!(net.send(a, &block, &[], WHO), Ok(10));
 }
+
+#[test]
+fn a_client_without_a_listener_awaits_answers() {
+    let mut net = Network::default();
+    assert!(!net.awaits_answers());
+    // Connections inside the VM are no requests to other hosts.
+    let server = listener(&mut net, 5000, 1);
+    let client = tcp(&mut net);
+    net.connect_inet(client, local(5000), WHO).unwrap();
+    net.accept(server).unwrap();
+    net.close(server);
+    assert!(!net.awaits_answers());
+    // A resolver's socket has a port that was not asked for.
+    let datagrams = |net: &mut Network, port| {
+        let id = net
+            .add(Socket::new(Family::Inet, Type::Datagram, WHO))
+            .unwrap();
+        net.bind_inet(id, local(port), true).unwrap();
+        id
+    };
+    datagrams(&mut net, 53);
+    assert!(!net.awaits_answers());
+    datagrams(&mut net, 0);
+    assert!(net.awaits_answers());
+    listener(&mut net, 5001, 1);
+    assert!(!net.awaits_answers());
+}

@@ -5,12 +5,12 @@
 //! ([`crate::exec::jit`]). When it has no breakpoints any more, and its memory has the contents of the
 //! file, the translations are used again.
 
+use super::detached::Detached;
 use super::memory;
 use crate::convert::to_usize;
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
 use crate::kernel::{Control, Kernel};
-use crate::mm::{AddressSpace, Label};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -34,20 +34,15 @@ struct Wanted {
     is_hardware: bool,
 }
 
-/// Code of a file that is detached from its translations.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Detached {
-    inode: u32,
-    ranges: Vec<Range<u64>>,
-}
-
 /// What a debugger has done to an address space.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpaceDebug {
     wanted: BTreeMap<u64, Wanted>,
     /// The breakpoints in memory, and the bytes that were there.
-    inserted: BTreeMap<u64, Vec<u8>>,
-    detached: Vec<Detached>,
+    pub(super) inserted: BTreeMap<u64, Vec<u8>>,
+    pub(super) detached: Vec<Detached>,
+    /// Translations relied on the psABI before files were detached.
+    pub(super) trusted_abi: bool,
     pub(super) watches: Vec<super::step::Watch>,
 }
 
@@ -99,10 +94,11 @@ impl SpaceDebug {
         taken
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.wanted.is_empty()
             && self.inserted.is_empty()
             && self.detached.is_empty()
+            && !self.trusted_abi
             && self.watches.is_empty()
     }
 }
@@ -308,7 +304,7 @@ impl Kernel {
         }
     }
 
-    fn debug_of(&mut self, space: Handle<Space>) -> &mut SpaceDebug {
+    pub(super) fn debug_of(&mut self, space: Handle<Space>) -> &mut SpaceDebug {
         self.spaces[space].debug.get_or_insert_default()
     }
 
@@ -340,90 +336,6 @@ impl Kernel {
             self.forget_fetch();
             self.control = Control::Restart;
         }
-    }
-
-    /// Detaches the file whose code is at `address` from its translations.
-    fn detach_file(&mut self, handle: Handle<Space>, address: u64) {
-        let memory = &self.spaces[handle].memory;
-        let Some((start, vma)) = memory.vmas().find(address) else {
-            return;
-        };
-        let Label::File(file) = &vma.label else {
-            return;
-        };
-        let Some(inode) = file.inode else {
-            return;
-        };
-        let first = start.wrapping_sub(file.offset);
-        let ranges = code_of(memory, inode, first);
-        let (Some(low), Some(high)) = (ranges.first(), ranges.last()) else {
-            return;
-        };
-        let all = low.start..high.end;
-        let space = &mut self.spaces[handle];
-        space.memory.set_inode(&ranges, None);
-        let file = Detached { inode, ranges };
-        let detached = &mut self.debug_of(handle).detached;
-        // It is there already if the program has mapped the file anew.
-        if !detached.contains(&file) {
-            detached.push(file);
-        }
-        self.forget_code_of(handle, &all);
-        self.use_made_code(handle);
-    }
-
-    /// Attaches files without breakpoints to their translations again.
-    fn attach_files(&mut self, handle: Handle<Space>) {
-        let Some(debug) = &mut self.spaces[handle].debug else {
-            return;
-        };
-        let in_use = |range: &Range<u64>| debug.inserted.range(range.clone()).next().is_some();
-        let is_free = |file: &mut Detached| !file.ranges.iter().any(in_use);
-        let free: Vec<Detached> = {
-            let mut detached = core::mem::take(&mut debug.detached);
-            let free = detached.extract_if(.., is_free).collect();
-            debug.detached = detached;
-            free
-        };
-        for file in free {
-            if self.is_unchanged(handle, &file) {
-                let space = &mut self.spaces[handle];
-                space.memory.set_inode(&file.ranges, Some(file.inode));
-                let (first, last) = (file.ranges.first(), file.ranges.last());
-                if let (Some(first), Some(last)) = (first, last) {
-                    self.forget_code_of(handle, &(first.start..last.end));
-                }
-                self.look_for_images(handle);
-            }
-        }
-        let debug = &mut self.spaces[handle].debug;
-        debug.take_if(|debug| debug.is_empty());
-    }
-
-    /// Whether memory has the contents of a detached file, and cannot be written.
-    fn is_unchanged(&mut self, handle: Handle<Space>, file: &Detached) -> bool {
-        let Some(bytes) = self.vfs.fs.origin_bytes(file.inode) else {
-            return false;
-        };
-        let space = &mut self.spaces[handle];
-        file.ranges.iter().all(|range| {
-            let vmas = space.memory.vmas().overlapping(range.clone());
-            let offsets = vmas.map(|(start, vma)| match &vma.label {
-                Label::File(mapped)
-                    if vma.protection.executable() && !vma.protection.writable() =>
-                {
-                    Some(mapped.offset.wrapping_sub(start).wrapping_add(range.start))
-                }
-                _ => None,
-            });
-            let offsets: Option<Vec<u64>> = offsets.collect();
-            let Some(&[offset]) = offsets.as_deref() else {
-                return false;
-            };
-            let from = usize::try_from(offset).unwrap_or(usize::MAX);
-            let expected = bytes.get(from..).unwrap_or_default();
-            memory::has(space, range.clone(), expected)
-        })
     }
 
     /// Removes all breakpoints and watchpoints from the memory of a process.
@@ -458,26 +370,7 @@ impl Kernel {
     }
 }
 
-/// The executable ranges of a file that is mapped with its first byte at `first`.
-fn code_of(memory: &AddressSpace, inode: u32, first: u64) -> Vec<Range<u64>> {
-    let all = memory.vmas().overlapping(0..USER_END);
-    all.filter(|(start, vma)| {
-        vma.protection.executable()
-            && matches!(&vma.label, Label::File(file)
-                if file.inode == Some(inode) && start.wrapping_sub(file.offset) == first)
-    })
-    .map(|(start, vma)| start..vma.end)
-    .collect()
-}
-
 impl Kernel {
-    /// Lets code of a detached file be translated as code that the program made.
-    fn use_made_code(&mut self, handle: Handle<Space>) {
-        if self.spaces[handle].images.variant == variant::NORMAL {
-            self.change_variant(handle, variant::UNTRUSTED_ABI);
-        }
-    }
-
     /// Makes a process that is debugged from now on use code with exact registers at each fault.
     pub(in crate::kernel) fn use_precise_code(&mut self, handle: Handle<Space>) {
         let is_precise = (self.debugger.as_ref()).is_none_or(|debugger| debugger.is_precise);
@@ -500,7 +393,7 @@ impl Kernel {
     }
 
     /// Makes an address space use the translations of the files that are mapped in it.
-    fn look_for_images(&mut self, handle: Handle<Space>) {
+    pub(super) fn look_for_images(&mut self, handle: Handle<Space>) {
         match handle == self.current.space {
             true => self.use_translations(0..USER_END),
             // Used when it runs.

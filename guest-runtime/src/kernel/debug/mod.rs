@@ -8,6 +8,7 @@
 
 pub(crate) mod code;
 mod commands;
+mod detached;
 mod events;
 mod files;
 mod memory;

@@ -64,12 +64,32 @@ impl Kernel {
 
     fn auxiliary_vector(&mut self) -> Result<Vec<u8>, Errno> {
         let space = self.chosen_space().ok_or(Errno::ESRCH)?;
-        let process = self
-            .processes()
-            .find(|process| process.debugged && process.space == space);
-        let range = process.ok_or(Errno::ESRCH)?.auxiliary.clone();
+        self.auxiliary_of(space).ok_or(Errno::ESRCH)
+    }
+
+    /// The auxiliary vector of the debugged process with an address space. The process can change it.
+    fn auxiliary_of(&mut self, space: Handle<Space>) -> Option<Vec<u8>> {
+        let mut processes = self.processes();
+        let process = processes.find(|process| process.debugged && process.space == space);
+        let range = process?.auxiliary.clone();
+        drop(processes);
         let length = range.end.saturating_sub(range.start).min(16 * MAX_ENTRIES);
-        Ok(memory::read(&mut self.spaces[space], range.start, length))
+        Some(memory::read(&mut self.spaces[space], range.start, length))
+    }
+
+    /// An entry of the auxiliary vector of the debugged process with an address space.
+    pub(super) fn auxiliary_entry(&mut self, space: Handle<Space>, wanted: u64) -> Option<u64> {
+        let vector = self.auxiliary_of(space)?;
+        let (entries, _) = vector.as_chunks::<16>();
+        let mut entries = entries.iter().map(|entry| {
+            [0, 8].map(|at| {
+                let bytes = entry[at..].first_chunk().copied().unwrap_or_default();
+                u64::from_le_bytes(bytes)
+            })
+        });
+        entries
+            .find(|entry| entry[0] == wanted)
+            .map(|[_, value]| value)
     }
 
     fn executable_of(&self, annex: &[u8]) -> Result<Vec<u8>, Errno> {
@@ -157,22 +177,8 @@ impl Kernel {
 
     /// Address of the first `struct link_map`, 0 or none if there is none yet.
     fn first_library(&mut self, handle: Handle<Space>) -> Option<u64> {
-        let vector = self.auxiliary_vector().ok()?;
-        let (entries, _) = vector.as_chunks::<16>();
-        let entry = |wanted: u64| {
-            let mut entries = entries.iter().map(|entry| {
-                let [key, value] = [0, 8].map(|at| {
-                    let bytes = entry[at..].first_chunk().copied().unwrap_or_default();
-                    u64::from_le_bytes(bytes)
-                });
-                (key, value)
-            });
-            entries
-                .find(|&(key, _)| key == wanted)
-                .map(|(_, value)| value)
-        };
-        let headers = entry(AT_PHDR)?;
-        let count = entry(AT_PHNUM)?.min(MAX_ENTRIES);
+        let headers = self.auxiliary_entry(handle, AT_PHDR)?;
+        let count = self.auxiliary_entry(handle, AT_PHNUM)?.min(MAX_ENTRIES);
         let space = &mut self.spaces[handle];
         let (mut bias, mut dynamic) = (0, None);
         for number in 0..count {

@@ -62,6 +62,13 @@ fn set(version: IpVersion, receive: (usize, usize), send: (usize, usize)) -> Set
     (sockets, handle)
 }
 
+impl Datagrams {
+    /// Whether no packet waits to be sent.
+    pub fn are_sent(&self) -> bool {
+        self.outgoing.iter().flatten().all(|set| set.length() == 0)
+    }
+}
+
 impl Outgoing {
     /// Number of bytes in the queue.
     fn length(&self) -> usize {

@@ -181,7 +181,7 @@ impl Flow {
     }
 
     /// Whether the connection has something to send, or is about to.
-    fn has_unsent(&mut self) -> bool {
+    pub(super) fn has_unsent(&mut self) -> bool {
         let socket = self.socket();
         socket.send_queue() > 0
             || matches!(

@@ -88,6 +88,9 @@ pub trait Transmit: Debug {
     /// Notifies the device of sent packets.
     fn flush(&mut self);
 
+    /// Whether the device has taken all packets.
+    fn is_idle(&mut self) -> bool;
+
     /// Asks for an interrupt when a buffer is free. Returns whether one is free meanwhile.
     fn want_room(&mut self) -> bool;
 

@@ -123,6 +123,14 @@ impl Wire {
         }
     }
 
+    /// Whether other hosts have acknowledged all that was sent to them, and the device has taken all packets. Without
+    /// `datagrams`, those whose neighbour has not answered do not count.
+    pub(super) fn is_delivered(&mut self, datagrams: bool) -> bool {
+        (!datagrams || self.datagrams.are_sent())
+            && !self.flows.values_mut().any(Flow::has_unsent)
+            && self.stack.transmit.is_idle()
+    }
+
     /// Frees the memory that the device accesses.
     ///
     /// # Safety

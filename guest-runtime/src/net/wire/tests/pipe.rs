@@ -96,6 +96,10 @@ pub(super) struct Out {
 }
 
 impl Transmit for Out {
+    fn is_idle(&mut self) -> bool {
+        self.pipe.borrow().is_empty()
+    }
+
     fn has_room(&mut self) -> bool {
         self.pipe.borrow().len() < ROOM
     }
