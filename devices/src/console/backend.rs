@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The descriptor of a port.
 #[derive(Debug)]
 pub(super) struct Output {
-    descriptor: OwnedFd,
+    /// `None`: bytes are discarded.
+    descriptor: Option<OwnedFd>,
     /// The position in a file of limited length.
     cursor: Option<Cursor>,
     /// Whether a write has failed.
@@ -18,9 +19,9 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// An output. If `limit` is not `u64::MAX`, the descriptor is an empty file, which gets no longer
-    /// than `limit` bytes ([`super::log`]).
-    pub fn new(descriptor: OwnedFd, limit: u64) -> Self {
+    /// An output; without a descriptor it discards all bytes. If `limit` is not `u64::MAX`, the descriptor is an empty
+    /// file, which gets no longer than `limit` bytes ([`super::log`]).
+    pub fn new(descriptor: Option<OwnedFd>, limit: u64) -> Self {
         Self {
             descriptor,
             cursor: (limit != u64::MAX).then(|| Cursor::new(limit)),
@@ -31,7 +32,9 @@ impl Output {
     /// Writes all bytes of the buffers, of which there are at most 1024 (`IOV_MAX`). After a failed
     /// write, bytes are dropped. Returns whether the output accepts more.
     pub fn write(&mut self, buffers: Buffers) -> bool {
-        let descriptor = self.descriptor.as_fd();
+        let Some(descriptor) = self.descriptor.as_ref().map(AsFd::as_fd) else {
+            return true;
+        };
         let write = || match &mut self.cursor {
             None => write_all(descriptor, buffers),
             Some(cursor) => write_around(descriptor, buffers, cursor),

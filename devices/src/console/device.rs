@@ -17,6 +17,7 @@ use hartline_abi::console::{
     transmit_queue,
 };
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -56,6 +57,7 @@ impl Console {
             queues: None,
             resets: 0,
             closed: vec![false; ports.len()],
+            next_outputs: None,
             flush_requests: 0,
             flushed: 0,
             stop: false,
@@ -141,6 +143,37 @@ impl Console {
             }
             state = self.shared.wait(state, GIVE_UP_INTERVAL);
         }
+    }
+
+    /// Replaces the outputs, by port; `None` discards bytes. The thread uses the new ones, and closes the earlier ones,
+    /// when the write that it may be in has returned ([`has_replaced`](Self::has_replaced)). `limit` is as in
+    /// [`new`](Self::new).
+    pub fn replace_outputs(&self, outputs: [Option<OwnedFd>; 2], limit: u64) {
+        let outputs = outputs.into_iter().map(|fd| Output::new(fd, limit));
+        let mut outputs: Vec<Output> = outputs.collect();
+        outputs.resize_with(self.shared.ports.len(), || Output::new(None, limit));
+        let mut state = self.shared.lock();
+        state.closed.fill(false);
+        let unused = state.next_outputs.replace(outputs);
+        drop(state);
+        drop(unused);
+        self.shared.kick.notify();
+    }
+
+    /// Waits until the thread uses the outputs of the last [`replace_outputs`](Self::replace_outputs), for at most
+    /// `patience`. Result: whether it does.
+    #[must_use]
+    pub fn has_replaced(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut state = self.shared.lock();
+        while state.next_outputs.is_some() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || state.ended.is_some() {
+                return false;
+            }
+            state = self.shared.wait(state, left);
+        }
+        true
     }
 
     /// Lets the thread write the remaining bytes and end, after the guest has stopped. A reset of

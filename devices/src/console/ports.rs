@@ -24,8 +24,8 @@ pub(super) struct Port {
 #[derive(Debug)]
 pub struct Outputs {
     pub(super) ports: Vec<Port>,
-    /// By port.
-    pub(super) descriptors: Vec<OwnedFd>,
+    /// By port; `None`: bytes are discarded.
+    pub(super) descriptors: Vec<Option<OwnedFd>>,
     streams: [u32; STREAMS],
 }
 
@@ -41,19 +41,38 @@ impl Outputs {
         let mut count = 0;
         for ((descriptor, name), port) in streams.into_iter().zip(NAMES).zip(&mut outputs.streams) {
             let mut known = (0..).zip(&outputs.descriptors);
-            let known = known.find(|(_, other)| is_same(other.as_fd(), descriptor.as_fd()));
+            let is_known = |other: &Option<OwnedFd>| {
+                (other.as_ref()).is_some_and(|other| is_same(other.as_fd(), descriptor.as_fd()))
+            };
+            let known = known.find(|(_, other)| is_known(other));
             *port = match known {
                 Some((number, _)) => number,
                 None => {
                     let is_terminal = descriptor.is_terminal();
                     outputs.ports.push(Port { name, is_terminal });
-                    outputs.descriptors.push(descriptor);
+                    outputs.descriptors.push(Some(descriptor));
                     count += 1;
                     count - 1
                 }
             };
         }
         outputs
+    }
+
+    /// Outputs that are [replaced](super::Console::replace_outputs) later: standard output has a port, and standard
+    /// error and traces have another one.
+    #[must_use]
+    pub fn apart() -> Self {
+        const PORTS: usize = 2;
+        let ports = NAMES.into_iter().take(PORTS).map(|name| Port {
+            name,
+            is_terminal: false,
+        });
+        Self {
+            ports: ports.collect(),
+            descriptors: [None, None].into(),
+            streams: [0, 1, 1],
+        }
     }
 
     /// The port of each stream.

@@ -1,5 +1,6 @@
 //! The state that the console's thread, the vCPU threads and the VMM share.
 
+use super::backend::Output;
 use super::control::Controls;
 use super::ports::Port;
 use super::stats::Counters;
@@ -32,6 +33,8 @@ pub(super) struct State {
     pub resets: u64,
     /// The ports whose descriptors accept no more bytes.
     pub closed: Vec<bool>,
+    /// The outputs that the thread uses from its next write on.
+    pub next_outputs: Option<Vec<Output>>,
     /// Number of flush requests. After the bytes that were sent before one are written, `flushed`
     /// has its number.
     pub flush_requests: u64,

@@ -103,6 +103,10 @@ impl Worker {
         } = &*self.shared;
         let (batch, resets) = {
             let mut state = self.shared.lock();
+            if let Some(outputs) = state.next_outputs.take() {
+                self.outputs = outputs;
+                self.shared.changed.notify_all();
+            }
             let resets = state.resets;
             let Some(queues) = &mut state.queues else {
                 return Ok(false);

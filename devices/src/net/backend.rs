@@ -34,6 +34,14 @@ pub trait Backend: Send + Debug {
     /// The host's.
     fn set_offloads(&mut self, features: u64) -> io::Result<()>;
 
+    /// Delivers what the guest has sent, for at most `limit`, and ends all its connections: the VM ends.
+    fn finish(&mut self, limit: Duration) {
+        let _ = limit;
+    }
+
+    /// Ends all connections of the guest, which has reset the device or is reset itself. Packets for it are dropped.
+    fn forget_guest(&mut self) {}
+
     /// Reads a packet with its header into buffers. Returns its length, bytes.
     ///
     /// # Errors

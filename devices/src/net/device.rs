@@ -19,7 +19,7 @@ use virtio_bindings::virtio_net::{
     VIRTIO_NET_F_CTRL_VQ, VIRTIO_NET_F_MAC, VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF,
     VIRTIO_NET_F_MTU,
 };
-use virtio_queue::Queue;
+use virtio_queue::{Queue, QueueState};
 
 const NAME: &str = "virtio-net";
 /// The feature of several pairs of queues.
@@ -271,6 +271,20 @@ impl Device for Net {
         })
     }
 
+    fn queue_states(&self) -> Option<Vec<QueueState>> {
+        let mut state = self.state();
+        let State {
+            pairs,
+            active,
+            control,
+        } = &mut *state;
+        // The number of active pairs would be lost.
+        match (&mut pairs[..], *active, control) {
+            ([pair], 1, None) => pair.stop_queues().map(Vec::from),
+            _ => None,
+        }
+    }
+
     fn notify(&self, queue: u32) {
         if self.serve_control(queue) {
             return;
@@ -280,6 +294,13 @@ impl Device for Net {
             count(&counters.kicks, 1);
             kick.notify();
         }
+    }
+
+    fn finish(&mut self, limit: Duration) {
+        self.state()
+            .pairs
+            .iter_mut()
+            .for_each(|pair| pair.finish(limit));
     }
 
     fn reset(&mut self) {

@@ -9,7 +9,8 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use virtio_queue::Queue;
+use std::time::Duration;
+use virtio_queue::{Queue, QueueState};
 
 /// The state of a pair of queues.
 #[derive(Debug)]
@@ -136,12 +137,33 @@ impl QueuePair {
         }
     }
 
+    /// Stops the pair, and delivers what the guest has sent, for at most `limit`.
+    pub fn finish(&mut self, limit: Duration) {
+        self.stop();
+        if let State::Stopped(worker) = &mut self.state {
+            worker.backend().finish(limit);
+        }
+    }
+
     /// Stops the pair and drops its queues.
     pub fn reset(&mut self) {
         self.stop();
         self.state = match mem::replace(&mut self.state, State::Lost) {
-            State::Stopped(worker) => State::Reset(worker.into_backend()),
+            State::Stopped(worker) => {
+                let mut backend = worker.into_backend();
+                backend.forget_guest();
+                State::Reset(backend)
+            }
             other => other,
         };
+    }
+
+    /// Stops the pair. Result: its queues, with the positions in their rings; `None`: it has none.
+    pub fn stop_queues(&mut self) -> Option<[QueueState; 2]> {
+        self.stop();
+        match &self.state {
+            State::Stopped(worker) => Some(worker.queue_states()),
+            _ => None,
+        }
     }
 }

@@ -9,7 +9,7 @@ use crate::virtio::stats::count;
 use crate::virtio::used_ring::UsedRing;
 use crate::virtio::{DeviceError, Memory, enable_notification};
 use hartline_abi::virtio::NetHeader;
-use virtio_queue::Queue;
+use virtio_queue::{Queue, QueueState};
 
 /// Most packets per call.
 const BATCH: usize = 64;
@@ -86,6 +86,16 @@ impl Rx {
         self.used
             .add_used(&mut self.queue, &shared.memory, chains)?;
         Ok(true)
+    }
+
+    /// The queue without the buffers that were taken and have no packet.
+    pub fn state(&self) -> QueueState {
+        let state = self.queue.state();
+        QueueState {
+            // Buffers become used in the order in which they were taken.
+            next_avail: state.next_used,
+            ..state
+        }
     }
 
     /// Whether the driver has no RX buffers left.

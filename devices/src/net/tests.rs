@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use virtio_queue::Queue;
+use virtio_queue::{Queue, QueueState};
 use vm_memory::{Bytes, GuestAddress};
 
 /// A backend without packets, which knows whether it is active.
@@ -284,4 +284,99 @@ fn packets_without_a_header_are_lost() {
         (counted.dropped, counted.sent_packets, counted.sent_bytes),
         (2, 2, 5)
     );
+}
+
+/// A backend that has packets to receive as long as there are any.
+#[derive(Debug)]
+struct Packets(Arc<AtomicUsize>);
+
+impl Backend for Packets {
+    fn mtu(&self) -> u16 {
+        100
+    }
+
+    fn offloads(&self) -> u64 {
+        0
+    }
+
+    fn set_offloads(&mut self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read(&mut self, buffers: &Buffers) -> io::Result<usize> {
+        let left = self.0.load(Ordering::SeqCst);
+        let left = left.checked_sub(1).ok_or(io::ErrorKind::WouldBlock)?;
+        self.0.store(left, Ordering::SeqCst);
+        assert!(buffers.length() >= NetHeader::LENGTH + 100);
+        Ok(NetHeader::LENGTH + 1)
+    }
+
+    fn write(&mut self, _: &Buffers) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+}
+
+#[test]
+fn a_stopped_device_goes_on_where_it_was() {
+    let memory = memory();
+    let watcher = Arc::new(Watcher::default());
+    let packets = Arc::new(AtomicUsize::new(2));
+    let mut device = Net::new(
+        vec![Box::new(Packets(Arc::clone(&packets)))],
+        [2; 6],
+        Duration::ZERO,
+        Arc::<OwnLimits>::default(),
+        Arc::new(|| ()),
+        (memory.clone(), Arc::clone(&watcher) as Arc<dyn Guest>),
+    )
+    .unwrap();
+    assert!(device.queue_states().is_none());
+    // Six buffers for packets, two of which become used, and one is taken for the next packet.
+    let chains = [(BASE + 0x4000, 200, WRITE, 0); 6];
+    for head in 0u16..6 {
+        let slot = GuestAddress(AVAILABLE + 4 + 2 * u64::from(head));
+        memory.map().write_obj(head, slot).unwrap();
+    }
+    let receive = queue(&memory, &chains, 6);
+    let transmit = queue_at([0, 1, 2].map(|part| BASE + 0x6000 + part * 0x80), 8);
+    device.activate(0, vec![receive, transmit]).unwrap();
+    let counters = device.counters();
+    let received = || counters[0].read().received_packets;
+    let wait_for = |count: u64| {
+        while received() < count {
+            assert_eq!(watcher.failure(), None);
+            std::thread::yield_now();
+        }
+        let slept = counters[0].read().sleeps;
+        while counters[0].read().sleeps == slept {
+            std::thread::yield_now();
+        }
+    };
+    wait_for(2);
+    let states = device.queue_states().unwrap();
+    let position = |state: &QueueState| (state.next_avail, state.next_used);
+    assert_eq!(
+        states.iter().map(position).collect::<Vec<_>>(),
+        [(2, 2), (0, 0)]
+    );
+    // Nothing happens any more.
+    packets.store(3, Ordering::SeqCst);
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(received(), 2);
+    device.reset();
+    let queues = states
+        .into_iter()
+        .map(|state| Queue::try_from(state).unwrap());
+    device.activate(0, queues.collect()).unwrap();
+    wait_for(5);
+    device.reset();
+    assert_eq!(watcher.failure(), None);
 }

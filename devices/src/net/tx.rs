@@ -9,7 +9,7 @@ use crate::virtio::used_ring::UsedRing;
 use crate::virtio::{Chain, DeviceError, Direction, Memory, enable_notification, next_chain};
 use hartline_abi::virtio::NetHeader;
 use std::io;
-use virtio_queue::Queue;
+use virtio_queue::{Queue, QueueState};
 
 /// Most packets per call.
 const BATCH: usize = 64;
@@ -60,6 +60,11 @@ impl Tx {
             count(&counters.interrupts, 1);
         }
         Ok(true)
+    }
+
+    /// The queue.
+    pub fn state(&self) -> QueueState {
+        self.queue.state()
     }
 
     /// Enables notifications of available packets. Returns whether there are some already.

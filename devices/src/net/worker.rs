@@ -19,7 +19,7 @@ use virtio_bindings::virtio_net::{
     VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_USO4,
     VIRTIO_NET_F_GUEST_USO6, VIRTIO_NET_F_MRG_RXBUF,
 };
-use virtio_queue::Queue;
+use virtio_queue::{Queue, QueueState};
 
 /// The features with which the driver accepts packets that are larger than the MTU.
 const LARGE_RX: u64 = feature_bit(VIRTIO_NET_F_GUEST_TSO4)
@@ -80,6 +80,11 @@ impl Worker {
     /// The backend.
     pub fn backend(&mut self) -> &mut dyn Backend {
         &mut *self.endpoint.backend
+    }
+
+    /// The RX and the TX queue. RX buffers without a packet are available again.
+    pub fn queue_states(&self) -> [QueueState; 2] {
+        [self.rx.state(), self.tx.state()]
     }
 
     /// Drops the queues and returns the backend.

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use virtio_queue::{Queue, QueueState};
 
 /// Largest number of entries of a queue.
@@ -149,13 +150,20 @@ pub trait Device: Send + Debug {
     fn activate(&mut self, features: u64, queues: Vec<Queue>) -> Result<(), ActivateError>;
 
     /// The queues as [`activate`](Self::activate) takes them, with the positions in their rings. `None`: the device
-    /// is not active, or it has other state too.
+    /// is not active, or it has other state too. The device may have stopped then, until it is reset and activated
+    /// again.
     fn queue_states(&self) -> Option<Vec<QueueState>> {
         None
     }
 
     /// Handles a notification of the driver: a queue has available buffers.
     fn notify(&self, queue: u32);
+
+    /// Delivers what the guest has given to the device, for at most `limit`, at the end of the VM. The driver does
+    /// nothing any more.
+    fn finish(&mut self, limit: Duration) {
+        let _ = limit;
+    }
 
     /// Stops the device. Requests in progress are completed or dropped when this returns.
     fn reset(&mut self);

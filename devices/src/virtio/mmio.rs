@@ -2,6 +2,7 @@
 
 use super::{ActivateError, Device, MAX_QUEUE_SIZE, Memory, feature_bit};
 use hartline_abi::virtio::{MAGIC, VERSION};
+use std::time::Duration;
 use virtio_bindings::virtio_config::{
     VIRTIO_CONFIG_S_DRIVER_OK, VIRTIO_CONFIG_S_FEATURES_OK, VIRTIO_CONFIG_S_NEEDS_RESET,
     VIRTIO_F_VERSION_1,
@@ -70,7 +71,13 @@ impl Transport {
         self.activate_error = None;
     }
 
-    /// The state of the device. `None`: the driver has not started it, or its state cannot be saved.
+    /// Delivers what the guest has given to the device ([`Device::finish`]).
+    pub fn finish(&mut self, limit: Duration) {
+        self.device.finish(limit);
+    }
+
+    /// The state of the device. `None`: the driver has not started it, or its state cannot be saved. The device may
+    /// have stopped then, until it is [restored](Self::restore).
     #[must_use]
     pub fn save(&self) -> Option<Saved> {
         Some(Saved {

@@ -3,7 +3,8 @@
 
 use super::datagrams::Datagrams;
 use super::events::{Events, Source};
-use super::forward::{Forward, ForwardError, Protocol};
+use super::forward::{Forward, ForwardError, Listener, Protocol};
+use super::gate::Gate;
 use super::link::{self, Kind, Link};
 use super::network::MTU;
 use super::policy::{self, Policy};
@@ -14,8 +15,10 @@ use crate::virtio::{Buffers, feature_bit};
 use hartline_abi::virtio::{MAX_FRAME, NetHeader};
 use rustix::event::epoll::EventFlags;
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use virtio_bindings::virtio_net::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_HOST_TSO4,
 };
@@ -40,6 +43,22 @@ impl User {
     /// A port is not available.
     pub fn new(forwards: &[Forward]) -> Result<Self, ForwardError> {
         Self::with_policy(forwards, policy::destination)
+    }
+
+    /// Lets connections to these listeners, each for a port of the guest, in through a gate. The network has no forwarded
+    /// TCP ports.
+    ///
+    /// # Errors
+    /// The host has no descriptor left.
+    pub fn guard(
+        &mut self,
+        listeners: Vec<(TcpListener, u16)>,
+        gate: Arc<Gate>,
+    ) -> Result<(), ForwardError> {
+        let listeners = listeners.into_iter();
+        let listeners = listeners.map(|(socket, guest)| Listener { socket, guest });
+        let guarded = (self.streams).guard(listeners.collect(), gate, &self.events);
+        guarded.map_err(|source| ForwardError::Host { source })
     }
 
     /// A network with another policy for the guest's destinations.
@@ -93,6 +112,10 @@ impl User {
                 false
             }
             Source::Listener(id) => self.streams.accept(id, link, &self.events),
+            Source::Gate => {
+                self.streams.admit(link, &self.events);
+                false
+            }
             Source::Datagrams(id) => self.datagrams.receive(id, link),
             Source::Forward(id) => self.datagrams.receive_forward(id, link),
         };
@@ -132,6 +155,27 @@ impl Backend for User {
     fn set_offloads(&mut self, features: u64) -> io::Result<()> {
         self.link.set_offloads(features);
         Ok(())
+    }
+
+    fn finish(&mut self, limit: Duration) {
+        let end = Instant::now() + limit;
+        while self.streams.owe_hosts() {
+            let left = end.saturating_duration_since(Instant::now());
+            let ready = self.events.wait(left);
+            if left.is_zero() || ready.is_err() || self.poll().is_err() {
+                break;
+            }
+            // Nobody receives them.
+            self.link.clear();
+        }
+        self.streams.leave();
+    }
+
+    fn forget_guest(&mut self) {
+        self.streams.forget_guest();
+        self.datagrams.forget_guest();
+        self.unfinished.clear();
+        self.link.clear();
     }
 
     fn read(&mut self, buffers: &Buffers) -> io::Result<usize> {

@@ -81,6 +81,15 @@ impl Datagrams {
         Ok(())
     }
 
+    /// Closes the sockets of the guest.
+    pub fn forget_guest(&mut self) {
+        self.sessions.clear();
+        self.by_ends.clear();
+        self.peers.clear();
+        self.ports.clear();
+        self.ages.clear();
+    }
+
     /// Sends a datagram of the guest. As on a wire, it may be lost.
     pub fn take(&mut self, ends: Ends, payload: &[u8], events: &Events) {
         if *ends.remote.ip() == GATEWAY {

@@ -2,6 +2,8 @@
 
 use crate::epoll::{Buffer, Epoll};
 use rustix::event::epoll::{Event, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -17,25 +19,29 @@ pub(super) enum Source {
     Listener(u64),
     /// Datagrams to a forwarded port.
     Forward(u64),
+    /// The gate.
+    Gate,
 }
 
 impl Source {
     fn to_data(self) -> u64 {
         match self {
-            Self::Stream(id) => id << 2,
-            Self::Datagrams(id) => id << 2 | 1,
-            Self::Listener(id) => id << 2 | 2,
-            Self::Forward(id) => id << 2 | 3,
+            Self::Stream(id) => id << 3,
+            Self::Datagrams(id) => id << 3 | 1,
+            Self::Listener(id) => id << 3 | 2,
+            Self::Forward(id) => id << 3 | 3,
+            Self::Gate => 4,
         }
     }
 
     fn from_data(data: u64) -> Self {
-        let id = data >> 2;
-        match data & 3 {
+        let id = data >> 3;
+        match data & 7 {
             0 => Self::Stream(id),
             1 => Self::Datagrams(id),
             2 => Self::Listener(id),
-            _ => Self::Forward(id),
+            3 => Self::Forward(id),
+            _ => Self::Gate,
         }
     }
 }
@@ -60,6 +66,19 @@ impl Events {
     /// The host's.
     pub fn add(&self, socket: impl AsFd, source: Source) -> io::Result<()> {
         self.0.add(socket, source.to_data())
+    }
+
+    /// Waits for events, for at most `limit`.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn wait(&self, limit: Duration) -> io::Result<()> {
+        let limit = limit.try_into().map_err(io::Error::other)?;
+        let mut entries = [PollFd::new(&self.0, PollFlags::IN)];
+        match poll(&mut entries, Some(&limit)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The events since the last call.

@@ -175,6 +175,11 @@ impl Link {
         self.queue.packets.len() < FULL
     }
 
+    /// Drops all packets for the guest.
+    pub fn clear(&mut self) {
+        self.queue.packets.clear();
+    }
+
     /// The next packet for the guest, with its [`NetHeader`].
     pub fn pop(&mut self) -> Option<Vec<u8>> {
         self.queue.packets.pop_front()

@@ -11,6 +11,7 @@ mod backend;
 mod datagrams;
 mod events;
 mod forward;
+mod gate;
 mod link;
 mod network;
 mod policy;
@@ -20,5 +21,6 @@ mod tests;
 
 pub use backend::User;
 pub use forward::{Forward, ForwardError, Protocol};
+pub use gate::{Gate, Visit};
 pub use network::{GATEWAY, GUEST, GUEST_MAC, NAME_SERVER, PREFIX};
 pub use policy::Policy;

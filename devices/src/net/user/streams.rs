@@ -4,6 +4,7 @@
 
 use super::events::{Events, Source};
 use super::forward::{Forward, ForwardError, Listener};
+use super::gate::Gate;
 use super::link::{Ends, Link};
 use super::network::{GATEWAY, GUEST};
 use super::policy::Policy;
@@ -17,6 +18,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Most connections. A further SYN of the guest gets no answer, so the guest repeats it.
@@ -81,6 +83,10 @@ pub(super) struct Streams {
     /// Times at which connections need a call of [`settle`](Self::settle) without an event.
     timers: BTreeSet<(Instant, u64)>,
     listeners: Vec<Listener<TcpListener>>,
+    /// Lets connections to the listeners in.
+    gate: Option<Arc<Gate>>,
+    /// The connection that the gate has let in.
+    visitor: Option<u64>,
     /// The gateway's port of the last forwarded connection.
     last_port: u16,
 }
@@ -94,6 +100,8 @@ impl Streams {
             last_id: 0,
             timers: BTreeSet::new(),
             listeners: Vec::new(),
+            gate: None,
+            visitor: None,
             last_port: 0,
         }
     }
@@ -107,6 +115,25 @@ impl Streams {
         // `bind` sets SO_REUSEADDR, so connections of an earlier process do not block the port.
         let listener = forward.listen(TcpListener::bind, source, events)?;
         self.listeners.push(listener);
+        Ok(())
+    }
+
+    /// Lets connections to these listeners, each for a port of the guest, in through a gate.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn guard(
+        &mut self,
+        listeners: Vec<Listener<TcpListener>>,
+        gate: Arc<Gate>,
+        events: &Events,
+    ) -> io::Result<()> {
+        events.add(&*gate, Source::Gate)?;
+        for (listener, id) in listeners.iter().zip(0..) {
+            listener.socket.set_nonblocking(true)?;
+            events.add(&listener.socket, Source::Listener(id))?;
+        }
+        (self.listeners, self.gate) = (listeners, Some(gate));
         Ok(())
     }
 
@@ -183,8 +210,44 @@ impl Streams {
         Ok(id)
     }
 
+    /// Accepts the connection that the gate lets in, if there is one.
+    pub fn admit(&mut self, link: &mut Link, events: &Events) {
+        let Some(gate) = &self.gate else { return };
+        let gate = Arc::clone(gate);
+        let Some((host, guest)) = gate.admit(&self.listeners) else {
+            return;
+        };
+        match self.connect(host, guest, link, events) {
+            // Otherwise it has ended already.
+            Ok(id) if self.streams.contains_key(&id) => self.visitor = Some(id),
+            _ => gate.end(),
+        }
+    }
+
+    /// Whether a host has not got all that the guest has sent to it.
+    pub fn owe_hosts(&self) -> bool {
+        self.streams.values().any(Stream::owes_host)
+    }
+
+    /// Leaves all connections to the host's kernel, as the end of a program does.
+    pub fn leave(&mut self) {
+        self.streams.clear();
+        self.by_ends.clear();
+        self.timers.clear();
+    }
+
+    /// Ends all connections.
+    pub fn forget_guest(&mut self) {
+        let all: Vec<u64> = self.streams.keys().copied().collect();
+        all.into_iter().for_each(|id| self.forget(id));
+    }
+
     /// Accepts connections to a forwarded port. Returns whether there may be more.
     pub fn accept(&mut self, id: u64, link: &mut Link, events: &Events) -> bool {
+        if self.gate.is_some() {
+            self.admit(link, events);
+            return false;
+        }
         for _ in 0..BATCH {
             let listener = usize::try_from(id).ok();
             let Some(listener) = listener.and_then(|id| self.listeners.get(id)) else {
@@ -204,14 +267,14 @@ impl Streams {
         true
     }
 
-    /// Starts to connect a host to a port of the guest.
+    /// Starts to connect a host to a port of the guest. Returns the number of the connection.
     fn connect(
         &mut self,
         host: Socket,
         guest: u16,
         link: &mut Link,
         events: &Events,
-    ) -> io::Result<()> {
+    ) -> io::Result<u64> {
         host.set_nonblocking(true)?;
         let ends = (self.streams.len() < MAX_STREAMS).then(|| self.new_ends(guest));
         let ends = ends.flatten().ok_or(io::ErrorKind::QuotaExceeded)?;
@@ -221,7 +284,7 @@ impl Streams {
         result.map_err(io::Error::other)?;
         let id = self.add(ends, socket, host, None, events)?;
         self.settle(id, link);
-        Ok(())
+        Ok(id)
     }
 
     /// Unused ends of a connection from the gateway to a port of the guest.
@@ -328,6 +391,12 @@ impl Streams {
             // Abnormal end: with a linger time of 0 the other end receives a reset too.
             let _ = stream.host.set_linger(Some(Duration::ZERO));
         }
+        drop(stream);
+        if self.visitor.take_if(|visitor| *visitor == id).is_some()
+            && let Some(gate) = &self.gate
+        {
+            gate.end();
+        }
     }
 }
 
@@ -364,6 +433,11 @@ fn moved(result: io::Result<usize>) -> (usize, io::Result<Moved>) {
 impl Stream {
     fn socket(&mut self) -> &mut Tcp<'static> {
         self.sockets.get_mut(self.handle)
+    }
+
+    /// Whether bytes of the guest wait for the host's socket.
+    fn owes_host(&self) -> bool {
+        self.sockets.get::<Tcp<'_>>(self.handle).can_recv()
     }
 
     /// Moves bytes and ends of streams in both directions.

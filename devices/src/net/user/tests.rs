@@ -9,7 +9,10 @@ use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol,
     Ipv4Packet, Ipv4Repr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber, UdpPacket, UdpRepr,
 };
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A packet of the guest.
@@ -213,4 +216,94 @@ fn damaged_packets_are_dropped() {
         user.handle_frame(&changed);
     }
     assert!(user.write(&filled(&[&[]])).is_err());
+}
+
+/// A guarded network with one listener for port 80 of the guest, its address, and how often the gate has changed.
+fn guarded() -> (User, Arc<Gate>, SocketAddr, Arc<AtomicUsize>) {
+    let changes = Arc::<AtomicUsize>::default();
+    let counter = Arc::clone(&changes);
+    let gate = Gate::new(move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+    });
+    let gate = gate.unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut user = User::new(&[]).unwrap();
+    let listeners = vec![(listener, 80)];
+    user.guard(listeners, Arc::clone(&gate)).unwrap();
+    (user, gate, address, changes)
+}
+
+/// The number of connections that the guest is asked to accept.
+fn requests(user: &mut User) -> usize {
+    let is_request = |frame: &Vec<u8>| {
+        let ip = Ipv4Packet::new_checked(&frame[14..]).unwrap();
+        let tcp = TcpPacket::new_checked(ip.payload()).unwrap();
+        tcp.syn() && tcp.dst_port() == 80
+    };
+    answers(user, 1)
+        .iter()
+        .filter(|frame| is_request(frame))
+        .count()
+}
+
+/// Polls the network, which has no packets for the guest.
+fn poll(user: &mut User) {
+    let buffer = filled(&[&[0; NetHeader::LENGTH + hartline_abi::virtio::MAX_FRAME]]);
+    assert!(user.read(&buffer).is_err());
+}
+
+#[test]
+fn a_gate_lets_one_connection_in() {
+    let (mut user, gate, address, changes) = guarded();
+    let clients = [(); 2].map(|()| TcpStream::connect(address).unwrap());
+    poll(&mut user);
+    assert_eq!(gate.visit(), Visit::None);
+    gate.open();
+    assert_eq!(requests(&mut user), 1);
+    assert_eq!(gate.visit(), Visit::Present);
+    assert!(gate.close_unless_present());
+    // A connection that waits, and an opened gate that nobody opened.
+    poll(&mut user);
+    assert_eq!(changes.load(Ordering::SeqCst), 1);
+    // The guest is reset.
+    user.forget_guest();
+    assert_eq!(gate.visit(), Visit::Over);
+    assert_eq!(changes.load(Ordering::SeqCst), 2);
+    let failed = (&clients[0]).read(&mut [0]).unwrap_err();
+    assert_eq!(failed.kind(), io::ErrorKind::ConnectionReset);
+    poll(&mut user);
+    gate.open();
+    assert_eq!(requests(&mut user), 1);
+    user.forget_guest();
+    gate.open();
+    poll(&mut user);
+    assert!(!gate.close_unless_present());
+    assert_eq!(gate.visit(), Visit::None);
+}
+
+#[test]
+fn a_gate_is_given_a_connection() {
+    let (mut user, gate, address, _) = guarded();
+    let own = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let _client = TcpStream::connect(own.local_addr().unwrap()).unwrap();
+    let _waiting = TcpStream::connect(address).unwrap();
+    gate.give(own.accept().unwrap().0, 80);
+    assert_eq!(requests(&mut user), 1);
+    assert_eq!(gate.visit(), Visit::Present);
+    // The guest refuses it.
+    user.forget_guest();
+    assert_eq!(gate.visit(), Visit::Over);
+    gate.open();
+    assert_eq!(requests(&mut user), 1);
+}
+
+#[test]
+fn a_guest_that_is_reset_has_no_connections() {
+    let mut user = User::with_policy(&[], |_| None).unwrap();
+    let to = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 80);
+    user.handle_frame(&tcp_frame(to, TcpControl::Syn));
+    // The refusal is dropped.
+    user.forget_guest();
+    poll(&mut user);
 }
